@@ -1,0 +1,91 @@
+//! Filling a slot: read, decode, check.
+
+use std::io::{self, Read};
+
+use super::{BlockError, Slot, Verify};
+use crate::{
+    codec::{Codec, DecodeError, Stream},
+    format::Block,
+    limits::PIECE,
+    source::Source,
+};
+
+/// Decodes and checks a block before anybody sees it. Of an uncompressed block only the verdict is kept.
+pub(super) fn whole(block: &Block, source: &dyn Source, verify: Verify, slot: &Slot) -> Result<(), BlockError> {
+    let crc = block.crc.filter(|_| verify != Verify::Off);
+    if block.codec == Codec::None {
+        let Some(crc) = crc else { return Ok(()) };
+        return compare(crc, stored_crc(block, source)?);
+    }
+    let stored = source.read(block.stored())?;
+    let bytes = block.codec.decode(&stored, block.size)?;
+    if let Some(crc) = crc {
+        // A quirk of one stream writer: the checksum of a compressed block over its stored bytes. Decoding has given
+        // exactly the stated size by now (formats/wshard.md 7).
+        compare(crc, crc32c::crc32c(&bytes)).or_else(|error| {
+            if crc32c::crc32c(&stored) == crc { Ok(()) } else { Err(error) }
+        })?;
+    }
+    slot.push(bytes);
+    Ok(())
+}
+
+/// Decodes a large zstd block, handing out each piece as it comes, but the last only after the checksum.
+pub(super) fn in_pieces(block: &Block, source: &dyn Source, verify: Verify, slot: &Slot) -> Result<(), BlockError> {
+    let range = block.stored();
+    let mut stream = Stream::zstd(Stored { source, at: range.start, end: range.end })?;
+    let (mut got, mut crc) = (0u64, 0);
+    loop {
+        let left = block.size - got;
+        let mut piece = vec![0; usize::try_from(left).map_or(PIECE, |left| left.min(PIECE))];
+        let filled = stream.fill(&mut piece)?;
+        got += filled as u64;
+        if filled < piece.len() {
+            return Err(DecodeError::Size { got, size: block.size }.into());
+        }
+        crc = crc32c::crc32c_append(crc, &piece);
+        if got == block.size {
+            stream.finish(got, block.size)?;
+            if let Some(expected) = block.crc.filter(|_| verify != Verify::Off) {
+                compare(expected, crc).or_else(|error| {
+                    if stored_crc(block, source)? == expected { Ok(()) } else { Err(error) }
+                })?;
+            }
+            slot.push(piece);
+            return Ok(());
+        }
+        slot.push(piece);
+    }
+}
+
+fn compare(stored: u32, computed: u32) -> Result<(), BlockError> {
+    if stored == computed { Ok(()) } else { Err(BlockError::Checksum { stored, computed }) }
+}
+
+/// The checksum of the stored bytes, read piece by piece.
+fn stored_crc(block: &Block, source: &dyn Source) -> Result<u32, BlockError> {
+    let range = block.stored();
+    let (mut crc, mut at) = (0, range.start);
+    while at < range.end {
+        let end = range.end.min(at + PIECE as u64);
+        crc = crc32c::crc32c_append(crc, &source.read(at..end)?);
+        at = end;
+    }
+    Ok(crc)
+}
+
+/// The stored bytes of a block as a reader.
+struct Stored<'a> {
+    source: &'a dyn Source,
+    at: u64,
+    end: u64,
+}
+
+impl Read for Stored<'_> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let length = usize::try_from(self.end - self.at).map_or(buf.len(), |left| left.min(buf.len()));
+        self.source.read_at(self.at, &mut buf[..length]).map_err(io::Error::other)?;
+        self.at += length as u64;
+        Ok(length)
+    }
+}

@@ -1,0 +1,124 @@
+//! One block in the cache, from the moment that somebody wants it.
+
+use std::{
+    ops::Range,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+};
+
+use super::BlockError;
+
+/// Decoded bytes that stand together, and where they begin in the block.
+#[derive(Debug, Clone)]
+pub struct Piece {
+    /// Offset of the first byte in the block.
+    pub start: u64,
+    /// The bytes.
+    pub bytes: Arc<Vec<u8>>,
+}
+
+/// A block: being decoded, decoded, or known to be bad.
+#[derive(Debug)]
+pub struct Slot {
+    /// What it counts against the budget.
+    pub(super) cost: u64,
+    progress: Mutex<Progress>,
+    moved: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Progress {
+    /// In order, without gaps.
+    pieces: Vec<Piece>,
+    end: u64,
+    done: Option<Result<(), Arc<BlockError>>>,
+}
+
+impl Progress {
+    fn find(&self, offset: u64) -> Option<&Piece> {
+        let at = self.pieces.partition_point(|piece| piece.start <= offset).checked_sub(1)?;
+        self.pieces.get(at).filter(|_| offset < self.end)
+    }
+}
+
+impl Slot {
+    pub(super) fn new(cost: u64) -> Self {
+        Self { cost, progress: Mutex::default(), moved: Condvar::new() }
+    }
+
+    /// Runs the decoder and keeps its verdict. A decoder that panics is an error of this block, and nobody waits for it
+    /// for ever.
+    pub(super) fn run(&self, decode: impl FnOnce() -> Result<(), BlockError>) {
+        let verdict = catch_unwind(AssertUnwindSafe(decode))
+            .unwrap_or_else(|_| Err(BlockError::Refused("the decoder panicked; please report this file".into())));
+        let mut progress = self.lock();
+        if verdict.is_err() {
+            progress.pieces.clear();
+        }
+        progress.done = Some(verdict.map_err(Arc::new));
+        drop(progress);
+        self.moved.notify_all();
+    }
+
+    /// Adds the next piece, for readers to take at once.
+    pub(super) fn push(&self, bytes: Vec<u8>) {
+        let mut progress = self.lock();
+        let start = progress.end;
+        progress.end += bytes.len() as u64;
+        progress.pieces.push(Piece { start, bytes: Arc::new(bytes) });
+        drop(progress);
+        self.moved.notify_all();
+    }
+
+    /// Waits for the piece that holds the byte at `offset`.
+    pub(super) fn piece(&self, offset: u64) -> Result<Piece, Arc<BlockError>> {
+        let mut progress = self.lock();
+        loop {
+            if let Some(Err(error)) = &progress.done {
+                return Err(error.clone());
+            }
+            if let Some(piece) = progress.find(offset) {
+                return Ok(piece.clone());
+            }
+            if progress.done.is_some() {
+                let reason = format!("byte {offset} is past the end of the block");
+                return Err(Arc::new(BlockError::Refused(reason)));
+            }
+            progress = self.wait(progress);
+        }
+    }
+
+    /// Waits for the verdict.
+    pub(super) fn wait_done(&self) -> Result<(), Arc<BlockError>> {
+        let mut progress = self.lock();
+        loop {
+            match &progress.done {
+                Some(verdict) => return verdict.clone(),
+                None => progress = self.wait(progress),
+            }
+        }
+    }
+
+    /// The error, if the block is known to be bad.
+    pub(super) fn failure(&self) -> Result<(), Arc<BlockError>> {
+        self.lock().done.clone().unwrap_or(Ok(()))
+    }
+
+    pub(super) fn is_done(&self) -> bool {
+        self.lock().done.is_some()
+    }
+
+    /// Whether a reader of `range` would not wait.
+    pub(super) fn is_ready(&self, range: &Range<u64>) -> bool {
+        let progress = self.lock();
+        progress.done.is_some() || range.end <= progress.end
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait<'a>(&self, progress: MutexGuard<'a, Progress>) -> MutexGuard<'a, Progress> {
+        self.moved.wait(progress).unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,128 @@
+use std::{sync::Barrier, thread};
+
+use super::*;
+
+/// A source that counts how often it is read.
+struct Counted {
+    bytes: Vec<u8>,
+    reads: AtomicU64,
+}
+
+impl Source for Counted {
+    fn len(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), SourceError> {
+        self.reads.fetch_add(1, Relaxed);
+        Source::read_at(&self.bytes, offset, buf)
+    }
+}
+
+const KEY: Key = Key { container: 1, block: 0 };
+
+fn zstd_block(bytes: &[u8]) -> (Block, Arc<dyn Source>, Arc<Counted>) {
+    let stored = zstd::bulk::compress(bytes, 1).unwrap();
+    let block = Block {
+        offset: 0,
+        stored_size: stored.len() as u64,
+        size: bytes.len() as u64,
+        codec: Codec::Zstd,
+        crc: Some(crc32c::crc32c(bytes)),
+    };
+    let source = Arc::new(Counted { bytes: stored, reads: AtomicU64::new(0) });
+    (block, source.clone(), source)
+}
+
+#[test]
+fn eight_readers_decode_once() {
+    let bytes: Vec<u8> = (0..3_000_000u32).map(|i| (i / 7) as u8).collect();
+    let (block, source, counted) = zstd_block(&bytes);
+    let cache = Cache::new(64 << 20, Verify::Lazy);
+    let start = Barrier::new(8);
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                start.wait();
+                assert_eq!(*cache.piece(KEY, &block, &source, 0).unwrap().bytes, bytes);
+            });
+        }
+    });
+    assert_eq!(counted.reads.load(Relaxed), 1);
+    assert_eq!(cache.counters.misses.load(Relaxed), 1);
+}
+
+#[test]
+fn the_budget_holds_for_many_blocks() {
+    let cache = Cache::new(1 << 20, Verify::Lazy);
+    let bytes = vec![3; 300_000];
+    let (block, source, _) = zstd_block(&bytes);
+    thread::scope(|scope| {
+        for first in 0..4 {
+            let (cache, block, source) = (&cache, &block, &source);
+            scope.spawn(move || {
+                for number in 0..20 {
+                    let key = Key { container: 1, block: first * 100 + number };
+                    assert_eq!(cache.piece(key, block, source, 5).unwrap().bytes.len(), 300_000);
+                    let (budget, used) = cache.usage();
+                    assert!(used <= budget, "{used} of {budget}");
+                }
+            });
+        }
+    });
+    assert!(cache.counters.evictions.load(Relaxed) >= 70);
+}
+
+#[test]
+fn a_block_larger_than_the_budget_is_served_all_the_same() {
+    let cache = Cache::new(1000, Verify::Lazy);
+    let (block, source, _) = zstd_block(&vec![3; 300_000]);
+    assert_eq!(cache.piece(KEY, &block, &source, 299_999).unwrap().bytes.len(), 300_000);
+}
+
+#[test]
+fn large_blocks_come_in_pieces_and_a_bad_checksum_is_final() {
+    let size = limits::WHOLE_BLOCK as usize + 12_345;
+    let bytes: Vec<u8> = (0..size).map(|i| (i / 1000) as u8).collect();
+    let (mut block, source, _) = zstd_block(&bytes);
+    let cache = Cache::new(1 << 30, Verify::Lazy);
+    let piece = cache.piece(KEY, &block, &source, size as u64 - 1).unwrap();
+    assert_eq!(*piece.bytes, bytes[piece.start as usize..]);
+    assert_eq!(cache.piece(KEY, &block, &source, 5).unwrap().bytes.len(), limits::PIECE);
+
+    block.crc = Some(1);
+    let bad = Key { container: 1, block: 1 };
+    assert!(cache.piece(bad, &block, &source, size as u64 - 1).is_err());
+    assert!(matches!(*cache.piece(bad, &block, &source, 0).unwrap_err(), BlockError::Checksum { stored: 1, .. }));
+    let off = Cache::new(1 << 30, Verify::Off);
+    assert!(off.piece(bad, &block, &source, size as u64 - 1).is_ok());
+    // strict: not even the first byte
+    let strict = Cache::new(1 << 30, Verify::Strict);
+    assert!(strict.piece(bad, &block, &source, 0).is_err());
+}
+
+#[test]
+fn checksums_over_stored_bytes_are_accepted_for_compressed_blocks_only() {
+    let (mut block, source, counted) = zstd_block(&[9; 5000]);
+    block.crc = Some(crc32c::crc32c(&counted.bytes));
+    let cache = Cache::new(1 << 20, Verify::Lazy);
+    assert_eq!(cache.piece(KEY, &block, &source, 0).unwrap().bytes.len(), 5000);
+}
+
+#[test]
+fn uncompressed_blocks_keep_only_a_verdict() {
+    let source: Arc<dyn Source> = Arc::new(vec![1u8; 100]);
+    let good = Block { offset: 10, stored_size: 50, size: 50, codec: Codec::None, crc: Some(crc32c::crc32c(&[1; 50])) };
+    let bad = Block { crc: Some(7), ..good };
+    let cache = Cache::new(1 << 20, Verify::Lazy);
+    assert!(!cache.is_ready(KEY, &good, &(0..1)));
+    cache.check(KEY, &good, &source, &(0..1)).unwrap();
+    assert!(cache.is_ready(KEY, &good, &(0..1)));
+    let other = Key { container: 1, block: 1 };
+    assert!(matches!(
+        *cache.check(other, &bad, &source, &(0..1)).unwrap_err(),
+        BlockError::Checksum { stored: 7, .. }
+    ));
+    assert_eq!(cache.usage().1, 2 * OVERHEAD);
+    assert!(cache.is_ready(other, &Block { crc: None, ..bad }, &(0..1)));
+}

@@ -1,0 +1,167 @@
+//! Commands and options.
+
+mod inspect;
+mod mount;
+mod place;
+mod umount;
+
+use std::{io, path::PathBuf, process::ExitCode};
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::{cache, vfs};
+
+/// Exit codes beside 0, for scripts; clap's own for a wrong command line is 2.
+const FAILED: u8 = 1;
+
+/// shardfs shows container files as folders of ordinary files.
+///
+/// WShard and other Shard files, kastore (tskit's .trees) and KAST are recognised by their content. Nothing is
+/// unpacked: what a program reads is decoded when it is read.
+#[derive(Debug, Parser)]
+#[command(name = "shardfs", version, propagate_version = true, disable_help_subcommand = true)]
+#[command(after_help = "Example:
+  shardfs mount data/ /mnt/shards
+  python3 -c \"import numpy as np; print(np.load('/mnt/shards/ep_001.wshard/signal/joint_pos.npy', mmap_mode='r'))\"
+  shardfs umount /mnt/shards")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Mount a folder of containers, or one container
+    Mount(mount::Arguments),
+    /// Take mounts down
+    #[command(visible_alias = "unmount")]
+    Umount(umount::Arguments),
+    /// List what a mount would show, without one
+    Ls(inspect::LsArguments),
+    /// Print files of containers, without a mount
+    Cat(inspect::CatArguments),
+    /// Say what a container holds
+    Info(inspect::InfoArguments),
+}
+
+/// Options of every command that shows containers.
+#[derive(Debug, Args)]
+struct ViewOptions {
+    /// Memory for decoded blocks, in bytes or with K, M, G or T [default: an eighth of memory, at most 4G]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    cache_size: Option<u64>,
+
+    /// When checksums are verified: before a block's first byte (large blocks: while reading), before the first byte of
+    /// every block, or not at all
+    #[arg(long, value_enum, default_value_t)]
+    verify: cache::Verify,
+
+    /// Show what symbolic links point to, where that lies inside SOURCE
+    #[arg(long)]
+    follow_links: bool,
+}
+
+impl ViewOptions {
+    fn checked(&self) -> vfs::Options {
+        let defaults = vfs::Options::default();
+        vfs::Options {
+            cache_size: self.cache_size.unwrap_or(defaults.cache_size),
+            verify: self.verify,
+            follow_links: self.follow_links,
+            ..defaults
+        }
+    }
+}
+
+/// Runs the command of this process's arguments.
+pub fn run() -> ExitCode {
+    let cli = Cli::parse();
+    let done = match cli.command {
+        Command::Mount(arguments) => mount::run(&arguments),
+        Command::Umount(arguments) => umount::run(&arguments),
+        Command::Ls(arguments) => inspect::ls(&arguments),
+        Command::Cat(arguments) => inspect::cat(&arguments),
+        Command::Info(arguments) => inspect::info(&arguments),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        // Whoever read our output has seen enough.
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("shardfs: {}", one_line(&format!("{error:#}")));
+            ExitCode::from(FAILED)
+        }
+    }
+}
+
+/// Warnings and more to stderr; `RUST_LOG` overrides.
+fn log_to_stderr(level: &str) {
+    let environment = env_logger::Env::default().default_filter_or(level);
+    // A second logger in one process is a test's doing; the first goes on.
+    let _ = env_logger::Builder::from_env(environment).try_init();
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.chain().filter_map(|e| e.downcast_ref::<io::Error>()).any(|e| e.kind() == io::ErrorKind::BrokenPipe)
+}
+
+/// A message on one line, whatever names it quotes.
+fn one_line(text: &str) -> String {
+    text.chars().flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] }).collect()
+}
+
+/// `512M` and the like, in powers of 1024.
+fn size(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = match text[digits.len()..].to_ascii_uppercase().as_str() {
+        "" | "B" => 0,
+        "K" | "KB" | "KIB" => 10,
+        "M" | "MB" | "MIB" => 20,
+        "G" | "GB" | "GIB" => 30,
+        "T" | "TB" | "TIB" => 40,
+        unit => return Err(format!("unknown unit '{unit}'; use K, M, G or T")),
+    };
+    let number: u64 = digits.trim().parse().map_err(|_| format!("'{digits}' is not a whole number"))?;
+    number.checked_mul(1 << unit).ok_or_else(|| "too large".into())
+}
+
+/// An octal number of permission bits.
+fn octal(text: &str) -> Result<u32, String> {
+    let bits = u32::from_str_radix(text, 8).map_err(|_| format!("'{text}' is not an octal number"))?;
+    if bits <= 0o777 { Ok(bits) } else { Err("only permission bits, 000 to 777".into()) }
+}
+
+/// Whether two paths name one place, or the second lies in the first.
+fn lies_in(inner: &std::path::Path, outer: &std::path::Path) -> bool {
+    inner.starts_with(outer)
+}
+
+/// A path made absolute, so that it means the same after the daemon has left its folder.
+fn absolute(path: &std::path::Path) -> anyhow::Result<PathBuf> {
+    use anyhow::Context;
+    path.canonicalize().with_context(|| path.display().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn sizes() {
+        assert_eq!(size("512"), Ok(512));
+        assert_eq!(size("3K"), Ok(3072));
+        assert_eq!(size("2GiB"), Ok(2 << 30));
+        assert!(size("2X").is_err());
+        assert!(size("").is_err());
+        assert!(size("99999999T").is_err());
+        assert_eq!(octal("022"), Ok(0o22));
+        assert!(octal("1777").is_err());
+    }
+}

@@ -1,0 +1,206 @@
+//! `shardfs mount`: in the background by default, and back when the mount answers.
+
+use std::{
+    fs::File,
+    io::{self, Read, Write},
+    os::unix::process::CommandExt,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    sync::{Arc, mpsc},
+    thread,
+};
+
+use anyhow::{Context, bail};
+use clap::Args;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use super::{ViewOptions, absolute, lies_in, log_to_stderr, octal};
+use crate::{
+    fuse::{Mount, MountConfig},
+    vfs::{self, Vfs},
+};
+
+/// Set for the process that stays in the background; its stdout is a pipe on which it says that it is ready.
+const CHILD: &str = "SHARDFS_IN_BACKGROUND";
+const READY: &[u8] = b"ready\n";
+
+/// Mount a folder of containers, or one container
+///
+/// SOURCE is mirrored, recursively: containers appear as folders of the same name, everything else as itself. The
+/// command returns when the mount answers; the mount stays until `shardfs umount`, `umount` or SIGTERM.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:
+  shardfs mount data/ /mnt/shards
+  shardfs mount --cache-size 2G --foreground episode.wshard /mnt/episode")]
+pub(super) struct Arguments {
+    /// A folder, or one container
+    source: PathBuf,
+
+    /// An empty folder, outside SOURCE
+    mountpoint: PathBuf,
+
+    /// Stay in the foreground, with the log on stderr
+    #[arg(short, long)]
+    foreground: bool,
+
+    #[command(flatten)]
+    view: ViewOptions,
+
+    /// Show everything as owned by this user id
+    #[arg(long, value_name = "UID")]
+    uid: Option<u32>,
+
+    /// Show everything as owned by this group id
+    #[arg(long, value_name = "GID")]
+    gid: Option<u32>,
+
+    /// Permission bits to take away, in octal
+    #[arg(long, value_name = "MASK", value_parser = octal, default_value = "000")]
+    umask: u32,
+
+    /// Let other users in, as far as the modes of the files do
+    #[arg(long)]
+    allow_other: bool,
+
+    /// Threads that take requests from the kernel
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    threads: usize,
+
+    /// Where warnings go when in the background
+    #[arg(long, value_name = "FILE")]
+    log_file: Option<PathBuf>,
+}
+
+pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    let in_background = std::env::var_os(CHILD).is_some();
+    if !arguments.foreground && !in_background {
+        return start_in_background();
+    }
+    log_to_stderr(if arguments.foreground { "info,fuser=warn" } else { "warn,fuser=error" });
+    let (source, mountpoint) = (absolute(&arguments.source)?, absolute(&arguments.mountpoint)?);
+    check_mountpoint(&source, &mountpoint)?;
+    let options = vfs::Options {
+        uid: arguments.uid,
+        gid: arguments.gid,
+        umask: arguments.umask,
+        ..arguments.view.checked()
+    };
+    let vfs = Arc::new(Vfs::open(&arguments.source, options)?);
+    let log_file = arguments.log_file.as_ref();
+    let log = log_file.map(|path| File::options().append(true).create(true).open(path).map_err(|e| (path, e)));
+    let log = log.transpose().map_err(|(path, e)| anyhow::anyhow!("{}: {e}", path.display()))?;
+
+    let config = MountConfig { allow_other: arguments.allow_other, threads: arguments.threads };
+    let mut mount = Mount::new(vfs, &mountpoint, &config).map_err(|error| explain(&error, &mountpoint, arguments))?;
+    let mut unmounter = mount.unmounter();
+
+    // Everything that ends the mount arrives here.
+    let (ended, end) = mpsc::channel();
+    let by_signal = ended.clone();
+    let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP]).context("signals")?;
+    thread::spawn(move || {
+        for signal in signals.forever() {
+            let _ = by_signal.send(End::Signal(signal));
+        }
+    });
+    thread::spawn(move || {
+        let _ = ended.send(End::Session(mount.serve()));
+    });
+
+    // The first answer of the mount shows that it lives.
+    std::fs::metadata(&mountpoint).with_context(|| format!("{}: mounted, but no answer", mountpoint.display()))?;
+    log::info!("{} is mounted on {}", source.display(), mountpoint.display());
+    if in_background {
+        leave_terminal(log)?;
+    }
+    match end.recv().context("the mount's threads are gone")? {
+        End::Session(result) => result.with_context(|| mountpoint.display().to_string()),
+        End::Signal(signal) => {
+            log::info!("signal {signal}: unmounting {}", mountpoint.display());
+            if let Err(error) = unmounter.unmount() {
+                // Somebody is still inside. The name goes now; whoever is inside gets errors once this process ends.
+                log::warn!("{}: {error}; detached", mountpoint.display());
+                super::umount::detach(&mountpoint)?;
+            }
+            Ok(())
+        }
+    }
+}
+
+enum End {
+    Signal(i32),
+    Session(io::Result<()>),
+}
+
+/// Starts this program again, away from the terminal, and waits until it says that the mount answers or why not.
+fn start_in_background() -> anyhow::Result<()> {
+    let program = std::env::current_exe().context("finding this program")?;
+    let mut child = Command::new(program)
+        .args(std::env::args_os().skip(1))
+        .env(CHILD, "1")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        // A group of its own: Ctrl-C in this terminal is not meant for a mount that stays.
+        .process_group(0)
+        .spawn()
+        .context("starting in the background")?;
+    let mut said = Vec::new();
+    if let Some(stdout) = child.stdout.take() {
+        stdout.take(READY.len() as u64).read_to_end(&mut said).context("waiting for the mount")?;
+    }
+    if said == READY {
+        return Ok(());
+    }
+    // It has printed its reason itself.
+    let status = child.wait().context("waiting for the mount")?;
+    std::process::exit(status.code().unwrap_or(super::FAILED.into()))
+}
+
+/// Says that the mount answers, and lets go of everything that belongs to whoever started it.
+fn leave_terminal(log: Option<File>) -> anyhow::Result<()> {
+    let mut stdout = io::stdout();
+    stdout.write_all(READY).and_then(|()| stdout.flush()).context("saying that the mount is ready")?;
+    // Fails only for a process that leads its group, which is as good.
+    let _ = rustix::process::setsid();
+    let nowhere = File::options().read(true).write(true).open("/dev/null").context("/dev/null")?;
+    rustix::stdio::dup2_stdout(&nowhere).context("closing stdout")?;
+    rustix::stdio::dup2_stderr(log.as_ref().unwrap_or(&nowhere)).context("closing stderr")?;
+    std::env::set_current_dir("/").context("leaving the folder")?;
+    Ok(())
+}
+
+fn check_mountpoint(source: &Path, mountpoint: &Path) -> anyhow::Result<()> {
+    if !mountpoint.is_dir() {
+        bail!("{}: not a folder; a mount needs an existing, empty folder", mountpoint.display());
+    }
+    if lies_in(mountpoint, source) {
+        bail!(
+            "{}: lies inside {}, so the mount would contain itself; choose a folder elsewhere",
+            mountpoint.display(),
+            source.display()
+        );
+    }
+    if lies_in(source, mountpoint) {
+        bail!("{}: contains the source, which the mount would hide; choose an empty folder", mountpoint.display());
+    }
+    if super::umount::mounted_at(mountpoint)?.is_some() {
+        bail!("{0}: a shardfs is mounted there already; take it down with: shardfs umount {0}", mountpoint.display());
+    }
+    Ok(())
+}
+
+/// What the kernel's short answer means, and what to do about it.
+fn explain(error: &io::Error, mountpoint: &Path, arguments: &Arguments) -> anyhow::Error {
+    let remedy = if !Path::new("/dev/fuse").exists() {
+        "/dev/fuse is missing; load the module with 'modprobe fuse', or start the container with --device /dev/fuse"
+    } else if arguments.allow_other && !rustix::process::geteuid().is_root() {
+        "--allow-other needs the line 'user_allow_other' in /etc/fuse.conf"
+    } else {
+        match error.kind() {
+            io::ErrorKind::PermissionDenied => "not allowed; mount as root, or install fuse3 and use a folder of yours",
+            io::ErrorKind::NotFound => "fusermount3 is missing; install fuse3",
+            _ => "could not mount",
+        }
+    };
+    anyhow::anyhow!("{}: {remedy} ({error})", mountpoint.display())
+}

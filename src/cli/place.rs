@@ -1,0 +1,68 @@
+//! Paths as the commands take them: a file of the host, and what follows inside the container.
+
+use std::{
+    ffi::OsString,
+    path::{Component, Path, PathBuf},
+};
+
+use anyhow::{Context, anyhow, bail};
+
+use crate::vfs::{self, Attr, FileKind, ROOT, Vfs};
+
+/// A path found: a filesystem, a node in it, its attributes.
+pub(super) struct Place {
+    pub(super) vfs: Vfs,
+    pub(super) ino: u64,
+    pub(super) attr: Attr,
+}
+
+impl Place {
+    /// Finds `data/ep_001.wshard/signal/joint_pos.npy`, or any folder or file above it.
+    ///
+    /// The longest part that the host has is opened as SOURCE; where that is an ordinary file, its folder is, so that
+    /// the file is shown as a mount would show it.
+    pub(super) fn find(path: &Path, options: vfs::Options) -> anyhow::Result<Self> {
+        let shown = path.display();
+        let (host, inside) = split(path)?;
+        let is_folder = host.is_dir();
+        if is_folder && !inside.is_empty() {
+            bail!("{shown}: no such file or folder");
+        }
+        let (vfs, names) = match Vfs::open(&host, options.clone()) {
+            Ok(vfs) => (vfs, inside),
+            Err(error) if is_folder || !inside.is_empty() => return Err(error.into()),
+            // An ordinary file, in a folder that shows it as itself.
+            Err(error) => {
+                let Some((folder, name)) = host.parent().zip(host.file_name()) else { return Err(error.into()) };
+                (Vfs::open(folder, options)?, vec![name.to_owned()])
+            }
+        };
+        let mut ino = ROOT;
+        for name in &names {
+            let found = vfs.lookup(ino, name)?;
+            ino = found.ok_or_else(|| anyhow!("{shown}: no '{}' there; `shardfs ls` shows what is", name.display()))?.ino;
+        }
+        let attr = vfs.attr(ino)?;
+        Ok(Self { vfs, ino, attr })
+    }
+
+    pub(super) fn is_folder(&self) -> bool {
+        self.attr.kind == FileKind::Folder
+    }
+}
+
+/// The longest part of a path that the host has, with links resolved, and the names after it.
+fn split(path: &Path) -> anyhow::Result<(PathBuf, Vec<OsString>)> {
+    let mut host = PathBuf::new();
+    let mut inside: Vec<OsString> = Vec::new();
+    for component in path.components() {
+        match component {
+            Component::ParentDir if inside.pop().is_some() => {}
+            Component::Normal(name) if !inside.is_empty() || host.is_file() => inside.push(name.to_owned()),
+            other => host.push(other),
+        }
+    }
+    let host = if host == Path::new("") { PathBuf::from(".") } else { host };
+    let host = host.canonicalize().with_context(|| path.display().to_string())?;
+    Ok((host, inside))
+}

@@ -1,0 +1,155 @@
+//! Compressed bytes to bytes, bounded by the size that the container states.
+//!
+//! No function here allocates more than the stored bytes can really expand to ([`Codec::max_size`]).
+
+mod lz4;
+mod stream;
+
+pub use stream::Stream;
+
+/// How a block is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Codec {
+    /// As it is.
+    None,
+    /// Standard zstd frames.
+    Zstd,
+    /// One bare lz4 block: no frame, no size prefix (`formats/wshard.md` 6).
+    Lz4,
+}
+
+/// Why a block did not decode.
+#[derive(Debug, thiserror::Error)]
+pub enum DecodeError {
+    /// The stated size is more than the codec can make of the stored bytes.
+    #[error("{codec} cannot expand {stored} stored bytes to the stated {size}")]
+    Impossible {
+        /// The codec's name.
+        codec: &'static str,
+        /// Bytes stored.
+        stored: u64,
+        /// Bytes stated.
+        size: u64,
+    },
+    /// The decoded bytes are fewer or more than stated.
+    #[error("decodes to {got} bytes, the index says {size}")]
+    Size {
+        /// Bytes that came out (or, where decoding stopped at the stated size, one more than stated).
+        got: u64,
+        /// Bytes stated.
+        size: u64,
+    },
+    /// The payload is damaged.
+    #[error("{codec}: {reason}")]
+    Corrupt {
+        /// The codec's name.
+        codec: &'static str,
+        /// What the decoder said.
+        reason: String,
+    },
+}
+
+impl Codec {
+    /// The name that `container.json` gives.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Zstd => "zstd",
+            Self::Lz4 => "lz4",
+        }
+    }
+
+    /// The most bytes that `stored` bytes can decode to. A zstd block of 4 bytes makes at most 128 KiB; lz4 255 of each
+    /// byte.
+    pub fn max_size(self, stored: u64) -> u64 {
+        match self {
+            Self::None => stored,
+            Self::Zstd => stored.saturating_mul(1 << 15),
+            Self::Lz4 => stored.saturating_mul(255).saturating_add(64),
+        }
+    }
+
+    /// Decodes a whole block to exactly `size` bytes.
+    ///
+    /// # Errors
+    /// [`DecodeError`]; nothing is allocated for an impossible size.
+    pub fn decode(self, stored: &[u8], size: u64) -> Result<Vec<u8>, DecodeError> {
+        self.check_size(stored.len() as u64, size)?;
+        match self {
+            Self::None => Ok(stored.to_vec()),
+            Self::Zstd => {
+                let mut stream = Stream::zstd(stored)?;
+                let mut out = vec![0; to_usize(size)];
+                let filled = stream.fill(&mut out)?;
+                stream.finish(filled as u64, size)?;
+                Ok(out)
+            }
+            Self::Lz4 => lz4::decode(stored, to_usize(size)),
+        }
+    }
+
+    /// Decodes up to `limit` bytes from the front of a block, of which `stored` is the beginning or the whole.
+    ///
+    /// # Errors
+    /// [`DecodeError::Corrupt`] when even that much does not decode.
+    pub fn decode_front(self, stored: &[u8], limit: usize) -> Result<Vec<u8>, DecodeError> {
+        match self {
+            Self::None => Ok(stored[..limit.min(stored.len())].to_vec()),
+            Self::Zstd => {
+                let mut out = vec![0; limit];
+                let filled = Stream::zstd(stored)?.fill(&mut out)?;
+                out.truncate(filled);
+                Ok(out)
+            }
+            Self::Lz4 => lz4::decode_front(stored, limit),
+        }
+    }
+
+    /// # Errors
+    /// `Impossible` when `stored` bytes can't become `size`.
+    pub fn check_size(self, stored: u64, size: u64) -> Result<(), DecodeError> {
+        if size > self.max_size(stored) {
+            return Err(DecodeError::Impossible { codec: self.name(), stored, size });
+        }
+        Ok(())
+    }
+
+    fn corrupt(self, reason: impl ToString) -> DecodeError {
+        DecodeError::Corrupt { codec: self.name(), reason: reason.to_string() }
+    }
+}
+
+/// Sizes that passed [`Codec::check_size`] fit the address space: shardfs runs on 64-bit machines only (lib.rs).
+fn to_usize(size: u64) -> usize {
+    usize::try_from(size).unwrap_or(usize::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn impossible_sizes_are_refused_before_allocating() {
+        for codec in [Codec::Zstd, Codec::Lz4] {
+            let error = codec.decode(&[0; 10], u64::MAX).unwrap_err();
+            assert!(matches!(error, DecodeError::Impossible { .. }), "{error}");
+        }
+    }
+
+    #[test]
+    fn zstd_must_give_exactly_the_stated_size() {
+        let stored = zstd::bulk::compress(&[5; 1000], 3).unwrap();
+        assert_eq!(Codec::Zstd.decode(&stored, 1000).unwrap(), [5; 1000]);
+        assert!(matches!(Codec::Zstd.decode(&stored, 999), Err(DecodeError::Size { .. })));
+        assert!(matches!(Codec::Zstd.decode(&stored, 1001), Err(DecodeError::Size { .. })));
+        assert!(Codec::Zstd.decode(&stored[..stored.len() - 2], 1000).is_err());
+        assert_eq!(Codec::Zstd.decode_front(&stored, 10).unwrap(), [5; 10]);
+    }
+
+    #[test]
+    fn several_zstd_frames_are_joined() {
+        let mut stored = zstd::bulk::compress(b"one ", 3).unwrap();
+        stored.extend(zstd::bulk::compress(b"two", 3).unwrap());
+        assert_eq!(Codec::Zstd.decode(&stored, 7).unwrap(), b"one two");
+    }
+}

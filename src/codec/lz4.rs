@@ -1,0 +1,101 @@
+//! Bare lz4 blocks, including those that break the format's end-of-block rules.
+
+use super::{Codec, DecodeError};
+
+/// Decodes a block to exactly `size` bytes.
+///
+/// The TypeScript writer ends blocks directly after a match, with no final literals. One zero byte, an empty final
+/// token, makes such a block regular (`formats/wshard.md` 6).
+pub(super) fn decode(stored: &[u8], size: usize) -> Result<Vec<u8>, DecodeError> {
+    let mut out = vec![0; size];
+    let first = match lz4_flex::block::decompress_into(stored, &mut out) {
+        Ok(got) => return exact(out, got),
+        Err(error) => error,
+    };
+    let mut ended = Vec::with_capacity(stored.len() + 1);
+    ended.extend_from_slice(stored);
+    ended.push(0);
+    match lz4_flex::block::decompress_into(&ended, &mut out) {
+        Ok(got) => exact(out, got),
+        Err(_) => Err(Codec::Lz4.corrupt(first)),
+    }
+}
+
+fn exact(out: Vec<u8>, got: usize) -> Result<Vec<u8>, DecodeError> {
+    if got == out.len() { Ok(out) } else { Err(DecodeError::Size { got: got as u64, size: out.len() as u64 }) }
+}
+
+/// Decodes sequences until `limit` bytes are there or the input ends: the front of a block is all that choosing a
+/// suffix needs, and the library decodes whole blocks only.
+pub(super) fn decode_front(stored: &[u8], limit: usize) -> Result<Vec<u8>, DecodeError> {
+    let mut out = Vec::with_capacity(limit);
+    let mut input = stored.iter().copied();
+    let bad = |reason: &str| Err(Codec::Lz4.corrupt(reason));
+    while let Some(token) = input.next() {
+        let literals = extended(token >> 4, &mut input).min(limit - out.len());
+        out.extend(input.by_ref().take(literals));
+        if out.len() == limit {
+            break;
+        }
+        let (Some(low), Some(high)) = (input.next(), input.next()) else { break };
+        let distance = usize::from(u16::from_le_bytes([low, high]));
+        if distance == 0 || distance > out.len() {
+            return bad("a match reaches before the start of the block");
+        }
+        let length = extended(token & 15, &mut input).saturating_add(4).min(limit - out.len());
+        for _ in 0..length {
+            out.push(out[out.len() - distance]);
+        }
+        if out.len() == limit {
+            break;
+        }
+    }
+    Ok(out)
+}
+
+/// A length of a token: 15 goes on in further bytes, of which the first below 255 is the last.
+fn extended(nibble: u8, input: &mut impl Iterator<Item = u8>) -> usize {
+    let mut length = usize::from(nibble);
+    if nibble == 15 {
+        for byte in input {
+            length = length.saturating_add(usize::from(byte));
+            if byte != 255 {
+                break;
+            }
+        }
+    }
+    length
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn block_that_ends_in_a_match() {
+        // formats/wshard.md 23: one literal 00 and a match of 63 at distance 1.
+        let stored = [0x1F, 0x00, 0x01, 0x00, 0x2C];
+        assert_eq!(decode(&stored, 64).unwrap(), [0; 64]);
+        assert_eq!(decode_front(&stored, 64).unwrap(), [0; 64]);
+        assert_eq!(decode_front(&stored, 10).unwrap(), [0; 10]);
+        assert!(matches!(decode(&stored, 65), Err(DecodeError::Size { got: 64, size: 65 })));
+        assert!(decode(&stored, 63).is_err());
+    }
+
+    #[test]
+    fn front_equals_the_whole() {
+        let bytes: Vec<u8> = (0..5000u32).map(|i| (i * i / 700) as u8).collect();
+        let stored = lz4_flex::block::compress(&bytes);
+        assert_eq!(decode(&stored, 5000).unwrap(), bytes);
+        for limit in [0, 1, 7, 4999, 5000, 9000] {
+            assert_eq!(decode_front(&stored, limit).unwrap(), bytes[..limit.min(5000)]);
+        }
+    }
+
+    #[test]
+    fn distance_before_the_start_is_corrupt() {
+        let stored = [0x10, b'x', 0x02, 0x00];
+        assert!(decode(&stored, 5).is_err());
+        assert!(decode_front(&stored, 5).is_err());
+    }
+}

@@ -1,0 +1,148 @@
+//! The KAST draft, by the strict rules of `formats/kast.md` 3; the comments name them by number.
+
+use std::ops::Range;
+
+use super::{Class, Dtype, Fields, FormatError, kastore::Item, kastore::dtype_of_code};
+use crate::source::Source;
+
+/// Bytes of the header.
+pub const HEADER: u64 = 40;
+const ENTRY: u64 = 32;
+
+/// A KAST file.
+#[derive(Debug)]
+pub struct Kast {
+    /// Major and minor version.
+    pub version: (u16, u16),
+    /// The items in stored order, which is that of their keys.
+    pub items: Vec<Item>,
+    /// Bytes after the last array, ignored.
+    pub trailing: u64,
+}
+
+/// The header's fields after rules 1 to 8.
+struct Header {
+    minor: u16,
+    n: u32,
+    table: u64,
+    data: u64,
+}
+
+fn bad(reason: impl Into<String>) -> FormatError {
+    FormatError::refused(Class::BadFormat, reason)
+}
+
+fn parse_header(source: &dyn Source) -> Result<Header, FormatError> {
+    let length = source.len();
+    if length == 0 {
+        return Err(FormatError::refused(Class::Empty, "no bytes")); // 1
+    }
+    let header = source.read(0..length.min(HEADER))?;
+    let present = header.len().min(4);
+    if header.get(..present) != b"KAST".get(..present) {
+        return Err(FormatError::refused(Class::BadMagic, "the first 4 bytes are not KAST")); // 2
+    }
+    let fields = (header.u16(4), header.u16(6), header.u32(8), header.u32(12), header.u64(16), header.u64(24));
+    let (Some(major), Some(minor), Some(flags), Some(n), Some(table), Some(data)) = fields else {
+        return Err(FormatError::refused(Class::Truncated, format!("{length} bytes where a header has {HEADER}")));
+    };
+    if length < HEADER {
+        return Err(FormatError::refused(Class::Truncated, format!("{length} bytes where a header has {HEADER}"))); // 3
+    }
+    match major {
+        0 => return Err(FormatError::refused(Class::VersionTooOld, "major version 0, this reads 1")), // 4
+        1 => {}
+        _ => return Err(FormatError::refused(Class::VersionTooNew, format!("major version {major}, this reads 1"))),
+    }
+    if flags != 0 {
+        return Err(FormatError::refused(Class::UnsupportedFlags, format!("flags {flags:#x}, this reads 0"))); // 5
+    }
+    if table % 8 != 0 || table < HEADER || table > length {
+        return Err(bad(format!("keys table at {table} of {length} bytes"))); // 6
+    }
+    let table_end = table + ENTRY * u64::from(n);
+    if table_end > length {
+        return Err(bad(format!("keys table of {n} entries at {table} passes the end at {length}: incomplete copy?"))); // 7
+    }
+    if data % 8 != 0 || data < table_end || data > length {
+        return Err(bad(format!("data blocks at {data}, table ends at {table_end}, file at {length}"))); // 8
+    }
+    Ok(Header { minor, n, table, data })
+}
+
+/// Whether the file claims to be KAST strongly enough that a refusal is worth telling: rules 4 to 8 hold (section 5).
+pub fn claims(source: &dyn Source) -> bool {
+    parse_header(source).is_ok()
+}
+
+/// Reads the header, the keys table and the keys.
+///
+/// # Errors
+/// The class of section 3 that the file fails first.
+pub fn parse(source: &dyn Source) -> Result<Kast, FormatError> {
+    let Header { minor, n, table, data } = parse_header(source)?;
+    let length = source.len();
+    let keys_start = table + ENTRY * u64::from(n);
+    let entries = source.read(table..keys_start)?;
+    let key_bytes = source.read(keys_start..data)?;
+    let mut items: Vec<Item> = Vec::with_capacity(entries.len() / ENTRY as usize);
+    for (j, entry) in entries.chunks_exact(ENTRY as usize).enumerate() {
+        let fields = (entry.u32(0), entry.u64(4), entry.u32(12), entry.u64(16), entry.u64(24));
+        let (Some(key_len), Some(key_at), Some(code), Some(count), Some(at)) = fields else { break };
+        let Some(dtype) = dtype_of_code(code) else {
+            return Err(FormatError::refused(Class::BadType, format!("entry {j}: type code {code}"))); // 9
+        };
+        let Some(key) = key_at.checked_sub(keys_start).and_then(|from| key_of(&key_bytes, from, key_len)) else {
+            let reason = "is empty, outside the keys area, not terminated, or has a null inside";
+            return Err(bad(format!("entry {j}: key of {key_len} bytes at {key_at} {reason}"))); // 10
+        };
+        let Some(range) = array_range(dtype, count, at).filter(|r| r.start >= data && r.end <= length) else {
+            return Err(bad(format!("entry {j}: data range {at} + {count} elements"))); // 11
+        };
+        if items.last().is_some_and(|last| last.key.as_slice() >= key) {
+            return Err(bad(format!("entry {j}: keys not in strictly rising order"))); // 12
+        }
+        items.push(Item { key: key.to_vec(), dtype, count, data: range });
+    }
+    let mut ranges: Vec<&Range<u64>> = items.iter().map(|item| &item.data).filter(|r| !r.is_empty()).collect();
+    ranges.sort_by_key(|range| range.start);
+    if let Some(pair) = ranges.windows(2).find(|pair| pair[0].end > pair[1].start) {
+        return Err(bad(format!("arrays at {} and {} overlap", pair[0].start, pair[1].start))); // 13
+    }
+    let end = ranges.last().map_or(data, |range| range.end);
+    Ok(Kast { version: (1, minor), items, trailing: length - end })
+}
+
+/// The key at `from` in the keys area, if it is there whole with its terminator.
+fn key_of(bytes: &[u8], from: u64, length: u32) -> Option<&[u8]> {
+    let from = usize::try_from(from).ok()?;
+    let (key, rest) = bytes.get(from..)?.split_at_checked(length as usize)?;
+    (!key.is_empty() && rest.first() == Some(&0) && !key.contains(&0)).then_some(key)
+}
+
+fn array_range(dtype: Dtype, count: u64, at: u64) -> Option<Range<u64>> {
+    let end = at.checked_add(count.checked_mul(dtype.size())?)?;
+    (at % 8 == 0).then_some(at..end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_that_begins_with_the_letters_claims_nothing() {
+        assert!(!claims(&b"KASTORE is a file format of some forty bytes".to_vec()));
+    }
+
+    #[test]
+    fn the_empty_store_is_its_header() {
+        let mut bytes = b"KAST\x01\x00\x00\x00".to_vec();
+        bytes.resize(40, 0);
+        bytes[16] = 40;
+        bytes[24] = 40;
+        let kast = parse(&bytes).unwrap();
+        assert_eq!((kast.items.len(), kast.trailing), (0, 0));
+        bytes.truncate(39);
+        assert!(matches!(parse(&bytes), Err(FormatError::Refused { class: Class::Truncated, .. })));
+    }
+}

@@ -1,0 +1,217 @@
+//! WShard and every other Shard file (`SHRD`, version 2): `formats/wshard.md`.
+//!
+//! Only the front matter decides whether the container opens (section 22); every later defect stays with its block.
+
+mod block;
+mod episode;
+mod front;
+mod stream;
+mod typing;
+
+use std::{collections::HashMap, ops::Range};
+
+use super::{Dtype, FormatError};
+use crate::{
+    limits,
+    source::{Source, SourceError},
+};
+pub use block::Block;
+pub use episode::{Channel, Episode};
+pub use front::{HEADER, Header, probe};
+pub use stream::{Interleave, Recovered};
+
+/// The role of an episode (section 2).
+pub const ROLE_EPISODE: u8 = 5;
+
+/// The role of a chunked episode's manifest (sections 2 and 15).
+pub const ROLE_MANIFEST: u8 = 4;
+
+/// An opened Shard file.
+#[derive(Debug)]
+pub struct Shard {
+    /// The header (section 2).
+    pub header: Header,
+    /// Blocks in index order. Those whose name lies outside the string table are left out (section 22).
+    pub entries: Vec<Entry>,
+    /// What `meta/episode` and `meta/wshard` say (section 11); empty for other roles than 5.
+    pub episode: Episode,
+    /// What `meta/channels` lists, in its order (section 11).
+    pub channels: Vec<Channel>,
+    /// How the lanes were put back, if their writer interleaved them (section 16).
+    pub recovered: Option<Recovered>,
+    /// The schema section, if it parses as JSON (section 9).
+    pub schema: Option<Range<u64>>,
+    /// `meta/manifest` of a role 4 file, if it parses (section 15).
+    pub manifest: Option<serde_json::Value>,
+    /// What is worth noting and no error.
+    pub problems: Vec<String>,
+}
+
+/// One block of the index (section 3).
+#[derive(Debug)]
+pub struct Entry {
+    /// Position in the index.
+    pub index: u32,
+    /// The name's bytes, any at all.
+    pub name: Vec<u8>,
+    /// The stored hash of the name; not reliable (section 8).
+    pub name_hash: u64,
+    /// Entry flags (section 3).
+    pub flags: u16,
+    /// Content type (section 3).
+    pub content_type: u16,
+    /// The user's tag bits (section 3).
+    pub tag_bits: u16,
+    /// Where the bytes are.
+    pub block: Block,
+    /// What the block is shown as.
+    pub value: Value,
+    /// Whether this is the last entry of its name, which is the one that counts (section 22).
+    pub visible: bool,
+    /// The channel's modality, where `meta/channels` gives one (section 11).
+    pub modality: Option<String>,
+    /// How the signs of a residual lie in the block, where its size fits (section 13). It takes the place of `value`.
+    pub residual: Option<Residual>,
+    /// A u8 language block whose bytes are UTF-8: it gets a text beside the array (section 12).
+    pub language: bool,
+}
+
+/// What a block is shown as (contract, section 3).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Value {
+    /// `.json`, as stored.
+    Json,
+    /// `.txt`, as stored.
+    Text,
+    /// An encoded picture, as stored, under this suffix.
+    Image(&'static str),
+    /// `.npy`.
+    Array {
+        /// Element type.
+        dtype: Dtype,
+        /// The whole shape, steps first.
+        shape: Vec<u64>,
+        /// Where in the decoded block the elements begin (section 17; 0 for all others).
+        data_offset: u64,
+        /// Whether dtype or shape is a guess (section 12).
+        inferred: bool,
+        /// What said so.
+        source: &'static str,
+    },
+    /// `.bin`.
+    Bytes,
+}
+
+/// The layout of packed signs (section 13): the bit of step t in dimension d is bit `t & 7` of byte
+/// `d * stride + skip + (t >> 3)`; a set bit is +1, a clear one -1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Residual {
+    /// Number of steps, T.
+    pub steps: u64,
+    /// Number of dimensions, D.
+    pub dims: u64,
+    /// Bytes of one dimension, its length field included.
+    pub stride: u64,
+    /// Bytes before the bits of a dimension: 0, or 4 for a u32 that must equal `stride - 4`.
+    pub skip: u64,
+}
+
+impl Residual {
+    /// Shape of the decoded array: `[T]`, or `[T, D]` for more than one dimension (section 13).
+    pub fn shape(&self) -> Vec<u64> {
+        if self.dims == 1 { vec![self.steps] } else { vec![self.steps, self.dims] }
+    }
+}
+
+/// Opens a Shard file of any role.
+///
+/// # Errors
+/// `Refused` by the container rules of section 22 alone; `Source` when the front matter could not be read.
+pub fn parse(source: &dyn Source) -> Result<Shard, FormatError> {
+    let mut notes = Notes::default();
+    let header = front::header(source)?;
+    if header.total_file_size != source.len() {
+        notes.add(format!("total_file_size is {}, the file has {} bytes", header.total_file_size, source.len()));
+    }
+    let mut entries = front::entries(source, &header, &mut notes)?;
+    mark_visible(&mut entries);
+
+    let mut meta = episode::Meta::default();
+    let mut manifest = None;
+    let mut recovered = None;
+    match header.role {
+        ROLE_EPISODE => {
+            meta = episode::Meta::read(source, &entries, &mut notes)?;
+            recovered = stream::put_back(source.len(), &mut entries, &mut meta, &mut notes);
+        }
+        ROLE_MANIFEST => manifest = episode::json(source, &entries, "meta/manifest", &mut notes)?,
+        _ => {}
+    }
+    typing::assign(source, &header, &mut entries, &meta, &mut notes)?;
+    let schema = schema(source, &header)?;
+    let episode::Meta { episode, channels, .. } = meta;
+    Ok(Shard { header, entries, episode, channels, recovered, schema, manifest, problems: notes.finish() })
+}
+
+/// Section 22: of equal names the last one counts.
+fn mark_visible(entries: &mut [Entry]) {
+    let mut last: HashMap<&[u8], u32> = HashMap::new();
+    for entry in &*entries {
+        last.insert(&entry.name, entry.index);
+    }
+    let visible: Vec<bool> = entries.iter().map(|e| last.get(&*e.name) == Some(&e.index)).collect();
+    for (entry, visible) in entries.iter_mut().zip(visible) {
+        entry.visible = visible;
+    }
+}
+
+/// Section 9: the schema runs to `total_file_size`; outside the file or not JSON, there is none.
+fn schema(source: &dyn Source, header: &Header) -> Result<Option<Range<u64>>, SourceError> {
+    let range = header.schema_offset..header.total_file_size.min(source.len());
+    let length = range.end.saturating_sub(range.start);
+    if range.start == 0 || length == 0 || length > limits::METADATA_JSON {
+        return Ok(None);
+    }
+    match source.read(range.clone()) {
+        Ok(bytes) => Ok(serde_json::from_slice::<serde_json::Value>(&bytes).is_ok().then_some(range)),
+        Err(SourceError::Changed) => Err(SourceError::Changed),
+        Err(_) => Ok(None),
+    }
+}
+
+/// Problems found while parsing; a hostile file can't make them many.
+#[derive(Debug, Default)]
+struct Notes {
+    list: Vec<String>,
+    more: u64,
+}
+
+impl Notes {
+    const KEPT: usize = 100;
+
+    fn add(&mut self, note: String) {
+        if self.list.len() < Self::KEPT {
+            self.list.push(note);
+        } else {
+            self.more += 1;
+        }
+    }
+
+    fn finish(mut self) -> Vec<String> {
+        if self.more > 0 {
+            self.list.push(format!("{} more like these", self.more));
+        }
+        self.list
+    }
+}
+
+/// A name for messages: escaped, and cut where it is long.
+fn shown(name: &[u8]) -> String {
+    const SHOWN: usize = 200;
+    let cut = name.get(..SHOWN).unwrap_or(name);
+    let dots = if cut.len() < name.len() { "..." } else { "" };
+    format!("'{}{dots}'", cut.escape_ascii())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,218 @@
+//! Where a block's bytes are and how they decode: sections 5, 6 and 7.
+
+use super::{Header, Interleave, front::BlockFields};
+use crate::{
+    codec::Codec,
+    format, limits,
+    source::{Source, SourceError},
+};
+
+/// Entry flags (section 3).
+const COMPRESSED: u16 = 0x0001;
+const ZSTD: u16 = 0x0002;
+const LZ4: u16 = 0x0004;
+
+/// The longest zstd frame header.
+const FRAME_HEADER: u64 = 18;
+
+/// Entries, from the first, whose zstd frame header is looked at when the container opens. In a larger index a frame
+/// that disagrees is found when the block is decoded, as every other damage is.
+const FRAME_CHECKS: u32 = 10_000;
+
+/// Stored bytes that are read to decode the front of a block, and once more when these were not enough: a zstd
+/// block inside a frame can take 128 KiB.
+const FRONT: [u64; 2] = [64 << 10, 192 << 10];
+
+/// Pieces of a lane that are put back just to look at it.
+const LOOKED_AT_PIECES: u64 = 4096;
+
+/// Sizes of blocks that can't be served are cut to this, so that adding a header to them can't overflow.
+const UNSERVED: u64 = 1 << 62;
+
+/// How to get the bytes of a block.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Block {
+    /// First stored byte in the file.
+    pub offset: u64,
+    /// Bytes stored. With `offset` inside the file, unless there is an `error`.
+    pub stored_size: u64,
+    /// Bytes when decoded; of an uncompressed block the stored ones (section 5).
+    pub size: u64,
+    /// How they are stored (section 6).
+    pub codec: Codec,
+    /// CRC-32C of the decoded bytes; of an interleaved lane, of the bytes of its recorded extent,
+    /// `offset..offset + stored_size` (section 16). `None`: there is none (section 7).
+    pub crc: Option<u32>,
+    /// Whether the CRC may be one of the stored bytes: the stream writer's quirk (section 7), acceptable if decoding
+    /// gives exactly `size` bytes.
+    pub stored_crc_ok: bool,
+    /// Why the block can never be served.
+    pub error: Option<String>,
+    /// Where the bytes of a lane really are, if its writer interleaved it (section 16).
+    pub interleave: Option<Interleave>,
+}
+
+/// Why a block could not be looked at.
+pub(super) enum Fault {
+    /// The file has changed: nothing that was read of it holds.
+    Changed,
+    /// This block can't be read, or is damaged.
+    Block(String),
+}
+
+impl From<SourceError> for Fault {
+    fn from(error: SourceError) -> Self {
+        match error {
+            SourceError::Changed => Self::Changed,
+            other => Self::Block(other.to_string()),
+        }
+    }
+}
+
+impl Block {
+    /// The block that an index entry describes, with the checks of section 22.
+    pub(super) fn new(
+        source: &dyn Source,
+        header: &Header,
+        stored: &BlockFields,
+        index: u32,
+    ) -> Result<Self, SourceError> {
+        let codec = codec(header, stored);
+        let raw = codec == Some(Codec::None);
+        let mut block = Self {
+            // Where nothing is stored, the place does not matter; it must only be one that can be read.
+            offset: if stored.disk_size == 0 { stored.offset.min(source.len()) } else { stored.offset },
+            stored_size: stored.disk_size,
+            size: if raw { stored.disk_size } else { stored.orig_size },
+            codec: codec.unwrap_or(Codec::None),
+            crc: (stored.crc != 0 || header.checksums()).then_some(stored.crc),
+            stored_crc_ok: !raw,
+            error: None,
+            interleave: None,
+        };
+        block.error = block.misplaced(source.len(), header.data_section_offset);
+        if block.error.is_none() {
+            block.error = match codec {
+                None => Some(format!(
+                    "compressed, but neither the entry's flags {:#06x} nor the header's default {} name a codec",
+                    stored.flags, header.compression_default
+                )),
+                Some(codec) => codec.check_size(block.stored_size, block.size).err().map(|e| e.to_string()),
+            };
+        }
+        if block.error.is_none() && block.codec == Codec::Zstd && index < FRAME_CHECKS {
+            block.error = block.frame_disagrees(source)?;
+        }
+        if block.error.is_some() {
+            block.size = block.size.min(UNSERVED);
+        }
+        Ok(block)
+    }
+
+    /// The block as it is stored, for whoever decodes it: the recorded extent, also of an interleaved lane.
+    pub fn stored(&self) -> format::Block {
+        format::Block {
+            offset: self.offset,
+            stored_size: self.stored_size.min(u64::MAX - self.offset),
+            size: self.size,
+            codec: self.codec,
+            crc: self.crc,
+        }
+    }
+
+    /// Section 22: inside the data section and the file.
+    fn misplaced(&self, length: u64, data_section: u64) -> Option<String> {
+        let Self { offset, stored_size, .. } = *self;
+        if stored_size == 0 {
+            return None;
+        }
+        match offset.checked_add(stored_size) {
+            Some(end) if end <= length && offset >= data_section => None,
+            Some(end) if end <= length => {
+                Some(format!("begins at {offset}, before the data section, which begins at {data_section}"))
+            }
+            _ => Some(format!("{stored_size} bytes stored at {offset} pass the end of the file of {length} bytes")),
+        }
+    }
+
+    /// Whether the first zstd frame states more than the index does. It may state less: frames are joined, and one
+    /// that is skipped states 0.
+    fn frame_disagrees(&self, source: &dyn Source) -> Result<Option<String>, SourceError> {
+        let front = match source.read(self.offset..self.offset + self.stored_size.min(FRAME_HEADER)) {
+            Ok(front) => front,
+            Err(SourceError::Changed) => return Err(SourceError::Changed),
+            // It fails again when somebody reads the block.
+            Err(_) => return Ok(None),
+        };
+        Ok(match zstd::zstd_safe::get_frame_content_size(&front) {
+            Ok(Some(content)) if content > self.size => {
+                Some(format!("the zstd frame states {content} bytes, the index {}", self.size))
+            }
+            _ => None,
+        })
+    }
+
+    /// The whole decoded block, checked, if it is no larger than `limit`.
+    pub(super) fn load(&self, source: &dyn Source, limit: u64) -> Result<Vec<u8>, Fault> {
+        if let Some(error) = &self.error {
+            return Err(Fault::Block(error.clone()));
+        }
+        if self.size > limit || self.stored_size > limit {
+            return Err(Fault::Block(format!("{} bytes are more than {limit}", self.size.max(self.stored_size))));
+        }
+        let stored = source.read(self.offset..self.offset + self.stored_size)?;
+        let bytes = self.codec.decode(&stored, self.size).map_err(|e| Fault::Block(e.to_string()))?;
+        if let Some(crc) = self.crc {
+            let got = crc32c::crc32c(&bytes);
+            if got != crc && !(self.stored_crc_ok && crc32c::crc32c(&stored) == crc) {
+                return Err(Fault::Block(format!("crc32c is {got:#010x}, the index says {crc:#010x}")));
+            }
+        }
+        let Some(interleave) = &self.interleave else { return Ok(bytes) };
+        if interleave.rows.div_ceil(interleave.rows_per_flush) > LOOKED_AT_PIECES {
+            return Err(Fault::Block("interleaved in too many pieces".to_owned()));
+        }
+        let mut lane = Vec::with_capacity(bytes.len());
+        for piece in interleave.pieces(0..self.size) {
+            lane.extend(source.read(piece)?);
+        }
+        Ok(lane)
+    }
+
+    /// Up to [`limits::SNIFF`] bytes from the front of the decoded block; nothing is checked.
+    pub(super) fn front(&self, source: &dyn Source) -> Result<Vec<u8>, Fault> {
+        if let Some(error) = &self.error {
+            return Err(Fault::Block(error.clone()));
+        }
+        if self.interleave.is_some() {
+            return Err(Fault::Block("interleaved".to_owned()));
+        }
+        let limit = usize::try_from(self.size).unwrap_or(usize::MAX).min(limits::SNIFF);
+        if self.codec == Codec::None {
+            return Ok(source.read(self.offset..self.offset + limit as u64)?);
+        }
+        let mut result = Err(Fault::Block(String::new()));
+        for most in FRONT {
+            let stored = source.read(self.offset..self.offset + self.stored_size.min(most))?;
+            result = self.codec.decode_front(&stored, limit).map_err(|e| Fault::Block(e.to_string()));
+            if result.as_ref().is_ok_and(|front| front.len() == limit) || self.stored_size <= most {
+                break;
+            }
+        }
+        result
+    }
+}
+
+/// Which codec (section 6); `None` if nothing says.
+fn codec(header: &Header, stored: &BlockFields) -> Option<Codec> {
+    if stored.flags & COMPRESSED == 0 || stored.disk_size == stored.orig_size {
+        return Some(Codec::None);
+    }
+    match header.compression_default {
+        _ if stored.flags & LZ4 != 0 => Some(Codec::Lz4),
+        _ if stored.flags & ZSTD != 0 => Some(Codec::Zstd),
+        1 => Some(Codec::Zstd),
+        2 => Some(Codec::Lz4),
+        _ => None,
+    }
+}

@@ -1,0 +1,301 @@
+//! The metadata JSON of an episode: section 11.
+
+use serde_json::{Map, Value as Json};
+
+use super::{Entry, Notes, block::Fault, shown};
+use crate::{
+    format::{Dtype, FormatError},
+    limits,
+    source::{Source, SourceError},
+};
+
+/// What `meta/episode` and `meta/wshard` say (section 11).
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Episode {
+    /// `episode_id`, or Go's `id`.
+    pub episode_id: Option<String>,
+    /// `env_id`.
+    pub env_id: Option<String>,
+    /// `length_T` as stated; an unchecked claim.
+    pub length_t: Option<u64>,
+    /// The number of steps to go by: `length_t`, else what the size of `done`, `reward` or `time/*` gives (section 12).
+    pub steps: Option<u64>,
+    /// The name of the block that gave `steps`.
+    pub steps_source: Option<&'static str>,
+    /// `timebase`: an object of `type`, `tick_hz`, `dt_ns` as far as they are there, from `meta/episode`, else
+    /// `meta/wshard` (section 14).
+    pub timebase: Option<Json>,
+    /// Steps per second (section 14).
+    pub rate_hz: Option<f64>,
+    /// `chunk_index` (section 15).
+    pub chunk_index: Option<u64>,
+    /// `total_chunks`.
+    pub total_chunks: Option<u64>,
+    /// `timestep_range`, last inclusive; only where there is a `chunk_index`.
+    pub timestep_range: Option<[u64; 2]>,
+    /// `streaming` of `meta/wshard` (section 16).
+    pub streaming: bool,
+}
+
+/// One element of `meta/channels` (section 11).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Channel {
+    /// Channel id, without prefix.
+    pub id: String,
+    /// Full name of the block described: `signal_block`, `signal/<id>`, or the key of the legacy form.
+    pub block: String,
+    /// Element type; f32 where none is stated, `None` where the name is unknown.
+    pub dtype: Option<Dtype>,
+    /// Shape of one step; `None` where it is no list of non-negative integers.
+    pub shape: Option<Vec<u64>>,
+    /// Modality.
+    pub modality: Option<String>,
+}
+
+/// Everything that the metadata of an episode says.
+#[derive(Debug, Default)]
+pub(super) struct Meta {
+    pub episode: Episode,
+    pub channels: Vec<Channel>,
+    /// `action_spaces` of `meta/episode`: full block names.
+    pub action_spaces: Vec<Channel>,
+    /// `meta/wshard` is there but could not be interpreted.
+    pub wshard_unknown: bool,
+    /// No block of the file gets a typed view.
+    pub untyped: bool,
+}
+
+impl Meta {
+    /// Reads the three metadata blocks, as far as they can be interpreted.
+    pub(super) fn read(source: &dyn Source, entries: &[Entry], notes: &mut Notes) -> Result<Self, FormatError> {
+        let wshard = object(source, entries, "meta/wshard", notes)?;
+        let episode = object(source, entries, "meta/episode", notes)?.unwrap_or_default();
+        let channels = object(source, entries, "meta/channels", notes)?.unwrap_or_default();
+        let wshard_unknown = wshard.is_none() && find(entries, b"meta/wshard").is_some();
+        let wshard = wshard.unwrap_or_default();
+        let (channels, skipped) = read_channels(&channels);
+        if skipped > 0 {
+            notes.add(format!("meta/channels: {skipped} elements describe no block"));
+        }
+        Ok(Self {
+            action_spaces: read_action_spaces(&episode),
+            episode: read_episode(&episode, &wshard, entries, notes),
+            channels,
+            wshard_unknown,
+            untyped: false,
+        })
+    }
+}
+
+/// The visible block of this name.
+fn find<'e>(entries: &'e [Entry], name: &[u8]) -> Option<&'e Entry> {
+    entries.iter().rev().find(|e| e.name == name)
+}
+
+/// A metadata block as JSON; `None` where there is none or it can't be interpreted, which is noted.
+pub(super) fn json(
+    source: &dyn Source,
+    entries: &[Entry],
+    name: &str,
+    notes: &mut Notes,
+) -> Result<Option<Json>, SourceError> {
+    let Some(entry) = find(entries, name.as_bytes()) else { return Ok(None) };
+    let bytes = match entry.block.load(source, limits::METADATA_JSON) {
+        Ok(bytes) => bytes,
+        Err(Fault::Changed) => return Err(SourceError::Changed),
+        Err(Fault::Block(reason)) => {
+            notes.add(format!("{name}: {reason}"));
+            return Ok(None);
+        }
+    };
+    match serde_json::from_slice(&bytes) {
+        Ok(value) => Ok(Some(value)),
+        Err(error) => {
+            notes.add(format!("{name} is not JSON: {error}"));
+            Ok(None)
+        }
+    }
+}
+
+fn object(
+    source: &dyn Source,
+    entries: &[Entry],
+    name: &str,
+    notes: &mut Notes,
+) -> Result<Option<Map<String, Json>>, SourceError> {
+    match json(source, entries, name, notes)? {
+        Some(Json::Object(map)) => Ok(Some(map)),
+        Some(_) => {
+            notes.add(format!("{name} is not a JSON object"));
+            Ok(None)
+        }
+        None => Ok(None),
+    }
+}
+
+fn text(map: &Map<String, Json>, key: &str) -> Option<String> {
+    map.get(key)?.as_str().map(str::to_owned)
+}
+
+fn read_episode(
+    episode: &Map<String, Json>,
+    wshard: &Map<String, Json>,
+    entries: &[Entry],
+    notes: &mut Notes,
+) -> Episode {
+    let number = |key: &str| episode.get(key)?.as_u64();
+    let stated = episode.get("length_T").or_else(|| episode.get("length_t"));
+    let length_t = stated.and_then(Json::as_u64);
+    if let Some(stated) = stated.filter(|_| length_t.is_none()) {
+        notes.add(format!("length_T is no number of steps: {}", shown(stated.to_string().as_bytes())));
+    }
+    let (steps, steps_source) = match length_t {
+        Some(steps) => (Some(steps), Some("meta/episode")),
+        None => steps_by_size(entries).unzip(),
+    };
+    let bases = [timebase(episode), timebase(wshard)];
+    let chunk_index = number("chunk_index");
+    let range = episode.get("timestep_range").filter(|_| chunk_index.is_some()).and_then(Json::as_array);
+    let timestep_range = range.and_then(|range| match range.as_slice() {
+        [first, last] => Some([first.as_u64()?, last.as_u64()?]),
+        _ => None,
+    });
+    Episode {
+        episode_id: text(episode, "episode_id").or_else(|| text(episode, "id")),
+        env_id: text(episode, "env_id"),
+        length_t,
+        steps,
+        steps_source,
+        rate_hz: rate(&bases),
+        timebase: bases.into_iter().flatten().next().map(Json::Object),
+        chunk_index,
+        total_chunks: number("total_chunks"),
+        timestep_range,
+        streaming: wshard.get("streaming") == Some(&Json::Bool(true)),
+    }
+}
+
+/// Section 12: without a usable length_T, the first of these blocks whose size tells.
+fn steps_by_size(entries: &[Entry]) -> Option<(u64, &'static str)> {
+    [("done", 1), ("reward", 4), ("time/ticks", 4), ("time/timestamps_ns", 8)].into_iter().find_map(|(name, width)| {
+        let block = &find(entries, name.as_bytes())?.block;
+        (block.error.is_none() && block.size % width == 0).then_some((block.size / width, name))
+    })
+}
+
+/// The known keys of a `timebase`; a bare string is its type (section 14).
+fn timebase(map: &Map<String, Json>) -> Option<Map<String, Json>> {
+    let mut known = Map::new();
+    match map.get("timebase")? {
+        Json::String(kind) => {
+            known.insert("type".to_owned(), Json::String(kind.clone()));
+        }
+        Json::Object(base) => {
+            for (key, fits) in [
+                ("type", Json::is_string as fn(&Json) -> bool),
+                ("tick_hz", Json::is_number),
+                ("dt_ns", Json::is_number),
+            ] {
+                if let Some(value) = base.get(key).filter(|v| fits(v)) {
+                    known.insert(key.to_owned(), value.clone());
+                }
+            }
+        }
+        _ => return None,
+    }
+    Some(known)
+}
+
+/// Section 14: `tick_hz` of the episode, else that of `meta/wshard` if it agrees with `dt_ns`, else by `dt_ns`.
+fn rate([episode, wshard]: &[Option<Map<String, Json>>; 2]) -> Option<f64> {
+    let positive = |base: &Option<Map<String, Json>>, key: &str| {
+        base.as_ref()?.get(key)?.as_f64().filter(|x| x.is_finite() && *x > 0.0)
+    };
+    if let Some(hz) = positive(episode, "tick_hz") {
+        return Some(hz);
+    }
+    let dt_ns = positive(episode, "dt_ns");
+    match (positive(wshard, "tick_hz"), dt_ns) {
+        (Some(hz), None) => Some(hz),
+        (Some(hz), Some(dt)) if (1e9 / hz - dt).abs() <= 1.0 => Some(hz),
+        (_, dt) => dt.or_else(|| positive(wshard, "dt_ns")).map(|dt| 1e9 / dt),
+    }
+}
+
+/// Both forms of `meta/channels`; and how many elements say nothing of any block.
+fn read_channels(map: &Map<String, Json>) -> (Vec<Channel>, usize) {
+    let Some(list) = map.get("channels") else {
+        let legacy = map.iter().filter_map(|(key, value)| {
+            let value = value.as_object()?;
+            let id = text(value, "id").unwrap_or_else(|| bare(key).to_owned());
+            Some(channel(value, id, key.clone()))
+        });
+        return (legacy.collect(), 0);
+    };
+    let list = list.as_array().map(Vec::as_slice).unwrap_or_default();
+    let channels: Vec<Channel> = list.iter().filter_map(element).collect();
+    let skipped = list.len() - channels.len();
+    (channels, skipped)
+}
+
+fn element(value: &Json) -> Option<Channel> {
+    let map = value.as_object()?;
+    let block = text(map, "signal_block").filter(|name| !name.is_empty());
+    let (id, block) = match (text(map, "id"), block) {
+        (Some(id), Some(block)) => (id, block),
+        (None, Some(block)) => (bare(&block).to_owned(), block),
+        // TypeScript does not double a prefix that is already there (section 10).
+        (Some(id), None) if id.starts_with("signal/") => (bare(&id).to_owned(), id),
+        (Some(id), None) => (id.clone(), format!("signal/{id}")),
+        (None, None) => return None,
+    };
+    Some(channel(map, id, block))
+}
+
+/// `action_spaces`: read by Python, written by nobody (section 11).
+fn read_action_spaces(episode: &Map<String, Json>) -> Vec<Channel> {
+    let list = episode.get("action_spaces").and_then(Json::as_array).map(Vec::as_slice).unwrap_or_default();
+    let space = |value: &Json| {
+        let map = value.as_object()?;
+        let name = text(map, "name")?;
+        Some(channel(map, bare(&name).to_owned(), name))
+    };
+    list.iter().filter_map(space).collect()
+}
+
+/// A block's name without the prefix of its lane.
+fn bare(name: &str) -> &str {
+    name.strip_prefix("signal/").or_else(|| name.strip_prefix("action/")).unwrap_or(name)
+}
+
+fn channel(map: &Map<String, Json>, id: String, block: String) -> Channel {
+    let dtype = match map.get("dtype") {
+        None | Some(Json::Null) => Some(Dtype::F32),
+        Some(name) => name.as_str().and_then(dtype),
+    };
+    let shape = match map.get("shape") {
+        None | Some(Json::Null) => Some(Vec::new()),
+        Some(shape) => shape.as_array().and_then(|list| list.iter().map(Json::as_u64).collect()),
+    };
+    Channel { id, block, dtype, shape, modality: text(map, "modality") }
+}
+
+/// The thirteen short names, and the long ones that Go takes for them (section 11).
+fn dtype(name: &str) -> Option<Dtype> {
+    Some(match name.to_ascii_lowercase().as_str() {
+        "f64" | "float64" | "double" => Dtype::F64,
+        "f32" | "float32" | "float" => Dtype::F32,
+        "f16" | "float16" | "half" => Dtype::F16,
+        "bf16" | "bfloat16" => Dtype::Bf16,
+        "i64" | "int64" => Dtype::I64,
+        "i32" | "int32" => Dtype::I32,
+        "i16" | "int16" => Dtype::I16,
+        "i8" | "int8" => Dtype::I8,
+        "u64" | "uint64" => Dtype::U64,
+        "u32" | "uint32" => Dtype::U32,
+        "u16" | "uint16" => Dtype::U16,
+        "u8" | "uint8" => Dtype::U8,
+        "bool" | "boolean" => Dtype::Bool,
+        _ => return None,
+    })
+}

@@ -1,0 +1,349 @@
+//! Dtype and shape of every block (section 12), and what it is shown as (contract, section 3).
+
+use std::collections::HashMap;
+
+use super::{Block, Channel, Entry, Header, Notes, ROLE_EPISODE, Residual, Value, block::Fault, episode::Meta, shown};
+use crate::{
+    format::{Dtype, Fields},
+    limits,
+    source::{Source, SourceError},
+};
+
+/// Language blocks that are decoded to see whether they are UTF-8, in bytes; more than this there is no text for.
+const LANGUAGE_BUDGET: u64 = 64 * limits::LANGUAGE_TEXT;
+
+/// Slashes of a name at which a channel id may end.
+const ID_SLASHES: usize = 32;
+
+/// Decides what each block is shown as.
+pub(super) fn assign(
+    source: &dyn Source,
+    header: &Header,
+    entries: &mut [Entry],
+    meta: &Meta,
+    notes: &mut Notes,
+) -> Result<(), SourceError> {
+    let lanes = (header.role == ROLE_EPISODE).then(|| Lanes::new(meta));
+    let typed = !header.big_endian() && !meta.untyped;
+    let mut budget = LANGUAGE_BUDGET;
+    for entry in entries {
+        if let Some(lanes) = &lanes {
+            entry.modality = lanes.modality(&entry.name);
+        }
+        entry.value = if entry.name.starts_with(b"meta/") || entry.content_type == 2 {
+            Value::Json
+        } else {
+            let lanes = lanes.as_ref().filter(|_| typed);
+            entry.residual = lanes.and_then(|lanes| lanes.residual(&entry.name, entry.block.size));
+            value(source, entry, lanes, typed)?
+        };
+        if let Some(steps) = meta.episode.steps {
+            note_steps(entry, steps, notes);
+        }
+        if is_language(entry) {
+            match budget.checked_sub(entry.block.size) {
+                Some(rest) => {
+                    budget = rest;
+                    let text = sound(entry.block.load(source, limits::LANGUAGE_TEXT))?;
+                    entry.language = text.is_some_and(|bytes| std::str::from_utf8(&bytes).is_ok());
+                }
+                None => notes.add(format!("{} gets no text: too much to look at", shown(&entry.name))),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What could be read of a block; damage is found again by whoever reads it.
+fn sound(read: Result<Vec<u8>, Fault>) -> Result<Option<Vec<u8>>, SourceError> {
+    match read {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(Fault::Changed) => Err(SourceError::Changed),
+        Err(Fault::Block(_)) => Ok(None),
+    }
+}
+
+/// What a block that is no JSON is shown as.
+fn value(source: &dyn Source, entry: &Entry, lanes: Option<&Lanes>, typed: bool) -> Result<Value, SourceError> {
+    let Entry { name, block, content_type, .. } = entry;
+    let described = lanes.and_then(|lanes| lanes.described(name, block.size));
+    if let Some(exact @ Value::Array { inferred: false, .. }) = described {
+        return Ok(exact);
+    }
+    if *content_type == 1 && typed {
+        let front = sound(block.front(source))?;
+        if let Some(tensor) = front.and_then(|front| tensor(&front, block.size)) {
+            return Ok(tensor);
+        }
+    }
+    if let Some(array @ Value::Array { .. }) =
+        described.clone().or_else(|| lanes.and_then(|lanes| lanes.undescribed(name, block)))
+    {
+        return Ok(array);
+    }
+    Ok(match content_type {
+        5 => Value::Text,
+        6 => Value::Image(sound(block.front(source))?.map_or("bin", |front| suffix(&front))),
+        _ => Value::Bytes,
+    })
+}
+
+/// The suffix that the first bytes of a picture justify.
+fn suffix(front: &[u8]) -> &'static str {
+    if front.starts_with(&[0xFF, 0xD8, 0xFF]) {
+        "jpg"
+    } else if front.starts_with(b"\x89PNG\r\n\x1a\n") {
+        "png"
+    } else {
+        "bin"
+    }
+}
+
+/// Section 22: the steps of a block and length_T may differ. Text of a language channel need not have any.
+fn note_steps(entry: &Entry, steps: u64, notes: &mut Notes) {
+    if let Value::Array { shape, source, .. } = &entry.value
+        && entry.residual.is_none()
+        && *source != TENSOR
+        && entry.modality.as_deref() != Some("language")
+        && let Some(rows) = shape.first().filter(|rows| **rows != steps)
+    {
+        notes.add(format!("{} has {rows} steps, the episode {steps}", shown(&entry.name)));
+    }
+}
+
+/// Whether the block is a u8 language channel small enough to look at (contract, section 3).
+fn is_language(entry: &Entry) -> bool {
+    matches!(entry.value, Value::Array { dtype: Dtype::U8, data_offset: 0, .. })
+        && entry.residual.is_none()
+        && entry.block.size <= limits::LANGUAGE_TEXT
+        && (entry.modality.as_deref() == Some("language")
+            || entry.name.rsplit(|b| *b == b'/').next() == Some(b"language"))
+}
+
+const TENSOR: &str = "tensor_v1";
+const CHANNELS: &str = "meta/channels";
+const LANE: &str = "lane default";
+
+/// Number of elements. `None` where even the dimensions other than 0 have no product, for numpy refuses such a shape.
+fn elements(shape: &[u64]) -> Option<u64> {
+    let product = shape.iter().filter(|n| **n != 0).try_fold(1u64, |product, n| product.checked_mul(*n))?;
+    Some(if shape.contains(&0) { 0 } else { product })
+}
+
+/// An array, if numpy can have it.
+fn array(dtype: Dtype, shape: Vec<u64>, inferred: bool, source: &'static str) -> Option<Value> {
+    let bytes = shape.iter().filter(|n| **n != 0).try_fold(dtype.size(), |product, n| product.checked_mul(*n))?;
+    let fits = shape.len() <= limits::DIMENSIONS && i64::try_from(bytes).is_ok();
+    fits.then_some(Value::Array { dtype, shape, data_offset: 0, inferred, source })
+}
+
+fn rows(steps: u64, shape: &[u64]) -> Vec<u64> {
+    std::iter::once(steps).chain(shape.iter().copied()).collect()
+}
+
+/// `[n]`, where the element size divides.
+fn flat(dtype: Dtype, size: u64, inferred: bool, source: &'static str) -> Option<Value> {
+    (size % dtype.size() == 0).then(|| array(dtype, vec![size / dtype.size()], inferred, source)).flatten()
+}
+
+/// Steps that a block of this size has, where rows of this kind fill it exactly.
+fn steps_of(dtype: Dtype, shape: &[u64], size: u64) -> Option<u64> {
+    let row = elements(shape)?.checked_mul(dtype.size()).filter(|row| *row > 0)?;
+    (size % row == 0).then_some(size / row)
+}
+
+/// Section 17: an array only if the header is sound and the block ends where the data do.
+fn tensor(front: &[u8], size: u64) -> Option<Value> {
+    let dtype = match front.first()? {
+        1 => Dtype::F32,
+        2 => Dtype::F16,
+        3 => Dtype::Bf16,
+        4 => Dtype::I8,
+        5 => Dtype::I16,
+        6 => Dtype::I32,
+        7 => Dtype::I64,
+        8 => Dtype::U8,
+        9 => Dtype::U16,
+        10 => Dtype::U32,
+        11 => Dtype::U64,
+        12 => Dtype::F64,
+        _ => return None,
+    };
+    let dimensions = usize::from(*front.get(1)?);
+    let shape: Vec<u64> = (0..dimensions).map(|i| front.u64(4 + 8 * i)).collect::<Option<_>>()?;
+    let header = 4 + 8 * dimensions as u64;
+    let data = elements(&shape)?.checked_mul(dtype.size())?;
+    if data.checked_add(header)? != size {
+        return None;
+    }
+    match array(dtype, shape, false, TENSOR)? {
+        Value::Array { dtype, shape, inferred, source, .. } => {
+            Some(Value::Array { dtype, shape, data_offset: header, inferred, source })
+        }
+        other => Some(other),
+    }
+}
+
+/// What the metadata of an episode say of its blocks.
+struct Lanes<'m> {
+    by_block: HashMap<&'m [u8], &'m Channel>,
+    by_id: HashMap<&'m [u8], &'m Channel>,
+    spaces: HashMap<&'m [u8], &'m Channel>,
+    steps: Option<u64>,
+}
+
+impl<'m> Lanes<'m> {
+    /// Of several elements for one block, or with one id, the later one wins; for an id an observation before an
+    /// action.
+    fn new(meta: &'m Meta) -> Self {
+        let (actions, others): (Vec<_>, Vec<_>) = meta.channels.iter().partition(|c| c.block.starts_with("action/"));
+        Self {
+            by_block: meta.channels.iter().map(|c| (c.block.as_bytes(), c)).collect(),
+            by_id: actions.into_iter().chain(others).map(|c| (c.id.as_bytes(), c)).collect(),
+            spaces: meta.action_spaces.iter().map(|c| (c.block.as_bytes(), c)).collect(),
+            steps: meta.episode.steps,
+        }
+    }
+
+    fn modality(&self, name: &[u8]) -> Option<String> {
+        self.by_block.get(name)?.modality.clone()
+    }
+
+    /// 12.1: what the block's own description makes of it; `None` if it has none, `Bytes` if that says nothing usable.
+    fn described(&self, name: &[u8], size: u64) -> Option<Value> {
+        let channel = self.by_block.get(name)?;
+        Some(self.exact(channel, size, CHANNELS).unwrap_or_else(|| {
+            let flat = channel.dtype.and_then(|dtype| flat(dtype, size, true, CHANNELS));
+            flat.unwrap_or(Value::Bytes)
+        }))
+    }
+
+    /// An array as the channel has it, if that fills the block; an empty one of empty rows has length_T of them.
+    fn exact(&self, channel: &Channel, size: u64, source: &'static str) -> Option<Value> {
+        let (dtype, shape) = (channel.dtype?, channel.shape.as_ref()?);
+        let steps = match elements(shape)? {
+            0 if size == 0 => self.steps.unwrap_or(0),
+            _ => steps_of(dtype, shape, size)?,
+        };
+        array(dtype, rows(steps, shape), false, source)
+    }
+
+    /// 12.2 to 12.7: what the lane that the name stands for makes of the block.
+    fn undescribed(&self, name: &[u8], block: &Block) -> Option<Value> {
+        let size = block.size;
+        match name {
+            b"reward" => {
+                let doubles = self.steps.filter(|t| *t > 0 && t.checked_mul(8) == Some(size)).is_some();
+                return if doubles {
+                    flat(Dtype::F64, size, true, "size")
+                } else {
+                    flat(Dtype::F32, size, false, LANE)
+                };
+            }
+            b"done" => return flat(Dtype::Bool, size, false, LANE),
+            b"time/ticks" => return flat(Dtype::I32, size, false, LANE),
+            b"time/timestamps_ns" => return flat(Dtype::I64, size, false, LANE),
+            _ => {}
+        }
+        if let Some(id) = name.strip_prefix(b"action/") {
+            self.action(name, id, size)
+        } else if let Some(rest) = name.strip_prefix(b"omen/") {
+            match self.channel_of(rest) {
+                Some(channel) => self.prediction(channel, [channel.dtype, Some(Dtype::F32)], size),
+                None if rest.starts_with(b"latent_action_codebook/") => self.per_step(Dtype::I32, size),
+                None => self.per_step(Dtype::F32, size),
+            }
+        } else if let Some(rest) = name.strip_prefix(b"uncert/") {
+            match self.channel_of(rest) {
+                Some(channel) => {
+                    let own = channel.dtype.filter(|dtype| dtype.is_float());
+                    self.prediction(channel, [Some(Dtype::F32), own], size)
+                }
+                None => self.per_step(Dtype::F32, size),
+            }
+        } else {
+            None
+        }
+    }
+
+    /// 12.2: `action_spaces`, which name the whole block; then the element of the same id, which is how stream writers
+    /// describe it; then f32.
+    fn action(&self, name: &[u8], id: &[u8], size: u64) -> Option<Value> {
+        if let Some(found) = self.spaces.get(name).and_then(|c| self.exact(c, size, "meta/episode action_spaces")) {
+            return Some(found);
+        }
+        let Some(channel) = self.by_id.get(id).or_else(|| self.by_id.get(name)) else {
+            return self.per_step(Dtype::F32, size);
+        };
+        // An element type that nobody knows is not f32 either.
+        channel.dtype?;
+        match self.exact(channel, size, "meta/channels by id") {
+            Some(found) => Some(guessed(found)),
+            None => self.per_step(Dtype::F32, size),
+        }
+    }
+
+    /// 12.7: the first of these dtypes that, with the channel's shape and the episode's steps, fills the block.
+    fn prediction(&self, channel: &Channel, dtypes: [Option<Dtype>; 2], size: u64) -> Option<Value> {
+        let fit = |dtype: Dtype| {
+            let (steps, shape) = (self.steps?, channel.shape.as_ref()?);
+            let bytes = elements(shape)?.checked_mul(dtype.size())?.checked_mul(steps)?;
+            (bytes == size).then(|| array(dtype, rows(steps, shape), true, "channel")).flatten()
+        };
+        dtypes.into_iter().flatten().find_map(fit).or_else(|| self.per_step(Dtype::F32, size))
+    }
+
+    /// 12.7: `[T, n/T]`, or `[T]` where that leaves one element a step.
+    fn per_step(&self, dtype: Dtype, size: u64) -> Option<Value> {
+        let steps = self.steps?;
+        if steps == 0 {
+            return (size == 0).then(|| array(dtype, vec![0], true, LANE)).flatten();
+        }
+        let step = dtype.size().checked_mul(steps)?;
+        match (size % step, size / step) {
+            (0, 1) => array(dtype, vec![steps], true, LANE),
+            (0, width) if width > 1 => array(dtype, vec![steps, width], true, LANE),
+            _ => None,
+        }
+    }
+
+    /// Section 10: the longest known channel id that begins `<channel>/<model>...`.
+    fn channel_of(&self, rest: &[u8]) -> Option<&'m Channel> {
+        let slashes: Vec<usize> =
+            rest.iter().enumerate().filter(|(_, b)| **b == b'/').map(|(i, _)| i).take(ID_SLASHES).collect();
+        slashes.into_iter().rev().find_map(|at| self.by_id.get(rest.get(..at)?).copied())
+    }
+
+    /// Section 13: the layout that the size of a residual block fits.
+    fn residual(&self, name: &[u8], size: u64) -> Option<Residual> {
+        let id = name.strip_prefix(b"residual/")?.strip_suffix(b"/sign2nddiff")?;
+        let steps = self.steps?;
+        let stride = steps.div_ceil(8);
+        let plain = |dims| Some(Residual { steps, dims, stride, skip: 0 });
+        if size == stride {
+            return plain(1);
+        }
+        if stride == 0 {
+            return None;
+        }
+        let Some(channel) = self.by_id.get(id) else {
+            return if size > 0 && size % stride == 0 { plain(size / stride) } else { None };
+        };
+        let dims = elements(channel.shape.as_ref()?).filter(|dims| *dims > 0)?;
+        if dims.checked_mul(stride) == Some(size) {
+            return plain(dims);
+        }
+        let prefixed = stride.checked_add(4)?;
+        (dims.checked_mul(prefixed) == Some(size)).then_some(Residual { steps, dims, stride: prefixed, skip: 4 })
+    }
+}
+
+/// The same array, marked as a guess.
+fn guessed(value: Value) -> Value {
+    match value {
+        Value::Array { dtype, shape, data_offset, source, .. } => {
+            Value::Array { dtype, shape, data_offset, inferred: true, source }
+        }
+        other => other,
+    }
+}

@@ -1,0 +1,301 @@
+//! The adapter to the kernel: unpack a request, call [`Vfs`], reply. The only module that names fuser.
+//!
+//! The mount runs in page-cache mode: `open` and `opendir` are answered "not implemented" once and the kernel never asks
+//! again; what was read stays in its page cache, names and attributes of containers in its other caches. What would
+//! wait for a decoder or for a container to be opened is answered from a pool of threads, so that look-ups never stand
+//! behind zstd.
+
+use std::{
+    ffi::OsStr,
+    io,
+    ops::ControlFlow,
+    path::Path,
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use fuser::{
+    Config, Errno, FileAttr, FileHandle, FileType, Filesystem, Generation, INodeNo, InitFlags, KernelConfig, LockOwner,
+    MountOption, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyOpen,
+    ReplyStatfs, ReplyXattr, Request, Session, SessionACL, SessionUnmounter,
+};
+
+use crate::vfs::{Attr, DirEntry, Error, FileKind, Vfs};
+
+/// How long the kernel may trust what it knows of a container's inside: an inode number stands for one state of the
+/// container, so there is nothing to go stale.
+const KEEP: Duration = Duration::from_secs(24 * 60 * 60);
+/// How long it may trust what it knows of SOURCE's own folders and files, which change.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// Where and how a mount appears.
+#[derive(Debug, Clone)]
+pub struct MountConfig {
+    /// Let other users in, as far as the modes of the files do.
+    pub allow_other: bool,
+    /// Threads that take requests from the kernel.
+    pub threads: usize,
+}
+
+/// A mount that has not begun to answer.
+pub struct Mount(Session<Adapter>);
+
+/// Takes a mount down from another thread.
+pub struct Unmounter(SessionUnmounter);
+
+impl Mount {
+    /// Mounts a filesystem; [`Self::serve`] answers.
+    ///
+    /// # Errors
+    /// What the kernel or `fusermount3` says.
+    pub fn new(vfs: Arc<Vfs>, mountpoint: &Path, config: &MountConfig) -> io::Result<Self> {
+        let mut options = Config::default();
+        options.mount_options = vec![
+            MountOption::FSName(vfs.source().to_string_lossy().into_owned()),
+            MountOption::Subtype("shardfs".into()),
+            MountOption::DefaultPermissions,
+            MountOption::RO,
+            MountOption::NoSuid,
+            MountOption::NoDev,
+            MountOption::NoAtime,
+        ];
+        options.acl = if config.allow_other { SessionACL::All } else { SessionACL::Owner };
+        options.n_threads = Some(config.threads.max(2));
+        // A descriptor of its own for each thread; containers may forbid that (EPERM at the first request), so it is
+        // tried out before.
+        options.clone_fd = true;
+        Session::new(Adapter(vfs), mountpoint, &options).map(Self)
+    }
+
+    /// What takes it down.
+    pub fn unmounter(&mut self) -> Unmounter {
+        Unmounter(self.0.unmount_callable())
+    }
+
+    /// Answers requests until the mount is taken down.
+    ///
+    /// # Errors
+    /// What ended the session, if it was not an unmount.
+    pub fn serve(self) -> io::Result<()> {
+        self.0.run()
+    }
+}
+
+impl Unmounter {
+    /// Takes the mount down.
+    ///
+    /// # Errors
+    /// What the kernel says, `EBUSY` among it.
+    pub fn unmount(&mut self) -> io::Result<()> {
+        self.0.unmount()
+    }
+}
+
+struct Adapter(Arc<Vfs>);
+
+impl Adapter {
+    /// Runs a request here, or in the pool if it may have to wait.
+    fn run(&self, here: bool, request: impl FnOnce(&Vfs) + Send + 'static) {
+        if here {
+            request(&self.0);
+        } else {
+            let vfs = self.0.clone();
+            blocking::unblock(move || request(&vfs)).detach();
+        }
+    }
+}
+
+impl Filesystem for Adapter {
+    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        let wanted = InitFlags::FUSE_NO_OPEN_SUPPORT
+            | InitFlags::FUSE_NO_OPENDIR_SUPPORT
+            | InitFlags::FUSE_PARALLEL_DIROPS
+            | InitFlags::FUSE_DO_READDIRPLUS
+            | InitFlags::FUSE_READDIRPLUS_AUTO
+            | InitFlags::FUSE_CACHE_SYMLINKS
+            | InitFlags::FUSE_ASYNC_DIO
+            // Only we know when something changed; the kernel must not throw pages away by its own guess.
+            | InitFlags::FUSE_EXPLICIT_INVAL_DATA;
+        // An older kernel simply goes without what it does not know.
+        let _ = config.add_capabilities(wanted & config.capabilities());
+        // Readers of one block must not take all the places of the others.
+        let _ = config.set_max_background(64);
+        let _ = config.set_max_readahead(u32::MAX).or_else(|most| config.set_max_readahead(most));
+        Ok(())
+    }
+
+    fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        self.0.requests.lookup.fetch_add(1, Relaxed);
+        let name = name.to_owned();
+        self.run(self.0.is_open(parent.0), move |vfs| match vfs.lookup(parent.0, &name) {
+            Ok(Some(attr)) => reply.entry(&ttl(&attr), &file_attr(&attr), Generation(0)),
+            // Number 0 and a time to live: the kernel remembers that there is nothing.
+            Ok(None) => {
+                let keep = if vfs.is_volatile(parent.0) { LOOK_AGAIN } else { KEEP };
+                reply.entry(&keep, &no_attr(FileKind::File), Generation(0));
+            }
+            Err(error) => reply.error(errno(&error)),
+        });
+    }
+
+    fn forget(&self, _: &Request, ino: INodeNo, lookups: u64) {
+        self.0.forget(ino.0, lookups);
+    }
+
+    fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        self.0.requests.getattr.fetch_add(1, Relaxed);
+        self.run(self.0.is_open(ino.0), move |vfs| match vfs.attr(ino.0) {
+            Ok(attr) => reply.attr(&ttl(&attr), &file_attr(&attr)),
+            Err(error) => reply.error(errno(&error)),
+        });
+    }
+
+    fn readlink(&self, _: &Request, ino: INodeNo, reply: ReplyData) {
+        match self.0.read_link(ino.0) {
+            Ok(target) => reply.data(target.as_encoded_bytes()),
+            Err(error) => reply.error(errno(&error)),
+        }
+    }
+
+    fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        self.0.requests.open.fetch_add(1, Relaxed);
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn opendir(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        self.0.requests.open.fetch_add(1, Relaxed);
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn read(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        size: u32,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        self.0.requests.read.fetch_add(1, Relaxed);
+        match self.0.read(ino.0, offset, size.into(), true) {
+            Ok(Some(bytes)) => reply.data(bytes.for_kernel()),
+            Ok(None) => self.run(false, move |vfs| match vfs.read(ino.0, offset, size.into(), false) {
+                Ok(bytes) => reply.data(bytes.as_ref().map_or(&[], |bytes| bytes.for_kernel())),
+                Err(error) => reply.error(errno(&error)),
+            }),
+            Err(error) => reply.error(errno(&error)),
+        }
+    }
+
+    fn readdir(&self, _: &Request, ino: INodeNo, _: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+        self.0.requests.readdir.fetch_add(1, Relaxed);
+        self.run(self.0.is_open(ino.0), move |vfs| {
+            let listed = vfs.read_dir(ino.0, offset, false, &mut |entry| {
+                let kind = file_type(entry.kind);
+                full(reply.add(INodeNo(entry.ino), entry.next, kind, entry.name))
+            });
+            match listed {
+                Ok(()) => reply.ok(),
+                Err(error) => reply.error(errno(&error)),
+            }
+        });
+    }
+
+    fn readdirplus(&self, _: &Request, ino: INodeNo, _: FileHandle, offset: u64, mut reply: ReplyDirectoryPlus) {
+        self.0.requests.readdir.fetch_add(1, Relaxed);
+        self.run(self.0.is_open(ino.0), move |vfs| {
+            let listed = vfs.read_dir(ino.0, offset, true, &mut |entry| {
+                let DirEntry { next, name, ino, kind, attr } = entry;
+                // Without attributes the kernel takes the name alone.
+                let (ttl, attr) = attr.map_or((KEEP, no_attr(kind)), |attr| (ttl(&attr), file_attr(&attr)));
+                full(reply.add(INodeNo(ino), next, name, &ttl, &attr, Generation(0)))
+            });
+            match listed {
+                Ok(()) => reply.ok(),
+                Err(error) => reply.error(errno(&error)),
+            }
+        });
+    }
+
+    /// All of the space that SOURCE's filesystem uses is in use, and none is free: nothing can be written here.
+    fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
+        match rustix::fs::statvfs(self.0.source()) {
+            Ok(host) => {
+                let used = host.f_blocks.saturating_sub(host.f_bfree);
+                let files = host.f_files.saturating_sub(host.f_ffree);
+                reply.statfs(used, 0, 0, files, 0, host.f_bsize as u32, 255, host.f_frsize as u32);
+            }
+            Err(error) => reply.error(Errno::from_i32(error.raw_os_error())),
+        }
+    }
+
+    // "Not implemented" is asked once a mount; "no such attribute" again and again.
+    fn getxattr(&self, _: &Request, _: INodeNo, _: &OsStr, _: u32, reply: ReplyXattr) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn listxattr(&self, _: &Request, _: INodeNo, _: u32, reply: ReplyXattr) {
+        reply.error(Errno::ENOSYS);
+    }
+}
+
+fn errno(error: &Error) -> Errno {
+    log::debug!("{error}");
+    Errno::from_i32(error.errno())
+}
+
+fn full(full: bool) -> ControlFlow<()> {
+    if full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+}
+
+fn ttl(attr: &Attr) -> Duration {
+    match attr {
+        Attr { fixed: false, volatile: true, .. } => Duration::ZERO,
+        Attr { volatile: true, .. } => LOOK_AGAIN,
+        _ => KEEP,
+    }
+}
+
+fn file_type(kind: FileKind) -> FileType {
+    match kind {
+        FileKind::Folder => FileType::Directory,
+        FileKind::File => FileType::RegularFile,
+        FileKind::Link => FileType::Symlink,
+    }
+}
+
+fn file_attr(attr: &Attr) -> FileAttr {
+    let (seconds, nanos) = attr.mtime;
+    let whole = Duration::from_secs(seconds.unsigned_abs());
+    let time: SystemTime = if seconds < 0 { UNIX_EPOCH - whole } else { UNIX_EPOCH + whole };
+    let time = time + Duration::from_nanos(nanos.into());
+    FileAttr {
+        ino: INodeNo(attr.ino),
+        size: attr.size,
+        blocks: attr.size.div_ceil(512),
+        atime: time,
+        mtime: time,
+        ctime: time,
+        crtime: time,
+        kind: file_type(attr.kind),
+        perm: attr.mode,
+        nlink: attr.nlink,
+        uid: attr.uid,
+        gid: attr.gid,
+        rdev: 0,
+        blksize: 4096,
+        flags: 0,
+    }
+}
+
+/// Attributes of nothing: number 0.
+fn no_attr(kind: FileKind) -> FileAttr {
+    let (size, mode, mtime) = (0, 0, (0, 0));
+    file_attr(&Attr { ino: 0, kind, size, mode, nlink: 0, uid: 0, gid: 0, mtime, volatile: false, fixed: true })
+}

@@ -1,0 +1,35 @@
+//! Every limit that protects the daemon from what a file claims, in one place.
+
+/// Blocks up to this size are decoded and checked whole before their first byte is handed out; larger ones while
+/// they are read (contract, section 2).
+pub const WHOLE_BLOCK: u64 = 64 << 20;
+
+/// Pieces in which larger blocks are decoded, and in which any block's bytes are read for a checksum.
+pub const PIECE: usize = 1 << 20;
+
+/// Metadata JSON (`meta/*` of a Shard file, schemas) larger than this is shown as a file but not interpreted.
+pub const METADATA_JSON: u64 = 16 << 20;
+
+/// u8 language blocks up to this size get a text view beside the array (contract, section 3).
+pub const LANGUAGE_TEXT: u64 = 1 << 20;
+
+/// Bytes at the front of a block that may be decoded to choose a suffix (contract, section 3).
+pub const SNIFF: usize = 2048;
+
+/// Entries of a Shard file (`formats/wshard.md` 22).
+pub const SHARD_ENTRIES: u32 = 10_000_000;
+
+/// String table of a Shard file (`formats/wshard.md` 22).
+pub const SHARD_STRING_TABLE: u64 = 100 << 20;
+
+/// Dimensions of an array that becomes `.npy` (numpy 1's own limit, contract section 3).
+pub const DIMENSIONS: usize = 32;
+
+/// Memory that a zstd frame may ask for as its window (`formats/wshard.md` 22): 2^27 = 128 MiB.
+pub const ZSTD_WINDOW_LOG: u32 = 27;
+
+/// Files kept open (descriptor and map) at once.
+pub const OPEN_SOURCES: usize = 256;
+
+/// Problems kept for `problems.jsonl`; older ones make room.
+pub const PROBLEMS: usize = 10_000;

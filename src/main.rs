@@ -1,0 +1,7 @@
+//! The `shardfs` command.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    shardfs::cli::run()
+}

@@ -1,0 +1,242 @@
+//! Where bytes come from: a container read by range.
+//!
+//! [`MappedFile`] is a local file. Everything that looks *at* bytes (parsers, decoders, checksums) reads them with
+//! `pread` into memory of its own; the map is only ever handed to the kernel, as the buffer of a `write(2)`. A file
+//! that somebody truncates therefore costs the reader an `EIO`, never the daemon its life by SIGBUS.
+
+use std::{
+    fs::File,
+    io,
+    ops::Range,
+    os::unix::fs::{FileExt, MetadataExt},
+    path::Path,
+    sync::{Arc, OnceLock},
+};
+
+use memmap2::Mmap;
+
+/// Why bytes of a source could not be had.
+#[derive(Debug, thiserror::Error)]
+pub enum SourceError {
+    /// The range does not lie inside the source.
+    #[error("bytes {start}..{end} are outside the file of {len} bytes")]
+    OutOfRange {
+        /// First byte asked for.
+        start: u64,
+        /// First byte not asked for.
+        end: u64,
+        /// Length of the source.
+        len: u64,
+    },
+    /// The file is no longer the one that was opened: replaced, rewritten or truncated.
+    #[error("the file has changed since it was opened")]
+    Changed,
+    /// The operating system failed to read.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+}
+
+/// Bytes read by range, from anywhere.
+pub trait Source: Send + Sync {
+    /// Length in bytes.
+    fn len(&self) -> u64;
+
+    /// Whether there are no bytes at all.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Fills `buf` with the bytes from `offset` on.
+    ///
+    /// # Errors
+    /// `OutOfRange` before anything is read, `Changed` or `Io` when the bytes can't be had.
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), SourceError>;
+
+    /// The bytes of a range, as memory that only the kernel may look at (see the module's text), where the source
+    /// has such a thing.
+    fn mapped(&self, range: Range<u64>) -> Option<Mapped> {
+        let _ = range;
+        None
+    }
+}
+
+impl dyn Source + '_ {
+    /// Reads a range into memory of its own. The range is checked against the source's length before anything is
+    /// allocated for it.
+    ///
+    /// # Errors
+    /// As [`Source::read_at`].
+    pub fn read(&self, range: Range<u64>) -> Result<Vec<u8>, SourceError> {
+        let outside = SourceError::OutOfRange { start: range.start, end: range.end, len: self.len() };
+        if range.end > self.len() || range.start > range.end {
+            return Err(outside);
+        }
+        let Ok(length) = usize::try_from(range.end - range.start) else { return Err(outside) };
+        let mut bytes = vec![0; length];
+        self.read_at(range.start, &mut bytes)?;
+        Ok(bytes)
+    }
+}
+
+/// A container in memory: for tests, fuzzing, and bytes that were never a file.
+impl Source for Vec<u8> {
+    fn len(&self) -> u64 {
+        Vec::len(self) as u64
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), SourceError> {
+        let end = offset.saturating_add(buf.len() as u64);
+        let bytes = usize::try_from(offset).ok().zip(usize::try_from(end).ok()).and_then(|(a, b)| self.get(a..b));
+        let Some(bytes) = bytes else {
+            return Err(SourceError::OutOfRange { start: offset, end, len: Source::len(self) });
+        };
+        buf.copy_from_slice(bytes);
+        Ok(())
+    }
+}
+
+/// What tells one state of a file from another: a container is parsed for one fingerprint and read only while its
+/// file still has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Fingerprint {
+    /// Device number.
+    pub dev: u64,
+    /// Inode number on that device.
+    pub ino: u64,
+    /// Length in bytes.
+    pub size: u64,
+    /// Modification time: seconds and nanoseconds.
+    pub mtime: (i64, i64),
+    /// Change time: seconds and nanoseconds.
+    pub ctime: (i64, i64),
+}
+
+impl Fingerprint {
+    /// The fingerprint of a file with this metadata.
+    pub fn of(meta: &std::fs::Metadata) -> Self {
+        Self {
+            dev: meta.dev(),
+            ino: meta.ino(),
+            size: meta.size(),
+            mtime: (meta.mtime(), meta.mtime_nsec()),
+            ctime: (meta.ctime(), meta.ctime_nsec()),
+        }
+    }
+
+    /// Whether the content is the same; a change of mode, owner or link count alone (which moves ctime) is none.
+    pub fn same_content(&self, other: &Self) -> bool {
+        (self.dev, self.ino, self.size, self.mtime) == (other.dev, other.ino, other.size, other.mtime)
+    }
+}
+
+/// A local file, mapped when somebody first wants a zero-copy answer from it.
+#[derive(Debug)]
+pub struct MappedFile {
+    file: File,
+    fingerprint: Fingerprint,
+    map: OnceLock<Option<Arc<Mmap>>>,
+}
+
+impl MappedFile {
+    /// Opens a regular file for reading. A symbolic link at the end of the path is not followed, and opening never
+    /// waits (a pipe put in the file's place is refused, not waited for).
+    ///
+    /// # Errors
+    /// Those of `open(2)` and `fstat(2)`; `InvalidInput` for what is not a regular file.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        use std::os::unix::fs::OpenOptionsExt;
+        let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
+        let file = File::options().read(true).custom_flags(flags).open(path)?;
+        let meta = file.metadata()?;
+        if !meta.is_file() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+        }
+        Ok(Self { file, fingerprint: Fingerprint::of(&meta), map: OnceLock::new() })
+    }
+
+    /// The file's fingerprint when it was opened.
+    pub fn fingerprint(&self) -> Fingerprint {
+        self.fingerprint
+    }
+
+    /// # Errors
+    /// `Changed` when the file behind the descriptor is no longer what was opened.
+    fn check_unchanged(&self) -> Result<(), SourceError> {
+        let now = Fingerprint::of(&self.file.metadata()?);
+        if now.same_content(&self.fingerprint) { Ok(()) } else { Err(SourceError::Changed) }
+    }
+}
+
+impl Source for MappedFile {
+    fn len(&self) -> u64 {
+        self.fingerprint.size
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), SourceError> {
+        let end = offset.saturating_add(buf.len() as u64);
+        if end > self.len() {
+            return Err(SourceError::OutOfRange { start: offset, end, len: self.len() });
+        }
+        self.check_unchanged()?;
+        match self.file.read_exact_at(buf, offset) {
+            Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => Err(SourceError::Changed),
+            other => Ok(other?),
+        }
+    }
+
+    fn mapped(&self, range: Range<u64>) -> Option<Mapped> {
+        if range.end > self.len() || range.start > range.end || self.check_unchanged().is_err() {
+            return None;
+        }
+        // SAFETY: the map is private to this type and `Mapped`, whose only use is as the buffer of a system call
+        // (module text). Rust code never reads through it, so a change of the file underneath is no data race, and
+        // the loss of its pages is a failed copy in the kernel, not a signal.
+        #[allow(unsafe_code, reason = "mapping a file is this module's job")]
+        let map = self.map.get_or_init(|| unsafe { Mmap::map(&self.file) }.ok().map(Arc::new)).clone()?;
+        let range = usize::try_from(range.start).ok()?..usize::try_from(range.end).ok()?;
+        map.get(range.clone())?;
+        Some(Mapped { map, range })
+    }
+}
+
+/// A range of a mapped file, kept alive. Only for handing to a system call: see the module's text.
+#[derive(Debug, Clone)]
+pub struct Mapped {
+    map: Arc<Mmap>,
+    range: Range<usize>,
+}
+
+impl Mapped {
+    /// The bytes, for the kernel to copy. Looking at them in user space is what this type exists to avoid.
+    pub fn for_kernel(&self) -> &[u8] {
+        &self.map[self.range.clone()]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_source_refuses_ranges_outside() {
+        let source: &dyn Source = &vec![1u8, 2, 3];
+        assert_eq!(source.read(1..3).unwrap(), [2, 3]);
+        assert!(matches!(source.read(1..4), Err(SourceError::OutOfRange { .. })));
+        assert!(matches!(source.read(u64::MAX - 1..u64::MAX), Err(SourceError::OutOfRange { .. })));
+    }
+
+    #[test]
+    fn a_truncated_file_is_changed_not_read() {
+        let dir = std::env::temp_dir().join(format!("shardfs-source-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let path = dir.join("cut");
+        std::fs::write(&path, vec![7u8; 10_000]).unwrap();
+        let file = MappedFile::open(&path).unwrap();
+        assert_eq!((&file as &dyn Source).read(9_999..10_000).unwrap(), [7]);
+        assert_eq!(file.mapped(0..2).unwrap().for_kernel(), [7, 7]);
+        File::options().write(true).open(&path).unwrap().set_len(10).unwrap();
+        assert!(matches!((&file as &dyn Source).read(0..1), Err(SourceError::Changed)));
+        assert!(file.mapped(0..1).is_none());
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+}

@@ -1,0 +1,262 @@
+//! Names and nodes of one container: computed from what the parser found, not stored as files.
+//!
+//! [`Container`] is what the rest of the program knows of a format. A format whose items are all known when it is
+//! opened describes them as [`Content`] and gets the rest from [`Table`].
+
+mod arrays;
+pub mod names;
+pub mod paths;
+mod shard;
+mod tree_sequence;
+
+use std::{
+    ops::ControlFlow,
+    sync::{Arc, OnceLock},
+};
+
+use serde_json::Value;
+
+use crate::{
+    format::{self, Format, FormatError},
+    view::{Fault, Reader, View, json},
+};
+use paths::{Builder, Kind, Paths};
+
+/// A node of a container. The same container gives the same numbers each time; 0 is the root.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct NodeId(pub u128);
+
+/// The root of every container.
+pub const ROOT: NodeId = NodeId(0);
+
+/// What a node is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NodeKind {
+    /// A folder, with the number of folders in it where that is known without a walk.
+    Folder {
+        /// How many.
+        subfolders: Option<u32>,
+    },
+    /// A file.
+    File,
+}
+
+/// A child in a listing.
+#[derive(Debug)]
+pub struct Child<'a> {
+    /// Where a listing goes on behind this child.
+    pub next: u64,
+    /// Its name.
+    pub name: &'a str,
+    /// Its node.
+    pub node: NodeId,
+    /// Whether it is a folder.
+    pub is_folder: bool,
+}
+
+/// An opened container.
+pub trait Container: Send + Sync {
+    /// The child of a folder by that name, hidden ones included.
+    ///
+    /// # Errors
+    /// [`Fault`] where the answer needs bytes that can't be read.
+    fn lookup(&self, reader: &Reader, folder: NodeId, name: &str) -> Result<Option<NodeId>, Fault>;
+
+    /// Goes through the shown children from a position (0 at first), until `each` breaks.
+    ///
+    /// # Errors
+    /// As [`Self::lookup`].
+    fn list(
+        &self,
+        reader: &Reader,
+        folder: NodeId,
+        from: u64,
+        each: &mut dyn FnMut(Child<'_>) -> ControlFlow<()>,
+    ) -> Result<(), Fault>;
+
+    /// What a node is; `None` if there is no such node.
+    fn kind(&self, node: NodeId) -> Option<NodeKind>;
+
+    /// The folder that holds a node.
+    fn parent(&self, node: NodeId) -> NodeId;
+
+    /// A node's path below the container, for messages.
+    fn path(&self, node: NodeId) -> String;
+
+    /// The bytes of a file.
+    ///
+    /// # Errors
+    /// As [`Self::lookup`].
+    fn view(&self, reader: &Reader, file: NodeId) -> Result<View, Fault>;
+
+    /// What `container.json` says.
+    fn description(&self) -> &Value;
+
+    /// A block's stored name, for messages.
+    fn block_name(&self, block: u32) -> String;
+
+    /// What was noticed when the container was opened, and is no error.
+    fn remarks(&self) -> &[String];
+}
+
+/// Opens a container of a known format.
+///
+/// # Errors
+/// [`FormatError`] when the file must be refused after all, or can't be read.
+pub fn open(format: Format, reader: &Reader) -> Result<Arc<dyn Container>, FormatError> {
+    let source = &*reader.source;
+    Ok(match format {
+        Format::Shard => Arc::new(shard::open(format::wshard::parse(source)?)),
+        Format::Kastore => Arc::new(arrays::open_kastore(source, format::kastore::parse(source)?)?),
+        Format::Kast => Arc::new(arrays::open_kast(format::kast::parse(source)?)),
+    })
+}
+
+/// What a format whose items are all known adds to the table of its paths.
+pub(crate) trait Content: Send + Sync {
+    /// What a file of the table stands for.
+    type File: Copy + Send + Sync;
+
+    /// The bytes of a file.
+    fn view(&self, file: Self::File) -> View;
+
+    /// What `container.json` says; `items` are by [`item`].
+    fn describe(&self, paths: &Paths<Entry<Self::File>>) -> Value;
+
+    /// A block's stored name.
+    fn block_name(&self, block: u32) -> String;
+
+    /// See [`Container::remarks`].
+    fn remarks(&self) -> &[String];
+}
+
+/// A file of a [`Table`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Entry<F> {
+    /// `container.json`.
+    Description,
+    /// Anything else.
+    Of(F),
+}
+
+/// A container as a table of paths.
+pub(crate) struct Table<C: Content> {
+    paths: Paths<Entry<C::File>>,
+    content: C,
+    description: OnceLock<(Value, Arc<[u8]>)>,
+}
+
+impl<C: Content> Table<C> {
+    /// Closes the table; `container.json` gives way to whatever is stored under its name.
+    fn new(mut builder: Builder<Entry<C::File>>, content: C) -> Self {
+        builder.file(paths::ROOT, b"container", ".json", Entry::Description);
+        Self { paths: builder.finish(), content, description: OnceLock::new() }
+    }
+
+    fn described(&self) -> &(Value, Arc<[u8]>) {
+        self.description.get_or_init(|| {
+            let value = self.content.describe(&self.paths);
+            let bytes = json::document(&value).into();
+            (value, bytes)
+        })
+    }
+
+    /// Numbers of this table fit; others name no node.
+    fn number(node: NodeId) -> paths::Number {
+        u32::try_from(node.0).unwrap_or(u32::MAX)
+    }
+}
+
+impl<C: Content> Container for Table<C> {
+    fn lookup(&self, _: &Reader, folder: NodeId, name: &str) -> Result<Option<NodeId>, Fault> {
+        Ok(self.paths.lookup(Self::number(folder), name).map(|node| NodeId(node.into())))
+    }
+
+    fn list(
+        &self,
+        _: &Reader,
+        folder: NodeId,
+        from: u64,
+        each: &mut dyn FnMut(Child<'_>) -> ControlFlow<()>,
+    ) -> Result<(), Fault> {
+        for (next, name, node) in self.paths.children_from(Self::number(folder), from) {
+            let is_folder = matches!(self.paths.kind(node), Some(Kind::Folder));
+            if each(Child { next, name, node: NodeId(node.into()), is_folder }).is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn kind(&self, node: NodeId) -> Option<NodeKind> {
+        let node = Self::number(node);
+        Some(match self.paths.kind(node)? {
+            Kind::Folder => NodeKind::Folder { subfolders: Some(self.paths.subfolders(node)) },
+            Kind::File(_) => NodeKind::File,
+        })
+    }
+
+    fn parent(&self, node: NodeId) -> NodeId {
+        NodeId(self.paths.parent(Self::number(node)).into())
+    }
+
+    fn path(&self, node: NodeId) -> String {
+        self.paths.path(Self::number(node))
+    }
+
+    fn view(&self, _: &Reader, file: NodeId) -> Result<View, Fault> {
+        Ok(match self.paths.kind(Self::number(file)) {
+            Some(Kind::File(Entry::Of(file))) => self.content.view(file),
+            Some(Kind::File(Entry::Description)) => View::inline(self.described().1.clone()),
+            Some(Kind::Folder) | None => View::default(),
+        })
+    }
+
+    fn description(&self) -> &Value {
+        &self.described().0
+    }
+
+    fn block_name(&self, block: u32) -> String {
+        self.content.block_name(block)
+    }
+
+    fn remarks(&self) -> &[String] {
+        self.content.remarks()
+    }
+}
+
+/// One of `items` in `container.json`, with the keys that every format has, in their order (contract, section 2).
+pub(crate) struct Item<'a> {
+    pub(crate) name: &'a [u8],
+    pub(crate) path: String,
+    pub(crate) dtype: Option<&'static str>,
+    pub(crate) shape: Option<&'a [u64]>,
+    pub(crate) codec: &'static str,
+    pub(crate) stored_size: u64,
+    pub(crate) size: u64,
+    pub(crate) crc: Option<u32>,
+    pub(crate) inferred: bool,
+}
+
+impl Item<'_> {
+    /// The JSON object. A name that is not UTF-8 is given with replacement characters, and whole in `name_hex`.
+    pub(crate) fn into_json(self) -> serde_json::Map<String, Value> {
+        let mut object = serde_json::Map::new();
+        object.insert("name".into(), String::from_utf8_lossy(self.name).into());
+        if std::str::from_utf8(self.name).is_err() {
+            let hex: String = self.name.iter().map(|byte| format!("{byte:02x}")).collect();
+            object.insert("name_hex".into(), hex.into());
+        }
+        object.insert("path".into(), self.path.into());
+        object.insert("dtype".into(), self.dtype.into());
+        object.insert("shape".into(), self.shape.map(<[u64]>::to_vec).into());
+        object.insert("codec".into(), self.codec.into());
+        object.insert("stored_size".into(), self.stored_size.into());
+        object.insert("size".into(), self.size.into());
+        object.insert("checksum".into(), self.crc.map(|crc| format!("crc32c:0x{crc:08x}")).into());
+        if self.inferred {
+            object.insert("inferred".into(), true.into());
+        }
+        object
+    }
+}

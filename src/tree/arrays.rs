@@ -1,0 +1,192 @@
+//! kastore and KAST: each key an array, and text views of what is text in a tree sequence (contract, section 5).
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::{
+    Content, Entry, Item, Table,
+    paths::{Builder, Number, Paths, ROOT},
+    tree_sequence::{self, Text},
+};
+use crate::{
+    format::{
+        Format,
+        kast::Kast,
+        kastore::{self, Kastore},
+    },
+    source::{Source, SourceError},
+    view::{Data, View, npy, rows::Rows},
+};
+
+/// What a file of these containers stands for.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum File {
+    /// The array of an item.
+    Array(u32),
+    /// The bytes of an item, as text.
+    Text(u32),
+    /// Rows of text, by their number in `Arrays::rows`.
+    Rows(u32),
+}
+
+/// All items of all stores.
+pub(super) struct Arrays {
+    /// Everything of `container.json` but the items.
+    front: serde_json::Map<String, Value>,
+    items: Vec<kastore::Item>,
+    /// The node of each item's array.
+    nodes: Vec<Number>,
+    /// Where there are several stores, the number of each item's.
+    store_of: Vec<usize>,
+    rows: Vec<Arc<Rows>>,
+    remarks: Vec<String>,
+}
+
+impl Arrays {
+    fn new(front: Value) -> Self {
+        let front = if let Value::Object(front) = front { front } else { serde_json::Map::new() };
+        Self { front, items: vec![], nodes: vec![], store_of: vec![], rows: vec![], remarks: vec![] }
+    }
+
+    /// Adds the arrays of one store below a folder; the number of its first item.
+    fn add(&mut self, builder: &mut Builder<Entry<File>>, top: Number, items: Vec<kastore::Item>) -> usize {
+        let first = self.items.len();
+        for item in items {
+            let (folder, part) = builder.folders_of(top, &item.key, &[]);
+            let number = self.items.len() as u32;
+            self.nodes.push(builder.file(folder, part, ".npy", Entry::Of(File::Array(number))));
+            self.items.push(item);
+        }
+        first
+    }
+
+    /// Adds the text views of a store that is a tree sequence.
+    fn add_texts(
+        &mut self,
+        source: &dyn Source,
+        builder: &mut Builder<Entry<File>>,
+        top: Number,
+        first: usize,
+    ) -> Result<(), SourceError> {
+        for (text, suffix, number) in tree_sequence::texts(source, &self.items[first..])? {
+            let number = first + number;
+            let key = self.items[number].key.clone();
+            let file = match text {
+                Text::Whole => File::Text(number as u32),
+                Text::Rows { offsets, empty } => {
+                    let (data, offsets) = (self.items[number].data.clone(), &self.items[first + offsets]);
+                    let Some(rows) = Rows::new(source, data, offsets.data.clone(), offsets.dtype, empty)? else {
+                        let key = String::from_utf8_lossy(&key);
+                        self.remarks.push(format!("{key}: its offsets are not sound, so there is no {suffix} view"));
+                        continue;
+                    };
+                    self.rows.push(Arc::new(rows));
+                    File::Rows(self.rows.len() as u32 - 1)
+                }
+            };
+            let (folder, part) = builder.folders_of(top, &key, &[]);
+            builder.file(folder, part, suffix, Entry::Of(file));
+        }
+        Ok(())
+    }
+}
+
+/// The tree of a kastore file.
+///
+/// # Errors
+/// [`SourceError`] when the text columns' offsets can't be read.
+pub(super) fn open_kastore(source: &dyn Source, file: Kastore) -> Result<Table<Arrays>, SourceError> {
+    let several = file.stores.len() > 1;
+    let versions = file.stores.iter().map(|store| {
+        let (major, minor) = store.version;
+        json!({"version": format!("{major}.{minor}"), "file_size": store.range.end - store.range.start,
+               "num_items": store.items.len()})
+    });
+    let mut arrays = Arrays::new(json!({
+        "format": Format::Kastore.name(),
+        "version": file.stores.first().map(|store| format!("{}.{}", store.version.0, store.version.1)),
+        "stores": versions.collect::<Vec<_>>(),
+    }));
+    let mut builder = Builder::default();
+    for (number, store) in file.stores.into_iter().enumerate() {
+        let top = if several { builder.folder(ROOT, &number.to_string()) } else { ROOT };
+        let first = arrays.add(&mut builder, top, store.items);
+        if several {
+            arrays.store_of.resize(arrays.items.len(), number);
+        }
+        arrays.add_texts(source, &mut builder, top, first)?;
+    }
+    if let Some((bytes, error)) = file.trailing {
+        arrays.front.insert("trailing_bytes".into(), bytes.into());
+        arrays.remarks.push(format!("the last {bytes} bytes are no store: {error}"));
+    }
+    Ok(Table::new(builder, arrays))
+}
+
+/// The tree of a KAST file.
+pub(super) fn open_kast(file: Kast) -> Table<Arrays> {
+    let mut arrays = Arrays::new(json!({
+        "format": Format::Kast.name(),
+        "version": format!("{}.{}", file.version.0, file.version.1),
+        "num_items": file.items.len(),
+    }));
+    if file.trailing > 0 {
+        arrays.front.insert("trailing_bytes".into(), file.trailing.into());
+    }
+    let mut builder = Builder::default();
+    arrays.add(&mut builder, ROOT, file.items);
+    Table::new(builder, arrays)
+}
+
+impl Content for Arrays {
+    type File = File;
+
+    fn view(&self, file: File) -> View {
+        match file {
+            File::Array(number) => {
+                let item = &self.items[number as usize];
+                let header = npy::header(&format!("'{}'", item.dtype.descr()), &[item.count]);
+                View::inline(header).with(item.data.end - item.data.start, Data::Stored(item.data.clone()))
+            }
+            File::Text(number) => View::stored(self.items[number as usize].data.clone()),
+            File::Rows(number) => {
+                let rows = &self.rows[number as usize];
+                View::default().with(rows.size(), Data::Rows(rows.clone()))
+            }
+        }
+    }
+
+    fn describe(&self, paths: &Paths<Entry<File>>) -> Value {
+        let mut description = self.front.clone();
+        let items = self.items.iter().zip(&self.nodes).enumerate().map(|(number, (item, &node))| {
+            let size = item.data.end - item.data.start;
+            let mut object = Item {
+                name: &item.key,
+                path: paths.path(node),
+                dtype: Some(item.dtype.name()),
+                shape: Some(&[item.count]),
+                codec: "none",
+                stored_size: size,
+                size,
+                crc: None,
+                inferred: false,
+            }
+            .into_json();
+            if let Some(&store) = self.store_of.get(number) {
+                object.insert("store".into(), store.into());
+            }
+            object.into()
+        });
+        description.insert("items".into(), items.collect::<Vec<Value>>().into());
+        description.into()
+    }
+
+    fn block_name(&self, block: u32) -> String {
+        self.items.get(block as usize).map_or_else(String::new, |item| String::from_utf8_lossy(&item.key).into_owned())
+    }
+
+    fn remarks(&self) -> &[String] {
+        &self.remarks
+    }
+}

@@ -1,0 +1,128 @@
+//! The one mapping from stored names to path parts, for every format (contract, section 2, Names).
+
+use xxhash_rust::xxh64::xxh64;
+
+/// Suffixes that shardfs hands out to files; no folder's name ends in one.
+const SUFFIXES: [&str; 7] = [".npy", ".json", ".jsonl", ".txt", ".bin", ".png", ".jpg"];
+
+/// Longest name that Linux takes, in bytes.
+const NAME_MAX: usize = 255;
+
+/// Folder names that are shardfs's own at any depth.
+pub const RESERVED: [&str; 2] = [".raw", ".shardfs"];
+
+/// The name of a file for the last part of a stored name (rules 2, 3 and 4). `number` is that of a duplicate, from 2.
+pub fn file(part: &[u8], suffix: &str, number: u32) -> String {
+    let suffix = if number < 2 { suffix.to_owned() } else { format!("%_{number}{suffix}") };
+    fit(escape(part), part, &suffix)
+}
+
+/// The name of a folder for any other part. `reserved` are names that this place keeps for itself.
+pub fn folder(part: &[u8], reserved: &[&str], number: u32) -> String {
+    let mut name = escape(part);
+    if reserved.contains(&name.as_str()) {
+        // Reserved names are ASCII, so the first byte is the first character.
+        name = format!("%{:02X}{}", name.as_bytes()[0], &name[1..]);
+    }
+    if SUFFIXES.iter().any(|suffix| name.ends_with(suffix))
+        && let Some(dot) = name.rfind('.')
+    {
+        name.replace_range(dot..=dot, "%2E");
+    }
+    let suffix = if number < 2 { String::new() } else { format!("%_{number}") };
+    fit(name, part, &suffix)
+}
+
+/// Rule 2: `%XX` for what a file name can't or shouldn't hold; `.`, `..` and nothing at all spelled out.
+fn escape(part: &[u8]) -> String {
+    match part {
+        b"" => return "%empty".into(),
+        b"." => return "%2E".into(),
+        b".." => return "%2E%2E".into(),
+        _ => {}
+    }
+    let mut name = String::with_capacity(part.len());
+    for chunk in part.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            if matches!(c, '%' | '/' | '\0'..='\x1f' | '\x7f') {
+                name.push_str(&format!("%{:02X}", c as u32));
+            } else {
+                name.push(c);
+            }
+        }
+        for byte in chunk.invalid() {
+            name.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    name
+}
+
+/// Rule 4: a name that would be too long keeps what fits and ends with the hash of the whole part.
+fn fit(mut name: String, part: &[u8], suffix: &str) -> String {
+    if name.len() + suffix.len() > NAME_MAX {
+        let tail = format!("%~{:016x}", xxh64(part, 0));
+        let room = NAME_MAX - tail.len() - suffix.len();
+        name.truncate(whole_units(&name, room));
+        name.push_str(&tail);
+    }
+    name.push_str(suffix);
+    name
+}
+
+/// How many bytes of `name`, at most `room`, end on whole characters and whole escapes.
+fn whole_units(name: &str, room: usize) -> usize {
+    let mut end = 0;
+    let mut rest = name.char_indices();
+    while let Some((at, c)) = rest.next() {
+        let mut next = at + c.len_utf8();
+        if c == '%' {
+            // `%XX`; the only longer escape, `%empty`, stands alone and is short.
+            next = rest.nth(1).map_or(name.len(), |(at, c)| at + c.len_utf8());
+        }
+        if next > room {
+            break;
+        }
+        end = next;
+    }
+    end
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn escapes() {
+        assert_eq!(file(b"50%", ".npy", 1), "50%25.npy");
+        assert_eq!(file(b"a.npy", ".npy", 1), "a.npy.npy");
+        assert_eq!(file(b"", ".npy", 1), "%empty.npy");
+        assert_eq!(file(b".", ".npy", 1), "%2E.npy");
+        assert_eq!(file(b"tab\there\x7f", ".npy", 1), "tab%09here%7F.npy");
+        assert_eq!(file(b"\xff\xc3\xa9\xc3", ".bin", 1), "%FF\u{e9}%C3.bin");
+        assert_eq!(file(b"x/y", ".npy", 3), "x%2Fy%_3.npy");
+        assert_eq!(folder(b"..", &RESERVED, 1), "%2E%2E");
+    }
+
+    #[test]
+    fn folders_keep_clear_of_suffixes_and_reserved_names() {
+        assert_eq!(folder(b"a.npy", &RESERVED, 1), "a%2Enpy");
+        assert_eq!(folder(b"v.tar.json", &RESERVED, 1), "v.tar%2Ejson");
+        assert_eq!(folder(b".jpg", &RESERVED, 1), "%2Ejpg");
+        assert_eq!(folder(b".raw", &RESERVED, 1), "%2Eraw");
+        assert_eq!(folder(b"images", &["images"], 1), "%69mages");
+        assert_eq!(folder(b"images", &RESERVED, 2), "images%_2");
+    }
+
+    #[test]
+    fn long_names_end_in_their_hash() {
+        let part = "\u{e9}".repeat(200);
+        let name = file(part.as_bytes(), ".npy", 1);
+        // 255 - 18 - 4 = 233 bytes are room for 116 characters of 2 bytes.
+        assert_eq!(name, format!("{}%~{:016x}.npy", "\u{e9}".repeat(116), xxh64(part.as_bytes(), 0)));
+        let name = folder(&[b'\n'; 100], &RESERVED, 1);
+        assert_eq!(name, format!("{}%~{:016x}", "%0A".repeat(79), xxh64(&[b'\n'; 100], 0)));
+        assert_eq!(file(&[b'x'; 251], ".npy", 1).len(), 255);
+        assert!(!file(&[b'x'; 251], ".npy", 1).contains('~'));
+        assert!(file(&[b'x'; 251], ".npy", 2).contains("%~"));
+    }
+}

@@ -1,0 +1,224 @@
+//! Folders and files of a container whose items are known when it is opened: one sorted table, no object per node.
+
+use std::{collections::HashMap, ops::Range};
+
+use super::names;
+
+/// A node by its number in the container; 0 is the root. Numbers follow the order of the container's items, so they
+/// are the same each time that it is opened.
+pub type Number = u32;
+
+/// The root's number.
+pub const ROOT: Number = 0;
+
+/// What a node is: a folder, or a file that stands for something of the container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind<F> {
+    /// A folder.
+    Folder,
+    /// A file.
+    File(F),
+}
+
+#[derive(Debug)]
+struct Node<F> {
+    parent: Number,
+    name: Box<str>,
+    kind: Kind<F>,
+    hidden: bool,
+    /// A folder's children, as a range of `Paths::sorted`.
+    children: Range<u32>,
+}
+
+/// The finished table.
+#[derive(Debug)]
+pub struct Paths<F> {
+    nodes: Vec<Node<F>>,
+    /// All nodes but the root by parent and name: the children of a folder stand together.
+    sorted: Vec<Number>,
+}
+
+impl<F: Copy> Paths<F> {
+    /// What the node is; `None` if there is no such node.
+    pub fn kind(&self, node: Number) -> Option<Kind<F>> {
+        Some(self.nodes.get(node as usize)?.kind)
+    }
+
+    /// The folder that holds the node; the root's is the root.
+    pub fn parent(&self, node: Number) -> Number {
+        self.nodes.get(node as usize).map_or(ROOT, |node| node.parent)
+    }
+
+    /// The child of that name, hidden ones included.
+    pub fn lookup(&self, folder: Number, name: &str) -> Option<Number> {
+        let children = self.all_children(folder);
+        let at = children.binary_search_by(|&child| self.name(child).cmp(name)).ok()?;
+        children.get(at).copied()
+    }
+
+    /// The children that a listing shows, in order of their names.
+    pub fn children(&self, folder: Number) -> impl Iterator<Item = (&str, Number)> {
+        self.children_from(folder, 0).map(|(_, name, child)| (name, child))
+    }
+
+    /// As [`Self::children`], from a position on; with each child the position behind it.
+    pub fn children_from(&self, folder: Number, from: u64) -> impl Iterator<Item = (u64, &str, Number)> {
+        let children = self.all_children(folder);
+        let from = usize::try_from(from).map_or(children.len(), |from| from.min(children.len()));
+        let numbered = (from as u64 + 1..).zip(&children[from..]);
+        let shown = |&(_, &child): &(u64, &Number)| !self.nodes[child as usize].hidden;
+        numbered.filter(shown).map(|(next, &child)| (next, self.name(child), child))
+    }
+
+    /// How many folders a folder shows.
+    pub fn subfolders(&self, folder: Number) -> u32 {
+        let is_folder = |node: Number| matches!(self.kind(node), Some(Kind::Folder));
+        self.children(folder).filter(|&(_, child)| is_folder(child)).count() as u32
+    }
+
+    /// The node's path below the root.
+    pub fn path(&self, mut node: Number) -> String {
+        let mut parts = Vec::new();
+        while node != ROOT {
+            parts.push(self.name(node));
+            node = self.parent(node);
+        }
+        parts.reverse();
+        parts.join("/")
+    }
+
+    fn name(&self, node: Number) -> &str {
+        &self.nodes[node as usize].name
+    }
+
+    fn all_children(&self, folder: Number) -> &[Number] {
+        let range = self.nodes.get(folder as usize).map_or(0..0, |node| node.children.clone());
+        &self.sorted[range.start as usize..range.end as usize]
+    }
+}
+
+/// Collects nodes: first what is stored, then what shardfs makes beside it, which gives way.
+pub struct Builder<F> {
+    nodes: Vec<Node<F>>,
+    by_name: HashMap<(Number, Box<str>), Number>,
+    /// For a file name that is taken, the number that its next duplicate tries.
+    next_number: HashMap<(Number, Box<str>), u32>,
+}
+
+impl<F: Copy> Default for Builder<F> {
+    fn default() -> Self {
+        let root = Node { parent: ROOT, name: "".into(), kind: Kind::Folder, hidden: false, children: 0..0 };
+        Self { nodes: vec![root], by_name: HashMap::new(), next_number: HashMap::new() }
+    }
+}
+
+impl<F: Copy> Builder<F> {
+    /// The folder of exactly this name, made if it is not there.
+    pub fn folder(&mut self, parent: Number, name: &str) -> Number {
+        let key = (parent, name.into());
+        match self.by_name.get(&key) {
+            Some(&node) => node,
+            None => self.push(key, Kind::Folder),
+        }
+    }
+
+    /// As [`Self::folder`], but left out of listings.
+    pub fn hidden_folder(&mut self, parent: Number, name: &str) -> Number {
+        let node = self.folder(parent, name);
+        self.nodes[node as usize].hidden = true;
+        node
+    }
+
+    /// The folder for all parts of a stored name but its last (split at `/`), and that last part. `reserved` are the
+    /// names that `top` keeps for itself, beside those of every folder.
+    pub fn folders_of<'a>(&mut self, top: Number, name: &'a [u8], reserved: &[&str]) -> (Number, &'a [u8]) {
+        let mut folder = top;
+        let mut parts = name.split(|&byte| byte == b'/').peekable();
+        let mut first = true;
+        while let Some(part) = parts.next() {
+            if parts.peek().is_none() {
+                return (folder, part);
+            }
+            let here: Vec<&str> = names::RESERVED.iter().chain(reserved.iter().filter(|_| first)).copied().collect();
+            folder = self.folder(folder, &names::folder(part, &here, 1));
+            first = false;
+        }
+        (folder, b"")
+    }
+
+    /// A file for the last part of a name, under the first name that is free: plain, `%_2`, `%_3` …
+    pub fn file(&mut self, folder: Number, part: &[u8], suffix: &str, file: F) -> Number {
+        let plain: Box<str> = names::file(part, suffix, 1).into();
+        let mut number = self.next_number.get(&(folder, plain.clone())).copied().unwrap_or(1);
+        loop {
+            let name = names::file(part, suffix, number).into();
+            number += 1;
+            let key = (folder, name);
+            if !self.by_name.contains_key(&key) {
+                self.next_number.insert((folder, plain), number);
+                return self.push(key, Kind::File(file));
+            }
+        }
+    }
+
+    fn push(&mut self, key: (Number, Box<str>), kind: Kind<F>) -> Number {
+        let number = self.nodes.len() as Number;
+        self.nodes.push(Node { parent: key.0, name: key.1.clone(), kind, hidden: false, children: 0..0 });
+        self.by_name.insert(key, number);
+        number
+    }
+
+    /// Sorts the table.
+    pub fn finish(mut self) -> Paths<F> {
+        let mut sorted: Vec<Number> = (1..self.nodes.len() as Number).collect();
+        sorted.sort_unstable_by(|&a, &b| {
+            let (a, b) = (&self.nodes[a as usize], &self.nodes[b as usize]);
+            (a.parent, &a.name).cmp(&(b.parent, &b.name))
+        });
+        let mut start = 0;
+        while let Some(&first) = sorted.get(start as usize) {
+            let parent = self.nodes[first as usize].parent;
+            let siblings = sorted[start as usize..].partition_point(|&node| self.nodes[node as usize].parent == parent);
+            let end = start + siblings as u32;
+            self.nodes[parent as usize].children = start..end;
+            start = end;
+        }
+        Paths { nodes: self.nodes, sorted }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_and_its_prefix_live_together() {
+        let mut builder = Builder::default();
+        for (i, key) in ["a", "a/b", "a.npy/b", "/abs", "dir/"].iter().enumerate() {
+            let (folder, part) = builder.folders_of(ROOT, key.as_bytes(), &[]);
+            builder.file(folder, part, ".npy", i);
+        }
+        let paths = builder.finish();
+        let names: Vec<&str> = paths.children(ROOT).map(|(name, _)| name).collect();
+        assert_eq!(names, ["%empty", "a", "a%2Enpy", "a.npy", "dir"]);
+        let dir = paths.lookup(ROOT, "dir").unwrap();
+        let file = paths.lookup(dir, "%empty.npy").unwrap();
+        assert_eq!(paths.kind(file), Some(Kind::File(4)));
+        assert_eq!(paths.path(file), "dir/%empty.npy");
+        assert_eq!(paths.subfolders(ROOT), 4);
+        assert_eq!(paths.lookup(ROOT, "b"), None);
+    }
+
+    #[test]
+    fn duplicates_are_numbered_and_hidden_folders_are_found() {
+        let mut builder = Builder::default();
+        for i in 0..3 {
+            builder.file(ROOT, b"x", ".bin", i);
+        }
+        builder.hidden_folder(ROOT, ".raw");
+        let paths = builder.finish();
+        let names: Vec<&str> = paths.children(ROOT).map(|(name, _)| name).collect();
+        assert_eq!(names, ["x%_2.bin", "x%_3.bin", "x.bin"]);
+        assert!(paths.lookup(ROOT, ".raw").is_some());
+    }
+}

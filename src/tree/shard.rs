@@ -1,0 +1,202 @@
+//! Shard files: each block under its own path, as what it is (contract, section 3).
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::{
+    Content, Entry, Item, Table,
+    paths::{Builder, Number, Paths, ROOT},
+};
+use crate::{
+    format::{
+        Block, Dtype, Format,
+        wshard::{self, Shard},
+    },
+    view::{BlockRef, Data, View, npy},
+};
+
+/// Folder names that the root of a Shard file keeps for itself, beside those of every folder.
+const RESERVED: [&str; 1] = ["images"];
+
+/// What a file of a Shard container stands for; the numbers are positions in `Shard::entries`.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum File {
+    /// The block as its value says: an array with a header, or the bytes.
+    Value(u32),
+    /// The block's uncompressed bytes.
+    Bytes(u32),
+    /// The signs in a residual block.
+    Signs(u32),
+    /// The schema section.
+    Schema,
+}
+
+/// A Shard file and the nodes of its entries.
+pub(super) struct Blocks {
+    shard: Shard,
+    nodes: Vec<Number>,
+}
+
+/// The tree of a Shard file of any role.
+pub(super) fn open(shard: Shard) -> Table<Blocks> {
+    let mut builder = Builder::default();
+    let mut nodes = vec![ROOT; shard.entries.len()];
+    let raw = builder.hidden_folder(ROOT, ".raw");
+    // Of equal names the visible one goes first and so keeps the plain path; the others follow in their order.
+    let mut order: Vec<u32> = (0..shard.entries.len() as u32).collect();
+    order.sort_by_key(|&i| !shard.entries[i as usize].visible);
+    for &i in &order {
+        let entry = &shard.entries[i as usize];
+        let (suffix, file) = match &entry.value {
+            _ if entry.residual.is_some() => (".npy", File::Signs(i)),
+            wshard::Value::Array { .. } => (".npy", File::Value(i)),
+            wshard::Value::Json => (".json", File::Bytes(i)),
+            wshard::Value::Text => (".txt", File::Bytes(i)),
+            wshard::Value::Image("jpg") => (".jpg", File::Bytes(i)),
+            wshard::Value::Image("png") => (".png", File::Bytes(i)),
+            wshard::Value::Image(_) | wshard::Value::Bytes => (".bin", File::Bytes(i)),
+        };
+        let (folder, part) = builder.folders_of(ROOT, &entry.name, &RESERVED);
+        nodes[i as usize] = builder.file(folder, part, suffix, Entry::Of(file));
+        let (folder, part) = builder.folders_of(raw, &entry.name, &[]);
+        builder.file(folder, part, ".bin", Entry::Of(File::Bytes(i)));
+    }
+    // What is made beside the stored blocks, and gives way to them.
+    for &i in order.iter().filter(|&&i| shard.entries[i as usize].language) {
+        let (folder, part) = builder.folders_of(ROOT, &shard.entries[i as usize].name, &RESERVED);
+        builder.file(folder, part, ".txt", Entry::Of(File::Bytes(i)));
+    }
+    if shard.schema.is_some() {
+        builder.file(ROOT, b"schema", ".json", Entry::Of(File::Schema));
+    }
+    Table::new(builder, Blocks { shard, nodes })
+}
+
+impl Blocks {
+    fn block(&self, i: u32) -> (BlockRef, &wshard::Block) {
+        let entry = &self.shard.entries[i as usize];
+        let wshard::Block { offset, stored_size, size, codec, crc, .. } = entry.block;
+        let error = entry.block.error.as_deref().map(Arc::from);
+        (BlockRef { number: i, block: Block { offset, stored_size, size, codec, crc }, error }, &entry.block)
+    }
+
+    /// The uncompressed bytes of a block from `from` on, put back in order where they were interleaved.
+    fn bytes(&self, view: View, i: u32, from: u64) -> View {
+        let (block, stored) = self.block(i);
+        let size = stored.size;
+        match &stored.interleave {
+            Some(lane) => view.with(size, Data::Lane(block, *lane)),
+            None => view.with(size.saturating_sub(from), Data::Block(block, from..size)),
+        }
+    }
+}
+
+impl Content for Blocks {
+    type File = File;
+
+    fn view(&self, file: File) -> View {
+        match file {
+            File::Bytes(i) => self.bytes(View::default(), i, 0),
+            File::Value(i) => match &self.shard.entries[i as usize].value {
+                wshard::Value::Array { dtype, shape, data_offset, .. } => {
+                    let header = View::inline(npy::header(&format!("'{}'", dtype.descr()), shape));
+                    let view = self.bytes(header, i, *data_offset);
+                    let has_data = self.shard.entries[i as usize].block.size > *data_offset;
+                    if *dtype == Dtype::Bool && has_data { view.as_bool() } else { view }
+                }
+                _ => self.bytes(View::default(), i, 0),
+            },
+            File::Signs(i) => {
+                let Some(residual) = &self.shard.entries[i as usize].residual else { return View::default() };
+                let header = View::inline(npy::header("'|i1'", &residual.shape()));
+                header.with(residual.steps.saturating_mul(residual.dims), Data::Signs(self.block(i).0, *residual))
+            }
+            File::Schema => self.shard.schema.clone().map_or_else(View::default, View::stored),
+        }
+    }
+
+    fn describe(&self, paths: &Paths<Entry<File>>) -> Value {
+        let header = &self.shard.header;
+        let recovered = self.shard.entries.iter().any(|entry| entry.block.interleave.is_some());
+        let mut description = serde_json::Map::new();
+        description.insert("format".into(), Format::Shard.name().into());
+        description.insert("version".into(), 2.into());
+        description.insert("role".into(), header.role.into());
+        description.insert("role_name".into(), role_name(header.role).into());
+        description.insert(
+            "header".into(),
+            json!({"flags": header.flags, "alignment": header.alignment,
+                   "compression_default": header.compression_default, "entry_count": header.entry_count,
+                   "total_file_size": header.total_file_size}),
+        );
+        if header.role == 5 {
+            let episode = &self.shard.episode;
+            description.insert(
+                "episode".into(),
+                json!({"episode_id": episode.episode_id, "env_id": episode.env_id, "length_T": episode.length_t}),
+            );
+        }
+        if recovered {
+            description.insert("recovered".into(), true.into());
+        }
+        let items = self.shard.entries.iter().zip(&self.nodes).map(|(entry, &node)| {
+            let (dtype, shape, inferred) = match (&entry.value, &entry.residual) {
+                (_, Some(residual)) => (Some(Dtype::I8.name()), Some(residual.shape()), false),
+                (wshard::Value::Array { dtype, shape, inferred, .. }, None) => {
+                    (Some(dtype.name()), Some(shape.clone()), *inferred)
+                }
+                _ => (None, None, false),
+            };
+            let mut object = Item {
+                name: &entry.name,
+                path: paths.path(node),
+                dtype,
+                shape: shape.as_deref(),
+                codec: entry.block.codec.name(),
+                stored_size: entry.block.stored_size,
+                size: entry.block.size,
+                crc: entry.block.crc,
+                inferred,
+            }
+            .into_json();
+            object.insert("content_type".into(), entry.content_type.into());
+            if let Some(modality) = &entry.modality {
+                object.insert("modality".into(), modality.as_str().into());
+            }
+            if entry.block.interleave.is_some() {
+                object.insert("recovered".into(), true.into());
+            }
+            if let Some(error) = &entry.block.error {
+                object.insert("error".into(), error.as_str().into());
+            }
+            Value::from(object)
+        });
+        description.insert("items".into(), items.collect::<Vec<Value>>().into());
+        description.into()
+    }
+
+    fn block_name(&self, block: u32) -> String {
+        let entry = self.shard.entries.get(block as usize);
+        entry.map_or_else(String::new, |entry| String::from_utf8_lossy(&entry.name).into_owned())
+    }
+
+    fn remarks(&self) -> &[String] {
+        &self.shard.problems
+    }
+}
+
+/// The name of a role (`formats/wshard.md` 2).
+fn role_name(role: u8) -> Option<&'static str> {
+    Some(match role {
+        0 => "unknown",
+        1 => "MoSH",
+        2 => "Sample",
+        3 => "GemmPanel",
+        4 => "Manifest",
+        5 => "WShard",
+        6 => "UMSH",
+        8 => "ColumnShard",
+        _ => return None,
+    })
+}

@@ -1,0 +1,84 @@
+//! Which keys of a tree sequence file are text (`formats/kastore.md` 11; contract, section 5).
+
+use std::collections::HashMap;
+
+use crate::{
+    format::{Dtype, kastore::Item},
+    limits,
+    source::{Source, SourceError},
+};
+
+/// How a key is shown as text.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Text {
+    /// The stored bytes.
+    Whole,
+    /// One row a line, cut by the item of that number.
+    Rows {
+        /// Number of the item that holds the offsets.
+        offsets: usize,
+        /// What an empty row shows.
+        empty: &'static [u8],
+    },
+}
+
+const PLAIN: [&str; 5] = ["format/name", "uuid", "time_units", "reference_sequence/data", "reference_sequence/url"];
+
+const SCHEMAS: [&str; 9] = [
+    "metadata_schema",
+    "nodes/metadata_schema",
+    "edges/metadata_schema",
+    "sites/metadata_schema",
+    "mutations/metadata_schema",
+    "migrations/metadata_schema",
+    "individuals/metadata_schema",
+    "populations/metadata_schema",
+    "reference_sequence/metadata_schema",
+];
+
+/// The text views of a store: how, under which suffix, and of which item. None if it is no tree sequence.
+///
+/// # Errors
+/// [`SourceError`] when the name or a schema can't be read.
+pub(super) fn texts(
+    source: &dyn Source,
+    items: &[Item],
+) -> Result<Vec<(Text, &'static str, usize)>, SourceError> {
+    // Top-level strings are i8, those in tables u8: the key decides, not the type (the page's trap).
+    let is_text = |item: &Item| matches!(item.dtype, Dtype::I8 | Dtype::U8);
+    let by_key: HashMap<&[u8], usize> = items.iter().enumerate().map(|(i, item)| (item.key.as_slice(), i)).collect();
+    let find = |key: &str| by_key.get(key.as_bytes()).copied();
+    let text = |key: &str| find(key).filter(|&i| is_text(&items[i]));
+    let read = |i: usize| source.read(items[i].data.clone());
+
+    let is_tree_sequence = match text("format/name") {
+        Some(name) if items[name].count == 11 => read(name)? == b"tskit.trees",
+        _ => false,
+    };
+    if !is_tree_sequence {
+        return Ok(Vec::new());
+    }
+    let codec_is_json = |schema: &str| -> Result<bool, SourceError> {
+        let Some(schema) = text(schema).filter(|&i| items[i].count <= limits::METADATA_JSON) else { return Ok(false) };
+        let schema: Option<serde_json::Value> = serde_json::from_slice(&read(schema)?).ok();
+        Ok(schema.is_some_and(|schema| schema["codec"] == "json"))
+    };
+    let rows = |key: &str, empty: &'static [u8]| {
+        let offsets = find(&format!("{key}_offset"))?;
+        text(key).map(|i| (Text::Rows { offsets, empty }, i))
+    };
+
+    let mut found = Vec::new();
+    found.extend(PLAIN.iter().filter_map(|key| text(key)).map(|i| (Text::Whole, ".txt", i)));
+    let stored = |&i: &usize| items[i].count > 0;
+    found.extend(SCHEMAS.iter().filter_map(|key| text(key)).filter(stored).map(|i| (Text::Whole, ".json", i)));
+    if codec_is_json("metadata_schema")? {
+        found.extend(text("metadata").filter(stored).map(|i| (Text::Whole, ".json", i)));
+    }
+    if codec_is_json("populations/metadata_schema")? {
+        found.extend(rows("populations/metadata", b"{}").map(|(text, i)| (text, ".jsonl", i)));
+    }
+    found.extend(rows("provenances/record", b"{}").map(|(text, i)| (text, ".jsonl", i)));
+    found.extend(rows("provenances/timestamp", b"").map(|(text, i)| (text, ".txt", i)));
+    Ok(found)
+}

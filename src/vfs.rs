@@ -1,0 +1,531 @@
+//! The filesystem's operations on own types: look up, list, stat, read. Runs without a mount.
+//!
+//! Nodes are named by inode numbers that come from what they *are*: the path below SOURCE, the state of the container,
+//! the node in it. They are the same after a remount while the container is unchanged, and a changed container has
+//! new ones, so that nothing which the kernel kept of the old state is ever shown as the new.
+
+mod containers;
+mod control;
+mod error;
+mod folder;
+mod inodes;
+mod problems;
+
+pub use error::Error;
+pub use problems::Problem;
+
+use std::{
+    ffi::{OsStr, OsString},
+    ops::ControlFlow,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Instant,
+};
+
+use crate::{
+    cache::{Cache, Verify},
+    tree::{self, NodeId, NodeKind},
+    view::Bytes,
+};
+use containers::{ContainerId, Containers, Opened};
+use control::Control;
+use folder::{Found, Folders, FileMeta};
+use inodes::Inodes;
+use problems::Problems;
+
+/// The root of every mount.
+pub const ROOT: u64 = 1;
+
+/// What a user may choose about a mount's content.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Budget of the cache of decoded blocks, in bytes.
+    pub cache_size: u64,
+    /// When checksums are verified.
+    pub verify: Verify,
+    /// Show what links inside SOURCE point to, in place of the links.
+    pub follow_links: bool,
+    /// Owner of everything, in place of the containers' own.
+    pub uid: Option<u32>,
+    /// Group of everything, in place of the containers' own.
+    pub gid: Option<u32>,
+    /// Permission bits to take away.
+    pub umask: u32,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            cache_size: crate::cache::default_budget(),
+            verify: Verify::default(),
+            follow_links: false,
+            uid: None,
+            gid: None,
+            umask: 0,
+        }
+    }
+}
+
+/// What a node is, with the node. Cheap to clone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Node {
+    /// A folder, an ordinary file or a link of SOURCE, by its path below it.
+    Plain(Arc<Path>),
+    /// A node of a container.
+    Inside(Arc<ContainerId>, NodeId),
+    /// `.shardfs`.
+    ControlFolder,
+    /// One of the files in it, as it was when it was looked up.
+    ControlFile(Arc<control::Snapshot>),
+}
+
+/// Kinds of nodes that a user sees.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it all")]
+pub enum FileKind {
+    Folder,
+    File,
+    Link,
+}
+
+/// What `stat` says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Attr {
+    /// Inode number.
+    pub ino: u64,
+    /// Kind.
+    pub kind: FileKind,
+    /// Size in bytes.
+    pub size: u64,
+    /// Permission bits.
+    pub mode: u16,
+    /// Links.
+    pub nlink: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Modification time: seconds and nanoseconds. The other times are the same.
+    pub mtime: (i64, u32),
+    /// Whether the name can come to mean something else while mounted (it stands in a folder of SOURCE, or is a control
+    /// file), so that the kernel must not trust it for long.
+    pub volatile: bool,
+    /// Whether it may be trusted at all: control files are new at each look.
+    pub fixed: bool,
+}
+
+/// An entry of a listing.
+#[derive(Debug)]
+pub struct DirEntry<'a> {
+    /// Where the listing goes on behind this entry.
+    pub next: u64,
+    /// The name.
+    pub name: &'a OsStr,
+    /// Inode number.
+    pub ino: u64,
+    /// Kind.
+    pub kind: FileKind,
+    /// All attributes, where they were asked for and could be had.
+    pub attr: Option<Attr>,
+}
+
+/// Requests so far, for `stats.json`.
+#[derive(Debug, Default)]
+pub struct Requests {
+    /// Look-ups of a name.
+    pub lookup: AtomicU64,
+    /// Attributes of a node.
+    pub getattr: AtomicU64,
+    /// Listings, each call.
+    pub readdir: AtomicU64,
+    /// Reads.
+    pub read: AtomicU64,
+    /// Opens. In page-cache mode the kernel asks once and never again.
+    pub open: AtomicU64,
+    /// Bytes handed out.
+    pub bytes_read: AtomicU64,
+}
+
+/// A mount's content.
+pub struct Vfs {
+    source: PathBuf,
+    options: Options,
+    /// What SOURCE itself is.
+    root: Node,
+    folders: Folders,
+    containers: Containers,
+    inodes: Inodes,
+    problems: Problems,
+    /// Counters of requests; the adapter counts what it gets.
+    pub requests: Requests,
+    started: Instant,
+    control: Control,
+}
+
+impl Vfs {
+    /// Opens SOURCE: a folder, or one container. Nothing in a folder is looked at yet.
+    ///
+    /// # Errors
+    /// [`Error`] when SOURCE is not there, or is a file that is no container, with the reason.
+    pub fn open(source: &Path, options: Options) -> Result<Self, Error> {
+        let named = |error| Error::os(&error, "open", source.to_path_buf());
+        let source = source.canonicalize().map_err(named)?;
+        let cache = Cache::new(options.cache_size, options.verify);
+        let mut vfs = Self {
+            folders: Folders::new(source.clone(), options.follow_links),
+            containers: Containers::new(cache),
+            source,
+            options,
+            root: Node::Plain(Arc::from(Path::new(""))),
+            inodes: Inodes::default(),
+            problems: Problems::default(),
+            requests: Requests::default(),
+            started: Instant::now(),
+            control: Control::default(),
+        };
+        let found = vfs.folders.find(Path::new(""), &vfs.problems)?;
+        vfs.root = match found {
+            Some(Found::Container(id)) => Node::Inside(id, tree::ROOT),
+            Some(Found::Folder(_)) => vfs.root,
+            _ => {
+                let reason = vfs.problems.last_message();
+                let reason = reason.unwrap_or_else(|| "not a folder, and not a container of any known format".into());
+                return Err(Error::invalid(vfs.source, reason));
+            }
+        };
+        Ok(vfs)
+    }
+
+    /// SOURCE, absolute.
+    pub fn source(&self) -> &Path {
+        &self.source
+    }
+
+    /// The options in force.
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// The cache of decoded blocks.
+    pub fn cache(&self) -> &Arc<Cache> {
+        self.containers.cache()
+    }
+
+    /// The problems seen so far.
+    pub fn problems(&self) -> Vec<Problem> {
+        self.problems.all()
+    }
+
+    /// The opened container of a node, if it lies in one: for `info`.
+    ///
+    /// # Errors
+    /// [`Error`] when the container can't be opened.
+    pub fn container(&self, ino: u64) -> Result<Option<Arc<dyn tree::Container>>, Error> {
+        match self.node(ino)? {
+            Node::Inside(id, _) => Ok(Some(self.opened(&id)?.tree.clone())),
+            _ => Ok(None),
+        }
+    }
+
+    /// Finds a name in a folder and remembers the node until it is forgotten. `None` if there is no such name.
+    ///
+    /// # Errors
+    /// [`Error`] when the folder or a container can't be read.
+    pub fn lookup(&self, parent: u64, name: &OsStr) -> Result<Option<Attr>, Error> {
+        let node = match self.node(parent)? {
+            Node::Plain(_) | Node::Inside(_, tree::ROOT) if parent == ROOT && name == control::FOLDER => {
+                Some(Node::ControlFolder)
+            }
+            Node::Plain(path) => self.folders.find(&path.join(name), &self.problems)?.map(Found::into_node),
+            Node::Inside(id, folder) => self.lookup_inside(&id, folder, name)?,
+            Node::ControlFolder => self.control.lookup(name, self).map(Node::ControlFile),
+            Node::ControlFile(_) => None,
+        };
+        let Some(node) = node else { return Ok(None) };
+        let attr = self.attr_of(&node)?;
+        self.inodes.remember(attr.ino, node);
+        Ok(Some(attr))
+    }
+
+    fn lookup_inside(&self, id: &Arc<ContainerId>, folder: NodeId, name: &OsStr) -> Result<Option<Node>, Error> {
+        // Names in containers are always UTF-8: the mapping escapes everything else.
+        let Some(name) = name.to_str() else { return Ok(None) };
+        let opened = self.opened(id)?;
+        let found = opened.tree.lookup(&opened.reader, folder, name);
+        let node = found.map_err(|fault| self.fault(id, &opened, folder, fault))?;
+        Ok(node.map(|node| Node::Inside(id.clone(), node)))
+    }
+
+    /// Gives back look-ups of a node; the last one forgets it.
+    pub fn forget(&self, ino: u64, lookups: u64) {
+        self.inodes.forget(ino, lookups);
+    }
+
+    /// A node's attributes.
+    ///
+    /// # Errors
+    /// [`Error`] when the container can't be opened or has changed.
+    pub fn attr(&self, ino: u64) -> Result<Attr, Error> {
+        self.attr_of(&self.node(ino)?)
+    }
+
+    /// Goes through a folder from a position (0 at first) until `each` breaks: `.`, `..` and what the folder shows.
+    /// With `plus`, entries carry their attributes where they can be had, and each such entry that `each` takes (goes on
+    /// after) counts as a look-up.
+    ///
+    /// # Errors
+    /// [`Error`] when the folder can't be read.
+    pub fn read_dir(
+        &self,
+        ino: u64,
+        from: u64,
+        plus: bool,
+        each: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
+    ) -> Result<(), Error> {
+        let node = self.node(ino)?;
+        let dots = [(1, ".", ino), (2, "..", self.parent(ino, &node)?)];
+        for (next, name, ino) in dots.into_iter().skip(usize::try_from(from).unwrap_or(2).min(2)) {
+            let entry = DirEntry { next, name: OsStr::new(name), ino, kind: FileKind::Folder, attr: None };
+            if each(entry).is_break() {
+                return Ok(());
+            }
+        }
+        let from = from.saturating_sub(2);
+        match &node {
+            Node::Plain(path) => self.list_plain(path, from, plus, each),
+            Node::Inside(id, folder) => {
+                let opened = self.opened(id)?;
+                let listed = opened.tree.list(&opened.reader, *folder, from, &mut |child| {
+                    let node = Node::Inside(id.clone(), child.node);
+                    let kind = if child.is_folder { FileKind::Folder } else { FileKind::File };
+                    let attr = plus.then(|| self.attr_inside(id, &opened, child.node).ok()).flatten();
+                    let ino = self.ino(&node);
+                    let entry = DirEntry { next: child.next + 2, name: OsStr::new(child.name), ino, kind, attr };
+                    self.take(node, entry, each)
+                });
+                listed.map_err(|fault| self.fault(id, &opened, *folder, fault))
+            }
+            Node::ControlFolder => {
+                for (next, name) in (from + 3..).zip(control::FILES.iter().skip(from as usize)) {
+                    let kind = FileKind::File;
+                    let entry = DirEntry { next, name: OsStr::new(name), ino: u64::MAX - next, kind, attr: None };
+                    if each(entry).is_break() {
+                        break;
+                    }
+                }
+                Ok(())
+            }
+            Node::ControlFile(_) => Err(Error::not_a_folder(self.place(&node))),
+        }
+    }
+
+    fn list_plain(
+        &self,
+        path: &Path,
+        from: u64,
+        plus: bool,
+        each: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
+    ) -> Result<(), Error> {
+        let names = self.folders.names(path, from == 0)?;
+        for (index, name) in names.iter().enumerate().skip(usize::try_from(from).unwrap_or(usize::MAX)) {
+            if path == Path::new("") && name == control::FOLDER {
+                continue;
+            }
+            // What can't be looked at now (gone, no permission) is not shown; its look-up says why.
+            let Ok(Some(found)) = self.folders.find(&path.join(name), &self.problems) else { continue };
+            let kind = found.kind();
+            let node = found.into_node();
+            let attr = plus.then(|| self.attr_of(&node).ok()).flatten();
+            let entry = DirEntry { next: index as u64 + 3, name, ino: self.ino(&node), kind, attr };
+            if self.take(node, entry, each).is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Offers an entry, and remembers its node if it was taken with its attributes.
+    fn take(
+        &self,
+        node: Node,
+        entry: DirEntry<'_>,
+        each: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        let (ino, plus) = (entry.ino, entry.attr.is_some());
+        each(entry)?;
+        if plus {
+            self.inodes.remember(ino, node);
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// The target of a symbolic link, as it is stored.
+    ///
+    /// # Errors
+    /// [`Error`] when the node is no link or can't be read.
+    pub fn read_link(&self, ino: u64) -> Result<OsString, Error> {
+        match self.node(ino)? {
+            Node::Plain(path) => {
+                let full = self.folders.full(&path);
+                std::fs::read_link(&full).map(Into::into).map_err(|e| Error::os(&e, "readlink", path.to_path_buf()))
+            }
+            node => Err(Error::not_a_link(self.place(&node))),
+        }
+    }
+
+    /// Whether names in this folder can come and go while mounted.
+    pub fn is_volatile(&self, folder: u64) -> bool {
+        !matches!(self.node(folder), Ok(Node::Inside(..)))
+    }
+
+    /// Whether operations on this node would not wait for a disk or a decoder: its container is open.
+    pub fn is_open(&self, ino: u64) -> bool {
+        match self.inodes.get(ino) {
+            Some(Node::Inside(id, _)) => self.containers.is_open(&id),
+            Some(_) => true,
+            // The root, or a node that is not there at all.
+            None => !matches!(&self.root, Node::Inside(id, _) if !self.containers.is_open(id)),
+        }
+    }
+
+    /// The bytes of a file from an offset on, at most `length`; fewer only at the end. `None` with `only_ready` if the
+    /// answer would have to wait for a decoder.
+    ///
+    /// # Errors
+    /// [`Error`] when any block that the range touches fails, or the container has changed.
+    pub fn read(&self, ino: u64, offset: u64, length: u64, only_ready: bool) -> Result<Option<Bytes>, Error> {
+        let node = self.node(ino)?;
+        let bytes = match &node {
+            Node::Plain(path) => self.folders.read(path, offset, length)?,
+            Node::ControlFile(snapshot) => snapshot.read(offset, length),
+            Node::Inside(id, file) => {
+                if only_ready && !self.containers.is_open(id) {
+                    return Ok(None);
+                }
+                let opened = self.opened(id)?;
+                let fault = |fault| self.fault(id, &opened, *file, fault);
+                let view = opened.tree.view(&opened.reader, *file).map_err(fault)?;
+                if only_ready && !view.is_ready(&opened.reader, offset, length) {
+                    return Ok(None);
+                }
+                view.read_at(&opened.reader, offset, length).map_err(fault)?
+            }
+            Node::ControlFolder => return Err(Error::is_a_folder(self.place(&node))),
+        };
+        self.requests.bytes_read.fetch_add(bytes.for_kernel().len() as u64, Relaxed);
+        Ok(Some(bytes))
+    }
+
+    fn node(&self, ino: u64) -> Result<Node, Error> {
+        if ino == ROOT {
+            return Ok(self.root.clone());
+        }
+        self.inodes.get(ino).ok_or_else(|| Error::stale(PathBuf::new()))
+    }
+
+    fn opened(&self, id: &Arc<ContainerId>) -> Result<Arc<Opened>, Error> {
+        self.containers.open(id, &self.problems)
+    }
+
+    fn ino(&self, node: &Node) -> u64 {
+        if *node == self.root { ROOT } else { self.inodes.number(node) }
+    }
+
+    fn parent(&self, ino: u64, node: &Node) -> Result<u64, Error> {
+        if ino == ROOT {
+            return Ok(ROOT);
+        }
+        let above = |path: &Path| Node::Plain(path.parent().unwrap_or(Path::new("")).into());
+        Ok(match node {
+            Node::Plain(path) => self.ino(&above(path)),
+            Node::Inside(id, tree::ROOT) => self.ino(&above(&id.path)),
+            Node::Inside(id, child) => {
+                let parent = self.opened(id)?.tree.parent(*child);
+                self.ino(&Node::Inside(id.clone(), parent))
+            }
+            Node::ControlFolder | Node::ControlFile(_) => ROOT,
+        })
+    }
+
+    fn attr_of(&self, node: &Node) -> Result<Attr, Error> {
+        match node {
+            Node::Inside(id, child) => self.attr_inside(id, &*self.opened(id)?, *child),
+            Node::Plain(path) => match self.folders.find(path, &self.problems)? {
+                Some(Found::Folder(meta)) => Ok(self.attr_from(node, FileKind::Folder, 0, &meta, meta.nlink, true)),
+                Some(Found::Link(_, meta)) => Ok(self.attr_from(node, FileKind::Link, meta.size(), &meta, 1, true)),
+                Some(Found::File(_, meta)) => Ok(self.attr_from(node, FileKind::File, meta.size(), &meta, 1, true)),
+                // It was an ordinary file and is a container now, or is gone.
+                Some(Found::Container(_)) | None => Err(Error::stale(path.to_path_buf())),
+            },
+            Node::ControlFolder | Node::ControlFile(_) => {
+                let (kind, size) = match node {
+                    Node::ControlFile(snapshot) => (FileKind::File, snapshot.size()),
+                    _ => (FileKind::Folder, 0),
+                };
+                let meta = self.folders.root_meta()?;
+                let mut attr = self.attr_from(node, kind, size, &meta, if kind == FileKind::Folder { 2 } else { 1 }, true);
+                attr.mtime = control::now();
+                Ok(attr)
+            }
+        }
+    }
+
+    fn attr_inside(&self, id: &Arc<ContainerId>, opened: &Opened, child: NodeId) -> Result<Attr, Error> {
+        let node = Node::Inside(id.clone(), child);
+        let (kind, size, nlink) = match opened.tree.kind(child) {
+            Some(NodeKind::Folder { subfolders }) => (FileKind::Folder, 0, subfolders.map_or(1, |n| n.saturating_add(2))),
+            Some(NodeKind::File) => {
+                let view = opened.tree.view(&opened.reader, child);
+                (FileKind::File, view.map_err(|fault| self.fault(id, opened, child, fault))?.size(), 1)
+            }
+            None => return Err(Error::stale(id.path.clone())),
+        };
+        Ok(self.attr_from(&node, kind, size, &id.meta, nlink, child == tree::ROOT))
+    }
+
+    fn attr_from(&self, node: &Node, kind: FileKind, size: u64, meta: &FileMeta, nlink: u32, volatile: bool) -> Attr {
+        let Options { uid, gid, umask, .. } = self.options;
+        let read = meta.mode & 0o444;
+        // A folder can be entered where it can be read, also where it stands for a file.
+        let mode = match kind {
+            FileKind::Folder => read | read >> 2,
+            FileKind::File => read,
+            FileKind::Link => 0o777,
+        };
+        Attr {
+            ino: self.ino(node),
+            kind,
+            size,
+            mode: (mode & !umask) as u16,
+            nlink,
+            uid: uid.unwrap_or(meta.uid),
+            gid: gid.unwrap_or(meta.gid),
+            mtime: (meta.fingerprint.mtime.0, meta.fingerprint.mtime.1 as u32),
+            volatile,
+            fixed: !matches!(node, Node::ControlFile(_)),
+        }
+    }
+
+    /// A node's path below SOURCE, for messages.
+    fn place(&self, node: &Node) -> PathBuf {
+        match node {
+            Node::Plain(path) => path.to_path_buf(),
+            Node::Inside(id, _) => id.path.clone(),
+            Node::ControlFolder | Node::ControlFile(_) => control::FOLDER.into(),
+        }
+    }
+
+    /// Turns what a view or tree says into the error that everybody sees, and notes the problem.
+    fn fault(&self, id: &ContainerId, opened: &Opened, node: NodeId, fault: crate::view::Fault) -> Error {
+        let block = fault.block.map(|block| opened.tree.block_name(block));
+        let error = Error::block(id.path.clone(), opened.tree.path(node), block, fault.offset, fault.error);
+        self.problems.note(error.to_problem());
+        error
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,108 @@
+//! Containers that are open: an LRU, so that a folder of 100,000 of them never means as many maps and descriptors.
+
+use std::{
+    path::PathBuf,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
+
+use lru::LruCache;
+
+use super::{
+    Error,
+    folder::FileMeta,
+    problems::{Problem, Problems},
+};
+use crate::{
+    cache::{Cache, nonzero},
+    format::Format,
+    limits,
+    source::MappedFile,
+    tree::{self, Container},
+    view::Reader,
+};
+
+/// One state of one container file.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct ContainerId {
+    /// Path below SOURCE, as it is shown; empty if SOURCE is the container.
+    pub(super) path: PathBuf,
+    /// Where the file is.
+    pub(super) full: PathBuf,
+    pub(super) format: Format,
+    pub(super) meta: FileMeta,
+}
+
+/// An open container: file, map, parsed front matter.
+pub(super) struct Opened {
+    pub(super) reader: Reader,
+    pub(super) tree: Arc<dyn Container>,
+}
+
+/// The open containers, least recently used last.
+pub(super) struct Containers {
+    cache: Arc<Cache>,
+    open: Mutex<LruCache<Arc<ContainerId>, Arc<Opened>>>,
+    /// Numbers containers for the cache.
+    next: AtomicU64,
+}
+
+impl Containers {
+    pub(super) fn new(cache: Arc<Cache>) -> Self {
+        Self { cache, open: Mutex::new(LruCache::new(nonzero(limits::OPEN_SOURCES))), next: AtomicU64::new(0) }
+    }
+
+    pub(super) fn cache(&self) -> &Arc<Cache> {
+        &self.cache
+    }
+
+    /// How many are open.
+    pub(super) fn count(&self) -> usize {
+        self.lock().len()
+    }
+
+    pub(super) fn is_open(&self, id: &ContainerId) -> bool {
+        self.lock().contains(id)
+    }
+
+    /// The container, opened if it is not.
+    ///
+    /// # Errors
+    /// [`Error`] when the file is gone, has changed, or can't be parsed.
+    pub(super) fn open(&self, id: &Arc<ContainerId>, problems: &Problems) -> Result<Arc<Opened>, Error> {
+        if let Some(opened) = self.lock().get(id) {
+            return Ok(opened.clone());
+        }
+        // Not under the lock: others go on. Two who open one container at once both parse it, and one is kept.
+        let file = MappedFile::open(&id.full).map_err(|e| match e.raw_os_error() {
+            Some(libc::ENOENT | libc::ENOTDIR | libc::ELOOP) => Error::stale(id.path.clone()),
+            _ => Error::os(&e, "open", id.path.clone()),
+        })?;
+        if !file.fingerprint().same_content(&id.meta.fingerprint) {
+            return Err(Error::stale(id.path.clone()));
+        }
+        let container = self.next.fetch_add(1, Relaxed);
+        let reader = Reader { source: Arc::new(file), cache: self.cache.clone(), container };
+        let tree = tree::open(id.format, &reader).map_err(|error| Error::format(id.path.clone(), error))?;
+        for remark in tree.remarks() {
+            problems.note(Problem::of(id.path.clone(), remark.clone()));
+        }
+        let opened = Arc::new(Opened { reader, tree });
+        let mut open = self.lock();
+        if let Some(first) = open.get(id) {
+            return Ok(first.clone());
+        }
+        let evicted = open.push(id.clone(), opened.clone());
+        drop(open);
+        if let Some((_, evicted)) = evicted {
+            self.cache.forget(evicted.reader.container);
+        }
+        Ok(opened)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, LruCache<Arc<ContainerId>, Arc<Opened>>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

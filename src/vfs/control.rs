@@ -1,0 +1,114 @@
+//! `.shardfs`: counters, problems and configuration of the running mount.
+//!
+//! Each look-up takes a snapshot under an inode number of its own. So a file that changes all the time still has an
+//! exact size, and the kernel, which is told to keep nothing of the name, never mixes two states.
+
+use std::{
+    ffi::OsStr,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use serde_json::json;
+
+use super::Vfs;
+use crate::view::{Bytes, json::document};
+
+/// The folder's name, in the root of the mount.
+pub(super) const FOLDER: &str = ".shardfs";
+/// What is in it.
+pub(super) const FILES: [&str; 3] = ["config.json", "problems.jsonl", "stats.json"];
+
+/// A control file as it was when it was looked up.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Snapshot {
+    number: u64,
+    bytes: Vec<u8>,
+}
+
+impl Snapshot {
+    pub(super) fn number(&self) -> u64 {
+        self.number
+    }
+
+    pub(super) fn size(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    pub(super) fn read(&self, offset: u64, length: u64) -> Bytes {
+        let from = offset.min(self.size()) as usize;
+        let to = offset.saturating_add(length).min(self.size()) as usize;
+        Bytes::Owned(self.bytes[from..to].to_vec())
+    }
+}
+
+/// Hands out snapshots.
+#[derive(Debug, Default)]
+pub(super) struct Control(AtomicU64);
+
+impl Control {
+    pub(super) fn lookup(&self, name: &OsStr, vfs: &Vfs) -> Option<Arc<Snapshot>> {
+        let bytes = match name.to_str()? {
+            "config.json" => config(vfs),
+            "problems.jsonl" => vfs.problems.to_jsonl().into_bytes(),
+            "stats.json" => stats(vfs),
+            _ => return None,
+        };
+        Some(Arc::new(Snapshot { number: self.0.fetch_add(1, Relaxed), bytes }))
+    }
+}
+
+fn config(vfs: &Vfs) -> Vec<u8> {
+    let options = vfs.options();
+    let shown = |path: &Path| path.to_string_lossy().into_owned();
+    document(&json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "source": shown(vfs.source()),
+        "serve": "cache",
+        "cache_size": options.cache_size,
+        "verify": format!("{:?}", options.verify).to_lowercase(),
+        "follow_links": options.follow_links,
+        "uid": options.uid,
+        "gid": options.gid,
+        "umask": format!("{:04o}", options.umask),
+    }))
+}
+
+fn stats(vfs: &Vfs) -> Vec<u8> {
+    let cache = vfs.cache();
+    let (budget, used) = cache.usage();
+    let count = |counter: &AtomicU64| counter.load(Relaxed);
+    let (requests, counters) = (&vfs.requests, &cache.counters);
+    document(&json!({
+        "uptime_seconds": vfs.started.elapsed().as_secs_f64(),
+        "requests": {
+            "lookup": count(&requests.lookup),
+            "getattr": count(&requests.getattr),
+            "readdir": count(&requests.readdir),
+            "open": count(&requests.open),
+            "read": count(&requests.read),
+        },
+        "bytes_read": count(&requests.bytes_read),
+        "nodes_held": vfs.inodes.count(),
+        "containers_open": vfs.containers.count(),
+        "cache": {
+            "budget": budget,
+            "used": used,
+            "hits": count(&counters.hits),
+            "misses": count(&counters.misses),
+            "evictions": count(&counters.evictions),
+            "decoded_bytes": count(&counters.decoded_bytes),
+        },
+        "problems": vfs.problems.all().len(),
+    }))
+}
+
+/// The time of control files: now.
+pub(super) fn now() -> (i64, u32) {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    (now.as_secs() as i64, now.subsec_nanos())
+}

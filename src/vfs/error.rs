@@ -1,0 +1,135 @@
+//! What went wrong, with everything that a person needs to find it, and the one place that turns it into an errno.
+
+use std::{fmt, io, path::PathBuf, sync::Arc};
+
+use super::problems::Problem;
+use crate::{cache::BlockError, format::FormatError, source::SourceError};
+
+/// An operation that failed.
+#[derive(Debug, Clone)]
+pub struct Error {
+    kind: Kind,
+    /// The file of SOURCE: the container, or an ordinary file or folder.
+    container: PathBuf,
+    /// The path in the container.
+    path: String,
+}
+
+#[derive(Debug, Clone)]
+enum Kind {
+    Os { errno: i32, doing: &'static str, reason: String },
+    Block { block: Option<String>, offset: u64, error: Arc<BlockError> },
+    Format(Arc<FormatError>),
+    Invalid(String),
+    Stale,
+    NotAFolder,
+    IsAFolder,
+    NotALink,
+}
+
+impl Error {
+    /// What the operating system said of a file of SOURCE.
+    pub(super) fn os(error: &io::Error, doing: &'static str, path: PathBuf) -> Self {
+        let errno = error.raw_os_error().unwrap_or(libc::EIO);
+        Self::new(Kind::Os { errno, doing, reason: error.to_string() }, path)
+    }
+
+    /// A block, or bytes of no block, that can't be served.
+    pub(super) fn block(
+        container: PathBuf,
+        path: String,
+        block: Option<String>,
+        offset: u64,
+        error: Arc<BlockError>,
+    ) -> Self {
+        Self { kind: Kind::Block { block, offset, error }, container, path }
+    }
+
+    /// A container that can't be opened.
+    pub(super) fn format(container: PathBuf, error: FormatError) -> Self {
+        Self::new(Kind::Format(Arc::new(error)), container)
+    }
+
+    /// Something that was asked for and makes no sense.
+    pub(super) fn invalid(path: PathBuf, reason: String) -> Self {
+        Self::new(Kind::Invalid(reason), path)
+    }
+
+    /// The node is of a state of the container that is gone.
+    pub(super) fn stale(path: PathBuf) -> Self {
+        Self::new(Kind::Stale, path)
+    }
+
+    pub(super) fn not_a_folder(path: PathBuf) -> Self {
+        Self::new(Kind::NotAFolder, path)
+    }
+
+    pub(super) fn is_a_folder(path: PathBuf) -> Self {
+        Self::new(Kind::IsAFolder, path)
+    }
+
+    pub(super) fn not_a_link(path: PathBuf) -> Self {
+        Self::new(Kind::NotALink, path)
+    }
+
+    fn new(kind: Kind, container: PathBuf) -> Self {
+        Self { kind, container, path: String::new() }
+    }
+
+    /// The errno that the kernel passes on. What is damaged is `EIO`, what has changed underneath `ESTALE`; what the
+    /// operating system said of a file of SOURCE stays as it was.
+    pub fn errno(&self) -> i32 {
+        let of_source = |error: &SourceError| match error {
+            SourceError::Changed => libc::ESTALE,
+            SourceError::Io(error) => error.raw_os_error().unwrap_or(libc::EIO),
+            SourceError::OutOfRange { .. } => libc::EIO,
+        };
+        match &self.kind {
+            Kind::Os { errno, .. } => *errno,
+            Kind::Block { error, .. } => match &**error {
+                BlockError::Source(error) => of_source(error),
+                BlockError::Decode(_) | BlockError::Checksum { .. } | BlockError::Refused(_) => libc::EIO,
+            },
+            Kind::Format(error) => match &**error {
+                FormatError::Source(error) => of_source(error),
+                FormatError::Refused { .. } => libc::ESTALE,
+            },
+            Kind::Invalid(_) | Kind::NotALink => libc::EINVAL,
+            Kind::Stale => libc::ESTALE,
+            Kind::NotAFolder => libc::ENOTDIR,
+            Kind::IsAFolder => libc::EISDIR,
+        }
+    }
+
+    /// As a line of `problems.jsonl`.
+    pub(super) fn to_problem(&self) -> Problem {
+        let (block, offset) = match &self.kind {
+            Kind::Block { block, offset, .. } => (block.clone(), Some(*offset)),
+            _ => (None, None),
+        };
+        let message = self.reason();
+        Problem { container: self.container.clone(), path: self.path.clone(), block, offset, message }
+    }
+
+    /// What was wrong, without where.
+    fn reason(&self) -> String {
+        match &self.kind {
+            Kind::Os { doing, reason, .. } => format!("{doing}: {reason}"),
+            Kind::Block { error, .. } => error.to_string(),
+            Kind::Format(error) => error.to_string(),
+            Kind::Invalid(reason) => reason.clone(),
+            Kind::Stale => "the container has changed since this was looked up".into(),
+            Kind::NotAFolder => "not a folder".into(),
+            Kind::IsAFolder => "is a folder".into(),
+            Kind::NotALink => "not a symbolic link".into(),
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.to_problem())
+    }
+}
+
+impl std::error::Error for Error {}

@@ -1,0 +1,260 @@
+//! SOURCE's own folders and files, and which of the files are containers.
+
+use std::{
+    ffi::OsString,
+    fs, io,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use lru::LruCache;
+
+use super::{
+    Error, FileKind, Node,
+    containers::ContainerId,
+    problems::{Problem, Problems},
+};
+use crate::{
+    cache::nonzero,
+    format::{self, Detected, Format},
+    source::{Fingerprint, MappedFile, Source},
+    view::Bytes,
+};
+
+/// Files whose detection is remembered.
+const DETECTED: usize = 1 << 18;
+/// Folders whose listing is remembered, so that a listing in several calls is one listing.
+const LISTINGS: usize = 64;
+
+/// What `lstat` says of a file of SOURCE.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct FileMeta {
+    pub(super) fingerprint: Fingerprint,
+    pub(super) mode: u32,
+    pub(super) uid: u32,
+    pub(super) gid: u32,
+    pub(super) nlink: u32,
+}
+
+impl FileMeta {
+    fn of(meta: &fs::Metadata) -> Self {
+        Self {
+            fingerprint: Fingerprint::of(meta),
+            mode: meta.mode() & 0o777,
+            uid: meta.uid(),
+            gid: meta.gid(),
+            nlink: u32::try_from(meta.nlink()).unwrap_or(u32::MAX),
+        }
+    }
+
+    pub(super) fn size(&self) -> u64 {
+        self.fingerprint.size
+    }
+}
+
+/// A name in a folder of SOURCE.
+#[derive(Debug)]
+pub(super) enum Found {
+    Folder(FileMetaAt),
+    Link(Arc<Path>, FileMeta),
+    File(Arc<Path>, FileMeta),
+    Container(Arc<ContainerId>),
+}
+
+/// A folder's path with its metadata.
+#[derive(Debug)]
+pub(super) struct FileMetaAt {
+    path: Arc<Path>,
+    meta: FileMeta,
+}
+
+impl std::ops::Deref for FileMetaAt {
+    type Target = FileMeta;
+
+    fn deref(&self) -> &FileMeta {
+        &self.meta
+    }
+}
+
+impl Found {
+    pub(super) fn kind(&self) -> FileKind {
+        match self {
+            Self::Folder(_) | Self::Container(_) => FileKind::Folder,
+            Self::Link(..) => FileKind::Link,
+            Self::File(..) => FileKind::File,
+        }
+    }
+
+    pub(super) fn into_node(self) -> Node {
+        match self {
+            Self::Folder(FileMetaAt { path, .. }) | Self::Link(path, _) | Self::File(path, _) => Node::Plain(path),
+            Self::Container(id) => Node::Inside(id, crate::tree::ROOT),
+        }
+    }
+}
+
+/// What a file of some fingerprint turned out to be.
+#[derive(Debug, Clone)]
+enum Detection {
+    Plain,
+    Container(Arc<ContainerId>),
+}
+
+type Listing = (Fingerprint, Arc<[OsString]>);
+
+/// SOURCE as folders.
+pub(super) struct Folders {
+    source: PathBuf,
+    follow_links: bool,
+    detected: Mutex<LruCache<PathBuf, (FileMeta, Detection)>>,
+    listings: Mutex<LruCache<PathBuf, Listing>>,
+}
+
+impl Folders {
+    pub(super) fn new(source: PathBuf, follow_links: bool) -> Self {
+        Self {
+            source,
+            follow_links,
+            detected: Mutex::new(LruCache::new(nonzero(DETECTED))),
+            listings: Mutex::new(LruCache::new(nonzero(LISTINGS))),
+        }
+    }
+
+    /// The place of a path below SOURCE in the host's filesystem.
+    pub(super) fn full(&self, path: &Path) -> PathBuf {
+        if path == Path::new("") { self.source.clone() } else { self.source.join(path) }
+    }
+
+    /// SOURCE itself.
+    pub(super) fn root_meta(&self) -> Result<FileMeta, Error> {
+        let meta = fs::metadata(&self.source).map_err(|e| Error::os(&e, "stat", PathBuf::new()))?;
+        Ok(FileMeta::of(&meta))
+    }
+
+    /// What stands at a path below SOURCE. `None` if nothing does, or only what is left out (sockets, devices, pipes).
+    ///
+    /// # Errors
+    /// [`Error`] when the file can't be looked at. A file whose front can't be read is an ordinary file: the reader
+    /// of its bytes gets the error.
+    pub(super) fn find(&self, path: &Path, problems: &Problems) -> Result<Option<Found>, Error> {
+        let mut full = self.full(path);
+        let mut stat = match fs::symlink_metadata(&full) {
+            Err(e) if matches!(e.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR | libc::ENAMETOOLONG)) => {
+                return Ok(None);
+            }
+            other => other.map_err(|e| Error::os(&e, "stat", path.to_path_buf()))?,
+        };
+        if stat.is_symlink()
+            && self.follow_links
+            && let Some((target, meta)) = self.resolve(&full)
+        {
+            (full, stat) = (target, meta);
+        }
+        let meta = FileMeta::of(&stat);
+        let file_type = stat.file_type();
+        Ok(if file_type.is_dir() {
+            Some(Found::Folder(FileMetaAt { path: path.into(), meta }))
+        } else if file_type.is_symlink() {
+            Some(Found::Link(path.into(), meta))
+        } else if file_type.is_file() {
+            Some(match self.detect(path, full, meta, problems) {
+                Detection::Container(id) => Found::Container(id),
+                Detection::Plain => Found::File(path.into(), meta),
+            })
+        } else {
+            None
+        })
+    }
+
+    /// The target of a link that stays inside SOURCE. A link to a folder that it lies in itself stays a link: followed,
+    /// it would never end.
+    fn resolve(&self, link: &Path) -> Option<(PathBuf, fs::Metadata)> {
+        let target = link.canonicalize().ok()?;
+        let inside = target.starts_with(&self.source);
+        let own_folder = link.parent()?.canonicalize().ok()?;
+        if !inside || own_folder.starts_with(&target) {
+            return None;
+        }
+        let meta = fs::symlink_metadata(&target).ok()?;
+        Some((target, meta))
+    }
+
+    fn detect(&self, path: &Path, full: PathBuf, meta: FileMeta, problems: &Problems) -> Detection {
+        if let Some((known, detection)) = lock(&self.detected).get(path)
+            && *known == meta
+        {
+            return detection.clone();
+        }
+        let name = full.file_name().unwrap_or_default().as_encoded_bytes().to_vec();
+        let looked = MappedFile::open(&full).map_err(Into::into).and_then(|file| format::detect(&file, &name));
+        let detection = match looked {
+            Ok(Detected::Container(format)) => {
+                Detection::Container(Arc::new(ContainerId { path: path.to_path_buf(), full, format, meta }))
+            }
+            Ok(Detected::Plain) => Detection::Plain,
+            Ok(Detected::Refused(format, error)) => {
+                let message = format!("not shown as a {} container: {error}", name_of(format));
+                problems.note(Problem::of(path.to_path_buf(), message));
+                Detection::Plain
+            }
+            // Not remembered: the next look may succeed.
+            Err(error) => {
+                log::debug!("{}: {error}", full.display());
+                return Detection::Plain;
+            }
+        };
+        lock(&self.detected).put(path.to_path_buf(), (meta, detection.clone()));
+        detection
+    }
+
+    /// The names in a folder, sorted. A listing goes on over the names that it began with, unless it is `from_start`.
+    ///
+    /// # Errors
+    /// [`Error`] when the folder can't be read.
+    pub(super) fn names(&self, path: &Path, from_start: bool) -> Result<Arc<[OsString]>, Error> {
+        let full = self.full(path);
+        let failed = |e: io::Error| Error::os(&e, "readdir", path.to_path_buf());
+        let fingerprint = Fingerprint::of(&fs::metadata(&full).map_err(failed)?);
+        if let Some((known, names)) = lock(&self.listings).get(path)
+            && (!from_start || *known == fingerprint)
+        {
+            return Ok(names.clone());
+        }
+        let entries = fs::read_dir(&full).map_err(failed)?;
+        let mut names = entries.map(|entry| Ok(entry?.file_name())).collect::<io::Result<Vec<_>>>().map_err(failed)?;
+        names.sort_unstable();
+        let names: Arc<[OsString]> = names.into();
+        lock(&self.listings).put(path.to_path_buf(), (fingerprint, names.clone()));
+        Ok(names)
+    }
+
+    /// Bytes of an ordinary file.
+    ///
+    /// # Errors
+    /// [`Error`] when it can't be opened or read.
+    pub(super) fn read(&self, path: &Path, offset: u64, length: u64) -> Result<Bytes, Error> {
+        let failed = |e: io::Error| Error::os(&e, "read", path.to_path_buf());
+        let full = self.full(path);
+        let target = if self.follow_links { self.resolve(&full).map_or(full, |(target, _)| target) } else { full };
+        let file = MappedFile::open(&target).map_err(failed)?;
+        let end = offset.saturating_add(length).min(file.len());
+        if offset >= end {
+            return Ok(Bytes::Owned(Vec::new()));
+        }
+        let bytes = (&file as &dyn Source).read(offset..end);
+        bytes.map(Bytes::Owned).map_err(|error| failed(io::Error::other(error)))
+    }
+}
+
+fn name_of(format: Format) -> &'static str {
+    match format {
+        Format::Shard => "Shard",
+        Format::Kastore => "kastore",
+        Format::Kast => "KAST",
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,104 @@
+use super::*;
+
+/// A folder of its own below the system's, gone at the end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("shardfs-vfs-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path.canonicalize().unwrap())
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn names(vfs: &Vfs, ino: u64) -> Vec<String> {
+    let mut names = Vec::new();
+    vfs.read_dir(ino, 2, false, &mut |entry| {
+        names.push(entry.name.to_string_lossy().into_owned());
+        ControlFlow::Continue(())
+    })
+    .unwrap();
+    names
+}
+
+/// An empty kastore (`formats/kastore.md` 3).
+fn empty_store() -> Vec<u8> {
+    let mut bytes = crate::format::kastore::SIGNATURE.to_vec();
+    bytes.extend([1, 0, 0, 0, 0, 0, 0, 0, 64]);
+    bytes.resize(64, 0);
+    bytes
+}
+
+#[test]
+fn content_decides_and_control_is_hidden() {
+    let folder = Folder::new("content");
+    std::fs::write(folder.0.join("store"), empty_store()).unwrap();
+    std::fs::write(folder.0.join("text.kas"), "text").unwrap();
+    std::fs::create_dir(folder.0.join(".shardfs")).unwrap();
+    let vfs = Vfs::open(&folder.0, Options::default()).unwrap();
+    assert_eq!(names(&vfs, ROOT), ["store", "text.kas"]);
+    let store = vfs.lookup(ROOT, OsStr::new("store")).unwrap().unwrap();
+    let text = vfs.lookup(ROOT, OsStr::new("text.kas")).unwrap().unwrap();
+    assert_eq!((store.kind, text.kind, text.size), (FileKind::Folder, FileKind::File, 4));
+    assert_eq!(names(&vfs, store.ino), ["container.json"]);
+    let control = vfs.lookup(ROOT, OsStr::new(".shardfs")).unwrap().unwrap();
+    let stats = vfs.lookup(control.ino, OsStr::new("stats.json")).unwrap().unwrap();
+    let bytes = vfs.read(stats.ino, 0, 1 << 20, false).unwrap().unwrap();
+    assert_eq!(bytes.for_kernel().len() as u64, stats.size);
+    let parsed: serde_json::Value = serde_json::from_slice(bytes.for_kernel()).unwrap();
+    assert_eq!(parsed["containers_open"], 1);
+}
+
+#[test]
+fn forgotten_nodes_are_stale_and_numbers_are_the_same_again() {
+    let folder = Folder::new("forget");
+    std::fs::write(folder.0.join("store"), empty_store()).unwrap();
+    let open = || Vfs::open(&folder.0, Options::default()).unwrap();
+    let vfs = open();
+    let first = vfs.lookup(ROOT, OsStr::new("store")).unwrap().unwrap();
+    vfs.lookup(ROOT, OsStr::new("store")).unwrap();
+    vfs.forget(first.ino, 1);
+    assert!(vfs.attr(first.ino).is_ok());
+    vfs.forget(first.ino, 1);
+    assert_eq!(vfs.attr(first.ino).unwrap_err().errno(), libc::ESTALE);
+    assert_eq!(open().lookup(ROOT, OsStr::new("store")).unwrap().unwrap(), first);
+}
+
+#[test]
+fn a_replaced_container_is_another_node() {
+    let folder = Folder::new("replace");
+    let path = folder.0.join("store");
+    std::fs::write(&path, empty_store()).unwrap();
+    let vfs = Vfs::open(&folder.0, Options::default()).unwrap();
+    let before = vfs.lookup(ROOT, OsStr::new("store")).unwrap().unwrap();
+    let mut longer = empty_store();
+    longer.push(0);
+    std::fs::write(&path, longer).unwrap();
+    let after = vfs.lookup(ROOT, OsStr::new("store")).unwrap().unwrap();
+    assert_ne!(before.ino, after.ino);
+    assert!(vfs.attr(after.ino).is_ok());
+}
+
+#[test]
+fn links_are_links_unless_followed() {
+    let folder = Folder::new("links");
+    std::fs::create_dir(folder.0.join("sub")).unwrap();
+    std::fs::write(folder.0.join("sub/store"), empty_store()).unwrap();
+    let link = |target: &str, name: &str| std::os::unix::fs::symlink(target, folder.0.join(name)).unwrap();
+    link("sub/store", "in");
+    link("/etc/passwd", "out");
+    link("..", "sub/up");
+    let kind = |vfs: &Vfs, name: &str| vfs.lookup(ROOT, OsStr::new(name)).unwrap().unwrap().kind;
+    let vfs = Vfs::open(&folder.0, Options::default()).unwrap();
+    assert_eq!((kind(&vfs, "in"), kind(&vfs, "out")), (FileKind::Link, FileKind::Link));
+    let vfs = Vfs::open(&folder.0, Options { follow_links: true, ..Options::default() }).unwrap();
+    assert_eq!((kind(&vfs, "in"), kind(&vfs, "out")), (FileKind::Folder, FileKind::Link));
+    let sub = vfs.lookup(ROOT, OsStr::new("sub")).unwrap().unwrap();
+    assert_eq!(vfs.lookup(sub.ino, OsStr::new("up")).unwrap().unwrap().kind, FileKind::Link);
+}

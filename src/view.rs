@@ -1,0 +1,338 @@
+//! Virtual files: a list of extents, with a size that is known without decoding and a read of any range.
+//!
+//! Every format describes its files with these; none reads by itself.
+
+pub mod json;
+pub mod npy;
+pub mod rows;
+mod signs;
+
+use std::{
+    ops::Range,
+    sync::{Arc, atomic::Ordering::Relaxed},
+};
+
+use crate::{
+    cache::{BlockError, Cache, Key, Piece},
+    codec::Codec,
+    format::{
+        Block,
+        wshard::{Interleave, Residual},
+    },
+    source::{Mapped, Source, SourceError},
+};
+use rows::Rows;
+
+/// One virtual file.
+#[derive(Debug, Clone, Default)]
+pub struct View {
+    extents: Vec<Extent>,
+    size: u64,
+}
+
+/// A run of a virtual file's bytes.
+#[derive(Debug, Clone)]
+struct Extent {
+    start: u64,
+    length: u64,
+    data: Data,
+    /// Each byte that is not 0 becomes 1: numpy's bool.
+    as_bool: bool,
+}
+
+/// Where the bytes of an extent come from.
+#[derive(Debug, Clone)]
+pub enum Data {
+    /// They are here.
+    Inline(Arc<[u8]>),
+    /// A range of the container, as it stands there.
+    Stored(Range<u64>),
+    /// A range of a decoded block.
+    Block(BlockRef, Range<u64>),
+    /// A lane of an interleaved stream file, put back in order (`formats/wshard.md` 16).
+    Lane(BlockRef, Interleave),
+    /// The signs in a residual block, as i8 (`formats/wshard.md` 13).
+    Signs(BlockRef, Residual),
+    /// Rows of a ragged column, one a line (contract, section 5).
+    Rows(Arc<Rows>),
+}
+
+/// A block with its number in the container.
+#[derive(Debug, Clone)]
+pub struct BlockRef {
+    /// The number: index of the entry.
+    pub number: u32,
+    /// Where it stands.
+    pub block: Block,
+    /// Why it can never be served, where the front matter says so.
+    pub error: Option<Arc<str>>,
+}
+
+/// Bytes of a read, as little copied as possible.
+#[derive(Debug, Clone)]
+pub enum Bytes {
+    /// Put together for this read.
+    Owned(Vec<u8>),
+    /// A part of a decoded piece.
+    Decoded(Arc<Vec<u8>>, Range<usize>),
+    /// A part of the mapped file, which only a system call may look at.
+    Mapped(Mapped),
+}
+
+impl Bytes {
+    /// The bytes as the buffer of a system call.
+    pub fn for_kernel(&self) -> &[u8] {
+        match self {
+            Self::Owned(bytes) => bytes,
+            Self::Decoded(bytes, range) => &bytes[range.clone()],
+            Self::Mapped(mapped) => mapped.for_kernel(),
+        }
+    }
+}
+
+/// Why a range could not be read.
+#[derive(Debug, Clone)]
+pub struct Fault {
+    /// The block that failed; `None` for bytes that belong to none.
+    pub block: Option<u32>,
+    /// Where in the container the trouble is.
+    pub offset: u64,
+    /// What was wrong.
+    pub error: Arc<BlockError>,
+}
+
+/// What reading needs: where the bytes are, and the blocks that are decoded already.
+#[derive(Clone)]
+pub struct Reader {
+    /// The container's bytes.
+    pub source: Arc<dyn Source>,
+    /// Decoded blocks of all containers.
+    pub cache: Arc<Cache>,
+    /// The container's number in the cache.
+    pub container: u64,
+}
+
+impl View {
+    /// A file of bytes that are known.
+    pub fn inline(bytes: impl Into<Arc<[u8]>>) -> Self {
+        let bytes = bytes.into();
+        let length = bytes.len() as u64;
+        Self::default().with(length, Data::Inline(bytes))
+    }
+
+    /// A file that is a range of the container.
+    pub fn stored(range: Range<u64>) -> Self {
+        Self::default().with(range.end - range.start, Data::Stored(range))
+    }
+
+    /// The file with one more extent at its end.
+    #[must_use]
+    pub fn with(mut self, length: u64, data: Data) -> Self {
+        if length > 0 {
+            self.extents.push(Extent { start: self.size, length, data, as_bool: false });
+            self.size += length;
+        }
+        self
+    }
+
+    /// The file with its last extent's bytes as numpy's bool.
+    #[must_use]
+    pub fn as_bool(mut self) -> Self {
+        if let Some(extent) = self.extents.last_mut() {
+            extent.as_bool = true;
+        }
+        self
+    }
+
+    /// Size in bytes.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Whether [`Self::read_at`] would answer this range without decoding, checking or waiting for a decoder.
+    pub fn is_ready(&self, reader: &Reader, offset: u64, length: u64) -> bool {
+        self.touched(offset, length).all(|(extent, part)| match &extent.data {
+            Data::Inline(_) | Data::Stored(_) => true,
+            Data::Block(block, range) => {
+                reader.is_ready(block, &(range.start + part.start..range.start + part.end))
+            }
+            Data::Lane(..) | Data::Signs(..) | Data::Rows(_) => false,
+        })
+    }
+
+    /// The bytes from `offset` on, `length` of them or as many as the file has.
+    ///
+    /// # Errors
+    /// [`Fault`] when any block that the range touches can't be served.
+    pub fn read_at(&self, reader: &Reader, offset: u64, length: u64) -> Result<Bytes, Fault> {
+        let length = length.min(self.size.saturating_sub(offset));
+        let mut touched = self.touched(offset, length);
+        if let (Some((extent, part)), None) = (touched.next(), touched.next())
+            && !extent.as_bool
+            && let Some(bytes) = reader.borrow(&extent.data, part)?
+        {
+            return Ok(bytes);
+        }
+        // Bounded by the length of the request, which the kernel and `cat` keep small.
+        let mut out = vec![0; usize::try_from(length).unwrap_or(usize::MAX)];
+        let mut rest = out.as_mut_slice();
+        for (extent, part) in self.touched(offset, length) {
+            let (here, after) = rest.split_at_mut((part.end - part.start) as usize);
+            reader.fill(&extent.data, part, here)?;
+            if extent.as_bool {
+                here.iter_mut().for_each(|byte| *byte = u8::from(*byte != 0));
+            }
+            rest = after;
+        }
+        Ok(Bytes::Owned(out))
+    }
+
+    /// The extents that a range touches, each with the part of it that is meant, counted from the extent's start.
+    fn touched(&self, offset: u64, length: u64) -> impl Iterator<Item = (&Extent, Range<u64>)> {
+        let end = offset.saturating_add(length).min(self.size);
+        let first = self.extents.partition_point(|extent| extent.start + extent.length <= offset);
+        self.extents[first..].iter().take_while(move |extent| extent.start < end).map(move |extent| {
+            let from = offset.max(extent.start) - extent.start;
+            (extent, from..end.min(extent.start + extent.length) - extent.start)
+        })
+    }
+}
+
+impl BlockRef {
+    fn fault(&self, error: Arc<BlockError>) -> Fault {
+        Fault { block: Some(self.number), offset: self.block.offset, error }
+    }
+}
+
+impl Reader {
+    fn key(&self, block: &BlockRef) -> Key {
+        Key { container: self.container, block: block.number }
+    }
+
+    fn is_ready(&self, block: &BlockRef, range: &Range<u64>) -> bool {
+        block.error.is_some() || self.cache.is_ready(self.key(block), &block.block, range)
+    }
+
+    /// An answer that copies nothing, where there is one.
+    fn borrow(&self, data: &Data, part: Range<u64>) -> Result<Option<Bytes>, Fault> {
+        match data {
+            Data::Stored(range) => Ok(self.source.mapped(range.start + part.start..range.start + part.end).map(Bytes::Mapped)),
+            Data::Block(block, range) => {
+                let range = range.start + part.start..range.start + part.end;
+                if block.block.codec == Codec::None {
+                    self.check(block, &range)?;
+                    let at = block.block.offset;
+                    return Ok(self.source.mapped(at + range.start..at + range.end).map(Bytes::Mapped));
+                }
+                let piece = self.piece(block, range.start)?;
+                let (from, to) = ((range.start - piece.start) as usize, (range.end - piece.start) as usize);
+                Ok((to <= piece.bytes.len()).then_some(Bytes::Decoded(piece.bytes, from..to)))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Fills `out` with a part of an extent.
+    fn fill(&self, data: &Data, part: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
+        match data {
+            Data::Inline(bytes) => {
+                out.copy_from_slice(&bytes[part.start as usize..part.end as usize]);
+                Ok(())
+            }
+            Data::Stored(range) => self.fill_stored(None, range.start + part.start, out),
+            Data::Block(block, range) => self.fill_block(block, range.start + part.start, out),
+            Data::Lane(block, lane) => {
+                // The checksum is over the extent that was recorded, mixed as it is.
+                self.check(block, &(0..block.block.size))?;
+                let mut rest = out;
+                for range in lane.pieces(part) {
+                    let (here, after) = rest.split_at_mut((range.end - range.start) as usize);
+                    self.fill_stored(Some(block), range.start, here)?;
+                    rest = after;
+                }
+                Ok(())
+            }
+            Data::Signs(block, residual) => signs::fill(residual, part, out, |at, buf| self.fill_block(block, at, buf)),
+            Data::Rows(rows) => rows
+                .fill(&*self.source, part, out)
+                .map_err(|error| Fault { block: None, offset: rows.data().start, error: Arc::new(error.into()) }),
+        }
+    }
+
+    /// Copies from a block, decoded or as it stands.
+    fn fill_block(&self, block: &BlockRef, mut at: u64, out: &mut [u8]) -> Result<(), Fault> {
+        if block.block.codec == Codec::None {
+            self.check(block, &(at..at + out.len() as u64))?;
+            return self.fill_stored(Some(block), block.block.offset + at, out);
+        }
+        let mut rest = out;
+        while !rest.is_empty() {
+            let piece = self.piece(block, at)?;
+            let from = &piece.bytes[(at - piece.start) as usize..];
+            let length = from.len().min(rest.len());
+            let (here, after) = rest.split_at_mut(length);
+            here.copy_from_slice(&from[..length]);
+            at += length as u64;
+            rest = after;
+        }
+        Ok(())
+    }
+
+    fn fill_stored(&self, block: Option<&BlockRef>, offset: u64, out: &mut [u8]) -> Result<(), Fault> {
+        self.source.read_at(offset, out).map_err(|error: SourceError| Fault {
+            block: block.map(|block| block.number),
+            offset,
+            error: Arc::new(error.into()),
+        })
+    }
+
+    fn check(&self, block: &BlockRef, range: &Range<u64>) -> Result<(), Fault> {
+        if let Some(reason) = &block.error {
+            return Err(block.fault(Arc::new(BlockError::Refused(reason.to_string()))));
+        }
+        self.cache.check(self.key(block), &block.block, &self.source, range).map_err(|error| block.fault(error))
+    }
+
+    fn piece(&self, block: &BlockRef, offset: u64) -> Result<Piece, Fault> {
+        if let Some(reason) = &block.error {
+            return Err(block.fault(Arc::new(BlockError::Refused(reason.to_string()))));
+        }
+        self.cache.piece(self.key(block), &block.block, &self.source, offset).map_err(|error| block.fault(error))
+    }
+
+    /// How many blocks were decoded or checked so far; a test of laziness asks.
+    pub fn blocks_decoded(&self) -> u64 {
+        self.cache.counters.misses.load(Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cache::Verify;
+
+    #[test]
+    fn any_range_is_the_slice_of_the_whole() {
+        let source: Arc<dyn Source> = Arc::new((0..=255u8).collect::<Vec<u8>>());
+        let reader = Reader { source, cache: Cache::new(1 << 20, Verify::Lazy), container: 0 };
+        let block = BlockRef {
+            number: 0,
+            block: Block { offset: 100, stored_size: 40, size: 40, codec: Codec::None, crc: None },
+            error: None,
+        };
+        let view = View::inline(*b"header")
+            .with(10, Data::Stored(0..10))
+            .as_bool()
+            .with(40, Data::Block(block, 0..40))
+            .with(0, Data::Inline(Arc::new([])));
+        assert_eq!(view.size(), 56);
+        let whole = view.read_at(&reader, 0, 1000).unwrap().for_kernel().to_vec();
+        assert_eq!(&whole[..17], b"header\x00\x01\x01\x01\x01\x01\x01\x01\x01\x01\x64");
+        for offset in 0..60u64 {
+            for length in 0..60u64 {
+                let expected: Vec<u8> = whole.iter().skip(offset as usize).take(length as usize).copied().collect();
+                assert_eq!(view.read_at(&reader, offset, length).unwrap().for_kernel(), expected);
+            }
+        }
+    }
+}

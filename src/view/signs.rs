@@ -1,0 +1,78 @@
+//! Residual blocks: one bit a step becomes +1 or -1 (`formats/wshard.md` 13, the Python and Go rule).
+
+use std::ops::Range;
+
+use crate::format::wshard::Residual;
+
+/// Fills `out` with a part of the decoded `[T]` or `[T, D]` array; `read` copies bytes of the block from an offset on.
+pub(super) fn fill<E>(
+    residual: &Residual,
+    part: Range<u64>,
+    out: &mut [u8],
+    read: impl Fn(u64, &mut [u8]) -> Result<(), E>,
+) -> Result<(), E> {
+    let dims = residual.dims;
+    if part.is_empty() || dims == 0 {
+        return Ok(());
+    }
+    // The steps that the part touches lie in these bytes of each dimension.
+    let (first, last) = (part.start / dims / 8, (part.end - 1) / dims / 8);
+    let mut bits = vec![0; (last - first + 1) as usize];
+    // Of a part that is shorter than a row, only the dimensions that it holds.
+    let whole_rows = part.end - part.start >= dims;
+    let (d0, d1) = (part.start % dims, (part.end - 1) % dims);
+    for d in 0..dims {
+        let inside = if d0 <= d1 { (d0..=d1).contains(&d) } else { d >= d0 || d <= d1 };
+        if !whole_rows && !inside {
+            continue;
+        }
+        read(d * residual.stride + residual.skip + first, &mut bits)?;
+        // The first element of this dimension at or behind the part's start.
+        let mut element = part.start / dims * dims + d;
+        if element < part.start {
+            element += dims;
+        }
+        while element < part.end {
+            let step = element / dims;
+            let bit = bits[(step / 8 - first) as usize] >> (step % 8) & 1;
+            out[(element - part.start) as usize] = if bit == 1 { 1 } else { 0xFF };
+            element += dims;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn decode(residual: &Residual, block: &[u8], part: Range<u64>) -> Vec<u8> {
+        let mut out = vec![0; (part.end - part.start) as usize];
+        let read = |at: u64, buf: &mut [u8]| -> Result<(), ()> {
+            buf.copy_from_slice(&block[at as usize..at as usize + buf.len()]);
+            Ok(())
+        };
+        fill(residual, part, &mut out, read).unwrap();
+        out
+    }
+
+    #[test]
+    fn the_vector_of_the_format_page() {
+        // formats/wshard.md 23: byte 0x05, T = 4.
+        let residual = Residual { steps: 4, dims: 1, stride: 1, skip: 0 };
+        assert_eq!(decode(&residual, &[0x05], 0..4), [1, 0xFF, 1, 0xFF]);
+    }
+
+    #[test]
+    fn any_part_is_the_slice_of_the_whole() {
+        let residual = Residual { steps: 13, dims: 3, stride: 6, skip: 4 };
+        let block: Vec<u8> = (0..18u8).map(|i| i.wrapping_mul(37)).collect();
+        let whole = decode(&residual, &block, 0..39);
+        for start in 0..39 {
+            for end in start..=39 {
+                assert_eq!(decode(&residual, &block, start..end), whole[start as usize..end as usize]);
+            }
+        }
+        assert_eq!(whole[3 * 9 + 2], if block[12 + 4 + 1] >> 1 & 1 == 1 { 1 } else { 0xFF });
+    }
+}
