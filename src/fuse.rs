@@ -6,9 +6,11 @@
 //! behind zstd.
 
 use std::{
-    ffi::OsStr,
+    ffi::{CString, OsStr},
+    fs::File,
     io,
     ops::ControlFlow,
+    os::fd::{AsRawFd, OwnedFd},
     path::Path,
     sync::{Arc, atomic::Ordering::Relaxed},
     time::{Duration, SystemTime, UNIX_EPOCH},
@@ -16,9 +18,10 @@ use std::{
 
 use fuser::{
     Config, Errno, FileAttr, FileHandle, FileType, Filesystem, Generation, INodeNo, InitFlags, KernelConfig, LockOwner,
-    MountOption, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyOpen,
-    ReplyStatfs, ReplyXattr, Request, Session, SessionACL, SessionUnmounter,
+    MountOption, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry,
+    ReplyOpen, ReplyStatfs, ReplyXattr, Request, Session, SessionACL,
 };
+use rustix::mount::MountFlags;
 
 use crate::vfs::{Attr, DirEntry, Error, FileKind, Vfs};
 
@@ -40,9 +43,6 @@ pub struct MountConfig {
 /// A mount that has not begun to answer.
 pub struct Mount(Session<Adapter>);
 
-/// Takes a mount down from another thread.
-pub struct Unmounter(SessionUnmounter);
-
 impl Mount {
     /// Mounts a filesystem; [`Self::serve`] answers.
     ///
@@ -61,15 +61,13 @@ impl Mount {
         ];
         options.acl = if config.allow_other { SessionACL::All } else { SessionACL::Owner };
         options.n_threads = Some(config.threads.max(2));
-        // A descriptor of its own for each thread; containers may forbid that (EPERM at the first request), so it is
-        // tried out before.
         options.clone_fd = true;
-        Session::new(Adapter(vfs), mountpoint, &options).map(Self)
-    }
-
-    /// What takes it down.
-    pub fn unmounter(&mut self) -> Unmounter {
-        Unmounter(self.0.unmount_callable())
+        match mount_directly(&vfs, mountpoint, config) {
+            Ok(device) => Session::from_fd(Adapter(vfs), device, options.acl, options).map(Self),
+            // Only root may mount; for everybody else fusermount3 does it.
+            Err(rustix::io::Errno::PERM) => Session::new(Adapter(vfs), mountpoint, &options).map(Self),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Answers requests until the mount is taken down.
@@ -81,14 +79,20 @@ impl Mount {
     }
 }
 
-impl Unmounter {
-    /// Takes the mount down.
-    ///
-    /// # Errors
-    /// What the kernel says, `EBUSY` among it.
-    pub fn unmount(&mut self) -> io::Result<()> {
-        self.0.unmount()
+/// Mounts by the system call, which lets the type be `fuse.shardfs`: `df`, `findmnt` and updatedb know the mount by it.
+fn mount_directly(vfs: &Vfs, mountpoint: &Path, config: &MountConfig) -> rustix::io::Result<OwnedFd> {
+    let as_errno = |error: &io::Error| rustix::io::Errno::from_io_error(error).unwrap_or(rustix::io::Errno::IO);
+    if !rustix::process::geteuid().is_root() {
+        return Err(rustix::io::Errno::PERM);
     }
+    let device = File::options().read(true).write(true).open("/dev/fuse").map_err(|e| as_errno(&e))?;
+    let allow_other = if config.allow_other { ",allow_other" } else { "" };
+    let data =
+        format!("fd={},rootmode=40000,user_id=0,group_id=0,default_permissions{allow_other}", device.as_raw_fd());
+    let data = CString::new(data).map_err(|_| rustix::io::Errno::INVAL)?;
+    let flags = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOATIME;
+    rustix::mount::mount(vfs.source(), mountpoint, c"fuse.shardfs", flags, data.as_c_str())?;
+    Ok(device.into())
 }
 
 struct Adapter(Arc<Vfs>);
@@ -132,7 +136,7 @@ impl Filesystem for Adapter {
             // Number 0 and a time to live: the kernel remembers that there is nothing.
             Ok(None) => {
                 let keep = if vfs.is_volatile(parent.0) { LOOK_AGAIN } else { KEEP };
-                reply.entry(&keep, &no_attr(FileKind::File), Generation(0));
+                reply.entry(&keep, &no_attr(0, FileKind::File), Generation(0));
             }
             Err(error) => reply.error(errno(&error)),
         });
@@ -212,8 +216,8 @@ impl Filesystem for Adapter {
         self.run(self.0.is_open(ino.0), move |vfs| {
             let listed = vfs.read_dir(ino.0, offset, true, &mut |entry| {
                 let DirEntry { next, name, ino, kind, attr } = entry;
-                // Without attributes the kernel takes the name alone.
-                let (ttl, attr) = attr.map_or((KEEP, no_attr(kind)), |attr| (ttl(&attr), file_attr(&attr)));
+                // Attributes that could not be had are asked for again, and then fail, when somebody wants them.
+                let (ttl, attr) = attr.map_or((Duration::ZERO, no_attr(ino, kind)), |a| (ttl(&a), file_attr(&a)));
                 full(reply.add(INodeNo(ino), next, name, &ttl, &attr, Generation(0)))
             });
             match listed {
@@ -294,8 +298,8 @@ fn file_attr(attr: &Attr) -> FileAttr {
     }
 }
 
-/// Attributes of nothing: number 0.
-fn no_attr(kind: FileKind) -> FileAttr {
+/// Attributes of a node of which no more is known.
+fn no_attr(ino: u64, kind: FileKind) -> FileAttr {
     let (size, mode, mtime) = (0, 0, (0, 0));
-    file_attr(&Attr { ino: 0, kind, size, mode, nlink: 0, uid: 0, gid: 0, mtime, volatile: false, fixed: true })
+    file_attr(&Attr { ino, kind, size, mode, nlink: 0, uid: 0, gid: 0, mtime, volatile: false, fixed: true })
 }

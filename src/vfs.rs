@@ -27,12 +27,12 @@ use std::{
 
 use crate::{
     cache::{Cache, Verify},
-    tree::{self, NodeId, NodeKind},
+    tree::{self, NodeId, NodeKind, names},
     view::Bytes,
 };
 use containers::{ContainerId, Containers, Opened};
 use control::Control;
-use folder::{Found, Folders, FileMeta};
+use folder::{FileMeta, Folders, Found};
 use inodes::Inodes;
 use problems::Problems;
 
@@ -235,6 +235,9 @@ impl Vfs {
     /// # Errors
     /// [`Error`] when the folder or a container can't be read.
     pub fn lookup(&self, parent: u64, name: &OsStr) -> Result<Option<Attr>, Error> {
+        if name.len() > names::NAME_MAX {
+            return Err(Error::name_too_long(self.place(&self.node(parent)?)));
+        }
         let node = match self.node(parent)? {
             Node::Plain(_) | Node::Inside(_, tree::ROOT) if parent == ROOT && name == control::FOLDER => {
                 Some(Node::ControlFolder)
@@ -273,8 +276,8 @@ impl Vfs {
     }
 
     /// Goes through a folder from a position (0 at first) until `each` breaks: `.`, `..` and what the folder shows.
-    /// With `plus`, entries carry their attributes where they can be had, and each such entry that `each` takes (goes on
-    /// after) counts as a look-up.
+    /// With `plus`, entries carry their attributes where they can be had, and each that `each` takes (goes on after)
+    /// counts as a look-up, but for `.` and `..`.
     ///
     /// # Errors
     /// [`Error`] when the folder can't be read.
@@ -304,15 +307,17 @@ impl Vfs {
                     let attr = plus.then(|| self.attr_inside(id, &opened, child.node).ok()).flatten();
                     let ino = self.ino(&node);
                     let entry = DirEntry { next: child.next + 2, name: OsStr::new(child.name), ino, kind, attr };
-                    self.take(node, entry, each)
+                    self.take(node, plus, entry, each)
                 });
                 listed.map_err(|fault| self.fault(id, &opened, *folder, fault))
             }
             Node::ControlFolder => {
                 for (next, name) in (from + 3..).zip(control::FILES.iter().skip(from as usize)) {
-                    let kind = FileKind::File;
-                    let entry = DirEntry { next, name: OsStr::new(name), ino: u64::MAX - next, kind, attr: None };
-                    if each(entry).is_break() {
+                    let name = OsStr::new(name);
+                    let Some(node) = self.control.lookup(name, self).map(Node::ControlFile) else { continue };
+                    let attr = self.attr_of(&node)?;
+                    let entry = DirEntry { next, name, ino: attr.ino, kind: attr.kind, attr: plus.then_some(attr) };
+                    if self.take(node, plus, entry, each).is_break() {
                         break;
                     }
                 }
@@ -340,21 +345,22 @@ impl Vfs {
             let node = found.into_node();
             let attr = plus.then(|| self.attr_of(&node).ok()).flatten();
             let entry = DirEntry { next: index as u64 + 3, name, ino: self.ino(&node), kind, attr };
-            if self.take(node, entry, each).is_break() {
+            if self.take(node, plus, entry, each).is_break() {
                 break;
             }
         }
         Ok(())
     }
 
-    /// Offers an entry, and remembers its node if it was taken with its attributes.
+    /// Offers an entry, and remembers its node if it was taken in a listing with attributes.
     fn take(
         &self,
         node: Node,
+        plus: bool,
         entry: DirEntry<'_>,
         each: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
     ) -> ControlFlow<()> {
-        let (ino, plus) = (entry.ino, entry.attr.is_some());
+        let ino = entry.ino;
         each(entry)?;
         if plus {
             self.inodes.remember(ino, node);
@@ -466,7 +472,8 @@ impl Vfs {
                     _ => (FileKind::Folder, 0),
                 };
                 let meta = self.folders.root_meta()?;
-                let mut attr = self.attr_from(node, kind, size, &meta, if kind == FileKind::Folder { 2 } else { 1 }, true);
+                let mut attr =
+                    self.attr_from(node, kind, size, &meta, if kind == FileKind::Folder { 2 } else { 1 }, true);
                 attr.mtime = control::now();
                 Ok(attr)
             }
@@ -476,12 +483,14 @@ impl Vfs {
     fn attr_inside(&self, id: &Arc<ContainerId>, opened: &Opened, child: NodeId) -> Result<Attr, Error> {
         let node = Node::Inside(id.clone(), child);
         let (kind, size, nlink) = match opened.tree.kind(child) {
-            Some(NodeKind::Folder { subfolders }) => (FileKind::Folder, 0, subfolders.map_or(1, |n| n.saturating_add(2))),
+            Some(NodeKind::Folder { subfolders }) => {
+                (FileKind::Folder, 0, subfolders.map_or(1, |n| n.saturating_add(2)))
+            }
             Some(NodeKind::File) => {
                 let view = opened.tree.view(&opened.reader, child);
                 (FileKind::File, view.map_err(|fault| self.fault(id, opened, child, fault))?.size(), 1)
             }
-            None => return Err(Error::stale(id.path.clone())),
+            None => return Err(Error::stale(id.shown())),
         };
         Ok(self.attr_from(&node, kind, size, &id.meta, nlink, child == tree::ROOT))
     }
@@ -513,7 +522,7 @@ impl Vfs {
     fn place(&self, node: &Node) -> PathBuf {
         match node {
             Node::Plain(path) => path.to_path_buf(),
-            Node::Inside(id, _) => id.path.clone(),
+            Node::Inside(id, _) => id.shown(),
             Node::ControlFolder | Node::ControlFile(_) => control::FOLDER.into(),
         }
     }
@@ -521,7 +530,7 @@ impl Vfs {
     /// Turns what a view or tree says into the error that everybody sees, and notes the problem.
     fn fault(&self, id: &ContainerId, opened: &Opened, node: NodeId, fault: crate::view::Fault) -> Error {
         let block = fault.block.map(|block| opened.tree.block_name(block));
-        let error = Error::block(id.path.clone(), opened.tree.path(node), block, fault.offset, fault.error);
+        let error = Error::block(id.shown(), opened.tree.path(node), block, fault.offset, fault.error);
         self.problems.note(error.to_problem());
         error
     }

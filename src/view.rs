@@ -153,9 +153,7 @@ impl View {
     pub fn is_ready(&self, reader: &Reader, offset: u64, length: u64) -> bool {
         self.touched(offset, length).all(|(extent, part)| match &extent.data {
             Data::Inline(_) | Data::Stored(_) => true,
-            Data::Block(block, range) => {
-                reader.is_ready(block, &(range.start + part.start..range.start + part.end))
-            }
+            Data::Block(block, range) => reader.is_ready(block, &(range.start + part.start..range.start + part.end)),
             Data::Lane(..) | Data::Signs(..) | Data::Rows(_) => false,
         })
     }
@@ -216,7 +214,9 @@ impl Reader {
     /// An answer that copies nothing, where there is one.
     fn borrow(&self, data: &Data, part: Range<u64>) -> Result<Option<Bytes>, Fault> {
         match data {
-            Data::Stored(range) => Ok(self.source.mapped(range.start + part.start..range.start + part.end).map(Bytes::Mapped)),
+            Data::Stored(range) => {
+                Ok(self.source.mapped(range.start + part.start..range.start + part.end).map(Bytes::Mapped))
+            }
             Data::Block(block, range) => {
                 let range = range.start + part.start..range.start + part.end;
                 if block.block.codec == Codec::None {
@@ -253,9 +253,11 @@ impl Reader {
                 Ok(())
             }
             Data::Signs(block, residual) => signs::fill(residual, part, out, |at, buf| self.fill_block(block, at, buf)),
-            Data::Rows(rows) => rows
-                .fill(&*self.source, part, out)
-                .map_err(|error| Fault { block: None, offset: rows.data().start, error: Arc::new(error.into()) }),
+            Data::Rows(rows) => rows.fill(&*self.source, part, out).map_err(|error| Fault {
+                block: None,
+                offset: rows.data().start,
+                error: Arc::new(error.into()),
+            }),
         }
     }
 

@@ -1,4 +1,5 @@
 //! The Shard parser against every golden file: what `expected.json` says of it, an independent parser found.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
 use std::{
     fmt::Debug,

@@ -22,9 +22,8 @@ pub(super) fn whole(block: &Block, source: &dyn Source, verify: Verify, slot: &S
     if let Some(crc) = crc {
         // A quirk of one stream writer: the checksum of a compressed block over its stored bytes. Decoding has given
         // exactly the stated size by now (formats/wshard.md 7).
-        compare(crc, crc32c::crc32c(&bytes)).or_else(|error| {
-            if crc32c::crc32c(&stored) == crc { Ok(()) } else { Err(error) }
-        })?;
+        compare(crc, crc32c::crc32c(&bytes))
+            .or_else(|error| if crc32c::crc32c(&stored) == crc { Ok(()) } else { Err(error) })?;
     }
     slot.push(bytes);
     Ok(())
@@ -47,9 +46,8 @@ pub(super) fn in_pieces(block: &Block, source: &dyn Source, verify: Verify, slot
         if got == block.size {
             stream.finish(got, block.size)?;
             if let Some(expected) = block.crc.filter(|_| verify != Verify::Off) {
-                compare(expected, crc).or_else(|error| {
-                    if stored_crc(block, source)? == expected { Ok(()) } else { Err(error) }
-                })?;
+                compare(expected, crc)
+                    .or_else(|error| if stored_crc(block, source)? == expected { Ok(()) } else { Err(error) })?;
             }
             slot.push(piece);
             return Ok(());

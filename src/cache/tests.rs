@@ -119,10 +119,7 @@ fn uncompressed_blocks_keep_only_a_verdict() {
     cache.check(KEY, &good, &source, &(0..1)).unwrap();
     assert!(cache.is_ready(KEY, &good, &(0..1)));
     let other = Key { container: 1, block: 1 };
-    assert!(matches!(
-        *cache.check(other, &bad, &source, &(0..1)).unwrap_err(),
-        BlockError::Checksum { stored: 7, .. }
-    ));
+    assert!(matches!(*cache.check(other, &bad, &source, &(0..1)).unwrap_err(), BlockError::Checksum { stored: 7, .. }));
     assert_eq!(cache.usage().1, 2 * OVERHEAD);
     assert!(cache.is_ready(other, &Block { crc: None, ..bad }, &(0..1)));
 }

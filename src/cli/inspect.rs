@@ -200,7 +200,8 @@ pub(super) fn info(arguments: &InfoArguments) -> anyhow::Result<()> {
         let place = Place::find(path, arguments.view.checked())?;
         let Some(container) = place.vfs.container(place.ino)? else {
             let problem = place.vfs.problems().pop();
-            let reason = problem.map_or_else(|| "not a container of any known format".into(), |problem| problem.message);
+            let reason =
+                problem.map_or_else(|| "not a container of any known format".into(), |problem| problem.message);
             bail!("{}: {reason}", path.display());
         };
         if arguments.json {

@@ -76,23 +76,19 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     if !arguments.foreground && !in_background {
         return start_in_background();
     }
-    log_to_stderr(if arguments.foreground { "info,fuser=warn" } else { "warn,fuser=error" });
     let (source, mountpoint) = (absolute(&arguments.source)?, absolute(&arguments.mountpoint)?);
     check_mountpoint(&source, &mountpoint)?;
-    let options = vfs::Options {
-        uid: arguments.uid,
-        gid: arguments.gid,
-        umask: arguments.umask,
-        ..arguments.view.checked()
-    };
+    let options =
+        vfs::Options { uid: arguments.uid, gid: arguments.gid, umask: arguments.umask, ..arguments.view.checked() };
     let vfs = Arc::new(Vfs::open(&arguments.source, options)?);
+    // From here on: what was wrong with SOURCE itself is this command's own error.
+    log_to_stderr(if arguments.foreground { "info,fuser=warn" } else { "warn,fuser=error" });
     let log_file = arguments.log_file.as_ref();
     let log = log_file.map(|path| File::options().append(true).create(true).open(path).map_err(|e| (path, e)));
     let log = log.transpose().map_err(|(path, e)| anyhow::anyhow!("{}: {e}", path.display()))?;
 
     let config = MountConfig { allow_other: arguments.allow_other, threads: arguments.threads };
-    let mut mount = Mount::new(vfs, &mountpoint, &config).map_err(|error| explain(&error, &mountpoint, arguments))?;
-    let mut unmounter = mount.unmounter();
+    let mount = Mount::new(vfs, &mountpoint, &config).map_err(|error| explain(&error, &mountpoint, arguments))?;
 
     // Everything that ends the mount arrives here.
     let (ended, end) = mpsc::channel();
@@ -117,12 +113,8 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         End::Session(result) => result.with_context(|| mountpoint.display().to_string()),
         End::Signal(signal) => {
             log::info!("signal {signal}: unmounting {}", mountpoint.display());
-            if let Err(error) = unmounter.unmount() {
-                // Somebody is still inside. The name goes now; whoever is inside gets errors once this process ends.
-                log::warn!("{}: {error}; detached", mountpoint.display());
-                super::umount::detach(&mountpoint)?;
-            }
-            Ok(())
+            // Somebody may still be inside. The name goes now; whoever is inside gets errors once this process ends.
+            super::umount::detach(&mountpoint)
         }
     }
 }

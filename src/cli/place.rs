@@ -40,7 +40,8 @@ impl Place {
         let mut ino = ROOT;
         for name in &names {
             let found = vfs.lookup(ino, name)?;
-            ino = found.ok_or_else(|| anyhow!("{shown}: no '{}' there; `shardfs ls` shows what is", name.display()))?.ino;
+            ino =
+                found.ok_or_else(|| anyhow!("{shown}: no '{}' there; `shardfs ls` shows what is", name.display()))?.ino;
         }
         let attr = vfs.attr(ino)?;
         Ok(Self { vfs, ino, attr })

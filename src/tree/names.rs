@@ -6,7 +6,7 @@ use xxhash_rust::xxh64::xxh64;
 const SUFFIXES: [&str; 7] = [".npy", ".json", ".jsonl", ".txt", ".bin", ".png", ".jpg"];
 
 /// Longest name that Linux takes, in bytes.
-const NAME_MAX: usize = 255;
+pub const NAME_MAX: usize = 255;
 
 /// Folder names that are shardfs's own at any depth.
 pub const RESERVED: [&str; 2] = [".raw", ".shardfs"];

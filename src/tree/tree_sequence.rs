@@ -40,10 +40,7 @@ const SCHEMAS: [&str; 9] = [
 ///
 /// # Errors
 /// [`SourceError`] when the name or a schema can't be read.
-pub(super) fn texts(
-    source: &dyn Source,
-    items: &[Item],
-) -> Result<Vec<(Text, &'static str, usize)>, SourceError> {
+pub(super) fn texts(source: &dyn Source, items: &[Item]) -> Result<Vec<(Text, &'static str, usize)>, SourceError> {
     // Top-level strings are i8, those in tables u8: the key decides, not the type (the page's trap).
     let is_text = |item: &Item| matches!(item.dtype, Dtype::I8 | Dtype::U8);
     let by_key: HashMap<&[u8], usize> = items.iter().enumerate().map(|(i, item)| (item.key.as_slice(), i)).collect();

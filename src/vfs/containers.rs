@@ -1,7 +1,7 @@
 //! Containers that are open: an LRU, so that a folder of 100,000 of them never means as many maps and descriptors.
 
 use std::{
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -33,6 +33,19 @@ pub(super) struct ContainerId {
     pub(super) full: PathBuf,
     pub(super) format: Format,
     pub(super) meta: FileMeta,
+}
+
+impl ContainerId {
+    /// The container's name in messages: relative to SOURCE, or SOURCE's own name.
+    pub(super) fn shown(&self) -> PathBuf {
+        shown(&self.path, &self.full)
+    }
+}
+
+/// A path below SOURCE for messages: never empty.
+pub(super) fn shown(path: &Path, full: &Path) -> PathBuf {
+    let name = full.file_name().filter(|_| path == Path::new(""));
+    name.map_or_else(|| path.to_path_buf(), PathBuf::from)
 }
 
 /// An open container: file, map, parsed front matter.
@@ -77,17 +90,17 @@ impl Containers {
         }
         // Not under the lock: others go on. Two who open one container at once both parse it, and one is kept.
         let file = MappedFile::open(&id.full).map_err(|e| match e.raw_os_error() {
-            Some(libc::ENOENT | libc::ENOTDIR | libc::ELOOP) => Error::stale(id.path.clone()),
-            _ => Error::os(&e, "open", id.path.clone()),
+            Some(libc::ENOENT | libc::ENOTDIR | libc::ELOOP) => Error::stale(id.shown()),
+            _ => Error::os(&e, "open", id.shown()),
         })?;
         if !file.fingerprint().same_content(&id.meta.fingerprint) {
-            return Err(Error::stale(id.path.clone()));
+            return Err(Error::stale(id.shown()));
         }
         let container = self.next.fetch_add(1, Relaxed);
         let reader = Reader { source: Arc::new(file), cache: self.cache.clone(), container };
-        let tree = tree::open(id.format, &reader).map_err(|error| Error::format(id.path.clone(), error))?;
+        let tree = tree::open(id.format, &reader).map_err(|error| Error::format(id.shown(), error))?;
         for remark in tree.remarks() {
-            problems.note(Problem::of(id.path.clone(), remark.clone()));
+            problems.note(Problem::of(id.shown(), remark.clone()));
         }
         let opened = Arc::new(Opened { reader, tree });
         let mut open = self.lock();

@@ -25,6 +25,7 @@ enum Kind {
     NotAFolder,
     IsAFolder,
     NotALink,
+    NameTooLong,
 }
 
 impl Error {
@@ -72,6 +73,10 @@ impl Error {
         Self::new(Kind::NotALink, path)
     }
 
+    pub(super) fn name_too_long(path: PathBuf) -> Self {
+        Self::new(Kind::NameTooLong, path)
+    }
+
     fn new(kind: Kind, container: PathBuf) -> Self {
         Self { kind, container, path: String::new() }
     }
@@ -98,6 +103,7 @@ impl Error {
             Kind::Stale => libc::ESTALE,
             Kind::NotAFolder => libc::ENOTDIR,
             Kind::IsAFolder => libc::EISDIR,
+            Kind::NameTooLong => libc::ENAMETOOLONG,
         }
     }
 
@@ -122,6 +128,7 @@ impl Error {
             Kind::NotAFolder => "not a folder".into(),
             Kind::IsAFolder => "is a folder".into(),
             Kind::NotALink => "not a symbolic link".into(),
+            Kind::NameTooLong => "a name of more than 255 bytes".into(),
         }
     }
 }

@@ -12,7 +12,7 @@ use lru::LruCache;
 
 use super::{
     Error, FileKind, Node,
-    containers::ContainerId,
+    containers::{ContainerId, shown},
     problems::{Problem, Problems},
 };
 use crate::{
@@ -195,7 +195,7 @@ impl Folders {
             Ok(Detected::Plain) => Detection::Plain,
             Ok(Detected::Refused(format, error)) => {
                 let message = format!("not shown as a {} container: {error}", name_of(format));
-                problems.note(Problem::of(path.to_path_buf(), message));
+                problems.note(Problem::of(shown(path, &full), message));
                 Detection::Plain
             }
             // Not remembered: the next look may succeed.

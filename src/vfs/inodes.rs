@@ -32,7 +32,10 @@ impl Inodes {
     /// next hash: rare enough (once in billions of nodes) that its number may then differ after a remount.
     pub(super) fn number(&self, node: &Node) -> u64 {
         let held = self.read();
-        (0..).map(|salt| hash(node, salt)).find(|ino| held.get(ino).is_none_or(|held| held.node == *node)).unwrap_or(ROOT)
+        (0..)
+            .map(|salt| hash(node, salt))
+            .find(|ino| held.get(ino).is_none_or(|held| held.node == *node))
+            .unwrap_or(ROOT)
     }
 
     /// Holds a node for one more look-up.

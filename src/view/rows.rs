@@ -91,7 +91,8 @@ impl Rows {
                 if line.end > part.start && line.start < part.end {
                     let from = part.start.max(line.start) - line.start;
                     let to = part.end.min(line.end) - line.start;
-                    let target = &mut out[(line.start + from - part.start) as usize..(line.start + to - part.start) as usize];
+                    let target =
+                        &mut out[(line.start + from - part.start) as usize..(line.start + to - part.start) as usize];
                     self.fill_line(source, pair[0]..pair[0] + length, from, target)?;
                 }
                 at = line.end;
@@ -180,7 +181,8 @@ mod tests {
     fn many_rows_cross_the_index() {
         let rows: Vec<String> = (0..10_000).map(|i| if i % 3 == 0 { String::new() } else { format!("{i}") }).collect();
         let rows: Vec<&str> = rows.iter().map(String::as_str).collect();
-        let expected: String = rows.iter().map(|row| format!("{}\n", if row.is_empty() { "{}" } else { row })).collect();
+        let expected: String =
+            rows.iter().map(|row| format!("{}\n", if row.is_empty() { "{}" } else { row })).collect();
         assert_eq!(text(&rows, b"{}"), expected.as_bytes());
     }
 

@@ -179,7 +179,7 @@ fn read_episode(
 fn steps_by_size(entries: &[Entry]) -> Option<(u64, &'static str)> {
     [("done", 1), ("reward", 4), ("time/ticks", 4), ("time/timestamps_ns", 8)].into_iter().find_map(|(name, width)| {
         let block = &find(entries, name.as_bytes())?.block;
-        (block.error.is_none() && block.size % width == 0).then_some((block.size / width, name))
+        (block.error.is_none() && block.size.is_multiple_of(width)).then_some((block.size / width, name))
     })
 }
 
@@ -283,9 +283,9 @@ fn channel(map: &Map<String, Json>, id: String, block: String) -> Channel {
 /// The thirteen short names, and the long ones that Go takes for them (section 11).
 fn dtype(name: &str) -> Option<Dtype> {
     Some(match name.to_ascii_lowercase().as_str() {
-        "f64" | "float64" | "double" => Dtype::F64,
-        "f32" | "float32" | "float" => Dtype::F32,
-        "f16" | "float16" | "half" => Dtype::F16,
+        "f64" | "float64" => Dtype::F64,
+        "f32" | "float32" => Dtype::F32,
+        "f16" | "float16" => Dtype::F16,
         "bf16" | "bfloat16" => Dtype::Bf16,
         "i64" | "int64" => Dtype::I64,
         "i32" | "int32" => Dtype::I32,
@@ -295,7 +295,7 @@ fn dtype(name: &str) -> Option<Dtype> {
         "u32" | "uint32" => Dtype::U32,
         "u16" | "uint16" => Dtype::U16,
         "u8" | "uint8" => Dtype::U8,
-        "bool" | "boolean" => Dtype::Bool,
+        "bool" => Dtype::Bool,
         _ => return None,
     })
 }

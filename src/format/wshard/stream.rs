@@ -137,7 +137,7 @@ fn rule(
         if block.codec != Codec::None {
             return Err(format!("block {} is compressed", lane.index));
         }
-        if block.error.is_some() || block.stored_size % rows != 0 {
+        if block.error.is_some() || !block.stored_size.is_multiple_of(rows) {
             return Err(format!("block {} of {} bytes does not hold {rows} rows", lane.index, block.stored_size));
         }
         let row_width = block.stored_size / rows;

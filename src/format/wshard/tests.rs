@@ -177,7 +177,8 @@ fn the_last_of_equal_names_is_visible() {
 
 #[test]
 fn described_blocks() {
-    let channels = r#"{"id":"a","dtype":"Float64","shape":[2]},{"id":"b","shape":null},{"id":"odd","dtype":"i16","shape":[3]},
+    let channels = r#"{"id":"a","dtype":"Float64","shape":[2]},{"id":"b","shape":null},
+        {"id":"odd","dtype":"i16","shape":[3]},
         {"id":"new","dtype":"f8"},{"id":"none","dtype":"u8","shape":[0,4]},{"id":"bad","dtype":"u8","shape":[-1]},
         {"id":"x","dtype":"u8","shape":[2],"signal_block":"action/x"},{"id":"b","dtype":"u8","shape":[2]},
         {"id":"huge","dtype":"u8","shape":[4294967296,4294967296]},{"signal_block":"reward","dtype":"u16"},7"#;

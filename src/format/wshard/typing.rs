@@ -143,13 +143,13 @@ fn rows(steps: u64, shape: &[u64]) -> Vec<u64> {
 
 /// `[n]`, where the element size divides.
 fn flat(dtype: Dtype, size: u64, inferred: bool, source: &'static str) -> Option<Value> {
-    (size % dtype.size() == 0).then(|| array(dtype, vec![size / dtype.size()], inferred, source)).flatten()
+    size.is_multiple_of(dtype.size()).then(|| array(dtype, vec![size / dtype.size()], inferred, source)).flatten()
 }
 
 /// Steps that a block of this size has, where rows of this kind fill it exactly.
 fn steps_of(dtype: Dtype, shape: &[u64], size: u64) -> Option<u64> {
     let row = elements(shape)?.checked_mul(dtype.size()).filter(|row| *row > 0)?;
-    (size % row == 0).then_some(size / row)
+    size.is_multiple_of(row).then_some(size / row)
 }
 
 /// Section 17: an array only if the header is sound and the block ends where the data do.
@@ -327,7 +327,7 @@ impl<'m> Lanes<'m> {
             return None;
         }
         let Some(channel) = self.by_id.get(id) else {
-            return if size > 0 && size % stride == 0 { plain(size / stride) } else { None };
+            return if size > 0 && size.is_multiple_of(stride) { plain(size / stride) } else { None };
         };
         let dims = elements(channel.shape.as_ref()?).filter(|dims| *dims > 0)?;
         if dims.checked_mul(stride) == Some(size) {
