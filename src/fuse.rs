@@ -118,8 +118,8 @@ impl Filesystem for Adapter {
             | InitFlags::FUSE_READDIRPLUS_AUTO
             | InitFlags::FUSE_CACHE_SYMLINKS
             | InitFlags::FUSE_ASYNC_DIO
-            // Only we know when something changed; the kernel must not throw pages away by its own guess.
-            | InitFlags::FUSE_EXPLICIT_INVAL_DATA;
+            // For SOURCE's own files, whose size or time may change. Containers' never do: a changed one has new inodes.
+            | InitFlags::FUSE_AUTO_INVAL_DATA;
         // An older kernel simply goes without what it does not know.
         let _ = config.add_capabilities(wanted & config.capabilities());
         // Readers of one block must not take all the places of the others.

@@ -81,7 +81,7 @@ impl dyn Source + '_ {
 /// A container in memory: for tests, fuzzing, and bytes that were never a file.
 impl Source for Vec<u8> {
     fn len(&self) -> u64 {
-        Vec::len(self) as u64
+        Self::len(self) as u64
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), SourceError> {

@@ -458,6 +458,8 @@ impl Vfs {
 
     fn attr_of(&self, node: &Node) -> Result<Attr, Error> {
         match node {
+            // The folder that stands for a container is known without opening it: listing a folder opens none.
+            Node::Inside(id, tree::ROOT) => Ok(self.attr_from(node, FileKind::Folder, 0, &id.meta, 1, true)),
             Node::Inside(id, child) => self.attr_inside(id, &*self.opened(id)?, *child),
             Node::Plain(path) => match self.folders.find(path, &self.problems)? {
                 Some(Found::Folder(meta)) => Ok(self.attr_from(node, FileKind::Folder, 0, &meta, meta.nlink, true)),
@@ -492,7 +494,7 @@ impl Vfs {
             }
             None => return Err(Error::stale(id.shown())),
         };
-        Ok(self.attr_from(&node, kind, size, &id.meta, nlink, child == tree::ROOT))
+        Ok(self.attr_from(&node, kind, size, &id.meta, nlink, false))
     }
 
     fn attr_from(&self, node: &Node, kind: FileKind, size: u64, meta: &FileMeta, nlink: u32, volatile: bool) -> Attr {

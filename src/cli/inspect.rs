@@ -190,7 +190,7 @@ pub(super) fn cat(arguments: &CatArguments) -> anyhow::Result<()> {
             offset += bytes.len() as u64;
         }
     }
-    Ok(out.flush().context("stdout")?)
+    out.flush().context("stdout")
 }
 
 pub(super) fn info(arguments: &InfoArguments) -> anyhow::Result<()> {

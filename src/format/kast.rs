@@ -122,7 +122,7 @@ fn key_of(bytes: &[u8], from: u64, length: u32) -> Option<&[u8]> {
 
 fn array_range(dtype: Dtype, count: u64, at: u64) -> Option<Range<u64>> {
     let end = at.checked_add(count.checked_mul(dtype.size())?)?;
-    (at % 8 == 0).then_some(at..end)
+    at.is_multiple_of(8).then_some(at..end)
 }
 
 #[cfg(test)]
