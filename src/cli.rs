@@ -40,7 +40,7 @@ enum Command {
     Ls(inspect::LsArguments),
     /// Print files of containers, without a mount
     Cat(inspect::CatArguments),
-    /// Say what a container holds
+    /// Say what a container holds, or which containers a folder holds
     Info(inspect::InfoArguments),
 }
 

@@ -154,7 +154,7 @@ impl Format {
     /// The name that `container.json` gives.
     pub fn name(self) -> &'static str {
         match self {
-            Self::Shard => "shard",
+            Self::Shard => "wshard",
             Self::Kastore => "kastore",
             Self::Kast => "kast",
         }

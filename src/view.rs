@@ -252,7 +252,10 @@ impl Reader {
                 }
                 Ok(())
             }
-            Data::Signs(block, residual) => signs::fill(residual, part, out, |at, buf| self.fill_block(block, at, buf)),
+            Data::Signs(block, residual) => {
+                let damaged = |reason| block.fault(Arc::new(BlockError::Refused(reason)));
+                signs::fill(residual, part, out, |at, buf| self.fill_block(block, at, buf), damaged)
+            }
             Data::Rows(rows) => rows.fill(&*self.source, part, out).map_err(|error| Fault {
                 block: None,
                 offset: rows.data().start,

@@ -54,13 +54,13 @@ pub(super) struct CatArguments {
     view: ViewOptions,
 }
 
-/// Say what a container holds
+/// Say what a container holds, or which containers a folder holds
 #[derive(Debug, Args)]
 #[command(after_help = "Example:
   shardfs info data/ep_001.wshard
   shardfs info --json data/ep_001.wshard | jq '.items[].name'")]
 pub(super) struct InfoArguments {
-    /// Containers
+    /// Containers, or folders of them
     #[arg(required = true)]
     paths: Vec<PathBuf>,
 
@@ -199,6 +199,11 @@ pub(super) fn info(arguments: &InfoArguments) -> anyhow::Result<()> {
     for (number, path) in arguments.paths.iter().enumerate() {
         let place = Place::find(path, arguments.view.checked())?;
         let Some(container) = place.vfs.container(place.ino)? else {
+            if place.is_folder() {
+                writeln!(out, "{}{}", if number > 0 { "\n" } else { "" }, path.display())?;
+                describe_folder(&mut out, &place)?;
+                continue;
+            }
             let problem = place.vfs.problems().pop();
             let reason =
                 problem.map_or_else(|| "not a container of any known format".into(), |problem| problem.message);
@@ -219,6 +224,30 @@ pub(super) fn info(arguments: &InfoArguments) -> anyhow::Result<()> {
         }
     }
     Ok(out.flush()?)
+}
+
+/// The containers in a folder, a line each.
+fn describe_folder(out: &mut impl Write, place: &Place) -> anyhow::Result<()> {
+    let (mut containers, mut others) = (0, 0);
+    for (name, kind) in names(&place.vfs, place.ino)? {
+        let found = place.vfs.lookup(place.ino, &name)?.filter(|_| kind == FileKind::Folder);
+        let container = found.map(|attr| place.vfs.container(attr.ino)).transpose();
+        let what = match container {
+            Ok(Some(Some(container))) => {
+                let description = container.description();
+                let items = description["items"].as_array().map_or(0, Vec::len);
+                format!("{}, {items} items", description["format"].as_str().unwrap_or(""))
+            }
+            Ok(_) => {
+                others += 1;
+                continue;
+            }
+            Err(error) => format!("can't be opened: {error}"),
+        };
+        containers += 1;
+        writeln!(out, "  {}: {what}", name.display())?;
+    }
+    Ok(writeln!(out, "  {containers} containers, {others} other files and folders")?)
 }
 
 /// The front matter a line each, then the items as a table.

@@ -185,6 +185,8 @@ fn check_mountpoint(source: &Path, mountpoint: &Path) -> anyhow::Result<()> {
 fn explain(error: &io::Error, mountpoint: &Path, arguments: &Arguments) -> anyhow::Error {
     let remedy = if !Path::new("/dev/fuse").exists() {
         "/dev/fuse is missing; load the module with 'modprobe fuse', or start the container with --device /dev/fuse"
+    } else if File::options().read(true).write(true).open("/dev/fuse").is_err() {
+        "/dev/fuse can't be opened; root can let everybody use it with 'chmod 666 /dev/fuse', as is usual"
     } else if arguments.allow_other && !rustix::process::geteuid().is_root() {
         "--allow-other needs the line 'user_allow_other' in /etc/fuse.conf"
     } else {
@@ -194,5 +196,5 @@ fn explain(error: &io::Error, mountpoint: &Path, arguments: &Arguments) -> anyho
             _ => "could not mount",
         }
     };
-    anyhow::anyhow!("{}: {remedy} ({error})", mountpoint.display())
+    anyhow::anyhow!("{}: {remedy} ({})", mountpoint.display(), error.to_string().trim())
 }

@@ -24,6 +24,8 @@ use crate::{
 
 /// Files whose detection is remembered.
 const DETECTED: usize = 1 << 18;
+/// Ordinary files that are kept open between two reads.
+const OPEN_FILES: usize = 64;
 /// Folders whose listing is remembered, so that a listing in several calls is one listing.
 const LISTINGS: usize = 64;
 
@@ -109,6 +111,7 @@ pub(super) struct Folders {
     follow_links: bool,
     detected: Mutex<LruCache<PathBuf, (FileMeta, Detection)>>,
     listings: Mutex<LruCache<PathBuf, Listing>>,
+    open_files: Mutex<LruCache<PathBuf, Arc<MappedFile>>>,
 }
 
 impl Folders {
@@ -118,6 +121,7 @@ impl Folders {
             follow_links,
             detected: Mutex::new(LruCache::new(nonzero(DETECTED))),
             listings: Mutex::new(LruCache::new(nonzero(LISTINGS))),
+            open_files: Mutex::new(LruCache::new(nonzero(OPEN_FILES))),
         }
     }
 
@@ -234,16 +238,29 @@ impl Folders {
     /// # Errors
     /// [`Error`] when it can't be opened or read.
     pub(super) fn read(&self, path: &Path, offset: u64, length: u64) -> Result<Bytes, Error> {
-        let failed = |e: io::Error| Error::os(&e, "read", path.to_path_buf());
+        let file = self.open_file(path)?;
+        let range = offset.min(file.len())..offset.saturating_add(length).min(file.len());
+        if let Some(mapped) = file.mapped(range.clone()) {
+            return Ok(Bytes::Mapped(mapped));
+        }
+        let bytes = (&*file as &dyn Source).read(range);
+        bytes.map(Bytes::Owned).map_err(|e| Error::os(&io::Error::other(e), "read", path.to_path_buf()))
+    }
+
+    /// An ordinary file, kept open while it is the one that stands there.
+    fn open_file(&self, path: &Path) -> Result<Arc<MappedFile>, Error> {
         let full = self.full(path);
         let target = if self.follow_links { self.resolve(&full).map_or(full, |(target, _)| target) } else { full };
-        let file = MappedFile::open(&target).map_err(failed)?;
-        let end = offset.saturating_add(length).min(file.len());
-        if offset >= end {
-            return Ok(Bytes::Owned(Vec::new()));
+        let stat = fs::symlink_metadata(&target).map_err(|e| Error::os(&e, "stat", path.to_path_buf()))?;
+        if let Some(file) = lock(&self.open_files).get(path)
+            && file.fingerprint().same_content(&Fingerprint::of(&stat))
+        {
+            return Ok(file.clone());
         }
-        let bytes = (&file as &dyn Source).read(offset..end);
-        bytes.map(Bytes::Owned).map_err(|error| failed(io::Error::other(error)))
+        let file = MappedFile::open(&target).map_err(|e| Error::os(&e, "open", path.to_path_buf()))?;
+        let file = Arc::new(file);
+        lock(&self.open_files).put(path.to_path_buf(), file.clone());
+        Ok(file)
     }
 }
 

@@ -4,12 +4,14 @@ use std::ops::Range;
 
 use crate::format::wshard::Residual;
 
-/// Fills `out` with a part of the decoded `[T]` or `[T, D]` array; `read` copies bytes of the block from an offset on.
+/// Fills `out` with a part of the decoded `[T]` or `[T, D]` array; `read` copies bytes of the block from an offset on,
+/// `damaged` makes the error for a block that contradicts itself.
 pub(super) fn fill<E>(
     residual: &Residual,
     part: Range<u64>,
     out: &mut [u8],
     read: impl Fn(u64, &mut [u8]) -> Result<(), E>,
+    damaged: impl Fn(String) -> E,
 ) -> Result<(), E> {
     let dims = residual.dims;
     if part.is_empty() || dims == 0 {
@@ -25,6 +27,14 @@ pub(super) fn fill<E>(
         let inside = if d0 <= d1 { (d0..=d1).contains(&d) } else { d >= d0 || d <= d1 };
         if !whole_rows && !inside {
             continue;
+        }
+        if residual.skip == 4 {
+            let mut stated = [0; 4];
+            read(d * residual.stride, &mut stated)?;
+            let (stated, length) = (u64::from(u32::from_le_bytes(stated)), residual.stride - 4);
+            if stated != length {
+                return Err(damaged(format!("dimension {d} states {stated} bytes of signs, it has {length}")));
+            }
         }
         read(d * residual.stride + residual.skip + first, &mut bits)?;
         // The first element of this dimension at or behind the part's start.
@@ -52,7 +62,7 @@ mod tests {
             buf.copy_from_slice(&block[at as usize..at as usize + buf.len()]);
             Ok(())
         };
-        fill(residual, part, &mut out, read).unwrap();
+        fill(residual, part, &mut out, read, |_| ()).unwrap();
         out
     }
 
@@ -66,7 +76,8 @@ mod tests {
     #[test]
     fn any_part_is_the_slice_of_the_whole() {
         let residual = Residual { steps: 13, dims: 3, stride: 6, skip: 4 };
-        let block: Vec<u8> = (0..18u8).map(|i| i.wrapping_mul(37)).collect();
+        let mut block: Vec<u8> = (0..18u8).map(|i| i.wrapping_mul(37)).collect();
+        block.chunks_mut(6).for_each(|dimension| dimension[..4].copy_from_slice(&[2, 0, 0, 0]));
         let whole = decode(&residual, &block, 0..39);
         for start in 0..39 {
             for end in start..=39 {
