@@ -2,9 +2,10 @@
 
 use std::{
     ffi::{OsStr, OsString},
+    fs::File,
     io::{self, BufWriter, Write},
     ops::ControlFlow,
-    os::unix::ffi::OsStrExt,
+    os::{fd::AsFd, unix::ffi::OsStrExt},
     path::{Path, PathBuf},
 };
 
@@ -173,7 +174,8 @@ fn date(seconds: i64) -> String {
 
 pub(super) fn cat(arguments: &CatArguments) -> anyhow::Result<()> {
     log_to_stderr("off");
-    let mut out = io::stdout().lock();
+    // Not through the standard library's line buffer, which would look at the bytes: they may be a mapped file's.
+    let mut out = File::from(io::stdout().as_fd().try_clone_to_owned().context("stdout")?);
     for path in &arguments.paths {
         let place = Place::find(path, arguments.view.checked())?;
         if place.is_folder() {
@@ -190,7 +192,7 @@ pub(super) fn cat(arguments: &CatArguments) -> anyhow::Result<()> {
             offset += bytes.len() as u64;
         }
     }
-    out.flush().context("stdout")
+    Ok(())
 }
 
 pub(super) fn info(arguments: &InfoArguments) -> anyhow::Result<()> {
