@@ -10,7 +10,7 @@
 //! - [`tree`]: names and nodes of one container
 //! - [`view`]: how stored values become files
 //! - [`cache`]: decoded blocks under one budget
-//! - [`format`]: parsers, one module a format
+//! - [`mod@format`]: parsers, one module a format
 //! - [`codec`]: compressed bytes to bytes
 //! - [`source`]: where bytes come from
 //! - [`limits`]: every limit, in one place

@@ -1,7 +1,7 @@
 //! Names and nodes of one container: computed from what the parser found, not stored as files.
 //!
 //! [`Container`] is what the rest of the program knows of a format. A format whose items are all known when it is
-//! opened describes them as [`Content`] and gets the rest from [`Table`].
+//! opened describes them as `Content` and gets the rest from `Table`.
 
 mod arrays;
 pub mod names;
