@@ -7,8 +7,12 @@ pub const WHOLE_BLOCK: u64 = 64 << 20;
 /// Pieces in which larger blocks are decoded, and in which any block's bytes are read for a checksum.
 pub const PIECE: usize = 1 << 20;
 
-/// Metadata JSON (`meta/*` of a Shard file, schemas) larger than this is shown as a file but not interpreted.
-pub const METADATA_JSON: u64 = 16 << 20;
+/// Metadata JSON (`meta/*` of a Shard file, schemas of tree sequences) larger than this is shown as a file but not
+/// interpreted: parsed, a byte of it can take fifty in memory.
+pub const METADATA_JSON: u64 = 1 << 20;
+
+/// The schema section of a Shard file, of which only is asked whether it is JSON.
+pub const SHARD_SCHEMA: u64 = 16 << 20;
 
 /// u8 language blocks up to this size get a text view beside the array (contract, section 3).
 pub const LANGUAGE_TEXT: u64 = 1 << 20;

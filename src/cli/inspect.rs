@@ -183,7 +183,8 @@ pub(super) fn cat(arguments: &CatArguments) -> anyhow::Result<()> {
         }
         let mut offset = 0;
         while offset < place.attr.size {
-            let bytes = place.vfs.read(place.ino, offset, PIECE as u64, false)?;
+            let bytes = place.vfs.read(place.ino, offset, PIECE as u64, false);
+            let bytes = bytes.map_err(|e| anyhow!("{}: {}", path.display(), e.to_problem().detail()))?;
             let bytes = bytes.as_ref().map_or(&[][..], |bytes| bytes.for_kernel());
             if bytes.is_empty() {
                 bail!("{}: ended at byte {offset} of {}", path.display(), place.attr.size);
@@ -201,6 +202,9 @@ pub(super) fn info(arguments: &InfoArguments) -> anyhow::Result<()> {
     for (number, path) in arguments.paths.iter().enumerate() {
         let place = Place::find(path, arguments.view.checked())?;
         let Some(container) = place.vfs.container(place.ino)? else {
+            if place.is_folder() && arguments.json {
+                bail!("{}: a folder; --json is for containers: try {}/*", path.display(), path.display());
+            }
             if place.is_folder() {
                 writeln!(out, "{}{}", if number > 0 { "\n" } else { "" }, path.display())?;
                 describe_folder(&mut out, &place)?;

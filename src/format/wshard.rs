@@ -169,11 +169,11 @@ fn mark_visible(entries: &mut [Entry]) {
 fn schema(source: &dyn Source, header: &Header) -> Result<Option<Range<u64>>, SourceError> {
     let range = header.schema_offset..header.total_file_size.min(source.len());
     let length = range.end.saturating_sub(range.start);
-    if range.start == 0 || length == 0 || length > limits::METADATA_JSON {
+    if range.start == 0 || length == 0 || length > limits::SHARD_SCHEMA {
         return Ok(None);
     }
     match source.read(range.clone()) {
-        Ok(bytes) => Ok(serde_json::from_slice::<serde_json::Value>(&bytes).is_ok().then_some(range)),
+        Ok(bytes) => Ok(serde_json::from_slice::<serde::de::IgnoredAny>(&bytes).is_ok().then_some(range)),
         Err(SourceError::Changed) => Err(SourceError::Changed),
         Err(_) => Ok(None),
     }

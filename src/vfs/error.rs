@@ -108,7 +108,7 @@ impl Error {
     }
 
     /// As a line of `problems.jsonl`.
-    pub(super) fn to_problem(&self) -> Problem {
+    pub fn to_problem(&self) -> Problem {
         let (block, offset) = match &self.kind {
             Kind::Block { block, offset, .. } => (block.clone(), Some(*offset)),
             _ => (None, None),

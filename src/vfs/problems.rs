@@ -34,23 +34,25 @@ impl Problem {
     }
 }
 
+impl Problem {
+    /// What was wrong, with block and offset but without the path.
+    pub fn detail(&self) -> String {
+        let block = self.block.as_ref().filter(|block| !block.is_empty());
+        match (block, self.offset) {
+            (Some(block), Some(offset)) => {
+                format!("block '{}' at byte {offset}: {}", block.escape_debug(), self.message)
+            }
+            (Some(block), None) => format!("block '{}': {}", block.escape_debug(), self.message),
+            (None, Some(offset)) => format!("at byte {offset}: {}", self.message),
+            (None, None) => self.message.clone(),
+        }
+    }
+}
+
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut place = self.container.display().to_string();
-        if !self.path.is_empty() {
-            place = if place.is_empty() { self.path.clone() } else { format!("{place}/{}", self.path) };
-        }
-        write!(f, "{place}: ")?;
-        if let Some(block) = self.block.as_ref().filter(|block| !block.is_empty()) {
-            write!(f, "block '{}'", block.escape_debug())?;
-            if let Some(offset) = self.offset {
-                write!(f, " at byte {offset}")?;
-            }
-            write!(f, ": ")?;
-        } else if let Some(offset) = self.offset {
-            write!(f, "at byte {offset}: ")?;
-        }
-        f.write_str(&self.message)
+        let place = if self.path.is_empty() { self.container.clone() } else { self.container.join(&self.path) };
+        write!(f, "{}: {}", place.display(), self.detail())
     }
 }
 

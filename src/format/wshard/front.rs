@@ -129,8 +129,8 @@ fn fields(bytes: &[u8]) -> Option<(Header, u8, u16)> {
 /// Reads the index and the string table (sections 3 and 4). The header has been checked.
 pub(super) fn entries(source: &dyn Source, header: &Header, notes: &mut Notes) -> Result<Vec<Entry>, SourceError> {
     let names = source.read(header.string_table_offset..header.data_section_offset)?;
-    // Entries may share parts of the table; a few megabytes of it must not become gigabytes of names.
-    let mut budget = names.len().saturating_mul(16).saturating_add(1 << 20);
+    // Entries may share parts of the table, though no writer does it; a small one must not become gigabytes of names.
+    let mut budget = names.len().saturating_mul(2).saturating_add(64 << 10);
     let (mut outside, mut costly) = (0u32, 0u32);
     let mut entries = Vec::new();
     let mut index = 0;

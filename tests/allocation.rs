@@ -1,0 +1,265 @@
+//! What a file claims costs nothing: memory while hostile files are detected, opened and walked through.
+//!
+//! The allocator of this binary counts. zstd's own tables and windows come from C and are not counted; the window is
+//! bounded by `limits::ZSTD_WINDOW_LOG`.
+#![allow(unsafe_code, reason = "an allocator that counts must implement an unsafe trait")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+mod common;
+
+use std::{
+    alloc::{GlobalAlloc, Layout, System},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+};
+
+use common::{
+    container, shard,
+    shard::{Block, LZ4, ZSTD, zstd_bomb},
+    small_files,
+};
+
+const MIB: usize = 1 << 20;
+/// The most that may be asked for at once.
+const AT_ONCE: usize = 32 * MIB;
+/// The most that may be held, beside what was held before.
+const HELD: usize = 64 * MIB;
+
+struct Counting;
+
+static CURRENT: AtomicUsize = AtomicUsize::new(0);
+static PEAK: AtomicUsize = AtomicUsize::new(0);
+static LARGEST: AtomicUsize = AtomicUsize::new(0);
+
+fn grow(size: usize) {
+    LARGEST.fetch_max(size, Relaxed);
+    PEAK.fetch_max(CURRENT.fetch_add(size, Relaxed) + size, Relaxed);
+}
+
+// SAFETY: everything is passed on to the system's allocator as it came; only numbers are noted beside.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        grow(layout.size());
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        grow(layout.size());
+        // SAFETY: as above.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn realloc(&self, old: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        // The two may be there at once, while the content is moved.
+        grow(size);
+        CURRENT.fetch_sub(layout.size(), Relaxed);
+        // SAFETY: as above.
+        unsafe { System.realloc(old, layout, size) }
+    }
+
+    unsafe fn dealloc(&self, old: *mut u8, layout: Layout) {
+        CURRENT.fetch_sub(layout.size(), Relaxed);
+        // SAFETY: as above.
+        unsafe { System.dealloc(old, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// One measures at a time.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Runs something; the largest single allocation and the most that was held at once. [`alone`] is held.
+fn measure<T>(run: impl FnOnce() -> T) -> (usize, usize, T) {
+    let before = CURRENT.load(Relaxed);
+    PEAK.store(before, Relaxed);
+    LARGEST.store(0, Relaxed);
+    let result = run();
+    (LARGEST.load(Relaxed), PEAK.load(Relaxed).saturating_sub(before), result)
+}
+
+/// Files with what they cost, and which of them cost too much.
+#[derive(Default)]
+struct Costs {
+    count: usize,
+    opened: usize,
+    most: (usize, usize),
+    wrong: Vec<String>,
+}
+
+impl Costs {
+    /// Detects, opens and walks through a file.
+    fn open(&mut self, what: impl FnOnce() -> String, file: Vec<u8>) {
+        let (at_once, held, opened) = measure(|| container::open(file).map(|opened| opened.walk().len()));
+        self.opened += usize::from(opened.is_some());
+        self.add(what, at_once, held);
+    }
+
+    fn add(&mut self, what: impl FnOnce() -> String, at_once: usize, held: usize) {
+        self.count += 1;
+        self.most = (self.most.0.max(at_once), self.most.1.max(held));
+        if at_once > AT_ONCE || held > HELD {
+            self.wrong.push(format!("{}: {} MiB at once, {} MiB held", what(), at_once / MIB, held / MIB));
+        }
+    }
+
+    fn finish(self, label: &str) {
+        let Self { count, opened, most: (at_once, held), wrong } = self;
+        println!("{label}: {count} files, {opened} opened, at most {at_once} bytes at once, {held} held");
+        let first = &wrong[..wrong.len().min(20)];
+        assert!(wrong.is_empty(), "{} of {count} files cost too much, the first: {first:#?}", wrong.len());
+    }
+}
+
+const BIG: [u64; 5] = [u32::MAX as u64, 10_000_000, 1 << 30, 1 << 60, u64::MAX];
+
+#[test]
+fn large_numbers_in_every_field_of_every_format() {
+    let _alone = alone();
+    let mut costs = Costs::default();
+    let step = if cfg!(debug_assertions) { 16 } else { 4 };
+    for (name, bytes) in small_files(8 << 10) {
+        costs.open(|| name.clone(), bytes.clone());
+        for at in (0..bytes.len().min(2048)).step_by(step) {
+            for (big, width) in BIG.into_iter().flat_map(|big| [(big, 4), (big, 8)]) {
+                let mut bytes = bytes.clone();
+                let end = bytes.len().min(at + width);
+                bytes[at..end].copy_from_slice(&big.to_le_bytes()[..end - at]);
+                costs.open(|| format!("{name}: {big:#x} in {width} bytes at {at}"), bytes);
+            }
+        }
+    }
+    costs.finish("large numbers");
+}
+
+/// Names that parsers look at more closely.
+const NAMES: [&str; 9] = [
+    "meta/wshard",
+    "meta/episode",
+    "meta/channels",
+    "meta/manifest",
+    "signal/x",
+    "signal/cmd/language",
+    "reward",
+    "time/ticks",
+    "residual/x/sign2nddiff",
+];
+const CHANNELS: &str = r#"{"channels": [{"id": "x", "dtype": "u8", "shape": []},
+    {"id": "cmd/language", "dtype": "u8", "shape": [], "modality": "language"}]}"#;
+const EPISODE: &str = r#"{"length_T": 1152921504606846976}"#;
+
+#[test]
+fn lies_about_sizes() {
+    let _alone = alone();
+    let mut costs = Costs::default();
+    for (name, role) in NAMES.into_iter().flat_map(|name| [(name, 1), (name, 4), (name, 5)]) {
+        for (size, flags) in BIG.into_iter().flat_map(|size| [(size, 0), (size, ZSTD), (size, LZ4), (size, 1)]) {
+            for content_type in [0, 1, 2, 5, 6] {
+                let block = Block { content_type, ..Block::packed(name, flags, [1, 1, 0, 0, 255, 255], size) };
+                let far = Block { disk_size: Some(size), ..block.clone() };
+                let beyond = Block { offset: Some(size), ..block.clone() };
+                for block in [block, far, beyond] {
+                    let meta = [Block::new("meta/episode", EPISODE), Block::new("meta/channels", CHANNELS)];
+                    let file = shard::file(role, &[&meta[..], &[block]].concat());
+                    costs.open(|| format!("{name}, role {role}, flags {flags}, type {content_type}, {size:#x}"), file);
+                }
+            }
+        }
+    }
+    for dims in [vec![1 << 60], vec![1 << 32, 1 << 32], vec![0, 1 << 60], vec![u64::MAX; 32], vec![0; 255]] {
+        for dtype in 0..=20 {
+            let mut stored = vec![dtype, dims.len() as u8, 0, 0];
+            dims.iter().for_each(|dim: &u64| stored.extend(dim.to_le_bytes()));
+            let block = Block { content_type: 1, ..Block::new("tensor", stored) };
+            costs.open(|| format!("TensorV1 {dtype} of {dims:?}"), shard::file(1, &[block]));
+        }
+    }
+    costs.finish("lies about sizes");
+}
+
+#[test]
+fn zstd_bombs() {
+    let _alone = alone();
+    let mut costs = Costs::default();
+    const GIB: u64 = 1 << 30;
+    for (name, role) in NAMES.into_iter().flat_map(|name| [(name, 1), (name, 4), (name, 5)]) {
+        for size in [10, 4096, 1 << 20, 16 << 20, GIB, 1 << 60] {
+            for (claim, content_type) in [(None, 0), (Some(size), 1), (Some(GIB), 6), (Some(1 << 60), 2), (None, 6)] {
+                let meta = [Block::new("meta/episode", EPISODE), Block::new("meta/channels", CHANNELS)];
+                let bomb = Block { content_type, ..Block::packed(name, ZSTD, zstd_bomb(GIB, claim), size) };
+                let file = shard::file(role, &[&meta[..], &[bomb]].concat());
+                let what = || format!("{name}, role {role}, {size:#x} stated, the frame says {claim:?}");
+                costs.open(what, file.clone());
+                if size >= GIB {
+                    continue;
+                }
+                // 1 GiB instead of what is stated: fails, and costs what was stated.
+                let (at_once, held, ()) = measure(|| {
+                    let opened = container::open(file).unwrap();
+                    for file in opened.walk().iter().filter(|file| opened.tree.path(file.node).starts_with(".raw/")) {
+                        let bytes = file.view.read_at(&opened.reader, 0, 100);
+                        let of_bomb = file.view.size() == size;
+                        assert!(!of_bomb || bytes.is_err(), "{}: a bomb was read", what());
+                    }
+                });
+                costs.add(what, at_once, held);
+            }
+        }
+    }
+    costs.finish("zstd bombs");
+}
+
+#[test]
+fn much_in_little_metadata() {
+    let _alone = alone();
+    let mut costs = Costs::default();
+    for name in ["meta/wshard", "meta/episode", "meta/channels"] {
+        for (label, front, part, back) in [
+            ("numbers", r#"{"channels": ["#, "0,", "0]}"),
+            ("folders", r#"{"channels": ["#, "[],", "0]}"),
+            ("objects", r#"{"channels": ["#, r#"{"id":"a"},"#, "0]}"),
+            ("depth", r#"{"channels": "#, "[", "0"),
+        ] {
+            let count = (15 * MIB - front.len() - back.len()) / part.len();
+            let json = format!("{front}{}{back}", part.repeat(count));
+            let stored = zstd::bulk::compress(json.as_bytes(), 1).unwrap();
+            let file = shard::file(5, &[Block::packed(name, ZSTD, stored, json.len() as u64)]);
+            drop(json);
+            let size = file.len();
+            costs.open(|| format!("{name} of many {label} in a file of {size} bytes"), file);
+        }
+    }
+    // The schema section is not compressed.
+    let mut file = shard::file(1, &[]);
+    let schema = file.len() as u64;
+    file.extend(b"[");
+    file.extend(b"0,".repeat(15 * MIB / 2));
+    file.extend(b"0]");
+    let end = file.len() as u64;
+    file[32..40].copy_from_slice(&schema.to_le_bytes());
+    file[40..48].copy_from_slice(&end.to_le_bytes());
+    costs.open(|| format!("a schema of many numbers in a file of {end} bytes"), file);
+    costs.finish("much metadata");
+}
+
+#[test]
+fn many_names_in_a_small_string_table() {
+    let _alone = alone();
+    let mut costs = Costs::default();
+    let mut random = common::Random(7);
+    let table: Vec<u8> = (0..60_000).map(|i| if i % 2 == 1 { b'/' } else { b'A' + random.below(26) as u8 }).collect();
+    for (label, length, every) in [("deep", 50_000, 2), ("deep and equal", 50_000, 0), ("short", 20, 2)] {
+        let block = |i: u32| Block { name_at: Some((i * every, length)), ..Block::default() };
+        let file = shard::file_with(1, &table, &(0..2000).map(block).collect::<Vec<_>>());
+        let size = file.len();
+        costs.open(|| format!("{label} names in a file of {size} bytes"), file);
+    }
+    costs.finish("many names");
+}

@@ -1,0 +1,90 @@
+//! One container in memory, from its bytes to the bytes of its files, without a filesystem around it.
+
+use std::{collections::HashSet, ops::ControlFlow, sync::Arc};
+
+use shardfs::{
+    cache::{Cache, Verify},
+    format::{self, Detected},
+    tree::{self, Container, NodeId, NodeKind},
+    view::{Reader, View},
+};
+
+/// An opened container and what reading it needs.
+pub(crate) struct Opened {
+    pub(crate) tree: Arc<dyn Container>,
+    pub(crate) reader: Reader,
+}
+
+/// A file of the container.
+pub(crate) struct File {
+    pub(crate) node: NodeId,
+    pub(crate) view: View,
+}
+
+/// Detects and opens; `None` for what is no container, or turns out to be none.
+pub(crate) fn open(bytes: Vec<u8>) -> Option<Opened> {
+    let Ok(Detected::Container(format)) = format::detect(&bytes, b"file") else { return None };
+    let reader = Reader { source: Arc::new(bytes), cache: Cache::new(1 << 20, Verify::Lazy), container: 0 };
+    let tree = tree::open(format, &reader).ok()?;
+    Some(Opened { tree, reader })
+}
+
+impl Opened {
+    /// All files, those in hidden folders too, with what listing them with their sizes asks for. Checks on the way
+    /// that names are names and the tree is a tree.
+    pub(crate) fn walk(&self) -> Vec<File> {
+        let (tree, reader) = (&*self.tree, &self.reader);
+        let (mut files, mut folders, mut seen) = (Vec::new(), vec![tree::ROOT], HashSet::from([tree::ROOT]));
+        while let Some(folder) = folders.pop() {
+            let mut children = Vec::new();
+            let mut last: Option<String> = None;
+            let listed = tree.list(reader, folder, 0, &mut |child| {
+                super::walk::check_name(child.name);
+                assert!(last.as_deref() < Some(child.name), "{:?} follows {last:?}", child.name);
+                last = Some(child.name.to_owned());
+                children.push((child.node, child.is_folder));
+                ControlFlow::Continue(())
+            });
+            if listed.is_err() {
+                continue;
+            }
+            if let Ok(Some(hidden)) = tree.lookup(reader, folder, ".raw") {
+                assert!(!children.iter().any(|&(node, _)| node == hidden), "a hidden folder is listed");
+                children.push((hidden, true));
+            }
+            for (node, is_folder) in children {
+                assert!(seen.insert(node), "{node:?} is there twice");
+                assert_eq!(tree.parent(node), folder);
+                assert_eq!(matches!(tree.kind(node), Some(NodeKind::Folder { .. })), is_folder);
+                if is_folder {
+                    folders.push(node);
+                } else if let Ok(view) = tree.view(reader, node) {
+                    files.push(File { node, view });
+                }
+            }
+        }
+        files
+    }
+
+    /// Reads the first megabyte of a file and its end. How many reads succeeded; each must have given what the size
+    /// promised.
+    pub(crate) fn read(&self, file: &File) -> u32 {
+        let size = file.view.size();
+        let near_end = size.saturating_sub(16);
+        let mut good = 0;
+        for (offset, length) in [(0, size.min(1 << 20)), (near_end, 64), (size, 10), (u64::MAX, u64::MAX)] {
+            if let Ok(bytes) = file.view.read_at(&self.reader, offset, length) {
+                let promised = length.min(size.saturating_sub(offset));
+                let got = bytes.for_kernel().len() as u64;
+                assert_eq!(got, promised, "{} of {size} bytes at {offset}", self.tree.path(file.node));
+                good += 1;
+            }
+        }
+        good
+    }
+
+    /// All of a small file.
+    pub(crate) fn content(&self, file: &File) -> Vec<u8> {
+        file.view.read_at(&self.reader, 0, file.view.size()).unwrap().for_kernel().to_vec()
+    }
+}

@@ -1,0 +1,98 @@
+//! What the suites share: where the example files are, walks through the filesystem, containers made by hand.
+#![allow(dead_code, reason = "each suite uses a part of it")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
+pub(crate) mod container;
+pub(crate) mod shard;
+pub(crate) mod walk;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use shardfs::format::Format;
+
+/// Every format by the folder of its golden files. A new format is a new line.
+pub(crate) const FAMILIES: [(&str, Format); 3] =
+    [("wshard", Format::Shard), ("kastore", Format::Kastore), ("kast", Format::Kast)];
+
+/// The golden files of one format; without them these tests mean nothing, so they fail.
+pub(crate) fn golden(family: &str) -> PathBuf {
+    let root = std::env::var_os("SHARDFS_GOLDEN")
+        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/golden"), PathBuf::from);
+    let folder = root.join(family);
+    assert!(
+        folder.join("expected.json").is_file(),
+        "NO GOLDEN FILES: {0} has no expected.json; set SHARDFS_GOLDEN to the folder that holds {family}/expected.json",
+        folder.display()
+    );
+    folder
+}
+
+/// All folders that hold containers: those of the golden files, and the examples of this repository.
+pub(crate) fn sources() -> Vec<(&'static str, PathBuf)> {
+    let mut sources: Vec<_> = FAMILIES.iter().map(|&(family, _)| (family, golden(family))).collect();
+    sources.push(("fixtures", Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures")));
+    sources
+}
+
+/// All files of fewer than `limit` bytes below the folders of [`sources`] that a parser would look at twice:
+/// containers, and what only begins like one. By name, with their bytes.
+pub(crate) fn small_files(limit: u64) -> Vec<(String, Vec<u8>)> {
+    let mut found = Vec::new();
+    for (family, folder) in sources() {
+        let mut folders = vec![folder.clone()];
+        while let Some(at) = folders.pop() {
+            for entry in fs::read_dir(&at).unwrap() {
+                let entry = entry.unwrap();
+                let (path, meta) = (entry.path(), entry.metadata().unwrap());
+                if meta.is_dir() {
+                    folders.push(path);
+                } else if meta.len() < limit && !is_text(&path) {
+                    let name = format!("{family}/{}", path.strip_prefix(&folder).unwrap().display());
+                    found.push((name, fs::read(&path).unwrap()));
+                }
+            }
+        }
+    }
+    found.sort();
+    assert!(found.len() >= 90, "only {} small container files found", found.len());
+    found
+}
+
+fn is_text(path: &Path) -> bool {
+    let name = path.file_name().unwrap().to_string_lossy();
+    name.starts_with("LICENSE") || [".md", ".json", ".txt"].iter().any(|suffix| name.ends_with(suffix))
+}
+
+/// Pseudo-random numbers, the same in each run.
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    /// A number below `n`.
+    pub(crate) fn below(&mut self, n: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ z >> 31) % n.max(1)
+    }
+}
+
+/// A folder of this process that is gone when the test ends.
+pub(crate) struct Scratch(pub(crate) PathBuf);
+
+impl Scratch {
+    pub(crate) fn new(label: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("shardfs-{label}-{}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}

@@ -1,0 +1,16 @@
+//! What must hold for every format: the tree is a tree, any range is the slice of the whole, nothing hostile does more
+//! than fail, every stored name is reachable.
+//!
+//! A new format joins by a line in `common::FAMILIES`.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+mod common;
+
+#[path = "conformance/hostile.rs"]
+mod hostile;
+#[path = "conformance/listing.rs"]
+mod listing;
+#[path = "conformance/names.rs"]
+mod names;
+#[path = "conformance/reading.rs"]
+mod reading;

@@ -1,0 +1,127 @@
+//! Every small container, cut at every byte and with every byte of its front matter damaged: an error or an answer,
+//! never a panic.
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{
+        Mutex,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    thread,
+    time::Instant,
+};
+
+use crate::common::{
+    container,
+    shard::{self, Block},
+    small_files,
+};
+
+/// Files up to this size are damaged.
+const SMALL: u64 = 8 << 10;
+/// Bytes at the front that are damaged one by one.
+const FRONT: usize = 2048;
+
+/// What is done to a file.
+#[derive(Debug, Clone, Copy)]
+enum Damage {
+    Cut(usize),
+    Flip(usize, u8),
+}
+
+impl Damage {
+    fn apply(self, bytes: &[u8]) -> Vec<u8> {
+        match self {
+            Self::Cut(at) => bytes[..at].to_vec(),
+            Self::Flip(at, bits) => {
+                let mut bytes = bytes.to_vec();
+                bytes[at] ^= bits;
+                bytes
+            }
+        }
+    }
+
+    /// Everything that is done to a file of this length.
+    fn all(length: usize) -> impl Iterator<Item = Self> {
+        let flips = (0..length.min(FRONT)).flat_map(|at| [Self::Flip(at, 0xff), Self::Flip(at, 0x01)]);
+        (0..=length).map(Self::Cut).chain(flips)
+    }
+}
+
+#[derive(Default)]
+struct Counts {
+    tried: AtomicUsize,
+    opened: AtomicUsize,
+    files: AtomicUsize,
+    reads: AtomicUsize,
+}
+
+#[test]
+fn damaged_files() {
+    // Slow code takes fewer places, of each file others.
+    let step = if cfg!(debug_assertions) { 7 } else { 1 };
+    let files = small_files(SMALL);
+    let (next, counts, failures) = (AtomicUsize::new(0), Counts::default(), Mutex::new(Vec::new()));
+    let begun = Instant::now();
+    let workers = thread::available_parallelism().map_or(2, usize::from);
+    thread::scope(|scope| {
+        for _ in 0..workers {
+            scope.spawn(|| {
+                while let Some((name, bytes)) = files.get(next.fetch_add(1, Relaxed)) {
+                    for damage in Damage::all(bytes.len()).skip(bytes.len() % step).step_by(step) {
+                        let outcome = catch_unwind(AssertUnwindSafe(|| exercise(damage.apply(bytes), &counts)));
+                        if outcome.is_err() {
+                            failures.lock().unwrap().push(format!("{name}: {damage:?}"));
+                        }
+                    }
+                }
+            });
+        }
+    });
+    let Counts { tried, opened, files: seen, reads } = counts;
+    println!(
+        "{} files, every {step}. damage: {} tried, {} of them containers with {} files, {} reads succeeded, {:.1?}",
+        files.len(),
+        tried.load(Relaxed),
+        opened.load(Relaxed),
+        seen.load(Relaxed),
+        reads.load(Relaxed),
+        begun.elapsed()
+    );
+    assert!(opened.load(Relaxed) > 100 && reads.load(Relaxed) > 1000, "nearly nothing was opened at all");
+    let failures = failures.into_inner().unwrap();
+    assert!(failures.is_empty(), "{} panics, first: {:#?}", failures.len(), &failures[..failures.len().min(10)]);
+}
+
+fn exercise(bytes: Vec<u8>, counts: &Counts) {
+    counts.tried.fetch_add(1, Relaxed);
+    let Some(opened) = container::open(bytes) else { return };
+    counts.opened.fetch_add(1, Relaxed);
+    for file in opened.walk() {
+        counts.files.fetch_add(1, Relaxed);
+        counts.reads.fetch_add(opened.read(&file) as usize, Relaxed);
+    }
+}
+
+/// A block that lies about its place fails, and harms no other.
+#[test]
+fn blocks_outside_the_data_section() {
+    let block = |offset| Block { offset, ..Block::new("lie", *b"0123456789") };
+    let good = Block::new("good", *b"good");
+    let end = shard::file(1, &[good.clone(), block(None)]).len() as u64;
+    for offset in [0, 63, 64, 159, end - 15, end - 9, end, 1 << 60, u64::MAX - 10, u64::MAX - 9, u64::MAX] {
+        let opened = container::open(shard::file(1, &[good.clone(), block(Some(offset))])).unwrap();
+        let mut blocks = 0;
+        for file in opened.walk() {
+            let path = opened.tree.path(file.node);
+            let bytes = file.view.read_at(&opened.reader, 0, file.view.size());
+            match path.trim_start_matches(".raw/") {
+                "lie.bin" => assert!(bytes.is_err(), "{path}: a block at {offset} was served"),
+                "good.bin" => assert_eq!(bytes.unwrap().for_kernel(), b"good", "{path}"),
+                _ => continue,
+            }
+            blocks += 1;
+        }
+        assert_eq!(blocks, 4);
+    }
+}

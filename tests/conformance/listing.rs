@@ -1,0 +1,90 @@
+//! Names, inode numbers and attributes, asked for in every way that there is.
+
+use std::{
+    collections::{HashMap, HashSet},
+    path::Path,
+};
+
+use shardfs::vfs::{Attr, FileKind, Options, ROOT, Vfs};
+
+use crate::common::{FAMILIES, sources, walk};
+
+#[test]
+fn trees_of_all_containers() {
+    for (family, source) in sources() {
+        let nodes = check(&source);
+        let is_container = |node: &&walk::Node| node.path.ends_with("/container.json");
+        let containers = nodes.iter().filter(is_container).count();
+        assert!(containers >= 6, "{family}: only {containers} containers");
+        // Each container for itself shows what it shows in its folder.
+        for top in nodes.iter().filter(is_container).filter_map(|node| node.path.strip_suffix("/container.json")) {
+            let alone = walk::tree(&walk::open(&source.join(top), Options::default()));
+            let prefix = format!("{top}/");
+            let inside = nodes.iter().filter_map(|node| Some((node.path.strip_prefix(&prefix)?, node.attr)));
+            let inside: Vec<_> = inside.map(|(path, attr)| (path, attr.kind, attr.size)).collect();
+            let alone: Vec<_> = alone.iter().map(|node| (&*node.path, node.attr.kind, node.attr.size)).collect();
+            assert_eq!(alone, inside, "{family}/{top}");
+        }
+    }
+    assert_eq!(FAMILIES.len() + 1, sources().len());
+}
+
+/// Everything that holds for the tree of any SOURCE; its nodes.
+pub(crate) fn check(source: &Path) -> Vec<walk::Node> {
+    let vfs = walk::open(source, Options::default());
+    let nodes = walk::tree(&vfs);
+    let mut paths: HashMap<u64, &str> = HashMap::from([(ROOT, "the root")]);
+    for node in &nodes {
+        let before = paths.insert(node.attr.ino, &node.path);
+        assert_eq!(before, None, "{}: another node has inode number {}", node.path, node.attr.ino);
+    }
+    check_folder(&vfs, "", vfs.attr(ROOT).unwrap(), ROOT);
+    let parents: HashMap<&str, u64> = nodes.iter().map(|node| (&*node.path, node.attr.ino)).collect();
+    for node in &nodes {
+        assert_eq!(vfs.attr(node.attr.ino).unwrap(), node.attr, "{}: attributes of listing and stat", node.path);
+        if node.attr.kind == FileKind::Folder {
+            let parent = node.path.rsplit_once('/').map_or(ROOT, |(parent, _)| parents[parent]);
+            check_folder(&vfs, &node.path, node.attr, parent);
+        }
+    }
+    // The same again, from the start and from nothing.
+    assert!(walk::tree(&vfs) == nodes, "{}: the second walk differs", source.display());
+    let again = walk::open(source, Options::default());
+    assert!(walk::tree(&again) == nodes, "{}: another mount differs", source.display());
+    nodes
+}
+
+fn check_folder(vfs: &Vfs, path: &str, attr: Attr, parent: u64) {
+    let all = walk::list(vfs, attr.ino, 0, usize::MAX, true);
+    let (dots, children) = all.split_at(2);
+    let dots: Vec<_> = dots.iter().map(|dot| (&*dot.name, dot.ino, dot.kind)).collect();
+    assert_eq!(dots, [(".", attr.ino, FileKind::Folder), ("..", parent, FileKind::Folder)], "{path}");
+
+    let mut names = HashSet::new();
+    for child in children {
+        walk::check_name(&child.name);
+        assert!(names.insert(&*child.name), "{path}: {:?} is listed twice", child.name);
+        let found = walk::lookup(vfs, attr.ino, &child.name);
+        let found = found.unwrap_or_else(|| panic!("{path}: {:?} is listed and not found", child.name));
+        assert_eq!((found.ino, found.kind), (child.ino, child.kind), "{path}/{}", child.name);
+        assert_eq!(Some(found), child.attr, "{path}/{}: attributes of listing and look-up", child.name);
+        assert_eq!(found.mode & 0o222, 0, "{path}/{}: can be written", child.name);
+    }
+    assert_eq!(walk::lookup(vfs, attr.ino, "no such name"), None, "{path}");
+
+    for plus in [false, true] {
+        let once = walk::list(vfs, attr.ino, 0, usize::MAX, plus);
+        assert_eq!(walk::list(vfs, attr.ino, 0, usize::MAX, plus), once, "{path}: the second listing");
+        let plain = |list: &[walk::Listed]| list.iter().map(|e| (e.next, e.name.clone(), e.ino)).collect::<Vec<_>>();
+        assert_eq!(plain(&once), plain(&all), "{path}: with and without attributes");
+        for step in [1, 2, 3, 7, 64] {
+            assert_eq!(walk::list_in_steps(vfs, attr.ino, step, plus), once, "{path}: {step} at a time");
+        }
+        // Each cookie leads on exactly behind its entry.
+        for (index, entry) in once.iter().enumerate().step_by(once.len() / 16 + 1) {
+            let rest = walk::list(vfs, attr.ino, entry.next, usize::MAX, plus);
+            assert_eq!(rest, once[index + 1..], "{path}: behind {:?}", entry.name);
+        }
+    }
+    assert_eq!(walk::list(vfs, attr.ino, u64::MAX, usize::MAX, false), [], "{path}: behind the end");
+}

@@ -1,0 +1,141 @@
+//! Any range of any file is the slice of the whole: whatever the cache, the checksums, the number of readers.
+
+use std::{path::Path, sync::Barrier, thread};
+
+use shardfs::{
+    cache::Verify,
+    vfs::{FileKind, Options, Vfs},
+};
+
+use crate::common::{Random, sources, walk};
+
+/// Files below this may fail: somebody damaged them on purpose.
+const DAMAGED: &str = "damaged/";
+/// What `read` says of damage.
+const EIO: i32 = 5;
+/// Enough for everything; room for not even one block.
+const BUDGETS: [u64; 2] = [64 << 20, 1];
+
+#[test]
+fn ranges_without_checksums() {
+    sources().iter().for_each(|(_, source)| check(source, Verify::Off));
+}
+
+#[test]
+fn ranges_with_lazy_checksums() {
+    sources().iter().for_each(|(_, source)| check(source, Verify::Lazy));
+}
+
+#[test]
+fn ranges_with_strict_checksums() {
+    sources().iter().for_each(|(_, source)| check(source, Verify::Strict));
+}
+
+fn mount(source: &Path, cache_size: u64, verify: Verify) -> Vfs {
+    walk::open(source, Options { cache_size, verify, ..Options::default() })
+}
+
+/// A file with the bytes that all ranges must be slices of.
+struct Whole {
+    node: walk::Node,
+    bytes: Vec<u8>,
+}
+
+/// All files that can be read, each in one go.
+fn wholes(source: &Path, verify: Verify) -> Vec<Whole> {
+    let vfs = mount(source, BUDGETS[0], verify);
+    let mut wholes = Vec::new();
+    for node in walk::files(&vfs) {
+        match walk::read(&vfs, node.attr.ino, 0, node.attr.size + 10) {
+            Ok(bytes) => {
+                assert_eq!(bytes.len() as u64, node.attr.size, "{}: bytes and size", node.path);
+                wholes.push(Whole { node, bytes });
+            }
+            Err(errno) => assert!(errno == EIO && node.path.starts_with(DAMAGED), "{}: errno {errno}", node.path),
+        }
+    }
+    wholes
+}
+
+fn check(source: &Path, verify: Verify) {
+    // Without checksums everything decodes; with them a damaged block fails, but what is served is still right.
+    let truth = wholes(source, Verify::Off);
+    for (budget, ranges) in BUDGETS.into_iter().zip([200, 40]) {
+        let ranges = if cfg!(debug_assertions) { ranges / 8 } else { ranges };
+        let vfs = mount(source, budget, verify);
+        let files = walk::files(&vfs);
+        assert!(files.iter().map(|file| &file.path).eq(truth.iter().map(|whole| &whole.node.path)));
+        for (file, Whole { bytes, .. }) in files.iter().zip(&truth) {
+            for (offset, length) in ranges_of(file.attr.size, ranges) {
+                let place = || format!("{}: {length} bytes at {offset}, cache {budget}, {verify:?}", file.path);
+                match walk::read(&vfs, file.attr.ino, offset, length) {
+                    Ok(got) => assert!(got == slice(bytes, offset, length), "{} are not the slice", place()),
+                    Err(errno) => {
+                        let may_fail = file.path.starts_with(DAMAGED) && verify != Verify::Off;
+                        assert!(errno == EIO && may_fail, "{}: errno {errno}", place());
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn slice(bytes: &[u8], offset: u64, length: u64) -> &[u8] {
+    let size = bytes.len() as u64;
+    &bytes[offset.min(size) as usize..offset.saturating_add(length).min(size) as usize]
+}
+
+/// The edges, and some ranges in between: most of them short, as those of programs are.
+fn ranges_of(size: u64, count: u64) -> Vec<(u64, u64)> {
+    let last = size.saturating_sub(1);
+    let mut ranges = vec![(0, 0), (0, 1), (0, size), (0, size + 1), (0, u64::MAX), (last, 0), (last, 1), (last, 2)];
+    ranges.extend([(size, 0), (size, 1), (size + 1, 7), (1 << 62, 4096), (u64::MAX, 1), (u64::MAX, u64::MAX)]);
+    // The end of an array's header, where one extent follows another.
+    ranges.extend([(60, 8), (63, 1), (64, 1), (120, 16), (127, 2), (128, 1), (4095, 2), (4096, 4096)]);
+    let mut random = Random(size);
+    ranges.extend((0..count).map(|i| {
+        let offset = random.below(size + 2);
+        (offset, if i % 4 == 0 { random.below(size + 2) } else { random.below(300) })
+    }));
+    ranges
+}
+
+#[test]
+fn eight_readers_at_once() {
+    const READERS: u64 = 8;
+    let reads = if cfg!(debug_assertions) { 300 } else { 3000 };
+    for (family, source) in sources() {
+        let wholes = wholes(&source, Verify::Lazy);
+        for budget in [BUDGETS[0], 64 << 10, BUDGETS[1]] {
+            let vfs = mount(&source, budget, Verify::Lazy);
+            // Nothing of this mount was read before they all begin.
+            let inodes: Vec<u64> = wholes
+                .iter()
+                .map(|whole| walk::resolve(&vfs, &whole.node.path).filter(|attr| attr.kind == FileKind::File))
+                .map(|attr| attr.unwrap().ino)
+                .collect();
+            let start = Barrier::new(READERS as usize);
+            thread::scope(|scope| {
+                for reader in 0..READERS {
+                    let (vfs, wholes, inodes, start) = (&vfs, &wholes, &inodes, &start);
+                    scope.spawn(move || {
+                        // Two by two they want the same blocks at the same time.
+                        let mut random = Random(reader / 2);
+                        start.wait();
+                        for _ in 0..reads {
+                            let file = random.below(wholes.len() as u64) as usize;
+                            let size = wholes[file].bytes.len() as u64;
+                            let (offset, length) = (random.below(size + 1), random.below(size.min(5000) + 2));
+                            let got = walk::read(vfs, inodes[file], offset, length);
+                            let path = &wholes[file].node.path;
+                            assert!(
+                                got.as_deref() == Ok(slice(&wholes[file].bytes, offset, length)),
+                                "{family}/{path}: {length} bytes at {offset}, cache {budget}"
+                            );
+                        }
+                    });
+                }
+            });
+        }
+    }
+}
