@@ -109,6 +109,7 @@ pub fn open(format: Format, reader: &Reader) -> Result<Arc<dyn Container>, Forma
         Format::Shard => Arc::new(shard::open(format::wshard::parse(source)?)),
         Format::Kastore => Arc::new(arrays::open_kastore(source, format::kastore::parse(source)?)?),
         Format::Kast => Arc::new(arrays::open_kast(format::kast::parse(source)?)),
+        Format::Kdb => return Err(FormatError::refused(format::Class::BadFormat, "not shown yet")),
     })
 }
 
