@@ -93,6 +93,11 @@ impl Images {
         }
         Ok(walk.finish(frames, false))
     }
+
+    /// The pictures of a camera, in order of their frames.
+    pub fn records_of(&self, camera: &Camera) -> &[Record] {
+        self.records.get(camera.records.start as usize..camera.records.end as usize).unwrap_or(&[])
+    }
 }
 
 impl Walk {
