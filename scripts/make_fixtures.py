@@ -5,9 +5,10 @@
 
 Everything is computed from fixed seeds and written by small writers of our own
 that follow the layouts byte by byte, so a second run gives the same files.
-Needs numpy, zstandard, lz4, crc32c and xxhash.
+Needs numpy, zstandard, lz4, crc32c, xxhash and pillow.
 """
 
+import io
 import json
 import struct
 import sys
@@ -19,6 +20,7 @@ import lz4.block
 import numpy as np
 import xxhash
 import zstandard
+from PIL import Image
 
 STEPS = 24
 HEIGHT, WIDTH = 48, 64
@@ -436,6 +438,81 @@ def tree_sequence():
     return items
 
 
+# ---------------------------------------------------------------------------
+# KDB
+# ---------------------------------------------------------------------------
+
+def kdb_picture(name, width, height, channels, data, encoded=0):
+    """One image record; `encoded` is the format byte, None leaves it out (old files)."""
+    name = name if isinstance(name, bytes) else name.encode()
+    flag = b"" if encoded is None else bytes([encoded])
+    return (struct.pack("<H", len(name)) + name + struct.pack("<IIB", width, height, channels)
+            + flag + struct.pack("<I", len(data)) + data)
+
+
+def kdb_frames(frames):
+    """The image section: `frames` are lists of records."""
+    return b"".join(struct.pack("<H", len(records)) + b"".join(records) for records in frames)
+
+
+def kdb_meta(embodiment, task, fps, success=0, total_reward=None):
+    texts = [t if isinstance(t, bytes) else t.encode() for t in (embodiment, task)]
+    blob = b"".join(struct.pack("<H", len(t)) + t for t in texts)
+    blob += struct.pack("<fBB", fps, success, total_reward is not None)
+    return blob if total_reward is None else blob + struct.pack("<f", total_reward)
+
+
+def kdb(episodes):
+    """`episodes`: (metadata blob, state [n, s], action [n, a], reward [n], terminal [n], image section)."""
+    body, index, total = bytearray(64), b"", 0
+    for number, (meta, state, action, reward, terminal, images) in enumerate(episodes):
+        state, action = np.asarray(state, "<f4"), np.asarray(action, "<f4")
+        rows = b"".join(
+            state[t].tobytes() + action[t].tobytes() + struct.pack("<fB", reward[t], terminal[t])
+            for t in range(len(state)))
+        meta_at = len(body)
+        rows_at, images_at = meta_at + len(meta), meta_at + len(meta) + len(rows)
+        body += meta + rows + images
+        index += struct.pack(
+            "<QIHHQQQQQQ", number, len(state), action.shape[1], state.shape[1], rows_at, len(rows),
+            images_at, len(images), meta_at, len(meta))
+        total += len(state)
+    body[0:64] = struct.pack("<4sHHQQQQQ16x", b"KINO", 0, 1, len(episodes), total, len(body), len(index), 1776470400)
+    return bytes(body + index)
+
+
+def jpeg(rgb):
+    out = io.BytesIO()
+    Image.fromarray(rgb).save(out, "JPEG", quality=85, subsampling=0)
+    return out.getvalue()
+
+
+def kdb_demo():
+    """Two cameras stored raw; the same as JPEG with a wrist picture in every other frame; no pictures."""
+    rng = np.random.default_rng(6)
+    episodes = []
+    for number, (steps, task) in enumerate([(8, "pick up the cup"), (6, "öffne die Schublade"), (40, "wait")]):
+        front, wrist = camera(steps, 24, 32, number), camera(steps, 16, 16, number + 0.5)
+        frames = []
+        for t in range(steps):
+            if number == 0:
+                frames.append([kdb_picture("front", 32, 24, 3, front[t].tobytes()),
+                               kdb_picture("wrist", 16, 16, 3, wrist[t].tobytes())])
+            elif number == 1:
+                records = [kdb_picture("front", 32, 24, 3, jpeg(front[t]), 1)]
+                if t % 2 == 0:
+                    records.append(kdb_picture("wrist", 16, 16, 1, wrist[t][..., 0].tobytes()))
+                frames.append(records)
+            else:
+                frames.append([])
+        reward = np.linspace(0, 1, steps, dtype="<f4")
+        episodes.append((
+            kdb_meta("widowx", task, 10.0, success=(2, 1, 0)[number], total_reward=None if number == 2 else 1.5),
+            rng.normal(size=(steps, 7)), rng.normal(size=(steps, 4)), reward,
+            [t == steps - 1 for t in range(steps)], kdb_frames(frames)))
+    return kdb(episodes)
+
+
 NOTES = """\
 Example recordings and tables.
 
@@ -468,6 +545,7 @@ def main():
         "time": np.arange(40) / 4, "count": np.arange(40, dtype="<u4") ** 2,
         "flags": (np.arange(40) % 2).astype("|u1"), "sensor/offset": np.array([-3, 0, 4], "<i2"),
     }))
+    (out / "demo.kdb").write_bytes(kdb_demo())
     (out / "notes.txt").write_text(NOTES, encoding="utf-8")
 
     # One byte of one block flipped; everything else is sound.

@@ -67,8 +67,8 @@ pub enum BlockError {
 pub struct Key {
     /// The opened container.
     pub container: u64,
-    /// The block's number in it.
-    pub block: u32,
+    /// The block's number in it, or where it stands.
+    pub block: u64,
 }
 
 /// What a verdict or an empty block counts against the budget.

@@ -3,9 +3,12 @@
 //! No function here allocates more than the stored bytes can really expand to ([`Codec::max_size`]).
 
 mod lz4;
+mod picture;
 mod stream;
 
 pub use stream::Stream;
+
+use crate::limits;
 
 /// How a block is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -16,6 +19,10 @@ pub enum Codec {
     Zstd,
     /// One bare lz4 block: no frame, no size prefix (`formats/wshard.md` 6).
     Lz4,
+    /// A JPEG file of this width, height and number of channels.
+    Jpeg(u32, u32, u8),
+    /// A PNG file of this width, height and number of channels.
+    Png(u32, u32, u8),
 }
 
 /// Why a block did not decode.
@@ -56,6 +63,8 @@ impl Codec {
             Self::None => "none",
             Self::Zstd => "zstd",
             Self::Lz4 => "lz4",
+            Self::Jpeg(..) => "jpeg",
+            Self::Png(..) => "png",
         }
     }
 
@@ -66,6 +75,8 @@ impl Codec {
             Self::None => stored,
             Self::Zstd => stored.saturating_mul(1 << 15),
             Self::Lz4 => stored.saturating_mul(255).saturating_add(64),
+            // A picture of one colour compresses without end: bounded by what one may have.
+            Self::Jpeg(..) | Self::Png(..) => limits::PICTURE,
         }
     }
 
@@ -85,6 +96,7 @@ impl Codec {
                 Ok(out)
             }
             Self::Lz4 => lz4::decode(stored, to_usize(size)),
+            Self::Jpeg(..) | Self::Png(..) => picture::decode(self, stored, size),
         }
     }
 
@@ -102,6 +114,7 @@ impl Codec {
                 Ok(out)
             }
             Self::Lz4 => lz4::decode_front(stored, limit),
+            Self::Jpeg(..) | Self::Png(..) => Err(self.corrupt("a picture is decoded whole")),
         }
     }
 

@@ -5,6 +5,7 @@
 
 pub mod kast;
 pub mod kastore;
+pub mod kdb;
 pub mod wshard;
 
 use std::fmt;
@@ -148,6 +149,8 @@ pub enum Format {
     Kastore,
     /// The KAST draft.
     Kast,
+    /// KDB episodes.
+    Kdb,
 }
 
 impl Format {
@@ -157,6 +160,7 @@ impl Format {
             Self::Shard => "wshard",
             Self::Kastore => "kastore",
             Self::Kast => "kast",
+            Self::Kdb => "kdb",
         }
     }
 }
@@ -186,6 +190,8 @@ pub fn detect(source: &dyn Source, name: &[u8]) -> Result<Detected, SourceError>
         (Format::Shard, wshard::HEADER, wshard::probe(source, name.ends_with(b".partial")))
     } else if magic == kastore::SIGNATURE {
         (Format::Kastore, kastore::HEADER, kastore::probe(source))
+    } else if magic.starts_with(&kdb::MAGIC) {
+        (Format::Kdb, kdb::HEADER, kdb::probe(source))
     } else if magic.starts_with(b"KAST") {
         // Several unrelated formats begin with these letters: the file is claimed only by rules that they all
         // fail (formats/kast.md 5), and otherwise not worth a word.

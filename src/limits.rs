@@ -37,3 +37,18 @@ pub const OPEN_SOURCES: usize = 256;
 
 /// Problems kept for `problems.jsonl`; older ones make room.
 pub const PROBLEMS: usize = 10_000;
+
+/// Pictures of one KDB episode that are indexed; the frames behind count as damaged. 32 bytes of memory each.
+pub const KDB_RECORDS: usize = 4 << 20;
+
+/// Cameras of one KDB episode, and bytes of all their names.
+pub const KDB_CAMERAS: usize = 1 << 16;
+
+/// See [`KDB_CAMERAS`].
+pub const KDB_CAMERA_NAMES: usize = 16 << 20;
+
+/// Pictures whose places one KDB container keeps in memory, over all its episodes; the newest episode is always kept.
+pub const KDB_INDEXED: usize = 1 << 18;
+
+/// Bytes that an encoded picture may decode to. A larger one is still handed out as it is stored.
+pub const PICTURE: u64 = 256 << 20;

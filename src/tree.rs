@@ -4,6 +4,7 @@
 //! opened describes them as `Content` and gets the rest from `Table`.
 
 mod arrays;
+mod kdb;
 pub mod names;
 pub mod paths;
 mod shard;
@@ -97,6 +98,18 @@ pub trait Container: Send + Sync {
 
     /// What was noticed when the container was opened, and is no error.
     fn remarks(&self) -> &[String];
+
+    /// What was noticed since the last call: nodes and what is wrong with them. For formats that look at their parts
+    /// only when somebody wants them.
+    fn noticed(&self) -> Vec<(NodeId, String)> {
+        Vec::new()
+    }
+
+    /// Whether operations on a node go without reading more of the container than a few bytes.
+    fn is_at_hand(&self, node: NodeId) -> bool {
+        let _ = node;
+        true
+    }
 }
 
 /// Opens a container of a known format.
@@ -109,6 +122,7 @@ pub fn open(format: Format, reader: &Reader) -> Result<Arc<dyn Container>, Forma
         Format::Shard => Arc::new(shard::open(format::wshard::parse(source)?)),
         Format::Kastore => Arc::new(arrays::open_kastore(source, format::kastore::parse(source)?)?),
         Format::Kast => Arc::new(arrays::open_kast(format::kast::parse(source)?)),
+        Format::Kdb => Arc::new(kdb::open(format::kdb::parse(source)?)),
     })
 }
 

@@ -258,6 +258,7 @@ impl Vfs {
         let Some(name) = name.to_str() else { return Ok(None) };
         let opened = self.opened(id)?;
         let found = opened.tree.lookup(&opened.reader, folder, name);
+        self.note_noticed(id, &opened);
         let node = found.map_err(|fault| self.fault(id, &opened, folder, fault))?;
         Ok(node.map(|node| Node::Inside(id.clone(), node)))
     }
@@ -309,6 +310,7 @@ impl Vfs {
                     let entry = DirEntry { next: child.next + 2, name: OsStr::new(child.name), ino, kind, attr };
                     self.take(node, plus, entry, each)
                 });
+                self.note_noticed(id, &opened);
                 listed.map_err(|fault| self.fault(id, &opened, *folder, fault))
             }
             Node::ControlFolder => {
@@ -390,7 +392,7 @@ impl Vfs {
     /// Whether operations on this node would not wait for a disk or a decoder: its container is open.
     pub fn is_open(&self, ino: u64) -> bool {
         match self.inodes.get(ino) {
-            Some(Node::Inside(id, _)) => self.containers.is_open(&id),
+            Some(Node::Inside(id, node)) => self.containers.is_at_hand(&id, node),
             Some(_) => true,
             // The root, or a node that is not there at all.
             None => !matches!(&self.root, Node::Inside(id, _) if !self.containers.is_open(id)),
@@ -408,7 +410,7 @@ impl Vfs {
             Node::Plain(path) => self.folders.read(path, offset, length)?,
             Node::ControlFile(snapshot) => snapshot.read(offset, length),
             Node::Inside(id, file) => {
-                if only_ready && !self.containers.is_open(id) {
+                if only_ready && !self.containers.is_at_hand(id, *file) {
                     return Ok(None);
                 }
                 let opened = self.opened(id)?;
@@ -526,6 +528,13 @@ impl Vfs {
             Node::Plain(path) => path.to_path_buf(),
             Node::Inside(id, _) => id.shown(),
             Node::ControlFolder | Node::ControlFile(_) => control::FOLDER.into(),
+        }
+    }
+
+    /// Notes what a container found wrong while it was looked into.
+    fn note_noticed(&self, id: &ContainerId, opened: &Opened) {
+        for (node, message) in opened.tree.noticed() {
+            self.problems.note(Problem { path: opened.tree.path(node), ..Problem::of(id.shown(), message) });
         }
     }
 

@@ -4,8 +4,10 @@
 
 pub mod json;
 pub mod npy;
+pub mod png;
 pub mod rows;
 mod signs;
+pub mod strided;
 
 use std::{
     ops::Range,
@@ -21,7 +23,9 @@ use crate::{
     },
     source::{Mapped, Source, SourceError},
 };
+use png::Png;
 use rows::Rows;
+use strided::Strided;
 
 /// One virtual file.
 #[derive(Debug, Clone, Default)]
@@ -55,6 +59,21 @@ pub enum Data {
     Signs(BlockRef, Residual),
     /// Rows of a ragged column, one a line (contract, section 5).
     Rows(Arc<Rows>),
+    /// One field of interleaved rows (`formats/kdb.md` 5).
+    Strided(Strided),
+    /// Raw pixels as a PNG file.
+    Png(Arc<Png>),
+    /// Frames of one size, each somewhere else.
+    Frames(Arc<dyn Frames>),
+}
+
+/// Frames of one size that together are an array.
+pub trait Frames: std::fmt::Debug + Send + Sync {
+    /// Bytes of a frame.
+    fn frame_size(&self) -> u64;
+
+    /// Where a frame is and how it becomes pixels; `None` past the last.
+    fn frame(&self, number: u64) -> Option<Block>;
 }
 
 /// A block with its number in the container.
@@ -151,11 +170,7 @@ impl View {
 
     /// Whether [`Self::read_at`] would answer this range without decoding, checking or waiting for a decoder.
     pub fn is_ready(&self, reader: &Reader, offset: u64, length: u64) -> bool {
-        self.touched(offset, length).all(|(extent, part)| match &extent.data {
-            Data::Inline(_) | Data::Stored(_) => true,
-            Data::Block(block, range) => reader.is_ready(block, &(range.start + part.start..range.start + part.end)),
-            Data::Lane(..) | Data::Signs(..) | Data::Rows(_) => false,
-        })
+        self.touched(offset, length).all(|(extent, part)| reader.is_data_ready(&extent.data, part))
     }
 
     /// The bytes from `offset` on, `length` of them or as many as the file has.
@@ -202,9 +217,24 @@ impl BlockRef {
     }
 }
 
+/// Pixels that are put into a PNG at once, where a thread of the pool would cost more.
+const FEW_PIXELS: u64 = 1 << 20;
+
 impl Reader {
     fn key(&self, block: &BlockRef) -> Key {
-        Key { container: self.container, block: block.number }
+        Key { container: self.container, block: block.number.into() }
+    }
+
+    fn is_data_ready(&self, data: &Data, part: Range<u64>) -> bool {
+        match data {
+            Data::Inline(_) | Data::Stored(_) | Data::Strided(_) => true,
+            Data::Block(block, range) => self.is_ready(block, &(range.start + part.start..range.start + part.end)),
+            Data::Png(png) => {
+                let (pixels, needed) = png.needs(&part);
+                needed.end - needed.start <= FEW_PIXELS && self.is_data_ready(pixels, needed)
+            }
+            Data::Lane(..) | Data::Signs(..) | Data::Rows(_) | Data::Frames(_) => false,
+        }
     }
 
     fn is_ready(&self, block: &BlockRef, range: &Range<u64>) -> bool {
@@ -261,7 +291,42 @@ impl Reader {
                 offset: rows.data().start,
                 error: Arc::new(error.into()),
             }),
+            Data::Strided(field) => field.fill(part, out, |at, buf| self.fill_stored(None, at, buf)),
+            Data::Png(png) => {
+                let pixels = png.needs(&part).0;
+                png.fill(part, out, &|at, buf| self.fill(pixels, at..at + buf.len() as u64, buf))
+            }
+            Data::Frames(frames) => self.fill_frames(&**frames, part, out),
         }
+    }
+
+    /// Copies from frames, of which only those that are touched are decoded.
+    fn fill_frames(&self, frames: &dyn Frames, part: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
+        let (mut at, mut rest) = (part.start, out);
+        let size = frames.frame_size().max(1);
+        while at < part.end {
+            let from = at % size;
+            let length = (size - from).min(part.end - at);
+            let (here, after) = rest.split_at_mut(length as usize);
+            let Some(block) = frames.frame(at / size) else {
+                let error = BlockError::Refused(format!("there is no frame {}", at / size));
+                return Err(Fault { block: None, offset: 0, error: Arc::new(error) });
+            };
+            if block.codec == Codec::None {
+                self.fill_stored(None, block.offset + from, here)?;
+            } else {
+                let fault = |error| Fault { block: None, offset: block.offset, error };
+                // Pictures have no number in their container; their place tells them apart as well.
+                let key = Key { container: self.container, block: block.offset };
+                let piece = self.cache.piece(key, &block, &self.source, from).map_err(fault)?;
+                let Some(pixels) = piece.bytes.get(from as usize..(from + length) as usize) else {
+                    return Err(fault(Arc::new(BlockError::Refused("a frame is shorter than the others".into()))));
+                };
+                here.copy_from_slice(pixels);
+            }
+            (at, rest) = (at + length, after);
+        }
+        Ok(())
     }
 
     /// Copies from a block, decoded or as it stands.

@@ -20,7 +20,7 @@ use crate::{
     format::Format,
     limits,
     source::MappedFile,
-    tree::{self, Container},
+    tree::{self, Container, NodeId},
     view::Reader,
 };
 
@@ -78,6 +78,12 @@ impl Containers {
 
     pub(super) fn is_open(&self, id: &ContainerId) -> bool {
         self.lock().contains(id)
+    }
+
+    /// Whether the container is open, and operations on the node need little of it.
+    pub(super) fn is_at_hand(&self, id: &ContainerId, node: NodeId) -> bool {
+        let opened = self.lock().peek(id).cloned();
+        opened.is_some_and(|opened| opened.tree.is_at_hand(node))
     }
 
     /// The container, opened if it is not.

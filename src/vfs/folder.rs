@@ -269,6 +269,7 @@ fn name_of(format: Format) -> &'static str {
         Format::Shard => "Shard",
         Format::Kastore => "kastore",
         Format::Kast => "KAST",
+        Format::Kdb => "KDB",
     }
 }
 

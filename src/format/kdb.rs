@@ -1,0 +1,290 @@
+//! KDB files (`formats/kdb.md`): a header, then by position in an index the metadata, rows and pictures of episodes.
+//!
+//! Opening reads the header alone. Everything of one episode is found by arithmetic from its 64-byte index entry, but
+//! for its pictures, whose record heads must be walked once ([`Images`]).
+
+mod images;
+mod picture;
+
+pub use images::{Camera, Images, Kind, Record};
+
+use std::{borrow::Cow, ops::Range};
+
+use super::{Class, Fields, FormatError};
+use crate::source::{Source, SourceError};
+
+/// First bytes of every file.
+pub const MAGIC: [u8; 4] = *b"KINO";
+
+/// Length of the header.
+pub const HEADER: u64 = 64;
+
+/// Length of an index entry.
+const ENTRY: u64 = 64;
+
+/// Most that a metadata blob can hold of what we know (`formats/kdb.md` 4); surplus bytes are not read.
+const LONGEST_META: u64 = 2 * (2 + 65_535) + 4 + 1 + 1 + 4;
+
+/// The header (`formats/kdb.md` 2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Header {
+    /// Major and minor version.
+    pub version: (u16, u16),
+    /// How many episodes the header claims; only [`Self::episodes`] counts.
+    pub num_episodes: u64,
+    /// How many frames the header claims in all.
+    pub num_frames: u64,
+    /// Where the index begins.
+    pub index_offset: u64,
+    /// Bytes of the index, a multiple of 64.
+    pub index_length: u64,
+    /// When the writer finished, in seconds since 1970.
+    pub created_timestamp: u64,
+}
+
+/// A part of an episode, as its index entry places it. Not checked: see [`Section::range`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Section {
+    /// First byte in the file.
+    pub offset: u64,
+    /// Bytes.
+    pub length: u64,
+}
+
+/// An index entry (`formats/kdb.md` 3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Episode {
+    /// Place in the index.
+    pub position: u64,
+    /// The writer's number: a label that nobody checks.
+    pub episode_id: u64,
+    /// Frames.
+    pub num_frames: u32,
+    /// Numbers in a frame's action.
+    pub action_dim: u16,
+    /// Numbers in a frame's state.
+    pub state_dim: u16,
+    /// States, actions, rewards and terminal flags, interleaved.
+    pub rows: Section,
+    /// Pictures.
+    pub images: Section,
+    /// Texts and flags.
+    pub meta: Section,
+}
+
+/// A metadata blob (`formats/kdb.md` 4).
+#[derive(Debug, Clone, PartialEq)]
+pub struct Meta {
+    /// What moved.
+    pub embodiment: String,
+    /// What it was told to do.
+    pub task: String,
+    /// Frames a second.
+    pub fps: f32,
+    /// Whether it succeeded, where that is known.
+    pub success: Option<bool>,
+    /// The sum of rewards, where there is one.
+    pub total_reward: Option<f32>,
+    /// Whether both texts were UTF-8; if not, they hold replacement characters.
+    pub is_utf8: bool,
+}
+
+/// Where the rows of an episode are (`formats/kdb.md` 5).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rows {
+    /// First byte of the first row.
+    pub start: u64,
+    /// Bytes of a row.
+    pub stride: u64,
+    /// Bytes of the section that no row needs.
+    pub surplus: u64,
+}
+
+/// Why a part of an episode can't be served. The others are not affected (`formats/kdb.md` 12).
+#[derive(Debug, thiserror::Error)]
+pub enum PartError {
+    /// The stored bytes are wrong.
+    #[error("{0}")]
+    Damaged(String),
+    /// The bytes could not be read.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+}
+
+impl PartError {
+    fn damaged<T>(reason: impl Into<String>) -> Result<T, Self> {
+        Err(Self::Damaged(reason.into()))
+    }
+}
+
+/// Whether the file opens as KDB, by its header alone.
+///
+/// # Errors
+/// As [`parse`].
+pub fn probe(source: &dyn Source) -> Result<(), FormatError> {
+    parse(source).map(drop)
+}
+
+/// Reads and checks the header (`formats/kdb.md` 12).
+///
+/// # Errors
+/// [`FormatError`] when the file must be refused, or can't be read.
+pub fn parse(source: &dyn Source) -> Result<Header, FormatError> {
+    let len = source.len();
+    if len < HEADER {
+        return Err(FormatError::refused(Class::Truncated, format!("{len} bytes, the header alone has {HEADER}")));
+    }
+    let bytes = source.read(0..HEADER)?;
+    if !bytes.starts_with(&MAGIC) {
+        return Err(FormatError::refused(Class::BadMagic, "it does not begin with KINO"));
+    }
+    let short = |at: usize| bytes.u16(at).unwrap_or(0);
+    let long = |at: usize| bytes.u64(at).unwrap_or(0);
+    let header = Header {
+        version: (short(4), short(6)),
+        num_episodes: long(8),
+        num_frames: long(16),
+        index_offset: long(24),
+        index_length: long(32),
+        created_timestamp: long(40),
+    };
+    if header.version.0 > 0 {
+        let reason = format!("version {}.{}, known are 0.x", header.version.0, header.version.1);
+        return Err(FormatError::refused(Class::VersionTooNew, reason));
+    }
+    let (offset, length) = (header.index_offset, header.index_length);
+    if offset.checked_add(length).is_none_or(|end| end > len) {
+        let reason = format!("the index, {length} bytes at {offset}, does not end inside the file of {len} bytes");
+        return Err(FormatError::refused(Class::Truncated, reason));
+    }
+    if length % ENTRY != 0 {
+        let reason = format!("the index has {length} bytes, no multiple of {ENTRY}");
+        return Err(FormatError::refused(Class::BadFormat, reason));
+    }
+    if length > 0 && offset < HEADER {
+        let reason = format!("the index at {offset} overlaps the header");
+        return Err(FormatError::refused(Class::BadFormat, reason));
+    }
+    Ok(header)
+}
+
+impl Header {
+    /// How many episodes there are.
+    pub fn episodes(&self) -> u64 {
+        self.index_length / ENTRY
+    }
+
+    /// Reads the index entry of an episode; `None` past the last.
+    ///
+    /// # Errors
+    /// [`SourceError`] when it can't be read.
+    pub fn episode(&self, source: &dyn Source, position: u64) -> Result<Option<Episode>, SourceError> {
+        if position >= self.episodes() {
+            return Ok(None);
+        }
+        let mut entry = [0; ENTRY as usize];
+        // Inside the index, whose range was checked.
+        source.read_at(self.index_offset + position * ENTRY, &mut entry)?;
+        let entry = &entry[..];
+        let long = |at: usize| entry.u64(at).unwrap_or(0);
+        let section = |at: usize| Section { offset: long(at), length: long(at + 8) };
+        Ok(Some(Episode {
+            position,
+            episode_id: long(0),
+            num_frames: entry.u32(8).unwrap_or(0),
+            action_dim: entry.u16(12).unwrap_or(0),
+            state_dim: entry.u16(14).unwrap_or(0),
+            rows: section(16),
+            images: section(32),
+            meta: section(48),
+        }))
+    }
+}
+
+impl Section {
+    /// The bytes in the file, where they lie in it.
+    ///
+    /// # Errors
+    /// [`PartError::Damaged`] for what overflows or ends behind the file.
+    pub fn range(&self, source: &dyn Source) -> Result<Range<u64>, PartError> {
+        let Self { offset, length } = *self;
+        match offset.checked_add(length) {
+            Some(end) if end <= source.len() => Ok(offset..end),
+            _ => PartError::damaged(format!("{length} bytes at {offset} are not inside the file of {}", source.len())),
+        }
+    }
+}
+
+impl Episode {
+    /// Reads the metadata blob.
+    ///
+    /// # Errors
+    /// [`PartError`] where it is not in the file, or shorter than its fields claim.
+    pub fn read_meta(&self, source: &dyn Source) -> Result<Meta, PartError> {
+        let range = self.meta.range(source)?;
+        let blob = source.read(range.start..range.end.min(range.start + LONGEST_META))?;
+        let Some(meta) = parse_meta(&blob) else {
+            return PartError::damaged(format!("the {} bytes of metadata are fewer than they claim", blob.len()));
+        };
+        Ok(meta)
+    }
+
+    /// Where the rows are. Nothing is read.
+    ///
+    /// # Errors
+    /// [`PartError::Damaged`] where they are not in the file, or fewer than the entry claims.
+    pub fn locate_rows(&self, source: &dyn Source) -> Result<Rows, PartError> {
+        let range = self.rows.range(source)?;
+        let stride = 4 * (u64::from(self.state_dim) + u64::from(self.action_dim)) + 5;
+        // At most 2^32 rows of 524,285 bytes.
+        let needed = u64::from(self.num_frames) * stride;
+        let Some(surplus) = self.rows.length.checked_sub(needed) else {
+            let (frames, length) = (self.num_frames, self.rows.length);
+            return PartError::damaged(format!(
+                "{frames} rows of {stride} bytes do not fit the {length} that are there"
+            ));
+        };
+        Ok(Rows { start: range.start, stride, surplus })
+    }
+
+    /// Whether the index entry says that there are pictures (`formats/kdb.md` 6): more than an empty frame count each.
+    pub fn has_images(&self) -> bool {
+        self.images.length > 2 * u64::from(self.num_frames)
+    }
+
+    /// Walks the record heads of the pictures, once.
+    ///
+    /// # Errors
+    /// [`PartError`] where the section is not in the file, or could not be read; damage inside it is no error, see
+    /// [`Images::damage`].
+    pub fn read_images(&self, source: &dyn Source) -> Result<Images, PartError> {
+        Ok(Images::read(source, self.images.range(source)?, self.num_frames)?)
+    }
+}
+
+fn parse_meta(blob: &[u8]) -> Option<Meta> {
+    let embodiment_end = 2 + usize::from(blob.u16(0)?);
+    let embodiment = String::from_utf8_lossy(blob.get(2..embodiment_end)?);
+    let task_end = embodiment_end + 2 + usize::from(blob.u16(embodiment_end)?);
+    let task = String::from_utf8_lossy(blob.get(embodiment_end + 2..task_end)?);
+    let success = match blob.get(task_end + 4)? {
+        1 => Some(false),
+        2 => Some(true),
+        _ => None,
+    };
+    let total_reward = match blob.get(task_end + 5)? {
+        1 => Some(f32::from_bits(blob.u32(task_end + 6)?)),
+        _ => None,
+    };
+    Some(Meta {
+        fps: f32::from_bits(blob.u32(task_end)?),
+        success,
+        total_reward,
+        is_utf8: matches!((&embodiment, &task), (Cow::Borrowed(_), Cow::Borrowed(_))),
+        embodiment: embodiment.into_owned(),
+        task: task.into_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests;

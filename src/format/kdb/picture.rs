@@ -1,0 +1,71 @@
+//! The size fields of encoded pictures, read without decoding (`formats/kdb.md` 7 and 9).
+
+use crate::{
+    format::Fields,
+    source::{Source, SourceError},
+};
+
+/// First bytes of a JPEG file.
+pub(super) const JPEG: [u8; 3] = [0xFF, 0xD8, 0xFF];
+
+/// First bytes of a PNG file.
+pub(super) const PNG: [u8; 8] = *b"\x89PNG\r\n\x1a\n";
+
+/// What an encoded picture's own header says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Size {
+    pub(super) width: u32,
+    pub(super) height: u32,
+    /// Channels of 8 bits when decoded; 0 for what a stack can't hold: palettes, other depths, CMYK.
+    pub(super) channels: u8,
+}
+
+/// The size in a PNG's IHDR chunk, which is always first.
+pub(super) fn png_size(front: &[u8]) -> Option<Size> {
+    let big = |at: usize| front.array(at).map(u32::from_be_bytes);
+    if big(8)? != 13 || front.get(12..16)? != b"IHDR" {
+        return None;
+    }
+    let (width, height) = (big(16)?, big(20)?);
+    let channels = match (front.get(24)?, front.get(25)?) {
+        (8, 0) => 1,
+        (8, 4) => 2,
+        (8, 2) => 3,
+        (8, 6) => 4,
+        _ => 0,
+    };
+    (width > 0 && height > 0).then_some(Size { width, height, channels })
+}
+
+/// Segments of a JPEG that are looked at before its frame header must have come.
+const SEGMENTS: usize = 256;
+
+/// The size in a JPEG's frame header: the segments before it are skipped by their lengths.
+pub(super) fn jpeg_size(source: &dyn Source, offset: u64, length: u64) -> Result<Option<Size>, SourceError> {
+    let mut at = 2u64;
+    for _ in 0..SEGMENTS {
+        // Marker, length, precision, height, width, components.
+        let mut segment = [0; 10];
+        if at + segment.len() as u64 > length {
+            return Ok(None);
+        }
+        source.read_at(offset + at, &mut segment)?;
+        let [0xFF, marker, length @ ..] = segment else { return Ok(None) };
+        match marker {
+            // Fill bytes, and markers that stand alone.
+            0xFF => at += 1,
+            0x01 | 0xD0..=0xD7 => at += 2,
+            0xC0..=0xC3 | 0xC5..=0xC7 | 0xC9..=0xCB | 0xCD..=0xCF => {
+                let [_, _, precision, h1, h0, w1, w0, components] = length;
+                let (width, height) = (u16::from_be_bytes([w1, w0]), u16::from_be_bytes([h1, h0]));
+                let channels = if precision == 8 && matches!(components, 1 | 3) { components } else { 0 };
+                let size = Size { width: width.into(), height: height.into(), channels };
+                return Ok((width > 0 && height > 0).then_some(size));
+            }
+            // The picture's end, or its data, without a frame header.
+            0x00 | 0xD8..=0xDA => return Ok(None),
+            _ => at += 2 + u64::from(u16::from_be_bytes([length[0], length[1]]).max(2)),
+        }
+    }
+    Ok(None)
+}

@@ -1,0 +1,474 @@
+//! KDB: a folder for each episode (contract, section 4). Nodes are computed, so that a million episodes cost nothing
+//! until somebody looks into one.
+
+mod pictures;
+
+use std::{
+    borrow::Cow,
+    ops::ControlFlow,
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+};
+
+use lru::LruCache;
+use serde_json::{Value, json};
+
+use super::{Child, Container, NodeId, NodeKind};
+use crate::{
+    cache::BlockError,
+    format::{
+        Format,
+        kdb::{Episode, Header, Meta, PartError},
+    },
+    limits,
+    source::Source,
+    view::{Data, Fault, Reader, View, json, npy, strided::Strided},
+};
+use pictures::Pictures;
+
+/// What a node is. With the episode's position, and the number of a camera or picture in it, this is the node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Root,
+    Description,
+    Episodes,
+    Episode,
+    Meta,
+    State,
+    Action,
+    Reward,
+    IsTerminal,
+    Images,
+    Camera,
+    Picture,
+    Stack,
+}
+
+/// All parts, in the order of their numbers.
+const PARTS: [Part; 13] = [
+    Part::Root,
+    Part::Description,
+    Part::Episodes,
+    Part::Episode,
+    Part::Meta,
+    Part::State,
+    Part::Action,
+    Part::Reward,
+    Part::IsTerminal,
+    Part::Images,
+    Part::Camera,
+    Part::Picture,
+    Part::Stack,
+];
+
+/// What a folder of an episode shows, in the order of a listing.
+const EPISODE: [(&str, Part); 6] = [
+    ("action.npy", Part::Action),
+    ("images", Part::Images),
+    ("is_terminal.npy", Part::IsTerminal),
+    ("meta.json", Part::Meta),
+    ("reward.npy", Part::Reward),
+    ("state.npy", Part::State),
+];
+
+/// A node, unpacked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Node {
+    part: Part,
+    episode: u64,
+    item: u32,
+}
+
+impl Node {
+    fn of(part: Part, episode: u64, item: u32) -> Self {
+        Self { part, episode, item }
+    }
+
+    /// `None` for a number that no node has.
+    fn unpack(id: NodeId) -> Option<Self> {
+        let part = *PARTS.get(usize::try_from(id.0 >> 96).ok()?)?;
+        Some(Self { part, episode: id.0 as u64, item: (id.0 >> 64) as u32 })
+    }
+
+    fn pack(self) -> NodeId {
+        NodeId((self.part as u128) << 96 | u128::from(self.item) << 64 | u128::from(self.episode))
+    }
+}
+
+/// Pictures of episodes that were looked into lately.
+struct Indexed {
+    episodes: LruCache<u64, Arc<Pictures>>,
+    /// Records of all of them.
+    records: usize,
+}
+
+/// A KDB file.
+pub(super) struct Kdb {
+    header: Header,
+    description: OnceLock<(Value, Arc<[u8]>)>,
+    remarks: Vec<String>,
+    indexed: Mutex<Indexed>,
+    noticed: Mutex<Vec<(NodeId, String)>>,
+    has_noticed: AtomicBool,
+}
+
+/// The tree of a KDB file.
+pub(super) fn open(header: Header) -> Kdb {
+    let mut remarks = Vec::new();
+    if header.num_episodes != header.episodes() {
+        let (claimed, counted) = (header.num_episodes, header.episodes());
+        remarks.push(format!("the header counts {claimed} episodes, the index has {counted}"));
+    }
+    Kdb {
+        header,
+        description: OnceLock::new(),
+        remarks,
+        indexed: Mutex::new(Indexed { episodes: LruCache::unbounded(), records: 0 }),
+        noticed: Mutex::default(),
+        has_noticed: AtomicBool::new(false),
+    }
+}
+
+impl Kdb {
+    fn described(&self) -> &(Value, Arc<[u8]>) {
+        self.description.get_or_init(|| {
+            let Header { version, num_episodes, num_frames, index_offset, index_length, created_timestamp } =
+                self.header;
+            let value = json!({
+                "format": Format::Kdb.name(),
+                "version": format!("{}.{}", version.0, version.1),
+                "header": {"num_episodes": num_episodes, "num_frames": num_frames, "index_offset": index_offset,
+                           "index_length": index_length, "created_timestamp": created_timestamp},
+                "episodes": self.header.episodes(),
+                "items": [],
+            });
+            let bytes = json::document(&value).into();
+            (value, bytes)
+        })
+    }
+
+    /// The index entry of an episode.
+    fn episode(&self, reader: &Reader, position: u64) -> Result<Episode, Fault> {
+        let offset = self.header.index_offset;
+        match self.header.episode(&*reader.source, position) {
+            Ok(Some(episode)) => Ok(episode),
+            Ok(None) => Err(fault(offset, BlockError::Refused(format!("there is no episode {position}")))),
+            Err(error) => Err(fault(offset, error.into())),
+        }
+    }
+
+    fn note(&self, part: Part, episode: u64, message: String) {
+        lock(&self.noticed).push((Node::of(part, episode, 0).pack(), message));
+        self.has_noticed.store(true, Relaxed);
+    }
+
+    /// What is there of a part; damage is noted and the part left out.
+    fn sound<T>(&self, part: Part, episode: &Episode, found: Result<T, PartError>) -> Result<Option<T>, Fault> {
+        match found {
+            Ok(found) => Ok(Some(found)),
+            Err(PartError::Damaged(reason)) => {
+                self.note(part, episode.position, reason);
+                Ok(None)
+            }
+            Err(PartError::Source(error)) => Err(fault(episode.meta.offset, error.into())),
+        }
+    }
+
+    /// Whether a part of an episode is there, as far as that is known without walking its pictures.
+    fn has(&self, source: &dyn Source, episode: &Episode, part: Part) -> Result<bool, Fault> {
+        Ok(match part {
+            Part::Meta => {
+                let meta = self.sound(part, episode, episode.read_meta(source))?;
+                if meta.as_ref().is_some_and(|meta| !meta.is_utf8) {
+                    self.note(part, episode.position, "its texts are not UTF-8".into());
+                }
+                meta.is_some()
+            }
+            Part::State | Part::Action | Part::Reward | Part::IsTerminal => {
+                let rows = self.sound(Part::Episode, episode, episode.locate_rows(source))?;
+                if let Some(surplus) = rows.map(|rows| rows.surplus).filter(|&surplus| surplus > 0) {
+                    let reason = format!("{surplus} bytes behind the rows: their numbers may have been shifted");
+                    self.note(Part::Episode, episode.position, reason);
+                }
+                rows.is_some()
+            }
+            Part::Images if episode.has_images() => self.sound(part, episode, episode.images.range(source))?.is_some(),
+            Part::Images => {
+                let length = episode.images.length;
+                if length > 0 && length < 2 * u64::from(episode.num_frames) {
+                    let reason =
+                        format!("{length} bytes of pictures are fewer than {} frames need", episode.num_frames);
+                    self.note(Part::Episode, episode.position, reason);
+                }
+                false
+            }
+            _ => false,
+        })
+    }
+
+    /// The pictures of an episode, walked at most once while they are remembered.
+    fn pictures(&self, reader: &Reader, position: u64) -> Result<Arc<Pictures>, Fault> {
+        if let Some(pictures) = lock(&self.indexed).episodes.get(&position) {
+            return Ok(pictures.clone());
+        }
+        let episode = self.episode(reader, position)?;
+        let images = match episode.read_images(&*reader.source) {
+            Ok(images) => images,
+            Err(PartError::Source(error)) => return Err(fault(episode.images.offset, error.into())),
+            Err(PartError::Damaged(reason)) => {
+                return Err(fault(episode.images.offset, BlockError::Refused(reason)));
+            }
+        };
+        if let Some((offset, reason)) = &images.damage {
+            let reason = format!("at byte {offset}: {reason}; it and the frames behind it are not shown");
+            self.note(Part::Images, position, reason);
+        }
+        if images.surplus > 0 {
+            self.note(Part::Images, position, format!("{} bytes behind the last frame", images.surplus));
+        }
+        let pictures = Arc::new(Pictures::new(images, episode.num_frames));
+        let mut indexed = lock(&self.indexed);
+        indexed.records += pictures.len();
+        if let Some(previous) = indexed.episodes.put(position, pictures.clone()) {
+            indexed.records -= previous.len();
+        }
+        while indexed.records > limits::KDB_INDEXED && indexed.episodes.len() > 1 {
+            let Some((_, oldest)) = indexed.episodes.pop_lru() else { break };
+            indexed.records -= oldest.len();
+        }
+        Ok(pictures)
+    }
+
+    /// An array of one field of the rows. `field` is where it begins in a row, `width` its bytes.
+    fn field(&self, reader: &Reader, node: Node) -> Result<View, Fault> {
+        let episode = self.episode(reader, node.episode)?;
+        let rows = match episode.locate_rows(&*reader.source) {
+            Ok(rows) => rows,
+            Err(PartError::Source(error)) => return Err(fault(episode.rows.offset, error.into())),
+            Err(PartError::Damaged(reason)) => return Err(fault(episode.rows.offset, BlockError::Refused(reason))),
+        };
+        let frames = u64::from(episode.num_frames);
+        let (state, action) = (u64::from(episode.state_dim), u64::from(episode.action_dim));
+        let (descr, shape, field, width): (_, &[u64], _, _) = match node.part {
+            Part::State => ("'<f4'", &[frames, state], 0, 4 * state),
+            Part::Action => ("'<f4'", &[frames, action], 4 * state, 4 * action),
+            Part::Reward => ("'<f4'", &[frames], rows.stride - 5, 4),
+            _ => ("'|b1'", &[frames], rows.stride - 1, 1),
+        };
+        let field = Strided { start: rows.start + field, stride: rows.stride, width };
+        let view = View::inline(npy::header(descr, shape)).with(frames * width, Data::Strided(field));
+        Ok(if node.part == Part::IsTerminal && frames > 0 { view.as_bool() } else { view })
+    }
+
+    fn meta(&self, reader: &Reader, position: u64) -> Result<View, Fault> {
+        let episode = self.episode(reader, position)?;
+        match episode.read_meta(&*reader.source) {
+            Ok(meta) => Ok(View::inline(meta_json(&episode, &meta))),
+            Err(PartError::Source(error)) => Err(fault(episode.meta.offset, error.into())),
+            Err(PartError::Damaged(reason)) => Err(fault(episode.meta.offset, BlockError::Refused(reason))),
+        }
+    }
+}
+
+/// `meta.json` (contract, section 4). serde_json makes NaN and infinities `null`.
+fn meta_json(episode: &Episode, meta: &Meta) -> Vec<u8> {
+    json::document(&json!({
+        "position": episode.position,
+        "episode_id": episode.episode_id,
+        "embodiment": meta.embodiment,
+        "task": meta.task,
+        "fps": meta.fps,
+        "success": meta.success,
+        "total_reward": meta.total_reward,
+        "num_frames": episode.num_frames,
+        "state_dim": episode.state_dim,
+        "action_dim": episode.action_dim,
+    }))
+}
+
+impl Container for Kdb {
+    fn lookup(&self, reader: &Reader, folder: NodeId, name: &str) -> Result<Option<NodeId>, Fault> {
+        let Some(folder) = Node::unpack(folder) else { return Ok(None) };
+        let position = folder.episode;
+        let node = match folder.part {
+            Part::Root => match name {
+                "container.json" => Some(Node::of(Part::Description, 0, 0)),
+                "episodes" => Some(Node::of(Part::Episodes, 0, 0)),
+                _ => None,
+            },
+            Part::Episodes => {
+                let position = name.parse::<u64>().ok().filter(|number| number.to_string() == name);
+                let position = position.filter(|&position| position < self.header.episodes());
+                position.map(|position| Node::of(Part::Episode, position, 0))
+            }
+            Part::Episode => {
+                let Some(&(_, part)) = EPISODE.iter().find(|(known, _)| *known == name) else { return Ok(None) };
+                let episode = self.episode(reader, position)?;
+                self.has(&*reader.source, &episode, part)?.then(|| Node::of(part, position, 0))
+            }
+            Part::Images => {
+                let found = self.pictures(reader, position)?.find(name);
+                found.map(|(camera, is_folder)| {
+                    Node::of(if is_folder { Part::Camera } else { Part::Stack }, position, camera)
+                })
+            }
+            Part::Camera => {
+                let found = self.pictures(reader, position)?.find_picture(folder.item, name);
+                found.map(|record| Node::of(Part::Picture, position, record))
+            }
+            _ => None,
+        };
+        Ok(node.map(Node::pack))
+    }
+
+    fn list(
+        &self,
+        reader: &Reader,
+        folder: NodeId,
+        from: u64,
+        each: &mut dyn FnMut(Child<'_>) -> ControlFlow<()>,
+    ) -> Result<(), Fault> {
+        let Some(folder) = Node::unpack(folder) else { return Ok(()) };
+        let mut show = |next, name: &str, part, episode, item| {
+            let is_folder = matches!(part, Part::Episodes | Part::Episode | Part::Images | Part::Camera);
+            each(Child { next, name, node: Node::of(part, episode, item).pack(), is_folder })
+        };
+        let position = folder.episode;
+        match folder.part {
+            Part::Root => {
+                let children = [("container.json", Part::Description), ("episodes", Part::Episodes)];
+                for (next, (name, part)) in (1..).zip(children).filter(|(next, _)| *next > from) {
+                    if show(next, name, part, 0, 0).is_break() {
+                        break;
+                    }
+                }
+            }
+            Part::Episodes => {
+                for position in from..self.header.episodes() {
+                    if show(position + 1, &position.to_string(), Part::Episode, position, 0).is_break() {
+                        break;
+                    }
+                }
+            }
+            Part::Episode => {
+                let episode = self.episode(reader, position)?;
+                for (next, (name, part)) in (1..).zip(EPISODE).filter(|(next, _)| *next > from) {
+                    if self.has(&*reader.source, &episode, part)? && show(next, name, part, position, 0).is_break() {
+                        break;
+                    }
+                }
+            }
+            Part::Images => {
+                for (next, name, camera, is_folder) in self.pictures(reader, position)?.names_from(from) {
+                    let part = if is_folder { Part::Camera } else { Part::Stack };
+                    if show(next, name, part, position, camera).is_break() {
+                        break;
+                    }
+                }
+            }
+            Part::Camera => {
+                for (next, name, record) in self.pictures(reader, position)?.pictures_from(folder.item, from) {
+                    if show(next, &name, Part::Picture, position, record).is_break() {
+                        break;
+                    }
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn kind(&self, node: NodeId) -> Option<NodeKind> {
+        let folder = |subfolders| NodeKind::Folder { subfolders };
+        Some(match Node::unpack(node)?.part {
+            Part::Root => folder(Some(1)),
+            Part::Episodes => folder(u32::try_from(self.header.episodes()).ok()),
+            // Whether there is `images/` stands in the index entry, the cameras take a walk.
+            Part::Episode | Part::Images => folder(None),
+            Part::Camera => folder(Some(0)),
+            _ => NodeKind::File,
+        })
+    }
+
+    fn parent(&self, node: NodeId) -> NodeId {
+        let Some(Node { part, episode, item }) = Node::unpack(node) else { return super::ROOT };
+        let parent = match part {
+            Part::Root | Part::Description | Part::Episodes => return super::ROOT,
+            Part::Episode => Node::of(Part::Episodes, 0, 0),
+            Part::Meta | Part::State | Part::Action | Part::Reward | Part::IsTerminal | Part::Images => {
+                Node::of(Part::Episode, episode, 0)
+            }
+            Part::Camera | Part::Stack => Node::of(Part::Images, episode, 0),
+            Part::Picture => {
+                let pictures = lock(&self.indexed).episodes.peek(&episode).cloned();
+                let camera = pictures.and_then(|pictures| pictures.camera_of(item));
+                camera.map_or(Node::of(Part::Images, episode, 0), |camera| Node::of(Part::Camera, episode, camera))
+            }
+        };
+        parent.pack()
+    }
+
+    fn path(&self, node: NodeId) -> String {
+        let Some(Node { part, episode, item }) = Node::unpack(node) else { return String::new() };
+        let pictures = || lock(&self.indexed).episodes.peek(&episode).cloned();
+        let name: Cow<'_, str> = match part {
+            Part::Root => return String::new(),
+            Part::Description => return "container.json".into(),
+            Part::Episodes => return "episodes".into(),
+            Part::Episode => return format!("episodes/{episode}"),
+            Part::Camera => pictures().map_or_else(String::new, |pictures| pictures.folder(item)).into(),
+            Part::Stack => pictures().map_or_else(String::new, |pictures| pictures.stack_name(item)).into(),
+            Part::Picture => pictures().map_or_else(String::new, |pictures| pictures.picture_name(item)).into(),
+            part => EPISODE.iter().find(|(_, known)| *known == part).map_or("", |(name, _)| name).into(),
+        };
+        format!("{}/{name}", self.path(self.parent(node)))
+    }
+
+    fn view(&self, reader: &Reader, file: NodeId) -> Result<View, Fault> {
+        let Some(node) = Node::unpack(file) else { return Ok(View::default()) };
+        match node.part {
+            Part::Description => Ok(View::inline(self.described().1.clone())),
+            Part::Meta => self.meta(reader, node.episode),
+            Part::State | Part::Action | Part::Reward | Part::IsTerminal => self.field(reader, node),
+            Part::Picture => Ok(self.pictures(reader, node.episode)?.picture(node.item)),
+            Part::Stack => Ok(self.pictures(reader, node.episode)?.stack(node.item)),
+            Part::Root | Part::Episodes | Part::Episode | Part::Images | Part::Camera => Ok(View::default()),
+        }
+    }
+
+    fn description(&self) -> &Value {
+        &self.described().0
+    }
+
+    fn block_name(&self, _: u32) -> String {
+        String::new()
+    }
+
+    fn remarks(&self) -> &[String] {
+        &self.remarks
+    }
+
+    fn noticed(&self) -> Vec<(NodeId, String)> {
+        if !self.has_noticed.swap(false, Relaxed) {
+            return Vec::new();
+        }
+        std::mem::take(&mut *lock(&self.noticed))
+    }
+
+    fn is_at_hand(&self, node: NodeId) -> bool {
+        Node::unpack(node).is_none_or(|node| {
+            !matches!(node.part, Part::Images | Part::Camera | Part::Picture | Part::Stack)
+                || lock(&self.indexed).episodes.contains(&node.episode)
+        })
+    }
+}
+
+fn fault(offset: u64, error: BlockError) -> Fault {
+    Fault { block: None, offset, error: Arc::new(error) }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

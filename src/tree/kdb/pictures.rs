@@ -1,0 +1,177 @@
+//! The pictures of one episode under their names (contract, section 4).
+
+use std::sync::Arc;
+
+use crate::{
+    codec::Codec,
+    format::{
+        Block,
+        kdb::{Camera, Images, Kind, Record},
+    },
+    tree::names,
+    view::{Data, Frames, View, npy, png::Png},
+};
+
+/// The pictures, with the names in `images/`.
+#[derive(Debug)]
+pub(super) struct Pictures {
+    images: Images,
+    frames: u32,
+    /// Digits of a frame's number.
+    digits: usize,
+    /// What `images/` shows, sorted by name: camera, and whether it is its folder or its stack.
+    names: Vec<(Box<str>, u32, bool)>,
+}
+
+impl Pictures {
+    pub(super) fn new(images: Images, frames: u32) -> Self {
+        let digits = frames.saturating_sub(1).to_string().len().max(3);
+        let mut names = Vec::new();
+        for (number, camera) in (0..).zip(&images.cameras) {
+            names.push((names::folder(&camera.name, &names::RESERVED, 1).into(), number, true));
+            if camera.stack.is_some() {
+                names.push((names::file(&camera.name, ".npy", 1).into(), number, false));
+            }
+        }
+        names.sort_unstable();
+        Self { images, frames, digits, names }
+    }
+
+    /// What this costs to remember: at least 1.
+    pub(super) fn len(&self) -> usize {
+        self.images.records.len() + 4 * self.names.len() + 1
+    }
+
+    /// The camera whose folder (`true`) or stack has this name.
+    pub(super) fn find(&self, name: &str) -> Option<(u32, bool)> {
+        let at = self.names.binary_search_by(|(known, ..)| (**known).cmp(name)).ok()?;
+        self.names.get(at).map(|(_, camera, is_folder)| (*camera, *is_folder))
+    }
+
+    /// What `images/` shows from a position on; with each the position behind it.
+    pub(super) fn names_from(&self, from: u64) -> impl Iterator<Item = (u64, &str, u32, bool)> {
+        let from = usize::try_from(from).map_or(self.names.len(), |from| from.min(self.names.len()));
+        (from as u64 + 1..)
+            .zip(&self.names[from..])
+            .map(|(next, (name, camera, is_folder))| (next, &**name, *camera, *is_folder))
+    }
+
+    fn camera(&self, camera: u32) -> Option<&Camera> {
+        self.images.cameras.get(camera as usize)
+    }
+
+    fn records(&self, camera: u32) -> &[Record] {
+        self.camera(camera).map_or(&[], |camera| self.images.records_of(camera))
+    }
+
+    /// The camera that a picture is of.
+    pub(super) fn camera_of(&self, record: u32) -> Option<u32> {
+        let camera = self.images.cameras.partition_point(|camera| camera.records.end <= record);
+        (camera < self.images.cameras.len()).then_some(camera as u32)
+    }
+
+    /// The name of a camera's folder.
+    pub(super) fn folder(&self, camera: u32) -> String {
+        self.camera(camera).map_or_else(String::new, |camera| names::folder(&camera.name, &names::RESERVED, 1))
+    }
+
+    /// The name of a camera's stack.
+    pub(super) fn stack_name(&self, camera: u32) -> String {
+        self.camera(camera).map_or_else(String::new, |camera| names::file(&camera.name, ".npy", 1))
+    }
+
+    /// The pictures of a camera from a position on: the position behind it, its name, its number.
+    pub(super) fn pictures_from(&self, camera: u32, from: u64) -> impl Iterator<Item = (u64, String, u32)> {
+        let range = self.camera(camera).map_or(0..0, |camera| camera.records.clone());
+        let start = range.start;
+        let from = u32::try_from(from).map_or(range.end, |from| start.saturating_add(from).min(range.end));
+        (from..range.end).map(move |record| (u64::from(record - start) + 1, self.picture_name(record), record))
+    }
+
+    /// The picture of a camera that has this name.
+    pub(super) fn find_picture(&self, camera: u32, name: &str) -> Option<u32> {
+        let frame: u32 = name.split(['.', '%']).next()?.parse().ok()?;
+        let records = self.records(camera);
+        let first = records.partition_point(|record| record.frame < frame);
+        let same = records[first..].iter().take_while(|record| record.frame == frame).count();
+        // A second picture's number stands in its name: nobody compares with all that a frame may have.
+        let number = name.split_once("%_").and_then(|(_, rest)| rest.split('.').next()?.parse().ok()).unwrap_or(1usize);
+        let at = number.checked_sub(1).filter(|&at| at < same)?;
+        let record = self.camera(camera)?.records.start + (first + at) as u32;
+        (self.picture_name(record) == name).then_some(record)
+    }
+
+    /// The name of a picture: its frame, the number of a second one of that frame, and what its bytes are.
+    pub(super) fn picture_name(&self, number: u32) -> String {
+        let Some(camera) = self.camera_of(number) else { return String::new() };
+        let Some(record) = self.images.records.get(number as usize) else { return String::new() };
+        let start = self.camera(camera).map_or(0, |camera| camera.records.start);
+        let first = start + self.records(camera).partition_point(|other| other.frame < record.frame) as u32;
+        let suffix = match record.kind {
+            Kind::Jpeg => ".jpg",
+            Kind::Png => ".png",
+            Kind::Opaque => ".bin",
+            Kind::Raw if png(record).is_some() => ".png",
+            Kind::Raw => ".npy",
+        };
+        names::file(format!("{:0digits$}", record.frame, digits = self.digits).as_bytes(), suffix, number - first + 1)
+    }
+
+    /// The bytes of a picture: as stored if it is encoded, else a PNG or array around its pixels.
+    pub(super) fn picture(&self, number: u32) -> View {
+        let Some(record) = self.images.records.get(number as usize) else { return View::default() };
+        if record.kind != Kind::Raw {
+            return View::stored(stored(record));
+        }
+        if let Some(png) = png(record) {
+            return View::default().with(png.size(), Data::Png(Arc::new(png)));
+        }
+        let shape = [record.height.into(), record.width.into(), record.channels.into()];
+        View::inline(npy::header("'|u1'", &shape)).with(record.length.into(), Data::Stored(stored(record)))
+    }
+
+    /// All frames of a camera as one array.
+    pub(super) fn stack(self: &Arc<Self>, camera: u32) -> View {
+        let Some((height, width, channels)) = self.camera(camera).and_then(|camera| camera.stack) else {
+            return View::default();
+        };
+        let shape = [self.frames.into(), height.into(), width.into(), channels.into()];
+        let stack = Stack { pictures: self.clone(), camera, frame_size: shape[1..].iter().product() };
+        // The whole size was found to be below 2^62 when the stack was accepted.
+        View::inline(npy::header("'|u1'", &shape)).with(shape.iter().product(), Data::Frames(Arc::new(stack)))
+    }
+}
+
+/// The frames of one camera.
+#[derive(Debug)]
+struct Stack {
+    pictures: Arc<Pictures>,
+    camera: u32,
+    frame_size: u64,
+}
+
+impl Frames for Stack {
+    fn frame_size(&self) -> u64 {
+        self.frame_size
+    }
+
+    fn frame(&self, number: u64) -> Option<Block> {
+        let records = self.pictures.records(self.camera);
+        let record = records.get(records.partition_point(|record| u64::from(record.frame) < number))?;
+        let Record { offset, length, width, height, channels, .. } = *record;
+        let codec = match record.kind {
+            Kind::Jpeg => Codec::Jpeg(width, height, channels),
+            Kind::Png => Codec::Png(width, height, channels),
+            Kind::Raw | Kind::Opaque => Codec::None,
+        };
+        Some(Block { offset, stored_size: length.into(), size: self.frame_size, codec, crc: None })
+    }
+}
+
+fn stored(record: &Record) -> std::ops::Range<u64> {
+    record.offset..record.offset + u64::from(record.length)
+}
+
+fn png(record: &Record) -> Option<Png> {
+    Png::new(Data::Stored(stored(record)), 0, record.width, record.height, record.channels, 1)
+}

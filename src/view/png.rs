@@ -1,0 +1,333 @@
+//! Raw pixels as a PNG file whose size follows from width, height and channels alone (contract, section 2, Pictures).
+//!
+//! No filter, *stored* deflate blocks of up to 65535 bytes, one IDAT chunk as long as the zlib stream stays below
+//! 2^31 bytes and several of that size beyond. All bytes but the checksums map straight to pixels.
+
+use std::ops::Range;
+
+use super::Data;
+
+/// Longest PNG chunk, and largest width and height.
+const LONGEST: u64 = (1 << 31) - 1;
+/// Data of a stored deflate block, and the bytes in front of it.
+const BLOCK: u64 = 65_535;
+const BLOCK_HEAD: u64 = 5;
+/// Signature and IHDR; length and type of a chunk; its checksum; IEND.
+const FRONT: u64 = 33;
+const CHUNK_HEAD: u64 = 8;
+const CHUNK_TAIL: u64 = 4;
+const END: &[u8; 12] = b"\0\0\0\0IEND\xAE\x42\x60\x82";
+/// Header and Adler-32 of the zlib stream.
+const ZLIB_HEAD: [u8; 2] = [0x78, 0x01];
+const ZLIB_TAIL: u64 = 4;
+
+/// Copies bytes of the pixels' data from an offset on.
+type Read<'a, E> = dyn Fn(u64, &mut [u8]) -> Result<(), E> + 'a;
+
+/// One picture.
+#[derive(Debug, Clone)]
+pub struct Png {
+    /// Where the pixels are: rows from the top, channels interleaved, 16-bit ones little-endian.
+    pixels: Data,
+    /// Where in `pixels` the first one begins.
+    start: u64,
+    width: u32,
+    height: u32,
+    channels: u8,
+    /// Bytes of one channel.
+    depth: u8,
+}
+
+impl Png {
+    /// A picture of pixels that begin at `start` of `pixels`. `None` for what PNG has no way to say: no pixels, too many
+    /// in a row or column, other than 1 to 4 channels, 1 or 2 bytes each.
+    pub fn new(pixels: Data, start: u64, width: u32, height: u32, channels: u8, depth: u8) -> Option<Self> {
+        let side = 1..=LONGEST as u32;
+        let sound = side.contains(&width) && side.contains(&height) && (1..=4).contains(&channels);
+        // Below 2^31 * (1 + 2^31 * 8): fits.
+        (sound && matches!(depth, 1 | 2)).then_some(Self { pixels, start, width, height, channels, depth })
+    }
+
+    /// Size of the file in bytes.
+    pub fn size(&self) -> u64 {
+        FRONT + self.zlib() + self.chunks() * (CHUNK_HEAD + CHUNK_TAIL) + END.len() as u64
+    }
+
+    /// The pixels that a part of the file shows (all of them where it holds a checksum), and where they come from.
+    pub(super) fn needs(&self, part: &Range<u64>) -> (&Data, Range<u64>) {
+        let whole = self.filtered();
+        let filtered = if self.has_checksum(part) {
+            0..whole
+        } else {
+            let to_filtered = |at: u64| {
+                let zlib = at.saturating_sub(FRONT + CHUNK_HEAD).saturating_sub(ZLIB_HEAD.len() as u64);
+                let (block, inside) = (zlib / (BLOCK + BLOCK_HEAD), zlib % (BLOCK + BLOCK_HEAD));
+                (block * BLOCK + inside.saturating_sub(BLOCK_HEAD)).min(whole)
+            };
+            to_filtered(part.start)..to_filtered(part.end)
+        };
+        (&self.pixels, self.source_range(&filtered))
+    }
+
+    /// Fills `out` with a part of the file; `read` copies bytes of `pixels` from an offset on.
+    pub(super) fn fill<E>(&self, part: Range<u64>, out: &mut [u8], read: &Read<'_, E>) -> Result<(), E> {
+        let mut pieces = Pieces { part, out };
+        pieces.take(0, &self.front());
+        let mut at = FRONT;
+        for chunk in 0..self.chunks() {
+            let zlib = chunk * LONGEST..self.zlib().min((chunk + 1) * LONGEST);
+            let length = zlib.end - zlib.start;
+            pieces.take(at, &[(length as u32).to_be_bytes(), *b"IDAT"].concat());
+            at += CHUNK_HEAD;
+            let data = at..at + length;
+            let tail = data.end..data.end + CHUNK_TAIL;
+            // The stream's last bytes are a checksum too: over everything before.
+            let checksum = self.zlib() - ZLIB_TAIL;
+            let adler_here =
+                pieces.touches(&(at + checksum.saturating_sub(zlib.start)..data.end)) && zlib.end > checksum;
+            let sums = if adler_here || pieces.touches(&tail) { Some(self.checksums(&zlib, read)?) } else { None };
+            if let Some(wanted) = pieces.overlap(&data) {
+                let stream = zlib.start + (wanted.start - at)..zlib.start + (wanted.end - at);
+                self.fill_zlib(stream, pieces.slot(&wanted), sums.map_or(0, |(adler, _)| adler), read)?;
+            }
+            if let Some((_, crc)) = sums {
+                pieces.take(tail.start, &crc.to_be_bytes());
+            }
+            at = tail.end;
+        }
+        pieces.take(at, END);
+        Ok(())
+    }
+
+    fn row(&self) -> u64 {
+        1 + u64::from(self.width) * u64::from(self.channels) * u64::from(self.depth)
+    }
+
+    /// Bytes of all rows, each with its filter byte.
+    fn filtered(&self) -> u64 {
+        u64::from(self.height) * self.row()
+    }
+
+    fn blocks(&self) -> u64 {
+        self.filtered().div_ceil(BLOCK)
+    }
+
+    /// Bytes of the zlib stream.
+    fn zlib(&self) -> u64 {
+        ZLIB_HEAD.len() as u64 + self.filtered() + BLOCK_HEAD * self.blocks() + ZLIB_TAIL
+    }
+
+    fn chunks(&self) -> u64 {
+        self.zlib().div_ceil(LONGEST)
+    }
+
+    /// Signature and IHDR.
+    fn front(&self) -> Vec<u8> {
+        let color = match self.channels {
+            1 => 0,
+            2 => 4,
+            3 => 2,
+            _ => 6,
+        };
+        let mut front = b"\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR".to_vec();
+        front.extend(self.width.to_be_bytes());
+        front.extend(self.height.to_be_bytes());
+        front.extend([8 * self.depth, color, 0, 0, 0]);
+        front.extend(crc32fast::hash(&front[12..]).to_be_bytes());
+        front
+    }
+
+    /// Whether a part of the file holds bytes that depend on more than themselves.
+    fn has_checksum(&self, part: &Range<u64>) -> bool {
+        self.chunks() > 1 || part.end > FRONT + CHUNK_HEAD + self.zlib() - ZLIB_TAIL && part.start < self.size() - 12
+    }
+
+    /// Head of a deflate block, with the length of its data.
+    fn block_head(&self, block: u64) -> ([u8; 5], u64) {
+        let length = BLOCK.min(self.filtered() - block * BLOCK);
+        let [l0, l1] = (length as u16).to_le_bytes();
+        ([u8::from(block + 1 == self.blocks()), l0, l1, !l0, !l1], length)
+    }
+
+    /// Adler-32 of the whole stream, and the CRC of the chunk that holds `chunk` of it: one pass over the pixels.
+    fn checksums<E>(&self, chunk: &Range<u64>, read: &Read<'_, E>) -> Result<(u32, u32), E> {
+        let mut adler = simd_adler32::Adler32::new();
+        let mut crc = crc32fast::Hasher::new();
+        crc.update(b"IDAT");
+        let mut at = 0;
+        let mut add = |bytes: &[u8]| {
+            let end = at + bytes.len() as u64;
+            let (from, to) = (chunk.start.clamp(at, end) - at, chunk.end.clamp(at, end) - at);
+            crc.update(&bytes[from as usize..to as usize]);
+            at = end;
+        };
+        add(&ZLIB_HEAD);
+        let mut buffer = vec![0; BLOCK as usize];
+        for block in 0..self.blocks() {
+            let (head, length) = self.block_head(block);
+            let data = &mut buffer[..length as usize];
+            self.fill_filtered(block * BLOCK..block * BLOCK + length, data, read)?;
+            adler.write(data);
+            add(&head);
+            add(data);
+        }
+        add(&adler.finish().to_be_bytes());
+        Ok((adler.finish(), crc.finalize()))
+    }
+
+    /// A part of the zlib stream. `adler` matters only where the part reaches its last bytes.
+    fn fill_zlib<E>(&self, part: Range<u64>, out: &mut [u8], adler: u32, read: &Read<'_, E>) -> Result<(), E> {
+        let mut pieces = Pieces { part, out };
+        let head = ZLIB_HEAD.len() as u64;
+        pieces.take(0, &ZLIB_HEAD);
+        let first = pieces.part.start.saturating_sub(head) / (BLOCK + BLOCK_HEAD);
+        for block in first..self.blocks() {
+            let at = head + block * (BLOCK + BLOCK_HEAD);
+            if at >= pieces.part.end {
+                return Ok(());
+            }
+            let (bytes, length) = self.block_head(block);
+            pieces.take(at, &bytes);
+            let data = at + BLOCK_HEAD..at + BLOCK_HEAD + length;
+            if let Some(wanted) = pieces.overlap(&data) {
+                let from = block * BLOCK + (wanted.start - data.start);
+                let filtered = from..from + (wanted.end - wanted.start);
+                self.fill_filtered(filtered, pieces.slot(&wanted), read)?;
+            }
+        }
+        pieces.take(self.zlib() - ZLIB_TAIL, &adler.to_be_bytes());
+        Ok(())
+    }
+
+    /// The pixel bytes behind a part of the filtered rows: contiguous, and whole channels.
+    fn source_range(&self, filtered: &Range<u64>) -> Range<u64> {
+        let row = self.row();
+        let pixel = |at: u64| at / row * (row - 1) + (at % row).saturating_sub(1);
+        let (from, to) = (pixel(filtered.start), pixel(filtered.end));
+        let depth = u64::from(self.depth);
+        self.start + from / depth * depth..self.start + to.div_ceil(depth) * depth
+    }
+
+    /// A part of the rows, each behind a filter byte of 0.
+    fn fill_filtered<E>(&self, part: Range<u64>, out: &mut [u8], read: &Read<'_, E>) -> Result<(), E> {
+        let range = self.source_range(&part);
+        // No longer than what was asked for, and one byte at each end.
+        let mut pixels = vec![0; (range.end - range.start) as usize];
+        if !pixels.is_empty() {
+            read(range.start, &mut pixels)?;
+        }
+        if self.depth == 2 {
+            pixels.chunks_exact_mut(2).for_each(|pair| pair.swap(0, 1));
+        }
+        let row = self.row();
+        let (mut at, mut rest) = (part.start, out);
+        let mut skip = (self.start + self.source_at(part.start) - range.start) as usize;
+        while at < part.end {
+            if at % row == 0 {
+                let (filter, after) = rest.split_at_mut(1);
+                filter.fill(0);
+                (at, rest) = (at + 1, after);
+                continue;
+            }
+            let length = (row - at % row).min(part.end - at) as usize;
+            let (here, after) = rest.split_at_mut(length);
+            here.copy_from_slice(&pixels[skip..skip + length]);
+            (at, rest, skip) = (at + length as u64, after, skip + length);
+        }
+        Ok(())
+    }
+
+    /// The pixel byte at or behind a place of the filtered rows.
+    fn source_at(&self, filtered: u64) -> u64 {
+        let row = self.row();
+        filtered / row * (row - 1) + (filtered % row).saturating_sub(1)
+    }
+}
+
+/// A part of a file, filled piece by piece: each at its place in the file.
+struct Pieces<'a> {
+    part: Range<u64>,
+    out: &'a mut [u8],
+}
+
+impl Pieces<'_> {
+    fn overlap(&self, range: &Range<u64>) -> Option<Range<u64>> {
+        let (start, end) = (range.start.max(self.part.start), range.end.min(self.part.end));
+        (start < end).then_some(start..end)
+    }
+
+    fn touches(&self, range: &Range<u64>) -> bool {
+        self.overlap(range).is_some()
+    }
+
+    /// The place of a range that lies in the part.
+    fn slot(&mut self, range: &Range<u64>) -> &mut [u8] {
+        &mut self.out[(range.start - self.part.start) as usize..(range.end - self.part.start) as usize]
+    }
+
+    /// Copies what is wanted of `bytes`, which stand at `at`.
+    fn take(&mut self, at: u64, bytes: &[u8]) {
+        if let Some(wanted) = self.overlap(&(at..at + bytes.len() as u64)) {
+            let from = (wanted.start - at) as usize;
+            let length = (wanted.end - wanted.start) as usize;
+            self.slot(&wanted).copy_from_slice(&bytes[from..from + length]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(png: &Png, pixels: &[u8], part: Range<u64>) -> Vec<u8> {
+        let mut out = vec![0xAA; (part.end - part.start) as usize];
+        let needed = png.needs(&part).1;
+        let read = |at: u64, buf: &mut [u8]| -> Result<(), ()> {
+            assert!(needed.start <= at && at + buf.len() as u64 <= needed.end, "{at} is outside {needed:?}");
+            buf.copy_from_slice(&pixels[at as usize..at as usize + buf.len()]);
+            Ok(())
+        };
+        png.fill(part, &mut out, &read).unwrap();
+        out
+    }
+
+    #[test]
+    fn decoders_read_it_and_any_range_is_the_slice_of_the_whole() {
+        for (width, height, channels, depth) in
+            [(1, 1, 1, 1), (5, 3, 3, 1), (4, 4, 4, 1), (7, 2, 2, 1), (3, 3, 1, 2), (300, 200, 3, 1), (65_534, 2, 1, 1)]
+        {
+            let length = width as usize * height as usize * channels as usize * depth as usize;
+            let pixels: Vec<u8> = (0..length + 3).map(|i| (i * 31 % 251) as u8).collect();
+            let png = Png::new(Data::Stored(0..0), 3, width, height, channels, depth).unwrap();
+            let whole = file(&png, &pixels, 0..png.size());
+            let decoded = image::load_from_memory_with_format(&whole, image::ImageFormat::Png).unwrap();
+            let expected: Vec<u8> = match depth {
+                1 => pixels[3..].to_vec(),
+                // Native endian in memory.
+                _ => pixels[3..].chunks(2).flat_map(|b| u16::from_le_bytes([b[0], b[1]]).to_ne_bytes()).collect(),
+            };
+            assert_eq!((decoded.width(), decoded.height()), (width, height));
+            assert!(decoded.as_bytes() == expected, "{width} {height} {channels} {depth}");
+            let step = 1 + whole.len() / 60;
+            for start in (0..=whole.len()).step_by(step) {
+                for end in (start..=whole.len()).step_by(step).chain([whole.len()]) {
+                    assert!(file(&png, &pixels, start as u64..end as u64) == whole[start..end], "{start}..{end}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn sizes_follow_the_formula() {
+        let size = |w, h, c| Png::new(Data::Stored(0..0), 0, w, h, c, 1).unwrap().size();
+        assert_eq!(size(84, 84, 3), 8 + 25 + 12 + 2 + 84 * 253 + 5 + 4 + 12);
+        // A zlib stream of 2^31 - 1 bytes or more takes another chunk.
+        let (row, height) = (1 << 16, 40_000u64);
+        let filtered = row * height;
+        let zlib = 2 + filtered + 5 * filtered.div_ceil(65_535) + 4;
+        assert_eq!(size(row as u32 - 1, height as u32, 1), 33 + 2 * 12 + zlib + 12);
+        assert!(Png::new(Data::Stored(0..0), 0, 0, 1, 1, 1).is_none());
+        assert!(Png::new(Data::Stored(0..0), 0, 1, 1, 5, 1).is_none());
+        assert!(Png::new(Data::Stored(0..0), 0, 1 << 31, 1, 1, 1).is_none());
+    }
+}

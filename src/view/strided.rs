@@ -1,0 +1,81 @@
+//! One field of interleaved rows as an array of its own (`formats/kdb.md` 5).
+
+use std::ops::Range;
+
+use crate::limits::PIECE;
+
+/// Where the field is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Strided {
+    /// The field's first byte in the first row, in the file.
+    pub start: u64,
+    /// Bytes of a row.
+    pub stride: u64,
+    /// Bytes of the field.
+    pub width: u64,
+}
+
+/// Bytes between the fields of two rows that are rather read along than skipped.
+const GAP: u64 = 4096;
+
+impl Strided {
+    /// Fills `out` with a part of the gathered field; `read` copies bytes of the file from an offset on.
+    pub(super) fn fill<E>(
+        &self,
+        part: Range<u64>,
+        out: &mut [u8],
+        read: impl Fn(u64, &mut [u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let Self { start, stride, width } = *self;
+        if width == 0 {
+            return Ok(());
+        }
+        let together = if stride.saturating_sub(width) > GAP { 1 } else { (PIECE as u64 / stride.max(1)).max(1) };
+        let mut buffer = Vec::new();
+        let (mut at, mut rest) = (part.start, out);
+        while at < part.end {
+            let (row, skip) = (at / width, at % width);
+            let end = part.end.min((row + together) * width);
+            let (here, after) = rest.split_at_mut((end - at) as usize);
+            let last = (end - 1) / width;
+            if last == row {
+                read(start + row * stride + skip, here)?;
+            } else {
+                // From the first row's field to the end of the last one's.
+                buffer.resize(((last - row) * stride + width) as usize, 0);
+                read(start + row * stride, &mut buffer)?;
+                let mut fields = buffer.chunks(stride as usize).flat_map(|row| &row[..width as usize]);
+                let mut fields = fields.by_ref().skip(skip as usize);
+                here.iter_mut().zip(&mut fields).for_each(|(to, from)| *to = *from);
+            }
+            (at, rest) = (end, after);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_part_is_the_slice_of_the_whole() {
+        for (stride, width, rows) in [(13u64, 4u64, 9u64), (5, 1, 40), (7, 7, 5), (6000, 3, 4)] {
+            let file: Vec<u8> = (0..2 + stride * rows).map(|i| (i * 7 % 253) as u8).collect();
+            let field = Strided { start: 2, stride, width };
+            let whole: Vec<u8> =
+                (0..rows).flat_map(|r| file[(2 + r * stride) as usize..][..width as usize].to_vec()).collect();
+            for start in 0..whole.len() {
+                for end in start..=whole.len() {
+                    let mut out = vec![0; end - start];
+                    let read = |at: u64, buf: &mut [u8]| -> Result<(), ()> {
+                        buf.copy_from_slice(&file[at as usize..at as usize + buf.len()]);
+                        Ok(())
+                    };
+                    field.fill(start as u64..end as u64, &mut out, read).unwrap();
+                    assert_eq!(out, whole[start..end]);
+                }
+            }
+        }
+    }
+}
