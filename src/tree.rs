@@ -137,11 +137,45 @@ pub(crate) trait Content: Send + Sync {
     /// What `container.json` says; `items` are by [`item`].
     fn describe(&self, paths: &Paths<Entry<Self::File>>) -> Value;
 
+    /// The pictures that a folder of the table holds beside its children: numbered, computed, not in the table.
+    fn frames(&self, folder: paths::Number) -> Option<FrameNames> {
+        let _ = folder;
+        None
+    }
+
+    /// The bytes of one of them.
+    fn frame(&self, folder: paths::Number, number: u64) -> View {
+        let _ = (folder, number);
+        View::default()
+    }
+
     /// A block's stored name.
     fn block_name(&self, block: u32) -> String;
 
     /// See [`Container::remarks`].
     fn remarks(&self) -> &[String];
+}
+
+/// Names of numbered pictures (contract, section 2): decimal, padded to at least 3 digits and to the last one's width.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct FrameNames {
+    /// How many there are.
+    pub(crate) count: u64,
+    /// Their suffix.
+    pub(crate) suffix: &'static str,
+}
+
+impl FrameNames {
+    fn name(self, number: u64) -> String {
+        let width = self.count.saturating_sub(1).to_string().len().max(3);
+        format!("{number:0width$}{}", self.suffix)
+    }
+
+    /// The number that a name stands for, if it is one of these names.
+    fn number(self, name: &str) -> Option<u64> {
+        let number = name.strip_suffix(self.suffix)?.parse().ok().filter(|number| *number < self.count)?;
+        (self.name(number) == name).then_some(number)
+    }
 }
 
 /// A file of a [`Table`].
@@ -175,15 +209,31 @@ impl<C: Content> Table<C> {
         })
     }
 
-    /// Numbers of this table fit; others name no node.
+    /// Numbers of this table fit; others name no node of it.
     fn number(node: NodeId) -> paths::Number {
         u32::try_from(node.0).unwrap_or(u32::MAX)
+    }
+
+    /// The node of a picture: its number, from 1, above the folder's.
+    fn frame_node(folder: paths::Number, number: u64) -> NodeId {
+        NodeId((u128::from(number) + 1) << 32 | u128::from(folder))
+    }
+
+    /// The folder and number of a picture's node.
+    fn frame_of(node: NodeId) -> Option<(paths::Number, u64)> {
+        let number = u64::try_from(node.0 >> 32).ok()?.checked_sub(1)?;
+        Some((node.0 as u32, number))
     }
 }
 
 impl<C: Content> Container for Table<C> {
     fn lookup(&self, _: &Reader, folder: NodeId, name: &str) -> Result<Option<NodeId>, Fault> {
-        Ok(self.paths.lookup(Self::number(folder), name).map(|node| NodeId(node.into())))
+        let folder = Self::number(folder);
+        if let Some(node) = self.paths.lookup(folder, name) {
+            return Ok(Some(NodeId(node.into())));
+        }
+        let frame = self.content.frames(folder).and_then(|frames| frames.number(name));
+        Ok(frame.map(|number| Self::frame_node(folder, number)))
     }
 
     fn list(
@@ -193,16 +243,32 @@ impl<C: Content> Container for Table<C> {
         from: u64,
         each: &mut dyn FnMut(Child<'_>) -> ControlFlow<()>,
     ) -> Result<(), Fault> {
-        for (next, name, node) in self.paths.children_from(Self::number(folder), from) {
+        let folder = Self::number(folder);
+        for (next, name, node) in self.paths.children_from(folder, from) {
             let is_folder = matches!(self.paths.kind(node), Some(Kind::Folder));
             if each(Child { next, name, node: NodeId(node.into()), is_folder }).is_break() {
-                break;
+                return Ok(());
+            }
+        }
+        // Pictures come behind the children.
+        if let Some(frames) = self.content.frames(folder) {
+            let children = self.paths.count(folder);
+            for number in from.saturating_sub(children)..frames.count {
+                let (name, node) = (frames.name(number), Self::frame_node(folder, number));
+                let next = children + number + 1;
+                if each(Child { next, name: &name, node, is_folder: false }).is_break() {
+                    break;
+                }
             }
         }
         Ok(())
     }
 
     fn kind(&self, node: NodeId) -> Option<NodeKind> {
+        if let Some((folder, number)) = Self::frame_of(node) {
+            let frames = self.content.frames(folder)?;
+            return (number < frames.count).then_some(NodeKind::File);
+        }
         let node = Self::number(node);
         Some(match self.paths.kind(node)? {
             Kind::Folder => NodeKind::Folder { subfolders: Some(self.paths.subfolders(node)) },
@@ -211,14 +277,24 @@ impl<C: Content> Container for Table<C> {
     }
 
     fn parent(&self, node: NodeId) -> NodeId {
+        if let Some((folder, _)) = Self::frame_of(node) {
+            return NodeId(folder.into());
+        }
         NodeId(self.paths.parent(Self::number(node)).into())
     }
 
     fn path(&self, node: NodeId) -> String {
+        if let Some((folder, number)) = Self::frame_of(node) {
+            let name = self.content.frames(folder).map_or_else(String::new, |frames| frames.name(number));
+            return format!("{}/{name}", self.paths.path(folder));
+        }
         self.paths.path(Self::number(node))
     }
 
     fn view(&self, _: &Reader, file: NodeId) -> Result<View, Fault> {
+        if let Some((folder, number)) = Self::frame_of(file) {
+            return Ok(self.content.frame(folder, number));
+        }
         Ok(match self.paths.kind(Self::number(file)) {
             Some(Kind::File(Entry::Of(file))) => self.content.view(file),
             Some(Kind::File(Entry::Description)) => View::inline(self.described().1.clone()),

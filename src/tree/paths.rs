@@ -70,6 +70,11 @@ impl<F: Copy> Paths<F> {
         numbered.filter(shown).map(|(next, &child)| (next, self.name(child), child))
     }
 
+    /// How many children a folder has, hidden ones included: positions of its listing end there.
+    pub fn count(&self, folder: Number) -> u64 {
+        self.all_children(folder).len() as u64
+    }
+
     /// How many folders a folder shows.
     pub fn subfolders(&self, folder: Number) -> u32 {
         let is_folder = |node: Number| matches!(self.kind(node), Some(Kind::Folder));

@@ -1,11 +1,11 @@
 //! Shard files: each block under its own path, as what it is (contract, section 3).
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 use serde_json::{Value, json};
 
 use super::{
-    Content, Entry, Item, Table,
+    Content, Entry, FrameNames, Item, Table, names,
     paths::{Builder, Number, Paths, ROOT},
 };
 use crate::{
@@ -13,7 +13,7 @@ use crate::{
         Block, Dtype, Format,
         wshard::{self, Shard},
     },
-    view::{BlockRef, Data, View, npy},
+    view::{BlockRef, Data, View, npy, png::Png},
 };
 
 /// Folder names that the root of a Shard file keeps for itself, beside those of every folder.
@@ -36,6 +36,8 @@ pub(super) enum File {
 pub(super) struct Blocks {
     shard: Shard,
     nodes: Vec<Number>,
+    /// What the folders below `images` hold.
+    pictures: HashMap<Number, Pictures>,
 }
 
 /// The tree of a Shard file of any role.
@@ -70,7 +72,64 @@ pub(super) fn open(shard: Shard) -> Table<Blocks> {
     if shard.schema.is_some() {
         builder.file(ROOT, b"schema", ".json", Entry::Of(File::Schema));
     }
-    Table::new(builder, Blocks { shard, nodes })
+    let mut pictures = HashMap::new();
+    for &i in order.iter().filter(|&&i| shard.entries[i as usize].visible) {
+        let entry = &shard.entries[i as usize];
+        let Some(found) = Pictures::of(i, entry) else { continue };
+        let Some(channel) = entry.name.strip_prefix(b"signal/") else { continue };
+        let images = builder.folder(ROOT, "images");
+        let (folder, part) = builder.folders_of(images, channel, &[]);
+        let folder = builder.folder(folder, &names::folder(part, &names::RESERVED, 1));
+        pictures.insert(folder, found);
+    }
+    Table::new(builder, Blocks { shard, nodes, pictures })
+}
+
+/// The steps of a camera channel as pictures.
+#[derive(Debug, Clone, Copy)]
+struct Pictures {
+    entry: u32,
+    steps: u64,
+    width: u32,
+    height: u32,
+    channels: u8,
+    /// Bytes of a channel: 1, or 2 for 16-bit grey.
+    depth: u8,
+}
+
+impl Pictures {
+    /// Whether a block is shown as pictures (contract, section 3): u8 with colours, or u8 and u16 without them where
+    /// modality or name say that it is a picture.
+    fn of(number: u32, entry: &wshard::Entry) -> Option<Self> {
+        const MODALITIES: [&str; 3] = ["rgb", "depth", "video"];
+        const NAMES: [&str; 7] = ["rgb", "depth", "video", "image", "img", "cam", "mask"];
+        let wshard::Value::Array { dtype, shape, data_offset: 0, .. } = &entry.value else { return None };
+        // What can never be read has a size that means nothing.
+        if entry.block.error.is_some() {
+            return None;
+        }
+        let says_so = || {
+            let modality = entry.modality.as_deref().is_some_and(|modality| MODALITIES.contains(&modality));
+            let last = String::from_utf8_lossy(entry.name.rsplit(|byte| *byte == b'/').next().unwrap_or_default());
+            modality || NAMES.iter().any(|name| last.contains(name))
+        };
+        let (&steps, channels, depth) = match (dtype, shape.as_slice()) {
+            (Dtype::U8, [steps, _, _, channels @ (1 | 3 | 4)]) => (steps, *channels as u8, 1),
+            (Dtype::U8, [steps, _, _]) if says_so() => (steps, 1, 1),
+            (Dtype::U16, [steps, _, _]) if says_so() => (steps, 1, 2),
+            _ => return None,
+        };
+        let (height, width) = (u32::try_from(*shape.get(1)?).ok()?, u32::try_from(*shape.get(2)?).ok()?);
+        let found = Self { entry: number, steps, width, height, channels, depth };
+        // Sizes that PNG can't say have no picture.
+        Png::new(Data::Inline(Arc::new([])), 0, width, height, channels, depth)?;
+        (entry.name.starts_with(b"signal/") && steps > 0).then_some(found)
+    }
+
+    /// Bytes of one picture's pixels.
+    fn frame_size(&self) -> u64 {
+        u64::from(self.width) * u64::from(self.height) * u64::from(self.channels) * u64::from(self.depth)
+    }
 }
 
 impl Blocks {
@@ -114,6 +173,22 @@ impl Content for Blocks {
             }
             File::Schema => self.shard.schema.clone().map_or_else(View::default, View::stored),
         }
+    }
+
+    fn frames(&self, folder: Number) -> Option<FrameNames> {
+        self.pictures.get(&folder).map(|pictures| FrameNames { count: pictures.steps, suffix: ".png" })
+    }
+
+    fn frame(&self, folder: Number, number: u64) -> View {
+        let Some(pictures) = self.pictures.get(&folder) else { return View::default() };
+        let &Pictures { entry, width, height, channels, depth, .. } = pictures;
+        let (block, stored) = self.block(entry);
+        let pixels = match &stored.interleave {
+            Some(lane) => Data::Lane(block, *lane),
+            None => Data::Block(block, 0..stored.size),
+        };
+        let png = Png::new(pixels, number.saturating_mul(pictures.frame_size()), width, height, channels, depth);
+        png.map_or_else(View::default, |png| View::default().with(png.size(), Data::Png(Arc::new(png))))
     }
 
     fn describe(&self, paths: &Paths<Entry<File>>) -> Value {
