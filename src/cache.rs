@@ -57,6 +57,16 @@ pub enum BlockError {
         /// What the bytes give.
         computed: u32,
     },
+    /// A chunk of a joined episode failed.
+    #[error("chunk {uri}, {path}: {error}")]
+    Chunk {
+        /// The chunk's file, as the manifest names it.
+        uri: Box<str>,
+        /// The array's path in the chunk.
+        path: String,
+        /// What was wrong.
+        error: Arc<Self>,
+    },
     /// The format says that this block can't be served.
     #[error("{0}")]
     Refused(String),

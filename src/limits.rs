@@ -11,6 +11,9 @@ pub const PIECE: usize = 1 << 20;
 /// interpreted: parsed, a byte of it can take fifty in memory.
 pub const METADATA_JSON: u64 = 1 << 20;
 
+/// `meta/manifest` of a chunked episode. Only what joins the chunks is kept of it, less than four times its size.
+pub const SHARD_MANIFEST: u64 = 16 << 20;
+
 /// The schema section of a Shard file, of which only is asked whether it is JSON.
 pub const SHARD_SCHEMA: u64 = 16 << 20;
 

@@ -4,6 +4,7 @@
 //! opened describes them as `Content` and gets the rest from `Table`.
 
 mod arrays;
+mod joined;
 mod kdb;
 pub mod names;
 pub mod paths;
@@ -18,9 +19,11 @@ use std::{
 use serde_json::Value;
 
 use crate::{
-    format::{self, Format, FormatError},
+    format::{self, Format, FormatError, wshard::Shard},
+    source::Fingerprint,
     view::{Fault, Reader, View, json},
 };
+pub use joined::Siblings;
 use paths::{Builder, Kind, Paths};
 
 /// A node of a container. The same container gives the same numbers each time; 0 is the root.
@@ -105,6 +108,11 @@ pub trait Container: Send + Sync {
         Vec::new()
     }
 
+    /// What the parser found, for what joins Shard files.
+    fn shard(&self) -> Option<&Shard> {
+        None
+    }
+
     /// Whether operations on a node go without reading more of the container than a few bytes.
     fn is_at_hand(&self, node: NodeId) -> bool {
         let _ = node;
@@ -112,14 +120,28 @@ pub trait Container: Send + Sync {
     }
 }
 
-/// Opens a container of a known format.
+/// An open container: its bytes, and its tree.
+pub struct Opened {
+    /// What reading it needs.
+    pub reader: Reader,
+    /// Its names and nodes.
+    pub tree: Arc<dyn Container>,
+    /// The state of the file that was opened.
+    pub state: Fingerprint,
+}
+
+/// Opens a container of a known format. A manifest finds its chunks among `siblings`; without, it joins none.
 ///
 /// # Errors
 /// [`FormatError`] when the file must be refused after all, or can't be read.
-pub fn open(format: Format, reader: &Reader) -> Result<Arc<dyn Container>, FormatError> {
+pub fn open(
+    format: Format,
+    reader: &Reader,
+    siblings: Option<Arc<dyn Siblings>>,
+) -> Result<Arc<dyn Container>, FormatError> {
     let source = &*reader.source;
     Ok(match format {
-        Format::Shard => Arc::new(shard::open(format::wshard::parse(source)?)),
+        Format::Shard => Arc::new(shard::open(format::wshard::parse(source)?, siblings, reader.cache.verify())),
         Format::Kastore => Arc::new(arrays::open_kastore(source, format::kastore::parse(source)?)?),
         Format::Kast => Arc::new(arrays::open_kast(format::kast::parse(source)?)),
         Format::Kdb => Arc::new(kdb::open(format::kdb::parse(source)?)),
@@ -154,6 +176,11 @@ pub(crate) trait Content: Send + Sync {
 
     /// See [`Container::remarks`].
     fn remarks(&self) -> &[String];
+
+    /// See [`Container::shard`].
+    fn shard(&self) -> Option<&Shard> {
+        None
+    }
 }
 
 /// Names of numbered pictures (contract, section 2): decimal, padded to at least 3 digits and to the last one's width.
@@ -312,6 +339,10 @@ impl<C: Content> Container for Table<C> {
 
     fn remarks(&self) -> &[String] {
         self.content.remarks()
+    }
+
+    fn shard(&self) -> Option<&Shard> {
+        self.content.shard()
     }
 }
 

@@ -10,6 +10,7 @@ mod error;
 mod folder;
 mod inodes;
 mod problems;
+mod siblings;
 
 pub use error::Error;
 pub use problems::Problem;
@@ -27,10 +28,10 @@ use std::{
 
 use crate::{
     cache::{Cache, Verify},
-    tree::{self, NodeId, NodeKind, names},
+    tree::{self, NodeId, NodeKind, Opened, names},
     view::Bytes,
 };
-use containers::{ContainerId, Containers, Opened};
+use containers::{ContainerId, Containers};
 use control::Control;
 use folder::{FileMeta, Folders, Found};
 use inodes::Inodes;
@@ -156,9 +157,9 @@ pub struct Vfs {
     /// What SOURCE itself is.
     root: Node,
     folders: Folders,
-    containers: Containers,
+    containers: Arc<Containers>,
     inodes: Inodes,
-    problems: Problems,
+    problems: Arc<Problems>,
     /// Counters of requests; the adapter counts what it gets.
     pub requests: Requests,
     started: Instant,
@@ -174,14 +175,15 @@ impl Vfs {
         let named = |error| Error::os(&error, "open", source.to_path_buf());
         let source = source.canonicalize().map_err(named)?;
         let cache = Cache::new(options.cache_size, options.verify);
+        let problems = Arc::new(Problems::default());
         let mut vfs = Self {
             folders: Folders::new(source.clone(), options.follow_links),
-            containers: Containers::new(cache),
+            containers: Containers::new(cache, problems.clone(), options.follow_links),
             source,
             options,
             root: Node::Plain(Arc::from(Path::new(""))),
             inodes: Inodes::default(),
-            problems: Problems::default(),
+            problems,
             requests: Requests::default(),
             started: Instant::now(),
             control: Control::default(),
@@ -435,7 +437,7 @@ impl Vfs {
     }
 
     fn opened(&self, id: &Arc<ContainerId>) -> Result<Arc<Opened>, Error> {
-        self.containers.open(id, &self.problems)
+        self.containers.open(id)
     }
 
     fn ino(&self, node: &Node) -> u64 {

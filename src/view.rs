@@ -65,6 +65,17 @@ pub enum Data {
     Png(Arc<Png>),
     /// Frames of one size, each somewhere else.
     Frames(Arc<dyn Frames>),
+    /// Bytes that other containers serve.
+    Elsewhere(Arc<dyn Elsewhere>),
+}
+
+/// Bytes of other containers.
+pub trait Elsewhere: std::fmt::Debug + Send + Sync {
+    /// Fills `out` with a part of them, counted from their first byte.
+    ///
+    /// # Errors
+    /// [`Fault`] without a block, since a block's number means nothing outside its container.
+    fn fill(&self, part: Range<u64>, out: &mut [u8]) -> Result<(), Fault>;
 }
 
 /// Frames of one size that together are an array.
@@ -188,8 +199,17 @@ impl View {
         }
         // Bounded by the length of the request, which the kernel and `cat` keep small.
         let mut out = vec![0; usize::try_from(length).unwrap_or(usize::MAX)];
-        let mut rest = out.as_mut_slice();
-        for (extent, part) in self.touched(offset, length) {
+        self.fill_at(reader, offset, &mut out)?;
+        Ok(Bytes::Owned(out))
+    }
+
+    /// Fills `out` with the bytes from `offset` on. What lies past the file's end is left as it is.
+    ///
+    /// # Errors
+    /// As [`Self::read_at`].
+    pub fn fill_at(&self, reader: &Reader, offset: u64, out: &mut [u8]) -> Result<(), Fault> {
+        let mut rest = &mut *out;
+        for (extent, part) in self.touched(offset, rest.len() as u64) {
             let (here, after) = rest.split_at_mut((part.end - part.start) as usize);
             reader.fill(&extent.data, part, here)?;
             if extent.as_bool {
@@ -197,7 +217,7 @@ impl View {
             }
             rest = after;
         }
-        Ok(Bytes::Owned(out))
+        Ok(())
     }
 
     /// The extents that a range touches, each with the part of it that is meant, counted from the extent's start.
@@ -233,7 +253,7 @@ impl Reader {
                 let (pixels, needed) = png.needs(&part);
                 needed.end - needed.start <= FEW_PIXELS && self.is_data_ready(pixels, needed)
             }
-            Data::Lane(..) | Data::Signs(..) | Data::Rows(_) | Data::Frames(_) => false,
+            Data::Lane(..) | Data::Signs(..) | Data::Rows(_) | Data::Frames(_) | Data::Elsewhere(_) => false,
         }
     }
 
@@ -297,6 +317,7 @@ impl Reader {
                 png.fill(part, out, &|at, buf| self.fill(pixels, at..at + buf.len() as u64, buf))
             }
             Data::Frames(frames) => self.fill_frames(&**frames, part, out),
+            Data::Elsewhere(elsewhere) => elsewhere.fill(part, out),
         }
     }
 

@@ -98,7 +98,7 @@ fn check_file(differences: &mut Differences, path: &str, file: &Json, bytes: &Ve
     }
     let schema = file.get("schema").map(|s| number(s, "offset")..number(s, "offset") + number(s, "size"));
     differences.check(path, "schema", shard.schema.clone(), schema);
-    differences.check(path, "manifest", shard.manifest.is_some(), header.role == wshard::ROLE_MANIFEST);
+    differences.check(path, "manifest", shard.chunks.is_some(), header.role == wshard::ROLE_MANIFEST);
     let flush = file.get("streaming_layout").map(|layout| number(layout, "rows_per_flush"));
     differences.check(path, "rows per flush", shard.recovered.map(|r| r.rows_per_flush), flush);
     differences.check(path, "problems", shard.problems.join("; "), String::new());

@@ -259,15 +259,19 @@ fn describe_folder(out: &mut impl Write, place: &Place) -> anyhow::Result<()> {
 /// The front matter a line each, then the items as a table.
 fn describe(out: &mut impl Write, description: &Value) -> anyhow::Result<()> {
     let Value::Object(fields) = description else { return Ok(()) };
-    for (key, value) in fields.iter().filter(|(key, _)| *key != "items") {
+    for (key, value) in fields.iter().filter(|(key, _)| !["items", "joined"].contains(&key.as_str())) {
         match value {
             Value::String(text) => writeln!(out, "  {key}: {text}")?,
             value => writeln!(out, "  {key}: {value}")?,
         }
     }
-    let items = fields.get("items").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    let rows_of = |key: &str| fields.get(key).and_then(Value::as_array).into_iter().flatten().map(row);
     let header = ["path", "dtype", "shape", "codec", "stored", "size", ""].map(String::from);
-    let rows: Vec<[String; 7]> = std::iter::once(header).chain(items.iter().map(row)).collect();
+    let joined = rows_of("joined").map(|mut row| {
+        row[6] = "joined".into();
+        row
+    });
+    let rows: Vec<[String; 7]> = std::iter::once(header).chain(rows_of("items")).chain(joined).collect();
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: [usize; 7] = std::array::from_fn(width);
     for row in &rows {

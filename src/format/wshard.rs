@@ -5,6 +5,7 @@
 mod block;
 mod episode;
 mod front;
+mod manifest;
 mod stream;
 mod typing;
 
@@ -17,7 +18,8 @@ use crate::{
 };
 pub use block::Block;
 pub use episode::{Channel, Episode};
-pub use front::{HEADER, Header, probe};
+pub use front::{HEADER, Header, header, probe};
+pub use manifest::Chunk;
 pub use stream::{Interleave, Recovered};
 
 /// The role of an episode (section 2).
@@ -41,8 +43,9 @@ pub struct Shard {
     pub recovered: Option<Recovered>,
     /// The schema section, if it parses as JSON (section 9).
     pub schema: Option<Range<u64>>,
-    /// `meta/manifest` of a role 4 file, if it parses (section 15).
-    pub manifest: Option<serde_json::Value>,
+    /// The chunks that `meta/manifest` of a role 4 file lists, in their order; `None` where it names no whole episode
+    /// (section 15).
+    pub chunks: Option<Vec<Chunk>>,
     /// What is worth noting and no error.
     pub problems: Vec<String>,
 }
@@ -137,20 +140,28 @@ pub fn parse(source: &dyn Source) -> Result<Shard, FormatError> {
     mark_visible(&mut entries);
 
     let mut meta = episode::Meta::default();
-    let mut manifest = None;
+    let mut chunks = None;
     let mut recovered = None;
     match header.role {
         ROLE_EPISODE => {
             meta = episode::Meta::read(source, &entries, &mut notes)?;
             recovered = stream::put_back(source.len(), &mut entries, &mut meta, &mut notes);
         }
-        ROLE_MANIFEST => manifest = episode::json(source, &entries, "meta/manifest", &mut notes)?,
+        ROLE_MANIFEST => {
+            let limit = limits::SHARD_MANIFEST;
+            let manifest = episode::json(source, &entries, "meta/manifest", limit, &mut notes)?;
+            match manifest.map(manifest::Manifest::chunks) {
+                Some(Ok(found)) => chunks = Some(found),
+                Some(Err(reason)) => notes.add(format!("no joined view: {reason}")),
+                None => {}
+            }
+        }
         _ => {}
     }
     typing::assign(source, &header, &mut entries, &meta, &mut notes)?;
     let schema = schema(source, &header)?;
     let episode::Meta { episode, channels, .. } = meta;
-    Ok(Shard { header, entries, episode, channels, recovered, schema, manifest, problems: notes.finish() })
+    Ok(Shard { header, entries, episode, channels, recovered, schema, chunks, problems: notes.finish() })
 }
 
 /// Section 22: of equal names the last one counts.

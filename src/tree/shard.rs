@@ -5,10 +5,13 @@ use std::{collections::HashMap, sync::Arc};
 use serde_json::{Value, json};
 
 use super::{
-    Content, Entry, FrameNames, Item, Table, names,
+    Content, Entry, FrameNames, Item, Siblings, Table,
+    joined::{self, Lane},
+    names,
     paths::{Builder, Number, Paths, ROOT},
 };
 use crate::{
+    cache::Verify,
     format::{
         Block, Dtype, Format,
         wshard::{self, Shard},
@@ -17,7 +20,7 @@ use crate::{
 };
 
 /// Folder names that the root of a Shard file keeps for itself, beside those of every folder.
-const RESERVED: [&str; 1] = ["images"];
+pub(super) const RESERVED: [&str; 1] = ["images"];
 
 /// What a file of a Shard container stands for; the numbers are positions in `Shard::entries`.
 #[derive(Debug, Clone, Copy)]
@@ -30,18 +33,22 @@ pub(super) enum File {
     Signs(u32),
     /// The schema section.
     Schema,
+    /// An array of the joined episode.
+    Joined(u32),
 }
 
 /// A Shard file and the nodes of its entries.
 pub(super) struct Blocks {
     shard: Shard,
     nodes: Vec<Number>,
+    /// The arrays of the joined episode, and their nodes.
+    joined: Vec<(Lane, Number)>,
     /// What the folders below `images` hold.
     pictures: HashMap<Number, Pictures>,
 }
 
-/// The tree of a Shard file of any role.
-pub(super) fn open(shard: Shard) -> Table<Blocks> {
+/// The tree of a Shard file of any role. That of a manifest shows the joined episode too, if `siblings` has its chunks.
+pub(super) fn open(mut shard: Shard, siblings: Option<Arc<dyn Siblings>>, verify: Verify) -> Table<Blocks> {
     let mut builder = Builder::default();
     let mut nodes = vec![ROOT; shard.entries.len()];
     let raw = builder.hidden_folder(ROOT, ".raw");
@@ -72,23 +79,36 @@ pub(super) fn open(shard: Shard) -> Table<Blocks> {
     if shard.schema.is_some() {
         builder.file(ROOT, b"schema", ".json", Entry::Of(File::Schema));
     }
+    let mut lanes = Vec::new();
+    if let (Some(chunks), Some(siblings)) = (&shard.chunks, siblings) {
+        match joined::join(chunks, siblings, verify) {
+            Ok(found) => lanes = found,
+            Err(reason) => shard.problems.push(format!("no joined view: {reason}")),
+        }
+    }
+    let mut joined = Vec::new();
+    for (lane, number) in lanes.into_iter().zip(0..) {
+        let (folder, part) = builder.folders_of(ROOT, &lane.name, &RESERVED);
+        let node = builder.file(folder, part, ".npy", Entry::Of(File::Joined(number)));
+        joined.push((lane, node));
+    }
     let mut pictures = HashMap::new();
-    for &i in order.iter().filter(|&&i| shard.entries[i as usize].visible) {
-        let entry = &shard.entries[i as usize];
-        let Some(found) = Pictures::of(i, entry) else { continue };
-        let Some(channel) = entry.name.strip_prefix(b"signal/") else { continue };
+    let own = shard.entries.iter().zip(0..).map(|(entry, i)| (&entry.name, Pictures::of_entry(i, entry)));
+    let of_chunks = joined.iter().zip(0..).map(|((lane, _), i)| (&lane.name, Pictures::of_lane(i, lane)));
+    for (name, found) in own.chain(of_chunks) {
+        let (Some(found), Some(channel)) = (found, name.strip_prefix(b"signal/")) else { continue };
         let images = builder.folder(ROOT, "images");
         let (folder, part) = builder.folders_of(images, channel, &[]);
         let folder = builder.folder(folder, &names::folder(part, &names::RESERVED, 1));
-        pictures.insert(folder, found);
+        pictures.entry(folder).or_insert(found);
     }
-    Table::new(builder, Blocks { shard, nodes, pictures })
+    Table::new(builder, Blocks { shard, nodes, joined, pictures })
 }
 
 /// The steps of a camera channel as pictures.
 #[derive(Debug, Clone, Copy)]
 struct Pictures {
-    entry: u32,
+    pixels: Pixels,
     steps: u64,
     width: u32,
     height: u32,
@@ -97,33 +117,55 @@ struct Pictures {
     depth: u8,
 }
 
+/// Where the pixels of pictures are.
+#[derive(Debug, Clone, Copy)]
+enum Pixels {
+    /// In the block of an entry.
+    Entry(u32),
+    /// In an array of the joined episode.
+    Joined(u32),
+}
+
+/// Whether a block is shown as pictures too.
+pub(super) fn has_pictures(entry: &wshard::Entry) -> bool {
+    Pictures::of_entry(0, entry).is_some()
+}
+
 impl Pictures {
-    /// Whether a block is shown as pictures (contract, section 3): u8 with colours, or u8 and u16 without them where
-    /// modality or name say that it is a picture.
-    fn of(number: u32, entry: &wshard::Entry) -> Option<Self> {
-        const MODALITIES: [&str; 3] = ["rgb", "depth", "video"];
-        const NAMES: [&str; 7] = ["rgb", "depth", "video", "image", "img", "cam", "mask"];
-        let wshard::Value::Array { dtype, shape, data_offset: 0, .. } = &entry.value else { return None };
-        // What can never be read has a size that means nothing.
-        if entry.block.error.is_some() {
-            return None;
-        }
-        let says_so = || {
-            let modality = entry.modality.as_deref().is_some_and(|modality| MODALITIES.contains(&modality));
-            let last = String::from_utf8_lossy(entry.name.rsplit(|byte| *byte == b'/').next().unwrap_or_default());
-            modality || NAMES.iter().any(|name| last.contains(name))
-        };
-        let (&steps, channels, depth) = match (dtype, shape.as_slice()) {
+    /// Whether an array is shown as pictures (contract, section 3): u8 with colours, or u8 and u16 without them where
+    /// something says that it is a picture.
+    fn of(pixels: Pixels, name: &[u8], dtype: Dtype, shape: &[u64], says_so: impl Fn() -> bool) -> Option<Self> {
+        let (&steps, channels, depth) = match (dtype, shape) {
             (Dtype::U8, [steps, _, _, channels @ (1 | 3 | 4)]) => (steps, *channels as u8, 1),
             (Dtype::U8, [steps, _, _]) if says_so() => (steps, 1, 1),
             (Dtype::U16, [steps, _, _]) if says_so() => (steps, 1, 2),
             _ => return None,
         };
         let (height, width) = (u32::try_from(*shape.get(1)?).ok()?, u32::try_from(*shape.get(2)?).ok()?);
-        let found = Self { entry: number, steps, width, height, channels, depth };
         // Sizes that PNG can't say have no picture.
         Png::new(Data::Inline(Arc::new([])), 0, width, height, channels, depth)?;
-        (entry.name.starts_with(b"signal/") && steps > 0).then_some(found)
+        let found = Self { pixels, steps, width, height, channels, depth };
+        (name.starts_with(b"signal/") && steps > 0).then_some(found)
+    }
+
+    fn of_entry(number: u32, entry: &wshard::Entry) -> Option<Self> {
+        const MODALITIES: [&str; 3] = ["rgb", "depth", "video"];
+        const NAMES: [&str; 7] = ["rgb", "depth", "video", "image", "img", "cam", "mask"];
+        let wshard::Value::Array { dtype, shape, data_offset: 0, .. } = &entry.value else { return None };
+        // What can never be read has a size that means nothing.
+        if entry.block.error.is_some() || !entry.visible {
+            return None;
+        }
+        Self::of(Pixels::Entry(number), &entry.name, *dtype, shape, || {
+            let modality = entry.modality.as_deref().is_some_and(|modality| MODALITIES.contains(&modality));
+            let last = String::from_utf8_lossy(entry.name.rsplit(|byte| *byte == b'/').next().unwrap_or_default());
+            modality || NAMES.iter().any(|name| last.contains(name))
+        })
+    }
+
+    fn of_lane(number: u32, lane: &Lane) -> Option<Self> {
+        let found = Self::of(Pixels::Joined(number), &lane.name, lane.dtype, &lane.shape, || true);
+        found.filter(|_| lane.pictures)
     }
 
     /// Bytes of one picture's pixels.
@@ -171,6 +213,11 @@ impl Content for Blocks {
                 let header = View::inline(npy::header("'|i1'", &residual.shape()));
                 header.with(residual.steps.saturating_mul(residual.dims), Data::Signs(self.block(i).0, *residual))
             }
+            File::Joined(i) => {
+                let Lane { dtype, shape, size, data, .. } = &self.joined[i as usize].0;
+                let header = View::inline(npy::header(&format!("'{}'", dtype.descr()), shape));
+                header.with(*size, Data::Elsewhere(data.clone()))
+            }
             File::Schema => self.shard.schema.clone().map_or_else(View::default, View::stored),
         }
     }
@@ -181,11 +228,16 @@ impl Content for Blocks {
 
     fn frame(&self, folder: Number, number: u64) -> View {
         let Some(pictures) = self.pictures.get(&folder) else { return View::default() };
-        let &Pictures { entry, width, height, channels, depth, .. } = pictures;
-        let (block, stored) = self.block(entry);
-        let pixels = match &stored.interleave {
-            Some(lane) => Data::Lane(block, *lane),
-            None => Data::Block(block, 0..stored.size),
+        let &Pictures { width, height, channels, depth, .. } = pictures;
+        let pixels = match pictures.pixels {
+            Pixels::Entry(i) => {
+                let (block, stored) = self.block(i);
+                match &stored.interleave {
+                    Some(lane) => Data::Lane(block, *lane),
+                    None => Data::Block(block, 0..stored.size),
+                }
+            }
+            Pixels::Joined(i) => Data::Elsewhere(self.joined[i as usize].0.data.clone()),
         };
         let png = Png::new(pixels, number.saturating_mul(pictures.frame_size()), width, height, channels, depth);
         png.map_or_else(View::default, |png| View::default().with(png.size(), Data::Png(Arc::new(png))))
@@ -248,6 +300,16 @@ impl Content for Blocks {
             Value::from(object)
         });
         description.insert("items".into(), items.collect::<Vec<Value>>().into());
+        if !self.joined.is_empty() {
+            let joined = self.joined.iter().map(|(lane, node)| {
+                let mut object = json!({"path": paths.path(*node), "dtype": lane.dtype.name(), "shape": lane.shape});
+                if lane.inferred {
+                    object["inferred"] = true.into();
+                }
+                object
+            });
+            description.insert("joined".into(), joined.collect::<Vec<Value>>().into());
+        }
         description.into()
     }
 
@@ -258,6 +320,10 @@ impl Content for Blocks {
 
     fn remarks(&self) -> &[String] {
         &self.shard.problems
+    }
+
+    fn shard(&self) -> Option<&Shard> {
+        Some(&self.shard)
     }
 }
 

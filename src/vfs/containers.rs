@@ -3,7 +3,7 @@
 use std::{
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
 };
@@ -14,13 +14,14 @@ use super::{
     Error,
     folder::FileMeta,
     problems::{Problem, Problems},
+    siblings::{Digests, Siblings},
 };
 use crate::{
     cache::{Cache, nonzero},
     format::Format,
     limits,
     source::MappedFile,
-    tree::{self, Container, NodeId},
+    tree::{self, NodeId, Opened},
     view::Reader,
 };
 
@@ -48,23 +49,31 @@ pub(super) fn shown(path: &Path, full: &Path) -> PathBuf {
     name.map_or_else(|| path.to_path_buf(), PathBuf::from)
 }
 
-/// An open container: file, map, parsed front matter.
-pub(super) struct Opened {
-    pub(super) reader: Reader,
-    pub(super) tree: Arc<dyn Container>,
-}
-
 /// The open containers, least recently used last.
 pub(super) struct Containers {
     cache: Arc<Cache>,
     open: Mutex<LruCache<Arc<ContainerId>, Arc<Opened>>>,
     /// Numbers containers for the cache.
     next: AtomicU64,
+    problems: Arc<Problems>,
+    /// See [`super::Options::follow_links`].
+    follow_links: bool,
+    pub(super) digests: Digests,
+    /// Itself, for manifests whose chunks are opened when they are read.
+    this: Weak<Self>,
 }
 
 impl Containers {
-    pub(super) fn new(cache: Arc<Cache>) -> Self {
-        Self { cache, open: Mutex::new(LruCache::new(nonzero(limits::OPEN_SOURCES))), next: AtomicU64::new(0) }
+    pub(super) fn new(cache: Arc<Cache>, problems: Arc<Problems>, follow_links: bool) -> Arc<Self> {
+        Arc::new_cyclic(|this| Self {
+            cache,
+            open: Mutex::new(LruCache::new(nonzero(limits::OPEN_SOURCES))),
+            next: AtomicU64::new(0),
+            problems,
+            follow_links,
+            digests: Digests::default(),
+            this: this.clone(),
+        })
     }
 
     pub(super) fn cache(&self) -> &Arc<Cache> {
@@ -90,7 +99,7 @@ impl Containers {
     ///
     /// # Errors
     /// [`Error`] when the file is gone, has changed, or can't be parsed.
-    pub(super) fn open(&self, id: &Arc<ContainerId>, problems: &Problems) -> Result<Arc<Opened>, Error> {
+    pub(super) fn open(&self, id: &Arc<ContainerId>) -> Result<Arc<Opened>, Error> {
         if let Some(opened) = self.lock().get(id) {
             return Ok(opened.clone());
         }
@@ -102,13 +111,15 @@ impl Containers {
         if !file.fingerprint().same_content(&id.meta.fingerprint) {
             return Err(Error::stale(id.shown()));
         }
+        let state = file.fingerprint();
         let container = self.next.fetch_add(1, Relaxed);
         let reader = Reader { source: Arc::new(file), cache: self.cache.clone(), container };
-        let tree = tree::open(id.format, &reader).map_err(|error| Error::format(id.shown(), error))?;
+        let siblings = Arc::new(Siblings::of(id.clone(), self.this.clone(), self.follow_links));
+        let tree = tree::open(id.format, &reader, Some(siblings)).map_err(|error| Error::format(id.shown(), error))?;
         for remark in tree.remarks() {
-            problems.note(Problem::of(id.shown(), remark.clone()));
+            self.problems.note(Problem::of(id.shown(), remark.clone()));
         }
-        let opened = Arc::new(Opened { reader, tree });
+        let opened = Arc::new(Opened { reader, tree, state });
         let mut open = self.lock();
         if let Some(first) = open.get(id) {
             return Ok(first.clone());
@@ -122,6 +133,10 @@ impl Containers {
     }
 
     fn lock(&self) -> MutexGuard<'_, LruCache<Arc<ContainerId>, Arc<Opened>>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.open)
     }
+}
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -93,7 +93,11 @@ impl Error {
             Kind::Os { errno, .. } => *errno,
             Kind::Block { error, .. } => match &**error {
                 BlockError::Source(error) => of_source(error),
-                BlockError::Decode(_) | BlockError::Checksum { .. } | BlockError::Refused(_) => libc::EIO,
+                // A manifest stays what it is when a chunk of it goes.
+                BlockError::Decode(_)
+                | BlockError::Checksum { .. }
+                | BlockError::Chunk { .. }
+                | BlockError::Refused(_) => libc::EIO,
             },
             Kind::Format(error) => match &**error {
                 FormatError::Source(error) => of_source(error),

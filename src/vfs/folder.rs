@@ -5,14 +5,14 @@ use std::{
     fs, io,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
 };
 
 use lru::LruCache;
 
 use super::{
     Error, FileKind, Node,
-    containers::{ContainerId, shown},
+    containers::{ContainerId, lock, shown},
     problems::{Problem, Problems},
 };
 use crate::{
@@ -40,7 +40,7 @@ pub(super) struct FileMeta {
 }
 
 impl FileMeta {
-    fn of(meta: &fs::Metadata) -> Self {
+    pub(super) fn of(meta: &fs::Metadata) -> Self {
         Self {
             fingerprint: Fingerprint::of(meta),
             mode: meta.mode() & 0o777,
@@ -271,8 +271,4 @@ fn name_of(format: Format) -> &'static str {
         Format::Kast => "KAST",
         Format::Kdb => "KDB",
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

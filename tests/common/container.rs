@@ -28,7 +28,7 @@ pub(crate) struct File {
 pub(crate) fn open(bytes: Vec<u8>) -> Option<Opened> {
     let Ok(Detected::Container(format)) = format::detect(&bytes, b"file") else { return None };
     let reader = Reader { source: Arc::new(bytes), cache: Cache::new(1 << 20, Verify::Lazy), container: 0 };
-    let tree = tree::open(format, &reader).ok()?;
+    let tree = tree::open(format, &reader, None).ok()?;
     Some(Opened { tree, reader })
 }
 

@@ -1,5 +1,6 @@
 //! The metadata JSON of an episode: section 11.
 
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value as Json};
 
 use super::{Entry, Notes, block::Fault, shown};
@@ -92,15 +93,17 @@ fn find<'e>(entries: &'e [Entry], name: &[u8]) -> Option<&'e Entry> {
     entries.iter().rev().find(|e| e.name == name)
 }
 
-/// A metadata block as JSON; `None` where there is none or it can't be interpreted, which is noted.
-pub(super) fn json(
+/// A metadata block of up to `limit` bytes as JSON; `None` where there is none or it can't be interpreted, which is
+/// noted.
+pub(super) fn json<T: DeserializeOwned>(
     source: &dyn Source,
     entries: &[Entry],
     name: &str,
+    limit: u64,
     notes: &mut Notes,
-) -> Result<Option<Json>, SourceError> {
+) -> Result<Option<T>, SourceError> {
     let Some(entry) = find(entries, name.as_bytes()) else { return Ok(None) };
-    let bytes = match entry.block.load(source, limits::METADATA_JSON) {
+    let bytes = match entry.block.load(source, limit) {
         Ok(bytes) => bytes,
         Err(Fault::Changed) => return Err(SourceError::Changed),
         Err(Fault::Block(reason)) => {
@@ -111,7 +114,8 @@ pub(super) fn json(
     match serde_json::from_slice(&bytes) {
         Ok(value) => Ok(Some(value)),
         Err(error) => {
-            notes.add(format!("{name} is not JSON: {error}"));
+            let what = if error.is_data() { "does not say what it should" } else { "is not JSON" };
+            notes.add(format!("{name} {what}: {error}"));
             Ok(None)
         }
     }
@@ -123,7 +127,7 @@ fn object(
     name: &str,
     notes: &mut Notes,
 ) -> Result<Option<Map<String, Json>>, SourceError> {
-    match json(source, entries, name, notes)? {
+    match json(source, entries, name, limits::METADATA_JSON, notes)? {
         Some(Json::Object(map)) => Ok(Some(map)),
         Some(_) => {
             notes.add(format!("{name} is not a JSON object"));

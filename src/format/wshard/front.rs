@@ -62,7 +62,7 @@ pub fn probe(source: &dyn Source, partial: bool) -> Result<(), FormatError> {
 }
 
 /// Reads and checks the header (section 22, "must be rejected").
-pub(super) fn header(source: &dyn Source) -> Result<Header, FormatError> {
+pub fn header(source: &dyn Source) -> Result<Header, FormatError> {
     let length = source.len();
     if length == 0 {
         return Err(FormatError::refused(Class::Empty, "the file is empty"));

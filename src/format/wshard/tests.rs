@@ -344,7 +344,10 @@ fn metadata_that_is_broken_takes_nothing_but_types() {
     assert_eq!(shard.episode.length_t, None);
     assert!(shard.problems[0].contains("crc32c"), "{:?}", shard.problems);
     let shard = parse(&build(4, &[item("meta/manifest", "{\"chunks\":[]}")])).unwrap();
-    assert!(shard.manifest.is_some());
+    assert_eq!(shard.chunks, None);
+    assert!(shard.problems[0].contains("no joined view"), "{:?}", shard.problems);
+    let shard = parse(&build(4, &[item("meta/manifest", "{\"chunks\":[{\"chunk_index\":0,\"uri\":\"a\"}]}")])).unwrap();
+    assert_eq!(shard.chunks.unwrap()[0].uri, "a");
 }
 
 #[test]

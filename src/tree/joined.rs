@@ -1,0 +1,254 @@
+//! The joined view of a chunked episode (contract, section 3; `formats/wshard.md` 15): every array that all chunks have
+//! with one dtype and per-step shape, one chunk behind the other.
+//!
+//! Joining looks at the chunks' front matter alone. Their bytes are read through their own trees, chunk by chunk, when
+//! a read touches them; what a manifest's tree keeps of a chunk is a few numbers, never an open file.
+
+use std::{collections::HashMap, fmt, ops::Range, sync::Arc};
+
+use super::{Opened, ROOT, paths, paths::Builder, shard};
+use crate::{
+    cache::{BlockError, Verify},
+    format::{
+        Dtype,
+        wshard::{Chunk, Entry, Value},
+    },
+    limits,
+    source::{Fingerprint, SourceError},
+    view::{Elsewhere, Fault},
+};
+
+/// The containers in the folder of a manifest.
+pub trait Siblings: Send + Sync {
+    /// Opens the episode of a uri: a path below the folder, checked to lead nowhere else by itself.
+    ///
+    /// # Errors
+    /// `Source` when the file can't be read; `Refused` when it is no episode, links lead out of the folder, or not
+    /// everybody who may read the manifest may read it.
+    fn open(&self, uri: &str) -> Result<Arc<Opened>, BlockError>;
+
+    /// SHA-256 of the whole file that was opened, computed once for each of its states.
+    ///
+    /// # Errors
+    /// [`SourceError`] when the file can't be read.
+    fn sha256(&self, opened: &Opened) -> Result<[u8; 32], SourceError>;
+}
+
+/// One array of the joined episode.
+pub(super) struct Lane {
+    /// The name that its block has in every chunk.
+    pub(super) name: Vec<u8>,
+    /// Element type.
+    pub(super) dtype: Dtype,
+    /// The whole shape; its first axis is the sum of the chunks'.
+    pub(super) shape: Vec<u64>,
+    /// Whether dtype or shape is a guess in any chunk.
+    pub(super) inferred: bool,
+    /// Whether every chunk that has steps shows them as pictures too.
+    pub(super) pictures: bool,
+    /// Bytes of the elements.
+    pub(super) size: u64,
+    /// The elements.
+    pub(super) data: Arc<dyn Elsewhere>,
+}
+
+/// An array of one chunk.
+struct Part {
+    dtype: Dtype,
+    shape: Vec<u64>,
+    inferred: bool,
+    pictures: bool,
+}
+
+impl Part {
+    /// An entry as an array with a time axis, if it is one.
+    fn of(entry: &Entry) -> Option<Self> {
+        let (dtype, shape, inferred) = match (&entry.residual, &entry.value) {
+            (Some(residual), _) => (Dtype::I8, residual.shape(), false),
+            (None, Value::Array { dtype, shape, inferred, .. }) => (*dtype, shape.clone(), *inferred),
+            _ => return None,
+        };
+        let pictures = *shape.first()? == 0 || shard::has_pictures(entry);
+        entry.visible.then_some(Self { dtype, shape, inferred, pictures })
+    }
+
+    fn size(&self) -> Option<u64> {
+        self.shape.iter().try_fold(self.dtype.size(), |size, &axis| size.checked_mul(axis))
+    }
+}
+
+/// A lane while chunks are added to it.
+struct Growing {
+    name: Vec<u8>,
+    dtype: Dtype,
+    shape: Vec<u64>,
+    inferred: bool,
+    pictures: bool,
+    ends: Vec<u64>,
+}
+
+impl Growing {
+    fn new(name: &[u8], part: &Part) -> Option<Self> {
+        Some(Self {
+            name: name.to_vec(),
+            dtype: part.dtype,
+            shape: part.shape.clone(),
+            inferred: part.inferred,
+            pictures: part.pictures,
+            ends: vec![part.size()?],
+        })
+    }
+
+    /// Puts a chunk's part behind the others; `None` where it does not fit.
+    fn add(&mut self, part: &Part) -> Option<()> {
+        let (steps, step) = self.shape.split_first_mut()?;
+        let (more, other_step) = part.shape.split_first()?;
+        if part.dtype != self.dtype || other_step != step {
+            return None;
+        }
+        *steps = steps.checked_add(*more)?;
+        self.ends.push(self.ends.last()?.checked_add(part.size()?)?);
+        self.inferred |= part.inferred;
+        self.pictures &= part.pictures;
+        Some(())
+    }
+}
+
+/// Joins the chunks.
+///
+/// # Errors
+/// Why there is no joined view: the first chunk that can't be opened, and what was wrong with it.
+pub(super) fn join(chunks: &[Chunk], siblings: Arc<dyn Siblings>, verify: Verify) -> Result<Vec<Lane>, String> {
+    let mut lanes: Vec<Growing> = Vec::new();
+    let mut known = Vec::with_capacity(chunks.len());
+    for (number, chunk) in chunks.iter().enumerate() {
+        let failed = |error: &dyn fmt::Display| format!("chunk {number} ({}): {error}", chunk.uri);
+        let opened = siblings.open(&chunk.uri).map_err(|error| failed(&error))?;
+        let Some(shard) = opened.tree.shard() else { return Err(failed(&"not an episode")) };
+        known.push(Known { uri: chunk.uri.as_str().into(), sha256: chunk.sha256, state: opened.state });
+        let parts = shard.entries.iter().filter_map(|entry| Some((&*entry.name, Part::of(entry)?)));
+        if number == 0 {
+            lanes = parts.filter_map(|(name, part)| Growing::new(name, &part)).collect();
+        } else {
+            let parts: HashMap<&[u8], Part> = parts.collect();
+            lanes.retain_mut(|lane| parts.get(&*lane.name).and_then(|part| lane.add(part)).is_some());
+        }
+    }
+    let episode = Arc::new(Episode { siblings, chunks: known, verify });
+    // The paths that the lanes have in a chunk.
+    let mut builder = Builder::default();
+    let nodes: Vec<paths::Number> = lanes
+        .iter()
+        .map(|lane| {
+            let (folder, part) = builder.folders_of(paths::ROOT, &lane.name, &shard::RESERVED);
+            builder.file(folder, part, ".npy", ())
+        })
+        .collect();
+    let paths = builder.finish();
+    let finished = lanes.into_iter().zip(nodes).map(|(lane, node)| {
+        let Growing { name, dtype, shape, inferred, pictures, ends } = lane;
+        let size = ends.last().copied().unwrap_or(0);
+        let data = Arc::new(Concatenated { episode: episode.clone(), path: paths.path(node), ends });
+        Lane { name, dtype, shape, inferred, pictures, size, data }
+    });
+    Ok(finished.collect())
+}
+
+/// The chunks of an episode, to be opened again when they are read.
+struct Episode {
+    siblings: Arc<dyn Siblings>,
+    chunks: Vec<Known>,
+    verify: Verify,
+}
+
+/// What is kept of a chunk.
+struct Known {
+    uri: Box<str>,
+    sha256: Option<[u8; 32]>,
+    /// The file's state when the episode was joined.
+    state: Fingerprint,
+}
+
+impl Episode {
+    /// Whether the bytes of an opened chunk are those that the manifest means. A file that changed since is no longer
+    /// known, whatever its size: only its SHA-256 can say that it is the same chunk.
+    fn check(&self, chunk: &Known, opened: &Opened) -> Result<(), BlockError> {
+        let changed = !opened.state.same_content(&chunk.state);
+        let compare = match self.verify {
+            Verify::Strict => true,
+            Verify::Lazy => changed || opened.reader.source.len() <= limits::WHOLE_BLOCK,
+            Verify::Off => changed,
+        };
+        match chunk.sha256 {
+            None if changed => Err(SourceError::Changed.into()),
+            Some(expected) if compare => {
+                let computed = self.siblings.sha256(opened)?;
+                if computed == expected {
+                    return Ok(());
+                }
+                let hex = |hash: [u8; 32]| hash.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+                let (computed, expected) = (hex(computed), hex(expected));
+                Err(BlockError::Refused(format!("its SHA-256 is {computed}, the manifest says {expected}")))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The elements of one array of every chunk, one chunk behind the other.
+struct Concatenated {
+    episode: Arc<Episode>,
+    /// The array's path in every chunk.
+    path: String,
+    /// For each chunk, where its elements end.
+    ends: Vec<u64>,
+}
+
+impl fmt::Debug for Concatenated {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {} chunks", self.path, self.ends.len())
+    }
+}
+
+impl Concatenated {
+    /// Fills `out` with a part of a chunk's elements, of which there are `size` bytes.
+    fn fill_from(&self, chunk: &Known, size: u64, from: u64, out: &mut [u8]) -> Result<(), Fault> {
+        let failed = |error: Arc<BlockError>, offset| {
+            let error = BlockError::Chunk { uri: chunk.uri.clone(), path: self.path.clone(), error };
+            Fault { block: None, offset, error: Arc::new(error) }
+        };
+        let whole = |error: BlockError| failed(Arc::new(error), 0);
+        let opened = self.episode.siblings.open(&chunk.uri).map_err(whole)?;
+        self.episode.check(chunk, &opened).map_err(whole)?;
+        let inner = |fault: Fault| failed(fault.error, fault.offset);
+        let Opened { reader, tree, .. } = &*opened;
+        let mut node = ROOT;
+        for name in self.path.split('/') {
+            let found = tree.lookup(reader, node, name).map_err(inner)?;
+            node = found.ok_or_else(|| whole(SourceError::Changed.into()))?;
+        }
+        let view = tree.view(reader, node).map_err(inner)?;
+        // What stands before the elements is the header of the chunk's own array.
+        let Some(header) = view.size().checked_sub(size) else { return Err(whole(SourceError::Changed.into())) };
+        view.fill_at(reader, header + from, out).map_err(inner)
+    }
+}
+
+impl Elsewhere for Concatenated {
+    fn fill(&self, part: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
+        let (mut at, mut rest) = (part.start, out);
+        let mut number = self.ends.partition_point(|&end| end <= at);
+        while let (false, Some(chunk), Some(&end)) =
+            (rest.is_empty(), self.episode.chunks.get(number), self.ends.get(number))
+        {
+            let start = number.checked_sub(1).map_or(0, |before| self.ends[before]);
+            let length = (end - at).min(rest.len() as u64);
+            let (here, after) = rest.split_at_mut(length as usize);
+            if length > 0 {
+                self.fill_from(chunk, end - start, at - start, here)?;
+            }
+            (at, rest, number) = (end, after, number + 1);
+        }
+        Ok(())
+    }
+}

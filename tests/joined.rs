@@ -1,0 +1,262 @@
+//! Chunked episodes joined under their manifest (contract, section 3; `formats/wshard.md` 15), through the filesystem's
+//! operations on a folder of files made by hand.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
+mod common;
+
+use std::{ffi::OsStr, fs, ops::ControlFlow, os::unix::fs::PermissionsExt, path::PathBuf};
+
+use common::shard::{self, Block};
+use sha2::{Digest, Sha256};
+use shardfs::{
+    cache::Verify,
+    vfs::{Options, ROOT, Vfs},
+};
+
+/// A folder of its own below the system's, gone at the end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("shardfs-joined-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(&path).unwrap();
+        Self(path.canonicalize().unwrap())
+    }
+
+    fn write(&self, name: &str, bytes: &[u8]) {
+        fs::write(self.0.join(name), bytes).unwrap();
+    }
+
+    /// The folder as a mount would show it.
+    fn vfs(&self, verify: Verify) -> Vfs {
+        Vfs::open(&self.0, Options { verify, ..Options::default() }).unwrap()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A chunk of `steps` steps: `signal/pos` f32 [2], `signal/cam` u8 [2,3,3], their elements counted from `start`; and
+/// `signal/odd` with as many dimensions as `odd`.
+fn chunk(steps: u8, start: u8, odd: u8) -> Vec<u8> {
+    let channels = format!(
+        r#"{{"channels":[{{"id":"pos","dtype":"f32","shape":[2]}},{{"id":"cam","dtype":"u8","shape":[2,3,3]}},
+            {{"id":"odd","dtype":"u8","shape":[{odd}]}}]}}"#
+    );
+    let pos: Vec<u8> = (0..steps * 2).flat_map(|i| f32::from(start + i).to_le_bytes()).collect();
+    shard::file(
+        5,
+        &[
+            Block::new("meta/episode", format!(r#"{{"episode_id":"ep","length_T":{steps}}}"#)),
+            Block::new("meta/channels", channels),
+            Block::new("signal/pos", pos),
+            Block::new("signal/cam", pixels(steps, start)),
+            Block::new("signal/odd", vec![0; usize::from(steps) * usize::from(odd)]),
+        ],
+    )
+}
+
+fn pixels(steps: u8, start: u8) -> Vec<u8> {
+    (0..u32::from(steps) * 18).map(|i| (i + u32::from(start)) as u8).collect()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A manifest of chunks by uri and SHA-256.
+fn manifest(chunks: &[(&str, &str)]) -> Vec<u8> {
+    let chunks: Vec<String> = (0..)
+        .zip(chunks)
+        .map(|(i, (uri, sha256))| format!(r#"{{"chunk_index":{i},"uri":"{uri}","sha256":"{sha256}"}}"#))
+        .collect();
+    shard::file(4, &[Block::new("meta/manifest", format!(r#"{{"episode_id":"ep","chunks":[{}]}}"#, chunks.join(",")))])
+}
+
+/// The inode number of a path below SOURCE; `None` where there is no such name.
+fn find(vfs: &Vfs, path: &str) -> Option<u64> {
+    path.split('/').try_fold(ROOT, |ino, name| Some(vfs.lookup(ino, OsStr::new(name)).unwrap()?.ino))
+}
+
+fn read(vfs: &Vfs, path: &str, offset: u64, length: u64) -> Result<Vec<u8>, String> {
+    let ino = find(vfs, path).expect(path);
+    let bytes = vfs.read(ino, offset, length, false).map_err(|error| {
+        assert_eq!(error.errno(), libc::EIO, "{error}");
+        error.to_string()
+    })?;
+    Ok(bytes.unwrap().for_kernel().to_vec())
+}
+
+/// The names in a folder.
+fn names(vfs: &Vfs, path: &str) -> Vec<String> {
+    let mut names = Vec::new();
+    vfs.read_dir(find(vfs, path).expect(path), 2, false, &mut |entry| {
+        names.push(entry.name.to_string_lossy().into_owned());
+        ControlFlow::Continue(())
+    })
+    .unwrap();
+    names
+}
+
+/// numpy's header is 128 bytes for these shapes.
+const HEADER: u64 = 128;
+
+/// A folder with the chunks a, b, c of 3, 0 and 4 steps, and their manifest.
+fn three(name: &str) -> Folder {
+    let folder = Folder::new(name);
+    let chunks = [chunk(3, 0, 5), chunk(0, 0, 5), chunk(4, 100, 6)];
+    for (name, bytes) in ["a", "b", "c"].iter().zip(&chunks) {
+        folder.write(name, bytes);
+    }
+    let hashes = chunks.each_ref().map(|bytes| hex(bytes));
+    folder.write("m", &manifest(&[("a", &hashes[0]), ("b", &hashes[1]), ("c", &hashes[2])]));
+    folder
+}
+
+#[test]
+fn arrays_and_pictures_run_through_all_chunks() {
+    let folder = three("whole");
+    let vfs = folder.vfs(Verify::Lazy);
+    // `odd` has not one shape, `meta/*` is no array.
+    assert_eq!(names(&vfs, "m"), ["container.json", "images", "meta", "signal"]);
+    assert_eq!(names(&vfs, "m/signal"), ["cam.npy", "pos.npy"]);
+    assert_eq!(names(&vfs, "m/meta"), ["manifest.json"]);
+    let frames: Vec<String> = (0..7).map(|i| format!("{i:03}.png")).collect();
+    assert_eq!(names(&vfs, "m/images/cam"), frames);
+
+    let want: Vec<u8> = [0, 1, 2, 3, 4, 5, 100, 101, 102, 103, 104, 105, 106, 107u8]
+        .iter()
+        .flat_map(|&value| f32::from(value).to_le_bytes())
+        .collect();
+    let whole = read(&vfs, "m/signal/pos.npy", 0, 4096).unwrap();
+    assert!(String::from_utf8_lossy(&whole).contains("'shape': (7, 2)"));
+    assert_eq!(whole[HEADER as usize..], want);
+    for start in 0..whole.len() {
+        for end in [start, start + 1, start + 30, whole.len()] {
+            let end = end.min(whole.len());
+            let part = read(&vfs, "m/signal/pos.npy", start as u64, (end - start) as u64).unwrap();
+            assert_eq!(part, whole[start..end], "{start}..{end}");
+        }
+    }
+    for frame in 0..7u8 {
+        let png = read(&vfs, &format!("m/images/cam/{frame:03}.png"), 0, 4096).unwrap();
+        let picture = image::load_from_memory(&png).unwrap().to_rgb8().into_raw();
+        let all = [pixels(3, 0), pixels(4, 100)].concat();
+        assert_eq!(picture, all[usize::from(frame) * 18..][..18], "frame {frame}");
+    }
+    assert!(vfs.problems().is_empty(), "{:?}", vfs.problems());
+}
+
+#[test]
+fn the_manifest_alone_finds_its_chunks() {
+    let folder = three("alone");
+    let vfs = Vfs::open(&folder.0.join("m"), Options::default()).unwrap();
+    assert_eq!(read(&vfs, "signal/pos.npy", HEADER + 24, 4).unwrap(), 100f32.to_le_bytes());
+}
+
+#[test]
+fn a_chunk_that_differs_fails_alone() {
+    let folder = three("differs");
+    let mut bytes = fs::read(folder.0.join("c")).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    folder.write("c", &bytes);
+    let vfs = folder.vfs(Verify::Lazy);
+    assert_eq!(read(&vfs, "m/signal/pos.npy", HEADER, 24).unwrap().len(), 24);
+    let error = read(&vfs, "m/signal/pos.npy", HEADER + 20, 8).unwrap_err();
+    assert!(error.contains("m/signal/pos.npy") && error.contains("chunk c") && error.contains("SHA-256"), "{error}");
+    assert!(read(&vfs, "m/images/cam/002.png", 0, 4096).is_ok());
+    assert!(read(&vfs, "m/images/cam/003.png", 0, 4096).is_err());
+    // The chunk's own folder has no such promise, nor has a mount that checks nothing.
+    assert!(read(&vfs, "c/signal/pos.npy", 0, 4096).is_ok());
+    assert!(read(&folder.vfs(Verify::Off), "m/signal/pos.npy", 0, 4096).is_ok());
+}
+
+#[test]
+fn a_chunk_that_changes_is_known_by_its_hash_alone() {
+    let folder = three("changes");
+    let vfs = folder.vfs(Verify::Lazy);
+    let before = read(&vfs, "m/signal/pos.npy", 0, 4096).unwrap();
+    let bytes = fs::read(folder.0.join("a")).unwrap();
+    // The same bytes, another file.
+    folder.write("a.new", &bytes);
+    fs::rename(folder.0.join("a.new"), folder.0.join("a")).unwrap();
+    assert_eq!(read(&vfs, "m/signal/pos.npy", 0, 4096).unwrap(), before);
+    folder.write("a", &chunk(3, 50, 5));
+    assert!(read(&vfs, "m/signal/pos.npy", HEADER, 4).unwrap_err().contains("SHA-256"));
+    assert!(read(&vfs, "m/signal/pos.npy", HEADER + 24, 4).is_ok());
+    fs::remove_file(folder.0.join("a")).unwrap();
+    assert!(read(&vfs, "m/signal/pos.npy", HEADER, 4).unwrap_err().contains("No such file"));
+    // Without a hash nothing says that a changed file is the same chunk.
+    folder.write("m2", &manifest(&[("c", "")]));
+    assert!(read(&vfs, "m2/signal/pos.npy", HEADER, 4).is_ok());
+    let bytes = fs::read(folder.0.join("c")).unwrap();
+    fs::remove_file(folder.0.join("c")).unwrap();
+    folder.write("c", &bytes);
+    assert!(read(&vfs, "m2/signal/pos.npy", HEADER, 4).unwrap_err().contains("changed"));
+}
+
+#[test]
+fn large_chunks_are_hashed_in_strict_mode_only() {
+    let folder = Folder::new("large");
+    let pixels = vec![7u8; 65 << 20];
+    let channels = r#"{"channels":[{"id":"a","dtype":"u8","shape":[1048576]}]}"#;
+    folder.write("a", &shard::file(5, &[Block::new("meta/channels", channels), Block::new("signal/a", pixels)]));
+    folder.write("m", &manifest(&[("a", &"0".repeat(64))]));
+    assert_eq!(read(&folder.vfs(Verify::Lazy), "m/signal/a.npy", HEADER, 3).unwrap(), [7; 3]);
+    assert!(read(&folder.vfs(Verify::Strict), "m/signal/a.npy", HEADER, 3).unwrap_err().contains("SHA-256"));
+}
+
+#[test]
+fn what_can_not_be_joined_is_told() {
+    let folder = three("hostile");
+    let good = hex(&fs::read(folder.0.join("a")).unwrap());
+    std::os::unix::fs::symlink("a", folder.0.join("link")).unwrap();
+    fs::create_dir(folder.0.join("folder")).unwrap();
+    std::os::unix::fs::symlink("..", folder.0.join("folder/up")).unwrap();
+    folder.write("text", b"text");
+    folder.write("locked", &fs::read(folder.0.join("a")).unwrap());
+    fs::set_permissions(folder.0.join("locked"), fs::Permissions::from_mode(0o600)).unwrap();
+    for (uri, reason) in [
+        ("gone", "No such file"),
+        ("link", "link"),
+        ("folder/up/a", "link"),
+        ("folder", "ordinary file"),
+        ("text", "not a Shard file"),
+        ("../hostile/a", "leads out"),
+        ("/etc/passwd", "leads out"),
+        ("file:a", "scheme"),
+        ("m", "role is 4"),
+        ("bad", "role is 4"),
+        ("locked", "may read"),
+    ] {
+        folder.write("bad", &manifest(&[("a", &good), (uri, &good)]));
+        let vfs = folder.vfs(Verify::Lazy);
+        assert_eq!(names(&vfs, "bad"), ["container.json", "meta"], "{uri}");
+        assert!(read(&vfs, "bad/meta/manifest.json", 0, 4096).unwrap().starts_with(b"{"));
+        let problems = vfs.problems();
+        assert!(problems.iter().any(|problem| problem.message.contains(reason)), "{uri}: {problems:?}");
+        assert!(problems.iter().all(|problem| problem.message.starts_with("no joined view")), "{uri}: {problems:?}");
+    }
+    let options = Options { follow_links: true, ..Options::default() };
+    folder.write("m", &manifest(&[("link", &good)]));
+    let vfs = Vfs::open(&folder.0, options).unwrap();
+    assert!(read(&vfs, "m/signal/pos.npy", HEADER, 4).is_ok(), "a link inside the folder, where links are followed");
+}
+
+#[test]
+fn what_the_manifest_stores_keeps_its_path() {
+    let folder = three("own");
+    let chunks = r#"{"chunks":[{"chunk_index":0,"uri":"a"}]}"#;
+    let own = Block { content_type: 2, ..Block::new("signal/pos", "{}") };
+    let tensor = Block { content_type: 1, ..Block::new("signal/cam", [8u8, 1, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 9, 9]) };
+    folder.write("m", &shard::file(4, &[Block::new("meta/manifest", chunks), own, tensor]));
+    let vfs = folder.vfs(Verify::Lazy);
+    assert_eq!(names(&vfs, "m/signal"), ["cam%_2.npy", "cam.npy", "odd.npy", "pos.json", "pos.npy"]);
+    assert_eq!(read(&vfs, "m/signal/cam.npy", HEADER, 9).unwrap(), [9, 9]);
+    assert_eq!(read(&vfs, "m/signal/cam%_2.npy", HEADER, 54).unwrap(), pixels(3, 0));
+}
