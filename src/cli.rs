@@ -1,5 +1,6 @@
 //! Commands and options.
 
+mod info;
 mod inspect;
 mod mount;
 mod place;
