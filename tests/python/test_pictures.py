@@ -4,6 +4,7 @@ A program that is missing fails its test; scripts/test installs them.
 """
 
 import contextlib
+import doctest
 import io
 import json
 import os
@@ -15,7 +16,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from conftest import FIXTURES, mounted, wait_for, walk_files
+from conftest import BIN, FIXTURES, ROOT, mounted, wait_for, walk_files
 from test_golden_wshard import png_size
 from test_programs import program
 
@@ -225,3 +226,34 @@ def test_the_golden_cameras_were_looked_at(golden, wshard_mount):
                     kinds.add((block["codec"], Image.open(some).mode))
     assert {codec for codec, _ in kinds} >= {"none", "zstd", "lz4"}, kinds
     assert {mode for _, mode in kinds} >= {"RGB"}, kinds
+
+
+# --- the README -----------------------------------------------------------------
+
+def test_commands_of_the_readme(tmp_path, monkeypatch):
+    """What the section on pictures shows is what the commands print. (feh has a test of its own.)"""
+    section = (ROOT / "README.md").read_text(encoding="utf-8").split("### Pictures\n")[1].split("\n### ")[0]
+    blocks = section.split("```console\n")[1:]
+    assert len(blocks) == 4
+    (tmp_path / "fixtures").symlink_to(FIXTURES)
+    monkeypatch.setenv("PATH", f"{Path(BIN).parent}:{os.environ['PATH']}")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mnt").mkdir()
+    ran = []
+    with mounted("fixtures", mnt=tmp_path / "mnt"):
+        for block in blocks:
+            block = block.split("```")[0]
+            if block.startswith("$ python3\n"):
+                test = doctest.DocTestParser().get_doctest(block, {}, "README.md", "README.md", 0)
+                assert len(test.examples) == 5 and doctest.DocTestRunner().run(test).failed == 0
+                continue
+            for command in block.split("$ ")[1:]:
+                command, _, shown = command.partition("\n")
+                if not command.startswith("feh "):
+                    printed = program("bash", "-c", command)
+                    # `ls` writes columns on a terminal.
+                    assert printed.split() == shown.split(), command
+                    ran.append(command.split()[0])
+    assert sorted(ran) == ["ffmpeg", "ffmpeg", "identify", "ls", "ls", "ls", "shardfs"]
+    assert probe(tmp_path / "front.mp4", "nb_read_frames") == "8"
+    assert probe(tmp_path / "wrist.mp4", "nb_read_frames") == "3"
