@@ -102,3 +102,84 @@ pub(super) fn fill(reader: &Reader, frames: &dyn Frames, part: Range<u64>, out: 
     let failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
     failed.map_or(Ok(()), |(_, fault)| Err(fault))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering::Relaxed;
+
+    use super::*;
+    use crate::{
+        cache::{Cache, Verify},
+        source::Source,
+    };
+
+    /// A frame has 4 bytes: its number, compressed. Every fifth is stored as it is; one is broken.
+    #[derive(Debug)]
+    struct Film(Vec<Block>);
+
+    const BROKEN: u64 = 12;
+
+    impl Frames for Film {
+        fn frame_size(&self) -> u64 {
+            4
+        }
+
+        fn frame(&self, number: u64) -> Option<Block> {
+            self.0.get(number as usize).copied()
+        }
+    }
+
+    fn film(frames: u32) -> (Film, Vec<u8>) {
+        let (mut blocks, mut file) = (Vec::new(), Vec::new());
+        for number in 0..frames {
+            let bytes = number.to_le_bytes();
+            let (codec, stored) = match number % 5 {
+                0 => (Codec::None, bytes.to_vec()),
+                _ => (Codec::Zstd, zstd::bulk::compress(&bytes, 1).unwrap()),
+            };
+            let stored = if u64::from(number) == BROKEN { vec![7; stored.len()] } else { stored };
+            let (offset, stored_size) = (file.len() as u64, stored.len() as u64);
+            blocks.push(Block { offset, stored_size, size: 4, codec, crc: None });
+            file.extend(stored);
+        }
+        (Film(blocks), file)
+    }
+
+    #[test]
+    fn any_part_comes_out_in_order_and_each_frame_is_decoded_once() {
+        let (film, file) = film(BROKEN as u32);
+        let whole: Vec<u8> = (0..BROKEN as u32).flat_map(u32::to_le_bytes).collect();
+        let source: Arc<dyn Source> = Arc::new(file);
+        for budget in [1 << 20, 1] {
+            let cache = Cache::new(budget, Verify::Lazy);
+            let reader = Reader { source: source.clone(), cache, container: 0 };
+            for start in (0..whole.len()).rev() {
+                for end in start..=whole.len() {
+                    let mut out = vec![0xAA; end - start];
+                    fill(&reader, &film, start as u64..end as u64, &mut out).unwrap();
+                    assert_eq!(out, whole[start..end]);
+                }
+            }
+            if budget > 1 {
+                // All but those that are stored as they are: 0, 5 and 10.
+                assert_eq!(reader.cache.counters.misses.load(Relaxed), BROKEN - 3);
+            }
+        }
+    }
+
+    #[test]
+    fn a_broken_frame_fails_where_it_is_and_nowhere_else() {
+        let (film, file) = film(30);
+        let offset = film.0[BROKEN as usize].offset;
+        let reader = Reader { source: Arc::new(file), cache: Cache::new(1 << 20, Verify::Lazy), container: 0 };
+        let mut out = [0; 120];
+        let fault = fill(&reader, &film, 0..120, &mut out).unwrap_err();
+        assert_eq!((fault.offset, fault.block), (offset, None));
+        for number in 0..30 {
+            let found = fill(&reader, &film, number * 4..number * 4 + 4, &mut out[..4]);
+            assert_eq!(found.is_ok(), number != BROKEN, "{number}");
+        }
+        fill(&reader, &film, 0..4 * BROKEN, &mut out[..4 * BROKEN as usize]).unwrap();
+        assert!(fill(&reader, &film, 119..121, &mut out[..2]).is_err(), "there is no frame 30");
+    }
+}
