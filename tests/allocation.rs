@@ -271,11 +271,14 @@ fn lies_about_episodes() {
     let mut costs = Costs::default();
     let pixels = [7; 12];
     let sound = kdb::Episode::of_pictures(&vec![kdb::picture(b"c", (2, 2, 3), 0, 12, &pixels); 3]);
-    let end = kdb::file(&[sound.clone()], None).len() as u64;
+    let end = kdb::file(std::slice::from_ref(&sound), None).len() as u64;
     let places = [0, 1, 63, 64, end - 64, end - 1, end, end + 1, 1 << 32, 1 << 62, u64::MAX - 64, u64::MAX];
     for (offset, length) in places.into_iter().flat_map(|offset| places.map(|length| (offset, length))) {
         let what = || format!("{length:#x} bytes at {offset:#x}");
-        costs.open(|| format!("an index of {}", what()), kdb::file(&[sound.clone()], Some((offset, length))));
+        costs.open(
+            || format!("an index of {}", what()),
+            kdb::file(std::slice::from_ref(&sound), Some((offset, length))),
+        );
         for part in 0..3 {
             for frames in [3, 0, 1, 1 << 20, u32::MAX] {
                 let mut lying = kdb::Episode { frames, ..sound.clone() };
