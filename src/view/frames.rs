@@ -73,8 +73,8 @@ pub(super) fn fill(reader: &Reader, frames: &dyn Frames, part: Range<u64>, out: 
         (at, rest) = (at + length, after);
     }
     let work = wanted.iter().filter(|wanted| wanted.is_work(reader)).count();
-    let helpers = work.min(thread::available_parallelism().map_or(1, usize::from)).saturating_sub(1);
-    if helpers == 0 {
+    let others = work.min(thread::available_parallelism().map_or(1, usize::from)).saturating_sub(1);
+    if others == 0 {
         return wanted.into_iter().try_for_each(|wanted| wanted.fill(reader));
     }
     // Each takes the next frame that nobody has taken; the reader itself is one of them. Of several that fail the
@@ -93,7 +93,7 @@ pub(super) fn fill(reader: &Reader, frames: &dyn Frames, part: Range<u64>, out: 
         }
     };
     thread::scope(|scope| {
-        for _ in 0..helpers {
+        for _ in 0..others {
             // Without a thread the others do its share.
             let _ = thread::Builder::new().name("frames".into()).spawn_scoped(scope, take_all);
         }
