@@ -487,21 +487,99 @@ def jpeg(rgb):
     return out.getvalue()
 
 
+def capsule(x, y, a, b, radius):
+    """How much of each pixel a thick line with round ends covers, 0 to 1."""
+    (ax, ay), (bx, by) = a, b
+    dx, dy = bx - ax, by - ay
+    along = np.clip(((x - ax) * dx + (y - ay) * dy) / max(dx * dx + dy * dy, 1e-9), 0, 1)
+    distance = np.hypot(x - ax - along * dx, y - ay - along * dy)
+    return np.clip(radius - distance + 0.5, 0, 1)
+
+
+def paint(picture, cover, colour):
+    picture += cover[..., None] * (np.array(colour, float) - picture)
+
+
+def bent(base, tip, upper, lower):
+    """The elbow of an arm of two parts that reaches from `base` to `tip`."""
+    dx, dy = tip[0] - base[0], tip[1] - base[1]
+    reach = min(np.hypot(dx, dy), upper + lower - 1e-6)
+    bend = np.arccos((upper**2 + reach**2 - lower**2) / (2 * upper * reach))
+    angles = [np.arctan2(dy, dx) + way * bend for way in (-1, 1)]
+    # Of the two ways to bend, the one with the elbow up.
+    return min(((base[0] + upper * np.cos(a), base[1] + upper * np.sin(a)) for a in angles), key=lambda at: at[1])
+
+
+def front_view(done, height=72, width=96):
+    """A robot arm takes a cube from the left of a table into a bowl on its right; `done` runs from 0 to 1."""
+    y, x = np.mgrid[0:height, 0:width].astype(float)
+    picture = np.empty((height, width, 3))
+    for channel, (top, bottom) in enumerate(((58, 214), (92, 226), (148, 236))):
+        picture[..., channel] = top + (bottom - top) * y / height
+    table = height - 14.0
+    paint(picture, np.clip(y - table + 0.5, 0, 1), (150, 111, 74))
+    paint(picture, np.clip(1.5 - abs(y - table - 1), 0, 1), (184, 142, 98))
+
+    base, bowl, cube = (width / 2, table), (width - 16.0, table), (15.0, table - 5.0)
+    # Down to the cube, up with it, over to the bowl, let go.
+    stops = ((0, 15, 26), (0.25, 15, 46), (0.5, 34, 18), (0.8, width - 16, 26), (1, width - 16, 20))
+    times = [stop[0] for stop in stops]
+    tip = tuple(np.interp(done, times, [stop[i] for stop in stops]) for i in (1, 2))
+    closed = 0.25 <= done < 0.85
+    if closed:
+        cube = (tip[0], tip[1] + 8)
+    elif done >= 0.85:
+        cube = (bowl[0], table - 4.0)
+    elbow = bent(base, tip, 34, 34)
+    paint(picture, np.clip(5.5 - np.maximum(abs(x - cube[0]), abs(y - cube[1])), 0, 1), (222, 64, 52))
+    ring = np.hypot(x - bowl[0], y - (table - 8)) - 10
+    paint(picture, np.clip(1.5 - abs(ring), 0, 1) * (y > table - 8), (38, 70, 83))
+    paint(picture, np.clip(0.5 - ring, 0, 1) * (y > table - 6) * 0.6, (38, 70, 83))
+    paint(picture, capsule(x, y, (base[0] - 7, table - 1), (base[0] + 7, table - 1), 3), (70, 74, 82))
+    paint(picture, capsule(x, y, base, elbow, 4), (240, 240, 236))
+    paint(picture, capsule(x, y, elbow, tip, 3), (240, 240, 236))
+    for joint in (base, elbow):
+        paint(picture, capsule(x, y, joint, joint, 3), (244, 162, 58))
+    spread = 5.5 if closed else 8
+    for side in (-1, 1):
+        knuckle = (tip[0] + side * spread, tip[1] + 3)
+        paint(picture, capsule(x, y, tip, knuckle, 1.3), (60, 64, 72))
+        paint(picture, capsule(x, y, knuckle, (knuckle[0], knuckle[1] + 7), 1.3), (60, 64, 72))
+    return (picture + 0.5).astype(np.uint8)
+
+
+def wrist_view(done, size=48):
+    """What the hand sees: the table, the cube between two fingers."""
+    y, x = np.mgrid[0:size, 0:size].astype(float)
+    picture = np.empty((size, size, 3))
+    for channel, (near, far) in enumerate(((168, 120), (126, 88), (84, 60))):
+        picture[..., channel] = far + (near - far) * y / size
+    grip = float(np.interp(done, (0, 0.25, 0.85, 0.9), (0, 1, 1, 0)))
+    edge = 6 + 5 * grip
+    middle = (size / 2, size * (0.35 + 0.25 * grip))
+    paint(picture, np.clip(edge + 0.5 - np.maximum(abs(x - middle[0]), abs(y - middle[1])), 0, 1), (222, 64, 52))
+    for side in (-1, 1):
+        at = size / 2 + side * (20 - 6 * grip)
+        paint(picture, capsule(x, y, (at, size + 4.0), (at, size * 0.5), 3.5), (60, 64, 72))
+    return (picture + 0.5).astype(np.uint8)
+
+
 def kdb_demo():
     """Two cameras stored raw; the same as JPEG with a wrist picture in every other frame; no pictures."""
     rng = np.random.default_rng(6)
     episodes = []
-    for number, (steps, task) in enumerate([(8, "pick up the cup"), (6, "öffne die Schublade"), (40, "wait")]):
-        front, wrist = camera(steps, 24, 32, number), camera(steps, 16, 16, number + 0.5)
+    for number, (steps, task) in enumerate([(8, "put the cube into the bowl"), (6, "räume den Tisch ab"), (40, "wait")]):
+        front, wrist = ([view(t / (steps - 1)) for t in range(steps)] for view in (front_view, wrist_view))
         frames = []
         for t in range(steps):
+            size, hand = front[t].shape[1::-1], wrist[t].shape[1::-1]
             if number == 0:
-                frames.append([kdb_picture("front", 32, 24, 3, front[t].tobytes()),
-                               kdb_picture("wrist", 16, 16, 3, wrist[t].tobytes())])
+                frames.append([kdb_picture("front", *size, 3, front[t].tobytes()),
+                               kdb_picture("wrist", *hand, 3, wrist[t].tobytes())])
             elif number == 1:
-                records = [kdb_picture("front", 32, 24, 3, jpeg(front[t]), 1)]
+                records = [kdb_picture("front", *size, 3, jpeg(front[t]), 1)]
                 if t % 2 == 0:
-                    records.append(kdb_picture("wrist", 16, 16, 1, wrist[t][..., 0].tobytes()))
+                    records.append(kdb_picture("wrist", *hand, 1, wrist[t][..., 0].tobytes()))
                 frames.append(records)
             else:
                 frames.append([])
@@ -518,6 +596,7 @@ Example recordings and tables.
 
 ep_001.wshard and ep_002_lz4.wshard are two short robot episodes, stream.wshard was
 written while it was recorded, weights.shard holds a small model,
+demo.kdb three runs of an arm with the pictures of its cameras,
 tree_sequence.trees a genealogy, arrays.kas and table.kast plain arrays.
 The files in damaged/ are broken on purpose.
 """

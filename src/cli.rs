@@ -1,5 +1,6 @@
 //! Commands and options.
 
+mod info;
 mod inspect;
 mod mount;
 mod place;
@@ -16,7 +17,7 @@ const FAILED: u8 = 1;
 
 /// shardfs shows container files as folders of ordinary files.
 ///
-/// WShard and other Shard files, kastore (tskit's .trees) and KAST are recognised by their content. Nothing is
+/// WShard and other Shard files, KDB, kastore (tskit's .trees) and KAST are recognised by their content. Nothing is
 /// unpacked: what a program reads is decoded when it is read.
 #[derive(Debug, Parser)]
 #[command(name = "shardfs", version, propagate_version = true, disable_help_subcommand = true)]

@@ -75,8 +75,10 @@ impl Codec {
             Self::None => stored,
             Self::Zstd => stored.saturating_mul(1 << 15),
             Self::Lz4 => stored.saturating_mul(255).saturating_add(64),
-            // A picture of one colour compresses without end: bounded by what one may have.
-            Self::Jpeg(..) | Self::Png(..) => limits::PICTURE,
+            // Deflate makes 258 bytes of 2 bits.
+            Self::Png(..) => stored.saturating_mul(1032).min(limits::PICTURE),
+            // A bit for 32 x 32 pixels of three channels, where the one that is stored is the coarsest.
+            Self::Jpeg(..) => stored.saturating_mul(8 * 32 * 32 * 3).min(limits::PICTURE),
         }
     }
 

@@ -2,6 +2,7 @@
 //!
 //! Every format describes its files with these; none reads by itself.
 
+mod frames;
 pub mod json;
 pub mod npy;
 pub mod png;
@@ -23,6 +24,7 @@ use crate::{
     },
     source::{Mapped, Source, SourceError},
 };
+pub use frames::Frames;
 use png::Png;
 use rows::Rows;
 use strided::Strided;
@@ -76,15 +78,6 @@ pub trait Elsewhere: std::fmt::Debug + Send + Sync {
     /// # Errors
     /// [`Fault`] without a block, since a block's number means nothing outside its container.
     fn fill(&self, part: Range<u64>, out: &mut [u8]) -> Result<(), Fault>;
-}
-
-/// Frames of one size that together are an array.
-pub trait Frames: std::fmt::Debug + Send + Sync {
-    /// Bytes of a frame.
-    fn frame_size(&self) -> u64;
-
-    /// Where a frame is and how it becomes pixels; `None` past the last.
-    fn frame(&self, number: u64) -> Option<Block>;
 }
 
 /// A block with its number in the container.
@@ -316,38 +309,9 @@ impl Reader {
                 let pixels = png.needs(&part).0;
                 png.fill(part, out, &|at, buf| self.fill(pixels, at..at + buf.len() as u64, buf))
             }
-            Data::Frames(frames) => self.fill_frames(&**frames, part, out),
+            Data::Frames(frames) => frames::fill(self, &**frames, part, out),
             Data::Elsewhere(elsewhere) => elsewhere.fill(part, out),
         }
-    }
-
-    /// Copies from frames, of which only those that are touched are decoded.
-    fn fill_frames(&self, frames: &dyn Frames, part: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
-        let (mut at, mut rest) = (part.start, out);
-        let size = frames.frame_size().max(1);
-        while at < part.end {
-            let from = at % size;
-            let length = (size - from).min(part.end - at);
-            let (here, after) = rest.split_at_mut(length as usize);
-            let Some(block) = frames.frame(at / size) else {
-                let error = BlockError::Refused(format!("there is no frame {}", at / size));
-                return Err(Fault { block: None, offset: 0, error: Arc::new(error) });
-            };
-            if block.codec == Codec::None {
-                self.fill_stored(None, block.offset + from, here)?;
-            } else {
-                let fault = |error| Fault { block: None, offset: block.offset, error };
-                // Pictures have no number in their container; their place tells them apart as well.
-                let key = Key { container: self.container, block: block.offset };
-                let piece = self.cache.piece(key, &block, &self.source, from).map_err(fault)?;
-                let Some(pixels) = piece.bytes.get(from as usize..(from + length) as usize) else {
-                    return Err(fault(Arc::new(BlockError::Refused("a frame is shorter than the others".into()))));
-                };
-                here.copy_from_slice(pixels);
-            }
-            (at, rest) = (at + length, after);
-        }
-        Ok(())
     }
 
     /// Copies from a block, decoded or as it stands.

@@ -16,7 +16,7 @@ use std::{
 };
 
 use common::{
-    container, shard,
+    container, kdb, shard,
     shard::{Block, LZ4, ZSTD, zstd_bomb},
     small_files,
 };
@@ -262,4 +262,125 @@ fn many_names_in_a_small_string_table() {
         costs.open(|| format!("{label} names in a file of {size} bytes"), file);
     }
     costs.finish("many names");
+}
+
+/// Index entries and heads of pictures that lie in every field, and sections that lie over each other.
+#[test]
+fn lies_about_episodes() {
+    let _alone = alone();
+    let mut costs = Costs::default();
+    let pixels = [7; 12];
+    let sound = kdb::Episode::of_pictures(&vec![kdb::picture(b"c", (2, 2, 3), 0, 12, &pixels); 3]);
+    let end = kdb::file(std::slice::from_ref(&sound), None).len() as u64;
+    let places = [0, 1, 63, 64, end - 64, end - 1, end, end + 1, 1 << 32, 1 << 62, u64::MAX - 64, u64::MAX];
+    for (offset, length) in places.into_iter().flat_map(|offset| places.map(|length| (offset, length))) {
+        let what = || format!("{length:#x} bytes at {offset:#x}");
+        costs.open(
+            || format!("an index of {}", what()),
+            kdb::file(std::slice::from_ref(&sound), Some((offset, length))),
+        );
+        for part in 0..3 {
+            for frames in [3, 0, 1, 1 << 20, u32::MAX] {
+                let mut lying = kdb::Episode { frames, ..sound.clone() };
+                lying.places[part] = Some((offset, length));
+                // The other two over the whole file, and where they belong.
+                let mut over = lying.clone();
+                over.places.iter_mut().for_each(|place| *place = place.or(Some((0, end))));
+                for lying in [lying, over] {
+                    costs.open(|| format!("part {part} of {frames} frames: {}", what()), kdb::file(&[lying], None));
+                }
+            }
+        }
+    }
+    for frames in [0, 1, 2, 100, u32::MAX] {
+        for (state_dim, action_dim) in [(0, 0), (u16::MAX, 0), (u16::MAX, u16::MAX)] {
+            let lying = kdb::Episode { frames, state_dim, action_dim, ..sound.clone() };
+            costs.open(|| format!("{frames} frames of {state_dim} and {action_dim}"), kdb::file(&[lying], None));
+        }
+    }
+    let sides = [0, 1, 2, 0xffff, 1 << 16, 1 << 31, u32::MAX];
+    for (width, height) in sides.into_iter().flat_map(|width| sides.map(|height| (width, height))) {
+        for (channels, format) in [(0, 0), (1, 0), (3, 1), (4, 2), (5, 0), (255, 255)] {
+            for length in [0, 1, 12, 13, 1 << 20, u32::MAX] {
+                let record = kdb::picture(b"c", (width, height, channels), format, length, &pixels);
+                let what = || format!("{width} x {height} x {channels}, format {format}, {length} bytes");
+                costs.open(what, kdb::file(&[kdb::Episode::of_pictures(&[record])], None));
+            }
+        }
+    }
+    for count in [2, 255, u16::MAX] {
+        let mut lying = sound.clone();
+        lying.images[..2].copy_from_slice(&u16::to_le_bytes(count));
+        costs.open(|| format!("{count} pictures in a frame"), kdb::file(&[lying], None));
+    }
+    costs.finish("lies about episodes");
+}
+
+/// Encoded pictures of a few bytes that say they are as large as can be: reading a stack of them fails, and costs no more
+/// than what their bytes could hold.
+#[test]
+fn picture_bombs() {
+    let _alone = alone();
+    let mut costs = Costs::default();
+    let png = |width: u32, height: u32, colour: u8| {
+        let chunk = |kind: &[u8], data: &[u8]| {
+            let body = [kind, data].concat();
+            let crc = crc32fast::hash(&body).to_be_bytes();
+            [&(data.len() as u32).to_be_bytes()[..], &body, &crc].concat()
+        };
+        let mut head = [width.to_be_bytes(), height.to_be_bytes()].concat();
+        head.extend([8, colour, 0, 0, 0]);
+        // Zeros as far as a stored block goes; the rest is missing.
+        let data = [&[0x78, 1, 1, 100, 0, !100, 0xff][..], &[0; 100]].concat();
+        let chunks = [chunk(b"IHDR", &head), chunk(b"IDAT", &data), chunk(b"IEND", b"")].concat();
+        [&b"\x89PNG\r\n\x1a\n"[..], &chunks].concat()
+    };
+    let jpeg = |width: u16, height: u16| {
+        let mut head = vec![0xFF, 0xD8, 0xFF, 0xC0, 0, 17, 8];
+        head.extend(height.to_be_bytes());
+        head.extend(width.to_be_bytes());
+        head.extend([3, 1, 0x11, 0, 2, 0x11, 0, 3, 0x11, 0, 0xFF, 0xDA, 0, 12, 3, 1, 0, 2, 0, 3, 0, 0, 63, 0, 0]);
+        head
+    };
+    let mut stacks = 0;
+    for (width, height) in [(20u32, 20u32), (100, 100), (8000, 8000), (9000, 9000), (65_535, 1300), (65_535, 65_535)] {
+        let pictures = [png(width, height, 2), png(width, height, 6), jpeg(width as u16, height as u16)];
+        for bytes in pictures {
+            let record = kdb::picture(b"c", (width, height, 3), 1, bytes.len() as u32, &bytes);
+            let file = kdb::file(&[kdb::Episode::of_pictures(&vec![record; 4])], None);
+            let (at_once, held, stack) = measure(|| {
+                let opened = container::open(file).unwrap();
+                let files = opened.walk();
+                let stack = files.iter().find(|file| opened.tree.path(file.node).ends_with("/c.npy"))?;
+                let bytes = stack.view.read_at(&opened.reader, 128, 1000);
+                assert!(bytes.is_err(), "{width} x {height}: a picture that is not there was read");
+                Some(())
+            });
+            stacks += usize::from(stack.is_some());
+            costs.add(|| format!("{width} x {height}"), at_once, held);
+        }
+    }
+    assert!(stacks >= 12, "only {stacks} stacks");
+    costs.finish("picture bombs");
+}
+
+/// As many pictures as fit a file: what is held is no more than a few times the file.
+#[test]
+fn many_small_pictures() {
+    let _alone = alone();
+    for (label, name_length) in [("pictures", 0), ("cameras", 4)] {
+        let mut number = 0u32;
+        let frame: Vec<u8> = (0..60_000u32)
+            .flat_map(|_| {
+                number += 1;
+                kdb::picture(&number.to_le_bytes()[..name_length], (1, 1, 1), 0, 1, b"x")
+            })
+            .collect();
+        let images = [&60_000u16.to_le_bytes()[..], &frame].concat();
+        let file = kdb::file(&[kdb::Episode { frames: 1, images, ..kdb::Episode::default() }], None);
+        let size = file.len();
+        let (_, held, files) = measure(|| container::open(file).unwrap().walk().len());
+        println!("{label}: {files} files seen, {held} bytes held for a file of {size}");
+        assert!(files > 1000 && held < 20 * size, "{label}: {held} bytes for a file of {size}");
+    }
 }

@@ -13,7 +13,7 @@ use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use serde_json::Value;
 
-use super::{ViewOptions, log_to_stderr, place::Place};
+use super::{ViewOptions, info, log_to_stderr, place::Place};
 use crate::{
     limits::PIECE,
     vfs::{Attr, FileKind, Vfs},
@@ -160,7 +160,7 @@ fn mode(attr: &Attr) -> String {
 
 /// A time in UTC, to the minute. The days to a date: the proleptic Gregorian calendar in eras of 400 years, each begun
 /// in March so that the leap day comes last.
-fn date(seconds: i64) -> String {
+pub(super) fn date(seconds: i64) -> String {
     let (days, second) = (seconds.div_euclid(86_400) + 719_468, seconds.rem_euclid(86_400));
     let (era, day) = (days.div_euclid(146_097), days.rem_euclid(146_097));
     let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
@@ -216,7 +216,7 @@ pub(super) fn info(arguments: &InfoArguments) -> anyhow::Result<()> {
             bail!("{}: {reason}", path.display());
         };
         if arguments.json {
-            serde_json::to_writer_pretty(&mut out, container.description())?;
+            serde_json::to_writer_pretty(&mut out, &info::json(&place, container.description())?)?;
             writeln!(out)?;
             continue;
         }
@@ -224,7 +224,9 @@ pub(super) fn info(arguments: &InfoArguments) -> anyhow::Result<()> {
             writeln!(out)?;
         }
         writeln!(out, "{}", path.display())?;
-        describe(&mut out, container.description())?;
+        if !info::describe(&mut out, &place, container.description())? {
+            describe(&mut out, container.description())?;
+        }
         for remark in container.remarks() {
             writeln!(out, "  note: {remark}")?;
         }
@@ -242,7 +244,10 @@ fn describe_folder(out: &mut impl Write, place: &Place) -> anyhow::Result<()> {
             Ok(Some(Some(container))) => {
                 let description = container.description();
                 let items = description["items"].as_array().map_or(0, Vec::len);
-                format!("{}, {items} items", description["format"].as_str().unwrap_or(""))
+                let count = description["episodes"]
+                    .as_u64()
+                    .map_or_else(|| format!("{items} items"), |n| format!("{n} episodes"));
+                format!("{}, {count}", description["format"].as_str().unwrap_or(""))
             }
             Ok(_) => {
                 others += 1;

@@ -9,13 +9,12 @@ use zune_jpeg::{
 };
 
 use super::{Codec, DecodeError, to_usize};
-use crate::limits;
 
 /// Decodes to exactly `size` bytes: rows from the top, channels interleaved.
 pub(super) fn decode(codec: Codec, stored: &[u8], size: u64) -> Result<Vec<u8>, DecodeError> {
     let (size_stated, (size_found, pixels)) = match codec {
         Codec::Jpeg(width, height, channels) => ((width, height), jpeg(codec, stored, (width, height), channels)?),
-        Codec::Png(width, height, channels) => ((width, height), png(codec, stored, (width, height), channels)?),
+        Codec::Png(width, height, channels) => ((width, height), png(codec, stored, (width, height), channels, size)?),
         Codec::None | Codec::Zstd | Codec::Lz4 => return Err(codec.corrupt("no picture")),
     };
     if size_found != size_stated || pixels.len() != to_usize(size) {
@@ -40,11 +39,21 @@ fn jpeg(codec: Codec, stored: &[u8], (width, height): (u32, u32), channels: u8) 
     Ok(((width as u32, height as u32), pixels))
 }
 
-fn png(codec: Codec, stored: &[u8], (width, height): (u32, u32), channels: u8) -> Result<Decoded, DecodeError> {
+/// What a PNG's other chunks (a colour profile, say) may take in memory.
+const CHUNKS: u64 = 8 << 20;
+
+fn png(
+    codec: Codec,
+    stored: &[u8],
+    (width, height): (u32, u32),
+    channels: u8,
+    size: u64,
+) -> Result<Decoded, DecodeError> {
     let mut reader = ImageReader::with_format(Cursor::new(stored), ImageFormat::Png);
     let mut bounds = Limits::default();
     (bounds.max_image_width, bounds.max_image_height) = (Some(width), Some(height));
-    bounds.max_alloc = Some(4 * limits::PICTURE);
+    // A transparent colour takes one channel more.
+    bounds.max_alloc = Some(4 * size + CHUNKS);
     reader.limits(bounds);
     let decoded = reader.decode().map_err(|error| codec.corrupt(error))?;
     let dimensions = (decoded.width(), decoded.height());

@@ -418,8 +418,9 @@ impl Container for Kdb {
             Part::Description => return "container.json".into(),
             Part::Episodes => return "episodes".into(),
             Part::Episode => return format!("episodes/{episode}"),
-            Part::Camera => pictures().map_or_else(String::new, |pictures| pictures.folder(item)).into(),
-            Part::Stack => pictures().map_or_else(String::new, |pictures| pictures.stack_name(item)).into(),
+            Part::Camera | Part::Stack => {
+                pictures().map_or_else(String::new, |pictures| pictures.name(item, part == Part::Camera).into()).into()
+            }
             Part::Picture => pictures().map_or_else(String::new, |pictures| pictures.picture_name(item)).into(),
             part => EPISODE.iter().find(|(_, known)| *known == part).map_or("", |(name, _)| name).into(),
         };

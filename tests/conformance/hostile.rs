@@ -21,6 +21,8 @@ use crate::common::{
 const SMALL: u64 = 8 << 10;
 /// Bytes at the front that are damaged one by one.
 const FRONT: usize = 2048;
+/// Bytes at the end too, where some formats have their index.
+const BACK: usize = 512;
 
 /// What is done to a file.
 #[derive(Debug, Clone, Copy)]
@@ -43,7 +45,8 @@ impl Damage {
 
     /// Everything that is done to a file of this length.
     fn all(length: usize) -> impl Iterator<Item = Self> {
-        let flips = (0..length.min(FRONT)).flat_map(|at| [Self::Flip(at, 0xff), Self::Flip(at, 0x01)]);
+        let places = (0..length.min(FRONT)).chain(length.saturating_sub(BACK).max(FRONT)..length);
+        let flips = places.flat_map(|at| [Self::Flip(at, 0xff), Self::Flip(at, 0x01)]);
         (0..=length).map(Self::Cut).chain(flips)
     }
 }

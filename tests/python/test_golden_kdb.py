@@ -118,7 +118,7 @@ def test_fixture(fixtures_mount):
     assert sorted(os.listdir(top / "0/images")) == ["front", "front.npy", "wrist", "wrist.npy"]
     assert sorted(os.listdir(top / "1/images/wrist")) == ["000.png", "002.png", "004.png"]
     stack = np.load(top / "1/images/front.npy", mmap_mode="r")
-    assert stack.shape == (6, 24, 32, 3)
+    assert stack.shape == (6, 72, 96, 3)
     assert not (top / "2/images").exists()
 
 

@@ -102,15 +102,18 @@ def picture_channel(block):
     return block["dtype"] in ("u8", "u16") and len(step) == 2 and named
 
 
+def png_size(width, height, pixel):
+    """Filter 0, stored deflate blocks: the size that follows from the shape alone."""
+    lines = height * (1 + width * pixel)
+    return 8 + 25 + 12 + 2 + lines + 5 * max(1, -(-lines // 65535)) + 4 + 12
+
+
 def check_images(entry, blocks):
-    """`images/` may be missing; where it is, every frame has to be right."""
-    if not (entry / "images").is_dir():
-        return
+    """Every frame of every camera channel is a picture of the stored pixels, and there is no other."""
     want = set()
     for block in filter(picture_channel, blocks):
-        array = np.load(entry / path_of(block["name"], ".npy"))
-        if not len(array):
-            continue
+        stored = np.frombuffer(read_checked(entry / raw_path(block["name"])), DESCR[block["dtype"]])
+        array = stored.reshape(block["shape"])
         channel = "/".join(names.dir_part(p.encode()).decode()
                            for p in block["name"].removeprefix("signal/").split("/"))
         width = max(3, len(str(len(array) - 1)))
@@ -118,11 +121,16 @@ def check_images(entry, blocks):
             path = f"{channel}/{t:0{width}}.png"
             want.add(path)
             data = read_checked(entry / "images" / path)
-            picture = np.array(Image.open(io.BytesIO(data)))
+            assert len(data) == png_size(frame.shape[1], frame.shape[0], frame[0, 0].nbytes), path
+            Image.open(io.BytesIO(data)).verify()
+            with Image.open(entry / "images" / path) as opened:
+                picture = np.array(opened)
             if frame.ndim == 3 and frame.shape[2] == 1:
                 frame = frame[..., 0]
             assert picture.shape == frame.shape and (picture == frame).all(), path
-    assert walk_files(entry / "images") == want
+    assert (entry / "images").is_dir() == bool(want)
+    assert not want or walk_files(entry / "images") == want
+    return len(want)
 
 
 def check_joined(entry, expected, extra):

@@ -260,7 +260,12 @@ fn classify(window: &mut Window<'_>, record: Record, format: u8) -> Result<Recor
         });
     };
     if kind == Kind::Jpeg {
-        size = jpeg_size(window.source, offset, length.into())?;
+        size = jpeg_size(|at| {
+            if at + 10 > u64::from(length) {
+                return Ok(None);
+            }
+            Ok(window.get(offset + at, 10)?.and_then(|bytes| bytes.array(0)))
+        })?;
     }
     match size {
         Some(Size { width, height, channels }) => Ok(Record { kind, width, height, channels, ..record }),

@@ -1,9 +1,6 @@
 //! The size fields of encoded pictures, read without decoding (`formats/kdb.md` 7 and 9).
 
-use crate::{
-    format::Fields,
-    source::{Source, SourceError},
-};
+use crate::{format::Fields, source::SourceError};
 
 /// First bytes of a JPEG file.
 pub(super) const JPEG: [u8; 3] = [0xFF, 0xD8, 0xFF];
@@ -40,17 +37,15 @@ pub(super) fn png_size(front: &[u8]) -> Option<Size> {
 /// Segments of a JPEG that are looked at before its frame header must have come.
 const SEGMENTS: usize = 256;
 
-/// The size in a JPEG's frame header: the segments before it are skipped by their lengths.
-pub(super) fn jpeg_size(source: &dyn Source, offset: u64, length: u64) -> Result<Option<Size>, SourceError> {
+/// The size in a JPEG's frame header: the segments before it are skipped by their lengths. `get` gives the bytes at a
+/// place of the picture, where that many are in it.
+pub(super) fn jpeg_size(
+    mut get: impl FnMut(u64) -> Result<Option<[u8; 10]>, SourceError>,
+) -> Result<Option<Size>, SourceError> {
     let mut at = 2u64;
     for _ in 0..SEGMENTS {
         // Marker, length, precision, height, width, components.
-        let mut segment = [0; 10];
-        if at + segment.len() as u64 > length {
-            return Ok(None);
-        }
-        source.read_at(offset + at, &mut segment)?;
-        let [0xFF, marker, length @ ..] = segment else { return Ok(None) };
+        let Some([0xFF, marker, length @ ..]) = get(at)? else { return Ok(None) };
         match marker {
             // Fill bytes, and markers that stand alone.
             0xFF => at += 1,

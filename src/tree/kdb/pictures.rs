@@ -1,6 +1,9 @@
 //! The pictures of one episode under their names (contract, section 4).
 
-use std::sync::Arc;
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use crate::{
     codec::Codec,
@@ -26,11 +29,12 @@ pub(super) struct Pictures {
 impl Pictures {
     pub(super) fn new(images: Images, frames: u32) -> Self {
         let digits = frames.saturating_sub(1).to_string().len().max(3);
-        let mut names = Vec::new();
+        let (mut names, mut free) = (Vec::new(), Free::default());
         for (number, camera) in (0..).zip(&images.cameras) {
-            names.push((names::folder(&camera.name, &names::RESERVED, 1).into(), number, true));
+            let folder = free.name(&|copy| names::folder(&camera.name, &names::RESERVED, copy));
+            names.push((folder, number, true));
             if camera.stack.is_some() {
-                names.push((names::file(&camera.name, ".npy", 1).into(), number, false));
+                names.push((free.name(&|copy| names::file(&camera.name, ".npy", copy)), number, false));
             }
         }
         names.sort_unstable();
@@ -70,14 +74,10 @@ impl Pictures {
         (camera < self.images.cameras.len()).then_some(camera as u32)
     }
 
-    /// The name of a camera's folder.
-    pub(super) fn folder(&self, camera: u32) -> String {
-        self.camera(camera).map_or_else(String::new, |camera| names::folder(&camera.name, &names::RESERVED, 1))
-    }
-
-    /// The name of a camera's stack.
-    pub(super) fn stack_name(&self, camera: u32) -> String {
-        self.camera(camera).map_or_else(String::new, |camera| names::file(&camera.name, ".npy", 1))
+    /// The name of a camera's folder or stack.
+    pub(super) fn name(&self, camera: u32, is_folder: bool) -> &str {
+        let found = self.names.iter().find(|(_, number, folder)| (*number, *folder) == (camera, is_folder));
+        found.map_or("", |(name, ..)| name)
     }
 
     /// The pictures of a camera from a position on: the position behind it, its name, its number.
@@ -139,6 +139,31 @@ impl Pictures {
         let stack = Stack { pictures: self.clone(), camera, frame_size: shape[1..].iter().product() };
         // The whole size was found to be below 2^62 when the stack was accepted.
         View::inline(npy::header("'|u1'", &shape)).with(shape.iter().product(), Data::Frames(Arc::new(stack)))
+    }
+}
+
+/// Names that are still free. Stored names differ, but those of two that are too long may end in one hash, if somebody
+/// wants them to; the second is then numbered.
+#[derive(Default)]
+struct Free {
+    taken: HashSet<Box<str>>,
+    /// The number to try next, by what all that can get in each other's way have in common.
+    next: HashMap<String, u32>,
+}
+
+impl Free {
+    /// `name` gives the name with a number, from 2; for 1 the plain one.
+    fn name(&mut self, name: &dyn Fn(u32) -> String) -> Box<str> {
+        let mut free: Box<str> = name(1).into();
+        if self.taken.contains(&free) {
+            let next = self.next.entry(name(u32::MAX)).or_insert(2);
+            while self.taken.contains(&free) {
+                free = name(*next).into();
+                *next += 1;
+            }
+        }
+        self.taken.insert(free.clone());
+        free
     }
 }
 

@@ -1,0 +1,185 @@
+//! Frames of one size as one array (contract, section 4): of encoded ones only those that a read touches are decoded,
+//! several of them at once on as many cores as there are.
+
+use std::{
+    ops::Range,
+    sync::{Arc, Mutex, PoisonError},
+    thread,
+};
+
+use super::{Fault, Reader};
+use crate::{
+    cache::{BlockError, Key},
+    codec::Codec,
+    format::Block,
+};
+
+/// Frames of one size that together are an array.
+pub trait Frames: std::fmt::Debug + Send + Sync {
+    /// Bytes of a frame.
+    fn frame_size(&self) -> u64;
+
+    /// Where a frame is and how it becomes pixels; `None` past the last.
+    fn frame(&self, number: u64) -> Option<Block>;
+}
+
+/// What a read wants of one frame.
+struct Wanted<'a> {
+    block: Block,
+    /// Bytes of the frame, from its first one.
+    part: Range<u64>,
+    out: &'a mut [u8],
+}
+
+impl Wanted<'_> {
+    /// Pictures have no number in their container; their place tells them apart as well.
+    fn key(&self, reader: &Reader) -> Key {
+        Key { container: reader.container, block: self.block.offset }
+    }
+
+    /// Whether there is something to decode.
+    fn is_work(&self, reader: &Reader) -> bool {
+        self.block.codec != Codec::None && !reader.cache.is_ready(self.key(reader), &self.block, &self.part)
+    }
+
+    fn fill(self, reader: &Reader) -> Result<(), Fault> {
+        if self.block.codec == Codec::None {
+            return reader.fill_stored(None, self.block.offset + self.part.start, self.out);
+        }
+        let fault = |error| Fault { block: None, offset: self.block.offset, error };
+        let piece =
+            reader.cache.piece(self.key(reader), &self.block, &reader.source, self.part.start).map_err(fault)?;
+        let Some(pixels) = piece.bytes.get(self.part.start as usize..self.part.end as usize) else {
+            return Err(fault(Arc::new(BlockError::Refused("a frame is shorter than the others".into()))));
+        };
+        self.out.copy_from_slice(pixels);
+        Ok(())
+    }
+}
+
+/// Fills `out` with a part of the array.
+pub(super) fn fill(reader: &Reader, frames: &dyn Frames, part: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
+    let size = frames.frame_size().max(1);
+    let (mut at, mut rest, mut wanted) = (part.start, out, Vec::new());
+    while at < part.end {
+        let from = at % size;
+        let length = (size - from).min(part.end - at);
+        let (here, after) = rest.split_at_mut(length as usize);
+        let Some(block) = frames.frame(at / size) else {
+            let error = BlockError::Refused(format!("there is no frame {}", at / size));
+            return Err(Fault { block: None, offset: 0, error: Arc::new(error) });
+        };
+        wanted.push(Wanted { block, part: from..from + length, out: here });
+        (at, rest) = (at + length, after);
+    }
+    let work = wanted.iter().filter(|wanted| wanted.is_work(reader)).count();
+    let others = work.min(thread::available_parallelism().map_or(1, usize::from)).saturating_sub(1);
+    if others == 0 {
+        return wanted.into_iter().try_for_each(|wanted| wanted.fill(reader));
+    }
+    // Each takes the next frame that nobody has taken; the reader itself is one of them. Of several that fail the
+    // one that stands first is reported, as if they had been read in order.
+    let (queue, failed) = (Mutex::new(wanted.into_iter().enumerate()), Mutex::new(None));
+    let take_all = || {
+        loop {
+            let next = queue.lock().unwrap_or_else(PoisonError::into_inner).next();
+            let Some((number, wanted)) = next else { return };
+            if let Err(fault) = wanted.fill(reader) {
+                let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
+                if failed.as_ref().is_none_or(|(first, _)| number < *first) {
+                    *failed = Some((number, fault));
+                }
+            }
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..others {
+            // Without a thread the others do its share.
+            let _ = thread::Builder::new().name("frames".into()).spawn_scoped(scope, take_all);
+        }
+        take_all();
+    });
+    let failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
+    failed.map_or(Ok(()), |(_, fault)| Err(fault))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering::Relaxed;
+
+    use super::*;
+    use crate::{
+        cache::{Cache, Verify},
+        source::Source,
+    };
+
+    /// A frame has 4 bytes: its number, compressed. Every fifth is stored as it is; one is broken.
+    #[derive(Debug)]
+    struct Film(Vec<Block>);
+
+    const BROKEN: u64 = 12;
+
+    impl Frames for Film {
+        fn frame_size(&self) -> u64 {
+            4
+        }
+
+        fn frame(&self, number: u64) -> Option<Block> {
+            self.0.get(number as usize).copied()
+        }
+    }
+
+    fn film(frames: u32) -> (Film, Vec<u8>) {
+        let (mut blocks, mut file) = (Vec::new(), Vec::new());
+        for number in 0..frames {
+            let bytes = number.to_le_bytes();
+            let (codec, stored) = match number % 5 {
+                0 => (Codec::None, bytes.to_vec()),
+                _ => (Codec::Zstd, zstd::bulk::compress(&bytes, 1).unwrap()),
+            };
+            let stored = if u64::from(number) == BROKEN { vec![7; stored.len()] } else { stored };
+            let (offset, stored_size) = (file.len() as u64, stored.len() as u64);
+            blocks.push(Block { offset, stored_size, size: 4, codec, crc: None });
+            file.extend(stored);
+        }
+        (Film(blocks), file)
+    }
+
+    #[test]
+    fn any_part_comes_out_in_order_and_each_frame_is_decoded_once() {
+        let (film, file) = film(BROKEN as u32);
+        let whole: Vec<u8> = (0..BROKEN as u32).flat_map(u32::to_le_bytes).collect();
+        let source: Arc<dyn Source> = Arc::new(file);
+        for budget in [1 << 20, 1] {
+            let cache = Cache::new(budget, Verify::Lazy);
+            let reader = Reader { source: source.clone(), cache, container: 0 };
+            for start in (0..whole.len()).rev() {
+                for end in start..=whole.len() {
+                    let mut out = vec![0xAA; end - start];
+                    fill(&reader, &film, start as u64..end as u64, &mut out).unwrap();
+                    assert_eq!(out, whole[start..end]);
+                }
+            }
+            if budget > 1 {
+                // All but those that are stored as they are: 0, 5 and 10.
+                assert_eq!(reader.cache.counters.misses.load(Relaxed), BROKEN - 3);
+            }
+        }
+    }
+
+    #[test]
+    fn a_broken_frame_fails_where_it_is_and_nowhere_else() {
+        let (film, file) = film(30);
+        let offset = film.0[BROKEN as usize].offset;
+        let reader = Reader { source: Arc::new(file), cache: Cache::new(1 << 20, Verify::Lazy), container: 0 };
+        let mut out = [0; 120];
+        let fault = fill(&reader, &film, 0..120, &mut out).unwrap_err();
+        assert_eq!((fault.offset, fault.block), (offset, None));
+        for number in 0..30 {
+            let found = fill(&reader, &film, number * 4..number * 4 + 4, &mut out[..4]);
+            assert_eq!(found.is_ok(), number != BROKEN, "{number}");
+        }
+        fill(&reader, &film, 0..4 * BROKEN, &mut out[..4 * BROKEN as usize]).unwrap();
+        assert!(fill(&reader, &film, 119..121, &mut out[..2]).is_err(), "there is no frame 30");
+    }
+}
