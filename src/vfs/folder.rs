@@ -270,6 +270,7 @@ fn name_of(format: Format) -> &'static str {
         Format::Kastore => "kastore",
         Format::Kast => "KAST",
         Format::Kdb => "KDB",
+        Format::Idv => "IDV",
     }
 }
 
