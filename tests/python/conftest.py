@@ -20,7 +20,7 @@ BIN = os.environ.get("SHARDFS_BIN", str(ROOT / "target" / "release" / "shardfs")
 BIN = str(Path(BIN).resolve())
 GOLDEN = Path(os.environ.get("SHARDFS_GOLDEN", ROOT.parent / "shared" / "golden"))
 FIXTURES = ROOT / "fixtures"
-FAMILIES = ("wshard", "kastore", "kast", "kdb")
+FAMILIES = ("wshard", "kastore", "kast", "kdb", "idv")
 TIMEOUT = 60
 
 
@@ -37,7 +37,7 @@ def pytest_sessionstart(session):
 
 
 def pytest_generate_tests(metafunc):
-    """`golden_wshard`, `golden_kastore`, `golden_kast`, `golden_kdb`: one test a golden file."""
+    """`golden_wshard`, `golden_kastore`, `golden_kast`, `golden_kdb`, `golden_idv`: one test a golden file."""
     for family in FAMILIES:
         arg = f"golden_{family}"
         if arg in metafunc.fixturenames:
@@ -138,6 +138,12 @@ def kast_mount():
 @pytest.fixture(scope="session")
 def kdb_mount():
     with mounted(GOLDEN / "kdb") as mnt:
+        yield mnt
+
+
+@pytest.fixture(scope="session")
+def idv_mount():
+    with mounted(GOLDEN / "idv") as mnt:
         yield mnt
 
 
