@@ -14,8 +14,8 @@ use std::{
 use shardfs::format::Format;
 
 /// Every format by the folder of its golden files. A new format is a new line.
-pub(crate) const FAMILIES: [(&str, Format); 3] =
-    [("wshard", Format::Shard), ("kastore", Format::Kastore), ("kast", Format::Kast)];
+pub(crate) const FAMILIES: [(&str, Format); 4] =
+    [("wshard", Format::Shard), ("kastore", Format::Kastore), ("kast", Format::Kast), ("idv", Format::Idv)];
 
 /// The golden files of one format; without them these tests mean nothing, so they fail.
 pub(crate) fn golden(family: &str) -> PathBuf {
