@@ -1,5 +1,6 @@
 //! Commands and options.
 
+mod idv_table;
 mod inspect;
 mod mount;
 mod place;

@@ -13,7 +13,7 @@ use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use serde_json::Value;
 
-use super::{ViewOptions, log_to_stderr, place::Place};
+use super::{ViewOptions, idv_table, log_to_stderr, place::Place};
 use crate::{
     limits::PIECE,
     vfs::{Attr, FileKind, Vfs},
@@ -258,6 +258,9 @@ fn describe_folder(out: &mut impl Write, place: &Place) -> anyhow::Result<()> {
 
 /// The front matter a line each, then the items as a table.
 fn describe(out: &mut impl Write, description: &Value) -> anyhow::Result<()> {
+    if description["format"] == "idv" {
+        return idv_table::describe(out, description);
+    }
     let Value::Object(fields) = description else { return Ok(()) };
     for (key, value) in fields.iter().filter(|(key, _)| *key != "items") {
         match value {

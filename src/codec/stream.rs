@@ -6,7 +6,7 @@ use super::{Codec, DecodeError, deflate::Inflater};
 use crate::limits;
 
 /// What is made room for before anything has come out.
-const FIRST: u64 = 64 << 10;
+const FIRST: u64 = 1 << 20;
 
 /// A block being decoded, from the front.
 pub struct Stream<R: Read>(Decoder<R>);

@@ -388,12 +388,13 @@ impl Container for Idv {
     }
 
     fn kind(&self, node: NodeId) -> Option<NodeKind> {
-        let Node { part, column, .. } = Node::unpack(node)?;
+        let Node { part, .. } = Node::unpack(node)?;
         let folder = |subfolders| NodeKind::Folder { subfolders };
         Some(match part {
             Part::Root => folder(Some(1)),
             Part::Columns => folder(Some(self.file.columns())),
-            Part::Column => folder(self.column(column).ok().map(|loaded| u32::from(self.has_metadata(&loaded)))),
+            // Whether there is `metadata` stands in the column's entry, which a listing need not read.
+            Part::Column => folder(None),
             Part::Metadata => folder(Some(0)),
             _ => NodeKind::File,
         })

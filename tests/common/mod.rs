@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 pub(crate) mod container;
+pub(crate) mod idv;
 pub(crate) mod shard;
 pub(crate) mod walk;
 

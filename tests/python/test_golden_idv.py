@@ -8,10 +8,9 @@ import sys
 import threading
 
 import numpy as np
-import pytest
 
 import names
-from conftest import GOLDEN, assert_same_file, check_npy, mounted, read_checked, sha256, walk_files
+from conftest import assert_same_file, check_npy, load_expected, read_checked, sha256
 
 RECORD = [("ticks", "<i8"), ("offset_minutes", "<i2")]
 # What the folder of a column holds in decoded form, by kind.
@@ -224,3 +223,50 @@ def test_file(golden_idv, golden, idv_mount):
 def test_other_files(golden, idv_mount):
     for name in ("README.md", "expected.json"):
         assert_same_file(idv_mount / name, golden / "idv" / name)
+
+
+def test_fixture(fixtures_mount, shardfs, fixtures_dir):
+    top = fixtures_mount / "table.idv/columns"
+    assert sorted(os.listdir(top)) == ["flag", "id", "label", "label%_2", "score", "spans", "weights", "word"]
+    assert np.load(top / "weights/values.npy", mmap_mode="r").shape == (10, 4, 5)
+    assert json.loads((top / "label/metadata/KeyValues.jsonl").read_text()) == ["setosa", "versicolor", "virginica"]
+    assert lines(top / "word/values.jsonl")[3:6] == [None, "", "gelb"]
+    table = shardfs("info", fixtures_dir / "table.idv", check=True).stdout.decode()
+    [label] = [line.split() for line in table.splitlines() if " key " in line]
+    assert label[:5] == ["label", "u32", "key", "3", "2"]
+    assert "hidden" in table and "f32[4,5]" in table and "idv 1.1.1.6: 10 rows, 8 columns" in table
+    info = json.loads(shardfs("info", "--json", fixtures_dir / "table.idv", check=True).stdout)
+    assert info == json.loads((fixtures_mount / "table.idv/container.json").read_text())
+
+
+def test_eight_readers(golden, mount):
+    """Of one column, at once, from nothing."""
+    with mount(golden / "idv/medium.idv") as mnt:
+        top = mnt / "columns/Comment"
+        found, start = {}, threading.Barrier(8)
+
+        def read(number):
+            start.wait()
+            at = random.Random(number % 4)
+            for name in ("values.jsonl", "offsets.npy", "utf8.bin"):
+                with open(top / name, "rb") as file:
+                    whole = file.read()
+                found.setdefault(name, set()).add(sha256(whole))
+                with open(top / name, "rb", buffering=0) as file:
+                    for _ in range(50):
+                        place = at.randrange(len(whole))
+                        assert os.pread(file.fileno(), 5000, place) == whole[place:place + 5000]
+
+        threads = [threading.Thread(target=read, args=(number,)) for number in range(8)]
+        [thread.start() for thread in threads]
+        [thread.join() for thread in threads]
+        assert {name: len(digests) for name, digests in found.items()} == {
+            "values.jsonl": 1, "offsets.npy": 1, "utf8.bin": 1}
+
+
+def test_lines_are_json_for_programs(golden, idv_mount):
+    """Without a library: the json module, a line at a time."""
+    program = "import json, sys; print(sum(json.loads(line) is not None for line in open(sys.argv[1], encoding='utf-8')))"
+    path = idv_mount / "medium.idv/columns/Comment/values.jsonl"
+    done = subprocess.run([sys.executable, "-c", program, path], capture_output=True, text=True, check=True)
+    assert int(done.stdout) == load_expected("idv")["medium.idv"]["header"]["row_count"]

@@ -20,6 +20,8 @@ pub(super) struct Loaded {
     column: Arc<Column>,
     values: Option<Arc<Values>>,
     metadata: OnceLock<Vec<Described>>,
+    /// The entries by their file names.
+    by_name: OnceLock<HashMap<String, u64>>,
 }
 
 /// How a metadata value is shown.
@@ -45,7 +47,7 @@ impl Loaded {
     pub(super) fn new(column: Column, file: &File) -> Self {
         let column = Arc::new(column);
         let values = Values::of_column(column.clone(), file.rows, file.tail).map(Arc::new);
-        Self { column, values, metadata: OnceLock::new() }
+        Self { column, values, metadata: OnceLock::new(), by_name: OnceLock::new() }
     }
 
     pub(super) fn column(&self) -> &Column {
@@ -103,7 +105,8 @@ impl Loaded {
 
     /// The metadata entry of a file name.
     pub(super) fn find(&self, name: &str) -> Option<u64> {
-        self.entries().iter().position(|entry| entry.name == name).map(|number| number as u64)
+        let numbered = || (0..).zip(self.entries()).map(|(number, entry)| (entry.name.clone(), number)).collect();
+        self.by_name.get_or_init(numbered).get(name).copied()
     }
 
     /// The file name of a metadata entry.

@@ -23,7 +23,7 @@ struct Front<'a> {
 
 enum From<'a> {
     Stored(Stored<'a>),
-    Stream(Stream<Stored<'a>>),
+    Stream(Box<Stream<Stored<'a>>>),
 }
 
 impl<'a> Front<'a> {
@@ -31,7 +31,7 @@ impl<'a> Front<'a> {
         let stored = Stored::new(source, block.stored());
         let from = match block.codec {
             Codec::None => From::Stored(stored),
-            codec => From::Stream(Stream::new(codec, stored)?),
+            codec => From::Stream(Box::new(Stream::new(codec, stored)?)),
         };
         Ok(Self { from, left: block.size })
     }

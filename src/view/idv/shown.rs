@@ -47,7 +47,7 @@ pub struct Shown {
 }
 
 impl Shown {
-    /// The file, header and all. `shape` replaces that of the values: a metadata value is no array of one row.
+    /// The file, header and all.
     ///
     /// # Errors
     /// [`Fault`] where the size depends on blocks that are damaged, or can't be.
@@ -418,7 +418,7 @@ impl Computed for Shown {
         let width = self.width();
         let elements = part.start / width..part.end.div_ceil(width);
         let first = elements.start;
-        if part.start % width == 0 && part.end % width == 0 {
+        if part.start.is_multiple_of(width) && part.end.is_multiple_of(width) {
             // Absent slots stay as they are.
             out.fill(0);
             return self.fill_elements(reader, elements, out);

@@ -14,6 +14,9 @@ use crate::{cache::BlockError, codec::Codec, format::Block, limits};
 /// Blocks whose sums are made together.
 const STEP: u64 = 4096;
 
+/// Bytes of blocks for which threads are worth their while.
+const WORTH: u64 = 1 << 20;
+
 /// Blocks of text whose sums may be made to list a folder: their sizes stand in the lookup table.
 const FEW: u64 = 4096;
 
@@ -134,10 +137,16 @@ fn sizes(
         };
         size.map_err(|error| values.fault(number, block.offset, error))
     };
-    let is_cheap = |block: &Result<Block, Fault>| block.as_ref().map_or(true, |block| block.codec == Codec::None);
+    // What must be inflated, or looked through for escapes.
+    let work: u64 = blocks
+        .iter()
+        .filter_map(|block| block.as_ref().ok())
+        .filter(|block| sum == Sum::Lines || block.codec != Codec::None)
+        .map(|block| block.size)
+        .sum();
     let workers = thread::available_parallelism().map_or(1, usize::from).min(4).min(blocks.len());
     let is_table = sum == Sum::Text && values.ty.dims.is_none();
-    if workers < 2 || is_table || sum != Sum::Lines && blocks.iter().all(is_cheap) {
+    if workers < 2 || is_table || work < WORTH {
         return (0..blocks.len()).map(size).collect();
     }
     let next = AtomicUsize::new(0);
