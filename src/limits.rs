@@ -57,7 +57,7 @@ pub const PICTURE: u64 = 256 << 20;
 pub const IDV_COLUMNS: u64 = 10_000_000;
 
 /// Columns of an IDV file that `container.json` describes; of more it says how many were left out.
-pub const IDV_DESCRIBED: u32 = 20_000;
+pub const IDV_DESCRIBED: u32 = 10_000;
 
 /// A name in an IDV file: of a column, a codec, a kind of metadata.
 pub const IDV_NAME: u64 = 1 << 20;

@@ -217,18 +217,7 @@ impl Lines {
         sink.put(end - 1, b"\"");
         let range = self.content.text_start(item)..self.content.text_start(item + 1);
         let text = self.content.text();
-        // Where the text's byte at `at` begins in the output.
-        let shift = start + 1;
-        let base = self.extra_before_of(range.start);
-        let place = |at: u64| shift + (at - range.start) + self.extra_before_of(at) - base;
-        // The last mark in the text that begins in front of what is wanted.
-        let (mut low, mut high) = (range.start / STRIDE, range.end.div_ceil(STRIDE).max(1));
-        while high - low > 1 {
-            let middle = low + (high - low) / 2;
-            if place(middle * STRIDE) <= sink.part.start { low = middle } else { high = middle }
-        }
-        let from = (low * STRIDE).max(range.start);
-        let mut at = place(from);
+        let (from, mut at) = self.text_from(&range, start + 1, sink.part.start);
         let mut plain = from;
         for here in from..range.end {
             if at >= sink.part.end {
@@ -267,12 +256,23 @@ impl Lines {
         end
     }
 
-    fn extra_before_of(&self, at: u64) -> u64 {
-        if at >= self.content.text().len() as u64 && at.is_multiple_of(STRIDE) {
-            // There is no mark at the very end.
-            return if at == 0 { 0 } else { self.extra_before(at - 1) + extra(self.content.text()[at as usize - 1]) };
+    /// Where in a long text to begin, and where that is in the output: a mark in front of what is wanted. The text is
+    /// at `range` of all, and begins at `start` of the output.
+    fn text_from(&self, range: &Range<u64>, start: u64, wanted: u64) -> (u64, u64) {
+        if wanted <= start || range.end - range.start <= STRIDE {
+            return (range.start, start);
         }
-        self.extra_before(at)
+        let base = self.extra_before(range.start);
+        let place = |mark: u64| {
+            let at = (mark * STRIDE).max(range.start);
+            (at, start + (at - range.start) + self.extra_before(at) - base)
+        };
+        let (mut low, mut high) = (range.start / STRIDE, range.end.div_ceil(STRIDE));
+        while high - low > 1 {
+            let middle = low + (high - low) / 2;
+            if place(middle).1 <= wanted { low = middle } else { high = middle }
+        }
+        place(low)
     }
 }
 
