@@ -6,7 +6,7 @@ mod common;
 
 use std::{collections::BTreeSet, fs, path::Path, sync::Barrier, thread};
 
-use common::{Random, Scratch, golden, walk};
+use common::{Random, Scratch, container, golden, walk};
 use serde_json::Value as Json;
 use sha2::{Digest, Sha256};
 use shardfs::vfs::{Attr, FileKind, Options, Vfs};
@@ -294,4 +294,36 @@ fn memory_of_every_golden_file() {
     for name in expected()["files"].as_object().unwrap().keys() {
         check(&golden("idv").join(name));
     }
+}
+
+/// Bytes replaced anywhere, in tables of contents above all: an error or an answer, never a panic.
+#[test]
+fn hostile_tables() {
+    let mut random = Random(3);
+    let mut opened = 0;
+    for name in expected()["files"].as_object().unwrap().keys() {
+        let bytes = fs::read(golden("idv").join(name)).unwrap();
+        if bytes.len() > 8 << 10 {
+            continue;
+        }
+        for _ in 0..if cfg!(debug_assertions) { 100 } else { 1500 } {
+            let mut bytes = bytes.clone();
+            for _ in 0..=random.below(2) {
+                // Tables stand behind the blocks.
+                let from = if random.below(3) == 0 { 0 } else { bytes.len() as u64 * 2 / 3 };
+                let at = (from + random.below(bytes.len() as u64 - from)) as usize;
+                let values: [&[u8]; 8] =
+                    [&[0], &[0xff], &[0x80], &[1], &[0xff; 4], &[0xff, 0xff, 0xff, 0x7f], &[0; 4], &[0x40]];
+                let value = values[random.below(8) as usize];
+                let end = bytes.len().min(at + value.len());
+                bytes[at..end].copy_from_slice(&value[..end - at]);
+            }
+            let Some(container) = container::open(bytes) else { continue };
+            opened += 1;
+            for file in container.walk() {
+                container.read(&file);
+            }
+        }
+    }
+    assert!(opened > 1000, "only {opened} opened");
 }

@@ -175,6 +175,9 @@ impl Values {
         }
         let (cache, source) = (&reader.cache, &reader.source);
         let key = self.key(reader, Kept::Whole, number);
+        if block.size > limits::WHOLE_BLOCK && cache.at_hand(key).is_none() {
+            front::check_rows(block, &**source, self.rows_of(number))?;
+        }
         match block.codec {
             Codec::None => cache.made(key, block.size, || Ok(source.read(block.offset..block.offset + block.size)?)),
             _ if block.size <= limits::WHOLE_BLOCK => {

@@ -225,6 +225,17 @@ def walk_files(top):
     return found
 
 
+def peak_memory(mnt):
+    """The most that a mount's process has held, in MiB."""
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            words = (process / "cmdline").read_bytes().split(b"\0")
+            if b"mount" in words and os.fsencode(mnt) in words:
+                [peak] = [line for line in (process / "status").read_text().splitlines() if line.startswith("VmHWM:")]
+                return int(peak.split()[1]) >> 10
+    raise AssertionError(f"no process serves {mnt}")
+
+
 def assert_same_file(mounted_path, source):
     assert stat.S_ISREG(os.lstat(mounted_path).st_mode), f"{mounted_path} should be an ordinary file"
     assert read_checked(mounted_path) == Path(source).read_bytes()

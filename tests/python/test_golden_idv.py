@@ -10,7 +10,7 @@ import threading
 import numpy as np
 
 import names
-from conftest import assert_same_file, check_npy, load_expected, read_checked, sha256
+from conftest import assert_same_file, check_npy, load_expected, peak_memory, read_checked, sha256
 
 RECORD = [("ticks", "<i8"), ("offset_minutes", "<i2")]
 # What the folder of a column holds in decoded form, by kind.
@@ -270,3 +270,14 @@ def test_lines_are_json_for_programs(golden, idv_mount):
     path = idv_mount / "medium.idv/columns/Comment/values.jsonl"
     done = subprocess.run([sys.executable, "-c", program, path], capture_output=True, text=True, check=True)
     assert int(done.stdout) == load_expected("idv")["medium.idv"]["header"]["row_count"]
+
+
+def test_memory(golden, mount):
+    """Everything read once, whatever the files claim."""
+    with mount(golden / "idv", "--cache-size", "64M") as mnt:
+        for folder, _, files in os.walk(mnt):
+            for name in files:
+                with open(os.path.join(folder, name), "rb") as file:
+                    while file.read(1 << 20):
+                        pass
+        assert peak_memory(mnt) < 256

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import idv_writer as w
-from conftest import mounted, read_checked
+from conftest import mounted, peak_memory, read_checked
 
 RECORD = [("ticks", "<i8"), ("offset_minutes", "<i2")]
 
@@ -463,6 +463,7 @@ def test_huge_dense_views(tmp_path):
             file.seek(file.tell() - 7)
             assert file.read() == b'"",""]\n'
         assert read_checked(top / "texts/utf8.bin") == b'a"bz' * 6
+        assert peak_memory(mnt) < 64
 
 
 def test_rows_beyond_everything(tmp_path):
@@ -515,4 +516,5 @@ def test_many_blocks_cost_nothing(tmp_path):
         assert offsets[[0, 1, 500_000, count]].tolist() == [0, 2, 1_000_000, 2 * count]
         numbers = np.load(top / "n/values.npy")
         assert len(numbers) == count and (numbers == 1).all()
+        assert peak_memory(mnt) < 256
         del offsets

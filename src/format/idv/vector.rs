@@ -73,6 +73,7 @@ pub fn index(block: &[u8], rows: u64, slots: Option<u64>, item: Item) -> Result<
     for (place, number) in [rows, items, common, items_at as u64, text_at as u64].into_iter().enumerate() {
         index[8 * place..8 * place + 8].copy_from_slice(&number.to_le_bytes());
     }
+    index.shrink_to_fit();
     Ok(index)
 }
 

@@ -95,6 +95,13 @@ fn refused<T>(reason: String) -> Result<T, BlockError> {
     Err(BlockError::Refused(reason))
 }
 
+/// Whether a large block begins with the number of its rows, as texts and vectors do: looked at before all of it is
+/// taken into memory.
+pub(super) fn check_rows(block: &Block, source: &dyn Source, rows: u64) -> Result<(), BlockError> {
+    let stored = Front::new(block, source)?.number("the number of its rows")?;
+    if u64::from(stored) == rows { Ok(()) } else { refused(format!("it has {stored} rows, expected are {rows}")) }
+}
+
 /// The slots of a block of vectors that have each their own number.
 pub(super) fn slots(block: &Block, source: &dyn Source, rows: u64) -> Result<u64, BlockError> {
     let mut front = Front::new(block, source)?;
