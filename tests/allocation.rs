@@ -225,7 +225,7 @@ fn deflate_bombs() {
     let codecs = [
         ("Int32", idv::codec("Int32", &[])),
         ("Boolean", idv::codec("Boolean", &[])),
-        ("TextSpan", idv::codec("TextSpan", &[])),
+        ("text", idv::codec("TextSpan", &[])),
         ("vectors", idv::vector("Single", 0)),
         ("wide vectors", idv::vector("Int64", i32::MAX)),
         ("vectors of text", idv::vector("TextSpan", 0)),

@@ -192,6 +192,12 @@ impl Values {
     /// A block of texts or vectors, indexed.
     fn content(&self, reader: &Reader, number: u64, block: &Block) -> Result<Content, Fault> {
         let rows = self.rows_of(number);
+        // The least that so many rows take, before anything is decoded for them.
+        let least = if self.ty.dims.is_some() { 12 + 4 * rows } else { self.ty.item.stored(rows) };
+        if block.size < least {
+            let reason = format!("{} bytes are too few for {rows} rows", block.size);
+            return Err(self.fault(number, block.offset, BlockError::Refused(reason)));
+        }
         let parsed = || {
             let bytes = self.whole(reader, number, block)?;
             let key = self.key(reader, Kept::Index, number);

@@ -17,7 +17,7 @@ const OWN: u64 = u64::MAX;
 ///
 /// The index is bytes, so that the cache can count them: rows, items, slots of each row, where the items and the text
 /// begin; per row the items and indices in front of it (u32 each); where lengths differ the slots in front of it (u64);
-/// of text what [`text::parse`] gives.
+/// of text what `text::parse` gives.
 #[derive(Debug, Clone)]
 pub struct Content {
     bytes: Arc<Vec<u8>>,
