@@ -22,6 +22,9 @@ import xxhash
 import zstandard
 from PIL import Image
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "python"))
+import idv_writer as idv  # noqa: E402: the writer that the tests have too
+
 STEPS = 24
 HEIGHT, WIDTH = 48, 64
 
@@ -591,13 +594,43 @@ def kdb_demo():
     return kdb(episodes)
 
 
+def idv_table():
+    """Numbers, text with a missing one, sparse vectors, a key with the names of its values; two blocks."""
+    per_block, rng = 6, np.random.default_rng(7)
+    rows = 10
+    words = ["rot", "grün", "blau", None, "", "gelb", "a longer text", "日本", "\U0001F600", "x"]
+    weights = [(20, {int(slot): float(slot) / 4 for slot in sorted(rng.choice(20, 3, replace=False))})
+               for _ in range(rows)]
+    spans = [list(range(n % 4)) for n in range(rows)]
+    keys = [1 + n % 3 if n != 4 else 0 for n in range(rows)]
+    names = idv.vectors([["setosa", "versicolor", "virginica"]], idv.texts)
+
+    def column(name, codec, values, block, kind=1, metadata=()):
+        return idv.Column(name, codec, [block(part) for part in idv.split(values, per_block)], per_block, kind, metadata)
+
+    floats, longs = (lambda v: idv.numbers("f", v)), (lambda v: idv.numbers("q", v))
+    return idv.file(rows, [
+        column("id", "Int64", list(range(100, 100 + rows)), longs, 0),
+        column("score", "Single", [n / 8 for n in range(rows)], floats),
+        column("flag", "Boolean", [n % 3 == 0 for n in range(rows)], idv.booleans, 0),
+        column("word", "TextSpan", words, idv.texts),
+        column("weights", idv.vbuffer("Single", (4, 5)), weights, lambda v: idv.vectors(v, floats), 2),
+        column("spans", idv.vbuffer("Int64"), spans, lambda v: idv.vectors(v, longs)),
+        # Of two columns of one name the last is the visible one.
+        column("label", "TextSpan", [str(key) for key in keys], idv.texts),
+        column("label", idv.key2("UInt32", 3), keys, lambda v: idv.numbers("I", v), 1,
+               [idv.entry("KeyValues", idv.vbuffer("TextSpan", (3,)), names, 1)]),
+    ])
+
+
 NOTES = """\
 Example recordings and tables.
 
 ep_001.wshard and ep_002_lz4.wshard are two short robot episodes, stream.wshard was
 written while it was recorded, weights.shard holds a small model,
 demo.kdb three runs of an arm with the pictures of its cameras,
-tree_sequence.trees a genealogy, arrays.kas and table.kast plain arrays.
+tree_sequence.trees a genealogy, arrays.kas and table.kast plain arrays,
+table.idv a data set as ML.NET saves it.
 The files in damaged/ are broken on purpose.
 """
 
@@ -625,6 +658,7 @@ def main():
         "flags": (np.arange(40) % 2).astype("|u1"), "sensor/offset": np.array([-3, 0, 4], "<i2"),
     }))
     (out / "demo.kdb").write_bytes(kdb_demo())
+    (out / "table.idv").write_bytes(idv_table())
     (out / "notes.txt").write_text(NOTES, encoding="utf-8")
 
     # One byte of one block flipped; everything else is sound.

@@ -1,13 +1,14 @@
 //! Decoded blocks: one budget in bytes, each block decoded once however many readers want it.
 //!
-//! A block of up to [`limits::WHOLE_BLOCK`] is decoded and checked before anybody sees a byte of it. A larger zstd block
-//! is decoded by a thread of its own, piece by piece, and readers take each piece as it comes; the last piece is held
+//! A block of up to [`limits::WHOLE_BLOCK`] is decoded and checked before anybody sees a byte of it. A larger block of
+//! a codec that streams is decoded by a thread of its own, piece by piece, and readers take each piece as it comes; the last piece is held
 //! back until the checksum is known. Uncompressed blocks are never copied here: for them the cache remembers only
 //! whether their checksum was right.
 
 mod decode;
 mod slot;
 
+pub(crate) use decode::{Stored, inflate};
 pub use slot::{Piece, Slot};
 
 use std::{
@@ -197,31 +198,17 @@ impl Cache {
     /// Whether a compressed block is shown piece by piece.
     fn in_pieces(&self, block: &Block) -> bool {
         let strict = self.verify == Verify::Strict && block.crc.is_some();
-        block.codec == Codec::Zstd && block.size > limits::WHOLE_BLOCK && !strict
+        block.codec.is_stream() && block.size > limits::WHOLE_BLOCK && !strict
     }
 
     /// Finds the block, or decodes it; waits for room where others hold it.
     fn slot(self: &Arc<Self>, key: Key, block: &Block, source: &Arc<dyn Source>) -> Result<Arc<Slot>, Arc<BlockError>> {
         block.codec.check_size(block.stored_size, block.size).map_err(|e| Arc::new(e.into()))?;
         let cost = OVERHEAD + if block.codec == Codec::None { 0 } else { block.size };
-        let mut state = self.lock();
-        let slot = loop {
-            if let Some(slot) = state.slots.get(&key) {
-                self.counters.hits.fetch_add(1, Relaxed);
-                return Ok(slot.clone());
-            }
-            self.make_room(&mut state, cost);
-            // What is still in the way is being decoded. A block larger than the whole budget goes alone.
-            if state.used == 0 || state.used.saturating_add(cost) <= self.budget {
-                let slot = Arc::new(Slot::new(cost));
-                state.slots.put(key, slot.clone());
-                state.used += cost;
-                break slot;
-            }
-            state = self.finished.wait(state).unwrap_or_else(PoisonError::into_inner);
-        };
-        drop(state);
-        self.counters.misses.fetch_add(1, Relaxed);
+        let (slot, is_new) = self.enter(key, cost);
+        if !is_new {
+            return Ok(slot);
+        }
         if self.in_pieces(block) {
             let (cache, slot, block, source) = (self.clone(), slot.clone(), *block, source.clone());
             let spawned = std::thread::Builder::new().name("decode".into()).spawn({
@@ -240,6 +227,52 @@ impl Cache {
             self.wake(&slot, block.size);
         }
         Ok(slot)
+    }
+
+    /// The slot of a key, and whether it is new, so that the caller must fill it; waits for room where others hold it.
+    fn enter(&self, key: Key, cost: u64) -> (Arc<Slot>, bool) {
+        let mut state = self.lock();
+        loop {
+            if let Some(slot) = state.slots.get(&key) {
+                self.counters.hits.fetch_add(1, Relaxed);
+                return (slot.clone(), false);
+            }
+            self.make_room(&mut state, cost);
+            // What is still in the way is being decoded. A block larger than the whole budget goes alone.
+            if state.used == 0 || state.used.saturating_add(cost) <= self.budget {
+                let slot = Arc::new(Slot::new(cost));
+                state.slots.put(key, slot.clone());
+                state.used += cost;
+                self.counters.misses.fetch_add(1, Relaxed);
+                return (slot, true);
+            }
+            state = self.finished.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Bytes that are made of a container's, `size` of them: made once, under the same budget. `make` must not ask the
+    /// cache for anything, for it may be waiting for the room that is held here.
+    ///
+    /// # Errors
+    /// [`BlockError`], the same one for everybody who asks.
+    pub fn made(
+        &self,
+        key: Key,
+        size: u64,
+        make: impl FnOnce() -> Result<Vec<u8>, BlockError>,
+    ) -> Result<Arc<Vec<u8>>, Arc<BlockError>> {
+        let (slot, is_new) = self.enter(key, OVERHEAD.saturating_add(size));
+        if is_new {
+            slot.run(|| make().map(|bytes| slot.push(bytes)));
+            self.wake(&slot, size);
+        }
+        slot.whole()
+    }
+
+    /// What [`Self::made`] would give without making anything or waiting.
+    pub fn at_hand(&self, key: Key) -> Option<Result<Arc<Vec<u8>>, Arc<BlockError>>> {
+        let slot = self.lock().slots.get(&key).cloned().filter(|slot| slot.is_done())?;
+        Some(slot.whole())
     }
 
     /// Gives up what was not used for longest until `cost` fits or only blocks being decoded are left.

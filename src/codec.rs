@@ -2,6 +2,7 @@
 //!
 //! No function here allocates more than the stored bytes can really expand to ([`Codec::max_size`]).
 
+mod deflate;
 mod lz4;
 mod picture;
 mod stream;
@@ -19,6 +20,10 @@ pub enum Codec {
     Zstd,
     /// One bare lz4 block: no frame, no size prefix (`formats/wshard.md` 6).
     Lz4,
+    /// One raw DEFLATE stream.
+    Deflate,
+    /// One zlib stream.
+    Zlib,
     /// A JPEG file of this width, height and number of channels.
     Jpeg(u32, u32, u8),
     /// A PNG file of this width, height and number of channels.
@@ -63,18 +68,21 @@ impl Codec {
             Self::None => "none",
             Self::Zstd => "zstd",
             Self::Lz4 => "lz4",
+            Self::Deflate => "deflate",
+            Self::Zlib => "zlib",
             Self::Jpeg(..) => "jpeg",
             Self::Png(..) => "png",
         }
     }
 
     /// The most bytes that `stored` bytes can decode to. A zstd block of 4 bytes makes at most 128 KiB; lz4 255 of each
-    /// byte.
+    /// byte, DEFLATE 258 of two bits.
     pub fn max_size(self, stored: u64) -> u64 {
         match self {
             Self::None => stored,
             Self::Zstd => stored.saturating_mul(1 << 15),
             Self::Lz4 => stored.saturating_mul(255).saturating_add(64),
+            Self::Deflate | Self::Zlib => stored.saturating_mul(1032).saturating_add(64),
             // Deflate makes 258 bytes of 2 bits.
             Self::Png(..) => stored.saturating_mul(1032).min(limits::PICTURE),
             // A bit for 32 x 32 pixels of three channels, where the one that is stored is the coarsest.
@@ -91,13 +99,19 @@ impl Codec {
         match self {
             Self::None => Ok(stored.to_vec()),
             Self::Zstd => {
-                let mut stream = Stream::zstd(stored)?;
+                let mut stream = Stream::new(self, stored)?;
                 let mut out = vec![0; to_usize(size)];
                 let filled = stream.fill(&mut out)?;
                 stream.finish(filled as u64, size)?;
                 Ok(out)
             }
             Self::Lz4 => lz4::decode(stored, to_usize(size)),
+            Self::Deflate | Self::Zlib => {
+                let mut stream = Stream::new(self, stored)?;
+                let out = stream.take(size)?;
+                stream.finish(out.len() as u64, size)?;
+                Ok(out)
+            }
             Self::Jpeg(..) | Self::Png(..) => picture::decode(self, stored, size),
         }
     }
@@ -111,13 +125,19 @@ impl Codec {
             Self::None => Ok(stored[..limit.min(stored.len())].to_vec()),
             Self::Zstd => {
                 let mut out = vec![0; limit];
-                let filled = Stream::zstd(stored)?.fill(&mut out)?;
+                let filled = Stream::new(self, stored)?.fill(&mut out)?;
                 out.truncate(filled);
                 Ok(out)
             }
             Self::Lz4 => lz4::decode_front(stored, limit),
+            Self::Deflate | Self::Zlib => Stream::new(self, stored)?.take(limit as u64),
             Self::Jpeg(..) | Self::Png(..) => Err(self.corrupt("a picture is decoded whole")),
         }
+    }
+
+    /// Whether [`Stream`] decodes it.
+    pub fn is_stream(self) -> bool {
+        matches!(self, Self::Zstd | Self::Deflate | Self::Zlib)
     }
 
     /// # Errors
@@ -145,7 +165,7 @@ mod tests {
 
     #[test]
     fn impossible_sizes_are_refused_before_allocating() {
-        for codec in [Codec::Zstd, Codec::Lz4] {
+        for codec in [Codec::Zstd, Codec::Lz4, Codec::Deflate, Codec::Zlib] {
             let error = codec.decode(&[0; 10], u64::MAX).unwrap_err();
             assert!(matches!(error, DecodeError::Impossible { .. }), "{error}");
         }

@@ -3,6 +3,7 @@
 //! Safe code without I/O of its own: everything is read through a [`Source`], by range, and every offset and length
 //! from a file is checked before it is used. The module of a format says which page of facts it follows.
 
+pub mod idv;
 pub mod kast;
 pub mod kastore;
 pub mod kdb;
@@ -35,6 +36,23 @@ impl FormatError {
     /// A refusal with its reason.
     pub fn refused(class: Class, reason: impl Into<String>) -> Self {
         Self::Refused { class, reason: reason.into() }
+    }
+}
+
+/// Why a part of a container can't be served, while the rest of it can.
+#[derive(Debug, thiserror::Error)]
+pub enum PartError {
+    /// The stored bytes are wrong.
+    #[error("{0}")]
+    Damaged(String),
+    /// The bytes could not be read.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+}
+
+impl PartError {
+    fn damaged<T>(reason: impl Into<String>) -> Result<T, Self> {
+        Err(Self::Damaged(reason.into()))
     }
 }
 
@@ -151,6 +169,8 @@ pub enum Format {
     Kast,
     /// KDB episodes.
     Kdb,
+    /// IDV, the binary data views of ML.NET.
+    Idv,
 }
 
 impl Format {
@@ -161,6 +181,7 @@ impl Format {
             Self::Kastore => "kastore",
             Self::Kast => "kast",
             Self::Kdb => "kdb",
+            Self::Idv => "idv",
         }
     }
 }
@@ -192,6 +213,8 @@ pub fn detect(source: &dyn Source, name: &[u8]) -> Result<Detected, SourceError>
         (Format::Kastore, kastore::HEADER, kastore::probe(source))
     } else if magic.starts_with(&kdb::MAGIC) {
         (Format::Kdb, kdb::HEADER, kdb::probe(source))
+    } else if magic == idv::MAGIC {
+        (Format::Idv, idv::HEADER, idv::probe(source))
     } else if magic.starts_with(b"KAST") {
         // Several unrelated formats begin with these letters: the file is claimed only by rules that they all
         // fail (formats/kast.md 5), and otherwise not worth a word.

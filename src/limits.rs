@@ -55,3 +55,36 @@ pub const KDB_INDEXED: usize = 1 << 18;
 
 /// Bytes that an encoded picture may decode to. A larger one is still handed out as it is stored.
 pub const PICTURE: u64 = 256 << 20;
+
+/// Columns of an IDV file; 16 bytes of memory each.
+pub const IDV_COLUMNS: u64 = 10_000_000;
+
+/// Columns of an IDV file that `container.json` describes; of more it says how many were left out.
+pub const IDV_DESCRIBED: u32 = 10_000;
+
+/// A name in an IDV file: of a column, a codec, a kind of metadata.
+pub const IDV_NAME: u64 = 1 << 20;
+
+/// Parameters of a codec of an IDV file; known codecs need far fewer.
+pub const IDV_PARAMETERS: u64 = 4096;
+
+/// Blocks of one column of an IDV file: numbers of files and of problems end there.
+pub const IDV_BLOCKS: u64 = u32::MAX as u64;
+
+/// Blocks of a column whose sizes depend on each block's content, 8 bytes of memory each.
+pub const IDV_SIZED_BLOCKS: u64 = 1 << 24;
+
+/// Sizes of blocks that one IDV container keeps in memory, over all its columns; the newest column is always kept.
+pub const IDV_SIZES: usize = 1 << 21;
+
+/// Columns, and metadata, of one IDV container that are kept parsed.
+pub const IDV_PARSED: usize = 256;
+
+/// Metadata of one column, and bytes of all their kinds.
+pub const IDV_METADATA: usize = 1 << 16;
+
+/// See [`IDV_METADATA`].
+pub const IDV_METADATA_NAMES: u64 = 16 << 20;
+
+/// Bytes that one metadata value may decode to (`formats/idv.md` 12).
+pub const IDV_METADATA_VALUE: u64 = 64 << 20;

@@ -4,6 +4,7 @@
 //! opened describes them as `Content` and gets the rest from `Table`.
 
 mod arrays;
+mod idv;
 mod joined;
 mod kdb;
 pub mod names;
@@ -113,6 +114,13 @@ pub trait Container: Send + Sync {
         None
     }
 
+    /// Whether a node's size is known without decoding anything, so that a listing may give it. A size that is not is
+    /// computed when somebody asks for it (contract, section 6).
+    fn is_sized(&self, reader: &Reader, node: NodeId) -> bool {
+        let _ = (reader, node);
+        true
+    }
+
     /// Whether operations on a node go without reading more of the container than a few bytes.
     fn is_at_hand(&self, node: NodeId) -> bool {
         let _ = node;
@@ -145,6 +153,7 @@ pub fn open(
         Format::Kastore => Arc::new(arrays::open_kastore(source, format::kastore::parse(source)?)?),
         Format::Kast => Arc::new(arrays::open_kast(format::kast::parse(source)?)),
         Format::Kdb => Arc::new(kdb::open(format::kdb::parse(source)?)),
+        Format::Idv => Arc::new(idv::open(format::idv::parse(source)?, reader)),
     })
 }
 
@@ -352,7 +361,7 @@ pub(crate) struct Item<'a> {
     pub(crate) path: String,
     pub(crate) dtype: Option<&'static str>,
     pub(crate) shape: Option<&'a [u64]>,
-    pub(crate) codec: &'static str,
+    pub(crate) codec: &'a str,
     pub(crate) stored_size: u64,
     pub(crate) size: u64,
     pub(crate) crc: Option<u32>,

@@ -307,7 +307,8 @@ impl Vfs {
                 let listed = opened.tree.list(&opened.reader, *folder, from, &mut |child| {
                     let node = Node::Inside(id.clone(), child.node);
                     let kind = if child.is_folder { FileKind::Folder } else { FileKind::File };
-                    let attr = plus.then(|| self.attr_inside(id, &opened, child.node).ok()).flatten();
+                    let sized = plus && opened.tree.is_sized(&opened.reader, child.node);
+                    let attr = sized.then(|| self.attr_inside(id, &opened, child.node).ok()).flatten();
                     let ino = self.ino(&node);
                     let entry = DirEntry { next: child.next + 2, name: OsStr::new(child.name), ino, kind, attr };
                     self.take(node, plus, entry, each)

@@ -3,6 +3,7 @@
 //! Every format describes its files with these; none reads by itself.
 
 mod frames;
+pub mod idv;
 pub mod json;
 pub mod npy;
 pub mod png;
@@ -67,17 +68,27 @@ pub enum Data {
     Png(Arc<Png>),
     /// Frames of one size, each somewhere else.
     Frames(Arc<dyn Frames>),
-    /// Bytes that other containers serve.
-    Elsewhere(Arc<dyn Elsewhere>),
+    /// What a format renders for the range that is asked for.
+    Computed(Arc<dyn Computed>),
 }
 
-/// Bytes of other containers.
-pub trait Elsewhere: std::fmt::Debug + Send + Sync {
-    /// Fills `out` with a part of them, counted from their first byte.
+/// A run of bytes that no list of extents could describe: it has a part for each of a million blocks, or most of it is
+/// not stored at all. Ranges are counted from the start of the extent.
+pub trait Computed: std::fmt::Debug + Send + Sync {
+    /// Whether [`Self::fill`] would go without decoding or waiting for a decoder.
+    fn is_ready(&self, reader: &Reader, part: &Range<u64>) -> bool;
+
+    /// An answer that copies nothing, where there is one; `part` is not empty.
     ///
     /// # Errors
-    /// [`Fault`] without a block, since a block's number means nothing outside its container.
-    fn fill(&self, part: Range<u64>, out: &mut [u8]) -> Result<(), Fault>;
+    /// [`Fault`] when a block that the range touches can't be served.
+    fn borrow(&self, reader: &Reader, part: Range<u64>) -> Result<Option<Bytes>, Fault>;
+
+    /// Fills `out` with a part, which is not empty.
+    ///
+    /// # Errors
+    /// As [`Self::borrow`].
+    fn fill(&self, reader: &Reader, part: Range<u64>, out: &mut [u8]) -> Result<(), Fault>;
 }
 
 /// A block with its number in the container.
@@ -246,7 +257,8 @@ impl Reader {
                 let (pixels, needed) = png.needs(&part);
                 needed.end - needed.start <= FEW_PIXELS && self.is_data_ready(pixels, needed)
             }
-            Data::Lane(..) | Data::Signs(..) | Data::Rows(_) | Data::Frames(_) | Data::Elsewhere(_) => false,
+            Data::Computed(computed) => computed.is_ready(self, &part),
+            Data::Lane(..) | Data::Signs(..) | Data::Rows(_) | Data::Frames(_) => false,
         }
     }
 
@@ -271,6 +283,7 @@ impl Reader {
                 let (from, to) = ((range.start - piece.start) as usize, (range.end - piece.start) as usize);
                 Ok((to <= piece.bytes.len()).then_some(Bytes::Decoded(piece.bytes, from..to)))
             }
+            Data::Computed(computed) if !part.is_empty() => computed.borrow(self, part),
             _ => Ok(None),
         }
     }
@@ -309,8 +322,8 @@ impl Reader {
                 let pixels = png.needs(&part).0;
                 png.fill(part, out, &|at, buf| self.fill(pixels, at..at + buf.len() as u64, buf))
             }
+            Data::Computed(computed) => computed.fill(self, part, out),
             Data::Frames(frames) => frames::fill(self, &**frames, part, out),
-            Data::Elsewhere(elsewhere) => elsewhere.fill(part, out),
         }
     }
 

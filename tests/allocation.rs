@@ -16,7 +16,7 @@ use std::{
 };
 
 use common::{
-    container, kdb, shard,
+    container, idv, kdb, shard,
     shard::{Block, LZ4, ZSTD, zstd_bomb},
     small_files,
 };
@@ -214,6 +214,54 @@ fn zstd_bombs() {
         }
     }
     costs.finish("zstd bombs");
+}
+
+/// Blocks that inflate to 128 MiB, whatever their table says: sizes and reads cost what the table says at most.
+#[test]
+fn deflate_bombs() {
+    let _alone = alone();
+    let mut costs = Costs::default();
+    const BOMB: u64 = 128 << 20;
+    let codecs = [
+        ("Int32", idv::codec("Int32", &[])),
+        ("Boolean", idv::codec("Boolean", &[])),
+        ("text", idv::codec("TextSpan", &[])),
+        ("vectors", idv::vector("Single", 0)),
+        ("wide vectors", idv::vector("Int64", i32::MAX)),
+        ("vectors of text", idv::vector("TextSpan", 0)),
+        ("wide vectors of text", idv::vector("TextSpan", i32::MAX)),
+        ("unknown", idv::codec("Fancy", &[])),
+    ];
+    for rows in [1, 1000, 1 << 20, i32::MAX as u64] {
+        // Plausible fronts: so many values, vectors of a length of their own or of 2^31 slots.
+        let word = rows as u32;
+        for front in [[word, 0, 0], [word, i32::MAX as u32, 0], [word, i32::MAX as u32, u32::MAX], [0, 0, 0]] {
+            let front: Vec<u8> = front.iter().flat_map(|word| word.to_le_bytes()).collect();
+            let stored = idv::deflated(&front, BOMB);
+            for size in [0, 10, 4096, 1 << 20, 8 << 20, BOMB as i32 - 5, i32::MAX] {
+                for (name, codec) in &codecs {
+                    let column = idv::Column { name: "x", codec: codec.clone(), kind: 1, stored: stored.clone(), size };
+                    let file = idv::file(rows, &[column]);
+                    let what = || format!("{rows} rows of {name}, {size} bytes stated, {front:?}");
+                    // Parsing a block that is really there takes the block: only its size and raw bytes are asked for.
+                    let is_there = size > 16 << 20;
+                    costs.open(what, if is_there && name.contains("text") { Vec::new() } else { file.clone() });
+                    if is_there {
+                        continue;
+                    }
+                    let (at_once, held, ()) = measure(|| {
+                        let opened = container::open(file).unwrap();
+                        for file in opened.walk() {
+                            let _ = file.view.read_at(&opened.reader, 0, 1000);
+                            let _ = file.view.read_at(&opened.reader, file.view.size() / 2, 1000);
+                        }
+                    });
+                    costs.add(what, at_once, held);
+                }
+            }
+        }
+    }
+    costs.finish("DEFLATE bombs");
 }
 
 #[test]

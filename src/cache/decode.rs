@@ -1,6 +1,9 @@
 //! Filling a slot: read, decode, check.
 
-use std::io::{self, Read};
+use std::{
+    io::{self, Read},
+    ops::Range,
+};
 
 use super::{BlockError, Slot, Verify};
 use crate::{
@@ -17,6 +20,11 @@ pub(super) fn whole(block: &Block, source: &dyn Source, verify: Verify, slot: &S
         let Some(crc) = crc else { return Ok(()) };
         return compare(crc, stored_crc(block, source)?);
     }
+    if matches!(block.codec, Codec::Deflate | Codec::Zlib) {
+        // Nothing is allocated for a size, stored or decoded, that the file only claims.
+        slot.push(inflate(block, source)?);
+        return Ok(());
+    }
     let stored = source.read(block.stored())?;
     let bytes = block.codec.decode(&stored, block.size)?;
     if let Some(crc) = crc {
@@ -29,10 +37,18 @@ pub(super) fn whole(block: &Block, source: &dyn Source, verify: Verify, slot: &S
     Ok(())
 }
 
-/// Decodes a large zstd block, handing out each piece as it comes, but the last only after the checksum.
+/// The bytes of a DEFLATE or zlib block; its container has no checksum of its own.
+pub(crate) fn inflate(block: &Block, source: &dyn Source) -> Result<Vec<u8>, BlockError> {
+    let mut stream = Stream::new(block.codec, Stored::new(source, block.stored()))?;
+    let bytes = stream.take(block.size)?;
+    stream.finish(bytes.len() as u64, block.size)?;
+    Ok(bytes)
+}
+
+/// Decodes a large block of a codec that streams, handing out each piece as it comes, but the last only after the checksum.
 pub(super) fn in_pieces(block: &Block, source: &dyn Source, verify: Verify, slot: &Slot) -> Result<(), BlockError> {
     let range = block.stored();
-    let mut stream = Stream::zstd(Stored { source, at: range.start, end: range.end })?;
+    let mut stream = Stream::new(block.codec, Stored::new(source, range))?;
     let (mut got, mut crc) = (0u64, 0);
     loop {
         let left = block.size - got;
@@ -73,10 +89,16 @@ fn stored_crc(block: &Block, source: &dyn Source) -> Result<u32, BlockError> {
 }
 
 /// The stored bytes of a block as a reader.
-struct Stored<'a> {
+pub(crate) struct Stored<'a> {
     source: &'a dyn Source,
     at: u64,
     end: u64,
+}
+
+impl<'a> Stored<'a> {
+    pub(crate) fn new(source: &'a dyn Source, range: Range<u64>) -> Self {
+        Self { source, at: range.start, end: range.end }
+    }
 }
 
 impl Read for Stored<'_> {

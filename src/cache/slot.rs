@@ -88,6 +88,12 @@ impl Slot {
         }
     }
 
+    /// Waits for a block that comes in one piece.
+    pub(super) fn whole(&self) -> Result<Arc<Vec<u8>>, Arc<BlockError>> {
+        self.wait_done()?;
+        Ok(self.lock().pieces.first().map_or_else(Arc::default, |piece| piece.bytes.clone()))
+    }
+
     /// Waits for the verdict.
     pub(super) fn wait_done(&self) -> Result<(), Arc<BlockError>> {
         let mut progress = self.lock();

@@ -1,5 +1,6 @@
 //! What `shardfs info` says of formats that have more to tell than a list of their items.
 
+mod idv;
 mod kdb;
 
 use std::{collections::HashMap, io::Write};
@@ -11,10 +12,11 @@ use crate::format::Format;
 
 /// Describes the container of a place for people; `false` where its list of items says all.
 pub(super) fn describe(out: &mut impl Write, place: &Place, description: &Value) -> anyhow::Result<bool> {
-    if description["format"] != Format::Kdb.name() {
-        return Ok(false);
+    match description["format"].as_str() {
+        Some(format) if format == Format::Kdb.name() => kdb::Summary::read(place.vfs.source())?.write(out)?,
+        Some(format) if format == Format::Idv.name() => idv::describe(out, description)?,
+        _ => return Ok(false),
     }
-    kdb::Summary::read(place.vfs.source())?.write(out)?;
     Ok(true)
 }
 
@@ -78,13 +80,17 @@ impl Counts {
     }
 }
 
-/// Rows of equal length as columns, two blanks indented; columns named in `right` end flush.
-fn table(out: &mut impl Write, rows: &[Vec<String>], right: &[usize]) -> anyhow::Result<()> {
+/// Rows of equal length, the headings first, as columns, two blanks indented; columns named in `right` end flush, and
+/// a column without anything below its heading is left out.
+pub(super) fn table(out: &mut impl Write, rows: &[Vec<String>], right: &[usize]) -> anyhow::Result<()> {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..rows.first().map_or(0, Vec::len)).map(width).collect();
+    let is_said = |column: &usize| rows[1..].iter().any(|row| !row[*column].is_empty());
+    let columns = 0..rows.first().map_or(0, Vec::len);
+    let shown: Vec<(usize, usize)> = columns.filter(is_said).map(|column| (column, width(column))).collect();
     for row in rows {
         let mut line = String::new();
-        for (column, (cell, &width)) in row.iter().zip(&widths).enumerate() {
+        for &(column, width) in &shown {
+            let cell = &row[column];
             line.push_str("  ");
             let cell = if right.contains(&column) { format!("{cell:>width$}") } else { format!("{cell:width$}") };
             line.push_str(&cell);

@@ -271,24 +271,16 @@ fn describe(out: &mut impl Write, description: &Value) -> anyhow::Result<()> {
         }
     }
     let rows_of = |key: &str| fields.get(key).and_then(Value::as_array).into_iter().flatten().map(row);
-    let header = ["path", "dtype", "shape", "codec", "stored", "size", ""].map(String::from);
+    let header = ["path", "dtype", "shape", "codec", "stored", "size", ""].map(String::from).to_vec();
     let joined = rows_of("joined").map(|mut row| {
         row[6] = "joined".into();
         row
     });
-    let rows: Vec<[String; 7]> = std::iter::once(header).chain(rows_of("items")).chain(joined).collect();
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: [usize; 7] = std::array::from_fn(width);
-    for row in &rows {
-        let [path, dtype, shape, codec, stored, size, notes] = row;
-        let [p, d, s, c, st, si, _] = widths;
-        let line = format!("  {path:p$}  {dtype:d$}  {shape:s$}  {codec:c$}  {stored:>st$}  {size:>si$}  {notes}");
-        writeln!(out, "{}", line.trim_end())?;
-    }
-    Ok(())
+    let rows: Vec<_> = std::iter::once(header).chain(rows_of("items")).chain(joined).collect();
+    info::table(out, &rows, &[4, 5])
 }
 
-fn row(item: &Value) -> [String; 7] {
+fn row(item: &Value) -> Vec<String> {
     let text = |key: &str| item[key].as_str().unwrap_or("").to_owned();
     let number = |key: &str| item[key].as_u64().map_or_else(String::new, |n| n.to_string());
     let shape = item["shape"].as_array().map_or_else(String::new, |shape| {
@@ -303,7 +295,7 @@ fn row(item: &Value) -> [String; 7] {
         notes.push("put back".to_owned());
     }
     notes.extend(item["error"].as_str().map(|error| format!("damaged: {error}")));
-    [text("path"), text("dtype"), shape, text("codec"), number("stored_size"), number("size"), notes.join(", ")]
+    vec![text("path"), text("dtype"), shape, text("codec"), number("stored_size"), number("size"), notes.join(", ")]
 }
 
 #[cfg(test)]

@@ -15,7 +15,9 @@ pub(super) fn decode(codec: Codec, stored: &[u8], size: u64) -> Result<Vec<u8>, 
     let (size_stated, (size_found, pixels)) = match codec {
         Codec::Jpeg(width, height, channels) => ((width, height), jpeg(codec, stored, (width, height), channels)?),
         Codec::Png(width, height, channels) => ((width, height), png(codec, stored, (width, height), channels, size)?),
-        Codec::None | Codec::Zstd | Codec::Lz4 => return Err(codec.corrupt("no picture")),
+        Codec::None | Codec::Zstd | Codec::Lz4 | Codec::Deflate | Codec::Zlib => {
+            return Err(codec.corrupt("no picture"));
+        }
     };
     if size_found != size_stated || pixels.len() != to_usize(size) {
         return Err(DecodeError::Size { got: pixels.len() as u64, size });

@@ -1,34 +1,50 @@
-//! zstd as a stream: large blocks are served while they are being decoded.
+//! Codecs that can be decoded from the front as far as somebody wants: large blocks are served while they are decoded.
 
 use std::io::{self, Read};
 
-use super::{Codec, DecodeError};
+use super::{Codec, DecodeError, deflate::Inflater};
 use crate::limits;
 
+/// What is made room for before anything has come out.
+const FIRST: u64 = 1 << 20;
+
 /// A block being decoded, from the front.
-pub struct Stream<R: Read> {
-    decoder: zstd::stream::read::Decoder<'static, io::BufReader<R>>,
+pub struct Stream<R: Read>(Decoder<R>);
+
+enum Decoder<R: Read> {
+    Zstd(zstd::stream::read::Decoder<'static, io::BufReader<R>>),
+    Inflate(Inflater<R>),
 }
 
 impl<R: Read> Stream<R> {
-    /// Starts decoding zstd frames, joined as one.
+    /// Starts decoding: zstd frames joined as one, or a DEFLATE or zlib stream.
     ///
     /// # Errors
-    /// [`DecodeError::Corrupt`] if no decoder could be made.
-    pub fn zstd(stored: R) -> Result<Self, DecodeError> {
-        let mut decoder = zstd::stream::read::Decoder::new(stored).map_err(|e| Codec::Zstd.corrupt(e))?;
-        decoder.window_log_max(limits::ZSTD_WINDOW_LOG).map_err(|e| Codec::Zstd.corrupt(e))?;
-        Ok(Self { decoder })
+    /// [`DecodeError::Corrupt`] if no decoder could be made, as for a codec that decodes whole blocks only.
+    pub fn new(codec: Codec, stored: R) -> Result<Self, DecodeError> {
+        match codec {
+            Codec::Zstd => {
+                let mut decoder = zstd::stream::read::Decoder::new(stored).map_err(|e| codec.corrupt(e))?;
+                decoder.window_log_max(limits::ZSTD_WINDOW_LOG).map_err(|e| codec.corrupt(e))?;
+                Ok(Self(Decoder::Zstd(decoder)))
+            }
+            Codec::Deflate | Codec::Zlib => Ok(Self(Decoder::Inflate(Inflater::new(codec, stored)))),
+            _ => Err(codec.corrupt("it is decoded whole")),
+        }
     }
 
     /// Decodes until `out` is full or the data end; how much came.
     ///
     /// # Errors
-    /// [`DecodeError::Corrupt`] for a damaged or cut payload.
+    /// [`DecodeError::Corrupt`] for a damaged payload, of zstd also for a cut one.
     pub fn fill(&mut self, out: &mut [u8]) -> Result<usize, DecodeError> {
+        let decoder = match &mut self.0 {
+            Decoder::Zstd(decoder) => decoder,
+            Decoder::Inflate(inflater) => return inflater.fill(out),
+        };
         let mut filled = 0;
         while filled < out.len() {
-            match self.decoder.read(&mut out[filled..]).map_err(|e| Codec::Zstd.corrupt(e))? {
+            match decoder.read(&mut out[filled..]).map_err(|e| Codec::Zstd.corrupt(e))? {
                 0 => break,
                 n => filled += n,
             }
@@ -36,11 +52,33 @@ impl<R: Read> Stream<R> {
         Ok(filled)
     }
 
-    /// Checks that the block ends here: `got` bytes came, `size` were stated, and nothing follows.
+    /// Decodes `size` bytes, or as many as there are. Room is made for what came, never for what was stated.
+    ///
+    /// # Errors
+    /// As [`Self::fill`].
+    pub fn take(&mut self, size: u64) -> Result<Vec<u8>, DecodeError> {
+        let mut out = Vec::new();
+        while (out.len() as u64) < size {
+            let from = out.len();
+            let more = (size - from as u64).min(FIRST.max(from as u64));
+            out.resize(from + more as usize, 0);
+            let filled = self.fill(&mut out[from..])?;
+            if (filled as u64) < more {
+                out.truncate(from + filled);
+                break;
+            }
+        }
+        Ok(out)
+    }
+
+    /// Checks that the block ends as it should: `got` bytes came, `size` were stated, and of zstd nothing follows.
     ///
     /// # Errors
     /// [`DecodeError::Size`], or `Corrupt` if the end of the payload is damaged.
     pub fn finish(&mut self, got: u64, size: u64) -> Result<(), DecodeError> {
+        if let Decoder::Inflate(inflater) = &mut self.0 {
+            return inflater.finish(got, size);
+        }
         if got < size {
             return Err(DecodeError::Size { got, size });
         }

@@ -6,6 +6,7 @@
 mod images;
 mod picture;
 
+pub use super::PartError;
 pub use images::{Camera, Images, Kind, Record};
 
 use std::{borrow::Cow, ops::Range};
@@ -98,23 +99,6 @@ pub struct Rows {
     pub stride: u64,
     /// Bytes of the section that no row needs.
     pub surplus: u64,
-}
-
-/// Why a part of an episode can't be served. The others are not affected (`formats/kdb.md` 12).
-#[derive(Debug, thiserror::Error)]
-pub enum PartError {
-    /// The stored bytes are wrong.
-    #[error("{0}")]
-    Damaged(String),
-    /// The bytes could not be read.
-    #[error(transparent)]
-    Source(#[from] SourceError),
-}
-
-impl PartError {
-    fn damaged<T>(reason: impl Into<String>) -> Result<T, Self> {
-        Err(Self::Damaged(reason.into()))
-    }
 }
 
 /// Whether the file opens as KDB, by its header alone.

@@ -15,7 +15,7 @@ use crate::{
     },
     limits,
     source::{Fingerprint, SourceError},
-    view::{Elsewhere, Fault},
+    view::{Bytes, Computed, Fault, Reader},
 };
 
 /// The containers in the folder of a manifest.
@@ -49,7 +49,7 @@ pub(super) struct Lane {
     /// Bytes of the elements.
     pub(super) size: u64,
     /// The elements.
-    pub(super) data: Arc<dyn Elsewhere>,
+    pub(super) data: Arc<dyn Computed>,
 }
 
 /// An array of one chunk.
@@ -234,8 +234,16 @@ impl Concatenated {
     }
 }
 
-impl Elsewhere for Concatenated {
-    fn fill(&self, part: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
+impl Computed for Concatenated {
+    fn is_ready(&self, _: &Reader, _: &Range<u64>) -> bool {
+        false
+    }
+
+    fn borrow(&self, _: &Reader, _: Range<u64>) -> Result<Option<Bytes>, Fault> {
+        Ok(None)
+    }
+
+    fn fill(&self, _: &Reader, part: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
         let (mut at, mut rest) = (part.start, out);
         let mut number = self.ends.partition_point(|&end| end <= at);
         while let (false, Some(chunk), Some(&end)) =

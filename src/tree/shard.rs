@@ -216,7 +216,7 @@ impl Content for Blocks {
             File::Joined(i) => {
                 let Lane { dtype, shape, size, data, .. } = &self.joined[i as usize].0;
                 let header = View::inline(npy::header(&format!("'{}'", dtype.descr()), shape));
-                header.with(*size, Data::Elsewhere(data.clone()))
+                header.with(*size, Data::Computed(data.clone()))
             }
             File::Schema => self.shard.schema.clone().map_or_else(View::default, View::stored),
         }
@@ -237,7 +237,7 @@ impl Content for Blocks {
                     None => Data::Block(block, 0..stored.size),
                 }
             }
-            Pixels::Joined(i) => Data::Elsewhere(self.joined[i as usize].0.data.clone()),
+            Pixels::Joined(i) => Data::Computed(self.joined[i as usize].0.data.clone()),
         };
         let png = Png::new(pixels, number.saturating_mul(pictures.frame_size()), width, height, channels, depth);
         png.map_or_else(View::default, |png| View::default().with(png.size(), Data::Png(Arc::new(png))))

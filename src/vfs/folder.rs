@@ -270,5 +270,6 @@ fn name_of(format: Format) -> &'static str {
         Format::Kastore => "kastore",
         Format::Kast => "KAST",
         Format::Kdb => "KDB",
+        Format::Idv => "IDV",
     }
 }

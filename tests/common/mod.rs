@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 pub(crate) mod container;
+pub(crate) mod idv;
 pub(crate) mod kdb;
 pub(crate) mod shard;
 pub(crate) mod walk;
@@ -15,8 +16,13 @@ use std::{
 use shardfs::format::Format;
 
 /// Every format by the folder of its golden files. A new format is a new line.
-pub(crate) const FAMILIES: [(&str, Format); 4] =
-    [("wshard", Format::Shard), ("kastore", Format::Kastore), ("kast", Format::Kast), ("kdb", Format::Kdb)];
+pub(crate) const FAMILIES: [(&str, Format); 5] = [
+    ("wshard", Format::Shard),
+    ("kastore", Format::Kastore),
+    ("kast", Format::Kast),
+    ("kdb", Format::Kdb),
+    ("idv", Format::Idv),
+];
 
 /// The golden files of one format; without them these tests mean nothing, so they fail.
 pub(crate) fn golden(family: &str) -> PathBuf {

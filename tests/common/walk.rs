@@ -79,7 +79,9 @@ pub(crate) fn tree(vfs: &Vfs) -> Vec<Node> {
             .into_iter()
             .filter(|entry| entry.name != "." && entry.name != "..")
             .map(|entry| {
-                let attr = entry.attr.unwrap_or_else(|| panic!("{folder}: no attributes for {}", entry.name));
+                // A size that takes decoding is left out of a listing, and there for whoever asks.
+                let attr = entry.attr.or_else(|| lookup(vfs, ino, &entry.name));
+                let attr = attr.unwrap_or_else(|| panic!("{folder}: no attributes for {}", entry.name));
                 (entry.name, attr)
             })
             .collect();

@@ -20,7 +20,7 @@ BIN = os.environ.get("SHARDFS_BIN", str(ROOT / "target" / "release" / "shardfs")
 BIN = str(Path(BIN).resolve())
 GOLDEN = Path(os.environ.get("SHARDFS_GOLDEN", ROOT.parent / "shared" / "golden"))
 FIXTURES = ROOT / "fixtures"
-FAMILIES = ("wshard", "kastore", "kast", "kdb")
+FAMILIES = ("wshard", "kastore", "kast", "kdb", "idv")
 TIMEOUT = 60
 
 
@@ -37,7 +37,7 @@ def pytest_sessionstart(session):
 
 
 def pytest_generate_tests(metafunc):
-    """`golden_wshard`, `golden_kastore`, `golden_kast`, `golden_kdb`: one test a golden file."""
+    """`golden_wshard`, `golden_kastore`, `golden_kast`, `golden_kdb`, `golden_idv`: one test a golden file."""
     for family in FAMILIES:
         arg = f"golden_{family}"
         if arg in metafunc.fixturenames:
@@ -142,6 +142,12 @@ def kdb_mount():
 
 
 @pytest.fixture(scope="session")
+def idv_mount():
+    with mounted(GOLDEN / "idv") as mnt:
+        yield mnt
+
+
+@pytest.fixture(scope="session")
 def fixtures_mount():
     with mounted(FIXTURES) as mnt:
         yield mnt
@@ -217,6 +223,17 @@ def walk_files(top):
             found.add(rel + "/" if rel != "." else "")
     found.discard("")
     return found
+
+
+def peak_memory(mnt):
+    """The most that a mount's process has held, in MiB."""
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            words = (process / "cmdline").read_bytes().split(b"\0")
+            if b"mount" in words and os.fsencode(mnt) in words:
+                [peak] = [line for line in (process / "status").read_text().splitlines() if line.startswith("VmHWM:")]
+                return int(peak.split()[1]) >> 10
+    raise AssertionError(f"no process serves {mnt}")
 
 
 def assert_same_file(mounted_path, source):

@@ -1,0 +1,115 @@
+//! DEFLATE and zlib (RFC 1951 and 1950) as a stream that never inflates past what is asked for.
+
+use std::io::Read;
+
+use flate2::{Decompress, FlushDecompress, Status};
+
+use super::{Codec, DecodeError};
+
+/// Stored bytes that are read at first, and at most at once: most blocks are small, or only their front is wanted.
+const INPUT: (usize, usize) = (4 << 10, 128 << 10);
+
+/// A stream being inflated.
+pub(super) struct Inflater<R: Read> {
+    codec: Codec,
+    stored: R,
+    inflate: Decompress,
+    input: Vec<u8>,
+    /// What of `input` was read and not yet used.
+    from: usize,
+    to: usize,
+    ended: bool,
+}
+
+impl<R: Read> Inflater<R> {
+    /// `codec` is `Deflate` or `Zlib`.
+    pub(super) fn new(codec: Codec, stored: R) -> Self {
+        let inflate = Decompress::new(codec == Codec::Zlib);
+        Self { codec, stored, inflate, input: Vec::new(), from: 0, to: 0, ended: false }
+    }
+
+    /// Inflates until `out` is full or the stream ends, be it where it should or not; how much came.
+    pub(super) fn fill(&mut self, out: &mut [u8]) -> Result<usize, DecodeError> {
+        let mut filled = 0;
+        while filled < out.len() && !self.ended {
+            if self.from == self.to {
+                self.from = 0;
+                self.input.resize((4 * self.input.len()).clamp(INPUT.0, INPUT.1), 0);
+                self.to = self.stored.read(&mut self.input).map_err(|e| self.codec.corrupt(e))?;
+            }
+            let (before_in, before_out) = (self.inflate.total_in(), self.inflate.total_out());
+            let input = &self.input[self.from..self.to];
+            let is_last = input.is_empty();
+            let status = self.inflate.decompress(input, &mut out[filled..], FlushDecompress::None);
+            let status = status.map_err(|e| self.codec.corrupt(e))?;
+            self.from += (self.inflate.total_in() - before_in) as usize;
+            let came = (self.inflate.total_out() - before_out) as usize;
+            filled += came;
+            self.ended = status == Status::StreamEnd;
+            if is_last && came == 0 {
+                break;
+            }
+        }
+        Ok(filled)
+    }
+
+    /// Whether `got` bytes are all of `size`. What the stream may hold behind them is not looked at, but where it ends
+    /// there, zlib's checksum is compared.
+    pub(super) fn finish(&mut self, got: u64, size: u64) -> Result<(), DecodeError> {
+        if got < size {
+            return Err(DecodeError::Size { got, size });
+        }
+        if self.codec == Codec::Zlib && self.fill(&mut [0; 1])? == 0 && !self.ended {
+            return Err(self.codec.corrupt("it ends before its checksum"));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    fn packed(codec: Codec, bytes: &[u8]) -> Vec<u8> {
+        let level = flate2::Compression::fast();
+        if codec == Codec::Zlib {
+            let mut writer = flate2::write::ZlibEncoder::new(Vec::new(), level);
+            writer.write_all(bytes).unwrap();
+            return writer.finish().unwrap();
+        }
+        let mut writer = flate2::write::DeflateEncoder::new(Vec::new(), level);
+        writer.write_all(bytes).unwrap();
+        writer.finish().unwrap()
+    }
+
+    #[test]
+    fn exactly_the_stated_size() {
+        let bytes: Vec<u8> = (0..200_000u32).map(|i| ((i * 7919) >> 7) as u8).collect();
+        for codec in [Codec::Deflate, Codec::Zlib] {
+            let stored = packed(codec, &bytes);
+            assert_eq!(codec.decode(&stored, 200_000).unwrap(), bytes);
+            // More than stated is not inflated; more stored than needed is not looked at.
+            assert_eq!(codec.decode(&stored, 1000).unwrap(), bytes[..1000]);
+            assert_eq!(codec.decode(&[&stored[..], b"surplus"].concat(), 200_000).unwrap(), bytes);
+            assert_eq!(codec.decode_front(&stored, 77).unwrap(), bytes[..77]);
+            assert!(matches!(codec.decode(&stored, 200_001), Err(DecodeError::Size { got: 200_000, .. })));
+            assert!(codec.decode(&stored[..stored.len() / 2], 200_000).is_err());
+            assert!(codec.decode(&[0xff; 100], 100).is_err());
+            assert!(matches!(codec.decode(&stored[..10], 1 << 40), Err(DecodeError::Impossible { .. })));
+        }
+    }
+
+    #[test]
+    fn zlib_checksum() {
+        let stored = packed(Codec::Zlib, b"some bytes");
+        for at in stored.len() - 4..stored.len() {
+            let mut wrong = stored.clone();
+            wrong[at] ^= 1;
+            assert!(Codec::Zlib.decode(&wrong, 10).is_err());
+            assert!(Codec::Zlib.decode(&stored[..at], 10).is_err());
+        }
+        assert_eq!(Codec::Zlib.decode(&stored, 10).unwrap(), b"some bytes");
+    }
+}

@@ -1,0 +1,518 @@
+//! IDV: a folder for each column (contract, section 6). Nodes are computed: a million columns cost the names once
+//! somebody asks for one, a million blocks cost nothing.
+
+mod describe;
+mod loaded;
+mod names;
+
+use std::{
+    borrow::Cow,
+    ops::ControlFlow,
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+};
+
+use lru::LruCache;
+use serde_json::Value;
+
+use super::{Child, Container, NodeId, NodeKind};
+use crate::{
+    cache::{BlockError, nonzero},
+    format::{
+        PartError,
+        idv::{File, Item, Type, compression},
+    },
+    limits,
+    source::Source,
+    view::{
+        Fault, Reader, View,
+        idv::{Raw, Show, Shown},
+        json,
+    },
+};
+use loaded::{Loaded, Shape};
+use names::Names;
+
+/// What a node is. With the column, and the number of a block or metadata entry, this is the node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Root,
+    Description,
+    Columns,
+    Column,
+    Values,
+    Rows,
+    Offsets,
+    Text,
+    Missing,
+    Lines,
+    Block,
+    Metadata,
+    Entry,
+}
+
+/// All parts, in the order of their numbers.
+const PARTS: [Part; 13] = [
+    Part::Root,
+    Part::Description,
+    Part::Columns,
+    Part::Column,
+    Part::Values,
+    Part::Rows,
+    Part::Offsets,
+    Part::Text,
+    Part::Missing,
+    Part::Lines,
+    Part::Block,
+    Part::Metadata,
+    Part::Entry,
+];
+
+const NUMBERS: [(&str, Part); 1] = [("values.npy", Part::Values)];
+const VARIABLE: [(&str, Part); 2] = [("offsets.npy", Part::Rows), ("values.npy", Part::Values)];
+const TEXT: [(&str, Part); 4] = [
+    ("missing.npy", Part::Missing),
+    ("offsets.npy", Part::Offsets),
+    ("utf8.bin", Part::Text),
+    ("values.jsonl", Part::Lines),
+];
+const VARIABLE_TEXT: [(&str, Part); 5] = [
+    ("missing.npy", Part::Missing),
+    ("offsets.npy", Part::Offsets),
+    ("rows.npy", Part::Rows),
+    ("utf8.bin", Part::Text),
+    ("values.jsonl", Part::Lines),
+];
+
+/// Where in the listing of a column its blocks begin, behind the files of its values and the metadata.
+const BLOCKS_FROM: u64 = 16;
+
+/// Columns whose names are gone through at once, where a thread of the pool would cost more.
+const FEW_COLUMNS: u32 = 4096;
+
+/// The decoded files of a column of a type.
+fn files(ty: &Type) -> &'static [(&'static str, Part)] {
+    match (ty.item, ty.slots()) {
+        (Item::Text, Some(0)) => &VARIABLE_TEXT,
+        (Item::Text, _) => &TEXT,
+        (_, Some(0)) => &VARIABLE,
+        _ => &NUMBERS,
+    }
+}
+
+/// What a part shows of the values; `None` for what is none of them.
+fn show(part: Part) -> Option<Show> {
+    Some(match part {
+        Part::Values => Show::Values,
+        Part::Rows => Show::Rows,
+        Part::Offsets => Show::Offsets,
+        Part::Text => Show::Text,
+        Part::Missing => Show::Missing,
+        Part::Lines => Show::Lines,
+        _ => return None,
+    })
+}
+
+/// A node, unpacked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Node {
+    part: Part,
+    column: u32,
+    item: u64,
+}
+
+impl Node {
+    fn of(part: Part, column: u32, item: u64) -> Self {
+        Self { part, column, item }
+    }
+
+    /// `None` for a number that no node has.
+    fn unpack(id: NodeId) -> Option<Self> {
+        let part = *PARTS.get(usize::try_from(id.0 >> 96).ok()?)?;
+        Some(Self { part, column: (id.0 >> 64) as u32, item: id.0 as u64 })
+    }
+
+    fn pack(self) -> NodeId {
+        NodeId((self.part as u128) << 96 | u128::from(self.column) << 64 | u128::from(self.item))
+    }
+}
+
+/// An IDV file.
+pub(super) struct Idv {
+    file: File,
+    /// For what is said without a reader: descriptions and paths.
+    source: Arc<dyn Source>,
+    names: OnceLock<Names>,
+    description: OnceLock<(Value, Arc<[u8]>)>,
+    loaded: Mutex<LruCache<u32, Arc<Loaded>>>,
+    noticed: Mutex<Vec<(NodeId, String)>>,
+    has_noticed: AtomicBool,
+}
+
+/// The tree of an IDV file.
+pub(super) fn open(file: File, reader: &Reader) -> Idv {
+    Idv {
+        file,
+        source: reader.source.clone(),
+        names: OnceLock::new(),
+        description: OnceLock::new(),
+        loaded: Mutex::new(LruCache::new(nonzero(limits::IDV_PARSED))),
+        noticed: Mutex::default(),
+        has_noticed: AtomicBool::new(false),
+    }
+}
+
+impl Idv {
+    fn described(&self) -> &(Value, Arc<[u8]>) {
+        self.description.get_or_init(|| {
+            let value = describe::describe(self);
+            let bytes = json::document(&value).into();
+            (value, bytes)
+        })
+    }
+
+    /// The names of all columns, gone through once.
+    fn names(&self) -> Result<&Names, Fault> {
+        if let Some(names) = self.names.get() {
+            return Ok(names);
+        }
+        let names = Names::of(&self.file, &*self.source).map_err(part_fault)?;
+        Ok(self.names.get_or_init(|| names))
+    }
+
+    /// The folder of a column; for messages, so that what can't be read is nothing.
+    fn folder(&self, column: u32) -> String {
+        let names = self.names();
+        names.and_then(|names| names.folder(&self.file, &*self.source, column).map_err(part_fault)).unwrap_or_default()
+    }
+
+    fn note(&self, node: Node, message: String) {
+        lock(&self.noticed).push((node.pack(), message));
+        self.has_noticed.store(true, Relaxed);
+    }
+
+    /// A column, parsed while it is remembered.
+    fn column(&self, column: u32) -> Result<Arc<Loaded>, Fault> {
+        if let Some(loaded) = lock(&self.loaded).get(&column) {
+            return Ok(loaded.clone());
+        }
+        let Some(found) = self.file.column(&*self.source, column).map_err(part_fault)? else {
+            return Err(refused(format!("there is no column {column}")));
+        };
+        let loaded = Arc::new(Loaded::new(found, &self.file));
+        for problem in loaded.problems(self.file.tail) {
+            self.note(Node::of(Part::Column, column, 0), problem);
+        }
+        let mut all = lock(&self.loaded);
+        // Two at once: the first one's work is kept.
+        if let Some(first) = all.get(&column) {
+            return Ok(first.clone());
+        }
+        all.put(column, loaded.clone());
+        let mut weight: usize = all.iter().map(|(_, loaded)| loaded.weight()).sum();
+        while weight > limits::IDV_SIZES && all.len() > 1 {
+            let Some((_, oldest)) = all.pop_lru() else { break };
+            weight -= oldest.weight();
+        }
+        Ok(loaded)
+    }
+
+    /// A column's metadata, read once while it is remembered.
+    fn metadata(&self, column: u32) -> Result<Arc<Loaded>, Fault> {
+        let loaded = self.column(column)?;
+        if !loaded.has_read_metadata() {
+            let damage = loaded.read_metadata(&self.file, &*self.source).map_err(source_fault)?;
+            if let Some(reason) = damage {
+                self.note(Node::of(Part::Metadata, column, 0), reason);
+            }
+        }
+        Ok(loaded)
+    }
+
+    /// Whether a column has a folder of metadata: one that is said to be where it can't be is none.
+    fn has_metadata(&self, loaded: &Loaded) -> bool {
+        loaded.column().metadata_offset(self.file.tail).is_some()
+    }
+
+    fn block_suffix(loaded: &Loaded) -> &'static str {
+        if compression(loaded.column().compression).is_some() { ".bin" } else { ".stored.bin" }
+    }
+
+    /// The bytes of a file of values.
+    fn values(&self, reader: &Reader, node: Node, show: Show) -> Result<View, Fault> {
+        let loaded = self.column(node.column)?;
+        let Some(values) = loaded.values() else { return Err(refused("its column has no values".into())) };
+        let view = Shown::view(values, show, reader);
+        if view.is_err() && values.is_passing() {
+            lock(&self.loaded).pop(&node.column);
+        }
+        view
+    }
+
+    fn block(&self, reader: &Reader, node: Node) -> Result<View, Fault> {
+        let loaded = self.column(node.column)?;
+        let column = loaded.column();
+        let at = column.record_at(node.item);
+        let of_block = |error| Fault { block: Some(node.item as u32), offset: at, error: Arc::new(error) };
+        let records = column.records(&*reader.source, node.item, 1).map_err(|error| of_block(error.into()))?;
+        let Some(record) = records.first() else { return Err(refused(format!("there is no block {}", node.item))) };
+        let block = record.block(self.file.tail, column.compression);
+        let block = block.map_err(|reason| of_block(BlockError::Refused(reason)))?;
+        Ok(Raw::view(node.column, node.item, block))
+    }
+
+    fn entry(&self, reader: &Reader, node: Node) -> Result<View, Fault> {
+        let loaded = self.metadata(node.column)?;
+        let Some(entry) = loaded.entry(node.item) else {
+            return Err(refused(format!("there is no metadata {}", node.item)));
+        };
+        let show = match entry.shape {
+            Shape::Stored => {
+                let (offset, length) = (entry.stored.offset, entry.stored.stored_size);
+                if let Some(reason) = &entry.stored.error {
+                    let error = Arc::new(BlockError::Refused(reason.clone()));
+                    return Err(Fault { block: None, offset, error });
+                }
+                return Ok(View::stored(offset..offset + length));
+            }
+            Shape::Array => Show::Values,
+            Shape::Text => Show::Lines,
+        };
+        let Some(values) = &entry.values else { return Err(refused("this metadata has no value".into())) };
+        let view = Shown::view(values, show, reader);
+        if view.is_err() && values.is_passing() {
+            lock(&self.loaded).pop(&node.column);
+        }
+        view
+    }
+}
+
+impl Container for Idv {
+    fn lookup(&self, _: &Reader, folder: NodeId, name: &str) -> Result<Option<NodeId>, Fault> {
+        let Some(Node { part, column, .. }) = Node::unpack(folder) else { return Ok(None) };
+        let node = match part {
+            Part::Root => match name {
+                "container.json" => Some(Node::of(Part::Description, 0, 0)),
+                "columns" => Some(Node::of(Part::Columns, 0, 0)),
+                _ => None,
+            },
+            Part::Columns => {
+                let found = self.names()?.find(&self.file, &*self.source, name).map_err(part_fault)?;
+                found.map(|column| Node::of(Part::Column, column, 0))
+            }
+            Part::Column => {
+                let loaded = self.column(column)?;
+                let shown = loaded.values().map_or(&[][..], |values| files(values.ty()));
+                if let Some((_, part)) = shown.iter().find(|(known, _)| *known == name) {
+                    Some(Node::of(*part, column, 0))
+                } else if name == "metadata" {
+                    self.has_metadata(&loaded).then(|| Node::of(Part::Metadata, column, 0))
+                } else {
+                    let number = name.strip_prefix("block_").and_then(|name| {
+                        let digits = name.strip_suffix(Self::block_suffix(&loaded))?;
+                        digits.parse::<u64>().ok().filter(|number| number.to_string() == digits)
+                    });
+                    let number = number.filter(|number| *number < loaded.column().blocks);
+                    number.map(|number| Node::of(Part::Block, column, number))
+                }
+            }
+            Part::Metadata => {
+                let loaded = self.metadata(column)?;
+                loaded.find(name).map(|number| Node::of(Part::Entry, column, number))
+            }
+            _ => None,
+        };
+        Ok(node.map(Node::pack))
+    }
+
+    fn list(
+        &self,
+        _: &Reader,
+        folder: NodeId,
+        from: u64,
+        each: &mut dyn FnMut(Child<'_>) -> ControlFlow<()>,
+    ) -> Result<(), Fault> {
+        let Some(Node { part, column, .. }) = Node::unpack(folder) else { return Ok(()) };
+        let mut show = |next, name: &str, part, column, item| {
+            let is_folder = matches!(part, Part::Columns | Part::Column | Part::Metadata);
+            each(Child { next, name, node: Node::of(part, column, item).pack(), is_folder })
+        };
+        match part {
+            Part::Root => {
+                let children = [("columns", Part::Columns), ("container.json", Part::Description)];
+                for (next, (name, part)) in (1..).zip(children).filter(|(next, _)| *next > from) {
+                    if show(next, name, part, 0, 0).is_break() {
+                        break;
+                    }
+                }
+            }
+            Part::Columns => {
+                let names = self.names()?;
+                for column in u32::try_from(from).unwrap_or(u32::MAX)..self.file.columns() {
+                    let name = names.folder(&self.file, &*self.source, column).map_err(part_fault)?;
+                    if show(u64::from(column) + 1, &name, Part::Column, column, 0).is_break() {
+                        break;
+                    }
+                }
+            }
+            Part::Column => {
+                let loaded = self.column(column)?;
+                let files = loaded.values().map_or(&[][..], |values| files(values.ty()));
+                let metadata = self.has_metadata(&loaded).then_some(("metadata", Part::Metadata));
+                for (next, (name, part)) in (1..).zip(files.iter().copied().chain(metadata)) {
+                    if next > from && show(next, name, part, column, 0).is_break() {
+                        return Ok(());
+                    }
+                }
+                let suffix = Self::block_suffix(&loaded);
+                for number in from.saturating_sub(BLOCKS_FROM)..loaded.column().blocks {
+                    let name = format!("block_{number}{suffix}");
+                    if show(BLOCKS_FROM + number + 1, &name, Part::Block, column, number).is_break() {
+                        break;
+                    }
+                }
+            }
+            Part::Metadata => {
+                let loaded = self.metadata(column)?;
+                for (number, name) in loaded.entries_from(from) {
+                    if show(number + 1, name, Part::Entry, column, number).is_break() {
+                        break;
+                    }
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn kind(&self, node: NodeId) -> Option<NodeKind> {
+        let Node { part, .. } = Node::unpack(node)?;
+        let folder = |subfolders| NodeKind::Folder { subfolders };
+        Some(match part {
+            Part::Root => folder(Some(1)),
+            Part::Columns => folder(Some(self.file.columns())),
+            // Whether there is `metadata` stands in the column's entry, which a listing need not read.
+            Part::Column => folder(None),
+            Part::Metadata => folder(Some(0)),
+            _ => NodeKind::File,
+        })
+    }
+
+    fn parent(&self, node: NodeId) -> NodeId {
+        let Some(Node { part, column, .. }) = Node::unpack(node) else { return super::ROOT };
+        match part {
+            Part::Root | Part::Description | Part::Columns => super::ROOT,
+            Part::Column => Node::of(Part::Columns, 0, 0).pack(),
+            Part::Entry => Node::of(Part::Metadata, column, 0).pack(),
+            _ => Node::of(Part::Column, column, 0).pack(),
+        }
+    }
+
+    fn path(&self, node: NodeId) -> String {
+        let Some(Node { part, column, item }) = Node::unpack(node) else { return String::new() };
+        let loaded = || self.column(column).ok();
+        let name: Cow<'_, str> = match part {
+            Part::Root => return String::new(),
+            Part::Description => return "container.json".into(),
+            Part::Columns => return "columns".into(),
+            Part::Column => self.folder(column).into(),
+            Part::Metadata => "metadata".into(),
+            Part::Block => format!("block_{item}{}", loaded().map_or("", |loaded| Self::block_suffix(&loaded))).into(),
+            Part::Entry => loaded().and_then(|loaded| loaded.name(item)).unwrap_or_default().into(),
+            part => {
+                let ty = loaded().and_then(|loaded| loaded.values().map(|values| values.ty().clone()));
+                let files = ty.as_ref().map_or(&[][..], files);
+                files.iter().find(|(_, known)| *known == part).map_or("", |(name, _)| name).into()
+            }
+        };
+        format!("{}/{name}", self.path(self.parent(node)))
+    }
+
+    fn view(&self, reader: &Reader, file: NodeId) -> Result<View, Fault> {
+        let Some(node) = Node::unpack(file) else { return Ok(View::default()) };
+        match node.part {
+            Part::Description => Ok(View::inline(self.described().1.clone())),
+            Part::Block => self.block(reader, node),
+            Part::Entry => self.entry(reader, node),
+            part => show(part).map_or_else(|| Ok(View::default()), |show| self.values(reader, node, show)),
+        }
+    }
+
+    fn description(&self) -> &Value {
+        &self.described().0
+    }
+
+    fn block_name(&self, block: u32) -> String {
+        format!("block_{block}")
+    }
+
+    fn remarks(&self) -> &[String] {
+        &[]
+    }
+
+    fn noticed(&self) -> Vec<(NodeId, String)> {
+        if !self.has_noticed.swap(false, Relaxed) {
+            return Vec::new();
+        }
+        std::mem::take(&mut *lock(&self.noticed))
+    }
+
+    fn is_at_hand(&self, node: NodeId) -> bool {
+        let Some(Node { part, column, item }) = Node::unpack(node) else { return true };
+        let loaded = || lock(&self.loaded).peek(&column).cloned();
+        match part {
+            Part::Root | Part::Description => self.description.get().is_some() || self.file.columns() <= FEW_COLUMNS,
+            Part::Columns => self.names.get().is_some() || self.file.columns() <= FEW_COLUMNS,
+            // A look-up in these folders also asks for a size.
+            Part::Column => loaded().is_some_and(|loaded| match loaded.values() {
+                Some(values) => files(values.ty())
+                    .iter()
+                    .all(|(_, part)| show(*part).is_none_or(|show| Shown::is_known(values, show))),
+                None => true,
+            }),
+            Part::Metadata => loaded().is_some_and(|loaded| loaded.are_entries_known()),
+            Part::Entry => loaded().is_some_and(|loaded| loaded.is_entry_known(item)),
+            Part::Block => true,
+            part => loaded().is_some_and(|loaded| {
+                let known = |values| show(part).is_none_or(|show| Shown::is_known(values, show));
+                loaded.values().is_none_or(|values| known(values))
+            }),
+        }
+    }
+
+    fn is_sized(&self, reader: &Reader, node: NodeId) -> bool {
+        let Some(Node { part, column, item }) = Node::unpack(node) else { return true };
+        match part {
+            Part::Description => self.description.get().is_some() || self.file.columns() <= FEW_COLUMNS,
+            Part::Entry => {
+                let loaded = lock(&self.loaded).peek(&column).cloned();
+                loaded.is_some_and(|loaded| loaded.is_entry_known(item))
+            }
+            part => show(part).is_none_or(|show| {
+                let loaded = self.column(column);
+                loaded.is_ok_and(|loaded| loaded.values().is_none_or(|values| Shown::is_sized(values, show, reader)))
+            }),
+        }
+    }
+}
+
+fn refused(reason: String) -> Fault {
+    Fault { block: None, offset: 0, error: Arc::new(BlockError::Refused(reason)) }
+}
+
+fn part_fault(error: PartError) -> Fault {
+    match error {
+        PartError::Damaged(reason) => refused(reason),
+        PartError::Source(error) => source_fault(error),
+    }
+}
+
+fn source_fault(error: crate::source::SourceError) -> Fault {
+    Fault { block: None, offset: 0, error: Arc::new(error.into()) }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,148 @@
+//! A column that somebody looks into: its entry, its values, and its metadata once they are wanted.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, OnceLock},
+};
+
+use crate::{
+    format::idv::{Column, Entry, File, Item, Metadata, Unusable},
+    source::{Source, SourceError},
+    tree::names,
+    view::idv::{Show, Shown, Values},
+};
+
+/// What an entry weighs in numbers of 8 bytes, beside its sizes.
+const ENTRY: usize = 64;
+
+/// A column.
+pub(super) struct Loaded {
+    column: Arc<Column>,
+    values: Option<Arc<Values>>,
+    metadata: OnceLock<Vec<Described>>,
+    /// The entries by their file names.
+    by_name: OnceLock<HashMap<String, u64>>,
+}
+
+/// How a metadata value is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Shape {
+    /// As it is stored: nobody here knows what it is.
+    Stored,
+    /// As an array.
+    Array,
+    /// As one line of JSON.
+    Text,
+}
+
+/// A metadata value with its file name.
+pub(super) struct Described {
+    pub(super) stored: Entry,
+    pub(super) shape: Shape,
+    pub(super) values: Option<Arc<Values>>,
+    name: String,
+}
+
+impl Loaded {
+    pub(super) fn new(column: Column, file: &File) -> Self {
+        let column = Arc::new(column);
+        let values = Values::of_column(column.clone(), file.rows, file.tail).map(Arc::new);
+        Self { column, values, metadata: OnceLock::new(), by_name: OnceLock::new() }
+    }
+
+    pub(super) fn column(&self) -> &Column {
+        &self.column
+    }
+
+    pub(super) fn values(&self) -> Option<&Arc<Values>> {
+        self.values.as_ref()
+    }
+
+    /// What is wrong with the column as a whole. That nobody knows its codec is not wrong.
+    pub(super) fn problems(&self, tail: u64) -> Vec<String> {
+        let mut problems = Vec::new();
+        if let Some(Unusable::Bad(reason)) = self.column.unusable() {
+            problems.push(format!("no values are shown: {reason}"));
+        }
+        if let Some(offset) = self.column.bad_metadata_offset(tail) {
+            problems.push(format!("its metadata at {offset} are not inside the file"));
+        }
+        problems
+    }
+
+    pub(super) fn has_read_metadata(&self) -> bool {
+        self.metadata.get().is_some()
+    }
+
+    /// Reads the metadata; what was wrong with them, if anything.
+    pub(super) fn read_metadata(&self, file: &File, source: &dyn Source) -> Result<Option<String>, SourceError> {
+        let Metadata { entries, damage } = Metadata::read(file, &self.column, source)?;
+        let mut seen: HashMap<(Vec<u8>, &str), u32> = HashMap::new();
+        let describe = |(number, stored): (u32, Entry)| {
+            let values = Values::of_metadata(self.column.index, number, &stored).map(Arc::new);
+            let (shape, suffix) = match &values {
+                None => (Shape::Stored, ".bin"),
+                Some(values) if values.ty().item == Item::Text => (Shape::Text, ".jsonl"),
+                Some(_) => (Shape::Array, ".npy"),
+            };
+            let duplicate = seen.entry((stored.kind.clone(), suffix)).or_default();
+            *duplicate += 1;
+            let name = names::file(&stored.kind, suffix, *duplicate);
+            Described { stored, shape, values, name }
+        };
+        let described = (0..).zip(entries).map(describe).collect();
+        let _ = self.metadata.set(described);
+        Ok(damage)
+    }
+
+    fn entries(&self) -> &[Described] {
+        self.metadata.get().map_or(&[], Vec::as_slice)
+    }
+
+    pub(super) fn entry(&self, number: u64) -> Option<&Described> {
+        self.entries().get(usize::try_from(number).ok()?)
+    }
+
+    /// The metadata entry of a file name.
+    pub(super) fn find(&self, name: &str) -> Option<u64> {
+        let numbered = || (0..).zip(self.entries()).map(|(number, entry)| (entry.name.clone(), number)).collect();
+        self.by_name.get_or_init(numbered).get(name).copied()
+    }
+
+    /// The file name of a metadata entry.
+    pub(super) fn name(&self, number: u64) -> Option<String> {
+        self.entry(number).map(|entry| entry.name.clone())
+    }
+
+    /// Numbers and file names from a number on.
+    pub(super) fn entries_from(&self, from: u64) -> impl Iterator<Item = (u64, &str)> {
+        let from = usize::try_from(from).unwrap_or(usize::MAX).min(self.entries().len());
+        (from as u64..).zip(self.entries()[from..].iter().map(|entry| entry.name.as_str()))
+    }
+
+    /// Whether the size of every metadata value is known.
+    pub(super) fn are_entries_known(&self) -> bool {
+        self.has_read_metadata() && self.entries().iter().all(Described::is_known)
+    }
+
+    pub(super) fn is_entry_known(&self, number: u64) -> bool {
+        self.entry(number).is_some_and(Described::is_known)
+    }
+
+    /// What is kept of it in memory, in numbers of 8 bytes.
+    pub(super) fn weight(&self) -> usize {
+        let of_entry = |entry: &Described| {
+            ENTRY + entry.stored.kind.len() / 4 + entry.values.as_ref().map_or(0, |values| values.weight())
+        };
+        self.column.name.len() / 8
+            + self.values.as_ref().map_or(0, |values| values.weight())
+            + self.entries().iter().map(of_entry).sum::<usize>()
+    }
+}
+
+impl Described {
+    fn is_known(&self) -> bool {
+        let show = if self.shape == Shape::Text { Show::Lines } else { Show::Values };
+        self.values.as_ref().is_none_or(|values| Shown::is_known(values, show))
+    }
+}

@@ -1,0 +1,280 @@
+//! Columns of an IDV file as files: any range is rendered from the blocks that it touches, and a vector that is mostly
+//! zeros costs what is stored of it (`formats/idv.md` 11).
+//!
+//! [`Values`] is one column, or one metadata value as a column of one row. Blocks of texts and vectors are indexed
+//! once and kept, block and index, by the cache.
+
+mod front;
+mod items;
+mod lines;
+mod shown;
+mod totals;
+
+pub use shown::{Raw, Show, Shown};
+
+use std::sync::{Arc, OnceLock};
+
+use super::{Bytes, Fault, Reader};
+use crate::{
+    cache::{self, BlockError, Key},
+    codec::Codec,
+    format::{
+        Block,
+        idv::{Column, Content, Entry, Item, Type, index, index_size},
+    },
+    limits,
+};
+use totals::{Sum, Totals};
+
+/// The values of one column, or of one metadata entry.
+#[derive(Debug)]
+pub struct Values {
+    column: u32,
+    place: Place,
+    ty: Type,
+    rows: u64,
+    rows_per_block: u64,
+    blocks: u64,
+    totals: [OnceLock<Totals>; 3],
+}
+
+/// Where blocks are.
+#[derive(Debug)]
+enum Place {
+    /// In a column: by its lookup table.
+    Table { column: Arc<Column>, tail: u64 },
+    /// The one of a metadata entry, of that number.
+    Single { entry: u32, block: Block, error: Option<String>, size: OnceLock<Result<u64, Fault>> },
+}
+
+/// What the cache keeps of a block, beside the next kinds for metadata.
+#[derive(Debug, Clone, Copy)]
+enum Kept {
+    Block = 0,
+    Whole = 1,
+    Index = 2,
+    Lines = 3,
+}
+
+/// The number of what is kept in its container: 24 bits for the column, 3 for the kind, 37 for the block.
+fn number(column: u32, kept: Kept, is_metadata: bool, block: u64) -> u64 {
+    let kind = kept as u64 + if is_metadata { 4 } else { 0 };
+    u64::from(column) << 40 | kind << 37 | block
+}
+
+impl Values {
+    /// The values of a column, of a file whose parts end at `tail`. `None` if it has none.
+    pub fn of_column(column: Arc<Column>, rows: u64, tail: u64) -> Option<Self> {
+        let ty = column.codec.meaning.clone().ok().filter(|_| column.unusable().is_none())?;
+        let (index, rows_per_block, blocks) = (column.index, column.rows_per_block, column.blocks);
+        let place = Place::Table { column, tail };
+        Some(Self { column: index, place, ty, rows, rows_per_block, blocks, totals: Default::default() })
+    }
+
+    /// The value of the metadata entry of a number. `None` if it has none.
+    pub fn of_metadata(column: u32, number: u32, entry: &Entry) -> Option<Self> {
+        let (ty, mut block) = (entry.codec.meaning.clone().ok()?, entry.block()?);
+        let size = OnceLock::new();
+        if ty.dims.is_none() && ty.item != Item::Text {
+            // As much as is needed is there, or the value is damaged.
+            block.size = ty.item.stored(1);
+            let _ = size.set(Ok(block.size));
+        }
+        let place = Place::Single { entry: number, block, error: entry.error.clone(), size };
+        Some(Self { column, place, ty, rows: 1, rows_per_block: 1, blocks: 1, totals: Default::default() })
+    }
+
+    /// What the values are.
+    pub fn ty(&self) -> &Type {
+        &self.ty
+    }
+
+    /// Slots of a row: `None` where each row has its own number.
+    fn slots(&self) -> Option<u64> {
+        match self.ty.slots() {
+            None => Some(1),
+            Some(0) => None,
+            slots => slots,
+        }
+    }
+
+    fn rows_of(&self, block: u64) -> u64 {
+        self.rows.saturating_sub(block.saturating_mul(self.rows_per_block)).min(self.rows_per_block)
+    }
+
+    fn key(&self, reader: &Reader, kept: Kept, block: u64) -> Key {
+        let number = match &self.place {
+            Place::Table { .. } => number(self.column, kept, false, block),
+            Place::Single { entry, .. } => number(self.column, kept, true, (*entry).into()),
+        };
+        Key { container: reader.container, block: number }
+    }
+
+    /// What is wrong with a block, as everybody is told.
+    fn fault(&self, number: u64, offset: u64, error: impl Into<BlockError>) -> Fault {
+        self.shared_fault(number, offset, Arc::new(error.into()))
+    }
+
+    fn shared_fault(&self, number: u64, offset: u64, error: Arc<BlockError>) -> Fault {
+        let block = matches!(self.place, Place::Table { .. }).then_some(number as u32);
+        Fault { block, offset, error }
+    }
+
+    /// Where a block is, by its number.
+    fn block(&self, reader: &Reader, number: u64) -> Result<Block, Fault> {
+        self.blocks(reader, number, 1)?.pop().unwrap_or_else(|| {
+            let error = BlockError::Refused(format!("there is no block {number}"));
+            Err(self.fault(number, 0, error))
+        })
+    }
+
+    /// Where several blocks are. Each may be damaged on its own.
+    fn blocks(&self, reader: &Reader, first: u64, count: u64) -> Result<Vec<Result<Block, Fault>>, Fault> {
+        match &self.place {
+            Place::Table { column, tail } => {
+                let records = column.records(&*reader.source, first, count);
+                let records = records.map_err(|error| self.fault(first, column.record_at(first), error))?;
+                let block = |(number, record): (u64, crate::format::idv::Record)| {
+                    record
+                        .block(*tail, column.compression)
+                        .map_err(|reason| self.fault(number, column.record_at(number), BlockError::Refused(reason)))
+                };
+                Ok((first..).zip(records).map(block).collect())
+            }
+            Place::Single { block, error, size, .. } => {
+                if let Some(reason) = error {
+                    return Ok(vec![Err(self.fault(0, block.offset, BlockError::Refused(reason.clone())))]);
+                }
+                let size = size.get_or_init(|| {
+                    front::full_size(block, &*reader.source).map_err(|error| self.fault(0, block.offset, error))
+                });
+                let sized = size.clone().and_then(|size| {
+                    let checked = block.codec.check_size(block.stored_size, size);
+                    checked.map_err(|error| self.fault(0, block.offset, error))?;
+                    Ok(Block { size, ..*block })
+                });
+                Ok(vec![sized])
+            }
+        }
+    }
+
+    /// Whether the block's parsed form is in memory.
+    fn is_parsed(&self, reader: &Reader, number: u64, block: &Block) -> bool {
+        let whole = if block.codec == Codec::None || block.size > limits::WHOLE_BLOCK {
+            reader.cache.at_hand(self.key(reader, Kept::Whole, number)).is_some()
+        } else {
+            block.size == 0 || reader.cache.is_ready(self.key(reader, Kept::Block, number), block, &(0..block.size))
+        };
+        whole && reader.cache.at_hand(self.key(reader, Kept::Index, number)).is_some()
+    }
+
+    /// All bytes of a block, together.
+    fn whole(&self, reader: &Reader, number: u64, block: &Block) -> Result<Arc<Vec<u8>>, Arc<BlockError>> {
+        if block.size == 0 {
+            return Ok(Arc::default());
+        }
+        let (cache, source) = (&reader.cache, &reader.source);
+        let key = self.key(reader, Kept::Whole, number);
+        if block.size > limits::WHOLE_BLOCK && cache.at_hand(key).is_none() {
+            front::check_rows(block, &**source, self.rows_of(number))?;
+        }
+        match block.codec {
+            Codec::None => cache.made(key, block.size, || Ok(source.read(block.offset..block.offset + block.size)?)),
+            _ if block.size <= limits::WHOLE_BLOCK => {
+                let piece = cache.piece(self.key(reader, Kept::Block, number), block, source, 0)?;
+                Ok(piece.bytes)
+            }
+            // In pieces it would have to be put together for each read.
+            _ => cache.made(key, block.size, || cache::inflate(block, &**source)),
+        }
+    }
+
+    /// A block of texts or vectors, indexed.
+    fn content(&self, reader: &Reader, number: u64, block: &Block) -> Result<Content, Fault> {
+        let rows = self.rows_of(number);
+        // The least that so many rows take, before anything is decoded for them.
+        let least = if self.ty.dims.is_some() { 12 + 4 * rows } else { self.ty.item.stored(rows) };
+        if block.size < least {
+            let reason = format!("{} bytes are too few for {rows} rows", block.size);
+            return Err(self.fault(number, block.offset, BlockError::Refused(reason)));
+        }
+        let parsed = || {
+            let bytes = self.whole(reader, number, block)?;
+            let key = self.key(reader, Kept::Index, number);
+            let index = match reader.cache.at_hand(key) {
+                Some(index) => index?,
+                None => reader.cache.made(key, index_size(&bytes, rows, self.ty.item), || {
+                    index(&bytes, rows, self.ty.slots(), self.ty.item).map_err(BlockError::Refused)
+                })?,
+            };
+            Ok(Content::new(bytes, index, self.ty.dims.is_some()))
+        };
+        parsed().map_err(|error| self.shared_fault(number, block.offset, error))
+    }
+
+    /// Copies decoded bytes of a block of plain values.
+    fn read(&self, reader: &Reader, number: u64, block: &Block, at: u64, out: &mut [u8]) -> Result<(), Fault> {
+        let key = self.key(reader, Kept::Block, number);
+        read_block(reader, key, block, at, out).map_err(|error| self.shared_fault(number, block.offset, error))
+    }
+
+    /// Sums over blocks, computed when somebody first needs them.
+    fn totals(&self, reader: &Reader, sum: Sum) -> &Totals {
+        self.totals[sum as usize].get_or_init(|| Totals::compute(self, reader, sum))
+    }
+
+    /// How many numbers are kept of it.
+    pub fn weight(&self) -> usize {
+        self.totals.iter().filter_map(OnceLock::get).map(Totals::weight).sum()
+    }
+
+    /// Whether something that may have passed by, as a disk that failed once, keeps it from being read.
+    pub fn is_passing(&self) -> bool {
+        let failed = self.totals.iter().filter_map(OnceLock::get).filter_map(Totals::fault);
+        let sized = match &self.place {
+            Place::Single { size, .. } => size.get().and_then(|size| size.as_ref().err()),
+            Place::Table { .. } => None,
+        };
+        failed.chain(sized).any(|fault| matches!(&*fault.error, BlockError::Source(_)))
+    }
+}
+
+/// Copies decoded bytes of a block, piece by piece.
+fn read_block(reader: &Reader, key: Key, block: &Block, mut at: u64, out: &mut [u8]) -> Result<(), Arc<BlockError>> {
+    if at.saturating_add(out.len() as u64) > block.size {
+        let reason = format!("{} bytes are too few for its values", block.size);
+        return Err(Arc::new(BlockError::Refused(reason)));
+    }
+    if block.codec == Codec::None {
+        return reader.source.read_at(block.offset + at, out).map_err(|error| Arc::new(error.into()));
+    }
+    let mut rest = out;
+    while !rest.is_empty() {
+        let piece = reader.cache.piece(key, block, &reader.source, at)?;
+        let from = &piece.bytes[(at - piece.start) as usize..];
+        let length = from.len().min(rest.len());
+        let (here, after) = rest.split_at_mut(length);
+        here.copy_from_slice(&from[..length]);
+        (at, rest) = (at + length as u64, after);
+    }
+    Ok(())
+}
+
+/// An answer that copies nothing, where there is one.
+fn borrow_block(
+    reader: &Reader,
+    key: Key,
+    block: &Block,
+    range: std::ops::Range<u64>,
+) -> Result<Option<Bytes>, Arc<BlockError>> {
+    if range.end > block.size || range.is_empty() {
+        return Ok(None);
+    }
+    if block.codec == Codec::None {
+        let mapped = reader.source.mapped(block.offset + range.start..block.offset + range.end);
+        return Ok(mapped.map(Bytes::Mapped));
+    }
+    let piece = reader.cache.piece(key, block, &reader.source, range.start)?;
+    let (from, to) = ((range.start - piece.start) as usize, (range.end - piece.start) as usize);
+    Ok((to <= piece.bytes.len()).then_some(Bytes::Decoded(piece.bytes, from..to)))
+}
