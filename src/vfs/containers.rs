@@ -12,14 +12,13 @@ use lru::LruCache;
 
 use super::{
     Error,
-    folder::FileMeta,
+    folder::{FileMeta, descriptors, open_patiently},
     problems::{Problem, Problems},
 };
 use crate::{
     cache::{Cache, nonzero},
     format::Format,
-    limits,
-    source::MappedFile,
+    source::{Fingerprint, MappedFile},
     tree::{self, Container, NodeId},
     view::Reader,
 };
@@ -50,6 +49,7 @@ pub(super) fn shown(path: &Path, full: &Path) -> PathBuf {
 
 /// An open container: file, map, parsed front matter.
 pub(super) struct Opened {
+    file: Arc<MappedFile>,
     pub(super) reader: Reader,
     pub(super) tree: Arc<dyn Container>,
 }
@@ -64,7 +64,7 @@ pub(super) struct Containers {
 
 impl Containers {
     pub(super) fn new(cache: Arc<Cache>) -> Self {
-        Self { cache, open: Mutex::new(LruCache::new(nonzero(limits::OPEN_SOURCES))), next: AtomicU64::new(0) }
+        Self { cache, open: Mutex::new(LruCache::new(nonzero(descriptors()))), next: AtomicU64::new(0) }
     }
 
     pub(super) fn cache(&self) -> &Arc<Cache> {
@@ -91,11 +91,19 @@ impl Containers {
     /// # Errors
     /// [`Error`] when the file is gone, has changed, or can't be parsed.
     pub(super) fn open(&self, id: &Arc<ContainerId>, problems: &Problems) -> Result<Arc<Opened>, Error> {
-        if let Some(opened) = self.lock().get(id) {
-            return Ok(opened.clone());
+        let opened = self.lock().get(id).cloned();
+        if let Some(opened) = opened {
+            // One that was replaced or deleted is still there for whoever has it open; one that was rewritten is not.
+            return match opened.file.check_unchanged() {
+                Ok(()) => Ok(opened),
+                Err(_) => {
+                    self.close(id);
+                    Err(Error::stale(id.shown()))
+                }
+            };
         }
         // Not under the lock: others go on. Two who open one container at once both parse it, and one is kept.
-        let file = MappedFile::open(&id.full).map_err(|e| match e.raw_os_error() {
+        let file = open_patiently(&id.full).map_err(|e| match e.raw_os_error() {
             Some(libc::ENOENT | libc::ENOTDIR | libc::ELOOP) => Error::stale(id.shown()),
             _ => Error::os(&e, "open", id.shown()),
         })?;
@@ -103,12 +111,13 @@ impl Containers {
             return Err(Error::stale(id.shown()));
         }
         let container = self.next.fetch_add(1, Relaxed);
-        let reader = Reader { source: Arc::new(file), cache: self.cache.clone(), container };
+        let file = Arc::new(file);
+        let reader = Reader { source: file.clone(), cache: self.cache.clone(), container };
         let tree = tree::open(id.format, &reader).map_err(|error| Error::format(id.shown(), error))?;
         for remark in tree.remarks() {
             problems.note(Problem::of(id.shown(), remark.clone()));
         }
-        let opened = Arc::new(Opened { reader, tree });
+        let opened = Arc::new(Opened { file, reader, tree });
         let mut open = self.lock();
         if let Some(first) = open.get(id) {
             return Ok(first.clone());
@@ -119,6 +128,25 @@ impl Containers {
             self.cache.forget(evicted.reader.container);
         }
         Ok(opened)
+    }
+
+    /// Closes those whose file no longer stands at its path: a deleted container's space is given back to the disk.
+    pub(super) fn sweep(&self) {
+        let open: Vec<Arc<ContainerId>> = self.lock().iter().map(|(id, _)| id.clone()).collect();
+        for id in open {
+            let now = std::fs::symlink_metadata(&id.full).map(|meta| Fingerprint::of(&meta));
+            if now.is_ok_and(|now| now.same_content(&id.meta.fingerprint)) {
+                continue;
+            }
+            self.close(&id);
+        }
+    }
+
+    fn close(&self, id: &ContainerId) {
+        let closed = self.lock().pop(id);
+        if let Some(closed) = closed {
+            self.cache.forget(closed.reader.container);
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, LruCache<Arc<ContainerId>, Arc<Opened>>> {

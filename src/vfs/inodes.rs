@@ -85,6 +85,11 @@ fn hash(node: &Node, salt: u64) -> u64 {
             hash.update(b"plain");
             hash.update(path.as_os_str().as_bytes());
         }
+        Node::File(path, host) => {
+            hash.update(b"file");
+            hash.update(&host.ino.to_le_bytes());
+            hash.update(path.as_os_str().as_bytes());
+        }
         Node::Inside(id, node) => {
             // The state of the container is part of what its nodes are; device and inode number are not, since they
             // may differ after a reboot or a copy.
