@@ -11,6 +11,9 @@ pub const PIECE: usize = 1 << 20;
 /// interpreted: parsed, a byte of it can take fifty in memory.
 pub const METADATA_JSON: u64 = 1 << 20;
 
+/// A manifest of chunks that `verify` reads.
+pub const MANIFEST: u64 = 16 << 20;
+
 /// The schema section of a Shard file, of which only is asked whether it is JSON.
 pub const SHARD_SCHEMA: u64 = 16 << 20;
 

@@ -270,6 +270,23 @@ impl Vfs {
         self.problems.all()
     }
 
+    /// The problems seen so far, which are then forgotten.
+    pub fn take_problems(&self) -> Vec<Problem> {
+        self.problems.take()
+    }
+
+    /// Where a node lies: a file of SOURCE, and the path inside it where it is a container.
+    pub(crate) fn path_of(&self, ino: u64) -> (PathBuf, String) {
+        match self.node(ino) {
+            Ok(Node::Inside(id, node)) => {
+                let path = self.opened(&id).map(|opened| opened.tree.path(node)).unwrap_or_default();
+                (id.shown(), path)
+            }
+            Ok(node) => (self.place(&node), String::new()),
+            Err(_) => Default::default(),
+        }
+    }
+
     /// The opened container of a node, if it lies in one: for `info`.
     ///
     /// # Errors
@@ -522,6 +539,20 @@ impl Vfs {
         };
         self.requests.bytes_read.fetch_add(bytes.for_kernel().len() as u64, Relaxed);
         Ok(Some(bytes))
+    }
+
+    /// The bytes of a file of a container as memory of one's own, which may be looked at. Never lent from a map, so that
+    /// each was really read.
+    ///
+    /// # Errors
+    /// As [`Self::read`]; and for what is no file of a container.
+    pub fn read_copied(&self, ino: u64, offset: u64, length: u64) -> Result<Vec<u8>, Error> {
+        let node = self.node(ino)?;
+        let Node::Inside(id, file) = &node else { return Err(Error::stale(self.place(&node))) };
+        let opened = self.opened(id)?;
+        let fault = |fault| self.fault(id, &opened, *file, fault);
+        let view = opened.tree.view(&opened.reader, *file).map_err(fault)?;
+        view.copy_at(&opened.reader, offset, length).map_err(fault)
     }
 
     fn node(&self, ino: u64) -> Result<Node, Error> {

@@ -21,7 +21,7 @@ use crate::{
         Block,
         wshard::{Interleave, Residual},
     },
-    source::{Mapped, Source, SourceError},
+    source::{Mapped, Source, SourceError, zeros},
 };
 use png::Png;
 use rows::Rows;
@@ -186,8 +186,21 @@ impl View {
         {
             return Ok(bytes);
         }
+        self.copy_at(reader, offset, length).map(Bytes::Owned)
+    }
+
+    /// As [`Self::read_at`], as memory of one's own, which may be looked at.
+    ///
+    /// # Errors
+    /// As [`Self::read_at`].
+    pub fn copy_at(&self, reader: &Reader, offset: u64, length: u64) -> Result<Vec<u8>, Fault> {
+        let length = length.min(self.size.saturating_sub(offset));
         // Bounded by the length of the request, which the kernel and `cat` keep small.
-        let mut out = vec![0; usize::try_from(length).unwrap_or(usize::MAX)];
+        let mut out = zeros(usize::try_from(length).unwrap_or(usize::MAX)).map_err(|error| Fault {
+            block: None,
+            offset: 0,
+            error: Arc::new(SourceError::from(error).into()),
+        })?;
         let mut rest = out.as_mut_slice();
         for (extent, part) in self.touched(offset, length) {
             let (here, after) = rest.split_at_mut((part.end - part.start) as usize);
@@ -197,7 +210,7 @@ impl View {
             }
             rest = after;
         }
-        Ok(Bytes::Owned(out))
+        Ok(out)
     }
 
     /// The extents that a range touches, each with the part of it that is meant, counted from the extent's start.

@@ -61,6 +61,11 @@ impl Error {
         Self::new(Kind::Stale, path)
     }
 
+    /// A file that ended before its size.
+    pub(crate) fn short((container, path): (PathBuf, String), end: u64, size: u64) -> Self {
+        Self { kind: Kind::Invalid(format!("ended at byte {end} of {size}")), container, path }
+    }
+
     pub(super) fn not_a_folder(path: PathBuf) -> Self {
         Self::new(Kind::NotAFolder, path)
     }
