@@ -50,6 +50,12 @@ pub const WATCHES: usize = 8192;
 /// A file that was changed this recently is not lent from its map.
 pub const QUIET_SECONDS: u64 = 3;
 
+/// Address space that must be left beside a large allocation, where the process may have only so much.
+pub const HEADROOM: usize = 16 << 20;
+
+/// Address space for each thread of the pool, where the process may have only so much.
+pub const ADDRESS_SPACE_A_THREAD: u64 = 48 << 20;
+
 /// Problems kept for `problems.jsonl`; older ones make room.
 pub const PROBLEMS: usize = 10_000;
 

@@ -87,8 +87,14 @@ impl dyn Source + '_ {
 /// # Errors
 /// `ENOMEM`.
 pub(crate) fn zeros(length: usize) -> io::Result<Vec<u8>> {
+    let refused = |_| io::Error::from_raw_os_error(libc::ENOMEM);
     let mut bytes = Vec::new();
-    bytes.try_reserve_exact(length).map_err(|_| io::Error::from_raw_os_error(libc::ENOMEM))?;
+    if length >= limits::PIECE {
+        // Large ones leave something for the small ones, which can't be refused.
+        bytes.try_reserve_exact(length.saturating_add(limits::HEADROOM)).map_err(refused)?;
+        bytes = Vec::new();
+    }
+    bytes.try_reserve_exact(length).map_err(refused)?;
     bytes.resize(length, 0);
     Ok(bytes)
 }

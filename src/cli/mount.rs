@@ -17,6 +17,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use super::{ViewOptions, absolute, lies_in, log_to_stderr, octal};
 use crate::{
     fuse::{Mount, MountConfig},
+    limits,
     vfs::{self, Vfs},
 };
 
@@ -75,6 +76,9 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let in_background = std::env::var_os(CHILD).is_some();
     if !arguments.foreground && !in_background {
         return start_in_background();
+    }
+    if let Some(mut again) = with_little_memory()? {
+        return Err(again.exec()).context("starting again, for little memory");
     }
     raise_descriptor_limit();
     super::umount::repair(&super::umount::without_asking(&arguments.mountpoint)?)?;
@@ -151,6 +155,19 @@ fn start_in_background() -> anyhow::Result<()> {
     // It has printed its reason itself.
     let status = child.wait().context("waiting for the mount")?;
     std::process::exit(status.code().unwrap_or(super::FAILED.into()))
+}
+
+/// This program again, with an allocator and a pool that get along with the address space that the process may have. These
+/// are settled when a process begins. `None` where there is no such limit.
+fn with_little_memory() -> anyhow::Result<Option<Command>> {
+    const ARENAS: &str = "MALLOC_ARENA_MAX";
+    const THREADS: &str = "BLOCKING_MAX_THREADS";
+    let limit = rustix::process::getrlimit(rustix::process::Resource::As).current;
+    let Some(limit) = limit.filter(|_| std::env::var_os(ARENAS).is_none()) else { return Ok(None) };
+    let threads = (limit / limits::ADDRESS_SPACE_A_THREAD).clamp(2, 64);
+    let mut again = Command::new(std::env::current_exe().context("finding this program")?);
+    again.args(std::env::args_os().skip(1)).env(ARENAS, "2").env(THREADS, threads.to_string());
+    Ok(Some(again))
 }
 
 /// Says that the mount answers, and lets go of everything that belongs to whoever started it.

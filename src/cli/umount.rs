@@ -72,9 +72,10 @@ pub(super) fn repair(mountpoint: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether a mount's process is gone: "transport endpoint is not connected".
+/// Whether a mount's process is gone: "transport endpoint is not connected". Asked by `statfs`, which the kernel
+/// never answers from what it remembers.
 fn is_dead(mountpoint: &Path) -> bool {
-    fs::metadata(mountpoint).is_err_and(|e| matches!(e.raw_os_error(), Some(libc::ENOTCONN | libc::ECONNABORTED)))
+    matches!(rustix::fs::statfs(mountpoint), Err(Errno::NOTCONN | Errno::CONNABORTED))
 }
 
 fn take_down(mountpoint: &Path) -> anyhow::Result<()> {

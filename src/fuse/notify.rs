@@ -17,7 +17,7 @@ use crate::vfs::{Change, Vfs};
 /// How often the thread looks whether it is still wanted.
 const LOOK_UP: Duration = Duration::from_secs(2);
 /// How often containers that are gone are closed.
-const SWEEP: Duration = Duration::from_secs(20);
+const SWEEP: Duration = Duration::from_secs(5);
 
 /// Starts the thread. It ends when the filesystem does.
 pub(super) fn start(vfs: &Arc<Vfs>, notifier: Notifier) -> io::Result<()> {

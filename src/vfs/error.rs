@@ -3,7 +3,7 @@
 use std::{fmt, io, path::PathBuf, sync::Arc};
 
 use super::problems::Problem;
-use crate::{cache::BlockError, format::FormatError, source::SourceError};
+use crate::{cache::BlockError, codec::DecodeError, format::FormatError, source::SourceError};
 
 /// An operation that failed.
 #[derive(Debug, Clone)]
@@ -98,6 +98,7 @@ impl Error {
             Kind::Os { errno, .. } => *errno,
             Kind::Block { error, .. } => match &**error {
                 BlockError::Source(error) => of_source(error),
+                BlockError::Decode(DecodeError::Memory(_)) => libc::ENOMEM,
                 BlockError::Decode(_) | BlockError::Checksum { .. } | BlockError::Refused(_) => libc::EIO,
             },
             Kind::Format(error) => match &**error {
