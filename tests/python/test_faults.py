@@ -240,13 +240,20 @@ def test_cache_that_holds_nothing(expected, size):
         read_all_at_once(mnt, expected, threads=16)
 
 
+@pytest.fixture
+def many_files():
+    """A folder for thousands of files: in memory, where that is."""
+    with tempfile.TemporaryDirectory(prefix="shardfs-test-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as path:
+        yield Path(path)
+
+
 def limited(what, soft, hard=None):
     return lambda: resource.setrlimit(what, (soft, hard or soft))
 
 
-def test_256_descriptors(writers, tmp_path):
+def test_256_descriptors(writers, many_files):
     """More containers than descriptors, 64 readers at once: everything is right."""
-    source = tmp_path / "source"
+    source = many_files
     expected = {}
     for i in range(600):
         folder = source / f"{i % 10}"
@@ -461,13 +468,12 @@ def test_a_disk_that_fails(writers, tmp_path):
     for folder in (source, disk, mnt):
         folder.mkdir()
     outer = source / "outer.wshard"
-    lanes = {"data": ("u8", np.frombuffer(inner, "u1"), {})}
-    writers.write_episode(outer, 1, "none", lanes)
+    writers.write_shard(outer, [("signal/data", inner)], codec="none")
     data = bytearray(outer.read_bytes())
     at = data.index(inner[:64]) + len(inner) - 1
     data[at] ^= 1
     outer.write_bytes(data)
-    with mounted(source, mnt=disk), mounted(disk / "outer.wshard/.raw", mnt=mnt):
+    with mounted(source, mnt=disk), mounted(disk / "outer.wshard/.raw/signal", mnt=mnt):
         assert (np.load(mnt / "data.bin/a.npy") == np.arange(100)).all()
         with open(mnt / "data.bin/b.npy", "rb", buffering=0) as f:
             assert f.read(128)[:6] == b"\x93NUMPY"
@@ -480,14 +486,13 @@ def test_a_disk_that_fails(writers, tmp_path):
         assert len(told) == 1, told
         assert told[0]["container"] == "data.bin" and told[0]["path"] == "b.npy"
         assert "Input/output error" in told[0]["message"] and told[0]["offset"] > 100
-        checked = run("verify", "--json", disk / "outer.wshard/.raw/data.bin")
+        checked = run("verify", "--json", disk / "outer.wshard/.raw/signal/data.bin")
         assert checked.returncode == 1 and "Input/output error" in checked.stdout.decode()
 
 
-def test_hundred_thousand_containers_do_not_fill_memory(writers, tmp_path):
+def test_many_containers_do_not_fill_memory(writers, many_files):
     """Listing a folder of very many opens none of them; the daemon stays small."""
-    source = tmp_path / "source"
-    source.mkdir()
+    source = many_files
     data = writers.kastore({"x": np.arange(3, dtype="<i8")})
     count = 20_000
     for i in range(count):
