@@ -66,8 +66,11 @@ pub fn verify(vfs: &Vfs, node: &Attr, threads: usize, progress: &Progress) -> Ve
     let mut found: Vec<Problem> =
         run.found.into_inner().unwrap_or_else(PoisonError::into_inner).into_values().collect();
     // That a file is no container goes without saying where the reason is said.
-    let explained: HashSet<PathBuf> =
-        found.iter().filter(|problem| problem.message != NO_CONTAINER).map(|problem| problem.container.clone()).collect();
+    let explained: HashSet<PathBuf> = found
+        .iter()
+        .filter(|problem| problem.message != NO_CONTAINER)
+        .map(|problem| problem.container.clone())
+        .collect();
     found.retain(|problem| problem.message != NO_CONTAINER || !explained.contains(&problem.container));
     found
 }
@@ -171,7 +174,8 @@ impl Run<'_> {
             Some(next) => tasks.push(Task::Folder(ino, path.clone(), next)),
             None => self.vfs.forget(ino, 1),
         }
-        let children = entries.into_iter().filter_map(|(name, ino, attr)| self.entry(path.as_deref(), &name, ino, attr));
+        let children =
+            entries.into_iter().filter_map(|(name, ino, attr)| self.entry(path.as_deref(), &name, ino, attr));
         tasks.extend(children);
         self.add(tasks);
         self.take_noticed();

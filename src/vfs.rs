@@ -495,7 +495,9 @@ impl Vfs {
             }
             match self.folders.find(&folder.join(&name), &self.problems) {
                 // The name stays, what is known of the file does not.
-                Ok(Some(found @ Found::File(..))) if !listed => changes.push(Change::Node(self.ino(&found.into_node()))),
+                Ok(Some(found @ Found::File(..))) if !listed => {
+                    changes.push(Change::Node(self.ino(&found.into_node())))
+                }
                 _ => changes.push(Change::Name(parent, name)),
             }
         }

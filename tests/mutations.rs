@@ -146,7 +146,11 @@ fn mutated_golden_files() {
         }
     });
     let (tried, opened, read) = (tried.into_inner(), opened.into_inner(), read.into_inner());
-    println!("{tried} mutations of {} files, {opened} opened, {read} reads succeeded, {:.1?}", files.len(), begun.elapsed());
+    println!(
+        "{tried} mutations of {} files, {opened} opened, {read} reads succeeded, {:.1?}",
+        files.len(),
+        begun.elapsed()
+    );
     let failures = failures.into_inner().unwrap();
     assert!(failures.is_empty(), "{} failures, first: {:#?}", failures.len(), &failures[..failures.len().min(10)]);
     assert!(tried > 1000 && opened * 20 > tried && read > tried, "the mutations destroy too much to test anything");

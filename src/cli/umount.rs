@@ -64,7 +64,10 @@ pub(super) fn repair(mountpoint: &Path) -> anyhow::Result<()> {
             break;
         }
         if mounted_at(mountpoint)?.is_none() {
-            bail!("{0}: a dead mount of another program; take it down with: fusermount3 -u -z {0}", mountpoint.display());
+            bail!(
+                "{0}: a dead mount of another program; take it down with: fusermount3 -u -z {0}",
+                mountpoint.display()
+            );
         }
         log::info!("{}: taking a dead mount away", mountpoint.display());
         detach(mountpoint)?;

@@ -153,7 +153,9 @@ fn summary(problems: usize, progress: &Progress) -> String {
         1 => "1 problem".to_owned(),
         n => format!("{n} problems"),
     };
-    format!("{verdict}: {containers} containers, {files} files, {bytes} bytes read; {others} ordinary files not checked")
+    format!(
+        "{verdict}: {containers} containers, {files} files, {bytes} bytes read; {others} ordinary files not checked"
+    )
 }
 
 fn document(problems: &[(PathBuf, Problem)], progress: &Progress, failed: bool) -> Value {

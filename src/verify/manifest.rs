@@ -4,7 +4,7 @@
 use std::{
     ffi::OsStr,
     io,
-    path::{Component, Path, PathBuf},
+    path::{Component, Path},
 };
 
 use serde_json::Value;
@@ -87,7 +87,7 @@ fn no_such(error: &io::Error) -> String {
     }
 }
 
-fn sha256(path: &PathBuf) -> io::Result<String> {
+fn sha256(path: &Path) -> io::Result<String> {
     let file = MappedFile::open(path)?;
     let source: &dyn Source = &file;
     let (mut hash, mut at) = (Sha256::new(), 0);
