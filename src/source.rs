@@ -156,7 +156,7 @@ impl Fingerprint {
     }
 
     /// Whether the file was written to a moment ago.
-    fn is_recent(&self) -> bool {
+    pub(crate) fn is_recent(&self) -> bool {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let newest = u64::try_from(self.mtime.0.max(self.ctime.0)).unwrap_or(0);
         newest + limits::QUIET_SECONDS > now.as_secs()

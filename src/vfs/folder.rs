@@ -237,7 +237,8 @@ impl Folders {
         let failed = |e: io::Error| Error::os(&e, "readdir", path.to_path_buf());
         let fingerprint = Fingerprint::of(&fs::metadata(&full).map_err(failed)?);
         if let Some((known, names)) = lock(&self.listings).get(path)
-            && (!from_start || *known == fingerprint)
+            // Within one tick of the clock a folder can change twice: one that changed just now is listed anew.
+            && (!from_start || *known == fingerprint && !fingerprint.is_recent())
         {
             return Ok(names.clone());
         }
