@@ -36,7 +36,7 @@ use guard::guarded;
 const KEEP: Duration = Duration::from_secs(24 * 60 * 60);
 /// How long it may trust what it knows of SOURCE's own folders and files, which change: what is new is seen within a
 /// second, also where nothing can be watched.
-const LOOK_AGAIN: Duration = Duration::from_millis(800);
+const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
 /// Where and how a mount appears.
 #[derive(Debug, Clone)]

@@ -36,7 +36,8 @@ pub(super) fn check(vfs: &Vfs, root: u64, file: &Path) -> Vec<Problem> {
     let Some(chunks) = manifest["chunks"].as_array() else { return vec![problem("it lists no chunks".into())] };
     // Where SOURCE is the manifest itself, its path below SOURCE is empty.
     let full = if file == Path::new("") { vfs.source().to_path_buf() } else { vfs.source().join(file) };
-    let folder = full.parent().unwrap_or(Path::new("/")).to_path_buf();
+    let folder = full.parent().unwrap_or(Path::new("/"));
+    let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_path_buf());
     let wrong = chunks.iter().enumerate().filter_map(|(number, chunk)| {
         let name = chunk["uri"].as_str().unwrap_or_default();
         let reason = compare(&folder, name, chunk["sha256"].as_str()).err()?;

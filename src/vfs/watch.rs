@@ -1,5 +1,5 @@
 //! Watching SOURCE's folders, so that what changes there is seen at once and not only when the kernel's trust in a name
-//! runs out (after less than a second, which is all that network filesystems and folders beyond the limit have).
+//! runs out (after half a second, which is all that network filesystems and folders beyond the limit have).
 //!
 //! A folder is watched from the moment that somebody first looks into it. Nothing here is needed for correctness.
 

@@ -329,7 +329,7 @@ def device_for_all():
 @pytest.fixture
 def public():
     """A folder that everybody can reach."""
-    with tempfile.TemporaryDirectory(prefix="shardfs-public-", dir="/tmp") as path:
+    with tempfile.TemporaryDirectory(prefix="shardfs-public-", dir=tempfile.gettempdir()) as path:
         os.chmod(path, 0o755)
         yield Path(path)
 
@@ -359,7 +359,7 @@ def test_unprivileged_user(device_for_all, public, program):
     secret.write_bytes((FIXTURES / "ep_001.wshard").read_bytes())
     secret.chmod(0o600)
     try:
-        done = as_nobody(f"{program} mount {source} {mnt} > {public}/../out.$$ 2>&1; echo $?; cat {public}/../out.$$; rm {public}/../out.$$")
+        done = as_nobody(f"out=$(mktemp); {program} mount {source} {mnt} > $out 2>&1; echo $?; cat $out; rm $out")
         assert done.stdout.strip() == "0", done.stdout
         read = as_nobody(f"head -c 6 {mnt}/ep.wshard/signal/joint_pos.npy | tail -c 5; cat {mnt}/.shardfs/stats.json | head -1")
         assert read.stdout == "NUMPY{\n", read.stderr
