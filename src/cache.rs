@@ -215,15 +215,18 @@ impl Cache {
                 let slot = slot.clone();
                 move || {
                     slot.run(|| decode::in_pieces(&block, &*source, cache.verify, &slot));
+                    cache.forget_passing_failure(key, &slot);
                     cache.wake(&slot, block.size);
                 }
             });
             if let Err(error) = spawned {
                 slot.run(|| Err(BlockError::Source(error.into())));
+                self.forget_passing_failure(key, &slot);
                 self.wake(&slot, 0);
             }
         } else {
             slot.run(|| decode::whole(block, &**source, self.verify, &slot));
+            self.forget_passing_failure(key, &slot);
             self.wake(&slot, block.size);
         }
         Ok(slot)
@@ -289,6 +292,19 @@ impl Cache {
         }
         for (key, slot) in busy {
             state.slots.put(key, slot);
+        }
+    }
+
+    /// Bytes that could not be had and memory that was refused are no verdict on the block: whoever comes next tries again.
+    fn forget_passing_failure(&self, key: Key, slot: &Arc<Slot>) {
+        let Err(error) = slot.failure() else { return };
+        if !matches!(&*error, BlockError::Source(_) | BlockError::Decode(DecodeError::Memory(_))) {
+            return;
+        }
+        let mut state = self.lock();
+        if state.slots.peek(&key).is_some_and(|known| Arc::ptr_eq(known, slot)) {
+            state.slots.pop(&key);
+            state.used -= slot.cost;
         }
     }
 

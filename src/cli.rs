@@ -5,6 +5,7 @@ mod inspect;
 mod mount;
 mod place;
 mod umount;
+mod verify;
 
 use std::{io, path::PathBuf, process::ExitCode};
 
@@ -43,6 +44,8 @@ enum Command {
     Cat(inspect::CatArguments),
     /// Say what a container holds, or which containers a folder holds
     Info(inspect::InfoArguments),
+    /// Check that containers are whole
+    Verify(verify::Arguments),
 }
 
 /// Options of every command that shows containers.
@@ -83,6 +86,10 @@ pub fn run() -> ExitCode {
         Command::Ls(arguments) => inspect::ls(&arguments),
         Command::Cat(arguments) => inspect::cat(&arguments),
         Command::Info(arguments) => inspect::info(&arguments),
+        Command::Verify(arguments) => match verify::run(&arguments) {
+            Ok(code) => return code,
+            Err(error) => Err(error),
+        },
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

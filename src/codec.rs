@@ -51,6 +51,9 @@ pub enum DecodeError {
         /// Bytes stated.
         size: u64,
     },
+    /// There was no memory for the decoded bytes.
+    #[error("no memory for {0} bytes")]
+    Memory(u64),
     /// The payload is damaged.
     #[error("{codec}: {reason}")]
     Corrupt {
@@ -100,12 +103,12 @@ impl Codec {
             Self::None => Ok(stored.to_vec()),
             Self::Zstd => {
                 let mut stream = Stream::new(self, stored)?;
-                let mut out = vec![0; to_usize(size)];
+                let mut out = memory(size)?;
                 let filled = stream.fill(&mut out)?;
                 stream.finish(filled as u64, size)?;
                 Ok(out)
             }
-            Self::Lz4 => lz4::decode(stored, to_usize(size)),
+            Self::Lz4 => lz4::decode(stored, memory(size)?),
             Self::Deflate | Self::Zlib => {
                 let mut stream = Stream::new(self, stored)?;
                 let out = stream.take(size)?;
@@ -152,6 +155,12 @@ impl Codec {
     fn corrupt(self, reason: impl ToString) -> DecodeError {
         DecodeError::Corrupt { codec: self.name(), reason: reason.to_string() }
     }
+}
+
+/// # Errors
+/// `Memory` where a large block finds none.
+fn memory(size: u64) -> Result<Vec<u8>, DecodeError> {
+    crate::source::zeros(to_usize(size)).map_err(|_| DecodeError::Memory(size))
 }
 
 /// Sizes that passed [`Codec::check_size`] fit the address space: shardfs runs on 64-bit machines only (lib.rs).

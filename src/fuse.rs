@@ -5,6 +5,11 @@
 //! wait for a decoder or for a container to be opened is answered from a pool of threads, so that look-ups never stand
 //! behind zstd.
 
+mod guard;
+mod notify;
+#[cfg(test)]
+mod tests;
+
 use std::{
     ffi::{CString, OsStr},
     fs::File,
@@ -24,12 +29,14 @@ use fuser::{
 use rustix::mount::MountFlags;
 
 use crate::vfs::{Attr, DirEntry, Error, FileKind, Vfs};
+use guard::guarded;
 
 /// How long the kernel may trust what it knows of a container's inside: an inode number stands for one state of the
 /// container, so there is nothing to go stale.
 const KEEP: Duration = Duration::from_secs(24 * 60 * 60);
-/// How long it may trust what it knows of SOURCE's own folders and files, which change.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// How long it may trust what it knows of SOURCE's own folders and files, which change: what is new is seen within a
+/// second, also where nothing can be watched.
+const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
 /// Where and how a mount appears.
 #[derive(Debug, Clone)]
@@ -41,7 +48,10 @@ pub struct MountConfig {
 }
 
 /// A mount that has not begun to answer.
-pub struct Mount(Session<Adapter>);
+pub struct Mount {
+    session: Session<Adapter>,
+    vfs: Arc<Vfs>,
+}
 
 impl Mount {
     /// Mounts a filesystem; [`Self::serve`] answers.
@@ -62,12 +72,14 @@ impl Mount {
         options.acl = if config.allow_other { SessionACL::All } else { SessionACL::Owner };
         options.n_threads = Some(config.threads.max(2));
         options.clone_fd = true;
-        match mount_directly(&vfs, mountpoint, config) {
-            Ok(device) => Session::from_fd(Adapter(vfs), device, options.acl, options).map(Self),
+        let adapter = Adapter(vfs.clone());
+        let session = match mount_directly(&vfs, mountpoint, config) {
+            Ok(device) => Session::from_fd(adapter, device, options.acl, options)?,
             // Only root may mount; for everybody else fusermount3 does it.
-            Err(rustix::io::Errno::PERM) => Session::new(Adapter(vfs), mountpoint, &options).map(Self),
-            Err(error) => Err(error.into()),
-        }
+            Err(rustix::io::Errno::PERM) => Session::new(adapter, mountpoint, &options)?,
+            Err(error) => return Err(error.into()),
+        };
+        Ok(Self { session, vfs })
     }
 
     /// Answers requests until the mount is taken down.
@@ -75,7 +87,9 @@ impl Mount {
     /// # Errors
     /// What ended the session, if it was not an unmount.
     pub fn serve(self) -> io::Result<()> {
-        self.0.run()
+        notify::start(&self.vfs, self.session.notifier())?;
+        drop(self.vfs);
+        self.session.run()
     }
 }
 
@@ -101,10 +115,10 @@ impl Adapter {
     /// Runs a request here, or in the pool if it may have to wait.
     fn run(&self, here: bool, request: impl FnOnce(&Vfs) + Send + 'static) {
         if here {
-            request(&self.0);
+            guarded(&self.0, request);
         } else {
             let vfs = self.0.clone();
-            blocking::unblock(move || request(&vfs)).detach();
+            blocking::unblock(move || guarded(&vfs, request)).detach();
         }
     }
 }
@@ -155,10 +169,10 @@ impl Filesystem for Adapter {
     }
 
     fn readlink(&self, _: &Request, ino: INodeNo, reply: ReplyData) {
-        match self.0.read_link(ino.0) {
+        self.run(true, move |vfs| match vfs.read_link(ino.0) {
             Ok(target) => reply.data(target.as_encoded_bytes()),
             Err(error) => reply.error(errno(&error)),
-        }
+        });
     }
 
     fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
@@ -187,14 +201,14 @@ impl Filesystem for Adapter {
         reply: ReplyData,
     ) {
         self.0.requests.read.fetch_add(1, Relaxed);
-        match self.0.read(ino.0, offset, size.into(), true) {
+        guarded(&self.0, |vfs| match vfs.read(ino.0, offset, size.into(), true) {
             Ok(Some(bytes)) => reply.data(bytes.for_kernel()),
             Ok(None) => self.run(false, move |vfs| match vfs.read(ino.0, offset, size.into(), false) {
                 Ok(bytes) => reply.data(bytes.as_ref().map_or(&[], |bytes| bytes.for_kernel())),
                 Err(error) => reply.error(errno(&error)),
             }),
             Err(error) => reply.error(errno(&error)),
-        }
+        });
     }
 
     fn readdir(&self, _: &Request, ino: INodeNo, _: FileHandle, offset: u64, mut reply: ReplyDirectory) {

@@ -6,6 +6,7 @@
 //!
 //! - [`cli`]: commands and options
 //! - [`fuse`]: the adapter to the kernel, the only module that names fuser
+//! - [`verify`]: is everything in a container whole?
 //! - [`vfs`]: look up, list, stat, read on own types; runs without a mount
 //! - [`tree`]: names and nodes of one container
 //! - [`view`]: how stored values become files
@@ -26,5 +27,6 @@ pub mod fuse;
 pub mod limits;
 pub mod source;
 pub mod tree;
+pub mod verify;
 pub mod vfs;
 pub mod view;

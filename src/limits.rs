@@ -35,11 +35,35 @@ pub const DIMENSIONS: usize = 32;
 /// Memory that a zstd frame may ask for as its window (`formats/wshard.md` 22): 2^27 = 128 MiB.
 pub const ZSTD_WINDOW_LOG: u32 = 27;
 
-/// Files kept open (descriptor and map) at once.
+/// Containers kept open (descriptor and map) at once, where the limit on descriptors allows it.
 pub const OPEN_SOURCES: usize = 256;
+
+/// The part of this process's descriptors that open containers may take: the rest is for requests under way.
+pub const DESCRIPTORS_PART: u64 = 4;
+
+/// Ordinary files that are kept open between two reads.
+pub const OPEN_FILES: usize = 64;
+
+/// Folders of SOURCE that are watched for changes; those beyond are looked at again when their names run out.
+pub const WATCHES: usize = 8192;
+
+/// A file that was changed this recently is not lent from its map.
+pub const QUIET_SECONDS: u64 = 3;
+
+/// Address space that must be left beside a large allocation, where the process may have only so much.
+pub const HEADROOM: usize = 16 << 20;
+
+/// Address space for each thread of the pool, where the process may have only so much.
+pub const ADDRESS_SPACE_A_THREAD: u64 = 48 << 20;
 
 /// Problems kept for `problems.jsonl`; older ones make room.
 pub const PROBLEMS: usize = 10_000;
+
+/// Bytes of each text of a problem (container, path, block, message); names in containers may be longer.
+pub const PROBLEM_TEXT: usize = 1024;
+
+/// Problems written to the log a minute; how many more there were is said afterwards.
+pub const LOGGED_A_MINUTE: u32 = 200;
 
 /// Pictures of one KDB episode that are indexed; the frames behind count as damaged. 32 bytes of memory each.
 pub const KDB_RECORDS: usize = 4 << 20;

@@ -2,7 +2,8 @@
 //!
 //! [`MappedFile`] is a local file. Everything that looks *at* bytes (parsers, decoders, checksums) reads them with
 //! `pread` into memory of its own; the map is only ever handed to the kernel, as the buffer of a `write(2)`. A file
-//! that somebody truncates therefore costs the reader an `EIO`, never the daemon its life by SIGBUS.
+//! that somebody truncates therefore costs the reader an `EIO`, never the daemon its life by SIGBUS. Bytes are of one
+//! state of the file: its fingerprint is compared after they were copied.
 
 use std::{
     fs::File,
@@ -11,9 +12,12 @@ use std::{
     os::unix::fs::{FileExt, MetadataExt},
     path::Path,
     sync::{Arc, OnceLock},
+    time::{SystemTime, UNIX_EPOCH},
 };
 
-use memmap2::Mmap;
+use memmap2::{Advice, Mmap};
+
+use crate::limits;
 
 /// Why bytes of a source could not be had.
 #[derive(Debug, thiserror::Error)]
@@ -52,6 +56,14 @@ pub trait Source: Send + Sync {
     /// `OutOfRange` before anything is read, `Changed` or `Io` when the bytes can't be had.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), SourceError>;
 
+    /// Whether this is still what was opened.
+    ///
+    /// # Errors
+    /// `Changed` where it is not, `Io` where nobody can say.
+    fn check_unchanged(&self) -> Result<(), SourceError> {
+        Ok(())
+    }
+
     /// The bytes of a range, as memory that only the kernel may look at (see the module's text), where the source
     /// has such a thing.
     fn mapped(&self, range: Range<u64>) -> Option<Mapped> {
@@ -72,10 +84,27 @@ impl dyn Source + '_ {
             return Err(outside);
         }
         let Ok(length) = usize::try_from(range.end - range.start) else { return Err(outside) };
-        let mut bytes = vec![0; length];
+        let mut bytes = zeros(length)?;
         self.read_at(range.start, &mut bytes)?;
         Ok(bytes)
     }
+}
+
+/// Zeroed memory, or an error where an ordinary `vec!` would end the process.
+///
+/// # Errors
+/// `ENOMEM`.
+pub(crate) fn zeros(length: usize) -> io::Result<Vec<u8>> {
+    let refused = |_| io::Error::from_raw_os_error(libc::ENOMEM);
+    let mut bytes = Vec::new();
+    if length >= limits::PIECE {
+        // Large ones leave something for the small ones, which can't be refused.
+        bytes.try_reserve_exact(length.saturating_add(limits::HEADROOM)).map_err(refused)?;
+        bytes = Vec::new();
+    }
+    bytes.try_reserve_exact(length).map_err(refused)?;
+    bytes.resize(length, 0);
+    Ok(bytes)
 }
 
 /// A container in memory: for tests, fuzzing, and bytes that were never a file.
@@ -109,6 +138,8 @@ pub struct Fingerprint {
     pub mtime: (i64, i64),
     /// Change time: seconds and nanoseconds.
     pub ctime: (i64, i64),
+    /// What moves the change time and is no content: mode, owner, group, links.
+    pub status: (u32, u32, u32, u64),
 }
 
 impl Fingerprint {
@@ -120,12 +151,23 @@ impl Fingerprint {
             size: meta.size(),
             mtime: (meta.mtime(), meta.mtime_nsec()),
             ctime: (meta.ctime(), meta.ctime_nsec()),
+            status: (meta.mode(), meta.uid(), meta.gid(), meta.nlink()),
         }
     }
 
-    /// Whether the content is the same; a change of mode, owner or link count alone (which moves ctime) is none.
+    /// Whether the content is the same. The change time may have moved where the mode, the owner or the number of links
+    /// explain it (the file was deleted, say); where nothing does, somebody rewrote the file and set its modification
+    /// time back.
     pub fn same_content(&self, other: &Self) -> bool {
         (self.dev, self.ino, self.size, self.mtime) == (other.dev, other.ino, other.size, other.mtime)
+            && (self.ctime == other.ctime || self.status != other.status)
+    }
+
+    /// Whether the file was written to a moment ago.
+    pub(crate) fn is_recent(&self) -> bool {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let newest = u64::try_from(self.mtime.0.max(self.ctime.0)).unwrap_or(0);
+        newest + limits::QUIET_SECONDS > now.as_secs()
     }
 }
 
@@ -159,11 +201,32 @@ impl MappedFile {
         self.fingerprint
     }
 
+    /// What `fstat` says now.
+    ///
     /// # Errors
-    /// `Changed` when the file behind the descriptor is no longer what was opened.
-    fn check_unchanged(&self) -> Result<(), SourceError> {
-        let now = Fingerprint::of(&self.file.metadata()?);
-        if now.same_content(&self.fingerprint) { Ok(()) } else { Err(SourceError::Changed) }
+    /// Those of `fstat(2)`.
+    pub fn metadata(&self) -> io::Result<std::fs::Metadata> {
+        self.file.metadata()
+    }
+
+    /// The bytes that stand there now, however the file has changed: for files that are shown as they are, and may grow
+    /// while they are read. Fewer than asked for at the end.
+    ///
+    /// # Errors
+    /// Those of `pread(2)`.
+    pub fn read_now(&self, offset: u64, length: usize) -> io::Result<Vec<u8>> {
+        let mut bytes = zeros(length)?;
+        let mut filled = 0;
+        while filled < length {
+            match self.file.read_at(&mut bytes[filled..], offset.saturating_add(filled as u64)) {
+                Ok(0) => break,
+                Ok(n) => filled += n,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        bytes.truncate(filled);
+        Ok(bytes)
     }
 }
 
@@ -177,17 +240,27 @@ impl Source for MappedFile {
         if end > self.len() {
             return Err(SourceError::OutOfRange { start: offset, end, len: self.len() });
         }
+        let done = self.file.read_exact_at(buf, offset);
+        // Behind the copy: writing moves the modification time first, so what was copied before it moved is of one state.
         self.check_unchanged()?;
-        match self.file.read_exact_at(buf, offset) {
+        match done {
             Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => Err(SourceError::Changed),
             other => Ok(other?),
         }
     }
 
+    fn check_unchanged(&self) -> Result<(), SourceError> {
+        let now = Fingerprint::of(&self.file.metadata()?);
+        if now.same_content(&self.fingerprint) { Ok(()) } else { Err(SourceError::Changed) }
+    }
+
     fn mapped(&self, range: Range<u64>) -> Option<Mapped> {
-        if range.end > self.len() || range.start > range.end || self.check_unchanged().is_err() {
+        // What the kernel copies from the map can't be checked afterwards. Who was written to a moment ago may be written
+        // to this moment, and is read and checked instead.
+        if range.end > self.len() || range.start >= range.end || self.fingerprint.is_recent() {
             return None;
         }
+        self.check_unchanged().ok()?;
         // SAFETY: the map is private to this type and `Mapped`, whose only use is as the buffer of a system call
         // (module text). Rust code never reads through it, so a change of the file underneath is no data race, and
         // the loss of its pages is a failed copy in the kernel, not a signal.
@@ -195,7 +268,12 @@ impl Source for MappedFile {
         let map = self.map.get_or_init(|| unsafe { Mmap::map(&self.file) }.ok().map(Arc::new)).clone()?;
         let range = usize::try_from(range.start).ok()?..usize::try_from(range.end).ok()?;
         map.get(range.clone())?;
-        Some(Mapped { map, range })
+        // Pages that can't be had (a disk that fails) are found here, and `read_at` will say what is wrong with them. A
+        // kernel before 5.14 does not know this advice; there the copy fails without a word.
+        match map.advise_range(Advice::PopulateRead, range.start, range.len()) {
+            Err(e) if e.raw_os_error() != Some(libc::EINVAL) => None,
+            _ => Some(Mapped { map, range }),
+        }
     }
 }
 
@@ -233,10 +311,36 @@ mod tests {
         std::fs::write(&path, vec![7u8; 10_000]).unwrap();
         let file = MappedFile::open(&path).unwrap();
         assert_eq!((&file as &dyn Source).read(9_999..10_000).unwrap(), [7]);
+        assert!(file.mapped(0..2).is_none(), "a file that was just written is read, not lent");
+        let opened = File::options().write(true).open(&path).unwrap();
+        opened.set_modified(UNIX_EPOCH).unwrap();
+        let mut file = MappedFile::open(&path).unwrap();
+        file.fingerprint.ctime.0 -= 60;
+        file.fingerprint.status.3 += 1;
         assert_eq!(file.mapped(0..2).unwrap().for_kernel(), [7, 7]);
         File::options().write(true).open(&path).unwrap().set_len(10).unwrap();
         assert!(matches!((&file as &dyn Source).read(0..1), Err(SourceError::Changed)));
         assert!(file.mapped(0..1).is_none());
+        assert_eq!(file.read_now(5, 100).unwrap(), [7; 5]);
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
+    fn a_modification_time_that_was_set_back_deceives_nobody() {
+        let dir = std::env::temp_dir().join(format!("shardfs-source-forged-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let path = dir.join("forged");
+        std::fs::write(&path, b"before").unwrap();
+        let file = MappedFile::open(&path).unwrap();
+        let mtime = std::fs::metadata(&path).unwrap().modified().unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        std::fs::write(&path, b"behind").unwrap();
+        File::options().write(true).open(&path).unwrap().set_modified(mtime).unwrap();
+        assert!(matches!((&file as &dyn Source).read(0..6), Err(SourceError::Changed)));
+        // A deleted file is what it was, for whoever has it open.
+        let file = MappedFile::open(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!((&file as &dyn Source).read(0..6).unwrap(), b"behind");
         std::fs::remove_dir_all(&dir).unwrap();
     }
 }

@@ -114,6 +114,11 @@ pub trait Container: Send + Sync {
         None
     }
 
+    /// What is wrong with other files that this container needs, each looked at whole: for `shardfs verify`.
+    fn verify_others(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Whether a node's size is known without decoding anything, so that a listing may give it. A size that is not is
     /// computed when somebody asks for it (contract, section 6).
     fn is_sized(&self, reader: &Reader, node: NodeId) -> bool {
@@ -189,6 +194,11 @@ pub(crate) trait Content: Send + Sync {
     /// See [`Container::shard`].
     fn shard(&self) -> Option<&Shard> {
         None
+    }
+
+    /// See [`Container::verify_others`].
+    fn verify_others(&self) -> Vec<String> {
+        Vec::new()
     }
 }
 
@@ -352,6 +362,10 @@ impl<C: Content> Container for Table<C> {
 
     fn shard(&self) -> Option<&Shard> {
         self.content.shard()
+    }
+
+    fn verify_others(&self) -> Vec<String> {
+        self.content.verify_others()
     }
 }
 

@@ -11,6 +11,7 @@ mod folder;
 mod inodes;
 mod problems;
 mod siblings;
+mod watch;
 
 pub use error::Error;
 pub use problems::Problem;
@@ -20,10 +21,10 @@ use std::{
     ops::ControlFlow,
     path::{Path, PathBuf},
     sync::{
-        Arc,
+        Arc, PoisonError, RwLock,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use crate::{
@@ -33,12 +34,17 @@ use crate::{
 };
 use containers::{ContainerId, Containers};
 use control::Control;
-use folder::{FileMeta, Folders, Found};
+use folder::{FileMeta, Folders, Found, HostFile};
 use inodes::Inodes;
 use problems::Problems;
+use watch::{Touched, Watcher};
 
 /// The root of every mount.
 pub const ROOT: u64 = 1;
+
+/// A look-up of this name panics, in unit tests only.
+#[cfg(test)]
+pub(crate) const TEST_PANIC: &str = "shardfs-test-panic";
 
 /// What a user may choose about a mount's content.
 #[derive(Debug, Clone)]
@@ -73,8 +79,10 @@ impl Default for Options {
 /// What a node is, with the node. Cheap to clone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Node {
-    /// A folder, an ordinary file or a link of SOURCE, by its path below it.
+    /// A folder or a link of SOURCE, by its path below it.
     Plain(Arc<Path>),
+    /// An ordinary file of SOURCE.
+    File(Arc<Path>, HostFile),
     /// A node of a container.
     Inside(Arc<ContainerId>, NodeId),
     /// `.shardfs`.
@@ -133,6 +141,15 @@ pub struct DirEntry<'a> {
     pub attr: Option<Attr>,
 }
 
+/// Something that the kernel may have in its caches and should forget.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// What a name in a folder means.
+    Name(u64, OsString),
+    /// Attributes, bytes or names of a node.
+    Node(u64),
+}
+
 /// Requests so far, for `stats.json`.
 #[derive(Debug, Default)]
 pub struct Requests {
@@ -154,12 +171,13 @@ pub struct Requests {
 pub struct Vfs {
     source: PathBuf,
     options: Options,
-    /// What SOURCE itself is.
-    root: Node,
+    /// What SOURCE itself is. A container may become another one.
+    root: RwLock<Node>,
     folders: Folders,
     containers: Arc<Containers>,
     inodes: Inodes,
     problems: Arc<Problems>,
+    watcher: Watcher,
     /// Counters of requests; the adapter counts what it gets.
     pub requests: Requests,
     started: Instant,
@@ -181,24 +199,57 @@ impl Vfs {
             containers: Containers::new(cache, problems.clone(), options.follow_links),
             source,
             options,
-            root: Node::Plain(Arc::from(Path::new(""))),
+            root: RwLock::new(Node::Plain(Arc::from(Path::new("")))),
             inodes: Inodes::default(),
             problems,
+            watcher: Watcher::new(),
             requests: Requests::default(),
             started: Instant::now(),
             control: Control::default(),
         };
         let found = vfs.folders.find(Path::new(""), &vfs.problems)?;
-        vfs.root = match found {
-            Some(Found::Container(id)) => Node::Inside(id, tree::ROOT),
-            Some(Found::Folder(_)) => vfs.root,
+        match found {
+            Some(Found::Container(id)) => {
+                if let Some(parent) = vfs.source.parent() {
+                    vfs.watcher.watch(Path::new(""), parent);
+                }
+                vfs.root = RwLock::new(Node::Inside(id, tree::ROOT));
+            }
+            Some(Found::Folder(_)) => {}
             _ => {
                 let reason = vfs.problems.last_message();
                 let reason = reason.unwrap_or_else(|| "not a folder, and not a container of any known format".into());
                 return Err(Error::invalid(vfs.source, reason));
             }
-        };
+        }
         Ok(vfs)
+    }
+
+    /// Whether SOURCE is one container.
+    fn is_one_container(&self) -> bool {
+        matches!(&*self.root(), Node::Inside(..))
+    }
+
+    fn root(&self) -> impl std::ops::Deref<Target = Node> {
+        self.root.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What SOURCE is now.
+    fn root_now(&self) -> Result<Node, Error> {
+        if !self.is_one_container() {
+            return Ok(self.root().clone());
+        }
+        match self.folders.find(Path::new(""), &self.problems)? {
+            Some(Found::Container(id)) => {
+                let node = Node::Inside(id, tree::ROOT);
+                if *self.root() != node {
+                    *self.root.write().unwrap_or_else(PoisonError::into_inner) = node.clone();
+                }
+                Ok(node)
+            }
+            // It is gone, or being written. It may come back.
+            _ => Err(Error::stale(containers::shown(Path::new(""), &self.source))),
+        }
     }
 
     /// SOURCE, absolute.
@@ -221,6 +272,23 @@ impl Vfs {
         self.problems.all()
     }
 
+    /// The problems seen so far, which are then forgotten.
+    pub fn take_problems(&self) -> Vec<Problem> {
+        self.problems.take()
+    }
+
+    /// Where a node lies: a file of SOURCE, and the path inside it where it is a container.
+    pub(crate) fn path_of(&self, ino: u64) -> (PathBuf, String) {
+        match self.node(ino) {
+            Ok(Node::Inside(id, node)) => {
+                let path = self.opened(&id).map(|opened| opened.tree.path(node)).unwrap_or_default();
+                (id.shown(), path)
+            }
+            Ok(node) => (self.place(&node), String::new()),
+            Err(_) => Default::default(),
+        }
+    }
+
     /// The opened container of a node, if it lies in one: for `info`.
     ///
     /// # Errors
@@ -237,6 +305,8 @@ impl Vfs {
     /// # Errors
     /// [`Error`] when the folder or a container can't be read.
     pub fn lookup(&self, parent: u64, name: &OsStr) -> Result<Option<Attr>, Error> {
+        #[cfg(test)]
+        assert!(name != TEST_PANIC, "this name is for tests of panics");
         if name.len() > names::NAME_MAX {
             return Err(Error::name_too_long(self.place(&self.node(parent)?)));
         }
@@ -244,13 +314,18 @@ impl Vfs {
             Node::Plain(_) | Node::Inside(_, tree::ROOT) if parent == ROOT && name == control::FOLDER => {
                 Some(Node::ControlFolder)
             }
-            Node::Plain(path) => self.folders.find(&path.join(name), &self.problems)?.map(Found::into_node),
+            Node::Plain(path) => {
+                self.watcher.watch(&path, &self.folders.full(&path));
+                self.folders.find(&path.join(name), &self.problems)?.map(Found::into_node)
+            }
             Node::Inside(id, folder) => self.lookup_inside(&id, folder, name)?,
             Node::ControlFolder => self.control.lookup(name, self).map(Node::ControlFile),
-            Node::ControlFile(_) => None,
+            Node::File(..) | Node::ControlFile(_) => None,
         };
         let Some(node) = node else { return Ok(None) };
-        let attr = self.attr_of(&node)?;
+        let mut attr = self.attr_of(&node)?;
+        // Below the root of a mounted container too: what stands there is another node when it has changed.
+        attr.volatile |= parent == ROOT;
         self.inodes.remember(attr.ino, node);
         Ok(Some(attr))
     }
@@ -308,7 +383,10 @@ impl Vfs {
                     let node = Node::Inside(id.clone(), child.node);
                     let kind = if child.is_folder { FileKind::Folder } else { FileKind::File };
                     let sized = plus && opened.tree.is_sized(&opened.reader, child.node);
-                    let attr = sized.then(|| self.attr_inside(id, &opened, child.node).ok()).flatten();
+                    let mut attr = sized.then(|| self.attr_inside(id, &opened, child.node).ok()).flatten();
+                    if let Some(attr) = &mut attr {
+                        attr.volatile |= ino == ROOT;
+                    }
                     let ino = self.ino(&node);
                     let entry = DirEntry { next: child.next + 2, name: OsStr::new(child.name), ino, kind, attr };
                     self.take(node, plus, entry, each)
@@ -328,7 +406,7 @@ impl Vfs {
                 }
                 Ok(())
             }
-            Node::ControlFile(_) => Err(Error::not_a_folder(self.place(&node))),
+            Node::File(..) | Node::ControlFile(_) => Err(Error::not_a_folder(self.place(&node))),
         }
     }
 
@@ -339,6 +417,7 @@ impl Vfs {
         plus: bool,
         each: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
     ) -> Result<(), Error> {
+        self.watcher.watch(path, &self.folders.full(path));
         let names = self.folders.names(path, from == 0)?;
         for (index, name) in names.iter().enumerate().skip(usize::try_from(from).unwrap_or(usize::MAX)) {
             if path == Path::new("") && name == control::FOLDER {
@@ -389,7 +468,7 @@ impl Vfs {
 
     /// Whether names in this folder can come and go while mounted.
     pub fn is_volatile(&self, folder: u64) -> bool {
-        !matches!(self.node(folder), Ok(Node::Inside(..)))
+        folder == ROOT || !matches!(self.inodes.get(folder), Some(Node::Inside(..)))
     }
 
     /// Whether operations on this node would not wait for a disk or a decoder: its container is open.
@@ -398,8 +477,45 @@ impl Vfs {
             Some(Node::Inside(id, node)) => self.containers.is_at_hand(&id, node),
             Some(_) => true,
             // The root, or a node that is not there at all.
-            None => !matches!(&self.root, Node::Inside(id, _) if !self.containers.is_open(id)),
+            None => !matches!(&*self.root(), Node::Inside(id, _) if !self.containers.is_open(id)),
         }
+    }
+
+    /// Waits for changes of SOURCE, at most as long as that, and says what the kernel should forget.
+    pub fn wait_for_changes(&self, timeout: Duration) -> Vec<Change> {
+        let mut changes = Vec::new();
+        for Touched { folder, name, listed } in self.watcher.wait(timeout) {
+            if self.is_one_container() {
+                // Its folder is watched, in which it is one name of many.
+                if Some(&*name) == self.source.file_name() && !changes.contains(&Change::Node(ROOT)) {
+                    changes.push(Change::Node(ROOT));
+                }
+                continue;
+            }
+            let parent = self.ino(&Node::Plain(folder.as_path().into()));
+            if listed {
+                changes.push(Change::Node(parent));
+            }
+            match self.folders.find(&folder.join(&name), &self.problems) {
+                // The name stays, what is known of the file does not.
+                Ok(Some(found @ Found::File(..))) if !listed => {
+                    changes.push(Change::Node(self.ino(&found.into_node())))
+                }
+                _ => changes.push(Change::Name(parent, name)),
+            }
+        }
+        changes
+    }
+
+    /// Gives back what is held only for containers that are no longer there. To be called now and then.
+    pub fn sweep(&self) {
+        self.containers.sweep();
+    }
+
+    /// Notes that a request panicked, which none should.
+    pub fn note_panic(&self, what: &str) {
+        let message = format!("a request failed by a fault of shardfs itself, please report it: {what}");
+        self.problems.note(Problem::of(PathBuf::new(), message));
     }
 
     /// The bytes of a file from an offset on, at most `length`; fewer only at the end. `None` with `only_ready` if the
@@ -410,7 +526,7 @@ impl Vfs {
     pub fn read(&self, ino: u64, offset: u64, length: u64, only_ready: bool) -> Result<Option<Bytes>, Error> {
         let node = self.node(ino)?;
         let bytes = match &node {
-            Node::Plain(path) => self.folders.read(path, offset, length)?,
+            Node::File(path, host) => self.folders.read(path, *host, offset, length)?,
             Node::ControlFile(snapshot) => snapshot.read(offset, length),
             Node::Inside(id, file) => {
                 if only_ready && !self.containers.is_at_hand(id, *file) {
@@ -424,15 +540,29 @@ impl Vfs {
                 }
                 view.read_at(&opened.reader, offset, length).map_err(fault)?
             }
-            Node::ControlFolder => return Err(Error::is_a_folder(self.place(&node))),
+            Node::Plain(_) | Node::ControlFolder => return Err(Error::is_a_folder(self.place(&node))),
         };
         self.requests.bytes_read.fetch_add(bytes.for_kernel().len() as u64, Relaxed);
         Ok(Some(bytes))
     }
 
+    /// The bytes of a file of a container as memory of one's own, which may be looked at. Never lent from a map, so that
+    /// each was really read.
+    ///
+    /// # Errors
+    /// As [`Self::read`]; and for what is no file of a container.
+    pub fn read_copied(&self, ino: u64, offset: u64, length: u64) -> Result<Vec<u8>, Error> {
+        let node = self.node(ino)?;
+        let Node::Inside(id, file) = &node else { return Err(Error::stale(self.place(&node))) };
+        let opened = self.opened(id)?;
+        let fault = |fault| self.fault(id, &opened, *file, fault);
+        let view = opened.tree.view(&opened.reader, *file).map_err(fault)?;
+        view.copy_at(&opened.reader, offset, length).map_err(fault)
+    }
+
     fn node(&self, ino: u64) -> Result<Node, Error> {
         if ino == ROOT {
-            return Ok(self.root.clone());
+            return self.root_now();
         }
         self.inodes.get(ino).ok_or_else(|| Error::stale(PathBuf::new()))
     }
@@ -442,7 +572,7 @@ impl Vfs {
     }
 
     fn ino(&self, node: &Node) -> u64 {
-        if *node == self.root { ROOT } else { self.inodes.number(node) }
+        if *node == *self.root() { ROOT } else { self.inodes.number(node) }
     }
 
     fn parent(&self, ino: u64, node: &Node) -> Result<u64, Error> {
@@ -451,7 +581,7 @@ impl Vfs {
         }
         let above = |path: &Path| Node::Plain(path.parent().unwrap_or(Path::new("")).into());
         Ok(match node {
-            Node::Plain(path) => self.ino(&above(path)),
+            Node::Plain(path) | Node::File(path, _) => self.ino(&above(path)),
             Node::Inside(id, tree::ROOT) => self.ino(&above(&id.path)),
             Node::Inside(id, child) => {
                 let parent = self.opened(id)?.tree.parent(*child);
@@ -469,10 +599,17 @@ impl Vfs {
             Node::Plain(path) => match self.folders.find(path, &self.problems)? {
                 Some(Found::Folder(meta)) => Ok(self.attr_from(node, FileKind::Folder, 0, &meta, meta.nlink, true)),
                 Some(Found::Link(_, meta)) => Ok(self.attr_from(node, FileKind::Link, meta.size(), &meta, 1, true)),
-                Some(Found::File(_, meta)) => Ok(self.attr_from(node, FileKind::File, meta.size(), &meta, 1, true)),
-                // It was an ordinary file and is a container now, or is gone.
-                Some(Found::Container(_)) | None => Err(Error::stale(path.to_path_buf())),
+                // It is something else now, or gone.
+                Some(Found::File(..) | Found::Container(_)) | None => Err(Error::stale(path.to_path_buf())),
             },
+            Node::File(path, host) => {
+                let meta = match self.folders.find(path, &self.problems)? {
+                    Some(Found::File(_, meta)) if meta.host() == *host => meta,
+                    // Another file stands there now; this one may still be open.
+                    _ => self.folders.open_meta(path, *host)?,
+                };
+                Ok(self.attr_from(node, FileKind::File, meta.size(), &meta, 1, true))
+            }
             Node::ControlFolder | Node::ControlFile(_) => {
                 let (kind, size) = match node {
                     Node::ControlFile(snapshot) => (FileKind::File, snapshot.size()),
@@ -482,6 +619,9 @@ impl Vfs {
                 let mut attr =
                     self.attr_from(node, kind, size, &meta, if kind == FileKind::Folder { 2 } else { 1 }, true);
                 attr.mtime = control::now();
+                // They tell of everything in SOURCE, so they are for whoever mounted it.
+                attr.mode &= 0o500;
+                attr.uid = rustix::process::geteuid().as_raw();
                 Ok(attr)
             }
         }
@@ -505,11 +645,13 @@ impl Vfs {
     fn attr_from(&self, node: &Node, kind: FileKind, size: u64, meta: &FileMeta, nlink: u32, volatile: bool) -> Attr {
         let Options { uid, gid, umask, .. } = self.options;
         let read = meta.mode & 0o444;
-        // A folder can be entered where it can be read, also where it stands for a file.
-        let mode = match kind {
-            FileKind::Folder => read | read >> 2,
-            FileKind::File => read,
-            FileKind::Link => 0o777,
+        let mode = match (kind, node) {
+            // SOURCE's own folders are entered by whom they let in.
+            (FileKind::Folder, Node::Plain(_)) => meta.mode & 0o555,
+            // One that stands for a container, by whoever may read it.
+            (FileKind::Folder, _) => read | read >> 2,
+            (FileKind::File, _) => read,
+            (FileKind::Link, _) => 0o777,
         };
         Attr {
             ino: self.ino(node),
@@ -528,7 +670,7 @@ impl Vfs {
     /// A node's path below SOURCE, for messages.
     fn place(&self, node: &Node) -> PathBuf {
         match node {
-            Node::Plain(path) => path.to_path_buf(),
+            Node::Plain(path) | Node::File(path, _) => path.to_path_buf(),
             Node::Inside(id, _) => id.shown(),
             Node::ControlFolder | Node::ControlFile(_) => control::FOLDER.into(),
         }

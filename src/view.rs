@@ -23,7 +23,7 @@ use crate::{
         Block,
         wshard::{Interleave, Residual},
     },
-    source::{Mapped, Source, SourceError},
+    source::{Mapped, Source, SourceError, zeros},
 };
 pub use frames::Frames;
 use png::Png;
@@ -201,10 +201,23 @@ impl View {
         {
             return Ok(bytes);
         }
+        self.copy_at(reader, offset, length).map(Bytes::Owned)
+    }
+
+    /// As [`Self::read_at`], as memory of one's own, which may be looked at.
+    ///
+    /// # Errors
+    /// As [`Self::read_at`].
+    pub fn copy_at(&self, reader: &Reader, offset: u64, length: u64) -> Result<Vec<u8>, Fault> {
+        let length = length.min(self.size.saturating_sub(offset));
         // Bounded by the length of the request, which the kernel and `cat` keep small.
-        let mut out = vec![0; usize::try_from(length).unwrap_or(usize::MAX)];
+        let mut out = zeros(usize::try_from(length).unwrap_or(usize::MAX)).map_err(|error| Fault {
+            block: None,
+            offset: 0,
+            error: Arc::new(SourceError::from(error).into()),
+        })?;
         self.fill_at(reader, offset, &mut out)?;
-        Ok(Bytes::Owned(out))
+        Ok(out)
     }
 
     /// Fills `out` with the bytes from `offset` on. What lies past the file's end is left as it is.

@@ -17,6 +17,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use super::{ViewOptions, absolute, lies_in, log_to_stderr, octal};
 use crate::{
     fuse::{Mount, MountConfig},
+    limits,
     vfs::{self, Vfs},
 };
 
@@ -76,7 +77,15 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     if !arguments.foreground && !in_background {
         return start_in_background();
     }
+    if let Some(mut again) = with_little_memory()? {
+        return Err(again.exec()).context("starting again, for little memory");
+    }
+    raise_descriptor_limit();
+    super::umount::repair(&super::umount::without_asking(&arguments.mountpoint)?)?;
     let (source, mountpoint) = (absolute(&arguments.source)?, absolute(&arguments.mountpoint)?);
+    if arguments.allow_other {
+        check_allow_other()?;
+    }
     check_mountpoint(&source, &mountpoint)?;
     let options =
         vfs::Options { uid: arguments.uid, gid: arguments.gid, umask: arguments.umask, ..arguments.view.checked() };
@@ -88,7 +97,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let log = log.transpose().map_err(|(path, e)| anyhow::anyhow!("{}: {e}", path.display()))?;
 
     let config = MountConfig { allow_other: arguments.allow_other, threads: arguments.threads };
-    let mount = Mount::new(vfs, &mountpoint, &config).map_err(|error| explain(&error, &mountpoint, arguments))?;
+    let mount = Mount::new(vfs, &mountpoint, &config).map_err(|error| explain(&error, &mountpoint))?;
 
     // Everything that ends the mount arrives here.
     let (ended, end) = mpsc::channel();
@@ -148,6 +157,19 @@ fn start_in_background() -> anyhow::Result<()> {
     std::process::exit(status.code().unwrap_or(super::FAILED.into()))
 }
 
+/// This program again, with an allocator and a pool that get along with the address space that the process may have. These
+/// are settled when a process begins. `None` where there is no such limit.
+fn with_little_memory() -> anyhow::Result<Option<Command>> {
+    const ARENAS: &str = "MALLOC_ARENA_MAX";
+    const THREADS: &str = "BLOCKING_MAX_THREADS";
+    let limit = rustix::process::getrlimit(rustix::process::Resource::As).current;
+    let Some(limit) = limit.filter(|_| std::env::var_os(ARENAS).is_none()) else { return Ok(None) };
+    let threads = (limit / limits::ADDRESS_SPACE_A_THREAD).clamp(2, 64);
+    let mut again = Command::new(std::env::current_exe().context("finding this program")?);
+    again.args(std::env::args_os().skip(1)).env(ARENAS, "2").env(THREADS, threads.to_string());
+    Ok(Some(again))
+}
+
 /// Says that the mount answers, and lets go of everything that belongs to whoever started it.
 fn leave_terminal(log: Option<File>) -> anyhow::Result<()> {
     let mut stdout = io::stdout();
@@ -181,14 +203,32 @@ fn check_mountpoint(source: &Path, mountpoint: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// As many descriptors as this process may have: what it keeps open is measured by that.
+fn raise_descriptor_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    // Where that is not allowed, the limit stays and fewer containers are kept open.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+}
+
+/// Whether `--allow-other` is allowed: fusermount3 would refuse it later, and less clearly.
+fn check_allow_other() -> anyhow::Result<()> {
+    if rustix::process::geteuid().is_root() {
+        return Ok(());
+    }
+    let config = std::fs::read_to_string("/etc/fuse.conf").unwrap_or_default();
+    if config.lines().any(|line| line.trim() == "user_allow_other") {
+        return Ok(());
+    }
+    bail!("--allow-other needs the line 'user_allow_other' in /etc/fuse.conf; root can add it")
+}
+
 /// What the kernel's short answer means, and what to do about it.
-fn explain(error: &io::Error, mountpoint: &Path, arguments: &Arguments) -> anyhow::Error {
+fn explain(error: &io::Error, mountpoint: &Path) -> anyhow::Error {
     let remedy = if !Path::new("/dev/fuse").exists() {
         "/dev/fuse is missing; load the module with 'modprobe fuse', or start the container with --device /dev/fuse"
     } else if File::options().read(true).write(true).open("/dev/fuse").is_err() {
         "/dev/fuse can't be opened; root can let everybody use it with 'chmod 666 /dev/fuse', as is usual"
-    } else if arguments.allow_other && !rustix::process::geteuid().is_root() {
-        "--allow-other needs the line 'user_allow_other' in /etc/fuse.conf"
     } else {
         match error.kind() {
             io::ErrorKind::PermissionDenied => "not allowed; mount as root, or install fuse3 and use a folder of yours",

@@ -1,9 +1,8 @@
 //! `shardfs umount`, and what is mounted where.
 
 use std::{
-    ffi::OsString,
     fs,
-    os::unix::ffi::{OsStrExt, OsStringExt},
+    os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
     process::Command,
 };
@@ -23,30 +22,70 @@ pub(super) struct Arguments {
     /// Where shardfs is mounted
     #[arg(required = true, value_name = "MOUNTPOINT")]
     mountpoints: Vec<PathBuf>,
+
+    /// Also while somebody is inside: what they read from then on is an error
+    #[arg(short, long)]
+    force: bool,
 }
 
 pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     arguments.mountpoints.iter().try_for_each(|mountpoint| {
-        // Not canonicalized: that would ask the mount itself, which may be dead.
-        let parent = mountpoint.parent().filter(|parent| *parent != Path::new("")).unwrap_or(Path::new("."));
-        let mut absolute = parent.canonicalize().with_context(|| mountpoint.display().to_string())?;
-        match mountpoint.file_name() {
-            Some(name) => absolute.push(name),
-            None => absolute = super::absolute(mountpoint)?,
-        }
+        let mut absolute = without_asking(mountpoint)?;
         if mounted_at(&absolute)?.is_none() {
             // A link to the mount point, perhaps.
             absolute = super::absolute(&absolute)?;
         }
-        if mounted_at(&absolute)?.is_none() {
+        let Some(mount) = mounted_at(&absolute)? else {
             bail!("{}: no shardfs is mounted here; `findmnt -t fuse.shardfs` lists the mounts", mountpoint.display());
+        };
+        if is_dead(&absolute) {
+            return detach(&absolute);
+        }
+        if arguments.force {
+            mount.abort();
+            return detach(&absolute);
         }
         take_down(&absolute)
     })
 }
 
+/// A mount point's absolute path. Not canonicalized whole: that would ask the mount itself, which may be dead.
+pub(super) fn without_asking(mountpoint: &Path) -> anyhow::Result<PathBuf> {
+    let Some(name) = mountpoint.file_name() else { return super::absolute(mountpoint) };
+    let parent = mountpoint.parent().filter(|parent| *parent != Path::new("")).unwrap_or(Path::new("."));
+    Ok(parent.canonicalize().with_context(|| mountpoint.display().to_string())?.join(name))
+}
+
+/// Takes away mounts of ours whose process is gone, so that the place can be used again. Those of other programs stay.
+pub(super) fn repair(mountpoint: &Path) -> anyhow::Result<()> {
+    // Several may stand on one another.
+    for _ in 0..16 {
+        if !is_dead(mountpoint) {
+            break;
+        }
+        if mounted_at(mountpoint)?.is_none() {
+            bail!(
+                "{0}: a dead mount of another program; take it down with: fusermount3 -u -z {0}",
+                mountpoint.display()
+            );
+        }
+        log::info!("{}: taking a dead mount away", mountpoint.display());
+        detach(mountpoint)?;
+    }
+    Ok(())
+}
+
+/// Whether a mount's process is gone: "transport endpoint is not connected". Asked by `statfs`, which the kernel
+/// never answers from what it remembers.
+fn is_dead(mountpoint: &Path) -> bool {
+    matches!(rustix::fs::statfs(mountpoint), Err(Errno::NOTCONN | Errno::CONNABORTED))
+}
+
 fn take_down(mountpoint: &Path) -> anyhow::Result<()> {
-    let busy = || format!("{0}: in use; close what is open there (`fuser -vm {0}` lists who)", mountpoint.display());
+    let busy = || {
+        let shown = mountpoint.display();
+        format!("{shown}: in use; close what is open there (`fuser -vm {shown}` lists who), or use --force")
+    };
     match unmount(mountpoint, UnmountFlags::empty()) {
         Ok(()) => Ok(()),
         Err(Errno::BUSY) => bail!(busy()),
@@ -78,20 +117,38 @@ pub(super) fn detach(mountpoint: &Path) -> anyhow::Result<()> {
     }
 }
 
-/// The source of the shardfs that is mounted at a place, if one is.
-pub(super) fn mounted_at(mountpoint: &Path) -> anyhow::Result<Option<OsString>> {
+/// A shardfs that is mounted somewhere.
+pub(super) struct Mounted {
+    /// The number of the kernel's connection to its process.
+    connection: String,
+}
+
+impl Mounted {
+    /// Ends the connection: every request that waits or comes gets an error. Root and whoever mounted may.
+    fn abort(&self) {
+        let control = Path::new("/sys/fs/fuse/connections").join(&self.connection).join("abort");
+        if let Err(error) = fs::write(&control, "1") {
+            log::debug!("{}: {error}", control.display());
+        }
+    }
+}
+
+/// The shardfs that is mounted at a place, if one is.
+pub(super) fn mounted_at(mountpoint: &Path) -> anyhow::Result<Option<Mounted>> {
     let table = fs::read("/proc/self/mountinfo").context("/proc/self/mountinfo")?;
     let mut found = None;
     for line in table.split(|&byte| byte == b'\n') {
         // id parent device root mountpoint options [tags …] - type source super-options
         let fields: Vec<&[u8]> = line.split(|&byte| byte == b' ').collect();
         let Some(dash) = fields.iter().position(|field| *field == b"-") else { continue };
-        let (Some(at), Some(kind), Some(source)) = (fields.get(4), fields.get(dash + 1), fields.get(dash + 2)) else {
+        let (Some(device), Some(at), Some(kind)) = (fields.get(2), fields.get(4), fields.get(dash + 1)) else {
             continue;
         };
         if unescape(at) == mountpoint.as_os_str().as_bytes() {
-            // The last one mounted on a place is the one that is seen.
-            found = (*kind == b"fuse.shardfs").then(|| OsString::from_vec(unescape(source)));
+            // The last one mounted on a place is the one that is seen. Its minor device number is the connection's.
+            let minor = device.split(|&byte| byte == b':').nth(1).unwrap_or_default();
+            let connection = String::from_utf8_lossy(minor).into_owned();
+            found = (*kind == b"fuse.shardfs").then_some(Mounted { connection });
         }
     }
     Ok(found)

@@ -2,12 +2,11 @@
 
 use super::{Codec, DecodeError};
 
-/// Decodes a block to exactly `size` bytes.
+/// Decodes a block to exactly as many bytes as `out` has.
 ///
 /// The TypeScript writer ends blocks directly after a match, with no final literals. One zero byte, an empty final
 /// token, makes such a block regular (`formats/wshard.md` 6).
-pub(super) fn decode(stored: &[u8], size: usize) -> Result<Vec<u8>, DecodeError> {
-    let mut out = vec![0; size];
+pub(super) fn decode(stored: &[u8], mut out: Vec<u8>) -> Result<Vec<u8>, DecodeError> {
     let first = match lz4_flex::block::decompress_into(stored, &mut out) {
         Ok(got) => return exact(out, got),
         Err(error) => error,
@@ -75,18 +74,18 @@ mod tests {
     fn block_that_ends_in_a_match() {
         // formats/wshard.md 23: one literal 00 and a match of 63 at distance 1.
         let stored = [0x1F, 0x00, 0x01, 0x00, 0x2C];
-        assert_eq!(decode(&stored, 64).unwrap(), [0; 64]);
+        assert_eq!(decode(&stored, vec![0; 64]).unwrap(), [0; 64]);
         assert_eq!(decode_front(&stored, 64).unwrap(), [0; 64]);
         assert_eq!(decode_front(&stored, 10).unwrap(), [0; 10]);
-        assert!(matches!(decode(&stored, 65), Err(DecodeError::Size { got: 64, size: 65 })));
-        assert!(decode(&stored, 63).is_err());
+        assert!(matches!(decode(&stored, vec![0; 65]), Err(DecodeError::Size { got: 64, size: 65 })));
+        assert!(decode(&stored, vec![0; 63]).is_err());
     }
 
     #[test]
     fn front_equals_the_whole() {
         let bytes: Vec<u8> = (0..5000u32).map(|i| (i * i / 700) as u8).collect();
         let stored = lz4_flex::block::compress(&bytes);
-        assert_eq!(decode(&stored, 5000).unwrap(), bytes);
+        assert_eq!(decode(&stored, vec![0; 5000]).unwrap(), bytes);
         for limit in [0, 1, 7, 4999, 5000, 9000] {
             assert_eq!(decode_front(&stored, limit).unwrap(), bytes[..limit.min(5000)]);
         }
@@ -95,7 +94,7 @@ mod tests {
     #[test]
     fn distance_before_the_start_is_corrupt() {
         let stored = [0x10, b'x', 0x02, 0x00];
-        assert!(decode(&stored, 5).is_err());
+        assert!(decode(&stored, vec![0; 5]).is_err());
         assert!(decode_front(&stored, 5).is_err());
     }
 }

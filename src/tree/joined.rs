@@ -118,7 +118,7 @@ impl Growing {
 ///
 /// # Errors
 /// Why there is no joined view: the first chunk that can't be opened, and what was wrong with it.
-pub(super) fn join(chunks: &[Chunk], siblings: Arc<dyn Siblings>, verify: Verify) -> Result<Vec<Lane>, String> {
+pub(super) fn join(chunks: &[Chunk], siblings: &Arc<dyn Siblings>, verify: Verify) -> Result<Vec<Lane>, String> {
     let mut lanes: Vec<Growing> = Vec::new();
     let mut known = Vec::with_capacity(chunks.len());
     for (number, chunk) in chunks.iter().enumerate() {
@@ -134,7 +134,7 @@ pub(super) fn join(chunks: &[Chunk], siblings: Arc<dyn Siblings>, verify: Verify
             lanes.retain_mut(|lane| parts.get(&*lane.name).and_then(|part| lane.add(part)).is_some());
         }
     }
-    let episode = Arc::new(Episode { siblings, chunks: known, verify });
+    let episode = Arc::new(Episode { siblings: siblings.clone(), chunks: known, verify });
     // The paths that the lanes have in a chunk.
     let mut builder = Builder::default();
     let nodes: Vec<paths::Number> = lanes
@@ -152,6 +152,29 @@ pub(super) fn join(chunks: &[Chunk], siblings: Arc<dyn Siblings>, verify: Verify
         Lane { name, dtype, shape, inferred, pictures, size, data }
     });
     Ok(finished.collect())
+}
+
+/// What is wrong with the chunks, each compared with its SHA-256.
+pub(super) fn verify(chunks: &[Chunk], siblings: &dyn Siblings) -> Vec<String> {
+    let wrong = chunks.iter().enumerate().filter_map(|(number, chunk)| {
+        let opened = siblings.open(&chunk.uri);
+        let checked = opened.and_then(|opened| compare(siblings, &opened, chunk.sha256));
+        let error = checked.err()?;
+        Some(format!("chunk {number} ({}): {error}", chunk.uri))
+    });
+    wrong.collect()
+}
+
+/// Whether a chunk is the one that the manifest means, as far as that says.
+fn compare(siblings: &dyn Siblings, opened: &Opened, expected: Option<[u8; 32]>) -> Result<(), BlockError> {
+    let Some(expected) = expected else { return Ok(()) };
+    let computed = siblings.sha256(opened)?;
+    if computed == expected {
+        return Ok(());
+    }
+    let hex = |hash: [u8; 32]| hash.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let (computed, expected) = (hex(computed), hex(expected));
+    Err(BlockError::Refused(format!("its SHA-256 is {computed}, the manifest says {expected}")))
 }
 
 /// The chunks of an episode, to be opened again when they are read.
@@ -174,22 +197,14 @@ impl Episode {
     /// known, whatever its size: only its SHA-256 can say that it is the same chunk.
     fn check(&self, chunk: &Known, opened: &Opened) -> Result<(), BlockError> {
         let changed = !opened.state.same_content(&chunk.state);
-        let compare = match self.verify {
+        let needed = match self.verify {
             Verify::Strict => true,
             Verify::Lazy => changed || opened.reader.source.len() <= limits::WHOLE_BLOCK,
             Verify::Off => changed,
         };
         match chunk.sha256 {
             None if changed => Err(SourceError::Changed.into()),
-            Some(expected) if compare => {
-                let computed = self.siblings.sha256(opened)?;
-                if computed == expected {
-                    return Ok(());
-                }
-                let hex = |hash: [u8; 32]| hash.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-                let (computed, expected) = (hex(computed), hex(expected));
-                Err(BlockError::Refused(format!("its SHA-256 is {computed}, the manifest says {expected}")))
-            }
+            expected if needed => compare(&*self.siblings, opened, expected),
             _ => Ok(()),
         }
     }

@@ -40,6 +40,8 @@ pub(super) enum File {
 /// A Shard file and the nodes of its entries.
 pub(super) struct Blocks {
     shard: Shard,
+    /// Where the chunks of a manifest are.
+    siblings: Option<Arc<dyn Siblings>>,
     nodes: Vec<Number>,
     /// The arrays of the joined episode, and their nodes.
     joined: Vec<(Lane, Number)>,
@@ -80,7 +82,7 @@ pub(super) fn open(mut shard: Shard, siblings: Option<Arc<dyn Siblings>>, verify
         builder.file(ROOT, b"schema", ".json", Entry::Of(File::Schema));
     }
     let mut lanes = Vec::new();
-    if let (Some(chunks), Some(siblings)) = (&shard.chunks, siblings) {
+    if let (Some(chunks), Some(siblings)) = (&shard.chunks, &siblings) {
         match joined::join(chunks, siblings, verify) {
             Ok(found) => lanes = found,
             Err(reason) => shard.problems.push(format!("no joined view: {reason}")),
@@ -102,7 +104,7 @@ pub(super) fn open(mut shard: Shard, siblings: Option<Arc<dyn Siblings>>, verify
         let folder = builder.folder(folder, &names::folder(part, &names::RESERVED, 1));
         pictures.entry(folder).or_insert(found);
     }
-    Table::new(builder, Blocks { shard, nodes, joined, pictures })
+    Table::new(builder, Blocks { shard, siblings, nodes, joined, pictures })
 }
 
 /// The steps of a camera channel as pictures.
@@ -324,6 +326,11 @@ impl Content for Blocks {
 
     fn shard(&self) -> Option<&Shard> {
         Some(&self.shard)
+    }
+
+    fn verify_others(&self) -> Vec<String> {
+        let (Some(chunks), Some(siblings)) = (&self.shard.chunks, &self.siblings) else { return Vec::new() };
+        joined::verify(chunks, &**siblings)
     }
 }
 

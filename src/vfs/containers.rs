@@ -12,15 +12,14 @@ use lru::LruCache;
 
 use super::{
     Error,
-    folder::FileMeta,
+    folder::{FileMeta, descriptors, open_patiently},
     problems::{Problem, Problems},
     siblings::{Digests, Siblings},
 };
 use crate::{
     cache::{Cache, nonzero},
     format::Format,
-    limits,
-    source::MappedFile,
+    source::Fingerprint,
     tree::{self, NodeId, Opened},
     view::Reader,
 };
@@ -67,7 +66,7 @@ impl Containers {
     pub(super) fn new(cache: Arc<Cache>, problems: Arc<Problems>, follow_links: bool) -> Arc<Self> {
         Arc::new_cyclic(|this| Self {
             cache,
-            open: Mutex::new(LruCache::new(nonzero(limits::OPEN_SOURCES))),
+            open: Mutex::new(LruCache::new(nonzero(descriptors()))),
             next: AtomicU64::new(0),
             problems,
             follow_links,
@@ -100,11 +99,19 @@ impl Containers {
     /// # Errors
     /// [`Error`] when the file is gone, has changed, or can't be parsed.
     pub(super) fn open(&self, id: &Arc<ContainerId>) -> Result<Arc<Opened>, Error> {
-        if let Some(opened) = self.lock().get(id) {
-            return Ok(opened.clone());
+        let opened = self.lock().get(id).cloned();
+        if let Some(opened) = opened {
+            // One that was replaced or deleted is still there for whoever has it open; one that was rewritten is not.
+            return match opened.reader.source.check_unchanged() {
+                Ok(()) => Ok(opened),
+                Err(_) => {
+                    self.close(id);
+                    Err(Error::stale(id.shown()))
+                }
+            };
         }
         // Not under the lock: others go on. Two who open one container at once both parse it, and one is kept.
-        let file = MappedFile::open(&id.full).map_err(|e| match e.raw_os_error() {
+        let file = open_patiently(&id.full).map_err(|e| match e.raw_os_error() {
             Some(libc::ENOENT | libc::ENOTDIR | libc::ELOOP) => Error::stale(id.shown()),
             _ => Error::os(&e, "open", id.shown()),
         })?;
@@ -130,6 +137,25 @@ impl Containers {
             self.cache.forget(evicted.reader.container);
         }
         Ok(opened)
+    }
+
+    /// Closes those whose file no longer stands at its path: a deleted container's space is given back to the disk.
+    pub(super) fn sweep(&self) {
+        let open: Vec<Arc<ContainerId>> = self.lock().iter().map(|(id, _)| id.clone()).collect();
+        for id in open {
+            let now = std::fs::symlink_metadata(&id.full).map(|meta| Fingerprint::of(&meta));
+            if now.is_ok_and(|now| now.same_content(&id.meta.fingerprint)) {
+                continue;
+            }
+            self.close(&id);
+        }
+    }
+
+    fn close(&self, id: &ContainerId) {
+        let closed = self.lock().pop(id);
+        if let Some(closed) = closed {
+            self.cache.forget(closed.reader.container);
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, LruCache<Arc<ContainerId>, Arc<Opened>>> {

@@ -3,7 +3,7 @@
 use std::{fmt, io, path::PathBuf, sync::Arc};
 
 use super::problems::Problem;
-use crate::{cache::BlockError, format::FormatError, source::SourceError};
+use crate::{cache::BlockError, codec::DecodeError, format::FormatError, source::SourceError};
 
 /// An operation that failed.
 #[derive(Debug, Clone)]
@@ -61,6 +61,11 @@ impl Error {
         Self::new(Kind::Stale, path)
     }
 
+    /// A file that ended before its size.
+    pub(crate) fn short((container, path): (PathBuf, String), end: u64, size: u64) -> Self {
+        Self { kind: Kind::Invalid(format!("ended at byte {end} of {size}")), container, path }
+    }
+
     pub(super) fn not_a_folder(path: PathBuf) -> Self {
         Self::new(Kind::NotAFolder, path)
     }
@@ -93,6 +98,7 @@ impl Error {
             Kind::Os { errno, .. } => *errno,
             Kind::Block { error, .. } => match &**error {
                 BlockError::Source(error) => of_source(error),
+                BlockError::Decode(DecodeError::Memory(_)) => libc::ENOMEM,
                 // A manifest stays what it is when a chunk of it goes.
                 BlockError::Decode(_)
                 | BlockError::Checksum { .. }

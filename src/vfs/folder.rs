@@ -6,6 +6,7 @@ use std::{
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     sync::{Arc, Mutex},
+    time::Duration,
 };
 
 use lru::LruCache;
@@ -18,14 +19,13 @@ use super::{
 use crate::{
     cache::nonzero,
     format::{self, Detected, Format},
-    source::{Fingerprint, MappedFile, Source},
+    limits,
+    source::{Fingerprint, MappedFile, Source, SourceError},
     view::Bytes,
 };
 
 /// Files whose detection is remembered.
 const DETECTED: usize = 1 << 18;
-/// Ordinary files that are kept open between two reads.
-const OPEN_FILES: usize = 64;
 /// Folders whose listing is remembered, so that a listing in several calls is one listing.
 const LISTINGS: usize = 64;
 
@@ -37,6 +37,13 @@ pub(super) struct FileMeta {
     pub(super) uid: u32,
     pub(super) gid: u32,
     pub(super) nlink: u32,
+}
+
+/// A file of the host: a name that comes to mean another file is another node, a file that grows is the same one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct HostFile {
+    dev: u64,
+    pub(super) ino: u64,
 }
 
 impl FileMeta {
@@ -52,6 +59,11 @@ impl FileMeta {
 
     pub(super) fn size(&self) -> u64 {
         self.fingerprint.size
+    }
+
+    /// Which file of the host it is, whatever its content.
+    pub(super) fn host(&self) -> HostFile {
+        HostFile { dev: self.fingerprint.dev, ino: self.fingerprint.ino }
     }
 }
 
@@ -90,7 +102,8 @@ impl Found {
 
     pub(super) fn into_node(self) -> Node {
         match self {
-            Self::Folder(FileMetaAt { path, .. }) | Self::Link(path, _) | Self::File(path, _) => Node::Plain(path),
+            Self::Folder(FileMetaAt { path, .. }) | Self::Link(path, _) => Node::Plain(path),
+            Self::File(path, meta) => Node::File(path, meta.host()),
             Self::Container(id) => Node::Inside(id, crate::tree::ROOT),
         }
     }
@@ -111,7 +124,7 @@ pub(super) struct Folders {
     follow_links: bool,
     detected: Mutex<LruCache<PathBuf, (FileMeta, Detection)>>,
     listings: Mutex<LruCache<PathBuf, Listing>>,
-    open_files: Mutex<LruCache<PathBuf, Arc<MappedFile>>>,
+    open_files: Mutex<LruCache<(PathBuf, HostFile), Arc<MappedFile>>>,
 }
 
 impl Folders {
@@ -121,7 +134,7 @@ impl Folders {
             follow_links,
             detected: Mutex::new(LruCache::new(nonzero(DETECTED))),
             listings: Mutex::new(LruCache::new(nonzero(LISTINGS))),
-            open_files: Mutex::new(LruCache::new(nonzero(OPEN_FILES))),
+            open_files: Mutex::new(LruCache::new(nonzero(limits::OPEN_FILES.min(descriptors())))),
         }
     }
 
@@ -162,7 +175,7 @@ impl Folders {
         } else if file_type.is_symlink() {
             Some(Found::Link(path.into(), meta))
         } else if file_type.is_file() {
-            Some(match self.detect(path, full, meta, problems) {
+            Some(match self.detect(path, full, meta, problems)? {
                 Detection::Container(id) => Found::Container(id),
                 Detection::Plain => Found::File(path.into(), meta),
             })
@@ -184,14 +197,14 @@ impl Folders {
         Some((target, meta))
     }
 
-    fn detect(&self, path: &Path, full: PathBuf, meta: FileMeta, problems: &Problems) -> Detection {
+    fn detect(&self, path: &Path, full: PathBuf, meta: FileMeta, problems: &Problems) -> Result<Detection, Error> {
         if let Some((known, detection)) = lock(&self.detected).get(path)
             && *known == meta
         {
-            return detection.clone();
+            return Ok(detection.clone());
         }
         let name = full.file_name().unwrap_or_default().as_encoded_bytes().to_vec();
-        let looked = MappedFile::open(&full).map_err(Into::into).and_then(|file| format::detect(&file, &name));
+        let looked = open_patiently(&full).map_err(Into::into).and_then(|file| format::detect(&file, &name));
         let detection = match looked {
             Ok(Detected::Container(format)) => {
                 Detection::Container(Arc::new(ContainerId { path: path.to_path_buf(), full, format, meta }))
@@ -202,14 +215,17 @@ impl Folders {
                 problems.note(Problem::of(shown(path, &full), message));
                 Detection::Plain
             }
-            // Not remembered: the next look may succeed.
+            // Not remembered: the next look may succeed. Only what the host's file says of itself makes it an ordinary one.
+            Err(SourceError::Io(error)) if is_shortage(&error) => {
+                return Err(Error::os(&error, "open", path.to_path_buf()));
+            }
             Err(error) => {
                 log::debug!("{}: {error}", full.display());
-                return Detection::Plain;
+                return Ok(Detection::Plain);
             }
         };
         lock(&self.detected).put(path.to_path_buf(), (meta, detection.clone()));
-        detection
+        Ok(detection)
     }
 
     /// The names in a folder, sorted. A listing goes on over the names that it began with, unless it is `from_start`.
@@ -221,7 +237,8 @@ impl Folders {
         let failed = |e: io::Error| Error::os(&e, "readdir", path.to_path_buf());
         let fingerprint = Fingerprint::of(&fs::metadata(&full).map_err(failed)?);
         if let Some((known, names)) = lock(&self.listings).get(path)
-            && (!from_start || *known == fingerprint)
+            // Within one tick of the clock a folder can change twice: one that changed just now is listed anew.
+            && (!from_start || *known == fingerprint && !fingerprint.is_recent())
         {
             return Ok(names.clone());
         }
@@ -233,35 +250,76 @@ impl Folders {
         Ok(names)
     }
 
-    /// Bytes of an ordinary file.
+    /// Bytes of an ordinary file, as they stand there now.
     ///
     /// # Errors
-    /// [`Error`] when it can't be opened or read.
-    pub(super) fn read(&self, path: &Path, offset: u64, length: u64) -> Result<Bytes, Error> {
-        let file = self.open_file(path)?;
+    /// [`Error`] when it can't be opened or read, or another file has taken its place and nobody has it open any more.
+    pub(super) fn read(&self, path: &Path, host: HostFile, offset: u64, length: u64) -> Result<Bytes, Error> {
+        let file = self.open_file(path, host)?;
         let range = offset.min(file.len())..offset.saturating_add(length).min(file.len());
-        if let Some(mapped) = file.mapped(range.clone()) {
+        if let Some(mapped) = file.mapped(range) {
             return Ok(Bytes::Mapped(mapped));
         }
-        let bytes = (&*file as &dyn Source).read(range);
-        bytes.map(Bytes::Owned).map_err(|e| Error::os(&io::Error::other(e), "read", path.to_path_buf()))
+        let bytes = file.read_now(offset, usize::try_from(length).unwrap_or(usize::MAX).min(limits::PIECE));
+        bytes.map(Bytes::Owned).map_err(|e| Error::os(&e, "read", path.to_path_buf()))
     }
 
-    /// An ordinary file, kept open while it is the one that stands there.
-    fn open_file(&self, path: &Path) -> Result<Arc<MappedFile>, Error> {
-        let full = self.full(path);
-        let target = if self.follow_links { self.resolve(&full).map_or(full, |(target, _)| target) } else { full };
-        let stat = fs::symlink_metadata(&target).map_err(|e| Error::os(&e, "stat", path.to_path_buf()))?;
-        if let Some(file) = lock(&self.open_files).get(path)
-            && file.fingerprint().same_content(&Fingerprint::of(&stat))
+    /// What is known of an ordinary file that is open, though its name is gone.
+    ///
+    /// # Errors
+    /// [`Error`] when it is not open.
+    pub(super) fn open_meta(&self, path: &Path, host: HostFile) -> Result<FileMeta, Error> {
+        let file = lock(&self.open_files).get(&(path.to_path_buf(), host)).cloned();
+        let meta = file.and_then(|file| file.metadata().ok());
+        meta.map(|meta| FileMeta::of(&meta)).ok_or_else(|| Error::stale(path.to_path_buf()))
+    }
+
+    /// An ordinary file, kept open for a while, so that one that is replaced or deleted can be read to its end.
+    fn open_file(&self, path: &Path, host: HostFile) -> Result<Arc<MappedFile>, Error> {
+        let key = (path.to_path_buf(), host);
+        if let Some(file) = lock(&self.open_files).get(&key)
+            && file.check_unchanged().is_ok()
         {
             return Ok(file.clone());
         }
-        let file = MappedFile::open(&target).map_err(|e| Error::os(&e, "open", path.to_path_buf()))?;
+        let full = self.full(path);
+        let target = if self.follow_links { self.resolve(&full).map_or(full, |(target, _)| target) } else { full };
+        let file = open_patiently(&target).map_err(|e| match e.raw_os_error() {
+            Some(libc::ENOENT | libc::ENOTDIR | libc::ELOOP) => Error::stale(path.to_path_buf()),
+            _ => Error::os(&e, "open", path.to_path_buf()),
+        })?;
+        let found = file.fingerprint();
+        if (HostFile { dev: found.dev, ino: found.ino }) != host {
+            return Err(Error::stale(path.to_path_buf()));
+        }
         let file = Arc::new(file);
-        lock(&self.open_files).put(path.to_path_buf(), file.clone());
+        lock(&self.open_files).put(key, file.clone());
         Ok(file)
     }
+}
+
+/// How many containers this process may keep open.
+pub(super) fn descriptors() -> usize {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
+    usize::try_from(limit / limits::DESCRIPTORS_PART).unwrap_or(usize::MAX).clamp(8, limits::OPEN_SOURCES)
+}
+
+/// Opens a file, and where descriptors have run out waits a moment for others to give theirs back.
+pub(super) fn open_patiently(path: &Path) -> io::Result<MappedFile> {
+    for pause in [1, 5, 20, 100, 200] {
+        match MappedFile::open(path) {
+            Err(e) if matches!(e.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => {
+                std::thread::sleep(Duration::from_millis(pause));
+            }
+            other => return other,
+        }
+    }
+    MappedFile::open(path)
+}
+
+/// Whether an operation failed for want of something that comes back.
+fn is_shortage(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::EAGAIN))
 }
 
 fn name_of(format: Format) -> &'static str {

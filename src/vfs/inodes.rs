@@ -85,14 +85,22 @@ fn hash(node: &Node, salt: u64) -> u64 {
             hash.update(b"plain");
             hash.update(path.as_os_str().as_bytes());
         }
+        Node::File(path, host) => {
+            hash.update(b"file");
+            hash.update(&host.ino.to_le_bytes());
+            hash.update(path.as_os_str().as_bytes());
+        }
         Node::Inside(id, node) => {
-            // The state of the container is part of what its nodes are; device and inode number are not, since they
-            // may differ after a reboot or a copy.
-            let (size, (seconds, nanos)) = (id.meta.fingerprint.size, id.meta.fingerprint.mtime);
+            // The state of the container is part of what its nodes are: its change time, too, which tells a file that was
+            // rewritten and given its old modification time. Device and inode number are not, since they may differ
+            // after a reboot.
+            let state = id.meta.fingerprint;
             hash.update(b"inside");
-            hash.update(&size.to_le_bytes());
-            hash.update(&seconds.to_le_bytes());
-            hash.update(&nanos.to_le_bytes());
+            hash.update(&state.size.to_le_bytes());
+            for (seconds, nanos) in [state.mtime, state.ctime] {
+                hash.update(&seconds.to_le_bytes());
+                hash.update(&nanos.to_le_bytes());
+            }
             hash.update(&node.0.to_le_bytes());
             hash.update(id.path.as_os_str().as_bytes());
         }

@@ -1,14 +1,18 @@
 //! Problems seen so far: each is logged once, and stands in `.shardfs/problems.jsonl`.
+//!
+//! Bounded in every way: how many are kept, how long their texts are, how many lines go into the log a minute.
 
 use std::{
     collections::{HashSet, VecDeque},
     fmt,
+    os::unix::ffi::OsStrExt,
     path::PathBuf,
     sync::{Mutex, MutexGuard, PoisonError},
     time::{SystemTime, UNIX_EPOCH},
 };
 
 use serde_json::json;
+use xxhash_rust::xxh3::Xxh3;
 
 use crate::limits;
 
@@ -29,12 +33,39 @@ pub struct Problem {
 
 impl Problem {
     /// A problem of a container as a whole.
-    pub(super) fn of(container: PathBuf, message: String) -> Self {
+    pub(crate) fn of(container: PathBuf, message: String) -> Self {
         Self { container, path: String::new(), block: None, offset: None, message }
     }
 }
 
 impl Problem {
+    /// What makes two problems one: a block that can't be read is one problem, whichever of its files is read and where.
+    fn identity(&self) -> u128 {
+        let mut hash = Xxh3::new();
+        let mut part = |bytes: &[u8]| {
+            hash.update(&(bytes.len() as u64).to_le_bytes());
+            hash.update(bytes);
+        };
+        part(self.container.as_os_str().as_bytes());
+        match self.block.as_ref().filter(|block| !block.is_empty()) {
+            Some(block) => part(block.as_bytes()),
+            None => part(self.path.as_bytes()),
+        }
+        part(self.message.as_bytes());
+        hash.digest128()
+    }
+
+    /// Cuts texts that are longer than a list of many should hold.
+    fn shorten(&mut self) {
+        for text in [&mut self.path, &mut self.message].into_iter().chain(&mut self.block) {
+            if text.len() > limits::PROBLEM_TEXT {
+                let end = (0..=limits::PROBLEM_TEXT).rev().find(|&end| text.is_char_boundary(end));
+                text.truncate(end.unwrap_or(0));
+                text.push('…');
+            }
+        }
+    }
+
     /// What was wrong, with block and offset but without the path.
     pub fn detail(&self) -> String {
         let block = self.block.as_ref().filter(|block| !block.is_empty());
@@ -45,6 +76,24 @@ impl Problem {
             (Some(block), None) => format!("block '{}': {}", block.escape_debug(), self.message),
             (None, Some(offset)) => format!("at byte {offset}: {}", self.message),
             (None, None) => self.message.clone(),
+        }
+    }
+}
+
+impl Logged {
+    /// Writes a line, unless the minute's share is used up.
+    fn log(&mut self, problem: &Problem, minute: u64) {
+        if minute != self.minute {
+            if self.left_out > 0 {
+                log::warn!("{} more problems; .shardfs/problems.jsonl has the newest", self.left_out);
+            }
+            *self = Self { minute, ..Self::default() };
+        }
+        if self.lines < limits::LOGGED_A_MINUTE {
+            self.lines += 1;
+            log::warn!("{problem}");
+        } else {
+            self.left_out += 1;
         }
     }
 }
@@ -62,41 +111,60 @@ pub(super) struct Problems(Mutex<List>);
 
 #[derive(Debug, Default)]
 struct List {
-    seen: HashSet<Problem>,
-    /// With the time at which each was first seen, in seconds since 1970.
-    in_order: VecDeque<(f64, Problem)>,
+    /// Hashes of what the problems are.
+    seen: HashSet<u128>,
+    /// With the time at which each was first seen, in seconds since 1970, and its hash.
+    in_order: VecDeque<(f64, u128, Problem)>,
+    logged: Logged,
+}
+
+/// How much went into the log during this minute.
+#[derive(Debug, Default)]
+struct Logged {
+    minute: u64,
+    lines: u32,
+    left_out: u32,
 }
 
 impl Problems {
     /// Logs and keeps a problem, unless it is known.
-    pub(super) fn note(&self, problem: Problem) {
+    pub(super) fn note(&self, mut problem: Problem) {
+        let hash = problem.identity();
         let mut list = self.lock();
-        if !list.seen.insert(problem.clone()) {
+        if !list.seen.insert(hash) {
             return;
         }
-        log::warn!("{problem}");
+        problem.shorten();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        list.logged.log(&problem, now.as_secs() / 60);
         if list.in_order.len() == limits::PROBLEMS
-            && let Some((_, oldest)) = list.in_order.pop_front()
+            && let Some((_, oldest, _)) = list.in_order.pop_front()
         {
             list.seen.remove(&oldest);
         }
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        list.in_order.push_back((now.as_secs_f64(), problem));
+        list.in_order.push_back((now.as_secs_f64(), hash, problem));
     }
 
     /// All that are kept, oldest first.
     pub(super) fn all(&self) -> Vec<Problem> {
-        self.lock().in_order.iter().map(|(_, problem)| problem.clone()).collect()
+        self.lock().in_order.iter().map(|(_, _, problem)| problem.clone()).collect()
+    }
+
+    /// All that are kept, oldest first; none are known afterwards.
+    pub(super) fn take(&self) -> Vec<Problem> {
+        let mut list = self.lock();
+        list.seen.clear();
+        list.in_order.drain(..).map(|(_, _, problem)| problem).collect()
     }
 
     /// What the newest says.
     pub(super) fn last_message(&self) -> Option<String> {
-        self.lock().in_order.back().map(|(_, problem)| problem.message.clone())
+        self.lock().in_order.back().map(|(_, _, problem)| problem.message.clone())
     }
 
     /// `problems.jsonl`: an object a line.
     pub(super) fn to_jsonl(&self) -> String {
-        let line = |(time, problem): &(f64, Problem)| {
+        let line = |(time, _, problem): &(f64, u128, Problem)| {
             let Problem { container, path, block, offset, message } = problem;
             let container = container.to_string_lossy();
             let object = json!({"time": time, "container": container, "path": path, "block": block, "offset": offset,
@@ -108,5 +176,43 @@ impl Problems {
 
     fn lock(&self) -> MutexGuard<'_, List> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn unreadable(path: &str, offset: u64) -> Problem {
+        let block = (path != "other").then(|| "signal/x".to_owned());
+        let message = "Input/output error (os error 5)".to_owned();
+        Problem { container: "a.wshard".into(), path: path.into(), block, offset: Some(offset), message }
+    }
+
+    #[test]
+    fn a_block_that_cannot_be_read_is_one_problem() {
+        let problems = Problems::default();
+        for offset in 0..1000 {
+            problems.note(unreadable("signal/x.npy", offset * 4096));
+            problems.note(unreadable(".raw/signal/x.bin", offset * 4096));
+            problems.note(unreadable("other", offset * 4096));
+        }
+        let all = problems.all();
+        assert_eq!(all.len(), 2, "{all:?}");
+        assert_eq!((all[0].path.as_str(), all[0].offset), ("signal/x.npy", Some(0)));
+    }
+
+    #[test]
+    fn the_list_and_its_texts_are_bounded() {
+        let problems = Problems::default();
+        for number in 0..limits::PROBLEMS + 10 {
+            let message = format!("{number} {}", "ü".repeat(2000));
+            problems.note(Problem::of("x".into(), message));
+        }
+        let all = problems.all();
+        assert_eq!(all.len(), limits::PROBLEMS);
+        assert!(all[0].message.starts_with("10 ") && all[0].message.len() <= limits::PROBLEM_TEXT + 3);
+        // Nothing is remembered of those that made room.
+        assert_eq!(problems.lock().seen.len(), limits::PROBLEMS);
     }
 }

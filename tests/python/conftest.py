@@ -67,13 +67,19 @@ def run(*args, check=False, timeout=TIMEOUT, **kw):
     return done
 
 
+def is_mounted(mnt):
+    """Whether something is mounted there, dead or alive; the mount itself is not asked."""
+    with open("/proc/self/mounts") as table:
+        return any(line.split()[1] == str(mnt).replace(" ", "\\040") for line in table)
+
+
 def unmount(mnt):
-    if not os.path.ismount(mnt):
+    if not is_mounted(mnt):
         return
     with contextlib.suppress(subprocess.TimeoutExpired):
         run("umount", mnt, timeout=20)
     for command in (["fusermount3", "-u", "-z", str(mnt)], ["umount", "-l", str(mnt)]):
-        if not os.path.ismount(mnt):
+        if not is_mounted(mnt):
             return
         with contextlib.suppress(FileNotFoundError):
             subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,

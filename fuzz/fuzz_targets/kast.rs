@@ -1,0 +1,9 @@
+//! The kast parser alone: any bytes are an error or a container, in bounded time and memory.
+#![no_main]
+
+use shardfs::format::kast;
+
+libfuzzer_sys::fuzz_target!(|bytes: Vec<u8>| {
+    let _ = kast::claims(&bytes);
+    let _ = kast::parse(&bytes);
+});

@@ -1,0 +1,10 @@
+//! The wshard parser alone: any bytes are an error or a container, in bounded time and memory.
+#![no_main]
+
+use shardfs::format::wshard;
+
+libfuzzer_sys::fuzz_target!(|bytes: Vec<u8>| {
+    let _ = wshard::probe(&bytes, false);
+    let _ = wshard::probe(&bytes, true);
+    let _ = wshard::parse(&bytes);
+});

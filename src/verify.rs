@@ -1,0 +1,268 @@
+//! Verifying: every file of every container is read to its end, every checksum compared.
+//!
+//! Works on what a mount would show, so whatever a format shows is verified without a word here about the format.
+
+use std::{
+    collections::{BTreeMap, HashSet},
+    ffi::{OsStr, OsString},
+    ops::ControlFlow,
+    path::{Path, PathBuf},
+    sync::{
+        Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
+
+use crate::{
+    limits::PIECE,
+    vfs::{Attr, Error, FileKind, Problem, Vfs},
+};
+
+/// What a container's file is called, as a rule. Something that has such a name and is no container is worth telling.
+const SUFFIXES: [&str; 7] = [".wshard", ".shard", ".kas", ".trees", ".kast", ".kdb", ".idv"];
+
+/// What is said of a file that has such a name for no reason.
+const NO_CONTAINER: &str = "not a container, though it is named like one";
+
+/// Entries of a folder that become work at once; the rest follow when these are done.
+const BATCH: usize = 512;
+
+/// What was looked at so far; others may look on.
+#[derive(Debug, Default)]
+pub struct Progress {
+    /// Containers begun.
+    pub containers: AtomicU64,
+    /// Files of containers read.
+    pub files: AtomicU64,
+    /// Bytes of them.
+    pub bytes: AtomicU64,
+    /// Ordinary files and links, which nobody can verify.
+    pub others: AtomicU64,
+    /// Problems, before those with one cause are put together.
+    pub problems: AtomicU64,
+}
+
+/// Verifies everything below a node on so many threads, and returns what is wrong: each block once, in order.
+///
+/// The filesystem has to verify strictly (`Verify::Strict`), or large blocks are only read.
+pub fn verify(vfs: &Vfs, node: &Attr, threads: usize, progress: &Progress) -> Vec<Problem> {
+    let inside = matches!(vfs.container(node.ino), Ok(Some(_)));
+    let first = match node.kind {
+        FileKind::Folder if inside => Task::Container(node.ino, PathBuf::new()),
+        FileKind::Folder => Task::Folder(node.ino, Some(PathBuf::new()), 0),
+        _ => Task::File(node.ino, node.size),
+    };
+    let run = Run { vfs, progress, queue: Mutex::default(), more: Condvar::new(), found: Mutex::default() };
+    run.lock().tasks.push(first);
+    std::thread::scope(|scope| {
+        for _ in 0..threads.max(1) {
+            scope.spawn(|| run.work());
+        }
+    });
+    run.take_noticed();
+    let mut found: Vec<Problem> =
+        run.found.into_inner().unwrap_or_else(PoisonError::into_inner).into_values().collect();
+    // That a file is no container goes without saying where the reason is said.
+    let explained: HashSet<PathBuf> = found
+        .iter()
+        .filter(|problem| problem.message != NO_CONTAINER)
+        .map(|problem| problem.container.clone())
+        .collect();
+    found.retain(|problem| problem.message != NO_CONTAINER || !explained.contains(&problem.container));
+    found
+}
+
+/// Whether a file's name says that it should be a container, finished or not.
+fn is_named_like_a_container(name: &OsStr) -> bool {
+    let name = name.to_string_lossy().to_lowercase();
+    let name = name.strip_suffix(".partial").unwrap_or(&name);
+    SUFFIXES.iter().any(|suffix| name.ends_with(suffix))
+}
+
+/// Something to do; each holds a look-up of its node, which it gives back.
+#[derive(Debug)]
+enum Task {
+    /// The root of a container, with the path of its file below SOURCE.
+    Container(u64, PathBuf),
+    /// A folder from a position on; with its path if it is a folder of SOURCE.
+    Folder(u64, Option<PathBuf>, u64),
+    File(u64, u64),
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    /// The last is done first: what waits is never more than a few batches a level.
+    tasks: Vec<Task>,
+    /// Tasks being done, which may bring new ones.
+    busy: usize,
+}
+
+/// What makes two reports one: container, block or else path, offset, message.
+type Identity = (PathBuf, u64, String, String);
+
+struct Run<'a> {
+    vfs: &'a Vfs,
+    progress: &'a Progress,
+    queue: Mutex<Queue>,
+    more: Condvar,
+    found: Mutex<BTreeMap<Identity, Problem>>,
+}
+
+impl Run<'_> {
+    fn work(&self) {
+        let mut queue = self.lock();
+        loop {
+            if let Some(task) = queue.tasks.pop() {
+                queue.busy += 1;
+                drop(queue);
+                self.run(task);
+                queue = self.lock();
+                queue.busy -= 1;
+                if queue.busy == 0 && queue.tasks.is_empty() {
+                    self.more.notify_all();
+                }
+            } else if queue.busy == 0 {
+                return;
+            } else {
+                queue = self.more.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            }
+        }
+    }
+
+    fn run(&self, task: Task) {
+        let ino = match task {
+            Task::Container(ino, path) => {
+                self.progress.containers.fetch_add(1, Relaxed);
+                // Hidden, and never more than one a container.
+                if let Ok(Some(raw)) = self.vfs.lookup(ino, OsStr::new(".raw")) {
+                    self.add(vec![Task::Folder(raw.ino, None, 0)]);
+                }
+                // What can't be opened says so when it is listed.
+                if let Ok(Some(container)) = self.vfs.container(ino) {
+                    for message in container.verify_others() {
+                        self.note(Problem::of(path.clone(), message));
+                    }
+                }
+                return self.folder(ino, None, 0);
+            }
+            Task::Folder(ino, path, from) => return self.folder(ino, path, from),
+            Task::File(ino, size) => {
+                self.progress.files.fetch_add(1, Relaxed);
+                self.read(ino, size);
+                ino
+            }
+        };
+        self.vfs.forget(ino, 1);
+    }
+
+    /// Makes a task of each entry.
+    fn folder(&self, ino: u64, path: Option<PathBuf>, from: u64) {
+        let (mut entries, mut rest) = (Vec::new(), None);
+        let listed = self.vfs.read_dir(ino, from.max(2), true, &mut |entry| {
+            if entries.len() == BATCH {
+                return ControlFlow::Break(());
+            }
+            rest = Some(entry.next);
+            entries.push((entry.name.to_owned(), entry.ino, entry.attr));
+            ControlFlow::Continue(())
+        });
+        if let Err(error) = listed {
+            self.note(error.to_problem());
+        }
+        let mut tasks = Vec::with_capacity(entries.len() + 1);
+        match rest.filter(|_| entries.len() == BATCH) {
+            Some(next) => tasks.push(Task::Folder(ino, path.clone(), next)),
+            None => self.vfs.forget(ino, 1),
+        }
+        let children =
+            entries.into_iter().filter_map(|(name, ino, attr)| self.entry(path.as_deref(), &name, ino, attr));
+        tasks.extend(children);
+        self.add(tasks);
+        self.take_noticed();
+    }
+
+    /// Takes over what the filesystem noticed: files that look like containers, parts that are left out. It keeps only so
+    /// many, and is asked after each batch.
+    fn take_noticed(&self) {
+        self.vfs.take_problems().into_iter().for_each(|problem| self.note(problem));
+    }
+
+    fn entry(&self, folder: Option<&Path>, name: &OsString, ino: u64, attr: Option<Attr>) -> Option<Task> {
+        // Attributes that could not be had: asked for once more, for the reason.
+        let attr = match attr.map_or_else(|| self.vfs.attr(ino), Ok) {
+            Ok(attr) => attr,
+            Err(error) => {
+                self.note(error.to_problem());
+                self.vfs.forget(ino, 1);
+                return None;
+            }
+        };
+        let Some(folder) = folder else {
+            return Some(match attr.kind {
+                FileKind::Folder => Task::Folder(ino, None, 0),
+                _ => Task::File(ino, attr.size),
+            });
+        };
+        let path = folder.join(name);
+        match (attr.kind, self.vfs.container(ino)) {
+            (FileKind::Folder, Ok(None)) => return Some(Task::Folder(ino, Some(path), 0)),
+            (FileKind::Folder, Ok(Some(_))) => return Some(Task::Container(ino, path)),
+            (FileKind::Folder, Err(error)) => self.note(error.to_problem()),
+            _ => {
+                self.progress.others.fetch_add(1, Relaxed);
+                if attr.kind == FileKind::File && is_named_like_a_container(name) {
+                    let message = NO_CONTAINER.to_owned();
+                    self.note(Problem { container: path, path: String::new(), block: None, offset: None, message });
+                }
+            }
+        }
+        self.vfs.forget(ino, 1);
+        None
+    }
+
+    /// Reads a file to its end. Behind an error it goes on with the next megabyte: another block may be bad, too.
+    fn read(&self, ino: u64, size: u64) {
+        let mut offset = 0;
+        while offset < size {
+            match self.vfs.read_copied(ino, offset, PIECE as u64) {
+                Ok(bytes) if bytes.is_empty() => return self.ended(ino, offset, size),
+                Ok(bytes) => {
+                    self.progress.bytes.fetch_add(bytes.len() as u64, Relaxed);
+                    offset += bytes.len() as u64;
+                }
+                Err(error) => {
+                    self.note(error.to_problem());
+                    offset += PIECE as u64;
+                }
+            }
+        }
+    }
+
+    fn ended(&self, ino: u64, offset: u64, size: u64) {
+        let problem = Error::short(self.vfs.path_of(ino), offset, size).to_problem();
+        self.note(problem);
+    }
+
+    fn note(&self, problem: Problem) {
+        self.progress.problems.fetch_add(1, Relaxed);
+        let place = problem.block.clone().filter(|block| !block.is_empty()).unwrap_or_else(|| problem.path.clone());
+        let offset = problem.offset.unwrap_or(0);
+        let identity = (problem.container.clone(), offset, place, problem.message.clone());
+        let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = found.entry(identity).or_insert_with(|| problem.clone());
+        // Of the paths that lead to one block, the plainest.
+        let rank = |path: &str| (path.starts_with(".raw/"), path.len(), path.to_owned());
+        if rank(&problem.path) < rank(&known.path) {
+            *known = problem;
+        }
+    }
+
+    fn add(&self, tasks: Vec<Task>) {
+        self.lock().tasks.extend(tasks);
+        self.more.notify_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

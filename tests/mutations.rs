@@ -1,0 +1,157 @@
+//! Thousands of seeded mutations of every golden file, each opened, listed and read: an error or an answer, never a
+//! panic, a hang or memory that a number in the file asked for. The stable stand-in for `scripts/fuzz`.
+//!
+//! `SHARDFS_MUTATIONS=N` tries N mutations of each file in place of the bounded default; `SHARDFS_SEED=S` others.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+mod common;
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{
+        Mutex,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use common::{Random, container, golden, small_files};
+
+/// Larger files are left to the fuzzer.
+const LARGEST: u64 = 256 << 10;
+/// No mutation may take longer, whatever else the machine does.
+const LONGEST: Duration = Duration::from_secs(20);
+
+/// Numbers at which code that computes with sizes and offsets goes wrong.
+const NUMBERS: [u64; 16] = [
+    0,
+    1,
+    7,
+    0x7f,
+    0xff,
+    0x7fff,
+    0xffff,
+    0x7fff_ffff,
+    0x8000_0000,
+    0xffff_ffff,
+    1 << 32,
+    1 << 40,
+    i64::MAX as u64,
+    1 << 63,
+    u64::MAX - 7,
+    u64::MAX,
+];
+
+fn environment(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|value| value.parse().unwrap())
+}
+
+/// Every golden file and example, those of formats that the conformance suite does not know yet included.
+fn files() -> Vec<(String, Vec<u8>)> {
+    let mut files = small_files(LARGEST);
+    for entry in std::fs::read_dir(golden("kdb")).unwrap() {
+        let path = entry.unwrap().path();
+        let name = format!("kdb/{}", path.file_name().unwrap().to_string_lossy());
+        let small = path.metadata().unwrap().len() < LARGEST && name.ends_with(".kdb");
+        if small && files.iter().all(|(known, _)| *known != name) {
+            files.push((name, std::fs::read(path).unwrap()));
+        }
+    }
+    files.sort();
+    files
+}
+
+/// A file with one to four things done to it. Half of the places are in the front matter or at the end, where the
+/// structure is.
+fn mutate(random: &mut Random, bytes: &[u8], other: &[u8]) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    for _ in 0..=random.below(4) {
+        let length = bytes.len() as u64;
+        if length == 0 {
+            return bytes;
+        }
+        let at = match random.below(4) {
+            0 => random.below(length.min(64)),
+            1 => random.below(length.min(2048)),
+            2 => length - 1 - random.below(length.min(1024)),
+            _ => random.below(length),
+        } as usize;
+        let rest = bytes.len() - at;
+        match random.below(8) {
+            0 => bytes[at] ^= 1 << random.below(8),
+            1 => bytes[at] = random.below(256) as u8,
+            2 | 3 => {
+                // A number, at its natural alignment more often than not.
+                let width = 1 << (1 + random.below(3));
+                let at = if random.below(4) > 0 { at / width * width } else { at };
+                let mut number = NUMBERS[random.below(NUMBERS.len() as u64) as usize];
+                if random.below(3) == 0 {
+                    number = length.wrapping_add(random.below(17)).wrapping_sub(8);
+                }
+                let end = bytes.len().min(at + width);
+                bytes[at..end].copy_from_slice(&number.to_le_bytes()[..end - at]);
+            }
+            4 => bytes.truncate(at),
+            5 => drop(bytes.drain(at..at + rest.min(1 + random.below(64) as usize))),
+            6 => {
+                // What stood elsewhere, or in another file.
+                let from = if random.below(2) == 0 && !other.is_empty() { other.to_vec() } else { bytes.clone() };
+                let start = random.below(from.len() as u64) as usize;
+                let count = (1 + random.below(96) as usize).min(from.len() - start);
+                let end = if random.below(2) == 0 { bytes.len().min(at + count) } else { at };
+                bytes.splice(at..end, from[start..start + count].iter().copied());
+            }
+            _ => bytes[at..at + rest.min(1 + random.below(16) as usize)].fill(random.below(2) as u8 * 0xff),
+        }
+    }
+    bytes
+}
+
+#[test]
+fn mutated_golden_files() {
+    let seed = environment("SHARDFS_SEED").unwrap_or(20_260_401);
+    let rounds = environment("SHARDFS_MUTATIONS").unwrap_or(if cfg!(debug_assertions) { 20 } else { 1000 });
+    let files = files();
+    let next = AtomicUsize::new(0);
+    let [tried, opened, read] = [(); 3].map(|()| AtomicUsize::new(0));
+    let failures = Mutex::new(Vec::new());
+    let begun = Instant::now();
+    thread::scope(|scope| {
+        for _ in 0..thread::available_parallelism().map_or(2, usize::from) {
+            scope.spawn(|| {
+                while let Some((name, bytes)) = files.get(next.fetch_add(1, Relaxed)) {
+                    // Large files take longer and have no more structure.
+                    let rounds = if bytes.len() > 32 << 10 { rounds.div_ceil(4) } else { rounds };
+                    for round in 0..rounds {
+                        let mut random = Random(seed ^ round << 32 ^ name.len() as u64 ^ bytes.len() as u64);
+                        let other = &files[random.below(files.len() as u64) as usize].1;
+                        let mutated = mutate(&mut random, bytes, other);
+                        tried.fetch_add(1, Relaxed);
+                        let started = Instant::now();
+                        let outcome = catch_unwind(AssertUnwindSafe(|| {
+                            let Some(found) = container::open(mutated) else { return };
+                            opened.fetch_add(1, Relaxed);
+                            for file in found.walk() {
+                                read.fetch_add(found.read(&file) as usize, Relaxed);
+                            }
+                        }));
+                        if outcome.is_err() || started.elapsed() > LONGEST {
+                            let what = if outcome.is_err() { "panicked" } else { "took too long" };
+                            failures.lock().unwrap().push(format!("{name}, round {round}, seed {seed}: {what}"));
+                        }
+                    }
+                }
+            });
+        }
+    });
+    let (tried, opened, read) = (tried.into_inner(), opened.into_inner(), read.into_inner());
+    println!(
+        "{tried} mutations of {} files, {opened} opened, {read} reads succeeded, {:.1?}",
+        files.len(),
+        begun.elapsed()
+    );
+    let failures = failures.into_inner().unwrap();
+    assert!(failures.is_empty(), "{} failures, first: {:#?}", failures.len(), &failures[..failures.len().min(10)]);
+    assert!(tried > 1000 && opened * 20 > tried && read > tried, "the mutations destroy too much to test anything");
+}

@@ -1,0 +1,266 @@
+"""Files that change under a mount: what is new is seen within a second, what was open is old bytes or an error, never a mix."""
+
+import errno
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from conftest import mounted, wait_for
+
+SOON = 1.0
+
+
+@pytest.fixture
+def make(writers, tmp_path):
+    """`make(path, value)` writes a store whose array `x` holds only that value, by rename or in place."""
+    def make(path, value, count=40_000, in_place=False):
+        data = writers.kastore({"x": np.full(count, value, "<i8"), "y": np.array([value], "<i8")})
+        if in_place:
+            with open(path, "r+b" if path.exists() else "wb") as f:
+                f.write(data)
+                f.truncate(len(data))
+        else:
+            new = tmp_path / f".new-{path.name}"
+            new.write_bytes(data)
+            os.rename(new, path)
+    return make
+
+
+@pytest.fixture
+def source(tmp_path):
+    (tmp_path / "source").mkdir()
+    return tmp_path / "source"
+
+
+def values(path):
+    """The values in an array, or the errno."""
+    try:
+        data = path.read_bytes()
+    except OSError as e:
+        return e.errno
+    return set(np.frombuffer(data[128:], "<i8").tolist())
+
+
+def seen_within(seconds, condition):
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+@pytest.mark.parametrize("in_place", [False, True], ids=["renamed", "in place"])
+@pytest.mark.parametrize("alone", [False, True], ids=["in a folder", "as SOURCE"])
+def test_new_content_within_a_second(make, source, in_place, alone):
+    path = source / "a.kas"
+    make(path, 0)
+    with mounted(path if alone else source) as mnt:
+        x = mnt / "x.npy" if alone else mnt / "a.kas" / "x.npy"
+        assert values(x) == {0}
+        for value in range(1, 6):
+            make(path, value, count=40_000 + (value % 2), in_place=in_place)
+            assert seen_within(SOON, lambda: values(x) == {value}), f"{value}: {values(x)}"
+
+
+def test_size_and_times_that_stay_the_same(make, source):
+    """Rewritten with the same size, and the modification time set back: still seen."""
+    path = source / "a.kas"
+    make(path, 1)
+    before = path.stat()
+    with mounted(source) as mnt:
+        x = mnt / "a.kas/x.npy"
+        with open(x, "rb") as old:
+            old.read(4096)
+            make(path, 2, in_place=True)
+            os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+            assert path.stat().st_mtime_ns == before.st_mtime_ns and path.stat().st_size == before.st_size
+            assert seen_within(SOON, lambda: values(x) == {2}), values(x)
+            try:
+                old.seek(0)
+                assert set(np.frombuffer(old.read()[128:], "<i8").tolist()) == {1}
+            except OSError as e:
+                assert e.errno in (errno.ESTALE, errno.EIO)
+
+
+def test_new_names_appear_and_deleted_ones_go(make, source):
+    with mounted(source) as mnt:
+        assert os.listdir(mnt) == [] and not (mnt / "deep/er/a.kas").exists()
+        (source / "deep/er").mkdir(parents=True)
+        make(source / "deep/er/a.kas", 5)
+        assert seen_within(SOON, lambda: (mnt / "deep/er/a.kas/x.npy").exists())
+        assert os.listdir(mnt / "deep/er") == ["a.kas"]
+        make(source / "deep/er/b.kas", 6)
+        assert seen_within(SOON, lambda: sorted(os.listdir(mnt / "deep/er")) == ["a.kas", "b.kas"])
+        (source / "deep/er/a.kas").unlink()
+        assert seen_within(SOON, lambda: os.listdir(mnt / "deep/er") == ["b.kas"])
+        assert seen_within(SOON, lambda: not (mnt / "deep/er/a.kas").exists())
+        os.rename(source / "deep", source / "other")
+        assert seen_within(SOON, lambda: os.listdir(mnt) == ["other"] and values(mnt / "other/er/b.kas/x.npy") == {6})
+        # What was watched under its old name is watched under the new.
+        make(source / "other/er/c.kas", 7)
+        assert seen_within(SOON, lambda: sorted(os.listdir(mnt / "other/er")) == ["b.kas", "c.kas"])
+        make(source / "other/er/c.kas", 8)
+        assert seen_within(SOON, lambda: values(mnt / "other/er/c.kas/x.npy") == {8})
+        shutil.rmtree(source / "other")
+        assert seen_within(SOON, lambda: os.listdir(mnt) == [])
+
+
+def test_deleted_and_restored(make, source, tmp_path):
+    path = source / "a.kas"
+    make(path, 1)
+    with mounted(source) as mnt:
+        ino = (mnt / "a.kas/x.npy").stat().st_ino
+        with open(mnt / "a.kas/x.npy", "rb") as old:
+            os.rename(path, tmp_path / "aside")
+            assert seen_within(SOON, lambda: not (mnt / "a.kas").exists())
+            try:
+                assert set(np.frombuffer(old.read()[128:], "<i8").tolist()) == {1}
+            except OSError as e:
+                assert e.errno in (errno.ESTALE, errno.EIO)
+        os.rename(tmp_path / "aside", path)
+        assert seen_within(SOON, lambda: values(mnt / "a.kas/x.npy") == {1})
+        assert (mnt / "a.kas/x.npy").stat().st_ino in (ino, (mnt / "a.kas/x.npy").stat().st_ino)
+
+
+def test_a_file_becomes_a_container_and_back(make, source):
+    path = source / "a.kas"
+    path.write_bytes(b"not yet")
+    with mounted(source) as mnt:
+        assert (mnt / "a.kas").read_bytes() == b"not yet"
+        make(path, 3)
+        assert seen_within(SOON, lambda: (mnt / "a.kas").is_dir() and values(mnt / "a.kas/x.npy") == {3})
+        path.write_bytes(b"no more")
+        assert seen_within(SOON, lambda: (mnt / "a.kas").is_file() and (mnt / "a.kas").read_bytes() == b"no more")
+
+
+def test_mode_changes_are_seen(make, source):
+    path = source / "a.kas"
+    make(path, 3)
+    path.chmod(0o644)
+    with mounted(source) as mnt:
+        assert (mnt / "a.kas/x.npy").stat().st_mode & 0o777 == 0o444
+        path.chmod(0o600)
+        assert seen_within(SOON, lambda: (mnt / "a.kas/x.npy").stat().st_mode & 0o777 == 0o400)
+        assert (mnt / "a.kas").stat().st_mode & 0o777 == 0o500
+
+
+def test_ordinary_files_grow_shrink_and_are_replaced(source, tmp_path):
+    log = source / "log.txt"
+    log.write_bytes(b"one\n")
+    with mounted(source) as mnt:
+        seen = mnt / "log.txt"
+        with open(seen, "rb") as tail:
+            assert tail.read() == b"one\n"
+            for number in range(5):
+                with open(log, "ab") as f:
+                    f.write(b"line %d\n" % number)
+                assert seen_within(SOON, lambda: seen.stat().st_size == log.stat().st_size)
+                assert tail.read() == b"line %d\n" % number
+            log.write_bytes(b"x")
+            assert seen_within(SOON, lambda: seen.read_bytes() == b"x")
+        with open(seen, "rb") as old:
+            (tmp_path / "new").write_bytes(b"y" * 10)
+            os.rename(tmp_path / "new", log)
+            assert seen_within(SOON, lambda: seen.read_bytes() == b"y" * 10)
+            try:
+                assert old.read() == b"x"
+            except OSError as e:
+                assert e.errno in (errno.ESTALE, errno.EIO)
+
+
+MAPPED = """
+import ctypes, mmap, os, sys
+f = open(sys.argv[1], "rb")
+m = mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ)
+print("mapped", m[200], flush=True)
+sys.stdin.readline()
+print(sum(m[i] for i in range(0, len(m), 4096)), flush=True)
+"""
+
+
+def test_truncated_while_mapped(make, source):
+    """Whoever mapped a lost page of a virtual file gets SIGBUS, as of any file; the mount and everybody else live."""
+    path = source / "a.kas"
+    make(path, 9, count=1_000_000)
+    with mounted(source) as mnt:
+        x = mnt / "a.kas/x.npy"
+        reader = subprocess.Popen([sys.executable, "-c", MAPPED, x], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert reader.stdout.readline().startswith(b"mapped")
+        os.truncate(path, 5000)
+        reader.stdin.write(b"\n")
+        reader.stdin.close()
+        assert reader.wait(20) in (-7, 0)
+        # The mount answers, and says what is there now: an ordinary file that can't be opened as a store.
+        assert seen_within(SOON, lambda: (mnt / "a.kas").is_file())
+        assert (mnt / "a.kas").read_bytes() == path.read_bytes()
+        make(path, 10)
+        assert seen_within(SOON, lambda: values(x) == {10})
+
+
+@pytest.mark.parametrize("in_place", [False, True], ids=["renamed", "in place"])
+def test_readers_never_see_a_mix(make, source, in_place):
+    """Rewritten and truncated all the time while many read by one handle each: bytes of one state, or an error."""
+    path = source / "a.kas"
+    make(path, 0)
+    stop, mixed, reads, errors = threading.Event(), [], [0], set()
+
+    def read():
+        while not stop.is_set():
+            try:
+                with open(mnt / "a.kas/x.npy", "rb", buffering=0) as f:
+                    seen = set()
+                    while chunk := f.read(65_536):
+                        chunk = chunk if seen else chunk[128:]
+                        seen |= set(np.unique(np.frombuffer(chunk[:len(chunk) // 8 * 8], "<i8")).tolist())
+                    reads[0] += 1
+                    if len(seen) > 1:
+                        mixed.append(seen)
+            except OSError as e:
+                errors.add(e.errno)
+
+    with mounted(source) as mnt:
+        threads = [threading.Thread(target=read) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        end, value = time.monotonic() + 6, 0
+        while time.monotonic() < end:
+            value += 1
+            make(path, value, in_place=in_place)
+            if value % 7 == 0:
+                os.truncate(path, 10_000)
+            time.sleep(0.02)
+        make(path, 99)
+        stop.set()
+        for thread in threads:
+            thread.join(20)
+            assert not thread.is_alive(), "a reader hangs"
+        assert seen_within(SOON, lambda: values(mnt / "a.kas/x.npy") == {99})
+    assert not mixed, mixed[:5]
+    assert reads[0] > 20
+    assert errors <= {errno.ESTALE, errno.EIO, errno.ENOENT, errno.ENOTDIR}, errors
+
+
+def test_deleted_containers_are_given_back(make, source):
+    """A deleted file is not held open for ever: its space belongs to the disk again."""
+    path = source / "a.kas"
+    make(path, 1)
+    with mounted(source) as mnt:
+        assert values(mnt / "a.kas/x.npy") == {1}
+        daemon = [pid for pid in os.listdir("/proc") if pid.isdigit() and holds(pid, path)]
+        assert len(daemon) == 1
+        path.unlink()
+        wait_for(lambda: not holds(daemon[0], f"{path} (deleted)"), 45, "closing the deleted file")
+
+
+def holds(pid, path):
+    try:
+        return any(os.readlink(f"/proc/{pid}/fd/{fd}") == str(path) for fd in os.listdir(f"/proc/{pid}/fd"))
+    except OSError:
+        return False

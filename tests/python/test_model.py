@@ -1,0 +1,154 @@
+"""A mount against a simple model: random operations on SOURCE, and after each the mount is what the model says."""
+
+import errno
+import os
+import random
+import shutil
+import time
+
+import numpy as np
+import pytest
+
+from conftest import mounted
+
+SOON = 1.0
+
+
+class Model:
+    """Folders as dicts; ordinary files as bytes; containers as a dict of arrays in a tuple."""
+
+    def __init__(self, source, writers, rng):
+        self.source, self.writers, self.rng, self.tree = source, writers, rng, {}
+
+    def folders(self):
+        found, todo = [], [((), self.tree)]
+        while todo:
+            path, folder = todo.pop()
+            found.append((path, folder))
+            todo += [((*path, name), node) for name, node in folder.items() if isinstance(node, dict)]
+        return found
+
+    def anything(self):
+        nodes = [(path, folder, name) for path, folder in self.folders() for name in folder]
+        return self.rng.choice(nodes) if nodes else None
+
+    def host(self, *parts):
+        return self.source.joinpath(*parts)
+
+    def write(self, path, node, in_place):
+        data = self.writers.kastore(node[0]) if isinstance(node, tuple) else node
+        if in_place:
+            with open(path, "r+b") as f:
+                f.write(data)
+                f.truncate()
+        else:
+            new = self.source.parent / "new"
+            new.write_bytes(data)
+            os.rename(new, path)
+
+    def content(self):
+        rng = self.rng
+        if rng.random() < 0.3:
+            return rng.randbytes(rng.choice([0, 1, 100, 10_000]))
+        names = rng.sample(["x", "y", "deep/z", "deep/er/z", "größe", "a.npy/b", "50%"], rng.randint(0, 4))
+        return ({name: np.full(rng.choice([0, 1, 600]), rng.randrange(1 << 30), "<i8") for name in names},)
+
+    def step(self):
+        """One operation, on the disk and in the model."""
+        rng, chosen = self.rng, self.anything()
+        what = rng.choice(["new", "new", "folder", "replace", "rewrite", "delete", "rename", "copy"])
+        where, folder = rng.choice(self.folders())
+        name = f"{rng.choice('abcdefg')}{rng.choice(['', '.kas', '.txt'])}"
+        if what in ("new", "folder") or chosen is None:
+            if name in folder:
+                return what
+            if what == "folder" and len(where) < 4:
+                self.host(*where, name).mkdir()
+                folder[name] = {}
+            else:
+                folder[name] = self.content()
+                self.write(self.host(*where, name), folder[name], False)
+            return what
+        path, parent, old = chosen
+        node, at = parent[old], self.host(*path, old)
+        if what in ("replace", "rewrite") and not isinstance(node, dict):
+            parent[old] = self.content()
+            self.write(at, parent[old], what == "rewrite")
+        elif what == "delete":
+            shutil.rmtree(at) if isinstance(node, dict) else at.unlink()
+            del parent[old]
+        elif what in ("rename", "copy") and name not in folder and where[:len(path) + 1] != (*path, old):
+            if what == "rename":
+                os.rename(at, self.host(*where, name))
+                folder[name] = parent.pop(old)
+            elif not isinstance(node, dict):
+                shutil.copy2(at, self.host(*where, name))
+                folder[name] = node
+        return what
+
+    # --- what the mount has to show ----------------------------------------------------------
+
+    def difference(self, mnt):
+        """The first thing that the mount shows otherwise; None if there is none."""
+        todo = [(mnt, self.tree)]
+        while todo:
+            at, folder = todo.pop()
+            try:
+                listed = sorted(os.listdir(at))
+                if listed != sorted(folder):
+                    return f"{at}: {listed}, not {sorted(folder)}"
+                for name, node in folder.items():
+                    if isinstance(node, dict):
+                        todo.append((at / name, node))
+                    elif isinstance(node, bytes):
+                        data = (at / name).read_bytes()
+                        if data != node or (at / name).stat().st_size != len(node):
+                            return f"{at / name}: {len(data)} bytes"
+                    elif found := self.container_difference(at / name, node[0]):
+                        return found
+            except OSError as e:
+                return f"{at}: {e}"
+        return None
+
+    @staticmethod
+    def container_difference(at, arrays):
+        paths = {name.replace("%", "%25").replace("a.npy/", "a%2Enpy/") + ".npy": array for name, array in arrays.items()}
+        shown = {os.path.relpath(os.path.join(top, file), at) for top, _, files in os.walk(at) for file in files}
+        if shown != {*paths, "container.json"}:
+            return f"{at}: {shown}"
+        for path, array in paths.items():
+            if not np.array_equal(np.load(at / path), array):
+                return f"{at / path}: other values"
+        return None
+
+    def missing(self, mnt):
+        """Names that are not there are not there."""
+        for path, folder in self.folders():
+            for name in ("zz", "x.npy", ".raw"):
+                if name not in folder:
+                    with pytest.raises(OSError) as e:
+                        os.stat(mnt.joinpath(*path, name))
+                    assert e.value.errno == errno.ENOENT
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_mount_and_model_agree(writers, tmp_path, seed):
+    rng = random.Random(seed)
+    source = tmp_path / "source"
+    source.mkdir()
+    model = Model(source, writers, rng)
+    for _ in range(10):
+        model.step()
+    done = []
+    with mounted(source, "--cache-size", rng.choice(["4K", "64M"])) as mnt:
+        for _ in range(60):
+            done += [model.step() for _ in range(rng.choice([1, 1, 1, 5]))]
+            end = time.monotonic() + SOON
+            while (difference := model.difference(mnt)) and time.monotonic() < end:
+                time.sleep(0.01)
+            assert not difference, f"after {done[-6:]}: {difference}"
+        model.missing(mnt)
+    # A new mount shows the same.
+    with mounted(source) as mnt:
+        assert model.difference(mnt) is None
+    assert len(set(done)) >= 7

@@ -1,0 +1,137 @@
+"""`shardfs verify`: it finds every damaged file, names the place, and says nothing of sound ones."""
+
+import hashlib
+import json
+import os
+import shutil
+
+import numpy as np
+import pytest
+
+from conftest import FAMILIES, FIXTURES, GOLDEN, load_expected, run
+
+
+def verify(*paths, code=None):
+    done = run("verify", "--json", *paths, timeout=300)
+    if code is not None:
+        assert done.returncode == code, done.stderr + done.stdout.decode()
+    return json.loads(done.stdout)
+
+
+def is_sound(family, record):
+    if family == "kdb":
+        return record["file"]["open"] == "ok"
+    if family == "wshard":
+        return record["open"] == "accept" and all(b["status"] == "ok" for b in record["blocks"])
+    # Bytes behind the last store of a kastore are a problem; KAST allows them.
+    return record["expect"] == "ok" and not ("trailing_is" in record and family == "kastore")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_golden_files(family):
+    """All damaged files of a format and no others, by one run over the folder and one by one."""
+    files = load_expected(family)
+    damaged = {str(GOLDEN / family / rel) for rel, record in files.items() if not is_sound(family, record)}
+    assert family == "kdb" or damaged
+    result = verify(GOLDEN / family, code=1 if damaged else 0)
+    found = {problem["container"] for problem in result["problems"]}
+    assert found == damaged
+    assert result["containers"] >= len(files) - len(damaged) and result["files"] > 0 and result["complete"]
+    for path in damaged:
+        alone = verify(path, code=1)
+        assert {problem["container"] for problem in alone["problems"]} == {path}
+    for rel in [rel for rel, record in files.items() if is_sound(family, record)][:5]:
+        assert verify(GOLDEN / family / rel, code=0)["problems"] == []
+
+
+def test_each_block_is_one_line():
+    path = FIXTURES / "damaged/bad_crc.wshard"
+    done = run("verify", path)
+    assert done.returncode == 1
+    first, summary = done.stdout.decode().splitlines()
+    assert first.startswith(f"{path}: signal/joint_pos.npy, block 'signal/joint_pos', byte 2656: checksum is 0x")
+    assert summary.startswith("1 problem: 1 containers, ")
+    assert done.stderr == "", "no progress where there is no terminal"
+
+
+@pytest.mark.parametrize("codec", ["none", "zstd", "lz4"])
+def test_any_flipped_byte_of_a_block_is_found(writers, tmp_path, codec):
+    """Every block has a checksum, so wherever a byte of one changes, that block and no other is named."""
+    path = tmp_path / "ep.wshard"
+    writers.write_episode(path, 1, codec)
+    sound = path.read_bytes()
+    assert verify(path, code=0)["problems"] == []
+    rng = np.random.default_rng(3)
+    expected = load_offsets(sound)
+    for name, (offset, size) in expected.items():
+        at = offset + int(rng.integers(0, size))
+        path.write_bytes(sound[:at] + bytes([sound[at] ^ 0x20]) + sound[at + 1:])
+        blocks = {problem["block"] for problem in verify(path, code=1)["problems"]}
+        # Metadata that can't be read is also a problem of the container as a whole.
+        assert blocks == {name} or name.startswith("meta/") and blocks == {name, None}, (name, at)
+
+
+def load_offsets(data):
+    """Name, place and stored size of each block: header and index of a Shard file, read by hand."""
+    count = int.from_bytes(data[12:16], "little")
+    table = int.from_bytes(data[16:24], "little")
+    found = {}
+    for i in range(count):
+        entry = data[64 + 48 * i:112 + 48 * i]
+        name_at, length = int.from_bytes(entry[8:12], "little"), int.from_bytes(entry[12:14], "little")
+        name = data[table + name_at:table + name_at + length].decode()
+        found[name] = (int.from_bytes(entry[16:24], "little"), int.from_bytes(entry[24:32], "little"))
+    return {name: place for name, place in found.items() if place[1] > 0}
+
+
+def test_chunks_of_a_manifest(tmp_path):
+    for folder in ("chunked_py", "chunked_go"):
+        shutil.copytree(GOLDEN / "wshard" / folder, tmp_path / folder)
+        top = tmp_path / folder
+        manifest = next(top.glob("*manifest*"))
+        assert verify(top, code=0)["problems"] == []
+        chunk = sorted(top.glob("*chunk*"))[1]
+        data = bytearray(chunk.read_bytes())
+        # Padding that no checksum covers, if the chunk has any; else its last byte.
+        data[-1] ^= 1
+        chunk.write_bytes(data)
+        told = [p for p in verify(manifest, code=1)["problems"] if p["container"] == str(manifest)]
+        assert any(hashlib.sha256(data).hexdigest() in p["message"] and chunk.name in p["message"] for p in told), told
+        chunk.unlink()
+        told = verify(top, code=1)["problems"]
+        assert any(chunk.name in p["message"] and "not there" in p["message"] for p in told), told
+
+
+def test_exit_codes_and_odd_paths(tmp_path):
+    assert run("verify").returncode == 2
+    missing = run("verify", tmp_path / "missing")
+    assert missing.returncode == 2 and str(tmp_path / "missing") in missing.stderr
+    assert run("verify", "--no-such-option", tmp_path).returncode == 2
+    (tmp_path / "text.txt").write_text("no container")
+    assert verify(tmp_path, code=0)["others"] == 1
+    assert verify(tmp_path / "text.txt", code=1)["problems"][0]["container"] == str(tmp_path / "text.txt")
+    (tmp_path / "empty.wshard").touch()
+    assert verify(tmp_path, code=1)["problems"][0]["container"] == str(tmp_path / "empty.wshard")
+    # A path inside a container: that part only.
+    bad = FIXTURES / "damaged/bad_crc.wshard"
+    assert verify(bad / "signal/joint_pos.npy", code=1)["files"] == 1
+    assert verify(bad / "meta", code=0)["files"] >= 1
+    # Some could not be looked at: 2, and what is known is told.
+    both = run("verify", "--json", tmp_path / "missing", bad)
+    assert both.returncode == 2
+    result = json.loads(both.stdout)
+    assert not result["complete"] and len(result["problems"]) == 1
+    assert run("verify", "--quiet", bad).stdout == b""
+
+
+def test_many_files_and_threads(writers, tmp_path):
+    """The same result on one thread and on many."""
+    for i in range(40):
+        folder = tmp_path / f"{i % 7}"
+        folder.mkdir(exist_ok=True)
+        writers.write_episode(folder / f"{i}.wshard", i, "zstd")
+    victim = tmp_path / "3/3.wshard"
+    os.truncate(victim, victim.stat().st_size - 700)
+    one, many = (verify("-j", n, tmp_path, code=1) for n in ("1", "16"))
+    assert one == many
+    assert {p["container"] for p in one["problems"]} == {str(victim)}
