@@ -27,6 +27,11 @@ const NO_CONTAINER: &str = "not a container, though it is named like one";
 /// Entries of a folder that become work at once; the rest follow when these are done.
 const BATCH: usize = 512;
 
+/// Files of more than this, and so many times the size of their container, are looked into at so many places.
+const RENDERED: u64 = 1 << 28;
+const EXPANDED: u64 = 64;
+const PROBES: u64 = 1 << 16;
+
 /// What was looked at so far; others may look on.
 #[derive(Debug, Default)]
 pub struct Progress {
@@ -236,6 +241,16 @@ impl Run<'_> {
                 }
             }
         }
+    }
+
+    /// Whether most of a file is made as it is read: a dense view of sparse rows. It is looked into all along its length,
+    /// so that each block is decoded and checked, but not every zero is read.
+    fn is_rendered(&self, ino: u64, size: u64) -> bool {
+        if size < RENDERED {
+            return false;
+        }
+        let container = self.vfs.source().join(self.vfs.path_of(ino).0);
+        std::fs::metadata(container).is_ok_and(|file| size / EXPANDED > file.len())
     }
 
     fn ended(&self, ino: u64, offset: u64, size: u64) {

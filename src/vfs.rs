@@ -323,9 +323,7 @@ impl Vfs {
             Node::File(..) | Node::ControlFile(_) => None,
         };
         let Some(node) = node else { return Ok(None) };
-        let mut attr = self.attr_of(&node)?;
-        // Below the root of a mounted container too: what stands there is another node when it has changed.
-        attr.volatile |= parent == ROOT;
+        let attr = self.attr_of(&node)?;
         self.inodes.remember(attr.ino, node);
         Ok(Some(attr))
     }
@@ -383,10 +381,7 @@ impl Vfs {
                     let node = Node::Inside(id.clone(), child.node);
                     let kind = if child.is_folder { FileKind::Folder } else { FileKind::File };
                     let sized = plus && opened.tree.is_sized(&opened.reader, child.node);
-                    let mut attr = sized.then(|| self.attr_inside(id, &opened, child.node).ok()).flatten();
-                    if let Some(attr) = &mut attr {
-                        attr.volatile |= ino == ROOT;
-                    }
+                    let attr = sized.then(|| self.attr_inside(id, &opened, child.node).ok()).flatten();
                     let ino = self.ino(&node);
                     let entry = DirEntry { next: child.next + 2, name: OsStr::new(child.name), ino, kind, attr };
                     self.take(node, plus, entry, each)
@@ -639,7 +634,10 @@ impl Vfs {
             }
             None => return Err(Error::stale(id.shown())),
         };
-        Ok(self.attr_from(&node, kind, size, &id.meta, nlink, false))
+        // In the root of a container that is SOURCE, names mean other nodes when it has changed.
+        let volatile =
+            opened.tree.parent(child) == tree::ROOT && matches!(&*self.root(), Node::Inside(root, _) if root == id);
+        Ok(self.attr_from(&node, kind, size, &id.meta, nlink, volatile))
     }
 
     fn attr_from(&self, node: &Node, kind: FileKind, size: u64, meta: &FileMeta, nlink: u32, volatile: bool) -> Attr {

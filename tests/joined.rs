@@ -190,7 +190,7 @@ fn a_chunk_that_changes_is_known_by_its_hash_alone() {
     assert!(read(&vfs, "m/signal/pos.npy", HEADER, 4).unwrap_err().contains("SHA-256"));
     assert!(read(&vfs, "m/signal/pos.npy", HEADER + 24, 4).is_ok());
     fs::remove_file(folder.0.join("a")).unwrap();
-    assert!(read(&vfs, "m/signal/pos.npy", HEADER, 4).unwrap_err().contains("No such file"));
+    assert!(read(&vfs, "m/signal/pos.npy", HEADER, 4).unwrap_err().contains("not there"));
     // Without a hash nothing says that a changed file is the same chunk.
     folder.write("m2", &manifest(&[("c", "")]));
     assert!(read(&vfs, "m2/signal/pos.npy", HEADER, 4).is_ok());
@@ -222,7 +222,7 @@ fn what_can_not_be_joined_is_told() {
     folder.write("locked", &fs::read(folder.0.join("a")).unwrap());
     fs::set_permissions(folder.0.join("locked"), fs::Permissions::from_mode(0o600)).unwrap();
     for (uri, reason) in [
-        ("gone", "No such file"),
+        ("gone", "not there"),
         ("link", "link"),
         ("folder/up/a", "link"),
         ("folder", "ordinary file"),

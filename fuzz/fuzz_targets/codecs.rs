@@ -33,7 +33,7 @@ libfuzzer_sys::fuzz_target!(|input: (u8, u32, u16, u16, Vec<u8>)| {
         }
     }
     if let (Codec::Zstd, Some(whole)) = (codec, &whole) {
-        let mut stream = Stream::zstd(&*stored).unwrap();
+        let mut stream = Stream::new(codec, &*stored).unwrap();
         let mut pieces = vec![0; whole.len()];
         for piece in pieces.chunks_mut(777) {
             assert_eq!(stream.fill(piece).unwrap(), piece.len());

@@ -260,7 +260,10 @@ impl Folders {
         if let Some(mapped) = file.mapped(range) {
             return Ok(Bytes::Mapped(mapped));
         }
-        let bytes = file.read_now(offset, usize::try_from(length).unwrap_or(usize::MAX).min(limits::PIECE));
+        let bytes = file.metadata().and_then(|now| {
+            let length = length.min(now.len().saturating_sub(offset));
+            file.read_now(offset, usize::try_from(length).unwrap_or(usize::MAX))
+        });
         bytes.map(Bytes::Owned).map_err(|e| Error::os(&e, "read", path.to_path_buf()))
     }
 

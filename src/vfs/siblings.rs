@@ -1,7 +1,7 @@
 //! The chunks of an episode: containers that a manifest names, found in its own folder and nowhere else.
 
 use std::{
-    fs,
+    fs, io,
     path::{Component, Path, PathBuf},
     sync::{Arc, Mutex, Weak},
 };
@@ -41,7 +41,10 @@ impl Siblings {
         let refused = |reason: &str| Err(BlockError::Refused(reason.into()));
         let folder = self.manifest.full.parent().unwrap_or(Path::new("/")).canonicalize().map_err(SourceError::from)?;
         let below: PathBuf = Path::new(uri).components().filter(|part| matches!(part, Component::Normal(_))).collect();
-        let full = folder.join(&below).canonicalize().map_err(SourceError::from)?;
+        let full = folder.join(&below).canonicalize().map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => BlockError::Refused("it is not there".into()),
+            _ => SourceError::from(error).into(),
+        })?;
         let stays = if self.follow_links { full.starts_with(&folder) } else { full == folder.join(&below) };
         if !stays {
             return refused("a symbolic link is on the way to it");
