@@ -1,18 +1,28 @@
 //! Commands and options.
 
+mod busy;
+mod doctor;
+mod fstab;
 mod inspect;
+mod logging;
 mod mount;
+mod mounts;
 mod place;
+mod running;
+mod status;
 mod umount;
 
-use std::{io, path::PathBuf, process::ExitCode};
+use std::{ffi::OsString, io, path::PathBuf, process::ExitCode};
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use fstab::Called;
 
 use crate::{cache, vfs};
 
 /// Exit codes beside 0, for scripts; clap's own for a wrong command line is 2.
 const FAILED: u8 = 1;
+/// What mount(8) expects of a helper that could not mount; a wrong command line is 1.
+const NOT_MOUNTED: u8 = 32;
 
 /// shardfs shows container files as folders of ordinary files.
 ///
@@ -23,7 +33,9 @@ const FAILED: u8 = 1;
 #[command(after_help = "Example:
   shardfs mount data/ /mnt/shards
   python3 -c \"import numpy as np; print(np.load('/mnt/shards/ep_001.wshard/signal/joint_pos.npy', mmap_mode='r'))\"
-  shardfs umount /mnt/shards")]
+  shardfs umount /mnt/shards
+
+Exit codes: 0 success, 1 something failed (the reason is on stderr), 2 a wrong command line.")]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -36,12 +48,19 @@ enum Command {
     /// Take mounts down
     #[command(visible_alias = "unmount")]
     Umount(umount::Arguments),
+    /// Say what is mounted, and how it does
+    Status(status::Arguments),
+    /// Check whether this machine can mount
+    Doctor(doctor::Arguments),
     /// List what a mount would show, without one
     Ls(inspect::LsArguments),
     /// Print files of containers, without a mount
     Cat(inspect::CatArguments),
     /// Say what a container holds, or which containers a folder holds
     Info(inspect::InfoArguments),
+    /// Print files of a mount that may not answer: what `status` starts, and need not wait for
+    #[command(hide = true)]
+    Probe(status::ProbeArguments),
 }
 
 /// Options of every command that shows containers.
@@ -75,30 +94,72 @@ impl ViewOptions {
 
 /// Runs the command of this process's arguments.
 pub fn run() -> ExitCode {
-    let cli = Cli::parse();
-    let done = match cli.command {
-        Command::Mount(arguments) => mount::run(&arguments),
-        Command::Umount(arguments) => umount::run(&arguments),
-        Command::Ls(arguments) => inspect::ls(&arguments),
-        Command::Cat(arguments) => inspect::cat(&arguments),
-        Command::Info(arguments) => inspect::info(&arguments),
-    };
+    let mount = mount::Arguments::augment_args(clap::Command::new("mount"));
+    match fstab::called(std::env::args_os(), &mount) {
+        Ok(Called::Directly(line)) => finish(parse(line, &mount).and_then(|(cli, line)| execute(&cli, &line)), FAILED),
+        Ok(Called::AsHelper { line, fake, writable }) => match Cli::try_parse_from(&line) {
+            Ok(_) if fake => ExitCode::SUCCESS,
+            Ok(cli) => {
+                let done = execute(&cli, &line);
+                if writable && done.is_ok() {
+                    // mount(8) asks for a writable mount also where nobody said so; like a disk that is
+                    // write-protected, this one is mounted all the same.
+                    eprintln!("shardfs: mounted read-only, as always; the option 'ro' says so without this message");
+                }
+                finish(done, NOT_MOUNTED)
+            }
+            Err(error) => finish(Err(error.into()), FAILED),
+        },
+        Err(error) => finish(Err(error), FAILED),
+    }
+}
+
+/// The command, and the command line that means it without `-o`. Ends the process where clap would.
+fn parse(mut line: Vec<OsString>, mount: &clap::Command) -> anyhow::Result<(Cli, Vec<OsString>)> {
+    let mut cli = Cli::parse_from(&line);
+    if let Command::Mount(mount::Arguments { options, .. }) = &cli.command
+        && !options.is_empty()
+    {
+        line = fstab::expanded(&line, options, mount)?;
+        cli = Cli::parse_from(&line);
+    }
+    Ok((cli, line))
+}
+
+fn execute(cli: &Cli, line: &[OsString]) -> anyhow::Result<()> {
+    match &cli.command {
+        Command::Mount(arguments) => mount::run(arguments, line),
+        Command::Umount(arguments) => umount::run(arguments),
+        Command::Status(arguments) => status::run(arguments),
+        Command::Doctor(arguments) => doctor::run(arguments),
+        Command::Probe(arguments) => status::probe(arguments),
+        Command::Ls(arguments) => inspect::ls(arguments),
+        Command::Cat(arguments) => inspect::cat(arguments),
+        Command::Info(arguments) => inspect::info(arguments),
+    }
+}
+
+fn finish(done: anyhow::Result<()>, failed: u8) -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         // Whoever read our output has seen enough.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("shardfs: {}", one_line(&format!("{error:#}")));
-            ExitCode::from(FAILED)
+            complain(&error);
+            ExitCode::from(failed)
         }
     }
 }
 
-/// Warnings and more to stderr; `RUST_LOG` overrides.
+/// An error on one line of stderr.
+fn complain(error: &anyhow::Error) {
+    eprintln!("shardfs: {}", one_line(&format!("{error:#}")));
+}
+
+/// The log of commands that need no mount; `RUST_LOG` overrides.
 fn log_to_stderr(level: &str) {
-    let environment = env_logger::Env::default().default_filter_or(level);
-    // A second logger in one process is a test's doing; the first goes on.
-    let _ = env_logger::Builder::from_env(environment).try_init();
+    // Without a file there is nothing to fail.
+    let _ = logging::start(None, logging::Level::from_str(level, true).unwrap_or(logging::Level::Warn), None);
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {

@@ -11,6 +11,7 @@ mod folder;
 mod inodes;
 mod problems;
 mod siblings;
+mod slow;
 
 pub use error::Error;
 pub use problems::Problem;
@@ -23,7 +24,7 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use crate::{
@@ -55,6 +56,10 @@ pub struct Options {
     pub gid: Option<u32>,
     /// Permission bits to take away.
     pub umask: u32,
+    /// How long an operation may take without a line in the log.
+    pub slow: Option<Duration>,
+    /// Show what is known of stored items as extended attributes.
+    pub xattrs: bool,
 }
 
 impl Default for Options {
@@ -66,6 +71,8 @@ impl Default for Options {
             uid: None,
             gid: None,
             umask: 0,
+            slow: None,
+            xattrs: false,
         }
     }
 }
@@ -237,6 +244,7 @@ impl Vfs {
     /// # Errors
     /// [`Error`] when the folder or a container can't be read.
     pub fn lookup(&self, parent: u64, name: &OsStr) -> Result<Option<Attr>, Error> {
+        let _watch = self.watch("lookup", parent, Some(name));
         if name.len() > names::NAME_MAX {
             return Err(Error::name_too_long(self.place(&self.node(parent)?)));
         }
@@ -275,6 +283,7 @@ impl Vfs {
     /// # Errors
     /// [`Error`] when the container can't be opened or has changed.
     pub fn attr(&self, ino: u64) -> Result<Attr, Error> {
+        let _watch = self.watch("stat", ino, None);
         self.attr_of(&self.node(ino)?)
     }
 
@@ -291,6 +300,7 @@ impl Vfs {
         plus: bool,
         each: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
     ) -> Result<(), Error> {
+        let _watch = self.watch("list", ino, None);
         let node = self.node(ino)?;
         let dots = [(1, ".", ino), (2, "..", self.parent(ino, &node)?)];
         for (next, name, ino) in dots.into_iter().skip(usize::try_from(from).unwrap_or(2).min(2)) {
@@ -407,6 +417,7 @@ impl Vfs {
     /// # Errors
     /// [`Error`] when any block that the range touches fails, or the container has changed.
     pub fn read(&self, ino: u64, offset: u64, length: u64, only_ready: bool) -> Result<Option<Bytes>, Error> {
+        let _watch = self.watch("read", ino, None);
         let node = self.node(ino)?;
         let bytes = match &node {
             Node::Plain(path) => self.folders.read(path, offset, length)?,
@@ -521,6 +532,18 @@ impl Vfs {
             mtime: (meta.fingerprint.mtime.0, meta.fingerprint.mtime.1 as u32),
             volatile,
             fixed: !matches!(node, Node::ControlFile(_)),
+        }
+    }
+
+    /// A file's path below SOURCE, for messages.
+    fn path_of(&self, ino: u64) -> PathBuf {
+        match self.node(ino) {
+            Ok(Node::Inside(id, node)) => {
+                let inside = self.opened(&id).map_or_else(|_| String::new(), |opened| opened.tree.path(node));
+                if inside.is_empty() { id.shown() } else { id.shown().join(inside) }
+            }
+            Ok(node) => self.place(&node),
+            Err(_) => PathBuf::new(),
         }
     }
 

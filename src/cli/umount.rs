@@ -17,16 +17,21 @@ use rustix::{
 
 /// Take mounts down
 #[derive(Debug, Args)]
-#[command(after_help = "Example:
-  shardfs umount /mnt/shards")]
+#[command(after_help = "Examples:
+  shardfs umount /mnt/shards
+  shardfs umount --lazy /mnt/a /mnt/b")]
 pub(super) struct Arguments {
     /// Where shardfs is mounted
     #[arg(required = true, value_name = "MOUNTPOINT")]
     mountpoints: Vec<PathBuf>,
+
+    /// Take the name away at once; whoever is inside goes on until done
+    #[arg(short, long)]
+    lazy: bool,
 }
 
 pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    arguments.mountpoints.iter().try_for_each(|mountpoint| {
+    super::busy::each(&arguments.mountpoints, |mountpoint| {
         // Not canonicalized: that would ask the mount itself, which may be dead.
         let parent = mountpoint.parent().filter(|parent| *parent != Path::new("")).unwrap_or(Path::new("."));
         let mut absolute = parent.canonicalize().with_context(|| mountpoint.display().to_string())?;
@@ -39,14 +44,18 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
             absolute = super::absolute(&absolute)?;
         }
         if mounted_at(&absolute)?.is_none() {
-            bail!("{}: no shardfs is mounted here; `findmnt -t fuse.shardfs` lists the mounts", mountpoint.display());
+            bail!("{}: no shardfs is mounted here; `shardfs status` lists the mounts", mountpoint.display());
         }
-        take_down(&absolute)
+        if arguments.lazy { detach(&absolute) } else { take_down(&absolute) }
     })
 }
 
-fn take_down(mountpoint: &Path) -> anyhow::Result<()> {
-    let busy = || format!("{0}: in use; close what is open there (`fuser -vm {0}` lists who)", mountpoint.display());
+/// Takes a mount down, unless it is in use.
+///
+/// # Errors
+/// Who uses it, or what the kernel says.
+pub(super) fn take_down(mountpoint: &Path) -> anyhow::Result<()> {
+    let busy = || super::busy::message(mountpoint);
     match unmount(mountpoint, UnmountFlags::empty()) {
         Ok(()) => Ok(()),
         Err(Errno::BUSY) => bail!(busy()),
@@ -98,7 +107,7 @@ pub(super) fn mounted_at(mountpoint: &Path) -> anyhow::Result<Option<OsString>> 
 }
 
 /// The kernel's `\040` for a space and the like.
-fn unescape(field: &[u8]) -> Vec<u8> {
+pub(super) fn unescape(field: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(field.len());
     let mut rest = field;
     while let Some((&byte, tail)) = rest.split_first() {

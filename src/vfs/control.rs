@@ -67,6 +67,7 @@ fn config(vfs: &Vfs) -> Vec<u8> {
     let shown = |path: &Path| path.to_string_lossy().into_owned();
     document(&json!({
         "version": env!("CARGO_PKG_VERSION"),
+        "pid": std::process::id(),
         "source": shown(vfs.source()),
         "serve": "cache",
         "cache_size": options.cache_size,
@@ -75,6 +76,8 @@ fn config(vfs: &Vfs) -> Vec<u8> {
         "uid": options.uid,
         "gid": options.gid,
         "umask": format!("{:04o}", options.umask),
+        "xattrs": options.xattrs,
+        "slow_seconds": options.slow.map(|slow| slow.as_secs_f64()),
     }))
 }
 
