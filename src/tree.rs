@@ -4,6 +4,7 @@
 //! opened describes them as `Content` and gets the rest from `Table`.
 
 mod arrays;
+mod facts;
 mod joined;
 mod kdb;
 pub mod names;
@@ -23,6 +24,7 @@ use crate::{
     source::Fingerprint,
     view::{Fault, Reader, View, json},
 };
+pub use facts::Facts;
 pub use joined::Siblings;
 use paths::{Builder, Kind, Paths};
 
@@ -113,6 +115,13 @@ pub trait Container: Send + Sync {
         None
     }
 
+    /// What is known of the stored item that a file shows. Cheap: it reads no more of the container than a look-up.
+    /// `None` for files that show no stored item, and where a format says nothing.
+    fn facts(&self, reader: &Reader, node: NodeId) -> Option<Facts> {
+        let _ = (reader, node);
+        None
+    }
+
     /// Whether operations on a node go without reading more of the container than a few bytes.
     fn is_at_hand(&self, node: NodeId) -> bool {
         let _ = node;
@@ -179,6 +188,12 @@ pub(crate) trait Content: Send + Sync {
 
     /// See [`Container::shard`].
     fn shard(&self) -> Option<&Shard> {
+        None
+    }
+
+    /// See [`Container::facts`].
+    fn facts(&self, file: Self::File) -> Option<Facts> {
+        let _ = file;
         None
     }
 }
@@ -343,6 +358,16 @@ impl<C: Content> Container for Table<C> {
 
     fn shard(&self) -> Option<&Shard> {
         self.content.shard()
+    }
+
+    fn facts(&self, _: &Reader, node: NodeId) -> Option<Facts> {
+        if Self::frame_of(node).is_some() {
+            return None;
+        }
+        match self.paths.kind(Self::number(node))? {
+            Kind::File(Entry::Of(file)) => self.content.facts(file),
+            _ => None,
+        }
     }
 }
 

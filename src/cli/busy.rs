@@ -67,7 +67,11 @@ fn users(mount: &Mount) -> (Vec<String>, bool) {
         let folder = process.path();
         if uses(&folder, mount.device, end) {
             let name = fs::read_to_string(folder.join("comm")).unwrap_or_default();
-            found.push(format!("{} (pid {pid})", name.trim().escape_debug()));
+            let itself = pid == std::process::id();
+            found.push(match itself {
+                true => "this command, which was started in it".into(),
+                false => format!("{} (pid {pid})", name.trim().escape_debug()),
+            });
             if found.len() > NAMED {
                 return (found, false);
             }

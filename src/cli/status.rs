@@ -238,7 +238,8 @@ impl Report {
         }
         let number = |value: &Value| value.as_u64().unwrap_or(0);
         let uptime = Duration::from_secs_f64(stats["uptime_seconds"].as_f64().unwrap_or(0.0).max(0.0));
-        writeln!(out, "  state     answers, for {}, pid {}", span(uptime), config["pid"])?;
+        let pid = config["pid"].as_u64().map_or_else(String::new, |pid| format!(", pid {pid}"));
+        writeln!(out, "  state     answers, for {}{pid}", span(uptime))?;
         let cache = &stats["cache"];
         let (used, budget) = (bytes(number(&cache["used"])), bytes(number(&cache["budget"])));
         let (hits, misses) = (number(&cache["hits"]), number(&cache["misses"]));
