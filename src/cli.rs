@@ -1,14 +1,18 @@
 //! Commands and options.
 
 mod busy;
+mod cat;
+mod cp;
 mod doctor;
 mod fstab;
 mod inspect;
 mod logging;
+mod ls;
 mod mount;
 mod mounts;
 mod place;
 mod running;
+mod select;
 mod status;
 mod umount;
 
@@ -53,9 +57,11 @@ enum Command {
     /// Check whether this machine can mount
     Doctor(doctor::Arguments),
     /// List what a mount would show, without one
-    Ls(inspect::LsArguments),
+    Ls(ls::Arguments),
     /// Print files of containers, without a mount
-    Cat(inspect::CatArguments),
+    Cat(cat::Arguments),
+    /// Copy files out of containers, without a mount
+    Cp(cp::Arguments),
     /// Say what a container holds, or which containers a folder holds
     Info(inspect::InfoArguments),
     /// Print files of a mount that may not answer: what `status` starts, and need not wait for
@@ -133,8 +139,9 @@ fn execute(cli: &Cli, line: &[OsString]) -> anyhow::Result<()> {
         Command::Status(arguments) => status::run(arguments),
         Command::Doctor(arguments) => doctor::run(arguments),
         Command::Probe(arguments) => status::probe(arguments),
-        Command::Ls(arguments) => inspect::ls(arguments),
-        Command::Cat(arguments) => inspect::cat(arguments),
+        Command::Ls(arguments) => ls::run(arguments),
+        Command::Cat(arguments) => cat::run(arguments),
+        Command::Cp(arguments) => cp::run(arguments),
         Command::Info(arguments) => inspect::info(arguments),
     }
 }
