@@ -10,6 +10,7 @@ mod logging;
 mod ls;
 mod mount;
 mod mounts;
+mod pages;
 mod place;
 mod running;
 mod select;
@@ -33,7 +34,13 @@ const NOT_MOUNTED: u8 = 32;
 /// WShard and other Shard files, kastore (tskit's .trees) and KAST are recognised by their content. Nothing is
 /// unpacked: what a program reads is decoded when it is read.
 #[derive(Debug, Parser)]
-#[command(name = "shardfs", version, propagate_version = true, disable_help_subcommand = true)]
+#[command(
+    name = "shardfs",
+    version,
+    propagate_version = true,
+    disable_help_subcommand = true,
+    args_override_self = true
+)]
 #[command(after_help = "Example:
   shardfs mount data/ /mnt/shards
   python3 -c \"import numpy as np; print(np.load('/mnt/shards/ep_001.wshard/signal/joint_pos.npy', mmap_mode='r'))\"
@@ -64,9 +71,10 @@ enum Command {
     Cp(cp::Arguments),
     /// Say what a container holds, or which containers a folder holds
     Info(inspect::InfoArguments),
-    /// Print files of a mount that may not answer: what `status` starts, and need not wait for
-    #[command(hide = true)]
-    Probe(status::ProbeArguments),
+    /// Print completions for a shell
+    Completions(pages::CompletionArguments),
+    /// Write man pages into a folder
+    Man(pages::ManArguments),
 }
 
 /// Options of every command that shows containers.
@@ -100,6 +108,9 @@ impl ViewOptions {
 
 /// Runs the command of this process's arguments.
 pub fn run() -> ExitCode {
+    if std::env::args_os().next().is_some_and(|name| name == status::PROBE) {
+        return finish(status::probe(std::env::args_os().skip(1)), FAILED);
+    }
     let mount = mount::Arguments::augment_args(clap::Command::new("mount"));
     match fstab::called(std::env::args_os(), &mount) {
         Ok(Called::Directly(line)) => finish(parse(line, &mount).and_then(|(cli, line)| execute(&cli, &line)), FAILED),
@@ -120,14 +131,13 @@ pub fn run() -> ExitCode {
     }
 }
 
-/// The command, and the command line that means it without `-o`. Ends the process where clap would.
-fn parse(mut line: Vec<OsString>, mount: &clap::Command) -> anyhow::Result<(Cli, Vec<OsString>)> {
+/// The command that a line means, `-o` included. Ends the process where clap would.
+fn parse(line: Vec<OsString>, mount: &clap::Command) -> anyhow::Result<(Cli, Vec<OsString>)> {
     let mut cli = Cli::parse_from(&line);
     if let Command::Mount(mount::Arguments { options, .. }) = &cli.command
         && !options.is_empty()
     {
-        line = fstab::expanded(&line, options, mount)?;
-        cli = Cli::parse_from(&line);
+        cli = Cli::parse_from(fstab::expanded(&line, options, mount)?);
     }
     Ok((cli, line))
 }
@@ -138,7 +148,8 @@ fn execute(cli: &Cli, line: &[OsString]) -> anyhow::Result<()> {
         Command::Umount(arguments) => umount::run(arguments),
         Command::Status(arguments) => status::run(arguments),
         Command::Doctor(arguments) => doctor::run(arguments),
-        Command::Probe(arguments) => status::probe(arguments),
+        Command::Completions(arguments) => pages::completions(arguments),
+        Command::Man(arguments) => pages::man(arguments),
         Command::Ls(arguments) => ls::run(arguments),
         Command::Cat(arguments) => cat::run(arguments),
         Command::Cp(arguments) => cp::run(arguments),
@@ -151,12 +162,18 @@ fn finish(done: anyhow::Result<()>, failed: u8) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         // Whoever read our output has seen enough.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) if error.is::<Said>() => ExitCode::from(failed),
         Err(error) => {
             complain(&error);
             ExitCode::from(failed)
         }
     }
 }
+
+/// A failure whose reason stands on stderr already.
+#[derive(Debug, thiserror::Error)]
+#[error("failed")]
+struct Said;
 
 /// An error on one line of stderr.
 fn complain(error: &anyhow::Error) {

@@ -271,7 +271,8 @@ impl Vfs {
             Node::ControlFolder => self.control.lookup(name, self).map(Node::ControlFile),
             Node::ControlFile(_) => None,
         };
-        let Some(node) = node else { return Ok(None) };
+        let marker = || if parent == ROOT { self.control.marker(name).map(Node::ControlFile) } else { None };
+        let Some(node) = node.or_else(marker) else { return Ok(None) };
         let attr = self.attr_of(&node)?;
         self.inodes.remember(attr.ino, node);
         Ok(Some(attr))

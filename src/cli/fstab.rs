@@ -193,7 +193,7 @@ fn split(list: &str) -> Vec<String> {
     options
 }
 
-/// A command line with the options of its `-o`s behind it.
+/// A command line of `mount` with what its `-o`s mean.
 ///
 /// # Errors
 /// As [`translate`], and for `rw`.

@@ -3,7 +3,7 @@
 use std::{
     ffi::OsString,
     fs::File,
-    io::{self, Read, Write},
+    io::{self, IsTerminal, Read, Write},
     os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::{Command, Stdio},
@@ -44,7 +44,7 @@ In /etc/fstab, with a link to shardfs at /sbin/mount.shardfs (options as above, 
 While mounted:
   MOUNTPOINT/.shardfs/     stats.json, problems.jsonl and config.json; not listed, but there
   SIGTERM, SIGINT          end the mount
-  SIGHUP                   opens the log file again; in the foreground without one, ends the mount
+  SIGHUP                   opens the log file again; in the foreground on a terminal, without one, ends the mount
   SIGUSR1                  raises the level of the log
 
 Exit codes: 0 the mount answers (in the foreground: has ended), 1 it could not be made, 2 a wrong command line. As
@@ -120,8 +120,8 @@ pub(super) fn run(arguments: &Arguments, command_line: &[OsString]) -> anyhow::R
     // Everything that ends the mount arrives here.
     let (ended, end) = mpsc::channel();
     let by_signal = ended.clone();
-    // Without a terminal to hang up, and with a log to open again, SIGHUP is no end.
-    let stays = in_background || running.log_file.is_some();
+    // Without a terminal to hang up, or with a log to open again, SIGHUP is no end.
+    let stays = in_background || running.log_file.is_some() || !io::stderr().is_terminal();
     let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP, SIGUSR1]).context("signals")?;
     thread::spawn(move || {
         for signal in signals.forever() {
@@ -182,9 +182,12 @@ fn start_in_background(command_line: &[OsString]) -> anyhow::Result<()> {
     if said == READY {
         return Ok(());
     }
-    // It has printed its reason itself.
+    // It has printed its reason itself, if it could.
     let status = child.wait().context("waiting for the mount")?;
-    std::process::exit(status.code().unwrap_or(super::FAILED.into()))
+    match status.code() {
+        Some(_) => bail!(super::Said),
+        None => bail!("the process of the mount was ended ({status})"),
+    }
 }
 
 /// Says that the mount answers, and lets go of everything that belongs to whoever started it.

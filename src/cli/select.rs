@@ -179,7 +179,7 @@ mod tests {
             found("ep_*.wshard/signal/joint_*.npy"),
             ["ep_001.wshard/signal/joint_pos.npy", "ep_002_lz4.wshard/signal/joint_pos.npy"]
         );
-        assert_eq!(found("ep_001.wshard/signal/*o*.npy"), ["ep_001.wshard/signal/joint_pos.npy"]);
+        assert_eq!(found("ep_001.wshard/signal/j*.npy"), ["ep_001.wshard/signal/joint_pos.npy"]);
         assert_eq!(found("ep_001.wshard/**/rgb.npy"), ["ep_001.wshard/signal/cam0/rgb.npy"]);
         assert_eq!(found("ep_00[1]*/don?.npy"), ["ep_001.wshard/done.npy"]);
         assert_eq!(found("ep_001.wshard/.raw/signal/gripper*"), ["ep_001.wshard/.raw/signal/gripper_open.bin"]);

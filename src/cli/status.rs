@@ -4,9 +4,13 @@
 //! ending. So a process of its own asks each mount, and is left behind if it takes too long.
 
 use std::{
+    ffi::OsString,
     fs::File,
     io::{self, BufWriter, Read, Write},
-    os::{fd::AsFd, unix::ffi::OsStrExt},
+    os::{
+        fd::AsFd,
+        unix::{ffi::OsStrExt, process::CommandExt},
+    },
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     thread,
@@ -44,14 +48,12 @@ pub(super) struct Arguments {
     json: bool,
 }
 
-#[derive(Debug, Args)]
-pub(super) struct ProbeArguments {
-    files: Vec<PathBuf>,
-}
+/// The name that this program calls itself by to have a mount asked.
+pub(super) const PROBE: &str = "shardfs-probe";
 
 /// Prints files, for the process that started this one and reads as long as it cares to.
-pub(super) fn probe(arguments: &ProbeArguments) -> anyhow::Result<()> {
-    for file in &arguments.files {
+pub(super) fn probe(files: impl Iterator<Item = OsString>) -> anyhow::Result<()> {
+    for file in files {
         let mut bytes = Vec::new();
         match File::open(file).and_then(|file| file.take(LONGEST).read_to_end(&mut bytes)) {
             Ok(_) => io::stdout().write_all(&bytes)?,
@@ -109,7 +111,7 @@ fn ask(mountpoint: &Path) -> anyhow::Result<Child> {
     let program = std::env::current_exe().context("finding this program")?;
     let control = mountpoint.join(".shardfs");
     let mut command = Command::new(program);
-    command.arg("probe").arg("--").args(["config.json", "stats.json"].map(|name| control.join(name)));
+    command.arg0(PROBE).args(["config.json", "stats.json"].map(|name| control.join(name)));
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().context("starting a probe")
 }
 
