@@ -200,14 +200,12 @@ fn split(list: &str) -> Vec<String> {
 pub(super) fn expanded(line: &[OsString], lists: &[String], mount: &Command) -> anyhow::Result<Vec<OsString>> {
     // In front of the places, which may stand behind `--`.
     let at = line.iter().position(|arg| arg == OsStr::new("mount")).map_or(line.len(), |at| at + 1);
-    let mut expanded = line.to_vec();
-    for list in lists {
-        let Translated { options, writable } = translate(list, mount, false)?;
-        if writable {
-            bail!("-o rw: a shardfs can't be written to; leave it out, or use -o ro");
-        }
-        expanded.splice(at..at, options);
+    let Translated { options, writable } = translate(&lists.join(","), mount, false)?;
+    if writable {
+        bail!("-o rw: a shardfs can't be written to; leave it out, or use -o ro");
     }
+    let mut expanded = line.to_vec();
+    expanded.splice(at..at, options);
     Ok(expanded)
 }
 
@@ -246,7 +244,11 @@ mod tests {
         assert!(translated("foreground").unwrap_err().contains("'foreground'"));
         assert!(translated("remount,ro").unwrap_err().contains("mount it again"));
         assert_eq!(translate("cache_sise=2G,uid=3", &mount(), true).unwrap().options, words("--uid=3"));
-        assert!(expanded(&words("shardfs mount a b"), &["rw".into()], &mount()).is_err());
+        let line = words("shardfs mount -o uid=3 -- a b");
+        assert!(expanded(&line, &["rw".into()], &mount()).is_err());
+        // In order: the last one counts.
+        let wanted = words("shardfs mount --uid=3 --gid=4 --uid=5 -o uid=3 -- a b");
+        assert_eq!(expanded(&line, &["uid=3,gid=4".into(), "uid=5".into()], &mount()).unwrap(), wanted);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 """A mount on a person's machine: fstab, the service manager, logs, idle time, extended attributes, other programs."""
 
+import configparser
 import ctypes
 import json
 import os
@@ -8,6 +9,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 from contextlib import contextmanager
 from pathlib import Path
@@ -206,11 +208,52 @@ def test_service_manager_with_an_abstract_socket(mnt):
             assert notify.recv(4096).startswith(b"READY=1")
 
 
-def test_systemd_unit():
-    if not shutil.which("systemd-analyze"):
-        pytest.fail("systemd-analyze is not there (install systemd)")
-    unit = (Path(BIN).parents[2] / "packaging/systemd/shardfs@.service").read_text()
-    assert "Type=notify" in unit and "WatchdogSec=" in unit
+def test_systemd_unit(tmp_path):
+    text = (Path(BIN).parents[2] / "packaging/systemd/shardfs@.service").read_text()
+    unit = configparser.RawConfigParser(strict=False, interpolation=None)
+    unit.optionxform = str
+    unit.read_string(text)
+    service = unit["Service"]
+    assert service["Type"] == "notify" and float(service["WatchdogSec"]) > 0
+    # What it calls is a command line that this program understands.
+    words = service["ExecStart"].replace("$OPTIONS", "--allow-other").replace("${SOURCE}", "/no/such/source").split()
+    assert words[0] == "/usr/bin/shardfs"
+    done = run(*[word.replace("%f", str(tmp_path / "mnt")) for word in words[1:]])
+    assert done.returncode == 1 and "/no/such/source" in done.stderr
+    if shutil.which("systemd-analyze"):
+        (tmp_path / "shardfs@.service").write_text(text.replace("/usr/bin/shardfs", BIN).replace("Documentation=", "#"))
+        done = subprocess.run(["systemd-analyze", "verify", tmp_path / "shardfs@.service"], capture_output=True, text=True)
+        assert done.returncode == 0 and done.stderr == "", done.stderr
+
+
+def test_ordinary_user(tmp_path):
+    """Mounted by fusermount3, seen by status, ended by umount and by itself."""
+    if os.geteuid() != 0:
+        pytest.fail("this test becomes another user, as root")
+    place = Path(tempfile.mkdtemp(prefix="shardfs-test-"))
+    try:
+        place.chmod(0o777)
+        shutil.copy(BIN, place / "shardfs")
+        shutil.copytree(FIXTURES, place / "data")
+        script = """set -e
+            ./shardfs mount --mkdir --rmdir data mnt
+            ./shardfs status --json "$PWD/mnt"
+            (cd mnt && ! ../shardfs umount "$OLDPWD/mnt")
+            ./shardfs umount --lazy mnt
+            ./shardfs mount --mkdir --rmdir --idle-timeout 1 data idle
+            for i in $(seq 100); do test -e idle || exit 0; sleep 0.1; done
+            exit 9"""
+        # A device of its own, in a namespace of its own: everybody else's stays as it is.
+        start = 'mknod fuse c 10 229; chmod 666 fuse; mount --bind fuse /dev/fuse; ' \
+                'exec setpriv --reuid 65534 --regid 65534 --clear-groups bash -c "$0"'
+        done = subprocess.run(["unshare", "--mount", "bash", "-ec", start, script], cwd=place, capture_output=True,
+                              text=True, timeout=60, stdin=subprocess.DEVNULL)
+        assert done.returncode == 0, done
+        (one,) = json.loads(done.stdout)
+        assert (one["state"], one["user"]) == ("answers", 65534)
+        assert "in use by" in done.stderr and "--lazy" in done.stderr
+    finally:
+        shutil.rmtree(place)
 
 
 # --- the log ------------------------------------------------------------------

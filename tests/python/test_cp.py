@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import xxhash
 
 from conftest import BIN, FIXTURES, mounted, run, walk_files
 from test_cli import assert_one_line_error
@@ -116,6 +117,10 @@ def test_an_interrupted_copy_goes_on(out):
     older = out / EPISODE / "done.npy"
     os.utime(older, (1, 1))
     cut.unlink()
+    # What a copy that was killed leaves behind.
+    left = out / EPISODE / f".shardfs-part-{xxhash.xxh64_hexdigest(b'reward.npy')}"
+    left.write_bytes(b"half of it")
+    left.chmod(0o444)
     run("cp", "-r", FIXTURES / EPISODE, out, check=True)
     assert kept.stat().st_ino == inode, "a complete file was copied again"
     assert cut.read_bytes() == whole
