@@ -24,8 +24,10 @@ use fstab::Called;
 
 use crate::{cache, vfs};
 
-/// Exit codes beside 0, for scripts; clap's own for a wrong command line is 2.
+/// Exit codes beside 0, for scripts. That of a wrong command line is clap's, too.
 const FAILED: u8 = 1;
+/// See [`FAILED`].
+const WRONG: u8 = 2;
 /// What mount(8) expects of a helper that could not mount; a wrong command line is 1.
 const NOT_MOUNTED: u8 = 32;
 
@@ -113,7 +115,10 @@ pub fn run() -> ExitCode {
     }
     let mount = mount::Arguments::augment_args(clap::Command::new("mount"));
     match fstab::called(std::env::args_os(), &mount) {
-        Ok(Called::Directly(line)) => finish(parse(line, &mount).and_then(|(cli, line)| execute(&cli, &line)), FAILED),
+        Ok(Called::Directly(line)) => match parse(&line, &mount) {
+            Ok(cli) => finish(execute(&cli, &line), FAILED),
+            Err(error) => finish(Err(error), WRONG),
+        },
         Ok(Called::AsHelper { line, fake, writable }) => match Cli::try_parse_from(&line) {
             Ok(_) if fake => ExitCode::SUCCESS,
             Ok(cli) => {
@@ -132,14 +137,14 @@ pub fn run() -> ExitCode {
 }
 
 /// The command that a line means, `-o` included. Ends the process where clap would.
-fn parse(line: Vec<OsString>, mount: &clap::Command) -> anyhow::Result<(Cli, Vec<OsString>)> {
-    let mut cli = Cli::parse_from(&line);
+fn parse(line: &[OsString], mount: &clap::Command) -> anyhow::Result<Cli> {
+    let mut cli = Cli::parse_from(line);
     if let Command::Mount(mount::Arguments { options, .. }) = &cli.command
         && !options.is_empty()
     {
-        cli = Cli::parse_from(fstab::expanded(&line, options, mount)?);
+        cli = Cli::parse_from(fstab::expanded(line, options, mount)?);
     }
-    Ok((cli, line))
+    Ok(cli)
 }
 
 fn execute(cli: &Cli, line: &[OsString]) -> anyhow::Result<()> {

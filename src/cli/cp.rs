@@ -4,7 +4,7 @@ mod copier;
 
 use std::{
     collections::HashSet,
-    path::{Path, PathBuf},
+    path::{Component, Path, PathBuf},
     sync::{
         Arc,
         atomic::Ordering::Relaxed,
@@ -207,6 +207,9 @@ fn refuse_own_place(vfs: &Vfs, destination: &Path) -> anyhow::Result<()> {
     let there = absolute.ancestors().find_map(|part| Some((part, part.canonicalize().ok()?)));
     let Some((part, real)) = there else { return Ok(()) };
     let rest = absolute.strip_prefix(part).unwrap_or(Path::new(""));
+    if rest.components().any(|component| component == Component::ParentDir) {
+        bail!("{}: '..' behind a folder that is not there", destination.display());
+    }
     // `join` of an empty path would add a slash, and a file is no folder.
     let real = if rest == Path::new("") { real } else { real.join(rest) };
     if lies_in(&real, vfs.source()) {

@@ -146,6 +146,8 @@ def test_never_into_the_source(tmp_path):
     for target in (source / "new", source / "damaged", tmp_path / "link/new", source / EPISODE):
         done = run("cp", "-r", source, target)
         assert done.returncode == 1 and "lies inside" in done.stderr, target
+    done = run("cp", source / "notes.txt", f"{tmp_path}/new/../source/copy.txt")
+    assert done.returncode == 1 and "'..'" in done.stderr
     done = run("cp", source / EPISODE / "reward.npy", source / EPISODE)
     assert done.returncode == 1 and "lies inside" in done.stderr
     assert tree(source) == before
