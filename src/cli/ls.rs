@@ -304,7 +304,7 @@ fn mode(attr: &Attr) -> String {
 
 /// A time in UTC, to the minute. The days to a date: the proleptic Gregorian calendar in eras of 400 years, each begun
 /// in March so that the leap day comes last.
-fn date(seconds: i64) -> String {
+pub(super) fn date(seconds: i64) -> String {
     let (days, second) = (seconds.div_euclid(86_400) + 719_468, seconds.rem_euclid(86_400));
     let (era, day) = (days.div_euclid(146_097), days.rem_euclid(146_097));
     let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;

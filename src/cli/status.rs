@@ -14,7 +14,7 @@ use std::{
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     thread,
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use anyhow::{Context, bail};
@@ -197,6 +197,12 @@ impl Report {
         self.mount.at.display().to_string()
     }
 
+    /// When it was mounted, in seconds since 1970.
+    fn since(&self) -> Option<f64> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?.as_secs_f64();
+        Some(now - self.stats["uptime_seconds"].as_f64()?)
+    }
+
     /// What is wrong, and what to do.
     pub(super) fn lost(&self) -> Option<String> {
         let at = self.at();
@@ -216,6 +222,7 @@ impl Report {
             "state": self.state.name(),
             "user": mount.user,
             "pid": or_null(config, "pid"),
+            "since": self.since(),
             "uptime_seconds": or_null(stats, "uptime_seconds"),
             "version": or_null(config, "version"),
             "config": config,
@@ -239,9 +246,10 @@ impl Report {
             return Ok(writeln!(out, "  state     mounted{user}; more is for whoever mounted it")?);
         }
         let number = |value: &Value| value.as_u64().unwrap_or(0);
-        let uptime = Duration::from_secs_f64(stats["uptime_seconds"].as_f64().unwrap_or(0.0).max(0.0));
+        let uptime = Duration::try_from_secs_f64(stats["uptime_seconds"].as_f64().unwrap_or(0.0)).unwrap_or_default();
+        let since = self.since().map_or_else(String::new, |since| super::ls::date(since as i64));
         let pid = config["pid"].as_u64().map_or_else(String::new, |pid| format!(", pid {pid}"));
-        writeln!(out, "  state     answers, for {}{pid}", span(uptime))?;
+        writeln!(out, "  state     answers, since {since} UTC ({}){pid}", span(uptime))?;
         let cache = &stats["cache"];
         let (used, budget) = (bytes(number(&cache["used"])), bytes(number(&cache["budget"])));
         let (hits, misses) = (number(&cache["hits"]), number(&cache["misses"]));

@@ -44,9 +44,9 @@ def test_status(mnt):
     assert code == 0 and one["state"] == "answers"
     assert (one["mountpoint"], one["source"], one["pid"]) == (str(mnt), str(FIXTURES), pid_of(mnt))
     assert one["requests"]["lookup"] > 0 and one["problems"] >= 1 and one["cache"]["budget"] > 0
-    assert 0 <= one["uptime_seconds"] < 60
+    assert 0 <= one["uptime_seconds"] < 60 and 0 <= time.time() - one["since"] < 60
     text = run("status", mnt, check=True).stdout.decode()
-    for word in (str(mnt), str(FIXTURES), "answers", f"pid {one['pid']}", "cache", "problems.jsonl"):
+    for word in (str(mnt), str(FIXTURES), "answers, since 20", f"pid {one['pid']}", "cache", "problems.jsonl"):
         assert word in text, word
     every = json.loads(run("status", "--json").stdout)
     assert str(mnt) in [one["mountpoint"] for one in every]
