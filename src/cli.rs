@@ -1,31 +1,56 @@
 //! Commands and options.
 
+mod busy;
+mod cat;
+mod cp;
+mod doctor;
+mod fstab;
 mod info;
 mod inspect;
+mod logging;
+mod ls;
 mod mount;
+mod mounts;
+mod pages;
 mod place;
+mod running;
+mod select;
+mod status;
 mod umount;
 mod verify;
 
-use std::{io, path::PathBuf, process::ExitCode};
+use std::{ffi::OsString, io, path::PathBuf, process::ExitCode};
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use fstab::Called;
 
 use crate::{cache, vfs};
 
-/// Exit codes beside 0, for scripts; clap's own for a wrong command line is 2.
+/// Exit codes beside 0, for scripts. That of a wrong command line is clap's, too.
 const FAILED: u8 = 1;
+/// See [`FAILED`].
+const WRONG: u8 = 2;
+/// What mount(8) expects of a helper that could not mount; a wrong command line is 1.
+const NOT_MOUNTED: u8 = 32;
 
 /// shardfs shows container files as folders of ordinary files.
 ///
 /// WShard and other Shard files, KDB, kastore (tskit's .trees) and KAST are recognised by their content. Nothing is
 /// unpacked: what a program reads is decoded when it is read.
 #[derive(Debug, Parser)]
-#[command(name = "shardfs", version, propagate_version = true, disable_help_subcommand = true)]
+#[command(
+    name = "shardfs",
+    version,
+    propagate_version = true,
+    disable_help_subcommand = true,
+    args_override_self = true
+)]
 #[command(after_help = "Example:
   shardfs mount data/ /mnt/shards
   python3 -c \"import numpy as np; print(np.load('/mnt/shards/ep_001.wshard/signal/joint_pos.npy', mmap_mode='r'))\"
-  shardfs umount /mnt/shards")]
+  shardfs umount /mnt/shards
+
+Exit codes: 0 success, 1 something failed (the reason is on stderr), 2 a wrong command line.")]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -38,14 +63,24 @@ enum Command {
     /// Take mounts down
     #[command(visible_alias = "unmount")]
     Umount(umount::Arguments),
+    /// Say what is mounted, and how it does
+    Status(status::Arguments),
+    /// Check whether this machine can mount
+    Doctor(doctor::Arguments),
     /// List what a mount would show, without one
-    Ls(inspect::LsArguments),
+    Ls(ls::Arguments),
     /// Print files of containers, without a mount
-    Cat(inspect::CatArguments),
+    Cat(cat::Arguments),
+    /// Copy files out of containers, without a mount
+    Cp(cp::Arguments),
     /// Say what a container holds, or which containers a folder holds
     Info(inspect::InfoArguments),
     /// Check that containers are whole
     Verify(verify::Arguments),
+    /// Print completions for a shell
+    Completions(pages::CompletionArguments),
+    /// Write man pages into a folder
+    Man(pages::ManArguments),
 }
 
 /// Options of every command that shows containers.
@@ -79,34 +114,88 @@ impl ViewOptions {
 
 /// Runs the command of this process's arguments.
 pub fn run() -> ExitCode {
-    let cli = Cli::parse();
-    let done = match cli.command {
-        Command::Mount(arguments) => mount::run(&arguments),
-        Command::Umount(arguments) => umount::run(&arguments),
-        Command::Ls(arguments) => inspect::ls(&arguments),
-        Command::Cat(arguments) => inspect::cat(&arguments),
-        Command::Info(arguments) => inspect::info(&arguments),
-        Command::Verify(arguments) => match verify::run(&arguments) {
-            Ok(code) => return code,
-            Err(error) => Err(error),
+    if std::env::args_os().next().is_some_and(|name| name == status::PROBE) {
+        return finish(status::probe(std::env::args_os().skip(1)).map(|()| ExitCode::SUCCESS), FAILED);
+    }
+    let mount = mount::Arguments::augment_args(clap::Command::new("mount"));
+    match fstab::called(std::env::args_os(), &mount) {
+        Ok(Called::Directly(line)) => match parse(&line, &mount) {
+            Ok(cli) => finish(execute(&cli, &line), FAILED),
+            Err(error) => finish(Err(error), WRONG),
         },
-    };
+        Ok(Called::AsHelper { line, fake, writable }) => match Cli::try_parse_from(&line) {
+            Ok(_) if fake => ExitCode::SUCCESS,
+            Ok(cli) => {
+                let done = execute(&cli, &line);
+                if writable && done.is_ok() {
+                    // mount(8) asks for a writable mount also where nobody said so; like a disk that is
+                    // write-protected, this one is mounted all the same.
+                    eprintln!("shardfs: mounted read-only, as always; the option 'ro' says so without this message");
+                }
+                finish(done, NOT_MOUNTED)
+            }
+            Err(error) => finish(Err(error.into()), FAILED),
+        },
+        Err(error) => finish(Err(error), FAILED),
+    }
+}
+
+/// The command that a line means, `-o` included. Ends the process where clap would.
+fn parse(line: &[OsString], mount: &clap::Command) -> anyhow::Result<Cli> {
+    let mut cli = Cli::parse_from(line);
+    if let Command::Mount(mount::Arguments { options, .. }) = &cli.command
+        && !options.is_empty()
+    {
+        cli = Cli::parse_from(fstab::expanded(line, options, mount)?);
+    }
+    Ok(cli)
+}
+
+fn execute(cli: &Cli, line: &[OsString]) -> anyhow::Result<ExitCode> {
+    match &cli.command {
+        // The one command that has more to say than that it failed.
+        Command::Verify(arguments) => return verify::run(arguments),
+        Command::Mount(arguments) => mount::run(arguments, line),
+        Command::Umount(arguments) => umount::run(arguments),
+        Command::Status(arguments) => status::run(arguments),
+        Command::Doctor(arguments) => doctor::run(arguments),
+        Command::Completions(arguments) => pages::completions(arguments),
+        Command::Man(arguments) => pages::man(arguments),
+        Command::Ls(arguments) => ls::run(arguments),
+        Command::Cat(arguments) => cat::run(arguments),
+        Command::Cp(arguments) => cp::run(arguments),
+        Command::Info(arguments) => inspect::info(arguments),
+    }
+    .map(|()| ExitCode::SUCCESS)
+}
+
+fn finish(done: anyhow::Result<ExitCode>, failed: u8) -> ExitCode {
     match done {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         // Whoever read our output has seen enough.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) if error.is::<Said>() => ExitCode::from(failed),
         Err(error) => {
-            eprintln!("shardfs: {}", one_line(&format!("{error:#}")));
-            ExitCode::from(FAILED)
+            complain(&error);
+            ExitCode::from(failed)
         }
     }
 }
 
-/// Warnings and more to stderr; `RUST_LOG` overrides.
+/// A failure whose reason stands on stderr already.
+#[derive(Debug, thiserror::Error)]
+#[error("failed")]
+struct Said;
+
+/// An error on one line of stderr.
+fn complain(error: &anyhow::Error) {
+    eprintln!("shardfs: {}", one_line(&format!("{error:#}")));
+}
+
+/// The log of commands that need no mount; `RUST_LOG` overrides.
 fn log_to_stderr(level: &str) {
-    let environment = env_logger::Env::default().default_filter_or(level);
-    // A second logger in one process is a test's doing; the first goes on.
-    let _ = env_logger::Builder::from_env(environment).try_init();
+    // Without a file there is nothing to fail.
+    let _ = logging::start(None, logging::Level::from_str(level, true).unwrap_or(logging::Level::Warn), None);
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {

@@ -9,6 +9,7 @@ mod guard;
 mod notify;
 #[cfg(test)]
 mod tests;
+mod xattr;
 
 use std::{
     ffi::{CString, OsStr},
@@ -241,25 +242,37 @@ impl Filesystem for Adapter {
         });
     }
 
-    /// All of the space that SOURCE's filesystem uses is in use, and none is free: nothing can be written here.
+    /// All of the space that SOURCE's filesystem uses is in use, and none is free: nothing can be written here. Never no
+    /// space at all, which `df` leaves out and some programs take for an error.
     fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
         match rustix::fs::statvfs(self.0.source()) {
             Ok(host) => {
                 let used = host.f_blocks.saturating_sub(host.f_bfree);
                 let files = host.f_files.saturating_sub(host.f_ffree);
-                reply.statfs(used, 0, 0, files, 0, host.f_bsize as u32, 255, host.f_frsize as u32);
+                reply.statfs(used.max(1), 0, 0, files.max(1), 0, host.f_bsize as u32, 255, host.f_frsize as u32);
             }
             Err(error) => reply.error(Errno::from_i32(error.raw_os_error())),
         }
     }
 
     // "Not implemented" is asked once a mount; "no such attribute" again and again.
-    fn getxattr(&self, _: &Request, _: INodeNo, _: &OsStr, _: u32, reply: ReplyXattr) {
-        reply.error(Errno::ENOSYS);
+    fn getxattr(&self, _: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        if !self.0.options().xattrs {
+            reply.error(Errno::ENOSYS);
+        } else if xattr::is_ours(name) {
+            let name = name.to_owned();
+            self.run(self.0.is_open(ino.0), move |vfs| xattr::get(vfs, ino.0, &name, size, reply));
+        } else {
+            reply.error(Errno::NO_XATTR);
+        }
     }
 
-    fn listxattr(&self, _: &Request, _: INodeNo, _: u32, reply: ReplyXattr) {
-        reply.error(Errno::ENOSYS);
+    fn listxattr(&self, _: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
+        if self.0.options().xattrs {
+            self.run(self.0.is_open(ino.0), move |vfs| xattr::list(vfs, ino.0, size, reply));
+        } else {
+            reply.error(Errno::ENOSYS);
+        }
     }
 }
 

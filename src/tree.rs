@@ -4,6 +4,7 @@
 //! opened describes them as `Content` and gets the rest from `Table`.
 
 mod arrays;
+mod facts;
 mod idv;
 mod joined;
 mod kdb;
@@ -24,6 +25,7 @@ use crate::{
     source::Fingerprint,
     view::{Fault, Reader, View, json},
 };
+pub use facts::Facts;
 pub use joined::Siblings;
 use paths::{Builder, Kind, Paths};
 
@@ -114,6 +116,13 @@ pub trait Container: Send + Sync {
         None
     }
 
+    /// What is known of the stored item that a file shows. Cheap: it reads no more of the container than a look-up.
+    /// `None` for files that show no stored item, and where a format says nothing.
+    fn facts(&self, reader: &Reader, node: NodeId) -> Option<Facts> {
+        let _ = (reader, node);
+        None
+    }
+
     /// What is wrong with other files that this container needs, each looked at whole: for `shardfs verify`.
     fn verify_others(&self) -> Vec<String> {
         Vec::new()
@@ -193,6 +202,12 @@ pub(crate) trait Content: Send + Sync {
 
     /// See [`Container::shard`].
     fn shard(&self) -> Option<&Shard> {
+        None
+    }
+
+    /// See [`Container::facts`].
+    fn facts(&self, file: Self::File) -> Option<Facts> {
+        let _ = file;
         None
     }
 
@@ -366,6 +381,16 @@ impl<C: Content> Container for Table<C> {
 
     fn verify_others(&self) -> Vec<String> {
         self.content.verify_others()
+    }
+
+    fn facts(&self, _: &Reader, node: NodeId) -> Option<Facts> {
+        if Self::frame_of(node).is_some() {
+            return None;
+        }
+        match self.paths.kind(Self::number(node))? {
+            Kind::File(Entry::Of(file)) => self.content.facts(file),
+            _ => None,
+        }
     }
 }
 

@@ -227,19 +227,21 @@ impl Run<'_> {
 
     /// Reads a file to its end. Behind an error it goes on with the next megabyte: another block may be bad, too.
     fn read(&self, ino: u64, size: u64) {
+        let (length, step) = if self.is_rendered(ino, size) { (1, size / PROBES) } else { (PIECE as u64, 0) };
         let mut offset = 0;
         while offset < size {
-            match self.vfs.read_copied(ino, offset, PIECE as u64) {
+            let next = match self.vfs.read_copied(ino, offset, length) {
                 Ok(bytes) if bytes.is_empty() => return self.ended(ino, offset, size),
                 Ok(bytes) => {
                     self.progress.bytes.fetch_add(bytes.len() as u64, Relaxed);
-                    offset += bytes.len() as u64;
+                    offset + bytes.len() as u64
                 }
                 Err(error) => {
                     self.note(error.to_problem());
-                    offset += PIECE as u64;
+                    offset + PIECE as u64
                 }
-            }
+            };
+            offset = next.max(offset + step);
         }
     }
 
@@ -249,7 +251,8 @@ impl Run<'_> {
         if size < RENDERED {
             return false;
         }
-        let container = self.vfs.source().join(self.vfs.path_of(ino).0);
+        let source = self.vfs.source();
+        let container = if source.is_file() { source.to_path_buf() } else { source.join(self.vfs.path_of(ino).0) };
         std::fs::metadata(container).is_ok_and(|file| size / EXPANDED > file.len())
     }
 

@@ -11,6 +11,7 @@ mod folder;
 mod inodes;
 mod problems;
 mod siblings;
+mod slow;
 mod watch;
 
 pub use error::Error;
@@ -61,6 +62,10 @@ pub struct Options {
     pub gid: Option<u32>,
     /// Permission bits to take away.
     pub umask: u32,
+    /// How long an operation may take without a line in the log.
+    pub slow: Option<Duration>,
+    /// Show what is known of stored items as extended attributes.
+    pub xattrs: bool,
 }
 
 impl Default for Options {
@@ -72,6 +77,8 @@ impl Default for Options {
             uid: None,
             gid: None,
             umask: 0,
+            slow: None,
+            xattrs: false,
         }
     }
 }
@@ -300,6 +307,20 @@ impl Vfs {
         }
     }
 
+    /// What is known of the stored item that a file shows; `None` for every other file and for folders.
+    ///
+    /// # Errors
+    /// [`Error`] when the container can't be opened.
+    pub fn facts(&self, ino: u64) -> Result<Option<tree::Facts>, Error> {
+        let Node::Inside(id, node) = self.node(ino)? else { return Ok(None) };
+        // The folder that stands for a container is no item: listing a folder opens none.
+        if node == tree::ROOT {
+            return Ok(None);
+        }
+        let opened = self.opened(&id)?;
+        tree::Facts::of(&*opened.tree, &opened.reader, node).map_err(|fault| self.fault(&id, &opened, node, fault))
+    }
+
     /// Finds a name in a folder and remembers the node until it is forgotten. `None` if there is no such name.
     ///
     /// # Errors
@@ -307,6 +328,7 @@ impl Vfs {
     pub fn lookup(&self, parent: u64, name: &OsStr) -> Result<Option<Attr>, Error> {
         #[cfg(test)]
         assert!(name != TEST_PANIC, "this name is for tests of panics");
+        let _watch = self.watch("lookup", parent, Some(name));
         if name.len() > names::NAME_MAX {
             return Err(Error::name_too_long(self.place(&self.node(parent)?)));
         }
@@ -322,7 +344,8 @@ impl Vfs {
             Node::ControlFolder => self.control.lookup(name, self).map(Node::ControlFile),
             Node::File(..) | Node::ControlFile(_) => None,
         };
-        let Some(node) = node else { return Ok(None) };
+        let marker = || if parent == ROOT { self.control.marker(name).map(Node::ControlFile) } else { None };
+        let Some(node) = node.or_else(marker) else { return Ok(None) };
         let attr = self.attr_of(&node)?;
         self.inodes.remember(attr.ino, node);
         Ok(Some(attr))
@@ -348,6 +371,7 @@ impl Vfs {
     /// # Errors
     /// [`Error`] when the container can't be opened or has changed.
     pub fn attr(&self, ino: u64) -> Result<Attr, Error> {
+        let _watch = self.watch("stat", ino, None);
         self.attr_of(&self.node(ino)?)
     }
 
@@ -364,6 +388,7 @@ impl Vfs {
         plus: bool,
         each: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
     ) -> Result<(), Error> {
+        let _watch = self.watch("list", ino, None);
         let node = self.node(ino)?;
         let dots = [(1, ".", ino), (2, "..", self.parent(ino, &node)?)];
         for (next, name, ino) in dots.into_iter().skip(usize::try_from(from).unwrap_or(2).min(2)) {
@@ -519,6 +544,7 @@ impl Vfs {
     /// # Errors
     /// [`Error`] when any block that the range touches fails, or the container has changed.
     pub fn read(&self, ino: u64, offset: u64, length: u64, only_ready: bool) -> Result<Option<Bytes>, Error> {
+        let _watch = self.watch("read", ino, None);
         let node = self.node(ino)?;
         let bytes = match &node {
             Node::File(path, host) => self.folders.read(path, *host, offset, length)?,

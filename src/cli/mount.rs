@@ -1,8 +1,9 @@
 //! `shardfs mount`: in the background by default, and back when the mount answers.
 
 use std::{
+    ffi::OsString,
     fs::File,
-    io::{self, Read, Write},
+    io::{self, IsTerminal, Read, Write},
     os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::{Command, Stdio},
@@ -12,9 +13,12 @@ use std::{
 
 use anyhow::{Context, bail};
 use clap::Args;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 
-use super::{ViewOptions, absolute, lies_in, log_to_stderr, octal};
+use super::{
+    ViewOptions, absolute, lies_in, logging, octal,
+    running::{self, RunningOptions},
+};
 use crate::{
     fuse::{Mount, MountConfig},
     limits,
@@ -30,9 +34,22 @@ const READY: &[u8] = b"ready\n";
 /// SOURCE is mirrored, recursively: containers appear as folders of the same name, everything else as itself. The
 /// command returns when the mount answers; the mount stays until `shardfs umount`, `umount` or SIGTERM.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:
+#[command(after_help = "Examples:
   shardfs mount data/ /mnt/shards
-  shardfs mount --cache-size 2G --foreground episode.wshard /mnt/episode")]
+  shardfs mount --cache-size 2G --foreground episode.wshard /mnt/episode
+  shardfs mount --mkdir --rmdir --idle-timeout 600 data/ ~/shards
+
+In /etc/fstab, with a link to shardfs at /sbin/mount.shardfs (options as above, with _ or -):
+  /srv/data  /mnt/shards  shardfs  ro,allow_other,cache_size=2G,_netdev,nofail  0 0
+
+While mounted:
+  MOUNTPOINT/.shardfs/     stats.json, problems.jsonl and config.json; not listed, but there
+  SIGTERM, SIGINT          end the mount
+  SIGHUP                   opens the log file again; in the foreground on a terminal, without one, ends the mount
+  SIGUSR1                  raises the level of the log
+
+Exit codes: 0 the mount answers (in the foreground: has ended), 1 it could not be made, 2 a wrong command line. As
+mount.shardfs: 0, 32 and 1.")]
 pub(super) struct Arguments {
     /// A folder, or one container
     source: PathBuf,
@@ -67,45 +84,60 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 4)]
     threads: usize,
 
-    /// Where warnings go when in the background
-    #[arg(long, value_name = "FILE")]
-    log_file: Option<PathBuf>,
+    #[command(flatten)]
+    running: RunningOptions,
+
+    /// Options as mount(8) takes them, between commas: cache_size=2G,allow_other
+    #[arg(short = 'o', value_name = "OPTIONS")]
+    pub(super) options: Vec<String>,
 }
 
-pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
+/// Mounts. `command_line` is what `arguments` were parsed from.
+pub(super) fn run(arguments: &Arguments, command_line: &[OsString]) -> anyhow::Result<()> {
     let in_background = std::env::var_os(CHILD).is_some();
     if !arguments.foreground && !in_background {
-        return start_in_background();
+        return start_in_background(command_line);
     }
-    if let Some(mut again) = with_little_memory()? {
+    if let Some(mut again) = with_little_memory(command_line)? {
         return Err(again.exec()).context("starting again, for little memory");
     }
     raise_descriptor_limit();
     super::umount::repair(&super::umount::without_asking(&arguments.mountpoint)?)?;
+    let running = &arguments.running;
+    let mut place = running.mountpoint(&arguments.mountpoint)?;
     let (source, mountpoint) = (absolute(&arguments.source)?, absolute(&arguments.mountpoint)?);
     if arguments.allow_other {
         check_allow_other()?;
     }
     check_mountpoint(&source, &mountpoint)?;
-    let options =
-        vfs::Options { uid: arguments.uid, gid: arguments.gid, umask: arguments.umask, ..arguments.view.checked() };
+    let options = vfs::Options {
+        uid: arguments.uid,
+        gid: arguments.gid,
+        umask: arguments.umask,
+        slow: running.slow(),
+        xattrs: running.xattrs,
+        ..arguments.view.checked()
+    };
     let vfs = Arc::new(Vfs::open(&arguments.source, options)?);
     // From here on: what was wrong with SOURCE itself is this command's own error.
-    log_to_stderr(if arguments.foreground { "info,fuser=warn" } else { "warn,fuser=error" });
-    let log_file = arguments.log_file.as_ref();
-    let log = log_file.map(|path| File::options().append(true).create(true).open(path).map_err(|e| (path, e)));
-    let log = log.transpose().map_err(|(path, e)| anyhow::anyhow!("{}: {e}", path.display()))?;
+    running.start_log(arguments.foreground)?;
 
     let config = MountConfig { allow_other: arguments.allow_other, threads: arguments.threads };
-    let mount = Mount::new(vfs, &mountpoint, &config).map_err(|error| explain(&error, &mountpoint))?;
+    let mount = Mount::new(vfs.clone(), &mountpoint, &config).map_err(|error| explain(&error, &mountpoint))?;
 
     // Everything that ends the mount arrives here.
     let (ended, end) = mpsc::channel();
     let by_signal = ended.clone();
-    let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP]).context("signals")?;
+    // Without a terminal to hang up, or with a log to open again, SIGHUP is no end.
+    let stays = in_background || running.log_file.is_some() || !io::stderr().is_terminal();
+    let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP, SIGUSR1]).context("signals")?;
     thread::spawn(move || {
         for signal in signals.forever() {
-            let _ = by_signal.send(End::Signal(signal));
+            match signal {
+                SIGUSR1 => logging::raise(),
+                SIGHUP if stays => logging::reopen(),
+                signal => drop(by_signal.send(End::Signal(signal))),
+            }
         }
     });
     thread::spawn(move || {
@@ -114,11 +146,15 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
 
     // The first answer of the mount shows that it lives.
     std::fs::metadata(&mountpoint).with_context(|| format!("{}: mounted, but no answer", mountpoint.display()))?;
+    place.is_mounted();
     log::info!("{} is mounted on {}", source.display(), mountpoint.display());
+    running.begin(&vfs, &mountpoint);
     if in_background {
-        leave_terminal(log)?;
+        leave_terminal()?;
     }
-    match end.recv().context("the mount's threads are gone")? {
+    let end = end.recv().context("the mount's threads are gone")?;
+    running::notify("STOPPING=1");
+    match end {
         End::Session(result) => result.with_context(|| mountpoint.display().to_string()),
         End::Signal(signal) => {
             log::info!("signal {signal}: unmounting {}", mountpoint.display());
@@ -134,10 +170,12 @@ enum End {
 }
 
 /// Starts this program again, away from the terminal, and waits until it says that the mount answers or why not.
-fn start_in_background() -> anyhow::Result<()> {
+fn start_in_background(command_line: &[OsString]) -> anyhow::Result<()> {
     let program = std::env::current_exe().context("finding this program")?;
     let mut child = Command::new(program)
-        .args(std::env::args_os().skip(1))
+        // Whatever its file is called: as mount.shardfs it would expect another command line.
+        .arg0("shardfs")
+        .args(command_line.iter().skip(1))
         .env(CHILD, "1")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -152,32 +190,36 @@ fn start_in_background() -> anyhow::Result<()> {
     if said == READY {
         return Ok(());
     }
-    // It has printed its reason itself.
+    // It has printed its reason itself, if it could.
     let status = child.wait().context("waiting for the mount")?;
-    std::process::exit(status.code().unwrap_or(super::FAILED.into()))
+    match status.code() {
+        Some(_) => bail!(super::Said),
+        None => bail!("the process of the mount was ended ({status})"),
+    }
 }
 
 /// This program again, with an allocator and a pool that get along with the address space that the process may have. These
 /// are settled when a process begins. `None` where there is no such limit.
-fn with_little_memory() -> anyhow::Result<Option<Command>> {
+fn with_little_memory(command_line: &[OsString]) -> anyhow::Result<Option<Command>> {
     const ARENAS: &str = "MALLOC_ARENA_MAX";
     const THREADS: &str = "BLOCKING_MAX_THREADS";
     let limit = rustix::process::getrlimit(rustix::process::Resource::As).current;
     let Some(limit) = limit.filter(|_| std::env::var_os(ARENAS).is_none()) else { return Ok(None) };
     let threads = (limit / limits::ADDRESS_SPACE_A_THREAD).clamp(2, 64);
     let mut again = Command::new(std::env::current_exe().context("finding this program")?);
-    again.args(std::env::args_os().skip(1)).env(ARENAS, "2").env(THREADS, threads.to_string());
+    again.args(command_line.iter().skip(1)).env(ARENAS, "2").env(THREADS, threads.to_string());
     Ok(Some(again))
 }
 
 /// Says that the mount answers, and lets go of everything that belongs to whoever started it.
-fn leave_terminal(log: Option<File>) -> anyhow::Result<()> {
+fn leave_terminal() -> anyhow::Result<()> {
     let mut stdout = io::stdout();
     stdout.write_all(READY).and_then(|()| stdout.flush()).context("saying that the mount is ready")?;
     // Fails only for a process that leads its group, which is as good.
     let _ = rustix::process::setsid();
     let nowhere = File::options().read(true).write(true).open("/dev/null").context("/dev/null")?;
     rustix::stdio::dup2_stdout(&nowhere).context("closing stdout")?;
+    let log = logging::file();
     rustix::stdio::dup2_stderr(log.as_ref().unwrap_or(&nowhere)).context("closing stderr")?;
     std::env::set_current_dir("/").context("leaving the folder")?;
     Ok(())

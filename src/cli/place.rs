@@ -2,6 +2,7 @@
 
 use std::{
     ffi::OsString,
+    ops::ControlFlow,
     path::{Component, Path, PathBuf},
 };
 
@@ -14,6 +15,8 @@ pub(super) struct Place {
     pub(super) vfs: Vfs,
     pub(super) ino: u64,
     pub(super) attr: Attr,
+    /// The path from the container's name on; of what lies in none, the last name.
+    pub(super) kept: PathBuf,
 }
 
 impl Place {
@@ -25,6 +28,7 @@ impl Place {
         let shown = path.display();
         let (host, inside) = split(path)?;
         let is_folder = host.is_dir();
+        let kept = host.file_name().into_iter().chain(inside.iter().map(|name| &**name)).collect();
         if is_folder && !inside.is_empty() {
             bail!("{shown}: no such file or folder");
         }
@@ -44,12 +48,22 @@ impl Place {
                 found.ok_or_else(|| anyhow!("{shown}: no '{}' there; `shardfs ls` shows what is", name.display()))?.ino;
         }
         let attr = vfs.attr(ino)?;
-        Ok(Self { vfs, ino, attr })
+        Ok(Self { vfs, ino, attr, kept })
     }
 
     pub(super) fn is_folder(&self) -> bool {
         self.attr.kind == FileKind::Folder
     }
+}
+
+/// What a folder shows.
+pub(super) fn names(vfs: &Vfs, ino: u64) -> anyhow::Result<Vec<(OsString, FileKind)>> {
+    let mut names = Vec::new();
+    vfs.read_dir(ino, 2, false, &mut |entry| {
+        names.push((entry.name.to_owned(), entry.kind));
+        ControlFlow::Continue(())
+    })?;
+    Ok(names)
 }
 
 /// The longest part of a path that the host has, with links resolved, and the names after it.

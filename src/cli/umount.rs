@@ -16,12 +16,17 @@ use rustix::{
 
 /// Take mounts down
 #[derive(Debug, Args)]
-#[command(after_help = "Example:
-  shardfs umount /mnt/shards")]
+#[command(after_help = "Examples:
+  shardfs umount /mnt/shards
+  shardfs umount --lazy /mnt/a /mnt/b")]
 pub(super) struct Arguments {
     /// Where shardfs is mounted
     #[arg(required = true, value_name = "MOUNTPOINT")]
     mountpoints: Vec<PathBuf>,
+
+    /// Take the name away at once; whoever is inside goes on until done
+    #[arg(short, long)]
+    lazy: bool,
 
     /// Also while somebody is inside: what they read from then on is an error
     #[arg(short, long)]
@@ -29,14 +34,14 @@ pub(super) struct Arguments {
 }
 
 pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    arguments.mountpoints.iter().try_for_each(|mountpoint| {
+    super::busy::each(&arguments.mountpoints, |mountpoint| {
         let mut absolute = without_asking(mountpoint)?;
         if mounted_at(&absolute)?.is_none() {
             // A link to the mount point, perhaps.
             absolute = super::absolute(&absolute)?;
         }
         let Some(mount) = mounted_at(&absolute)? else {
-            bail!("{}: no shardfs is mounted here; `findmnt -t fuse.shardfs` lists the mounts", mountpoint.display());
+            bail!("{}: no shardfs is mounted here; `shardfs status` lists the mounts", mountpoint.display());
         };
         if is_dead(&absolute) {
             return detach(&absolute);
@@ -45,7 +50,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
             mount.abort();
             return detach(&absolute);
         }
-        take_down(&absolute)
+        if arguments.lazy { detach(&absolute) } else { take_down(&absolute) }
     })
 }
 
@@ -81,11 +86,12 @@ fn is_dead(mountpoint: &Path) -> bool {
     matches!(rustix::fs::statfs(mountpoint), Err(Errno::NOTCONN | Errno::CONNABORTED))
 }
 
-fn take_down(mountpoint: &Path) -> anyhow::Result<()> {
-    let busy = || {
-        let shown = mountpoint.display();
-        format!("{shown}: in use; close what is open there (`fuser -vm {shown}` lists who), or use --force")
-    };
+/// Takes a mount down, unless it is in use.
+///
+/// # Errors
+/// Who uses it, or what the kernel says.
+pub(super) fn take_down(mountpoint: &Path) -> anyhow::Result<()> {
+    let busy = || super::busy::message(mountpoint);
     match unmount(mountpoint, UnmountFlags::empty()) {
         Ok(()) => Ok(()),
         Err(Errno::BUSY) => bail!(busy()),
@@ -155,7 +161,7 @@ pub(super) fn mounted_at(mountpoint: &Path) -> anyhow::Result<Option<Mounted>> {
 }
 
 /// The kernel's `\040` for a space and the like.
-fn unescape(field: &[u8]) -> Vec<u8> {
+pub(super) fn unescape(field: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(field.len());
     let mut rest = field;
     while let Some((&byte, tail)) = rest.split_first() {

@@ -114,7 +114,7 @@ fn one(
         // A file has to be a container: what is none can't be whole.
         std::fs::File::open(path).with_context(|| path.display().to_string())?;
         match Vfs::open(path, options) {
-            Ok(vfs) => Place { attr: vfs.attr(ROOT)?, ino: ROOT, vfs },
+            Ok(vfs) => Place { attr: vfs.attr(ROOT)?, ino: ROOT, vfs, kept: PathBuf::new() },
             Err(error) => {
                 return Ok(vec![(path.to_path_buf(), error.to_problem())]);
             }

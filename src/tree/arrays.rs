@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::{
-    Content, Entry, Item, Table,
+    Content, Entry, Facts, Item, Table,
     paths::{Builder, Number, Paths, ROOT},
     tree_sequence::{self, Text},
 };
@@ -184,6 +184,13 @@ impl Content for Arrays {
 
     fn block_name(&self, block: u32) -> String {
         self.items.get(block as usize).map_or_else(String::new, |item| String::from_utf8_lossy(&item.key).into_owned())
+    }
+
+    fn facts(&self, file: File) -> Option<Facts> {
+        let File::Array(number) = file else { return None };
+        let item = self.items.get(number as usize)?;
+        let stored_size = Some(item.data.end - item.data.start);
+        Some(Facts { codec: Some("none"), stored_size, ..Facts::array(item.dtype.name(), &[item.count]) })
     }
 
     fn remarks(&self) -> &[String] {

@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::Arc};
 use serde_json::{Value, json};
 
 use super::{
-    Content, Entry, FrameNames, Item, Siblings, Table,
+    Content, Entry, Facts, FrameNames, Item, Siblings, Table,
     joined::{self, Lane},
     names,
     paths::{Builder, Number, Paths, ROOT},
@@ -331,6 +331,29 @@ impl Content for Blocks {
     fn verify_others(&self) -> Vec<String> {
         let (Some(chunks), Some(siblings)) = (&self.shard.chunks, &self.siblings) else { return Vec::new() };
         joined::verify(chunks, &**siblings)
+    }
+
+    fn facts(&self, file: File) -> Option<Facts> {
+        let (i, facts) = match file {
+            File::Bytes(i) => (i, Facts::default()),
+            File::Value(i) => match &self.shard.entries.get(i as usize)?.value {
+                wshard::Value::Array { dtype, shape, inferred, .. } => {
+                    (i, Facts { inferred: *inferred, ..Facts::array(dtype.name(), shape) })
+                }
+                _ => (i, Facts::default()),
+            },
+            File::Signs(i) => {
+                let residual = self.shard.entries.get(i as usize)?.residual?;
+                (i, Facts::array(Dtype::I8.name(), &residual.shape()))
+            }
+            File::Joined(i) => {
+                let (Lane { dtype, shape, inferred, .. }, _) = self.joined.get(i as usize)?;
+                return Some(Facts { inferred: *inferred, ..Facts::array(dtype.name(), shape) });
+            }
+            File::Schema => return None,
+        };
+        let wshard::Block { codec, stored_size, crc, .. } = self.shard.entries.get(i as usize)?.block;
+        Some(Facts { codec: Some(codec.name()), stored_size: Some(stored_size), crc32c: crc, ..facts })
     }
 }
 

@@ -23,6 +23,10 @@ pub(super) const FOLDER: &str = ".shardfs";
 /// What is in it.
 pub(super) const FILES: [&str; 3] = ["config.json", "problems.jsonl", "stats.json"];
 
+/// Empty files in the root of the mount that tell indexers (Spotlight over a network, GNOME's) to stay out. They are not
+/// listed, and SOURCE's own of these names are shown in their place.
+const MARKERS: [&str; 2] = [".metadata_never_index", ".trackerignore"];
+
 /// A control file as it was when it was looked up.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Snapshot {
@@ -58,7 +62,16 @@ impl Control {
             "stats.json" => stats(vfs),
             _ => return None,
         };
-        Some(Arc::new(Snapshot { number: self.0.fetch_add(1, Relaxed), bytes }))
+        Some(self.snapshot(bytes))
+    }
+
+    /// The marker of that name, if it is one.
+    pub(super) fn marker(&self, name: &OsStr) -> Option<Arc<Snapshot>> {
+        MARKERS.iter().any(|marker| name == *marker).then(|| self.snapshot(Vec::new()))
+    }
+
+    fn snapshot(&self, bytes: Vec<u8>) -> Arc<Snapshot> {
+        Arc::new(Snapshot { number: self.0.fetch_add(1, Relaxed), bytes })
     }
 }
 
@@ -67,6 +80,7 @@ fn config(vfs: &Vfs) -> Vec<u8> {
     let shown = |path: &Path| path.to_string_lossy().into_owned();
     document(&json!({
         "version": env!("CARGO_PKG_VERSION"),
+        "pid": std::process::id(),
         "source": shown(vfs.source()),
         "serve": "cache",
         "cache_size": options.cache_size,
@@ -75,6 +89,8 @@ fn config(vfs: &Vfs) -> Vec<u8> {
         "uid": options.uid,
         "gid": options.gid,
         "umask": format!("{:04o}", options.umask),
+        "xattrs": options.xattrs,
+        "slow_seconds": options.slow.map(|slow| slow.as_secs_f64()),
     }))
 }
 

@@ -28,6 +28,21 @@ pub fn header(descr: &str, shape: &[u64]) -> Vec<u8> {
     header
 }
 
+/// Bytes of a header whose first ten bytes are these; `None` if they begin none.
+pub fn header_length(front: &[u8]) -> Option<u64> {
+    let length = front.strip_prefix(b"\x93NUMPY\x01\x00")?.first_chunk()?;
+    Some(10 + u64::from(u16::from_le_bytes(*length)))
+}
+
+/// What a header written by [`header`] says: the descr as it stands there, but for quotes around it, and the shape.
+pub fn parse(header: &[u8]) -> Option<(&str, Vec<u64>)> {
+    let dictionary = std::str::from_utf8(header.get(10..)?).ok()?;
+    let rest = dictionary.strip_prefix("{'descr': ")?;
+    let (descr, rest) = rest.split_once(", 'fortran_order': False, 'shape': (")?;
+    let axes = rest.split_once(')')?.0.split(',').map(str::trim).filter(|axis| !axis.is_empty());
+    Some((descr.trim_matches('\''), axes.map(|axis| axis.parse().ok()).collect::<Option<_>>()?))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -41,6 +56,19 @@ mod tests {
         assert_eq!(&header[..10], b"\x93NUMPY\x01\x00\x76\x00");
         assert_eq!(std::str::from_utf8(&header[10..]).unwrap().trim_end(), expected);
         assert_eq!(header.last(), Some(&b'\n'));
+    }
+
+    #[test]
+    fn what_is_written_is_understood() {
+        for (descr, shape) in [("<f8", vec![]), ("|b1", vec![7]), ("<u2", vec![0, 5, 1 << 40])] {
+            let header = header(&format!("'{descr}'"), &shape);
+            assert_eq!(header_length(&header[..10]), Some(header.len() as u64));
+            assert_eq!(parse(&header), Some((descr, shape)));
+        }
+        let record = header("[('ticks', '<i8'), ('offset_minutes', '<i2')]", &[3]);
+        assert_eq!(parse(&record), Some(("[('ticks', '<i8'), ('offset_minutes', '<i2')]", vec![3])));
+        assert_eq!(header_length(b"PNG"), None);
+        assert_eq!(parse(b"\x93NUMPY\x01\x00\x04\x00what"), None);
     }
 
     #[test]

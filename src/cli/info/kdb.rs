@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{Counts, shown, table};
 use crate::{
-    cli::inspect::date,
+    cli::ls::date,
     format::kdb::{self, Camera, Episode, Header, Images, Kind, Meta},
     source::{MappedFile, Source},
 };

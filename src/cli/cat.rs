@@ -1,0 +1,86 @@
+//! `shardfs cat`: the bytes that a mount would show, without one.
+
+use std::{
+    fs::File,
+    io::{self, Write},
+    os::fd::AsFd,
+    path::PathBuf,
+};
+
+use anyhow::{Context, anyhow, bail};
+use clap::Args;
+
+use super::{ViewOptions, log_to_stderr, place::Place};
+use crate::limits::PIECE;
+
+/// Print files of containers, without a mount
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  shardfs cat data/ep_001.wshard/meta/episode.json | jq .
+  shardfs cat data/ep_001.wshard/signal/joint_pos.npy > joint_pos.npy
+  shardfs cat --range 128:4K data/ep_001.wshard/signal/joint_pos.npy | xxd")]
+pub(super) struct Arguments {
+    /// Files, with the container's own path in front
+    #[arg(required = true, value_name = "PATH")]
+    paths: Vec<PathBuf>,
+
+    /// Only these bytes of each file: LENGTH from START on, or all from START on. With K, M, G or T, if you like
+    #[arg(long, value_name = "START:[LENGTH]", value_parser = range)]
+    range: Option<Range>,
+
+    #[command(flatten)]
+    view: ViewOptions,
+}
+
+/// A part of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Range {
+    start: u64,
+    length: u64,
+}
+
+fn range(text: &str) -> Result<Range, String> {
+    let (start, length) = text.split_once(':').ok_or("give START:LENGTH, or START: for all from there on")?;
+    let length = if length.is_empty() { Ok(u64::MAX) } else { super::size(length) };
+    Ok(Range { start: super::size(start)?, length: length? })
+}
+
+pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    log_to_stderr("off");
+    // Not through the standard library's line buffer, which would look at the bytes: they may be a mapped file's.
+    let mut out = File::from(io::stdout().as_fd().try_clone_to_owned().context("stdout")?);
+    let Range { start, length } = arguments.range.unwrap_or(Range { start: 0, length: u64::MAX });
+    for path in &arguments.paths {
+        let place = Place::find(path, arguments.view.checked())?;
+        if place.is_folder() {
+            bail!("{}: is a folder; `shardfs ls` lists it", path.display());
+        }
+        let end = start.saturating_add(length).min(place.attr.size);
+        let mut offset = start;
+        while offset < end {
+            let bytes = place.vfs.read(place.ino, offset, (end - offset).min(PIECE as u64), false);
+            let bytes = bytes.map_err(|e| anyhow!("{}: {}", path.display(), e.to_problem().detail()))?;
+            let bytes = bytes.as_ref().map_or(&[][..], |bytes| bytes.for_kernel());
+            if bytes.is_empty() {
+                bail!("{}: ended at byte {offset} of {}", path.display(), place.attr.size);
+            }
+            out.write_all(bytes).context("stdout")?;
+            offset += bytes.len() as u64;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges() {
+        assert_eq!(range("128:4K"), Ok(Range { start: 128, length: 4096 }));
+        assert_eq!(range("1M:"), Ok(Range { start: 1 << 20, length: u64::MAX }));
+        for wrong in ["", "5", ":5", "a:5", "5:b", "-1:5"] {
+            assert!(range(wrong).is_err(), "{wrong}");
+        }
+    }
+}

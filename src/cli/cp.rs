@@ -1,0 +1,220 @@
+//! `shardfs cp`: files out of containers onto the disk, without a mount.
+
+mod copier;
+
+use std::{
+    collections::HashSet,
+    path::{Component, Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::Ordering::Relaxed,
+        mpsc::{SyncSender, sync_channel},
+    },
+    thread,
+};
+
+use anyhow::{Context, bail};
+use clap::Args;
+
+use super::{
+    ViewOptions, lies_in, log_to_stderr,
+    place::names,
+    select::{Found, Selection, select},
+};
+use crate::vfs::{FileKind, Vfs};
+use copier::{Copier, Task};
+
+/// Files that may wait to be copied: enough to keep everybody busy, few enough to fit in memory.
+const WAITING: usize = 256;
+
+/// Copy files out of containers, without a mount
+///
+/// Paths may have wildcards (*, ?, [...], ** for any folders) that reach into containers; quote them, or the shell looks
+/// for them among its own files. Copies keep their path from the container's name on, or from the first wildcard if
+/// that comes earlier. Times and modes are those that a mount would show. What is there already with the same size
+/// and time is left alone, so that a copy that was interrupted goes on. What is damaged is reported, and the rest copied.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  shardfs cp 'data/*.wshard/signal/joint_*.npy' out/
+      out/ep_001.wshard/signal/joint_pos.npy, out/ep_002.wshard/signal/joint_pos.npy, ...
+  shardfs cp -r data/ep_001.wshard /srv/unpacked/ep_002.wshard out/
+  shardfs cp data/ep_001.wshard/signal/joint_pos.npy q.npy
+
+Exit codes: 0 everything is there, 1 something could not be copied (the others are), 2 a wrong command line.")]
+pub(super) struct Arguments {
+    /// Files and folders, with the container's own path in front
+    #[arg(required = true, value_name = "PATH")]
+    sources: Vec<PathBuf>,
+
+    /// A folder, made if it is not there; for one file also the name of the copy
+    #[arg(required = true, value_name = "DEST")]
+    destination: PathBuf,
+
+    /// Folders too, with everything in them
+    #[arg(short, long)]
+    recursive: bool,
+
+    /// Files copied at a time [default: the number of cores]
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    jobs: Option<u16>,
+
+    /// No progress, which only terminals get
+    #[arg(short, long)]
+    quiet: bool,
+
+    #[command(flatten)]
+    view: ViewOptions,
+}
+
+pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    log_to_stderr("error");
+    let jobs = arguments.jobs.map(usize::from);
+    let jobs = jobs.or_else(|| thread::available_parallelism().ok().map(Into::into)).unwrap_or(2);
+    let copier = Copier::new(arguments.quiet);
+    let folders = thread::scope(|scope| {
+        let (give, take) = sync_channel(WAITING);
+        let take = Arc::new(std::sync::Mutex::new(take));
+        for _ in 0..jobs {
+            let (take, copier) = (take.clone(), &copier);
+            scope.spawn(move || copier.work(&take));
+        }
+        let mut walk = Walk { arguments, copier: &copier, give, taken: HashSet::new(), folders: vec![] };
+        for source in &arguments.sources {
+            if copier.stop.load(Relaxed) {
+                break;
+            }
+            if let Err(error) = walk.source(source) {
+                copier.failed(&error);
+            }
+        }
+        walk.folders
+    });
+    // Inner folders first: one that is not to be written to can be finished when all in it is.
+    for folder in folders.into_iter().rev() {
+        copier.finish_folder(&folder);
+    }
+    copier.finish()
+}
+
+/// A folder that was made, to get its mode and time when it is full.
+struct Folder {
+    path: PathBuf,
+    mode: u32,
+    mtime: (i64, u32),
+}
+
+/// Goes through the sources and hands out what is to be copied.
+struct Walk<'a> {
+    arguments: &'a Arguments,
+    copier: &'a Copier,
+    give: SyncSender<Task>,
+    /// Where files of several sources go, to notice two that go to one place.
+    taken: HashSet<PathBuf>,
+    folders: Vec<Folder>,
+}
+
+impl Walk<'_> {
+    fn source(&mut self, source: &Path) -> anyhow::Result<()> {
+        let Selection { vfs, found, is_pattern, failed } = select(source, self.arguments.view.checked())?;
+        let destination = &self.arguments.destination;
+        refuse_own_place(&vfs, destination)?;
+        for error in &failed {
+            self.copier.failed(error);
+        }
+        let vfs = Arc::new(vfs);
+        let mut skipped = 0;
+        for mut found in found {
+            let is_folder = found.attr.kind == FileKind::Folder;
+            if is_folder && !self.arguments.recursive {
+                if !is_pattern {
+                    bail!("{}: is a folder; -r copies folders", source.display());
+                }
+                skipped += 1;
+                continue;
+            }
+            let only_one = !is_pattern && self.arguments.sources.len() == 1;
+            let to = if only_one && !is_folder && !is_folder_name(destination) {
+                destination.clone()
+            } else {
+                destination.join(std::mem::take(&mut found.kept))
+            };
+            self.below(&vfs, found, to);
+        }
+        match skipped {
+            0 => Ok(()),
+            count => bail!("{}: matches {count} folders, left out; -r copies folders", source.display()),
+        }
+    }
+
+    /// A file, or a folder with all that is in it.
+    fn below(&mut self, vfs: &Arc<Vfs>, found: Found, to: PathBuf) {
+        if let Some(parent) = to.parent().filter(|parent| *parent != Path::new(""))
+            && let Err(error) = std::fs::create_dir_all(parent)
+        {
+            return self.copier.failed(&anyhow::Error::from(error).context(parent.display().to_string()));
+        }
+        // A stack, not recursion: names in containers can be thousands of folders deep.
+        let mut open = vec![(found, to)];
+        while let Some((Found { ino, attr, shown, .. }, to)) = open.pop() {
+            if self.copier.stop.load(Relaxed) {
+                return;
+            }
+            if attr.kind != FileKind::Folder {
+                if self.arguments.sources.len() > 1 && !self.taken.insert(to.clone()) {
+                    let place = to.display();
+                    self.copier.failed(&anyhow::anyhow!("{}: {place} is another's copy already", shown.display()));
+                    continue;
+                }
+                self.copier.expect(attr.size);
+                // Only when all workers are gone, and then there is nobody to tell.
+                let _ = self.give.send(Task { vfs: vfs.clone(), ino, attr, shown, to });
+                continue;
+            }
+            let inside = self.copier.make_folder(&to).and_then(|()| names(vfs, ino));
+            let inside = match inside {
+                Ok(inside) => inside,
+                Err(error) => {
+                    self.copier.failed(&error.context(shown.display().to_string()));
+                    continue;
+                }
+            };
+            self.folders.push(Folder { path: to.clone(), mode: attr.mode.into(), mtime: attr.mtime });
+            for (name, _) in inside.into_iter().rev() {
+                let (shown, to) = (shown.join(&name), to.join(&name));
+                match vfs.lookup(ino, &name) {
+                    Ok(Some(attr)) => open.push((Found { ino: attr.ino, attr, kept: PathBuf::new(), shown }, to)),
+                    // It went away meanwhile.
+                    Ok(None) => {}
+                    Err(error) => {
+                        let detail = error.to_problem().detail();
+                        self.copier.failed(&anyhow::anyhow!("{}: {detail}", shown.display()));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Whether a destination is, or is meant to be, a folder.
+fn is_folder_name(path: &Path) -> bool {
+    path.as_os_str().as_encoded_bytes().ends_with(b"/") || path.is_dir()
+}
+
+/// Nothing is ever written where the data are.
+fn refuse_own_place(vfs: &Vfs, destination: &Path) -> anyhow::Result<()> {
+    let absolute = std::path::absolute(destination).with_context(|| destination.display().to_string())?;
+    // What of it is there already may lead elsewhere.
+    let there = absolute.ancestors().find_map(|part| Some((part, part.canonicalize().ok()?)));
+    let Some((part, real)) = there else { return Ok(()) };
+    let rest = absolute.strip_prefix(part).unwrap_or(Path::new(""));
+    if rest.components().any(|component| component == Component::ParentDir) {
+        bail!("{}: '..' behind a folder that is not there", destination.display());
+    }
+    // `join` of an empty path would add a slash, and a file is no folder.
+    let real = if rest == Path::new("") { real } else { real.join(rest) };
+    if lies_in(&real, vfs.source()) {
+        let (destination, source) = (destination.display(), vfs.source().display());
+        bail!("{destination}: lies inside {source}, which is copied from; choose a place elsewhere");
+    }
+    Ok(())
+}

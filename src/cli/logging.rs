@@ -1,0 +1,181 @@
+//! The log: to stderr or a file, at a level that a signal can raise while the mount runs.
+
+use std::{
+    fs::File,
+    io::{self, Write},
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex, OnceLock, PoisonError,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+};
+
+use anyhow::Context;
+use clap::ValueEnum;
+use env_logger::Target;
+use log::{Log, Metadata, Record};
+
+/// What is logged, from least to most: each holds the ones before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub(super) enum Level {
+    /// Nothing
+    Off,
+    /// What ends the mount
+    Error,
+    /// Problems of containers, operations that took long
+    Warn,
+    /// Mounting and unmounting
+    Info,
+    /// Each request that fails
+    Debug,
+    /// Everything
+    Trace,
+}
+
+impl Level {
+    /// As `RUST_LOG` says it. fuser is one level quieter: what it says is about itself.
+    fn directives(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Error => "error",
+            Self::Warn => "warn,fuser=error",
+            Self::Info => "info,fuser=warn",
+            Self::Debug => "debug,fuser=info",
+            Self::Trace => "trace,fuser=debug",
+        }
+    }
+}
+
+/// The log of this process: once it is there it stays.
+static LOG: OnceLock<Switching> = OnceLock::new();
+
+/// Starts the log. What is given as `level` counts; otherwise `RUST_LOG`; otherwise `default`. It goes to `file`, or to
+/// stderr. A second start is a test's doing; the first goes on.
+///
+/// # Errors
+/// When the file can't be opened for appending.
+pub(super) fn start(level: Option<Level>, default: Level, file: Option<&Path>) -> anyhow::Result<()> {
+    let file = file.map(LogFile::open).transpose()?.map(Arc::new);
+    let from_environment = || std::env::var("RUST_LOG").ok().filter(|directives| !directives.is_empty());
+    let first = match level {
+        Some(level) => level.directives().to_owned(),
+        None => from_environment().unwrap_or_else(|| default.directives().to_owned()),
+    };
+    let logger = |directives: &str| {
+        let target = file.clone().map_or(Target::Stderr, |file| Target::Pipe(Box::new(Shared(file))));
+        env_logger::Builder::new().parse_filters(directives).target(target).build()
+    };
+    let first = logger(&first);
+    let louder = [Level::Warn, Level::Info, Level::Debug, Level::Trace].map(|level| logger(level.directives()));
+    let louder = louder.into_iter().filter(|logger| logger.filter() > first.filter()).collect::<Vec<_>>();
+    let loggers = std::iter::once(first).chain(louder).collect();
+    let log = LOG.get_or_init(|| Switching { loggers, current: AtomicUsize::new(0), file });
+    if log::set_logger(log).is_ok() {
+        log::set_max_level(log.current().filter());
+    }
+    Ok(())
+}
+
+/// The next level; after the highest comes the one that the log began with.
+pub(super) fn raise() {
+    let Some(log) = LOG.get() else { return };
+    let next = (log.current.load(Relaxed) + 1) % log.loggers.len();
+    log.current.store(next, Relaxed);
+    let level = log.current().filter();
+    log::set_max_level(level);
+    log.say(log::Level::Info, format_args!("the log level is {level} now"));
+}
+
+/// Opens the log file again under its name: what stood there may have been moved away.
+pub(super) fn reopen() {
+    let Some(log) = LOG.get() else { return };
+    let Some(file) = &log.file else { return };
+    match file.reopen() {
+        Ok(()) => log::info!("the log goes on here"),
+        Err(error) => log::error!("{}: {error}; the log stays where it was", file.path.display()),
+    }
+}
+
+/// The log file, for a process that has no stderr of its own.
+pub(super) fn file() -> Option<File> {
+    LOG.get()?.file.as_ref()?.lock().try_clone().ok()
+}
+
+/// A logger for each level, of which one is in use.
+struct Switching {
+    loggers: Vec<env_logger::Logger>,
+    current: AtomicUsize,
+    file: Option<Arc<LogFile>>,
+}
+
+impl Switching {
+    fn current(&self) -> &env_logger::Logger {
+        &self.loggers[self.current.load(Relaxed) % self.loggers.len()]
+    }
+
+    /// Logs whatever the level is.
+    fn say(&self, level: log::Level, text: std::fmt::Arguments<'_>) {
+        let record = Record::builder().level(level).target(module_path!()).args(text).build();
+        if let Some(loudest) = self.loggers.last() {
+            loudest.log(&record);
+        }
+    }
+}
+
+impl Log for Switching {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        self.current().enabled(metadata)
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        self.current().log(record);
+    }
+
+    fn flush(&self) {
+        self.current().flush();
+    }
+}
+
+struct LogFile {
+    path: PathBuf,
+    file: Mutex<File>,
+}
+
+impl LogFile {
+    fn open(path: &Path) -> anyhow::Result<Self> {
+        let open = || Ok((std::path::absolute(path)?, append(path)?));
+        let (path, file) = open().map_err(|e: io::Error| e).with_context(|| path.display().to_string())?;
+        Ok(Self { path, file: Mutex::new(file) })
+    }
+
+    fn reopen(&self) -> io::Result<()> {
+        let file = append(&self.path)?;
+        // A process in the background has it as its stderr, too.
+        if !io::IsTerminal::is_terminal(&io::stderr()) {
+            rustix::stdio::dup2_stderr(&file)?;
+        }
+        *self.lock() = file;
+        Ok(())
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, File> {
+        self.file.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn append(path: &Path) -> io::Result<File> {
+    File::options().append(true).create(true).open(path)
+}
+
+/// One file for the loggers of all levels.
+struct Shared(Arc<LogFile>);
+
+impl Write for Shared {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.lock().flush()
+    }
+}

@@ -1,0 +1,210 @@
+//! What a running mount does beside answering: its log, signals, the service manager, and its end when nobody needs it.
+
+use std::{
+    ffi::OsString,
+    io,
+    os::{
+        linux::net::SocketAddrExt,
+        unix::{
+            ffi::OsStrExt,
+            net::{SocketAddr, UnixDatagram},
+        },
+    },
+    path::{Path, PathBuf},
+    sync::{Arc, atomic::Ordering::Relaxed},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::Context;
+use clap::Args;
+
+use super::logging::{self, Level};
+use crate::vfs::Vfs;
+
+/// Options of a running mount.
+#[derive(Debug, Args)]
+pub(super) struct RunningOptions {
+    /// Make MOUNTPOINT if it is not there
+    #[arg(long)]
+    mkdir: bool,
+
+    /// Remove MOUNTPOINT, an empty folder then, when the mount ends
+    #[arg(long)]
+    rmdir: bool,
+
+    /// End the mount when nobody has asked it anything for so long and nothing is open in it
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    idle_timeout: Option<u64>,
+
+    /// Show what is known of stored items as extended attributes (user.shardfs.dtype, .shape, .codec, .stored_size,
+    /// .crc32c, .inferred)
+    #[arg(long)]
+    pub(super) xattrs: bool,
+
+    /// Where the log goes, appended; opened again on SIGHUP [default: stderr in the foreground, nowhere in the background]
+    #[arg(long, value_name = "FILE")]
+    pub(super) log_file: Option<PathBuf>,
+
+    /// What is logged; SIGUSR1 raises it, and from the highest goes back [default: RUST_LOG, or info in the foreground and
+    /// warn in the background]
+    #[arg(long, value_enum, value_name = "LEVEL")]
+    log_level: Option<Level>,
+
+    /// Log operations that take longer than this, as warnings; 0 for none
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "5")]
+    slow: Duration,
+}
+
+/// Seconds, also parts of them.
+fn seconds(text: &str) -> Result<Duration, String> {
+    let number: f64 = text.parse().map_err(|_| format!("'{text}' is not a number of seconds"))?;
+    Duration::try_from_secs_f64(number).map_err(|_| format!("'{text}' is not a number of seconds"))
+}
+
+impl RunningOptions {
+    /// How long an operation may take without a line in the log.
+    pub(super) fn slow(&self) -> Option<Duration> {
+        Some(self.slow).filter(|slow| !slow.is_zero())
+    }
+
+    /// Starts the log.
+    ///
+    /// # Errors
+    /// When the log file can't be opened.
+    pub(super) fn start_log(&self, in_foreground: bool) -> anyhow::Result<()> {
+        let default = if in_foreground { Level::Info } else { Level::Warn };
+        logging::start(self.log_level, default, self.log_file.as_deref())
+    }
+
+    /// Makes the mount point where that is wanted; dropping what comes back removes it where that is wanted, or where
+    /// it was made for a mount that failed.
+    ///
+    /// # Errors
+    /// When it can't be made.
+    pub(super) fn mountpoint(&self, path: &Path) -> anyhow::Result<MountPoint> {
+        // A dead mount, too, is there.
+        let is_missing = || std::fs::symlink_metadata(path).is_err_and(|e| e.kind() == io::ErrorKind::NotFound);
+        let made = self.mkdir && is_missing();
+        if made {
+            std::fs::create_dir_all(path).with_context(|| path.display().to_string())?;
+        }
+        // The process leaves its folder.
+        let path = std::path::absolute(path).with_context(|| path.display().to_string())?;
+        Ok(MountPoint { path, remove: made, remove_at_end: self.rmdir })
+    }
+
+    /// Begins what goes on while the mount is there.
+    pub(super) fn begin(&self, vfs: &Arc<Vfs>, mountpoint: &Path) {
+        if let Some(seconds) = self.idle_timeout {
+            let (vfs, mountpoint) = (vfs.clone(), mountpoint.to_owned());
+            thread::spawn(move || end_when_idle(&vfs, &mountpoint, Duration::from_secs(seconds)));
+        }
+        let pid = std::process::id();
+        let shown = format!("{} on {}", vfs.source().display(), mountpoint.display()).replace('\n', " ");
+        notify(&format!("READY=1\nMAINPID={pid}\nSTATUS={shown}"));
+        if let Some(interval) = watchdog_interval() {
+            let mountpoint = mountpoint.to_owned();
+            thread::spawn(move || feed_watchdog(&mountpoint, interval));
+        }
+    }
+}
+
+/// A mount point that may have to be removed.
+pub(super) struct MountPoint {
+    path: PathBuf,
+    remove: bool,
+    remove_at_end: bool,
+}
+
+impl MountPoint {
+    /// It is in use: from here on its end is the mount's.
+    pub(super) fn is_mounted(&mut self) {
+        self.remove = self.remove_at_end;
+    }
+}
+
+impl Drop for MountPoint {
+    fn drop(&mut self) {
+        // Empty, or not ours to remove.
+        if self.remove
+            && let Err(error) = std::fs::remove_dir(&self.path)
+        {
+            log::warn!("{}: not removed: {error}", self.path.display());
+        }
+    }
+}
+
+/// Takes the mount down when no request has come for a while. Whoever has something open in it, or stands in it, keeps it:
+/// then unmounting fails and is tried again later.
+fn end_when_idle(vfs: &Vfs, mountpoint: &Path, limit: Duration) {
+    let requests = || {
+        let requests = &vfs.requests;
+        let counters = [&requests.lookup, &requests.getattr, &requests.readdir, &requests.read, &requests.open];
+        counters.iter().map(|counter| counter.load(Relaxed)).sum::<u64>()
+    };
+    let (mut seen, mut since) = (requests(), Instant::now());
+    loop {
+        thread::sleep((limit / 4).min(Duration::from_secs(1)));
+        let now = requests();
+        if now != seen {
+            (seen, since) = (now, Instant::now());
+        } else if since.elapsed() >= limit {
+            log::info!("{}: not used for {} s", mountpoint.display(), limit.as_secs());
+            match super::umount::take_down(mountpoint) {
+                Ok(()) => return,
+                Err(error) => log::debug!("{error:#}"),
+            }
+            since = Instant::now();
+        }
+    }
+}
+
+/// Says something to the service manager, if there is one (sd_notify(3)). Best effort: a mount must not end by it.
+pub(super) fn notify(state: &str) {
+    let Some(socket) = std::env::var_os("NOTIFY_SOCKET") else { return };
+    if let Err(error) = send(&socket, state) {
+        log::debug!("NOTIFY_SOCKET {}: {error}", socket.display());
+    }
+}
+
+fn send(socket: &OsString, state: &str) -> io::Result<()> {
+    let address = match socket.as_bytes().strip_prefix(b"@") {
+        Some(name) => SocketAddr::from_abstract_name(name)?,
+        None => SocketAddr::from_pathname(socket)?,
+    };
+    UnixDatagram::unbound()?.send_to_addr(state.as_bytes(), &address).map(drop)
+}
+
+/// How often the service manager wants to hear from this process, halved.
+fn watchdog_interval() -> Option<Duration> {
+    let for_another = std::env::var("WATCHDOG_PID").is_ok_and(|pid| pid != std::process::id().to_string());
+    let micros =
+        std::env::var("WATCHDOG_USEC").ok()?.parse().ok().filter(|&micros: &u64| micros > 0 && !for_another)?;
+    Some(Duration::from_micros(micros) / 2)
+}
+
+/// Tells the service manager that the mount answers, by asking it something that the kernel never answers by itself.
+fn feed_watchdog(mountpoint: &Path, interval: Duration) {
+    loop {
+        match rustix::fs::statvfs(mountpoint) {
+            Ok(_) => notify("WATCHDOG=1"),
+            Err(error) => log::debug!("{}: {error}", mountpoint.display()),
+        }
+        thread::sleep(interval);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_of_seconds() {
+        assert_eq!(seconds("0.25"), Ok(Duration::from_millis(250)));
+        assert_eq!(seconds("0"), Ok(Duration::ZERO));
+        assert!(seconds("-1").is_err());
+        assert!(seconds("nan").is_err());
+        assert!(seconds("5s").is_err());
+    }
+}

@@ -1,0 +1,196 @@
+//! Paths with wildcards that reach into containers: `data/*.wshard/signal/joint_*.npy`.
+
+use std::{
+    ffi::OsStr,
+    path::{Component, Path, PathBuf},
+};
+
+use anyhow::{Context, bail};
+use glob::{MatchOptions, Pattern};
+
+use super::place::{Place, names};
+use crate::vfs::{self, Attr, FileKind, Vfs};
+
+/// As shells do: a name that begins with a dot is only found by one that begins with a dot.
+const OPTIONS: MatchOptions =
+    MatchOptions { case_sensitive: true, require_literal_separator: false, require_literal_leading_dot: true };
+
+/// What a path with or without wildcards leads to, inside one filesystem.
+pub(super) struct Selection {
+    pub(super) vfs: Vfs,
+    pub(super) found: Vec<Found>,
+    /// Whether the path had wildcards.
+    pub(super) is_pattern: bool,
+    /// What could not be looked into on the way.
+    pub(super) failed: Vec<anyhow::Error>,
+}
+
+/// A file or folder that a path leads to. It is looked up once, and to be forgotten.
+pub(super) struct Found {
+    pub(super) ino: u64,
+    pub(super) attr: Attr,
+    /// Its path from the container's name on, or from the first wildcard if that comes earlier.
+    pub(super) kept: PathBuf,
+    /// Its path as it was typed, wildcards replaced: for messages.
+    pub(super) shown: PathBuf,
+}
+
+/// One component of a pattern.
+enum Part {
+    Name(PathBuf),
+    Pattern(Pattern),
+    /// `**`: any folders, or none.
+    Folders,
+}
+
+/// Finds what a path leads to. A path that is there is that path, whatever characters it has.
+///
+/// # Errors
+/// When there is nothing.
+pub(super) fn select(path: &Path, options: vfs::Options) -> anyhow::Result<Selection> {
+    let literal = Place::find(path, options.clone());
+    let is_pattern = literal.is_err() && path.components().any(|component| is_wild(component.as_os_str()));
+    if !is_pattern {
+        let Place { vfs, ino, attr, kept } = literal?;
+        let found = vec![Found { ino, attr, kept, shown: path.to_owned() }];
+        return Ok(Selection { vfs, found, is_pattern, failed: vec![] });
+    }
+    let components: Vec<Component<'_>> = path.components().collect();
+    let wild = components.iter().position(|component| is_wild(component.as_os_str())).unwrap_or(0);
+    let prefix: PathBuf = components[..wild].iter().collect();
+    let parts = components[wild..].iter().map(|component| part(*component)).collect::<anyhow::Result<Vec<_>>>()?;
+    let start = if wild == 0 { Path::new(".") } else { &prefix };
+    let place = Place::find(start, options)?;
+    if !place.is_folder() {
+        bail!("{}: not a folder", start.display());
+    }
+    // Of a folder of the host nothing is kept: it is where the pattern begins.
+    let kept = if place.vfs.container(place.ino)?.is_some() { place.kept.clone() } else { PathBuf::new() };
+    let mut walk = Walk { vfs: &place.vfs, found: vec![], failed: vec![] };
+    walk.expand(Found { ino: place.ino, attr: place.attr, kept, shown: prefix }, &parts);
+    let Walk { found, failed, .. } = walk;
+    if found.is_empty() && failed.is_empty() {
+        bail!("{}: nothing matches", path.display());
+    }
+    Ok(Selection { vfs: place.vfs, found, is_pattern, failed })
+}
+
+fn is_wild(component: &OsStr) -> bool {
+    component.as_encoded_bytes().iter().any(|byte| b"*?[".contains(byte))
+}
+
+fn part(component: Component<'_>) -> anyhow::Result<Part> {
+    let name = component.as_os_str();
+    match component {
+        Component::ParentDir => bail!("'..' behind a wildcard"),
+        _ if name == "**" => Ok(Part::Folders),
+        _ if is_wild(name) => {
+            let text = name.to_str().with_context(|| format!("{}: a pattern has to be UTF-8", name.display()))?;
+            Ok(Part::Pattern(Pattern::new(text).with_context(|| text.to_owned())?))
+        }
+        _ => Ok(Part::Name(name.into())),
+    }
+}
+
+struct Walk<'a> {
+    vfs: &'a Vfs,
+    found: Vec<Found>,
+    failed: Vec<anyhow::Error>,
+}
+
+impl Walk<'_> {
+    /// Collects what the rest of a pattern finds below a folder, in order.
+    fn expand(&mut self, top: Found, parts: &[Part]) {
+        // A stack of places with what is still to match below them, the next one last.
+        let mut open = vec![(top, parts)];
+        while let Some((here, parts)) = open.pop() {
+            let Some((part, rest)) = parts.split_first() else {
+                self.found.push(here);
+                continue;
+            };
+            if here.attr.kind != FileKind::Folder {
+                continue;
+            }
+            let mut inner = Vec::new();
+            match part {
+                Part::Name(name) => inner.extend(self.child(&here, name.as_os_str()).map(|child| (child, rest))),
+                Part::Pattern(pattern) => {
+                    let fits = |name: &OsStr| pattern.matches_with(&name.to_string_lossy(), OPTIONS);
+                    inner.extend(self.children(&here, fits).into_iter().map(|child| (child, rest)));
+                }
+                Part::Folders => {
+                    let fits = |name: &OsStr| !name.as_encoded_bytes().starts_with(b".");
+                    let folders = self.children(&here, fits).into_iter();
+                    // What is left to match may begin here, or in any folder below. Nothing left: everything below.
+                    if rest.is_empty() {
+                        inner.extend(folders.map(|child| (child, rest)));
+                    } else {
+                        let folders = folders.filter(|child| child.attr.kind == FileKind::Folder);
+                        let below: Vec<_> = folders.map(|child| (child, parts)).collect();
+                        let again = Found { kept: here.kept.clone(), shown: here.shown.clone(), ..here };
+                        inner.push((again, rest));
+                        inner.extend(below);
+                    }
+                }
+            }
+            open.extend(inner.into_iter().rev());
+        }
+    }
+
+    fn child(&mut self, folder: &Found, name: &OsStr) -> Option<Found> {
+        let shown = folder.shown.join(name);
+        match self.vfs.lookup(folder.ino, name) {
+            Ok(attr) => attr.map(|attr| Found { ino: attr.ino, attr, kept: folder.kept.join(name), shown }),
+            Err(error) => {
+                self.failed.push(anyhow::anyhow!("{}: {}", shown.display(), error.to_problem().detail()));
+                None
+            }
+        }
+    }
+
+    fn children(&mut self, folder: &Found, fits: impl Fn(&OsStr) -> bool) -> Vec<Found> {
+        match names(self.vfs, folder.ino) {
+            Ok(names) => {
+                let fitting = names.into_iter().filter(|(name, _)| fits(name));
+                fitting.filter_map(|(name, _)| self.child(folder, &name)).collect()
+            }
+            Err(error) => {
+                self.failed.push(error.context(folder.shown.display().to_string()));
+                Vec::new()
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(pattern: &str) -> Vec<String> {
+        let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures");
+        let selection = select(&fixtures.join(pattern), vfs::Options::default());
+        let found = selection.map(|selection| selection.found).unwrap_or_default();
+        found.into_iter().map(|found| found.kept.display().to_string()).collect()
+    }
+
+    #[test]
+    fn wildcards_reach_into_containers() {
+        assert_eq!(
+            found("ep_*.wshard/signal/joint_*.npy"),
+            ["ep_001.wshard/signal/joint_pos.npy", "ep_002_lz4.wshard/signal/joint_pos.npy"]
+        );
+        assert_eq!(found("ep_001.wshard/signal/j*.npy"), ["ep_001.wshard/signal/joint_pos.npy"]);
+        assert_eq!(found("ep_001.wshard/**/rgb.npy"), ["ep_001.wshard/signal/cam0/rgb.npy"]);
+        assert_eq!(found("ep_00[1]*/don?.npy"), ["ep_001.wshard/done.npy"]);
+        assert_eq!(found("ep_001.wshard/.raw/signal/gripper*"), ["ep_001.wshard/.raw/signal/gripper_open.bin"]);
+        assert!(found("ep_*.wshard/nothing*").is_empty());
+        assert!(found("notes.txt/*").is_empty());
+    }
+
+    #[test]
+    fn plain_paths_keep_the_container() {
+        assert_eq!(found("ep_001.wshard/signal/joint_pos.npy"), ["ep_001.wshard/signal/joint_pos.npy"]);
+        assert_eq!(found("ep_001.wshard"), ["ep_001.wshard"]);
+        assert_eq!(found("notes.txt"), ["notes.txt"]);
+    }
+}

@@ -1,0 +1,78 @@
+//! Facts of stored items as extended attributes, where the mount was asked for them.
+
+use std::{ffi::OsStr, os::unix::ffi::OsStrExt};
+
+use fuser::{Errno, ReplyXattr};
+
+use super::errno;
+use crate::{tree::Facts, vfs::Vfs};
+
+const PREFIX: &str = "user.shardfs.";
+const NAMES: [&str; 6] = ["dtype", "shape", "codec", "stored_size", "crc32c", "inferred"];
+
+/// The value of an attribute, by its name without the prefix.
+fn value(facts: &Facts, name: &str) -> Option<String> {
+    match name {
+        "dtype" => facts.dtype.as_deref().map(str::to_owned),
+        "shape" => facts.shape_text(),
+        "codec" => facts.codec.map(str::to_owned),
+        "stored_size" => facts.stored_size.map(|size| size.to_string()),
+        "crc32c" => facts.crc32c.map(|crc| format!("0x{crc:08x}")),
+        "inferred" => facts.inferred.then(|| "true".to_owned()),
+        _ => None,
+    }
+}
+
+/// Whether a name may be one of ours. Programs ask for others (ACLs, capabilities) for each file that they list: those
+/// are answered without looking at the file.
+pub(super) fn is_ours(name: &OsStr) -> bool {
+    name.as_bytes().starts_with(PREFIX.as_bytes())
+}
+
+pub(super) fn get(vfs: &Vfs, ino: u64, name: &OsStr, size: u32, reply: ReplyXattr) {
+    let facts = match vfs.facts(ino) {
+        Ok(facts) => facts.unwrap_or_default(),
+        Err(error) => return reply.error(errno(&error)),
+    };
+    match name.to_str().and_then(|name| value(&facts, name.strip_prefix(PREFIX)?)) {
+        Some(value) => answer(value.as_bytes(), size, reply),
+        None => reply.error(Errno::NO_XATTR),
+    }
+}
+
+pub(super) fn list(vfs: &Vfs, ino: u64, size: u32, reply: ReplyXattr) {
+    match vfs.facts(ino) {
+        Ok(facts) => answer(&names(&facts.unwrap_or_default()), size, reply),
+        Err(error) => reply.error(errno(&error)),
+    }
+}
+
+/// The names that an item has, each ended by a zero byte.
+fn names(facts: &Facts) -> Vec<u8> {
+    let has = |name: &&&str| value(facts, name).is_some();
+    NAMES.iter().filter(has).flat_map(|name| format!("{PREFIX}{name}\0").into_bytes()).collect()
+}
+
+/// The value, or with a size of 0 how long it is.
+fn answer(value: &[u8], size: u32, reply: ReplyXattr) {
+    match (size, u32::try_from(value.len())) {
+        (0, Ok(length)) => reply.size(length),
+        (size, Ok(length)) if length <= size => reply.data(value),
+        _ => reply.error(Errno::ERANGE),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_known_is_listed() {
+        let facts = Facts { crc32c: Some(0xbeef), ..Facts::array("f32", &[24, 7]) };
+        assert_eq!(names(&facts), b"user.shardfs.dtype\0user.shardfs.shape\0user.shardfs.crc32c\0");
+        assert_eq!(value(&facts, "shape").as_deref(), Some("[24,7]"));
+        assert_eq!(value(&facts, "crc32c").as_deref(), Some("0x0000beef"));
+        assert_eq!(value(&facts, "inferred"), None);
+        assert!(names(&Facts::default()).is_empty());
+    }
+}
