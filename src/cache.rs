@@ -4,6 +4,10 @@
 //! is decoded by a thread of its own, piece by piece, and readers take each piece as it comes; the last piece is held
 //! back until the checksum is known. Uncompressed blocks are never copied here: for them the cache remembers only
 //! whether their checksum was right.
+//!
+//! Where the kernel serves finished files by itself, these are in the same cache: the decoder writes into a
+//! [`MemoryFile`] in place of the heap, and its bytes count against the same budget. A file that the kernel holds open is
+//! not given up.
 
 mod decode;
 mod slot;
@@ -15,8 +19,9 @@ use std::{
     ops::Range,
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
+    time::{Duration, Instant},
 };
 
 use lru::LruCache;
@@ -25,6 +30,7 @@ use crate::{
     codec::{Codec, DecodeError},
     format::Block,
     limits,
+    memfd::MemoryFile,
     source::{Source, SourceError},
 };
 
@@ -71,6 +77,17 @@ pub struct Key {
     pub block: u64,
 }
 
+impl Key {
+    /// The file of an inode number, as a whole. Containers are counted up and never get this number.
+    pub fn file(ino: u64) -> Self {
+        Self { container: u64::MAX, block: ino }
+    }
+
+    fn is_file(self) -> bool {
+        self.container == u64::MAX
+    }
+}
+
 /// What a verdict or an empty block counts against the budget.
 const OVERHEAD: u64 = 256;
 
@@ -85,6 +102,20 @@ pub struct Counters {
     pub evictions: AtomicU64,
     /// Bytes decoded.
     pub decoded_bytes: AtomicU64,
+    /// Nanoseconds that decoding and checking took, all threads together.
+    pub decode_nanos: AtomicU64,
+    /// Nanoseconds of the slowest block.
+    pub slowest_nanos: AtomicU64,
+    /// Files that were finished in memory.
+    pub files_finished: AtomicU64,
+}
+
+impl Counters {
+    fn took(&self, time: Duration) {
+        let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self.decode_nanos.fetch_add(nanos, Relaxed);
+        self.slowest_nanos.fetch_max(nanos, Relaxed);
+    }
 }
 
 /// The cache.
@@ -95,6 +126,8 @@ pub struct Cache {
     state: Mutex<State>,
     /// Signalled when a block is finished, so that somebody who waits for room can look again.
     finished: Condvar,
+    /// Whether whoever reads keeps what was read.
+    reader_keeps: AtomicBool,
     /// What happened so far.
     pub counters: Counters,
 }
@@ -104,6 +137,24 @@ struct State {
     slots: LruCache<Key, Arc<Slot>>,
     /// Bytes of all slots, those being decoded included.
     used: u64,
+    /// How many of them are files in memory, and their bytes.
+    files: usize,
+    file_bytes: u64,
+}
+
+impl State {
+    /// Books a slot that came or went.
+    fn book(&mut self, key: Key, slot: &Slot, came: bool) {
+        let files = usize::from(key.is_file());
+        let file_bytes = if key.is_file() { slot.cost } else { 0 };
+        if came {
+            (self.used, self.files, self.file_bytes) =
+                (self.used + slot.cost, self.files + files, self.file_bytes + file_bytes);
+        } else {
+            (self.used, self.files, self.file_bytes) =
+                (self.used - slot.cost, self.files - files, self.file_bytes - file_bytes);
+        }
+    }
 }
 
 impl Cache {
@@ -112,8 +163,9 @@ impl Cache {
         Arc::new(Self {
             budget,
             verify,
-            state: Mutex::new(State { slots: LruCache::unbounded(), used: 0 }),
+            state: Mutex::new(State { slots: LruCache::unbounded(), used: 0, files: 0, file_bytes: 0 }),
             finished: Condvar::new(),
+            reader_keeps: AtomicBool::new(false),
             counters: Counters::default(),
         })
     }
@@ -121,6 +173,118 @@ impl Cache {
     /// The budget in bytes, and how much of it is taken.
     pub fn usage(&self) -> (u64, u64) {
         (self.budget, self.lock().used)
+    }
+
+    /// Files in memory: how many, and their bytes.
+    pub fn files(&self) -> (usize, u64) {
+        let state = self.lock();
+        (state.files, state.file_bytes)
+    }
+
+    /// Says that whoever reads keeps what was read (a kernel does): a block that was handed out from end to end is
+    /// then given up at once, for it would only be there twice.
+    pub fn reader_keeps(&self) {
+        self.reader_keeps.store(true, Relaxed);
+    }
+
+    /// Notes that bytes of a decoded block were handed out.
+    pub fn handed_out(&self, key: Key, size: u64, bytes: u64) {
+        if !self.reader_keeps.load(Relaxed) {
+            return;
+        }
+        let mut state = self.lock();
+        let Some(slot) = state.slots.peek(&key) else { return };
+        // A small block costs little, and stands for files that share it.
+        if slot.hand_out(bytes) >= size && size > limits::PIECE as u64 && slot.is_done() {
+            self.drop_slot(&mut state, key);
+        }
+    }
+
+    fn drop_slot(&self, state: &mut State, key: Key) {
+        if let Some(slot) = state.slots.pop(&key) {
+            state.book(key, &slot, false);
+        }
+        self.finished.notify_all();
+    }
+
+    /// The file in memory of an inode: growing, finished, or known to fail.
+    pub fn file(&self, ino: u64) -> Option<Arc<Slot>> {
+        self.lock().slots.get(&Key::file(ino)).cloned()
+    }
+
+    /// Makes room for a file in memory, which the caller then fills (`Slot::run`) and ends with [`Self::end_file`].
+    /// `None` if it is there already, or there is no room for it now.
+    pub fn start_file(&self, ino: u64, size: u64) -> Option<Arc<Slot>> {
+        let (key, cost) = (Key::file(ino), size.next_multiple_of(4096).saturating_add(OVERHEAD));
+        let mut state = self.lock();
+        if cost > self.largest_file() || state.slots.contains(&key) {
+            return None;
+        }
+        self.make_room(&mut state, cost);
+        if state.used.saturating_add(cost) > self.budget || state.files >= limits::MEMORY_FILES {
+            return None;
+        }
+        let memory = MemoryFile::new(size).map_err(|error| log::debug!("a file in memory: {error}")).ok()?;
+        let slot = Arc::new(Slot::of_file(cost, memory));
+        state.book(key, &slot, true);
+        state.slots.put(key, slot.clone());
+        self.counters.misses.fetch_add(1, Relaxed);
+        Some(slot)
+    }
+
+    /// Ends what [`Self::start_file`] began. Of a file that failed nothing is kept: its readers go to its blocks, which
+    /// say what is wrong.
+    pub fn end_file(&self, ino: u64, slot: &Slot) {
+        let mut state = self.lock();
+        if slot.is_whole() {
+            self.counters.files_finished.fetch_add(1, Relaxed);
+            self.finished.notify_all();
+        } else {
+            self.drop_slot(&mut state, Key::file(ino));
+        }
+    }
+
+    /// The largest file that is finished in memory: others must have room beside it.
+    pub fn largest_file(&self) -> u64 {
+        self.budget / 4
+    }
+
+    /// Decodes and checks a compressed block into a file in memory from `at` on, showing it to readers as it goes.
+    ///
+    /// # Errors
+    /// [`BlockError`]; of the block nothing is then shown, or, where it comes in pieces, not its end.
+    pub fn decode_to(
+        &self,
+        block: &Block,
+        source: &Arc<dyn Source>,
+        slot: &Slot,
+        memory: &MemoryFile,
+        at: u64,
+    ) -> Result<(), BlockError> {
+        block.codec.check_size(block.stored_size, block.size)?;
+        let start = Instant::now();
+        if self.in_pieces(block) {
+            let mut at = at;
+            decode::in_pieces(block, &**source, self.verify, &mut |piece| {
+                memory.write(&piece, at).map_err(SourceError::from)?;
+                at += piece.len() as u64;
+                slot.advance(at);
+                Ok(())
+            })?;
+        } else {
+            memory
+                .fill(at..at + block.size, |out| decode::into(block, &**source, self.verify, out))
+                .map_err(SourceError::from)??;
+            slot.advance(at + block.size);
+        }
+        self.counters.took(start.elapsed());
+        self.counters.decoded_bytes.fetch_add(block.size, Relaxed);
+        Ok(())
+    }
+
+    /// Whether filling a file with this block takes so long that nobody should wait for all of it.
+    pub fn comes_in_pieces(&self, block: &Block) -> bool {
+        self.in_pieces(block)
     }
 
     /// How checksums are verified.
@@ -200,12 +364,13 @@ impl Cache {
                 self.counters.hits.fetch_add(1, Relaxed);
                 return Ok(slot.clone());
             }
-            self.make_room(&mut state, cost);
-            // What is still in the way is being decoded. A block larger than the whole budget goes alone.
-            if state.used == 0 || state.used.saturating_add(cost) <= self.budget {
+            let busy = self.make_room(&mut state, cost);
+            // What is still in the way is being decoded, or a file that the kernel holds, which is not waited for. A
+            // block larger than the whole budget goes alone.
+            if !busy || state.used.saturating_add(cost) <= self.budget {
                 let slot = Arc::new(Slot::new(cost));
+                state.book(key, &slot, true);
                 state.slots.put(key, slot.clone());
-                state.used += cost;
                 break slot;
             }
             state = self.finished.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -217,7 +382,14 @@ impl Cache {
             let spawned = std::thread::Builder::new().name("decode".into()).spawn({
                 let slot = slot.clone();
                 move || {
-                    slot.run(|| decode::in_pieces(&block, &*source, cache.verify, &slot));
+                    let start = Instant::now();
+                    slot.run(|| {
+                        decode::in_pieces(&block, &*source, cache.verify, &mut |piece| {
+                            slot.push(piece);
+                            Ok(())
+                        })
+                    });
+                    cache.counters.took(start.elapsed());
                     cache.wake(&slot, block.size);
                 }
             });
@@ -226,27 +398,32 @@ impl Cache {
                 self.wake(&slot, 0);
             }
         } else {
+            let start = Instant::now();
             slot.run(|| decode::whole(block, &**source, self.verify, &slot));
+            self.counters.took(start.elapsed());
             self.wake(&slot, block.size);
         }
         Ok(slot)
     }
 
-    /// Gives up what was not used for longest until `cost` fits or only blocks being decoded are left.
-    fn make_room(&self, state: &mut State, cost: u64) {
-        let mut busy = Vec::new();
+    /// Gives up what was not used for longest until `cost` fits or only blocks being decoded and files that somebody
+    /// holds are left. Whether any of those left is being decoded.
+    fn make_room(&self, state: &mut State, cost: u64) -> bool {
+        let mut kept = Vec::new();
         while state.used.saturating_add(cost) > self.budget {
             let Some((key, slot)) = state.slots.pop_lru() else { break };
-            if slot.is_done() {
-                state.used -= slot.cost;
-                self.counters.evictions.fetch_add(1, Relaxed);
+            if !slot.is_done() || key.is_file() && Arc::strong_count(&slot) > 1 {
+                kept.push((key, slot));
             } else {
-                busy.push((key, slot));
+                state.book(key, &slot, false);
+                self.counters.evictions.fetch_add(1, Relaxed);
             }
         }
-        for (key, slot) in busy {
+        let busy = kept.iter().any(|(_, slot)| !slot.is_done());
+        for (key, slot) in kept {
             state.slots.put(key, slot);
         }
+        busy
     }
 
     /// Tells those who wait for room that a block is finished.
@@ -263,10 +440,8 @@ impl Cache {
         let mut state = self.lock();
         let keys: Vec<Key> = state.slots.iter().map(|(key, _)| *key).filter(|key| key.container == container).collect();
         for key in keys {
-            if state.slots.peek(&key).is_some_and(|slot| slot.is_done())
-                && let Some(slot) = state.slots.pop(&key)
-            {
-                state.used -= slot.cost;
+            if state.slots.peek(&key).is_some_and(|slot| slot.is_done()) {
+                self.drop_slot(&mut state, key);
             }
         }
     }

@@ -52,3 +52,10 @@ pub const KDB_INDEXED: usize = 1 << 18;
 
 /// Bytes that an encoded picture may decode to. A larger one is still handed out as it is stored.
 pub const PICTURE: u64 = 256 << 20;
+
+/// Files smaller than this are not finished in memory for the kernel: opening and reading them takes as long from its
+/// page cache (docs/TUNING.md), without a descriptor for each.
+pub const MEMORY_FILE: u64 = 256 << 10;
+
+/// Files that are kept in memory for the kernel at once. Each is a descriptor.
+pub const MEMORY_FILES: usize = 4096;

@@ -159,6 +159,14 @@ impl MappedFile {
         self.fingerprint
     }
 
+    /// The file itself, for the kernel to read.
+    ///
+    /// # Errors
+    /// When there are no descriptors left.
+    pub fn descriptor(&self) -> io::Result<File> {
+        self.file.try_clone()
+    }
+
     /// # Errors
     /// `Changed` when the file behind the descriptor is no longer what was opened.
     fn check_unchanged(&self) -> Result<(), SourceError> {

@@ -9,9 +9,11 @@ mod control;
 mod error;
 mod folder;
 mod inodes;
+mod memory;
 mod problems;
 
 pub use error::Error;
+pub use memory::{Opening, Serve, Serving};
 pub use problems::Problem;
 
 use std::{
@@ -19,7 +21,7 @@ use std::{
     ops::ControlFlow,
     path::{Path, PathBuf},
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     time::Instant,
@@ -46,6 +48,8 @@ pub struct Options {
     pub cache_size: u64,
     /// When checksums are verified.
     pub verify: Verify,
+    /// How opened files are served, as far as it can be had.
+    pub serve: Serve,
     /// Show what links inside SOURCE point to, in place of the links.
     pub follow_links: bool,
     /// Owner of everything, in place of the containers' own.
@@ -61,6 +65,7 @@ impl Default for Options {
         Self {
             cache_size: crate::cache::default_budget(),
             verify: Verify::default(),
+            serve: Serve::default(),
             follow_links: false,
             uid: None,
             gid: None,
@@ -141,10 +146,24 @@ pub struct Requests {
     pub getattr: AtomicU64,
     /// Listings, each call.
     pub readdir: AtomicU64,
+    /// Of these, the ones with attributes.
+    pub readdirplus: AtomicU64,
     /// Reads.
     pub read: AtomicU64,
     /// Opens. In page-cache mode the kernel asks once and never again.
     pub open: AtomicU64,
+    /// Of these, the ones answered with a file that the kernel reads by itself.
+    pub passed: AtomicU64,
+    /// Opens of folders: the kernel asks once.
+    pub opendir: AtomicU64,
+    /// Files closed, in passthrough mode.
+    pub release: AtomicU64,
+    /// Nodes that the kernel forgot.
+    pub forget: AtomicU64,
+    /// Targets of links.
+    pub readlink: AtomicU64,
+    /// Sizes of the filesystem.
+    pub statfs: AtomicU64,
     /// Bytes handed out.
     pub bytes_read: AtomicU64,
 }
@@ -162,6 +181,7 @@ pub struct Vfs {
     /// Counters of requests; the adapter counts what it gets.
     pub requests: Requests,
     started: Instant,
+    serving: OnceLock<Serving>,
     control: Control,
 }
 
@@ -184,6 +204,7 @@ impl Vfs {
             problems: Problems::default(),
             requests: Requests::default(),
             started: Instant::now(),
+            serving: OnceLock::new(),
             control: Control::default(),
         };
         let found = vfs.folders.find(Path::new(""), &vfs.problems)?;

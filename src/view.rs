@@ -3,11 +3,14 @@
 //! Every format describes its files with these; none reads by itself.
 
 pub mod json;
+mod memory;
 pub mod npy;
 pub mod png;
 pub mod rows;
 mod signs;
 pub mod strided;
+
+pub use memory::Layout;
 
 use std::{
     ops::Range,
@@ -21,6 +24,7 @@ use crate::{
         Block,
         wshard::{Interleave, Residual},
     },
+    memfd::MemoryFile,
     source::{Mapped, Source, SourceError},
 };
 use png::Png;
@@ -96,6 +100,8 @@ pub enum Bytes {
     Decoded(Arc<Vec<u8>>, Range<usize>),
     /// A part of the mapped file, which only a system call may look at.
     Mapped(Mapped),
+    /// A part of a file in memory.
+    Memory(Arc<MemoryFile>, Range<usize>),
 }
 
 impl Bytes {
@@ -105,6 +111,7 @@ impl Bytes {
             Self::Owned(bytes) => bytes,
             Self::Decoded(bytes, range) => &bytes[range.clone()],
             Self::Mapped(mapped) => mapped.for_kernel(),
+            Self::Memory(memory, range) => memory.bytes(range.clone()),
         }
     }
 }
@@ -256,6 +263,9 @@ impl Reader {
                 }
                 let piece = self.piece(block, range.start)?;
                 let (from, to) = ((range.start - piece.start) as usize, (range.end - piece.start) as usize);
+                if to <= piece.bytes.len() {
+                    self.cache.handed_out(self.key(block), block.block.size, range.end - range.start);
+                }
                 Ok((to <= piece.bytes.len()).then_some(Bytes::Decoded(piece.bytes, from..to)))
             }
             _ => Ok(None),
@@ -344,6 +354,7 @@ impl Reader {
             here.copy_from_slice(&from[..length]);
             at += length as u64;
             rest = after;
+            self.cache.handed_out(self.key(block), block.block.size, length as u64);
         }
         Ok(())
     }

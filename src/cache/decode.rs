@@ -19,18 +19,32 @@ pub(super) fn whole(block: &Block, source: &dyn Source, verify: Verify, slot: &S
     }
     let stored = source.read(block.stored())?;
     let bytes = block.codec.decode(&stored, block.size)?;
-    if let Some(crc) = crc {
-        // A quirk of one stream writer: the checksum of a compressed block over its stored bytes. Decoding has given
-        // exactly the stated size by now (formats/wshard.md 7).
-        compare(crc, crc32c::crc32c(&bytes))
-            .or_else(|error| if crc32c::crc32c(&stored) == crc { Ok(()) } else { Err(error) })?;
-    }
+    check(crc, &bytes, &stored)?;
     slot.push(bytes);
     Ok(())
 }
 
+/// Decodes and checks a compressed block straight to its place.
+pub(super) fn into(block: &Block, source: &dyn Source, verify: Verify, out: &mut [u8]) -> Result<(), BlockError> {
+    let stored = source.read(block.stored())?;
+    block.codec.decode_into(&stored, out)?;
+    check(block.crc.filter(|_| verify != Verify::Off), out, &stored)
+}
+
+fn check(crc: Option<u32>, bytes: &[u8], stored: &[u8]) -> Result<(), BlockError> {
+    let Some(crc) = crc else { return Ok(()) };
+    // A quirk of one stream writer: the checksum of a compressed block over its stored bytes. Decoding has given
+    // exactly the stated size by now (formats/wshard.md 7).
+    compare(crc, crc32c::crc32c(bytes)).or_else(|error| if crc32c::crc32c(stored) == crc { Ok(()) } else { Err(error) })
+}
+
 /// Decodes a large zstd block, handing out each piece as it comes, but the last only after the checksum.
-pub(super) fn in_pieces(block: &Block, source: &dyn Source, verify: Verify, slot: &Slot) -> Result<(), BlockError> {
+pub(super) fn in_pieces(
+    block: &Block,
+    source: &dyn Source,
+    verify: Verify,
+    each: &mut dyn FnMut(Vec<u8>) -> Result<(), BlockError>,
+) -> Result<(), BlockError> {
     let range = block.stored();
     let mut stream = Stream::zstd(Stored { source, at: range.start, end: range.end })?;
     let (mut got, mut crc) = (0u64, 0);
@@ -49,10 +63,9 @@ pub(super) fn in_pieces(block: &Block, source: &dyn Source, verify: Verify, slot
                 compare(expected, crc)
                     .or_else(|error| if stored_crc(block, source)? == expected { Ok(()) } else { Err(error) })?;
             }
-            slot.push(piece);
-            return Ok(());
+            return each(piece);
         }
-        slot.push(piece);
+        each(piece)?;
     }
 }
 

@@ -3,10 +3,14 @@
 use std::{
     ops::Range,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
 };
 
 use super::BlockError;
+use crate::memfd::MemoryFile;
 
 /// Decoded bytes that stand together, and where they begin in the block.
 #[derive(Debug, Clone)]
@@ -17,11 +21,15 @@ pub struct Piece {
     pub bytes: Arc<Vec<u8>>,
 }
 
-/// A block: being decoded, decoded, or known to be bad.
+/// A block: being decoded, decoded, or known to be bad. Or a whole virtual file in memory, in the same states.
 #[derive(Debug)]
 pub struct Slot {
     /// What it counts against the budget.
     pub(super) cost: u64,
+    /// Where the bytes of a file go; those of a block are pieces on the heap.
+    memory: Option<Arc<MemoryFile>>,
+    /// Bytes of it that were handed to a kernel which keeps them.
+    handed: AtomicU64,
     progress: Mutex<Progress>,
     moved: Condvar,
 }
@@ -43,12 +51,49 @@ impl Progress {
 
 impl Slot {
     pub(super) fn new(cost: u64) -> Self {
-        Self { cost, progress: Mutex::default(), moved: Condvar::new() }
+        Self { cost, memory: None, handed: AtomicU64::new(0), progress: Mutex::default(), moved: Condvar::new() }
+    }
+
+    pub(super) fn of_file(cost: u64, memory: MemoryFile) -> Self {
+        Self { memory: Some(Arc::new(memory)), ..Self::new(cost) }
+    }
+
+    /// The file in memory, if this is one.
+    pub fn memory(&self) -> Option<&Arc<MemoryFile>> {
+        self.memory.as_ref()
+    }
+
+    /// Counts bytes handed out; how many there were by now.
+    pub(super) fn hand_out(&self, bytes: u64) -> u64 {
+        self.handed.fetch_add(bytes, Relaxed) + bytes
+    }
+
+    /// Shows readers the file up to `end`.
+    pub fn advance(&self, end: u64) {
+        self.lock().end = end;
+        self.moved.notify_all();
+    }
+
+    /// Whether a file is finished and all right.
+    pub fn is_whole(&self) -> bool {
+        self.memory.is_some() && matches!(self.lock().done, Some(Ok(())))
+    }
+
+    /// Waits until a file is finished up to `end`. Whether it is: not if it failed on the way.
+    pub fn wait_for(&self, end: u64) -> bool {
+        let mut progress = self.lock();
+        loop {
+            match &progress.done {
+                Some(verdict) => return verdict.is_ok(),
+                None if end <= progress.end => return true,
+                None => progress = self.wait(progress),
+            }
+        }
     }
 
     /// Runs the decoder and keeps its verdict. A decoder that panics is an error of this block, and nobody waits for it
     /// for ever.
-    pub(super) fn run(&self, decode: impl FnOnce() -> Result<(), BlockError>) {
+    pub fn run(&self, decode: impl FnOnce() -> Result<(), BlockError>) {
         let verdict = catch_unwind(AssertUnwindSafe(decode))
             .unwrap_or_else(|_| Err(BlockError::Refused("the decoder panicked; please report this file".into())));
         let mut progress = self.lock();
@@ -104,12 +149,13 @@ impl Slot {
         self.lock().done.clone().unwrap_or(Ok(()))
     }
 
-    pub(super) fn is_done(&self) -> bool {
+    /// Whether it is decoded or known to be bad.
+    pub fn is_done(&self) -> bool {
         self.lock().done.is_some()
     }
 
     /// Whether a reader of `range` would not wait.
-    pub(super) fn is_ready(&self, range: &Range<u64>) -> bool {
+    pub fn is_ready(&self, range: &Range<u64>) -> bool {
         let progress = self.lock();
         progress.done.is_some() || range.end <= progress.end
     }

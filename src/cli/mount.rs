@@ -3,7 +3,7 @@
 use std::{
     fs::File,
     io::{self, Read, Write},
-    os::unix::process::CommandExt,
+    os::unix::{fs::MetadataExt, process::CommandExt},
     path::{Path, PathBuf},
     process::{Command, Stdio},
     sync::{Arc, mpsc},
@@ -16,7 +16,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::{ViewOptions, absolute, lies_in, log_to_stderr, octal};
 use crate::{
-    fuse::{Mount, MountConfig},
+    fuse::{Mount, MountConfig, raise_readahead},
     vfs::{self, Vfs},
 };
 
@@ -62,6 +62,14 @@ pub(super) struct Arguments {
     #[arg(long)]
     allow_other: bool,
 
+    /// How opened files are served
+    #[arg(long, value_enum, default_value_t)]
+    serve: vfs::Serve,
+
+    /// How far the kernel reads ahead, in bytes or with K or M; without root it is 128K
+    #[arg(long, value_name = "SIZE", value_parser = super::size, default_value = "4M")]
+    readahead: u64,
+
     /// Threads that take requests from the kernel
     #[arg(long, value_name = "N", default_value_t = 4)]
     threads: usize,
@@ -78,8 +86,13 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     }
     let (source, mountpoint) = (absolute(&arguments.source)?, absolute(&arguments.mountpoint)?);
     check_mountpoint(&source, &mountpoint)?;
-    let options =
-        vfs::Options { uid: arguments.uid, gid: arguments.gid, umask: arguments.umask, ..arguments.view.checked() };
+    let options = vfs::Options {
+        serve: arguments.serve,
+        uid: arguments.uid,
+        gid: arguments.gid,
+        umask: arguments.umask,
+        ..arguments.view.checked()
+    };
     let vfs = Arc::new(Vfs::open(&arguments.source, options)?);
     // From here on: what was wrong with SOURCE itself is this command's own error.
     log_to_stderr(if arguments.foreground { "info,fuser=warn" } else { "warn,fuser=error" });
@@ -104,7 +117,11 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     });
 
     // The first answer of the mount shows that it lives.
-    std::fs::metadata(&mountpoint).with_context(|| format!("{}: mounted, but no answer", mountpoint.display()))?;
+    let root =
+        std::fs::metadata(&mountpoint).with_context(|| format!("{}: mounted, but no answer", mountpoint.display()))?;
+    if let Err(error) = raise_readahead(root.dev(), arguments.readahead >> 10) {
+        log::debug!("the kernel reads ahead 128 KiB, for more cannot be set: {error}");
+    }
     log::info!("{} is mounted on {}", source.display(), mountpoint.display());
     if in_background {
         leave_terminal(log)?;

@@ -2,27 +2,26 @@
 
 use super::{Codec, DecodeError};
 
-/// Decodes a block to exactly `size` bytes.
+/// Decodes a block to exactly the bytes that `out` has room for.
 ///
 /// The TypeScript writer ends blocks directly after a match, with no final literals. One zero byte, an empty final
 /// token, makes such a block regular (`formats/wshard.md` 6).
-pub(super) fn decode(stored: &[u8], size: usize) -> Result<Vec<u8>, DecodeError> {
-    let mut out = vec![0; size];
-    let first = match lz4_flex::block::decompress_into(stored, &mut out) {
+pub(super) fn decode_into(stored: &[u8], out: &mut [u8]) -> Result<(), DecodeError> {
+    let first = match lz4_flex::block::decompress_into(stored, out) {
         Ok(got) => return exact(out, got),
         Err(error) => error,
     };
     let mut ended = Vec::with_capacity(stored.len() + 1);
     ended.extend_from_slice(stored);
     ended.push(0);
-    match lz4_flex::block::decompress_into(&ended, &mut out) {
+    match lz4_flex::block::decompress_into(&ended, out) {
         Ok(got) => exact(out, got),
         Err(_) => Err(Codec::Lz4.corrupt(first)),
     }
 }
 
-fn exact(out: Vec<u8>, got: usize) -> Result<Vec<u8>, DecodeError> {
-    if got == out.len() { Ok(out) } else { Err(DecodeError::Size { got: got as u64, size: out.len() as u64 }) }
+fn exact(out: &[u8], got: usize) -> Result<(), DecodeError> {
+    if got == out.len() { Ok(()) } else { Err(DecodeError::Size { got: got as u64, size: out.len() as u64 }) }
 }
 
 /// Decodes sequences until `limit` bytes are there or the input ends: the front of a block is all that choosing a
@@ -70,6 +69,11 @@ fn extended(nibble: u8, input: &mut impl Iterator<Item = u8>) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn decode(stored: &[u8], size: usize) -> Result<Vec<u8>, DecodeError> {
+        let mut out = vec![0; size];
+        decode_into(stored, &mut out).map(|()| out)
+    }
 
     #[test]
     fn block_that_ends_in_a_match() {

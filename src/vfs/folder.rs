@@ -247,6 +247,14 @@ impl Folders {
         bytes.map(Bytes::Owned).map_err(|e| Error::os(&io::Error::other(e), "read", path.to_path_buf()))
     }
 
+    /// An ordinary file, for the kernel to read by itself.
+    ///
+    /// # Errors
+    /// [`Error`] when it can't be opened.
+    pub(super) fn open_again(&self, path: &Path) -> Result<fs::File, Error> {
+        self.open_file(path)?.descriptor().map_err(|e| Error::os(&e, "open", path.to_path_buf()))
+    }
+
     /// An ordinary file, kept open while it is the one that stands there.
     fn open_file(&self, path: &Path) -> Result<Arc<MappedFile>, Error> {
         let full = self.full(path);
