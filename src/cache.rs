@@ -203,6 +203,7 @@ impl Cache {
     fn drop_slot(&self, state: &mut State, key: Key) {
         if let Some(slot) = state.slots.pop(&key) {
             state.book(key, &slot, false);
+            slot.give_up();
         }
         self.finished.notify_all();
     }
@@ -332,7 +333,17 @@ impl Cache {
         source: &Arc<dyn Source>,
         offset: u64,
     ) -> Result<Piece, Arc<BlockError>> {
-        self.slot(key, block, source)?.piece(offset)
+        loop {
+            let slot = self.slot(key, block, source)?;
+            if let Some(piece) = slot.piece(offset)? {
+                return Ok(piece);
+            }
+            // A window that has moved on: from the front again, unless somebody else has done that already.
+            let mut state = self.lock();
+            if state.slots.peek(&key).is_some_and(|now| Arc::ptr_eq(now, &slot)) {
+                self.drop_slot(&mut state, key);
+            }
+        }
     }
 
     /// Whether serving `range` depends on this block's slot at all.
@@ -354,10 +365,18 @@ impl Cache {
         block.codec == Codec::Zstd && block.size > limits::WHOLE_BLOCK && !strict
     }
 
+    /// How much is kept of a block that has no room beside others: shown piece by piece, it is decoded only so far ahead
+    /// of its readers, and again from the front for one who goes back.
+    fn window(&self, block: &Block) -> Option<u64> {
+        let is_large = self.in_pieces(block) && block.size > self.budget / 2;
+        is_large.then_some((self.budget / 4).max(limits::SMALLEST_WINDOW))
+    }
+
     /// Finds the block, or decodes it; waits for room where others hold it.
     fn slot(self: &Arc<Self>, key: Key, block: &Block, source: &Arc<dyn Source>) -> Result<Arc<Slot>, Arc<BlockError>> {
         block.codec.check_size(block.stored_size, block.size).map_err(|e| Arc::new(e.into()))?;
-        let cost = OVERHEAD + if block.codec == Codec::None { 0 } else { block.size };
+        let window = self.window(block);
+        let cost = OVERHEAD + if block.codec == Codec::None { 0 } else { window.unwrap_or(block.size) };
         let mut state = self.lock();
         let slot = loop {
             if let Some(slot) = state.slots.get(&key) {
@@ -368,12 +387,15 @@ impl Cache {
             // What is still in the way is being decoded, or a file that the kernel holds, which is not waited for. A
             // block larger than the whole budget goes alone.
             if !busy || state.used.saturating_add(cost) <= self.budget {
-                let slot = Arc::new(Slot::new(cost));
+                let slot = window.map_or_else(|| Slot::new(cost), |window| Slot::of_window(cost, window));
+                let slot = Arc::new(slot);
                 state.book(key, &slot, true);
                 state.slots.put(key, slot.clone());
                 break slot;
             }
-            state = self.finished.wait(state).unwrap_or_else(PoisonError::into_inner);
+            // A decoder that comes to wait for its readers does not take the lock to say so.
+            let waited = self.finished.wait_timeout(state, Duration::from_millis(50));
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
         };
         drop(state);
         self.counters.misses.fetch_add(1, Relaxed);
@@ -385,8 +407,7 @@ impl Cache {
                     let start = Instant::now();
                     slot.run(|| {
                         decode::in_pieces(&block, &*source, cache.verify, &mut |piece| {
-                            slot.push(piece);
-                            Ok(())
+                            slot.push(piece, || cache.finished.notify_all())
                         })
                     });
                     cache.counters.took(start.elapsed());
@@ -412,14 +433,15 @@ impl Cache {
         let mut kept = Vec::new();
         while state.used.saturating_add(cost) > self.budget {
             let Some((key, slot)) = state.slots.pop_lru() else { break };
-            if !slot.is_done() || key.is_file() && Arc::strong_count(&slot) > 1 {
+            if !slot.is_idle() || key.is_file() && Arc::strong_count(&slot) > 1 {
                 kept.push((key, slot));
             } else {
                 state.book(key, &slot, false);
+                slot.give_up();
                 self.counters.evictions.fetch_add(1, Relaxed);
             }
         }
-        let busy = kept.iter().any(|(_, slot)| !slot.is_done());
+        let busy = kept.iter().any(|(_, slot)| !slot.is_idle());
         for (key, slot) in kept {
             state.slots.put(key, slot);
         }

@@ -63,7 +63,7 @@ impl Mount {
             MountOption::NoAtime,
         ];
         options.acl = if config.allow_other { SessionACL::All } else { SessionACL::Owner };
-        options.n_threads = Some(config.threads.max(2));
+        options.n_threads = Some(config.threads.max(1));
         options.clone_fd = true;
         match mount_directly(&vfs, mountpoint, config) {
             Ok(device) => Session::from_fd(Adapter::new(vfs), device, options.acl, options).map(Self),

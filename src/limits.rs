@@ -59,3 +59,6 @@ pub const MEMORY_FILE: u64 = 256 << 10;
 
 /// Files that are kept in memory for the kernel at once. Each is a descriptor.
 pub const MEMORY_FILES: usize = 4096;
+
+/// What is at least kept of a large block that the budget has no room for.
+pub const SMALLEST_WINDOW: u64 = 16 << 20;

@@ -20,8 +20,7 @@ pub(super) fn whole(block: &Block, source: &dyn Source, verify: Verify, slot: &S
     let stored = source.read(block.stored())?;
     let bytes = block.codec.decode(&stored, block.size)?;
     check(crc, &bytes, &stored)?;
-    slot.push(bytes);
-    Ok(())
+    slot.push(bytes, || ())
 }
 
 /// Decodes and checks a compressed block straight to its place.

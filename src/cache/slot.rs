@@ -1,6 +1,7 @@
 //! One block in the cache, from the moment that somebody wants it.
 
 use std::{
+    collections::VecDeque,
     ops::Range,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
@@ -30,6 +31,8 @@ pub struct Slot {
     memory: Option<Arc<MemoryFile>>,
     /// Bytes of it that were handed to a kernel which keeps them.
     handed: AtomicU64,
+    /// At most so many bytes are kept of a block that is too large for the cache, around where its readers are.
+    window: Option<u64>,
     progress: Mutex<Progress>,
     moved: Condvar,
 }
@@ -37,12 +40,23 @@ pub struct Slot {
 #[derive(Debug, Default)]
 struct Progress {
     /// In order, without gaps.
-    pieces: Vec<Piece>,
+    pieces: VecDeque<Piece>,
     end: u64,
     done: Option<Result<(), Arc<BlockError>>>,
+    /// The furthest byte that a reader asked for.
+    wanted: u64,
+    /// Whether the decoder waits for readers to follow.
+    is_parked: bool,
+    /// Whether nobody will ask for more.
+    is_given_up: bool,
 }
 
 impl Progress {
+    /// Whether a byte was there and is not any more.
+    fn has_passed(&self, offset: u64) -> bool {
+        self.is_given_up || offset < self.pieces.front().map_or(0, |first| first.start)
+    }
+
     fn find(&self, offset: u64) -> Option<&Piece> {
         let at = self.pieces.partition_point(|piece| piece.start <= offset).checked_sub(1)?;
         self.pieces.get(at).filter(|_| offset < self.end)
@@ -51,11 +65,22 @@ impl Progress {
 
 impl Slot {
     pub(super) fn new(cost: u64) -> Self {
-        Self { cost, memory: None, handed: AtomicU64::new(0), progress: Mutex::default(), moved: Condvar::new() }
+        Self {
+            cost,
+            memory: None,
+            handed: AtomicU64::new(0),
+            window: None,
+            progress: Mutex::default(),
+            moved: Condvar::new(),
+        }
     }
 
     pub(super) fn of_file(cost: u64, memory: MemoryFile) -> Self {
         Self { memory: Some(Arc::new(memory)), ..Self::new(cost) }
+    }
+
+    pub(super) fn of_window(cost: u64, window: u64) -> Self {
+        Self { window: Some(window), ..Self::new(cost) }
     }
 
     /// The file in memory, if this is one.
@@ -105,25 +130,57 @@ impl Slot {
         self.moved.notify_all();
     }
 
-    /// Adds the next piece, for readers to take at once.
-    pub(super) fn push(&self, bytes: Vec<u8>) {
+    /// Adds the next piece, for readers to take at once. In a window it waits for them first (`parked` is called
+    /// then), and lets go of what lies behind.
+    ///
+    /// # Errors
+    /// When the block was given up meanwhile.
+    pub(super) fn push(&self, bytes: Vec<u8>, parked: impl Fn()) -> Result<(), BlockError> {
         let mut progress = self.lock();
+        if let Some(window) = self.window {
+            while !progress.is_given_up && progress.end > progress.wanted.saturating_add(window / 2) {
+                progress.is_parked = true;
+                parked();
+                progress = self.wait(progress);
+            }
+            progress.is_parked = false;
+            while progress.pieces.front().is_some_and(|first| progress.end - first.start >= window) {
+                progress.pieces.pop_front();
+            }
+        }
+        if progress.is_given_up {
+            return Err(BlockError::Refused("given up for another block".into()));
+        }
         let start = progress.end;
         progress.end += bytes.len() as u64;
-        progress.pieces.push(Piece { start, bytes: Arc::new(bytes) });
+        progress.pieces.push_back(Piece { start, bytes: Arc::new(bytes) });
         drop(progress);
+        self.moved.notify_all();
+        Ok(())
+    }
+
+    /// Ends a decoder that waits for readers: they begin anew.
+    pub(super) fn give_up(&self) {
+        self.lock().is_given_up = true;
         self.moved.notify_all();
     }
 
-    /// Waits for the piece that holds the byte at `offset`.
-    pub(super) fn piece(&self, offset: u64) -> Result<Piece, Arc<BlockError>> {
+    /// Waits for the piece that holds the byte at `offset`. `None` if it is no longer there.
+    pub(super) fn piece(&self, offset: u64) -> Result<Option<Piece>, Arc<BlockError>> {
         let mut progress = self.lock();
         loop {
+            if progress.has_passed(offset) {
+                return Ok(None);
+            }
             if let Some(Err(error)) = &progress.done {
                 return Err(error.clone());
             }
+            if progress.wanted < offset {
+                progress.wanted = offset;
+                self.moved.notify_all();
+            }
             if let Some(piece) = progress.find(offset) {
-                return Ok(piece.clone());
+                return Ok(Some(piece.clone()));
             }
             if progress.done.is_some() {
                 let reason = format!("byte {offset} is past the end of the block");
@@ -154,10 +211,16 @@ impl Slot {
         self.lock().done.is_some()
     }
 
+    /// Whether giving it up takes nothing from anybody who works on it.
+    pub(super) fn is_idle(&self) -> bool {
+        let progress = self.lock();
+        progress.done.is_some() || progress.is_parked
+    }
+
     /// Whether a reader of `range` would not wait.
     pub fn is_ready(&self, range: &Range<u64>) -> bool {
         let progress = self.lock();
-        progress.done.is_some() || range.end <= progress.end
+        progress.done.is_some() || range.end <= progress.end && !progress.has_passed(range.start)
     }
 
     fn lock(&self) -> MutexGuard<'_, Progress> {

@@ -133,7 +133,7 @@ fn choose(opening: Opening, vfs: &Vfs, reply: &ReplyOpen) -> How {
     };
     match opening {
         Opening::Finished(slot) => match slot.memory().cloned() {
-            Some(memory) => passed(reply.open_backing(memory.descriptor()), Some(slot)),
+            Some(memory) => passed(memory.with_descriptor(|file| reply.open_backing(file)), Some(slot)),
             None => How::Cached,
         },
         Opening::Own(file) => passed(reply.open_backing(&file), None),
