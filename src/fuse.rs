@@ -288,7 +288,7 @@ impl Filesystem for Adapter {
         self.run(self.vfs.is_open(ino.0), move |vfs| {
             let listed = vfs.read_dir(ino.0, offset, true, &mut |entry| {
                 let DirEntry { next, name, ino, kind, attr } = entry;
-                // Attributes that could not be had are asked for again, and then fail, when somebody wants them.
+                // Attributes that are not given are asked for when somebody wants them.
                 let (ttl, attr) = attr.map_or((Duration::ZERO, no_attr(ino, kind)), |a| (ttl(&a), file_attr(&a)));
                 full(reply.add(INodeNo(ino), next, name, &ttl, &attr, Generation(0)))
             });

@@ -105,6 +105,12 @@ pub trait Container: Send + Sync {
         Vec::new()
     }
 
+    /// Whether the size of a file is known without much work, so that listings may give it unasked.
+    fn is_size_at_hand(&self, file: NodeId) -> bool {
+        let _ = file;
+        true
+    }
+
     /// Whether operations on a node go without reading more of the container than a few bytes.
     fn is_at_hand(&self, node: NodeId) -> bool {
         let _ = node;
@@ -300,6 +306,12 @@ impl<C: Content> Container for Table<C> {
             Some(Kind::File(Entry::Description)) => View::inline(self.described().1.clone()),
             Some(Kind::Folder) | None => View::default(),
         })
+    }
+
+    /// `container.json` is written when somebody looks at it: it costs more than all the rest of opening a container.
+    fn is_size_at_hand(&self, file: NodeId) -> bool {
+        let kind = self.paths.kind(Self::number(file));
+        !matches!(kind, Some(Kind::File(Entry::Description))) || self.description.get().is_some()
     }
 
     fn description(&self) -> &Value {

@@ -298,8 +298,8 @@ impl Vfs {
     }
 
     /// Goes through a folder from a position (0 at first) until `each` breaks: `.`, `..` and what the folder shows.
-    /// With `plus`, entries carry their attributes where they can be had, and each that `each` takes (goes on after)
-    /// counts as a look-up, but for `.` and `..`.
+    /// With `plus`, entries carry their attributes where these can be had without much work, and each that `each` takes
+    /// (goes on after) counts as a look-up, but for `.` and `..`.
     ///
     /// # Errors
     /// [`Error`] when the folder can't be read.
@@ -326,7 +326,8 @@ impl Vfs {
                 let listed = opened.tree.list(&opened.reader, *folder, from, &mut |child| {
                     let node = Node::Inside(id.clone(), child.node);
                     let kind = if child.is_folder { FileKind::Folder } else { FileKind::File };
-                    let attr = plus.then(|| self.attr_inside(id, &opened, child.node).ok()).flatten();
+                    let is_cheap = plus && opened.tree.is_size_at_hand(child.node);
+                    let attr = is_cheap.then(|| self.attr_inside(id, &opened, child.node).ok()).flatten();
                     let ino = self.ino(&node);
                     let entry = DirEntry { next: child.next + 2, name: OsStr::new(child.name), ino, kind, attr };
                     self.take(node, plus, entry, each)

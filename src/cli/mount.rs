@@ -70,9 +70,9 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "SIZE", value_parser = super::size, default_value = "4M")]
     readahead: u64,
 
-    /// Threads that take requests from the kernel
-    #[arg(long, value_name = "N", default_value_t = 4)]
-    threads: usize,
+    /// Threads that take requests from the kernel [default: as many as cores, 2 to 8]
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
 
     /// Where warnings go when in the background
     #[arg(long, value_name = "FILE")]
@@ -100,7 +100,12 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let log = log_file.map(|path| File::options().append(true).create(true).open(path).map_err(|e| (path, e)));
     let log = log.transpose().map_err(|(path, e)| anyhow::anyhow!("{}: {e}", path.display()))?;
 
-    let config = MountConfig { allow_other: arguments.allow_other, threads: arguments.threads };
+    let config = MountConfig {
+        allow_other: arguments.allow_other,
+        threads: arguments
+            .threads
+            .unwrap_or_else(|| thread::available_parallelism().map_or(2, |n| n.get().clamp(2, 8))),
+    };
     let mount = Mount::new(vfs, &mountpoint, &config).map_err(|error| explain(&error, &mountpoint, arguments))?;
 
     // Everything that ends the mount arrives here.
