@@ -9,9 +9,11 @@
 //! [`MemoryFile`] in place of the heap, and its bytes count against the same budget. A file that the kernel holds open is
 //! not given up.
 
+mod buffer;
 mod decode;
 mod slot;
 
+pub use buffer::Buffer;
 pub use slot::{Piece, Slot};
 
 use std::{
@@ -198,6 +200,23 @@ impl Cache {
         if slot.hand_out(bytes) >= size && size > limits::PIECE as u64 && slot.is_done() {
             self.drop_slot(&mut state, key);
         }
+    }
+
+    /// Whether more than half of a decoded block was handed out: then it is being read from end to end.
+    pub fn is_mostly_read(&self, key: Key, size: u64) -> bool {
+        self.lock().slots.peek(&key).is_some_and(|slot| slot.hand_out(0) > size / 2)
+    }
+
+    /// Begins to decode a block that somebody will want soon, if there is room for it that nobody uses.
+    pub fn decode_ahead(self: &Arc<Self>, key: Key, block: &Block, source: &Arc<dyn Source>) {
+        let state = self.lock();
+        if state.slots.contains(&key) || state.used.saturating_add(block.size + OVERHEAD) > self.budget {
+            return;
+        }
+        drop(state);
+        let (cache, block, source) = (self.clone(), *block, source.clone());
+        // Whoever wants it gets the error, if it is one.
+        blocking::unblock(move || drop(cache.slot(key, &block, &source))).detach();
     }
 
     fn drop_slot(&self, state: &mut State, key: Key) {

@@ -7,6 +7,9 @@ pub const WHOLE_BLOCK: u64 = 64 << 20;
 /// Pieces in which larger blocks are decoded, and in which any block's bytes are read for a checksum.
 pub const PIECE: usize = 1 << 20;
 
+/// The first of these pieces; each next one doubles what is there.
+pub const FIRST_PIECE: usize = 64 << 10;
+
 /// Metadata JSON (`meta/*` of a Shard file, schemas of tree sequences) larger than this is shown as a file but not
 /// interpreted: parsed, a byte of it can take fifty in memory.
 pub const METADATA_JSON: u64 = 1 << 20;

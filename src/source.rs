@@ -10,10 +10,13 @@ use std::{
     ops::Range,
     os::unix::fs::{FileExt, MetadataExt},
     path::Path,
-    sync::{Arc, OnceLock},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
 };
 
-use memmap2::Mmap;
+use memmap2::{Mmap, UncheckedAdvice};
 
 /// Why bytes of a source could not be had.
 #[derive(Debug, thiserror::Error)]
@@ -135,7 +138,13 @@ pub struct MappedFile {
     file: File,
     fingerprint: Fingerprint,
     map: OnceLock<Option<Arc<Mmap>>>,
+    /// Bytes of the map lent since its pages were last let go.
+    lent: AtomicU64,
 }
+
+/// So much of a map is lent before its pages are let go. They stay in the page cache, and count as this process's
+/// memory no longer.
+const LENT: u64 = 4 << 20;
 
 impl MappedFile {
     /// Opens a regular file for reading. A symbolic link at the end of the path is not followed, and opening never
@@ -151,7 +160,7 @@ impl MappedFile {
         if !meta.is_file() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
         }
-        Ok(Self { file, fingerprint: Fingerprint::of(&meta), map: OnceLock::new() })
+        Ok(Self { file, fingerprint: Fingerprint::of(&meta), map: OnceLock::new(), lent: AtomicU64::new(0) })
     }
 
     /// The file's fingerprint when it was opened.
@@ -203,6 +212,14 @@ impl Source for MappedFile {
         let map = self.map.get_or_init(|| unsafe { Mmap::map(&self.file) }.ok().map(Arc::new)).clone()?;
         let range = usize::try_from(range.start).ok()?..usize::try_from(range.end).ok()?;
         map.get(range.clone())?;
+        let length = range.len() as u64;
+        if self.lent.fetch_add(length, Relaxed) + length > LENT {
+            self.lent.store(0, Relaxed);
+            // SAFETY: the map is shared and read-only, so letting go of its pages loses nothing: who still wants one, which
+            // only a system call does, gets it from the page cache again.
+            #[allow(unsafe_code, reason = "mapping a file is this module's job")]
+            let _ = unsafe { map.unchecked_advise(UncheckedAdvice::DontNeed) };
+        }
         Some(Mapped { map, range })
     }
 }

@@ -441,7 +441,9 @@ impl Vfs {
                 if only_ready && !view.is_ready(&opened.reader, offset, length) {
                     return Ok(None);
                 }
-                view.read_at(&opened.reader, offset, length).map_err(fault)?
+                let bytes = view.read_at(&opened.reader, offset, length).map_err(fault)?;
+                view.decode_ahead(&opened.reader, offset.saturating_add(length));
+                bytes
             }
             Node::ControlFolder => return Err(Error::is_a_folder(self.place(&node))),
         };

@@ -18,7 +18,7 @@ use std::{
 };
 
 use crate::{
-    cache::{BlockError, Cache, Key, Piece},
+    cache::{BlockError, Buffer, Cache, Key, Piece},
     codec::Codec,
     format::{
         Block,
@@ -97,7 +97,7 @@ pub enum Bytes {
     /// Put together for this read.
     Owned(Vec<u8>),
     /// A part of a decoded piece.
-    Decoded(Arc<Vec<u8>>, Range<usize>),
+    Decoded(Arc<Buffer>, Range<usize>),
     /// A part of the mapped file, which only a system call may look at.
     Mapped(Mapped),
     /// A part of a file in memory.

@@ -2,11 +2,11 @@
 
 use std::io::{self, Read};
 
-use super::{BlockError, Slot, Verify};
+use super::{BlockError, Buffer, Slot, Verify};
 use crate::{
     codec::{Codec, DecodeError, Stream},
     format::Block,
-    limits::PIECE,
+    limits::{FIRST_PIECE, PIECE},
     source::Source,
 };
 
@@ -17,17 +17,31 @@ pub(super) fn whole(block: &Block, source: &dyn Source, verify: Verify, slot: &S
         let Some(crc) = crc else { return Ok(()) };
         return compare(crc, stored_crc(block, source)?);
     }
-    let stored = source.read(block.stored())?;
-    let bytes = block.codec.decode(&stored, block.size)?;
+    let stored = stored(block, source)?;
+    // Nothing is allocated for a size that the codec can't make of these bytes.
+    block.codec.check_size(block.stored_size, block.size)?;
+    let mut bytes = Buffer::zeroed(usize::try_from(block.size).unwrap_or(usize::MAX));
+    block.codec.decode_into(&stored, &mut bytes)?;
     check(crc, &bytes, &stored)?;
     slot.push(bytes, || ())
 }
 
 /// Decodes and checks a compressed block straight to its place.
 pub(super) fn into(block: &Block, source: &dyn Source, verify: Verify, out: &mut [u8]) -> Result<(), BlockError> {
-    let stored = source.read(block.stored())?;
+    let stored = stored(block, source)?;
     block.codec.decode_into(&stored, out)?;
     check(block.crc.filter(|_| verify != Verify::Off), out, &stored)
+}
+
+fn stored(block: &Block, source: &dyn Source) -> Result<Buffer, BlockError> {
+    let range = block.stored();
+    if range.end > source.len() {
+        // Says what is wrong.
+        return Ok(source.read(range)?.into());
+    }
+    let mut bytes = Buffer::zeroed(usize::try_from(block.stored_size).unwrap_or(usize::MAX));
+    source.read_at(range.start, &mut bytes)?;
+    Ok(bytes)
 }
 
 fn check(crc: Option<u32>, bytes: &[u8], stored: &[u8]) -> Result<(), BlockError> {
@@ -42,14 +56,16 @@ pub(super) fn in_pieces(
     block: &Block,
     source: &dyn Source,
     verify: Verify,
-    each: &mut dyn FnMut(Vec<u8>) -> Result<(), BlockError>,
+    each: &mut dyn FnMut(Buffer) -> Result<(), BlockError>,
 ) -> Result<(), BlockError> {
     let range = block.stored();
     let mut stream = Stream::zstd(Stored { source, at: range.start, end: range.end })?;
     let (mut got, mut crc) = (0u64, 0);
     loop {
         let left = block.size - got;
-        let mut piece = vec![0; usize::try_from(left).map_or(PIECE, |left| left.min(PIECE))];
+        // Small ones first: who wants the front should not wait for a MiB.
+        let next = usize::try_from(got).unwrap_or(PIECE).clamp(FIRST_PIECE, PIECE);
+        let mut piece = Buffer::zeroed(usize::try_from(left).map_or(next, |left| left.min(next)));
         let filled = stream.fill(&mut piece)?;
         got += filled as u64;
         if filled < piece.len() {

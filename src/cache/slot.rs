@@ -10,7 +10,7 @@ use std::{
     },
 };
 
-use super::BlockError;
+use super::{BlockError, Buffer};
 use crate::memfd::MemoryFile;
 
 /// Decoded bytes that stand together, and where they begin in the block.
@@ -19,7 +19,7 @@ pub struct Piece {
     /// Offset of the first byte in the block.
     pub start: u64,
     /// The bytes.
-    pub bytes: Arc<Vec<u8>>,
+    pub bytes: Arc<Buffer>,
 }
 
 /// A block: being decoded, decoded, or known to be bad. Or a whole virtual file in memory, in the same states.
@@ -135,7 +135,7 @@ impl Slot {
     ///
     /// # Errors
     /// When the block was given up meanwhile.
-    pub(super) fn push(&self, bytes: Vec<u8>, parked: impl Fn()) -> Result<(), BlockError> {
+    pub(super) fn push(&self, bytes: Buffer, parked: impl Fn()) -> Result<(), BlockError> {
         let mut progress = self.lock();
         if let Some(window) = self.window {
             while !progress.is_given_up && progress.end > progress.wanted.saturating_add(window / 2) {

@@ -44,7 +44,7 @@ fn eight_readers_decode_once() {
         for _ in 0..8 {
             scope.spawn(|| {
                 start.wait();
-                assert_eq!(*cache.piece(KEY, &block, &source, 0).unwrap().bytes, bytes);
+                assert_eq!(**cache.piece(KEY, &block, &source, 0).unwrap().bytes, bytes);
             });
         }
     });
@@ -87,8 +87,9 @@ fn large_blocks_come_in_pieces_and_a_bad_checksum_is_final() {
     let (mut block, source, _) = zstd_block(&bytes);
     let cache = Cache::new(1 << 30, Verify::Lazy);
     let piece = cache.piece(KEY, &block, &source, size as u64 - 1).unwrap();
-    assert_eq!(*piece.bytes, bytes[piece.start as usize..]);
-    assert_eq!(cache.piece(KEY, &block, &source, 5).unwrap().bytes.len(), limits::PIECE);
+    assert_eq!(**piece.bytes, bytes[piece.start as usize..]);
+    assert_eq!(cache.piece(KEY, &block, &source, 5).unwrap().bytes.len(), limits::FIRST_PIECE);
+    assert_eq!(cache.piece(KEY, &block, &source, 9 << 20).unwrap().bytes.len(), limits::PIECE);
 
     block.crc = Some(1);
     let bad = Key { container: 1, block: 1 };
@@ -209,4 +210,25 @@ fn files_in_memory_share_the_budget() {
     slot.run(|| Err(BlockError::Refused("bad".into())));
     cache.end_file(50, &slot);
     assert!(cache.file(50).is_none() && !slot.wait_for(1));
+}
+
+#[test]
+fn the_next_block_is_decoded_ahead_into_free_room_only() {
+    let (block, source, _) = zstd_block(&vec![3; 2 << 20]);
+    let key = |block| Key { container: 1, block };
+    let cache = Cache::new(5 << 20, Verify::Lazy);
+    cache.reader_keeps();
+    cache.piece(key(0), &block, &source, 0).unwrap();
+    assert!(!cache.is_mostly_read(key(0), block.size));
+    cache.handed_out(key(0), block.size, (1 << 20) + 1);
+    assert!(cache.is_mostly_read(key(0), block.size));
+    for _ in 0..2 {
+        cache.decode_ahead(key(1), &block, &source);
+        while !cache.is_ready(key(1), &block, &(0..block.size)) {
+            thread::yield_now();
+        }
+    }
+    assert_eq!(cache.counters.misses.load(Relaxed), 2);
+    cache.decode_ahead(key(2), &block, &source);
+    assert!(!cache.is_ready(key(2), &block, &(0..1)) && cache.counters.misses.load(Relaxed) == 2);
 }

@@ -64,6 +64,23 @@ impl View {
     }
 }
 
+impl View {
+    /// Begins to decode the next block of a file whose reader, now at `at`, has read most of the block that it is in. Only
+    /// where the cache has room that nobody uses.
+    pub fn decode_ahead(&self, reader: &Reader, at: u64) {
+        let here = self.extents.partition_point(|extent| extent.start + extent.length <= at);
+        let [here, next, ..] = &self.extents[here..] else { return };
+        let (Data::Block(here, _), Data::Block(next, _)) = (&here.data, &next.data) else { return };
+        if next.block.codec != Codec::None
+            && next.error.is_none()
+            && here.number != next.number
+            && reader.cache.is_mostly_read(reader.key(here), here.block.size)
+        {
+            reader.cache.decode_ahead(reader.key(next), &next.block, &reader.source);
+        }
+    }
+}
+
 fn unread(fault: Fault) -> BlockError {
     BlockError::Refused(fault.error.to_string())
 }
