@@ -237,7 +237,7 @@ impl Cache {
     pub fn start_file(&self, ino: u64, size: u64) -> Option<Arc<Slot>> {
         let (key, cost) = (Key::file(ino), size.next_multiple_of(4096).saturating_add(OVERHEAD));
         let mut state = self.lock();
-        if cost > self.largest_file() || state.slots.contains(&key) {
+        if size > self.largest_file() || state.slots.contains(&key) {
             return None;
         }
         self.make_room(&mut state, cost);

@@ -82,8 +82,11 @@ impl MemoryFile {
     /// Writes bytes at a place that nobody was shown yet.
     ///
     /// # Errors
-    /// What `pwrite(2)` says: no memory left, for one.
+    /// What `pwrite(2)` says: no memory left, for one. `InvalidInput` past the file's size.
     pub fn write(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        if offset.saturating_add(bytes.len() as u64) > self.size {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
         self.file().write_all_at(bytes, offset)
     }
 

@@ -10,10 +10,7 @@ use std::{
     ops::Range,
     os::unix::fs::{FileExt, MetadataExt},
     path::Path,
-    sync::{
-        Arc, OnceLock,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
+    sync::{Arc, Mutex, OnceLock, PoisonError, Weak},
 };
 
 use memmap2::{Mmap, UncheckedAdvice};
@@ -138,13 +135,34 @@ pub struct MappedFile {
     file: File,
     fingerprint: Fingerprint,
     map: OnceLock<Option<Arc<Mmap>>>,
-    /// Bytes of the map lent since its pages were last let go.
-    lent: AtomicU64,
 }
 
-/// So much of a map is lent before its pages are let go. They stay in the page cache, and count as this process's
-/// memory no longer.
-const LENT: u64 = 4 << 20;
+/// So much of all maps is lent before their pages are let go: they stay in the page cache, and count as this process's
+/// memory no longer. Letting go of a few at a time halved the speed of first reads.
+const LENT: usize = 32 << 20;
+
+/// Bytes lent since pages were last let go, and of which maps.
+static LENT_MAPS: Mutex<(usize, Vec<Weak<Mmap>>)> = Mutex::new((0, Vec::new()));
+
+/// Notes that a part of a map is lent.
+fn lend(map: &Arc<Mmap>, length: usize) {
+    let mut lent = LENT_MAPS.lock().unwrap_or_else(PoisonError::into_inner);
+    lent.0 += length;
+    if lent.1.last().is_none_or(|last| !std::ptr::eq(last.as_ptr(), Arc::as_ptr(map))) {
+        lent.1.push(Arc::downgrade(map));
+    }
+    if lent.0 <= LENT {
+        return;
+    }
+    let maps = std::mem::take(&mut *lent).1;
+    drop(lent);
+    for map in maps.iter().filter_map(Weak::upgrade) {
+        // SAFETY: the map is shared and read-only, so letting go of its pages loses nothing: who still wants one, which
+        // only a system call does, gets it from the page cache again.
+        #[allow(unsafe_code, reason = "mapping a file is this module's job")]
+        let _ = unsafe { map.unchecked_advise(UncheckedAdvice::DontNeed) };
+    }
+}
 
 impl MappedFile {
     /// Opens a regular file for reading. A symbolic link at the end of the path is not followed, and opening never
@@ -160,7 +178,7 @@ impl MappedFile {
         if !meta.is_file() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
         }
-        Ok(Self { file, fingerprint: Fingerprint::of(&meta), map: OnceLock::new(), lent: AtomicU64::new(0) })
+        Ok(Self { file, fingerprint: Fingerprint::of(&meta), map: OnceLock::new() })
     }
 
     /// The file's fingerprint when it was opened.
@@ -212,14 +230,7 @@ impl Source for MappedFile {
         let map = self.map.get_or_init(|| unsafe { Mmap::map(&self.file) }.ok().map(Arc::new)).clone()?;
         let range = usize::try_from(range.start).ok()?..usize::try_from(range.end).ok()?;
         map.get(range.clone())?;
-        let length = range.len() as u64;
-        if self.lent.fetch_add(length, Relaxed) + length > LENT {
-            self.lent.store(0, Relaxed);
-            // SAFETY: the map is shared and read-only, so letting go of its pages loses nothing: who still wants one, which
-            // only a system call does, gets it from the page cache again.
-            #[allow(unsafe_code, reason = "mapping a file is this module's job")]
-            let _ = unsafe { map.unchecked_advise(UncheckedAdvice::DontNeed) };
-        }
+        lend(&map, range.len());
         Some(Mapped { map, range })
     }
 }
