@@ -156,12 +156,16 @@ fn lend(map: &Arc<Mmap>, length: usize) {
     }
     let maps = std::mem::take(&mut *lent).1;
     drop(lent);
-    for map in maps.iter().filter_map(Weak::upgrade) {
-        // SAFETY: the map is shared and read-only, so letting go of its pages loses nothing: who still wants one, which
-        // only a system call does, gets it from the page cache again.
-        #[allow(unsafe_code, reason = "mapping a file is this module's job")]
-        let _ = unsafe { map.unchecked_advise(UncheckedAdvice::DontNeed) };
-    }
+    // In the pool: it waits for all processors to forget the pages, which a reader should not.
+    blocking::unblock(move || {
+        for map in maps.iter().filter_map(Weak::upgrade) {
+            // SAFETY: the map is shared and read-only, so letting go of its pages loses nothing: who still wants one, which
+            // only a system call does, gets it from the page cache again.
+            #[allow(unsafe_code, reason = "mapping a file is this module's job")]
+            let _ = unsafe { map.unchecked_advise(UncheckedAdvice::DontNeed) };
+        }
+    })
+    .detach();
 }
 
 impl MappedFile {
