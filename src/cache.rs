@@ -4,10 +4,16 @@
 //! a codec that streams is decoded by a thread of its own, piece by piece, and readers take each piece as it comes; the last piece is held
 //! back until the checksum is known. Uncompressed blocks are never copied here: for them the cache remembers only
 //! whether their checksum was right.
+//!
+//! Where the kernel serves finished files by itself, these are in the same cache: the decoder writes into a
+//! [`MemoryFile`] in place of the heap, and its bytes count against the same budget. A file that the kernel holds open is
+//! not given up.
 
+mod buffer;
 mod decode;
 mod slot;
 
+pub use buffer::Buffer;
 pub(crate) use decode::{Stored, inflate};
 pub use slot::{Piece, Slot};
 
@@ -16,8 +22,9 @@ use std::{
     ops::Range,
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
+    time::{Duration, Instant},
 };
 
 use lru::LruCache;
@@ -26,6 +33,7 @@ use crate::{
     codec::{Codec, DecodeError},
     format::Block,
     limits,
+    memfd::MemoryFile,
     source::{Source, SourceError},
 };
 
@@ -82,6 +90,17 @@ pub struct Key {
     pub block: u64,
 }
 
+impl Key {
+    /// The file of an inode number, as a whole. Containers are counted up and never get this number.
+    pub fn file(ino: u64) -> Self {
+        Self { container: u64::MAX, block: ino }
+    }
+
+    fn is_file(self) -> bool {
+        self.container == u64::MAX
+    }
+}
+
 /// What a verdict or an empty block counts against the budget.
 const OVERHEAD: u64 = 256;
 
@@ -96,6 +115,20 @@ pub struct Counters {
     pub evictions: AtomicU64,
     /// Bytes decoded.
     pub decoded_bytes: AtomicU64,
+    /// Nanoseconds that decoding and checking took, all threads together.
+    pub decode_nanos: AtomicU64,
+    /// Nanoseconds of the slowest block.
+    pub slowest_nanos: AtomicU64,
+    /// Files that were finished in memory.
+    pub files_finished: AtomicU64,
+}
+
+impl Counters {
+    fn took(&self, time: Duration) {
+        let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self.decode_nanos.fetch_add(nanos, Relaxed);
+        self.slowest_nanos.fetch_max(nanos, Relaxed);
+    }
 }
 
 /// The cache.
@@ -106,6 +139,8 @@ pub struct Cache {
     state: Mutex<State>,
     /// Signalled when a block is finished, so that somebody who waits for room can look again.
     finished: Condvar,
+    /// Whether whoever reads keeps what was read.
+    reader_keeps: AtomicBool,
     /// What happened so far.
     pub counters: Counters,
 }
@@ -115,6 +150,24 @@ struct State {
     slots: LruCache<Key, Arc<Slot>>,
     /// Bytes of all slots, those being decoded included.
     used: u64,
+    /// How many of them are files in memory, and their bytes.
+    files: usize,
+    file_bytes: u64,
+}
+
+impl State {
+    /// Books a slot that came or went.
+    fn book(&mut self, key: Key, slot: &Slot, came: bool) {
+        let files = usize::from(key.is_file());
+        let file_bytes = if key.is_file() { slot.cost } else { 0 };
+        if came {
+            (self.used, self.files, self.file_bytes) =
+                (self.used + slot.cost, self.files + files, self.file_bytes + file_bytes);
+        } else {
+            (self.used, self.files, self.file_bytes) =
+                (self.used - slot.cost, self.files - files, self.file_bytes - file_bytes);
+        }
+    }
 }
 
 impl Cache {
@@ -123,8 +176,9 @@ impl Cache {
         Arc::new(Self {
             budget,
             verify,
-            state: Mutex::new(State { slots: LruCache::unbounded(), used: 0 }),
+            state: Mutex::new(State { slots: LruCache::unbounded(), used: 0, files: 0, file_bytes: 0 }),
             finished: Condvar::new(),
+            reader_keeps: AtomicBool::new(false),
             counters: Counters::default(),
         })
     }
@@ -132,6 +186,136 @@ impl Cache {
     /// The budget in bytes, and how much of it is taken.
     pub fn usage(&self) -> (u64, u64) {
         (self.budget, self.lock().used)
+    }
+
+    /// Files in memory: how many, and their bytes.
+    pub fn files(&self) -> (usize, u64) {
+        let state = self.lock();
+        (state.files, state.file_bytes)
+    }
+
+    /// Says that whoever reads keeps what was read (a kernel does): a block that was handed out from end to end is
+    /// then given up at once, for it would only be there twice.
+    pub fn reader_keeps(&self) {
+        self.reader_keeps.store(true, Relaxed);
+    }
+
+    /// Notes that bytes of a decoded block were handed out.
+    pub fn handed_out(&self, key: Key, size: u64, bytes: u64) {
+        if !self.reader_keeps.load(Relaxed) {
+            return;
+        }
+        let mut state = self.lock();
+        let Some(slot) = state.slots.peek(&key) else { return };
+        // A small block costs little, and stands for files that share it.
+        if slot.hand_out(bytes) >= size && size > limits::PIECE as u64 && slot.is_done() {
+            self.drop_slot(&mut state, key);
+        }
+    }
+
+    /// Whether more than half of a decoded block was handed out: then it is being read from end to end.
+    pub fn is_mostly_read(&self, key: Key, size: u64) -> bool {
+        self.lock().slots.peek(&key).is_some_and(|slot| slot.hand_out(0) > size / 2)
+    }
+
+    /// Begins to decode a block that somebody will want soon, if there is room for it that nobody uses.
+    pub fn decode_ahead(self: &Arc<Self>, key: Key, block: &Block, source: &Arc<dyn Source>) {
+        let state = self.lock();
+        if state.slots.contains(&key) || state.used.saturating_add(block.size + OVERHEAD) > self.budget {
+            return;
+        }
+        drop(state);
+        let (cache, block, source) = (self.clone(), *block, source.clone());
+        // Whoever wants it gets the error, if it is one.
+        blocking::unblock(move || drop(cache.slot(key, &block, &source))).detach();
+    }
+
+    fn drop_slot(&self, state: &mut State, key: Key) {
+        if let Some(slot) = state.slots.pop(&key) {
+            state.book(key, &slot, false);
+            slot.give_up();
+        }
+        self.finished.notify_all();
+    }
+
+    /// The file in memory of an inode: growing, finished, or known to fail.
+    pub fn file(&self, ino: u64) -> Option<Arc<Slot>> {
+        self.lock().slots.get(&Key::file(ino)).cloned()
+    }
+
+    /// Makes room for a file in memory, which the caller then fills (`Slot::run`) and ends with [`Self::end_file`].
+    /// `None` if it is there already, or there is no room for it now.
+    pub fn start_file(&self, ino: u64, size: u64) -> Option<Arc<Slot>> {
+        let (key, cost) = (Key::file(ino), size.next_multiple_of(4096).saturating_add(OVERHEAD));
+        let mut state = self.lock();
+        if size > self.largest_file() || state.slots.contains(&key) {
+            return None;
+        }
+        self.make_room(&mut state, cost);
+        if state.used.saturating_add(cost) > self.budget || state.files >= limits::MEMORY_FILES {
+            return None;
+        }
+        let memory = MemoryFile::new(size).map_err(|error| log::debug!("a file in memory: {error}")).ok()?;
+        let slot = Arc::new(Slot::of_file(cost, memory));
+        state.book(key, &slot, true);
+        state.slots.put(key, slot.clone());
+        self.counters.misses.fetch_add(1, Relaxed);
+        Some(slot)
+    }
+
+    /// Ends what [`Self::start_file`] began. Of a file that failed nothing is kept: its readers go to its blocks, which
+    /// say what is wrong.
+    pub fn end_file(&self, ino: u64, slot: &Slot) {
+        let mut state = self.lock();
+        if slot.is_whole() {
+            self.counters.files_finished.fetch_add(1, Relaxed);
+            self.finished.notify_all();
+        } else {
+            self.drop_slot(&mut state, Key::file(ino));
+        }
+    }
+
+    /// The largest file that is finished in memory: others must have room beside it.
+    pub fn largest_file(&self) -> u64 {
+        self.budget / 4
+    }
+
+    /// Decodes and checks a compressed block into a file in memory from `at` on, showing it to readers as it goes.
+    ///
+    /// # Errors
+    /// [`BlockError`]; of the block nothing is then shown, or, where it comes in pieces, not its end.
+    pub fn decode_to(
+        &self,
+        block: &Block,
+        source: &Arc<dyn Source>,
+        slot: &Slot,
+        memory: &MemoryFile,
+        at: u64,
+    ) -> Result<(), BlockError> {
+        block.codec.check_size(block.stored_size, block.size)?;
+        let start = Instant::now();
+        if self.in_pieces(block) {
+            let mut at = at;
+            decode::in_pieces(block, &**source, self.verify, &mut |piece| {
+                memory.write(&piece, at).map_err(SourceError::from)?;
+                at += piece.len() as u64;
+                slot.advance(at);
+                Ok(())
+            })?;
+        } else {
+            memory
+                .fill(at..at + block.size, |out| decode::into(block, &**source, self.verify, out))
+                .map_err(SourceError::from)??;
+            slot.advance(at + block.size);
+        }
+        self.counters.took(start.elapsed());
+        self.counters.decoded_bytes.fetch_add(block.size, Relaxed);
+        Ok(())
+    }
+
+    /// Whether filling a file with this block takes so long that nobody should wait for all of it.
+    pub fn comes_in_pieces(&self, block: &Block) -> bool {
+        self.in_pieces(block)
     }
 
     /// How checksums are verified.
@@ -179,7 +363,17 @@ impl Cache {
         source: &Arc<dyn Source>,
         offset: u64,
     ) -> Result<Piece, Arc<BlockError>> {
-        self.slot(key, block, source)?.piece(offset)
+        loop {
+            let slot = self.slot(key, block, source)?;
+            if let Some(piece) = slot.piece(offset)? {
+                return Ok(piece);
+            }
+            // A window that has moved on: from the front again, unless somebody else has done that already.
+            let mut state = self.lock();
+            if state.slots.peek(&key).is_some_and(|now| Arc::ptr_eq(now, &slot)) {
+                self.drop_slot(&mut state, key);
+            }
+        }
     }
 
     /// Whether serving `range` depends on this block's slot at all.
@@ -201,11 +395,19 @@ impl Cache {
         block.codec.is_stream() && block.size > limits::WHOLE_BLOCK && !strict
     }
 
+    /// How much is kept of a block that has no room beside others: shown piece by piece, it is decoded only so far ahead
+    /// of its readers, and again from the front for one who goes back.
+    fn window(&self, block: &Block) -> Option<u64> {
+        let is_large = self.in_pieces(block) && block.size > self.budget / 2;
+        is_large.then_some((self.budget / 4).max(limits::SMALLEST_WINDOW))
+    }
+
     /// Finds the block, or decodes it; waits for room where others hold it.
     fn slot(self: &Arc<Self>, key: Key, block: &Block, source: &Arc<dyn Source>) -> Result<Arc<Slot>, Arc<BlockError>> {
         block.codec.check_size(block.stored_size, block.size).map_err(|e| Arc::new(e.into()))?;
-        let cost = OVERHEAD + if block.codec == Codec::None { 0 } else { block.size };
-        let (slot, is_new) = self.enter(key, cost);
+        let window = self.window(block);
+        let cost = OVERHEAD + if block.codec == Codec::None { 0 } else { window.unwrap_or(block.size) };
+        let (slot, is_new) = self.enter(key, cost, window);
         if !is_new {
             return Ok(slot);
         }
@@ -214,7 +416,13 @@ impl Cache {
             let spawned = std::thread::Builder::new().name("decode".into()).spawn({
                 let slot = slot.clone();
                 move || {
-                    slot.run(|| decode::in_pieces(&block, &*source, cache.verify, &slot));
+                    let start = Instant::now();
+                    slot.run(|| {
+                        decode::in_pieces(&block, &*source, cache.verify, &mut |piece| {
+                            slot.push(piece, || cache.finished.notify_all())
+                        })
+                    });
+                    cache.counters.took(start.elapsed());
                     cache.forget_passing_failure(key, &slot);
                     cache.wake(&slot, block.size);
                 }
@@ -225,7 +433,9 @@ impl Cache {
                 self.wake(&slot, 0);
             }
         } else {
+            let start = Instant::now();
             slot.run(|| decode::whole(block, &**source, self.verify, &slot));
+            self.counters.took(start.elapsed());
             self.forget_passing_failure(key, &slot);
             self.wake(&slot, block.size);
         }
@@ -233,23 +443,27 @@ impl Cache {
     }
 
     /// The slot of a key, and whether it is new, so that the caller must fill it; waits for room where others hold it.
-    fn enter(&self, key: Key, cost: u64) -> (Arc<Slot>, bool) {
+    fn enter(&self, key: Key, cost: u64, window: Option<u64>) -> (Arc<Slot>, bool) {
         let mut state = self.lock();
         loop {
             if let Some(slot) = state.slots.get(&key) {
                 self.counters.hits.fetch_add(1, Relaxed);
                 return (slot.clone(), false);
             }
-            self.make_room(&mut state, cost);
-            // What is still in the way is being decoded. A block larger than the whole budget goes alone.
-            if state.used == 0 || state.used.saturating_add(cost) <= self.budget {
-                let slot = Arc::new(Slot::new(cost));
+            let busy = self.make_room(&mut state, cost);
+            // What is still in the way is being decoded, or a file that the kernel holds, which is not waited for. A
+            // block larger than the whole budget goes alone.
+            if !busy || state.used.saturating_add(cost) <= self.budget {
+                let slot = window.map_or_else(|| Slot::new(cost), |window| Slot::of_window(cost, window));
+                let slot = Arc::new(slot);
+                state.book(key, &slot, true);
                 state.slots.put(key, slot.clone());
-                state.used += cost;
                 self.counters.misses.fetch_add(1, Relaxed);
                 return (slot, true);
             }
-            state = self.finished.wait(state).unwrap_or_else(PoisonError::into_inner);
+            // A decoder that comes to wait for its readers does not take the lock to say so.
+            let waited = self.finished.wait_timeout(state, Duration::from_millis(50));
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
@@ -263,36 +477,41 @@ impl Cache {
         key: Key,
         size: u64,
         make: impl FnOnce() -> Result<Vec<u8>, BlockError>,
-    ) -> Result<Arc<Vec<u8>>, Arc<BlockError>> {
-        let (slot, is_new) = self.enter(key, OVERHEAD.saturating_add(size));
+    ) -> Result<Arc<Buffer>, Arc<BlockError>> {
+        let (slot, is_new) = self.enter(key, OVERHEAD.saturating_add(size), None);
         if is_new {
-            slot.run(|| make().map(|bytes| slot.push(bytes)));
+            slot.run(|| slot.push(make()?.into(), || ()));
+            self.forget_passing_failure(key, &slot);
             self.wake(&slot, size);
         }
         slot.whole()
     }
 
     /// What [`Self::made`] would give without making anything or waiting.
-    pub fn at_hand(&self, key: Key) -> Option<Result<Arc<Vec<u8>>, Arc<BlockError>>> {
+    pub fn at_hand(&self, key: Key) -> Option<Result<Arc<Buffer>, Arc<BlockError>>> {
         let slot = self.lock().slots.get(&key).cloned().filter(|slot| slot.is_done())?;
         Some(slot.whole())
     }
 
-    /// Gives up what was not used for longest until `cost` fits or only blocks being decoded are left.
-    fn make_room(&self, state: &mut State, cost: u64) {
-        let mut busy = Vec::new();
+    /// Gives up what was not used for longest until `cost` fits or only blocks being decoded and files that somebody
+    /// holds are left. Whether any of those left is being decoded.
+    fn make_room(&self, state: &mut State, cost: u64) -> bool {
+        let mut kept = Vec::new();
         while state.used.saturating_add(cost) > self.budget {
             let Some((key, slot)) = state.slots.pop_lru() else { break };
-            if slot.is_done() {
-                state.used -= slot.cost;
-                self.counters.evictions.fetch_add(1, Relaxed);
+            if !slot.is_idle() || key.is_file() && Arc::strong_count(&slot) > 1 {
+                kept.push((key, slot));
             } else {
-                busy.push((key, slot));
+                state.book(key, &slot, false);
+                slot.give_up();
+                self.counters.evictions.fetch_add(1, Relaxed);
             }
         }
-        for (key, slot) in busy {
+        let busy = kept.iter().any(|(_, slot)| !slot.is_idle());
+        for (key, slot) in kept {
             state.slots.put(key, slot);
         }
+        busy
     }
 
     /// Bytes that could not be had and memory that was refused are no verdict on the block: whoever comes next tries again.
@@ -303,8 +522,7 @@ impl Cache {
         }
         let mut state = self.lock();
         if state.slots.peek(&key).is_some_and(|known| Arc::ptr_eq(known, slot)) {
-            state.slots.pop(&key);
-            state.used -= slot.cost;
+            self.drop_slot(&mut state, key);
         }
     }
 
@@ -322,10 +540,8 @@ impl Cache {
         let mut state = self.lock();
         let keys: Vec<Key> = state.slots.iter().map(|(key, _)| *key).filter(|key| key.container == container).collect();
         for key in keys {
-            if state.slots.peek(&key).is_some_and(|slot| slot.is_done())
-                && let Some(slot) = state.slots.pop(&key)
-            {
-                state.used -= slot.cost;
+            if state.slots.peek(&key).is_some_and(|slot| slot.is_done()) {
+                self.drop_slot(&mut state, key);
             }
         }
     }

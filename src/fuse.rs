@@ -1,9 +1,11 @@
 //! The adapter to the kernel: unpack a request, call [`Vfs`], reply. The only module that names fuser.
 //!
-//! The mount runs in page-cache mode: `open` and `opendir` are answered "not implemented" once and the kernel never asks
-//! again; what was read stays in its page cache, names and attributes of containers in its other caches. What would
-//! wait for a decoder or for a container to be opened is answered from a pool of threads, so that look-ups never stand
-//! behind zstd.
+//! In page-cache mode `open` and `opendir` are answered "not implemented" once and the kernel never asks again; what was
+//! read stays in its page cache, names and attributes of containers in its other caches. In passthrough mode finished
+//! large files are handed to the kernel at `open` (`fuse/open.rs`). What would wait for a decoder or for a container to be
+//! opened is answered from a pool of threads, so that look-ups never stand behind zstd.
+
+mod open;
 
 mod guard;
 mod notify;
@@ -23,14 +25,15 @@ use std::{
 };
 
 use fuser::{
-    Config, Errno, FileAttr, FileHandle, FileType, Filesystem, Generation, INodeNo, InitFlags, KernelConfig, LockOwner,
-    MountOption, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry,
-    ReplyOpen, ReplyStatfs, ReplyXattr, Request, Session, SessionACL,
+    Config, Errno, FileAttr, FileHandle, FileType, Filesystem, Generation, INodeNo, InitFlags, IoctlFlags,
+    KernelConfig, LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyDirectoryPlus,
+    ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyOpen, ReplyStatfs, ReplyXattr, Request, Session, SessionACL,
 };
 use rustix::mount::MountFlags;
 
-use crate::vfs::{Attr, DirEntry, Error, FileKind, Vfs};
+use crate::vfs::{Attr, DirEntry, Error, FileKind, Serve, Serving, Vfs};
 use guard::guarded;
+use open::Handles;
 
 /// How long the kernel may trust what it knows of a container's inside: an inode number stands for one state of the
 /// container, so there is nothing to go stale.
@@ -71,9 +74,9 @@ impl Mount {
             MountOption::NoAtime,
         ];
         options.acl = if config.allow_other { SessionACL::All } else { SessionACL::Owner };
-        options.n_threads = Some(config.threads.max(2));
+        options.n_threads = Some(config.threads.max(1));
         options.clone_fd = true;
-        let adapter = Adapter(vfs.clone());
+        let adapter = Adapter::new(vfs.clone());
         let session = match mount_directly(&vfs, mountpoint, config) {
             Ok(device) => Session::from_fd(adapter, device, options.acl, options)?,
             // Only root may mount; for everybody else fusermount3 does it.
@@ -110,15 +113,33 @@ fn mount_directly(vfs: &Vfs, mountpoint: &Path, config: &MountConfig) -> rustix:
     Ok(device.into())
 }
 
-struct Adapter(Arc<Vfs>);
+/// Lets the kernel read ahead further than the 128 KiB that it grants by itself: `dev` is the mount's device number. Only
+/// root may.
+///
+/// # Errors
+/// What writing to sysfs says.
+pub fn raise_readahead(dev: u64, kib: u64) -> io::Result<()> {
+    let (major, minor) = (rustix::fs::major(dev), rustix::fs::minor(dev));
+    std::fs::write(format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb"), kib.to_string())
+}
+
+struct Adapter {
+    vfs: Arc<Vfs>,
+    /// The open files in passthrough mode.
+    handles: Option<Arc<Handles>>,
+}
 
 impl Adapter {
+    fn new(vfs: Arc<Vfs>) -> Self {
+        Self { vfs, handles: None }
+    }
+
     /// Runs a request here, or in the pool if it may have to wait.
     fn run(&self, here: bool, request: impl FnOnce(&Vfs) + Send + 'static) {
         if here {
-            guarded(&self.0, request);
+            guarded(&self.vfs, request);
         } else {
-            let vfs = self.0.clone();
+            let vfs = self.vfs.clone();
             blocking::unblock(move || guarded(&vfs, request)).detach();
         }
     }
@@ -140,13 +161,27 @@ impl Filesystem for Adapter {
         // Readers of one block must not take all the places of the others.
         let _ = config.set_max_background(64);
         let _ = config.set_max_readahead(u32::MAX).or_else(|most| config.set_max_readahead(most));
+        let mut serving = Serving::default();
+        if self.vfs.options().serve == Serve::Passthrough {
+            match offer_passthrough(config) {
+                Ok(()) => {
+                    serving.passthrough = true;
+                    serving.maps_direct = config.add_capabilities(InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP).is_ok();
+                    self.handles = Some(Arc::default());
+                }
+                Err(reason) => serving.reason = Some(reason.into()),
+            }
+        }
+        // A file in memory is the only copy; what goes through the kernel's cache is kept there.
+        self.vfs.cache().reader_keeps();
+        self.vfs.serve_as(serving);
         Ok(())
     }
 
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        self.0.requests.lookup.fetch_add(1, Relaxed);
+        self.vfs.requests.lookup.fetch_add(1, Relaxed);
         let name = name.to_owned();
-        self.run(self.0.is_open(parent.0), move |vfs| match vfs.lookup(parent.0, &name) {
+        self.run(self.vfs.is_open(parent.0), move |vfs| match vfs.lookup(parent.0, &name) {
             Ok(Some(attr)) => reply.entry(&ttl(&attr), &file_attr(&attr), Generation(0)),
             // Number 0 and a time to live: the kernel remembers that there is nothing.
             Ok(None) => {
@@ -158,31 +193,53 @@ impl Filesystem for Adapter {
     }
 
     fn forget(&self, _: &Request, ino: INodeNo, lookups: u64) {
-        self.0.forget(ino.0, lookups);
+        self.vfs.requests.forget.fetch_add(1, Relaxed);
+        self.vfs.forget(ino.0, lookups);
     }
 
     fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        self.0.requests.getattr.fetch_add(1, Relaxed);
-        self.run(self.0.is_open(ino.0), move |vfs| match vfs.attr(ino.0) {
+        self.vfs.requests.getattr.fetch_add(1, Relaxed);
+        self.run(self.vfs.is_open(ino.0), move |vfs| match vfs.attr(ino.0) {
             Ok(attr) => reply.attr(&ttl(&attr), &file_attr(&attr)),
             Err(error) => reply.error(errno(&error)),
         });
     }
 
     fn readlink(&self, _: &Request, ino: INodeNo, reply: ReplyData) {
+        self.vfs.requests.readlink.fetch_add(1, Relaxed);
         self.run(true, move |vfs| match vfs.read_link(ino.0) {
             Ok(target) => reply.data(target.as_encoded_bytes()),
             Err(error) => reply.error(errno(&error)),
         });
     }
 
-    fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        self.0.requests.open.fetch_add(1, Relaxed);
-        reply.error(Errno::ENOSYS);
+    fn open(&self, _: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        self.vfs.requests.open.fetch_add(1, Relaxed);
+        match self.handles.clone() {
+            None => reply.error(Errno::ENOSYS),
+            Some(handles) => self.run(self.vfs.is_open(ino.0), move |vfs| handles.open(vfs, ino.0, reply)),
+        }
+    }
+
+    fn release(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        _: FileHandle,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        _: bool,
+        reply: ReplyEmpty,
+    ) {
+        self.vfs.requests.release.fetch_add(1, Relaxed);
+        if let Some(handles) = &self.handles {
+            handles.release(ino.0);
+        }
+        reply.ok();
     }
 
     fn opendir(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        self.0.requests.open.fetch_add(1, Relaxed);
+        self.vfs.requests.opendir.fetch_add(1, Relaxed);
         reply.error(Errno::ENOSYS);
     }
 
@@ -194,17 +251,31 @@ impl Filesystem for Adapter {
         &self,
         _: &Request,
         ino: INodeNo,
-        _: FileHandle,
+        handle: FileHandle,
         offset: u64,
         size: u32,
         _: OpenFlags,
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        self.0.requests.read.fetch_add(1, Relaxed);
-        guarded(&self.0, |vfs| match vfs.read(ino.0, offset, size.into(), true) {
+        self.vfs.requests.read.fetch_add(1, Relaxed);
+        let handles = self.handles.clone().filter(|_| handle == open::DIRECT);
+        let read = move |vfs: &Vfs, only_ready| match &handles {
+            None => vfs.read(ino.0, offset, size.into(), only_ready),
+            Some(handles) => {
+                let bytes = vfs.read_growing(ino.0, offset, size.into(), only_ready);
+                let count = bytes.iter().flatten().map(|bytes| bytes.for_kernel().len() as u64).sum();
+                if handles.was_read(ino.0, count)
+                    && let Err(error) = vfs.finish_file(ino.0, true)
+                {
+                    log::debug!("{error}");
+                }
+                bytes
+            }
+        };
+        guarded(&self.vfs, |vfs| match read(vfs, true) {
             Ok(Some(bytes)) => reply.data(bytes.for_kernel()),
-            Ok(None) => self.run(false, move |vfs| match vfs.read(ino.0, offset, size.into(), false) {
+            Ok(None) => self.run(false, move |vfs| match read(vfs, false) {
                 Ok(bytes) => reply.data(bytes.as_ref().map_or(&[], |bytes| bytes.for_kernel())),
                 Err(error) => reply.error(errno(&error)),
             }),
@@ -213,8 +284,8 @@ impl Filesystem for Adapter {
     }
 
     fn readdir(&self, _: &Request, ino: INodeNo, _: FileHandle, offset: u64, mut reply: ReplyDirectory) {
-        self.0.requests.readdir.fetch_add(1, Relaxed);
-        self.run(self.0.is_open(ino.0), move |vfs| {
+        self.vfs.requests.readdir.fetch_add(1, Relaxed);
+        self.run(self.vfs.is_open(ino.0), move |vfs| {
             let listed = vfs.read_dir(ino.0, offset, false, &mut |entry| {
                 let kind = file_type(entry.kind);
                 full(reply.add(INodeNo(entry.ino), entry.next, kind, entry.name))
@@ -227,11 +298,12 @@ impl Filesystem for Adapter {
     }
 
     fn readdirplus(&self, _: &Request, ino: INodeNo, _: FileHandle, offset: u64, mut reply: ReplyDirectoryPlus) {
-        self.0.requests.readdir.fetch_add(1, Relaxed);
-        self.run(self.0.is_open(ino.0), move |vfs| {
+        self.vfs.requests.readdir.fetch_add(1, Relaxed);
+        self.vfs.requests.readdirplus.fetch_add(1, Relaxed);
+        self.run(self.vfs.is_open(ino.0), move |vfs| {
             let listed = vfs.read_dir(ino.0, offset, true, &mut |entry| {
                 let DirEntry { next, name, ino, kind, attr } = entry;
-                // Attributes that could not be had are asked for again, and then fail, when somebody wants them.
+                // Attributes that are not given are asked for when somebody wants them.
                 let (ttl, attr) = attr.map_or((Duration::ZERO, no_attr(ino, kind)), |a| (ttl(&a), file_attr(&a)));
                 full(reply.add(INodeNo(ino), next, name, &ttl, &attr, Generation(0)))
             });
@@ -245,7 +317,8 @@ impl Filesystem for Adapter {
     /// All of the space that SOURCE's filesystem uses is in use, and none is free: nothing can be written here. Never no
     /// space at all, which `df` leaves out and some programs take for an error.
     fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
-        match rustix::fs::statvfs(self.0.source()) {
+        self.vfs.requests.statfs.fetch_add(1, Relaxed);
+        match rustix::fs::statvfs(self.vfs.source()) {
             Ok(host) => {
                 let used = host.f_blocks.saturating_sub(host.f_bfree);
                 let files = host.f_files.saturating_sub(host.f_ffree);
@@ -255,25 +328,53 @@ impl Filesystem for Adapter {
         }
     }
 
+    /// Programs that copy try their luck (`FICLONE`) with each file. Said here, it is not a line in the log each time.
+    fn ioctl(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        _: IoctlFlags,
+        _: u32,
+        _: &[u8],
+        _: u32,
+        reply: ReplyIoctl,
+    ) {
+        reply.error(Errno::ENOTTY);
+    }
+
     // "Not implemented" is asked once a mount; "no such attribute" again and again.
     fn getxattr(&self, _: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        if !self.0.options().xattrs {
+        if !self.vfs.options().xattrs {
             reply.error(Errno::ENOSYS);
         } else if xattr::is_ours(name) {
             let name = name.to_owned();
-            self.run(self.0.is_open(ino.0), move |vfs| xattr::get(vfs, ino.0, &name, size, reply));
+            self.run(self.vfs.is_open(ino.0), move |vfs| xattr::get(vfs, ino.0, &name, size, reply));
         } else {
             reply.error(Errno::NO_XATTR);
         }
     }
 
     fn listxattr(&self, _: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
-        if self.0.options().xattrs {
-            self.run(self.0.is_open(ino.0), move |vfs| xattr::list(vfs, ino.0, size, reply));
+        if self.vfs.options().xattrs {
+            self.run(self.vfs.is_open(ino.0), move |vfs| xattr::list(vfs, ino.0, size, reply));
         } else {
             reply.error(Errno::ENOSYS);
         }
     }
+}
+
+/// Asks the kernel to read files by itself.
+fn offer_passthrough(config: &mut KernelConfig) -> Result<(), &'static str> {
+    const CAP_SYS_ADMIN: u32 = 21;
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let effective = effective.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0);
+    if effective >> CAP_SYS_ADMIN & 1 == 0 {
+        return Err("the kernel takes files to serve from root (CAP_SYS_ADMIN) only");
+    }
+    config.set_max_stack_depth(1).map_err(|_| "the kernel allows no files below this mount")?;
+    config.add_capabilities(InitFlags::FUSE_PASSTHROUGH).map_err(|_| "this kernel cannot (Linux 6.9 and newer can)")
 }
 
 fn errno(error: &Error) -> Errno {

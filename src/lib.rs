@@ -14,6 +14,7 @@
 //! - [`mod@format`]: parsers, one module a format
 //! - [`codec`]: compressed bytes to bytes
 //! - [`source`]: where bytes come from
+//! - [`memfd`]: finished files in memory, for the kernel to serve
 //! - [`limits`]: every limit, in one place
 
 #[cfg(not(target_pointer_width = "64"))]
@@ -25,6 +26,7 @@ pub mod codec;
 pub mod format;
 pub mod fuse;
 pub mod limits;
+pub mod memfd;
 pub mod source;
 pub mod tree;
 pub mod verify;

@@ -7,6 +7,9 @@ pub const WHOLE_BLOCK: u64 = 64 << 20;
 /// Pieces in which larger blocks are decoded, and in which any block's bytes are read for a checksum.
 pub const PIECE: usize = 1 << 20;
 
+/// The first of these pieces; each next one doubles what is there.
+pub const FIRST_PIECE: usize = 64 << 10;
+
 /// Metadata JSON (`meta/*` of a Shard file, schemas of tree sequences) larger than this is shown as a file but not
 /// interpreted: parsed, a byte of it can take fifty in memory.
 pub const METADATA_JSON: u64 = 1 << 20;
@@ -112,3 +115,13 @@ pub const IDV_METADATA_NAMES: u64 = 16 << 20;
 
 /// Bytes that one metadata value may decode to (`formats/idv.md` 12).
 pub const IDV_METADATA_VALUE: u64 = 64 << 20;
+
+/// Files smaller than this are not finished in memory for the kernel: opening and reading them takes as long from its
+/// page cache (docs/TUNING.md), without a descriptor for each.
+pub const MEMORY_FILE: u64 = 256 << 10;
+
+/// Files that are kept in memory for the kernel at once. Each is a descriptor.
+pub const MEMORY_FILES: usize = 4096;
+
+/// What is at least kept of a large block that the budget has no room for.
+pub const SMALLEST_WINDOW: u64 = 16 << 20;

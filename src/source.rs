@@ -11,11 +11,11 @@ use std::{
     ops::Range,
     os::unix::fs::{FileExt, MetadataExt},
     path::Path,
-    sync::{Arc, OnceLock},
+    sync::{Arc, Mutex, OnceLock, PoisonError, Weak},
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use memmap2::{Advice, Mmap};
+use memmap2::{Advice, Mmap, UncheckedAdvice};
 
 use crate::limits;
 
@@ -179,6 +179,37 @@ pub struct MappedFile {
     map: OnceLock<Option<Arc<Mmap>>>,
 }
 
+/// So much of all maps is lent before their pages are let go: they stay in the page cache, and count as this process's
+/// memory no longer. Letting go of a few at a time halved the speed of first reads.
+const LENT: usize = 32 << 20;
+
+/// Bytes lent since pages were last let go, and of which maps.
+static LENT_MAPS: Mutex<(usize, Vec<Weak<Mmap>>)> = Mutex::new((0, Vec::new()));
+
+/// Notes that a part of a map is lent.
+fn lend(map: &Arc<Mmap>, length: usize) {
+    let mut lent = LENT_MAPS.lock().unwrap_or_else(PoisonError::into_inner);
+    lent.0 += length;
+    if lent.1.last().is_none_or(|last| !std::ptr::eq(last.as_ptr(), Arc::as_ptr(map))) {
+        lent.1.push(Arc::downgrade(map));
+    }
+    if lent.0 <= LENT {
+        return;
+    }
+    let maps = std::mem::take(&mut *lent).1;
+    drop(lent);
+    // In the pool: it waits for all processors to forget the pages, which a reader should not.
+    blocking::unblock(move || {
+        for map in maps.iter().filter_map(Weak::upgrade) {
+            // SAFETY: the map is shared and read-only, so letting go of its pages loses nothing: who still wants one, which
+            // only a system call does, gets it from the page cache again.
+            #[allow(unsafe_code, reason = "mapping a file is this module's job")]
+            let _ = unsafe { map.unchecked_advise(UncheckedAdvice::DontNeed) };
+        }
+    })
+    .detach();
+}
+
 impl MappedFile {
     /// Opens a regular file for reading. A symbolic link at the end of the path is not followed, and opening never
     /// waits (a pipe put in the file's place is refused, not waited for).
@@ -199,6 +230,14 @@ impl MappedFile {
     /// The file's fingerprint when it was opened.
     pub fn fingerprint(&self) -> Fingerprint {
         self.fingerprint
+    }
+
+    /// The file itself, for the kernel to read.
+    ///
+    /// # Errors
+    /// When there are no descriptors left.
+    pub fn descriptor(&self) -> io::Result<File> {
+        self.file.try_clone()
     }
 
     /// What `fstat` says now.
@@ -272,7 +311,10 @@ impl Source for MappedFile {
         // kernel before 5.14 does not know this advice; there the copy fails without a word.
         match map.advise_range(Advice::PopulateRead, range.start, range.len()) {
             Err(e) if e.raw_os_error() != Some(libc::EINVAL) => None,
-            _ => Some(Mapped { map, range }),
+            _ => {
+                lend(&map, range.len());
+                Some(Mapped { map, range })
+            }
         }
     }
 }

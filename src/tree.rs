@@ -363,6 +363,12 @@ impl<C: Content> Container for Table<C> {
         })
     }
 
+    /// `container.json` is written when somebody looks at it: it costs more than all the rest of opening a container.
+    fn is_sized(&self, _: &Reader, file: NodeId) -> bool {
+        let kind = self.paths.kind(Self::number(file));
+        !matches!(kind, Some(Kind::File(Entry::Description))) || self.description.get().is_some()
+    }
+
     fn description(&self) -> &Value {
         &self.described().0
     }

@@ -9,12 +9,14 @@ mod control;
 mod error;
 mod folder;
 mod inodes;
+mod memory;
 mod problems;
 mod siblings;
 mod slow;
 mod watch;
 
 pub use error::Error;
+pub use memory::{Opening, Serve, Serving};
 pub use problems::Problem;
 
 use std::{
@@ -22,7 +24,7 @@ use std::{
     ops::ControlFlow,
     path::{Path, PathBuf},
     sync::{
-        Arc, PoisonError, RwLock,
+        Arc, OnceLock, PoisonError, RwLock,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     time::{Duration, Instant},
@@ -54,6 +56,8 @@ pub struct Options {
     pub cache_size: u64,
     /// When checksums are verified.
     pub verify: Verify,
+    /// How opened files are served, as far as it can be had.
+    pub serve: Serve,
     /// Show what links inside SOURCE point to, in place of the links.
     pub follow_links: bool,
     /// Owner of everything, in place of the containers' own.
@@ -73,6 +77,7 @@ impl Default for Options {
         Self {
             cache_size: crate::cache::default_budget(),
             verify: Verify::default(),
+            serve: Serve::default(),
             follow_links: false,
             uid: None,
             gid: None,
@@ -166,10 +171,24 @@ pub struct Requests {
     pub getattr: AtomicU64,
     /// Listings, each call.
     pub readdir: AtomicU64,
+    /// Of these, the ones with attributes.
+    pub readdirplus: AtomicU64,
     /// Reads.
     pub read: AtomicU64,
     /// Opens. In page-cache mode the kernel asks once and never again.
     pub open: AtomicU64,
+    /// Of these, the ones answered with a file that the kernel reads by itself.
+    pub passed: AtomicU64,
+    /// Opens of folders: the kernel asks once.
+    pub opendir: AtomicU64,
+    /// Files closed, in passthrough mode.
+    pub release: AtomicU64,
+    /// Nodes that the kernel forgot.
+    pub forget: AtomicU64,
+    /// Targets of links.
+    pub readlink: AtomicU64,
+    /// Sizes of the filesystem.
+    pub statfs: AtomicU64,
     /// Bytes handed out.
     pub bytes_read: AtomicU64,
 }
@@ -188,6 +207,7 @@ pub struct Vfs {
     /// Counters of requests; the adapter counts what it gets.
     pub requests: Requests,
     started: Instant,
+    serving: OnceLock<Serving>,
     control: Control,
 }
 
@@ -212,6 +232,7 @@ impl Vfs {
             watcher: Watcher::new(),
             requests: Requests::default(),
             started: Instant::now(),
+            serving: OnceLock::new(),
             control: Control::default(),
         };
         let found = vfs.folders.find(Path::new(""), &vfs.problems)?;
@@ -376,8 +397,8 @@ impl Vfs {
     }
 
     /// Goes through a folder from a position (0 at first) until `each` breaks: `.`, `..` and what the folder shows.
-    /// With `plus`, entries carry their attributes where they can be had, and each that `each` takes (goes on after)
-    /// counts as a look-up, but for `.` and `..`.
+    /// With `plus`, entries carry their attributes where these can be had without much work, and each that `each` takes
+    /// (goes on after) counts as a look-up, but for `.` and `..`.
     ///
     /// # Errors
     /// [`Error`] when the folder can't be read.
@@ -559,7 +580,9 @@ impl Vfs {
                 if only_ready && !view.is_ready(&opened.reader, offset, length) {
                     return Ok(None);
                 }
-                view.read_at(&opened.reader, offset, length).map_err(fault)?
+                let bytes = view.read_at(&opened.reader, offset, length).map_err(fault)?;
+                view.decode_ahead(&opened.reader, offset.saturating_add(length));
+                bytes
             }
             Node::Plain(_) | Node::ControlFolder => return Err(Error::is_a_folder(self.place(&node))),
         };

@@ -5,11 +5,14 @@
 mod frames;
 pub mod idv;
 pub mod json;
+mod memory;
 pub mod npy;
 pub mod png;
 pub mod rows;
 mod signs;
 pub mod strided;
+
+pub use memory::Layout;
 
 use std::{
     ops::Range,
@@ -17,12 +20,13 @@ use std::{
 };
 
 use crate::{
-    cache::{BlockError, Cache, Key, Piece},
+    cache::{BlockError, Buffer, Cache, Key, Piece},
     codec::Codec,
     format::{
         Block,
         wshard::{Interleave, Residual},
     },
+    memfd::MemoryFile,
     source::{Mapped, Source, SourceError, zeros},
 };
 pub use frames::Frames;
@@ -108,9 +112,11 @@ pub enum Bytes {
     /// Put together for this read.
     Owned(Vec<u8>),
     /// A part of a decoded piece.
-    Decoded(Arc<Vec<u8>>, Range<usize>),
+    Decoded(Arc<Buffer>, Range<usize>),
     /// A part of the mapped file, which only a system call may look at.
     Mapped(Mapped),
+    /// A part of a file in memory.
+    Memory(Arc<MemoryFile>, Range<usize>),
 }
 
 impl Bytes {
@@ -120,6 +126,7 @@ impl Bytes {
             Self::Owned(bytes) => bytes,
             Self::Decoded(bytes, range) => &bytes[range.clone()],
             Self::Mapped(mapped) => mapped.for_kernel(),
+            Self::Memory(memory, range) => memory.bytes(range.clone()),
         }
     }
 }
@@ -294,6 +301,9 @@ impl Reader {
                 }
                 let piece = self.piece(block, range.start)?;
                 let (from, to) = ((range.start - piece.start) as usize, (range.end - piece.start) as usize);
+                if to <= piece.bytes.len() {
+                    self.cache.handed_out(self.key(block), block.block.size, range.end - range.start);
+                }
                 Ok((to <= piece.bytes.len()).then_some(Bytes::Decoded(piece.bytes, from..to)))
             }
             Data::Computed(computed) if !part.is_empty() => computed.borrow(self, part),
@@ -355,6 +365,7 @@ impl Reader {
             here.copy_from_slice(&from[..length]);
             at += length as u64;
             rest = after;
+            self.cache.handed_out(self.key(block), block.block.size, length as u64);
         }
         Ok(())
     }

@@ -5,11 +5,11 @@ use std::{
     ops::Range,
 };
 
-use super::{BlockError, Slot, Verify};
+use super::{BlockError, Buffer, Slot, Verify};
 use crate::{
     codec::{Codec, DecodeError, Stream},
     format::Block,
-    limits::PIECE,
+    limits::{FIRST_PIECE, PIECE},
     source::Source,
 };
 
@@ -22,19 +22,44 @@ pub(super) fn whole(block: &Block, source: &dyn Source, verify: Verify, slot: &S
     }
     if matches!(block.codec, Codec::Deflate | Codec::Zlib) {
         // Nothing is allocated for a size, stored or decoded, that the file only claims.
-        slot.push(inflate(block, source)?);
-        return Ok(());
+        return slot.push(inflate(block, source)?.into(), || ());
     }
-    let stored = source.read(block.stored())?;
-    let bytes = block.codec.decode(&stored, block.size)?;
-    if let Some(crc) = crc {
-        // A quirk of one stream writer: the checksum of a compressed block over its stored bytes. Decoding has given
-        // exactly the stated size by now (formats/wshard.md 7).
-        compare(crc, crc32c::crc32c(&bytes))
-            .or_else(|error| if crc32c::crc32c(&stored) == crc { Ok(()) } else { Err(error) })?;
+    let stored = stored(block, source)?;
+    // Nothing is allocated for a size that the codec can't make of these bytes.
+    block.codec.check_size(block.stored_size, block.size)?;
+    let mut bytes = room(block.size)?;
+    block.codec.decode_into(&stored, &mut bytes)?;
+    check(crc, &bytes, &stored)?;
+    slot.push(bytes, || ())
+}
+
+/// Decodes and checks a compressed block straight to its place.
+pub(super) fn into(block: &Block, source: &dyn Source, verify: Verify, out: &mut [u8]) -> Result<(), BlockError> {
+    let stored = stored(block, source)?;
+    block.codec.decode_into(&stored, out)?;
+    check(block.crc.filter(|_| verify != Verify::Off), out, &stored)
+}
+
+fn room(size: u64) -> Result<Buffer, DecodeError> {
+    Buffer::zeroed(usize::try_from(size).unwrap_or(usize::MAX)).map_err(|_| DecodeError::Memory(size))
+}
+
+fn stored(block: &Block, source: &dyn Source) -> Result<Buffer, BlockError> {
+    let range = block.stored();
+    if range.end > source.len() {
+        // Says what is wrong.
+        return Ok(source.read(range)?.into());
     }
-    slot.push(bytes);
-    Ok(())
+    let mut bytes = room(block.stored_size)?;
+    source.read_at(range.start, &mut bytes)?;
+    Ok(bytes)
+}
+
+fn check(crc: Option<u32>, bytes: &[u8], stored: &[u8]) -> Result<(), BlockError> {
+    let Some(crc) = crc else { return Ok(()) };
+    // A quirk of one stream writer: the checksum of a compressed block over its stored bytes. Decoding has given
+    // exactly the stated size by now (formats/wshard.md 7).
+    compare(crc, crc32c::crc32c(bytes)).or_else(|error| if crc32c::crc32c(stored) == crc { Ok(()) } else { Err(error) })
 }
 
 /// The bytes of a DEFLATE or zlib block; its container has no checksum of its own.
@@ -46,13 +71,20 @@ pub(crate) fn inflate(block: &Block, source: &dyn Source) -> Result<Vec<u8>, Blo
 }
 
 /// Decodes a large block of a codec that streams, handing out each piece as it comes, but the last only after the checksum.
-pub(super) fn in_pieces(block: &Block, source: &dyn Source, verify: Verify, slot: &Slot) -> Result<(), BlockError> {
+pub(super) fn in_pieces(
+    block: &Block,
+    source: &dyn Source,
+    verify: Verify,
+    each: &mut dyn FnMut(Buffer) -> Result<(), BlockError>,
+) -> Result<(), BlockError> {
     let range = block.stored();
     let mut stream = Stream::new(block.codec, Stored::new(source, range))?;
     let (mut got, mut crc) = (0u64, 0);
     loop {
         let left = block.size - got;
-        let mut piece = vec![0; usize::try_from(left).map_or(PIECE, |left| left.min(PIECE))];
+        // Small ones first: who wants the front should not wait for a MiB.
+        let next = usize::try_from(got).unwrap_or(PIECE).clamp(FIRST_PIECE, PIECE);
+        let mut piece = room(left.min(next as u64))?;
         let filled = stream.fill(&mut piece)?;
         got += filled as u64;
         if filled < piece.len() {
@@ -65,10 +97,9 @@ pub(super) fn in_pieces(block: &Block, source: &dyn Source, verify: Verify, slot
                 compare(expected, crc)
                     .or_else(|error| if stored_crc(block, source)? == expected { Ok(()) } else { Err(error) })?;
             }
-            slot.push(piece);
-            return Ok(());
+            return each(piece);
         }
-        slot.push(piece);
+        each(piece)?;
     }
 }
 

@@ -44,7 +44,7 @@ fn eight_readers_decode_once() {
         for _ in 0..8 {
             scope.spawn(|| {
                 start.wait();
-                assert_eq!(*cache.piece(KEY, &block, &source, 0).unwrap().bytes, bytes);
+                assert_eq!(**cache.piece(KEY, &block, &source, 0).unwrap().bytes, bytes);
             });
         }
     });
@@ -87,8 +87,9 @@ fn large_blocks_come_in_pieces_and_a_bad_checksum_is_final() {
     let (mut block, source, _) = zstd_block(&bytes);
     let cache = Cache::new(1 << 30, Verify::Lazy);
     let piece = cache.piece(KEY, &block, &source, size as u64 - 1).unwrap();
-    assert_eq!(*piece.bytes, bytes[piece.start as usize..]);
-    assert_eq!(cache.piece(KEY, &block, &source, 5).unwrap().bytes.len(), limits::PIECE);
+    assert_eq!(**piece.bytes, bytes[piece.start as usize..]);
+    assert_eq!(cache.piece(KEY, &block, &source, 5).unwrap().bytes.len(), limits::FIRST_PIECE);
+    assert_eq!(cache.piece(KEY, &block, &source, 9 << 20).unwrap().bytes.len(), limits::PIECE);
 
     block.crc = Some(1);
     let bad = Key { container: 1, block: 1 };
@@ -122,4 +123,112 @@ fn uncompressed_blocks_keep_only_a_verdict() {
     assert!(matches!(*cache.check(other, &bad, &source, &(0..1)).unwrap_err(), BlockError::Checksum { stored: 7, .. }));
     assert_eq!(cache.usage().1, 2 * OVERHEAD);
     assert!(cache.is_ready(other, &Block { crc: None, ..bad }, &(0..1)));
+}
+
+#[test]
+fn a_large_block_goes_through_a_window() {
+    let size = limits::WHOLE_BLOCK + 6_000_000;
+    let bytes: Vec<u8> = (0..size).map(|i| (i / 1000) as u8).collect();
+    let (block, source, _) = zstd_block(&bytes);
+    let cache = Cache::new(64 << 20, Verify::Lazy);
+    let read = |at: u64| {
+        let piece = cache.piece(KEY, &block, &source, at).unwrap();
+        let from = (at - piece.start) as usize;
+        assert_eq!(piece.bytes[from..], bytes[at as usize..][..piece.bytes.len() - from]);
+        at + (piece.bytes.len() - from) as u64
+    };
+    let mut at = 0;
+    while at < size {
+        at = read(at);
+        assert!(cache.usage().1 <= 17 << 20, "{:?}", cache.usage());
+    }
+    assert_eq!(cache.counters.misses.load(Relaxed), 1);
+    // Back to the front, which is gone; then to the end, past the reader who stays behind.
+    read(5);
+    read(size - 1);
+    read(6);
+    assert_eq!(cache.counters.misses.load(Relaxed), 3);
+}
+
+#[test]
+fn a_decoder_that_waits_for_its_readers_makes_room() {
+    let bytes = vec![3; limits::WHOLE_BLOCK as usize + 12_345];
+    let (large, source, _) = zstd_block(&bytes);
+    // Room for the window, and not for the other block beside it.
+    let cache = Cache::new(20 << 20, Verify::Lazy);
+    cache.piece(KEY, &large, &source, 0).unwrap();
+    let (other, other_source, _) = zstd_block(&bytes[..10 << 20]);
+    let other_key = Key { container: 1, block: 1 };
+    assert_eq!(cache.piece(other_key, &other, &other_source, 0).unwrap().bytes.len(), 10 << 20);
+    assert_eq!(cache.counters.evictions.load(Relaxed), 1);
+    assert_eq!(cache.piece(KEY, &large, &source, 1).unwrap().start, 0);
+}
+
+#[test]
+fn what_the_reader_keeps_is_given_up() {
+    let (block, source, _) = zstd_block(&vec![3; 3 << 20]);
+    let cache = Cache::new(64 << 20, Verify::Lazy);
+    for keeps in [false, true] {
+        if keeps {
+            cache.reader_keeps();
+        }
+        cache.piece(KEY, &block, &source, 0).unwrap();
+        cache.handed_out(KEY, block.size, 2 << 20);
+        assert!(cache.usage().1 > 3 << 20);
+        cache.handed_out(KEY, block.size, 1 << 20);
+        assert_eq!(cache.usage().1 == 0, keeps);
+    }
+}
+
+#[test]
+fn files_in_memory_share_the_budget() {
+    let cache = Cache::new(16 << 20, Verify::Lazy);
+    let finish = |ino: u64, size: u64| {
+        let slot = cache.start_file(ino, size)?;
+        slot.run(|| Ok(slot.memory().unwrap().write(&vec![ino as u8; size as usize], 0).map_err(SourceError::from)?));
+        cache.end_file(ino, &slot);
+        Some(slot)
+    };
+    assert!(finish(1, 5 << 20).is_none(), "more than a quarter");
+    let first = finish(1, 4 << 20).unwrap();
+    assert!(first.is_whole() && finish(1, 4 << 20).is_none());
+    for ino in 2..10 {
+        assert!(finish(ino, 4 << 20).is_some());
+        let (budget, used) = cache.usage();
+        assert!(used <= budget);
+    }
+    // Held, it was not given up; the others were.
+    assert!(cache.file(1).is_some() && cache.file(2).is_none());
+    assert_eq!(cache.files(), (3, 3 * ((4 << 20) + OVERHEAD)));
+    // A block does not wait for files that are held.
+    let held: Vec<_> = (1..10).filter_map(|ino| cache.file(ino)).collect();
+    let (block, source, _) = zstd_block(&vec![3; 14 << 20]);
+    assert_eq!(cache.piece(KEY, &block, &source, 0).unwrap().bytes.len(), 14 << 20);
+    drop((held, first));
+    // One that fails leaves nothing.
+    let slot = cache.start_file(50, 1 << 20).unwrap();
+    slot.run(|| Err(BlockError::Refused("bad".into())));
+    cache.end_file(50, &slot);
+    assert!(cache.file(50).is_none() && !slot.wait_for(1));
+}
+
+#[test]
+fn the_next_block_is_decoded_ahead_into_free_room_only() {
+    let (block, source, _) = zstd_block(&vec![3; 2 << 20]);
+    let key = |block| Key { container: 1, block };
+    let cache = Cache::new(5 << 20, Verify::Lazy);
+    cache.reader_keeps();
+    cache.piece(key(0), &block, &source, 0).unwrap();
+    assert!(!cache.is_mostly_read(key(0), block.size));
+    cache.handed_out(key(0), block.size, (1 << 20) + 1);
+    assert!(cache.is_mostly_read(key(0), block.size));
+    for _ in 0..2 {
+        cache.decode_ahead(key(1), &block, &source);
+        while !cache.is_ready(key(1), &block, &(0..block.size)) {
+            thread::yield_now();
+        }
+    }
+    assert_eq!(cache.counters.misses.load(Relaxed), 2);
+    cache.decode_ahead(key(2), &block, &source);
+    assert!(!cache.is_ready(key(2), &block, &(0..1)) && cache.counters.misses.load(Relaxed) == 2);
 }

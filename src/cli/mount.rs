@@ -4,7 +4,7 @@ use std::{
     ffi::OsString,
     fs::File,
     io::{self, IsTerminal, Read, Write},
-    os::unix::process::CommandExt,
+    os::unix::{fs::MetadataExt, process::CommandExt},
     path::{Path, PathBuf},
     process::{Command, Stdio},
     sync::{Arc, mpsc},
@@ -20,7 +20,7 @@ use super::{
     running::{self, RunningOptions},
 };
 use crate::{
-    fuse::{Mount, MountConfig},
+    fuse::{Mount, MountConfig, raise_readahead},
     limits,
     vfs::{self, Vfs},
 };
@@ -80,9 +80,17 @@ pub(super) struct Arguments {
     #[arg(long)]
     allow_other: bool,
 
-    /// Threads that take requests from the kernel
-    #[arg(long, value_name = "N", default_value_t = 4)]
-    threads: usize,
+    /// How opened files are served
+    #[arg(long, value_enum, default_value_t)]
+    serve: vfs::Serve,
+
+    /// How far the kernel reads ahead, in bytes or with K or M; without root it is 128K
+    #[arg(long, value_name = "SIZE", value_parser = super::size, default_value = "4M")]
+    readahead: u64,
+
+    /// Threads that take requests from the kernel [default: as many as cores, 2 to 8]
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
 
     #[command(flatten)]
     running: RunningOptions,
@@ -102,7 +110,10 @@ pub(super) fn run(arguments: &Arguments, command_line: &[OsString]) -> anyhow::R
         return Err(again.exec()).context("starting again, for little memory");
     }
     raise_descriptor_limit();
-    super::umount::repair(&super::umount::without_asking(&arguments.mountpoint)?)?;
+    // A place that is still to be made has no dead mount on it.
+    if let Ok(place) = super::umount::without_asking(&arguments.mountpoint) {
+        super::umount::repair(&place)?;
+    }
     let running = &arguments.running;
     let mut place = running.mountpoint(&arguments.mountpoint)?;
     let (source, mountpoint) = (absolute(&arguments.source)?, absolute(&arguments.mountpoint)?);
@@ -111,6 +122,7 @@ pub(super) fn run(arguments: &Arguments, command_line: &[OsString]) -> anyhow::R
     }
     check_mountpoint(&source, &mountpoint)?;
     let options = vfs::Options {
+        serve: arguments.serve,
         uid: arguments.uid,
         gid: arguments.gid,
         umask: arguments.umask,
@@ -122,7 +134,12 @@ pub(super) fn run(arguments: &Arguments, command_line: &[OsString]) -> anyhow::R
     // From here on: what was wrong with SOURCE itself is this command's own error.
     running.start_log(arguments.foreground)?;
 
-    let config = MountConfig { allow_other: arguments.allow_other, threads: arguments.threads };
+    let config = MountConfig {
+        allow_other: arguments.allow_other,
+        threads: arguments
+            .threads
+            .unwrap_or_else(|| thread::available_parallelism().map_or(2, |n| n.get().clamp(2, 8))),
+    };
     let mount = Mount::new(vfs.clone(), &mountpoint, &config).map_err(|error| explain(&error, &mountpoint))?;
 
     // Everything that ends the mount arrives here.
@@ -145,8 +162,12 @@ pub(super) fn run(arguments: &Arguments, command_line: &[OsString]) -> anyhow::R
     });
 
     // The first answer of the mount shows that it lives.
-    std::fs::metadata(&mountpoint).with_context(|| format!("{}: mounted, but no answer", mountpoint.display()))?;
+    let root =
+        std::fs::metadata(&mountpoint).with_context(|| format!("{}: mounted, but no answer", mountpoint.display()))?;
     place.is_mounted();
+    if let Err(error) = raise_readahead(root.dev(), arguments.readahead >> 10) {
+        log::debug!("the kernel reads ahead 128 KiB, for more cannot be set: {error}");
+    }
     log::info!("{} is mounted on {}", source.display(), mountpoint.display());
     running.begin(&vfs, &mountpoint);
     if in_background {

@@ -2,26 +2,26 @@
 
 use super::{Codec, DecodeError};
 
-/// Decodes a block to exactly as many bytes as `out` has.
+/// Decodes a block to exactly the bytes that `out` has room for.
 ///
 /// The TypeScript writer ends blocks directly after a match, with no final literals. One zero byte, an empty final
 /// token, makes such a block regular (`formats/wshard.md` 6).
-pub(super) fn decode(stored: &[u8], mut out: Vec<u8>) -> Result<Vec<u8>, DecodeError> {
-    let first = match lz4_flex::block::decompress_into(stored, &mut out) {
+pub(super) fn decode_into(stored: &[u8], out: &mut [u8]) -> Result<(), DecodeError> {
+    let first = match lz4_flex::block::decompress_into(stored, out) {
         Ok(got) => return exact(out, got),
         Err(error) => error,
     };
     let mut ended = Vec::with_capacity(stored.len() + 1);
     ended.extend_from_slice(stored);
     ended.push(0);
-    match lz4_flex::block::decompress_into(&ended, &mut out) {
+    match lz4_flex::block::decompress_into(&ended, out) {
         Ok(got) => exact(out, got),
         Err(_) => Err(Codec::Lz4.corrupt(first)),
     }
 }
 
-fn exact(out: Vec<u8>, got: usize) -> Result<Vec<u8>, DecodeError> {
-    if got == out.len() { Ok(out) } else { Err(DecodeError::Size { got: got as u64, size: out.len() as u64 }) }
+fn exact(out: &[u8], got: usize) -> Result<(), DecodeError> {
+    if got == out.len() { Ok(()) } else { Err(DecodeError::Size { got: got as u64, size: out.len() as u64 }) }
 }
 
 /// Decodes sequences until `limit` bytes are there or the input ends: the front of a block is all that choosing a
@@ -70,22 +70,27 @@ fn extended(nibble: u8, input: &mut impl Iterator<Item = u8>) -> usize {
 mod tests {
     use super::*;
 
+    fn decode(stored: &[u8], size: usize) -> Result<Vec<u8>, DecodeError> {
+        let mut out = vec![0; size];
+        decode_into(stored, &mut out).map(|()| out)
+    }
+
     #[test]
     fn block_that_ends_in_a_match() {
         // formats/wshard.md 23: one literal 00 and a match of 63 at distance 1.
         let stored = [0x1F, 0x00, 0x01, 0x00, 0x2C];
-        assert_eq!(decode(&stored, vec![0; 64]).unwrap(), [0; 64]);
+        assert_eq!(decode(&stored, 64).unwrap(), [0; 64]);
         assert_eq!(decode_front(&stored, 64).unwrap(), [0; 64]);
         assert_eq!(decode_front(&stored, 10).unwrap(), [0; 10]);
-        assert!(matches!(decode(&stored, vec![0; 65]), Err(DecodeError::Size { got: 64, size: 65 })));
-        assert!(decode(&stored, vec![0; 63]).is_err());
+        assert!(matches!(decode(&stored, 65), Err(DecodeError::Size { got: 64, size: 65 })));
+        assert!(decode(&stored, 63).is_err());
     }
 
     #[test]
     fn front_equals_the_whole() {
         let bytes: Vec<u8> = (0..5000u32).map(|i| (i * i / 700) as u8).collect();
         let stored = lz4_flex::block::compress(&bytes);
-        assert_eq!(decode(&stored, vec![0; 5000]).unwrap(), bytes);
+        assert_eq!(decode(&stored, 5000).unwrap(), bytes);
         for limit in [0, 1, 7, 4999, 5000, 9000] {
             assert_eq!(decode_front(&stored, limit).unwrap(), bytes[..limit.min(5000)]);
         }
@@ -94,7 +99,7 @@ mod tests {
     #[test]
     fn distance_before_the_start_is_corrupt() {
         let stored = [0x10, b'x', 0x02, 0x00];
-        assert!(decode(&stored, vec![0; 5]).is_err());
+        assert!(decode(&stored, 5).is_err());
         assert!(decode_front(&stored, 5).is_err());
     }
 }

@@ -10,7 +10,7 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
-    time::{SystemTime, UNIX_EPOCH},
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use serde_json::json;
@@ -76,13 +76,15 @@ impl Control {
 }
 
 fn config(vfs: &Vfs) -> Vec<u8> {
-    let options = vfs.options();
+    let (options, serving) = (vfs.options(), vfs.serving());
     let shown = |path: &Path| path.to_string_lossy().into_owned();
     document(&json!({
         "version": env!("CARGO_PKG_VERSION"),
         "pid": std::process::id(),
         "source": shown(vfs.source()),
-        "serve": "cache",
+        "serve": if serving.passthrough { "passthrough" } else { "cache" },
+        "serve_asked": options.serve.name(),
+        "serve_reason": serving.reason,
         "cache_size": options.cache_size,
         "verify": format!("{:?}", options.verify).to_lowercase(),
         "follow_links": options.follow_links,
@@ -98,6 +100,8 @@ fn stats(vfs: &Vfs) -> Vec<u8> {
     let cache = vfs.cache();
     let (budget, used) = cache.usage();
     let count = |counter: &AtomicU64| counter.load(Relaxed);
+    let seconds = |nanos: &AtomicU64| Duration::from_nanos(nanos.load(Relaxed)).as_secs_f64();
+    let (files, file_bytes) = cache.files();
     let (requests, counters) = (&vfs.requests, &cache.counters);
     document(&json!({
         "uptime_seconds": vfs.started.elapsed().as_secs_f64(),
@@ -105,8 +109,15 @@ fn stats(vfs: &Vfs) -> Vec<u8> {
             "lookup": count(&requests.lookup),
             "getattr": count(&requests.getattr),
             "readdir": count(&requests.readdir),
+            "readdirplus": count(&requests.readdirplus),
             "open": count(&requests.open),
+            "passed": count(&requests.passed),
+            "opendir": count(&requests.opendir),
             "read": count(&requests.read),
+            "release": count(&requests.release),
+            "forget": count(&requests.forget),
+            "readlink": count(&requests.readlink),
+            "statfs": count(&requests.statfs),
         },
         "bytes_read": count(&requests.bytes_read),
         "nodes_held": vfs.inodes.count(),
@@ -119,6 +130,11 @@ fn stats(vfs: &Vfs) -> Vec<u8> {
             "misses": count(&counters.misses),
             "evictions": count(&counters.evictions),
             "decoded_bytes": count(&counters.decoded_bytes),
+            "decode_seconds": seconds(&counters.decode_nanos),
+            "slowest_decode_seconds": seconds(&counters.slowest_nanos),
+            "memory_files": files,
+            "memory_file_bytes": file_bytes,
+            "memory_files_finished": count(&counters.files_finished),
         },
         "problems": vfs.problems.all().len(),
     }))

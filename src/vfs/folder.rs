@@ -267,6 +267,14 @@ impl Folders {
         bytes.map(Bytes::Owned).map_err(|e| Error::os(&e, "read", path.to_path_buf()))
     }
 
+    /// An ordinary file, for the kernel to read by itself.
+    ///
+    /// # Errors
+    /// [`Error`] when it can't be opened.
+    pub(super) fn open_again(&self, path: &Path, host: HostFile) -> Result<fs::File, Error> {
+        self.open_file(path, host)?.descriptor().map_err(|e| Error::os(&e, "open", path.to_path_buf()))
+    }
+
     /// What is known of an ordinary file that is open, though its name is gone.
     ///
     /// # Errors

@@ -16,7 +16,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::{Bytes, Fault, Reader};
 use crate::{
-    cache::{self, BlockError, Key},
+    cache::{self, BlockError, Buffer, Key},
     codec::Codec,
     format::{
         Block,
@@ -169,7 +169,7 @@ impl Values {
     }
 
     /// All bytes of a block, together.
-    fn whole(&self, reader: &Reader, number: u64, block: &Block) -> Result<Arc<Vec<u8>>, Arc<BlockError>> {
+    fn whole(&self, reader: &Reader, number: u64, block: &Block) -> Result<Arc<Buffer>, Arc<BlockError>> {
         if block.size == 0 {
             return Ok(Arc::default());
         }
@@ -190,7 +190,7 @@ impl Values {
     }
 
     /// A block of texts or vectors, indexed.
-    fn content(&self, reader: &Reader, number: u64, block: &Block) -> Result<Content, Fault> {
+    fn content(&self, reader: &Reader, number: u64, block: &Block) -> Result<Content<Buffer>, Fault> {
         let rows = self.rows_of(number);
         // The least that so many rows take, before anything is decoded for them.
         let least = if self.ty.dims.is_some() { 12 + 4 * rows } else { self.ty.item.stored(rows) };

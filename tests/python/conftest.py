@@ -22,6 +22,8 @@ GOLDEN = Path(os.environ.get("SHARDFS_GOLDEN", ROOT.parent / "shared" / "golden"
 FIXTURES = ROOT / "fixtures"
 FAMILIES = ("wshard", "kastore", "kast", "kdb", "idv")
 TIMEOUT = 60
+# How mounts serve files where a test does not say: `scripts/test` runs everything that mounts in both modes.
+SERVE = os.environ.get("SHARDFS_SERVE", "auto")
 
 
 def pytest_sessionstart(session):
@@ -92,6 +94,8 @@ def mounted(source, *options, mnt=None):
     own = mnt is None
     mnt = Path(tempfile.mkdtemp(prefix="shardfs-test-")) if own else Path(mnt)
     try:
+        if not any(str(option).startswith("--serve") for option in options):
+            options = (*options, f"--serve={SERVE}")
         run("mount", *options, source, mnt, check=True)
         assert os.path.ismount(mnt), "the command came back before the mount was there"
         yield mnt

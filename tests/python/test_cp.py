@@ -307,7 +307,7 @@ def test_cat_range():
 
 # --- shells and manuals -------------------------------------------------------
 
-COMMANDS = ("mount", "umount", "status", "doctor", "ls", "cat", "cp", "info", "completions", "man")
+COMMANDS = ("mount", "umount", "status", "doctor", "ls", "cat", "cp", "info", "verify", "completions", "man")
 
 
 @pytest.mark.parametrize("shell, check", [("bash", ["bash", "-n"]), ("zsh", None), ("fish", None)])

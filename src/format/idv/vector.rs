@@ -1,6 +1,6 @@
 //! Blocks of vectors and of text, indexed once so that any slot is found without walking (`formats/idv.md` 7.6, 7.7).
 
-use std::{ops::Range, sync::Arc};
+use std::{ops::Deref, ops::Range, sync::Arc};
 
 use super::{Item, text};
 use crate::format::Fields;
@@ -19,9 +19,9 @@ const OWN: u64 = u64::MAX;
 /// begin; per row the items and indices in front of it (u32 each); where lengths differ the slots in front of it (u64);
 /// of text what `text::parse` gives.
 #[derive(Debug, Clone)]
-pub struct Content {
-    bytes: Arc<Vec<u8>>,
-    index: Arc<Vec<u8>>,
+pub struct Content<B> {
+    bytes: Arc<B>,
+    index: Arc<B>,
     is_vector: bool,
     /// Where in the index texts begin.
     texts: usize,
@@ -158,9 +158,9 @@ fn check_indices(indices: &[u8], slots: u32) -> Result<(), String> {
     Ok(())
 }
 
-impl Content {
+impl<B: Deref<Target = [u8]>> Content<B> {
     /// A block with the index that [`index`] made of it.
-    pub fn new(bytes: Arc<Vec<u8>>, index: Arc<Vec<u8>>, is_vector: bool) -> Self {
+    pub fn new(bytes: Arc<B>, index: Arc<B>, is_vector: bool) -> Self {
         let mut content = Self { bytes, index, is_vector, texts: HEAD, counts: 0, indices: 0 };
         if is_vector {
             let rows = content.rows() as usize;

@@ -7,7 +7,7 @@ use std::{ops::Range, sync::Arc};
 
 use super::{Fault, Kept, Reader, Values};
 use crate::{
-    cache::BlockError,
+    cache::{BlockError, Buffer},
     format::{Block, Fields, idv::Content},
 };
 
@@ -18,10 +18,10 @@ const NULL: &[u8] = b"null";
 
 /// A block's lines.
 struct Lines {
-    content: Content,
+    content: Content<Buffer>,
     /// Where each row begins, and all end; where each item begins of all items without what stands between them, and
     /// all end; how many bytes escapes add in front of each mark.
-    index: Arc<Vec<u8>>,
+    index: Arc<Buffer>,
     is_vector: bool,
 }
 
@@ -62,7 +62,7 @@ fn extras(text: &[u8]) -> u64 {
     text.iter().map(|&byte| extra(byte)).sum()
 }
 
-fn index(content: &Content, is_vector: bool) -> Vec<u8> {
+fn index(content: &Content<Buffer>, is_vector: bool) -> Vec<u8> {
     let text = content.text();
     let (rows, items) = (content.rows(), content.items());
     let mut marks = Vec::with_capacity(text.len() / STRIDE as usize + 1);

@@ -291,7 +291,12 @@ impl Shown {
     }
 
     /// A block whose text has the length that the files before it were made for.
-    fn text_of(&self, reader: &Reader, number: u64, block: &Block) -> Result<crate::format::idv::Content, Fault> {
+    fn text_of(
+        &self,
+        reader: &Reader,
+        number: u64,
+        block: &Block,
+    ) -> Result<crate::format::idv::Content<crate::cache::Buffer>, Fault> {
         let content = self.values.content(reader, number, block)?;
         let texts = self.values.totals(reader, Sum::Text);
         let (length, stated) = (content.text().len() as u64, texts.start(number + 1)? - texts.start(number)?);

@@ -1,0 +1,144 @@
+//! Opened files in passthrough mode: which way each inode is served while anybody has it open.
+//!
+//! The kernel holds an inode either in its page cache or passes it through, never both (EIO), and wants one registration
+//! for all handles of an inode. So the first handle decides, and the last one takes the decision back.
+
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering::Relaxed},
+};
+
+use fuser::{BackingId, Errno, FileHandle, FopenFlags, ReplyOpen};
+
+use crate::{
+    cache::Slot,
+    vfs::{Opening, Vfs},
+};
+
+/// Handles whose reads bypass the kernel's cache carry this number; all others 0.
+pub(super) const DIRECT: FileHandle = FileHandle(1);
+
+/// The files that are open.
+#[derive(Default)]
+pub(super) struct Handles(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    open: HashMap<u64, Open>,
+    /// Bytes of files in memory that cannot be given up while they are open.
+    held: u64,
+}
+
+struct Open {
+    count: u64,
+    how: How,
+    /// Size of a file that is not finished, and how many bytes of it were read past the kernel's cache.
+    size: u64,
+    read: u64,
+}
+
+enum How {
+    /// The kernel asks for what it does not have, and keeps it.
+    Cached,
+    /// The kernel asks for everything and keeps nothing.
+    Direct,
+    /// The kernel reads from a file by itself: one in memory, kept as long as it is open, or one of SOURCE.
+    Passed(BackingId, Option<Arc<Slot>>),
+}
+
+impl Handles {
+    /// Answers an `open`.
+    pub(super) fn open(&self, vfs: &Vfs, ino: u64, reply: ReplyOpen) {
+        let mut state = self.lock();
+        if !state.open.contains_key(&ino) {
+            drop(state);
+            // Looks at the disk; others open meanwhile.
+            let opening = match vfs.opening(ino) {
+                Ok(opening) => opening,
+                Err(error) => return reply.error(super::errno(&error)),
+            };
+            state = self.lock();
+            if let Entry::Vacant(entry) = state.open.entry(ino) {
+                let size = if let Opening::Growing(size) = opening { size } else { 0 };
+                let how = choose(opening, vfs, &reply);
+                let held = how.held();
+                entry.insert(Open { count: 0, how, size, read: 0 });
+                state.held += held;
+            }
+            // So many files are held open that none could be given up: the kernel's cache can.
+            if state.held > vfs.cache().usage().0 / 2
+                && let Some(open) = state.open.get_mut(&ino)
+                && open.count == 0
+                && matches!(open.how, How::Passed(_, Some(_)))
+            {
+                let held = open.how.held();
+                open.how = How::Cached;
+                state.held -= held;
+            }
+        }
+        let Some(open) = state.open.get_mut(&ino) else { return reply.error(Errno::EIO) };
+        open.count += 1;
+        match &open.how {
+            How::Cached => reply.opened(FileHandle(0), FopenFlags::FOPEN_KEEP_CACHE),
+            How::Direct => reply.opened(DIRECT, FopenFlags::FOPEN_DIRECT_IO),
+            How::Passed(backing, _) => {
+                vfs.requests.passed.fetch_add(1, Relaxed);
+                reply.opened_passthrough(FileHandle(0), FopenFlags::empty(), backing);
+            }
+        }
+    }
+
+    /// Takes a handle back. The last one lets go of the file in memory, which stays in the cache.
+    pub(super) fn release(&self, ino: u64) {
+        let mut state = self.lock();
+        let Entry::Occupied(mut entry) = state.open.entry(ino) else { return };
+        entry.get_mut().count -= 1;
+        if entry.get().count == 0 {
+            let open = entry.remove();
+            state.held -= open.how.held();
+        }
+    }
+
+    /// Counts bytes that were read past the kernel's cache. Whether with these the file was read whole: then the next
+    /// who opens it should find it finished.
+    pub(super) fn was_read(&self, ino: u64, bytes: u64) -> bool {
+        let mut state = self.lock();
+        let Some(open) = state.open.get_mut(&ino) else { return false };
+        let before = open.read;
+        open.read += bytes;
+        before < open.size && open.read >= open.size
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl How {
+    fn held(&self) -> u64 {
+        match self {
+            Self::Passed(_, Some(slot)) => slot.memory().map_or(0, |memory| memory.size()),
+            _ => 0,
+        }
+    }
+}
+
+fn choose(opening: Opening, vfs: &Vfs, reply: &ReplyOpen) -> How {
+    let passed = |registered: std::io::Result<BackingId>, slot| match registered {
+        Ok(backing) => How::Passed(backing, slot),
+        Err(error) => {
+            log::debug!("the kernel would not take a file to serve: {error}");
+            How::Cached
+        }
+    };
+    match opening {
+        Opening::Finished(slot) => match slot.memory().cloned() {
+            Some(memory) => passed(memory.with_descriptor(|file| reply.open_backing(file)), Some(slot)),
+            None => How::Cached,
+        },
+        Opening::Own(file) => passed(reply.open_backing(&file), None),
+        Opening::Growing(_) if vfs.serving().maps_direct => How::Direct,
+        Opening::Growing(_) | Opening::Parts => How::Cached,
+        Opening::Snapshot => How::Direct,
+    }
+}

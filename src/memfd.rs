@@ -1,0 +1,178 @@
+//! Files in memory: written once, closed to writers, and then served by the kernel itself.
+//!
+//! A [`MemoryFile`] is filled from the front by one thread, while others may already take the ranges that are finished.
+//! [`MemoryFile::seal`] makes it unchangeable for ever; only then is it registered with the kernel.
+//!
+//! With the privilege that passthrough needs anyway, the files lie in a tmpfs of our own that is attached nowhere: there we
+//! may ask for large pages, which maps and reads 3 to 10 times as fast (docs/TUNING.md) and which memfds get only
+//! if the whole machine is set so. Otherwise they are sealed memfds.
+
+use std::{
+    fs::File,
+    io,
+    ops::Range,
+    os::{
+        fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+        unix::fs::FileExt,
+    },
+    sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard},
+};
+
+use memmap2::{Advice, Mmap, MmapOptions};
+use rustix::{
+    fs::{
+        FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags, fallocate, fcntl_add_seals, ftruncate, memfd_create,
+        openat,
+    },
+    mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsconfig_set_string, fsmount, fsopen},
+};
+
+/// A file of a fixed size that lies in memory and has no name.
+#[derive(Debug)]
+pub struct MemoryFile {
+    file: RwLock<File>,
+    is_memfd: bool,
+    size: u64,
+    map: OnceLock<Option<Mmap>>,
+}
+
+/// A tmpfs that nobody else sees, if we may have one. It goes with the process.
+fn large_pages() -> Option<BorrowedFd<'static>> {
+    static FOLDER: OnceLock<Option<OwnedFd>> = OnceLock::new();
+    let open = || -> rustix::io::Result<OwnedFd> {
+        let filesystem = fsopen(c"tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
+        // Large pages as far as they do not reach past the end of a file.
+        fsconfig_set_string(filesystem.as_fd(), c"huge", c"within_size")?;
+        // The cache's budget is the bound.
+        fsconfig_set_string(filesystem.as_fd(), c"size", c"0")?;
+        fsconfig_create(filesystem.as_fd())?;
+        let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
+        fsmount(filesystem.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)
+    };
+    let folder =
+        FOLDER.get_or_init(|| open().map_err(|e| log::debug!("no tmpfs of our own, memfds instead: {e}")).ok());
+    folder.as_ref().map(AsFd::as_fd)
+}
+
+impl MemoryFile {
+    /// An empty file that will have `size` bytes. It takes memory as it is filled.
+    ///
+    /// # Errors
+    /// What the operating system says: no descriptors left, for one.
+    pub fn new(size: u64) -> io::Result<Self> {
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        let in_tmpfs = large_pages().and_then(|folder| openat(folder, c".", flags, Mode::RUSR).ok());
+        let is_memfd = in_tmpfs.is_none();
+        let file = match in_tmpfs {
+            Some(file) => file,
+            None => memfd_create(c"shardfs", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?,
+        };
+        ftruncate(&file, size)?;
+        if is_memfd {
+            fcntl_add_seals(&file, SealFlags::GROW | SealFlags::SHRINK)?;
+        }
+        Ok(Self { file: RwLock::new(file.into()), is_memfd, size, map: OnceLock::new() })
+    }
+
+    /// Size in bytes.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Writes bytes at a place that nobody was shown yet.
+    ///
+    /// # Errors
+    /// What `pwrite(2)` says: no memory left, for one. `InvalidInput` past the file's size.
+    pub fn write(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        if offset.saturating_add(bytes.len() as u64) > self.size {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        self.file().write_all_at(bytes, offset)
+    }
+
+    /// Lets a decoder write straight into a range that nobody was shown yet, and that nobody else writes.
+    ///
+    /// # Errors
+    /// When there is no memory, or the range lies outside.
+    pub fn fill<T>(&self, range: Range<u64>, fill: impl FnOnce(&mut [u8]) -> T) -> io::Result<T> {
+        if range.start >= range.end || range.end > self.size {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let length = usize::try_from(range.end - range.start).map_err(io::Error::other)?;
+        let file = self.file();
+        // SAFETY: the file has no name, so that no other process can change or shrink it, and this module never does.
+        // Readers of this process are only shown ranges that are finished (`cache::Slot`), never the one being filled.
+        #[allow(unsafe_code, reason = "mapping memory is this module's job")]
+        let mut map = unsafe { MmapOptions::new().offset(range.start).len(length).map_mut(&*file) }?;
+        // Large pages where the machine gives them to those who ask; it works without.
+        let _ = map.advise(Advice::HugePage);
+        // Pages that could not be had are an error here; touched through the map they would be a signal.
+        map.advise(Advice::PopulateWrite).or_else(|_| {
+            // Linux before 5.14 does not know that.
+            fallocate(&*file, FallocateFlags::empty(), range.start, range.end - range.start)
+        })?;
+        Ok(fill(&mut map))
+    }
+
+    /// Makes the file unchangeable: by a seal, or by giving away the only descriptor that could write.
+    ///
+    /// # Errors
+    /// When something still maps it for writing, or it is sealed already.
+    pub fn seal(&self) -> io::Result<()> {
+        let mut file = self.file.write().unwrap_or_else(PoisonError::into_inner);
+        if self.is_memfd {
+            return Ok(fcntl_add_seals(&*file, SealFlags::WRITE | SealFlags::SEAL)?);
+        }
+        *file = File::open(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
+        Ok(())
+    }
+
+    /// Bytes that are finished; empty where the file could not be mapped or has no such range.
+    pub fn bytes(&self, range: Range<usize>) -> &[u8] {
+        let map = self.map.get_or_init(|| {
+            // Private, since a shared map would count as one that may write and prevent the seal.
+            // SAFETY: as in `fill`; what is looked at through this map is finished and never written again.
+            #[allow(unsafe_code, reason = "mapping memory is this module's job")]
+            let map = unsafe { MmapOptions::new().map_copy_read_only(&*self.file()) };
+            map.map_err(|error| log::warn!("mapping a file in memory: {error}")).ok()
+        });
+        map.as_ref().and_then(|map| map.get(range)).unwrap_or_default()
+    }
+
+    /// Lends the descriptor, for registering with the kernel.
+    pub fn with_descriptor<T>(&self, register: impl FnOnce(BorrowedFd<'_>) -> T) -> T {
+        register(self.file().as_fd())
+    }
+
+    fn file(&self) -> RwLockReadGuard<'_, File> {
+        self.file.read().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sealed_files_keep_what_was_written() {
+        let file = MemoryFile::new(10_000).unwrap();
+        assert_eq!(file.is_memfd, large_pages().is_none());
+        file.write(&[1; 128], 0).unwrap();
+        assert_eq!(file.bytes(0..128), [1; 128]);
+        file.fill(128..10_000, |out| out.fill(2)).unwrap();
+        assert_eq!(file.bytes(127..130), [1, 2, 2]);
+        file.seal().unwrap();
+        assert_eq!(file.bytes(9_999..10_000), [2]);
+        assert!(file.write(&[3], 0).is_err());
+        assert!(file.fill(0..1, |_| ()).is_err());
+    }
+
+    #[test]
+    fn ranges_outside_are_refused() {
+        let file = MemoryFile::new(100).unwrap();
+        assert!(file.fill(50..101, |_| ()).is_err());
+        assert!(file.fill(50..50, |_| ()).is_err());
+        assert!(file.write(&[0; 2], 99).is_err());
+        assert_eq!(file.bytes(90..101), [0u8; 0]);
+    }
+}

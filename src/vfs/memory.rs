@@ -1,0 +1,179 @@
+//! How files are opened where the kernel can serve finished ones by itself.
+
+use std::{
+    fs::File,
+    sync::{Arc, atomic::Ordering::Relaxed},
+};
+
+use super::{Error, Node, Vfs};
+use crate::{
+    cache::Slot,
+    limits,
+    view::{Bytes, Layout, View},
+};
+
+/// How opened files are served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub enum Serve {
+    /// What suits most uses best: at present always `cache`
+    #[default]
+    Auto,
+    /// The kernel keeps what was read, and opens files without asking
+    Cache,
+    /// Finished large files are handed to the kernel as files in memory, within the cache's budget
+    Passthrough,
+}
+
+impl Serve {
+    /// The name of the option's value.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Cache => "cache",
+            Self::Passthrough => "passthrough",
+        }
+    }
+}
+
+/// How the running mount serves files, which depends on the kernel and on privileges.
+#[derive(Debug, Clone, Default)]
+pub struct Serving {
+    /// Whether it is passthrough mode.
+    pub passthrough: bool,
+    /// Why not, where it was asked for.
+    pub reason: Option<String>,
+    /// Whether files past the kernel's cache can be mapped.
+    pub maps_direct: bool,
+}
+
+/// What stands behind an opened file.
+pub enum Opening {
+    /// A finished file in memory.
+    Finished(Arc<Slot>),
+    /// An ordinary file of SOURCE.
+    Own(File),
+    /// Not finished, of this size. Reads go to [`Vfs::read_growing`], which finish it for the next who opens it.
+    Growing(u64),
+    /// Served from parts, which the kernel should keep.
+    Parts,
+    /// A control file: each look-up has a new one, so nothing of it is worth keeping.
+    Snapshot,
+}
+
+impl Vfs {
+    /// How the mount serves files.
+    pub fn serving(&self) -> &Serving {
+        self.serving.get_or_init(Serving::default)
+    }
+
+    /// Says how the mount serves files, once, before it does.
+    pub fn serve_as(&self, serving: Serving) {
+        if let Some(reason) = &serving.reason {
+            log::warn!("not in passthrough mode: {reason}");
+        }
+        // Set twice only by a second mount of one `Vfs`, which there is not.
+        let _ = self.serving.set(serving);
+    }
+
+    /// Decides how a file is best opened. Nothing is decoded for that.
+    ///
+    /// # Errors
+    /// [`Error`] when the file is not there any more, or its container can't be opened.
+    pub fn opening(&self, ino: u64) -> Result<Opening, Error> {
+        match self.node(ino)? {
+            Node::File(path, host) => self.folders.open_again(&path, host).map(Opening::Own),
+            Node::ControlFile(_) => Ok(Opening::Snapshot),
+            node @ (Node::Plain(_) | Node::ControlFolder | Node::Inside(_, crate::tree::ROOT)) => {
+                Err(Error::is_a_folder(self.place(&node)))
+            }
+            Node::Inside(..) => {
+                if let Some(slot) = self.cache().file(ino) {
+                    let size = slot.memory().map_or(0, |memory| memory.size());
+                    return Ok(if slot.is_whole() { Opening::Finished(slot) } else { Opening::Growing(size) });
+                }
+                let worth_it = limits::MEMORY_FILE..=self.cache().largest_file();
+                self.with_view(ino, |view, reader| {
+                    let is_worth_it = worth_it.contains(&view.size()) && view.layout(reader) != Layout::Work;
+                    Ok(if is_worth_it { Opening::Growing(view.size()) } else { Opening::Parts })
+                })
+            }
+        }
+    }
+
+    /// The bytes of a file that is being finished in memory, or is not yet: the first reader of a compressed one begins
+    /// it. As [`Self::read`] in everything else.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn read_growing(&self, ino: u64, offset: u64, length: u64, only_ready: bool) -> Result<Option<Bytes>, Error> {
+        let mut slot = self.cache().file(ino);
+        if slot.is_none() && matches!(self.node(ino)?, Node::Inside(..)) {
+            if only_ready && !self.is_open(ino) {
+                return Ok(None);
+            }
+            match self.with_view(ino, |view, reader| Ok(view.layout(reader)))? {
+                Layout::Decode { .. } if only_ready => return Ok(None),
+                Layout::Decode { in_pieces } => slot = self.finish_file(ino, in_pieces)?,
+                Layout::Copy | Layout::Work => {}
+            }
+        }
+        let Some((slot, memory)) = slot.as_ref().and_then(|slot| Some((slot, slot.memory()?))) else {
+            return self.read(ino, offset, length, only_ready);
+        };
+        let end = offset.saturating_add(length).min(memory.size());
+        if only_ready && !slot.is_ready(&(offset..end)) {
+            return Ok(None);
+        }
+        if !slot.wait_for(end) {
+            // Its blocks say what is wrong, and where.
+            return self.read(ino, offset, length, only_ready);
+        }
+        let bytes = Bytes::in_memory(memory, offset, length);
+        self.requests.bytes_read.fetch_add(bytes.for_kernel().len() as u64, Relaxed);
+        Ok(Some(bytes))
+    }
+
+    /// Lays a file out in memory, here or in a thread of its own. `None` if there is no room, or somebody does it
+    /// already.
+    ///
+    /// # Errors
+    /// When the container can't be opened.
+    pub fn finish_file(&self, ino: u64, in_background: bool) -> Result<Option<Arc<Slot>>, Error> {
+        let (view, reader): (View, _) = self.with_view(ino, |view, reader| Ok((view.clone(), reader.clone())))?;
+        let cache = self.cache().clone();
+        let Some(slot) = cache.start_file(ino, view.size()) else { return Ok(cache.file(ino)) };
+        let fill = {
+            let slot = slot.clone();
+            move || {
+                if let Some(memory) = slot.memory() {
+                    slot.run(|| view.lay_out(&reader, &slot, memory));
+                }
+                cache.end_file(ino, &slot);
+            }
+        };
+        if in_background {
+            // Not in the pool: threads there are for those who wait.
+            let spawned = std::thread::Builder::new().name("lay out".into()).spawn(fill);
+            if let Err(error) = spawned {
+                log::warn!("no thread to finish a file in memory: {error}");
+                slot.run(|| Err(crate::cache::BlockError::Refused("no thread".into())));
+                self.cache().end_file(ino, &slot);
+            }
+        } else {
+            fill();
+        }
+        Ok(Some(slot))
+    }
+
+    fn with_view<T>(
+        &self,
+        ino: u64,
+        work: impl FnOnce(&View, &crate::view::Reader) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let node = self.node(ino)?;
+        let Node::Inside(id, file) = &node else { return Err(Error::is_a_folder(self.place(&node))) };
+        let opened = self.opened(id)?;
+        let view = opened.tree.view(&opened.reader, *file).map_err(|fault| self.fault(id, &opened, *file, fault))?;
+        work(&view, &opened.reader)
+    }
+}

@@ -1,0 +1,112 @@
+//! Whole files in memory: which views are worth it, and how one is laid out.
+
+use std::sync::Arc;
+
+use super::{Bytes, Data, Extent, Fault, Reader, View};
+use crate::{
+    cache::{BlockError, Slot},
+    codec::Codec,
+    limits::PIECE,
+    memfd::MemoryFile,
+    source::SourceError,
+};
+
+/// What laying a view out in memory means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Layout {
+    /// Nothing is decoded: a copy of bytes that can be handed out as well from where they are.
+    Copy,
+    /// One block is decoded straight to its place, which its first reader would have waited for anyway.
+    Decode {
+        /// Whether readers are served while that goes on.
+        in_pieces: bool,
+    },
+    /// Much work that no reader of a part asked for: several blocks, pictures, texts.
+    Work,
+}
+
+impl View {
+    /// What it would be to lay this view out in memory.
+    pub fn layout(&self, reader: &Reader) -> Layout {
+        let mut layout = Layout::Copy;
+        for extent in &self.extents {
+            layout = match (extent.whole_block(), &extent.data) {
+                (Some(block), _) if layout == Layout::Copy => {
+                    Layout::Decode { in_pieces: reader.cache.comes_in_pieces(&block.block) }
+                }
+                (None, Data::Inline(_) | Data::Stored(_) | Data::Lane(..) | Data::Strided(_)) => layout,
+                (None, Data::Block(block, _)) if block.block.codec == Codec::None => layout,
+                _ => return Layout::Work,
+            };
+        }
+        layout
+    }
+
+    /// Fills a file in memory with this view and seals it.
+    ///
+    /// # Errors
+    /// [`BlockError`], from which the reader learns nothing: it reads the view itself, and gets the [`Fault`].
+    pub fn lay_out(&self, reader: &Reader, slot: &Slot, memory: &MemoryFile) -> Result<(), BlockError> {
+        for extent in &self.extents {
+            if let Some(block) = extent.whole_block() {
+                reader.cache.decode_to(&block.block, &reader.source, slot, memory, extent.start)?;
+                continue;
+            }
+            let (mut at, end) = (extent.start, extent.start + extent.length);
+            while at < end {
+                let bytes = self.read_at(reader, at, (PIECE as u64).min(end - at)).map_err(unread)?;
+                memory.write(bytes.for_kernel(), at).map_err(SourceError::from)?;
+                at += bytes.for_kernel().len() as u64;
+                slot.advance(at);
+            }
+        }
+        Ok(memory.seal().map_err(SourceError::from)?)
+    }
+}
+
+impl View {
+    /// Begins to decode the next block of a file whose reader, now at `at`, has read most of the block that it is in. Only
+    /// where the cache has room that nobody uses.
+    pub fn decode_ahead(&self, reader: &Reader, at: u64) {
+        let here = self.extents.partition_point(|extent| extent.start + extent.length <= at);
+        let [here, next, ..] = &self.extents[here..] else { return };
+        let (Data::Block(here, _), Data::Block(next, _)) = (&here.data, &next.data) else { return };
+        if next.block.codec != Codec::None
+            && next.error.is_none()
+            && here.number != next.number
+            && reader.cache.is_mostly_read(reader.key(here), here.block.size)
+        {
+            reader.cache.decode_ahead(reader.key(next), &next.block, &reader.source);
+        }
+    }
+}
+
+fn unread(fault: Fault) -> BlockError {
+    BlockError::Refused(fault.error.to_string())
+}
+
+impl Extent {
+    /// The compressed block, if the extent is the whole of one.
+    fn whole_block(&self) -> Option<&super::BlockRef> {
+        match &self.data {
+            Data::Block(block, range)
+                if block.block.codec != Codec::None
+                    && block.error.is_none()
+                    && !self.as_bool
+                    && *range == (0..block.block.size)
+                    && self.length == block.block.size =>
+            {
+                Some(block)
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Bytes {
+    /// A part of a file in memory.
+    pub fn in_memory(memory: &Arc<MemoryFile>, offset: u64, length: u64) -> Self {
+        let end = offset.saturating_add(length).min(memory.size()) as usize;
+        Self::Memory(memory.clone(), (offset as usize).min(end)..end)
+    }
+}

@@ -1,0 +1,251 @@
+"""How files are served: what reaches the daemon, in which mode, out of how much memory."""
+
+import errno
+import json
+import mmap
+import os
+import shutil
+import stat
+import subprocess
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zstandard
+from conftest import BIN, GOLDEN, TIMEOUT, mounted, sha256, wait_for, walk_files
+
+MODES = ("cache", "passthrough")
+MIB = 1 << 20
+
+
+def control(mnt, name):
+    return json.loads((mnt / ".shardfs" / f"{name}.json").read_bytes())
+
+
+def requests(mnt):
+    return control(mnt, "stats")["requests"]
+
+
+def daemon_of(mnt):
+    """The process that serves a mount, found by its command line."""
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                argv = (folder / "cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if os.fsencode(mnt) in argv and argv[0].endswith(b"shardfs"):
+                return folder
+    raise AssertionError(f"nobody serves {mnt}")
+
+
+def memory_of(process):
+    """Resident bytes, with the nameless files in memory that the process holds, mapped or not."""
+    status = dict(line.split(":", 1) for line in (process / "status").read_text().splitlines())
+    kib = {name: int(status[name].split()[0]) for name in ("RssAnon", "RssFile", "RssShmem")}
+    files = sum(os.stat(fd).st_blocks * 512 for fd in (process / "fd").iterdir()
+                if os.readlink(fd).endswith("(deleted)"))
+    return (kib["RssAnon"] + kib["RssFile"]) * 1024 + max(kib["RssShmem"] * 1024, files)
+
+
+@pytest.fixture(scope="session")
+def arrays():
+    rng = np.random.default_rng(3)
+    slow = (np.cumsum(rng.integers(-8, 9, 12 * MIB // 4)) / 256).astype("<f4")
+    return {"large": slow, "middle": slow[:MIB // 4], "small": slow[:5000], "tiny": slow[:3]}
+
+
+@pytest.fixture(scope="session")
+def containers(tmp_path_factory, writers, arrays):
+    """One container a codec, each with the same four arrays; and one whose large block is damaged."""
+    folder = tmp_path_factory.mktemp("serve")
+    blocks = writers.meta_blocks("serve", 1, [writers.channel(f"signal/{n}", "float32", []) for n in arrays])
+    blocks += [(f"signal/{name}", array.tobytes()) for name, array in arrays.items()]
+    quick = writers.compress
+    writers.compress = lambda codec, data: (zstandard.ZstdCompressor(level=1).compress(data) if codec == "zstd"
+                                            else quick(codec, data))
+    try:
+        for codec in ("none", "zstd", "lz4"):
+            writers.write_shard(folder / f"{codec}.wshard", blocks, codec=codec)
+        whole = (folder / "zstd.wshard").read_bytes()
+        names = [b[0] for b in sorted(blocks)]
+        at = 64 + 48 * names.index("signal/large") + 40
+        wrong = int.from_bytes(whole[at:at + 4], "little") ^ 1
+        (folder / "damaged.wshard").write_bytes(whole[:at] + wrong.to_bytes(4, "little") + whole[at + 4:])
+    finally:
+        writers.compress = quick
+    return folder
+
+
+def read_all(mnt, names):
+    return {name: sha256((mnt / name).read_bytes()) for name in names}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_second_pass_reaches_nobody(containers, mode):
+    with mounted(containers, f"--serve={mode}", "--cache-size=512M") as mnt:
+        names = sorted(name for name in walk_files(mnt) if not name.startswith("damaged"))
+        first = read_all(mnt, names)
+        if mode == "passthrough":
+            # Uncompressed files are finished after they were read whole for the first time.
+            wait_for(lambda: control(mnt, "stats")["cache"]["memory_files_finished"] == 6, what="finishing")
+        before = requests(mnt)
+        assert read_all(mnt, names) == first
+        after = requests(mnt)
+        # The control file itself is opened and read once between the two counts.
+        own = {"cache": (0, 1), "passthrough": (1, 2)}[mode]  # past the page cache the end is a read of its own
+        opens = len(names) if mode == "passthrough" else 0
+        assert after["open"] - before["open"] == opens + own[0]
+        assert after["read"] - before["read"] == own[1], "the second pass was read from the daemon"
+        if mode == "passthrough":
+            assert after["passed"] - before["passed"] == 6
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("codec", ["none", "zstd", "lz4"])
+def test_bytes_are_right_at_every_opening(containers, arrays, mode, codec):
+    with mounted(containers, f"--serve={mode}", "--cache-size=512M") as mnt:
+        for name, array in arrays.items():
+            path = mnt / f"{codec}.wshard/signal/{name}.npy"
+            for _ in range(3):
+                mapped = np.load(path, mmap_mode="r")
+                assert np.array_equal(mapped, array)
+                with open(path, "rb") as f:
+                    f.seek(-4, os.SEEK_END)
+                    assert f.read() == array[-1:].tobytes()
+                assert np.array_equal(np.load(path), array)
+                del mapped
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_eight_readers_of_one_file(containers, arrays, mode):
+    """Opened, read in parts, mapped and closed at once, while it is being finished."""
+    def read(path, number):
+        for turn in range(6):
+            fd = os.open(path, os.O_RDONLY)
+            try:
+                if (number + turn) % 3 == 0:
+                    with mmap.mmap(fd, 0, access=mmap.ACCESS_READ) as m:
+                        yield sha256(m)
+                else:
+                    size, step = os.fstat(fd).st_size, (64 << number % 4) * 1024
+                    yield sha256(b"".join(os.pread(fd, step, at) for at in range(0, size, step)))
+            finally:
+                os.close(fd)
+
+    with mounted(containers, f"--serve={mode}", "--cache-size=512M") as mnt:
+        for codec in ("none", "zstd", "lz4"):
+            path = mnt / f"{codec}.wshard/signal/large.npy"
+            with ThreadPoolExecutor(8) as pool:
+                seen = [h for hashes in pool.map(lambda n: list(read(path, n)), range(8)) for h in hashes]
+            assert len(set(seen)) == 1
+            assert sha256(path.read_bytes()[-arrays["large"].nbytes:]) == sha256(arrays["large"].tobytes())
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_golden_files_in_a_cache_too_small_for_a_block(mode):
+    """Eight readers, no room: the same bytes as with room."""
+    source = GOLDEN / "wshard"
+    with mounted(source, "--serve=cache") as mnt, mounted(source, f"--serve={mode}", "--cache-size=4K") as small:
+        names = sorted(walk_files(mnt))
+
+        def look(top, name):
+            try:
+                return sha256((top / name).read_bytes())
+            except OSError as error:
+                return error.errno
+
+        with ThreadPoolExecutor(8) as pool:
+            expected = list(pool.map(lambda name: look(mnt, name), names))
+            seen = list(pool.map(lambda name: look(small, name), names + names))
+        assert seen == expected + expected
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_memory_after_reading_everything(tmp_path, writers, mode):
+    """Budget + 64 MiB, with files in memory counted: also for a block larger than the budget."""
+    budget = 64 * MIB
+    data = np.tile(np.arange(MIB // 8, dtype="<i8"), 150).tobytes()
+    packed = zstandard.ZstdCompressor(level=1)
+    quick, writers.compress = writers.compress, lambda codec, data: packed.compress(data)
+    try:
+        writers.write_shard(tmp_path / "a.wshard", [("signal/huge", data), *(
+            (f"signal/b{i:02}", data[i * MIB:(i + 12) * MIB]) for i in range(20))], codec="zstd")
+    finally:
+        writers.compress = quick
+    with mounted(tmp_path, f"--serve={mode}", f"--cache-size={budget}") as mnt:
+        process, most = daemon_of(mnt), 0
+        for _ in range(2):
+            for name in sorted(walk_files(mnt)):
+                assert (mnt / name).read_bytes() == (mnt / name).read_bytes()
+                most = max(most, memory_of(process))
+        assert most <= budget + 64 * MIB, f"{most / MIB:.0f} MiB"
+        used = control(mnt, "stats")["cache"]
+        assert used["used"] <= used["budget"]
+        if mode == "passthrough":
+            assert requests(mnt)["passed"] > 0
+        assert sha256((mnt / "a.wshard/signal/huge.bin").read_bytes()) == sha256(data)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_damaged_blocks_are_never_handed_out(containers, mode):
+    with mounted(containers, f"--serve={mode}", "--cache-size=512M") as mnt:
+        path = mnt / "damaged.wshard/signal/large.npy"
+        for _ in range(3):
+            with open(path, "rb", buffering=0) as f:
+                for at in (200, 5 * MIB, os.fstat(f.fileno()).st_size - 4):
+                    with pytest.raises(OSError) as error:
+                        os.pread(f.fileno(), 4, at)
+                    assert error.value.errno == errno.EIO
+        assert requests(mnt)["passed"] == 0
+        problems = (mnt / ".shardfs/problems.jsonl").read_text().splitlines()
+        assert any("checksum" in line and "signal/large" in line for line in problems)
+
+
+def test_own_files_of_source_pass_through(tmp_path):
+    (tmp_path / "notes.txt").write_bytes(b"before" * 100_000)
+    with mounted(tmp_path, "--serve=passthrough") as mnt:
+        assert (mnt / "notes.txt").read_bytes() == b"before" * 100_000
+        (tmp_path / "notes.txt").write_bytes(b"after!" * 100_001)
+        time.sleep(1.1)
+        assert (mnt / "notes.txt").read_bytes() == b"after!" * 100_001
+
+
+def test_config_says_what_is_in_force(containers):
+    for asked in ("auto", "cache", "passthrough"):
+        with mounted(containers, f"--serve={asked}") as mnt:
+            config = control(mnt, "config")
+            assert config["serve_asked"] == asked
+            assert config["serve"] == ("passthrough" if asked == "passthrough" else "cache")
+            assert config["serve_reason"] is None
+
+
+def test_without_privilege_it_is_page_cache_mode_and_says_why(containers):
+    """As another user, who mounts through fusermount3."""
+    folder = Path(subprocess.run(["mktemp", "-d"], capture_output=True, text=True, check=True).stdout.strip())
+    source, mnt, program, device = (folder / name for name in ("source", "mnt", "shardfs", "fuse"))
+    try:
+        folder.chmod(0o755)
+        source.mkdir(mode=0o755)
+        mnt.mkdir()
+        os.chown(mnt, 65534, 65534)
+        shutil.copyfile(containers / "zstd.wshard", source / "zstd.wshard")
+        shutil.copyfile(BIN, program)
+        program.chmod(0o755)
+        # /dev/fuse as most machines have it, open to everybody, in a namespace of its own.
+        os.mknod(device, stat.S_IFCHR | 0o666, os.makedev(10, 229))
+        device.chmod(0o666)
+        user = (f"{program} mount --serve=passthrough {source} {mnt} && cat {mnt}/.shardfs/config.json && "
+                f"sha256sum {mnt}/zstd.wshard/signal/large.npy >&2 && {program} umount {mnt}")
+        shown = subprocess.run(
+            ["unshare", "-m", "--propagation", "private", "sh", "-ec",
+             f"mount --bind {device} /dev/fuse; cd /; "
+             f"exec setpriv --reuid=65534 --regid=65534 --clear-groups sh -ec '{user}'"],
+            check=True, timeout=TIMEOUT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+        config = json.loads(shown.stdout)
+        assert (config["serve"], config["serve_asked"]) == ("cache", "passthrough")
+        assert "CAP_SYS_ADMIN" in config["serve_reason"]
+    finally:
+        shutil.rmtree(folder)
