@@ -57,7 +57,7 @@ pub enum BlockError {
     Source(#[from] SourceError),
     /// The stored bytes did not decode.
     #[error(transparent)]
-    Decode(#[from] DecodeError),
+    Decode(DecodeError),
     /// The bytes are not those that the checksum was made over.
     #[error("checksum is 0x{computed:08x}, the index says 0x{stored:08x}")]
     Checksum {
@@ -79,6 +79,15 @@ pub enum BlockError {
     /// The format says that this block can't be served.
     #[error("{0}")]
     Refused(String),
+}
+
+impl From<DecodeError> for BlockError {
+    fn from(error: DecodeError) -> Self {
+        match error {
+            DecodeError::Source(error) => Self::Source(error),
+            error => Self::Decode(error),
+        }
+    }
 }
 
 /// A block in the cache: which container (a number of its own for each state of each file), which block.

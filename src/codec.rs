@@ -9,7 +9,9 @@ mod stream;
 
 pub use stream::Stream;
 
-use crate::limits;
+use std::io;
+
+use crate::{limits, source::SourceError};
 
 /// How a block is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -54,6 +56,9 @@ pub enum DecodeError {
     /// There was no memory for the decoded bytes.
     #[error("no memory for {0} bytes")]
     Memory(u64),
+    /// The stored bytes could not be read while they were decoded.
+    #[error(transparent)]
+    Source(SourceError),
     /// The payload is damaged.
     #[error("{codec}: {reason}")]
     Corrupt {
@@ -172,6 +177,11 @@ impl Codec {
             return Err(DecodeError::Impossible { codec: self.name(), stored, size });
         }
         Ok(())
+    }
+
+    /// What a decoder says that reads a source by itself: either of them may have failed.
+    fn failed(self, error: io::Error) -> DecodeError {
+        error.downcast().map_or_else(|error| self.corrupt(error), DecodeError::Source)
     }
 
     fn corrupt(self, reason: impl ToString) -> DecodeError {

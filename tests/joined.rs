@@ -201,6 +201,24 @@ fn a_chunk_that_changes_is_known_by_its_hash_alone() {
 }
 
 #[test]
+fn chunks_that_come_late_are_joined() {
+    let folder = three("late");
+    let bytes = fs::read(folder.0.join("b")).unwrap();
+    fs::remove_file(folder.0.join("b")).unwrap();
+    let vfs = folder.vfs(Verify::Lazy);
+    assert_eq!(names(&vfs, "m"), ["container.json", "meta"]);
+    // Half of it is there, and then all, in one file.
+    folder.write("b", &bytes[..100]);
+    assert_eq!(names(&vfs, "m"), ["container.json", "meta"]);
+    folder.write("b", &bytes);
+    assert_eq!(names(&vfs, "m"), ["container.json", "images", "meta", "signal"]);
+    let ino = find(&vfs, "m/signal/pos.npy").unwrap();
+    assert_eq!(find(&folder.vfs(Verify::Lazy), "m/signal/pos.npy"), Some(ino), "the same number in the next mount");
+    fs::remove_file(folder.0.join("a")).unwrap();
+    assert_eq!(names(&vfs, "m"), ["container.json", "meta"]);
+}
+
+#[test]
 fn large_chunks_are_hashed_in_strict_mode_only() {
     let folder = Folder::new("large");
     let pixels = vec![7u8; 65 << 20];

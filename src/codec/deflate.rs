@@ -35,7 +35,7 @@ impl<R: Read> Inflater<R> {
             if self.from == self.to {
                 self.from = 0;
                 self.input.resize((4 * self.input.len()).clamp(INPUT.0, INPUT.1), 0);
-                self.to = self.stored.read(&mut self.input).map_err(|e| self.codec.corrupt(e))?;
+                self.to = self.stored.read(&mut self.input).map_err(|e| self.codec.failed(e))?;
             }
             let (before_in, before_out) = (self.inflate.total_in(), self.inflate.total_out());
             let input = &self.input[self.from..self.to];

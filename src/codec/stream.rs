@@ -44,7 +44,7 @@ impl<R: Read> Stream<R> {
         };
         let mut filled = 0;
         while filled < out.len() {
-            match decoder.read(&mut out[filled..]).map_err(|e| Codec::Zstd.corrupt(e))? {
+            match decoder.read(&mut out[filled..]).map_err(|e| Codec::Zstd.failed(e))? {
                 0 => break,
                 n => filled += n,
             }

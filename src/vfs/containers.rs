@@ -33,6 +33,8 @@ pub(super) struct ContainerId {
     pub(super) full: PathBuf,
     pub(super) format: Format,
     pub(super) meta: FileMeta,
+    /// The state of the other files that it shows: of a manifest's chunks. 0 where there are none.
+    pub(super) others: u64,
 }
 
 impl ContainerId {

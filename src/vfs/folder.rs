@@ -15,10 +15,11 @@ use super::{
     Error, FileKind, Node,
     containers::{ContainerId, lock, shown},
     problems::{Problem, Problems},
+    siblings,
 };
 use crate::{
     cache::nonzero,
-    format::{self, Detected, Format},
+    format::{self, Detected, Format, wshard::Chunk},
     limits,
     source::{Fingerprint, MappedFile, Source, SourceError},
     view::Bytes,
@@ -114,6 +115,8 @@ impl Found {
 enum Detection {
     Plain,
     Container(Arc<ContainerId>),
+    /// A container that shows its chunks, too, and is another one when they change.
+    Manifest(Arc<ContainerId>, Arc<[Chunk]>),
 }
 
 type Listing = (Fingerprint, Arc<[OsString]>);
@@ -176,7 +179,7 @@ impl Folders {
             Some(Found::Link(path.into(), meta))
         } else if file_type.is_file() {
             Some(match self.detect(path, full, meta, problems)? {
-                Detection::Container(id) => Found::Container(id),
+                Detection::Container(id) | Detection::Manifest(id, _) => Found::Container(id),
                 Detection::Plain => Found::File(path.into(), meta),
             })
         } else {
@@ -198,16 +201,36 @@ impl Folders {
     }
 
     fn detect(&self, path: &Path, full: PathBuf, meta: FileMeta, problems: &Problems) -> Result<Detection, Error> {
-        if let Some((known, detection)) = lock(&self.detected).get(path)
-            && *known == meta
-        {
-            return Ok(detection.clone());
+        let known = lock(&self.detected).get(path).filter(|(known, _)| *known == meta).cloned();
+        match known {
+            Some((_, Detection::Manifest(id, chunks))) => {
+                let others = siblings::state(&full, &chunks);
+                let detection = if others == id.others {
+                    Detection::Manifest(id, chunks)
+                } else {
+                    let id = Arc::new(ContainerId { others, ..ContainerId::clone(&id) });
+                    let detection = Detection::Manifest(id, chunks);
+                    lock(&self.detected).put(path.to_path_buf(), (meta, detection.clone()));
+                    detection
+                };
+                return Ok(detection);
+            }
+            Some((_, detection)) => return Ok(detection),
+            None => {}
         }
         let name = full.file_name().unwrap_or_default().as_encoded_bytes().to_vec();
-        let looked = open_patiently(&full).map_err(Into::into).and_then(|file| format::detect(&file, &name));
-        let detection = match looked {
+        let looked = open_patiently(&full).map_err(Into::into).and_then(|file| {
+            let detected = format::detect(&file, &name)?;
+            let is_shard = matches!(detected, Detected::Container(Format::Shard));
+            Ok((detected, if is_shard { siblings::chunks(&file) } else { Vec::new() }))
+        });
+        let (detected, chunks) =
+            looked.map_or_else(|error| (Err(error), Vec::new()), |(found, chunks)| (Ok(found), chunks));
+        let detection = match detected {
             Ok(Detected::Container(format)) => {
-                Detection::Container(Arc::new(ContainerId { path: path.to_path_buf(), full, format, meta }))
+                let others = siblings::state(&full, &chunks);
+                let id = Arc::new(ContainerId { path: path.to_path_buf(), full, format, meta, others });
+                if chunks.is_empty() { Detection::Container(id) } else { Detection::Manifest(id, chunks.into()) }
             }
             Ok(Detected::Plain) => Detection::Plain,
             Ok(Detected::Refused(format, error)) => {

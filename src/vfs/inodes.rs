@@ -101,6 +101,7 @@ fn hash(node: &Node, salt: u64) -> u64 {
                 hash.update(&seconds.to_le_bytes());
                 hash.update(&nanos.to_le_bytes());
             }
+            hash.update(&id.others.to_le_bytes());
             hash.update(&node.0.to_le_bytes());
             hash.update(id.path.as_os_str().as_bytes());
         }

@@ -20,14 +20,9 @@ pub(super) fn fill<E>(
     // The steps that the part touches lie in these bytes of each dimension.
     let (first, last) = (part.start / dims / 8, (part.end - 1) / dims / 8);
     let mut bits = vec![0; (last - first + 1) as usize];
-    // Of a part that is shorter than a row, only the dimensions that it holds.
-    let whole_rows = part.end - part.start >= dims;
-    let (d0, d1) = (part.start % dims, (part.end - 1) % dims);
-    for d in 0..dims {
-        let inside = if d0 <= d1 { (d0..=d1).contains(&d) } else { d >= d0 || d <= d1 };
-        if !whole_rows && !inside {
-            continue;
-        }
+    // Of a part that is shorter than a row, only the dimensions that it holds: a file may claim any number of them.
+    for element in part.start..part.end.min(part.start.saturating_add(dims)) {
+        let d = element % dims;
         if residual.skip == 4 {
             let mut stated = [0; 4];
             read(d * residual.stride, &mut stated)?;
@@ -37,16 +32,12 @@ pub(super) fn fill<E>(
             }
         }
         read(d * residual.stride + residual.skip + first, &mut bits)?;
-        // The first element of this dimension at or behind the part's start.
-        let mut element = part.start / dims * dims + d;
-        if element < part.start {
-            element += dims;
-        }
+        let mut element = element;
         while element < part.end {
             let step = element / dims;
             let bit = bits[(step / 8 - first) as usize] >> (step % 8) & 1;
             out[(element - part.start) as usize] = if bit == 1 { 1 } else { 0xFF };
-            element += dims;
+            element = element.saturating_add(dims);
         }
     }
     Ok(())
@@ -71,6 +62,15 @@ mod tests {
         // formats/wshard.md 23: byte 0x05, T = 4.
         let residual = Residual { steps: 4, dims: 1, stride: 1, skip: 0 };
         assert_eq!(decode(&residual, &[0x05], 0..4), [1, 0xFF, 1, 0xFF]);
+    }
+
+    /// A file that is cut short may claim a block of petabytes; its error must not wait for as many dimensions.
+    #[test]
+    fn dimensions_that_nobody_asks_for_cost_nothing() {
+        let residual = Residual { steps: 12, dims: u64::MAX / 16, stride: 2, skip: 0 };
+        let refuse = |_, _: &mut [u8]| Err("past the end");
+        let start = residual.dims - 2;
+        assert_eq!(fill(&residual, start..start + 4, &mut [0; 4], refuse, |_| ""), Err("past the end"));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::{
         idv::{Item, Type, common_length, length_at, length_in},
     },
     limits,
-    source::Source,
+    source::{Source, SourceError},
 };
 use std::io::Read;
 
@@ -44,7 +44,7 @@ impl<'a> Front<'a> {
             From::Stream(stream) => stream.fill(out)?,
             From::Stored(stored) => {
                 // It reads all that it can at once; what it says of a failure is the source's own error.
-                stored.read(out).map_err(|error| BlockError::Source(error.into()))?
+                stored.read(out).map_err(|error| error.downcast().unwrap_or_else(SourceError::from))?
             }
         };
         self.left -= filled as u64;
