@@ -50,6 +50,10 @@ pub const OPEN_FILES: usize = 64;
 /// Folders of SOURCE that are watched for changes; those beyond are looked at again when their names run out.
 pub const WATCHES: usize = 8192;
 
+/// Milliseconds for which a file must not have been written to before it is opened as a container: the call that moved its
+/// modification time may still be writing.
+pub const SETTLED_MILLIS: u64 = 100;
+
 /// A file that was changed this recently is not lent from its map.
 pub const QUIET_SECONDS: u64 = 3;
 

@@ -12,7 +12,7 @@ use std::{
     os::unix::fs::{FileExt, MetadataExt},
     path::Path,
     sync::{Arc, Mutex, OnceLock, PoisonError, Weak},
-    time::{SystemTime, UNIX_EPOCH},
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use memmap2::{Advice, Mmap, UncheckedAdvice};
@@ -168,6 +168,18 @@ impl Fingerprint {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let newest = u64::try_from(self.mtime.0.max(self.ctime.0)).unwrap_or(0);
         newest + limits::QUIET_SECONDS > now.as_secs()
+    }
+
+    /// How long to wait until nobody can be writing to the file without having moved its time again. Nothing for times
+    /// that lie in the future.
+    pub(crate) fn unsettled(&self) -> Duration {
+        let newest = self.mtime.max(self.ctime);
+        let (Ok(seconds), Ok(nanos)) = (u64::try_from(newest.0), u32::try_from(newest.1)) else {
+            return Duration::ZERO;
+        };
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let age = now.checked_sub(Duration::new(seconds, nanos));
+        age.map_or(Duration::ZERO, |age| Duration::from_millis(limits::SETTLED_MILLIS).saturating_sub(age))
     }
 }
 

@@ -140,8 +140,8 @@ impl Drop for MountPoint {
 fn end_when_idle(vfs: &Vfs, mountpoint: &Path, limit: Duration) {
     let requests = || {
         let requests = &vfs.requests;
-        // Not attributes: whoever watches mounts asks for those of the mount point again and again.
-        let counters = [&requests.lookup, &requests.readdir, &requests.read, &requests.open];
+        // Attributes, too: of a folder that was listed before, the kernel asks for nothing else.
+        let counters = [&requests.lookup, &requests.getattr, &requests.readdir, &requests.read, &requests.open];
         counters.iter().map(|counter| counter.load(Relaxed)).sum::<u64>()
     };
     let (mut seen, mut since) = (requests(), Instant::now());

@@ -19,7 +19,7 @@ use super::{
 use crate::{
     cache::{Cache, nonzero},
     format::Format,
-    source::Fingerprint,
+    source::{Fingerprint, Source},
     tree::{self, NodeId, Opened},
     view::Reader,
 };
@@ -120,6 +120,9 @@ impl Containers {
         if !file.fingerprint().same_content(&id.meta.fingerprint) {
             return Err(Error::stale(id.shown()));
         }
+        // A state that is parsed and read while the write that made it goes on would be a mix, and no later one tells.
+        std::thread::sleep(file.fingerprint().unsettled());
+        file.check_unchanged().map_err(|_| Error::stale(id.shown()))?;
         let state = file.fingerprint();
         let container = self.next.fetch_add(1, Relaxed);
         let reader = Reader { source: Arc::new(file), cache: self.cache.clone(), container };
