@@ -102,9 +102,9 @@ pub(super) fn run(arguments: &Arguments, command_line: &[OsString]) -> anyhow::R
         return Err(again.exec()).context("starting again, for little memory");
     }
     raise_descriptor_limit();
-    super::umount::repair(&super::umount::without_asking(&arguments.mountpoint)?)?;
     let running = &arguments.running;
     let mut place = running.mountpoint(&arguments.mountpoint)?;
+    super::umount::repair(&super::umount::without_asking(&arguments.mountpoint)?)?;
     let (source, mountpoint) = (absolute(&arguments.source)?, absolute(&arguments.mountpoint)?);
     if arguments.allow_other {
         check_allow_other()?;
