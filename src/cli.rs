@@ -35,8 +35,8 @@ const NOT_MOUNTED: u8 = 32;
 
 /// shardfs shows container files as folders of ordinary files.
 ///
-/// WShard and other Shard files, KDB, kastore (tskit's .trees) and KAST are recognised by their content. Nothing is
-/// unpacked: what a program reads is decoded when it is read.
+/// WShard and other Shard files, KDB, kastore (tskit's .trees), KAST and IDV (ML.NET's tables) are recognised by their
+/// content. Nothing is unpacked: what a program reads is decoded when it is read.
 #[derive(Debug, Parser)]
 #[command(
     name = "shardfs",

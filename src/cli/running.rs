@@ -16,7 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::Args;
 
 use super::logging::{self, Level};
@@ -88,6 +88,8 @@ impl RunningOptions {
         let made = self.mkdir && is_missing();
         if made {
             std::fs::create_dir_all(path).with_context(|| path.display().to_string())?;
+        } else if is_missing() {
+            bail!("{}: no such folder; --mkdir makes it", path.display());
         }
         // The process leaves its folder.
         let path = std::path::absolute(path).with_context(|| path.display().to_string())?;

@@ -86,7 +86,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         for (container, problem) in &problems {
             writeln!(out, "{}", one_line(&line(container, problem)))?;
         }
-        writeln!(out, "{}", summary(problems.len(), &progress))?;
+        writeln!(out, "{}", summary(problems.len(), failed, &progress))?;
     }
     out.flush()?;
     Ok(match (failed, problems.is_empty()) {
@@ -145,10 +145,11 @@ fn line(container: &Path, problem: &Problem) -> String {
     format!("{}: {place}{}", container.display(), problem.message)
 }
 
-fn summary(problems: usize, progress: &Progress) -> String {
+fn summary(problems: usize, failed: bool, progress: &Progress) -> String {
     let [containers, files, bytes, others] =
         [&progress.containers, &progress.files, &progress.bytes, &progress.others].map(|count| count.load(Relaxed));
     let verdict = match problems {
+        0 if failed => "nothing is wrong in what could be looked at".to_owned(),
         0 => "nothing is wrong".to_owned(),
         1 => "1 problem".to_owned(),
         n => format!("{n} problems"),

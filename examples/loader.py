@@ -1,0 +1,129 @@
+#!/usr/bin/env python3
+"""Episodes under a mount as a data set for training: windows of equal length, for several worker processes.
+
+    shardfs mount fixtures mnt
+    examples/loader.py mnt state=signal/joint_pos.npy action=action/ctrl.npy rgb=signal/cam0/rgb.npy
+    examples/loader.py mnt state=state.npy action=action.npy rgb=images/front.npy --length 4
+
+Each NAME=PATH is an array with one row a step; every folder that has all of them is an episode. `Windows` has `__len__` and
+`__getitem__` and needs numpy only; torch.utils.data.DataLoader takes it as it is, and is used here where torch is
+installed.
+"""
+
+import argparse
+import functools
+import multiprocessing
+import os
+import time
+
+import numpy as np
+
+
+@functools.lru_cache(maxsize=64)
+def open_array(path):
+    """Mapped, not read: only the rows that are used are decoded. The maps belong to one process."""
+    return np.load(path, mmap_mode="r")
+
+
+class Windows:
+    """All windows of `length` steps of all episodes below `root`.
+
+    What is pickled for a worker is a list of paths and lengths; each worker opens its own maps. Episodes whose arrays do not
+    have the same number of steps, or fewer than `length`, are left out.
+    """
+
+    def __init__(self, root, arrays, length=8, stride=1):
+        self.arrays, self.length, self.stride = dict(arrays), length, stride
+        self.episodes = []
+        ends = []
+        for folder in episodes(root, self.arrays.values()):
+            steps = {open_array(os.path.join(folder, path)).shape[0] for path in self.arrays.values()}
+            if len(steps) == 1 and max(steps) >= length:
+                self.episodes.append(folder)
+                ends.append((max(steps) - length) // stride + 1)
+        self.ends = np.cumsum(ends, dtype=np.int64)
+
+    def __len__(self):
+        return int(self.ends[-1]) if len(self.ends) else 0
+
+    def __getitem__(self, index):
+        """A window: each array by its name, copied out of the map."""
+        if not -len(self) <= index < len(self):
+            raise IndexError(index)
+        index %= len(self)
+        episode = int(np.searchsorted(self.ends, index, side="right"))
+        start = (index - (int(self.ends[episode - 1]) if episode else 0)) * self.stride
+        folder = self.episodes[episode]
+        return {name: np.array(open_array(os.path.join(folder, path))[start:start + self.length])
+                for name, path in self.arrays.items()}
+
+
+def episodes(root, paths):
+    """Folders below `root` that have all of `paths`, in order."""
+    found = []
+    for folder, inner, _ in os.walk(root):
+        inner.sort()
+        if all(os.path.isfile(os.path.join(folder, path)) for path in paths):
+            found.append(folder)
+            inner.clear()  # nothing below an episode is another one
+    return found
+
+
+def collate(items):
+    """Windows as one batch: arrays with one more dimension in front."""
+    return {name: np.stack([item[name] for item in items]) for name in items[0]}
+
+
+class _Load:
+    """Makes a batch in a worker. The data set travels once, with the worker, not with each batch."""
+
+    data = None
+
+    @classmethod
+    def start(cls, data):
+        cls.data = data
+
+    @classmethod
+    def batch(cls, indices):
+        return collate([cls.data[index] for index in indices])
+
+
+def batches(data, size, workers=4, seed=0):
+    """All windows once, in random order, as batches that `workers` processes load."""
+    order = np.random.default_rng(seed).permutation(len(data))
+    parts = [order[at:at + size].tolist() for at in range(0, len(order), size)]
+    # 'spawn' is what works with threads and on every system; a mount is as good in a child as in its parent.
+    with multiprocessing.get_context("spawn").Pool(workers, _Load.start, [data]) as pool:
+        yield from pool.imap(_Load.batch, parts)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("root", help="a mount, or a folder in one")
+    parser.add_argument("arrays", nargs="+", metavar="NAME=PATH")
+    parser.add_argument("--length", type=int, default=8, help="steps in a window")
+    parser.add_argument("--batch", type=int, default=4)
+    parser.add_argument("--workers", type=int, default=4)
+    args = parser.parse_args()
+    data = Windows(args.root, [item.split("=", 1) for item in args.arrays], args.length)
+    print(f"{len(data.episodes)} episodes, {len(data)} windows of {args.length} steps")
+    if not len(data):
+        raise SystemExit("no episode has all of these arrays in windows of that length")
+    try:
+        from torch.utils.data import DataLoader
+    except ImportError:
+        loader = batches(data, args.batch, args.workers)
+    else:
+        loader = DataLoader(data, args.batch, shuffle=True, num_workers=args.workers)
+    start, count, size = time.monotonic(), 0, 0
+    for batch in loader:
+        if count == 0:
+            for name, array in batch.items():
+                print(f"  {name}: {array.dtype} {tuple(array.shape)}")
+        count += 1
+        size += sum(array.nbytes for array in batch.values())
+    print(f"{count} batches, {size / 1e6:.1f} MB in {time.monotonic() - start:.2f} s, the start of the workers included")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,185 @@
+"""examples/: what they load from a mount is what readers of the containers themselves load."""
+
+import importlib
+import importlib.util
+import multiprocessing
+import struct
+import subprocess
+import sys
+
+import lz4.block
+import numpy as np
+import pytest
+import zstandard
+from PIL import Image
+
+from conftest import FIXTURES, ROOT
+
+EXAMPLES = ROOT / "examples"
+
+
+@pytest.fixture
+def loader(monkeypatch):
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    monkeypatch.setenv("PYTHONPATH", str(EXAMPLES))
+    return importlib.import_module("loader")
+
+
+# --- readers of the containers, which know nothing of shardfs ---------------------
+
+def read_kdb(path):
+    """Arrays of each episode: state, action, reward and the raw pictures of its cameras."""
+    data = path.read_bytes()
+    count, _, index_at = struct.unpack_from("<QQQ", data, 8)
+    episodes = []
+    for number in range(count):
+        _, steps, action_dim, state_dim, rows_at, _, images_at, images_size, _, _ = struct.unpack_from(
+            "<QIHHQQQQQQ", data, index_at + 64 * number)
+        row = np.dtype([("state", "<f4", state_dim), ("action", "<f4", action_dim), ("reward", "<f4"), ("end", "u1")])
+        rows = np.frombuffer(data, row, steps, rows_at)
+        episode = {name: rows[name] for name in ("state", "action", "reward")}
+        cameras, at = {}, images_at
+        for _ in range(steps if images_size > 2 * steps else 0):
+            (records,), at = struct.unpack_from("<H", data, at), at + 2
+            for _ in range(records):
+                (size,), at = struct.unpack_from("<H", data, at), at + 2
+                camera, at = data[at:at + size].decode(), at + size
+                width, height, channels, encoded, size = struct.unpack_from("<IIBBI", data, at)
+                at += 14
+                if not encoded:
+                    pixels = np.frombuffer(data, np.uint8, size, at).reshape(height, width, channels)
+                    cameras.setdefault(camera, []).append(pixels)
+                at += size
+        episode.update({camera: np.stack(frames) for camera, frames in cameras.items()})
+        episodes.append(episode)
+    return episodes
+
+
+def read_wshard(path):
+    """Uncompressed bytes of each block."""
+    data = path.read_bytes()
+    count, strings_at = struct.unpack_from("<IQ", data, 12)
+    blocks = {}
+    for number in range(count):
+        _, name_at, size, flags, at, stored, original = struct.unpack_from("<QIHHQQQ", data, 64 + 48 * number)
+        name = data[strings_at + name_at:strings_at + name_at + size].decode()
+        block = data[at:at + stored]
+        if flags & 2:
+            block = zstandard.ZstdDecompressor().decompress(block, original)
+        elif flags & 4:
+            block = lz4.block.decompress(block, original)
+        blocks[name] = block
+    return blocks
+
+
+def wshard_arrays(path):
+    blocks = read_wshard(path)
+    return {"state": np.frombuffer(blocks["signal/joint_pos"], "<f4").reshape(-1, 7),
+            "action": np.frombuffer(blocks["action/ctrl"], "<f4").reshape(-1, 4),
+            "rgb": np.frombuffer(blocks["signal/cam0/rgb"], np.uint8).reshape(-1, 48, 64, 3)}
+
+
+KDB = {"state": "state.npy", "action": "action.npy", "front": "images/front.npy"}
+WSHARD = {"state": "signal/joint_pos.npy", "action": "action/ctrl.npy", "rgb": "signal/cam0/rgb.npy"}
+
+
+def windows(arrays, length):
+    """All windows of one episode, made without the loader."""
+    steps = len(arrays["state"])
+    return [{name: array[at:at + length] for name, array in arrays.items()} for at in range(steps - length + 1)]
+
+
+def assert_same(item, want):
+    assert item.keys() == want.keys()
+    for name in want:
+        assert item[name].dtype == want[name].dtype, name
+        np.testing.assert_array_equal(item[name], want[name], err_msg=name)
+
+
+# --- loader.py ------------------------------------------------------------------
+
+def cases(top):
+    raw = read_kdb(FIXTURES / "demo.kdb")[0]
+    return [(top / "demo.kdb/episodes/0", KDB, [{name: raw[name] for name in KDB}]),
+            (top, WSHARD, [wshard_arrays(FIXTURES / name) for name in ("ep_001.wshard", "ep_002_lz4.wshard")])]
+
+
+@pytest.mark.parametrize("case", [0, 1], ids=["kdb", "wshard"])
+def test_loader_is_a_data_set(loader, fixtures_mount, case):
+    root, arrays, episodes = cases(fixtures_mount)[case]
+    data = loader.Windows(root, arrays, length=4)
+    want = [window for episode in episodes for window in windows(episode, 4)]
+    assert len(data) == len(want) > 0
+    for index, window in enumerate(want):
+        assert_same(data[index], window)
+    assert_same(data[-1], want[-1])
+    with pytest.raises(IndexError):
+        data[len(want)]
+
+
+@pytest.mark.parametrize("case", [0, 1], ids=["kdb", "wshard"])
+def test_four_workers_load_the_same(loader, fixtures_mount, case):
+    root, arrays, episodes = cases(fixtures_mount)[case]
+    data = loader.Windows(root, arrays, length=4)
+    want = [window for episode in episodes for window in windows(episode, 4)]
+    with multiprocessing.get_context("spawn").Pool(4) as pool:
+        loaded = pool.map(data.__getitem__, range(len(data)), chunksize=1)
+    for item, window in zip(loaded, want, strict=True):
+        assert_same(item, window)
+    # Every window once, in batches, by the loop that is used where torch is not installed.
+    rows = [row for batch in loader.batches(data, size=3, workers=4) for row in batch["state"]]
+    assert sorted(row.tobytes() for row in rows) == sorted(window["state"].tobytes() for window in want)
+
+
+def test_torch(loader, fixtures_mount):
+    """Runs where torch is installed; the same data set is tested without it above."""
+    if not importlib.util.find_spec("torch"):
+        pytest.skip("torch is not installed; it is not needed for anything else")
+    from torch.utils.data import DataLoader
+    root, arrays, episodes = cases(fixtures_mount)[1]
+    data = loader.Windows(root, arrays, length=4)
+    want = [window for episode in episodes for window in windows(episode, 4)]
+    loaded = [row.numpy() for batch in DataLoader(data, 3, num_workers=4) for row in batch["state"]]
+    assert [row.tobytes() for row in loaded] == [window["state"].tobytes() for window in want]
+
+
+def call(script, *args):
+    done = subprocess.run([sys.executable, EXAMPLES / script, *map(str, args)], capture_output=True, text=True, timeout=120)
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_loader_as_a_program(fixtures_mount):
+    code, out, err = call("loader.py", fixtures_mount, *(f"{name}={path}" for name, path in WSHARD.items()))
+    assert code == 0, err
+    # Two episodes of 24 steps.
+    assert out.startswith(f"2 episodes, {2 * (24 - 7)} windows of 8 steps\n"), out
+    assert "rgb: " in out and "batches" in out
+    code, _, err = call("loader.py", fixtures_mount, "x=nothing.npy")
+    assert code == 1 and "no episode has all of these arrays" in err
+
+
+# --- plot_trajectory.py -----------------------------------------------------------
+
+def test_plot_trajectory(fixtures_mount, tmp_path):
+    out = tmp_path / "trajectory.png"
+    code, _, err = call("plot_trajectory.py", fixtures_mount / "demo.kdb/episodes/0", out)
+    assert code == 0, err
+    picture = Image.open(out).convert("RGB")
+    assert picture.width == 1200 and picture.height > 400
+    pixels = np.asarray(picture)
+    # A curve in the colour of each of the seven columns, and the frames: white paper has no such variety.
+    for colour in ("0072b2", "d55e00", "009e73", "cc79a7", "56b4e9", "e69f00", "5b5b5b"):
+        want = np.array(list(bytes.fromhex(colour)))
+        assert (np.abs(pixels.astype(int) - want).sum(axis=2) < 60).sum() > 400, colour
+    assert len(np.unique(pixels[62:160].reshape(-1, 3), axis=0)) > 500
+
+
+def test_plot_trajectory_of_a_wshard_and_without_frames(fixtures_mount, tmp_path):
+    out = tmp_path / "trajectory.png"
+    code, _, err = call("plot_trajectory.py", fixtures_mount / "ep_001.wshard", out,
+                        "--curves", "signal/joint_pos.npy", "--frames", "images/cam0/rgb")
+    assert code == 0, err
+    tall = Image.open(out).height
+    code, _, err = call("plot_trajectory.py", fixtures_mount / "demo.kdb/episodes/2", out, "--columns", "2")
+    assert code == 0, err
+    assert Image.open(out).height < tall

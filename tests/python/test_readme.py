@@ -1,0 +1,55 @@
+"""README.md: the commands of its tour print what stands there."""
+
+import os
+import re
+import shutil
+import subprocess
+
+from conftest import BIN, FIXTURES, ROOT, unmount
+
+# What a test can't run or compare: builds, a person at a prompt or before a window, programs that may be missing, times.
+LEFT_OUT = ("scripts/", "python3", "feh ", "duckdb ", "identify ", "shardfs ls -l")
+
+
+def commands():
+    """Each command with the lines that follow it."""
+    found = []
+    for block in re.findall(r"^```console\n(.*?)^```", (ROOT / "README.md").read_text(encoding="utf-8"), re.M | re.S):
+        for part in re.split(r"^\$ ", block, flags=re.M)[1:]:
+            command, _, want = part.partition("\n")
+            found.append((command, want))
+    return found
+
+
+def test_tour(tmp_path):
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/shardfs").symlink_to(BIN)
+    shutil.copytree(FIXTURES, tmp_path / "fixtures")
+    env = {**os.environ, "PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "LC_ALL": "C.UTF-8"}
+    ran = 0
+    try:
+        for command, want in commands():
+            if command.startswith(LEFT_OUT):
+                continue
+            done = subprocess.run(["bash", "-c", command], cwd=tmp_path, env=env, stdin=subprocess.DEVNULL, timeout=120,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, encoding="utf-8")
+            # `ls` makes columns on a terminal only.
+            said, want = (done.stdout.split(), want.split()) if command.startswith("ls ") else (done.stdout, want)
+            assert said == want, command
+            ran += 1
+        assert not os.path.ismount(tmp_path / "mnt")
+    finally:
+        unmount(tmp_path / "mnt")
+    assert ran >= 15
+
+
+def test_every_command_and_option_is_named():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    help_text = subprocess.run([BIN, "--help"], capture_output=True, text=True, check=True).stdout
+    for command in re.findall(r"^  ([a-z]+) +[A-Z]", help_text, re.M):
+        assert f"`shardfs {command}" in text, command
+    # Every option that is named exists.
+    every = "".join(subprocess.run([BIN, command, "--help"], capture_output=True, text=True, check=True).stdout
+                    for command in ("mount", "umount", "ls", "cat", "cp", "info", "verify", "status", "doctor"))
+    for option in set(re.findall(r"`(--[a-z-]+)", text)):
+        assert re.search(rf"{option}\b", every), option
