@@ -169,11 +169,12 @@ impl Slot {
     pub(super) fn piece(&self, offset: u64) -> Result<Option<Piece>, Arc<BlockError>> {
         let mut progress = self.lock();
         loop {
-            if progress.has_passed(offset) {
-                return Ok(None);
-            }
+            // First: a block whose bytes could not be had is given up, too, and would be tried again for ever.
             if let Some(Err(error)) = &progress.done {
                 return Err(error.clone());
+            }
+            if progress.has_passed(offset) {
+                return Ok(None);
             }
             if progress.wanted < offset {
                 progress.wanted = offset;
