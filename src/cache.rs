@@ -531,7 +531,10 @@ impl Cache {
         }
         let mut state = self.lock();
         if state.slots.peek(&key).is_some_and(|known| Arc::ptr_eq(known, slot)) {
-            self.drop_slot(&mut state, key);
+            // Not given up, which would send those who wait for it to try again at once, and for ever.
+            state.slots.pop(&key);
+            state.book(key, slot, false);
+            self.finished.notify_all();
         }
     }
 

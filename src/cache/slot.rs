@@ -169,12 +169,11 @@ impl Slot {
     pub(super) fn piece(&self, offset: u64) -> Result<Option<Piece>, Arc<BlockError>> {
         let mut progress = self.lock();
         loop {
-            // First: a block whose bytes could not be had is given up, too, and would be tried again for ever.
-            if let Some(Err(error)) = &progress.done {
-                return Err(error.clone());
-            }
             if progress.has_passed(offset) {
                 return Ok(None);
+            }
+            if let Some(Err(error)) = &progress.done {
+                return Err(error.clone());
             }
             if progress.wanted < offset {
                 progress.wanted = offset;
