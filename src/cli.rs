@@ -202,9 +202,17 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.chain().filter_map(|e| e.downcast_ref::<io::Error>()).any(|e| e.kind() == io::ErrorKind::BrokenPipe)
 }
 
-/// A message on one line, whatever names it quotes.
+/// A message on one line, whatever names it quotes, and without the numbers that Rust puts behind what the system says.
 fn one_line(text: &str) -> String {
-    text.chars().flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] }).collect()
+    let mut parts = text.split(" (os error ");
+    let mut line = String::from(parts.next().unwrap_or_default());
+    for part in parts {
+        match part.split_once(')') {
+            Some((number, rest)) if number.bytes().all(|byte| byte.is_ascii_digit()) => line.push_str(rest),
+            _ => line.extend([" (os error ", part]),
+        }
+    }
+    line.chars().flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] }).collect()
 }
 
 /// `512M` and the like, in powers of 1024.
@@ -248,6 +256,12 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn messages() {
+        assert_eq!(one_line("a: No such file (os error 2)"), "a: No such file");
+        assert_eq!(one_line("a (os error x) b\n (os error 13): c"), "a (os error x) b\\n: c");
     }
 
     #[test]

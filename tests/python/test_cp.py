@@ -331,7 +331,7 @@ def test_bash_completes():
 def test_man_pages(tmp_path):
     run("man", tmp_path / "man", check=True)
     pages = sorted(path.name for path in (tmp_path / "man/man1").iterdir())
-    assert pages == sorted(["shardfs.1", *(f"shardfs-{command}.1" for command in (*COMMANDS, "verify"))])
+    assert pages == sorted(["shardfs.1", *(f"shardfs-{command}.1" for command in COMMANDS)])
     text = (tmp_path / "man/man1/shardfs-mount.1").read_text()
     assert "idle\\-timeout" in text and "/etc/fstab" in text
     assert (tmp_path / "man/man8/mount.shardfs.8").is_file()
