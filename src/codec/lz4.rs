@@ -11,12 +11,39 @@ pub(super) fn decode_into(stored: &[u8], out: &mut [u8]) -> Result<(), DecodeErr
         Ok(got) => return exact(out, got),
         Err(error) => error,
     };
+    // Anywhere else the byte would be a literal or half of a distance: made up.
+    if !ends_in_match(stored) {
+        return Err(Codec::Lz4.corrupt(first));
+    }
     let mut ended = Vec::with_capacity(stored.len() + 1);
     ended.extend_from_slice(stored);
     ended.push(0);
     match lz4_flex::block::decompress_into(&ended, out) {
         Ok(got) => exact(out, got),
         Err(_) => Err(Codec::Lz4.corrupt(first)),
+    }
+}
+
+/// Whether the last sequence is whole, its match included, and nothing follows it.
+fn ends_in_match(mut stored: &[u8]) -> bool {
+    loop {
+        let Some((&token, rest)) = stored.split_first() else { return false };
+        let mut input = rest.iter().copied();
+        let literals = extended(token >> 4, &mut input);
+        // The literals, and the two bytes of the distance.
+        let skipped = literals.saturating_add(2);
+        let Some(rest) = rest.get(rest.len() - input.len()..).and_then(|rest| rest.get(skipped..)) else {
+            return false;
+        };
+        if token & 15 == 15 && rest.iter().all(|&byte| byte == 255) {
+            return false;
+        }
+        let mut input = rest.iter().copied();
+        extended(token & 15, &mut input);
+        stored = &rest[rest.len() - input.len()..];
+        if stored.is_empty() {
+            return true;
+        }
     }
 }
 
@@ -84,6 +111,20 @@ mod tests {
         assert_eq!(decode_front(&stored, 10).unwrap(), [0; 10]);
         assert!(matches!(decode(&stored, 65), Err(DecodeError::Size { got: 64, size: 65 })));
         assert!(decode(&stored, 63).is_err());
+    }
+
+    /// The byte that ends such a block must never stand for one that is lost.
+    #[test]
+    fn a_lost_byte_is_not_made_up() {
+        for size in [5, 20, 300] {
+            let bytes: Vec<u8> = (1..=size).map(|i| (i % 251) as u8).chain([0]).collect();
+            let stored = lz4_flex::block::compress(&bytes);
+            assert_eq!(decode(&stored, bytes.len()).unwrap(), bytes);
+            assert!(decode(&stored[..stored.len() - 1], bytes.len()).is_err());
+        }
+        // A distance that lost its second byte, a length that lost its end.
+        assert!(decode(&[0x10, b'x', 0x01], 5).is_err());
+        assert!(decode(&[0x1F, b'x', 0x01, 0x00, 0xFF], 1 + 4 + 15 + 255).is_err());
     }
 
     #[test]
