@@ -165,12 +165,14 @@ pub(super) fn open(file: File, reader: &Reader) -> Idv {
 }
 
 impl Idv {
-    fn described(&self) -> &(Value, Arc<[u8]>) {
-        self.description.get_or_init(|| {
-            let value = describe::describe(self);
-            let bytes = json::document(&value).into();
-            (value, bytes)
-        })
+    /// `container.json`, made once. What can't be read now is an error, never another description.
+    fn described(&self) -> Result<&(Value, Arc<[u8]>), Fault> {
+        if let Some(described) = self.description.get() {
+            return Ok(described);
+        }
+        let value = describe::describe(self)?;
+        let bytes = json::document(&value).into();
+        Ok(self.description.get_or_init(|| (value, bytes)))
     }
 
     /// The names of all columns, gone through once.
@@ -244,11 +246,7 @@ impl Idv {
     fn values(&self, reader: &Reader, node: Node, show: Show) -> Result<View, Fault> {
         let loaded = self.column(node.column)?;
         let Some(values) = loaded.values() else { return Err(refused("its column has no values".into())) };
-        let view = Shown::view(values, show, reader);
-        if view.is_err() && values.is_passing() {
-            lock(&self.loaded).pop(&node.column);
-        }
-        view
+        Shown::view(values, show, reader)
     }
 
     fn block(&self, reader: &Reader, node: Node) -> Result<View, Fault> {
@@ -281,11 +279,7 @@ impl Idv {
             Shape::Text => Show::Lines,
         };
         let Some(values) = &entry.values else { return Err(refused("this metadata has no value".into())) };
-        let view = Shown::view(values, show, reader);
-        if view.is_err() && values.is_passing() {
-            lock(&self.loaded).pop(&node.column);
-        }
-        view
+        Shown::view(values, show, reader)
     }
 }
 
@@ -433,7 +427,7 @@ impl Container for Idv {
     fn view(&self, reader: &Reader, file: NodeId) -> Result<View, Fault> {
         let Some(node) = Node::unpack(file) else { return Ok(View::default()) };
         match node.part {
-            Part::Description => Ok(View::inline(self.described().1.clone())),
+            Part::Description => Ok(View::inline(self.described()?.1.clone())),
             Part::Block => self.block(reader, node),
             Part::Entry => self.entry(reader, node),
             part => show(part).map_or_else(|| Ok(View::default()), |show| self.values(reader, node, show)),
@@ -441,7 +435,7 @@ impl Container for Idv {
     }
 
     fn description(&self) -> &Value {
-        &self.described().0
+        self.described().map_or(&Value::Null, |described| &described.0)
     }
 
     fn block_name(&self, block: u32) -> String {

@@ -12,7 +12,7 @@ mod totals;
 
 pub use shown::{Raw, Show, Shown};
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::{Bytes, Fault, Reader};
 use crate::{
@@ -35,7 +35,7 @@ pub struct Values {
     rows: u64,
     rows_per_block: u64,
     blocks: u64,
-    totals: [OnceLock<Totals>; 3],
+    totals: [Mutex<Option<Arc<Totals>>>; 3],
 }
 
 /// Where blocks are.
@@ -44,7 +44,7 @@ enum Place {
     /// In a column: by its lookup table.
     Table { column: Arc<Column>, tail: u64 },
     /// The one of a metadata entry, of that number.
-    Single { entry: u32, block: Block, error: Option<String>, size: OnceLock<Result<u64, Fault>> },
+    Single { entry: u32, block: Block, error: Option<String>, size: Mutex<Option<Result<u64, Fault>>> },
 }
 
 /// What the cache keeps of a block, beside the next kinds for metadata.
@@ -74,13 +74,13 @@ impl Values {
     /// The value of the metadata entry of a number. `None` if it has none.
     pub fn of_metadata(column: u32, number: u32, entry: &Entry) -> Option<Self> {
         let (ty, mut block) = (entry.codec.meaning.clone().ok()?, entry.block()?);
-        let size = OnceLock::new();
+        let mut size = None;
         if ty.dims.is_none() && ty.item != Item::Text {
             // As much as is needed is there, or the value is damaged.
             block.size = ty.item.stored(1);
-            let _ = size.set(Ok(block.size));
+            size = Some(Ok(block.size));
         }
-        let place = Place::Single { entry: number, block, error: entry.error.clone(), size };
+        let place = Place::Single { entry: number, block, error: entry.error.clone(), size: Mutex::new(size) };
         Some(Self { column, place, ty, rows: 1, rows_per_block: 1, blocks: 1, totals: Default::default() })
     }
 
@@ -145,10 +145,10 @@ impl Values {
                 if let Some(reason) = error {
                     return Ok(vec![Err(self.fault(0, block.offset, BlockError::Refused(reason.clone())))]);
                 }
-                let size = size.get_or_init(|| {
-                    front::full_size(block, &*reader.source).map_err(|error| self.fault(0, block.offset, error))
-                });
-                let sized = size.clone().and_then(|size| {
+                let compute =
+                    || front::full_size(block, &*reader.source).map_err(|error| self.fault(0, block.offset, error));
+                let size = computed(size, compute, |size| size.as_ref().err());
+                let sized = size.and_then(|size| {
                     let checked = block.codec.check_size(block.stored_size, size);
                     checked.map_err(|error| self.fault(0, block.offset, error))?;
                     Ok(Block { size, ..*block })
@@ -219,24 +219,36 @@ impl Values {
     }
 
     /// Sums over blocks, computed when somebody first needs them.
-    fn totals(&self, reader: &Reader, sum: Sum) -> &Totals {
-        self.totals[sum as usize].get_or_init(|| Totals::compute(self, reader, sum))
+    fn totals(&self, reader: &Reader, sum: Sum) -> Arc<Totals> {
+        let compute = || Arc::new(Totals::compute(self, reader, sum));
+        computed(&self.totals[sum as usize], compute, |totals| totals.fault())
     }
 
-    /// How many numbers are kept of it.
+    /// Whether sums are known now.
+    fn has(&self, sum: Sum) -> bool {
+        self.totals[sum as usize].try_lock().is_ok_and(|totals| totals.is_some())
+    }
+
+    /// How many numbers are kept of it. Those that are just being added up don't count yet.
     pub fn weight(&self) -> usize {
-        self.totals.iter().filter_map(OnceLock::get).map(Totals::weight).sum()
+        let known =
+            self.totals.iter().filter_map(|totals| totals.try_lock().ok()?.as_ref().map(|totals| totals.weight()));
+        known.sum()
     }
+}
 
-    /// Whether something that may have passed by, as a disk that failed once, keeps it from being read.
-    pub fn is_passing(&self) -> bool {
-        let failed = self.totals.iter().filter_map(OnceLock::get).filter_map(Totals::fault);
-        let sized = match &self.place {
-            Place::Single { size, .. } => size.get().and_then(|size| size.as_ref().err()),
-            Place::Table { .. } => None,
-        };
-        failed.chain(sized).any(|fault| matches!(&*fault.error, BlockError::Source(_)))
+/// What is computed when somebody first needs it; others wait meanwhile. What a disk kept from being computed, which may be
+/// better tomorrow, is not remembered.
+fn computed<T: Clone>(known: &Mutex<Option<T>>, compute: impl FnOnce() -> T, fault: fn(&T) -> Option<&Fault>) -> T {
+    let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(value) = &*known {
+        return value.clone();
     }
+    let value = compute();
+    if !fault(&value).is_some_and(|fault| matches!(&*fault.error, BlockError::Source(_))) {
+        *known = Some(value.clone());
+    }
+    value
 }
 
 /// Copies decoded bytes of a block, piece by piece.

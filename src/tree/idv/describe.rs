@@ -2,27 +2,33 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Idv, names::Names};
+use super::{Idv, names::Names, part_fault};
 use crate::{
+    cache::BlockError,
     codec::Codec,
     format::{
         Format,
         idv::{Column, Item, Type, Unusable, Version, compression},
     },
     limits, tree,
+    view::Fault,
 };
 
 /// Blocks whose sizes are added up; of more, none are given.
 const SUMMED: u64 = 1 << 16;
 
-pub(super) fn describe(idv: &Idv) -> Value {
+/// # Errors
+/// Only for what can't be read; what is damaged is described as such.
+pub(super) fn describe(idv: &Idv) -> Result<Value, Fault> {
     let file = &idv.file;
     let described = file.columns().min(limits::IDV_DESCRIBED);
-    let names = idv.names().ok();
-    let items: Vec<Value> = (0..described)
-        .filter_map(|index| file.column(&*idv.source, index).ok().flatten())
-        .map(|column| item(idv, names, &column).into())
-        .collect();
+    let names = readable(idv.names())?;
+    let mut items: Vec<Value> = Vec::new();
+    for index in 0..described {
+        if let Some(column) = readable(file.column(&*idv.source, index).map_err(part_fault))?.flatten() {
+            items.push(item(idv, names, &column)?.into());
+        }
+    }
     let mut description = Map::new();
     description.insert("format".into(), Format::Idv.name().into());
     description.insert("version".into(), file.version.to_string().into());
@@ -34,7 +40,16 @@ pub(super) fn describe(idv: &Idv) -> Value {
     }
     description.insert("missing_values".into(), missing(file.version));
     description.insert("items".into(), items.into());
-    description.into()
+    Ok(description.into())
+}
+
+/// What could be read, be it damaged or not.
+fn readable<T>(part: Result<T, Fault>) -> Result<Option<T>, Fault> {
+    match part {
+        Ok(part) => Ok(Some(part)),
+        Err(fault) if matches!(&*fault.error, BlockError::Source(_)) => Err(fault),
+        Err(_) => Ok(None),
+    }
 }
 
 /// What counts as missing in values of a version (`formats/idv.md` 8). The values are shown as they are stored.
@@ -51,7 +66,7 @@ fn missing(version: Version) -> Value {
     })
 }
 
-fn item(idv: &Idv, names: Option<&Names>, column: &Column) -> Map<String, Value> {
+fn item(idv: &Idv, names: Option<&Names>, column: &Column) -> Result<Map<String, Value>, Fault> {
     let folder = names.map_or_else(String::new, |names| names.folder_of(column.index, &column.name));
     let unusable = column.unusable();
     let meaning = column.codec.meaning.as_ref().ok();
@@ -77,7 +92,7 @@ fn item(idv: &Idv, names: Option<&Names>, column: &Column) -> Map<String, Value>
         inferred: false,
     }
     .into_json();
-    let sums = sums(idv, column);
+    let sums = sums(idv, column)?;
     object.insert("stored_size".into(), sums.map(|sums| sums.0).into());
     object.insert("size".into(), sums.map(|sums| sums.1).into());
     object.insert("index".into(), column.index.into());
@@ -103,17 +118,19 @@ fn item(idv: &Idv, names: Option<&Names>, column: &Column) -> Map<String, Value>
     if let Some(unusable) = &unusable {
         object.insert("reason".into(), unusable.reason().into());
     }
-    object
+    Ok(object)
 }
 
 /// Bytes of all blocks as they are stored and decoded, by their table; `None` where it is long or says nonsense.
-fn sums(idv: &Idv, column: &Column) -> Option<(u64, u64)> {
+fn sums(idv: &Idv, column: &Column) -> Result<Option<(u64, u64)>, Fault> {
     if column.table.is_err() || column.blocks > SUMMED {
-        return None;
+        return Ok(None);
     }
-    let records = column.records(&*idv.source, 0, column.blocks).ok()?;
-    records.iter().try_fold((0, 0), |(stored, size), record| {
-        let block = record.block(idv.file.tail, column.compression).ok()?;
-        Some((stored + block.stored_size, size + block.size))
-    })
+    let records = readable(column.records(&*idv.source, 0, column.blocks).map_err(|error| part_fault(error.into())))?;
+    Ok(records.and_then(|records| {
+        records.iter().try_fold((0, 0), |(stored, size), record| {
+            let block = record.block(idv.file.tail, column.compression).ok()?;
+            Some((stored + block.stored_size, size + block.size))
+        })
+    }))
 }

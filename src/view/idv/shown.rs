@@ -71,7 +71,7 @@ impl Shown {
 
     /// Whether the file's size is known, or known to be unknowable.
     pub fn is_known(values: &Values, show: Show) -> bool {
-        let has = |sum: Sum| values.totals[sum as usize].get().is_some();
+        let has = |sum| values.has(sum);
         match show {
             Show::Rows => true,
             Show::Lines => has(Sum::Lines),
@@ -86,7 +86,9 @@ impl Shown {
             return true;
         }
         let Some(totals) = Totals::from_table(values, reader).filter(|_| show == Show::Text) else { return false };
-        let _ = values.totals[Sum::Text as usize].set(totals);
+        if let Ok(mut known) = values.totals[Sum::Text as usize].try_lock() {
+            known.get_or_insert_with(|| Arc::new(totals));
+        }
         true
     }
 
@@ -168,7 +170,7 @@ impl Shown {
     }
 
     fn is_totalled(&self) -> bool {
-        let has = |sum: Sum| self.values.totals[sum as usize].get().is_some();
+        let has = |sum| self.values.has(sum);
         self.sum().is_none_or(has)
             && match self.show {
                 Show::Rows => has(Sum::Slots),
