@@ -9,12 +9,14 @@ libfuzzer_sys::fuzz_target!(|input: (u8, u32, u16, u16, Vec<u8>)| {
     let (which, size, width, height, stored) = input;
     let size = u64::from(size) % LARGEST;
     let (width, height) = (u32::from(width) % 256 + 1, u32::from(height) % 256 + 1);
-    let channels = which / 5 % 4 + 1;
-    let codec = match which % 5 {
+    let channels = which / 7 % 4 + 1;
+    let codec = match which % 7 {
         0 => Codec::None,
         1 => Codec::Zstd,
         2 => Codec::Lz4,
-        3 => Codec::Jpeg(width, height, channels),
+        3 => Codec::Deflate,
+        4 => Codec::Zlib,
+        5 => Codec::Jpeg(width, height, channels),
         _ => Codec::Png(width, height, channels),
     };
     let size = match codec {
@@ -32,7 +34,7 @@ libfuzzer_sys::fuzz_target!(|input: (u8, u32, u16, u16, Vec<u8>)| {
             assert_eq!(front, whole[..whole.len().min(100)]);
         }
     }
-    if let (Codec::Zstd, Some(whole)) = (codec, &whole) {
+    if let (Codec::Zstd | Codec::Deflate | Codec::Zlib, Some(whole)) = (codec, &whole) {
         let mut stream = Stream::new(codec, &*stored).unwrap();
         let mut pieces = vec![0; whole.len()];
         for piece in pieces.chunks_mut(777) {
