@@ -1,7 +1,6 @@
 """examples/: what they load from a mount is what readers of the containers themselves load."""
 
 import importlib
-import importlib.util
 import multiprocessing
 import struct
 import subprocess
@@ -129,18 +128,6 @@ def test_four_workers_load_the_same(loader, fixtures_mount, case):
     # Every window once, in batches, by the loop that is used where torch is not installed.
     rows = [row for batch in loader.batches(data, size=3, workers=4) for row in batch["state"]]
     assert sorted(row.tobytes() for row in rows) == sorted(window["state"].tobytes() for window in want)
-
-
-def test_torch(loader, fixtures_mount):
-    """Runs where torch is installed; the same data set is tested without it above."""
-    if not importlib.util.find_spec("torch"):
-        pytest.skip("torch is not installed; it is not needed for anything else")
-    from torch.utils.data import DataLoader
-    root, arrays, episodes = cases(fixtures_mount)[1]
-    data = loader.Windows(root, arrays, length=4)
-    want = [window for episode in episodes for window in windows(episode, 4)]
-    loaded = [row.numpy() for batch in DataLoader(data, 3, num_workers=4) for row in batch["state"]]
-    assert [row.tobytes() for row in loaded] == [window["state"].tobytes() for window in want]
 
 
 def call(script, *args):
