@@ -207,7 +207,7 @@ impl Filesystem for Adapter {
 
     fn readlink(&self, _: &Request, ino: INodeNo, reply: ReplyData) {
         self.vfs.requests.readlink.fetch_add(1, Relaxed);
-        self.run(true, move |vfs| match vfs.read_link(ino.0) {
+        self.run(false, move |vfs| match vfs.read_link(ino.0) {
             Ok(target) => reply.data(target.as_encoded_bytes()),
             Err(error) => reply.error(errno(&error)),
         });
@@ -318,14 +318,14 @@ impl Filesystem for Adapter {
     /// space at all, which `df` leaves out and some programs take for an error.
     fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
         self.vfs.requests.statfs.fetch_add(1, Relaxed);
-        match rustix::fs::statvfs(self.vfs.source()) {
+        self.run(false, move |vfs| match rustix::fs::statvfs(vfs.source()) {
             Ok(host) => {
                 let used = host.f_blocks.saturating_sub(host.f_bfree);
                 let files = host.f_files.saturating_sub(host.f_ffree);
                 reply.statfs(used.max(1), 0, 0, files.max(1), 0, host.f_bsize as u32, 255, host.f_frsize as u32);
             }
             Err(error) => reply.error(Errno::from_i32(error.raw_os_error())),
-        }
+        });
     }
 
     /// Programs that copy try their luck (`FICLONE`) with each file. Said here, it is not a line in the log each time.

@@ -16,6 +16,7 @@ use std::{
 };
 
 use memmap2::{Advice, Mmap, UncheckedAdvice};
+use rustix::io::ReadWriteFlags;
 
 use crate::limits;
 
@@ -62,6 +63,12 @@ pub trait Source: Send + Sync {
     /// `Changed` where it is not, `Io` where nobody can say.
     fn check_unchanged(&self) -> Result<(), SourceError> {
         Ok(())
+    }
+
+    /// Whether a range can be had at once, without waiting for a disk, as far as anybody can say.
+    fn is_resident(&self, range: &Range<u64>) -> bool {
+        let _ = range;
+        true
     }
 
     /// The bytes of a range, as memory that only the kernel may look at (see the module's text), where the source
@@ -303,6 +310,16 @@ impl Source for MappedFile {
     fn check_unchanged(&self) -> Result<(), SourceError> {
         let now = Fingerprint::of(&self.file.metadata()?);
         if now.same_content(&self.fingerprint) { Ok(()) } else { Err(SourceError::Changed) }
+    }
+
+    /// Looks at the two ends: what is read ahead, and what is not yet, is a range that ends somewhere.
+    fn is_resident(&self, range: &Range<u64>) -> bool {
+        let is_there = |offset| {
+            let mut byte = [0];
+            let into = &mut [io::IoSliceMut::new(&mut byte)];
+            rustix::io::preadv2(&self.file, into, offset, ReadWriteFlags::NOWAIT).is_ok()
+        };
+        range.is_empty() || is_there(range.start) && is_there(range.end - 1)
     }
 
     fn mapped(&self, range: Range<u64>) -> Option<Mapped> {

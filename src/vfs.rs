@@ -353,7 +353,7 @@ impl Vfs {
         if name.len() > names::NAME_MAX {
             return Err(Error::name_too_long(self.place(&self.node(parent)?)));
         }
-        let node = match self.node(parent)? {
+        let found = match self.node(parent)? {
             Node::Plain(_) | Node::Inside(_, tree::ROOT) if parent == ROOT && name == control::FOLDER => {
                 Some(Node::ControlFolder)
             }
@@ -361,25 +361,38 @@ impl Vfs {
                 self.watcher.watch(&path, &self.folders.full(&path));
                 self.folders.find(&path.join(name), &self.problems)?.map(Found::into_node)
             }
-            Node::Inside(id, folder) => self.lookup_inside(&id, folder, name)?,
+            Node::Inside(id, folder) => match self.lookup_inside(&id, folder, name)? {
+                Some((node, attr)) => {
+                    self.inodes.remember(attr.ino, node);
+                    return Ok(Some(attr));
+                }
+                None => None,
+            },
             Node::ControlFolder => self.control.lookup(name, self).map(Node::ControlFile),
             Node::File(..) | Node::ControlFile(_) => None,
         };
         let marker = || if parent == ROOT { self.control.marker(name).map(Node::ControlFile) } else { None };
-        let Some(node) = node.or_else(marker) else { return Ok(None) };
+        let Some(node) = found.or_else(marker) else { return Ok(None) };
         let attr = self.attr_of(&node)?;
         self.inodes.remember(attr.ino, node);
         Ok(Some(attr))
     }
 
-    fn lookup_inside(&self, id: &Arc<ContainerId>, folder: NodeId, name: &OsStr) -> Result<Option<Node>, Error> {
+    /// Opens the container once for the name and its attributes: this is the request that comes most often.
+    fn lookup_inside(
+        &self,
+        id: &Arc<ContainerId>,
+        folder: NodeId,
+        name: &OsStr,
+    ) -> Result<Option<(Node, Attr)>, Error> {
         // Names in containers are always UTF-8: the mapping escapes everything else.
         let Some(name) = name.to_str() else { return Ok(None) };
         let opened = self.opened(id)?;
         let found = opened.tree.lookup(&opened.reader, folder, name);
         self.note_noticed(id, &opened);
-        let node = found.map_err(|fault| self.fault(id, &opened, folder, fault))?;
-        Ok(node.map(|node| Node::Inside(id.clone(), node)))
+        let Some(node) = found.map_err(|fault| self.fault(id, &opened, folder, fault))? else { return Ok(None) };
+        let attr = self.attr_inside(id, &opened, node)?;
+        Ok(Some((Node::Inside(id.clone(), node), attr)))
     }
 
     /// Gives back look-ups of a node; the last one forgets it.
@@ -411,11 +424,13 @@ impl Vfs {
     ) -> Result<(), Error> {
         let _watch = self.watch("list", ino, None);
         let node = self.node(ino)?;
-        let dots = [(1, ".", ino), (2, "..", self.parent(ino, &node)?)];
-        for (next, name, ino) in dots.into_iter().skip(usize::try_from(from).unwrap_or(2).min(2)) {
-            let entry = DirEntry { next, name: OsStr::new(name), ino, kind: FileKind::Folder, attr: None };
-            if each(entry).is_break() {
-                return Ok(());
+        if from < 2 {
+            let dots = [(1, ".", ino), (2, "..", self.parent(ino, &node)?)];
+            for (next, name, ino) in dots.into_iter().skip(from as usize) {
+                let entry = DirEntry { next, name: OsStr::new(name), ino, kind: FileKind::Folder, attr: None };
+                if each(entry).is_break() {
+                    return Ok(());
+                }
             }
         }
         let from = from.saturating_sub(2);
@@ -428,7 +443,7 @@ impl Vfs {
                     let kind = if child.is_folder { FileKind::Folder } else { FileKind::File };
                     let sized = plus && opened.tree.is_sized(&opened.reader, child.node);
                     let attr = sized.then(|| self.attr_inside(id, &opened, child.node).ok()).flatten();
-                    let ino = self.ino(&node);
+                    let ino = attr.as_ref().map_or_else(|| self.ino(&node), |attr| attr.ino);
                     let entry = DirEntry { next: child.next + 2, name: OsStr::new(child.name), ino, kind, attr };
                     self.take(node, plus, entry, each)
                 });
@@ -469,7 +484,8 @@ impl Vfs {
             let kind = found.kind();
             let node = found.into_node();
             let attr = plus.then(|| self.attr_of(&node).ok()).flatten();
-            let entry = DirEntry { next: index as u64 + 3, name, ino: self.ino(&node), kind, attr };
+            let ino = attr.as_ref().map_or_else(|| self.ino(&node), |attr| attr.ino);
+            let entry = DirEntry { next: index as u64 + 3, name, ino, kind, attr };
             if self.take(node, plus, entry, each).is_break() {
                 break;
             }
@@ -512,13 +528,14 @@ impl Vfs {
         folder == ROOT || !matches!(self.inodes.get(folder), Some(Node::Inside(..)))
     }
 
-    /// Whether operations on this node would not wait for a disk or a decoder: its container is open.
+    /// Whether operations on this node would not wait for a disk or a decoder: its container is open. SOURCE's own
+    /// folders and files are looked at on the disk each time.
     pub fn is_open(&self, ino: u64) -> bool {
-        match self.inodes.get(ino) {
-            Some(Node::Inside(id, node)) => self.containers.is_at_hand(&id, node),
-            Some(_) => true,
-            // The root, or a node that is not there at all.
-            None => !matches!(&*self.root(), Node::Inside(id, _) if !self.containers.is_open(id)),
+        let root = || self.root().clone();
+        match self.inodes.get(ino).unwrap_or_else(root) {
+            Node::Inside(id, node) if ino != ROOT => self.containers.is_at_hand(&id, node),
+            Node::Inside(..) | Node::Plain(_) | Node::File(..) => false,
+            Node::ControlFolder | Node::ControlFile(_) => true,
         }
     }
 
@@ -568,6 +585,7 @@ impl Vfs {
         let _watch = self.watch("read", ino, None);
         let node = self.node(ino)?;
         let bytes = match &node {
+            Node::File(..) if only_ready => return Ok(None),
             Node::File(path, host) => self.folders.read(path, *host, offset, length)?,
             Node::ControlFile(snapshot) => snapshot.read(offset, length),
             Node::Inside(id, file) => {

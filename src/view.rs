@@ -14,10 +14,7 @@ pub mod strided;
 
 pub use memory::Layout;
 
-use std::{
-    ops::Range,
-    sync::{Arc, atomic::Ordering::Relaxed},
-};
+use std::{ops::Range, sync::Arc};
 
 use crate::{
     cache::{BlockError, Buffer, Cache, Key, Piece},
@@ -264,6 +261,9 @@ impl BlockRef {
 /// Pixels that are put into a PNG at once, where a thread of the pool would cost more.
 const FEW_PIXELS: u64 = 1 << 20;
 
+/// Bytes of rows that are more work to gather a field from than a thread of the pool costs.
+const MUCH: u64 = 4 << 20;
+
 impl Reader {
     fn key(&self, block: &BlockRef) -> Key {
         Key { container: self.container, block: block.number.into() }
@@ -271,7 +271,12 @@ impl Reader {
 
     fn is_data_ready(&self, data: &Data, part: Range<u64>) -> bool {
         match data {
-            Data::Inline(_) | Data::Stored(_) | Data::Strided(_) => true,
+            Data::Inline(_) => true,
+            Data::Stored(range) => self.source.is_resident(&(range.start + part.start..range.start + part.end)),
+            Data::Strided(field) => {
+                let rows = field.rows(&part);
+                rows.end - rows.start <= MUCH && self.source.is_resident(&rows)
+            }
             Data::Block(block, range) => self.is_ready(block, &(range.start + part.start..range.start + part.end)),
             Data::Png(png) => {
                 let (pixels, needed) = png.needs(&part);
@@ -283,7 +288,14 @@ impl Reader {
     }
 
     fn is_ready(&self, block: &BlockRef, range: &Range<u64>) -> bool {
-        block.error.is_some() || self.cache.is_ready(self.key(block), &block.block, range)
+        block.error.is_some() || self.is_block_ready(self.key(block), &block.block, range)
+    }
+
+    /// Whether a part of a block can be had without decoding it, checking it, or waiting for a disk.
+    pub(crate) fn is_block_ready(&self, key: Key, block: &Block, part: &Range<u64>) -> bool {
+        let is_stored = block.codec == Codec::None;
+        self.cache.is_ready(key, block, part)
+            && (!is_stored || self.source.is_resident(&(block.offset + part.start..block.offset + part.end)))
     }
 
     /// An answer that copies nothing, where there is one.
@@ -390,11 +402,6 @@ impl Reader {
             return Err(block.fault(Arc::new(BlockError::Refused(reason.to_string()))));
         }
         self.cache.piece(self.key(block), &block.block, &self.source, offset).map_err(|error| block.fault(error))
-    }
-
-    /// How many blocks were decoded or checked so far; a test of laziness asks.
-    pub fn blocks_decoded(&self) -> u64 {
-        self.cache.counters.misses.load(Relaxed)
     }
 }
 

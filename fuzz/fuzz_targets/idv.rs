@@ -3,7 +3,8 @@
 
 use shardfs::format::idv;
 
-libfuzzer_sys::fuzz_target!(|bytes: Vec<u8>| {
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    let bytes = bytes.to_vec();
     let _ = idv::probe(&bytes);
     let _ = idv::parse(&bytes);
 });

@@ -3,7 +3,8 @@
 
 use shardfs::format::kastore;
 
-libfuzzer_sys::fuzz_target!(|bytes: Vec<u8>| {
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    let bytes = bytes.to_vec();
     let _ = kastore::probe(&bytes);
     let _ = kastore::parse(&bytes);
 });

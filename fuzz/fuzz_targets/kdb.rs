@@ -3,7 +3,8 @@
 
 use shardfs::format::kdb;
 
-libfuzzer_sys::fuzz_target!(|bytes: Vec<u8>| {
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    let bytes = bytes.to_vec();
     let _ = kdb::probe(&bytes);
     let _ = kdb::parse(&bytes);
 });

@@ -14,7 +14,8 @@ use shardfs::{
 const FILES: usize = 400;
 const LONGEST: u64 = 256 << 10;
 
-libfuzzer_sys::fuzz_target!(|bytes: Vec<u8>| {
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    let bytes = bytes.to_vec();
     let Ok(Detected::Container(format)) = format::detect(&bytes, b"file") else { return };
     let reader = Reader { source: Arc::new(bytes), cache: Cache::new(1 << 20, Verify::Strict), container: 0 };
     let Ok(tree) = tree::open(format, &reader, None) else { return };

@@ -3,7 +3,8 @@
 
 use shardfs::format::wshard;
 
-libfuzzer_sys::fuzz_target!(|bytes: Vec<u8>| {
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    let bytes = bytes.to_vec();
     let _ = wshard::probe(&bytes, false);
     let _ = wshard::probe(&bytes, true);
     let _ = wshard::parse(&bytes);

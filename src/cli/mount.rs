@@ -88,7 +88,7 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "SIZE", value_parser = super::size, default_value = "4M")]
     readahead: u64,
 
-    /// Threads that take requests from the kernel [default: as many as cores, 2 to 8]
+    /// Threads that take requests from the kernel [default: half as many as cores, 1 to 8]
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
 
@@ -136,9 +136,10 @@ pub(super) fn run(arguments: &Arguments, command_line: &[OsString]) -> anyhow::R
 
     let config = MountConfig {
         allow_other: arguments.allow_other,
+        // The others are for whoever reads. One that waits for nothing is quicker than two that take turns.
         threads: arguments
             .threads
-            .unwrap_or_else(|| thread::available_parallelism().map_or(2, |n| n.get().clamp(2, 8))),
+            .unwrap_or_else(|| thread::available_parallelism().map_or(1, |n| (n.get() / 2).clamp(1, 8))),
     };
     let mount = Mount::new(vfs.clone(), &mountpoint, &config).map_err(|error| explain(&error, &mountpoint))?;
 

@@ -1,6 +1,8 @@
 //! Containers that are open: an LRU, so that a folder of 100,000 of them never means as many maps and descriptors.
 
 use std::{
+    hash::{Hash, Hasher},
+    os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
@@ -9,6 +11,7 @@ use std::{
 };
 
 use lru::LruCache;
+use xxhash_rust::xxh3::Xxh3;
 
 use super::{
     Error,
@@ -25,8 +28,10 @@ use crate::{
 };
 
 /// One state of one container file.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, PartialEq, Eq)]
 pub(super) struct ContainerId {
+    /// A hash of path and state, made once: every request looks its container up.
+    pub(super) number: u64,
     /// Path below SOURCE, as it is shown; empty if SOURCE is the container.
     pub(super) path: PathBuf,
     /// Where the file is.
@@ -37,7 +42,31 @@ pub(super) struct ContainerId {
     pub(super) others: u64,
 }
 
+impl Hash for ContainerId {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        self.number.hash(hasher);
+    }
+}
+
 impl ContainerId {
+    /// A file of this path below SOURCE, which is at `full` and in this state.
+    pub(super) fn new(path: PathBuf, full: PathBuf, format: Format, meta: FileMeta, others: u64) -> Self {
+        // The change time is part of the state: it tells a file that was rewritten and given its old modification time.
+        // Device and inode number are not, since they may differ after a reboot.
+        let Fingerprint { size, mtime, ctime, .. } = meta.fingerprint;
+        let mut hash = Xxh3::new();
+        for number in [size, mtime.0 as u64, mtime.1 as u64, ctime.0 as u64, ctime.1 as u64, others] {
+            hash.update(&number.to_le_bytes());
+        }
+        hash.update(path.as_os_str().as_bytes());
+        Self { number: hash.digest(), path, full, format, meta, others }
+    }
+
+    /// The same file, where the other files that it shows are in this state.
+    pub(super) fn with_others(&self, others: u64) -> Self {
+        Self::new(self.path.clone(), self.full.clone(), self.format, self.meta, others)
+    }
+
     /// The container's name in messages: relative to SOURCE, or SOURCE's own name.
     pub(super) fn shown(&self) -> PathBuf {
         shown(&self.path, &self.full)
@@ -86,12 +115,12 @@ impl Containers {
         self.lock().len()
     }
 
-    pub(super) fn is_open(&self, id: &ContainerId) -> bool {
+    pub(super) fn is_open(&self, id: &Arc<ContainerId>) -> bool {
         self.lock().contains(id)
     }
 
     /// Whether the container is open, and operations on the node need little of it.
-    pub(super) fn is_at_hand(&self, id: &ContainerId, node: NodeId) -> bool {
+    pub(super) fn is_at_hand(&self, id: &Arc<ContainerId>, node: NodeId) -> bool {
         let opened = self.lock().peek(id).cloned();
         opened.is_some_and(|opened| opened.tree.is_at_hand(node))
     }
@@ -156,7 +185,7 @@ impl Containers {
         }
     }
 
-    fn close(&self, id: &ContainerId) {
+    fn close(&self, id: &Arc<ContainerId>) {
         let closed = self.lock().pop(id);
         if let Some(closed) = closed {
             self.cache.forget(closed.reader.container);

@@ -208,7 +208,7 @@ impl Folders {
                 let detection = if others == id.others {
                     Detection::Manifest(id, chunks)
                 } else {
-                    let id = Arc::new(ContainerId { others, ..ContainerId::clone(&id) });
+                    let id = Arc::new(id.with_others(others));
                     let detection = Detection::Manifest(id, chunks);
                     lock(&self.detected).put(path.to_path_buf(), (meta, detection.clone()));
                     detection
@@ -229,7 +229,7 @@ impl Folders {
         let detection = match detected {
             Ok(Detected::Container(format)) => {
                 let others = siblings::state(&full, &chunks);
-                let id = Arc::new(ContainerId { path: path.to_path_buf(), full, format, meta, others });
+                let id = Arc::new(ContainerId::new(path.to_path_buf(), full, format, meta, others));
                 if chunks.is_empty() { Detection::Container(id) } else { Detection::Manifest(id, chunks.into()) }
             }
             Ok(Detected::Plain) => Detection::Plain,

@@ -3,10 +3,11 @@
 use std::{
     collections::{HashMap, hash_map::Entry},
     os::unix::ffi::OsStrExt,
+    path::Path,
     sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
 };
 
-use xxhash_rust::xxh3::Xxh3;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::{Node, ROOT};
 
@@ -79,34 +80,19 @@ impl Inodes {
 }
 
 fn hash(node: &Node, salt: u64) -> u64 {
-    let mut hash = Xxh3::with_seed(salt);
-    match node {
-        Node::Plain(path) => {
-            hash.update(b"plain");
-            hash.update(path.as_os_str().as_bytes());
-        }
-        Node::File(path, host) => {
-            hash.update(b"file");
-            hash.update(&host.ino.to_le_bytes());
-            hash.update(path.as_os_str().as_bytes());
-        }
+    let of_path = |kind: u64, path: &Path| xxh3_64_with_seed(path.as_os_str().as_bytes(), salt.wrapping_add(kind));
+    let hash = match node {
+        Node::Plain(path) => of_path(1 << 32, path),
+        Node::File(path, host) => of_path(2 << 32, path) ^ xxh3_64_with_seed(&host.ino.to_le_bytes(), salt),
+        // The state of the container is part of what its nodes are.
         Node::Inside(id, node) => {
-            // The state of the container is part of what its nodes are: its change time, too, which tells a file that was
-            // rewritten and given its old modification time. Device and inode number are not, since they may differ
-            // after a reboot.
-            let state = id.meta.fingerprint;
-            hash.update(b"inside");
-            hash.update(&state.size.to_le_bytes());
-            for (seconds, nanos) in [state.mtime, state.ctime] {
-                hash.update(&seconds.to_le_bytes());
-                hash.update(&nanos.to_le_bytes());
-            }
-            hash.update(&id.others.to_le_bytes());
-            hash.update(&node.0.to_le_bytes());
-            hash.update(id.path.as_os_str().as_bytes());
+            let mut key = [0; 24];
+            key[..8].copy_from_slice(&id.number.to_le_bytes());
+            key[8..].copy_from_slice(&node.0.to_le_bytes());
+            xxh3_64_with_seed(&key, salt)
         }
         Node::ControlFolder => return CONTROL_FOLDER,
         Node::ControlFile(snapshot) => return CONTROL | snapshot.number(),
-    }
-    (hash.digest() & !CONTROL).max(FIRST)
+    };
+    (hash & !CONTROL).max(FIRST)
 }

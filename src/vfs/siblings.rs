@@ -64,7 +64,7 @@ impl Siblings {
             return refused("not everybody who may read the manifest may read it");
         }
         let path = self.manifest.path.parent().unwrap_or(Path::new("")).join(below);
-        Ok(ContainerId { path, full, format: Format::Shard, meta, others: 0 })
+        Ok(ContainerId::new(path, full, Format::Shard, meta, 0))
     }
 }
 

@@ -19,6 +19,15 @@ pub struct Strided {
 const GAP: u64 = 4096;
 
 impl Strided {
+    /// The bytes of the file from the first row that a part needs to the end of the last.
+    pub(super) fn rows(&self, part: &Range<u64>) -> Range<u64> {
+        let Self { start, stride, width } = *self;
+        if part.is_empty() || width == 0 {
+            return start..start;
+        }
+        start + part.start / width * stride..start + (part.end - 1) / width * stride + width
+    }
+
     /// Fills `out` with a part of the gathered field; `read` copies bytes of the file from an offset on.
     pub(super) fn fill<E>(
         &self,

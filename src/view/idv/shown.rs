@@ -3,7 +3,7 @@
 use std::{ops::Range, sync::Arc};
 
 use super::{
-    Block, BlockError, Bytes, Codec, Fault, Item, Kept, Reader, Values, borrow_block,
+    Block, BlockError, Bytes, Fault, Item, Kept, Reader, Values, borrow_block,
     items::{self, ItemError},
     lines, number, read_block,
     totals::{Sum, Totals},
@@ -391,7 +391,7 @@ impl Computed for Shown {
             ready &= match self.show {
                 Show::Values if self.is_plain() => {
                     let key = self.values.key(reader, Kept::Block, number);
-                    block.codec == Codec::None || reader.cache.is_ready(key, &block, &(0..block.size))
+                    reader.is_block_ready(key, &block, &(0..block.size))
                 }
                 Show::Lines => lines::is_ready(&self.values, reader, number, &block),
                 _ => self.values.is_parsed(reader, number, &block),
@@ -477,7 +477,7 @@ impl Raw {
 
 impl Computed for Raw {
     fn is_ready(&self, reader: &Reader, part: &Range<u64>) -> bool {
-        self.block.codec == Codec::None || reader.cache.is_ready(self.key(reader), &self.block, part)
+        reader.is_block_ready(self.key(reader), &self.block, part)
     }
 
     fn borrow(&self, reader: &Reader, part: Range<u64>) -> Result<Option<Bytes>, Fault> {
