@@ -16,7 +16,10 @@ use std::{
 };
 
 use memmap2::{Advice, Mmap, UncheckedAdvice};
-use rustix::io::ReadWriteFlags;
+use rustix::{
+    fs::{AtFlags, Statx, StatxFlags, StatxTimestamp, statx},
+    io::ReadWriteFlags,
+};
 
 use crate::limits;
 
@@ -63,6 +66,14 @@ pub trait Source: Send + Sync {
     /// `Changed` where it is not, `Io` where nobody can say.
     fn check_unchanged(&self) -> Result<(), SourceError> {
         Ok(())
+    }
+
+    /// As [`Self::check_unchanged`], by what the kernel knows of the file: no server is asked, and nobody waits for one.
+    ///
+    /// # Errors
+    /// As [`Self::check_unchanged`].
+    fn check_known(&self) -> Result<(), SourceError> {
+        self.check_unchanged()
     }
 
     /// Whether a range can be had at once, without waiting for a disk, as far as anybody can say.
@@ -159,6 +170,19 @@ impl Fingerprint {
             mtime: (meta.mtime(), meta.mtime_nsec()),
             ctime: (meta.ctime(), meta.ctime_nsec()),
             status: (meta.mode(), meta.uid(), meta.gid(), meta.nlink()),
+        }
+    }
+
+    /// The fingerprint in an answer of `statx`.
+    fn known(stat: &Statx) -> Self {
+        let time = |time: StatxTimestamp| (time.tv_sec, i64::from(time.tv_nsec));
+        Self {
+            dev: rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor),
+            ino: stat.stx_ino,
+            size: stat.stx_size,
+            mtime: time(stat.stx_mtime),
+            ctime: time(stat.stx_ctime),
+            status: (stat.stx_mode.into(), stat.stx_uid, stat.stx_gid, stat.stx_nlink.into()),
         }
     }
 
@@ -312,6 +336,12 @@ impl Source for MappedFile {
         if now.same_content(&self.fingerprint) { Ok(()) } else { Err(SourceError::Changed) }
     }
 
+    fn check_known(&self) -> Result<(), SourceError> {
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        let known = statx(&self.file, c"", flags, StatxFlags::BASIC_STATS).map_err(io::Error::from)?;
+        if Fingerprint::known(&known).same_content(&self.fingerprint) { Ok(()) } else { Err(SourceError::Changed) }
+    }
+
     /// Looks at the two ends: what is read ahead, and what is not yet, is a range that ends somewhere.
     fn is_resident(&self, range: &Range<u64>) -> bool {
         let is_there = |offset| {
@@ -382,6 +412,7 @@ mod tests {
         std::fs::write(&path, vec![7u8; 10_000]).unwrap();
         let file = MappedFile::open(&path).unwrap();
         assert_eq!((&file as &dyn Source).read(9_999..10_000).unwrap(), [7]);
+        file.check_known().unwrap();
         assert!(file.mapped(0..2).is_none(), "a file that was just written is read, not lent");
         let opened = File::options().write(true).open(&path).unwrap();
         opened.set_modified(UNIX_EPOCH).unwrap();
@@ -391,6 +422,7 @@ mod tests {
         assert_eq!(file.mapped(0..2).unwrap().for_kernel(), [7, 7]);
         File::options().write(true).open(&path).unwrap().set_len(10).unwrap();
         assert!(matches!((&file as &dyn Source).read(0..1), Err(SourceError::Changed)));
+        assert!(matches!(file.check_known(), Err(SourceError::Changed)));
         assert!(file.mapped(0..1).is_none());
         assert_eq!(file.read_now(5, 100).unwrap(), [7; 5]);
         std::fs::remove_dir_all(&dir).unwrap();

@@ -133,7 +133,7 @@ impl Containers {
         let opened = self.lock().get(id).cloned();
         if let Some(opened) = opened {
             // One that was replaced or deleted is still there for whoever has it open; one that was rewritten is not.
-            return match opened.reader.source.check_unchanged() {
+            return match opened.reader.source.check_known() {
                 Ok(()) => Ok(opened),
                 Err(_) => {
                     self.close(id);

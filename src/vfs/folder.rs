@@ -311,10 +311,9 @@ impl Folders {
     /// An ordinary file, kept open for a while, so that one that is replaced or deleted can be read to its end.
     fn open_file(&self, path: &Path, host: HostFile) -> Result<Arc<MappedFile>, Error> {
         let key = (path.to_path_buf(), host);
-        if let Some(file) = lock(&self.open_files).get(&key)
-            && file.check_unchanged().is_ok()
-        {
-            return Ok(file.clone());
+        let known = lock(&self.open_files).get(&key).cloned();
+        if let Some(file) = known.filter(|file| file.check_unchanged().is_ok()) {
+            return Ok(file);
         }
         let full = self.full(path);
         let target = if self.follow_links { self.resolve(&full).map_or(full, |(target, _)| target) } else { full };

@@ -58,10 +58,13 @@ impl Watcher {
     /// Watches a folder from now on, if it is not and if there is room. To be called before the folder is looked at.
     pub(super) fn watch(&self, folder: &Path, full: &Path) {
         let Some(inotify) = &self.inotify else { return };
-        let mut watched = self.lock();
-        if watched.full || watched.paths.contains(folder) {
-            return;
+        {
+            let mut watched = self.lock();
+            if watched.full || !watched.paths.insert(folder.to_path_buf()) {
+                return;
+            }
         }
+        // Not under the lock: a folder of a server that does not answer holds up only who looks into it.
         let flags = WatchFlags::CREATE
             | WatchFlags::DELETE
             | WatchFlags::MOVE
@@ -71,14 +74,20 @@ impl Watcher {
             | WatchFlags::MOVE_SELF
             | WatchFlags::ONLYDIR
             | WatchFlags::EXCL_UNLINK;
-        match inotify::add_watch(inotify, full, flags) {
+        let added = inotify::add_watch(inotify, full, flags);
+        let mut watched = self.lock();
+        match added {
             Ok(number) => {
-                if let Some(before) = watched.by_number.insert(number, folder.to_path_buf()) {
+                if let Some(before) = watched.by_number.insert(number, folder.to_path_buf())
+                    && before != folder
+                {
                     watched.paths.remove(&before);
                 }
-                watched.paths.insert(folder.to_path_buf());
             }
-            Err(error) => log::debug!("{}: not watched: {error}", full.display()),
+            Err(error) => {
+                watched.paths.remove(folder);
+                log::debug!("{}: not watched: {error}", full.display());
+            }
         }
         if watched.paths.len() >= limits::WATCHES {
             log::info!("{} folders are watched for changes; others are looked at again", watched.paths.len());

@@ -490,6 +490,60 @@ def test_a_disk_that_fails(writers, tmp_path):
         assert checked.returncode == 1 and "Input/output error" in checked.stdout.decode()
 
 
+def test_a_server_that_does_not_answer(writers, tmp_path):
+    """Who asks for what lies on it waits; nobody else does, and all is there when it answers again.
+
+    The server is a mount of ours inside SOURCE, whose daemon is stopped for a while.
+    """
+    source, remote, mnt = tmp_path / "source", tmp_path / "remote", tmp_path / "mnt"
+    for folder in (source, remote, mnt, source / "far"):
+        folder.mkdir()
+    far = np.arange(1 << 20, dtype="<i8")
+    kas = writers.kastore({"a": np.arange(5, dtype="<i8"), "b": far})
+    writers.write_shard(remote / "outer.wshard", [("signal/data", kas)], codec="none")
+    (remote / "plain.bin").write_bytes(bytes(range(256)) * 4096)
+    near = {f"x{i}": np.arange(i, 1000 + i, dtype="<i8") for i in range(50)}
+    (source / "near.kas").write_bytes(writers.kastore(near))
+    inside = mnt / "far/outer.wshard/.raw/signal/data.bin"
+    with mounted(remote, mnt=source / "far"), mounted(source, "--threads=1", mnt=mnt):
+        server = daemon_of(source / "far")
+        assert (np.load(inside / "a.npy") == np.arange(5)).all()
+        assert (np.load(mnt / "near.kas/x0.npy") == near["x0"]).all()
+        got = {}
+
+        def keep(name, work):
+            try:
+                got[name] = work()
+            except OSError as e:
+                got[name] = e.errno
+
+        works = {f"name {i}": lambda i=i: os.stat(mnt / f"far/none{i}") for i in range(8)}
+        works |= {f"read {i}": lambda i=i: np.load(inside / "b.npy")[i::8] for i in range(8)}
+        works["plain"] = (mnt / "far/plain.bin").read_bytes
+        works["list"] = lambda: os.listdir(mnt / "far")
+        waiting = [threading.Thread(target=keep, args=one, daemon=True) for one in works.items()]
+        os.kill(server, signal.SIGSTOP)
+        try:
+            for thread in waiting:
+                thread.start()
+            time.sleep(0.5)
+            assert not {name for name in got if not name.startswith(("plain", "list"))}, got.keys()
+            others = threading.Thread(daemon=True, target=keep, args=("near", lambda: [
+                np.load(mnt / f"near.kas/{name}.npy").tobytes() for name in sorted(near)]))
+            others.start()
+            others.join(10)
+            assert got["near"] == [near[name].tobytes() for name in sorted(near)]
+            assert json.loads((mnt / ".shardfs/stats.json").read_text())["requests"]["lookup"] > 50
+        finally:
+            os.kill(server, signal.SIGCONT)
+        for thread in waiting:
+            thread.join(20)
+        assert {got[f"name {i}"] for i in range(8)} == {errno.ENOENT}
+        for i in range(8):
+            assert (got[f"read {i}"] == far[i::8]).all()
+        assert got["plain"] == bytes(range(256)) * 4096 and sorted(got["list"]) == ["outer.wshard", "plain.bin"]
+
+
 def test_many_containers_do_not_fill_memory(writers, many_files):
     """Listing a folder of very many opens none of them; the daemon stays small."""
     source = many_files
