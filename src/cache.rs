@@ -14,6 +14,7 @@ mod decode;
 mod slot;
 
 pub use buffer::Buffer;
+use decode::Pieces;
 pub(crate) use decode::{Stored, inflate};
 pub use slot::{Piece, Slot};
 
@@ -304,13 +305,14 @@ impl Cache {
         block.codec.check_size(block.stored_size, block.size)?;
         let start = Instant::now();
         if self.in_pieces(block) {
+            let mut pieces = Pieces::new(block, &**source, self.verify)?;
             let mut at = at;
-            decode::in_pieces(block, &**source, self.verify, &mut |piece| {
-                memory.write(&piece, at).map_err(SourceError::from)?;
-                at += piece.len() as u64;
-                slot.advance(at);
-                Ok(())
-            })?;
+            while pieces.next_size() > 0 {
+                let end = at + pieces.next_size();
+                memory.fill(at..end, |out| pieces.fill(out)).map_err(SourceError::from)??;
+                slot.advance(end);
+                at = end;
+            }
         } else {
             memory
                 .fill(at..at + block.size, |out| decode::into(block, &**source, self.verify, out))
@@ -427,9 +429,11 @@ impl Cache {
                 move || {
                     let start = Instant::now();
                     slot.run(|| {
-                        decode::in_pieces(&block, &*source, cache.verify, &mut |piece| {
-                            slot.push(piece, || cache.finished.notify_all())
-                        })
+                        let mut pieces = Pieces::new(&block, &*source, cache.verify)?;
+                        while let Some(piece) = pieces.next()? {
+                            slot.push(piece, || cache.finished.notify_all())?;
+                        }
+                        Ok(())
                     });
                     cache.counters.took(start.elapsed());
                     cache.forget_passing_failure(key, &slot);

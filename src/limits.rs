@@ -4,11 +4,15 @@
 /// they are read (contract, section 2).
 pub const WHOLE_BLOCK: u64 = 64 << 20;
 
-/// Pieces in which larger blocks are decoded, and in which any block's bytes are read for a checksum.
+/// Pieces in which stored bytes are read for a checksum, and files from end to end.
 pub const PIECE: usize = 1 << 20;
 
-/// The first of these pieces; each next one doubles what is there.
+/// The first of the pieces in which larger blocks are decoded; each next one doubles what is there.
 pub const FIRST_PIECE: usize = 64 << 10;
+
+/// The largest of them. Of this size they lie in large pages: decoding 256 MiB of zstd into these took 305 ms, into
+/// pieces of 1 MiB 440 ms, into memory that was there already 290 ms.
+pub const DECODED_PIECE: usize = 4 << 20;
 
 /// Metadata JSON (`meta/*` of a Shard file, schemas of tree sequences) larger than this is shown as a file but not
 /// interpreted: parsed, a byte of it can take fifty in memory.

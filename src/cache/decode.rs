@@ -9,7 +9,7 @@ use super::{BlockError, Buffer, Slot, Verify};
 use crate::{
     codec::{Codec, DecodeError, Stream},
     format::Block,
-    limits::{FIRST_PIECE, PIECE},
+    limits::{DECODED_PIECE, FIRST_PIECE, PIECE},
     source::Source,
 };
 
@@ -70,36 +70,62 @@ pub(crate) fn inflate(block: &Block, source: &dyn Source) -> Result<Vec<u8>, Blo
     Ok(bytes)
 }
 
-/// Decodes a large block of a codec that streams, handing out each piece as it comes, but the last only after the checksum.
-pub(super) fn in_pieces(
-    block: &Block,
-    source: &dyn Source,
-    verify: Verify,
-    each: &mut dyn FnMut(Buffer) -> Result<(), BlockError>,
-) -> Result<(), BlockError> {
-    let range = block.stored();
-    let mut stream = Stream::new(block.codec, Stored::new(source, range))?;
-    let (mut got, mut crc) = (0u64, 0);
-    loop {
-        let left = block.size - got;
-        // Small ones first: who wants the front should not wait for a MiB.
-        let next = usize::try_from(got).unwrap_or(PIECE).clamp(FIRST_PIECE, PIECE);
-        let mut piece = room(left.min(next as u64))?;
-        let filled = stream.fill(&mut piece)?;
-        got += filled as u64;
-        if filled < piece.len() {
-            return Err(DecodeError::Size { got, size: block.size }.into());
+/// A large block of a codec that streams, decoded piece by piece, each of which may be shown as soon as it is there.
+pub(super) struct Pieces<'a> {
+    block: &'a Block,
+    source: &'a dyn Source,
+    /// The checksum to compare with.
+    expected: Option<u32>,
+    stream: Stream<Stored<'a>>,
+    /// Bytes decoded so far, and their checksum.
+    got: u64,
+    crc: u32,
+}
+
+impl<'a> Pieces<'a> {
+    pub(super) fn new(block: &'a Block, source: &'a dyn Source, verify: Verify) -> Result<Self, BlockError> {
+        let stream = Stream::new(block.codec, Stored::new(source, block.stored()))?;
+        let expected = block.crc.filter(|_| verify != Verify::Off);
+        Ok(Self { block, source, expected, stream, got: 0, crc: 0 })
+    }
+
+    /// The size of the next piece; 0 behind the last. Small ones come first: who wants the front should not wait for a MiB.
+    pub(super) fn next_size(&self) -> u64 {
+        let size = usize::try_from(self.got).unwrap_or(usize::MAX).clamp(FIRST_PIECE, DECODED_PIECE);
+        (self.block.size - self.got).min(size as u64)
+    }
+
+    /// Decodes the next piece, for which `out` has exactly the room. The last one is good only if the checksum is right.
+    pub(super) fn fill(&mut self, out: &mut [u8]) -> Result<(), BlockError> {
+        let size = self.block.size;
+        let filled = self.stream.fill(out)?;
+        self.got += filled as u64;
+        if filled < out.len() {
+            return Err(DecodeError::Size { got: self.got, size }.into());
         }
-        crc = crc32c::crc32c_append(crc, &piece);
-        if got == block.size {
-            stream.finish(got, block.size)?;
-            if let Some(expected) = block.crc.filter(|_| verify != Verify::Off) {
-                compare(expected, crc)
-                    .or_else(|error| if stored_crc(block, source)? == expected { Ok(()) } else { Err(error) })?;
-            }
-            return each(piece);
+        if self.expected.is_some() {
+            self.crc = crc32c::crc32c_append(self.crc, out);
         }
-        each(piece)?;
+        if self.got < size {
+            return Ok(());
+        }
+        self.stream.finish(self.got, size)?;
+        let Some(expected) = self.expected else { return Ok(()) };
+        compare(expected, self.crc).or_else(|error| {
+            // The quirk of `check`.
+            if stored_crc(self.block, self.source)? == expected { Ok(()) } else { Err(error) }
+        })
+    }
+
+    /// The next piece as memory of its own; `None` behind the last.
+    pub(super) fn next(&mut self) -> Result<Option<Buffer>, BlockError> {
+        let size = self.next_size();
+        if size == 0 {
+            return Ok(None);
+        }
+        let mut piece = room(size)?;
+        self.fill(&mut piece)?;
+        Ok(Some(piece))
     }
 }
 

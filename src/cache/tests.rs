@@ -89,7 +89,7 @@ fn large_blocks_come_in_pieces_and_a_bad_checksum_is_final() {
     let piece = cache.piece(KEY, &block, &source, size as u64 - 1).unwrap();
     assert_eq!(**piece.bytes, bytes[piece.start as usize..]);
     assert_eq!(cache.piece(KEY, &block, &source, 5).unwrap().bytes.len(), limits::FIRST_PIECE);
-    assert_eq!(cache.piece(KEY, &block, &source, 9 << 20).unwrap().bytes.len(), limits::PIECE);
+    assert_eq!(cache.piece(KEY, &block, &source, 9 << 20).unwrap().bytes.len(), limits::DECODED_PIECE);
 
     block.crc = Some(1);
     let bad = Key { container: 1, block: 1 };
