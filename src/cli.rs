@@ -6,7 +6,6 @@ mod cp;
 mod doctor;
 mod fstab;
 mod info;
-mod inspect;
 mod logging;
 mod ls;
 mod mount;
@@ -74,7 +73,7 @@ enum Command {
     /// Copy files out of containers, without a mount
     Cp(cp::Arguments),
     /// Say what a container holds, or which containers a folder holds
-    Info(inspect::InfoArguments),
+    Info(info::Arguments),
     /// Check that containers are whole
     Verify(verify::Arguments),
     /// Print completions for a shell
@@ -164,7 +163,7 @@ fn execute(cli: &Cli, line: &[OsString]) -> anyhow::Result<ExitCode> {
         Command::Ls(arguments) => ls::run(arguments),
         Command::Cat(arguments) => cat::run(arguments),
         Command::Cp(arguments) => cp::run(arguments),
-        Command::Info(arguments) => inspect::info(arguments),
+        Command::Info(arguments) => info::run(arguments),
     }
     .map(|()| ExitCode::SUCCESS)
 }

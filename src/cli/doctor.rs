@@ -194,8 +194,7 @@ fn fusermount(root: bool) -> Check {
 
 fn others(root: bool) -> Check {
     let name = "user_allow_other";
-    let config = fs::read_to_string("/etc/fuse.conf").unwrap_or_default();
-    if config.lines().any(|line| line.trim() == name) {
+    if super::mount::may_let_others_in() {
         ok(name, "is set: mounts may use --allow-other")
     } else if root {
         ok(name, "is not set; root may use --allow-other all the same")

@@ -1,113 +1,120 @@
-//! What `shardfs info` says of formats that have more to tell than a list of their items.
+//! `shardfs info`: what a container holds, without a mount.
 
 mod idv;
+mod items;
 mod kdb;
+mod lines;
 
-use std::{collections::HashMap, io::Write};
+use std::{
+    io::{self, BufWriter, Write},
+    path::PathBuf,
+};
 
+use anyhow::bail;
+use clap::Args;
 use serde_json::Value;
 
-use super::place::Place;
-use crate::format::Format;
+use super::{
+    ViewOptions, log_to_stderr,
+    place::{Place, names},
+};
+use crate::{format::Format, vfs::FileKind};
 
-/// Describes the container of a place for people; `false` where its list of items says all.
-pub(super) fn describe(out: &mut impl Write, place: &Place, description: &Value) -> anyhow::Result<bool> {
-    match description["format"].as_str() {
-        Some(format) if format == Format::Kdb.name() => kdb::Summary::read(place.vfs.source())?.write(out)?,
-        Some(format) if format == Format::Idv.name() => idv::describe(out, description)?,
-        _ => return Ok(false),
+/// Say what a container holds, or which containers a folder holds
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  shardfs info data/ep_001.wshard
+  shardfs info --json data/ep_001.wshard | jq '.items[].name'")]
+pub(super) struct Arguments {
+    /// Containers, or folders of them
+    #[arg(required = true)]
+    paths: Vec<PathBuf>,
+
+    /// As JSON: what `container.json` holds
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    view: ViewOptions,
+}
+
+pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    log_to_stderr("error");
+    let mut out = BufWriter::new(io::stdout().lock());
+    for (number, path) in arguments.paths.iter().enumerate() {
+        let place = Place::find(path, arguments.view.checked())?;
+        let Some(container) = place.vfs.container(place.ino)? else {
+            if place.is_folder() && arguments.json {
+                bail!("{}: a folder; --json is for containers: try {}/*", path.display(), path.display());
+            }
+            if place.is_folder() {
+                writeln!(out, "{}{}", if number > 0 { "\n" } else { "" }, path.display())?;
+                describe_folder(&mut out, &place)?;
+                continue;
+            }
+            let problem = place.vfs.problems().pop();
+            let reason =
+                problem.map_or_else(|| "not a container of any known format".into(), |problem| problem.message);
+            bail!("{}: {reason}", path.display());
+        };
+        if arguments.json {
+            serde_json::to_writer_pretty(&mut out, &json(&place, container.description())?)?;
+            writeln!(out)?;
+            continue;
+        }
+        if number > 0 {
+            writeln!(out)?;
+        }
+        writeln!(out, "{}", path.display())?;
+        describe(&mut out, &place, container.description())?;
+        for remark in container.remarks() {
+            writeln!(out, "  note: {remark}")?;
+        }
     }
-    Ok(true)
+    Ok(out.flush()?)
+}
+
+/// The containers in a folder, a line each.
+fn describe_folder(out: &mut impl Write, place: &Place) -> anyhow::Result<()> {
+    let (mut containers, mut others) = (0, 0);
+    for (name, kind) in names(&place.vfs, place.ino)? {
+        let found = place.vfs.lookup(place.ino, &name)?.filter(|_| kind == FileKind::Folder);
+        let container = found.map(|attr| place.vfs.container(attr.ino)).transpose();
+        let what = match container {
+            Ok(Some(Some(container))) => {
+                let description = container.description();
+                let items = description["items"].as_array().map_or(0, Vec::len);
+                let count = description["episodes"]
+                    .as_u64()
+                    .map_or_else(|| format!("{items} items"), |n| format!("{n} episodes"));
+                format!("{}, {count}", description["format"].as_str().unwrap_or(""))
+            }
+            Ok(_) => {
+                others += 1;
+                continue;
+            }
+            Err(error) => format!("can't be opened: {error}"),
+        };
+        containers += 1;
+        writeln!(out, "  {}: {what}", name.display())?;
+    }
+    Ok(writeln!(out, "  {containers} containers, {others} other files and folders")?)
+}
+
+/// Describes the container of a place for people.
+fn describe(out: &mut impl Write, place: &Place, description: &Value) -> anyhow::Result<()> {
+    match description["format"].as_str() {
+        Some(format) if format == Format::Kdb.name() => kdb::Summary::read(place.vfs.source())?.write(out),
+        Some(format) if format == Format::Idv.name() => idv::describe(out, description),
+        _ => items::describe(out, description),
+    }
 }
 
 /// The same for programs: what `container.json` holds, and what [`describe`] adds to it.
-pub(super) fn json(place: &Place, description: &Value) -> anyhow::Result<Value> {
+fn json(place: &Place, description: &Value) -> anyhow::Result<Value> {
     let mut json = description.clone();
     if description["format"] == Format::Kdb.name() {
         json["summary"] = kdb::Summary::read(place.vfs.source())?.json();
     }
     Ok(json)
-}
-
-/// Text out of a file as it may stand in a line of a terminal: no control characters, and no more than `most` of the
-/// others.
-fn shown(text: &str, most: usize) -> String {
-    let mut line = String::new();
-    for (number, c) in text.chars().enumerate() {
-        if number == most {
-            line.push('…');
-            break;
-        }
-        if c.is_control() { line.extend(c.escape_default()) } else { line.push(c) }
-    }
-    line
-}
-
-/// How often something was seen; what was seen first stands first among equals.
-#[derive(Default)]
-struct Counts(HashMap<String, (usize, usize)>);
-
-impl Counts {
-    fn add(&mut self, what: String) {
-        let next = self.0.len();
-        self.0.entry(what).or_insert((next, 0)).1 += 1;
-    }
-
-    /// The most frequent first.
-    fn sorted(&self) -> Vec<(&str, usize)> {
-        let mut all: Vec<_> = self.0.iter().collect();
-        all.sort_by_key(|(_, (place, count))| (std::cmp::Reverse(*count), *place));
-        all.into_iter().map(|(what, (_, count))| (&**what, *count)).collect()
-    }
-
-    /// The first few of them on a line.
-    fn line(&self) -> String {
-        const FEW: usize = 5;
-        let all = self.sorted();
-        let mut parts: Vec<String> = all
-            .iter()
-            .take(FEW)
-            .map(|(what, count)| format!("{} ({count})", if what.is_empty() { "\"\"" } else { what }))
-            .collect();
-        if all.len() > FEW {
-            parts.push(format!("and {} others", all.len() - FEW));
-        }
-        parts.join(", ")
-    }
-
-    fn json(&self) -> Value {
-        self.sorted().into_iter().map(|(what, count)| (what.to_owned(), Value::from(count))).collect()
-    }
-}
-
-/// Rows of equal length, the headings first, as columns, two blanks indented; columns named in `right` end flush, and
-/// a column without anything below its heading is left out.
-pub(super) fn table(out: &mut impl Write, rows: &[Vec<String>], right: &[usize]) -> anyhow::Result<()> {
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let is_said = |column: &usize| rows[1..].iter().any(|row| !row[*column].is_empty());
-    let columns = 0..rows.first().map_or(0, Vec::len);
-    let shown: Vec<(usize, usize)> = columns.filter(is_said).map(|column| (column, width(column))).collect();
-    for row in rows {
-        let mut line = String::new();
-        for &(column, width) in &shown {
-            let cell = &row[column];
-            line.push_str("  ");
-            let cell = if right.contains(&column) { format!("{cell:>width$}") } else { format!("{cell:width$}") };
-            line.push_str(&cell);
-        }
-        writeln!(out, "{}", line.trim_end())?;
-    }
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn text_of_files_stays_on_its_line() {
-        assert_eq!(shown("öffne\n\x1b[31m", 40), "öffne\\n\\u{1b}[31m");
-        assert_eq!(shown("abcdef", 3), "abc…");
-        assert_eq!(shown("abc", 3), "abc");
-    }
 }

@@ -111,7 +111,7 @@ pub(super) fn run(arguments: &Arguments, command_line: &[OsString]) -> anyhow::R
     }
     raise_descriptor_limit();
     // A place that is still to be made has no dead mount on it.
-    if let Ok(place) = super::umount::without_asking(&arguments.mountpoint) {
+    if let Ok(place) = super::mounts::without_asking(&arguments.mountpoint) {
         super::umount::repair(&place)?;
     }
     let running = &arguments.running;
@@ -261,7 +261,7 @@ fn check_mountpoint(source: &Path, mountpoint: &Path) -> anyhow::Result<()> {
     if lies_in(source, mountpoint) {
         bail!("{}: contains the source, which the mount would hide; choose an empty folder", mountpoint.display());
     }
-    if super::umount::mounted_at(mountpoint)?.is_some() {
+    if super::mounts::ours_at(mountpoint)?.is_some() {
         bail!("{0}: a shardfs is mounted there already; take it down with: shardfs umount {0}", mountpoint.display());
     }
     Ok(())
@@ -275,13 +275,18 @@ fn raise_descriptor_limit() {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }
 
+/// Whether ordinary users may let others into their mounts.
+pub(super) fn may_let_others_in() -> bool {
+    let config = std::fs::read_to_string("/etc/fuse.conf").unwrap_or_default();
+    config.lines().any(|line| line.trim() == "user_allow_other")
+}
+
 /// Whether `--allow-other` is allowed: fusermount3 would refuse it later, and less clearly.
 fn check_allow_other() -> anyhow::Result<()> {
     if rustix::process::geteuid().is_root() {
         return Ok(());
     }
-    let config = std::fs::read_to_string("/etc/fuse.conf").unwrap_or_default();
-    if config.lines().any(|line| line.trim() == "user_allow_other") {
+    if may_let_others_in() {
         return Ok(());
     }
     bail!("--allow-other needs the line 'user_allow_other' in /etc/fuse.conf; root can add it")

@@ -9,8 +9,6 @@ use std::{
 
 use anyhow::Context;
 
-use super::umount::unescape;
-
 /// The type of our mounts: what `findmnt -t` and PRUNEFS of updatedb know them by.
 pub(super) const KIND: &str = "fuse.shardfs";
 
@@ -33,6 +31,15 @@ impl Mount {
     pub(super) fn is_ours(&self) -> bool {
         self.kind == KIND
     }
+
+    /// Ends the kernel's connection to the process that serves it, whose number is the minor one of the device: every
+    /// request that waits or comes gets an error. Root and whoever mounted may.
+    pub(super) fn abort(&self) {
+        let control = Path::new("/sys/fs/fuse/connections").join(self.device.1.to_string()).join("abort");
+        if let Err(error) = fs::write(&control, "1") {
+            log::debug!("{}: {error}", control.display());
+        }
+    }
 }
 
 /// All mounts, in the order in which they were made.
@@ -50,6 +57,21 @@ pub(super) fn all() -> anyhow::Result<Vec<Mount>> {
 /// As [`all`].
 pub(super) fn at(place: &Path) -> anyhow::Result<Option<Mount>> {
     Ok(all()?.into_iter().rev().find(|mount| mount.at == place))
+}
+
+/// The shardfs that is seen at a place, if one is.
+///
+/// # Errors
+/// As [`all`].
+pub(super) fn ours_at(place: &Path) -> anyhow::Result<Option<Mount>> {
+    Ok(at(place)?.filter(Mount::is_ours))
+}
+
+/// A mount point's absolute path. Not canonicalized whole: that would ask the mount itself, which may be dead.
+pub(super) fn without_asking(mountpoint: &Path) -> anyhow::Result<PathBuf> {
+    let Some(name) = mountpoint.file_name() else { return super::absolute(mountpoint) };
+    let parent = mountpoint.parent().filter(|parent| *parent != Path::new("")).unwrap_or(Path::new("."));
+    Ok(parent.canonicalize().with_context(|| mountpoint.display().to_string())?.join(name))
 }
 
 /// `id parent major:minor root mountpoint options [tags ...] - type source super-options`
@@ -70,6 +92,27 @@ fn parse(line: &[u8]) -> Option<Mount> {
     })
 }
 
+/// The kernel's `\040` for a space and the like.
+fn unescape(field: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((&byte, tail)) = rest.split_first() {
+        let code = tail.get(..3).and_then(|digits| std::str::from_utf8(digits).ok());
+        let code = code.and_then(|digits| u8::from_str_radix(digits, 8).ok());
+        match code.filter(|_| byte == b'\\') {
+            Some(code) => {
+                out.push(code);
+                rest = &tail[3..];
+            }
+            None => {
+                out.push(byte);
+                rest = tail;
+            }
+        }
+    }
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -83,5 +126,11 @@ mod tests {
         let tagged = b"25 1 253:1 / / rw shared:1 master:2 - ext4 /dev/vda1 rw";
         assert_eq!(parse(tagged).unwrap().kind, "ext4");
         assert_eq!(parse(b""), None);
+    }
+
+    #[test]
+    fn mountinfo_escapes() {
+        assert_eq!(unescape(br"/mnt/a\040b\134c"), br"/mnt/a b\c");
+        assert_eq!(unescape(br"end\04"), br"end\04");
     }
 }

@@ -22,7 +22,7 @@ use clap::Args;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
 
-use super::mounts::{self, Mount};
+use super::mounts::{self, Mount, without_asking};
 
 /// How long a mount may take to answer. It answers from memory.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -183,13 +183,6 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let lost: Vec<String> =
         reports.iter().filter_map(|report| Some(format!("{} {}", report.at(), report.lost()?))).collect();
     if lost.is_empty() { Ok(()) } else { bail!("{}", lost.join("; ")) }
-}
-
-/// A mount point's absolute path. Not canonicalized whole: that would ask the mount itself, which may be dead.
-fn without_asking(mountpoint: &Path) -> anyhow::Result<PathBuf> {
-    let Some(name) = mountpoint.file_name() else { return super::absolute(mountpoint) };
-    let parent = mountpoint.parent().filter(|parent| *parent != Path::new("")).unwrap_or(Path::new("."));
-    Ok(parent.canonicalize().with_context(|| mountpoint.display().to_string())?.join(name))
 }
 
 impl Report {

@@ -1,8 +1,6 @@
-//! `shardfs umount`, and what is mounted where.
+//! `shardfs umount`: living, busy and dead mounts.
 
 use std::{
-    fs,
-    os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
     process::Command,
 };
@@ -13,6 +11,8 @@ use rustix::{
     io::Errno,
     mount::{UnmountFlags, unmount},
 };
+
+use super::mounts::{ours_at, without_asking};
 
 /// Take mounts down
 #[derive(Debug, Args)]
@@ -36,11 +36,11 @@ pub(super) struct Arguments {
 pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     super::busy::each(&arguments.mountpoints, |mountpoint| {
         let mut absolute = without_asking(mountpoint)?;
-        if mounted_at(&absolute)?.is_none() {
+        if ours_at(&absolute)?.is_none() {
             // A link to the mount point, perhaps.
             absolute = super::absolute(&absolute)?;
         }
-        let Some(mount) = mounted_at(&absolute)? else {
+        let Some(mount) = ours_at(&absolute)? else {
             bail!("{}: no shardfs is mounted here; `shardfs status` lists the mounts", mountpoint.display());
         };
         if is_dead(&absolute) {
@@ -54,13 +54,6 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     })
 }
 
-/// A mount point's absolute path. Not canonicalized whole: that would ask the mount itself, which may be dead.
-pub(super) fn without_asking(mountpoint: &Path) -> anyhow::Result<PathBuf> {
-    let Some(name) = mountpoint.file_name() else { return super::absolute(mountpoint) };
-    let parent = mountpoint.parent().filter(|parent| *parent != Path::new("")).unwrap_or(Path::new("."));
-    Ok(parent.canonicalize().with_context(|| mountpoint.display().to_string())?.join(name))
-}
-
 /// Takes away mounts of ours whose process is gone, so that the place can be used again. Those of other programs stay.
 pub(super) fn repair(mountpoint: &Path) -> anyhow::Result<()> {
     // Several may stand on one another.
@@ -68,7 +61,7 @@ pub(super) fn repair(mountpoint: &Path) -> anyhow::Result<()> {
         if !is_dead(mountpoint) {
             break;
         }
-        if mounted_at(mountpoint)?.is_none() {
+        if ours_at(mountpoint)?.is_none() {
             bail!(
                 "{0}: a dead mount of another program; take it down with: fusermount3 -u -z {0}",
                 mountpoint.display()
@@ -120,74 +113,5 @@ pub(super) fn detach(mountpoint: &Path) -> anyhow::Result<()> {
             done.context("fusermount3 (install fuse3)").map(drop)
         }
         Err(error) => Err(error).with_context(|| mountpoint.display().to_string()),
-    }
-}
-
-/// A shardfs that is mounted somewhere.
-pub(super) struct Mounted {
-    /// The number of the kernel's connection to its process.
-    connection: String,
-}
-
-impl Mounted {
-    /// Ends the connection: every request that waits or comes gets an error. Root and whoever mounted may.
-    fn abort(&self) {
-        let control = Path::new("/sys/fs/fuse/connections").join(&self.connection).join("abort");
-        if let Err(error) = fs::write(&control, "1") {
-            log::debug!("{}: {error}", control.display());
-        }
-    }
-}
-
-/// The shardfs that is mounted at a place, if one is.
-pub(super) fn mounted_at(mountpoint: &Path) -> anyhow::Result<Option<Mounted>> {
-    let table = fs::read("/proc/self/mountinfo").context("/proc/self/mountinfo")?;
-    let mut found = None;
-    for line in table.split(|&byte| byte == b'\n') {
-        // id parent device root mountpoint options [tags …] - type source super-options
-        let fields: Vec<&[u8]> = line.split(|&byte| byte == b' ').collect();
-        let Some(dash) = fields.iter().position(|field| *field == b"-") else { continue };
-        let (Some(device), Some(at), Some(kind)) = (fields.get(2), fields.get(4), fields.get(dash + 1)) else {
-            continue;
-        };
-        if unescape(at) == mountpoint.as_os_str().as_bytes() {
-            // The last one mounted on a place is the one that is seen. Its minor device number is the connection's.
-            let minor = device.split(|&byte| byte == b':').nth(1).unwrap_or_default();
-            let connection = String::from_utf8_lossy(minor).into_owned();
-            found = (*kind == b"fuse.shardfs").then_some(Mounted { connection });
-        }
-    }
-    Ok(found)
-}
-
-/// The kernel's `\040` for a space and the like.
-pub(super) fn unescape(field: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(field.len());
-    let mut rest = field;
-    while let Some((&byte, tail)) = rest.split_first() {
-        let code = tail.get(..3).and_then(|digits| std::str::from_utf8(digits).ok());
-        let code = code.and_then(|digits| u8::from_str_radix(digits, 8).ok());
-        match code.filter(|_| byte == b'\\') {
-            Some(code) => {
-                out.push(code);
-                rest = &tail[3..];
-            }
-            None => {
-                out.push(byte);
-                rest = tail;
-            }
-        }
-    }
-    out
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn mountinfo_escapes() {
-        assert_eq!(unescape(br"/mnt/a\040b\134c"), br"/mnt/a b\c");
-        assert_eq!(unescape(br"end\04"), br"end\04");
     }
 }

@@ -479,7 +479,8 @@ impl Container for Idv {
     fn is_sized(&self, reader: &Reader, node: NodeId) -> bool {
         let Some(Node { part, column, item }) = Node::unpack(node) else { return true };
         match part {
-            Part::Description => self.description.get().is_some() || self.file.columns() <= FEW_COLUMNS,
+            // As for every other format: what costs more than opening the container is made for whoever asks.
+            Part::Description => self.description.get().is_some(),
             Part::Entry => {
                 let loaded = lock(&self.loaded).peek(&column).cloned();
                 loaded.is_some_and(|loaded| loaded.is_entry_known(item))

@@ -127,40 +127,18 @@ def shardfs():
     return run
 
 
-@pytest.fixture(scope="session")
-def wshard_mount():
-    with mounted(GOLDEN / "wshard") as mnt:
-        yield mnt
+def mounted_once(source):
+    """A mount for all tests of a session."""
+    @pytest.fixture(scope="session")
+    def mounted_source():
+        with mounted(source) as mnt:
+            yield mnt
+
+    return mounted_source
 
 
-@pytest.fixture(scope="session")
-def kastore_mount():
-    with mounted(GOLDEN / "kastore") as mnt:
-        yield mnt
-
-
-@pytest.fixture(scope="session")
-def kast_mount():
-    with mounted(GOLDEN / "kast") as mnt:
-        yield mnt
-
-
-@pytest.fixture(scope="session")
-def kdb_mount():
-    with mounted(GOLDEN / "kdb") as mnt:
-        yield mnt
-
-
-@pytest.fixture(scope="session")
-def idv_mount():
-    with mounted(GOLDEN / "idv") as mnt:
-        yield mnt
-
-
-@pytest.fixture(scope="session")
-def fixtures_mount():
-    with mounted(FIXTURES) as mnt:
-        yield mnt
+wshard_mount, kastore_mount, kast_mount, kdb_mount, idv_mount = (mounted_once(GOLDEN / family) for family in FAMILIES)
+fixtures_mount = mounted_once(FIXTURES)
 
 
 @pytest.fixture(scope="session")

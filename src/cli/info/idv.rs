@@ -25,7 +25,7 @@ pub(super) fn describe(out: &mut impl Write, description: &Value) -> anyhow::Res
     }
     let headings = HEADINGS.map(str::to_owned).to_vec();
     let rows: Vec<_> = std::iter::once(headings).chain(items.iter().map(row)).collect();
-    super::table(out, &rows, &NUMBERS)?;
+    super::lines::table(out, &rows, &NUMBERS)?;
     if let Some(left_out) = description["columns_left_out"].as_u64() {
         writeln!(out, "  ... and {left_out} columns more")?;
     }
@@ -56,7 +56,7 @@ fn row(item: &Value) -> Vec<String> {
         notes.push(format!("{}: {}", text("status"), text("reason")));
     }
     vec![
-        super::shown(&text("name"), LONGEST),
+        super::lines::shown(&text("name"), LONGEST),
         kind,
         keys,
         text("blocks"),

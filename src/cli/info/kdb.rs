@@ -6,7 +6,7 @@ use std::{io::Write, path::Path};
 use anyhow::Context;
 use serde_json::{Value, json};
 
-use super::{Counts, shown, table};
+use super::lines::{Counts, shown, table};
 use crate::{
     cli::ls::date,
     format::kdb::{self, Camera, Episode, Header, Images, Kind, Meta},
@@ -125,7 +125,7 @@ impl Summary {
             ("fps", &self.fps),
             ("success", &self.successes),
         ] {
-            if !counts.0.is_empty() {
+            if !counts.is_empty() {
                 writeln!(out, "  {label}{of}: {}", counts.line())?;
             }
         }
