@@ -264,6 +264,10 @@ fn check_mountpoint(source: &Path, mountpoint: &Path) -> anyhow::Result<()> {
     if super::mounts::ours_at(mountpoint)?.is_some() {
         bail!("{0}: a shardfs is mounted there already; take it down with: shardfs umount {0}", mountpoint.display());
     }
+    // SOURCE and MOUNTPOINT are easily swapped.
+    if std::fs::read_dir(mountpoint).is_ok_and(|mut entries| entries.next().is_some()) {
+        eprintln!("shardfs: {}: not empty; what it holds is hidden while this is mounted", mountpoint.display());
+    }
     Ok(())
 }
 

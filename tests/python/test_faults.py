@@ -127,6 +127,18 @@ def test_second_mount_on_one_place(tmp_path):
         assert (tmp_path / JOINT).exists()
 
 
+def test_a_mount_point_that_is_not_empty(tmp_path):
+    """Is used, as `mount` does, but said: the two paths of the command are easily swapped."""
+    (tmp_path / "mine.txt").write_text("mine")
+    done = run("mount", FIXTURES, tmp_path)
+    try:
+        assert done.returncode == 0 and "not empty" in done.stderr and str(tmp_path) in done.stderr
+        assert not (tmp_path / "mine.txt").exists() and (tmp_path / JOINT).is_file()
+    finally:
+        unmount(tmp_path)
+    assert (tmp_path / "mine.txt").read_text() == "mine"
+
+
 def test_mount_point_inside_source(tmp_path):
     inside = tmp_path / "source/mnt"
     inside.mkdir(parents=True)
