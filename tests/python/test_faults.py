@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from conftest import BIN, FIXTURES, mounted, read_checked, run, unmount, wait_for, walk_files
+from conftest import BIN, FIXTURES, mounted, peak_memory, read_checked, run, unmount, wait_for, walk_files
 
 JOINT = "ep_001.wshard/signal/joint_pos.npy"
 
@@ -264,15 +264,18 @@ def limited(what, soft, hard=None):
 
 
 def test_256_descriptors(writers, many_files):
-    """More containers than descriptors, 64 readers at once: everything is right."""
+    """100,000 containers, 64 readers at once: everything is right, and few containers are open at a time."""
     source = many_files
     expected = {}
-    for i in range(600):
-        folder = source / f"{i % 10}"
-        folder.mkdir(parents=True, exist_ok=True)
-        data = np.full(600, i, "<i8")
-        (folder / f"{i}.kas").write_bytes(writers.kastore({"x": data}))
-        expected[f"{i % 10}/{i}.kas/x.npy"] = i
+    for i in range(500):
+        first = source / "0" / f"{i}.kas"
+        first.parent.mkdir(exist_ok=True)
+        first.write_bytes(writers.kastore({"x": np.full(600, i, "<i8")}))
+        for folder in range(200):
+            (source / str(folder)).mkdir(exist_ok=True)
+            if folder:
+                os.link(first, source / str(folder) / first.name)
+            expected[f"{folder}/{i}.kas/x.npy"] = i
     with tempfile.TemporaryDirectory(prefix="shardfs-test-") as mnt:
         mnt = Path(mnt)
         try:
@@ -281,8 +284,10 @@ def test_256_descriptors(writers, many_files):
                 assert next(line for line in limits if line.startswith("Max open files")).split()[3] == "256"
             wrong = []
 
+            paths = sorted(expected)
+
             def read(seed):
-                for path in random.Random(seed).sample(sorted(expected), 150):
+                for path in random.Random(seed).sample(paths, 150):
                     try:
                         if set(np.load(mnt / path).tolist()) != {expected[path]}:
                             wrong.append(path)
@@ -297,6 +302,7 @@ def test_256_descriptors(writers, many_files):
                 assert not thread.is_alive()
             assert not wrong, wrong[:5]
             assert len(os.listdir(f"/proc/{daemon_of(mnt)}/fd")) < 256
+            assert peak_memory(mnt) < 256
         finally:
             unmount(mnt)
 
