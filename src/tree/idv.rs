@@ -42,12 +42,8 @@ enum Part {
     Description,
     Columns,
     Column,
-    Values,
-    Rows,
-    Offsets,
-    Text,
-    Missing,
-    Lines,
+    /// A file of a column's values.
+    Shown(Show),
     Block,
     Metadata,
     Entry,
@@ -59,31 +55,31 @@ const PARTS: [Part; 13] = [
     Part::Description,
     Part::Columns,
     Part::Column,
-    Part::Values,
-    Part::Rows,
-    Part::Offsets,
-    Part::Text,
-    Part::Missing,
-    Part::Lines,
+    Part::Shown(Show::Values),
+    Part::Shown(Show::Rows),
+    Part::Shown(Show::Offsets),
+    Part::Shown(Show::Text),
+    Part::Shown(Show::Missing),
+    Part::Shown(Show::Lines),
     Part::Block,
     Part::Metadata,
     Part::Entry,
 ];
 
-const NUMBERS: [(&str, Part); 1] = [("values.npy", Part::Values)];
-const VARIABLE: [(&str, Part); 2] = [("offsets.npy", Part::Rows), ("values.npy", Part::Values)];
-const TEXT: [(&str, Part); 4] = [
-    ("missing.npy", Part::Missing),
-    ("offsets.npy", Part::Offsets),
-    ("utf8.bin", Part::Text),
-    ("values.jsonl", Part::Lines),
+const NUMBERS: [(&str, Show); 1] = [("values.npy", Show::Values)];
+const VARIABLE: [(&str, Show); 2] = [("offsets.npy", Show::Rows), ("values.npy", Show::Values)];
+const TEXT: [(&str, Show); 4] = [
+    ("missing.npy", Show::Missing),
+    ("offsets.npy", Show::Offsets),
+    ("utf8.bin", Show::Text),
+    ("values.jsonl", Show::Lines),
 ];
-const VARIABLE_TEXT: [(&str, Part); 5] = [
-    ("missing.npy", Part::Missing),
-    ("offsets.npy", Part::Offsets),
-    ("rows.npy", Part::Rows),
-    ("utf8.bin", Part::Text),
-    ("values.jsonl", Part::Lines),
+const VARIABLE_TEXT: [(&str, Show); 5] = [
+    ("missing.npy", Show::Missing),
+    ("offsets.npy", Show::Offsets),
+    ("rows.npy", Show::Rows),
+    ("utf8.bin", Show::Text),
+    ("values.jsonl", Show::Lines),
 ];
 
 /// Where in the listing of a column its blocks begin, behind the files of its values and the metadata.
@@ -93,26 +89,13 @@ const BLOCKS_FROM: u64 = 16;
 const FEW_COLUMNS: u32 = 4096;
 
 /// The decoded files of a column of a type.
-fn files(ty: &Type) -> &'static [(&'static str, Part)] {
+fn files(ty: &Type) -> &'static [(&'static str, Show)] {
     match (ty.item, ty.slots()) {
         (Item::Text, Some(0)) => &VARIABLE_TEXT,
         (Item::Text, _) => &TEXT,
         (_, Some(0)) => &VARIABLE,
         _ => &NUMBERS,
     }
-}
-
-/// What a part shows of the values; `None` for what is none of them.
-fn show(part: Part) -> Option<Show> {
-    Some(match part {
-        Part::Values => Show::Values,
-        Part::Rows => Show::Rows,
-        Part::Offsets => Show::Offsets,
-        Part::Text => Show::Text,
-        Part::Missing => Show::Missing,
-        Part::Lines => Show::Lines,
-        _ => return None,
-    })
 }
 
 /// A node, unpacked.
@@ -135,7 +118,8 @@ impl Node {
     }
 
     fn pack(self) -> NodeId {
-        NodeId((self.part as u128) << 96 | u128::from(self.column) << 64 | u128::from(self.item))
+        let part = PARTS.iter().position(|part| *part == self.part).unwrap_or_default();
+        NodeId((part as u128) << 96 | u128::from(self.column) << 64 | u128::from(self.item))
     }
 }
 
@@ -299,8 +283,8 @@ impl Container for Idv {
             Part::Column => {
                 let loaded = self.column(column)?;
                 let shown = loaded.values().map_or(&[][..], |values| files(values.ty()));
-                if let Some((_, part)) = shown.iter().find(|(known, _)| *known == name) {
-                    Some(Node::of(*part, column, 0))
+                if let Some((_, show)) = shown.iter().find(|(known, _)| *known == name) {
+                    Some(Node::of(Part::Shown(*show), column, 0))
                 } else if name == "metadata" {
                     self.has_metadata(&loaded).then(|| Node::of(Part::Metadata, column, 0))
                 } else {
@@ -355,7 +339,8 @@ impl Container for Idv {
                 let loaded = self.column(column)?;
                 let files = loaded.values().map_or(&[][..], |values| files(values.ty()));
                 let metadata = self.has_metadata(&loaded).then_some(("metadata", Part::Metadata));
-                for (next, (name, part)) in (1..).zip(files.iter().copied().chain(metadata)) {
+                let files = files.iter().map(|(name, show)| (*name, Part::Shown(*show)));
+                for (next, (name, part)) in (1..).zip(files.chain(metadata)) {
                     if next > from && show(next, name, part, column, 0).is_break() {
                         return Ok(());
                     }
@@ -415,10 +400,10 @@ impl Container for Idv {
             Part::Metadata => "metadata".into(),
             Part::Block => format!("block_{item}{}", loaded().map_or("", |loaded| Self::block_suffix(&loaded))).into(),
             Part::Entry => loaded().and_then(|loaded| loaded.name(item)).unwrap_or_default().into(),
-            part => {
+            Part::Shown(show) => {
                 let ty = loaded().and_then(|loaded| loaded.values().map(|values| values.ty().clone()));
                 let files = ty.as_ref().map_or(&[][..], files);
-                files.iter().find(|(_, known)| *known == part).map_or("", |(name, _)| name).into()
+                files.iter().find(|(_, known)| *known == show).map_or("", |(name, _)| name).into()
             }
         };
         format!("{}/{name}", self.path(self.parent(node)))
@@ -430,7 +415,8 @@ impl Container for Idv {
             Part::Description => Ok(View::inline(self.described()?.1.clone())),
             Part::Block => self.block(reader, node),
             Part::Entry => self.entry(reader, node),
-            part => show(part).map_or_else(|| Ok(View::default()), |show| self.values(reader, node, show)),
+            Part::Shown(show) => self.values(reader, node, show),
+            Part::Root | Part::Columns | Part::Column | Part::Metadata => Ok(View::default()),
         }
     }
 
@@ -461,18 +447,15 @@ impl Container for Idv {
             Part::Columns => self.names.get().is_some() || self.file.columns() <= FEW_COLUMNS,
             // A look-up in these folders also asks for a size.
             Part::Column => loaded().is_some_and(|loaded| match loaded.values() {
-                Some(values) => files(values.ty())
-                    .iter()
-                    .all(|(_, part)| show(*part).is_none_or(|show| Shown::is_known(values, show))),
+                Some(values) => files(values.ty()).iter().all(|(_, show)| Shown::is_known(values, *show)),
                 None => true,
             }),
             Part::Metadata => loaded().is_some_and(|loaded| loaded.are_entries_known()),
             Part::Entry => loaded().is_some_and(|loaded| loaded.is_entry_known(item)),
             Part::Block => true,
-            part => loaded().is_some_and(|loaded| {
-                let known = |values| show(part).is_none_or(|show| Shown::is_known(values, show));
-                loaded.values().is_none_or(|values| known(values))
-            }),
+            Part::Shown(show) => {
+                loaded().is_some_and(|loaded| loaded.values().is_none_or(|values| Shown::is_known(values, show)))
+            }
         }
     }
 
@@ -485,10 +468,10 @@ impl Container for Idv {
                 let loaded = lock(&self.loaded).peek(&column).cloned();
                 loaded.is_some_and(|loaded| loaded.is_entry_known(item))
             }
-            part => show(part).is_none_or(|show| {
-                let loaded = self.column(column);
-                loaded.is_ok_and(|loaded| loaded.values().is_none_or(|values| Shown::is_sized(values, show, reader)))
-            }),
+            Part::Shown(show) => self
+                .column(column)
+                .is_ok_and(|loaded| loaded.values().is_none_or(|values| Shown::is_sized(values, show, reader))),
+            Part::Root | Part::Columns | Part::Column | Part::Block | Part::Metadata => true,
         }
     }
 }
