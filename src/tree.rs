@@ -135,9 +135,10 @@ pub trait Container: Send + Sync {
         true
     }
 
-    /// Whether operations on a node go without reading more of the container than a few bytes.
-    fn is_at_hand(&self, node: NodeId) -> bool {
-        let _ = node;
+    /// Whether operations on a node go without reading more of the container than a few bytes, and these without waiting
+    /// for a disk.
+    fn is_at_hand(&self, reader: &Reader, node: NodeId) -> bool {
+        let _ = (reader, node);
         true
     }
 }

@@ -439,7 +439,7 @@ impl Container for Idv {
         std::mem::take(&mut *lock(&self.noticed))
     }
 
-    fn is_at_hand(&self, node: NodeId) -> bool {
+    fn is_at_hand(&self, _: &Reader, node: NodeId) -> bool {
         let Some(Node { part, column, item }) = Node::unpack(node) else { return true };
         let loaded = || lock(&self.loaded).peek(&column).cloned();
         match part {

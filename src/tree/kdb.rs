@@ -458,11 +458,15 @@ impl Container for Kdb {
         std::mem::take(&mut *lock(&self.noticed))
     }
 
-    fn is_at_hand(&self, node: NodeId) -> bool {
-        Node::unpack(node).is_none_or(|node| {
-            !matches!(node.part, Part::Images | Part::Camera | Part::Picture | Part::Stack)
-                || lock(&self.indexed).episodes.contains(&node.episode)
-        })
+    fn is_at_hand(&self, reader: &Reader, node: NodeId) -> bool {
+        let Some(node) = Node::unpack(node) else { return true };
+        match node.part {
+            Part::Root | Part::Description | Part::Episodes => true,
+            Part::Images | Part::Camera | Part::Picture | Part::Stack => {
+                lock(&self.indexed).episodes.contains(&node.episode)
+            }
+            _ => self.header.is_resident(&*reader.source, node.episode),
+        }
     }
 }
 
