@@ -17,8 +17,8 @@ use std::{
 
 use memmap2::{Advice, Mmap, UncheckedAdvice};
 use rustix::{
-    fs::{AtFlags, Statx, StatxFlags, StatxTimestamp, statx},
-    io::ReadWriteFlags,
+    fs::{AtFlags, Statx, StatxFlags, StatxTimestamp, fstatfs, statx},
+    io::{Errno, ReadWriteFlags},
 };
 
 use crate::limits;
@@ -347,7 +347,11 @@ impl Source for MappedFile {
         let is_there = |offset| {
             let mut byte = [0];
             let into = &mut [io::IoSliceMut::new(&mut byte)];
-            rustix::io::preadv2(&self.file, into, offset, ReadWriteFlags::NOWAIT).is_ok()
+            match rustix::io::preadv2(&self.file, into, offset, ReadWriteFlags::NOWAIT) {
+                // A filesystem that can't say: one in memory has nothing to wait for.
+                Err(Errno::OPNOTSUPP) => fstatfs(&self.file).is_ok_and(|at| at.f_type == libc::TMPFS_MAGIC),
+                read => read.is_ok(),
+            }
         };
         range.is_empty() || is_there(range.start) && is_there(range.end - 1)
     }
@@ -426,6 +430,24 @@ mod tests {
         assert!(file.mapped(0..1).is_none());
         assert_eq!(file.read_now(5, 100).unwrap(), [7; 5]);
         std::fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
+    fn what_a_disk_must_bring_is_not_resident() {
+        // Beside this program: where it was built is a disk, and temporary folders may be memory.
+        let path = std::env::current_exe().unwrap().with_extension(format!("resident-{}", std::process::id()));
+        std::fs::write(&path, vec![7; 1 << 20]).unwrap();
+        let file = MappedFile::open(&path).unwrap();
+        file.file.sync_all().unwrap();
+        rustix::fs::fadvise(&file.file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+        assert!(!file.is_resident(&(0..1 << 20)));
+        assert_eq!((&file as &dyn Source).read(0..1 << 20).unwrap(), vec![7; 1 << 20]);
+        assert!(file.is_resident(&(0..1 << 20)) && file.is_resident(&(5..5)));
+        std::fs::remove_file(&path).unwrap();
+        let memory = Path::new("/dev/shm").join(path.file_name().unwrap());
+        std::fs::write(&memory, b"in memory").unwrap();
+        assert!(MappedFile::open(&memory).unwrap().is_resident(&(0..9)));
+        std::fs::remove_file(&memory).unwrap();
     }
 
     #[test]
