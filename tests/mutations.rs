@@ -1,10 +1,13 @@
 //! Thousands of seeded mutations of every golden file, each opened, listed and read: an error or an answer, never a
-//! panic, a hang or memory that a number in the file asked for. The stable stand-in for `scripts/fuzz`.
+//! panic, a hang or memory that a number in the file asked for. And the targets of `scripts/fuzz`, on the same mutations.
 //!
 //! `SHARDFS_MUTATIONS=N` tries N mutations of each file in place of the bounded default; `SHARDFS_SEED=S` others.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod common;
+#[allow(unreachable_pub, reason = "a library for the fuzzer's programs")]
+#[path = "../fuzz/targets.rs"]
+mod targets;
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -17,6 +20,7 @@ use std::{
 };
 
 use common::{Random, container, golden, small_files};
+use shardfs::codec::Codec;
 
 /// Larger files are left to the fuzzer.
 const LARGEST: u64 = 256 << 10;
@@ -154,4 +158,57 @@ fn mutated_golden_files() {
     let failures = failures.into_inner().unwrap();
     assert!(failures.is_empty(), "{} failures, first: {:#?}", failures.len(), &failures[..failures.len().min(10)]);
     assert!(tried > 1000 && opened * 20 > tried && read > tried, "the mutations destroy too much to test anything");
+}
+
+/// Every target of the fuzzer, on mutations of what it is seeded with.
+#[test]
+fn fuzz_targets() {
+    let seed = environment("SHARDFS_SEED").unwrap_or(20_260_401);
+    let rounds = environment("SHARDFS_MUTATIONS").unwrap_or(if cfg!(debug_assertions) { 5 } else { 100 });
+    let files: Vec<Vec<u8>> = files().into_iter().map(|(_, bytes)| bytes).collect();
+    let payloads = targets::payloads();
+    let failures = Mutex::new(Vec::new());
+    let tried = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for (name, target) in targets::ALL {
+            let (files, payloads, failures, tried) = (&files, &payloads, &failures, &tried);
+            scope.spawn(move || {
+                let seeds = if matches!(name, "codecs" | "names") { payloads } else { files };
+                for (number, bytes) in seeds.iter().enumerate() {
+                    for round in 0..rounds {
+                        let mut random = Random(seed ^ round << 32 ^ (number as u64) << 8 ^ name.len() as u64);
+                        let other = &seeds[random.below(seeds.len() as u64) as usize];
+                        // The seeds themselves first.
+                        let input = if round == 0 { bytes.clone() } else { mutate(&mut random, bytes, other) };
+                        tried.fetch_add(1, Relaxed);
+                        let started = Instant::now();
+                        let outcome = catch_unwind(AssertUnwindSafe(|| target(&input)));
+                        if outcome.is_err() || started.elapsed() > LONGEST {
+                            failures.lock().unwrap().push(format!("{name}, seed {number}, round {round}"));
+                        }
+                    }
+                }
+            });
+        }
+    });
+    let failures = failures.into_inner().unwrap();
+    assert!(failures.is_empty(), "{} failures, first: {:#?}", failures.len(), &failures[..failures.len().min(10)]);
+    assert!(tried.into_inner() > 1000);
+}
+
+/// What the seeds of the codecs are for: each of them decodes.
+#[test]
+fn payloads_decode() {
+    let payloads = targets::payloads();
+    assert_eq!(payloads.len(), 5 * 6 + 5);
+    for payload in payloads {
+        // A target returns at once where nothing decodes; damaged, it would hide that its seeds are worth nothing.
+        let size = u64::from(u32::from_le_bytes([payload[1], payload[2], payload[3], 0]));
+        let (width, height) = (u32::from(payload[4]) + 1, u32::from(payload[5]) + 1);
+        let channels = payload[0] / 7 + 1;
+        let codecs = [Codec::None, Codec::Zstd, Codec::Lz4, Codec::Deflate, Codec::Zlib];
+        let pictures = [Codec::Jpeg(width, height, channels), Codec::Png(width, height, channels)];
+        let codec = codecs.into_iter().chain(pictures).nth(usize::from(payload[0] % 7)).unwrap();
+        assert_eq!(codec.decode(&payload[6..], size).unwrap().len() as u64, size, "{codec:?}");
+    }
 }

@@ -1,0 +1,222 @@
+//! What every fuzz target does with its bytes: the code of `fuzz/fuzz_targets`, which libFuzzer runs, and of
+//! `tests/mutations.rs`, which runs the same in every test on a stable compiler.
+
+use std::{collections::HashSet, io::Write, ops::ControlFlow, sync::Arc};
+
+use shardfs::{
+    cache::{Cache, Verify},
+    codec::{Codec, Stream},
+    format::{self, Detected, idv, kast, kastore, kdb, wshard},
+    tree::{self, NodeKind, names},
+    view::Reader,
+};
+
+/// A target: any bytes are fine or an error; a panic is a finding.
+pub type Target = fn(&[u8]);
+
+/// All of them, by the names of their programs.
+pub const ALL: [(&str, Target); 8] = [
+    ("wshard", wshard),
+    ("kastore", kastore),
+    ("kast", kast),
+    ("kdb", kdb),
+    ("idv", idv),
+    ("codecs", codecs),
+    ("names", names),
+    ("tree", tree),
+];
+
+/// The wshard parser alone: any bytes are an error or a container, in bounded time and memory.
+pub fn wshard(bytes: &[u8]) {
+    let bytes = bytes.to_vec();
+    let _ = wshard::probe(&bytes, false);
+    let _ = wshard::probe(&bytes, true);
+    let _ = wshard::parse(&bytes);
+}
+
+/// The kastore parser alone: any bytes are an error or a container, in bounded time and memory.
+pub fn kastore(bytes: &[u8]) {
+    let bytes = bytes.to_vec();
+    let _ = kastore::probe(&bytes);
+    let _ = kastore::parse(&bytes);
+}
+
+/// The kast parser alone: any bytes are an error or a container, in bounded time and memory.
+pub fn kast(bytes: &[u8]) {
+    let bytes = bytes.to_vec();
+    let _ = kast::claims(&bytes);
+    let _ = kast::parse(&bytes);
+}
+
+/// The kdb parser alone: any bytes are an error or a container, in bounded time and memory.
+pub fn kdb(bytes: &[u8]) {
+    let bytes = bytes.to_vec();
+    let _ = kdb::probe(&bytes);
+    let _ = kdb::parse(&bytes);
+}
+
+/// The idv parser alone: any bytes are an error or a container, in bounded time and memory.
+pub fn idv(bytes: &[u8]) {
+    let bytes = bytes.to_vec();
+    let _ = idv::probe(&bytes);
+    let _ = idv::parse(&bytes);
+}
+
+/// Every codec: what decodes has exactly the stated size, and its front is the front of the whole.
+pub fn codecs(bytes: &[u8]) {
+    const LARGEST: u64 = 1 << 20;
+    let Some((&[which, a, b, c, width, height], stored)) = bytes.split_first_chunk() else { return };
+    let size = u64::from(u32::from_le_bytes([a, b, c, 0])) % LARGEST;
+    let (width, height) = (u32::from(width) + 1, u32::from(height) + 1);
+    let channels = which / 7 % 4 + 1;
+    let codec = match which % 7 {
+        0 => Codec::None,
+        1 => Codec::Zstd,
+        2 => Codec::Lz4,
+        3 => Codec::Deflate,
+        4 => Codec::Zlib,
+        5 => Codec::Jpeg(width, height, channels),
+        _ => Codec::Png(width, height, channels),
+    };
+    let size = match codec {
+        Codec::None => stored.len() as u64,
+        Codec::Jpeg(..) | Codec::Png(..) => u64::from(width) * u64::from(height) * u64::from(channels),
+        _ => size,
+    };
+    let whole = codec.decode(stored, size).ok();
+    if let Some(whole) = &whole {
+        assert_eq!(whole.len() as u64, size);
+    }
+    if let Ok(front) = codec.decode_front(stored, 100) {
+        assert!(front.len() <= 100);
+        if let Some(whole) = &whole {
+            // What DEFLATE holds behind the stated size is no part of the whole (formats/idv.md 12).
+            assert_eq!(front[..front.len().min(whole.len())], whole[..whole.len().min(100)]);
+        }
+    }
+    // Only blocks of some size are streamed; of zstd nothing at all may also stand for nothing, without a frame.
+    if let (true, Some(whole)) = (codec.is_stream() && !stored.is_empty(), &whole) {
+        let mut stream = Stream::new(codec, stored).unwrap();
+        let mut pieces = vec![0; whole.len()];
+        for piece in pieces.chunks_mut(777) {
+            assert_eq!(stream.fill(piece).unwrap(), piece.len());
+        }
+        stream.finish(size, size).unwrap();
+        assert_eq!(&pieces, whole);
+    }
+}
+
+/// The name mapping: whatever is stored, what comes out is a name, and a different one for each duplicate.
+pub fn names(bytes: &[u8]) {
+    let Some((&[suffix, a, b, c, d], part)) = bytes.split_first_chunk() else { return };
+    let number = u32::from_le_bytes([a, b, c, d]);
+    let suffix = [".npy", ".json", ".jsonl", ".txt", ".bin", ".png", ".jpg"][usize::from(suffix) % 7];
+    let number = number.max(1);
+    for name in [names::file(part, suffix, number), names::folder(part, &names::RESERVED, number)] {
+        assert!(!name.is_empty() && name.len() <= names::NAME_MAX, "{name:?}");
+        assert!(name != "." && name != ".." && !name.contains('/'), "{name:?}");
+        assert!(!name.bytes().any(|byte| byte < 0x20 || byte == 0x7f), "{name:?}");
+    }
+    let file = names::file(part, suffix, number);
+    assert!(file.ends_with(suffix), "{file:?}");
+    assert_ne!(file, names::file(part, suffix, number.wrapping_add(1).max(1)));
+    let folder = names::folder(part, &names::RESERVED, 1);
+    assert!(!names::RESERVED.contains(&&*folder), "{folder:?}");
+}
+
+/// Whole containers of any format, from detection to the bytes of every file: the tree is a tree, sizes are true, any
+/// range is the slice of the whole.
+pub fn tree(bytes: &[u8]) {
+    const FILES: usize = 400;
+    const LONGEST: u64 = 256 << 10;
+    let bytes = bytes.to_vec();
+    let Ok(Detected::Container(format)) = format::detect(&bytes, b"file") else { return };
+    let reader = Reader { source: Arc::new(bytes), cache: Cache::new(1 << 20, Verify::Strict), container: 0 };
+    let Ok(tree) = tree::open(format, &reader, None) else { return };
+    let _ = tree.description();
+    let (mut folders, mut seen, mut files) = (vec![tree::ROOT], HashSet::from([tree::ROOT]), 0);
+    while let Some(folder) = folders.pop() {
+        let mut children = Vec::new();
+        let listed = tree.list(&reader, folder, 0, &mut |child| {
+            assert!(!child.name.is_empty() && !child.name.contains('/'));
+            children.push((child.name.to_owned(), child.node, child.is_folder));
+            if children.len() < FILES { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        });
+        if listed.is_err() {
+            continue;
+        }
+        if let Ok(Some(hidden)) = tree.lookup(&reader, folder, ".raw") {
+            children.push((".raw".into(), hidden, true));
+        }
+        for (name, node, is_folder) in children {
+            assert!(seen.insert(node), "{node:?} is there twice");
+            assert_eq!(tree.lookup(&reader, folder, &name).ok().flatten(), Some(node), "{name}");
+            assert_eq!(tree.parent(node), folder);
+            assert_eq!(matches!(tree.kind(node), Some(NodeKind::Folder { .. })), is_folder);
+            if is_folder {
+                folders.push(node);
+                continue;
+            }
+            files += 1;
+            if files > FILES {
+                return;
+            }
+            let Ok(view) = tree.view(&reader, node) else { continue };
+            let length = view.size().min(LONGEST);
+            let Ok(whole) = view.copy_at(&reader, 0, length) else { continue };
+            assert_eq!(whole.len() as u64, length);
+            let (from, to) = (length / 3, length / 3 * 2);
+            let part = view.copy_at(&reader, from, to - from).unwrap();
+            assert_eq!(part, whole[from as usize..to as usize], "{name}");
+        }
+    }
+    let _ = tree.noticed();
+}
+
+/// Seeds for [`codecs`]: a payload of every codec behind the six bytes that it takes for codec, size, width and height.
+pub fn payloads() -> Vec<Vec<u8>> {
+    let noise = |length: usize| -> Vec<u8> {
+        let mut state = 1u32;
+        let mut next = || {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 24) as u8
+        };
+        (0..length).map(|_| next()).collect()
+    };
+    let mut seeds = Vec::new();
+    let mut seed = |which: u8, size: usize, (width, height): (u8, u8), stored: &[u8]| {
+        let size = (size as u32).to_le_bytes();
+        seeds.push([&[which, size[0], size[1], size[2], width - 1, height - 1], stored].concat());
+    };
+    let counted = (0..=255).cycle().take(2048).collect();
+    for data in [Vec::new(), b"a".to_vec(), counted, vec![0; 70_000], noise(3000)] {
+        let none = (1, 1);
+        seed(0, data.len(), none, &data);
+        let zstd = |data: &[u8]| zstd::bulk::compress(data, 3).unwrap_or_default();
+        seed(1, data.len(), none, &zstd(&data));
+        let (front, back) = data.split_at(data.len() / 3);
+        seed(1, data.len(), none, &[zstd(front), zstd(back)].concat());
+        seed(2, data.len(), none, &lz4_flex::block::compress(&data));
+        let mut deflate = flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::best());
+        let mut zlib = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::fast());
+        // Into memory, which takes everything.
+        let _ = (deflate.write_all(&data), zlib.write_all(&data));
+        seed(3, data.len(), none, &deflate.finish().unwrap_or_default());
+        seed(4, data.len(), none, &zlib.finish().unwrap_or_default());
+    }
+    let (width, height) = (40u8, 30u8);
+    for (channels, colour) in
+        [(1, image::ExtendedColorType::L8), (3, image::ExtendedColorType::Rgb8), (4, image::ExtendedColorType::Rgba8)]
+    {
+        let pixels = noise(usize::from(width) * usize::from(height) * channels);
+        for (codec, format) in [(5, image::ImageFormat::Jpeg), (6, image::ImageFormat::Png)] {
+            let mut file = std::io::Cursor::new(Vec::new());
+            let made = image::write_buffer_with_format(&mut file, &pixels, width.into(), height.into(), colour, format);
+            // JPEG has no alpha.
+            if made.is_ok() {
+                seed(codec + 7 * (channels as u8 - 1), pixels.len(), (width, height), file.get_ref());
+            }
+        }
+    }
+    seeds
+}
