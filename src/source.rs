@@ -108,19 +108,28 @@ impl dyn Source + '_ {
     }
 }
 
+/// Whether there is room for so many bytes, in many small parts, and something left: small allocations can't be refused,
+/// they end the process. `count` times `each` is what something takes in memory that a file makes cheap to ask for.
+///
+/// # Errors
+/// `ENOMEM`.
+pub(crate) fn check_room(count: u64, each: usize) -> io::Result<()> {
+    let length = usize::try_from(count).unwrap_or(usize::MAX).saturating_mul(each);
+    let mut bytes = Vec::<u8>::new();
+    match length < limits::PIECE || bytes.try_reserve_exact(length.saturating_add(limits::HEADROOM)).is_ok() {
+        true => Ok(()),
+        false => Err(io::Error::from_raw_os_error(libc::ENOMEM)),
+    }
+}
+
 /// Zeroed memory, or an error where an ordinary `vec!` would end the process.
 ///
 /// # Errors
 /// `ENOMEM`.
 pub(crate) fn zeros(length: usize) -> io::Result<Vec<u8>> {
-    let refused = |_| io::Error::from_raw_os_error(libc::ENOMEM);
+    check_room(length as u64, 1)?;
     let mut bytes = Vec::new();
-    if length >= limits::PIECE {
-        // Large ones leave something for the small ones, which can't be refused.
-        bytes.try_reserve_exact(length.saturating_add(limits::HEADROOM)).map_err(refused)?;
-        bytes = Vec::new();
-    }
-    bytes.try_reserve_exact(length).map_err(refused)?;
+    bytes.try_reserve_exact(length).map_err(|_| io::Error::from_raw_os_error(libc::ENOMEM))?;
     bytes.resize(length, 0);
     Ok(bytes)
 }
