@@ -402,7 +402,9 @@ impl Cache {
 
     /// Whether a compressed block is shown piece by piece.
     fn in_pieces(&self, block: &Block) -> bool {
-        let strict = self.verify == Verify::Strict && block.crc.is_some();
+        // A zlib stream ends with a checksum of its own.
+        let is_checked = block.crc.is_some() || block.codec == Codec::Zlib;
+        let strict = self.verify == Verify::Strict && is_checked;
         block.codec.is_stream() && block.size > limits::WHOLE_BLOCK && !strict
     }
 

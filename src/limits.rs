@@ -36,6 +36,17 @@ pub const SHARD_ENTRIES: u32 = 10_000_000;
 /// String table of a Shard file (`formats/wshard.md` 22).
 pub const SHARD_STRING_TABLE: u64 = 100 << 20;
 
+/// Folders that the names of one container may ask for with their slashes, at some 200 bytes of memory each: so many, and
+/// [`FOLDERS_A_NAME`] more for each name.
+pub const FOLDERS: usize = 1 << 18;
+
+/// See [`FOLDERS`].
+pub const FOLDERS_A_NAME: usize = 16;
+
+/// Bytes of all keys of one store of a kastore or KAST file together, which are held in memory; in a KAST file keys may
+/// share their bytes.
+pub const STORE_KEYS: u64 = 16 << 20;
+
 /// Dimensions of an array that becomes `.npy` (numpy 1's own limit, contract section 3).
 pub const DIMENSIONS: usize = 32;
 

@@ -31,7 +31,7 @@ use std::{
 };
 
 use crate::{
-    cache::{Cache, Verify},
+    cache::{BlockError, Cache, Verify},
     tree::{self, NodeId, NodeKind, Opened, names},
     view::Bytes,
 };
@@ -659,7 +659,8 @@ impl Vfs {
             Node::Inside(id, tree::ROOT) => Ok(self.attr_from(node, FileKind::Folder, 0, &id.meta, 1, true)),
             Node::Inside(id, child) => self.attr_inside(id, &*self.opened(id)?, *child),
             Node::Plain(path) => match self.folders.find(path, &self.problems)? {
-                Some(Found::Folder(meta)) => Ok(self.attr_from(node, FileKind::Folder, 0, &meta, meta.nlink, true)),
+                // How many folders it holds, containers among them, would need a walk.
+                Some(Found::Folder(meta)) => Ok(self.attr_from(node, FileKind::Folder, 0, &meta, 1, true)),
                 Some(Found::Link(_, meta)) => Ok(self.attr_from(node, FileKind::Link, meta.size(), &meta, 1, true)),
                 // It is something else now, or gone.
                 Some(Found::File(..) | Found::Container(_)) | None => Err(Error::stale(path.to_path_buf())),
@@ -751,8 +752,10 @@ impl Vfs {
     /// Turns what a view or tree says into the error that everybody sees, and notes the problem.
     fn fault(&self, id: &ContainerId, opened: &Opened, node: NodeId, fault: crate::view::Fault) -> Error {
         let block = fault.block.map(|block| opened.tree.block_name(block));
+        // A disk fails somewhere in the block; everything else is told of its start.
+        let start = (!matches!(*fault.error, BlockError::Source(_))).then_some(fault.offset);
         let error = Error::block(id.shown(), opened.tree.path(node), block, fault.offset, fault.error);
-        self.problems.note(error.to_problem());
+        self.problems.note_at(error.to_problem(), start);
         error
     }
 }

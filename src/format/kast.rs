@@ -2,12 +2,20 @@
 
 use std::ops::Range;
 
-use super::{Class, Dtype, Fields, FormatError, kastore::Item, kastore::dtype_of_code};
-use crate::source::Source;
+use super::{
+    Class, Dtype, Fields, FormatError,
+    kastore::{ITEM_MEMORY, Item, dtype_of_code},
+};
+use crate::{
+    limits,
+    source::{Source, SourceError, check_room},
+};
 
 /// Bytes of the header.
 pub const HEADER: u64 = 40;
 const ENTRY: u64 = 32;
+/// Entries that are read together: what is no KAST is refused by its first ones, however many it claims.
+const TOGETHER: u64 = 1 << 14;
 
 /// A KAST file.
 #[derive(Debug)]
@@ -83,27 +91,37 @@ pub fn parse(source: &dyn Source) -> Result<Kast, FormatError> {
     let Header { minor, n, table, data } = parse_header(source)?;
     let length = source.len();
     let keys_start = table + ENTRY * u64::from(n);
-    let entries = source.read(table..keys_start)?;
-    let key_bytes = source.read(keys_start..data)?;
-    let mut items: Vec<Item> = Vec::with_capacity(entries.len() / ENTRY as usize);
-    for (j, entry) in entries.chunks_exact(ENTRY as usize).enumerate() {
-        let fields = (entry.u32(0), entry.u64(4), entry.u32(12), entry.u64(16), entry.u64(24));
-        let (Some(key_len), Some(key_at), Some(code), Some(count), Some(at)) = fields else { break };
-        let Some(dtype) = dtype_of_code(code) else {
-            return Err(FormatError::refused(Class::BadType, format!("entry {j}: type code {code}"))); // 9
-        };
-        let Some(key) = key_at.checked_sub(keys_start).and_then(|from| key_of(&key_bytes, from, key_len)) else {
-            let reason = "is empty, outside the keys area, not terminated, or has a null inside";
-            return Err(bad(format!("entry {j}: key of {key_len} bytes at {key_at} {reason}"))); // 10
-        };
-        let Some(range) = array_range(dtype, count, at).filter(|r| r.start >= data && r.end <= length) else {
-            return Err(bad(format!("entry {j}: data range {at} + {count} elements"))); // 11
-        };
-        if items.last().is_some_and(|last| last.key.as_slice() >= key) {
-            return Err(bad(format!("entry {j}: keys not in strictly rising order"))); // 12
+    let mut items: Vec<Item> = Vec::new();
+    let mut keys_size = 0;
+    while items.len() < n as usize {
+        let from = table + ENTRY * items.len() as u64;
+        let entries = source.read(from..keys_start.min(from + ENTRY * TOGETHER))?;
+        for entry in entries.chunks_exact(ENTRY as usize) {
+            let j = items.len();
+            let fields = (entry.u32(0), entry.u64(4), entry.u32(12), entry.u64(16), entry.u64(24));
+            let (Some(key_len), Some(key_at), Some(code), Some(count), Some(at)) = fields else { break };
+            let Some(dtype) = dtype_of_code(code) else {
+                return Err(FormatError::refused(Class::BadType, format!("entry {j}: type code {code}"))); // 9
+            };
+            // Keys may share their bytes, so that their sum can be far more than the file holds.
+            keys_size += u64::from(key_len);
+            if keys_size > limits::STORE_KEYS {
+                return Err(bad(format!("entry {j}: more than {} bytes of keys", limits::STORE_KEYS)));
+            }
+            let Some(key) = read_key(source, key_at, key_len, keys_start..data)? else {
+                let reason = "is empty, outside the keys area, not terminated, or has a null inside";
+                return Err(bad(format!("entry {j}: key of {key_len} bytes at {key_at} {reason}"))); // 10
+            };
+            let Some(range) = array_range(dtype, count, at).filter(|r| r.start >= data && r.end <= length) else {
+                return Err(bad(format!("entry {j}: data range {at} + {count} elements"))); // 11
+            };
+            if items.last().is_some_and(|last| last.key >= key) {
+                return Err(bad(format!("entry {j}: keys not in strictly rising order"))); // 12
+            }
+            items.push(Item { key, dtype, count, data: range });
         }
-        items.push(Item { key: key.to_vec(), dtype, count, data: range });
     }
+    check_room(items.len() as u64, ITEM_MEMORY).map_err(SourceError::from)?;
     let mut ranges: Vec<&Range<u64>> = items.iter().map(|item| &item.data).filter(|r| !r.is_empty()).collect();
     ranges.sort_by_key(|range| range.start);
     if let Some(pair) = ranges.windows(2).find(|pair| pair[0].end > pair[1].start) {
@@ -113,11 +131,12 @@ pub fn parse(source: &dyn Source) -> Result<Kast, FormatError> {
     Ok(Kast { version: (1, minor), items, trailing: length - end })
 }
 
-/// The key at `from` in the keys area, if it is there whole with its terminator.
-fn key_of(bytes: &[u8], from: u64, length: u32) -> Option<&[u8]> {
-    let from = usize::try_from(from).ok()?;
-    let (key, rest) = bytes.get(from..)?.split_at_checked(length as usize)?;
-    (!key.is_empty() && rest.first() == Some(&0) && !key.contains(&0)).then_some(key)
+/// The key of an entry, if it lies in `area` whole and with its terminator. The area itself may be of any size.
+fn read_key(source: &dyn Source, at: u64, length: u32, area: Range<u64>) -> Result<Option<Vec<u8>>, FormatError> {
+    let end = at.checked_add(u64::from(length) + 1).filter(|&end| at >= area.start && end <= area.end && length > 0);
+    let Some(end) = end else { return Ok(None) };
+    let mut key = source.read(at..end)?;
+    Ok((key.pop() == Some(0) && !key.contains(&0)).then_some(key))
 }
 
 fn array_range(dtype: Dtype, count: u64, at: u64) -> Option<Range<u64>> {
@@ -132,6 +151,33 @@ mod tests {
     #[test]
     fn text_that_begins_with_the_letters_claims_nothing() {
         assert!(!claims(&b"KASTORE is a file format of some forty bytes".to_vec()));
+    }
+
+    /// A store of empty arrays, whose keys are the ends of one long one.
+    fn shared_keys(count: u32) -> Vec<u8> {
+        let keys_start = 40 + 32 * u64::from(count);
+        let keys_end = keys_start + u64::from(count) + 1;
+        let data = keys_end.next_multiple_of(8);
+        let mut bytes = b"KAST\x01\x00\x00\x00\x00\x00\x00\x00".to_vec();
+        bytes.extend(count.to_le_bytes());
+        bytes.extend([40, data, 0].map(u64::to_le_bytes).concat());
+        for length in 1..=count {
+            bytes.extend(length.to_le_bytes());
+            bytes.extend((keys_end - 1 - u64::from(length)).to_le_bytes());
+            bytes.extend(1u32.to_le_bytes());
+            bytes.extend([0, data].map(u64::to_le_bytes).concat());
+        }
+        bytes.resize(keys_end as usize - 1, b'a');
+        bytes.resize(data as usize, 0);
+        bytes
+    }
+
+    #[test]
+    fn keys_that_share_their_bytes_are_bounded_by_their_sum() {
+        let few = parse(&shared_keys(100)).unwrap();
+        assert_eq!((few.items.len(), &*few.items[2].key), (100, &b"aaa"[..]));
+        let many = parse(&shared_keys(6000)).unwrap_err();
+        assert!(many.to_string().contains("bytes of keys"), "{many}");
     }
 
     #[test]

@@ -5,7 +5,10 @@
 use std::{collections::HashSet, ops::Range};
 
 use super::{Class, Dtype, Fields, FormatError};
-use crate::source::Source;
+use crate::{
+    limits,
+    source::{Source, SourceError, check_room},
+};
 
 /// `\x89KAS\r\n\x1a\n`, section 1.1.
 pub const SIGNATURE: [u8; 8] = *b"\x89KAS\r\n\x1a\n";
@@ -136,36 +139,52 @@ fn parse_store(source: &dyn Source, base: u64) -> Result<Store, FormatError> {
     Ok(Store { version: (major, minor), range: base..base + file_size, items })
 }
 
+/// What an item takes in memory beside its key, with its place in the tree.
+pub(super) const ITEM_MEMORY: usize = 500;
+
+/// Descriptors that are read together: what is no store is refused by its first ones, however many it claims.
+const TOGETHER: u64 = 1 << 14;
+
 /// Rules 9 to 12. The store's real bytes bound the number of items by now.
 fn parse_items(source: &dyn Source, base: u64, keys: u64, file_size: u64) -> Result<Vec<Item>, FormatError> {
-    let descriptors = source.read(base + HEADER..base + keys)?;
-    let mut found = Vec::with_capacity(descriptors.len() / 64);
-    for (j, descriptor) in descriptors.chunks_exact(64).enumerate() {
-        let code = u32::from(descriptor[0]);
-        let fields = (descriptor.u64(8), descriptor.u64(16), descriptor.u64(24), descriptor.u64(32));
-        let (Some(key_start), Some(key_len), Some(array_start), Some(count)) = fields else { break };
-        let Some(dtype) = dtype_of_code(code) else {
-            return Err(FormatError::refused(Class::BadType, format!("item {j}: type code {code}"))); // 9
-        };
-        let inside = |start: u64, size: Option<u64>| {
-            let end = size.and_then(|size| start.checked_add(size))?;
-            (end <= file_size).then_some(start..end)
-        };
-        let Some(key) = inside(key_start, Some(key_len)).filter(|key| !key.is_empty()) else {
-            return Err(bad(format!("item {j}: key of {key_len} bytes at {key_start} is empty or outside the store"))); // 10
-        };
-        let Some(data) = inside(array_start, count.checked_mul(dtype.size())) else {
-            return Err(bad(format!("item {j}: array of {count} elements at {array_start} is outside the store"))); // 10
-        };
-        found.push((key, dtype, count, data));
-    }
+    let mut found = Vec::new();
     let mut position = keys;
+    while found.len() as u64 * 64 < keys - HEADER {
+        let from = HEADER + found.len() as u64 * 64;
+        let descriptors = source.read(base + from..base + keys.min(from + 64 * TOGETHER))?;
+        for descriptor in descriptors.chunks_exact(64) {
+            let j = found.len();
+            let code = u32::from(descriptor[0]);
+            let fields = (descriptor.u64(8), descriptor.u64(16), descriptor.u64(24), descriptor.u64(32));
+            let (Some(key_start), Some(key_len), Some(array_start), Some(count)) = fields else { break };
+            let Some(dtype) = dtype_of_code(code) else {
+                return Err(FormatError::refused(Class::BadType, format!("item {j}: type code {code}"))); // 9
+            };
+            let inside = |start: u64, size: Option<u64>| {
+                let end = size.and_then(|size| start.checked_add(size))?;
+                (end <= file_size).then_some(start..end)
+            };
+            let Some(key) = inside(key_start, Some(key_len)).filter(|key| !key.is_empty()) else {
+                let reason = "is empty or outside the store";
+                return Err(bad(format!("item {j}: key of {key_len} bytes at {key_start} {reason}"))); // 10
+            };
+            let Some(data) = inside(array_start, count.checked_mul(dtype.size())) else {
+                let reason = "is outside the store";
+                return Err(bad(format!("item {j}: array of {count} elements at {array_start} {reason}"))); // 10
+            };
+            found.push((key, dtype, count, data));
+        }
+    }
     for (j, (key, ..)) in found.iter().enumerate() {
         if key.start != position {
             return Err(bad(format!("item {j}: key starts at {}, expected {position}", key.start))); // 11
         }
         position = key.end;
     }
+    if position - keys > limits::STORE_KEYS {
+        return Err(bad(format!("{} bytes of keys, this reads {}", position - keys, limits::STORE_KEYS)));
+    }
+    check_room(found.len() as u64, ITEM_MEMORY).map_err(SourceError::from)?;
     let key_bytes = source.read(base + keys..base + position)?;
     for (j, (.., data)) in found.iter().enumerate() {
         let expected = position.next_multiple_of(8);

@@ -33,7 +33,8 @@ pub fn folder(part: &[u8], reserved: &[&str], number: u32) -> String {
     fit(name, part, &suffix)
 }
 
-/// Rule 2: `%XX` for what a file name can't or shouldn't hold; `.`, `..` and nothing at all spelled out.
+/// Rule 2: `%XX` for what a file name can't or shouldn't hold; `.`, `..` and nothing at all spelled out. Ends soon behind
+/// the longest name that there can be: [`fit`] cuts that.
 fn escape(part: &[u8]) -> String {
     match part {
         b"" => return "%empty".into(),
@@ -49,9 +50,15 @@ fn escape(part: &[u8]) -> String {
             } else {
                 name.push(c);
             }
+            if name.len() > NAME_MAX {
+                return name;
+            }
         }
         for byte in chunk.invalid() {
             name.push_str(&format!("%{byte:02X}"));
+        }
+        if name.len() > NAME_MAX {
+            return name;
         }
     }
     name

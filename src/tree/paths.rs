@@ -3,6 +3,7 @@
 use std::{collections::HashMap, ops::Range};
 
 use super::names;
+use crate::limits;
 
 /// A node by its number in the container; 0 is the root. Numbers follow the order of the container's items, so they
 /// are the same each time that it is opened.
@@ -108,12 +109,14 @@ pub struct Builder<F> {
     by_name: HashMap<(Number, Box<str>), Number>,
     /// For a file name that is taken, the number that its next duplicate tries.
     next_number: HashMap<(Number, Box<str>), u32>,
+    /// Folders that may still be made for stored names: a name of slashes alone asks for one with each byte.
+    folders_left: usize,
 }
 
 impl<F: Copy> Default for Builder<F> {
     fn default() -> Self {
         let root = Node { parent: ROOT, name: "".into(), kind: Kind::Folder, hidden: false, children: 0..0 };
-        Self { nodes: vec![root], by_name: HashMap::new(), next_number: HashMap::new() }
+        Self { nodes: vec![root], by_name: HashMap::new(), next_number: HashMap::new(), folders_left: limits::FOLDERS }
     }
 }
 
@@ -135,20 +138,21 @@ impl<F: Copy> Builder<F> {
     }
 
     /// The folder for all parts of a stored name but its last (split at `/`), and that last part. `reserved` are the
-    /// names that `top` keeps for itself, beside those of every folder.
+    /// names that `top` keeps for itself, beside those of every folder. Where a container asks for more folders than any
+    /// honest one ([`limits::FOLDERS`]), what is left of the name is one part, slashes and all.
     pub fn folders_of<'a>(&mut self, top: Number, name: &'a [u8], reserved: &[&str]) -> (Number, &'a [u8]) {
-        let mut folder = top;
-        let mut parts = name.split(|&byte| byte == b'/').peekable();
-        let mut first = true;
-        while let Some(part) = parts.next() {
-            if parts.peek().is_none() {
-                return (folder, part);
-            }
-            let here: Vec<&str> = names::RESERVED.iter().chain(reserved.iter().filter(|_| first)).copied().collect();
-            folder = self.folder(folder, &names::folder(part, &here, 1));
-            first = false;
+        self.folders_left = self.folders_left.saturating_add(limits::FOLDERS_A_NAME);
+        let first: Vec<&str> = names::RESERVED.iter().chain(reserved).copied().collect();
+        let (mut folder, mut rest, mut reserved) = (top, name, &first[..]);
+        while self.folders_left > 0
+            && let Some(slash) = rest.iter().position(|&byte| byte == b'/')
+        {
+            let before = self.nodes.len();
+            folder = self.folder(folder, &names::folder(&rest[..slash], reserved, 1));
+            self.folders_left -= self.nodes.len() - before;
+            (rest, reserved) = (&rest[slash + 1..], &names::RESERVED);
         }
-        (folder, b"")
+        (folder, rest)
     }
 
     /// A file for the last part of a name, under the first name that is free: plain, `%_2`, `%_3` …
@@ -212,6 +216,23 @@ mod tests {
         assert_eq!(paths.path(file), "dir/%empty.npy");
         assert_eq!(paths.subfolders(ROOT), 4);
         assert_eq!(paths.lookup(ROOT, "b"), None);
+    }
+
+    #[test]
+    fn a_name_of_slashes_ends_in_one_part() {
+        let mut builder = Builder::default();
+        let name = [b"/".repeat(3 * limits::FOLDERS), b"end".to_vec()].concat();
+        let (folder, part) = builder.folders_of(ROOT, &name, &[]);
+        builder.file(folder, part, ".npy", 0);
+        // Another name still gets its few folders.
+        let (folder, part) = builder.folders_of(ROOT, b"a/b/c", &[]);
+        let file = builder.file(folder, part, ".npy", 1);
+        let paths = builder.finish();
+        assert!(paths.nodes.len() < limits::FOLDERS + 100);
+        assert_eq!(paths.path(file), "a/b/c.npy");
+        let last = (0..paths.nodes.len() as Number).find(|&node| paths.kind(node) == Some(Kind::File(0))).unwrap();
+        let name = paths.name(last);
+        assert!(name.starts_with("%2F%2F") && name.ends_with(".npy") && name.len() <= names::NAME_MAX, "{name}");
     }
 
     #[test]

@@ -37,7 +37,6 @@ pub(super) struct FileMeta {
     pub(super) mode: u32,
     pub(super) uid: u32,
     pub(super) gid: u32,
-    pub(super) nlink: u32,
 }
 
 /// A file of the host: a name that comes to mean another file is another node, a file that grows is the same one.
@@ -49,13 +48,7 @@ pub(super) struct HostFile {
 
 impl FileMeta {
     pub(super) fn of(meta: &fs::Metadata) -> Self {
-        Self {
-            fingerprint: Fingerprint::of(meta),
-            mode: meta.mode() & 0o777,
-            uid: meta.uid(),
-            gid: meta.gid(),
-            nlink: u32::try_from(meta.nlink()).unwrap_or(u32::MAX),
-        }
+        Self { fingerprint: Fingerprint::of(meta), mode: meta.mode() & 0o777, uid: meta.uid(), gid: meta.gid() }
     }
 
     pub(super) fn size(&self) -> u64 {

@@ -40,7 +40,8 @@ impl Problem {
 
 impl Problem {
     /// What makes two problems one: a block that can't be read is one problem, whichever of its files is read and where.
-    fn identity(&self) -> u128 {
+    /// `start` is where the block begins: several may have one name.
+    fn identity(&self, start: Option<u64>) -> u128 {
         let mut hash = Xxh3::new();
         let mut part = |bytes: &[u8]| {
             hash.update(&(bytes.len() as u64).to_le_bytes());
@@ -48,7 +49,10 @@ impl Problem {
         };
         part(self.container.as_os_str().as_bytes());
         match self.block.as_ref().filter(|block| !block.is_empty()) {
-            Some(block) => part(block.as_bytes()),
+            Some(block) => {
+                part(block.as_bytes());
+                part(&start.unwrap_or(u64::MAX).to_le_bytes());
+            }
             None => part(self.path.as_bytes()),
         }
         part(self.message.as_bytes());
@@ -128,8 +132,13 @@ struct Logged {
 
 impl Problems {
     /// Logs and keeps a problem, unless it is known.
-    pub(super) fn note(&self, mut problem: Problem) {
-        let hash = problem.identity();
+    pub(super) fn note(&self, problem: Problem) {
+        self.note_at(problem, None);
+    }
+
+    /// As [`Self::note`], of a block that begins at `start`, where that is known.
+    pub(super) fn note_at(&self, mut problem: Problem, start: Option<u64>) {
+        let hash = problem.identity(start);
         let mut list = self.lock();
         if !list.seen.insert(hash) {
             return;
@@ -200,6 +209,15 @@ mod tests {
         let all = problems.all();
         assert_eq!(all.len(), 2, "{all:?}");
         assert_eq!((all[0].path.as_str(), all[0].offset), ("signal/x.npy", Some(0)));
+    }
+
+    #[test]
+    fn blocks_of_one_name_are_several() {
+        let problems = Problems::default();
+        for start in [100, 200, 100] {
+            problems.note_at(unreadable("signal/x.npy", start), Some(start));
+        }
+        assert_eq!(problems.all().len(), 2);
     }
 
     #[test]
