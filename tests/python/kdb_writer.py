@@ -125,7 +125,7 @@ def own_size(data):
             mode, size = picture.mode, picture.size
     except OSError:
         return None
-    return (*size, {"L": 1, "LA": 2, "RGB": 3, "RGBA": 4}.get(mode, 0))
+    return (*size, {"1": 1, "L": 1, "LA": 2, "RGB": 3, "RGBA": 4}.get(mode, 0))
 
 
 def is_png(size):
@@ -136,7 +136,10 @@ def pixels(record):
     what, size = kind(record)
     if what == "raw":
         return np.frombuffer(record.data, "u1").reshape(size[1], size[0], size[2])
-    return np.asarray(Image.open(io.BytesIO(record.data))).reshape(size[1], size[0], size[2])
+    picture = Image.open(io.BytesIO(record.data))
+    # Bits as 0 and 255, like the grey of two and four bits, which Pillow gives so by itself.
+    picture = picture.convert("L") if picture.mode == "1" else picture
+    return np.asarray(picture).reshape(size[1], size[0], size[2])
 
 
 def expected_images(episode, sound_frames=None):

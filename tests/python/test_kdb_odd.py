@@ -6,6 +6,7 @@ import math
 import os
 import random
 import struct
+import zlib
 
 import numpy as np
 import pytest
@@ -20,6 +21,18 @@ NAMES = [b"front", b"Front", b"wrist", b"a/b", b"a", b"..", b".", b"", b"/", b"n
          b"x.tar.json", b".raw", b".shardfs", b"images", b"\xff\xc3\xa9\xc3", "é".encode(), "e\u0301".encode(), b"tab\t",
          b"%_2", b"c%_2", b"c", b"0", b"l" * 251, b"l" * 252, b"l" * 255, b"l" * 256, b"l" * 299 + b"m", b"l" * 300,
          b"\n" * 100, "ü".encode() * 200, b"steps/observation/camera", b"l" * 250 + b".png", b"k" * 65535]
+
+
+def png_of_few_bits(depth):
+    """A grey picture of 7 x 5 pixels of fewer than 8 bits, which Pillow reads but does not write."""
+    row = -(-7 * depth // 8)
+    data = b"".join(b"\0" + bytes((40 * y + 90 * x + 1) % 256 for x in range(row)) for y in range(5))
+
+    def chunk(kind, body):
+        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+    header = struct.pack(">IIBBBBB", 7, 5, depth, 0, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(data)) + chunk(b"IEND", b"")
 
 
 def encoded():
@@ -39,7 +52,10 @@ def encoded():
         out = io.BytesIO()
         picture.save(out, form, **options)
         files.append(out.getvalue())
-    return files
+    # More in front of the frame header than any camera writes.
+    jpeg = files[8]
+    files += [jpeg[:2] + b"\xff\xfe\0\3x" * 300 + jpeg[2:], jpeg[:2] + b"\xff" * 300 + jpeg[2:]]
+    return files + [png_of_few_bits(depth) for depth in (1, 2, 4)]
 
 
 ENCODED = encoded()

@@ -13,7 +13,8 @@ pub(super) const PNG: [u8; 8] = *b"\x89PNG\r\n\x1a\n";
 pub(super) struct Size {
     pub(super) width: u32,
     pub(super) height: u32,
-    /// Channels of 8 bits when decoded; 0 for what a stack can't hold: palettes, other depths, CMYK.
+    /// Channels of 8 bits when decoded (grey of fewer bits is spread over 0 to 255); 0 for what a stack can't hold: palettes,
+    /// 16 bits, CMYK.
     pub(super) channels: u8,
 }
 
@@ -25,7 +26,7 @@ pub(super) fn png_size(front: &[u8]) -> Option<Size> {
     }
     let (width, height) = (big(16)?, big(20)?);
     let channels = match (front.get(24)?, front.get(25)?) {
-        (8, 0) => 1,
+        (1 | 2 | 4 | 8, 0) => 1,
         (8, 4) => 2,
         (8, 2) => 3,
         (8, 6) => 4,
@@ -35,7 +36,7 @@ pub(super) fn png_size(front: &[u8]) -> Option<Size> {
 }
 
 /// Segments of a JPEG that are looked at before its frame header must have come.
-const SEGMENTS: usize = 256;
+const SEGMENTS: usize = 1 << 16;
 
 /// The size in a JPEG's frame header: the segments before it are skipped by their lengths. `get` gives the bytes at a
 /// place of the picture, where that many are in it.
