@@ -69,7 +69,9 @@ impl Arrays {
         top: Number,
         first: usize,
     ) -> Result<(), SourceError> {
-        for (text, suffix, number) in tree_sequence::texts(source, &self.items[first..])? {
+        let texts = tree_sequence::texts(source, &self.items[first..])?;
+        self.remarks.extend(texts.remarks);
+        for (text, suffix, number) in texts.views {
             let number = first + number;
             let key = self.items[number].key.clone();
             let file = match text {

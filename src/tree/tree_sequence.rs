@@ -36,46 +36,68 @@ const SCHEMAS: [&str; 9] = [
     "reference_sequence/metadata_schema",
 ];
 
-/// The text views of a store: how, under which suffix, and of which item. None if it is no tree sequence.
+/// The text views of a store.
+#[derive(Debug, Default)]
+pub(super) struct Texts {
+    /// How, under which suffix, and of which item.
+    pub(super) views: Vec<(Text, &'static str, usize)>,
+    /// Why there is none where one was to be expected.
+    pub(super) remarks: Vec<String>,
+}
+
+/// The text views of a store. None if it is no tree sequence.
 ///
 /// # Errors
 /// [`SourceError`] when the name or a schema can't be read.
-pub(super) fn texts(source: &dyn Source, items: &[Item]) -> Result<Vec<(Text, &'static str, usize)>, SourceError> {
+pub(super) fn texts(source: &dyn Source, items: &[Item]) -> Result<Texts, SourceError> {
     // Top-level strings are i8, those in tables u8: the key decides, not the type (the page's trap).
     let is_text = |item: &Item| matches!(item.dtype, Dtype::I8 | Dtype::U8);
     let by_key: HashMap<&[u8], usize> = items.iter().enumerate().map(|(i, item)| (item.key.as_slice(), i)).collect();
     let find = |key: &str| by_key.get(key.as_bytes()).copied();
     let text = |key: &str| find(key).filter(|&i| is_text(&items[i]));
     let read = |i: usize| source.read(items[i].data.clone());
+    let stored = |&i: &usize| items[i].count > 0;
 
     let is_tree_sequence = match text("format/name") {
         Some(name) if items[name].count == 11 => read(name)? == b"tskit.trees",
         _ => false,
     };
     if !is_tree_sequence {
-        return Ok(Vec::new());
+        return Ok(Texts::default());
     }
-    let codec_is_json = |schema: &str| -> Result<bool, SourceError> {
-        let Some(schema) = text(schema).filter(|&i| items[i].count <= limits::METADATA_JSON) else { return Ok(false) };
-        let schema: Option<serde_json::Value> = serde_json::from_slice(&read(schema)?).ok();
-        Ok(schema.is_some_and(|schema| schema["codec"] == "json"))
+    let mut remarks = Vec::new();
+    let mut codec_is_json = |name: &str| -> Result<bool, SourceError> {
+        let Some(schema) = text(name).filter(stored) else { return Ok(false) };
+        if items[schema].count > limits::METADATA_JSON {
+            remarks.push(format!("{name}: not interpreted, for its {} bytes", items[schema].count));
+            return Ok(false);
+        }
+        let schema = serde_json::from_slice::<serde_json::Value>(&read(schema)?);
+        let schema = schema.map_err(|error| remarks.push(format!("{name} is not JSON: {error}")));
+        Ok(schema.is_ok_and(|schema| schema["codec"] == "json"))
     };
-    let rows = |key: &str, empty: &'static [u8]| {
-        let offsets = find(&format!("{key}_offset"))?;
-        text(key).map(|i| (Text::Rows { offsets, empty }, i))
+    let (metadata_is_json, populations_are_json) =
+        (codec_is_json("metadata_schema")?, codec_is_json("populations/metadata_schema")?);
+    let mut rows = |key: &str, empty: &'static [u8]| {
+        let i = find(key)?;
+        let offsets = find(&format!("{key}_offset"));
+        if offsets.is_none() || !is_text(&items[i]) {
+            let reason = if offsets.is_none() { "there are no offsets for it" } else { "it is not of single bytes" };
+            remarks.push(format!("{key}: {reason}, so it is not shown as rows of text"));
+        }
+        offsets.filter(|_| is_text(&items[i])).map(|offsets| (Text::Rows { offsets, empty }, i))
     };
 
     let mut found = Vec::new();
     found.extend(PLAIN.iter().filter_map(|key| text(key)).map(|i| (Text::Whole, ".txt", i)));
-    let stored = |&i: &usize| items[i].count > 0;
     found.extend(SCHEMAS.iter().filter_map(|key| text(key)).filter(stored).map(|i| (Text::Whole, ".json", i)));
-    if codec_is_json("metadata_schema")? {
+    if metadata_is_json {
         found.extend(text("metadata").filter(stored).map(|i| (Text::Whole, ".json", i)));
     }
-    if codec_is_json("populations/metadata_schema")? {
+    if populations_are_json {
         found.extend(rows("populations/metadata", b"{}").map(|(text, i)| (text, ".jsonl", i)));
     }
     found.extend(rows("provenances/record", b"{}").map(|(text, i)| (text, ".jsonl", i)));
     found.extend(rows("provenances/timestamp", b"").map(|(text, i)| (text, ".txt", i)));
-    Ok(found)
+    Ok(Texts { views: found, remarks })
 }

@@ -11,7 +11,7 @@ import tskit
 
 import names
 import trees_text
-from conftest import assert_same_file, check_npy, mounted, read_checked, sha256, walk_files
+from conftest import FIXTURES, assert_same_file, check_npy, mounted, read_checked, sha256, walk_files
 
 ITEM_KEYS = ("name", "path", "dtype", "shape", "codec", "stored_size", "size", "checksum")
 
@@ -154,3 +154,20 @@ def test_what_follows_is_no_store(writers, mount, tmp_path):
         check_npy(mnt / "two_junk.kas/1/a.npy", "|u1", (5,))
         noted = {json.loads(line)["container"] for line in (mnt / ".shardfs/problems.jsonl").open()}
         assert {"junk.kas", "two_junk.kas"} <= noted
+
+
+@pytest.mark.parametrize(("change", "told", "gone"), [
+    (lambda d: d.pop("provenances/record_offset"), "provenances/record: there are no offsets", "provenances/record.jsonl"),
+    (lambda d: d.update({"provenances/timestamp": np.zeros(4, "<u2")}), "provenances/timestamp: it is not of single",
+     "provenances/timestamp.txt"),
+    (lambda d: d.update({"metadata_schema": np.frombuffer(b'{"codec": "json"', "i1"), "metadata": np.ones(2, "i1")}),
+     "metadata_schema is not JSON", "metadata.json"),
+])
+def test_text_views_that_can_not_be_are_told(change, told, gone, tmp_path):
+    data = dict(kastore.load(str(FIXTURES / "tree_sequence.trees")))
+    change(data)
+    kastore.dump(data, str(tmp_path / "x.trees"))
+    with mounted(tmp_path) as mnt:
+        assert not (mnt / "x.trees" / gone).exists()
+        problems = [json.loads(line)["message"] for line in (mnt / ".shardfs/problems.jsonl").open()]
+        assert len(problems) == 1 and problems[0].startswith(told), problems

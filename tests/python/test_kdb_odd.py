@@ -147,6 +147,17 @@ def check_episode(top, episode, position):
     assert set(os.listdir(top)) == files
 
 
+def test_every_kind_of_encoded_picture(tmp_path):
+    """Two frames of each: as they are stored, and as a stack where there is one."""
+    episodes = [Episode([[Record(b"c", 1, 1, 3, 1, data)] for _ in range(2)]) for data in ENCODED]
+    (tmp_path / "x").write_bytes(pack(episodes))
+    with mounted(tmp_path) as mnt:
+        for position, episode in enumerate(episodes):
+            check_episode(mnt / f"x/episodes/{position}", episode, position)
+        stacks = [os.path.exists(mnt / f"x/episodes/{i}/images/c.npy") for i in range(len(ENCODED))]
+        assert sum(stacks) == len(ENCODED) - 3, "only those of a palette, of 16 bits and of CMYK have none"
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_random_episodes(seed, tmp_path):
     rng = random.Random(seed)
