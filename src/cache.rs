@@ -19,6 +19,7 @@ pub(crate) use decode::{Stored, inflate};
 pub use slot::{Piece, Slot};
 
 use std::{
+    collections::HashSet,
     num::NonZeroUsize,
     ops::Range,
     sync::{
@@ -151,6 +152,8 @@ pub struct Cache {
     finished: Condvar,
     /// Whether whoever reads keeps what was read.
     reader_keeps: AtomicBool,
+    /// Containers of which a block failed when some of it may have been handed out already.
+    late_failures: Mutex<HashSet<u64>>,
     /// What happened so far.
     pub counters: Counters,
 }
@@ -189,6 +192,7 @@ impl Cache {
             state: Mutex::new(State { slots: LruCache::unbounded(), used: 0, files: 0, file_bytes: 0 }),
             finished: Condvar::new(),
             reader_keeps: AtomicBool::new(false),
+            late_failures: Mutex::default(),
             counters: Counters::default(),
         })
     }
@@ -221,6 +225,11 @@ impl Cache {
         if slot.hand_out(bytes) >= size && size > limits::PIECE as u64 && slot.is_done() {
             self.drop_slot(&mut state, key);
         }
+    }
+
+    /// Whether since the last call a block of this container failed of which some bytes may have been handed out before.
+    pub fn failed_late(&self, container: u64) -> bool {
+        self.late_failures.lock().unwrap_or_else(PoisonError::into_inner).remove(&container)
     }
 
     /// Whether more than half of a decoded block was handed out: then it is being read from end to end.
@@ -430,13 +439,14 @@ impl Cache {
                 let slot = slot.clone();
                 move || {
                     let start = Instant::now();
-                    slot.run(|| {
+                    let show_pieces = || {
                         let mut pieces = Pieces::new(&block, &*source, cache.verify)?;
                         while let Some(piece) = pieces.next()? {
                             slot.push(piece, || cache.finished.notify_all())?;
                         }
                         Ok(())
-                    });
+                    };
+                    slot.run(|| show_pieces().inspect_err(|_| cache.note_late_failure(key)));
                     cache.counters.took(start.elapsed());
                     cache.forget_passing_failure(key, &slot);
                     cache.wake(&slot, block.size);
@@ -449,7 +459,12 @@ impl Cache {
             }
         } else {
             let start = Instant::now();
-            slot.run(|| decode::whole(block, &**source, self.verify, &slot));
+            let is_late = |_: &BlockError| {
+                if block.size > limits::WHOLE_BLOCK {
+                    self.note_late_failure(key);
+                }
+            };
+            slot.run(|| decode::whole(block, &**source, self.verify, &slot).inspect_err(is_late));
             self.counters.took(start.elapsed());
             self.forget_passing_failure(key, &slot);
             self.wake(&slot, block.size);
@@ -542,6 +557,11 @@ impl Cache {
             state.book(key, slot, false);
             self.finished.notify_all();
         }
+    }
+
+    /// Notes that a block failed which is handed out while it is being decoded or checked.
+    fn note_late_failure(&self, key: Key) {
+        self.late_failures.lock().unwrap_or_else(PoisonError::into_inner).insert(key.container);
     }
 
     /// Tells those who wait for room that a block is finished.

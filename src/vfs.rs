@@ -24,7 +24,7 @@ use std::{
     ops::ControlFlow,
     path::{Path, PathBuf},
     sync::{
-        Arc, OnceLock, PoisonError, RwLock,
+        Arc, Mutex, OnceLock, PoisonError, RwLock,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     time::{Duration, Instant},
@@ -204,6 +204,8 @@ pub struct Vfs {
     inodes: Inodes,
     problems: Arc<Problems>,
     watcher: Watcher,
+    /// Containers of which the kernel may hold bytes that turned out to be bad.
+    spoiled: Mutex<Vec<Arc<ContainerId>>>,
     /// Counters of requests; the adapter counts what it gets.
     pub requests: Requests,
     started: Instant,
@@ -230,6 +232,7 @@ impl Vfs {
             inodes: Inodes::default(),
             problems,
             watcher: Watcher::new(),
+            spoiled: Mutex::default(),
             requests: Requests::default(),
             started: Instant::now(),
             serving: OnceLock::new(),
@@ -541,8 +544,11 @@ impl Vfs {
 
     /// Waits for changes of SOURCE, at most as long as that, and says what the kernel should forget.
     pub fn wait_for_changes(&self, timeout: Duration) -> Vec<Change> {
-        let mut changes = Vec::new();
-        for Touched { folder, name, listed } in self.watcher.wait(timeout) {
+        let touched = self.watcher.wait(timeout);
+        let spoiled = std::mem::take(&mut *containers::lock(&self.spoiled));
+        let of_container = spoiled.iter().flat_map(|id| self.inodes.of_container(id));
+        let mut changes: Vec<Change> = of_container.map(Change::Node).collect();
+        for Touched { folder, name, listed } in touched {
             if self.is_one_container() {
                 // Its folder is watched, in which it is one name of many.
                 if Some(&*name) == self.source.file_name() && !changes.contains(&Change::Node(ROOT)) {
@@ -750,12 +756,17 @@ impl Vfs {
     }
 
     /// Turns what a view or tree says into the error that everybody sees, and notes the problem.
-    fn fault(&self, id: &ContainerId, opened: &Opened, node: NodeId, fault: crate::view::Fault) -> Error {
+    fn fault(&self, id: &Arc<ContainerId>, opened: &Opened, node: NodeId, fault: crate::view::Fault) -> Error {
         let block = fault.block.map(|block| opened.tree.block_name(block));
         // A disk fails somewhere in the block; everything else is told of its start.
         let start = (!matches!(*fault.error, BlockError::Source(_))).then_some(fault.offset);
         let error = Error::block(id.shown(), opened.tree.path(node), block, fault.offset, fault.error);
         self.problems.note_at(error.to_problem(), start);
+        // What was handed out before the checksum was known to be wrong is not to be served from the kernel's cache.
+        if opened.reader.cache.failed_late(opened.reader.container) {
+            containers::lock(&self.spoiled).push(id.clone());
+            self.watcher.wake();
+        }
         error
     }
 }

@@ -9,7 +9,7 @@ use std::{
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use super::{Node, ROOT};
+use super::{Node, ROOT, containers::ContainerId};
 
 /// Numbers of control files have this bit; they count up and mean nothing.
 const CONTROL: u64 = 1 << 63;
@@ -63,6 +63,12 @@ impl Inodes {
 
     pub(super) fn get(&self, ino: u64) -> Option<Node> {
         self.read().get(&ino).map(|held| held.node.clone())
+    }
+
+    /// The numbers of the nodes that are held of a container.
+    pub(super) fn of_container(&self, id: &ContainerId) -> Vec<u64> {
+        let is_of = |node: &Node| matches!(node, Node::Inside(of, _) if **of == *id);
+        self.read().iter().filter(|(_, held)| is_of(&held.node)).map(|(ino, _)| *ino).collect()
     }
 
     /// How many nodes are held.

@@ -14,7 +14,7 @@ use std::{
 };
 
 use rustix::{
-    event::{PollFd, PollFlags, Timespec, poll},
+    event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll},
     fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags},
 };
 
@@ -38,6 +38,8 @@ pub(super) struct Touched {
 pub(super) struct Watcher {
     /// `None` where the kernel has no more to give: then there are no watches.
     inotify: Option<OwnedFd>,
+    /// Ends a wait before anything has changed on the disk.
+    woken: Option<OwnedFd>,
     watched: Mutex<Watched>,
 }
 
@@ -52,7 +54,8 @@ impl Watcher {
     pub(super) fn new() -> Self {
         let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK);
         let inotify = inotify.map_err(|error| log::info!("changes are not watched: {error}")).ok();
-        Self { inotify, watched: Mutex::default() }
+        let woken = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok();
+        Self { inotify, woken, watched: Mutex::default() }
     }
 
     /// Watches a folder from now on, if it is not and if there is room. To be called before the folder is looked at.
@@ -100,16 +103,25 @@ impl Watcher {
         self.lock().paths.len()
     }
 
-    /// What has changed, once something has; nothing after `timeout`.
+    /// Ends a wait that is under way, or else the next one.
+    pub(super) fn wake(&self) {
+        // Fails where it is woken already.
+        let _ = self.woken.as_ref().map(|woken| rustix::io::write(woken, &1u64.to_ne_bytes()));
+    }
+
+    /// What has changed, once something has; nothing after `timeout`, or when woken.
     pub(super) fn wait(&self, timeout: Duration) -> BTreeSet<Touched> {
         let mut touched = BTreeSet::new();
-        let Some(inotify) = &self.inotify else {
+        let Some(woken) = &self.woken else {
             std::thread::sleep(timeout);
             return touched;
         };
-        if !is_readable(inotify, timeout) {
+        let [is_woken, is_changed] = are_readable([woken, self.inotify.as_ref().unwrap_or(woken)], timeout);
+        if is_woken {
+            let _ = rustix::io::read(woken, &mut [0; 8]);
             return touched;
         }
+        let Some(inotify) = self.inotify.as_ref().filter(|_| is_changed) else { return touched };
         std::thread::sleep(GATHER);
         let mut buffer = [MaybeUninit::uninit(); 16 << 10];
         let mut events = inotify::Reader::new(inotify, &mut buffer);
@@ -151,9 +163,12 @@ impl Watcher {
     }
 }
 
-fn is_readable(inotify: &OwnedFd, timeout: Duration) -> bool {
+/// Waits until one of two can be read; which of them can.
+fn are_readable(files: [&OwnedFd; 2], timeout: Duration) -> [bool; 2] {
     let timeout = Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: timeout.subsec_nanos().into() };
-    poll(&mut [PollFd::new(inotify, PollFlags::IN)], Some(&timeout)).is_ok_and(|ready| ready > 0)
+    let mut polled = files.map(|file| PollFd::new(file, PollFlags::IN));
+    let ready = poll(&mut polled, Some(&timeout)).is_ok();
+    polled.map(|polled| ready && polled.revents().contains(PollFlags::IN))
 }
 
 #[cfg(test)]

@@ -204,6 +204,40 @@ def test_damaged_blocks_are_never_handed_out(containers, mode):
         assert any("checksum" in line and "signal/large" in line for line in problems)
 
 
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+def test_what_was_handed_out_before_the_verdict_is_taken_back(codec, writers, monkeypatch, tmp_path):
+    """A large block is shown before its checksum is known; once it is known to be wrong, nothing of it is served any
+    more, not from the kernel's cache and not through its other files."""
+    data = np.arange(70 * MIB // 8, dtype="<i8").tobytes()
+    channels = [writers.channel("signal/x", "int64", [])]
+    blocks = writers.meta_blocks("late", len(data) // 8, channels) + [("signal/x", data)]
+    path = tmp_path / "x.wshard"
+    monkeypatch.setattr(writers, "compress", lambda _, data: zstandard.ZstdCompressor(level=1).compress(data))
+    writers.write_shard(path, blocks, codec=codec)
+    whole = bytearray(path.read_bytes())
+    whole[64 + 48 * sorted(name for name, *_ in blocks).index("signal/x") + 40] ^= 1
+    path.write_bytes(whole)
+    with mounted(tmp_path, "--serve=cache") as mnt:
+        files = [mnt / "x.wshard/signal/x.npy", mnt / "x.wshard/.raw/signal/x.bin"]
+
+        def front(path):
+            with open(path, "rb", buffering=0) as f:
+                return os.pread(f.fileno(), 4096, 128)
+
+        def fails(path):
+            try:
+                return not front(path)
+            except OSError as e:
+                return e.errno == errno.EIO
+
+        if codec == "none":
+            assert front(files[0]) == data[:4096] and front(files[1]) == data[128:128 + 4096]
+        with pytest.raises(OSError), open(files[0], "rb", buffering=0) as f:
+            os.pread(f.fileno(), 1, len(data) + 127)
+        for path in files:
+            wait_for(lambda path=path: fails(path), 1.0, "EIO for what was read before")
+
+
 def test_own_files_of_source_pass_through(tmp_path):
     (tmp_path / "notes.txt").write_bytes(b"before" * 100_000)
     with mounted(tmp_path, "--serve=passthrough") as mnt:
