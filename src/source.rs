@@ -228,6 +228,8 @@ impl Fingerprint {
 pub struct MappedFile {
     file: File,
     fingerprint: Fingerprint,
+    /// Whether it lies in a tmpfs, where there is nothing to wait for.
+    in_memory: bool,
     map: OnceLock<Option<Arc<Mmap>>>,
 }
 
@@ -276,7 +278,8 @@ impl MappedFile {
         if !meta.is_file() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
         }
-        Ok(Self { file, fingerprint: Fingerprint::of(&meta), map: OnceLock::new() })
+        let in_memory = fstatfs(&file).is_ok_and(|at| at.f_type == libc::TMPFS_MAGIC);
+        Ok(Self { file, fingerprint: Fingerprint::of(&meta), in_memory, map: OnceLock::new() })
     }
 
     /// The file's fingerprint when it was opened.
@@ -357,8 +360,8 @@ impl Source for MappedFile {
             let mut byte = [0];
             let into = &mut [io::IoSliceMut::new(&mut byte)];
             match rustix::io::preadv2(&self.file, into, offset, ReadWriteFlags::NOWAIT) {
-                // A filesystem that can't say: one in memory has nothing to wait for.
-                Err(Errno::OPNOTSUPP) => fstatfs(&self.file).is_ok_and(|at| at.f_type == libc::TMPFS_MAGIC),
+                // A filesystem that can't say.
+                Err(Errno::OPNOTSUPP) => self.in_memory,
                 read => read.is_ok(),
             }
         };

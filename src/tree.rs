@@ -105,9 +105,8 @@ pub trait Container: Send + Sync {
     /// What was noticed when the container was opened, and is no error.
     fn remarks(&self) -> &[String];
 
-    /// What was noticed since the last call: nodes and what is wrong with them. For formats that look at their parts
-    /// only when somebody wants them.
-    fn noticed(&self) -> Vec<(NodeId, String)> {
+    /// What was noticed since the last call. For formats that look at their parts only when somebody wants them.
+    fn noticed(&self) -> Vec<Notice> {
         Vec::new()
     }
 
@@ -151,6 +150,17 @@ pub struct Opened {
     pub tree: Arc<dyn Container>,
     /// The state of the file that was opened.
     pub state: Fingerprint,
+}
+
+/// Something that is wrong with a part of a container, and no error of whoever looked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Notice {
+    /// The part.
+    pub node: NodeId,
+    /// Where in the file, in bytes, as far as that is known.
+    pub offset: Option<u64>,
+    /// What is wrong.
+    pub message: String,
 }
 
 /// Opens a container of a known format. A manifest finds its chunks among `siblings`; without, it joins none.

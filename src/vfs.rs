@@ -32,7 +32,7 @@ use std::{
 
 use crate::{
     cache::{BlockError, Cache, Verify},
-    tree::{self, NodeId, NodeKind, Opened, names},
+    tree::{self, NodeId, NodeKind, Notice, Opened, names},
     view::Bytes,
 };
 use containers::{ContainerId, Containers};
@@ -750,8 +750,8 @@ impl Vfs {
 
     /// Notes what a container found wrong while it was looked into.
     fn note_noticed(&self, id: &ContainerId, opened: &Opened) {
-        for (node, message) in opened.tree.noticed() {
-            self.problems.note(Problem { path: opened.tree.path(node), ..Problem::of(id.shown(), message) });
+        for Notice { node, offset, message } in opened.tree.noticed() {
+            self.problems.note(Problem { path: opened.tree.path(node), offset, ..Problem::of(id.shown(), message) });
         }
     }
 

@@ -17,7 +17,7 @@ use std::{
 use lru::LruCache;
 use serde_json::Value;
 
-use super::{Child, Container, NodeId, NodeKind};
+use super::{Child, Container, NodeId, NodeKind, Notice};
 use crate::{
     cache::{BlockError, nonzero},
     format::{
@@ -432,11 +432,12 @@ impl Container for Idv {
         &[]
     }
 
-    fn noticed(&self) -> Vec<(NodeId, String)> {
+    fn noticed(&self) -> Vec<Notice> {
         if !self.has_noticed.swap(false, Relaxed) {
             return Vec::new();
         }
-        std::mem::take(&mut *lock(&self.noticed))
+        let noticed = std::mem::take(&mut *lock(&self.noticed));
+        noticed.into_iter().map(|(node, message)| Notice { node, offset: None, message }).collect()
     }
 
     fn is_at_hand(&self, _: &Reader, node: NodeId) -> bool {

@@ -15,7 +15,7 @@ use std::{
 use lru::LruCache;
 use serde_json::{Value, json};
 
-use super::{Child, Container, NodeId, NodeKind};
+use super::{Child, Container, NodeId, NodeKind, Notice};
 use crate::{
     cache::BlockError,
     format::{
@@ -110,7 +110,7 @@ pub(super) struct Kdb {
     description: OnceLock<(Value, Arc<[u8]>)>,
     remarks: Vec<String>,
     indexed: Mutex<Indexed>,
-    noticed: Mutex<Vec<(NodeId, String)>>,
+    noticed: Mutex<Vec<Notice>>,
     has_noticed: AtomicBool,
 }
 
@@ -159,20 +159,28 @@ impl Kdb {
         }
     }
 
-    fn note(&self, part: Part, episode: u64, message: String) {
-        lock(&self.noticed).push((Node::of(part, episode, 0).pack(), message));
+    /// `offset` is where the part stands, or the damage in it.
+    fn note(&self, part: Part, episode: u64, offset: u64, message: String) {
+        let node = Node::of(part, episode, 0).pack();
+        lock(&self.noticed).push(Notice { node, offset: Some(offset), message });
         self.has_noticed.store(true, Relaxed);
     }
 
     /// What is there of a part; damage is noted and the part left out.
-    fn sound<T>(&self, part: Part, episode: &Episode, found: Result<T, PartError>) -> Result<Option<T>, Fault> {
+    fn sound<T>(
+        &self,
+        part: Part,
+        episode: &Episode,
+        at: u64,
+        found: Result<T, PartError>,
+    ) -> Result<Option<T>, Fault> {
         match found {
             Ok(found) => Ok(Some(found)),
             Err(PartError::Damaged(reason)) => {
-                self.note(part, episode.position, reason);
+                self.note(part, episode.position, at, reason);
                 Ok(None)
             }
-            Err(PartError::Source(error)) => Err(fault(episode.meta.offset, error.into())),
+            Err(PartError::Source(error)) => Err(fault(at, error.into())),
         }
     }
 
@@ -180,27 +188,29 @@ impl Kdb {
     fn has(&self, source: &dyn Source, episode: &Episode, part: Part) -> Result<bool, Fault> {
         Ok(match part {
             Part::Meta => {
-                let meta = self.sound(part, episode, episode.read_meta(source))?;
+                let meta = self.sound(part, episode, episode.meta.offset, episode.read_meta(source))?;
                 if meta.as_ref().is_some_and(|meta| !meta.is_utf8) {
-                    self.note(part, episode.position, "its texts are not UTF-8".into());
+                    self.note(part, episode.position, episode.meta.offset, "its texts are not UTF-8".into());
                 }
                 meta.is_some()
             }
             Part::State | Part::Action | Part::Reward | Part::IsTerminal => {
-                let rows = self.sound(Part::Episode, episode, episode.locate_rows(source))?;
+                let rows = self.sound(Part::Episode, episode, episode.rows.offset, episode.locate_rows(source))?;
                 if let Some(surplus) = rows.map(|rows| rows.surplus).filter(|&surplus| surplus > 0) {
                     let reason = format!("{surplus} bytes behind the rows: their numbers may have been shifted");
-                    self.note(Part::Episode, episode.position, reason);
+                    self.note(Part::Episode, episode.position, episode.rows.offset, reason);
                 }
                 rows.is_some()
             }
-            Part::Images if episode.has_images() => self.sound(part, episode, episode.images.range(source))?.is_some(),
+            Part::Images if episode.has_images() => {
+                self.sound(part, episode, episode.images.offset, episode.images.range(source))?.is_some()
+            }
             Part::Images => {
                 let length = episode.images.length;
                 if length > 0 && length < 2 * u64::from(episode.num_frames) {
                     let reason =
                         format!("{length} bytes of pictures are fewer than {} frames need", episode.num_frames);
-                    self.note(Part::Episode, episode.position, reason);
+                    self.note(Part::Episode, episode.position, episode.images.offset, reason);
                 }
                 false
             }
@@ -222,11 +232,16 @@ impl Kdb {
             }
         };
         if let Some((offset, reason)) = &images.damage {
-            let reason = format!("at byte {offset}: {reason}; it and the frames behind it are not shown");
-            self.note(Part::Images, position, reason);
+            let reason = format!("{reason}; it and the frames behind it are not shown");
+            self.note(Part::Images, position, *offset, reason);
         }
         if images.surplus > 0 {
-            self.note(Part::Images, position, format!("{} bytes behind the last frame", images.surplus));
+            self.note(
+                Part::Images,
+                position,
+                episode.images.offset,
+                format!("{} bytes behind the last frame", images.surplus),
+            );
         }
         let pictures = Arc::new(Pictures::new(images, episode.num_frames));
         let mut indexed = lock(&self.indexed);
@@ -451,7 +466,7 @@ impl Container for Kdb {
         &self.remarks
     }
 
-    fn noticed(&self) -> Vec<(NodeId, String)> {
+    fn noticed(&self) -> Vec<Notice> {
         if !self.has_noticed.swap(false, Relaxed) {
             return Vec::new();
         }

@@ -8,6 +8,7 @@ import random
 import resource
 import signal
 import stat
+import struct
 import subprocess
 import sys
 import tempfile
@@ -18,6 +19,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import idv_writer
 from conftest import BIN, FIXTURES, mounted, peak_memory, read_checked, run, unmount, wait_for, walk_files
 
 JOINT = "ep_001.wshard/signal/joint_pos.npy"
@@ -475,26 +477,30 @@ def test_a_bad_block_is_told_once(tmp_path):
         assert word in lines[0]
 
 
-def test_a_disk_that_fails(writers, tmp_path):
+def test_a_disk_that_fails(tmp_path):
     """A file of which a part can't be read: that part is EIO and told once, the rest is there.
 
-    The failing disk is a mount of ours: the last bytes of a large block whose checksum is wrong are an EIO.
+    The failing disk is a mount of ours: a column of texts, of which the second block is damaged. Its texts together are a
+    KAST file, all of whose bytes are ASCII.
     """
-    count = 9 << 20
-    inner = writers.kastore({"a": np.arange(100, dtype="<i8"), "b": np.arange(count, dtype="<i8")})
+    count = 1 << 20
+    values = np.random.default_rng(1).integers(0, 128, count).astype("i1")
+    # Header, two entries, keys; arrays of i1 at 256 and 264.
+    inner = struct.pack("<4sHHIIQQII", b"KAST", 1, 0, 0, 2, 40, 256, 0, 0)
+    inner += struct.pack("<IQIQQ", 1, 104, 0, 8, 256) + struct.pack("<IQIQQ", 1, 106, 0, count, 264) + b"a\0b\0"
+    inner = inner.ljust(256, b"\0") + bytes(range(8)) + values.tobytes()
+    rows = [inner[:count // 2].decode("ascii"), inner[count // 2:].decode("ascii")]
+    blocks = [idv_writer.texts([row]) for row in rows]
+    cut = idv_writer.pack(blocks[1], 1)[:-2000]
     source, disk, mnt = tmp_path / "source", tmp_path / "disk", tmp_path / "mnt"
     for folder in (source, disk, mnt):
         folder.mkdir()
-    outer = source / "outer.wshard"
-    writers.write_shard(outer, [("signal/data", inner)], codec="none")
-    data = bytearray(outer.read_bytes())
-    at = data.index(inner[:64]) + len(inner) - 1
-    data[at] ^= 1
-    outer.write_bytes(data)
-    with mounted(source, mnt=disk), mounted(disk / "outer.wshard/.raw/signal", mnt=mnt):
-        assert (np.load(mnt / "data.bin/a.npy") == np.arange(100)).all()
-        with open(mnt / "data.bin/b.npy", "rb", buffering=0) as f:
-            assert f.read(128)[:6] == b"\x93NUMPY"
+    column = idv_writer.Column("t", "TextSpan", blocks, 1, kind=1)
+    (source / "x.idv").write_bytes(idv_writer.file(2, [column], damage={(0, 1): cut}))
+    with mounted(source, mnt=disk), mounted(disk / "x.idv/columns/t", mnt=mnt):
+        assert (np.load(mnt / "utf8.bin/a.npy") == np.arange(8)).all()
+        with open(mnt / "utf8.bin/b.npy", "rb", buffering=0) as f:
+            assert f.read(128)[:6] == b"\x93NUMPY" and f.read(1000) == values[:1000].tobytes()
             size = os.fstat(f.fileno()).st_size
             for _ in range(100):
                 with pytest.raises(OSError) as e:
@@ -502,9 +508,9 @@ def test_a_disk_that_fails(writers, tmp_path):
                 assert e.value.errno == errno.EIO
         told = problems(mnt)
         assert len(told) == 1, told
-        assert told[0]["container"] == "data.bin" and told[0]["path"] == "b.npy"
+        assert told[0]["container"] == "utf8.bin" and told[0]["path"] == "b.npy"
         assert "Input/output error" in told[0]["message"] and told[0]["offset"] > 100
-        checked = run("verify", "--json", disk / "outer.wshard/.raw/signal/data.bin")
+        checked = run("verify", "--json", disk / "x.idv/columns/t/utf8.bin")
         assert checked.returncode == 1 and "Input/output error" in checked.stdout.decode()
 
 
@@ -541,11 +547,13 @@ def test_a_server_that_does_not_answer(writers, tmp_path):
         works["list"] = lambda: os.listdir(mnt / "far")
         waiting = [threading.Thread(target=keep, args=one, daemon=True) for one in works.items()]
         os.kill(server, signal.SIGSTOP)
+        tasks = Path(f"/proc/{server}/task")
+        wait_for(lambda: all((task / "stat").read_text().rsplit(")", 1)[1].split()[0] == "T" for task in tasks.iterdir()))
         try:
             for thread in waiting:
                 thread.start()
             time.sleep(0.5)
-            assert not {name for name in got if not name.startswith(("plain", "list"))}, got.keys()
+            assert not {name for name in got if not name.startswith(("plain", "list"))}, got
             others = threading.Thread(daemon=True, target=keep, args=("near", lambda: [
                 np.load(mnt / f"near.kas/{name}.npy").tobytes() for name in sorted(near)]))
             others.start()

@@ -255,6 +255,9 @@ def test_damage_midway(breaker, tmp_path):
         noted = [json.loads(line) for line in (mnt / ".shardfs/problems.jsonl").open()]
         assert {problem["path"] for problem in noted} == {"episodes/0/images"}
         assert all("frame 6" in problem["message"] for problem in noted)
+        before, broken = (len(Episode(damaged(breaker).frames[:n]).sections()["images"]) for n in (6, 7))
+        images = 64 + len(damaged(breaker).sections()["rows"])
+        assert all(images + before <= problem["offset"] < images + broken for problem in noted), noted
         assert np.load(mnt / "x/episodes/0/state.npy").shape == (10, 1)
 
 
