@@ -5,6 +5,7 @@ import json
 import os
 import random
 import struct
+import zlib
 
 import numpy as np
 import pytest
@@ -518,3 +519,98 @@ def test_many_blocks_cost_nothing(tmp_path):
         assert len(numbers) == count and (numbers == 1).all()
         assert peak_memory(mnt) < 256
         del offsets
+
+
+def test_marks_between_rows(tmp_path):
+    """Hundreds of rows in a block, so that every file begins and ends somewhere between two marks of its index."""
+    random = rng("marks")
+    rows, full = [], []
+    for _ in range(700):
+        length = random.choice([0, 1, 2, 9])
+        # A sparse vector leaves out empty texts; `None` is missing.
+        values = [random.choice([None, "", text]) for text in some_text(random, length)]
+        if random.random() < 0.5 or not length:
+            rows.append(values)
+            full.append(values)
+        else:
+            slots = sorted(random.sample(range(length), random.randint(0, length - 1)))
+            rows.append((length, {slot: values[slot] for slot in slots}))
+            full.append([values[slot] if slot in slots else "" for slot in range(length)])
+    ascii_only = [[text and text.encode("ascii", "ignore").decode() for text in row] for row in full]
+    scalars = [random.choice([None, text, text * 90]) for text in some_text(random, 700)]
+    plain = [text and text.encode("ascii", "ignore").decode() for text in scalars]
+    blocks = lambda values, make: [make(part) for part in w.split(values, 320)]
+    columns = [
+        w.Column("mixed", w.vbuffer("TextSpan"), blocks(rows, lambda part: w.vectors(part, w.texts)), 320, 1),
+        w.Column("dense", w.vbuffer("TextSpan"), blocks(ascii_only, lambda part: w.vectors(part, w.texts)), 320, 1),
+        w.Column("scalars", "TextSpan", blocks(scalars, w.texts), 320, 1),
+        w.Column("plain", "TextSpan", blocks(plain, w.texts), 320, 1),
+        # Every row has a length, all the same; no row has any slot.
+        w.Column("same", w.vbuffer("TextSpan"), blocks([["a", "é"]] * 700, lambda part: w.vectors(part, w.texts, 0)), 320, 1),
+        w.Column("none", w.vbuffer("TextSpan"), blocks([[]] * 700, lambda part: w.vectors(part, w.texts)), 320, 1),
+    ]
+    with mount_one(tmp_path, w.file(700, columns)) as mnt:
+        top = mnt / "x.idv/columns"
+        check_texts(top / "mixed", full, True, True)
+        check_texts(top / "dense", ascii_only, True, True)
+        check_texts(top / "scalars", scalars, False, False)
+        check_texts(top / "plain", plain, False, False)
+        check_texts(top / "same", [["a", "é"]] * 700, True, True)
+        check_texts(top / "none", [[]] * 700, True, True)
+
+
+def zeros_between(front, *parts):
+    """A raw DEFLATE stream of bytes and of (byte, count), and how long it is inflated."""
+    packer, out, size = zlib.compressobj(1, zlib.DEFLATED, -15), [], 0
+    for part in (front, *parts):
+        data, count = part if isinstance(part, tuple) else (part, 1)
+        size += len(data) * count
+        step = (1 << 20) // len(data) if count > 1 else 1
+        for _ in range(count // step):
+            out.append(packer.compress(data * step))
+        out.append(packer.compress(data * (count % step)))
+    return b"".join(out) + packer.flush(), size
+
+
+def of_records(rows, per_block, columns, data, records):
+    """A file of columns (name, codec) with one table, whose records all point into `data`."""
+    out = bytearray(256) + data
+    table = len(out)
+    out += b"".join(struct.pack("<qii", 256 + at, stored, size) for at, stored, size in records)
+    toc = len(out)
+    for name, codec in columns:
+        out += w.string(name) + w.definition(*codec) + b"\1" + w.leb(per_block) + struct.pack("<qq", table, 0)
+    full = (0x000100010001 << 16) | 6
+    struct.pack_into("<8sQQqqqi", out, 0, b"CML\0DVB\0", full, full, toc, len(out), rows, len(columns))
+    return bytes(out) + b"\0BVD\0LMC"
+
+
+def test_an_index_takes_less_than_its_block(tmp_path):
+    """A small file whose blocks have millions of rows: beside a block nothing is held that grows as it does."""
+    count = 6 << 20
+    empty, empty_size = zeros_between(w.numbers("i", [count, 0]), (b"\0", 4 * count), (b"\xff", 4 * count), bytes(9))
+    text, text_size = zeros_between(w.numbers("i", [count]), (b"\0", 4 * count), b"\0")
+    # Half of them with one absent slot, so that no two rows are the same multiple of anything.
+    mixed, mixed_size = zeros_between(w.numbers("i", [count, 0]), (w.numbers("i", [0, 1]), count // 2),
+                                      (w.numbers("i", [-1, 0]), count // 2), bytes(9))
+    files = {"empty": (w.vbuffer("TextSpan"), empty, empty_size), "text": (("TextSpan", b""), text, text_size),
+             "mixed": (w.vbuffer("TextSpan"), mixed, mixed_size)}
+    for name, (codec, data, size) in files.items():
+        (tmp_path / name).write_bytes(of_records(count, count, [("a", codec)], data, [(0, len(data), size)]))
+        assert (tmp_path / name).stat().st_size < 1 << 20
+    # The first and the last lines, how many bytes all have, and the last places of rows.
+    want = {"empty": (b"[]\n", 3 * count, [0, 0, 0]), "text": (b'""\n', 3 * count, None),
+            "mixed": (b'[]\n[""]\n', 8 * count // 2, [count // 2 - 1, count // 2 - 1, count // 2])}
+    for name, (_, _, size) in files.items():
+        lines, length, last = want[name]
+        with mounted(tmp_path, "--cache-size", "16M") as mnt:
+            path = mnt / name / "columns/a/values.jsonl"
+            assert path.stat().st_size == length
+            with open(path, "rb") as file:
+                assert file.read(16) == (lines * 16)[:16]
+                file.seek(-16, os.SEEK_END)
+                assert file.read() == (lines * 16)[-16:]
+            if last:
+                assert np.load(path.with_name("rows.npy"), mmap_mode="r")[-3:].tolist() == last
+            # A block, once more while it is inflated, and a little.
+            assert peak_memory(mnt) < 2 * (size >> 20) + 64, name
