@@ -614,3 +614,20 @@ def test_an_index_takes_less_than_its_block(tmp_path):
                 assert np.load(path.with_name("rows.npy"), mmap_mode="r")[-3:].tolist() == last
             # A block, once more while it is inflated, and a little.
             assert peak_memory(mnt) < 2 * (size >> 20) + 64, name
+
+
+@pytest.mark.parametrize("kind", [0, 1])
+def test_surplus_behind_no_items(kind, tmp_path):
+    """Vectors without a single text, in a block longer than needed: what is too much is nobody's text."""
+    blocks = [w.vectors([[], []], w.texts, 0) + bytes(100), w.vectors([["ab"], []], w.texts)]
+    sparse = [w.vectors([(3, {}), (3, {})], w.texts) + b"\7" * 9, w.vectors([["a", "b", ""], ["", "", "c"]], w.texts)]
+    columns = [w.Column("empty", w.vbuffer("TextSpan"), blocks, 2, kind),
+               w.Column("sparse", w.vbuffer("TextSpan", (3,)), sparse, 2, kind),
+               w.Column("only", w.vbuffer("TextSpan"), [blocks[0]] * 2, 2, kind)]
+    with mount_one(tmp_path, w.file(4, columns)) as mnt:
+        top = mnt / "x.idv/columns"
+        check_texts(top / "empty", [[], [], ["ab"], []], True, True)
+        check_texts(top / "sparse", [["", "", ""]] * 2 + [["a", "b", ""], ["", "", "c"]], True, False)
+        check_texts(top / "only", [[]] * 4, True, True)
+        assert np.load(top / "only/offsets.npy").tolist() == [0]
+        assert (mnt / ".shardfs/problems.jsonl").read_text() == ""

@@ -186,7 +186,8 @@ pub(super) fn text(block: &Block, source: &dyn Source, rows: u64, ty: &Type) -> 
     let skip = 4 * u64::from(indices);
     at += 4 * rows + 4 + skip;
     let Some(rest) = block.size.checked_sub(at) else { return refused(format!("{indices} indices are not there")) };
-    if items == 0 && rest == 0 {
+    if items == 0 {
+        // There is no text to be long, whatever else the block holds.
         return Ok(0);
     }
     let by_size = rest.checked_sub(Item::Text.stored(items) - 1).and_then(length_in);
