@@ -9,6 +9,7 @@ import zlib
 
 import numpy as np
 import pytest
+import xxhash
 
 import idv_writer as w
 from conftest import mounted, peak_memory, read_checked
@@ -631,3 +632,53 @@ def test_surplus_behind_no_items(kind, tmp_path):
         check_texts(top / "only", [[]] * 4, True, True)
         assert np.load(top / "only/offsets.npy").tolist() == [0]
         assert (mnt / ".shardfs/problems.jsonl").read_text() == ""
+
+
+def twins(prefix, lane, kept):
+    """Two names with one XXH64, which differ in 8 bytes behind `prefix` and in 8 bytes 32 further on. Of the first 8
+    those of `kept` are the same in both. XXH64 takes 32 bytes at once, 8 in each of four lanes that it mixes at the end."""
+    p1, p2, full = 11400714785074694791, 14029467366897019727, (1 << 64) - 1
+
+    def mix(state, word):
+        state = (state + word * p2) & full
+        return (state << 31 & full | state >> 33) * p1 & full
+
+    state = (p1 + p2 & full, p2)[lane]
+    for at in range(8 * lane, len(prefix) // 32 * 32, 32):
+        state = mix(state, int.from_bytes(prefix[at:at + 8], "little"))
+    first, second = kept + b"x" * (8 - len(kept)), b"y" * 8
+    other = kept + b"z" * (8 - len(kept))
+    word = lambda part: int.from_bytes(part, "little")
+    # The second word makes up for the first.
+    delta = mix(state, word(first)) - mix(state, word(other))
+    made_up = (word(second) + delta * pow(p2, -1, 1 << 64) & full).to_bytes(8, "little")
+    names = [prefix + a + b"-" * 24 + b + b"-" * 24 for a, b in ((first, second), (other, made_up))]
+    assert names[0] != names[1] and xxhash.xxh64_intdigest(names[0]) == xxhash.xxh64_intdigest(names[1])
+    return names
+
+
+def test_long_names_of_one_path(tmp_path):
+    """Different names over 255 bytes become one path where their hashes agree: then they count as duplicates."""
+    # The same path at once, and the same path only once both are numbered.
+    for label, (a, b) in {"plain": twins(b"p" * 320, 0, b""), "numbered": twins(b"p" * 232, 1, b"pp")}.items():
+        one = lambda value: [w.numbers("i", [value])]
+        names = [a, b, a, b, b]
+        columns = [w.Column(name, "Int32", one(number), 1) for number, name in enumerate(names)]
+        entries = [w.entry(name, "Int32", w.numbers("i", [number])) for number, name in enumerate(names)]
+        columns.append(w.Column("all", "Int32", one(7), 1, metadata=entries))
+        (tmp_path / label).write_bytes(w.file(1, columns))
+    with mounted(tmp_path) as mnt:
+        for label in ("plain", "numbered"):
+            top = mnt / label / "columns"
+            items = json.loads((mnt / label / "container.json").read_text())["items"]
+            folders = [item["path"].removeprefix("columns/") for item in items]
+            assert len(set(folders)) == 6 and set(os.listdir(top)) == set(folders)
+            assert [np.load(top / folder / "values.npy").tolist() for folder in folders] == [[0], [1], [2], [3], [4], [7]]
+            # Hidden is what another column of the same name hides, not one that has the same folder.
+            assert [item["hidden"] for item in items] == [True, True, False, True, False, False]
+            entries = os.listdir(top / "all/metadata")
+            assert len(set(entries)) == 5
+            assert sorted(np.load(top / "all/metadata" / name).item() for name in entries) == [0, 1, 2, 3, 4]
+        # The last keeps the plain name, the first metadata do; the others are numbered in order.
+        folders = [item["path"][-4:] for item in json.loads((mnt / "plain/container.json").read_text())["items"]]
+        assert [folder[1:] for folder in folders[:4]] == ["%_2", "%_3", "%_4", "%_5"] and "%_" not in folders[4]
