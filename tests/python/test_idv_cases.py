@@ -682,3 +682,18 @@ def test_long_names_of_one_path(tmp_path):
         # The last keeps the plain name, the first metadata do; the others are numbered in order.
         folders = [item["path"][-4:] for item in json.loads((mnt / "plain/container.json").read_text())["items"]]
         assert [folder[1:] for folder in folders[:4]] == ["%_2", "%_3", "%_4", "%_5"] and "%_" not in folders[4]
+
+
+@pytest.mark.parametrize("pad", [4, 5, 9])
+def test_lengths_of_names(pad, tmp_path):
+    """The length of a string has at most 5 bytes, redundant ones included."""
+    data = w.file(4, [w.Column("abc", "Int32", [BLOCK], 4)])
+    padded = data.replace(b"\3abc", w.leb(3, pad) + b"abc")
+    tail = struct.unpack_from("<q", data, 32)[0] + pad
+    padded = padded[:32] + struct.pack("<q", tail) + padded[40:]
+    with mount_one(tmp_path, padded) as mnt:
+        if pad == 4:
+            assert np.load(mnt / "x.idv/columns/abc/values.npy").tolist() == [0, 1, 2, 3]
+        else:
+            assert (mnt / "x.idv").read_bytes() == padded
+            assert "column 0" in (mnt / ".shardfs/problems.jsonl").read_text()
