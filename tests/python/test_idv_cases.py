@@ -5,6 +5,7 @@ import json
 import os
 import random
 import struct
+import time
 import zlib
 
 import numpy as np
@@ -697,3 +698,31 @@ def test_lengths_of_names(pad, tmp_path):
         else:
             assert (mnt / "x.idv").read_bytes() == padded
             assert "column 0" in (mnt / ".shardfs/problems.jsonl").read_text()
+
+
+def test_records_that_share_their_bytes(tmp_path):
+    """A hundred thousand records of one block that inflates to millions of rows: one look says the size of all."""
+    rows, count = 1 << 20, 100_000
+    codec = w.vbuffer("TextSpan")
+    data, size = zeros_between(w.numbers("i", [rows, 0]), (b"\0", 4 * rows), (b"\xff", 4 * rows), bytes(9))
+    small = w.pack(w.vectors([["ab"], []], w.texts), 1)
+    small_size = len(w.vectors([["ab"], []], w.texts))
+    same = of_records(rows * count, rows, [("a", codec), ("b", codec)], data, [(0, len(data), size)] * count)
+    mixed = of_records(6, 2, [("a", codec)], small, [(0, len(small), small_size)] * 3)
+    # The same bytes, told apart by what surplus their sizes add: each would be inflated.
+    other = of_records(rows * count, rows, [("a", codec)], data + bytes(count),
+                       [(0, len(data) + number, size) for number in range(count)])
+    for name, file in {"same": same, "mixed": mixed, "other": other}.items():
+        (tmp_path / name).write_bytes(file)
+    with mounted(tmp_path) as mnt:
+        start = time.monotonic()
+        for column in "ab":
+            top = mnt / "same/columns" / column
+            assert os.stat(top / "utf8.bin").st_size == 0
+            assert os.stat(top / "offsets.npy").st_size == 128 + 8
+            assert os.stat(top / "values.jsonl").st_size == 3 * rows * count
+            assert os.stat(top / "rows.npy").st_size == 128 + 8 * (rows * count + 1)
+        fails(lambda: os.stat(mnt / "other/columns/a/utf8.bin"))
+        assert time.monotonic() - start < 60
+        check_texts(mnt / "mixed/columns/a", [["ab"], []] * 3, True, True)
+        assert "overlap" in (mnt / ".shardfs/problems.jsonl").read_text()
