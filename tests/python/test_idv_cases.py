@@ -391,6 +391,8 @@ def test_metadata(tmp_path):
             assert np.load(others / name / "values.npy").tolist() == [0, 1, 2, 3]
         problems = (mnt / ".shardfs/problems.jsonl").read_text()
         assert "columns/nowhere" in problems and "columns/low" in problems
+        [junk] = [line for line in map(json.loads, problems.splitlines()) if line["path"] == "columns/junk/metadata"]
+        assert "the table of metadata at 256: " in junk["message"]
 
 
 def vector_block(*words, items=b""):
