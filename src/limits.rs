@@ -135,6 +135,9 @@ pub const IDV_METADATA_NAMES: u64 = 16 << 20;
 /// Bytes that one metadata value may decode to (`formats/idv.md` 12).
 pub const IDV_METADATA_VALUE: u64 = 64 << 20;
 
+/// Blocks that are remembered by where they are stored while the sizes of a column are added up; about 60 bytes each.
+pub const IDV_SEEN_BLOCKS: usize = 1 << 16;
+
 /// Files smaller than this are not finished in memory for the kernel: opening and reading them takes as long from its
 /// page cache (docs/TUNING.md), without a descriptor for each.
 pub const MEMORY_FILE: u64 = 256 << 10;

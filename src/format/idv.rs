@@ -13,7 +13,7 @@ mod vector;
 pub use codec::{Definition, Item, Key, Type, Unusable};
 pub use metadata::{Entry, Metadata};
 pub use text::{length_at, length_in};
-pub use vector::{Content, Run, common_length, index, index_size};
+pub use vector::{Content, Place, Plan, Run, common_length};
 
 use super::{Block, Class, Fields, FormatError, PartError};
 use crate::{

@@ -211,7 +211,9 @@ impl Idv {
         if !loaded.has_read_metadata() {
             let damage = loaded.read_metadata(&self.file, &*self.source).map_err(source_fault)?;
             if let Some(reason) = damage {
-                self.note(Node::of(Part::Metadata, column, 0), reason);
+                let at = loaded.column().metadata_offset(self.file.tail).unwrap_or(0);
+                let message = format!("the table of metadata at {at}: {reason}");
+                self.note(Node::of(Part::Metadata, column, 0), message);
             }
         }
         Ok(loaded)

@@ -16,13 +16,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::{Bytes, Fault, Reader};
 use crate::{
-    cache::{self, BlockError, Buffer, Key},
-    codec::Codec,
+    cache::{BlockError, Buffer, Key},
+    codec::{Codec, DecodeError},
     format::{
         Block,
-        idv::{Column, Content, Entry, Item, Type, index, index_size},
+        idv::{Column, Content, Entry, Item, Plan, Type},
     },
     limits,
+    source::zeros,
 };
 use totals::{Sum, Totals};
 
@@ -185,7 +186,7 @@ impl Values {
                 Ok(piece.bytes)
             }
             // In pieces it would have to be put together for each read.
-            _ => cache.made(key, block.size, || cache::inflate(block, &**source)),
+            _ => cache.made(key, block.size, || front::inflate(block, &**source)),
         }
     }
 
@@ -203,11 +204,17 @@ impl Values {
             let key = self.key(reader, Kept::Index, number);
             let index = match reader.cache.at_hand(key) {
                 Some(index) => index?,
-                None => reader.cache.made(key, index_size(&bytes, rows, self.ty.item), || {
-                    index(&bytes, rows, self.ty.slots(), self.ty.item).map_err(BlockError::Refused)
-                })?,
+                // How large it is shows only a look through the block; two at once both look, and one makes it.
+                None => match Plan::of(&bytes, rows, self.ty.slots(), self.ty.item) {
+                    Ok(plan) => reader.cache.made(key, plan.size(), || {
+                        let mut index = memory(plan.size())?;
+                        plan.fill(&bytes, &mut index).map_err(BlockError::Refused)?;
+                        Ok(index)
+                    })?,
+                    Err(reason) => reader.cache.made(key, 0, || Err(BlockError::Refused(reason)))?,
+                },
             };
-            Ok(Content::new(bytes, index, self.ty.dims.is_some()))
+            Ok(Content::new(bytes, index))
         };
         parsed().map_err(|error| self.shared_fault(number, block.offset, error))
     }
@@ -249,6 +256,11 @@ fn computed<T: Clone>(known: &Mutex<Option<T>>, compute: impl FnOnce() -> T, fau
         *known = Some(value.clone());
     }
     value
+}
+
+/// Memory for what is made of a block.
+fn memory(size: u64) -> Result<Vec<u8>, BlockError> {
+    zeros(usize::try_from(size).unwrap_or(usize::MAX)).map_err(|_| DecodeError::Memory(size).into())
 }
 
 /// Copies decoded bytes of a block, piece by piece.

@@ -5,9 +5,12 @@ import json
 import os
 import random
 import struct
+import time
+import zlib
 
 import numpy as np
 import pytest
+import xxhash
 
 import idv_writer as w
 from conftest import mounted, peak_memory, read_checked
@@ -388,6 +391,8 @@ def test_metadata(tmp_path):
             assert np.load(others / name / "values.npy").tolist() == [0, 1, 2, 3]
         problems = (mnt / ".shardfs/problems.jsonl").read_text()
         assert "columns/nowhere" in problems and "columns/low" in problems
+        [junk] = [line for line in map(json.loads, problems.splitlines()) if line["path"] == "columns/junk/metadata"]
+        assert "the table of metadata at 256: " in junk["message"]
 
 
 def vector_block(*words, items=b""):
@@ -518,3 +523,208 @@ def test_many_blocks_cost_nothing(tmp_path):
         assert len(numbers) == count and (numbers == 1).all()
         assert peak_memory(mnt) < 256
         del offsets
+
+
+def test_marks_between_rows(tmp_path):
+    """Hundreds of rows in a block, so that every file begins and ends somewhere between two marks of its index."""
+    random = rng("marks")
+    rows, full = [], []
+    for _ in range(700):
+        length = random.choice([0, 1, 2, 9])
+        # A sparse vector leaves out empty texts; `None` is missing.
+        values = [random.choice([None, "", text]) for text in some_text(random, length)]
+        if random.random() < 0.5 or not length:
+            rows.append(values)
+            full.append(values)
+        else:
+            slots = sorted(random.sample(range(length), random.randint(0, length - 1)))
+            rows.append((length, {slot: values[slot] for slot in slots}))
+            full.append([values[slot] if slot in slots else "" for slot in range(length)])
+    ascii_only = [[text and text.encode("ascii", "ignore").decode() for text in row] for row in full]
+    scalars = [random.choice([None, text, text * 90]) for text in some_text(random, 700)]
+    plain = [text and text.encode("ascii", "ignore").decode() for text in scalars]
+    blocks = lambda values, make: [make(part) for part in w.split(values, 320)]
+    columns = [
+        w.Column("mixed", w.vbuffer("TextSpan"), blocks(rows, lambda part: w.vectors(part, w.texts)), 320, 1),
+        w.Column("dense", w.vbuffer("TextSpan"), blocks(ascii_only, lambda part: w.vectors(part, w.texts)), 320, 1),
+        w.Column("scalars", "TextSpan", blocks(scalars, w.texts), 320, 1),
+        w.Column("plain", "TextSpan", blocks(plain, w.texts), 320, 1),
+        # Every row has a length, all the same; no row has any slot.
+        w.Column("same", w.vbuffer("TextSpan"), blocks([["a", "é"]] * 700, lambda part: w.vectors(part, w.texts, 0)), 320, 1),
+        w.Column("none", w.vbuffer("TextSpan"), blocks([[]] * 700, lambda part: w.vectors(part, w.texts)), 320, 1),
+    ]
+    with mount_one(tmp_path, w.file(700, columns)) as mnt:
+        top = mnt / "x.idv/columns"
+        check_texts(top / "mixed", full, True, True)
+        check_texts(top / "dense", ascii_only, True, True)
+        check_texts(top / "scalars", scalars, False, False)
+        check_texts(top / "plain", plain, False, False)
+        check_texts(top / "same", [["a", "é"]] * 700, True, True)
+        check_texts(top / "none", [[]] * 700, True, True)
+
+
+def zeros_between(front, *parts):
+    """A raw DEFLATE stream of bytes and of (byte, count), and how long it is inflated."""
+    packer, out, size = zlib.compressobj(1, zlib.DEFLATED, -15), [], 0
+    for part in (front, *parts):
+        data, count = part if isinstance(part, tuple) else (part, 1)
+        size += len(data) * count
+        step = (1 << 20) // len(data) if count > 1 else 1
+        for _ in range(count // step):
+            out.append(packer.compress(data * step))
+        out.append(packer.compress(data * (count % step)))
+    return b"".join(out) + packer.flush(), size
+
+
+def of_records(rows, per_block, columns, data, records):
+    """A file of columns (name, codec) with one table, whose records all point into `data`."""
+    out = bytearray(256) + data
+    table = len(out)
+    out += b"".join(struct.pack("<qii", 256 + at, stored, size) for at, stored, size in records)
+    toc = len(out)
+    for name, codec in columns:
+        out += w.string(name) + w.definition(*codec) + b"\1" + w.leb(per_block) + struct.pack("<qq", table, 0)
+    full = (0x000100010001 << 16) | 6
+    struct.pack_into("<8sQQqqqi", out, 0, b"CML\0DVB\0", full, full, toc, len(out), rows, len(columns))
+    return bytes(out) + b"\0BVD\0LMC"
+
+
+def test_an_index_takes_less_than_its_block(tmp_path):
+    """A small file whose blocks have millions of rows: beside a block nothing is held that grows as it does."""
+    count = 6 << 20
+    empty, empty_size = zeros_between(w.numbers("i", [count, 0]), (b"\0", 4 * count), (b"\xff", 4 * count), bytes(9))
+    text, text_size = zeros_between(w.numbers("i", [count]), (b"\0", 4 * count), b"\0")
+    # Half of them with one absent slot, so that no two rows are the same multiple of anything.
+    mixed, mixed_size = zeros_between(w.numbers("i", [count, 0]), (w.numbers("i", [0, 1]), count // 2),
+                                      (w.numbers("i", [-1, 0]), count // 2), bytes(9))
+    files = {"empty": (w.vbuffer("TextSpan"), empty, empty_size), "text": (("TextSpan", b""), text, text_size),
+             "mixed": (w.vbuffer("TextSpan"), mixed, mixed_size)}
+    for name, (codec, data, size) in files.items():
+        (tmp_path / name).write_bytes(of_records(count, count, [("a", codec)], data, [(0, len(data), size)]))
+        assert (tmp_path / name).stat().st_size < 1 << 20
+    # The first and the last lines, how many bytes all have, and the last places of rows.
+    want = {"empty": (b"[]\n", 3 * count, [0, 0, 0]), "text": (b'""\n', 3 * count, None),
+            "mixed": (b'[]\n[""]\n', 8 * count // 2, [count // 2 - 1, count // 2 - 1, count // 2])}
+    for name, (_, _, size) in files.items():
+        lines, length, last = want[name]
+        with mounted(tmp_path, "--cache-size", "16M") as mnt:
+            path = mnt / name / "columns/a/values.jsonl"
+            assert path.stat().st_size == length
+            with open(path, "rb") as file:
+                assert file.read(16) == (lines * 16)[:16]
+                file.seek(-16, os.SEEK_END)
+                assert file.read() == (lines * 16)[-16:]
+            if last:
+                assert np.load(path.with_name("rows.npy"), mmap_mode="r")[-3:].tolist() == last
+            # A block, once more while it is inflated, and a little.
+            assert peak_memory(mnt) < 2 * (size >> 20) + 64, name
+
+
+@pytest.mark.parametrize("kind", [0, 1])
+def test_surplus_behind_no_items(kind, tmp_path):
+    """Vectors without a single text, in a block longer than needed: what is too much is nobody's text."""
+    blocks = [w.vectors([[], []], w.texts, 0) + bytes(100), w.vectors([["ab"], []], w.texts)]
+    sparse = [w.vectors([(3, {}), (3, {})], w.texts) + b"\7" * 9, w.vectors([["a", "b", ""], ["", "", "c"]], w.texts)]
+    columns = [w.Column("empty", w.vbuffer("TextSpan"), blocks, 2, kind),
+               w.Column("sparse", w.vbuffer("TextSpan", (3,)), sparse, 2, kind),
+               w.Column("only", w.vbuffer("TextSpan"), [blocks[0]] * 2, 2, kind)]
+    with mount_one(tmp_path, w.file(4, columns)) as mnt:
+        top = mnt / "x.idv/columns"
+        check_texts(top / "empty", [[], [], ["ab"], []], True, True)
+        check_texts(top / "sparse", [["", "", ""]] * 2 + [["a", "b", ""], ["", "", "c"]], True, False)
+        check_texts(top / "only", [[]] * 4, True, True)
+        assert np.load(top / "only/offsets.npy").tolist() == [0]
+        assert (mnt / ".shardfs/problems.jsonl").read_text() == ""
+
+
+def twins(prefix, lane, kept):
+    """Two names with one XXH64, which differ in 8 bytes behind `prefix` and in 8 bytes 32 further on. Of the first 8
+    those of `kept` are the same in both. XXH64 takes 32 bytes at once, 8 in each of four lanes that it mixes at the end."""
+    p1, p2, full = 11400714785074694791, 14029467366897019727, (1 << 64) - 1
+
+    def mix(state, word):
+        state = (state + word * p2) & full
+        return (state << 31 & full | state >> 33) * p1 & full
+
+    state = (p1 + p2 & full, p2)[lane]
+    for at in range(8 * lane, len(prefix) // 32 * 32, 32):
+        state = mix(state, int.from_bytes(prefix[at:at + 8], "little"))
+    first, second = kept + b"x" * (8 - len(kept)), b"y" * 8
+    other = kept + b"z" * (8 - len(kept))
+    word = lambda part: int.from_bytes(part, "little")
+    # The second word makes up for the first.
+    delta = mix(state, word(first)) - mix(state, word(other))
+    made_up = (word(second) + delta * pow(p2, -1, 1 << 64) & full).to_bytes(8, "little")
+    names = [prefix + a + b"-" * 24 + b + b"-" * 24 for a, b in ((first, second), (other, made_up))]
+    assert names[0] != names[1] and xxhash.xxh64_intdigest(names[0]) == xxhash.xxh64_intdigest(names[1])
+    return names
+
+
+def test_long_names_of_one_path(tmp_path):
+    """Different names over 255 bytes become one path where their hashes agree: then they count as duplicates."""
+    # The same path at once, and the same path only once both are numbered.
+    for label, (a, b) in {"plain": twins(b"p" * 320, 0, b""), "numbered": twins(b"p" * 232, 1, b"pp")}.items():
+        one = lambda value: [w.numbers("i", [value])]
+        names = [a, b, a, b, b]
+        columns = [w.Column(name, "Int32", one(number), 1) for number, name in enumerate(names)]
+        entries = [w.entry(name, "Int32", w.numbers("i", [number])) for number, name in enumerate(names)]
+        columns.append(w.Column("all", "Int32", one(7), 1, metadata=entries))
+        (tmp_path / label).write_bytes(w.file(1, columns))
+    with mounted(tmp_path) as mnt:
+        for label in ("plain", "numbered"):
+            top = mnt / label / "columns"
+            items = json.loads((mnt / label / "container.json").read_text())["items"]
+            folders = [item["path"].removeprefix("columns/") for item in items]
+            assert len(set(folders)) == 6 and set(os.listdir(top)) == set(folders)
+            assert [np.load(top / folder / "values.npy").tolist() for folder in folders] == [[0], [1], [2], [3], [4], [7]]
+            # Hidden is what another column of the same name hides, not one that has the same folder.
+            assert [item["hidden"] for item in items] == [True, True, False, True, False, False]
+            entries = os.listdir(top / "all/metadata")
+            assert len(set(entries)) == 5
+            assert sorted(np.load(top / "all/metadata" / name).item() for name in entries) == [0, 1, 2, 3, 4]
+        # The last keeps the plain name, the first metadata do; the others are numbered in order.
+        folders = [item["path"][-4:] for item in json.loads((mnt / "plain/container.json").read_text())["items"]]
+        assert [folder[1:] for folder in folders[:4]] == ["%_2", "%_3", "%_4", "%_5"] and "%_" not in folders[4]
+
+
+@pytest.mark.parametrize("pad", [4, 5, 9])
+def test_lengths_of_names(pad, tmp_path):
+    """The length of a string has at most 5 bytes, redundant ones included."""
+    data = w.file(4, [w.Column("abc", "Int32", [BLOCK], 4)])
+    padded = data.replace(b"\3abc", w.leb(3, pad) + b"abc")
+    tail = struct.unpack_from("<q", data, 32)[0] + pad
+    padded = padded[:32] + struct.pack("<q", tail) + padded[40:]
+    with mount_one(tmp_path, padded) as mnt:
+        if pad == 4:
+            assert np.load(mnt / "x.idv/columns/abc/values.npy").tolist() == [0, 1, 2, 3]
+        else:
+            assert (mnt / "x.idv").read_bytes() == padded
+            assert "column 0" in (mnt / ".shardfs/problems.jsonl").read_text()
+
+
+def test_records_that_share_their_bytes(tmp_path):
+    """A hundred thousand records of one block that inflates to millions of rows: one look says the size of all."""
+    rows, count = 1 << 20, 100_000
+    codec = w.vbuffer("TextSpan")
+    data, size = zeros_between(w.numbers("i", [rows, 0]), (b"\0", 4 * rows), (b"\xff", 4 * rows), bytes(9))
+    small = w.pack(w.vectors([["ab"], []], w.texts), 1)
+    small_size = len(w.vectors([["ab"], []], w.texts))
+    same = of_records(rows * count, rows, [("a", codec), ("b", codec)], data, [(0, len(data), size)] * count)
+    mixed = of_records(6, 2, [("a", codec)], small, [(0, len(small), small_size)] * 3)
+    # The same bytes, told apart by what surplus their sizes add: each would be inflated.
+    other = of_records(rows * count, rows, [("a", codec)], data + bytes(count),
+                       [(0, len(data) + number, size) for number in range(count)])
+    for name, file in {"same": same, "mixed": mixed, "other": other}.items():
+        (tmp_path / name).write_bytes(file)
+    with mounted(tmp_path) as mnt:
+        start = time.monotonic()
+        for column in "ab":
+            top = mnt / "same/columns" / column
+            assert os.stat(top / "utf8.bin").st_size == 0
+            assert os.stat(top / "offsets.npy").st_size == 128 + 8
+            assert os.stat(top / "values.jsonl").st_size == 3 * rows * count
+            assert os.stat(top / "rows.npy").st_size == 128 + 8 * (rows * count + 1)
+        fails(lambda: os.stat(mnt / "other/columns/a/utf8.bin"))
+        assert time.monotonic() - start < 60
+        check_texts(mnt / "mixed/columns/a", [["ab"], []] * 3, True, True)
+        assert "overlap" in (mnt / ".shardfs/problems.jsonl").read_text()

@@ -95,23 +95,33 @@ impl<'a> Cursor<'a> {
 
     /// An unsigned LEB128 of at most 10 bytes and 64 bits; redundant bytes are accepted.
     pub(super) fn leb(&mut self, what: &str) -> Result<u64, PartError> {
+        match self.leb_of(10, what)? {
+            Some(value) => Ok(value),
+            None => PartError::damaged(format!("{what} at {} is a number of more than 64 bits", self.at)),
+        }
+    }
+
+    /// An unsigned LEB128 of at most `longest` bytes; `None` if it goes on.
+    fn leb_of(&mut self, longest: u32, what: &str) -> Result<Option<u64>, PartError> {
         let mut value = 0u64;
-        for shift in (0..70).step_by(7) {
+        for shift in (0..7 * longest).step_by(7) {
             let byte = self.u8(what)?;
             if shift == 63 && byte > 1 {
                 break;
             }
             value |= u64::from(byte & 0x7f) << shift;
             if byte & 0x80 == 0 {
-                return Ok(value);
+                return Ok(Some(value));
             }
         }
-        PartError::damaged(format!("{what} at {} is a number of more than 64 bits", self.at))
+        Ok(None)
     }
 
-    /// A string of at most `longest` bytes, which need not be UTF-8.
+    /// A string of at most `longest` bytes, which need not be UTF-8. Its length has at most 5 bytes (`formats/idv.md` 1).
     pub(super) fn string(&mut self, what: &str, longest: u64) -> Result<Vec<u8>, PartError> {
-        let length = self.leb(what)?;
+        let Some(length) = self.leb_of(5, what)?.filter(|length| *length <= i32::MAX as u64) else {
+            return PartError::damaged(format!("{what} at {} has a length of more than 31 bits or 5 bytes", self.at));
+        };
         self.check(length, what)?;
         if length > longest {
             return PartError::damaged(format!("{what} has {length} bytes, more than {longest}"));
@@ -148,5 +158,18 @@ mod tests {
         assert_eq!(cursor.string("name", 10).unwrap(), b"abc");
         assert!(cursor.string("name", 10).is_err());
         assert!(Cursor::new(&source, 0, 7).string("name", 2).is_err());
+    }
+
+    #[test]
+    fn lengths_of_strings() {
+        let string = |length: &[u8]| {
+            let source = [length, b"abc"].concat();
+            Cursor::new(&source, 0, source.len() as u64).string("name", 10).ok()
+        };
+        assert_eq!(string(&[0x83, 0x80, 0x80, 0x80, 0]).unwrap(), b"abc");
+        assert_eq!(string(&[0x83, 0x80, 0x80, 0x80, 0x80, 0]), None);
+        assert_eq!(string(&[0x83, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0]), None);
+        // 2^32 + 3 does not become 3.
+        assert_eq!(string(&[0x83, 0x80, 0x80, 0x80, 0x10]), None);
     }
 }

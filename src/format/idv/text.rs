@@ -26,33 +26,49 @@ pub fn length_at(bytes: &[u8]) -> Option<(u64, usize)> {
     None
 }
 
-/// A value's place in the text, from [`parse`]'s index: the first of 32 bits says that it is missing.
+/// What is stored of a value, or made of it by [`bounds`]: a place in the text, and whether the value is missing.
 pub(super) fn bound(entry: u32) -> (u64, bool) {
     (u64::from(entry & !MISSING), entry & MISSING != 0)
 }
 
-/// Adds to `index` where each of `count` values begins in the text, as u32 with a bit for "missing", and where the last
-/// one ends. Returns where the text is in `block`.
-///
-/// The stored ends count UTF-16 units. One that falls inside a surrogate pair is moved behind the whole character.
+/// Where a value ends, in UTF-16 units, as it is stored.
+pub(super) fn end(block: &[u8], number: u64) -> Option<u32> {
+    block.u32(4 + 4 * number as usize)
+}
+
+/// Looks through a block of `count` values: where its text is, and whether it is ASCII. Then the ends that are stored
+/// are those in bytes, and they are right; else [`bounds`] says it.
 ///
 /// # Errors
-/// What is wrong with the block; of the index nothing is then to be used.
-pub(super) fn parse(block: &[u8], count: u64, index: &mut Vec<u8>) -> Result<std::ops::Range<usize>, String> {
+/// What is wrong with the block.
+pub(super) fn check(block: &[u8], count: u64) -> Result<(std::ops::Range<usize>, bool), String> {
     let entries = block.u32(0).ok_or("it ends before the number of its texts")?;
     if u64::from(entries) != count {
         return Err(format!("it has {entries} texts, expected are {count}"));
     }
     let text_at = 4 + 4 * count as usize;
-    let ends = block.get(4..text_at).ok_or_else(|| format!("{} bytes are too few for {count} texts", block.len()))?;
-    let (length, bytes) = length_at(&block[text_at..]).ok_or("the length of its text is damaged")?;
-    let start = text_at + bytes;
-    let text = start..start + length as usize;
+    let rest = block.get(text_at..).ok_or_else(|| format!("{} bytes are too few for {count} texts", block.len()))?;
+    let (length, bytes) = length_at(rest).ok_or("the length of its text is damaged")?;
+    let text = text_at + bytes..text_at + bytes + length as usize;
     let stored = block.get(text.clone()).ok_or_else(|| format!("its text of {length} bytes is cut short"))?;
-    let stored = std::str::from_utf8(stored).map_err(|error| format!("its text is not UTF-8: {error}"))?;
-
     let is_ascii = stored.is_ascii();
-    let mut chars = stored.char_indices();
+    if is_ascii {
+        bounds(block, count, stored, |_| ())?;
+    }
+    Ok((text, is_ascii))
+}
+
+/// Where each of `count` values begins in the text, as u32 with a bit for "missing", and where the last one ends.
+///
+/// The stored ends count UTF-16 units. One that falls inside a surrogate pair is moved behind the whole character.
+///
+/// # Errors
+/// What is wrong with the block; what was given to `each` is then not to be used.
+pub(super) fn bounds(block: &[u8], count: u64, text: &[u8], mut each: impl FnMut(u32)) -> Result<(), String> {
+    let ends = block.get(4..4 + 4 * count as usize).unwrap_or(&[]);
+    let text = std::str::from_utf8(text).map_err(|error| format!("its text is not UTF-8: {error}"))?;
+    let is_ascii = text.is_ascii();
+    let mut chars = text.char_indices();
     // Units and bytes behind the character that was taken last.
     let (mut units, mut at, mut previous) = (0u64, 0usize, 0u64);
     for (number, end) in ends.chunks_exact(4).enumerate() {
@@ -64,9 +80,9 @@ pub(super) fn parse(block: &[u8], count: u64, index: &mut Vec<u8>) -> Result<std
         if entry & MISSING != 0 && end != previous {
             return Err(format!("text {number} is missing and {} units long", end - previous));
         }
-        index.extend((at as u32 | entry & MISSING).to_le_bytes());
+        each(at as u32 | entry & MISSING);
         if is_ascii {
-            at = (end as usize).min(stored.len());
+            at = (end as usize).min(text.len());
             units = at as u64;
         }
         while units < end {
@@ -78,11 +94,11 @@ pub(super) fn parse(block: &[u8], count: u64, index: &mut Vec<u8>) -> Result<std
         }
         previous = end;
     }
-    if at != stored.len() || units != previous {
+    if at != text.len() || units != previous {
         return Err(format!("its texts end at unit {previous}, behind it is more"));
     }
-    index.extend((at as u32).to_le_bytes());
-    Ok(text)
+    each(at as u32);
+    Ok(())
 }
 
 #[cfg(test)]
@@ -98,9 +114,16 @@ mod tests {
     }
 
     fn bounds(ends: &[u32], text: &[u8]) -> Result<Vec<(u64, bool)>, String> {
-        let mut index = Vec::new();
-        parse(&block(ends, text), ends.len() as u64, &mut index)?;
-        Ok(index.chunks_exact(4).map(|entry| bound(entry.u32(0).unwrap())).collect())
+        let (block, count) = (block(ends, text), ends.len() as u64);
+        let mut found = Vec::new();
+        let (place, is_ascii) = check(&block, count)?;
+        super::bounds(&block, count, &block[place], |entry| found.push(bound(entry)))?;
+        if is_ascii {
+            // What is stored says the same.
+            let stored: Vec<u64> = (0..count).map(|number| bound(end(&block, number).unwrap()).0).collect();
+            assert!(found[1..].iter().map(|(at, _)| *at).eq(stored));
+        }
+        Ok(found)
     }
 
     #[test]
@@ -136,9 +159,9 @@ mod tests {
         ] {
             assert!(bounds(ends, text).is_err(), "{ends:?} {text:?}");
         }
-        assert!(parse(&block(&[1], b"a"), 2, &mut Vec::new()).is_err());
+        assert!(check(&block(&[1], b"a"), 2).is_err());
         for cut in 0..10 {
-            assert!(parse(&block(&[1], b"a")[..cut], 1, &mut Vec::new()).is_err());
+            assert!(check(&block(&[1], b"a")[..cut], 1).is_err(), "{cut}");
         }
     }
 

@@ -5,29 +5,62 @@ use std::{ops::Deref, ops::Range, sync::Arc};
 use super::{Item, text};
 use crate::format::Fields;
 
-/// Numbers at the front of an index.
-const HEAD: usize = 5 * 8;
+/// Numbers at the front of an index, of 8 bytes each.
+const NUMBERS: usize = 8;
+const HEAD: usize = 8 * NUMBERS;
 /// In place of a length that all vectors have: each has its own.
 const OWN: u64 = u64::MAX;
+
+/// Rows from one mark to the next, and bytes of a mark.
+const MARK_ROWS: u64 = 32;
+const MARK: usize = 20;
+
+/// What a look through a block has found: that its rows are sound, and how large its index will be.
+#[derive(Debug, Clone, Copy)]
+pub struct Plan {
+    rows: u64,
+    items: u64,
+    /// The slots that all rows have; `None` where rows have each their own.
+    common: Option<u64>,
+    /// Whether the block has a length for each row, be they all the same.
+    has_lengths: bool,
+    /// Whether every slot is an item.
+    is_dense: bool,
+    /// Where in the block the items begin.
+    items_at: usize,
+    /// Where the text is, of items that are texts.
+    text: Option<(usize, usize)>,
+    /// Whether characters, UTF-16 units and bytes of the text are the same.
+    is_ascii: bool,
+}
 
 /// A decoded block of texts, vectors, or vectors of texts, with its index.
 ///
 /// A *slot* is an element of a vector as it is shown; an *item* is one that is stored. A scalar is a vector of one
 /// slot, and its item is there.
 ///
-/// The index is bytes, so that the cache can count them: rows, items, slots of each row, where the items and the text
-/// begin; per row the items and indices in front of it (u32 each); where lengths differ the slots in front of it (u64);
-/// of text what `text::parse` gives.
+/// The index is bytes, so that the cache can count them: the numbers of its [`Plan`]; a mark for every so many rows,
+/// which says what is in front of it, where that is no multiplication; where each text begins (u32 with a bit for
+/// "missing"), unless that is what the block itself says. From a mark to a row the block is read.
 #[derive(Debug, Clone)]
 pub struct Content<B> {
     bytes: Arc<B>,
     index: Arc<B>,
-    is_vector: bool,
-    /// Where in the index texts begin.
-    texts: usize,
-    /// Where in the block the counts are, and the indices.
-    counts: usize,
-    indices: usize,
+    plan: Plan,
+}
+
+/// A row, and what is in front of it in its block.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Place {
+    /// The number of the row.
+    pub row: u64,
+    /// Slots.
+    pub slots: u64,
+    /// Stored items.
+    pub items: u64,
+    /// Rows that have slots.
+    pub filled: u64,
+    indices: u64,
 }
 
 /// Slots that follow each other: stored items from a number on, or absent ones.
@@ -41,98 +74,208 @@ pub struct Run {
     pub before: u64,
 }
 
-/// The most bytes that the index of a block can have: known before it is made.
-pub fn index_size(block: &[u8], rows: u64, item: Item) -> u64 {
-    let texts = if item == Item::Text { block.len() as u64 + 8 } else { 0 };
-    // Each row takes 4 bytes of the block, or it is no such block and gets no index.
-    let rows = rows.min(block.len() as u64 / 4);
-    HEAD as u64 + 16 * (rows + 1) + texts
-}
+impl Plan {
+    /// Looks through a block. `slots` is `None` for scalars, 0 for vectors of any length.
+    ///
+    /// # Errors
+    /// What is wrong with the block.
+    pub fn of(block: &[u8], rows: u64, slots: Option<u64>, item: Item) -> Result<Self, String> {
+        let mut plan = match slots {
+            None => Self {
+                rows,
+                items: rows,
+                common: Some(1),
+                has_lengths: false,
+                is_dense: true,
+                items_at: 0,
+                text: None,
+                is_ascii: true,
+            },
+            Some(slots) => Self::of_vectors(block, rows, slots)?,
+        };
+        let (stored, items) = (&block[plan.items_at..], plan.items);
+        if item == Item::Text {
+            if items > 0 || !stored.is_empty() || slots.is_none() {
+                let (text, is_ascii) = text::check(stored, items)?;
+                plan.text = Some((plan.items_at + text.start, plan.items_at + text.end));
+                plan.is_ascii = is_ascii;
+            }
+        } else if (stored.len() as u64) < item.stored(items) {
+            return Err(format!("{} bytes are too few for {items} values", stored.len()));
+        }
+        Ok(plan)
+    }
 
-/// Makes the index of a block. `slots` is `None` for scalars, 0 for vectors of any length.
-///
-/// # Errors
-/// What is wrong with the block.
-pub fn index(block: &[u8], rows: u64, slots: Option<u64>, item: Item) -> Result<Vec<u8>, String> {
-    let mut index = vec![0; HEAD];
-    let (common, items_at, items) = match slots {
-        None => (1, 0, rows),
-        Some(slots) => rows_of(block, rows, slots, &mut index)?,
-    };
-    let stored = &block[items_at..];
-    let mut text_at = 0;
-    if item == Item::Text {
-        if items == 0 && stored.is_empty() && slots.is_some() {
-            index.extend(0u32.to_le_bytes());
-        } else {
-            text_at = items_at + text::parse(stored, items, &mut index)?.start;
+    /// Checks the rows of vectors.
+    fn of_vectors(block: &[u8], rows: u64, slots: u64) -> Result<Self, String> {
+        let short = || format!("{} bytes are too few for {rows} vectors", block.len());
+        let vectors = block.u32(0).ok_or_else(short)?;
+        if u64::from(vectors) != rows {
+            return Err(format!("it has {vectors} vectors, expected are {rows}"));
         }
-    } else if (stored.len() as u64) < item.stored(items) {
-        return Err(format!("{} bytes are too few for {items} values", stored.len()));
+        let length = common_length(block.u32(4).ok_or_else(short)?, slots)?;
+        let count = rows as usize;
+        let lengths = if length == 0 { block.get(8..8 + 4 * count).ok_or_else(short)? } else { &[] };
+        let counts_at = 8 + lengths.len();
+        let counts = block.get(counts_at..counts_at + 4 * count).ok_or_else(short)?;
+        let indices_at = counts_at + counts.len() + 4;
+        let total = block.u32(indices_at - 4).ok_or_else(short)?;
+        let stored = block.get(indices_at..).and_then(|rest| rest.get(..4 * total as usize));
+        let stored = stored.ok_or_else(|| format!("{total} indices are not there"))?;
+        let first = lengths.u32(0).unwrap_or(length);
+        let (mut is_same, mut is_dense) = (true, true);
+        let (mut items, mut indices) = (0u64, 0usize);
+        for (row, count) in counts.chunks_exact(4).enumerate() {
+            let slots = if length == 0 { lengths.u32(4 * row).unwrap_or(0) } else { length };
+            if slots > i32::MAX as u32 {
+                return Err(format!("vector {row} has a length of {}", slots as i32));
+            }
+            is_same &= slots == first;
+            let count = count.u32(0).unwrap_or(0) as i32;
+            if count == -1 {
+                items += u64::from(slots);
+            } else {
+                is_dense = false;
+                let Some(count) = u32::try_from(count).ok().filter(|count| *count < slots) else {
+                    return Err(format!("vector {row} has {count} values of {slots}"));
+                };
+                let own = stored.get(4 * indices..4 * (indices + count as usize));
+                let own = own.ok_or_else(|| format!("vector {row} has more indices than there are"))?;
+                check_indices(own, slots).map_err(|reason| format!("vector {row}: {reason}"))?;
+                indices += count as usize;
+                items += u64::from(count);
+            }
+            if items > i32::MAX as u64 {
+                return Err("it has more than 2147483647 values".into());
+            }
+        }
+        if indices != total as usize {
+            return Err(format!("it has {total} indices, its vectors {indices}"));
+        }
+        Ok(Self {
+            rows,
+            items,
+            common: is_same.then_some(first.into()),
+            has_lengths: length == 0,
+            is_dense,
+            items_at: indices_at + stored.len(),
+            text: None,
+            is_ascii: true,
+        })
     }
-    for (place, number) in [rows, items, common, items_at as u64, text_at as u64].into_iter().enumerate() {
-        index[8 * place..8 * place + 8].copy_from_slice(&number.to_le_bytes());
-    }
-    index.shrink_to_fit();
-    Ok(index)
-}
 
-/// Indexes the rows of vectors: the slots that all have (or [`OWN`]), where the items begin, and how many they are.
-fn rows_of(block: &[u8], rows: u64, slots: u64, index: &mut Vec<u8>) -> Result<(u64, usize, u64), String> {
-    let short = || format!("{} bytes are too few for {rows} vectors", block.len());
-    let vectors = block.u32(0).ok_or_else(short)?;
-    if u64::from(vectors) != rows {
-        return Err(format!("it has {vectors} vectors, expected are {rows}"));
+    /// Bytes of the index.
+    pub fn size(&self) -> u64 {
+        (self.texts_at() + if self.is_ascii { 0 } else { 4 * (self.items as usize + 1) }) as u64
     }
-    let length = common_length(block.u32(4).ok_or_else(short)?, slots)?;
-    let rows = rows as usize;
-    let lengths = if length == 0 { block.get(8..8 + 4 * rows).ok_or_else(short)? } else { &[] };
-    let counts_at = 8 + lengths.len();
-    let counts = block.get(counts_at..counts_at + 4 * rows).ok_or_else(short)?;
-    let indices_at = counts_at + counts.len() + 4;
-    let total = block.u32(indices_at - 4).ok_or_else(short)?;
-    let stored = block.get(indices_at..).and_then(|rest| rest.get(..4 * total as usize));
-    let stored = stored.ok_or_else(|| format!("{total} indices are not there"))?;
-    let mut starts = Vec::with_capacity(if length == 0 { 8 * (rows + 1) } else { 0 });
-    let (mut items, mut indices, mut at) = (0u64, 0usize, 0u64);
-    let mut mark = |items: u64, indices: usize, at: u64| {
-        index.extend((items as u32).to_le_bytes());
-        index.extend((indices as u32).to_le_bytes());
-        if length == 0 {
-            starts.extend(at.to_le_bytes());
+
+    /// Makes the index of the block, for which `index` has exactly the room.
+    ///
+    /// # Errors
+    /// What is wrong with the block's texts.
+    pub fn fill(&self, block: &[u8], index: &mut [u8]) -> Result<(), String> {
+        let (text_at, text_end) = self.text.unwrap_or_default();
+        let flags = u64::from(self.has_lengths) | u64::from(self.is_dense) << 1 | u64::from(self.is_ascii) << 2;
+        let numbers: [u64; NUMBERS] = [
+            self.rows,
+            self.items,
+            self.common.unwrap_or(OWN),
+            self.items_at as u64,
+            u64::from(self.text.is_some()),
+            text_at as u64,
+            text_end as u64,
+            flags,
+        ];
+        let (head, rest) = index.split_at_mut(HEAD);
+        for (number, out) in numbers.iter().zip(head.chunks_exact_mut(8)) {
+            out.copy_from_slice(&number.to_le_bytes());
         }
-    };
-    for (row, count) in counts.chunks_exact(4).enumerate() {
-        mark(items, indices, at);
-        let slots = if length == 0 { lengths.u32(4 * row).unwrap_or(0) } else { length };
-        if slots > i32::MAX as u32 {
-            return Err(format!("vector {row} has a length of {}", slots as i32));
+        let (marks, texts) = rest.split_at_mut(self.texts_at() - HEAD);
+        let mut place = Place::default();
+        for mark in marks.chunks_exact_mut(MARK) {
+            mark[..8].copy_from_slice(&place.slots.to_le_bytes());
+            // Each of these is no more than 2^31.
+            for (number, out) in [place.items, place.indices, place.filled].iter().zip(mark[8..].chunks_exact_mut(4)) {
+                out.copy_from_slice(&(*number as u32).to_le_bytes());
+            }
+            (0..MARK_ROWS).for_each(|_| self.step(block, &mut place));
         }
-        let count = count.u32(0).unwrap_or(0) as i32;
-        if count == -1 {
-            items += u64::from(slots);
-        } else {
-            let Some(count) = u32::try_from(count).ok().filter(|count| *count < slots) else {
-                return Err(format!("vector {row} has {count} values of {slots}"));
-            };
-            let own = stored.get(4 * indices..4 * (indices + count as usize));
-            let own = own.ok_or_else(|| format!("vector {row} has more indices than there are"))?;
-            check_indices(own, slots).map_err(|reason| format!("vector {row}: {reason}"))?;
-            indices += count as usize;
-            items += u64::from(count);
+        if self.is_ascii {
+            return Ok(());
         }
-        at += u64::from(slots);
-        if items > i32::MAX as u64 {
-            return Err("it has more than 2147483647 values".into());
+        let mut texts = texts.chunks_exact_mut(4);
+        text::bounds(&block[self.items_at..], self.items, &block[text_at..text_end], |entry| {
+            if let Some(out) = texts.next() {
+                out.copy_from_slice(&entry.to_le_bytes());
+            }
+        })
+    }
+
+    /// The index that [`Self::fill`] made says again what it was made by.
+    fn read(index: &[u8]) -> Self {
+        let number = |place: usize| index.u64(8 * place).unwrap_or(0);
+        let flag = |bit: u32| number(7) >> bit & 1 == 1;
+        Self {
+            rows: number(0),
+            items: number(1),
+            common: Some(number(2)).filter(|common| *common != OWN),
+            has_lengths: flag(0),
+            is_dense: flag(1),
+            items_at: number(3) as usize,
+            text: (number(4) != 0).then_some((number(5) as usize, number(6) as usize)),
+            is_ascii: flag(2),
         }
     }
-    if indices != total as usize {
-        return Err(format!("it has {total} indices, its vectors {indices}"));
+
+    /// The slots of all rows and the items in front of each, where that takes no looking.
+    fn simple(&self) -> Option<u64> {
+        self.common.filter(|_| self.is_dense)
     }
-    mark(items, indices, at);
-    index.extend(starts);
-    let common = if length == 0 { OWN } else { u64::from(length) };
-    Ok((common, indices_at + stored.len(), items))
+
+    /// Where in the index texts begin, behind the marks.
+    fn texts_at(&self) -> usize {
+        let marks = if self.simple().is_some() { 0 } else { self.rows / MARK_ROWS + 1 };
+        HEAD + MARK * marks as usize
+    }
+
+    fn counts_at(&self) -> usize {
+        8 + if self.has_lengths { 4 * self.rows as usize } else { 0 }
+    }
+
+    fn indices_at(&self) -> usize {
+        self.counts_at() + 4 * self.rows as usize + 4
+    }
+
+    /// Slots of a row.
+    fn length(&self, block: &[u8], row: u64) -> u64 {
+        self.common.unwrap_or_else(|| block.u32(8 + 4 * row as usize).unwrap_or(0).into())
+    }
+
+    /// Stored items of a sparse row.
+    fn count(&self, block: &[u8], row: u64) -> Option<u64> {
+        if self.is_dense {
+            return None;
+        }
+        block.u32(self.counts_at() + 4 * row as usize).filter(|count| *count != u32::MAX).map(u64::from)
+    }
+
+    /// Goes on to the next row, if there is one.
+    fn step(&self, block: &[u8], place: &mut Place) {
+        if place.row >= self.rows {
+            return;
+        }
+        let slots = self.length(block, place.row);
+        match self.count(block, place.row) {
+            None => place.items += slots,
+            Some(count) => {
+                place.items += count;
+                place.indices += count;
+            }
+        }
+        place.slots += slots;
+        place.filled += u64::from(slots > 0);
+        place.row += 1;
+    }
 }
 
 /// The length that all vectors of a block have, 0 where each has its own; `slots` is that of the type.
@@ -159,164 +302,175 @@ fn check_indices(indices: &[u8], slots: u32) -> Result<(), String> {
 }
 
 impl<B: Deref<Target = [u8]>> Content<B> {
-    /// A block with the index that [`index`] made of it.
-    pub fn new(bytes: Arc<B>, index: Arc<B>, is_vector: bool) -> Self {
-        let mut content = Self { bytes, index, is_vector, texts: HEAD, counts: 0, indices: 0 };
-        if is_vector {
-            let rows = content.rows() as usize;
-            let is_own = content.head(2) == OWN;
-            content.texts = HEAD + 8 * (rows + 1) + if is_own { 8 * (rows + 1) } else { 0 };
-            content.counts = 8 + if is_own { 4 * rows } else { 0 };
-            content.indices = content.counts + 4 * rows + 4;
-        }
-        content
-    }
-
-    fn head(&self, place: usize) -> u64 {
-        self.index.u64(8 * place).unwrap_or(0)
+    /// A block with the index that [`Plan::fill`] made of it.
+    pub fn new(bytes: Arc<B>, index: Arc<B>) -> Self {
+        let plan = Plan::read(&index);
+        Self { bytes, index, plan }
     }
 
     /// Rows of the block.
     pub fn rows(&self) -> u64 {
-        self.head(0)
+        self.plan.rows
     }
 
     /// Stored items.
     pub fn items(&self) -> u64 {
-        self.head(1)
+        self.plan.items
     }
 
     /// Slots of all rows.
     pub fn slots(&self) -> u64 {
-        self.first_slot(self.rows())
+        self.place(self.rows()).slots
     }
 
     /// The stored items, in the block form of their codec.
     pub fn stored(&self) -> &[u8] {
-        self.bytes.get(self.head(3) as usize..).unwrap_or(&[])
+        self.bytes.get(self.plan.items_at..).unwrap_or(&[])
     }
 
     /// The text of all items.
     pub fn text(&self) -> &[u8] {
-        let from = self.head(4) as usize;
-        self.bytes.get(from..from + self.text_start(self.items()) as usize).unwrap_or(&[])
+        self.plan.text.and_then(|(from, to)| self.bytes.get(from..to)).unwrap_or(&[])
     }
 
     /// Where an item's text begins, or all of it ends.
     pub fn text_start(&self, item: u64) -> u64 {
-        text::bound(self.index.u32(self.texts + 4 * item as usize).unwrap_or(0)).0
+        let entry = if !self.plan.is_ascii {
+            self.index.u32(self.plan.texts_at() + 4 * item as usize)
+        } else if item > 0 {
+            text::end(self.stored(), item - 1)
+        } else {
+            None
+        };
+        text::bound(entry.unwrap_or(0)).0
     }
 
     /// Whether an item is missing.
     pub fn is_missing(&self, item: u64) -> bool {
-        text::bound(self.index.u32(self.texts + 4 * item as usize).unwrap_or(0)).1
+        text::bound(text::end(self.stored(), item).unwrap_or(0)).1
     }
 
-    /// The slots in front of a row.
-    pub fn first_slot(&self, row: u64) -> u64 {
-        match self.head(2) {
-            OWN => self.index.u64(HEAD + 8 * (self.rows() + 1 + row) as usize).unwrap_or(0),
-            common => row * common,
+    /// A row, up to the one behind the last.
+    pub fn place(&self, row: u64) -> Place {
+        let row = row.min(self.rows());
+        if let Some(common) = self.plan.simple() {
+            let slots = row * common;
+            return Place { row, slots, items: slots, filled: if common > 0 { row } else { 0 }, indices: 0 };
+        }
+        let mut place = self.mark(row / MARK_ROWS);
+        while place.row < row {
+            self.step(&mut place);
+        }
+        place
+    }
+
+    fn mark(&self, number: u64) -> Place {
+        let at = HEAD + MARK * number as usize;
+        let small = |at: usize| self.index.u32(at).unwrap_or(0).into();
+        Place {
+            row: number * MARK_ROWS,
+            slots: self.index.u64(at).unwrap_or(0),
+            items: small(at + 8),
+            indices: small(at + 12),
+            filled: small(at + 16),
         }
     }
 
-    /// The items in front of a row.
-    pub fn first_item(&self, row: u64) -> u64 {
-        if !self.is_vector {
-            return row;
-        }
-        self.index.u32(HEAD + 8 * row as usize).unwrap_or(0).into()
+    /// Goes on to the next row, if there is one.
+    pub fn step(&self, place: &mut Place) {
+        self.plan.step(&self.bytes, place);
     }
 
-    fn first_index(&self, row: u64) -> u64 {
-        self.index.u32(HEAD + 8 * row as usize + 4).unwrap_or(0).into()
+    /// Slots of a row.
+    pub fn length(&self, row: u64) -> u64 {
+        self.plan.length(&self.bytes, row)
     }
 
     /// The row that holds a slot.
-    pub fn row_of(&self, slot: u64) -> u64 {
-        match self.head(2) {
-            OWN => {
-                // The last row that begins at the slot or before it: empty rows in front of it have none.
-                let (mut low, mut high) = (0, self.rows());
-                while high - low > 1 {
-                    let middle = low + (high - low) / 2;
-                    if self.first_slot(middle) <= slot { low = middle } else { high = middle }
-                }
-                low
+    fn place_of(&self, slot: u64) -> Place {
+        if let Some(common) = self.plan.common {
+            return self.place(slot / common.max(1));
+        }
+        // The last row that begins at the slot or before it: empty rows in front of it have none.
+        let (mut low, mut high) = (0, self.rows().div_ceil(MARK_ROWS));
+        while high - low > 1 {
+            let middle = low + (high - low) / 2;
+            if self.mark(middle).slots <= slot { low = middle } else { high = middle }
+        }
+        let mut place = self.mark(low);
+        loop {
+            let mut next = place;
+            self.step(&mut next);
+            if next.row >= self.rows() || next.slots > slot {
+                return place;
             }
-            common => slot / common.max(1),
+            place = next;
         }
     }
 
-    fn is_dense(&self, row: u64) -> bool {
-        !self.is_vector || self.bytes.u32(self.counts + 4 * row as usize) == Some(u32::MAX)
-    }
-
-    /// How many of a row's items stand in slots in front of `slot`, counted from the row's start.
-    fn items_before(&self, row: u64, slot: u64) -> u64 {
-        if self.is_dense(row) {
-            return slot;
-        }
-        let (first, end) = (self.first_index(row), self.first_index(row + 1));
-        let (mut low, mut high) = (first, end);
+    /// How many of a row's items stand in its first `slots` slots.
+    fn items_before(&self, place: &Place, slots: u64) -> u64 {
+        let Some(count) = self.plan.count(&self.bytes, place.row) else { return slots };
+        let (mut low, mut high) = (0, count);
         while low < high {
             let middle = low + (high - low) / 2;
-            if self.index_at(middle) < slot { low = middle + 1 } else { high = middle }
+            if self.index_at(place.indices + middle) < slots { low = middle + 1 } else { high = middle }
         }
-        low - first
+        low
     }
 
     fn index_at(&self, number: u64) -> u64 {
-        self.bytes.u32(self.indices + 4 * number as usize).unwrap_or(0).into()
+        self.bytes.u32(self.plan.indices_at() + 4 * number as usize).unwrap_or(0).into()
     }
 
-    /// How many items stand in front of a slot of the block.
-    pub fn items_in_front(&self, slot: u64) -> u64 {
-        if slot >= self.slots() {
-            return self.items();
-        }
-        let row = self.row_of(slot);
-        self.first_item(row) + self.items_before(row, slot - self.first_slot(row))
+    /// How many items stand in front of a slot of the block that lies in a row.
+    pub fn items_in_front(&self, place: &Place, slot: u64) -> u64 {
+        place.items + self.items_before(place, slot - place.slots)
     }
 
     /// Goes through slots as runs, in order, until `each` says that it is enough.
-    pub fn runs(&self, slots: Range<u64>, mut each: impl FnMut(Run) -> bool) {
+    pub fn runs(&self, slots: Range<u64>, each: impl FnMut(Run) -> bool) {
+        self.runs_from(self.place_of(slots.start), slots, each);
+    }
+
+    /// As [`Self::runs`], where the row of the first slot is known.
+    pub fn runs_from(&self, mut place: Place, slots: Range<u64>, mut each: impl FnMut(Run) -> bool) {
         let mut at = slots.start;
-        if at >= slots.end {
+        if self.plan.is_dense {
+            if at < slots.end {
+                each(Run { items: Some(at), before: at, slots });
+            }
             return;
         }
-        let mut row = self.row_of(at);
-        while at < slots.end && row < self.rows() {
-            let start = self.first_slot(row);
-            let end = self.first_slot(row + 1).min(slots.end);
-            let first = self.first_item(row);
-            if at < end && self.is_dense(row) {
+        while at < slots.end && place.row < self.rows() {
+            let (start, first) = (place.slots, place.items);
+            let mut next = place;
+            self.step(&mut next);
+            let end = next.slots.min(slots.end);
+            let Some(count) = self.plan.count(&self.bytes, place.row) else {
                 let items = first + (at - start);
-                if !each(Run { slots: at..end, items: Some(items), before: items }) {
+                if at < end && !each(Run { slots: at..end, items: Some(items), before: items }) {
                     return;
                 }
-                at = end;
-            }
-            if at < end {
-                let mut number = self.items_before(row, at - start);
-                let count = self.first_item(row + 1) - first;
-                let index = self.first_index(row);
-                while at < end {
-                    let next = if number < count { start + self.index_at(index + number) } else { end };
-                    let before = first + number;
-                    let run = if next > at {
-                        Run { slots: at..next.min(end), items: None, before }
-                    } else {
-                        number += 1;
-                        Run { slots: at..at + 1, items: Some(before), before }
-                    };
-                    at = run.slots.end;
-                    if !each(run) {
-                        return;
-                    }
+                (at, place) = (end, next);
+                continue;
+            };
+            let mut number = self.items_before(&place, at - start);
+            while at < end {
+                let next = if number < count { start + self.index_at(place.indices + number) } else { end };
+                let before = first + number;
+                let run = if next > at {
+                    Run { slots: at..next.min(end), items: None, before }
+                } else {
+                    number += 1;
+                    Run { slots: at..at + 1, items: Some(before), before }
+                };
+                at = run.slots.end;
+                if !each(run) {
+                    return;
                 }
             }
-            row += 1;
+            place = next;
         }
     }
 }

@@ -1,7 +1,7 @@
 //! A column that somebody looks into: its entry, its values, and its metadata once they are wanted.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::{Arc, OnceLock},
 };
 
@@ -77,7 +77,7 @@ impl Loaded {
     /// Reads the metadata; what was wrong with them, if anything.
     pub(super) fn read_metadata(&self, file: &File, source: &dyn Source) -> Result<Option<String>, SourceError> {
         let Metadata { entries, damage } = Metadata::read(file, &self.column, source)?;
-        let mut seen: HashMap<(Vec<u8>, &str), u32> = HashMap::new();
+        let (mut seen, mut taken) = (HashMap::<String, u32>::new(), HashSet::new());
         let describe = |(number, stored): (u32, Entry)| {
             let values = Values::of_metadata(self.column.index, number, &stored).map(Arc::new);
             let (shape, suffix) = match &values {
@@ -85,9 +85,15 @@ impl Loaded {
                 Some(values) if values.ty().item == Item::Text => (Shape::Text, ".jsonl"),
                 Some(_) => (Shape::Array, ".npy"),
             };
-            let duplicate = seen.entry((stored.kind.clone(), suffix)).or_default();
-            *duplicate += 1;
-            let name = names::file(&stored.kind, suffix, *duplicate);
+            // Equal are those of equal path: of long kinds only a part is in it, and a hash.
+            let duplicate = seen.entry(names::file(&stored.kind, suffix, 1)).or_default();
+            let name = loop {
+                *duplicate += 1;
+                let name = names::file(&stored.kind, suffix, *duplicate);
+                if taken.insert(name.clone()) {
+                    break name;
+                }
+            };
             Described { stored, shape, values, name }
         };
         let described = (0..).zip(entries).map(describe).collect();

@@ -1,7 +1,7 @@
 //! The front of a block, inflated only as far as somebody looks: how many slots its vectors have, how long its text is.
 
 use crate::{
-    cache::{BlockError, Stored},
+    cache::{self, BlockError, Stored},
     codec::{Codec, DecodeError, Stream},
     format::{
         Block, Fields,
@@ -91,6 +91,33 @@ impl<'a> Front<'a> {
     }
 }
 
+/// Numbers of a block one by one, from one of them on.
+struct Words<'a> {
+    front: Front<'a>,
+    buffer: Vec<u8>,
+    at: usize,
+}
+
+impl<'a> Words<'a> {
+    fn new(block: &Block, source: &'a dyn Source, from: u64) -> Result<Self, BlockError> {
+        let mut front = Front::new(block, source)?;
+        front.numbers(from, "its numbers", |_| Ok(()))?;
+        Ok(Self { front, buffer: Vec::new(), at: 0 })
+    }
+
+    fn next(&mut self, what: &str) -> Result<u32, BlockError> {
+        if self.at == self.buffer.len() {
+            self.buffer.resize(STEP, 0);
+            let filled = self.front.fill(&mut self.buffer)?;
+            self.buffer.truncate(filled);
+            self.at = 0;
+        }
+        let number = self.buffer.u32(self.at);
+        self.at += 4;
+        number.map_or_else(|| refused(format!("it ends before {what}")), Ok)
+    }
+}
+
 fn refused<T>(reason: String) -> Result<T, BlockError> {
     Err(BlockError::Refused(reason))
 }
@@ -105,16 +132,11 @@ pub(super) fn check_rows(block: &Block, source: &dyn Source, rows: u64) -> Resul
 /// The slots of a block of vectors that have each their own number.
 pub(super) fn slots(block: &Block, source: &dyn Source, rows: u64) -> Result<u64, BlockError> {
     let mut front = Front::new(block, source)?;
-    Ok(lengths(&mut front, rows, 0, |_| ())?.0)
+    Ok(lengths(&mut front, rows, 0)?.0)
 }
 
 /// The slots of a block of vectors, the length that all have (or 0), and the bytes that were read.
-fn lengths(
-    front: &mut Front<'_>,
-    rows: u64,
-    slots: u64,
-    mut each: impl FnMut(u32),
-) -> Result<(u64, u32, u64), BlockError> {
+fn lengths(front: &mut Front<'_>, rows: u64, slots: u64) -> Result<(u64, u32, u64), BlockError> {
     let vectors = front.number("the number of its vectors")?;
     if u64::from(vectors) != rows {
         return refused(format!("it has {vectors} vectors, expected are {rows}"));
@@ -129,7 +151,6 @@ fn lengths(
             return refused(format!("a vector has a length of {}", length as i32));
         }
         total += u64::from(length);
-        each(length);
         Ok(())
     })?;
     Ok((total, 0, 8 + 4 * rows))
@@ -144,12 +165,15 @@ pub(super) fn text(block: &Block, source: &dyn Source, rows: u64, ty: &Type) -> 
         };
     };
     let mut front = Front::new(block, source)?;
-    // Grows with what is really there.
-    let mut own = Vec::new();
-    let (_, length, mut at) = lengths(&mut front, rows, slots, |length| own.push(length))?;
+    let (_, length, mut at) = lengths(&mut front, rows, slots)?;
+    // The lengths stand in front of the counts, and are read once more beside them: nothing has to be remembered.
+    let mut own = if length == 0 { Some(Words::new(block, source, 2)?) } else { None };
     let (mut items, mut row) = (0u64, 0);
     front.numbers(rows, "the counts of its vectors", |count| {
-        let slots = if length > 0 { length } else { own.get(row).copied().unwrap_or(0) };
+        let slots = match &mut own {
+            Some(own) => own.next("the lengths of its vectors")?,
+            None => length,
+        };
         row += 1;
         match count {
             u32::MAX => items += u64::from(slots),
@@ -162,7 +186,8 @@ pub(super) fn text(block: &Block, source: &dyn Source, rows: u64, ty: &Type) -> 
     let skip = 4 * u64::from(indices);
     at += 4 * rows + 4 + skip;
     let Some(rest) = block.size.checked_sub(at) else { return refused(format!("{indices} indices are not there")) };
-    if items == 0 && rest == 0 {
+    if items == 0 {
+        // There is no text to be long, whatever else the block holds.
         return Ok(0);
     }
     let by_size = rest.checked_sub(Item::Text.stored(items) - 1).and_then(length_in);
@@ -172,6 +197,16 @@ pub(super) fn text(block: &Block, source: &dyn Source, rows: u64, ty: &Type) -> 
 /// The bytes of text in a block of scalars, if its size alone says it.
 pub(super) fn text_of_scalars(block: &Block, rows: u64) -> Option<u64> {
     block.size.checked_sub(rows.checked_mul(4)?.checked_add(4)?).and_then(length_in)
+}
+
+/// All bytes of a compressed block.
+pub(super) fn inflate(block: &Block, source: &dyn Source) -> Result<Vec<u8>, BlockError> {
+    // What comes out may grow to twice its size, and can't be refused then: asked for, and given back untouched.
+    let most = usize::try_from(block.size).unwrap_or(usize::MAX).saturating_mul(2).saturating_add(limits::HEADROOM);
+    Vec::<u8>::new().try_reserve_exact(most).map_err(|_| DecodeError::Memory(block.size))?;
+    let mut bytes = cache::inflate(block, source)?;
+    bytes.shrink_to_fit();
+    Ok(bytes)
 }
 
 /// The size of a block of metadata, which is not stored: inflates it once, keeping nothing.

@@ -1,26 +1,33 @@
 //! Texts as JSON, a row a line: a string, `null`, or an array of them (contract, section 6).
 //!
-//! Where each line and each text begins in the output is indexed once a block, with marks inside the text, so that any
-//! range begins where it begins. Slots that a sparse vector leaves out cost nothing until somebody reads them.
+//! Where a line or a text begins in the output follows from where its text begins, and from what escapes and missing
+//! values add: marks say that for every so many bytes and texts of a block, so that any range begins where it begins.
+//! Slots that a sparse vector leaves out cost nothing until somebody reads them.
 
 use std::{ops::Range, sync::Arc};
 
-use super::{Fault, Kept, Reader, Values};
+use super::{Fault, Kept, Reader, Values, memory};
 use crate::{
-    cache::{BlockError, Buffer},
-    format::{Block, Fields, idv::Content},
+    cache::Buffer,
+    format::{
+        Block, Fields,
+        idv::{Content, Place},
+    },
 };
 
 /// Bytes of text between two marks.
-const STRIDE: u64 = 8192;
+const STRIDE: u64 = 256;
+
+/// Texts between two marks.
+const ITEMS: u64 = 32;
 
 const NULL: &[u8] = b"null";
 
 /// A block's lines.
 struct Lines {
     content: Content<Buffer>,
-    /// Where each row begins, and all end; where each item begins of all items without what stands between them, and
-    /// all end; how many bytes escapes add in front of each mark.
+    /// How many bytes escapes add in front of each mark of the text, and in all (u64); how many texts are missing in front
+    /// of each mark of the texts (u32).
     index: Arc<Buffer>,
     is_vector: bool,
 }
@@ -28,7 +35,7 @@ struct Lines {
 /// Bytes of a block's lines.
 pub(super) fn size(values: &Values, reader: &Reader, number: u64, block: &Block) -> Result<u64, Fault> {
     let lines = Lines::of(values, reader, number, block)?;
-    Ok(lines.row_start(lines.content.rows()))
+    Ok(lines.row_start(&lines.content.place(lines.content.rows())))
 }
 
 /// Fills `out` with a part of a block's lines.
@@ -62,44 +69,29 @@ fn extras(text: &[u8]) -> u64 {
     text.iter().map(|&byte| extra(byte)).sum()
 }
 
-fn index(content: &Content<Buffer>, is_vector: bool) -> Vec<u8> {
-    let text = content.text();
-    let (rows, items) = (content.rows(), content.items());
-    let mut marks = Vec::with_capacity(text.len() / STRIDE as usize + 1);
-    let mut before = 0;
-    for chunk in text.chunks(STRIDE as usize) {
-        marks.push(before);
-        before += extras(chunk);
+/// Marks of the text: one in front of each part, and one behind all.
+fn marks(content: &Content<Buffer>) -> usize {
+    content.text().len() / STRIDE as usize + 2
+}
+
+fn index_size(content: &Content<Buffer>) -> u64 {
+    8 * marks(content) as u64 + 4 * (content.items() / ITEMS + 1)
+}
+
+fn fill_index(content: &Content<Buffer>, index: &mut [u8]) {
+    let (marks, missing) = index.split_at_mut(8 * marks(content));
+    let mut parts = content.text().chunks(STRIDE as usize);
+    let mut before = 0u64;
+    for mark in marks.chunks_exact_mut(8) {
+        mark.copy_from_slice(&before.to_le_bytes());
+        before += parts.next().map_or(0, extras);
     }
-    let mut starts = Vec::with_capacity(items as usize + 1);
-    let mut at = 0u64;
-    for item in 0..items {
-        starts.push(at);
-        at += if content.is_missing(item) {
-            NULL.len() as u64
-        } else {
-            let text = &text[content.text_start(item) as usize..content.text_start(item + 1) as usize];
-            2 + text.len() as u64 + extras(text)
-        };
+    let mut before = 0u32;
+    for (number, mark) in (0..).zip(missing.chunks_exact_mut(4)) {
+        mark.copy_from_slice(&before.to_le_bytes());
+        let items = number * ITEMS..content.items().min((number + 1) * ITEMS);
+        before += items.map(|item| u32::from(content.is_missing(item))).sum::<u32>();
     }
-    starts.push(at);
-    let mut bytes = Vec::with_capacity(8 * (rows as usize + 1 + starts.len() + marks.len()));
-    let mut filled = 0;
-    for row in 0..=rows {
-        let items = content.first_item(row);
-        let inner = starts.get(items as usize).copied().unwrap_or(at);
-        let start = if is_vector {
-            // Brackets and the line's end, absent texts, and commas between what there is.
-            let slots = content.first_slot(row);
-            3 * row + inner + 2 * (slots - items) + (slots - filled)
-        } else {
-            row + inner
-        };
-        filled += u64::from(row < rows && content.first_slot(row + 1) > content.first_slot(row));
-        bytes.extend(start.to_le_bytes());
-    }
-    starts.iter().chain(&marks).for_each(|number| bytes.extend(number.to_le_bytes()));
-    bytes
 }
 
 impl Lines {
@@ -109,35 +101,49 @@ impl Lines {
         let key = values.key(reader, Kept::Lines, number);
         let made = match reader.cache.at_hand(key) {
             Some(made) => made,
-            None => {
-                let marks = content.text().len() as u64 / STRIDE + 1;
-                let size = 8 * (content.rows() + content.items() + 2 + marks);
-                reader.cache.made(key, size, || Ok::<_, BlockError>(index(&content, is_vector)))
-            }
+            None => reader.cache.made(key, index_size(&content), || {
+                let mut index = memory(index_size(&content))?;
+                fill_index(&content, &mut index);
+                Ok(index)
+            }),
         };
         let index = made.map_err(|error| values.shared_fault(number, block.offset, error))?;
         Ok(Self { content, index, is_vector })
     }
 
-    fn number(&self, place: u64) -> u64 {
-        self.index.u64(8 * place as usize).unwrap_or(0)
-    }
-
-    fn row_start(&self, row: u64) -> u64 {
-        self.number(row)
+    /// Where a row begins, or all of them end.
+    fn row_start(&self, place: &Place) -> u64 {
+        let Place { row, slots, items, filled, .. } = *place;
+        if !self.is_vector {
+            return row + self.item_start(row);
+        }
+        // Brackets and the line's end, absent texts, and commas between what there is.
+        3 * row + self.item_start(items) + 2 * (slots - items) + (slots - filled)
     }
 
     /// Where an item begins, of all items without what stands between them.
     fn item_start(&self, item: u64) -> u64 {
-        self.number(self.content.rows() + 1 + item)
+        let start = self.content.text_start(item);
+        // Quotes, or `null` in their place.
+        2 * item + 2 * self.missing_before(item) + start + self.extra_before(start)
+    }
+
+    fn missing_before(&self, item: u64) -> u64 {
+        let mark = item / ITEMS;
+        let before = self.index.u32(8 * marks(&self.content) + 4 * mark as usize).unwrap_or(0);
+        let here = (mark * ITEMS..item).map(|item| u64::from(self.content.is_missing(item)));
+        u64::from(before) + here.sum::<u64>()
     }
 
     /// How many bytes escapes add in front of a byte of the text.
     fn extra_before(&self, at: u64) -> u64 {
         let mark = at / STRIDE;
-        let first = self.content.rows() + self.content.items() + 2;
-        let from = mark * STRIDE;
-        self.number(first + mark) + extras(&self.content.text()[from as usize..at as usize])
+        let number = |mark: u64| self.index.u64(8 * mark as usize).unwrap_or(0);
+        let before = number(mark);
+        if number(mark + 1) == before {
+            return before;
+        }
+        before + extras(&self.content.text()[(mark * STRIDE) as usize..at as usize])
     }
 
     fn fill(&self, part: Range<u64>, out: &mut [u8]) {
@@ -146,42 +152,42 @@ impl Lines {
         let (mut low, mut high) = (0, rows);
         while high - low > 1 {
             let middle = low + (high - low) / 2;
-            if self.row_start(middle) <= sink.part.start { low = middle } else { high = middle }
+            if self.row_start(&self.content.place(middle)) <= sink.part.start { low = middle } else { high = middle }
         }
-        for row in low..rows {
-            let start = self.row_start(row);
-            if start >= sink.part.end {
-                return;
-            }
-            if self.is_vector {
-                self.fill_row(row, start, &mut sink);
+        let mut place = self.content.place(low);
+        let mut at = self.row_start(&place);
+        while place.row < rows && at < sink.part.end {
+            at = if self.is_vector {
+                self.fill_row(&place, at, &mut sink)
             } else {
-                self.fill_item(row, start, &mut sink);
-            }
-            sink.put(self.row_start(row + 1) - 1, b"\n");
+                self.fill_item(place.row, at, &mut sink)
+            };
+            sink.put(at, b"\n");
+            at += 1;
+            self.content.step(&mut place);
         }
     }
 
-    /// Where an element of a row begins.
-    fn element_start(&self, row: u64, slot: u64) -> u64 {
-        let first = self.content.first_slot(row);
-        let items = self.content.items_in_front(slot) - self.content.first_item(row);
-        let inner =
-            self.item_start(self.content.first_item(row) + items) - self.item_start(self.content.first_item(row));
+    /// Where an element of a row begins that itself begins at `start`.
+    fn element_start(&self, place: &Place, start: u64, slot: u64) -> u64 {
+        let items = self.content.items_in_front(place, slot);
+        let inner = self.item_start(items) - self.item_start(place.items);
+        let slots = slot - place.slots;
         // A bracket, the items and the absent ones, and a comma behind each.
-        self.row_start(row) + 1 + inner + 2 * (slot - first - items) + (slot - first)
+        start + 1 + inner + 2 * (slots - (items - place.items)) + slots
     }
 
-    fn fill_row(&self, row: u64, start: u64, sink: &mut Sink<'_>) {
-        let (first, end) = (self.content.first_slot(row), self.content.first_slot(row + 1));
+    /// One row; where it ends, or a place that nobody asked for.
+    fn fill_row(&self, place: &Place, start: u64, sink: &mut Sink<'_>) -> u64 {
+        let (first, end) = (place.slots, place.slots + self.content.length(place.row));
         sink.put(start, b"[");
         let (mut low, mut high) = (first, end);
-        while high > low && high - low > 1 {
+        while start < sink.part.start && high > low && high - low > 1 {
             let middle = low + (high - low) / 2;
-            if self.element_start(row, middle) <= sink.part.start { low = middle } else { high = middle }
+            if self.element_start(place, start, middle) <= sink.part.start { low = middle } else { high = middle }
         }
-        let mut at = if low < end { self.element_start(row, low) } else { start + 1 };
-        self.content.runs(low..end, |run| {
+        let mut at = if low > first { self.element_start(place, start, low) } else { start + 1 };
+        self.content.runs_from(*place, low..end, |run| {
             for (number, slot) in (0..).zip(run.slots) {
                 match run.items {
                     Some(item) => at = self.fill_item(item + number, at, sink),
@@ -200,12 +206,19 @@ impl Lines {
             }
             true
         });
-        sink.put(self.row_start(row + 1) - 2, b"]");
+        sink.put(at, b"]");
+        at + 1
     }
 
     /// One text; where it ends.
     fn fill_item(&self, item: u64, start: u64, sink: &mut Sink<'_>) -> u64 {
-        let end = start + self.item_start(item + 1) - self.item_start(item);
+        let range = self.content.text_start(item)..self.content.text_start(item + 1);
+        let length = if self.content.is_missing(item) {
+            NULL.len() as u64
+        } else {
+            2 + (range.end - range.start) + self.extra_before(range.end) - self.extra_before(range.start)
+        };
+        let end = start + length;
         if end <= sink.part.start {
             return end;
         }
@@ -215,7 +228,6 @@ impl Lines {
         }
         sink.put(start, b"\"");
         sink.put(end - 1, b"\"");
-        let range = self.content.text_start(item)..self.content.text_start(item + 1);
         let text = self.content.text();
         let (from, mut at) = self.text_from(&range, start + 1, sink.part.start);
         let mut plain = from;

@@ -247,8 +247,10 @@ impl Shown {
                     return Ok(());
                 }
                 let content = values.content(reader, number, &block?)?;
-                for (row, out) in elements.zip(out.chunks_exact_mut(WIDE as usize)) {
-                    out.copy_from_slice(&(base + content.first_slot(row)).to_le_bytes());
+                let mut place = content.place(elements.start);
+                for out in out.chunks_exact_mut(WIDE as usize) {
+                    out.copy_from_slice(&(base + place.slots).to_le_bytes());
+                    content.step(&mut place);
                 }
                 Ok(())
             }

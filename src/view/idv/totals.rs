@@ -1,6 +1,7 @@
 //! Sums over blocks: where a block's part of a file begins whose rows have sizes of their own.
 
 use std::{
+    collections::HashMap,
     sync::{
         Mutex, PoisonError,
         atomic::{AtomicUsize, Ordering::Relaxed},
@@ -9,7 +10,12 @@ use std::{
 };
 
 use super::{Fault, Reader, Values, front, lines};
-use crate::{cache::BlockError, codec::Codec, format::Block, limits};
+use crate::{
+    cache::BlockError,
+    codec::{Codec, DecodeError},
+    format::Block,
+    limits,
+};
 
 /// Blocks whose sums are made together.
 const STEP: u64 = 4096;
@@ -48,11 +54,17 @@ impl Totals {
             totals.fault = Some(values.fault(0, 0, BlockError::Refused(reason)));
             return totals;
         }
+        // As many blocks have a record in the file.
+        if totals.starts.try_reserve_exact(values.blocks as usize).is_err() {
+            totals.fault = Some(values.fault(0, 0, DecodeError::Memory(8 * values.blocks)));
+            return totals;
+        }
         let mut first = 0;
         let mut at = 0u64;
+        let mut seen = Seen::default();
         while first < values.blocks {
             let sizes = match values.blocks(reader, first, STEP) {
-                Ok(blocks) => sizes(values, reader, sum, first, blocks),
+                Ok(blocks) => seen.sizes(values, reader, sum, first, &blocks),
                 Err(fault) => vec![Err(fault)],
             };
             for (number, size) in (first..).zip(sizes) {
@@ -120,56 +132,125 @@ impl Totals {
     }
 }
 
-fn sizes(
+/// A block by what tells its size: where it is stored, how many bytes that are, how many decoded, and its rows.
+type Stored = (u64, u64, u64, u64);
+
+/// Blocks that were looked into while a column is added up. Records of a lookup table may point at the same bytes: those
+/// that say the same cost one look, and all together no more than the file would if none did.
+#[derive(Default)]
+struct Seen {
+    sizes: HashMap<Stored, u64>,
+    /// Bytes stored of all blocks that were looked into.
+    read: u64,
+}
+
+impl Seen {
+    /// The sizes of blocks, up to the first that has none.
+    fn sizes(
+        &mut self,
+        values: &Values,
+        reader: &Reader,
+        sum: Sum,
+        first: u64,
+        blocks: &[Result<Block, Fault>],
+    ) -> Vec<Result<u64, Fault>> {
+        let mut sizes = vec![None; blocks.len()];
+        let (mut wanted, mut again) = (HashMap::new(), Vec::new());
+        let mut todo = Vec::new();
+        for (at, block) in blocks.iter().enumerate() {
+            let block = match block {
+                Ok(block) => block,
+                Err(fault) => {
+                    sizes[at] = Some(Err(fault.clone()));
+                    break;
+                }
+            };
+            let rows = values.rows_of(first + at as u64);
+            if sum == Sum::Text
+                && values.ty.dims.is_none()
+                && let Some(size) = front::text_of_scalars(block, rows)
+            {
+                sizes[at] = Some(Ok(size));
+                continue;
+            }
+            let stored = (block.offset, block.stored_size, block.size, rows);
+            if let Some(size) = self.sizes.get(&stored) {
+                sizes[at] = Some(Ok(*size));
+            } else if let Some(same) = wanted.get(&stored) {
+                again.push((at, *same));
+            } else {
+                self.read = self.read.saturating_add(block.stored_size);
+                if self.read > reader.source.len() {
+                    let reason = "blocks overlap: up to here they have more bytes than the file".into();
+                    let fault = values.fault(first + at as u64, block.offset, BlockError::Refused(reason));
+                    sizes[at] = Some(Err(fault));
+                    break;
+                }
+                wanted.insert(stored, at);
+                todo.push((at, *block));
+            }
+        }
+        for (at, size) in look(values, reader, sum, first, &todo) {
+            sizes[at] = Some(size);
+        }
+        for (at, same) in again {
+            sizes[at] = sizes[same].clone();
+        }
+        for (stored, at) in wanted {
+            if let Some(Ok(size)) = sizes[at]
+                && self.sizes.len() < limits::IDV_SEEN_BLOCKS
+            {
+                self.sizes.insert(stored, size);
+            }
+        }
+        // None are those behind a failure: whoever adds up never comes to them, as each before it was looked into.
+        sizes.into_iter().map_while(|size| size).collect()
+    }
+}
+
+/// Looks into blocks, several at a time where they must be decoded; behind the first that fails perhaps not into all.
+fn look(
     values: &Values,
     reader: &Reader,
     sum: Sum,
     first: u64,
-    blocks: Vec<Result<Block, Fault>>,
-) -> Vec<Result<u64, Fault>> {
-    let size = |at: usize| -> Result<u64, Fault> {
-        let (number, block) = (first + at as u64, blocks[at].clone()?);
+    blocks: &[(usize, Block)],
+) -> Vec<(usize, Result<u64, Fault>)> {
+    let size = |(at, block): &(usize, Block)| -> (usize, Result<u64, Fault>) {
+        let number = first + *at as u64;
         let rows = values.rows_of(number);
         let size = match sum {
-            Sum::Slots => front::slots(&block, &*reader.source, rows),
-            Sum::Text => front::text(&block, &*reader.source, rows, &values.ty),
-            Sum::Lines => return lines::size(values, reader, number, &block),
+            Sum::Slots => front::slots(block, &*reader.source, rows),
+            Sum::Text => front::text(block, &*reader.source, rows, &values.ty),
+            Sum::Lines => return (*at, lines::size(values, reader, number, block)),
         };
-        size.map_err(|error| values.fault(number, block.offset, error))
+        (*at, size.map_err(|error| values.fault(number, block.offset, error)))
     };
     // What must be inflated, or looked through for escapes.
-    let work: u64 = blocks
-        .iter()
-        .filter_map(|block| block.as_ref().ok())
-        .filter(|block| sum == Sum::Lines || block.codec != Codec::None)
-        .map(|block| block.size)
-        .sum();
+    let is_work = |block: &Block| sum == Sum::Lines || block.codec != Codec::None;
+    let work: u64 = blocks.iter().filter(|(_, block)| is_work(block)).map(|(_, block)| block.size).sum();
     let workers = thread::available_parallelism().map_or(1, usize::from).min(4).min(blocks.len());
-    let is_table = sum == Sum::Text && values.ty.dims.is_none();
-    if workers < 2 || is_table || work < WORTH {
-        return (0..blocks.len()).map(size).collect();
+    if workers < 2 || work < WORTH {
+        return blocks.iter().map(size).collect();
     }
     let next = AtomicUsize::new(0);
-    let done: Mutex<Vec<Option<Result<u64, Fault>>>> = Mutex::new(vec![None; blocks.len()]);
-    thread::scope(|scope| {
-        for _ in 0..workers {
-            scope.spawn(|| {
-                loop {
-                    let at = next.fetch_add(1, Relaxed);
-                    if at >= blocks.len() {
-                        return;
-                    }
-                    let size = size(at);
-                    if size.is_err() {
-                        // Behind the first that fails nothing matters.
-                        next.fetch_max(blocks.len(), Relaxed);
-                    }
-                    done.lock().unwrap_or_else(PoisonError::into_inner)[at] = Some(size);
-                }
-            });
+    let done = Mutex::new(Vec::with_capacity(blocks.len()));
+    let work = || {
+        while let Some(block) = blocks.get(next.fetch_add(1, Relaxed)) {
+            let (at, size) = size(block);
+            if size.is_err() {
+                // Behind the first that fails nothing matters.
+                next.fetch_max(blocks.len(), Relaxed);
+            }
+            done.lock().unwrap_or_else(PoisonError::into_inner).push((at, size));
         }
+    };
+    thread::scope(|scope| {
+        for _ in 1..workers {
+            // Without another thread it only takes longer.
+            let _ = thread::Builder::new().spawn_scoped(scope, work);
+        }
+        work();
     });
-    let done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
-    // None are those behind a failure: whoever adds up never comes to them, as each before it was taken by somebody.
-    done.into_iter().map_while(|size| size).collect()
+    done.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
