@@ -117,7 +117,7 @@ fn check_block(differences: &mut Differences, place: &str, block: &Json, entry: 
     differences.check(place, "name", name.as_str(), block["name"].as_str().unwrap());
     differences.check(place, "codec", stored.codec.name(), block["codec"].as_str().unwrap());
     differences.check(place, "visible", entry.visible, true);
-    differences.check(place, "error", stored.error.as_deref(), None);
+    differences.check(place, "error", stored.error.as_ref(), None);
     for (key, got) in [
         ("index", u64::from(entry.index)),
         ("flags", u64::from(entry.flags)),

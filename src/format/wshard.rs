@@ -16,7 +16,7 @@ use crate::{
     limits,
     source::{Source, SourceError},
 };
-pub use block::Block;
+pub use block::{Block, Defect};
 pub use episode::{Channel, Episode};
 pub use front::{HEADER, Header, header, probe};
 pub use manifest::Chunk;

@@ -180,18 +180,34 @@ impl Blocks {
     fn block(&self, i: u32) -> (BlockRef, &wshard::Block) {
         let entry = &self.shard.entries[i as usize];
         let wshard::Block { offset, stored_size, size, codec, crc, .. } = entry.block;
-        let error = entry.block.error.as_deref().map(Arc::from);
+        let error = entry.block.error.as_ref().map(|error| error.to_string().into());
         (BlockRef { number: i, block: Block { offset, stored_size, size, codec, crc }, error }, &entry.block)
     }
 
-    /// The uncompressed bytes of a block from `from` on, put back in order where they were interleaved.
+    /// The file with the uncompressed bytes of a block from `from` on, put back in order where they were interleaved.
     fn bytes(&self, view: View, i: u32, from: u64) -> View {
         let (block, stored) = self.block(i);
+        if block.error.is_some() {
+            return unserved(&view, stored.size.saturating_sub(from), block);
+        }
         let size = stored.size;
         match &stored.interleave {
             Some(lane) => view.with(size, Data::Lane(block, *lane)),
             None => view.with(size.saturating_sub(from), Data::Block(block, from..size)),
         }
+    }
+}
+
+/// Sizes of files that can't be served are cut to this, so that adding a header to them can't overflow.
+const UNSERVED: u64 = 1 << 62;
+
+/// The file of a block that can never be served, of the size that the index states, behind a header. Where that is none,
+/// the header fails in its place, and without a header one byte does: a file of no bytes is never read, and would look
+/// whole.
+fn unserved(header: &View, size: u64, block: BlockRef) -> View {
+    match size.min(UNSERVED) {
+        0 => View::default().with(header.size().max(1), Data::Block(block, 0..header.size().max(1))),
+        size => header.clone().with(size, Data::Block(block, 0..size)),
     }
 }
 
@@ -213,7 +229,11 @@ impl Content for Blocks {
             File::Signs(i) => {
                 let Some(residual) = &self.shard.entries[i as usize].residual else { return View::default() };
                 let header = View::inline(npy::header("'|i1'", &residual.shape()));
-                header.with(residual.steps.saturating_mul(residual.dims), Data::Signs(self.block(i).0, *residual))
+                let size = residual.steps.saturating_mul(residual.dims).min(UNSERVED);
+                match self.block(i).0 {
+                    block if block.error.is_some() => unserved(&header, size, block),
+                    block => header.with(size, Data::Signs(block, *residual)),
+                }
             }
             File::Joined(i) => {
                 let Lane { dtype, shape, size, data, .. } = &self.joined[i as usize].0;
@@ -297,7 +317,7 @@ impl Content for Blocks {
                 object.insert("recovered".into(), true.into());
             }
             if let Some(error) = &entry.block.error {
-                object.insert("error".into(), error.as_str().into());
+                object.insert("error".into(), error.to_string().into());
             }
             Value::from(object)
         });

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{Entry, Notes, episode::Meta};
+use super::{Defect, Entry, Notes, episode::Meta};
 use crate::codec::Codec;
 
 /// That lanes of the file were put back, and how.
@@ -110,10 +110,10 @@ pub(super) fn put_back(length: u64, entries: &mut [Entry], meta: &mut Meta, note
         }
         Err(reason) => {
             notes.add(format!("the blocks can't be put back in order: {reason}"));
+            let error = Defect::from(format!("interleaved by a stream writer and can't be put back: {reason}"));
             for i in lanes {
                 if let Some(entry) = entries.get_mut(i) {
-                    let error = format!("interleaved by a stream writer and can't be put back: {reason}");
-                    entry.block.error.get_or_insert(error);
+                    entry.block.error.get_or_insert_with(|| error.clone());
                 }
             }
             None
