@@ -49,7 +49,7 @@ pub struct Block {
     /// reads one.
     pub error: Option<Defect>,
     /// Where the bytes of a lane really are, if its writer interleaved it (section 16).
-    pub interleave: Option<Interleave>,
+    pub interleave: Option<Box<Interleave>>,
 }
 
 /// Why a block can never be served: section 22. Numbers rather than texts, for an index can have millions of them.
@@ -142,10 +142,11 @@ impl Block {
                 }
             };
         }
+        if block.error.is_none() && block.codec == Codec::Zstd && index < FRAME_CHECKS {
+            block.error = block.frame_disagrees(source)?;
+        }
         if block.error.is_none() && block.size == 0 {
             block.error = block.not_empty(source, index)?;
-        } else if block.error.is_none() && block.codec == Codec::Zstd && index < FRAME_CHECKS {
-            block.error = block.frame_disagrees(source)?;
         }
         Ok(block)
     }

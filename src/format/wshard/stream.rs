@@ -90,9 +90,7 @@ pub(super) fn put_back(length: u64, entries: &mut [Entry], meta: &mut Meta, note
     if !meta.episode.streaming {
         if meta.wshard_unknown {
             meta.untyped = true;
-            notes.add(
-                "extents overlap and meta/wshard can't be read: the blocks are shown as raw bytes only".to_owned(),
-            );
+            notes.add("extents overlap and meta/wshard can't be read: the blocks are shown as raw bytes only");
         }
         return None;
     }
@@ -103,13 +101,13 @@ pub(super) fn put_back(length: u64, entries: &mut [Entry], meta: &mut Meta, note
             let (rows, rows_per_flush) = found.first().map_or((0, 0), |l| (l.rows, l.rows_per_flush));
             for (i, lane) in lanes.iter().zip(found) {
                 if let Some(entry) = entries.get_mut(*i) {
-                    entry.block.interleave = Some(lane);
+                    entry.block.interleave = Some(Box::new(lane));
                 }
             }
             Some(Recovered { rows, rows_per_flush, lanes: lanes.len() })
         }
         Err(reason) => {
-            notes.add(format!("the blocks can't be put back in order: {reason}"));
+            notes.add(format_args!("the blocks can't be put back in order: {reason}"));
             let error = Defect::from(format!("interleaved by a stream writer and can't be put back: {reason}"));
             for i in lanes {
                 if let Some(entry) = entries.get_mut(i) {
