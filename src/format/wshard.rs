@@ -150,7 +150,7 @@ pub fn parse(source: &dyn Source) -> Result<Shard, FormatError> {
         ROLE_MANIFEST => {
             let limit = limits::SHARD_MANIFEST;
             let manifest = episode::json(source, &entries, "meta/manifest", limit, &mut notes)?;
-            match manifest.map(manifest::Manifest::chunks) {
+            match manifest.map(|manifest::Object::<manifest::Manifest>(manifest)| manifest.chunks()) {
                 Some(Ok(found)) => chunks = Some(found),
                 Some(Err(reason)) => notes.add(format_args!("no joined view: {reason}")),
                 None => {}

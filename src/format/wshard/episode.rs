@@ -120,10 +120,16 @@ pub(super) fn json<T: DeserializeOwned>(
         Ok(value) => Ok(Some(value)),
         Err(error) => {
             let what = if error.is_data() { "does not say what it should" } else { "is not JSON" };
-            notes.add(format_args!("{name} {what}: {error}"));
+            notes.add(format_args!("{name} {what}: {}", plain(&error)));
             Ok(None)
         }
     }
+}
+
+/// What serde says is wrong, in JSON's words instead of Rust's.
+fn plain(error: &serde_json::Error) -> String {
+    let words = [("expected u64", "expected a whole number"), ("sequence", "array"), (": map", ": object")];
+    words.iter().fold(error.to_string(), |said, (rust, json)| said.replace(rust, json))
 }
 
 fn object(
