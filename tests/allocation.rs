@@ -322,7 +322,7 @@ fn many_entries_take_no_more_than_was_asked_for() {
     // Just more than fit into tables of a power of two.
     const COUNT: usize = 472_000;
     for length in [0, 8, 40] {
-        let block = |i: usize| Block::new(format!("{i:0length$}").as_bytes()[..length].to_vec(), *b"");
+        let block = |i: usize| Block::new(&format!("{i:0length$}")[..length], *b"");
         let file = shard::file(1, &(0..COUNT).map(block).collect::<Vec<_>>());
         let (_, held, opened) = measure(|| container::open(file).unwrap());
         assert!(opened.tree.remarks().is_empty(), "{:?}", opened.tree.remarks());

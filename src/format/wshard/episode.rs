@@ -112,7 +112,7 @@ pub(super) fn json<T: DeserializeOwned>(
         Ok(bytes) => bytes,
         Err(Fault::Changed) => return Err(SourceError::Changed),
         Err(Fault::Block(reason)) => {
-            notes.add(format_args!("{name}: {reason}"));
+            notes.add(format_args!("{name} at byte {}: {reason}", entry.block.offset));
             return Ok(None);
         }
     };

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{Defect, Entry, Notes, episode::Meta};
+use super::{Defect, Entry, Notes, episode::Meta, shown};
 use crate::codec::Codec;
 
 /// That lanes of the file were put back, and how.
@@ -133,10 +133,10 @@ fn rule(
     for lane in lanes {
         let block = &lane.block;
         if block.codec != Codec::None {
-            return Err(format!("block {} is compressed", lane.index));
+            return Err(format!("{} is compressed", shown(&lane.name)));
         }
         if block.error.is_some() || !block.stored_size.is_multiple_of(rows) {
-            return Err(format!("block {} of {} bytes does not hold {rows} rows", lane.index, block.stored_size));
+            return Err(format!("{} of {} bytes does not hold {rows} rows", shown(&lane.name), block.stored_size));
         }
         let row_width = block.stored_size / rows;
         found.push(Interleave { base, rows, rows_per_flush: 0, row_width, total_width: 0, lead: total_width });
@@ -150,8 +150,9 @@ fn rule(
         if gap % lane.row_width != 0 || height == 0 || height >= rows || *rows_per_flush.get_or_insert(height) != height
         {
             return Err(format!(
-                "blocks {} and {} are {gap} bytes apart, which are not the rows of one flush",
-                a.index, b.index
+                "{} and {} begin {gap} bytes apart, which are not the rows of one flush",
+                shown(&a.name),
+                shown(&b.name)
             ));
         }
     }

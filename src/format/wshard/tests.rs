@@ -341,7 +341,8 @@ fn metadata_that_is_broken_takes_nothing_but_types() {
     let wrong = Item { crc: 1, ..item("meta/episode", "{\"length_T\":3}") };
     let shard = parse(&build(5, &[wrong])).unwrap();
     assert_eq!(shard.episode.length_t, None);
-    assert!(shard.problems[0].contains("crc32c"), "{:?}", shard.problems);
+    let place = format!("meta/episode at byte {}: crc32c", shard.entries[0].block.offset);
+    assert!(shard.problems[0].contains(&place), "{:?}", shard.problems);
     let shard = parse(&build(4, &[item("meta/manifest", "{\"chunks\":[]}")])).unwrap();
     assert_eq!(shard.chunks, None);
     assert!(shard.problems[0].contains("no joined view"), "{:?}", shard.problems);
@@ -420,6 +421,9 @@ fn mixed_bytes_are_never_served() {
         let shard = parse(&interleaved(steps)).unwrap();
         assert_eq!(shard.recovered, None);
         assert!(shard.entries[..2].iter().all(|e| e.block.error.is_some()), "{steps}");
+        if steps == 3 {
+            assert!(shard.problems[0].contains("'signal/a' of 20 bytes"), "{:?}", shard.problems);
+        }
         assert!(shard.entries[2..].iter().all(|e| e.block.error.is_none()), "{steps}");
     }
     // Nobody can say whether a stream writer wrote it: no typed view.
