@@ -126,6 +126,9 @@ impl Codec {
     /// [`DecodeError`]; `out` may then hold anything.
     pub fn decode_into(self, stored: &[u8], out: &mut [u8]) -> Result<(), DecodeError> {
         let size = out.len() as u64;
+        if self == Self::Zstd {
+            check_windows(stored)?;
+        }
         match self {
             // In one go, which is quicker than a stream by a fifth; what goes wrong is said by the stream.
             Self::Zstd if zstd::bulk::decompress_to_buffer(stored, out).is_ok_and(|got| got as u64 == size) => Ok(()),
@@ -200,6 +203,37 @@ fn to_usize(size: u64) -> usize {
     usize::try_from(size).unwrap_or(usize::MAX)
 }
 
+/// Looks at the window of each zstd frame: decoding in one go needs none and so never asks, but a block is not to be
+/// served or refused by the way in which it is decoded. What is no frame is left to the decoder.
+fn check_windows(stored: &[u8]) -> Result<(), DecodeError> {
+    const MOST: u64 = 1 << limits::ZSTD_WINDOW_LOG;
+    let mut rest = stored;
+    while let Some(window) = window(rest) {
+        if window > MOST {
+            return Err(Codec::Zstd.corrupt(format!("a frame asks for a window of {window} bytes, more than {MOST}")));
+        }
+        let Ok(size) = zstd::zstd_safe::find_frame_compressed_size(rest) else { break };
+        rest = rest.get(size..).unwrap_or_default();
+    }
+    Ok(())
+}
+
+/// The window that a zstd frame states in its header (RFC 8878, 3.1.1.1): of a single segment the content, of a frame
+/// that is skipped nothing; `None` where there is no whole header.
+fn window(frame: &[u8]) -> Option<u64> {
+    let magic = u32::from_le_bytes(*frame.first_chunk()?);
+    let (descriptor, window) = (frame.get(4)?, frame.get(5)?);
+    match magic {
+        0x184d_2a50..=0x184d_2a5f => Some(0),
+        0xfd2f_b528 if descriptor & 0x20 != 0 => zstd::zstd_safe::get_frame_content_size(frame).ok()?,
+        0xfd2f_b528 => {
+            let base = 1u64 << (10 + (window >> 3));
+            Some(base + base / 8 * u64::from(window & 7))
+        }
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -227,5 +261,30 @@ mod tests {
         let mut stored = zstd::bulk::compress(b"one ", 3).unwrap();
         stored.extend(zstd::bulk::compress(b"two", 3).unwrap());
         assert_eq!(Codec::Zstd.decode(&stored, 7).unwrap(), b"one two");
+    }
+
+    #[test]
+    fn zstd_windows_are_bounded_however_a_block_is_decoded() {
+        let hello = [5 << 3 | 1, 0, 0, b'h', b'e', b'l', b'l', b'o'];
+        let frame = |header: &[u8]| [&[0x28, 0xb5, 0x2f, 0xfd], header, &hello].concat();
+        // Windows of 2^(10 + n / 8), n % 8 eighths more: 27 is the bound.
+        for (window, good) in [(17 << 3, true), (17 << 3 | 1, false), (18 << 3, false), (21 << 3, false), (255, false)]
+        {
+            for header in [vec![0, window], vec![0x80, window, 5, 0, 0, 0]] {
+                let frame = frame(&header);
+                let joined = [zstd::bulk::compress(b"oh, ", 3).unwrap(), frame.clone()].concat();
+                let skipped = [&[0x50, 0x2a, 0x4d, 0x18, 1, 0, 0, 0, 9], &*frame].concat();
+                for (stored, size) in [(&frame, 5), (&joined, 9), (&skipped, 5)] {
+                    match Codec::Zstd.decode(stored, size) {
+                        Ok(bytes) => assert!(good && bytes.ends_with(b"hello"), "{header:?}"),
+                        Err(error) => assert!(!good && error.to_string().contains("window"), "{header:?}: {error}"),
+                    }
+                }
+            }
+        }
+        // A single segment has no window of its own.
+        assert_eq!(Codec::Zstd.decode(&frame(&[0x20, 5]), 5).unwrap(), b"hello");
+        let megabytes = vec![7; 3 << 20];
+        assert_eq!(Codec::Zstd.decode(&zstd::bulk::compress(&megabytes, 3).unwrap(), 3 << 20).unwrap(), megabytes);
     }
 }

@@ -15,6 +15,8 @@ use std::{
     },
 };
 
+use shardfs::limits;
+
 use common::{
     container, idv, kdb, shard,
     shard::{Block, LZ4, ZSTD, zstd_bomb},
@@ -310,6 +312,25 @@ fn many_names_in_a_small_string_table() {
         costs.open(|| format!("{label} names in a file of {size} bytes"), file);
     }
     costs.finish("many names");
+}
+
+/// Small things can't be refused their memory, so room for them is asked for before they are made: 700 bytes an entry, and
+/// 7 a byte of its name.
+#[test]
+fn many_entries_take_no_more_than_was_asked_for() {
+    let _alone = alone();
+    // Just more than fit into tables of a power of two.
+    const COUNT: usize = 472_000;
+    for length in [0, 8, 40] {
+        let block = |i: usize| Block::new(&format!("{i:0length$}")[..length], *b"");
+        let file = shard::file(1, &(0..COUNT).map(block).collect::<Vec<_>>());
+        let (_, held, opened) = measure(|| container::open(file).unwrap());
+        assert!(opened.tree.remarks().is_empty(), "{:?}", opened.tree.remarks());
+        // What was asked for, and what must be left beside it, is held for a moment too.
+        let most = COUNT * (700 + 7 * length) + limits::HEADROOM + MIB;
+        println!("{} bytes an entry", held / COUNT);
+        assert!(held <= most, "{held} bytes for {COUNT} entries with names of {length} bytes, more than {most}");
+    }
 }
 
 /// Index entries and heads of pictures that lie in every field, and sections that lie over each other.

@@ -117,7 +117,7 @@ fn check_block(differences: &mut Differences, place: &str, block: &Json, entry: 
     differences.check(place, "name", name.as_str(), block["name"].as_str().unwrap());
     differences.check(place, "codec", stored.codec.name(), block["codec"].as_str().unwrap());
     differences.check(place, "visible", entry.visible, true);
-    differences.check(place, "error", stored.error.as_deref(), None);
+    differences.check(place, "error", stored.error.as_ref(), None);
     for (key, got) in [
         ("index", u64::from(entry.index)),
         ("flags", u64::from(entry.flags)),
@@ -137,7 +137,7 @@ fn check_block(differences: &mut Differences, place: &str, block: &Json, entry: 
     );
     differences.check(place, "interleaved", stored.interleave.is_some(), block.get("recovered_sha256").is_some());
     differences.check(place, "modality", entry.modality.as_deref(), block["modality"].as_str());
-    let residual = entry.residual.map(|r| (r.shape(), r.skip == 4));
+    let residual = entry.residual.as_ref().map(|r| (r.shape(), r.skip == 4));
     let expected = block.get("residual").map(|r| (numbers(&r["shape"]).unwrap(), r["length_prefixed"] == true));
     differences.check(place, "residual", residual, expected);
     let (dtype, shape, guess, source, offset) = match &entry.value {

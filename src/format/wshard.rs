@@ -9,14 +9,14 @@ mod manifest;
 mod stream;
 mod typing;
 
-use std::{collections::HashMap, ops::Range};
+use std::{collections::HashSet, fmt, ops::Range, sync::Arc};
 
 use super::{Dtype, FormatError};
 use crate::{
     limits,
     source::{Source, SourceError},
 };
-pub use block::Block;
+pub use block::{Block, Defect};
 pub use episode::{Channel, Episode};
 pub use front::{HEADER, Header, header, probe};
 pub use manifest::Chunk;
@@ -56,7 +56,7 @@ pub struct Entry {
     /// Position in the index.
     pub index: u32,
     /// The name's bytes, any at all.
-    pub name: Vec<u8>,
+    pub name: Box<[u8]>,
     /// The stored hash of the name; not reliable (section 8).
     pub name_hash: u64,
     /// Entry flags (section 3).
@@ -72,9 +72,9 @@ pub struct Entry {
     /// Whether this is the last entry of its name, which is the one that counts (section 22).
     pub visible: bool,
     /// The channel's modality, where `meta/channels` gives one (section 11).
-    pub modality: Option<String>,
+    pub modality: Option<Arc<str>>,
     /// How the signs of a residual lie in the block, where its size fits (section 13). It takes the place of `value`.
-    pub residual: Option<Residual>,
+    pub residual: Option<Box<Residual>>,
     /// A u8 language block whose bytes are UTF-8: it gets a text beside the array (section 12).
     pub language: bool,
 }
@@ -134,7 +134,7 @@ pub fn parse(source: &dyn Source) -> Result<Shard, FormatError> {
     let mut notes = Notes::default();
     let header = front::header(source)?;
     if header.total_file_size != source.len() {
-        notes.add(format!("total_file_size is {}, the file has {} bytes", header.total_file_size, source.len()));
+        notes.add(format_args!("total_file_size is {}, the file has {} bytes", header.total_file_size, source.len()));
     }
     let mut entries = front::entries(source, &header, &mut notes)?;
     mark_visible(&mut entries);
@@ -150,9 +150,9 @@ pub fn parse(source: &dyn Source) -> Result<Shard, FormatError> {
         ROLE_MANIFEST => {
             let limit = limits::SHARD_MANIFEST;
             let manifest = episode::json(source, &entries, "meta/manifest", limit, &mut notes)?;
-            match manifest.map(manifest::Manifest::chunks) {
+            match manifest.map(|manifest::Object::<manifest::Manifest>(manifest)| manifest.chunks()) {
                 Some(Ok(found)) => chunks = Some(found),
-                Some(Err(reason)) => notes.add(format!("no joined view: {reason}")),
+                Some(Err(reason)) => notes.add(format_args!("no joined view: {reason}")),
                 None => {}
             }
         }
@@ -166,12 +166,9 @@ pub fn parse(source: &dyn Source) -> Result<Shard, FormatError> {
 
 /// Section 22: of equal names the last one counts.
 fn mark_visible(entries: &mut [Entry]) {
-    let mut last: HashMap<&[u8], u32> = HashMap::new();
-    for entry in &*entries {
-        last.insert(&entry.name, entry.index);
-    }
-    let visible: Vec<bool> = entries.iter().map(|e| last.get(&*e.name) == Some(&e.index)).collect();
-    for (entry, visible) in entries.iter_mut().zip(visible) {
+    let mut seen: HashSet<&[u8]> = HashSet::new();
+    let visible: Vec<bool> = entries.iter().rev().map(|entry| seen.insert(&entry.name)).collect();
+    for (entry, visible) in entries.iter_mut().rev().zip(visible) {
         entry.visible = visible;
     }
 }
@@ -200,9 +197,10 @@ struct Notes {
 impl Notes {
     const KEPT: usize = 100;
 
-    fn add(&mut self, note: String) {
+    /// Nothing is made of a note that is not kept.
+    fn add(&mut self, note: impl fmt::Display) {
         if self.list.len() < Self::KEPT {
-            self.list.push(note);
+            self.list.push(note.to_string());
         } else {
             self.more += 1;
         }

@@ -68,6 +68,10 @@ impl Part {
             (None, Value::Array { dtype, shape, inferred, .. }) => (*dtype, shape.clone(), *inferred),
             _ => return None,
         };
+        // What can't be read and states no bytes may hold any number of steps.
+        if entry.block.error.is_some() && entry.block.size == 0 {
+            return None;
+        }
         let pictures = *shape.first()? == 0 || shard::has_pictures(entry);
         entry.visible.then_some(Self { dtype, shape, inferred, pictures })
     }

@@ -170,6 +170,17 @@ impl<F: Copy> Builder<F> {
         }
     }
 
+    /// A file that belongs to another one of the same part: under that one's name with its own suffix in place of the
+    /// other, or where that is taken under the first name that is free.
+    pub fn beside(&mut self, other: Number, part: &[u8], [suffix, own]: [&str; 2], file: F) -> Number {
+        let Node { parent, name, .. } = &self.nodes[other as usize];
+        let key = (*parent, format!("{}{own}", name.strip_suffix(suffix).unwrap_or(name)).into());
+        match self.by_name.contains_key(&key) {
+            true => self.file(key.0, part, own, file),
+            false => self.push(key, Kind::File(file)),
+        }
+    }
+
     fn push(&mut self, key: (Number, Box<str>), kind: Kind<F>) -> Number {
         let number = self.nodes.len() as Number;
         self.nodes.push(Node { parent: key.0, name: key.1.clone(), kind, hidden: false, children: 0..0 });

@@ -16,6 +16,7 @@ use crate::{
         Block, Dtype, Format,
         wshard::{self, Shard},
     },
+    source::check_room,
     view::{BlockRef, Data, View, npy, png::Png},
 };
 
@@ -54,6 +55,7 @@ pub(super) fn open(mut shard: Shard, siblings: Option<Arc<dyn Siblings>>, verify
     let mut builder = Builder::default();
     let mut nodes = vec![ROOT; shard.entries.len()];
     let raw = builder.hidden_folder(ROOT, ".raw");
+    let mut folders = Folders { raw, last: (b"", [ROOT, raw]) };
     // Of equal names the visible one goes first and so keeps the plain path; the others follow in their order.
     let mut order: Vec<u32> = (0..shard.entries.len() as u32).collect();
     order.sort_by_key(|&i| !shard.entries[i as usize].visible);
@@ -68,15 +70,14 @@ pub(super) fn open(mut shard: Shard, siblings: Option<Arc<dyn Siblings>>, verify
             wshard::Value::Image("png") => (".png", File::Bytes(i)),
             wshard::Value::Image(_) | wshard::Value::Bytes => (".bin", File::Bytes(i)),
         };
-        let (folder, part) = builder.folders_of(ROOT, &entry.name, &RESERVED);
+        let [(folder, part), (hidden, hidden_part)] = folders.of(&mut builder, &entry.name);
         nodes[i as usize] = builder.file(folder, part, suffix, Entry::Of(file));
-        let (folder, part) = builder.folders_of(raw, &entry.name, &[]);
-        builder.file(folder, part, ".bin", Entry::Of(File::Bytes(i)));
+        builder.file(hidden, hidden_part, ".bin", Entry::Of(File::Bytes(i)));
     }
     // What is made beside the stored blocks, and gives way to them.
     for &i in order.iter().filter(|&&i| shard.entries[i as usize].language) {
-        let (folder, part) = builder.folders_of(ROOT, &shard.entries[i as usize].name, &RESERVED);
-        builder.file(folder, part, ".txt", Entry::Of(File::Bytes(i)));
+        let [(_, part), _] = folders.of(&mut builder, &shard.entries[i as usize].name);
+        builder.beside(nodes[i as usize], part, [".npy", ".txt"], Entry::Of(File::Bytes(i)));
     }
     if shard.schema.is_some() {
         builder.file(ROOT, b"schema", ".json", Entry::Of(File::Schema));
@@ -95,8 +96,8 @@ pub(super) fn open(mut shard: Shard, siblings: Option<Arc<dyn Siblings>>, verify
         joined.push((lane, node));
     }
     let mut pictures = HashMap::new();
-    let own = shard.entries.iter().zip(0..).map(|(entry, i)| (&entry.name, Pictures::of_entry(i, entry)));
-    let of_chunks = joined.iter().zip(0..).map(|((lane, _), i)| (&lane.name, Pictures::of_lane(i, lane)));
+    let own = shard.entries.iter().zip(0..).map(|(entry, i)| (&*entry.name, Pictures::of_entry(i, entry)));
+    let of_chunks = joined.iter().zip(0..).map(|((lane, _), i)| (&*lane.name, Pictures::of_lane(i, lane)));
     for (name, found) in own.chain(of_chunks) {
         let (Some(found), Some(channel)) = (found, name.strip_prefix(b"signal/")) else { continue };
         let images = builder.folder(ROOT, "images");
@@ -105,6 +106,28 @@ pub(super) fn open(mut shard: Shard, siblings: Option<Arc<dyn Siblings>>, verify
         pictures.entry(folder).or_insert(found);
     }
     Table::new(builder, Blocks { shard, siblings, nodes, joined, pictures })
+}
+
+/// The folders of blocks, for their own files and for those below `.raw`.
+struct Folders<'a> {
+    raw: Number,
+    /// Those of a name, all of it up to its last slash: names that follow each other mostly share them.
+    last: (&'a [u8], [Number; 2]),
+}
+
+impl<'a> Folders<'a> {
+    /// Both folders of a block, each with the part of its name that is left for its file there.
+    fn of(&mut self, builder: &mut Builder<Entry<File>>, name: &'a [u8]) -> [(Number, &'a [u8]); 2] {
+        let (prefix, part) = name.split_at(name.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1));
+        if self.last.0 != prefix {
+            let found = [builder.folders_of(ROOT, name, &RESERVED), builder.folders_of(self.raw, name, &[])];
+            if found.iter().any(|(_, rest)| rest.len() != part.len()) {
+                return found;
+            }
+            self.last = (prefix, found.map(|(folder, _)| folder));
+        }
+        self.last.1.map(|folder| (folder, part))
+    }
 }
 
 /// The steps of a camera channel as pictures.
@@ -180,18 +203,37 @@ impl Blocks {
     fn block(&self, i: u32) -> (BlockRef, &wshard::Block) {
         let entry = &self.shard.entries[i as usize];
         let wshard::Block { offset, stored_size, size, codec, crc, .. } = entry.block;
-        let error = entry.block.error.as_deref().map(Arc::from);
+        let error = entry.block.error.as_ref().map(|error| error.to_string().into());
         (BlockRef { number: i, block: Block { offset, stored_size, size, codec, crc }, error }, &entry.block)
     }
 
-    /// The uncompressed bytes of a block from `from` on, put back in order where they were interleaved.
+    /// The file with the uncompressed bytes of a block from `from` on, put back in order where they were interleaved.
     fn bytes(&self, view: View, i: u32, from: u64) -> View {
         let (block, stored) = self.block(i);
+        if block.error.is_some() {
+            return unserved(&view, stored.size.saturating_sub(from), block);
+        }
         let size = stored.size;
         match &stored.interleave {
-            Some(lane) => view.with(size, Data::Lane(block, *lane)),
+            Some(lane) => view.with(size, Data::Lane(block, **lane)),
             None => view.with(size.saturating_sub(from), Data::Block(block, from..size)),
         }
+    }
+}
+
+/// Bytes of memory that one of `items` in `container.json` takes while that is written.
+const ITEM_ROOM: usize = 3000;
+
+/// Sizes of files that can't be served are cut to this, so that adding a header to them can't overflow.
+const UNSERVED: u64 = 1 << 62;
+
+/// The file of a block that can never be served, of the size that the index states, behind a header. Where that is none,
+/// the header fails in its place, and without a header one byte does: a file of no bytes is never read, and would look
+/// whole.
+fn unserved(header: &View, size: u64, block: BlockRef) -> View {
+    match size.min(UNSERVED) {
+        0 => View::default().with(header.size().max(1), Data::Block(block, 0..header.size().max(1))),
+        size => header.clone().with(size, Data::Block(block, 0..size)),
     }
 }
 
@@ -213,7 +255,11 @@ impl Content for Blocks {
             File::Signs(i) => {
                 let Some(residual) = &self.shard.entries[i as usize].residual else { return View::default() };
                 let header = View::inline(npy::header("'|i1'", &residual.shape()));
-                header.with(residual.steps.saturating_mul(residual.dims), Data::Signs(self.block(i).0, *residual))
+                let size = residual.steps.saturating_mul(residual.dims).min(UNSERVED);
+                match self.block(i).0 {
+                    block if block.error.is_some() => unserved(&header, size, block),
+                    block => header.with(size, Data::Signs(block, **residual)),
+                }
             }
             File::Joined(i) => {
                 let Lane { dtype, shape, size, data, .. } = &self.joined[i as usize].0;
@@ -235,7 +281,7 @@ impl Content for Blocks {
             Pixels::Entry(i) => {
                 let (block, stored) = self.block(i);
                 match &stored.interleave {
-                    Some(lane) => Data::Lane(block, *lane),
+                    Some(lane) => Data::Lane(block, **lane),
                     None => Data::Block(block, 0..stored.size),
                 }
             }
@@ -269,7 +315,13 @@ impl Content for Blocks {
         if recovered {
             description.insert("recovered".into(), true.into());
         }
-        let items = self.shard.entries.iter().zip(&self.nodes).map(|(entry, &node)| {
+        let entries = &self.shard.entries;
+        let described = if check_room(entries.len() as u64, ITEM_ROOM).is_ok() { entries.len() } else { 0 };
+        if described < entries.len() {
+            let reason = format!("no memory to describe {} blocks", entries.len());
+            description.insert("items_left_out".into(), reason.into());
+        }
+        let items = entries.iter().zip(&self.nodes).take(described).map(|(entry, &node)| {
             let (dtype, shape, inferred) = match (&entry.value, &entry.residual) {
                 (_, Some(residual)) => (Some(Dtype::I8.name()), Some(residual.shape()), false),
                 (wshard::Value::Array { dtype, shape, inferred, .. }, None) => {
@@ -291,13 +343,13 @@ impl Content for Blocks {
             .into_json();
             object.insert("content_type".into(), entry.content_type.into());
             if let Some(modality) = &entry.modality {
-                object.insert("modality".into(), modality.as_str().into());
+                object.insert("modality".into(), (&**modality).into());
             }
             if entry.block.interleave.is_some() {
                 object.insert("recovered".into(), true.into());
             }
             if let Some(error) = &entry.block.error {
-                object.insert("error".into(), error.as_str().into());
+                object.insert("error".into(), error.to_string().into());
             }
             Value::from(object)
         });
@@ -343,7 +395,7 @@ impl Content for Blocks {
                 _ => (i, Facts::default()),
             },
             File::Signs(i) => {
-                let residual = self.shard.entries.get(i as usize)?.residual?;
+                let residual = self.shard.entries.get(i as usize)?.residual.as_ref()?;
                 (i, Facts::array(Dtype::I8.name(), &residual.shape()))
             }
             File::Joined(i) => {

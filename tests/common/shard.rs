@@ -10,6 +10,8 @@ pub(crate) struct Block {
     pub(crate) offset: Option<u64>,
     pub(crate) disk_size: Option<u64>,
     pub(crate) orig_size: Option<u64>,
+    /// 0 for none.
+    pub(crate) crc: u32,
     /// Place and length in the string table, where the name is not to be put there.
     pub(crate) name_at: Option<(u32, u16)>,
 }
@@ -30,7 +32,7 @@ impl Block {
     }
 }
 
-/// A file of these blocks, without checksums; `strings` goes into the string table in front of the names.
+/// A file of these blocks; `strings` goes into the string table in front of the names.
 pub(crate) fn file_with(role: u8, strings: &[u8], blocks: &[Block]) -> Vec<u8> {
     let table_at = 64 + 48 * blocks.len();
     let mut table = strings.to_vec();
@@ -54,7 +56,7 @@ pub(crate) fn file_with(role: u8, strings: &[u8], blocks: &[Block]) -> Vec<u8> {
         index.extend(block.offset.unwrap_or((data_at + data.len()) as u64).to_le_bytes());
         index.extend(block.disk_size.unwrap_or(stored_size).to_le_bytes());
         index.extend(block.orig_size.unwrap_or(stored_size).to_le_bytes());
-        index.extend(0u32.to_le_bytes());
+        index.extend(block.crc.to_le_bytes());
         index.extend(u32::from(block.content_type).to_le_bytes());
         data.extend(&block.stored);
     }
@@ -73,7 +75,7 @@ pub(crate) fn file_with(role: u8, strings: &[u8], blocks: &[Block]) -> Vec<u8> {
     file
 }
 
-/// A file of these blocks, without checksums.
+/// A file of these blocks.
 pub(crate) fn file(role: u8, blocks: &[Block]) -> Vec<u8> {
     file_with(role, b"", blocks)
 }

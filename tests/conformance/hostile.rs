@@ -128,3 +128,66 @@ fn blocks_outside_the_data_section() {
         assert_eq!(blocks, 4);
     }
 }
+
+/// A file of no bytes is never read: a block that is said to hold none and is damaged must not look like one.
+#[test]
+fn blocks_that_lie_about_being_empty() {
+    let zstd = |bytes: &[u8]| zstd::bulk::compress(bytes, 3).unwrap();
+    let empty = |name: &str| Block::new(name, *b"");
+    let blocks = [
+        Block::new("meta/channels", *br#"{"channels":[{"id":"f","dtype":"f32","shape":[]}]}"#),
+        Block::new("meta/episode", *br#"{"length_T":0}"#),
+        // 22: decoded length, checksum, place, codec.
+        Block::packed("signal/f", shard::ZSTD, zstd(&[0; 1024]), 0),
+        Block { crc: 5, ..empty("checksum") },
+        Block { crc: 5, ..Block::packed("checksum2", shard::ZSTD, zstd(b""), 0) },
+        Block { offset: Some(1 << 40), ..empty("past") },
+        Block { offset: Some(u64::MAX), ..empty("far") },
+        Block { offset: Some(64), ..empty("index") },
+        Block::packed("codec", 1, *b"xx", 0),
+        Block::packed("corrupt", shard::LZ4, *b"\x10", 0),
+        Block::packed("residual/f/sign2nddiff", shard::ZSTD, zstd(b"x"), 0),
+        // Nothing is wrong with these.
+        empty("good"),
+        Block::packed("good2", shard::ZSTD, zstd(b""), 0),
+        Block::packed("good3", shard::LZ4, *b"\0", 0),
+    ];
+    let opened = container::open(shard::file(5, &blocks)).unwrap();
+    let (mut bad, mut good) = (Vec::new(), Vec::new());
+    for file in opened.walk() {
+        let path = opened.tree.path(file.node);
+        let size = file.view.size();
+        match file.view.read_at(&opened.reader, 0, size) {
+            Ok(bytes) if size == 0 => {
+                assert!(bytes.for_kernel().is_empty());
+                good.push(path);
+            }
+            Ok(_) => assert!(path.starts_with("meta/") || path.starts_with(".raw/meta/") || path == "container.json"),
+            Err(_) => {
+                // Wherever somebody begins to read.
+                assert!(size > 0 && file.view.read_at(&opened.reader, 0, 1).is_err(), "{path}");
+                bad.push((path, size));
+            }
+        }
+    }
+    let names = ["checksum", "checksum2", "codec", "corrupt", "far", "index", "past"];
+    let mut expected: Vec<(String, u64)> = Vec::new();
+    for name in names {
+        expected.extend([(format!("{name}.bin"), 1), (format!(".raw/{name}.bin"), 1)]);
+    }
+    for name in ["signal/f", "residual/f/sign2nddiff"] {
+        expected.extend([(format!("{name}.npy"), 128), (format!(".raw/{name}.bin"), 1)]);
+    }
+    bad.sort();
+    expected.sort();
+    assert_eq!(bad, expected);
+    good.sort();
+    let expected = ["good", "good2", "good3"];
+    let expected: Vec<String> =
+        [".raw/", ""].iter().flat_map(|at| expected.map(|name| format!("{at}{name}.bin"))).collect();
+    assert_eq!(good, expected);
+    for item in opened.tree.description()["items"].as_array().unwrap() {
+        let path = item["path"].as_str().unwrap();
+        assert_eq!(item.get("error").is_some(), bad.iter().any(|(bad, _)| bad == path), "{item}");
+    }
+}

@@ -159,3 +159,34 @@ fn the_same_through_the_filesystem() {
         assert_eq!(walk::read_all(&vfs, &file.attr).as_ref(), Ok(&expected[&file.path]), "{}", file.path);
     }
 }
+
+/// A text stands beside the array of its own block, whichever of several blocks of one name that is.
+#[test]
+fn texts_of_duplicates() {
+    let blocks = [
+        Block::new("meta/channels", *br#"{"channels":[{"id":"t","dtype":"u8","shape":[4],"modality":"language"}]}"#),
+        Block::new("meta/episode", *br#"{"length_T":2}"#),
+        Block::new("signal/t", *b"firstone"),
+        Block::new("signal/t", *b"\xffno text"),
+        Block::new("signal/t", *b"\xffno text"),
+        Block::new("signal/t", *b"fourth\0\0"),
+        Block::new("signal/t", *b"\xffno text"),
+    ];
+    let opened = container::open(shard::file(5, &blocks)).unwrap();
+    let mut found = Vec::new();
+    for file in opened.walk() {
+        let path = opened.tree.path(file.node);
+        if path.starts_with("signal/") {
+            found.push((path, opened.content(&file)));
+        }
+    }
+    found.sort();
+    let paths: Vec<&str> = found.iter().map(|(path, _)| &**path).collect();
+    // The last is the visible one, the others follow in order.
+    let expected = ["t%_2.npy", "t%_2.txt", "t%_3.npy", "t%_4.npy", "t%_5.npy", "t%_5.txt", "t.npy"];
+    assert_eq!(paths, expected.map(|name| format!("signal/{name}")));
+    for (text, array, bytes) in [(1, 0, b"firstone"), (5, 4, b"fourth\0\0")] {
+        assert_eq!(found[text].1, bytes);
+        assert!(found[array].1.ends_with(bytes));
+    }
+}

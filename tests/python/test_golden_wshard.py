@@ -4,14 +4,16 @@ import io
 import json
 import math
 import os
+import resource
 import stat
+import struct
 
 import numpy as np
 import pytest
 from PIL import Image
 
 import names
-from conftest import assert_same_file, check_npy, mounted, read_checked, sha256, walk_files
+from conftest import assert_same_file, check_npy, mounted, read_checked, run, sha256, walk_files
 
 DESCR = {
     "f64": "<f8", "f32": "<f4", "f16": "<f2", "bf16": "<u2", "bool": "|b1",
@@ -309,6 +311,24 @@ def test_stream_that_cannot_be_put_back(writers, tmp_path):
         with pytest.raises(OSError) as error:
             (mnt / ".raw/signal/imu.bin").read_bytes()
         assert error.value.errno == 5
+
+
+@pytest.mark.parametrize("strings", [b"", b"signal/" + bytes(range(65, 91))])
+def test_an_index_of_holes_fails_alone(tmp_path, strings):
+    """Ten million entries in a few kilobytes on disk: an error where their memory can't be had, never an abort."""
+    count = 10_000_000
+    data_at = 64 + 48 * count + len(strings)
+    header = struct.pack("<4sBBHBBHIQQQQ16s", b"SHRD", 2, 5, 0, 32, 0, 48, count, 64 + 48 * count, data_at, 0, data_at, b"")
+    source = tmp_path / "holes.wshard"
+    with open(source, "wb") as file:
+        file.write(header)
+        file.seek(64 + 48 * count)
+        file.write(strings)
+        file.truncate(data_at)
+    for command in "ls", "info", "verify":
+        done = run(command, source, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30)))
+        assert done.returncode == 1, (command, done)
+        assert "Cannot allocate memory" in done.stderr + done.stdout.decode(), (command, done)
 
 
 def test_fixtures(writers, fixtures_mount):

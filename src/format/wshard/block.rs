@@ -1,5 +1,7 @@
 //! Where a block's bytes are and how they decode: sections 5, 6 and 7.
 
+use std::sync::Arc;
+
 use super::{Header, Interleave, front::BlockFields};
 use crate::{
     codec::Codec,
@@ -26,9 +28,6 @@ const FRONT: [u64; 2] = [64 << 10, 192 << 10];
 /// Pieces of a lane that are put back just to look at it.
 const LOOKED_AT_PIECES: u64 = 4096;
 
-/// Sizes of blocks that can't be served are cut to this, so that adding a header to them can't overflow.
-const UNSERVED: u64 = 1 << 62;
-
 /// How to get the bytes of a block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Block {
@@ -36,7 +35,7 @@ pub struct Block {
     pub offset: u64,
     /// Bytes stored. With `offset` inside the file, unless there is an `error`.
     pub stored_size: u64,
-    /// Bytes when decoded; of an uncompressed block the stored ones (section 5).
+    /// Bytes when decoded; of an uncompressed block the stored ones (section 5). With an `error`, any number at all.
     pub size: u64,
     /// How they are stored (section 6).
     pub codec: Codec,
@@ -46,10 +45,54 @@ pub struct Block {
     /// Whether the CRC may be one of the stored bytes: the stream writer's quirk (section 7), acceptable if decoding
     /// gives exactly `size` bytes.
     pub stored_crc_ok: bool,
-    /// Why the block can never be served.
-    pub error: Option<String>,
+    /// Why the block can never be served. Of a block of no bytes this is all that can be wrong with it: nobody ever
+    /// reads one.
+    pub error: Option<Defect>,
     /// Where the bytes of a lane really are, if its writer interleaved it (section 16).
-    pub interleave: Option<Interleave>,
+    pub interleave: Option<Box<Interleave>>,
+}
+
+/// Why a block can never be served: section 22. Numbers rather than texts, for an index can have millions of them.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Defect {
+    /// Outside the file.
+    #[error("{stored_size} bytes stored at {offset} pass the end of the file of {length} bytes")]
+    PastEnd {
+        /// As stored.
+        offset: u64,
+        /// As stored.
+        stored_size: u64,
+        /// Bytes of the file.
+        length: u64,
+    },
+    /// Outside the data section.
+    #[error("begins at {offset}, before the data section, which begins at {data_section}")]
+    BeforeData {
+        /// As stored.
+        offset: u64,
+        /// As stored.
+        data_section: u64,
+    },
+    /// Compressed, nobody says how.
+    #[error("compressed, but neither the entry's flags {flags:#06x} nor the header's default {default} name a codec")]
+    NoCodec {
+        /// As stored.
+        flags: u16,
+        /// As stored.
+        default: u8,
+    },
+    /// No bytes, and yet a checksum of some.
+    #[error("holds no bytes, whose crc32c is 0; the index says {0:#010x}")]
+    Checksum(u32),
+    /// Anything else.
+    #[error("{0}")]
+    Other(Arc<str>),
+}
+
+impl From<String> for Defect {
+    fn from(reason: String) -> Self {
+        Self::Other(reason.into())
+    }
 }
 
 /// Why a block could not be looked at.
@@ -80,8 +123,7 @@ impl Block {
         let codec = codec(header, stored);
         let raw = codec == Some(Codec::None);
         let mut block = Self {
-            // Where nothing is stored, the place does not matter; it must only be one that can be read.
-            offset: if stored.disk_size == 0 { stored.offset.min(source.len()) } else { stored.offset },
+            offset: stored.offset,
             stored_size: stored.disk_size,
             size: if raw { stored.disk_size } else { stored.orig_size },
             codec: codec.unwrap_or(Codec::None),
@@ -93,18 +135,18 @@ impl Block {
         block.error = block.misplaced(source.len(), header.data_section_offset);
         if block.error.is_none() {
             block.error = match codec {
-                None => Some(format!(
-                    "compressed, but neither the entry's flags {:#06x} nor the header's default {} name a codec",
-                    stored.flags, header.compression_default
-                )),
-                Some(codec) => codec.check_size(block.stored_size, block.size).err().map(|e| e.to_string()),
+                None => Some(Defect::NoCodec { flags: stored.flags, default: header.compression_default }),
+                Some(codec) => {
+                    let checked = codec.check_size(block.stored_size, block.size);
+                    checked.err().map(|error| error.to_string().into())
+                }
             };
         }
         if block.error.is_none() && block.codec == Codec::Zstd && index < FRAME_CHECKS {
             block.error = block.frame_disagrees(source)?;
         }
-        if block.error.is_some() {
-            block.size = block.size.min(UNSERVED);
+        if block.error.is_none() && block.size == 0 {
+            block.error = block.not_empty(source, index)?;
         }
         Ok(block)
     }
@@ -120,24 +162,36 @@ impl Block {
         }
     }
 
-    /// Section 22: inside the data section and the file.
-    fn misplaced(&self, length: u64, data_section: u64) -> Option<String> {
+    /// Section 22: inside the data section and the file, also where nothing is stored.
+    fn misplaced(&self, length: u64, data_section: u64) -> Option<Defect> {
         let Self { offset, stored_size, .. } = *self;
-        if stored_size == 0 {
-            return None;
-        }
         match offset.checked_add(stored_size) {
             Some(end) if end <= length && offset >= data_section => None,
-            Some(end) if end <= length => {
-                Some(format!("begins at {offset}, before the data section, which begins at {data_section}"))
-            }
-            _ => Some(format!("{stored_size} bytes stored at {offset} pass the end of the file of {length} bytes")),
+            Some(end) if end <= length => Some(Defect::BeforeData { offset, data_section }),
+            _ => Some(Defect::PastEnd { offset, stored_size, length }),
+        }
+    }
+
+    /// What is wrong with a block that is said to hold no bytes. Nobody will read it and find out.
+    fn not_empty(&self, source: &dyn Source, index: u32) -> Result<Option<Defect>, SourceError> {
+        if self.stored_size == 0 {
+            return Ok(self.crc.filter(|crc| *crc != 0).map(Defect::Checksum));
+        }
+        // No writer compresses nothing; this many that do so all the same are given a chance.
+        if index >= FRAME_CHECKS {
+            let reason = format!("{} bytes are stored for no bytes", self.stored_size);
+            return Ok(Some(reason.into()));
+        }
+        match self.load(source, FRONT[0]) {
+            Ok(_) => Ok(None),
+            Err(Fault::Block(reason)) => Ok(Some(reason.into())),
+            Err(Fault::Changed) => Err(SourceError::Changed),
         }
     }
 
     /// Whether the first zstd frame states more than the index does. It may state less: frames are joined, and one
     /// that is skipped states 0.
-    fn frame_disagrees(&self, source: &dyn Source) -> Result<Option<String>, SourceError> {
+    fn frame_disagrees(&self, source: &dyn Source) -> Result<Option<Defect>, SourceError> {
         let front = match source.read(self.offset..self.offset + self.stored_size.min(FRAME_HEADER)) {
             Ok(front) => front,
             Err(SourceError::Changed) => return Err(SourceError::Changed),
@@ -146,7 +200,7 @@ impl Block {
         };
         Ok(match zstd::zstd_safe::get_frame_content_size(&front) {
             Ok(Some(content)) if content > self.size => {
-                Some(format!("the zstd frame states {content} bytes, the index {}", self.size))
+                Some(format!("the zstd frame states {content} bytes, the index {}", self.size).into())
             }
             _ => None,
         })
@@ -155,7 +209,7 @@ impl Block {
     /// The whole decoded block, checked, if it is no larger than `limit`.
     pub(super) fn load(&self, source: &dyn Source, limit: u64) -> Result<Vec<u8>, Fault> {
         if let Some(error) = &self.error {
-            return Err(Fault::Block(error.clone()));
+            return Err(Fault::Block(error.to_string()));
         }
         if self.size > limit || self.stored_size > limit {
             return Err(Fault::Block(format!("{} bytes are more than {limit}", self.size.max(self.stored_size))));
@@ -182,7 +236,7 @@ impl Block {
     /// Up to [`limits::SNIFF`] bytes from the front of the decoded block; nothing is checked.
     pub(super) fn front(&self, source: &dyn Source) -> Result<Vec<u8>, Fault> {
         if let Some(error) = &self.error {
-            return Err(Fault::Block(error.clone()));
+            return Err(Fault::Block(error.to_string()));
         }
         if self.interleave.is_some() {
             return Err(Fault::Block("interleaved".to_owned()));

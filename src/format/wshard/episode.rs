@@ -1,5 +1,7 @@
 //! The metadata JSON of an episode: section 11.
 
+use std::sync::Arc;
+
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value as Json};
 
@@ -9,6 +11,9 @@ use crate::{
     limits,
     source::{Source, SourceError},
 };
+
+/// Bytes of the longest modality. Any number of blocks can have it.
+const MODALITY: usize = 256;
 
 /// What `meta/episode` and `meta/wshard` say (section 11).
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -47,10 +52,10 @@ pub struct Channel {
     pub block: String,
     /// Element type; f32 where none is stated, `None` where the name is unknown.
     pub dtype: Option<Dtype>,
-    /// Shape of one step; `None` where it is no list of non-negative integers.
+    /// Shape of one step; `None` where it is no list of non-negative integers, or a longer one than any array has.
     pub shape: Option<Vec<u64>>,
-    /// Modality.
-    pub modality: Option<String>,
+    /// Modality, where it is a word and no text.
+    pub modality: Option<Arc<str>>,
 }
 
 /// Everything that the metadata of an episode says.
@@ -76,7 +81,7 @@ impl Meta {
         let wshard = wshard.unwrap_or_default();
         let (channels, skipped) = read_channels(&channels);
         if skipped > 0 {
-            notes.add(format!("meta/channels: {skipped} elements describe no block"));
+            notes.add(format_args!("meta/channels: {skipped} elements describe no block"));
         }
         Ok(Self {
             action_spaces: read_action_spaces(&episode),
@@ -90,7 +95,7 @@ impl Meta {
 
 /// The visible block of this name.
 fn find<'e>(entries: &'e [Entry], name: &[u8]) -> Option<&'e Entry> {
-    entries.iter().rev().find(|e| e.name == name)
+    entries.iter().rev().find(|e| *e.name == *name)
 }
 
 /// A metadata block of up to `limit` bytes as JSON; `None` where there is none or it can't be interpreted, which is
@@ -107,7 +112,7 @@ pub(super) fn json<T: DeserializeOwned>(
         Ok(bytes) => bytes,
         Err(Fault::Changed) => return Err(SourceError::Changed),
         Err(Fault::Block(reason)) => {
-            notes.add(format!("{name}: {reason}"));
+            notes.add(format_args!("{name} at byte {}: {reason}", entry.block.offset));
             return Ok(None);
         }
     };
@@ -115,10 +120,16 @@ pub(super) fn json<T: DeserializeOwned>(
         Ok(value) => Ok(Some(value)),
         Err(error) => {
             let what = if error.is_data() { "does not say what it should" } else { "is not JSON" };
-            notes.add(format!("{name} {what}: {error}"));
+            notes.add(format_args!("{name} {what}: {}", plain(&error)));
             Ok(None)
         }
     }
+}
+
+/// What serde says is wrong, in JSON's words instead of Rust's.
+fn plain(error: &serde_json::Error) -> String {
+    let words = [("expected u64", "expected a whole number"), ("sequence", "array"), (": map", ": object")];
+    words.iter().fold(error.to_string(), |said, (rust, json)| said.replace(rust, json))
 }
 
 fn object(
@@ -130,7 +141,7 @@ fn object(
     match json(source, entries, name, limits::METADATA_JSON, notes)? {
         Some(Json::Object(map)) => Ok(Some(map)),
         Some(_) => {
-            notes.add(format!("{name} is not a JSON object"));
+            notes.add(format_args!("{name} is not a JSON object"));
             Ok(None)
         }
         None => Ok(None),
@@ -151,7 +162,7 @@ fn read_episode(
     let stated = episode.get("length_T").or_else(|| episode.get("length_t"));
     let length_t = stated.and_then(Json::as_u64);
     if let Some(stated) = stated.filter(|_| length_t.is_none()) {
-        notes.add(format!("length_T is no number of steps: {}", shown(stated.to_string().as_bytes())));
+        notes.add(format_args!("length_T is no number of steps: {}", shown(stated.to_string().as_bytes())));
     }
     let (steps, steps_source) = match length_t {
         Some(steps) => (Some(steps), Some("meta/episode")),
@@ -279,9 +290,14 @@ fn channel(map: &Map<String, Json>, id: String, block: String) -> Channel {
     };
     let shape = match map.get("shape") {
         None | Some(Json::Null) => Some(Vec::new()),
-        Some(shape) => shape.as_array().and_then(|list| list.iter().map(Json::as_u64).collect()),
+        Some(shape) => {
+            // Any number of blocks can have this description: it is not to be much work for each.
+            let list = shape.as_array().filter(|list| list.len() <= limits::DIMENSIONS);
+            list.and_then(|list| list.iter().map(Json::as_u64).collect())
+        }
     };
-    Channel { id, block, dtype, shape, modality: text(map, "modality") }
+    let modality = map.get("modality").and_then(Json::as_str).filter(|word| word.len() <= MODALITY);
+    Channel { id, block, dtype, shape, modality: modality.map(Arc::from) }
 }
 
 /// The thirteen short names, and the long ones that Go takes for them (section 11).

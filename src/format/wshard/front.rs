@@ -1,10 +1,12 @@
 //! Header, index and string table: what decides whether the container opens.
 
+use std::io;
+
 use super::{Block, Entry, Notes, Value};
 use crate::{
     format::{Class, Fields, FormatError},
     limits,
-    source::{Source, SourceError},
+    source::{Source, SourceError, check_room},
 };
 
 /// Bytes of the header (section 2).
@@ -15,6 +17,11 @@ const INDEX_ENTRY: u64 = 48;
 
 /// Index entries read at once.
 const BATCH: u64 = 16_384;
+
+/// Bytes of memory that an entry and its two files take while the container is opened, with names of no bytes; and what
+/// each byte of a name takes, in the entry and in the table of paths.
+const ENTRY_ROOM: usize = 700;
+const NAME_ROOM: usize = 7;
 
 /// The header's fields as stored (section 2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -128,11 +135,14 @@ fn fields(bytes: &[u8]) -> Option<(Header, u8, u16)> {
 
 /// Reads the index and the string table (sections 3 and 4). The header has been checked.
 pub(super) fn entries(source: &dyn Source, header: &Header, notes: &mut Notes) -> Result<Vec<Entry>, SourceError> {
+    // Before anything is made of the index: what it takes in memory is many times what it takes in a file with holes.
+    check_room(header.entry_count.into(), ENTRY_ROOM)?;
     let names = source.read(header.string_table_offset..header.data_section_offset)?;
     // Entries may share parts of the table, though no writer does it; a small one must not become gigabytes of names.
     let mut budget = names.len().saturating_mul(2).saturating_add(64 << 10);
     let (mut outside, mut costly) = (0u32, 0u32);
     let mut entries = Vec::new();
+    entries.try_reserve_exact(header.entry_count as usize).map_err(|_| io::Error::from_raw_os_error(libc::ENOMEM))?;
     let mut index = 0;
     let mut at = HEADER;
     let end = HEADER + INDEX_ENTRY * u64::from(header.entry_count);
@@ -151,16 +161,17 @@ pub(super) fn entries(source: &dyn Source, header: &Header, notes: &mut Notes) -
                     continue;
                 }
             }
-            entry.name = name.to_vec();
+            entry.name = name.into();
             entries.push(entry);
         }
         index = index.saturating_add(BATCH as u32);
     }
+    check_room(entries.iter().map(|entry| entry.name.len() as u64).sum(), NAME_ROOM)?;
     if outside > 0 {
-        notes.add(format!("{outside} entries left out: their names lie outside the string table"));
+        notes.add(format_args!("{outside} entries left out: their names lie outside the string table"));
     }
     if costly > 0 {
-        notes.add(format!("{costly} entries left out: the names add up to far more than the string table"));
+        notes.add(format_args!("{costly} entries left out: the names add up to far more than the string table"));
     }
     Ok(entries)
 }
@@ -179,7 +190,7 @@ fn entry<'n>(
     let Some(fields) = block_fields(raw) else { return Ok(None) };
     let entry = Entry {
         index,
-        name: Vec::new(),
+        name: Box::default(),
         name_hash: raw.u64(0).unwrap_or_default(),
         flags: fields.flags,
         content_type: raw.u16(44).unwrap_or_default(),

@@ -1,8 +1,15 @@
 //! The manifest of a chunked episode: section 15.
 
-use std::path::{Component, Path};
+use std::{
+    fmt,
+    marker::PhantomData,
+    path::{Component, Path},
+};
 
-use serde::Deserialize;
+use serde::{
+    Deserialize, Deserializer,
+    de::{MapAccess, Visitor, value::MapAccessDeserializer},
+};
 
 /// One chunk of an episode, in its place: the first is chunk 0.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,11 +20,33 @@ pub struct Chunk {
     pub sha256: Option<[u8; 32]>,
 }
 
+/// A JSON object: by itself serde takes an array of an object's values for it too.
+#[derive(Debug)]
+pub(super) struct Object<T>(pub T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Only<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Only<T> {
+            type Value = Object<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(map)).map(Object)
+            }
+        }
+        deserializer.deserialize_map(Only(PhantomData))
+    }
+}
+
 /// `meta/manifest` as it stands, as far as it says how to join the chunks.
 #[derive(Debug, Deserialize)]
 pub(super) struct Manifest {
     total_chunks: Option<u64>,
-    chunks: Vec<Stored>,
+    chunks: Vec<Object<Stored>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -30,7 +59,7 @@ struct Stored {
 impl Manifest {
     /// The chunks in their order, or why they are no whole episode.
     pub(super) fn chunks(mut self) -> Result<Vec<Chunk>, String> {
-        self.chunks.sort_by_key(|chunk| chunk.chunk_index);
+        self.chunks.sort_by_key(|chunk| chunk.0.chunk_index);
         let count = self.chunks.len() as u64;
         if let Some(total) = self.total_chunks.filter(|&total| total != count) {
             return Err(format!("total_chunks is {total}, the manifest lists {count}"));
@@ -38,8 +67,8 @@ impl Manifest {
         if count == 0 {
             return Err("the manifest lists no chunk".into());
         }
-        let place = |(index, stored): (u64, Stored)| {
-            let Stored { chunk_index, uri, sha256 } = stored;
+        let place = |(index, stored): (u64, Object<Stored>)| {
+            let Stored { chunk_index, uri, sha256 } = stored.0;
             if chunk_index != index {
                 let what = if chunk_index < index { "there is more than one chunk" } else { "there is no chunk" };
                 return Err(format!("{what} {}", chunk_index.min(index)));
@@ -84,7 +113,7 @@ mod tests {
     use super::*;
 
     fn chunks(json: &str) -> Result<Vec<Chunk>, String> {
-        serde_json::from_str::<Manifest>(json).map_err(|e| e.to_string())?.chunks()
+        serde_json::from_str::<Object<Manifest>>(json).map_err(|e| e.to_string())?.0.chunks()
     }
 
     fn uri(uri: &str) -> Result<Vec<Chunk>, String> {
@@ -105,7 +134,9 @@ mod tests {
             (r#"{"chunks":[{"chunk_index":0,"uri":"b","sha256":"12"}]}"#, "sha256"),
             (r#"{"chunks":[{"chunk_index":-1,"uri":"b"}]}"#, "-1"),
             (r#"{"chunks":[{"chunk_index":0,"uri":7}]}"#, "string"),
-            (r#"[]"#, ""),
+            (r#"[]"#, "expected an object"),
+            (r#"[null,[{"chunk_index":0,"uri":"b"}]]"#, "expected an object"),
+            (r#"{"chunks":[[0,"b",null]]}"#, "expected an object"),
         ] {
             let error = chunks(json).unwrap_err();
             assert!(error.contains(reason), "{json}: {error}");

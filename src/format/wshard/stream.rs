@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{Entry, Notes, episode::Meta};
+use super::{Defect, Entry, Notes, episode::Meta, shown};
 use crate::codec::Codec;
 
 /// That lanes of the file were put back, and how.
@@ -90,9 +90,7 @@ pub(super) fn put_back(length: u64, entries: &mut [Entry], meta: &mut Meta, note
     if !meta.episode.streaming {
         if meta.wshard_unknown {
             meta.untyped = true;
-            notes.add(
-                "extents overlap and meta/wshard can't be read: the blocks are shown as raw bytes only".to_owned(),
-            );
+            notes.add("extents overlap and meta/wshard can't be read: the blocks are shown as raw bytes only");
         }
         return None;
     }
@@ -103,17 +101,17 @@ pub(super) fn put_back(length: u64, entries: &mut [Entry], meta: &mut Meta, note
             let (rows, rows_per_flush) = found.first().map_or((0, 0), |l| (l.rows, l.rows_per_flush));
             for (i, lane) in lanes.iter().zip(found) {
                 if let Some(entry) = entries.get_mut(*i) {
-                    entry.block.interleave = Some(lane);
+                    entry.block.interleave = Some(Box::new(lane));
                 }
             }
             Some(Recovered { rows, rows_per_flush, lanes: lanes.len() })
         }
         Err(reason) => {
-            notes.add(format!("the blocks can't be put back in order: {reason}"));
+            notes.add(format_args!("the blocks can't be put back in order: {reason}"));
+            let error = Defect::from(format!("interleaved by a stream writer and can't be put back: {reason}"));
             for i in lanes {
                 if let Some(entry) = entries.get_mut(i) {
-                    let error = format!("interleaved by a stream writer and can't be put back: {reason}");
-                    entry.block.error.get_or_insert(error);
+                    entry.block.error.get_or_insert_with(|| error.clone());
                 }
             }
             None
@@ -135,10 +133,10 @@ fn rule(
     for lane in lanes {
         let block = &lane.block;
         if block.codec != Codec::None {
-            return Err(format!("block {} is compressed", lane.index));
+            return Err(format!("{} is compressed", shown(&lane.name)));
         }
         if block.error.is_some() || !block.stored_size.is_multiple_of(rows) {
-            return Err(format!("block {} of {} bytes does not hold {rows} rows", lane.index, block.stored_size));
+            return Err(format!("{} of {} bytes does not hold {rows} rows", shown(&lane.name), block.stored_size));
         }
         let row_width = block.stored_size / rows;
         found.push(Interleave { base, rows, rows_per_flush: 0, row_width, total_width: 0, lead: total_width });
@@ -152,8 +150,9 @@ fn rule(
         if gap % lane.row_width != 0 || height == 0 || height >= rows || *rows_per_flush.get_or_insert(height) != height
         {
             return Err(format!(
-                "blocks {} and {} are {gap} bytes apart, which are not the rows of one flush",
-                a.index, b.index
+                "{} and {} begin {gap} bytes apart, which are not the rows of one flush",
+                shown(&a.name),
+                shown(&b.name)
             ));
         }
     }

@@ -1,6 +1,6 @@
 //! Dtype and shape of every block (section 12), and what it is shown as (contract, section 3).
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
 use super::{Block, Channel, Entry, Header, Notes, ROLE_EPISODE, Residual, Value, block::Fault, episode::Meta, shown};
 use crate::{
@@ -34,7 +34,7 @@ pub(super) fn assign(
             Value::Json
         } else {
             let lanes = lanes.as_ref().filter(|_| typed);
-            entry.residual = lanes.and_then(|lanes| lanes.residual(&entry.name, entry.block.size));
+            entry.residual = lanes.and_then(|lanes| lanes.residual(&entry.name, entry.block.size)).map(Box::new);
             value(source, entry, lanes, typed)?
         };
         if let Some(steps) = meta.episode.steps {
@@ -47,7 +47,7 @@ pub(super) fn assign(
                     let text = sound(entry.block.load(source, limits::LANGUAGE_TEXT))?;
                     entry.language = text.is_some_and(|bytes| std::str::from_utf8(&bytes).is_ok());
                 }
-                None => notes.add(format!("{} gets no text: too much to look at", shown(&entry.name))),
+                None => notes.add(format_args!("{} gets no text: too much to look at", shown(&entry.name))),
             }
         }
     }
@@ -103,11 +103,12 @@ fn suffix(front: &[u8]) -> &'static str {
 fn note_steps(entry: &Entry, steps: u64, notes: &mut Notes) {
     if let Value::Array { shape, source, .. } = &entry.value
         && entry.residual.is_none()
+        && entry.block.error.is_none()
         && *source != TENSOR
         && entry.modality.as_deref() != Some("language")
         && let Some(rows) = shape.first().filter(|rows| **rows != steps)
     {
-        notes.add(format!("{} has {rows} steps, the episode {steps}", shown(&entry.name)));
+        notes.add(format_args!("{} has {rows} steps, the episode {steps}", shown(&entry.name)));
     }
 }
 
@@ -205,7 +206,7 @@ impl<'m> Lanes<'m> {
         }
     }
 
-    fn modality(&self, name: &[u8]) -> Option<String> {
+    fn modality(&self, name: &[u8]) -> Option<Arc<str>> {
         self.by_block.get(name)?.modality.clone()
     }
 
