@@ -3,7 +3,7 @@
 use std::io::{self, Read};
 
 use super::{Codec, DecodeError, deflate::Inflater};
-use crate::limits;
+use crate::{limits, source::check_room};
 
 /// What is made room for before anything has come out.
 const FIRST: u64 = 1 << 20;
@@ -55,12 +55,14 @@ impl<R: Read> Stream<R> {
     /// Decodes `size` bytes, or as many as there are. Room is made for what came, never for what was stated.
     ///
     /// # Errors
-    /// As [`Self::fill`].
+    /// As [`Self::fill`]; [`DecodeError::Memory`] where there is no room.
     pub fn take(&mut self, size: u64) -> Result<Vec<u8>, DecodeError> {
         let mut out = Vec::new();
         while (out.len() as u64) < size {
             let from = out.len();
             let more = (size - from as u64).min(FIRST.max(from as u64));
+            check_room(more, 1).map_err(|_| DecodeError::Memory(size))?;
+            out.try_reserve_exact(more as usize).map_err(|_| DecodeError::Memory(size))?;
             out.resize(from + more as usize, 0);
             let filled = self.fill(&mut out[from..])?;
             if (filled as u64) < more {

@@ -131,7 +131,7 @@ pub(super) struct Idv {
     names: OnceLock<Names>,
     description: OnceLock<(Value, Arc<[u8]>)>,
     loaded: Mutex<LruCache<u32, Arc<Loaded>>>,
-    noticed: Mutex<Vec<(NodeId, String)>>,
+    noticed: Mutex<Vec<Notice>>,
     has_noticed: AtomicBool,
 }
 
@@ -174,8 +174,8 @@ impl Idv {
         names.and_then(|names| names.folder(&self.file, &*self.source, column).map_err(part_fault)).unwrap_or_default()
     }
 
-    fn note(&self, node: Node, message: String) {
-        lock(&self.noticed).push((node.pack(), message));
+    fn note(&self, node: Node, offset: Option<u64>, message: String) {
+        lock(&self.noticed).push(Notice { node: node.pack(), offset, message });
         self.has_noticed.store(true, Relaxed);
     }
 
@@ -189,7 +189,7 @@ impl Idv {
         };
         let loaded = Arc::new(Loaded::new(found, &self.file));
         for problem in loaded.problems(self.file.tail) {
-            self.note(Node::of(Part::Column, column, 0), problem);
+            self.note(Node::of(Part::Column, column, 0), None, problem);
         }
         let mut all = lock(&self.loaded);
         // Two at once: the first one's work is kept.
@@ -211,9 +211,8 @@ impl Idv {
         if !loaded.has_read_metadata() {
             let damage = loaded.read_metadata(&self.file, &*self.source).map_err(source_fault)?;
             if let Some(reason) = damage {
-                let at = loaded.column().metadata_offset(self.file.tail).unwrap_or(0);
-                let message = format!("the table of metadata at {at}: {reason}");
-                self.note(Node::of(Part::Metadata, column, 0), message);
+                let at = loaded.column().metadata_offset(self.file.tail);
+                self.note(Node::of(Part::Metadata, column, 0), at, format!("the table of metadata: {reason}"));
             }
         }
         Ok(loaded)
@@ -438,8 +437,7 @@ impl Container for Idv {
         if !self.has_noticed.swap(false, Relaxed) {
             return Vec::new();
         }
-        let noticed = std::mem::take(&mut *lock(&self.noticed));
-        noticed.into_iter().map(|(node, message)| Notice { node, offset: None, message }).collect()
+        std::mem::take(&mut *lock(&self.noticed))
     }
 
     fn is_at_hand(&self, _: &Reader, node: NodeId) -> bool {

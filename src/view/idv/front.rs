@@ -201,9 +201,6 @@ pub(super) fn text_of_scalars(block: &Block, rows: u64) -> Option<u64> {
 
 /// All bytes of a compressed block.
 pub(super) fn inflate(block: &Block, source: &dyn Source) -> Result<Vec<u8>, BlockError> {
-    // What comes out may grow to twice its size, and can't be refused then: asked for, and given back untouched.
-    let most = usize::try_from(block.size).unwrap_or(usize::MAX).saturating_mul(2).saturating_add(limits::HEADROOM);
-    Vec::<u8>::new().try_reserve_exact(most).map_err(|_| DecodeError::Memory(block.size))?;
     let mut bytes = cache::inflate(block, source)?;
     bytes.shrink_to_fit();
     Ok(bytes)
