@@ -315,12 +315,15 @@ impl Cache {
         let start = Instant::now();
         if self.in_pieces(block) {
             let mut pieces = Pieces::new(block, &**source, self.verify)?;
+            // Copied there, out of one buffer: decoded there piece by piece, the file would not lie in large pages.
+            let mut piece = Buffer::zeroed(limits::DECODED_PIECE).map_err(SourceError::from)?;
             let mut at = at;
             while pieces.next_size() > 0 {
-                let end = at + pieces.next_size();
-                memory.fill(at..end, |out| pieces.fill(out)).map_err(SourceError::from)??;
-                slot.advance(end);
-                at = end;
+                let piece = &mut piece[..pieces.next_size() as usize];
+                pieces.fill(piece)?;
+                memory.write(piece, at).map_err(SourceError::from)?;
+                at += piece.len() as u64;
+                slot.advance(at);
             }
         } else {
             memory
