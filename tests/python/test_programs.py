@@ -448,3 +448,11 @@ def test_fixtures_are_what_their_script_writes(tmp_path):
     assert walk_files(tmp_path / "one") == walk_files(tmp_path / "two") == walk_files(FIXTURES)
     for path in walk_files(tmp_path / "one"):
         assert (tmp_path / "one" / path).read_bytes() == (tmp_path / "two" / path).read_bytes(), path
+
+
+def test_links_of_folders_never_claim_that_there_are_no_others(fixtures_mount):
+    """Programs that walk trees stop looking for folders where the count of links says that there are no more; 1 says
+    nothing, and what shows containers as folders does not count them."""
+    for folder, subfolders, _ in os.walk(fixtures_mount):
+        assert os.lstat(folder).st_nlink in (1, 2 + len(subfolders)), folder
+    assert os.lstat(fixtures_mount).st_nlink == 1
