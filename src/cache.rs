@@ -336,11 +336,6 @@ impl Cache {
         Ok(())
     }
 
-    /// Whether filling a file with this block takes so long that nobody should wait for all of it.
-    pub fn comes_in_pieces(&self, block: &Block) -> bool {
-        self.in_pieces(block)
-    }
-
     /// How checksums are verified.
     pub fn verify(&self) -> Verify {
         self.verify
@@ -412,8 +407,8 @@ impl Cache {
         }
     }
 
-    /// Whether a compressed block is shown piece by piece.
-    fn in_pieces(&self, block: &Block) -> bool {
+    /// Whether a compressed block is shown piece by piece: decoding it takes so long that nobody should wait for all of it.
+    pub fn in_pieces(&self, block: &Block) -> bool {
         // A zlib stream ends with a checksum of its own.
         let is_checked = block.crc.is_some() || block.codec == Codec::Zlib;
         let strict = self.verify == Verify::Strict && is_checked;

@@ -192,9 +192,11 @@ impl Codec {
     }
 }
 
+/// Zeros, for what is decoded or made of it.
+///
 /// # Errors
-/// `Memory` where a large block finds none.
-fn memory(size: u64) -> Result<Vec<u8>, DecodeError> {
+/// `Memory` where there is none.
+pub(crate) fn memory(size: u64) -> Result<Vec<u8>, DecodeError> {
     crate::source::zeros(to_usize(size)).map_err(|_| DecodeError::Memory(size))
 }
 

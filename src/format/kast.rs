@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::{
     Class, Dtype, Fields, FormatError,
-    kastore::{ITEM_MEMORY, Item, dtype_of_code},
+    kastore::{ITEM_MEMORY, Item, TOGETHER, dtype_of_code},
 };
 use crate::{
     limits,
@@ -14,8 +14,6 @@ use crate::{
 /// Bytes of the header.
 pub const HEADER: u64 = 40;
 const ENTRY: u64 = 32;
-/// Entries that are read together: what is no KAST is refused by its first ones, however many it claims.
-const TOGETHER: u64 = 1 << 14;
 
 /// A KAST file.
 #[derive(Debug)]

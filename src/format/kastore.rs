@@ -143,7 +143,7 @@ fn parse_store(source: &dyn Source, base: u64) -> Result<Store, FormatError> {
 pub(super) const ITEM_MEMORY: usize = 500;
 
 /// Descriptors that are read together: what is no store is refused by its first ones, however many it claims.
-const TOGETHER: u64 = 1 << 14;
+pub(super) const TOGETHER: u64 = 1 << 14;
 
 /// Rules 9 to 12. The store's real bytes bound the number of items by now.
 fn parse_items(source: &dyn Source, base: u64, keys: u64, file_size: u64) -> Result<Vec<Item>, FormatError> {

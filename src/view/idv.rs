@@ -17,13 +17,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::{Bytes, Fault, Reader};
 use crate::{
     cache::{BlockError, Buffer, Key},
-    codec::{Codec, DecodeError},
+    codec::{Codec, memory},
     format::{
         Block,
         idv::{Column, Content, Entry, Item, Plan, Type},
     },
     limits,
-    source::zeros,
 };
 use totals::{Sum, Totals};
 
@@ -256,11 +255,6 @@ fn computed<T: Clone>(known: &Mutex<Option<T>>, compute: impl FnOnce() -> T, fau
         *known = Some(value.clone());
     }
     value
-}
-
-/// Memory for what is made of a block.
-fn memory(size: u64) -> Result<Vec<u8>, BlockError> {
-    zeros(usize::try_from(size).unwrap_or(usize::MAX)).map_err(|_| DecodeError::Memory(size).into())
 }
 
 /// Copies decoded bytes of a block, piece by piece.

@@ -32,7 +32,7 @@ impl View {
         for extent in &self.extents {
             layout = match (extent.whole_block(), &extent.data) {
                 (Some(block), _) if layout == Layout::Copy => {
-                    Layout::Decode { in_pieces: reader.cache.comes_in_pieces(&block.block) }
+                    Layout::Decode { in_pieces: reader.cache.in_pieces(&block.block) }
                 }
                 (None, Data::Inline(_) | Data::Stored(_) | Data::Lane(..) | Data::Strided(_)) => layout,
                 (None, Data::Block(block, _)) if block.block.codec == Codec::None => layout,

@@ -6,9 +6,10 @@
 
 use std::{ops::Range, sync::Arc};
 
-use super::{Fault, Kept, Reader, Values, memory};
+use super::{Fault, Kept, Reader, Values};
 use crate::{
     cache::Buffer,
+    codec::memory,
     format::{
         Block, Fields,
         idv::{Content, Place},
