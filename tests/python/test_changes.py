@@ -11,7 +11,7 @@ import time
 import numpy as np
 import pytest
 
-from conftest import mounted, wait_for
+from conftest import mounted, seen_within, wait_for
 
 SOON = 1.0
 
@@ -45,15 +45,6 @@ def values(path):
     except OSError as e:
         return e.errno
     return set(np.frombuffer(data[128:], "<i8").tolist())
-
-
-def seen_within(seconds, condition):
-    end = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.01)
-    return True
 
 
 @pytest.mark.parametrize("in_place", [False, True], ids=["renamed", "in place"])
