@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from conftest import BIN, FIXTURES, is_mounted, mounted, run, unmount, wait_for
+from conftest import BIN, FIXTURES, ROOT, is_mounted, mounted, run, unmount, wait_for
 from test_cli import assert_one_line_error
 
 EPISODE = "ep_001.wshard"
@@ -212,7 +212,7 @@ def test_service_manager_with_an_abstract_socket(mnt):
 
 
 def test_systemd_unit(tmp_path):
-    text = (Path(BIN).parents[2] / "packaging/systemd/shardfs@.service").read_text()
+    text = (ROOT / "packaging/systemd/shardfs@.service").read_text()
     unit = configparser.RawConfigParser(strict=False, interpolation=None)
     unit.optionxform = str
     unit.read_string(text)
