@@ -120,13 +120,23 @@ impl Vfs {
         let Some((slot, memory)) = slot.as_ref().and_then(|slot| Some((slot, slot.memory()?))) else {
             return self.read(ino, offset, length, only_ready);
         };
+        // A reader that asks for what is past the end, as each does to see that it is there, waits for nothing.
         let end = offset.saturating_add(length).min(memory.size());
-        if only_ready && !slot.is_ready(&(offset..end)) {
-            return Ok(None);
-        }
-        if !slot.wait_for(end) {
-            // Its blocks say what is wrong, and where.
-            return self.read(ino, offset, length, only_ready);
+        if offset < end && !slot.is_ready(&(offset..end)) {
+            if only_ready && !self.is_open(ino) {
+                return Ok(None);
+            }
+            // What is only copied can be had from where it is.
+            if self.with_view(ino, |view, reader| Ok(view.layout(reader)))? == Layout::Copy {
+                return self.read(ino, offset, length, only_ready);
+            }
+            if only_ready {
+                return Ok(None);
+            }
+            if !slot.wait_for(end) {
+                // Its blocks say what is wrong, and where.
+                return self.read(ino, offset, length, only_ready);
+            }
         }
         let bytes = Bytes::in_memory(memory, offset, length);
         self.requests.bytes_read.fetch_add(bytes.for_kernel().len() as u64, Relaxed);

@@ -102,3 +102,34 @@ fn links_are_links_unless_followed() {
     let sub = vfs.lookup(ROOT, OsStr::new("sub")).unwrap().unwrap();
     assert_eq!(vfs.lookup(sub.ino, OsStr::new("up")).unwrap().unwrap().kind, FileKind::Link);
 }
+
+#[test]
+fn nobody_waits_for_a_file_in_memory_whose_bytes_are_at_hand() {
+    // A kastore with one uncompressed array, `x` (`formats/kastore.md` 3).
+    let values = vec![7_u8; 8 << 17];
+    let mut bytes = empty_store();
+    bytes[12] = 1;
+    bytes.extend([9, 0, 0, 0, 0, 0, 0, 0]);
+    let (key, array) = (128_u64, 136_u64);
+    for number in [key, 1, array, values.len() as u64 / 8, 0, 0, 0] {
+        bytes.extend(number.to_le_bytes());
+    }
+    bytes.extend(b"x\0\0\0\0\0\0\0");
+    bytes.extend(&values);
+    let size = bytes.len() as u64;
+    bytes[16..24].copy_from_slice(&size.to_le_bytes());
+
+    let folder = Folder::new("growing");
+    std::fs::write(folder.0.join("store"), bytes).unwrap();
+    let vfs = Vfs::open(&folder.0, Options::default()).unwrap();
+    let store = vfs.lookup(ROOT, OsStr::new("store")).unwrap().unwrap();
+    let file = vfs.lookup(store.ino, OsStr::new("x.npy")).unwrap().unwrap();
+    assert_eq!(file.size, 128 + values.len() as u64);
+    // Somebody began to lay it out, and does not go on.
+    let slot = vfs.cache().start_file(file.ino, file.size).unwrap();
+    assert!(matches!(vfs.opening(file.ino).unwrap(), Opening::Growing(size) if size == file.size));
+    let read = |offset| vfs.read_growing(file.ino, offset, 1 << 20, false).unwrap().unwrap().for_kernel().to_vec();
+    assert_eq!(read(128), values);
+    assert!(read(file.size).is_empty() && read(u64::MAX).is_empty());
+    slot.run(|| Err(crate::cache::BlockError::Refused("enough".into())));
+}
