@@ -115,7 +115,7 @@ fn check_block(differences: &mut Differences, place: &str, block: &Json, entry: 
     let stored = &entry.block;
     let name = String::from_utf8_lossy(&entry.name).into_owned();
     differences.check(place, "name", name.as_str(), block["name"].as_str().unwrap());
-    differences.check(place, "codec", stored.codec.name(), block["codec"].as_str().unwrap());
+    differences.check(place, "codec", stored.extent.codec.name(), block["codec"].as_str().unwrap());
     differences.check(place, "visible", entry.visible, true);
     differences.check(place, "error", stored.error.as_ref(), None);
     for (key, got) in [
@@ -123,16 +123,16 @@ fn check_block(differences: &mut Differences, place: &str, block: &Json, entry: 
         ("flags", u64::from(entry.flags)),
         ("content_type", u64::from(entry.content_type)),
         ("tag_bits", u64::from(entry.tag_bits)),
-        ("data_offset", stored.offset),
-        ("disk_size", stored.stored_size),
-        ("size", stored.size),
+        ("data_offset", stored.extent.offset),
+        ("disk_size", stored.extent.stored_size),
+        ("size", stored.extent.size),
     ] {
         differences.check(place, key, got, number(block, key));
     }
     differences.check(
         place,
         "crc",
-        format!("{:#010x}", stored.crc.unwrap_or(0)).as_str(),
+        format!("{:#010x}", stored.extent.crc.unwrap_or(0)).as_str(),
         block["crc32c"].as_str().unwrap(),
     );
     differences.check(place, "interleaved", stored.interleave.is_some(), block.get("recovered_sha256").is_some());
@@ -162,13 +162,14 @@ fn check_block(differences: &mut Differences, place: &str, block: &Json, entry: 
 fn check_bytes(differences: &mut Differences, place: &str, block: &Json, entry: &Entry, file: &Vec<u8>) {
     let stored_block = &entry.block;
     let source: &dyn Source = file;
-    let stored = source.read(stored_block.offset..stored_block.offset + stored_block.stored_size).unwrap();
-    let decoded = match stored_block.codec.decode(&stored, stored_block.size) {
+    let stored =
+        source.read(stored_block.extent.offset..stored_block.extent.offset + stored_block.extent.stored_size).unwrap();
+    let decoded = match stored_block.extent.codec.decode(&stored, stored_block.extent.size) {
         Ok(decoded) => decoded,
         Err(error) => return differences.0.push(format!("{place}: {error}")),
     };
     differences.check(place, "sha256", sha256(&decoded).as_str(), block["sha256"].as_str().unwrap());
-    if let Some(crc) = stored_block.crc {
+    if let Some(crc) = stored_block.extent.crc {
         let over_stored = block["crc_over"] == "stored";
         let over = if over_stored { &stored } else { &decoded };
         differences.check(place, "crc32c of the bytes", crc32c::crc32c(over), crc);
@@ -181,10 +182,10 @@ fn check_bytes(differences: &mut Differences, place: &str, block: &Json, entry: 
     }
     let Some(lane) = &stored_block.interleave else { return };
     let gather = |range| lane.pieces(range).flat_map(|piece| source.read(piece).unwrap()).collect::<Vec<u8>>();
-    let whole = gather(0..stored_block.size);
+    let whole = gather(0..stored_block.extent.size);
     differences.check(place, "recovered_sha256", sha256(&whole).as_str(), block["recovered_sha256"].as_str().unwrap());
     for (start, end) in [(0, 1), (1, 700), (63, 65), (64, 64), (130, u64::MAX)] {
-        let end: u64 = stored_block.size.min(end);
+        let end: u64 = stored_block.extent.size.min(end);
         let start = end.min(start);
         let part = &whole[start as usize..end as usize];
         differences.check(place, "a part of the recovered lane", gather(start..end), part.to_vec());

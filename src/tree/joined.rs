@@ -69,7 +69,7 @@ impl Part {
             _ => return None,
         };
         // What can't be read and states no bytes may hold any number of steps.
-        if entry.block.error.is_some() && entry.block.size == 0 {
+        if entry.block.error.is_some() && entry.block.extent.size == 0 {
             return None;
         }
         let pictures = *shape.first()? == 0 || shard::has_pictures(entry);

@@ -202,22 +202,24 @@ impl Pictures {
 impl Blocks {
     fn block(&self, i: u32) -> (BlockRef, &wshard::Block) {
         let entry = &self.shard.entries[i as usize];
-        let wshard::Block { offset, stored_size, size, codec, crc, .. } = entry.block;
         let error = entry.block.error.as_ref().map(|error| error.to_string().into());
-        (BlockRef { number: i, block: Block { offset, stored_size, size, codec, crc }, error }, &entry.block)
+        (BlockRef { number: i, block: entry.block.extent, error }, &entry.block)
     }
 
-    /// The file with the uncompressed bytes of a block from `from` on, put back in order where they were interleaved.
+    /// The uncompressed bytes of a block from `from` on, put back in order where they were interleaved.
+    fn data(&self, i: u32, from: u64) -> Data {
+        let (block, stored) = self.block(i);
+        match &stored.interleave {
+            Some(lane) => Data::Lane(block, **lane),
+            None => Data::Block(block, from..stored.extent.size),
+        }
+    }
+
+    /// A file of these bytes.
     fn bytes(&self, view: View, i: u32, from: u64) -> View {
         let (block, stored) = self.block(i);
-        if block.error.is_some() {
-            return unserved(&view, stored.size.saturating_sub(from), block);
-        }
-        let size = stored.size;
-        match &stored.interleave {
-            Some(lane) => view.with(size, Data::Lane(block, **lane)),
-            None => view.with(size.saturating_sub(from), Data::Block(block, from..size)),
-        }
+        let size = stored.extent.size.saturating_sub(from);
+        if block.error.is_some() { unserved(&view, size, block) } else { view.with(size, self.data(i, from)) }
     }
 }
 
@@ -247,7 +249,7 @@ impl Content for Blocks {
                 wshard::Value::Array { dtype, shape, data_offset, .. } => {
                     let header = View::inline(npy::header(&format!("'{}'", dtype.descr()), shape));
                     let view = self.bytes(header, i, *data_offset);
-                    let has_data = self.shard.entries[i as usize].block.size > *data_offset;
+                    let has_data = self.shard.entries[i as usize].block.extent.size > *data_offset;
                     if *dtype == Dtype::Bool && has_data { view.as_bool() } else { view }
                 }
                 _ => self.bytes(View::default(), i, 0),
@@ -278,13 +280,7 @@ impl Content for Blocks {
         let Some(pictures) = self.pictures.get(&folder) else { return View::default() };
         let &Pictures { width, height, channels, depth, .. } = pictures;
         let pixels = match pictures.pixels {
-            Pixels::Entry(i) => {
-                let (block, stored) = self.block(i);
-                match &stored.interleave {
-                    Some(lane) => Data::Lane(block, **lane),
-                    None => Data::Block(block, 0..stored.size),
-                }
-            }
+            Pixels::Entry(i) => self.data(i, 0),
             Pixels::Joined(i) => Data::Computed(self.joined[i as usize].0.data.clone()),
         };
         let png = Png::new(pixels, number.saturating_mul(pictures.frame_size()), width, height, channels, depth);
@@ -334,10 +330,10 @@ impl Content for Blocks {
                 path: paths.path(node),
                 dtype,
                 shape: shape.as_deref(),
-                codec: entry.block.codec.name(),
-                stored_size: entry.block.stored_size,
-                size: entry.block.size,
-                crc: entry.block.crc,
+                codec: entry.block.extent.codec.name(),
+                stored_size: entry.block.extent.stored_size,
+                size: entry.block.extent.size,
+                crc: entry.block.extent.crc,
                 inferred,
             }
             .into_json();
@@ -404,7 +400,7 @@ impl Content for Blocks {
             }
             File::Schema => return None,
         };
-        let wshard::Block { codec, stored_size, crc, .. } = self.shard.entries.get(i as usize)?.block;
+        let Block { codec, stored_size, crc, .. } = self.shard.entries.get(i as usize)?.block.extent;
         Some(Facts { codec: Some(codec.name()), stored_size: Some(stored_size), crc32c: crc, ..facts })
     }
 }

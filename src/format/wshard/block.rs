@@ -31,17 +31,11 @@ const LOOKED_AT_PIECES: u64 = 4096;
 /// How to get the bytes of a block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Block {
-    /// First stored byte in the file.
-    pub offset: u64,
-    /// Bytes stored. With `offset` inside the file, unless there is an `error`.
-    pub stored_size: u64,
-    /// Bytes when decoded; of an uncompressed block the stored ones (section 5). With an `error`, any number at all.
-    pub size: u64,
-    /// How they are stored (section 6).
-    pub codec: Codec,
-    /// CRC-32C of the decoded bytes; of an interleaved lane, of the bytes of its recorded extent,
-    /// `offset..offset + stored_size` (section 16). `None`: there is none (section 7).
-    pub crc: Option<u32>,
+    /// As it is stored, for whoever decodes it: the recorded extent, also of an interleaved lane. The size of an
+    /// uncompressed block is the stored one (section 5). Inside the file, unless there is an `error`; with one, the
+    /// size is any number at all. No `crc`: there is none (section 7); of an interleaved lane it is that of the
+    /// bytes of the recorded extent (section 16).
+    pub extent: format::Block,
     /// Whether the CRC may be one of the stored bytes: the stream writer's quirk (section 7), acceptable if decoding
     /// gives exactly `size` bytes.
     pub stored_crc_ok: bool,
@@ -123,63 +117,43 @@ impl Block {
         let codec = codec(header, stored);
         let raw = codec == Some(Codec::None);
         let mut block = Self {
-            offset: stored.offset,
-            stored_size: stored.disk_size,
-            size: if raw { stored.disk_size } else { stored.orig_size },
-            codec: codec.unwrap_or(Codec::None),
-            crc: (stored.crc != 0 || header.checksums()).then_some(stored.crc),
+            extent: format::Block {
+                offset: stored.offset,
+                stored_size: stored.disk_size.min(u64::MAX - stored.offset),
+                size: if raw { stored.disk_size } else { stored.orig_size },
+                codec: codec.unwrap_or(Codec::None),
+                crc: (stored.crc != 0 || header.checksums()).then_some(stored.crc),
+            },
             stored_crc_ok: !raw,
-            error: None,
+            error: misplaced(stored, source.len(), header.data_section_offset),
             interleave: None,
         };
-        block.error = block.misplaced(source.len(), header.data_section_offset);
         if block.error.is_none() {
             block.error = match codec {
                 None => Some(Defect::NoCodec { flags: stored.flags, default: header.compression_default }),
                 Some(codec) => {
-                    let checked = codec.check_size(block.stored_size, block.size);
+                    let checked = codec.check_size(block.extent.stored_size, block.extent.size);
                     checked.err().map(|error| error.to_string().into())
                 }
             };
         }
-        if block.error.is_none() && block.codec == Codec::Zstd && index < FRAME_CHECKS {
+        if block.error.is_none() && block.extent.codec == Codec::Zstd && index < FRAME_CHECKS {
             block.error = block.frame_disagrees(source)?;
         }
-        if block.error.is_none() && block.size == 0 {
+        if block.error.is_none() && block.extent.size == 0 {
             block.error = block.not_empty(source, index)?;
         }
         Ok(block)
     }
 
-    /// The block as it is stored, for whoever decodes it: the recorded extent, also of an interleaved lane.
-    pub fn stored(&self) -> format::Block {
-        format::Block {
-            offset: self.offset,
-            stored_size: self.stored_size.min(u64::MAX - self.offset),
-            size: self.size,
-            codec: self.codec,
-            crc: self.crc,
-        }
-    }
-
-    /// Section 22: inside the data section and the file, also where nothing is stored.
-    fn misplaced(&self, length: u64, data_section: u64) -> Option<Defect> {
-        let Self { offset, stored_size, .. } = *self;
-        match offset.checked_add(stored_size) {
-            Some(end) if end <= length && offset >= data_section => None,
-            Some(end) if end <= length => Some(Defect::BeforeData { offset, data_section }),
-            _ => Some(Defect::PastEnd { offset, stored_size, length }),
-        }
-    }
-
     /// What is wrong with a block that is said to hold no bytes. Nobody will read it and find out.
     fn not_empty(&self, source: &dyn Source, index: u32) -> Result<Option<Defect>, SourceError> {
-        if self.stored_size == 0 {
-            return Ok(self.crc.filter(|crc| *crc != 0).map(Defect::Checksum));
+        if self.extent.stored_size == 0 {
+            return Ok(self.extent.crc.filter(|crc| *crc != 0).map(Defect::Checksum));
         }
         // No writer compresses nothing; this many that do so all the same are given a chance.
         if index >= FRAME_CHECKS {
-            let reason = format!("{} bytes are stored for no bytes", self.stored_size);
+            let reason = format!("{} bytes are stored for no bytes", self.extent.stored_size);
             return Ok(Some(reason.into()));
         }
         match self.load(source, FRONT[0]) {
@@ -192,15 +166,16 @@ impl Block {
     /// Whether the first zstd frame states more than the index does. It may state less: frames are joined, and one
     /// that is skipped states 0.
     fn frame_disagrees(&self, source: &dyn Source) -> Result<Option<Defect>, SourceError> {
-        let front = match source.read(self.offset..self.offset + self.stored_size.min(FRAME_HEADER)) {
-            Ok(front) => front,
-            Err(SourceError::Changed) => return Err(SourceError::Changed),
-            // It fails again when somebody reads the block.
-            Err(_) => return Ok(None),
-        };
+        let front =
+            match source.read(self.extent.offset..self.extent.offset + self.extent.stored_size.min(FRAME_HEADER)) {
+                Ok(front) => front,
+                Err(SourceError::Changed) => return Err(SourceError::Changed),
+                // It fails again when somebody reads the block.
+                Err(_) => return Ok(None),
+            };
         Ok(match zstd::zstd_safe::get_frame_content_size(&front) {
-            Ok(Some(content)) if content > self.size => {
-                Some(format!("the zstd frame states {content} bytes, the index {}", self.size).into())
+            Ok(Some(content)) if content > self.extent.size => {
+                Some(format!("the zstd frame states {content} bytes, the index {}", self.extent.size).into())
             }
             _ => None,
         })
@@ -211,12 +186,15 @@ impl Block {
         if let Some(error) = &self.error {
             return Err(Fault::Block(error.to_string()));
         }
-        if self.size > limit || self.stored_size > limit {
-            return Err(Fault::Block(format!("{} bytes are more than {limit}", self.size.max(self.stored_size))));
+        if self.extent.size > limit || self.extent.stored_size > limit {
+            return Err(Fault::Block(format!(
+                "{} bytes are more than {limit}",
+                self.extent.size.max(self.extent.stored_size)
+            )));
         }
-        let stored = source.read(self.offset..self.offset + self.stored_size)?;
-        let bytes = self.codec.decode(&stored, self.size).map_err(|e| Fault::Block(e.to_string()))?;
-        if let Some(crc) = self.crc {
+        let stored = source.read(self.extent.offset..self.extent.offset + self.extent.stored_size)?;
+        let bytes = self.extent.codec.decode(&stored, self.extent.size).map_err(|e| Fault::Block(e.to_string()))?;
+        if let Some(crc) = self.extent.crc {
             let got = crc32c::crc32c(&bytes);
             if got != crc && !(self.stored_crc_ok && crc32c::crc32c(&stored) == crc) {
                 return Err(Fault::Block(format!("crc32c is {got:#010x}, the index says {crc:#010x}")));
@@ -227,7 +205,7 @@ impl Block {
             return Err(Fault::Block("interleaved in too many pieces".to_owned()));
         }
         let mut lane = Vec::with_capacity(bytes.len());
-        for piece in interleave.pieces(0..self.size) {
+        for piece in interleave.pieces(0..self.extent.size) {
             lane.extend(source.read(piece)?);
         }
         Ok(lane)
@@ -241,19 +219,29 @@ impl Block {
         if self.interleave.is_some() {
             return Err(Fault::Block("interleaved".to_owned()));
         }
-        let limit = usize::try_from(self.size).unwrap_or(usize::MAX).min(limits::SNIFF);
-        if self.codec == Codec::None {
-            return Ok(source.read(self.offset..self.offset + limit as u64)?);
+        let limit = usize::try_from(self.extent.size).unwrap_or(usize::MAX).min(limits::SNIFF);
+        if self.extent.codec == Codec::None {
+            return Ok(source.read(self.extent.offset..self.extent.offset + limit as u64)?);
         }
         let mut result = Err(Fault::Block(String::new()));
         for most in FRONT {
-            let stored = source.read(self.offset..self.offset + self.stored_size.min(most))?;
-            result = self.codec.decode_front(&stored, limit).map_err(|e| Fault::Block(e.to_string()));
-            if result.as_ref().is_ok_and(|front| front.len() == limit) || self.stored_size <= most {
+            let stored = source.read(self.extent.offset..self.extent.offset + self.extent.stored_size.min(most))?;
+            result = self.extent.codec.decode_front(&stored, limit).map_err(|e| Fault::Block(e.to_string()));
+            if result.as_ref().is_ok_and(|front| front.len() == limit) || self.extent.stored_size <= most {
                 break;
             }
         }
         result
+    }
+}
+
+/// Section 22: inside the data section and the file, also where nothing is stored.
+fn misplaced(stored: &BlockFields, length: u64, data_section: u64) -> Option<Defect> {
+    let BlockFields { offset, disk_size: stored_size, .. } = *stored;
+    match offset.checked_add(stored_size) {
+        Some(end) if end <= length && offset >= data_section => None,
+        Some(end) if end <= length => Some(Defect::BeforeData { offset, data_section }),
+        _ => Some(Defect::PastEnd { offset, stored_size, length }),
     }
 }
 

@@ -112,7 +112,7 @@ pub(super) fn json<T: DeserializeOwned>(
         Ok(bytes) => bytes,
         Err(Fault::Changed) => return Err(SourceError::Changed),
         Err(Fault::Block(reason)) => {
-            notes.add(format_args!("{name} at byte {}: {reason}", entry.block.offset));
+            notes.add(format_args!("{name} at byte {}: {reason}", entry.block.extent.offset));
             return Ok(None);
         }
     };
@@ -194,7 +194,7 @@ fn read_episode(
 fn steps_by_size(entries: &[Entry]) -> Option<(u64, &'static str)> {
     [("done", 1), ("reward", 4), ("time/ticks", 4), ("time/timestamps_ns", 8)].into_iter().find_map(|(name, width)| {
         let block = &find(entries, name.as_bytes())?.block;
-        (block.error.is_none() && block.size.is_multiple_of(width)).then_some((block.size / width, name))
+        (block.error.is_none() && block.extent.size.is_multiple_of(width)).then_some((block.extent.size / width, name))
     })
 }
 

@@ -71,12 +71,12 @@ pub(super) fn put_back(length: u64, entries: &mut [Entry], meta: &mut Meta, note
     let mut first_meta: Option<u64> = None;
     for (i, entry) in entries.iter().enumerate() {
         if entry.name.starts_with(b"meta/") {
-            first_meta = Some(first_meta.map_or(entry.block.offset, |o| o.min(entry.block.offset)));
-        } else if entry.block.stored_size > 0 {
+            first_meta = Some(first_meta.map_or(entry.block.extent.offset, |o| o.min(entry.block.extent.offset)));
+        } else if entry.block.extent.stored_size > 0 {
             lanes.push(i);
         }
     }
-    let extents = |i: &usize| entries.get(*i).map_or((0, 0), |e| (e.block.offset, e.block.stored_size));
+    let extents = |i: &usize| entries.get(*i).map_or((0, 0), |e| (e.block.extent.offset, e.block.extent.stored_size));
     lanes.sort_by_key(extents);
     let mut end = 0;
     let mut overlaps = false;
@@ -127,25 +127,29 @@ fn rule(
     first_meta: Option<u64>,
 ) -> Result<Vec<Interleave>, String> {
     let rows = length_t.filter(|t| *t > 0).ok_or("length_T is unknown or 0")?;
-    let base = lanes.first().map_or(0, |lane| lane.block.offset);
+    let base = lanes.first().map_or(0, |lane| lane.block.extent.offset);
     let mut total_width = 0u64;
     let mut found = Vec::with_capacity(lanes.len());
     for lane in lanes {
         let block = &lane.block;
-        if block.codec != Codec::None {
+        if block.extent.codec != Codec::None {
             return Err(format!("{} is compressed", shown(&lane.name)));
         }
-        if block.error.is_some() || !block.stored_size.is_multiple_of(rows) {
-            return Err(format!("{} of {} bytes does not hold {rows} rows", shown(&lane.name), block.stored_size));
+        if block.error.is_some() || !block.extent.stored_size.is_multiple_of(rows) {
+            return Err(format!(
+                "{} of {} bytes does not hold {rows} rows",
+                shown(&lane.name),
+                block.extent.stored_size
+            ));
         }
-        let row_width = block.stored_size / rows;
+        let row_width = block.extent.stored_size / rows;
         found.push(Interleave { base, rows, rows_per_flush: 0, row_width, total_width: 0, lead: total_width });
         total_width = total_width.checked_add(row_width).ok_or("the rows are too wide")?;
     }
     let mut rows_per_flush = None;
     for (pair, lane) in lanes.windows(2).zip(&found) {
         let [a, b] = pair else { continue };
-        let gap = b.block.offset.saturating_sub(a.block.offset);
+        let gap = b.block.extent.offset.saturating_sub(a.block.extent.offset);
         let height = gap / lane.row_width;
         if gap % lane.row_width != 0 || height == 0 || height >= rows || *rows_per_flush.get_or_insert(height) != height
         {

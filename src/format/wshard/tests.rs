@@ -125,7 +125,7 @@ fn defects_stay_with_their_block() {
         put(&mut bad, at, &bytes);
         let shard = parse(&bad).unwrap();
         assert!(shard.entries[1].block.error.is_some(), "{at}");
-        let _ = shard.entries[1].block.stored().stored();
+        let _ = shard.entries[1].block.extent.stored();
         assert_eq!((&shard.entries[0].block.error, &shard.entries[2].block.error), (&None, &None));
     }
     let mut bad = file;
@@ -143,7 +143,11 @@ fn codec_by_flags_then_header() {
         let mut file = build(1, items);
         file[9] = default;
         let shard = parse(&file).unwrap();
-        shard.entries.into_iter().map(|e| (e.block.codec, e.block.size, e.block.error.is_some())).collect::<Vec<_>>()
+        shard
+            .entries
+            .into_iter()
+            .map(|e| (e.block.extent.codec, e.block.extent.size, e.block.error.is_some()))
+            .collect::<Vec<_>>()
     };
     assert_eq!(codecs(&[lz4(4)], 2), [(Codec::None, 5, false)]);
     assert_eq!(codecs(&[lz4(5)], 0), [(Codec::Lz4, 64, false)]);
@@ -161,7 +165,7 @@ fn codec_by_flags_then_header() {
 #[test]
 fn checksum_of_zero_counts_only_with_the_flag() {
     let file = build(1, &[item("a", "1234"), Item { crc: 7, ..item("b", "5") }]);
-    let crcs = |file: &Vec<u8>| parse(file).unwrap().entries.iter().map(|e| e.block.crc).collect::<Vec<_>>();
+    let crcs = |file: &Vec<u8>| parse(file).unwrap().entries.iter().map(|e| e.block.extent.crc).collect::<Vec<_>>();
     assert_eq!(crcs(&file), [None, Some(7)]);
     let mut flagged = file;
     flagged[6] = 0x20;
@@ -341,7 +345,7 @@ fn metadata_that_is_broken_takes_nothing_but_types() {
     let wrong = Item { crc: 1, ..item("meta/episode", "{\"length_T\":3}") };
     let shard = parse(&build(5, &[wrong])).unwrap();
     assert_eq!(shard.episode.length_t, None);
-    let place = format!("meta/episode at byte {}: crc32c", shard.entries[0].block.offset);
+    let place = format!("meta/episode at byte {}: crc32c", shard.entries[0].block.extent.offset);
     assert!(shard.problems[0].contains(&place), "{:?}", shard.problems);
     let shard = parse(&build(4, &[item("meta/manifest", "{\"chunks\":[]}")])).unwrap();
     assert_eq!(shard.chunks, None);
@@ -434,7 +438,7 @@ fn mixed_bytes_are_never_served() {
     assert!(shard.entries[..2].iter().all(|e| e.block.error.is_none() && e.value == Value::Bytes));
     // Overlap without streaming is served.
     let mut file = build(5, &[item("meta/wshard", "{}"), item("done", [1; 4]), item("reward", [0; 4])]);
-    let first = parse(&file).unwrap().entries[1].block.offset;
+    let first = parse(&file).unwrap().entries[1].block.extent.offset;
     put(&mut file, 64 + 96 + 16, &first.to_le_bytes());
     let shard = parse(&file).unwrap();
     assert!(shard.entries[1..].iter().all(|e| e.block.error.is_none() && e.value != Value::Bytes));
@@ -451,7 +455,7 @@ fn no_damage_of_one_byte_and_no_cut_makes_a_panic() {
                 bad[at] = value;
                 if let Ok(shard) = parse(&bad) {
                     for entry in shard.entries {
-                        let _ = entry.block.stored().stored();
+                        let _ = entry.block.extent.stored();
                         let _ = entry.block.interleave.map(|lane| lane.pieces(0..u64::MAX).count());
                     }
                 }

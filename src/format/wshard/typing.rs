@@ -34,14 +34,14 @@ pub(super) fn assign(
             Value::Json
         } else {
             let lanes = lanes.as_ref().filter(|_| typed);
-            entry.residual = lanes.and_then(|lanes| lanes.residual(&entry.name, entry.block.size)).map(Box::new);
+            entry.residual = lanes.and_then(|lanes| lanes.residual(&entry.name, entry.block.extent.size)).map(Box::new);
             value(source, entry, lanes, typed)?
         };
         if let Some(steps) = meta.episode.steps {
             note_steps(entry, steps, notes);
         }
         if is_language(entry) {
-            match budget.checked_sub(entry.block.size) {
+            match budget.checked_sub(entry.block.extent.size) {
                 Some(rest) => {
                     budget = rest;
                     let text = sound(entry.block.load(source, limits::LANGUAGE_TEXT))?;
@@ -66,13 +66,13 @@ fn sound(read: Result<Vec<u8>, Fault>) -> Result<Option<Vec<u8>>, SourceError> {
 /// What a block that is no JSON is shown as.
 fn value(source: &dyn Source, entry: &Entry, lanes: Option<&Lanes>, typed: bool) -> Result<Value, SourceError> {
     let Entry { name, block, content_type, .. } = entry;
-    let described = lanes.and_then(|lanes| lanes.described(name, block.size));
+    let described = lanes.and_then(|lanes| lanes.described(name, block.extent.size));
     if let Some(exact @ Value::Array { inferred: false, .. }) = described {
         return Ok(exact);
     }
     if *content_type == 1 && typed {
         let front = sound(block.front(source))?;
-        if let Some(tensor) = front.and_then(|front| tensor(&front, block.size)) {
+        if let Some(tensor) = front.and_then(|front| tensor(&front, block.extent.size)) {
             return Ok(tensor);
         }
     }
@@ -116,7 +116,7 @@ fn note_steps(entry: &Entry, steps: u64, notes: &mut Notes) {
 fn is_language(entry: &Entry) -> bool {
     matches!(entry.value, Value::Array { dtype: Dtype::U8, data_offset: 0, .. })
         && entry.residual.is_none()
-        && entry.block.size <= limits::LANGUAGE_TEXT
+        && entry.block.extent.size <= limits::LANGUAGE_TEXT
         && (entry.modality.as_deref() == Some("language")
             || entry.name.rsplit(|b| *b == b'/').next() == Some(b"language"))
 }
@@ -231,7 +231,7 @@ impl<'m> Lanes<'m> {
 
     /// 12.2 to 12.7: what the lane that the name stands for makes of the block.
     fn undescribed(&self, name: &[u8], block: &Block) -> Option<Value> {
-        let size = block.size;
+        let size = block.extent.size;
         match name {
             b"reward" => {
                 let doubles = self.steps.filter(|t| *t > 0 && t.checked_mul(8) == Some(size)).is_some();
