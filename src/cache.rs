@@ -23,13 +23,14 @@ use std::{
     num::NonZeroUsize,
     ops::Range,
     sync::{
-        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     time::{Duration, Instant},
 };
 
 use lru::LruCache;
+use parking_lot::{Condvar, Mutex};
 
 use crate::{
     codec::{Codec, DecodeError},
@@ -199,12 +200,12 @@ impl Cache {
 
     /// The budget in bytes, and how much of it is taken.
     pub fn usage(&self) -> (u64, u64) {
-        (self.budget, self.lock().used)
+        (self.budget, self.state.lock().used)
     }
 
     /// Files in memory: how many, and their bytes.
     pub fn files(&self) -> (usize, u64) {
-        let state = self.lock();
+        let state = self.state.lock();
         (state.files, state.file_bytes)
     }
 
@@ -219,7 +220,7 @@ impl Cache {
         if !self.reader_keeps.load(Relaxed) {
             return;
         }
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let Some(slot) = state.slots.peek(&key) else { return };
         // A small block costs little, and stands for files that share it.
         if slot.hand_out(bytes) >= size && size > limits::PIECE as u64 && slot.is_done() {
@@ -229,17 +230,17 @@ impl Cache {
 
     /// Whether since the last call a block of this container failed of which some bytes may have been handed out before.
     pub fn failed_late(&self, container: u64) -> bool {
-        self.late_failures.lock().unwrap_or_else(PoisonError::into_inner).remove(&container)
+        self.late_failures.lock().remove(&container)
     }
 
     /// Whether more than half of a decoded block was handed out: then it is being read from end to end.
     pub fn is_mostly_read(&self, key: Key, size: u64) -> bool {
-        self.lock().slots.peek(&key).is_some_and(|slot| slot.hand_out(0) > size / 2)
+        self.state.lock().slots.peek(&key).is_some_and(|slot| slot.hand_out(0) > size / 2)
     }
 
     /// Begins to decode a block that somebody will want soon, if there is room for it that nobody uses.
     pub fn decode_ahead(self: &Arc<Self>, key: Key, block: &Block, source: &Arc<dyn Source>) {
-        let state = self.lock();
+        let state = self.state.lock();
         if state.slots.contains(&key) || state.used.saturating_add(block.size + OVERHEAD) > self.budget {
             return;
         }
@@ -259,14 +260,14 @@ impl Cache {
 
     /// The file in memory of an inode: growing, finished, or known to fail.
     pub fn file(&self, ino: u64) -> Option<Arc<Slot>> {
-        self.lock().slots.get(&Key::file(ino)).cloned()
+        self.state.lock().slots.get(&Key::file(ino)).cloned()
     }
 
     /// Makes room for a file in memory, which the caller then fills (`Slot::run`) and ends with [`Self::end_file`].
     /// `None` if it is there already, or there is no room for it now.
     pub fn start_file(&self, ino: u64, size: u64) -> Option<Arc<Slot>> {
         let (key, cost) = (Key::file(ino), size.next_multiple_of(4096).saturating_add(OVERHEAD));
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if size > self.largest_file() || state.slots.contains(&key) {
             return None;
         }
@@ -285,7 +286,7 @@ impl Cache {
     /// Ends what [`Self::start_file`] began. Of a file that failed nothing is kept: its readers go to its blocks, which
     /// say what is wrong.
     pub fn end_file(&self, ino: u64, slot: &Slot) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if slot.is_whole() {
             self.counters.files_finished.fetch_add(1, Relaxed);
             self.finished.notify_all();
@@ -346,7 +347,7 @@ impl Cache {
         if !self.needs_slot(block, range) {
             return true;
         }
-        let slot = self.lock().slots.peek(&key).cloned();
+        let slot = self.state.lock().slots.peek(&key).cloned();
         slot.is_some_and(|slot| slot.is_ready(range))
     }
 
@@ -366,7 +367,7 @@ impl Cache {
             return self.slot(key, block, source)?.wait_done();
         }
         // A verdict that is known holds for every range.
-        let slot = self.lock().slots.peek(&key).cloned();
+        let slot = self.state.lock().slots.peek(&key).cloned();
         slot.map_or(Ok(()), |slot| slot.failure())
     }
 
@@ -387,7 +388,7 @@ impl Cache {
                 return Ok(piece);
             }
             // A window that has moved on: from the front again, unless somebody else has done that already.
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             if state.slots.peek(&key).is_some_and(|now| Arc::ptr_eq(now, &slot)) {
                 self.drop_slot(&mut state, key);
             }
@@ -440,7 +441,7 @@ impl Cache {
                     let show_pieces = || {
                         let mut pieces = Pieces::new(&block, &*source, cache.verify)?;
                         while let Some(piece) = pieces.next()? {
-                            slot.push(piece, || cache.finished.notify_all())?;
+                            slot.push(piece, || _ = cache.finished.notify_all())?;
                         }
                         Ok(())
                     };
@@ -472,7 +473,7 @@ impl Cache {
 
     /// The slot of a key, and whether it is new, so that the caller must fill it; waits for room where others hold it.
     fn enter(&self, key: Key, cost: u64, window: Option<u64>) -> (Arc<Slot>, bool) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         loop {
             if let Some(slot) = state.slots.get(&key) {
                 self.counters.hits.fetch_add(1, Relaxed);
@@ -490,8 +491,7 @@ impl Cache {
                 return (slot, true);
             }
             // A decoder that comes to wait for its readers does not take the lock to say so.
-            let waited = self.finished.wait_timeout(state, Duration::from_millis(50));
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            self.finished.wait_for(&mut state, Duration::from_millis(50));
         }
     }
 
@@ -517,7 +517,7 @@ impl Cache {
 
     /// What [`Self::made`] would give without making anything or waiting.
     pub fn at_hand(&self, key: Key) -> Option<Result<Arc<Buffer>, Arc<BlockError>>> {
-        let slot = self.lock().slots.get(&key).cloned().filter(|slot| slot.is_done())?;
+        let slot = self.state.lock().slots.get(&key).cloned().filter(|slot| slot.is_done())?;
         Some(slot.whole())
     }
 
@@ -548,7 +548,7 @@ impl Cache {
         if !matches!(&*error, BlockError::Source(_) | BlockError::Decode(DecodeError::Memory(_))) {
             return;
         }
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.slots.peek(&key).is_some_and(|known| Arc::ptr_eq(known, slot)) {
             // Not given up, which would send those who wait for it to try again at once, and for ever.
             state.slots.pop(&key);
@@ -559,7 +559,7 @@ impl Cache {
 
     /// Notes that a block failed which is handed out while it is being decoded or checked.
     fn note_late_failure(&self, key: Key) {
-        self.late_failures.lock().unwrap_or_else(PoisonError::into_inner).insert(key.container);
+        self.late_failures.lock().insert(key.container);
     }
 
     /// Tells those who wait for room that a block is finished.
@@ -567,23 +567,19 @@ impl Cache {
         if slot.failure().is_ok() {
             self.counters.decoded_bytes.fetch_add(bytes, Relaxed);
         }
-        drop(self.lock());
+        drop(self.state.lock());
         self.finished.notify_all();
     }
 
     /// Forgets what is known of a container that is no longer open.
     pub fn forget(&self, container: u64) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let keys: Vec<Key> = state.slots.iter().map(|(key, _)| *key).filter(|key| key.container == container).collect();
         for key in keys {
             if state.slots.peek(&key).is_some_and(|slot| slot.is_done()) {
                 self.drop_slot(&mut state, key);
             }
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

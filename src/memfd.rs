@@ -15,10 +15,11 @@ use std::{
         fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
         unix::fs::FileExt,
     },
-    sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard},
+    sync::OnceLock,
 };
 
 use memmap2::{Advice, Mmap, MmapOptions};
+use parking_lot::RwLock;
 use rustix::{
     fs::{
         FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags, fallocate, fcntl_add_seals, ftruncate, memfd_create,
@@ -87,7 +88,7 @@ impl MemoryFile {
         if offset.saturating_add(bytes.len() as u64) > self.size {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        self.file().write_all_at(bytes, offset)
+        self.file.read().write_all_at(bytes, offset)
     }
 
     /// Lets a decoder write straight into a range that nobody was shown yet, and that nobody else writes.
@@ -99,7 +100,7 @@ impl MemoryFile {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         let length = usize::try_from(range.end - range.start).map_err(io::Error::other)?;
-        let file = self.file();
+        let file = self.file.read();
         // SAFETY: the file has no name, so that no other process can change or shrink it, and this module never does.
         // Readers of this process are only shown ranges that are finished (`cache::Slot`), never the one being filled.
         #[allow(unsafe_code, reason = "mapping memory is this module's job")]
@@ -119,7 +120,7 @@ impl MemoryFile {
     /// # Errors
     /// When something still maps it for writing, or it is sealed already.
     pub fn seal(&self) -> io::Result<()> {
-        let mut file = self.file.write().unwrap_or_else(PoisonError::into_inner);
+        let mut file = self.file.write();
         if self.is_memfd {
             return Ok(fcntl_add_seals(&*file, SealFlags::WRITE | SealFlags::SEAL)?);
         }
@@ -133,7 +134,7 @@ impl MemoryFile {
             // Private, since a shared map would count as one that may write and prevent the seal.
             // SAFETY: as in `fill`; what is looked at through this map is finished and never written again.
             #[allow(unsafe_code, reason = "mapping memory is this module's job")]
-            let map = unsafe { MmapOptions::new().map_copy_read_only(&*self.file()) };
+            let map = unsafe { MmapOptions::new().map_copy_read_only(&*self.file.read()) };
             map.map_err(|error| log::warn!("mapping a file in memory: {error}")).ok()
         });
         map.as_ref().and_then(|map| map.get(range)).unwrap_or_default()
@@ -141,11 +142,7 @@ impl MemoryFile {
 
     /// Lends the descriptor, for registering with the kernel.
     pub fn with_descriptor<T>(&self, register: impl FnOnce(BorrowedFd<'_>) -> T) -> T {
-        register(self.file().as_fd())
-    }
-
-    fn file(&self) -> RwLockReadGuard<'_, File> {
-        self.file.read().unwrap_or_else(PoisonError::into_inner)
+        register(self.file.read().as_fd())
     }
 }
 

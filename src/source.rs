@@ -11,11 +11,12 @@ use std::{
     ops::Range,
     os::unix::fs::{FileExt, MetadataExt},
     path::Path,
-    sync::{Arc, Mutex, OnceLock, PoisonError, Weak},
+    sync::{Arc, OnceLock, Weak},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use memmap2::{Advice, Mmap, UncheckedAdvice};
+use parking_lot::Mutex;
 use rustix::{
     fs::{AtFlags, Statx, StatxFlags, StatxTimestamp, fstatfs, statx},
     io::{Errno, ReadWriteFlags},
@@ -242,7 +243,7 @@ static LENT_MAPS: Mutex<(usize, Vec<Weak<Mmap>>)> = Mutex::new((0, Vec::new()));
 
 /// Notes that a part of a map is lent.
 fn lend(map: &Arc<Mmap>, length: usize) {
-    let mut lent = LENT_MAPS.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut lent = LENT_MAPS.lock();
     lent.0 += length;
     if lent.1.last().is_none_or(|last| !std::ptr::eq(last.as_ptr(), Arc::as_ptr(map))) {
         lent.1.push(Arc::downgrade(map));

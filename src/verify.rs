@@ -7,11 +7,10 @@ use std::{
     ffi::{OsStr, OsString},
     ops::ControlFlow,
     path::{Path, PathBuf},
-    sync::{
-        Condvar, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
+
+use parking_lot::{Condvar, Mutex};
 
 use crate::{
     limits::PIECE,
@@ -58,15 +57,14 @@ pub fn verify(vfs: &Vfs, node: &Attr, threads: usize, progress: &Progress) -> Ve
         _ => Task::File(node.ino, node.size),
     };
     let run = Run { vfs, progress, queue: Mutex::default(), more: Condvar::new(), found: Mutex::default() };
-    run.lock().tasks.push(first);
+    run.queue.lock().tasks.push(first);
     std::thread::scope(|scope| {
         for _ in 0..threads.max(1) {
             scope.spawn(|| run.work());
         }
     });
     run.take_noticed();
-    let mut found: Vec<Problem> =
-        run.found.into_inner().unwrap_or_else(PoisonError::into_inner).into_values().collect();
+    let mut found: Vec<Problem> = run.found.into_inner().into_values().collect();
     // That a file is no container goes without saying where the reason is said.
     let explained: HashSet<PathBuf> = found
         .iter()
@@ -115,13 +113,13 @@ struct Run<'a> {
 
 impl Run<'_> {
     fn work(&self) {
-        let mut queue = self.lock();
+        let mut queue = self.queue.lock();
         loop {
             if let Some(task) = queue.tasks.pop() {
                 queue.busy += 1;
                 drop(queue);
                 self.run(task);
-                queue = self.lock();
+                queue = self.queue.lock();
                 queue.busy -= 1;
                 if queue.busy == 0 && queue.tasks.is_empty() {
                     self.more.notify_all();
@@ -129,7 +127,7 @@ impl Run<'_> {
             } else if queue.busy == 0 {
                 return;
             } else {
-                queue = self.more.wait(queue).unwrap_or_else(PoisonError::into_inner);
+                self.more.wait(&mut queue);
             }
         }
     }
@@ -266,7 +264,7 @@ impl Run<'_> {
         let place = problem.block.clone().filter(|block| !block.is_empty()).unwrap_or_else(|| problem.path.clone());
         let offset = problem.offset.unwrap_or(0);
         let identity = (problem.container.clone(), offset, place, problem.message.clone());
-        let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut found = self.found.lock();
         let known = found.entry(identity).or_insert_with(|| problem.clone());
         // Of the paths that lead to one block, the plainest.
         let rank = |path: &str| (path.starts_with(".raw/"), path.len(), path.to_owned());
@@ -276,11 +274,7 @@ impl Run<'_> {
     }
 
     fn add(&self, tasks: Vec<Task>) {
-        self.lock().tasks.extend(tasks);
+        self.queue.lock().tasks.extend(tasks);
         self.more.notify_all();
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

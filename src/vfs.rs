@@ -24,11 +24,13 @@ use std::{
     ops::ControlFlow,
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, OnceLock, PoisonError, RwLock,
+        Arc, OnceLock,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     time::{Duration, Instant},
 };
+
+use parking_lot::{Mutex, RwLock};
 
 use crate::{
     cache::{BlockError, Cache, Verify},
@@ -262,7 +264,7 @@ impl Vfs {
     }
 
     fn root(&self) -> impl std::ops::Deref<Target = Node> {
-        self.root.read().unwrap_or_else(PoisonError::into_inner)
+        self.root.read()
     }
 
     /// What SOURCE is now.
@@ -274,7 +276,7 @@ impl Vfs {
             Some(Found::Container(id)) => {
                 let node = Node::Inside(id, tree::ROOT);
                 if *self.root() != node {
-                    *self.root.write().unwrap_or_else(PoisonError::into_inner) = node.clone();
+                    *self.root.write() = node.clone();
                 }
                 Ok(node)
             }
@@ -545,7 +547,7 @@ impl Vfs {
     /// Waits for changes of SOURCE, at most as long as that, and says what the kernel should forget.
     pub fn wait_for_changes(&self, timeout: Duration) -> Vec<Change> {
         let touched = self.watcher.wait(timeout);
-        let spoiled = std::mem::take(&mut *containers::lock(&self.spoiled));
+        let spoiled = std::mem::take(&mut *self.spoiled.lock());
         let of_container = spoiled.iter().flat_map(|id| self.inodes.of_container(id));
         let mut changes: Vec<Change> = of_container.map(Change::Node).collect();
         for Touched { folder, name, listed } in touched {
@@ -764,7 +766,7 @@ impl Vfs {
         self.problems.note_at(error.to_problem(), start);
         // What was handed out before the checksum was known to be wrong is not to be served from the kernel's cache.
         if opened.reader.cache.failed_late(opened.reader.container) {
-            containers::lock(&self.spoiled).push(id.clone());
+            self.spoiled.lock().push(id.clone());
             self.watcher.wake();
         }
         error

@@ -5,10 +5,12 @@ use std::{
     ops::Range,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
-        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
 };
+
+use parking_lot::{Condvar, Mutex};
 
 use super::{BlockError, Buffer};
 use crate::memfd::MemoryFile;
@@ -95,23 +97,23 @@ impl Slot {
 
     /// Shows readers the file up to `end`.
     pub fn advance(&self, end: u64) {
-        self.lock().end = end;
+        self.progress.lock().end = end;
         self.moved.notify_all();
     }
 
     /// Whether a file is finished and all right.
     pub fn is_whole(&self) -> bool {
-        self.memory.is_some() && matches!(self.lock().done, Some(Ok(())))
+        self.memory.is_some() && matches!(self.progress.lock().done, Some(Ok(())))
     }
 
     /// Waits until a file is finished up to `end`. Whether it is: not if it failed on the way.
     pub fn wait_for(&self, end: u64) -> bool {
-        let mut progress = self.lock();
+        let mut progress = self.progress.lock();
         loop {
             match &progress.done {
                 Some(verdict) => return verdict.is_ok(),
                 None if end <= progress.end => return true,
-                None => progress = self.wait(progress),
+                None => self.moved.wait(&mut progress),
             }
         }
     }
@@ -121,7 +123,7 @@ impl Slot {
     pub fn run(&self, decode: impl FnOnce() -> Result<(), BlockError>) {
         let verdict = catch_unwind(AssertUnwindSafe(decode))
             .unwrap_or_else(|_| Err(BlockError::Refused("the decoder panicked; please report this file".into())));
-        let mut progress = self.lock();
+        let mut progress = self.progress.lock();
         if verdict.is_err() {
             progress.pieces.clear();
         }
@@ -136,12 +138,12 @@ impl Slot {
     /// # Errors
     /// When the block was given up meanwhile.
     pub(super) fn push(&self, bytes: Buffer, parked: impl Fn()) -> Result<(), BlockError> {
-        let mut progress = self.lock();
+        let mut progress = self.progress.lock();
         if let Some(window) = self.window {
             while !progress.is_given_up && progress.end > progress.wanted.saturating_add(window / 2) {
                 progress.is_parked = true;
                 parked();
-                progress = self.wait(progress);
+                self.moved.wait(&mut progress);
             }
             progress.is_parked = false;
             while progress.pieces.front().is_some_and(|first| progress.end - first.start >= window) {
@@ -161,13 +163,13 @@ impl Slot {
 
     /// Ends a decoder that waits for readers: they begin anew.
     pub(super) fn give_up(&self) {
-        self.lock().is_given_up = true;
+        self.progress.lock().is_given_up = true;
         self.moved.notify_all();
     }
 
     /// Waits for the piece that holds the byte at `offset`. `None` if it is no longer there.
     pub(super) fn piece(&self, offset: u64) -> Result<Option<Piece>, Arc<BlockError>> {
-        let mut progress = self.lock();
+        let mut progress = self.progress.lock();
         loop {
             if progress.has_passed(offset) {
                 return Ok(None);
@@ -186,55 +188,47 @@ impl Slot {
                 let reason = format!("byte {offset} is past the end of the block");
                 return Err(Arc::new(BlockError::Refused(reason)));
             }
-            progress = self.wait(progress);
+            self.moved.wait(&mut progress);
         }
     }
 
     /// Waits for a block that comes in one piece.
     pub(super) fn whole(&self) -> Result<Arc<Buffer>, Arc<BlockError>> {
         self.wait_done()?;
-        let first = self.lock().pieces.front().map(|piece| piece.bytes.clone());
+        let first = self.progress.lock().pieces.front().map(|piece| piece.bytes.clone());
         Ok(first.unwrap_or_default())
     }
 
     /// Waits for the verdict.
     pub(super) fn wait_done(&self) -> Result<(), Arc<BlockError>> {
-        let mut progress = self.lock();
+        let mut progress = self.progress.lock();
         loop {
             match &progress.done {
                 Some(verdict) => return verdict.clone(),
-                None => progress = self.wait(progress),
+                None => self.moved.wait(&mut progress),
             }
         }
     }
 
     /// The error, if the block is known to be bad.
     pub(super) fn failure(&self) -> Result<(), Arc<BlockError>> {
-        self.lock().done.clone().unwrap_or(Ok(()))
+        self.progress.lock().done.clone().unwrap_or(Ok(()))
     }
 
     /// Whether it is decoded or known to be bad.
     pub fn is_done(&self) -> bool {
-        self.lock().done.is_some()
+        self.progress.lock().done.is_some()
     }
 
     /// Whether giving it up takes nothing from anybody who works on it.
     pub(super) fn is_idle(&self) -> bool {
-        let progress = self.lock();
+        let progress = self.progress.lock();
         progress.done.is_some() || progress.is_parked
     }
 
     /// Whether a reader of `range` would not wait.
     pub fn is_ready(&self, range: &Range<u64>) -> bool {
-        let progress = self.lock();
+        let progress = self.progress.lock();
         progress.done.is_some() || range.end <= progress.end && !progress.has_passed(range.start)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Progress> {
-        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn wait<'a>(&self, progress: MutexGuard<'a, Progress>) -> MutexGuard<'a, Progress> {
-        self.moved.wait(progress).unwrap_or_else(PoisonError::into_inner)
     }
 }

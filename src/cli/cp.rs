@@ -15,6 +15,7 @@ use std::{
 
 use anyhow::{Context, bail};
 use clap::Args;
+use parking_lot::Mutex;
 
 use super::{
     ViewOptions, lies_in, log_to_stderr,
@@ -73,7 +74,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let copier = Copier::new(arguments.quiet);
     let folders = thread::scope(|scope| {
         let (give, take) = sync_channel(WAITING);
-        let take = Arc::new(std::sync::Mutex::new(take));
+        let take = Arc::new(Mutex::new(take));
         for _ in 0..jobs {
             let (take, copier) = (take.clone(), &copier);
             scope.spawn(move || copier.work(&take));

@@ -5,7 +5,7 @@ use std::{
     io::{self, Write},
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, OnceLock, PoisonError,
+        Arc, OnceLock,
         atomic::{AtomicUsize, Ordering::Relaxed},
     },
 };
@@ -14,6 +14,7 @@ use anyhow::Context;
 use clap::ValueEnum;
 use env_logger::Target;
 use log::{Log, Metadata, Record};
+use parking_lot::Mutex;
 
 /// What is logged, from least to most: each holds the ones before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
@@ -98,7 +99,7 @@ pub(super) fn reopen() {
 
 /// The log file, for a process that has no stderr of its own.
 pub(super) fn file() -> Option<File> {
-    LOG.get()?.file.as_ref()?.lock().try_clone().ok()
+    LOG.get()?.file.as_ref()?.file.lock().try_clone().ok()
 }
 
 /// A logger for each level, of which one is in use.
@@ -154,12 +155,8 @@ impl LogFile {
         if !io::IsTerminal::is_terminal(&io::stderr()) {
             rustix::stdio::dup2_stderr(&file)?;
         }
-        *self.lock() = file;
+        *self.file.lock() = file;
         Ok(())
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, File> {
-        self.file.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -172,10 +169,10 @@ struct Shared(Arc<LogFile>);
 
 impl Write for Shared {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().write(bytes)
+        self.0.file.lock().write(bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.0.lock().flush()
+        self.0.file.lock().flush()
     }
 }

@@ -10,8 +10,8 @@ use crate::vfs::Vfs;
 /// Runs a request. One that panics is noted as a problem; its reply, dropped without an answer, answers EIO (fuser's
 /// doing), and the thread goes on.
 pub(super) fn guarded(vfs: &Vfs, request: impl FnOnce(&Vfs)) {
-    // What a panic may leave half done is behind locks that are taken over (`PoisonError::into_inner`), and complete
-    // between any two statements that can panic.
+    // What a panic may leave half done is behind locks that it does not poison, and complete between any two statements
+    // that can panic.
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| request(vfs))) {
         vfs.note_panic(text(&*panic));
     }

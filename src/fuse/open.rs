@@ -5,10 +5,11 @@
 
 use std::{
     collections::{HashMap, hash_map::Entry},
-    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering::Relaxed},
+    sync::{Arc, atomic::Ordering::Relaxed},
 };
 
 use fuser::{BackingId, Errno, FileHandle, FopenFlags, ReplyOpen};
+use parking_lot::Mutex;
 
 use crate::{
     cache::Slot,
@@ -49,7 +50,7 @@ enum How {
 impl Handles {
     /// Answers an `open`.
     pub(super) fn open(&self, vfs: &Vfs, ino: u64, reply: ReplyOpen) {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         if !state.open.contains_key(&ino) {
             drop(state);
             // Looks at the disk; others open meanwhile.
@@ -57,7 +58,7 @@ impl Handles {
                 Ok(opening) => opening,
                 Err(error) => return reply.error(super::errno(&error)),
             };
-            state = self.lock();
+            state = self.0.lock();
             if let Entry::Vacant(entry) = state.open.entry(ino) {
                 let size = if let Opening::Growing(size) = opening { size } else { 0 };
                 let how = choose(opening, vfs, &reply);
@@ -90,7 +91,7 @@ impl Handles {
 
     /// Takes a handle back. The last one lets go of the file in memory, which stays in the cache.
     pub(super) fn release(&self, ino: u64) {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         let Entry::Occupied(mut entry) = state.open.entry(ino) else { return };
         entry.get_mut().count -= 1;
         if entry.get().count == 0 {
@@ -102,15 +103,11 @@ impl Handles {
     /// Counts bytes that were read past the kernel's cache. Whether with these the file was read whole: then the next
     /// who opens it should find it finished.
     pub(super) fn was_read(&self, ino: u64, bytes: u64) -> bool {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         let Some(open) = state.open.get_mut(&ino) else { return false };
         let before = open.read;
         open.read += bytes;
         before < open.size && open.read >= open.size
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -9,12 +9,13 @@ use std::{
     borrow::Cow,
     ops::ControlFlow,
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        Arc, OnceLock,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
 };
 
 use lru::LruCache;
+use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::{Child, Container, NodeId, NodeKind, Notice};
@@ -175,13 +176,13 @@ impl Idv {
     }
 
     fn note(&self, node: Node, offset: Option<u64>, message: String) {
-        lock(&self.noticed).push(Notice { node: node.pack(), offset, message });
+        self.noticed.lock().push(Notice { node: node.pack(), offset, message });
         self.has_noticed.store(true, Relaxed);
     }
 
     /// A column, parsed while it is remembered.
     fn column(&self, column: u32) -> Result<Arc<Loaded>, Fault> {
-        if let Some(loaded) = lock(&self.loaded).get(&column) {
+        if let Some(loaded) = self.loaded.lock().get(&column) {
             return Ok(loaded.clone());
         }
         let Some(found) = self.file.column(&*self.source, column).map_err(part_fault)? else {
@@ -191,7 +192,7 @@ impl Idv {
         for problem in loaded.problems(self.file.tail) {
             self.note(Node::of(Part::Column, column, 0), None, problem);
         }
-        let mut all = lock(&self.loaded);
+        let mut all = self.loaded.lock();
         // Two at once: the first one's work is kept.
         if let Some(first) = all.get(&column) {
             return Ok(first.clone());
@@ -437,12 +438,12 @@ impl Container for Idv {
         if !self.has_noticed.swap(false, Relaxed) {
             return Vec::new();
         }
-        std::mem::take(&mut *lock(&self.noticed))
+        std::mem::take(&mut *self.noticed.lock())
     }
 
     fn is_at_hand(&self, _: &Reader, node: NodeId) -> bool {
         let Some(Node { part, column, item }) = Node::unpack(node) else { return true };
-        let loaded = || lock(&self.loaded).peek(&column).cloned();
+        let loaded = || self.loaded.lock().peek(&column).cloned();
         match part {
             Part::Root | Part::Description => self.description.get().is_some() || self.file.columns() <= FEW_COLUMNS,
             Part::Columns => self.names.get().is_some() || self.file.columns() <= FEW_COLUMNS,
@@ -466,7 +467,7 @@ impl Container for Idv {
             // As for every other format: what costs more than opening the container is made for whoever asks.
             Part::Description => self.description.get().is_some(),
             Part::Entry => {
-                let loaded = lock(&self.loaded).peek(&column).cloned();
+                let loaded = self.loaded.lock().peek(&column).cloned();
                 loaded.is_some_and(|loaded| loaded.is_entry_known(item))
             }
             Part::Shown(show) => self
@@ -490,8 +491,4 @@ fn part_fault(error: PartError) -> Fault {
 
 fn source_fault(error: crate::source::SourceError) -> Fault {
     Fault { block: None, offset: 0, error: Arc::new(error.into()) }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -7,12 +7,13 @@ use std::{
     borrow::Cow,
     ops::ControlFlow,
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        Arc, OnceLock,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
 };
 
 use lru::LruCache;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::{Child, Container, NodeId, NodeKind, Notice};
@@ -162,7 +163,7 @@ impl Kdb {
     /// `offset` is where the part stands, or the damage in it.
     fn note(&self, part: Part, episode: u64, offset: u64, message: String) {
         let node = Node::of(part, episode, 0).pack();
-        lock(&self.noticed).push(Notice { node, offset: Some(offset), message });
+        self.noticed.lock().push(Notice { node, offset: Some(offset), message });
         self.has_noticed.store(true, Relaxed);
     }
 
@@ -220,7 +221,7 @@ impl Kdb {
 
     /// The pictures of an episode, walked at most once while they are remembered.
     fn pictures(&self, reader: &Reader, position: u64) -> Result<Arc<Pictures>, Fault> {
-        if let Some(pictures) = lock(&self.indexed).episodes.get(&position) {
+        if let Some(pictures) = self.indexed.lock().episodes.get(&position) {
             return Ok(pictures.clone());
         }
         let episode = self.episode(reader, position)?;
@@ -244,7 +245,7 @@ impl Kdb {
             );
         }
         let pictures = Arc::new(Pictures::new(images, episode.num_frames));
-        let mut indexed = lock(&self.indexed);
+        let mut indexed = self.indexed.lock();
         indexed.records += pictures.len();
         if let Some(previous) = indexed.episodes.put(position, pictures.clone()) {
             indexed.records -= previous.len();
@@ -417,7 +418,7 @@ impl Container for Kdb {
             }
             Part::Camera | Part::Stack => Node::of(Part::Images, episode, 0),
             Part::Picture => {
-                let pictures = lock(&self.indexed).episodes.peek(&episode).cloned();
+                let pictures = self.indexed.lock().episodes.peek(&episode).cloned();
                 let camera = pictures.and_then(|pictures| pictures.camera_of(item));
                 camera.map_or(Node::of(Part::Images, episode, 0), |camera| Node::of(Part::Camera, episode, camera))
             }
@@ -427,7 +428,7 @@ impl Container for Kdb {
 
     fn path(&self, node: NodeId) -> String {
         let Some(Node { part, episode, item }) = Node::unpack(node) else { return String::new() };
-        let pictures = || lock(&self.indexed).episodes.peek(&episode).cloned();
+        let pictures = || self.indexed.lock().episodes.peek(&episode).cloned();
         let name: Cow<'_, str> = match part {
             Part::Root => return String::new(),
             Part::Description => return "container.json".into(),
@@ -470,7 +471,7 @@ impl Container for Kdb {
         if !self.has_noticed.swap(false, Relaxed) {
             return Vec::new();
         }
-        std::mem::take(&mut *lock(&self.noticed))
+        std::mem::take(&mut *self.noticed.lock())
     }
 
     fn is_at_hand(&self, reader: &Reader, node: NodeId) -> bool {
@@ -478,7 +479,7 @@ impl Container for Kdb {
         match node.part {
             Part::Root | Part::Description | Part::Episodes => true,
             Part::Images | Part::Camera | Part::Picture | Part::Stack => {
-                lock(&self.indexed).episodes.contains(&node.episode)
+                self.indexed.lock().episodes.contains(&node.episode)
             }
             _ => self.header.is_resident(&*reader.source, node.episode),
         }
@@ -487,8 +488,4 @@ impl Container for Kdb {
 
 fn fault(offset: u64, error: BlockError) -> Fault {
     Fault { block: None, offset, error: Arc::new(error) }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

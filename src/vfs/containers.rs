@@ -5,12 +5,13 @@ use std::{
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        Arc, Weak,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
 };
 
 use lru::LruCache;
+use parking_lot::Mutex;
 use xxhash_rust::xxh3::Xxh3;
 
 use super::{
@@ -112,16 +113,16 @@ impl Containers {
 
     /// How many are open.
     pub(super) fn count(&self) -> usize {
-        self.lock().len()
+        self.open.lock().len()
     }
 
     pub(super) fn is_open(&self, id: &Arc<ContainerId>) -> bool {
-        self.lock().contains(id)
+        self.open.lock().contains(id)
     }
 
     /// Whether the container is open, and operations on the node need little of it.
     pub(super) fn is_at_hand(&self, id: &Arc<ContainerId>, node: NodeId) -> bool {
-        let opened = self.lock().peek(id).cloned();
+        let opened = self.open.lock().peek(id).cloned();
         opened.is_some_and(|opened| opened.tree.is_at_hand(&opened.reader, node))
     }
 
@@ -130,7 +131,7 @@ impl Containers {
     /// # Errors
     /// [`Error`] when the file is gone, has changed, or can't be parsed.
     pub(super) fn open(&self, id: &Arc<ContainerId>) -> Result<Arc<Opened>, Error> {
-        let opened = self.lock().get(id).cloned();
+        let opened = self.open.lock().get(id).cloned();
         if let Some(opened) = opened {
             // One that was replaced or deleted is still there for whoever has it open; one that was rewritten is not.
             return match opened.reader.source.check_known() {
@@ -161,7 +162,7 @@ impl Containers {
             self.problems.note(Problem::of(id.shown(), remark.clone()));
         }
         let opened = Arc::new(Opened { reader, tree, state });
-        let mut open = self.lock();
+        let mut open = self.open.lock();
         if let Some(first) = open.get(id) {
             return Ok(first.clone());
         }
@@ -175,7 +176,7 @@ impl Containers {
 
     /// Closes those whose file no longer stands at its path: a deleted container's space is given back to the disk.
     pub(super) fn sweep(&self) {
-        let open: Vec<Arc<ContainerId>> = self.lock().iter().map(|(id, _)| id.clone()).collect();
+        let open: Vec<Arc<ContainerId>> = self.open.lock().iter().map(|(id, _)| id.clone()).collect();
         for id in open {
             let now = std::fs::symlink_metadata(&id.full).map(|meta| Fingerprint::of(&meta));
             if now.is_ok_and(|now| now.same_content(&id.meta.fingerprint)) {
@@ -186,17 +187,9 @@ impl Containers {
     }
 
     fn close(&self, id: &Arc<ContainerId>) {
-        let closed = self.lock().pop(id);
+        let closed = self.open.lock().pop(id);
         if let Some(closed) = closed {
             self.cache.forget(closed.reader.container);
         }
     }
-
-    fn lock(&self) -> MutexGuard<'_, LruCache<Arc<ContainerId>, Arc<Opened>>> {
-        lock(&self.open)
-    }
-}
-
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

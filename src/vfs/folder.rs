@@ -5,15 +5,16 @@ use std::{
     fs, io,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex},
+    sync::Arc,
     time::Duration,
 };
 
 use lru::LruCache;
+use parking_lot::Mutex;
 
 use super::{
     Error, FileKind, Node,
-    containers::{ContainerId, lock, shown},
+    containers::{ContainerId, shown},
     problems::{Problem, Problems},
     siblings,
 };
@@ -194,7 +195,7 @@ impl Folders {
     }
 
     fn detect(&self, path: &Path, full: PathBuf, meta: FileMeta, problems: &Problems) -> Result<Detection, Error> {
-        let known = lock(&self.detected).get(path).filter(|(known, _)| *known == meta).cloned();
+        let known = self.detected.lock().get(path).filter(|(known, _)| *known == meta).cloned();
         match known {
             Some((_, Detection::Manifest(id, chunks))) => {
                 let others = siblings::state(&full, &chunks);
@@ -203,7 +204,7 @@ impl Folders {
                 } else {
                     let id = Arc::new(id.with_others(others));
                     let detection = Detection::Manifest(id, chunks);
-                    lock(&self.detected).put(path.to_path_buf(), (meta, detection.clone()));
+                    self.detected.lock().put(path.to_path_buf(), (meta, detection.clone()));
                     detection
                 };
                 return Ok(detection);
@@ -240,7 +241,7 @@ impl Folders {
                 return Ok(Detection::Plain);
             }
         };
-        lock(&self.detected).put(path.to_path_buf(), (meta, detection.clone()));
+        self.detected.lock().put(path.to_path_buf(), (meta, detection.clone()));
         Ok(detection)
     }
 
@@ -252,7 +253,7 @@ impl Folders {
         let full = self.full(path);
         let failed = |e: io::Error| Error::os(&e, "readdir", path.to_path_buf());
         let fingerprint = Fingerprint::of(&fs::metadata(&full).map_err(failed)?);
-        if let Some((known, names)) = lock(&self.listings).get(path)
+        if let Some((known, names)) = self.listings.lock().get(path)
             // Within one tick of the clock a folder can change twice: one that changed just now is listed anew.
             && (!from_start || *known == fingerprint && !fingerprint.is_recent())
         {
@@ -262,7 +263,7 @@ impl Folders {
         let mut names = entries.map(|entry| Ok(entry?.file_name())).collect::<io::Result<Vec<_>>>().map_err(failed)?;
         names.sort_unstable();
         let names: Arc<[OsString]> = names.into();
-        lock(&self.listings).put(path.to_path_buf(), (fingerprint, names.clone()));
+        self.listings.lock().put(path.to_path_buf(), (fingerprint, names.clone()));
         Ok(names)
     }
 
@@ -296,7 +297,7 @@ impl Folders {
     /// # Errors
     /// [`Error`] when it is not open.
     pub(super) fn open_meta(&self, path: &Path, host: HostFile) -> Result<FileMeta, Error> {
-        let file = lock(&self.open_files).get(&(path.to_path_buf(), host)).cloned();
+        let file = self.open_files.lock().get(&(path.to_path_buf(), host)).cloned();
         let meta = file.and_then(|file| file.metadata().ok());
         meta.map(|meta| FileMeta::of(&meta)).ok_or_else(|| Error::stale(path.to_path_buf()))
     }
@@ -304,7 +305,7 @@ impl Folders {
     /// An ordinary file, kept open for a while, so that one that is replaced or deleted can be read to its end.
     fn open_file(&self, path: &Path, host: HostFile) -> Result<Arc<MappedFile>, Error> {
         let key = (path.to_path_buf(), host);
-        let known = lock(&self.open_files).get(&key).cloned();
+        let known = self.open_files.lock().get(&key).cloned();
         if let Some(file) = known.filter(|file| file.check_unchanged().is_ok()) {
             return Ok(file);
         }
@@ -319,7 +320,7 @@ impl Folders {
             return Err(Error::stale(path.to_path_buf()));
         }
         let file = Arc::new(file);
-        lock(&self.open_files).put(key, file.clone());
+        self.open_files.lock().put(key, file.clone());
         Ok(file)
     }
 }

@@ -4,9 +4,9 @@ use std::{
     collections::{HashMap, hash_map::Entry},
     os::unix::ffi::OsStrExt,
     path::Path,
-    sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
 };
 
+use parking_lot::RwLock;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::{Node, ROOT, containers::ContainerId};
@@ -32,7 +32,7 @@ impl Inodes {
     /// A node's number. Should two nodes ever hash to one number, the one that comes while the other is held gets the
     /// next hash: rare enough (once in billions of nodes) that its number may then differ after a remount.
     pub(super) fn number(&self, node: &Node) -> u64 {
-        let held = self.read();
+        let held = self.0.read();
         (0..)
             .map(|salt| hash(node, salt))
             .find(|ino| held.get(ino).is_none_or(|held| held.node == *node))
@@ -44,7 +44,7 @@ impl Inodes {
         if ino == ROOT {
             return;
         }
-        match self.write().entry(ino) {
+        match self.0.write().entry(ino) {
             Entry::Occupied(mut entry) => entry.get_mut().lookups += 1,
             Entry::Vacant(entry) => drop(entry.insert(Held { node, lookups: 1 })),
         }
@@ -52,7 +52,7 @@ impl Inodes {
 
     /// Gives look-ups back.
     pub(super) fn forget(&self, ino: u64, lookups: u64) {
-        if let Entry::Occupied(mut entry) = self.write().entry(ino) {
+        if let Entry::Occupied(mut entry) = self.0.write().entry(ino) {
             let held = entry.get_mut();
             held.lookups = held.lookups.saturating_sub(lookups);
             if held.lookups == 0 {
@@ -62,26 +62,18 @@ impl Inodes {
     }
 
     pub(super) fn get(&self, ino: u64) -> Option<Node> {
-        self.read().get(&ino).map(|held| held.node.clone())
+        self.0.read().get(&ino).map(|held| held.node.clone())
     }
 
     /// The numbers of the nodes that are held of a container.
     pub(super) fn of_container(&self, id: &ContainerId) -> Vec<u64> {
         let is_of = |node: &Node| matches!(node, Node::Inside(of, _) if **of == *id);
-        self.read().iter().filter(|(_, held)| is_of(&held.node)).map(|(ino, _)| *ino).collect()
+        self.0.read().iter().filter(|(_, held)| is_of(&held.node)).map(|(ino, _)| *ino).collect()
     }
 
     /// How many nodes are held.
     pub(super) fn count(&self) -> usize {
-        self.read().len()
-    }
-
-    fn read(&self) -> RwLockReadGuard<'_, HashMap<u64, Held>> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn write(&self) -> RwLockWriteGuard<'_, HashMap<u64, Held>> {
-        self.0.write().unwrap_or_else(PoisonError::into_inner)
+        self.0.read().len()
     }
 }
 

@@ -7,10 +7,10 @@ use std::{
     fmt,
     os::unix::ffi::OsStrExt,
     path::PathBuf,
-    sync::{Mutex, MutexGuard, PoisonError},
     time::{SystemTime, UNIX_EPOCH},
 };
 
+use parking_lot::Mutex;
 use serde_json::json;
 use xxhash_rust::xxh3::Xxh3;
 
@@ -139,7 +139,7 @@ impl Problems {
     /// As [`Self::note`], of a block that begins at `start`, where that is known.
     pub(super) fn note_at(&self, mut problem: Problem, start: Option<u64>) {
         let hash = problem.identity(start);
-        let mut list = self.lock();
+        let mut list = self.0.lock();
         if !list.seen.insert(hash) {
             return;
         }
@@ -156,19 +156,19 @@ impl Problems {
 
     /// All that are kept, oldest first.
     pub(super) fn all(&self) -> Vec<Problem> {
-        self.lock().in_order.iter().map(|(_, _, problem)| problem.clone()).collect()
+        self.0.lock().in_order.iter().map(|(_, _, problem)| problem.clone()).collect()
     }
 
     /// All that are kept, oldest first; none are known afterwards.
     pub(super) fn take(&self) -> Vec<Problem> {
-        let mut list = self.lock();
+        let mut list = self.0.lock();
         list.seen.clear();
         list.in_order.drain(..).map(|(_, _, problem)| problem).collect()
     }
 
     /// What the newest says.
     pub(super) fn last_message(&self) -> Option<String> {
-        self.lock().in_order.back().map(|(_, _, problem)| problem.message.clone())
+        self.0.lock().in_order.back().map(|(_, _, problem)| problem.message.clone())
     }
 
     /// `problems.jsonl`: an object a line.
@@ -180,11 +180,7 @@ impl Problems {
                                 "message": message});
             format!("{object}\n")
         };
-        self.lock().in_order.iter().map(line).collect()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, List> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().in_order.iter().map(line).collect()
     }
 }
 
@@ -231,6 +227,6 @@ mod tests {
         assert_eq!(all.len(), limits::PROBLEMS);
         assert!(all[0].message.starts_with("10 ") && all[0].message.len() <= limits::PROBLEM_TEXT + 3);
         // Nothing is remembered of those that made room.
-        assert_eq!(problems.lock().seen.len(), limits::PROBLEMS);
+        assert_eq!(problems.0.lock().seen.len(), limits::PROBLEMS);
     }
 }

@@ -5,15 +5,16 @@ use std::{
     hash::{Hash, Hasher},
     io,
     path::{Component, Path, PathBuf},
-    sync::{Arc, Mutex, Weak},
+    sync::{Arc, Weak},
 };
 
 use lru::LruCache;
+use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 use xxhash_rust::xxh3::Xxh3;
 
 use super::{
-    containers::{ContainerId, Containers, lock},
+    containers::{ContainerId, Containers},
     folder::FileMeta,
 };
 use crate::{
@@ -149,8 +150,8 @@ impl Default for Digests {
 impl Digests {
     /// The digest of an opened file. Who comes while it is computed waits for it.
     fn of(&self, opened: &Opened) -> Result<[u8; 32], SourceError> {
-        let slot = lock(&self.known).get_or_insert(opened.state, Default::default).clone();
-        let mut digest = lock(&slot);
+        let slot = self.known.lock().get_or_insert(opened.state, Default::default).clone();
+        let mut digest = slot.lock();
         if let Some(known) = *digest {
             return Ok(known);
         }

@@ -9,10 +9,10 @@ use std::{
     mem::MaybeUninit,
     os::{fd::OwnedFd, unix::ffi::OsStrExt},
     path::{Path, PathBuf},
-    sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use rustix::{
     event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll},
     fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags},
@@ -62,7 +62,7 @@ impl Watcher {
     pub(super) fn watch(&self, folder: &Path, full: &Path) {
         let Some(inotify) = &self.inotify else { return };
         {
-            let mut watched = self.lock();
+            let mut watched = self.watched.lock();
             if watched.full || !watched.paths.insert(folder.to_path_buf()) {
                 return;
             }
@@ -78,7 +78,7 @@ impl Watcher {
             | WatchFlags::ONLYDIR
             | WatchFlags::EXCL_UNLINK;
         let added = inotify::add_watch(inotify, full, flags);
-        let mut watched = self.lock();
+        let mut watched = self.watched.lock();
         match added {
             Ok(number) => {
                 if let Some(before) = watched.by_number.insert(number, folder.to_path_buf())
@@ -100,7 +100,7 @@ impl Watcher {
 
     /// How many folders are watched.
     pub(super) fn count(&self) -> usize {
-        self.lock().paths.len()
+        self.watched.lock().paths.len()
     }
 
     /// Ends a wait that is under way, or else the next one.
@@ -128,7 +128,7 @@ impl Watcher {
         // An error is: nothing more at the moment.
         while let Ok(event) = events.next() {
             let kind = event.events();
-            let mut watched = self.lock();
+            let mut watched = self.watched.lock();
             if kind.intersects(ReadFlags::IGNORED | ReadFlags::MOVE_SELF) {
                 // Gone, or under another name: looked at again, it is watched again.
                 if let Some(folder) = watched.by_number.remove(&event.wd()) {
@@ -156,10 +156,6 @@ impl Watcher {
             touched.insert(Touched { folder, name, listed });
         }
         touched
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Watched> {
-        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,11 +1,9 @@
 //! Frames of one size as one array (contract, section 4): of encoded ones only those that a read touches are decoded,
 //! several of them at once on as many cores as there are.
 
-use std::{
-    ops::Range,
-    sync::{Arc, Mutex, PoisonError},
-    thread,
-};
+use std::{ops::Range, sync::Arc, thread};
+
+use parking_lot::Mutex;
 
 use super::{Fault, Reader};
 use crate::{
@@ -82,10 +80,10 @@ pub(super) fn fill(reader: &Reader, frames: &dyn Frames, part: Range<u64>, out: 
     let (queue, failed) = (Mutex::new(wanted.into_iter().enumerate()), Mutex::new(None));
     let take_all = || {
         loop {
-            let next = queue.lock().unwrap_or_else(PoisonError::into_inner).next();
+            let next = queue.lock().next();
             let Some((number, wanted)) = next else { return };
             if let Err(fault) = wanted.fill(reader) {
-                let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut failed = failed.lock();
                 if failed.as_ref().is_none_or(|(first, _)| number < *first) {
                     *failed = Some((number, fault));
                 }
@@ -99,7 +97,7 @@ pub(super) fn fill(reader: &Reader, frames: &dyn Frames, part: Range<u64>, out: 
         }
         take_all();
     });
-    let failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let failed = failed.into_inner();
     failed.map_or(Ok(()), |(_, fault)| Err(fault))
 }
 

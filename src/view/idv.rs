@@ -12,7 +12,9 @@ mod totals;
 
 pub use shown::{Raw, Show, Shown};
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use super::{Bytes, Fault, Reader};
 use crate::{
@@ -232,13 +234,12 @@ impl Values {
 
     /// Whether sums are known now.
     fn has(&self, sum: Sum) -> bool {
-        self.totals[sum as usize].try_lock().is_ok_and(|totals| totals.is_some())
+        self.totals[sum as usize].try_lock().is_some_and(|totals| totals.is_some())
     }
 
     /// How many numbers are kept of it. Those that are just being added up don't count yet.
     pub fn weight(&self) -> usize {
-        let known =
-            self.totals.iter().filter_map(|totals| totals.try_lock().ok()?.as_ref().map(|totals| totals.weight()));
+        let known = self.totals.iter().filter_map(|totals| totals.try_lock()?.as_ref().map(|totals| totals.weight()));
         known.sum()
     }
 }
@@ -246,7 +247,7 @@ impl Values {
 /// What is computed when somebody first needs it; others wait meanwhile. What a disk kept from being computed, which may be
 /// better tomorrow, is not remembered.
 fn computed<T: Clone>(known: &Mutex<Option<T>>, compute: impl FnOnce() -> T, fault: fn(&T) -> Option<&Fault>) -> T {
-    let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut known = known.lock();
     if let Some(value) = &*known {
         return value.clone();
     }

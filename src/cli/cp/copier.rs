@@ -10,7 +10,7 @@ use std::{
     },
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
         mpsc::Receiver,
     },
@@ -18,6 +18,7 @@ use std::{
 
 use anyhow::{Context, anyhow, bail};
 use indicatif::{ProgressBar, ProgressStyle};
+use parking_lot::Mutex;
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
 use xxhash_rust::xxh64::xxh64;
 
@@ -77,7 +78,7 @@ impl Copier {
     /// Copies until there is no more.
     pub(super) fn work(&self, tasks: &Mutex<Receiver<Task>>) {
         loop {
-            let task = tasks.lock().unwrap_or_else(PoisonError::into_inner).recv();
+            let task = tasks.lock().recv();
             let Ok(task) = task else { return };
             if self.stop.load(Relaxed) {
                 continue;

@@ -86,7 +86,7 @@ impl Shown {
             return true;
         }
         let Some(totals) = Totals::from_table(values, reader).filter(|_| show == Show::Text) else { return false };
-        if let Ok(mut known) = values.totals[Sum::Text as usize].try_lock() {
+        if let Some(mut known) = values.totals[Sum::Text as usize].try_lock() {
             known.get_or_insert_with(|| Arc::new(totals));
         }
         true

@@ -2,12 +2,11 @@
 
 use std::{
     collections::HashMap,
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicUsize, Ordering::Relaxed},
-    },
+    sync::atomic::{AtomicUsize, Ordering::Relaxed},
     thread,
 };
+
+use parking_lot::Mutex;
 
 use super::{Fault, Reader, Values, front, lines};
 use crate::{
@@ -242,7 +241,7 @@ fn look(
                 // Behind the first that fails nothing matters.
                 next.fetch_max(blocks.len(), Relaxed);
             }
-            done.lock().unwrap_or_else(PoisonError::into_inner).push((at, size));
+            done.lock().push((at, size));
         }
     };
     thread::scope(|scope| {
@@ -252,5 +251,5 @@ fn look(
         }
         work();
     });
-    done.into_inner().unwrap_or_else(PoisonError::into_inner)
+    done.into_inner()
 }
