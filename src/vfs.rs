@@ -8,6 +8,7 @@ mod containers;
 mod control;
 mod error;
 mod folder;
+mod host;
 mod inodes;
 mod memory;
 mod problems;
@@ -37,9 +38,10 @@ use crate::{
     tree::{self, NodeId, NodeKind, Notice, Opened, names},
     view::Bytes,
 };
-use containers::{ContainerId, Containers};
+use containers::Containers;
 use control::Control;
-use folder::{FileMeta, Folders, Found, HostFile};
+use folder::{Folders, Found};
+use host::{ContainerId, FileMeta, HostFile};
 use inodes::Inodes;
 use problems::Problems;
 use watch::{Touched, Watcher};
@@ -281,7 +283,7 @@ impl Vfs {
                 Ok(node)
             }
             // It is gone, or being written. It may come back.
-            _ => Err(Error::stale(containers::shown(Path::new(""), &self.source))),
+            _ => Err(Error::stale(host::shown(Path::new(""), &self.source))),
         }
     }
 

@@ -1,84 +1,25 @@
 //! Containers that are open: an LRU, so that a folder of 100,000 of them never means as many maps and descriptors.
 
-use std::{
-    hash::{Hash, Hasher},
-    os::unix::ffi::OsStrExt,
-    path::{Path, PathBuf},
-    sync::{
-        Arc, Weak,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
+use std::sync::{
+    Arc, Weak,
+    atomic::{AtomicU64, Ordering::Relaxed},
 };
 
 use lru::LruCache;
 use parking_lot::Mutex;
-use xxhash_rust::xxh3::Xxh3;
 
 use super::{
     Error,
-    folder::{FileMeta, descriptors, open_patiently},
+    host::{ContainerId, descriptors, open_patiently},
     problems::{Problem, Problems},
     siblings::{Digests, Siblings},
 };
 use crate::{
     cache::{Cache, nonzero},
-    format::Format,
     source::{Fingerprint, Source},
     tree::{self, NodeId, Opened},
     view::Reader,
 };
-
-/// One state of one container file.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct ContainerId {
-    /// A hash of path and state, made once: every request looks its container up.
-    pub(super) number: u64,
-    /// Path below SOURCE, as it is shown; empty if SOURCE is the container.
-    pub(super) path: PathBuf,
-    /// Where the file is.
-    pub(super) full: PathBuf,
-    pub(super) format: Format,
-    pub(super) meta: FileMeta,
-    /// The state of the other files that it shows: of a manifest's chunks. 0 where there are none.
-    pub(super) others: u64,
-}
-
-impl Hash for ContainerId {
-    fn hash<H: Hasher>(&self, hasher: &mut H) {
-        self.number.hash(hasher);
-    }
-}
-
-impl ContainerId {
-    /// A file of this path below SOURCE, which is at `full` and in this state.
-    pub(super) fn new(path: PathBuf, full: PathBuf, format: Format, meta: FileMeta, others: u64) -> Self {
-        // The change time is part of the state: it tells a file that was rewritten and given its old modification time.
-        // Device and inode number are not, since they may differ after a reboot.
-        let Fingerprint { size, mtime, ctime, .. } = meta.fingerprint;
-        let mut hash = Xxh3::new();
-        for number in [size, mtime.0 as u64, mtime.1 as u64, ctime.0 as u64, ctime.1 as u64, others] {
-            hash.update(&number.to_le_bytes());
-        }
-        hash.update(path.as_os_str().as_bytes());
-        Self { number: hash.digest(), path, full, format, meta, others }
-    }
-
-    /// The same file, where the other files that it shows are in this state.
-    pub(super) fn with_others(&self, others: u64) -> Self {
-        Self::new(self.path.clone(), self.full.clone(), self.format, self.meta, others)
-    }
-
-    /// The container's name in messages: relative to SOURCE, or SOURCE's own name.
-    pub(super) fn shown(&self) -> PathBuf {
-        shown(&self.path, &self.full)
-    }
-}
-
-/// A path below SOURCE for messages: never empty.
-pub(super) fn shown(path: &Path, full: &Path) -> PathBuf {
-    let name = full.file_name().filter(|_| path == Path::new(""));
-    name.map_or_else(|| path.to_path_buf(), PathBuf::from)
-}
 
 /// The open containers, least recently used last.
 pub(super) struct Containers {

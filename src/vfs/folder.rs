@@ -2,25 +2,28 @@
 
 use std::{
     ffi::OsString,
-    fs, io,
-    os::unix::fs::MetadataExt,
+    fs,
+    hash::{Hash, Hasher},
+    io,
     path::{Path, PathBuf},
     sync::Arc,
-    time::Duration,
 };
 
 use lru::LruCache;
 use parking_lot::Mutex;
+use xxhash_rust::xxh3::Xxh3;
 
 use super::{
     Error, FileKind, Node,
-    containers::{ContainerId, shown},
+    host::{ContainerId, FileMeta, HostFile, descriptors, open_patiently, shown},
     problems::{Problem, Problems},
-    siblings,
 };
 use crate::{
     cache::nonzero,
-    format::{self, Detected, Format, wshard::Chunk},
+    format::{
+        self, Detected, Format,
+        wshard::{self, Chunk},
+    },
     limits,
     source::{Fingerprint, MappedFile, Source, SourceError},
     view::Bytes,
@@ -30,37 +33,6 @@ use crate::{
 const DETECTED: usize = 1 << 18;
 /// Folders whose listing is remembered, so that a listing in several calls is one listing.
 const LISTINGS: usize = 64;
-
-/// What `lstat` says of a file of SOURCE.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct FileMeta {
-    pub(super) fingerprint: Fingerprint,
-    pub(super) mode: u32,
-    pub(super) uid: u32,
-    pub(super) gid: u32,
-}
-
-/// A file of the host: a name that comes to mean another file is another node, a file that grows is the same one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct HostFile {
-    dev: u64,
-    pub(super) ino: u64,
-}
-
-impl FileMeta {
-    pub(super) fn of(meta: &fs::Metadata) -> Self {
-        Self { fingerprint: Fingerprint::of(meta), mode: meta.mode() & 0o777, uid: meta.uid(), gid: meta.gid() }
-    }
-
-    pub(super) fn size(&self) -> u64 {
-        self.fingerprint.size
-    }
-
-    /// Which file of the host it is, whatever its content.
-    pub(super) fn host(&self) -> HostFile {
-        HostFile { dev: self.fingerprint.dev, ino: self.fingerprint.ino }
-    }
-}
 
 /// A name in a folder of SOURCE.
 #[derive(Debug)]
@@ -198,7 +170,7 @@ impl Folders {
         let known = self.detected.lock().get(path).filter(|(known, _)| *known == meta).cloned();
         match known {
             Some((_, Detection::Manifest(id, chunks))) => {
-                let others = siblings::state(&full, &chunks);
+                let others = state_of(&full, &chunks);
                 let detection = if others == id.others {
                     Detection::Manifest(id, chunks)
                 } else {
@@ -216,13 +188,13 @@ impl Folders {
         let looked = open_patiently(&full).map_err(Into::into).and_then(|file| {
             let detected = format::detect(&file, &name)?;
             let is_shard = matches!(detected, Detected::Container(Format::Shard));
-            Ok((detected, if is_shard { siblings::chunks(&file) } else { Vec::new() }))
+            Ok((detected, if is_shard { chunks_of(&file) } else { Vec::new() }))
         });
         let (detected, chunks) =
             looked.map_or_else(|error| (Err(error), Vec::new()), |(found, chunks)| (Ok(found), chunks));
         let detection = match detected {
             Ok(Detected::Container(format)) => {
-                let others = siblings::state(&full, &chunks);
+                let others = state_of(&full, &chunks);
                 let id = Arc::new(ContainerId::new(path.to_path_buf(), full, format, meta, others));
                 if chunks.is_empty() { Detection::Container(id) } else { Detection::Manifest(id, chunks.into()) }
             }
@@ -315,8 +287,7 @@ impl Folders {
             Some(libc::ENOENT | libc::ENOTDIR | libc::ELOOP) => Error::stale(path.to_path_buf()),
             _ => Error::os(&e, "open", path.to_path_buf()),
         })?;
-        let found = file.fingerprint();
-        if (HostFile { dev: found.dev, ino: found.ino }) != host {
+        if HostFile::of(&file.fingerprint()) != host {
             return Err(Error::stale(path.to_path_buf()));
         }
         let file = Arc::new(file);
@@ -325,23 +296,28 @@ impl Folders {
     }
 }
 
-/// How many containers this process may keep open.
-pub(super) fn descriptors() -> usize {
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
-    usize::try_from(limit / limits::DESCRIPTORS_PART).unwrap_or(usize::MAX).clamp(8, limits::OPEN_SOURCES)
+/// Chunks of one manifest whose files are looked at for its own state; of more, only their folder is.
+const WATCHED: usize = 1024;
+
+/// The chunks of a manifest that was opened, if it is one and names an episode.
+fn chunks_of(file: &dyn Source) -> Vec<Chunk> {
+    let is_manifest = wshard::header(file).is_ok_and(|header| header.role == wshard::ROLE_MANIFEST);
+    let parsed = is_manifest.then(|| wshard::parse(file).ok()).flatten();
+    parsed.and_then(|shard| shard.chunks).unwrap_or_default()
 }
 
-/// Opens a file, and where descriptors have run out waits a moment for others to give theirs back.
-pub(super) fn open_patiently(path: &Path) -> io::Result<MappedFile> {
-    for pause in [1, 5, 20, 100, 200] {
-        match MappedFile::open(path) {
-            Err(e) if matches!(e.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => {
-                std::thread::sleep(Duration::from_millis(pause));
-            }
-            other => return other,
-        }
+/// The state that the chunks' files are in: another number when any of them comes, goes, or is written to. 0 for none.
+fn state_of(manifest: &Path, chunks: &[Chunk]) -> u64 {
+    let folder = manifest.parent().unwrap_or(Path::new("/"));
+    let mut hash = Xxh3::new();
+    let files = chunks.iter().take(WATCHED).map(|chunk| folder.join(&chunk.uri));
+    let all = (chunks.len() > WATCHED).then(|| folder.to_path_buf());
+    for file in files.chain(all) {
+        let now = fs::symlink_metadata(file).ok().map(|meta| Fingerprint::of(&meta));
+        // As in an inode number: not by device and inode.
+        now.map(|now| (now.size, now.mtime, now.ctime)).hash(&mut hash);
     }
-    MappedFile::open(path)
+    if chunks.is_empty() { 0 } else { hash.finish() }
 }
 
 /// Whether an operation failed for want of something that comes back.

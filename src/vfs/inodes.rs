@@ -9,7 +9,7 @@ use std::{
 use parking_lot::RwLock;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use super::{Node, ROOT, containers::ContainerId};
+use super::{Node, ROOT, host::ContainerId};
 
 /// Numbers of control files have this bit; they count up and mean nothing.
 const CONTROL: u64 = 1 << 63;

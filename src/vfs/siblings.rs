@@ -1,9 +1,7 @@
 //! The chunks of an episode: containers that a manifest names, found in its own folder and nowhere else.
 
 use std::{
-    fs,
-    hash::{Hash, Hasher},
-    io,
+    fs, io,
     path::{Component, Path, PathBuf},
     sync::{Arc, Weak},
 };
@@ -11,20 +9,16 @@ use std::{
 use lru::LruCache;
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
-use xxhash_rust::xxh3::Xxh3;
 
 use super::{
-    containers::{ContainerId, Containers},
-    folder::FileMeta,
+    containers::Containers,
+    host::{ContainerId, FileMeta},
 };
 use crate::{
     cache::{BlockError, nonzero},
-    format::{
-        self, Detected, Format, FormatError,
-        wshard::{self, Chunk},
-    },
+    format::{self, Detected, Format, FormatError, wshard},
     limits,
-    source::{Fingerprint, MappedFile, Source, SourceError},
+    source::{Fingerprint, MappedFile, SourceError},
     tree::{self, Opened},
 };
 
@@ -83,30 +77,6 @@ impl tree::Siblings for Siblings {
         let Some(containers) = self.containers.upgrade() else { return Err(SourceError::Changed) };
         containers.digests.of(opened)
     }
-}
-
-/// Chunks of one manifest whose files are looked at for its own state; of more, only their folder is.
-const WATCHED: usize = 1024;
-
-/// The chunks of a manifest that was opened, if it is one and names an episode.
-pub(super) fn chunks(file: &dyn Source) -> Vec<Chunk> {
-    let is_manifest = wshard::header(file).is_ok_and(|header| header.role == wshard::ROLE_MANIFEST);
-    let parsed = is_manifest.then(|| wshard::parse(file).ok()).flatten();
-    parsed.and_then(|shard| shard.chunks).unwrap_or_default()
-}
-
-/// The state that the chunks' files are in: another number when any of them comes, goes, or is written to. 0 for none.
-pub(super) fn state(manifest: &Path, chunks: &[Chunk]) -> u64 {
-    let folder = manifest.parent().unwrap_or(Path::new("/"));
-    let mut hash = Xxh3::new();
-    let files = chunks.iter().take(WATCHED).map(|chunk| folder.join(&chunk.uri));
-    let all = (chunks.len() > WATCHED).then(|| folder.to_path_buf());
-    for file in files.chain(all) {
-        let now = fs::symlink_metadata(file).ok().map(|meta| Fingerprint::of(&meta));
-        // As in an inode number: not by device and inode.
-        now.map(|now| (now.size, now.mtime, now.ctime)).hash(&mut hash);
-    }
-    if chunks.is_empty() { 0 } else { hash.finish() }
 }
 
 /// Whether everybody who may read the first file may read the second.
