@@ -133,10 +133,10 @@ impl Vfs {
             if only_ready {
                 return Ok(None);
             }
-            if !slot.wait_for(end) {
-                // Its blocks say what is wrong, and where.
-                return self.read(ino, offset, length, only_ready);
-            }
+        }
+        if offset < end && !slot.wait_for(end) {
+            // It failed. Its blocks say what is wrong, and where.
+            return self.read(ino, offset, length, only_ready);
         }
         let bytes = Bytes::in_memory(memory, offset, length);
         self.requests.bytes_read.fetch_add(bytes.for_kernel().len() as u64, Relaxed);
