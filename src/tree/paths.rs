@@ -2,6 +2,8 @@
 
 use std::{collections::HashMap, ops::Range};
 
+use indexmap::{Equivalent, IndexMap};
+
 use super::names;
 use crate::limits;
 
@@ -105,29 +107,41 @@ impl<F: Copy> Paths<F> {
 
 /// Collects nodes: first what is stored, then what shardfs makes beside it, which gives way.
 pub struct Builder<F> {
-    nodes: Vec<Node<F>>,
-    by_name: HashMap<(Number, Box<str>), Number>,
-    /// For a file name that is taken, the number that its next duplicate tries.
+    /// By parent and name. A node's number is its position.
+    nodes: IndexMap<(Number, Box<str>), Made<F>>,
+    /// For a file name that more than one asked for, the number that the next of them tries.
     next_number: HashMap<(Number, Box<str>), u32>,
     /// Folders that may still be made for stored names: a name of slashes alone asks for one with each byte.
     folders_left: usize,
 }
 
+struct Made<F> {
+    kind: Kind<F>,
+    hidden: bool,
+}
+
+/// A key of [`Builder::nodes`] to look for.
+#[derive(Hash)]
+struct At<'a>(Number, &'a str);
+
+impl Equivalent<(Number, Box<str>)> for At<'_> {
+    fn equivalent(&self, key: &(Number, Box<str>)) -> bool {
+        (self.0, self.1) == (key.0, &*key.1)
+    }
+}
+
 impl<F: Copy> Default for Builder<F> {
     fn default() -> Self {
-        let root = Node { parent: ROOT, name: "".into(), kind: Kind::Folder, hidden: false, children: 0..0 };
-        Self { nodes: vec![root], by_name: HashMap::new(), next_number: HashMap::new(), folders_left: limits::FOLDERS }
+        let root = ((ROOT, "".into()), Made { kind: Kind::Folder, hidden: false });
+        Self { nodes: IndexMap::from([root]), next_number: HashMap::new(), folders_left: limits::FOLDERS }
     }
 }
 
 impl<F: Copy> Builder<F> {
     /// The folder of exactly this name, made if it is not there.
     pub fn folder(&mut self, parent: Number, name: &str) -> Number {
-        let key = (parent, name.into());
-        match self.by_name.get(&key) {
-            Some(&node) => node,
-            None => self.push(key, Kind::Folder),
-        }
+        let made = self.nodes.get_index_of(&At(parent, name));
+        made.map_or_else(|| self.push(parent, name.into(), Kind::Folder), |node| node as Number)
     }
 
     /// As [`Self::folder`], but left out of listings.
@@ -157,53 +171,59 @@ impl<F: Copy> Builder<F> {
 
     /// A file for the last part of a name, under the first name that is free: plain, `%_2`, `%_3` …
     pub fn file(&mut self, folder: Number, part: &[u8], suffix: &str, file: F) -> Number {
-        let plain: Box<str> = names::file(part, suffix, 1).into();
-        let mut number = self.next_number.get(&(folder, plain.clone())).copied().unwrap_or(1);
-        loop {
-            let name = names::file(part, suffix, number).into();
-            number += 1;
-            let key = (folder, name);
-            if !self.by_name.contains_key(&key) {
-                self.next_number.insert((folder, plain), number);
-                return self.push(key, Kind::File(file));
+        let mut name = names::file(part, suffix, 1);
+        if self.is_taken(folder, &name) {
+            let key = (folder, name.as_str().into());
+            let mut number = self.next_number.get(&key).copied().unwrap_or(2);
+            loop {
+                name = names::file(part, suffix, number);
+                number += 1;
+                if !self.is_taken(folder, &name) {
+                    break;
+                }
             }
+            self.next_number.insert(key, number);
         }
+        self.push(folder, name, Kind::File(file))
     }
 
     /// A file that belongs to another one of the same part: under that one's name with its own suffix in place of the
     /// other, or where that is taken under the first name that is free.
     pub fn beside(&mut self, other: Number, part: &[u8], [suffix, own]: [&str; 2], file: F) -> Number {
-        let Node { parent, name, .. } = &self.nodes[other as usize];
-        let key = (*parent, format!("{}{own}", name.strip_suffix(suffix).unwrap_or(name)).into());
-        match self.by_name.contains_key(&key) {
-            true => self.file(key.0, part, own, file),
-            false => self.push(key, Kind::File(file)),
+        let Some(((folder, name), _)) = self.nodes.get_index(other as usize) else { return ROOT };
+        let (folder, name) = (*folder, format!("{}{own}", name.strip_suffix(suffix).unwrap_or(name)));
+        match self.is_taken(folder, &name) {
+            true => self.file(folder, part, own, file),
+            false => self.push(folder, name, Kind::File(file)),
         }
     }
 
-    fn push(&mut self, key: (Number, Box<str>), kind: Kind<F>) -> Number {
-        let number = self.nodes.len() as Number;
-        self.nodes.push(Node { parent: key.0, name: key.1.clone(), kind, hidden: false, children: 0..0 });
-        self.by_name.insert(key, number);
-        number
+    fn is_taken(&self, folder: Number, name: &str) -> bool {
+        self.nodes.contains_key(&At(folder, name))
+    }
+
+    fn push(&mut self, parent: Number, name: String, kind: Kind<F>) -> Number {
+        self.nodes.insert_full((parent, name.into()), Made { kind, hidden: false }).0 as Number
     }
 
     /// Sorts the table.
-    pub fn finish(mut self) -> Paths<F> {
-        let mut sorted: Vec<Number> = (1..self.nodes.len() as Number).collect();
+    pub fn finish(self) -> Paths<F> {
+        let node = |((parent, name), Made { kind, hidden })| Node { parent, name, kind, hidden, children: 0..0 };
+        let mut nodes: Vec<Node<F>> = self.nodes.into_iter().map(node).collect();
+        let mut sorted: Vec<Number> = (1..nodes.len() as Number).collect();
         sorted.sort_unstable_by(|&a, &b| {
-            let (a, b) = (&self.nodes[a as usize], &self.nodes[b as usize]);
+            let (a, b) = (&nodes[a as usize], &nodes[b as usize]);
             (a.parent, &a.name).cmp(&(b.parent, &b.name))
         });
         let mut start = 0;
         while let Some(&first) = sorted.get(start as usize) {
-            let parent = self.nodes[first as usize].parent;
-            let siblings = sorted[start as usize..].partition_point(|&node| self.nodes[node as usize].parent == parent);
+            let parent = nodes[first as usize].parent;
+            let siblings = sorted[start as usize..].partition_point(|&node| nodes[node as usize].parent == parent);
             let end = start + siblings as u32;
-            self.nodes[parent as usize].children = start..end;
+            nodes[parent as usize].children = start..end;
             start = end;
         }
-        Paths { nodes: self.nodes, sorted }
+        Paths { nodes, sorted }
     }
 }
 
