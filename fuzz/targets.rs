@@ -133,7 +133,7 @@ pub fn tree(bytes: &[u8]) {
     let Ok(Detected::Container(format)) = format::detect(&bytes, b"file") else { return };
     let reader = Reader { source: Arc::new(bytes), cache: Cache::new(1 << 20, Verify::Strict), container: 0 };
     let Ok(tree) = tree::open(format, &reader, None) else { return };
-    let _ = tree.description();
+    let _ = tree.description(&reader);
     let (mut folders, mut seen, mut files) = (vec![tree::ROOT], HashSet::from([tree::ROOT]), 0);
     while let Some(folder) = folders.pop() {
         let mut children = Vec::new();

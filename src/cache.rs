@@ -108,6 +108,11 @@ impl Key {
         Self { container: u64::MAX, block: ino }
     }
 
+    /// What a container's `container.json` says. No block has this number.
+    pub fn description(container: u64) -> Self {
+        Self { container, block: u64::MAX }
+    }
+
     fn is_file(self) -> bool {
         self.container == u64::MAX
     }
@@ -513,6 +518,21 @@ impl Cache {
             self.wake(&slot, size);
         }
         slot.whole()
+    }
+
+    /// Keeps what was made of a container's bytes for the next who wants it, unless all the room is taken by blocks that
+    /// are being decoded: it can be made again.
+    pub fn keep(&self, key: Key, bytes: Vec<u8>) -> Arc<Buffer> {
+        let bytes = Arc::new(Buffer::from(bytes));
+        let cost = OVERHEAD.saturating_add(bytes.len() as u64);
+        let slot = Arc::new(Slot::of_bytes(cost, bytes.clone()));
+        let mut state = self.state.lock();
+        self.drop_slot(&mut state, key);
+        if !self.make_room(&mut state, cost) || state.used.saturating_add(cost) <= self.budget {
+            state.book(key, &slot, true);
+            state.slots.put(key, slot);
+        }
+        bytes
     }
 
     /// What [`Self::made`] would give without making anything or waiting.

@@ -31,7 +31,10 @@ use fuser::{
 };
 use rustix::mount::MountFlags;
 
-use crate::vfs::{Attr, DirEntry, Error, FileKind, Serve, Serving, Vfs};
+use crate::{
+    tree::DESCRIPTION,
+    vfs::{Attr, DirEntry, Error, FileKind, Serve, Serving, Vfs},
+};
 use guard::guarded;
 use open::Handles;
 
@@ -180,8 +183,9 @@ impl Filesystem for Adapter {
 
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         self.vfs.requests.lookup.fetch_add(1, Relaxed);
+        let here = name != DESCRIPTION && self.vfs.is_open(parent.0);
         let name = name.to_owned();
-        self.run(self.vfs.is_open(parent.0), move |vfs| match vfs.lookup(parent.0, &name) {
+        self.run(here, move |vfs| match vfs.lookup(parent.0, &name) {
             Ok(Some(attr)) => reply.entry(&ttl(&attr), &file_attr(&attr), Generation(0)),
             // Number 0 and a time to live: the kernel remembers that there is nothing.
             Ok(None) => {

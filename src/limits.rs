@@ -56,6 +56,13 @@ pub const ZSTD_WINDOW_LOG: u32 = 27;
 /// Containers kept open (descriptor and map) at once, where the limit on descriptors allows it.
 pub const OPEN_SOURCES: usize = 256;
 
+/// Their names and indexes take at most this part of the cache's budget, and [`OPEN_MEMORY`] where that is more. One
+/// is always open, whatever it takes.
+pub const OPEN_MEMORY_PART: u64 = 8;
+
+/// See [`OPEN_MEMORY_PART`].
+pub const OPEN_MEMORY: u64 = 16 << 20;
+
 /// The part of this process's descriptors that open containers may take: the rest is for requests under way.
 pub const DESCRIPTORS_PART: u64 = 4;
 

@@ -4,6 +4,7 @@
 //! opened describes them as `Content` and gets the rest from `Table`.
 
 mod arrays;
+mod describe;
 mod facts;
 mod idv;
 mod joined;
@@ -13,17 +14,13 @@ pub mod paths;
 mod shard;
 mod tree_sequence;
 
-use std::{
-    ops::ControlFlow,
-    sync::{Arc, OnceLock},
-};
-
-use serde_json::Value;
+use std::{ops::ControlFlow, sync::Arc};
 
 use crate::{
+    cache::Buffer,
     format::{self, Format, FormatError, wshard::Shard},
     source::Fingerprint,
-    view::{Fault, Reader, View, json},
+    view::{Fault, Reader, View},
 };
 pub use facts::Facts;
 pub use joined::Siblings;
@@ -32,6 +29,13 @@ use paths::{Builder, Kind, Paths};
 /// A node of a container. The same container gives the same numbers each time; 0 is the root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct NodeId(pub u128);
+
+/// The file in every container that says what it holds. It is written when somebody asks for it, which takes a while
+/// where that is much.
+pub const DESCRIPTION: &str = "container.json";
+
+/// What each piece of memory takes beside its bytes.
+const HEAP: usize = 16;
 
 /// The root of every container.
 pub const ROOT: NodeId = NodeId(0);
@@ -96,11 +100,17 @@ pub trait Container: Send + Sync {
     /// As [`Self::lookup`].
     fn view(&self, reader: &Reader, file: NodeId) -> Result<View, Fault>;
 
-    /// What `container.json` says.
-    fn description(&self) -> &Value;
+    /// The bytes of `container.json`.
+    ///
+    /// # Errors
+    /// As [`Self::lookup`].
+    fn description(&self, reader: &Reader) -> Result<Arc<Buffer>, Fault>;
 
     /// A block's stored name, for messages.
     fn block_name(&self, block: u32) -> String;
+
+    /// Bytes of memory that it takes, about: what it knows of its items now.
+    fn weight(&self) -> usize;
 
     /// What was noticed when the container was opened, and is no error.
     fn remarks(&self) -> &[String];
@@ -190,8 +200,8 @@ pub(crate) trait Content: Send + Sync {
     /// The bytes of a file.
     fn view(&self, file: Self::File) -> View;
 
-    /// What `container.json` says; `items` are by [`item`].
-    fn describe(&self, paths: &Paths<Entry<Self::File>>) -> Value;
+    /// The bytes of `container.json`.
+    fn describe(&self, paths: &Paths<Entry<Self::File>>) -> Vec<u8>;
 
     /// The pictures that a folder of the table holds beside its children: numbered, computed, not in the table.
     fn frames(&self, folder: paths::Number) -> Option<FrameNames> {
@@ -207,6 +217,9 @@ pub(crate) trait Content: Send + Sync {
 
     /// A block's stored name.
     fn block_name(&self, block: u32) -> String;
+
+    /// See [`Container::weight`]; without the table. It does not change.
+    fn weight(&self) -> usize;
 
     /// See [`Container::remarks`].
     fn remarks(&self) -> &[String];
@@ -263,22 +276,20 @@ pub(crate) enum Entry<F> {
 pub(crate) struct Table<C: Content> {
     paths: Paths<Entry<C::File>>,
     content: C,
-    description: OnceLock<(Value, Arc<[u8]>)>,
+    weight: usize,
 }
 
 impl<C: Content> Table<C> {
     /// Closes the table; `container.json` gives way to whatever is stored under its name.
     fn new(mut builder: Builder<Entry<C::File>>, content: C) -> Self {
         builder.file(paths::ROOT, b"container", ".json", Entry::Description);
-        Self { paths: builder.finish(), content, description: OnceLock::new() }
+        let paths = builder.finish();
+        let weight = paths.weight() + content.weight();
+        Self { paths, content, weight }
     }
 
-    fn described(&self) -> &(Value, Arc<[u8]>) {
-        self.description.get_or_init(|| {
-            let value = self.content.describe(&self.paths);
-            let bytes = json::document(&value).into();
-            (value, bytes)
-        })
+    fn is_description(&self, node: NodeId) -> bool {
+        matches!(self.paths.kind(Self::number(node)), Some(Kind::File(Entry::Description)))
     }
 
     /// Numbers of this table fit; others name no node of it.
@@ -363,29 +374,36 @@ impl<C: Content> Container for Table<C> {
         self.paths.path(Self::number(node))
     }
 
-    fn view(&self, _: &Reader, file: NodeId) -> Result<View, Fault> {
+    fn view(&self, reader: &Reader, file: NodeId) -> Result<View, Fault> {
         if let Some((folder, number)) = Self::frame_of(file) {
             return Ok(self.content.frame(folder, number));
         }
         Ok(match self.paths.kind(Self::number(file)) {
             Some(Kind::File(Entry::Of(file))) => self.content.view(file),
-            Some(Kind::File(Entry::Description)) => View::inline(self.described().1.clone()),
+            Some(Kind::File(Entry::Description)) => View::shared(self.description(reader)?),
             Some(Kind::Folder) | None => View::default(),
         })
     }
 
     /// `container.json` is written when somebody looks at it: it costs more than all the rest of opening a container.
-    fn is_sized(&self, _: &Reader, file: NodeId) -> bool {
-        let kind = self.paths.kind(Self::number(file));
-        !matches!(kind, Some(Kind::File(Entry::Description))) || self.description.get().is_some()
+    fn is_sized(&self, reader: &Reader, file: NodeId) -> bool {
+        !self.is_description(file) || describe::is_kept(reader)
     }
 
-    fn description(&self) -> &Value {
-        &self.described().0
+    fn is_at_hand(&self, reader: &Reader, node: NodeId) -> bool {
+        !self.is_description(node) || describe::is_kept(reader)
+    }
+
+    fn description(&self, reader: &Reader) -> Result<Arc<Buffer>, Fault> {
+        describe::kept(reader, || Ok(self.content.describe(&self.paths)))
     }
 
     fn block_name(&self, block: u32) -> String {
         self.content.block_name(block)
+    }
+
+    fn weight(&self) -> usize {
+        self.weight
     }
 
     fn remarks(&self) -> &[String] {
@@ -408,41 +426,5 @@ impl<C: Content> Container for Table<C> {
             Kind::File(Entry::Of(file)) => self.content.facts(file),
             _ => None,
         }
-    }
-}
-
-/// One of `items` in `container.json`, with the keys that every format has, in their order (contract, section 2).
-pub(crate) struct Item<'a> {
-    pub(crate) name: &'a [u8],
-    pub(crate) path: String,
-    pub(crate) dtype: Option<&'static str>,
-    pub(crate) shape: Option<&'a [u64]>,
-    pub(crate) codec: &'a str,
-    pub(crate) stored_size: u64,
-    pub(crate) size: u64,
-    pub(crate) crc: Option<u32>,
-    pub(crate) inferred: bool,
-}
-
-impl Item<'_> {
-    /// The JSON object. A name that is not UTF-8 is given with replacement characters, and whole in `name_hex`.
-    pub(crate) fn into_json(self) -> serde_json::Map<String, Value> {
-        let mut object = serde_json::Map::new();
-        object.insert("name".into(), String::from_utf8_lossy(self.name).into());
-        if std::str::from_utf8(self.name).is_err() {
-            let hex: String = self.name.iter().map(|byte| format!("{byte:02x}")).collect();
-            object.insert("name_hex".into(), hex.into());
-        }
-        object.insert("path".into(), self.path.into());
-        object.insert("dtype".into(), self.dtype.into());
-        object.insert("shape".into(), self.shape.map(<[u64]>::to_vec).into());
-        object.insert("codec".into(), self.codec.into());
-        object.insert("stored_size".into(), self.stored_size.into());
-        object.insert("size".into(), self.size.into());
-        object.insert("checksum".into(), self.crc.map(|crc| format!("crc32c:0x{crc:08x}")).into());
-        if self.inferred {
-            object.insert("inferred".into(), true.into());
-        }
-        object
     }
 }

@@ -328,9 +328,9 @@ impl Vfs {
     ///
     /// # Errors
     /// [`Error`] when the container can't be opened.
-    pub fn container(&self, ino: u64) -> Result<Option<Arc<dyn tree::Container>>, Error> {
+    pub fn container(&self, ino: u64) -> Result<Option<Arc<Opened>>, Error> {
         match self.node(ino)? {
-            Node::Inside(id, _) => Ok(Some(self.opened(&id)?.tree.clone())),
+            Node::Inside(id, _) => Ok(Some(self.opened(&id)?)),
             _ => Ok(None),
         }
     }

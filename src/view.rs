@@ -52,7 +52,7 @@ struct Extent {
 #[derive(Debug, Clone)]
 pub enum Data {
     /// They are here.
-    Inline(Arc<[u8]>),
+    Inline(Arc<Buffer>),
     /// A range of the container, as it stands there.
     Stored(Range<u64>),
     /// A range of a decoded block.
@@ -152,8 +152,12 @@ pub struct Reader {
 
 impl View {
     /// A file of bytes that are known.
-    pub fn inline(bytes: impl Into<Arc<[u8]>>) -> Self {
-        let bytes = bytes.into();
+    pub fn inline(bytes: impl Into<Vec<u8>>) -> Self {
+        Self::shared(Arc::new(Buffer::from(bytes.into())))
+    }
+
+    /// A file of bytes that others hold too.
+    pub fn shared(bytes: Arc<Buffer>) -> Self {
         let length = bytes.len() as u64;
         Self::default().with(length, Data::Inline(bytes))
     }
@@ -318,6 +322,7 @@ impl Reader {
                 }
                 Ok((to <= piece.bytes.len()).then_some(Bytes::Decoded(piece.bytes, from..to)))
             }
+            Data::Inline(bytes) => Ok(Some(Bytes::Decoded(bytes.clone(), part.start as usize..part.end as usize))),
             Data::Computed(computed) if !part.is_empty() => computed.borrow(self, part),
             _ => Ok(None),
         }
@@ -423,7 +428,7 @@ mod tests {
             .with(10, Data::Stored(0..10))
             .as_bool()
             .with(40, Data::Block(block, 0..40))
-            .with(0, Data::Inline(Arc::new([])));
+            .with(0, Data::Inline(Arc::default()));
         assert_eq!(view.size(), 56);
         let whole = view.read_at(&reader, 0, 1000).unwrap().for_kernel().to_vec();
         assert_eq!(&whole[..17], b"header\x00\x01\x01\x01\x01\x01\x01\x01\x01\x01\x64");

@@ -81,6 +81,14 @@ impl Slot {
         Self { memory: Some(Arc::new(memory)), ..Self::new(cost) }
     }
 
+    /// One that is done, of bytes that were made.
+    pub(super) fn of_bytes(cost: u64, bytes: Arc<Buffer>) -> Self {
+        let end = bytes.len() as u64;
+        let pieces = VecDeque::from([Piece { start: 0, bytes }]);
+        let progress = Progress { pieces, end, done: Some(Ok(())), ..Progress::default() };
+        Self { progress: Mutex::new(progress), ..Self::new(cost) }
+    }
+
     pub(super) fn of_window(cost: u64, window: u64) -> Self {
         Self { window: Some(window), ..Self::new(cost) }
     }

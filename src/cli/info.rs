@@ -8,17 +8,19 @@ mod lines;
 use std::{
     io::{self, BufWriter, Write},
     path::PathBuf,
+    sync::Arc,
 };
 
-use anyhow::bail;
+use anyhow::{anyhow, bail};
 use clap::Args;
+use serde::{Deserialize, de::IgnoredAny};
 use serde_json::Value;
 
 use super::{
     ViewOptions, log_to_stderr,
     place::{Place, names},
 };
-use crate::{format::Format, vfs::FileKind};
+use crate::{cache::Buffer, format::Format, tree::Opened, vfs::FileKind};
 
 /// Say what a container holds, or which containers a folder holds
 #[derive(Debug, Args)]
@@ -57,17 +59,17 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
                 problem.map_or_else(|| "not a container of any known format".into(), |problem| problem.message);
             bail!("{}: {reason}", path.display());
         };
+        let description = description(&container)?;
         if arguments.json {
-            serde_json::to_writer_pretty(&mut out, &json(&place, container.description())?)?;
-            writeln!(out)?;
+            write_json(&mut out, &place, &description)?;
             continue;
         }
         if number > 0 {
             writeln!(out)?;
         }
         writeln!(out, "{}", path.display())?;
-        describe(&mut out, &place, container.description())?;
-        for remark in container.remarks() {
+        describe(&mut out, &place, &description)?;
+        for remark in container.tree.remarks() {
             writeln!(out, "  note: {remark}")?;
         }
     }
@@ -82,12 +84,9 @@ fn describe_folder(out: &mut impl Write, place: &Place) -> anyhow::Result<()> {
         let container = found.map(|attr| place.vfs.container(attr.ino)).transpose();
         let what = match container {
             Ok(Some(Some(container))) => {
-                let description = container.description();
-                let items = description["items"].as_array().map_or(0, Vec::len);
-                let count = description["episodes"]
-                    .as_u64()
-                    .map_or_else(|| format!("{items} items"), |n| format!("{n} episodes"));
-                format!("{}, {count}", description["format"].as_str().unwrap_or(""))
+                let Summary { format, items, episodes } = serde_json::from_slice(&description(&container)?)?;
+                let count = episodes.map_or_else(|| format!("{} items", items.len()), |n| format!("{n} episodes"));
+                format!("{format}, {count}")
             }
             Ok(_) => {
                 others += 1;
@@ -101,20 +100,40 @@ fn describe_folder(out: &mut impl Write, place: &Place) -> anyhow::Result<()> {
     Ok(writeln!(out, "  {containers} containers, {others} other files and folders")?)
 }
 
+/// What `container.json` of any format says in short.
+#[derive(Deserialize)]
+struct Summary {
+    format: String,
+    items: Vec<IgnoredAny>,
+    episodes: Option<u64>,
+}
+
+/// What `container.json` says.
+fn description(container: &Opened) -> anyhow::Result<Arc<Buffer>> {
+    let described = container.tree.description(&container.reader);
+    described.map_err(|fault| anyhow!("byte {}: {}", fault.offset, fault.error))
+}
+
 /// Describes the container of a place for people.
-fn describe(out: &mut impl Write, place: &Place, description: &Value) -> anyhow::Result<()> {
-    match description["format"].as_str() {
-        Some(format) if format == Format::Kdb.name() => kdb::Summary::read(place.vfs.source())?.write(out),
-        Some(format) if format == Format::Idv.name() => idv::describe(out, description),
-        _ => items::describe(out, description),
+fn describe(out: &mut impl Write, place: &Place, description: &[u8]) -> anyhow::Result<()> {
+    let Summary { format, .. } = serde_json::from_slice(description)?;
+    if format == Format::Kdb.name() {
+        kdb::Summary::read(place.vfs.source())?.write(out)
+    } else if format == Format::Idv.name() {
+        idv::describe(out, &serde_json::from_slice(description)?)
+    } else {
+        items::describe(out, serde_json::from_slice(description)?)
     }
 }
 
 /// The same for programs: what `container.json` holds, and what [`describe`] adds to it.
-fn json(place: &Place, description: &Value) -> anyhow::Result<Value> {
-    let mut json = description.clone();
-    if description["format"] == Format::Kdb.name() {
-        json["summary"] = kdb::Summary::read(place.vfs.source())?.json();
+fn write_json(out: &mut impl Write, place: &Place, description: &[u8]) -> anyhow::Result<()> {
+    let Summary { format, .. } = serde_json::from_slice(description)?;
+    if format != Format::Kdb.name() {
+        return Ok(out.write_all(description)?);
     }
-    Ok(json)
+    let mut json: Value = serde_json::from_slice(description)?;
+    json["summary"] = kdb::Summary::read(place.vfs.source())?.json();
+    serde_json::to_writer_pretty(&mut *out, &json)?;
+    Ok(writeln!(out)?)
 }

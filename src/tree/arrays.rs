@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
 
 use super::{
-    Content, Entry, Facts, Item, Table,
+    Content, Entry, Facts, HEAP, Table,
+    describe::{self, Item},
     paths::{Builder, Number, Paths, ROOT},
     tree_sequence::{self, Text},
 };
@@ -33,7 +35,7 @@ pub(super) enum File {
 /// All items of all stores.
 pub(super) struct Arrays {
     /// Everything of `container.json` but the items.
-    front: serde_json::Map<String, Value>,
+    front: Map<String, Value>,
     items: Vec<kastore::Item>,
     /// The node of each item's array.
     nodes: Vec<Number>,
@@ -159,29 +161,23 @@ impl Content for Arrays {
         }
     }
 
-    fn describe(&self, paths: &Paths<Entry<File>>) -> Value {
-        let mut description = self.front.clone();
-        let items = self.items.iter().zip(&self.nodes).enumerate().map(|(number, (item, &node))| {
-            let size = item.data.end - item.data.start;
-            let mut object = Item {
-                name: &item.key,
-                path: paths.path(node),
-                dtype: Some(item.dtype.name()),
-                shape: Some(&[item.count]),
-                codec: "none",
-                stored_size: size,
-                size,
-                crc: None,
-                inferred: false,
-            }
-            .into_json();
-            if let Some(&store) = self.store_of.get(number) {
-                object.insert("store".into(), store.into());
-            }
-            object.into()
+    fn describe(&self, paths: &Paths<Entry<File>>) -> Vec<u8> {
+        /// Where there are several stores, which one it is in.
+        #[derive(Serialize)]
+        struct Own {
+            #[serde(skip_serializing_if = "Option::is_none")]
+            store: Option<usize>,
+        }
+        let items = (0..).zip(&self.items).zip(&self.nodes).map(|((number, item), &node)| {
+            let facts = self.facts(File::Array(number)).unwrap_or_default();
+            let own = Own { store: self.store_of.get(number as usize).copied() };
+            Item::of(&item.key, paths.path(node), facts.stored_size, facts, own)
         });
-        description.insert("items".into(), items.collect::<Vec<Value>>().into());
-        description.into()
+        describe::document(&self.front, items, &Map::new())
+    }
+
+    fn weight(&self) -> usize {
+        self.items.iter().map(|item| size_of_val(item) + item.key.len() + HEAP + size_of::<Number>()).sum()
     }
 
     fn block_name(&self, block: u32) -> String {

@@ -16,11 +16,13 @@ use std::{
 
 use lru::LruCache;
 use parking_lot::Mutex;
-use serde_json::Value;
 
-use super::{Child, Container, NodeId, NodeKind, Notice};
+use super::{
+    Child, Container, DESCRIPTION, NodeId, NodeKind, Notice,
+    describe::{is_kept, kept},
+};
 use crate::{
-    cache::{BlockError, nonzero},
+    cache::{BlockError, Buffer, nonzero},
     format::{
         PartError,
         idv::{File, Item, Type, compression},
@@ -30,7 +32,6 @@ use crate::{
     view::{
         Fault, Reader, View,
         idv::{Raw, Show, Shown},
-        json,
     },
 };
 use loaded::{Loaded, Shape};
@@ -130,7 +131,6 @@ pub(super) struct Idv {
     /// For what is said without a reader: descriptions and paths.
     source: Arc<dyn Source>,
     names: OnceLock<Names>,
-    description: OnceLock<(Value, Arc<[u8]>)>,
     loaded: Mutex<LruCache<u32, Arc<Loaded>>>,
     noticed: Mutex<Vec<Notice>>,
     has_noticed: AtomicBool,
@@ -142,7 +142,6 @@ pub(super) fn open(file: File, reader: &Reader) -> Idv {
         file,
         source: reader.source.clone(),
         names: OnceLock::new(),
-        description: OnceLock::new(),
         loaded: Mutex::new(LruCache::new(nonzero(limits::IDV_PARSED))),
         noticed: Mutex::default(),
         has_noticed: AtomicBool::new(false),
@@ -150,16 +149,6 @@ pub(super) fn open(file: File, reader: &Reader) -> Idv {
 }
 
 impl Idv {
-    /// `container.json`, made once. What can't be read now is an error, never another description.
-    fn described(&self) -> Result<&(Value, Arc<[u8]>), Fault> {
-        if let Some(described) = self.description.get() {
-            return Ok(described);
-        }
-        let value = describe::describe(self)?;
-        let bytes = json::document(&value).into();
-        Ok(self.description.get_or_init(|| (value, bytes)))
-    }
-
     /// The names of all columns, gone through once.
     fn names(&self) -> Result<&Names, Fault> {
         if let Some(names) = self.names.get() {
@@ -274,7 +263,7 @@ impl Container for Idv {
         let Some(Node { part, column, .. }) = Node::unpack(folder) else { return Ok(None) };
         let node = match part {
             Part::Root => match name {
-                "container.json" => Some(Node::of(Part::Description, 0, 0)),
+                DESCRIPTION => Some(Node::of(Part::Description, 0, 0)),
                 "columns" => Some(Node::of(Part::Columns, 0, 0)),
                 _ => None,
             },
@@ -321,7 +310,7 @@ impl Container for Idv {
         };
         match part {
             Part::Root => {
-                let children = [("columns", Part::Columns), ("container.json", Part::Description)];
+                let children = [("columns", Part::Columns), (DESCRIPTION, Part::Description)];
                 for (next, (name, part)) in (1..).zip(children).filter(|(next, _)| *next > from) {
                     if show(next, name, part, 0, 0).is_break() {
                         break;
@@ -396,7 +385,7 @@ impl Container for Idv {
         let loaded = || self.column(column).ok();
         let name: Cow<'_, str> = match part {
             Part::Root => return String::new(),
-            Part::Description => return "container.json".into(),
+            Part::Description => return DESCRIPTION.into(),
             Part::Columns => return "columns".into(),
             Part::Column => self.folder(column).into(),
             Part::Metadata => "metadata".into(),
@@ -414,7 +403,7 @@ impl Container for Idv {
     fn view(&self, reader: &Reader, file: NodeId) -> Result<View, Fault> {
         let Some(node) = Node::unpack(file) else { return Ok(View::default()) };
         match node.part {
-            Part::Description => Ok(View::inline(self.described()?.1.clone())),
+            Part::Description => Ok(View::shared(self.description(reader)?)),
             Part::Block => self.block(reader, node),
             Part::Entry => self.entry(reader, node),
             Part::Shown(show) => self.values(reader, node, show),
@@ -422,8 +411,13 @@ impl Container for Idv {
         }
     }
 
-    fn description(&self) -> &Value {
-        self.described().map_or(&Value::Null, |described| &described.0)
+    fn description(&self, reader: &Reader) -> Result<Arc<Buffer>, Fault> {
+        kept(reader, || describe::describe(self))
+    }
+
+    fn weight(&self) -> usize {
+        let loaded: usize = self.loaded.lock().iter().map(|(_, loaded)| loaded.weight()).sum();
+        loaded * size_of::<u64>() + self.names.get().map_or(0, Names::weight)
     }
 
     fn block_name(&self, block: u32) -> String {
@@ -441,11 +435,12 @@ impl Container for Idv {
         std::mem::take(&mut *self.noticed.lock())
     }
 
-    fn is_at_hand(&self, _: &Reader, node: NodeId) -> bool {
+    fn is_at_hand(&self, reader: &Reader, node: NodeId) -> bool {
         let Some(Node { part, column, item }) = Node::unpack(node) else { return true };
         let loaded = || self.loaded.lock().peek(&column).cloned();
         match part {
-            Part::Root | Part::Description => self.description.get().is_some() || self.file.columns() <= FEW_COLUMNS,
+            Part::Root => true,
+            Part::Description => is_kept(reader),
             Part::Columns => self.names.get().is_some() || self.file.columns() <= FEW_COLUMNS,
             // A look-up in these folders also asks for a size.
             Part::Column => loaded().is_some_and(|loaded| match loaded.values() {
@@ -465,7 +460,7 @@ impl Container for Idv {
         let Some(Node { part, column, item }) = Node::unpack(node) else { return true };
         match part {
             // As for every other format: what costs more than opening the container is made for whoever asks.
-            Part::Description => self.description.get().is_some(),
+            Part::Description => is_kept(reader),
             Part::Entry => {
                 let loaded = self.loaded.lock().peek(&column).cloned();
                 loaded.is_some_and(|loaded| loaded.is_entry_known(item))

@@ -7,21 +7,21 @@ use std::{
     borrow::Cow,
     ops::ControlFlow,
     sync::{
-        Arc, OnceLock,
+        Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
 };
 
 use lru::LruCache;
 use parking_lot::Mutex;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::{Child, Container, NodeId, NodeKind, Notice};
+use super::{Child, Container, DESCRIPTION, NodeId, NodeKind, Notice, describe};
 use crate::{
-    cache::BlockError,
+    cache::{BlockError, Buffer},
     format::{
         Format,
-        kdb::{Episode, Header, Meta, PartError},
+        kdb::{Episode, Header, Meta, PartError, Record},
     },
     limits,
     source::Source,
@@ -108,7 +108,6 @@ struct Indexed {
 /// A KDB file.
 pub(super) struct Kdb {
     header: Header,
-    description: OnceLock<(Value, Arc<[u8]>)>,
     remarks: Vec<String>,
     indexed: Mutex<Indexed>,
     noticed: Mutex<Vec<Notice>>,
@@ -124,7 +123,6 @@ pub(super) fn open(header: Header) -> Kdb {
     }
     Kdb {
         header,
-        description: OnceLock::new(),
         remarks,
         indexed: Mutex::new(Indexed { episodes: LruCache::unbounded(), records: 0 }),
         noticed: Mutex::default(),
@@ -133,21 +131,16 @@ pub(super) fn open(header: Header) -> Kdb {
 }
 
 impl Kdb {
-    fn described(&self) -> &(Value, Arc<[u8]>) {
-        self.description.get_or_init(|| {
-            let Header { version, num_episodes, num_frames, index_offset, index_length, created_timestamp } =
-                self.header;
-            let value = json!({
-                "format": Format::Kdb.name(),
-                "version": format!("{}.{}", version.0, version.1),
-                "header": {"num_episodes": num_episodes, "num_frames": num_frames, "index_offset": index_offset,
-                           "index_length": index_length, "created_timestamp": created_timestamp},
-                "episodes": self.header.episodes(),
-                "items": [],
-            });
-            let bytes = json::document(&value).into();
-            (value, bytes)
-        })
+    fn describe(&self) -> Vec<u8> {
+        let Header { version, num_episodes, num_frames, index_offset, index_length, created_timestamp } = self.header;
+        json::document(&json!({
+            "format": Format::Kdb.name(),
+            "version": format!("{}.{}", version.0, version.1),
+            "header": {"num_episodes": num_episodes, "num_frames": num_frames, "index_offset": index_offset,
+                       "index_length": index_length, "created_timestamp": created_timestamp},
+            "episodes": self.header.episodes(),
+            "items": [],
+        }))
     }
 
     /// The index entry of an episode.
@@ -310,7 +303,7 @@ impl Container for Kdb {
         let position = folder.episode;
         let node = match folder.part {
             Part::Root => match name {
-                "container.json" => Some(Node::of(Part::Description, 0, 0)),
+                DESCRIPTION => Some(Node::of(Part::Description, 0, 0)),
                 "episodes" => Some(Node::of(Part::Episodes, 0, 0)),
                 _ => None,
             },
@@ -354,7 +347,7 @@ impl Container for Kdb {
         let position = folder.episode;
         match folder.part {
             Part::Root => {
-                let children = [("container.json", Part::Description), ("episodes", Part::Episodes)];
+                let children = [(DESCRIPTION, Part::Description), ("episodes", Part::Episodes)];
                 for (next, (name, part)) in (1..).zip(children).filter(|(next, _)| *next > from) {
                     if show(next, name, part, 0, 0).is_break() {
                         break;
@@ -431,7 +424,7 @@ impl Container for Kdb {
         let pictures = || self.indexed.lock().episodes.peek(&episode).cloned();
         let name: Cow<'_, str> = match part {
             Part::Root => return String::new(),
-            Part::Description => return "container.json".into(),
+            Part::Description => return DESCRIPTION.into(),
             Part::Episodes => return "episodes".into(),
             Part::Episode => return format!("episodes/{episode}"),
             Part::Camera | Part::Stack => {
@@ -446,7 +439,7 @@ impl Container for Kdb {
     fn view(&self, reader: &Reader, file: NodeId) -> Result<View, Fault> {
         let Some(node) = Node::unpack(file) else { return Ok(View::default()) };
         match node.part {
-            Part::Description => Ok(View::inline(self.described().1.clone())),
+            Part::Description => Ok(View::shared(self.description(reader)?)),
             Part::Meta => self.meta(reader, node.episode),
             Part::State | Part::Action | Part::Reward | Part::IsTerminal => self.field(reader, node),
             Part::Picture => Ok(self.pictures(reader, node.episode)?.picture(node.item)),
@@ -455,8 +448,12 @@ impl Container for Kdb {
         }
     }
 
-    fn description(&self) -> &Value {
-        &self.described().0
+    fn description(&self, reader: &Reader) -> Result<Arc<Buffer>, Fault> {
+        describe::kept(reader, || Ok(self.describe()))
+    }
+
+    fn weight(&self) -> usize {
+        self.indexed.lock().records * size_of::<Record>()
     }
 
     fn block_name(&self, _: u32) -> String {

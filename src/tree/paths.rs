@@ -4,7 +4,7 @@ use std::{collections::HashMap, ops::Range};
 
 use indexmap::{Equivalent, IndexMap};
 
-use super::names;
+use super::{HEAP, names};
 use crate::limits;
 
 /// A node by its number in the container; 0 is the root. Numbers follow the order of the container's items, so they
@@ -93,6 +93,12 @@ impl<F: Copy> Paths<F> {
         }
         parts.reverse();
         parts.join("/")
+    }
+
+    /// Bytes of memory that it takes, about.
+    pub fn weight(&self) -> usize {
+        let names: usize = self.nodes.iter().map(|node| node.name.len() + HEAP).sum();
+        self.nodes.len() * (size_of::<Node<F>>() + size_of::<Number>()) + names
     }
 
     fn name(&self, node: Number) -> &str {

@@ -2,10 +2,12 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
 
 use super::{
-    Content, Entry, Facts, FrameNames, Item, Siblings, Table,
+    Content, Entry, Facts, FrameNames, HEAP, Siblings, Table,
+    describe::{self, Item, is_false},
     joined::{self, Lane},
     names,
     paths::{Builder, Number, Paths, ROOT},
@@ -168,7 +170,7 @@ impl Pictures {
         };
         let (height, width) = (u32::try_from(*shape.get(1)?).ok()?, u32::try_from(*shape.get(2)?).ok()?);
         // Sizes that PNG can't say have no picture.
-        Png::new(Data::Inline(Arc::new([])), 0, width, height, channels, depth)?;
+        Png::new(Data::Inline(Arc::default()), 0, width, height, channels, depth)?;
         let found = Self { pixels, steps, width, height, channels, depth };
         (name.starts_with(b"signal/") && steps > 0).then_some(found)
     }
@@ -223,8 +225,20 @@ impl Blocks {
     }
 }
 
-/// Bytes of memory that one of `items` in `container.json` takes while that is written.
-const ITEM_ROOM: usize = 3000;
+/// Bytes that one of `items` takes in `container.json`, with a long name.
+const ITEM_ROOM: usize = 600;
+
+/// What one of `items` says of a block beside what every format's do.
+#[derive(Serialize)]
+struct Own<'a> {
+    content_type: u16,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    modality: Option<&'a str>,
+    #[serde(skip_serializing_if = "is_false")]
+    recovered: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+}
 
 /// Sizes of files that can't be served are cut to this, so that adding a header to them can't overflow.
 const UNSERVED: u64 = 1 << 62;
@@ -287,10 +301,10 @@ impl Content for Blocks {
         png.map_or_else(View::default, |png| View::default().with(png.size(), Data::Png(Arc::new(png))))
     }
 
-    fn describe(&self, paths: &Paths<Entry<File>>) -> Value {
+    fn describe(&self, paths: &Paths<Entry<File>>) -> Vec<u8> {
         let header = &self.shard.header;
         let recovered = self.shard.entries.iter().any(|entry| entry.block.interleave.is_some());
-        let mut description = serde_json::Map::new();
+        let mut description = Map::new();
         description.insert("format".into(), Format::Shard.name().into());
         description.insert("version".into(), 2.into());
         description.insert("role".into(), header.role.into());
@@ -317,39 +331,18 @@ impl Content for Blocks {
             let reason = format!("no memory to describe {} blocks", entries.len());
             description.insert("items_left_out".into(), reason.into());
         }
-        let items = entries.iter().zip(&self.nodes).take(described).map(|(entry, &node)| {
-            let (dtype, shape, inferred) = match (&entry.value, &entry.residual) {
-                (_, Some(residual)) => (Some(Dtype::I8.name()), Some(residual.shape()), false),
-                (wshard::Value::Array { dtype, shape, inferred, .. }, None) => {
-                    (Some(dtype.name()), Some(shape.clone()), *inferred)
-                }
-                _ => (None, None, false),
+        let items = (0..).zip(entries).zip(&self.nodes).take(described).map(|((i, entry), &node)| {
+            let file = if entry.residual.is_some() { File::Signs(i) } else { File::Value(i) };
+            let facts = self.facts(file).unwrap_or_default();
+            let own = Own {
+                content_type: entry.content_type,
+                modality: entry.modality.as_deref(),
+                recovered: entry.block.interleave.is_some(),
+                error: entry.block.error.as_ref().map(ToString::to_string),
             };
-            let mut object = Item {
-                name: &entry.name,
-                path: paths.path(node),
-                dtype,
-                shape: shape.as_deref(),
-                codec: entry.block.extent.codec.name(),
-                stored_size: entry.block.extent.stored_size,
-                size: entry.block.extent.size,
-                crc: entry.block.extent.crc,
-                inferred,
-            }
-            .into_json();
-            object.insert("content_type".into(), entry.content_type.into());
-            if let Some(modality) = &entry.modality {
-                object.insert("modality".into(), (&**modality).into());
-            }
-            if entry.block.interleave.is_some() {
-                object.insert("recovered".into(), true.into());
-            }
-            if let Some(error) = &entry.block.error {
-                object.insert("error".into(), error.to_string().into());
-            }
-            Value::from(object)
+            Item::of(&entry.name, paths.path(node), Some(entry.block.extent.size), facts, own)
         });
-        description.insert("items".into(), items.collect::<Vec<Value>>().into());
+        let mut back = Map::new();
         if !self.joined.is_empty() {
             let joined = self.joined.iter().map(|(lane, node)| {
                 let mut object = json!({"path": paths.path(*node), "dtype": lane.dtype.name(), "shape": lane.shape});
@@ -358,9 +351,14 @@ impl Content for Blocks {
                 }
                 object
             });
-            description.insert("joined".into(), joined.collect::<Vec<Value>>().into());
+            back.insert("joined".into(), joined.collect::<Vec<Value>>().into());
         }
-        description.into()
+        describe::document(&description, items, &back)
+    }
+
+    fn weight(&self) -> usize {
+        let entries = self.shard.entries.iter();
+        entries.map(|entry| size_of_val(entry) + entry.name.len() + 2 * HEAP + size_of::<Number>()).sum()
     }
 
     fn block_name(&self, block: u32) -> String {

@@ -16,6 +16,7 @@ use super::{
 };
 use crate::{
     cache::{Cache, nonzero},
+    limits,
     source::{Fingerprint, Source},
     tree::{self, NodeId, Opened},
     view::Reader,
@@ -25,6 +26,8 @@ use crate::{
 pub(super) struct Containers {
     cache: Arc<Cache>,
     open: Mutex<LruCache<Arc<ContainerId>, Arc<Opened>>>,
+    /// Bytes of memory that they may take all together; one may take more.
+    room: usize,
     /// Numbers containers for the cache.
     next: AtomicU64,
     problems: Arc<Problems>,
@@ -37,8 +40,10 @@ pub(super) struct Containers {
 
 impl Containers {
     pub(super) fn new(cache: Arc<Cache>, problems: Arc<Problems>, follow_links: bool) -> Arc<Self> {
+        let room = (cache.usage().0 / limits::OPEN_MEMORY_PART).max(limits::OPEN_MEMORY);
         Arc::new_cyclic(|this| Self {
             cache,
+            room: usize::try_from(room).unwrap_or(usize::MAX),
             open: Mutex::new(LruCache::new(nonzero(descriptors()))),
             next: AtomicU64::new(0),
             problems,
@@ -107,10 +112,16 @@ impl Containers {
         if let Some(first) = open.get(id) {
             return Ok(first.clone());
         }
-        let evicted = open.push(id.clone(), opened.clone());
+        let mut closed: Vec<_> = open.push(id.clone(), opened.clone()).into_iter().collect();
+        let mut weight: usize = open.iter().map(|(_, opened)| opened.tree.weight()).sum();
+        while weight > self.room && open.len() > 1 {
+            let Some(oldest) = open.pop_lru() else { break };
+            weight = weight.saturating_sub(oldest.1.tree.weight());
+            closed.push(oldest);
+        }
         drop(open);
-        if let Some((_, evicted)) = evicted {
-            self.cache.forget(evicted.reader.container);
+        for (_, closed) in closed {
+            self.cache.forget(closed.reader.container);
         }
         Ok(opened)
     }

@@ -11,6 +11,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import kastore
 import numpy as np
 import pytest
 import zstandard
@@ -187,6 +188,28 @@ def test_memory_after_reading_everything(tmp_path, writers, mode):
         if mode == "passthrough":
             assert requests(mnt)["passed"] > 0
         assert sha256((mnt / "a.wshard/signal/huge.bin").read_bytes()) == sha256(data)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_memory_of_containers_with_many_items(tmp_path, mode):
+    """Names, indexes and descriptions of stores with as many keys as there can be stay within the same bounds."""
+    budget, names = 64 * MIB, [f"group{i % 100:02}/array{i:05}" for i in range(65535)]
+    (tmp_path / "source").mkdir()
+    first, *others = (tmp_path / "source" / f"{i}.kas" for i in range(8))
+    kastore.dump({name: np.full(2, i) for i, name in enumerate(names)}, first)
+    for other in others:
+        shutil.copy(first, other)
+    with mounted(tmp_path / "source", f"--serve={mode}", f"--cache-size={budget}") as mnt:
+        process, documents = daemon_of(mnt), set()
+        for i in list(range(8)) * 2:
+            documents.add((mnt / f"{i}.kas/container.json").read_bytes())
+            assert np.load(mnt / f"{i}.kas/group99/array65499.npy").tolist() == [65499] * 2
+            used = memory_of(process)
+            assert used <= budget + 64 * MIB, f"{used / MIB:.0f} MiB"
+        cache = control(mnt, "stats")["cache"]
+        assert cache["used"] <= cache["budget"]
+    [document] = documents
+    assert sorted(item["name"] for item in json.loads(document)["items"]) == sorted(names)
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -1,44 +1,93 @@
 //! A container whose items say all.
 
-use std::io::Write;
+use std::{fmt, io::Write};
 
+use serde::{
+    Deserialize, Deserializer,
+    de::{MapAccess, Visitor},
+};
 use serde_json::Value;
 
 use super::lines;
 
+/// `container.json` of such a container: there can be a million items, so of each only what is shown is kept.
+#[derive(Default)]
+pub(super) struct Description {
+    front: Vec<(String, Value)>,
+    items: Vec<Item>,
+    joined: Vec<Item>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Item {
+    path: String,
+    dtype: Option<String>,
+    shape: Option<Vec<u64>>,
+    codec: String,
+    stored_size: Option<u64>,
+    size: Option<u64>,
+    inferred: bool,
+    recovered: bool,
+    error: Option<String>,
+}
+
+impl<'de> Deserialize<'de> for Description {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Keys;
+
+        impl<'de> Visitor<'de> for Keys {
+            type Value = Description;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Description, A::Error> {
+                let mut description = Description::default();
+                while let Some(key) = map.next_key::<String>()? {
+                    match &*key {
+                        "items" => description.items = map.next_value()?,
+                        "joined" => description.joined = map.next_value()?,
+                        _ => description.front.push((key, map.next_value()?)),
+                    }
+                }
+                Ok(description)
+            }
+        }
+
+        deserializer.deserialize_map(Keys)
+    }
+}
+
 /// The front matter a line each, then the items as a table.
-pub(super) fn describe(out: &mut impl Write, description: &Value) -> anyhow::Result<()> {
-    let Value::Object(fields) = description else { return Ok(()) };
-    for (key, value) in fields.iter().filter(|(key, _)| !["items", "joined"].contains(&key.as_str())) {
+pub(super) fn describe(out: &mut impl Write, description: Description) -> anyhow::Result<()> {
+    for (key, value) in description.front {
         match value {
             Value::String(text) => writeln!(out, "  {key}: {text}")?,
             value => writeln!(out, "  {key}: {value}")?,
         }
     }
-    let rows_of = |key: &str| fields.get(key).and_then(Value::as_array).into_iter().flatten().map(row);
     let header = ["path", "dtype", "shape", "codec", "stored", "size", ""].map(String::from).to_vec();
-    let joined = rows_of("joined").map(|mut row| {
-        row[6] = "joined".into();
-        row
-    });
-    let rows: Vec<_> = std::iter::once(header).chain(rows_of("items")).chain(joined).collect();
+    let items = description.items.into_iter().map(|item| row(item, None));
+    let joined = description.joined.into_iter().map(|item| row(item, Some("joined")));
+    let rows: Vec<_> = std::iter::once(header).chain(items).chain(joined).collect();
     lines::table(out, &rows, &[4, 5])
 }
 
-fn row(item: &Value) -> Vec<String> {
-    let text = |key: &str| item[key].as_str().unwrap_or("").to_owned();
-    let number = |key: &str| item[key].as_u64().map_or_else(String::new, |n| n.to_string());
-    let shape = item["shape"].as_array().map_or_else(String::new, |shape| {
-        let axes: Vec<String> = shape.iter().map(Value::to_string).collect();
+fn row(item: Item, note: Option<&str>) -> Vec<String> {
+    let number = |number: Option<u64>| number.map_or_else(String::new, |n| n.to_string());
+    let shape = item.shape.map_or_else(String::new, |shape| {
+        let axes: Vec<String> = shape.iter().map(u64::to_string).collect();
         format!("[{}]", axes.join(","))
     });
-    let mut notes = Vec::new();
-    if item["inferred"] == true {
-        notes.push("guess".to_owned());
-    }
-    if item["recovered"] == true {
-        notes.push("put back".to_owned());
-    }
-    notes.extend(item["error"].as_str().map(|error| format!("damaged: {error}")));
-    vec![text("path"), text("dtype"), shape, text("codec"), number("stored_size"), number("size"), notes.join(", ")]
+    let error = item.error.map(|error| format!("damaged: {error}"));
+    let guess = item.inferred.then_some("guess");
+    let recovered = item.recovered.then_some("put back");
+    let notes: Vec<&str> = match note {
+        Some(note) => vec![note],
+        None => [guess, recovered, error.as_deref()].into_iter().flatten().collect(),
+    };
+    let dtype = item.dtype.unwrap_or_default();
+    vec![item.path, dtype, shape, item.codec, number(item.stored_size), number(item.size), notes.join(", ")]
 }

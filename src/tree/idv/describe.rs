@@ -1,5 +1,6 @@
 //! `container.json` of an IDV file: what its front matter says (contract, sections 2 and 6).
 
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::{Idv, names::Names, part_fault};
@@ -10,7 +11,11 @@ use crate::{
         Format,
         idv::{Column, Item, Type, Unusable, Version, compression},
     },
-    limits, tree,
+    limits,
+    tree::{
+        Facts,
+        describe::{self, document, hex},
+    },
     view::Fault,
 };
 
@@ -19,16 +24,15 @@ const SUMMED: u64 = 1 << 16;
 
 /// # Errors
 /// Only for what can't be read; what is damaged is described as such.
-pub(super) fn describe(idv: &Idv) -> Result<Value, Fault> {
+pub(super) fn describe(idv: &Idv) -> Result<Vec<u8>, Fault> {
     let file = &idv.file;
     let described = file.columns().min(limits::IDV_DESCRIBED);
     let names = readable(idv.names())?;
-    let mut items: Vec<Value> = Vec::new();
+    let mut columns = Vec::new();
     for index in 0..described {
-        if let Some(column) = readable(file.column(&*idv.source, index).map_err(part_fault))?.flatten() {
-            items.push(item(idv, names, &column)?.into());
-        }
+        columns.extend(readable(file.column(&*idv.source, index).map_err(part_fault))?.flatten());
     }
+    let items: Vec<_> = columns.iter().map(|column| item(idv, names, column)).collect::<Result<_, _>>()?;
     let mut description = Map::new();
     description.insert("format".into(), Format::Idv.name().into());
     description.insert("version".into(), file.version.to_string().into());
@@ -39,8 +43,7 @@ pub(super) fn describe(idv: &Idv) -> Result<Value, Fault> {
         description.insert("columns_left_out".into(), (file.columns() - described).into());
     }
     description.insert("missing_values".into(), missing(file.version));
-    description.insert("items".into(), items.into());
-    Ok(description.into())
+    Ok(document(&description, items.iter(), &Map::new()))
 }
 
 /// What could be read, be it damaged or not.
@@ -66,59 +69,61 @@ fn missing(version: Version) -> Value {
     })
 }
 
-fn item(idv: &Idv, names: Option<&Names>, column: &Column) -> Result<Map<String, Value>, Fault> {
+/// What one of `items` says of a column beside what every format's do.
+#[derive(Serialize)]
+struct Own {
+    index: u32,
+    r#type: Option<String>,
+    parameters: String,
+    dims: Option<Vec<u64>>,
+    key: Option<Value>,
+    compression: &'static str,
+    compression_kind: u8,
+    rows_per_block: u64,
+    blocks: u64,
+    hidden: bool,
+    status: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+}
+
+fn item<'a>(idv: &Idv, names: Option<&Names>, column: &'a Column) -> Result<describe::Item<'a, Own>, Fault> {
     let folder = names.map_or_else(String::new, |names| names.folder_of(column.index, &column.name));
     let unusable = column.unusable();
     let meaning = column.codec.meaning.as_ref().ok();
-    let shape = meaning.filter(|_| unusable.is_none()).and_then(|ty| {
+    let usable = meaning.filter(|_| unusable.is_none());
+    let shape = usable.filter(|ty| ty.slots() != Some(0)).map(|ty| {
         let mut shape = vec![idv.file.rows];
-        if ty.slots() == Some(0) {
-            return None;
-        }
         shape.extend(ty.dims.iter().flatten());
         shape.extend((ty.item == Item::RowId).then_some(2));
-        Some(shape)
+        shape
     });
-    let codec = String::from_utf8_lossy(&column.codec.name);
-    let mut object = tree::Item {
-        name: &column.name,
-        path: format!("columns/{folder}"),
-        dtype: meaning.filter(|_| unusable.is_none()).map(|ty| ty.item.dtype()),
-        shape: shape.as_deref(),
-        codec: &codec,
-        stored_size: 0,
-        size: 0,
-        crc: None,
-        inferred: false,
-    }
-    .into_json();
-    let sums = sums(idv, column)?;
-    object.insert("stored_size".into(), sums.map(|sums| sums.0).into());
-    object.insert("size".into(), sums.map(|sums| sums.1).into());
-    object.insert("index".into(), column.index.into());
-    object.insert("type".into(), meaning.map(Type::describe).into());
-    let hex: String = column.codec.parameters.iter().map(|byte| format!("{byte:02x}")).collect();
-    object.insert("parameters".into(), hex.into());
-    object.insert("dims".into(), meaning.and_then(|ty| ty.dims.clone()).into());
     let key = meaning.and_then(|ty| ty.key);
-    let key = key.map(|key| json!({"count": key.count, "min": key.min, "contiguous": key.contiguous}));
-    object.insert("key".into(), key.into());
-    let name = compression(column.compression).map_or("unknown", Codec::name);
-    object.insert("compression".into(), name.into());
-    object.insert("compression_kind".into(), column.compression.into());
-    object.insert("rows_per_block".into(), column.rows_per_block.into());
-    object.insert("blocks".into(), column.blocks.into());
-    object.insert("hidden".into(), names.is_some_and(|names| names.is_hidden(column.index)).into());
-    let status = match &unusable {
-        None => "ok",
-        Some(Unusable::Dead(_)) => "dead",
-        Some(Unusable::Bad(_)) => "bad",
+    let own = Own {
+        index: column.index,
+        r#type: meaning.map(Type::describe),
+        parameters: hex(&column.codec.parameters),
+        dims: meaning.and_then(|ty| ty.dims.clone()),
+        key: key.map(|key| json!({"count": key.count, "min": key.min, "contiguous": key.contiguous})),
+        compression: compression(column.compression).map_or("unknown", Codec::name),
+        compression_kind: column.compression,
+        rows_per_block: column.rows_per_block,
+        blocks: column.blocks,
+        hidden: names.is_some_and(|names| names.is_hidden(column.index)),
+        status: match &unusable {
+            None => "ok",
+            Some(Unusable::Dead(_)) => "dead",
+            Some(Unusable::Bad(_)) => "bad",
+        },
+        reason: unusable.as_ref().map(|unusable| unusable.reason().into()),
     };
-    object.insert("status".into(), status.into());
-    if let Some(unusable) = &unusable {
-        object.insert("reason".into(), unusable.reason().into());
-    }
-    Ok(object)
+    let sums = sums(idv, column)?;
+    let dtype = usable.map(|ty| ty.item.dtype().into());
+    let facts = Facts { dtype, shape, stored_size: sums.map(|sums| sums.0), ..Facts::default() };
+    let size = sums.map(|sums| sums.1);
+    // Here it is the codec of the values; the blocks' is `compression`.
+    let codec = String::from_utf8_lossy(&column.codec.name);
+    Ok(describe::Item::of(&column.name, format!("columns/{folder}"), size, facts, own).with_codec(codec))
 }
 
 /// Bytes of all blocks as they are stored and decoded, by their table; `None` where it is long or says nonsense.

@@ -31,6 +31,11 @@ fn hash(name: &str) -> u64 {
 }
 
 impl Names {
+    /// Bytes of memory that they take, about.
+    pub(super) fn weight(&self) -> usize {
+        size_of_val(&*self.by_hash) + (self.numbers.len() + self.visible.len()) * size_of::<u64>()
+    }
+
     /// Goes through all names.
     pub(super) fn of(file: &File, source: &dyn Source) -> Result<Self, PartError> {
         let mut by_hash = Vec::with_capacity(file.columns() as usize);

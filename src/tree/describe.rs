@@ -1,0 +1,112 @@
+//! `container.json`: what every format's has, and how it is written and kept (contract, section 2).
+
+use std::{borrow::Cow, sync::Arc};
+
+use serde::{Serialize, Serializer};
+use serde_json::{Map, Value};
+
+use super::Facts;
+use crate::{
+    cache::{Buffer, Key},
+    view::{Fault, Reader, json},
+};
+
+/// One of `items`, with the keys that every format has, in their order, and behind them its own.
+#[derive(Serialize)]
+pub(super) struct Item<'a, Own: Serialize> {
+    /// With replacement characters, where it is not UTF-8.
+    name: Cow<'a, str>,
+    /// Such a name as it is stored, in hexadecimal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name_hex: Option<String>,
+    path: String,
+    dtype: Option<Cow<'static, str>>,
+    shape: Option<Vec<u64>>,
+    codec: Cow<'a, str>,
+    stored_size: Option<u64>,
+    size: Option<u64>,
+    checksum: Option<String>,
+    #[serde(skip_serializing_if = "is_false")]
+    inferred: bool,
+    #[serde(flatten)]
+    own: Own,
+}
+
+impl<'a, Own: Serialize> Item<'a, Own> {
+    /// An item of which this is known.
+    pub(super) fn of(name: &'a [u8], path: String, size: Option<u64>, facts: Facts, own: Own) -> Self {
+        let Facts { dtype, shape, codec, stored_size, crc32c, inferred } = facts;
+        Self {
+            name: String::from_utf8_lossy(name),
+            name_hex: std::str::from_utf8(name).is_err().then(|| hex(name)),
+            path,
+            dtype,
+            shape,
+            codec: codec.unwrap_or("none").into(),
+            stored_size,
+            size,
+            checksum: crc32c.map(|crc| format!("crc32c:0x{crc:08x}")),
+            inferred,
+            own,
+        }
+    }
+
+    /// With a codec of another name.
+    pub(super) fn with_codec(self, codec: Cow<'a, str>) -> Self {
+        Self { codec, ..self }
+    }
+}
+
+/// Bytes in hexadecimal.
+pub(super) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// For keys that are there only where they say yes.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+pub(super) fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
+/// The document: the `front` matter, the `items`, and what stands behind them. Items are made one by one as they are
+/// written: an index can have millions.
+pub(super) fn document<I>(front: &Map<String, Value>, items: I, back: &Map<String, Value>) -> Vec<u8>
+where
+    I: Iterator<Item: Serialize> + Clone,
+{
+    #[derive(Serialize)]
+    #[serde(bound = "Each<I>: Serialize")]
+    struct Document<'a, I> {
+        #[serde(flatten)]
+        front: &'a Map<String, Value>,
+        items: Each<I>,
+        #[serde(flatten)]
+        back: &'a Map<String, Value>,
+    }
+    json::document(&Document { front, items: Each(items), back })
+}
+
+struct Each<I>(I);
+
+impl<I: Iterator<Item: Serialize> + Clone> Serialize for Each<I> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0.clone())
+    }
+}
+
+/// A container's document, made when somebody asks for it and kept in the cache, within the budget, for the next.
+///
+/// # Errors
+/// Those of `make`.
+pub(super) fn kept(reader: &Reader, make: impl FnOnce() -> Result<Vec<u8>, Fault>) -> Result<Arc<Buffer>, Fault> {
+    let key = Key::description(reader.container);
+    match reader.cache.at_hand(key) {
+        Some(Ok(document)) => Ok(document),
+        _ => Ok(reader.cache.keep(key, make()?)),
+    }
+}
+
+/// Whether [`kept`] would have nothing to make.
+pub(super) fn is_kept(reader: &Reader) -> bool {
+    reader.cache.at_hand(Key::description(reader.container)).is_some()
+}
