@@ -142,7 +142,7 @@ impl Run<'_> {
                 }
                 // What can't be opened says so when it is listed.
                 if let Ok(Some(container)) = self.vfs.container(ino) {
-                    for message in container.tree.verify_others() {
+                    for message in container.verify_others() {
                         self.note(Problem::of(path.clone(), message));
                     }
                 }

@@ -34,7 +34,7 @@ use std::{
 use parking_lot::{Mutex, RwLock};
 
 use crate::{
-    cache::{BlockError, Cache, Verify},
+    cache::{BlockError, Buffer, Cache, Verify},
     tree::{self, NodeId, NodeKind, Notice, Opened, names},
     view::Bytes,
 };
@@ -328,11 +328,22 @@ impl Vfs {
     ///
     /// # Errors
     /// [`Error`] when the container can't be opened.
-    pub fn container(&self, ino: u64) -> Result<Option<Arc<Opened>>, Error> {
+    pub fn container(&self, ino: u64) -> Result<Option<Arc<dyn tree::Container>>, Error> {
         match self.node(ino)? {
-            Node::Inside(id, _) => Ok(Some(self.opened(&id)?)),
+            Node::Inside(id, _) => Ok(Some(self.opened(&id)?.tree.clone())),
             _ => Ok(None),
         }
+    }
+
+    /// What the `container.json` of the container says that a node lies in, if it lies in one.
+    ///
+    /// # Errors
+    /// [`Error`] when the container can't be opened or read.
+    pub fn description(&self, ino: u64) -> Result<Option<Arc<Buffer>>, Error> {
+        let Node::Inside(id, node) = self.node(ino)? else { return Ok(None) };
+        let opened = self.opened(&id)?;
+        let described = opened.tree.description(&opened.reader);
+        described.map(Some).map_err(|fault| self.fault(&id, &opened, node, fault))
     }
 
     /// What is known of the stored item that a file shows; `None` for every other file and for folders.

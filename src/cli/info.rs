@@ -8,10 +8,9 @@ mod lines;
 use std::{
     io::{self, BufWriter, Write},
     path::PathBuf,
-    sync::Arc,
 };
 
-use anyhow::{anyhow, bail};
+use anyhow::bail;
 use clap::Args;
 use serde::{Deserialize, de::IgnoredAny};
 use serde_json::Value;
@@ -20,7 +19,7 @@ use super::{
     ViewOptions, log_to_stderr,
     place::{Place, names},
 };
-use crate::{cache::Buffer, format::Format, tree::Opened, vfs::FileKind};
+use crate::{format::Format, vfs::FileKind};
 
 /// Say what a container holds, or which containers a folder holds
 #[derive(Debug, Args)]
@@ -45,7 +44,8 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let mut out = BufWriter::new(io::stdout().lock());
     for (number, path) in arguments.paths.iter().enumerate() {
         let place = Place::find(path, arguments.view.checked())?;
-        let Some(container) = place.vfs.container(place.ino)? else {
+        let found = (place.vfs.container(place.ino)?, place.vfs.description(place.ino)?);
+        let (Some(container), Some(description)) = found else {
             if place.is_folder() && arguments.json {
                 bail!("{}: a folder; --json is for containers: try {}/*", path.display(), path.display());
             }
@@ -59,7 +59,6 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
                 problem.map_or_else(|| "not a container of any known format".into(), |problem| problem.message);
             bail!("{}: {reason}", path.display());
         };
-        let description = description(&container)?;
         if arguments.json {
             write_json(&mut out, &place, &description)?;
             continue;
@@ -69,7 +68,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         }
         writeln!(out, "{}", path.display())?;
         describe(&mut out, &place, &description)?;
-        for remark in container.tree.remarks() {
+        for remark in container.remarks() {
             writeln!(out, "  note: {remark}")?;
         }
     }
@@ -81,10 +80,10 @@ fn describe_folder(out: &mut impl Write, place: &Place) -> anyhow::Result<()> {
     let (mut containers, mut others) = (0, 0);
     for (name, kind) in names(&place.vfs, place.ino)? {
         let found = place.vfs.lookup(place.ino, &name)?.filter(|_| kind == FileKind::Folder);
-        let container = found.map(|attr| place.vfs.container(attr.ino)).transpose();
-        let what = match container {
-            Ok(Some(Some(container))) => {
-                let Summary { format, items, episodes } = serde_json::from_slice(&description(&container)?)?;
+        let description = found.map(|attr| place.vfs.description(attr.ino)).transpose();
+        let what = match description {
+            Ok(Some(Some(description))) => {
+                let Summary { format, items, episodes } = serde_json::from_slice(&description)?;
                 let count = episodes.map_or_else(|| format!("{} items", items.len()), |n| format!("{n} episodes"));
                 format!("{format}, {count}")
             }
@@ -106,12 +105,6 @@ struct Summary {
     format: String,
     items: Vec<IgnoredAny>,
     episodes: Option<u64>,
-}
-
-/// What `container.json` says.
-fn description(container: &Opened) -> anyhow::Result<Arc<Buffer>> {
-    let described = container.tree.description(&container.reader);
-    described.map_err(|fault| anyhow!("byte {}: {}", fault.offset, fault.error))
 }
 
 /// Describes the container of a place for people.
