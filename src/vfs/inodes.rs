@@ -18,6 +18,10 @@ const CONTROL_FOLDER: u64 = 2;
 /// Hashes are at least this.
 const FIRST: u64 = 16;
 
+/// Room for this many times the nodes that there are is given back, but for some.
+const SPARSE: usize = 8;
+const LEAST_ROOM: usize = 1 << 10;
+
 /// The nodes that were looked up and not yet forgotten.
 #[derive(Debug, Default)]
 pub(super) struct Inodes(RwLock<HashMap<u64, Held>>);
@@ -52,12 +56,18 @@ impl Inodes {
 
     /// Gives look-ups back.
     pub(super) fn forget(&self, ino: u64, lookups: u64) {
-        if let Entry::Occupied(mut entry) = self.0.write().entry(ino) {
+        let mut all = self.0.write();
+        if let Entry::Occupied(mut entry) = all.entry(ino) {
             let held = entry.get_mut();
             held.lookups = held.lookups.saturating_sub(lookups);
             if held.lookups == 0 {
                 entry.remove();
             }
+        }
+        // The kernel holds millions after a walk, and forgets most of them when memory is short.
+        if all.len() < all.capacity() / SPARSE {
+            let room = (2 * all.len()).max(LEAST_ROOM);
+            all.shrink_to(room);
         }
     }
 
@@ -93,4 +103,23 @@ fn hash(node: &Node, salt: u64) -> u64 {
         Node::ControlFile(snapshot) => return CONTROL | snapshot.number(),
     };
     (hash & !CONTROL).max(FIRST)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[test]
+    fn what_is_forgotten_takes_no_room() {
+        let inodes = Inodes::default();
+        let node = Node::Plain(Arc::from(Path::new("folder")));
+        (FIRST..100_000).for_each(|ino| inodes.remember(ino, node.clone()));
+        let most = inodes.0.read().capacity();
+        (FIRST + 10..100_000).for_each(|ino| inodes.forget(ino, 1));
+        assert_eq!((inodes.count(), inodes.get(FIRST).as_ref()), (10, Some(&node)));
+        let left = inodes.0.read().capacity();
+        assert!(most >= 99_000 && left < LEAST_ROOM * SPARSE, "room for {left} nodes");
+    }
 }
