@@ -4,6 +4,7 @@
 //! opened describes them as `Content` and gets the rest from `Table`.
 
 mod arrays;
+mod cameras;
 mod describe;
 mod facts;
 mod idv;

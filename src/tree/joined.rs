@@ -6,7 +6,11 @@
 
 use std::{collections::HashMap, fmt, ops::Range, sync::Arc};
 
-use super::{Opened, ROOT, paths, paths::Builder, shard};
+use super::{
+    Opened, ROOT,
+    cameras::{Pictures, RESERVED},
+    paths::{self, Builder},
+};
 use crate::{
     cache::{BlockError, Verify},
     format::{
@@ -72,7 +76,7 @@ impl Part {
         if entry.block.error.is_some() && entry.block.extent.size == 0 {
             return None;
         }
-        let pictures = *shape.first()? == 0 || shard::has_pictures(entry);
+        let pictures = *shape.first()? == 0 || Pictures::of_entry(0, entry).is_some();
         entry.visible.then_some(Self { dtype, shape, inferred, pictures })
     }
 
@@ -144,7 +148,7 @@ pub(super) fn join(chunks: &[Chunk], siblings: &Arc<dyn Siblings>, verify: Verif
     let nodes: Vec<paths::Number> = lanes
         .iter()
         .map(|lane| {
-            let (folder, part) = builder.folders_of(paths::ROOT, &lane.name, &shard::RESERVED);
+            let (folder, part) = builder.folders_of(paths::ROOT, &lane.name, &RESERVED);
             builder.file(folder, part, ".npy", ())
         })
         .collect();

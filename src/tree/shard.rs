@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     Content, Entry, Facts, FrameNames, HEAP, Siblings, Table,
+    cameras::{IMAGES, Pictures, Pixels, RESERVED},
     describe::{self, Item, is_false},
     joined::{self, Lane},
     names,
@@ -21,9 +22,6 @@ use crate::{
     source::check_room,
     view::{BlockRef, Data, View, npy, png::Png},
 };
-
-/// Folder names that the root of a Shard file keeps for itself, beside those of every folder.
-pub(super) const RESERVED: [&str; 1] = ["images"];
 
 /// What a file of a Shard container stands for; the numbers are positions in `Shard::entries`.
 #[derive(Debug, Clone, Copy)]
@@ -99,10 +97,12 @@ pub(super) fn open(mut shard: Shard, siblings: Option<Arc<dyn Siblings>>, verify
     }
     let mut pictures = HashMap::new();
     let own = shard.entries.iter().zip(0..).map(|(entry, i)| (&*entry.name, Pictures::of_entry(i, entry)));
-    let of_chunks = joined.iter().zip(0..).map(|((lane, _), i)| (&*lane.name, Pictures::of_lane(i, lane)));
+    let of_chunks = joined.iter().zip(0..).filter(|((lane, _), _)| lane.pictures);
+    let of_chunks = of_chunks
+        .map(|((Lane { name, dtype, shape, .. }, _), i)| (&**name, Pictures::of_joined(i, name, *dtype, shape)));
     for (name, found) in own.chain(of_chunks) {
         let (Some(found), Some(channel)) = (found, name.strip_prefix(b"signal/")) else { continue };
-        let images = builder.folder(ROOT, "images");
+        let images = builder.folder(ROOT, IMAGES);
         let (folder, part) = builder.folders_of(images, channel, &[]);
         let folder = builder.folder(folder, &names::folder(part, &names::RESERVED, 1));
         pictures.entry(folder).or_insert(found);
@@ -129,75 +129,6 @@ impl<'a> Folders<'a> {
             self.last = (prefix, found.map(|(folder, _)| folder));
         }
         self.last.1.map(|folder| (folder, part))
-    }
-}
-
-/// The steps of a camera channel as pictures.
-#[derive(Debug, Clone, Copy)]
-struct Pictures {
-    pixels: Pixels,
-    steps: u64,
-    width: u32,
-    height: u32,
-    channels: u8,
-    /// Bytes of a channel: 1, or 2 for 16-bit grey.
-    depth: u8,
-}
-
-/// Where the pixels of pictures are.
-#[derive(Debug, Clone, Copy)]
-enum Pixels {
-    /// In the block of an entry.
-    Entry(u32),
-    /// In an array of the joined episode.
-    Joined(u32),
-}
-
-/// Whether a block is shown as pictures too.
-pub(super) fn has_pictures(entry: &wshard::Entry) -> bool {
-    Pictures::of_entry(0, entry).is_some()
-}
-
-impl Pictures {
-    /// Whether an array is shown as pictures (contract, section 3): u8 with colours, or u8 and u16 without them where
-    /// something says that it is a picture.
-    fn of(pixels: Pixels, name: &[u8], dtype: Dtype, shape: &[u64], says_so: impl Fn() -> bool) -> Option<Self> {
-        let (&steps, channels, depth) = match (dtype, shape) {
-            (Dtype::U8, [steps, _, _, channels @ (1 | 3 | 4)]) => (steps, *channels as u8, 1),
-            (Dtype::U8, [steps, _, _]) if says_so() => (steps, 1, 1),
-            (Dtype::U16, [steps, _, _]) if says_so() => (steps, 1, 2),
-            _ => return None,
-        };
-        let (height, width) = (u32::try_from(*shape.get(1)?).ok()?, u32::try_from(*shape.get(2)?).ok()?);
-        // Sizes that PNG can't say have no picture.
-        Png::new(Data::Inline(Arc::default()), 0, width, height, channels, depth)?;
-        let found = Self { pixels, steps, width, height, channels, depth };
-        (name.starts_with(b"signal/") && steps > 0).then_some(found)
-    }
-
-    fn of_entry(number: u32, entry: &wshard::Entry) -> Option<Self> {
-        const MODALITIES: [&str; 3] = ["rgb", "depth", "video"];
-        const NAMES: [&str; 7] = ["rgb", "depth", "video", "image", "img", "cam", "mask"];
-        let wshard::Value::Array { dtype, shape, data_offset: 0, .. } = &entry.value else { return None };
-        // What can never be read has a size that means nothing.
-        if entry.block.error.is_some() || !entry.visible {
-            return None;
-        }
-        Self::of(Pixels::Entry(number), &entry.name, *dtype, shape, || {
-            let modality = entry.modality.as_deref().is_some_and(|modality| MODALITIES.contains(&modality));
-            let last = String::from_utf8_lossy(entry.name.rsplit(|byte| *byte == b'/').next().unwrap_or_default());
-            modality || NAMES.iter().any(|name| last.contains(name))
-        })
-    }
-
-    fn of_lane(number: u32, lane: &Lane) -> Option<Self> {
-        let found = Self::of(Pixels::Joined(number), &lane.name, lane.dtype, &lane.shape, || true);
-        found.filter(|_| lane.pictures)
-    }
-
-    /// Bytes of one picture's pixels.
-    fn frame_size(&self) -> u64 {
-        u64::from(self.width) * u64::from(self.height) * u64::from(self.channels) * u64::from(self.depth)
     }
 }
 
