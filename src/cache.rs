@@ -13,7 +13,7 @@ mod buffer;
 mod decode;
 mod slot;
 
-pub use buffer::Buffer;
+pub use buffer::{Buffer, trim_heap};
 use decode::Pieces;
 pub(crate) use decode::{Stored, inflate};
 pub use slot::{Piece, Slot};
@@ -522,8 +522,8 @@ impl Cache {
 
     /// Keeps what was made of a container's bytes for the next who wants it, unless all the room is taken by blocks that
     /// are being decoded: it can be made again.
-    pub fn keep(&self, key: Key, bytes: Vec<u8>) -> Arc<Buffer> {
-        let bytes = Arc::new(Buffer::from(bytes));
+    pub fn keep(&self, key: Key, bytes: Buffer) -> Arc<Buffer> {
+        let bytes = Arc::new(bytes);
         let cost = OVERHEAD.saturating_add(bytes.len() as u64);
         let slot = Arc::new(Slot::of_bytes(cost, bytes.clone()));
         let mut state = self.state.lock();

@@ -15,7 +15,7 @@ pub mod paths;
 mod shard;
 mod tree_sequence;
 
-use std::{ops::ControlFlow, sync::Arc};
+use std::{io, ops::ControlFlow, sync::Arc};
 
 use crate::{
     cache::Buffer,
@@ -202,7 +202,10 @@ pub(crate) trait Content: Send + Sync {
     fn view(&self, file: Self::File) -> View;
 
     /// The bytes of `container.json`.
-    fn describe(&self, paths: &Paths<Entry<Self::File>>) -> Vec<u8>;
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    fn describe(&self, paths: &Paths<Entry<Self::File>>) -> io::Result<Buffer>;
 
     /// The pictures that a folder of the table holds beside its children: numbered, computed, not in the table.
     fn frames(&self, folder: paths::Number) -> Option<FrameNames> {
@@ -396,7 +399,7 @@ impl<C: Content> Container for Table<C> {
     }
 
     fn description(&self, reader: &Reader) -> Result<Arc<Buffer>, Fault> {
-        describe::kept(reader, || Ok(self.content.describe(&self.paths)))
+        describe::kept(reader, || self.content.describe(&self.paths).map_err(describe::refused))
     }
 
     fn block_name(&self, block: u32) -> String {

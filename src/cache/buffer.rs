@@ -47,6 +47,14 @@ impl Buffer {
     }
 }
 
+/// Gives the operating system what the heap has kept of small pieces: after much was freed.
+pub fn trim_heap() {
+    #[cfg(target_env = "gnu")]
+    #[allow(unsafe_code, reason = "memory is this module's job; the call has no conditions")]
+    // SAFETY: glibc takes its own locks, and touches only what is free.
+    let _ = unsafe { libc::malloc_trim(0) };
+}
+
 impl Default for Buffer {
     fn default() -> Self {
         Vec::new().into()

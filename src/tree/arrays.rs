@@ -1,6 +1,6 @@
 //! kastore and KAST: each key an array, and text views of what is text in a tree sequence (contract, section 5).
 
-use std::sync::Arc;
+use std::{io, sync::Arc};
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -12,6 +12,7 @@ use super::{
     tree_sequence::{self, Text},
 };
 use crate::{
+    cache::Buffer,
     format::{
         Format,
         kast::Kast,
@@ -161,7 +162,7 @@ impl Content for Arrays {
         }
     }
 
-    fn describe(&self, paths: &Paths<Entry<File>>) -> Vec<u8> {
+    fn describe(&self, paths: &Paths<Entry<File>>) -> io::Result<Buffer> {
         /// Where there are several stores, which one it is in.
         #[derive(Serialize)]
         struct Own {

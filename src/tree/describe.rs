@@ -1,6 +1,6 @@
 //! `container.json`: what every format's has, and how it is written and kept (contract, section 2).
 
-use std::{borrow::Cow, sync::Arc};
+use std::{borrow::Cow, io, sync::Arc};
 
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 use super::Facts;
 use crate::{
     cache::{Buffer, Key},
+    source::SourceError,
     view::{Fault, Reader, json},
 };
 
@@ -70,7 +71,10 @@ pub(super) fn is_false(flag: &bool) -> bool {
 
 /// The document: the `front` matter, the `items`, and what stands behind them. Items are made one by one as they are
 /// written: an index can have millions.
-pub(super) fn document<I>(front: &Map<String, Value>, items: I, back: &Map<String, Value>) -> Vec<u8>
+///
+/// # Errors
+/// `ENOMEM`.
+pub(super) fn document<I>(front: &Map<String, Value>, items: I, back: &Map<String, Value>) -> io::Result<Buffer>
 where
     I: Iterator<Item: Serialize> + Clone,
 {
@@ -83,7 +87,7 @@ where
         #[serde(flatten)]
         back: &'a Map<String, Value>,
     }
-    json::document(&Document { front, items: Each(items), back })
+    json::large_document(&Document { front, items: Each(items), back })
 }
 
 struct Each<I>(I);
@@ -98,12 +102,17 @@ impl<I: Iterator<Item: Serialize> + Clone> Serialize for Each<I> {
 ///
 /// # Errors
 /// Those of `make`.
-pub(super) fn kept(reader: &Reader, make: impl FnOnce() -> Result<Vec<u8>, Fault>) -> Result<Arc<Buffer>, Fault> {
+pub(super) fn kept(reader: &Reader, make: impl FnOnce() -> Result<Buffer, Fault>) -> Result<Arc<Buffer>, Fault> {
     let key = Key::description(reader.container);
     match reader.cache.at_hand(key) {
         Some(Ok(document)) => Ok(document),
         _ => Ok(reader.cache.keep(key, make()?)),
     }
+}
+
+/// No memory for a document.
+pub(super) fn refused(error: io::Error) -> Fault {
+    Fault { block: None, offset: 0, error: Arc::new(SourceError::from(error).into()) }
 }
 
 /// Whether [`kept`] would have nothing to make.

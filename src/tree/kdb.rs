@@ -449,7 +449,7 @@ impl Container for Kdb {
     }
 
     fn description(&self, reader: &Reader) -> Result<Arc<Buffer>, Fault> {
-        describe::kept(reader, || Ok(self.describe()))
+        describe::kept(reader, || Ok(self.describe().into()))
     }
 
     fn weight(&self) -> usize {

@@ -1,6 +1,6 @@
 //! Shard files: each block under its own path, as what it is (contract, section 3).
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, io, sync::Arc};
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -14,7 +14,7 @@ use super::{
     paths::{Builder, Number, Paths, ROOT},
 };
 use crate::{
-    cache::Verify,
+    cache::{Buffer, Verify},
     format::{
         Block, Dtype, Format,
         wshard::{self, Shard},
@@ -232,7 +232,7 @@ impl Content for Blocks {
         png.map_or_else(View::default, |png| View::default().with(png.size(), Data::Png(Arc::new(png))))
     }
 
-    fn describe(&self, paths: &Paths<Entry<File>>) -> Vec<u8> {
+    fn describe(&self, paths: &Paths<Entry<File>>) -> io::Result<Buffer> {
         let header = &self.shard.header;
         let recovered = self.shard.entries.iter().any(|entry| entry.block.interleave.is_some());
         let mut description = Map::new();

@@ -15,12 +15,15 @@ use super::{
     siblings::{Digests, Siblings},
 };
 use crate::{
-    cache::{Cache, nonzero},
+    cache::{Cache, nonzero, trim_heap},
     limits,
     source::{Fingerprint, Source},
     tree::{self, NodeId, Opened},
     view::Reader,
 };
+
+/// Bytes of small pieces that are freed at once, and that the heap would keep for later.
+const WORTH_TRIMMING: usize = 4 << 20;
 
 /// The open containers, least recently used last.
 pub(super) struct Containers {
@@ -120,8 +123,12 @@ impl Containers {
             closed.push(oldest);
         }
         drop(open);
+        let freed: usize = closed.iter().map(|(_, closed)| closed.tree.weight()).sum();
         for (_, closed) in closed {
             self.cache.forget(closed.reader.container);
+        }
+        if freed > WORTH_TRIMMING {
+            trim_heap();
         }
         Ok(opened)
     }

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use super::{Idv, names::Names, part_fault};
 use crate::{
-    cache::BlockError,
+    cache::{BlockError, Buffer},
     codec::Codec,
     format::{
         Format,
@@ -24,7 +24,7 @@ const SUMMED: u64 = 1 << 16;
 
 /// # Errors
 /// Only for what can't be read; what is damaged is described as such.
-pub(super) fn describe(idv: &Idv) -> Result<Vec<u8>, Fault> {
+pub(super) fn describe(idv: &Idv) -> Result<Buffer, Fault> {
     let file = &idv.file;
     let described = file.columns().min(limits::IDV_DESCRIBED);
     let names = readable(idv.names())?;
@@ -43,7 +43,7 @@ pub(super) fn describe(idv: &Idv) -> Result<Vec<u8>, Fault> {
         description.insert("columns_left_out".into(), (file.columns() - described).into());
     }
     description.insert("missing_values".into(), missing(file.version));
-    Ok(document(&description, items.iter(), &Map::new()))
+    document(&description, items.iter(), &Map::new()).map_err(describe::refused)
 }
 
 /// What could be read, be it damaged or not.
