@@ -452,8 +452,13 @@ mod tests {
         std::fs::write(&path, vec![7; 1 << 20]).unwrap();
         let file = MappedFile::open(&path).unwrap();
         file.file.sync_all().unwrap();
-        rustix::fs::fadvise(&file.file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
-        assert!(!file.is_resident(&(0..1 << 20)));
+        // The kernel drops what nobody uses at the moment; another processor may be about to let go of it.
+        let dropped = (0..100).any(|_| {
+            rustix::fs::fadvise(&file.file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            !file.is_resident(&(0..1 << 20))
+        });
+        assert!(dropped);
         assert_eq!((&file as &dyn Source).read(0..1 << 20).unwrap(), vec![7; 1 << 20]);
         assert!(file.is_resident(&(0..1 << 20)) && file.is_resident(&(5..5)));
         std::fs::remove_file(&path).unwrap();
