@@ -15,7 +15,7 @@ pub mod paths;
 mod shard;
 mod tree_sequence;
 
-use std::{io, ops::ControlFlow, sync::Arc};
+use std::{ops::ControlFlow, sync::Arc};
 
 use crate::{
     cache::Buffer,
@@ -205,7 +205,7 @@ pub(crate) trait Content: Send + Sync {
     ///
     /// # Errors
     /// `ENOMEM`.
-    fn describe(&self, paths: &Paths<Entry<Self::File>>) -> io::Result<Buffer>;
+    fn describe(&self, paths: &Paths<Entry<Self::File>>) -> Result<Buffer, Fault>;
 
     /// The pictures that a folder of the table holds beside its children: numbered, computed, not in the table.
     fn frames(&self, folder: paths::Number) -> Option<FrameNames> {
@@ -399,7 +399,7 @@ impl<C: Content> Container for Table<C> {
     }
 
     fn description(&self, reader: &Reader) -> Result<Arc<Buffer>, Fault> {
-        describe::kept(reader, || self.content.describe(&self.paths).map_err(describe::refused))
+        describe::kept(reader, || self.content.describe(&self.paths))
     }
 
     fn block_name(&self, block: u32) -> String {

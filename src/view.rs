@@ -139,6 +139,13 @@ pub struct Fault {
     pub error: Arc<BlockError>,
 }
 
+/// Bytes that belong to no block, and could not be had.
+impl From<SourceError> for Fault {
+    fn from(error: SourceError) -> Self {
+        Self { block: None, offset: 0, error: Arc::new(error.into()) }
+    }
+}
+
 /// What reading needs: where the bytes are, and the blocks that are decoded already.
 #[derive(Clone)]
 pub struct Reader {

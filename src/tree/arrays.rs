@@ -1,6 +1,6 @@
 //! kastore and KAST: each key an array, and text views of what is text in a tree sequence (contract, section 5).
 
-use std::{io, sync::Arc};
+use std::sync::Arc;
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -19,7 +19,7 @@ use crate::{
         kastore::{self, Kastore},
     },
     source::{Source, SourceError},
-    view::{Data, View, npy, rows::Rows},
+    view::{Data, Fault, View, npy, rows::Rows},
 };
 
 /// What a file of these containers stands for.
@@ -162,7 +162,7 @@ impl Content for Arrays {
         }
     }
 
-    fn describe(&self, paths: &Paths<Entry<File>>) -> io::Result<Buffer> {
+    fn describe(&self, paths: &Paths<Entry<File>>) -> Result<Buffer, Fault> {
         /// Where there are several stores, which one it is in.
         #[derive(Serialize)]
         struct Own {

@@ -1,6 +1,6 @@
 //! `container.json`: what every format's has, and how it is written and kept (contract, section 2).
 
-use std::{borrow::Cow, io, sync::Arc};
+use std::{borrow::Cow, sync::Arc};
 
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
@@ -74,7 +74,7 @@ pub(super) fn is_false(flag: &bool) -> bool {
 ///
 /// # Errors
 /// `ENOMEM`.
-pub(super) fn document<I>(front: &Map<String, Value>, items: I, back: &Map<String, Value>) -> io::Result<Buffer>
+pub(super) fn document<I>(front: &Map<String, Value>, items: I, back: &Map<String, Value>) -> Result<Buffer, Fault>
 where
     I: Iterator<Item: Serialize> + Clone,
 {
@@ -87,7 +87,7 @@ where
         #[serde(flatten)]
         back: &'a Map<String, Value>,
     }
-    json::large_document(&Document { front, items: Each(items), back })
+    Ok(json::large_document(&Document { front, items: Each(items), back }).map_err(SourceError::from)?)
 }
 
 struct Each<I>(I);
@@ -108,11 +108,6 @@ pub(super) fn kept(reader: &Reader, make: impl FnOnce() -> Result<Buffer, Fault>
         Some(Ok(document)) => Ok(document),
         _ => Ok(reader.cache.keep(key, make()?)),
     }
-}
-
-/// No memory for a document.
-pub(super) fn refused(error: io::Error) -> Fault {
-    Fault { block: None, offset: 0, error: Arc::new(SourceError::from(error).into()) }
 }
 
 /// Whether [`kept`] would have nothing to make.

@@ -199,7 +199,7 @@ impl Idv {
     fn metadata(&self, column: u32) -> Result<Arc<Loaded>, Fault> {
         let loaded = self.column(column)?;
         if !loaded.has_read_metadata() {
-            let damage = loaded.read_metadata(&self.file, &*self.source).map_err(source_fault)?;
+            let damage = loaded.read_metadata(&self.file, &*self.source)?;
             if let Some(reason) = damage {
                 let at = loaded.column().metadata_offset(self.file.tail);
                 self.note(Node::of(Part::Metadata, column, 0), at, format!("the table of metadata: {reason}"));
@@ -480,10 +480,6 @@ fn refused(reason: String) -> Fault {
 fn part_fault(error: PartError) -> Fault {
     match error {
         PartError::Damaged(reason) => refused(reason),
-        PartError::Source(error) => source_fault(error),
+        PartError::Source(error) => error.into(),
     }
-}
-
-fn source_fault(error: crate::source::SourceError) -> Fault {
-    Fault { block: None, offset: 0, error: Arc::new(error.into()) }
 }

@@ -9,6 +9,7 @@ use std::{collections::HashMap, fmt, ops::Range, sync::Arc};
 use super::{
     Opened, ROOT,
     cameras::{Pictures, RESERVED},
+    describe::hex,
     paths::{self, Builder},
 };
 use crate::{
@@ -180,8 +181,7 @@ fn compare(siblings: &dyn Siblings, opened: &Opened, expected: Option<[u8; 32]>)
     if computed == expected {
         return Ok(());
     }
-    let hex = |hash: [u8; 32]| hash.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    let (computed, expected) = (hex(computed), hex(expected));
+    let (computed, expected) = (hex(&computed), hex(&expected));
     Err(BlockError::Refused(format!("its SHA-256 is {computed}, the manifest says {expected}")))
 }
 

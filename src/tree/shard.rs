@@ -1,6 +1,6 @@
 //! Shard files: each block under its own path, as what it is (contract, section 3).
 
-use std::{collections::HashMap, io, sync::Arc};
+use std::{collections::HashMap, sync::Arc};
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -20,7 +20,7 @@ use crate::{
         wshard::{self, Shard},
     },
     source::check_room,
-    view::{BlockRef, Data, View, npy, png::Png},
+    view::{BlockRef, Data, Fault, View, npy, png::Png},
 };
 
 /// What a file of a Shard container stands for; the numbers are positions in `Shard::entries`.
@@ -232,7 +232,7 @@ impl Content for Blocks {
         png.map_or_else(View::default, |png| View::default().with(png.size(), Data::Png(Arc::new(png))))
     }
 
-    fn describe(&self, paths: &Paths<Entry<File>>) -> io::Result<Buffer> {
+    fn describe(&self, paths: &Paths<Entry<File>>) -> Result<Buffer, Fault> {
         let header = &self.shard.header;
         let recovered = self.shard.entries.iter().any(|entry| entry.block.interleave.is_some());
         let mut description = Map::new();
