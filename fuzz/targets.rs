@@ -90,7 +90,7 @@ pub fn codecs(bytes: &[u8]) {
     if let Ok(front) = codec.decode_front(stored, 100) {
         assert!(front.len() <= 100);
         if let Some(whole) = &whole {
-            // What DEFLATE holds behind the stated size is no part of the whole (formats/idv.md 12).
+            // What DEFLATE holds behind the stated size is no part of the whole (docs/formats/idv.md 12).
             assert_eq!(front[..front.len().min(whole.len())], whole[..whole.len().min(100)]);
         }
     }

@@ -1,13 +1,13 @@
 //! Decoded blocks: one budget in bytes, each block decoded once however many readers want it.
 //!
 //! A block of up to [`limits::WHOLE_BLOCK`] is decoded and checked before anybody sees a byte of it. A larger block of
-//! a codec that streams is decoded by a thread of its own, piece by piece, and readers take each piece as it comes; the last piece is held
-//! back until the checksum is known. Uncompressed blocks are never copied here: for them the cache remembers only
-//! whether their checksum was right.
+//! a codec that streams is decoded by a thread of its own, piece by piece, and readers take each piece as it comes; the
+//! last piece is held back until the checksum is known. Uncompressed blocks are never copied here: for them the cache
+//! remembers only whether their checksum was right.
 //!
 //! Where the kernel serves finished files by itself, these are in the same cache: the decoder writes into a
-//! [`MemoryFile`] in place of the heap, and its bytes count against the same budget. A file that the kernel holds open is
-//! not given up.
+//! [`MemoryFile`] in place of the heap, and its bytes count against the same budget. A file that the kernel holds open
+//! is not given up.
 
 mod buffer;
 mod decode;
@@ -40,7 +40,7 @@ use crate::{
     source::{Source, SourceError},
 };
 
-/// When checksums are verified (contract, section 2).
+/// When checksums are verified (`docs/TREE.md`, section 2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub enum Verify {
     /// Blocks of up to 64 MiB before their first byte is handed out, larger ones while they are read.
@@ -233,7 +233,8 @@ impl Cache {
         }
     }
 
-    /// Whether since the last call a block of this container failed of which some bytes may have been handed out before.
+    /// Whether since the last call a block of this container failed of which some bytes may have been handed out
+    /// before.
     pub fn failed_late(&self, container: u64) -> bool {
         self.late_failures.lock().remove(&container)
     }
@@ -413,7 +414,8 @@ impl Cache {
         }
     }
 
-    /// Whether a compressed block is shown piece by piece: decoding it takes so long that nobody should wait for all of it.
+    /// Whether a compressed block is shown piece by piece: decoding it takes so long that nobody should wait for all of
+    /// it.
     pub fn in_pieces(&self, block: &Block) -> bool {
         // A zlib stream ends with a checksum of its own.
         let is_checked = block.crc.is_some() || block.codec == Codec::Zlib;
@@ -421,8 +423,8 @@ impl Cache {
         block.codec.is_stream() && block.size > limits::WHOLE_BLOCK && !strict
     }
 
-    /// How much is kept of a block that has no room beside others: shown piece by piece, it is decoded only so far ahead
-    /// of its readers, and again from the front for one who goes back.
+    /// How much is kept of a block that has no room beside others: shown piece by piece, it is decoded only so far
+    /// ahead of its readers, and again from the front for one who goes back.
     fn window(&self, block: &Block) -> Option<u64> {
         let is_large = self.in_pieces(block) && block.size > self.budget / 2;
         is_large.then_some((self.budget / 4).max(limits::SMALLEST_WINDOW))
@@ -520,8 +522,8 @@ impl Cache {
         slot.whole()
     }
 
-    /// Keeps what was made of a container's bytes for the next who wants it, unless all the room is taken by blocks that
-    /// are being decoded: it can be made again.
+    /// Keeps what was made of a container's bytes for the next who wants it, unless all the room is taken by blocks
+    /// that are being decoded: it can be made again.
     pub fn keep(&self, key: Key, bytes: Buffer) -> Arc<Buffer> {
         let bytes = Arc::new(bytes);
         let cost = OVERHEAD.saturating_add(bytes.len() as u64);
@@ -562,7 +564,8 @@ impl Cache {
         busy
     }
 
-    /// Bytes that could not be had and memory that was refused are no verdict on the block: whoever comes next tries again.
+    /// Bytes that could not be had and memory that was refused are no verdict on the block: whoever comes next tries
+    /// again.
     fn forget_passing_failure(&self, key: Key, slot: &Arc<Slot>) {
         let Err(error) = slot.failure() else { return };
         if !matches!(&*error, BlockError::Source(_) | BlockError::Decode(DecodeError::Memory(_))) {

@@ -20,7 +20,7 @@ pub enum Codec {
     None,
     /// Standard zstd frames.
     Zstd,
-    /// One bare lz4 block: no frame, no size prefix (`formats/wshard.md` 6).
+    /// One bare lz4 block: no frame, no size prefix (`docs/formats/wshard.md` 6).
     Lz4,
     /// One raw DEFLATE stream.
     Deflate,

@@ -56,7 +56,7 @@ impl PartError {
     }
 }
 
-/// The kinds of refusal that the format pages name (`formats/kastore.md` 6, `formats/kast.md` 3).
+/// The kinds of refusal that the format pages name (`docs/formats/kastore.md` 6, `docs/formats/kast.md` 3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names are the format pages' own words")]
 pub enum Class {
@@ -134,7 +134,7 @@ impl Dtype {
         }
     }
 
-    /// numpy's `descr` (contract, section 2). bf16 has none of its own: the bits, as `<u2`.
+    /// numpy's `descr` (`docs/TREE.md`, section 2). bf16 has none of its own: the bits, as `<u2`.
     pub fn descr(self) -> &'static str {
         match self {
             Self::F64 => "<f8",
@@ -199,7 +199,7 @@ pub enum Detected {
 }
 
 /// Looks at the front of a file and says what it is. `name` matters only for `.partial`, the unfinished recordings of
-/// Shard writers: such a file counts only when it is complete (contract, section 3).
+/// Shard writers: such a file counts only when it is complete (`docs/TREE.md`, section 3).
 ///
 /// # Errors
 /// [`SourceError`] when the front could not be read.
@@ -217,7 +217,7 @@ pub fn detect(source: &dyn Source, name: &[u8]) -> Result<Detected, SourceError>
         (Format::Idv, idv::HEADER, idv::probe(source))
     } else if magic.starts_with(b"KAST") {
         // Several unrelated formats begin with these letters: the file is claimed only by rules that they all
-        // fail (formats/kast.md 5), and otherwise not worth a word.
+        // fail (docs/formats/kast.md 5), and otherwise not worth a word.
         return Ok(match kast::parse(source) {
             Ok(_) => Detected::Container(Format::Kast),
             Err(FormatError::Source(error)) => return Err(error),

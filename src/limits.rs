@@ -1,7 +1,7 @@
 //! Every limit that protects the daemon from what a file claims, in one place.
 
 /// Blocks up to this size are decoded and checked whole before their first byte is handed out; larger ones while
-/// they are read (contract, section 2).
+/// they are read (`docs/TREE.md`, section 2).
 pub const WHOLE_BLOCK: u64 = 64 << 20;
 
 /// Pieces in which stored bytes are read for a checksum, and files from end to end.
@@ -24,20 +24,20 @@ pub const SHARD_MANIFEST: u64 = 16 << 20;
 /// The schema section of a Shard file, of which only is asked whether it is JSON.
 pub const SHARD_SCHEMA: u64 = 16 << 20;
 
-/// u8 language blocks up to this size get a text view beside the array (contract, section 3).
+/// u8 language blocks up to this size get a text view beside the array (`docs/TREE.md`, section 3).
 pub const LANGUAGE_TEXT: u64 = 1 << 20;
 
-/// Bytes at the front of a block that may be decoded to choose a suffix (contract, section 3).
+/// Bytes at the front of a block that may be decoded to choose a suffix (`docs/TREE.md`, section 3).
 pub const SNIFF: usize = 2048;
 
-/// Entries of a Shard file (`formats/wshard.md` 22).
+/// Entries of a Shard file (`docs/formats/wshard.md` 22).
 pub const SHARD_ENTRIES: u32 = 10_000_000;
 
-/// String table of a Shard file (`formats/wshard.md` 22).
+/// String table of a Shard file (`docs/formats/wshard.md` 22).
 pub const SHARD_STRING_TABLE: u64 = 100 << 20;
 
-/// Folders that the names of one container may ask for with their slashes, at some 200 bytes of memory each: so many, and
-/// [`FOLDERS_A_NAME`] more for each name.
+/// Folders that the names of one container may ask for with their slashes, at some 200 bytes of memory each: so many,
+/// and [`FOLDERS_A_NAME`] more for each name.
 pub const FOLDERS: usize = 1 << 18;
 
 /// See [`FOLDERS`].
@@ -47,10 +47,10 @@ pub const FOLDERS_A_NAME: usize = 16;
 /// share their bytes.
 pub const STORE_KEYS: u64 = 16 << 20;
 
-/// Dimensions of an array that becomes `.npy` (numpy 1's own limit, contract section 3).
+/// Dimensions of an array that becomes `.npy` (numpy 1's own limit, `docs/TREE.md`, section 3).
 pub const DIMENSIONS: usize = 32;
 
-/// Memory that a zstd frame may ask for as its window (`formats/wshard.md` 22): 2^27 = 128 MiB.
+/// Memory that a zstd frame may ask for as its window (`docs/formats/wshard.md` 22): 2^27 = 128 MiB.
 pub const ZSTD_WINDOW_LOG: u32 = 27;
 
 /// Containers kept open (descriptor and map) at once, where the limit on descriptors allows it.
@@ -72,8 +72,8 @@ pub const OPEN_FILES: usize = 64;
 /// Folders of SOURCE that are watched for changes; those beyond are looked at again when their names run out.
 pub const WATCHES: usize = 8192;
 
-/// Milliseconds for which a file must not have been written to before it is opened as a container: the call that moved its
-/// modification time may still be writing.
+/// Milliseconds for which a file must not have been written to before it is opened as a container: the call that moved
+/// its modification time may still be writing.
 pub const SETTLED_MILLIS: u64 = 100;
 
 /// A file that was changed this recently is not lent from its map.
@@ -139,7 +139,7 @@ pub const IDV_METADATA: usize = 1 << 16;
 /// See [`IDV_METADATA`].
 pub const IDV_METADATA_NAMES: u64 = 16 << 20;
 
-/// Bytes that one metadata value may decode to (`formats/idv.md` 12).
+/// Bytes that one metadata value may decode to (`docs/formats/idv.md` 12).
 pub const IDV_METADATA_VALUE: u64 = 64 << 20;
 
 /// Blocks that are remembered by where they are stored while the sizes of a column are added up; about 60 bytes each.

@@ -139,14 +139,14 @@ pub trait Container: Send + Sync {
     }
 
     /// Whether a node's size is known without decoding anything, so that a listing may give it. A size that is not is
-    /// computed when somebody asks for it (contract, section 6).
+    /// computed when somebody asks for it (`docs/TREE.md`, section 6).
     fn is_sized(&self, reader: &Reader, node: NodeId) -> bool {
         let _ = (reader, node);
         true
     }
 
-    /// Whether operations on a node go without reading more of the container than a few bytes, and these without waiting
-    /// for a disk.
+    /// Whether operations on a node go without reading more of the container than a few bytes, and these without
+    /// waiting for a disk.
     fn is_at_hand(&self, reader: &Reader, node: NodeId) -> bool {
         let _ = (reader, node);
         true
@@ -245,7 +245,8 @@ pub(crate) trait Content: Send + Sync {
     }
 }
 
-/// Names of numbered pictures (contract, section 2): decimal, padded to at least 3 digits and to the last one's width.
+/// Names of numbered pictures (`docs/TREE.md`, section 2): decimal, padded to at least 3 digits and to the last one's
+/// width.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FrameNames {
     /// How many there are.

@@ -57,13 +57,13 @@ pub enum Data {
     Stored(Range<u64>),
     /// A range of a decoded block.
     Block(BlockRef, Range<u64>),
-    /// A lane of an interleaved stream file, put back in order (`formats/wshard.md` 16).
+    /// A lane of an interleaved stream file, put back in order (`docs/formats/wshard.md` 16).
     Lane(BlockRef, Interleave),
-    /// The signs in a residual block, as i8 (`formats/wshard.md` 13).
+    /// The signs in a residual block, as i8 (`docs/formats/wshard.md` 13).
     Signs(BlockRef, Residual),
-    /// Rows of a ragged column, one a line (contract, section 5).
+    /// Rows of a ragged column, one a line (`docs/TREE.md`, section 5).
     Rows(Arc<Rows>),
-    /// One field of interleaved rows (`formats/kdb.md` 5).
+    /// One field of interleaved rows (`docs/formats/kdb.md` 5).
     Strided(Strided),
     /// Raw pixels as a PNG file.
     Png(Arc<Png>),

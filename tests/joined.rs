@@ -1,5 +1,5 @@
-//! Chunked episodes joined under their manifest (contract, section 3; `formats/wshard.md` 15), through the filesystem's
-//! operations on a folder of files made by hand.
+//! Chunked episodes joined under their manifest (`docs/TREE.md`, section 3; `docs/formats/wshard.md` 15), through the
+//! filesystem's operations on a folder of files made by hand.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 

@@ -58,7 +58,7 @@ fn stored(block: &Block, source: &dyn Source) -> Result<Buffer, BlockError> {
 fn check(crc: Option<u32>, bytes: &[u8], stored: &[u8]) -> Result<(), BlockError> {
     let Some(crc) = crc else { return Ok(()) };
     // A quirk of one stream writer: the checksum of a compressed block over its stored bytes. Decoding has given
-    // exactly the stated size by now (formats/wshard.md 7).
+    // exactly the stated size by now (docs/formats/wshard.md 7).
     compare(crc, crc32c::crc32c(bytes)).or_else(|error| if crc32c::crc32c(stored) == crc { Ok(()) } else { Err(error) })
 }
 
@@ -89,13 +89,15 @@ impl<'a> Pieces<'a> {
         Ok(Self { block, source, expected, stream, got: 0, crc: 0 })
     }
 
-    /// The size of the next piece; 0 behind the last. Small ones come first: who wants the front should not wait for a MiB.
+    /// The size of the next piece; 0 behind the last. Small ones come first: who wants the front should not wait for a
+    /// MiB.
     pub(super) fn next_size(&self) -> u64 {
         let size = usize::try_from(self.got).unwrap_or(usize::MAX).clamp(FIRST_PIECE, DECODED_PIECE);
         (self.block.size - self.got).min(size as u64)
     }
 
-    /// Decodes the next piece, for which `out` has exactly the room. The last one is good only if the checksum is right.
+    /// Decodes the next piece, for which `out` has exactly the room. The last one is good only if the checksum is
+    /// right.
     pub(super) fn fill(&mut self, out: &mut [u8]) -> Result<(), BlockError> {
         let size = self.block.size;
         let filled = self.stream.fill(out)?;

@@ -5,7 +5,7 @@ use super::{Codec, DecodeError};
 /// Decodes a block to exactly the bytes that `out` has room for.
 ///
 /// The TypeScript writer ends blocks directly after a match, with no final literals. One zero byte, an empty final
-/// token, makes such a block regular (`formats/wshard.md` 6).
+/// token, makes such a block regular (`docs/formats/wshard.md` 6).
 pub(super) fn decode_into(stored: &[u8], out: &mut [u8]) -> Result<(), DecodeError> {
     let first = match lz4_flex::block::decompress_into(stored, out) {
         Ok(got) => return exact(out, got),
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn block_that_ends_in_a_match() {
-        // formats/wshard.md 23: one literal 00 and a match of 63 at distance 1.
+        // docs/formats/wshard.md 23: one literal 00 and a match of 63 at distance 1.
         let stored = [0x1F, 0x00, 0x01, 0x00, 0x2C];
         assert_eq!(decode(&stored, 64).unwrap(), [0; 64]);
         assert_eq!(decode_front(&stored, 64).unwrap(), [0; 64]);

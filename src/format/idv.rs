@@ -1,4 +1,4 @@
-//! IDV files (`formats/idv.md`), the binary data views of ML.NET: a header, columns of blocks, and tables that say
+//! IDV files (`docs/formats/idv.md`), the binary data views of ML.NET: a header, columns of blocks, and tables that say
 //! where everything is.
 //!
 //! Opening walks through the table of contents once and keeps where each column's entry begins; the entry itself, a
@@ -47,7 +47,7 @@ impl Version {
         Self(0x0001_0001_0001_0000 | last)
     }
 
-    /// Whether values of this version have missing ones that were replaced later (`formats/idv.md` 8).
+    /// Whether values of this version have missing ones that were replaced later (`docs/formats/idv.md` 8).
     pub fn has_missing(self) -> bool {
         self < Self::new(6)
     }
@@ -75,7 +75,7 @@ pub struct File {
     entries: Vec<u64>,
 }
 
-/// A column, as the table of contents describes it (`formats/idv.md` 4).
+/// A column, as the table of contents describes it (`docs/formats/idv.md` 4).
 #[derive(Debug, Clone)]
 pub struct Column {
     /// Its number.
@@ -114,7 +114,7 @@ pub fn probe(source: &dyn Source) -> Result<(), FormatError> {
     parse(source).map(drop)
 }
 
-/// Reads and checks header and table of contents, in the order of `formats/idv.md` 12.
+/// Reads and checks header and table of contents, in the order of `docs/formats/idv.md` 12.
 ///
 /// # Errors
 /// [`FormatError`] when the file must be refused, or can't be read.
@@ -304,7 +304,7 @@ impl Column {
     }
 }
 
-/// What a lookup table says of a block (`formats/idv.md` 6), not checked.
+/// What a lookup table says of a block (`docs/formats/idv.md` 6), not checked.
 #[derive(Debug, Clone, Copy)]
 pub struct Record {
     /// Where the stored bytes begin.

@@ -1,4 +1,4 @@
-//! The KAST draft, by the strict rules of `formats/kast.md` 3; the comments name them by number.
+//! The KAST draft, by the strict rules of `docs/formats/kast.md` 3; the comments name them by number.
 
 use std::ops::Range;
 

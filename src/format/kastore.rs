@@ -1,4 +1,4 @@
-//! kastore stores, `.trees` files among them (`formats/kastore.md`).
+//! kastore stores, `.trees` files among them (`docs/formats/kastore.md`).
 //!
 //! The rules are those of section 6 of that page, in its order; the comments name them by number.
 

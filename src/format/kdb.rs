@@ -1,4 +1,5 @@
-//! KDB files (`formats/kdb.md`): a header, then by position in an index the metadata, rows and pictures of episodes.
+//! KDB files (`docs/formats/kdb.md`): a header, then by position in an index the metadata, rows and pictures of
+//! episodes.
 //!
 //! Opening reads the header alone. Everything of one episode is found by arithmetic from its 64-byte index entry, but
 //! for its pictures, whose record heads must be walked once ([`Images`]).
@@ -23,10 +24,10 @@ pub const HEADER: u64 = 64;
 /// Length of an index entry.
 const ENTRY: u64 = 64;
 
-/// Most that a metadata blob can hold of what we know (`formats/kdb.md` 4); surplus bytes are not read.
+/// Most that a metadata blob can hold of what we know (`docs/formats/kdb.md` 4); surplus bytes are not read.
 const LONGEST_META: u64 = 2 * (2 + 65_535) + 4 + 1 + 1 + 4;
 
-/// The header (`formats/kdb.md` 2).
+/// The header (`docs/formats/kdb.md` 2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
     /// Major and minor version.
@@ -52,7 +53,7 @@ pub struct Section {
     pub length: u64,
 }
 
-/// An index entry (`formats/kdb.md` 3).
+/// An index entry (`docs/formats/kdb.md` 3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Episode {
     /// Place in the index.
@@ -73,7 +74,7 @@ pub struct Episode {
     pub meta: Section,
 }
 
-/// A metadata blob (`formats/kdb.md` 4).
+/// A metadata blob (`docs/formats/kdb.md` 4).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Meta {
     /// What moved.
@@ -90,7 +91,7 @@ pub struct Meta {
     pub is_utf8: bool,
 }
 
-/// Where the rows of an episode are (`formats/kdb.md` 5).
+/// Where the rows of an episode are (`docs/formats/kdb.md` 5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rows {
     /// First byte of the first row.
@@ -109,7 +110,7 @@ pub fn probe(source: &dyn Source) -> Result<(), FormatError> {
     parse(source).map(drop)
 }
 
-/// Reads and checks the header (`formats/kdb.md` 12).
+/// Reads and checks the header (`docs/formats/kdb.md` 12).
 ///
 /// # Errors
 /// [`FormatError`] when the file must be refused, or can't be read.
@@ -242,7 +243,8 @@ impl Episode {
         Ok(Rows { start: range.start, stride, surplus })
     }
 
-    /// Whether the index entry says that there are pictures (`formats/kdb.md` 6): more than an empty frame count each.
+    /// Whether the index entry says that there are pictures (`docs/formats/kdb.md` 6): more than an empty frame count
+    /// each.
     pub fn has_images(&self) -> bool {
         self.images.length > 2 * u64::from(self.num_frames)
     }

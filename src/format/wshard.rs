@@ -1,4 +1,4 @@
-//! WShard and every other Shard file (`SHRD`, version 2): `formats/wshard.md`.
+//! WShard and every other Shard file (`SHRD`, version 2): `docs/formats/wshard.md`.
 //!
 //! Only the front matter decides whether the container opens (section 22); every later defect stays with its block.
 
@@ -79,7 +79,7 @@ pub struct Entry {
     pub language: bool,
 }
 
-/// What a block is shown as (contract, section 3).
+/// What a block is shown as (`docs/TREE.md`, section 3).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Value {
     /// `.json`, as stored.

@@ -1,4 +1,4 @@
-//! kastore and KAST: each key an array, and text views of what is text in a tree sequence (contract, section 5).
+//! kastore and KAST: each key an array, and text views of what is text in a tree sequence (`docs/TREE.md`, section 5).
 
 use std::sync::Arc;
 

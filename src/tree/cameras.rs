@@ -1,4 +1,4 @@
-//! Camera channels of a WShard episode as pictures: which arrays are, and of what size (contract, section 3).
+//! Camera channels of a WShard episode as pictures: which arrays are, and of what size (`docs/TREE.md`, section 3).
 
 use std::sync::Arc;
 
@@ -38,8 +38,8 @@ pub(super) enum Pixels {
 }
 
 impl Pictures {
-    /// Whether an array is shown as pictures (contract, section 3): u8 with colours, or u8 and u16 without them where
-    /// something says that it is a picture.
+    /// Whether an array is shown as pictures (`docs/TREE.md`, section 3): u8 with colours, or u8 and u16 without them
+    /// where something says that it is a picture.
     fn of(pixels: Pixels, name: &[u8], dtype: Dtype, shape: &[u64], says_so: impl Fn() -> bool) -> Option<Self> {
         let (&steps, channels, depth) = match (dtype, shape) {
             (Dtype::U8, [steps, _, _, channels @ (1 | 3 | 4)]) => (steps, *channels as u8, 1),

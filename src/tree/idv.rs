@@ -1,4 +1,4 @@
-//! IDV: a folder for each column (contract, section 6). Nodes are computed: a million columns cost the names once
+//! IDV: a folder for each column (`docs/TREE.md`, section 6). Nodes are computed: a million columns cost the names once
 //! somebody asks for one, a million blocks cost nothing.
 
 mod describe;

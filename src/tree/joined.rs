@@ -1,5 +1,5 @@
-//! The joined view of a chunked episode (contract, section 3; `formats/wshard.md` 15): every array that all chunks have
-//! with one dtype and per-step shape, one chunk behind the other.
+//! The joined view of a chunked episode (`docs/TREE.md`, section 3; `docs/formats/wshard.md` 15): every array that all
+//! chunks have with one dtype and per-step shape, one chunk behind the other.
 //!
 //! Joining looks at the chunks' front matter alone. Their bytes are read through their own trees, chunk by chunk, when
 //! a read touches them; what a manifest's tree keeps of a chunk is a few numbers, never an open file.

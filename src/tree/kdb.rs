@@ -1,5 +1,5 @@
-//! KDB: a folder for each episode (contract, section 4). Nodes are computed, so that a million episodes cost nothing
-//! until somebody looks into one.
+//! KDB: a folder for each episode (`docs/TREE.md`, section 4). Nodes are computed, so that a million episodes cost
+//! nothing until somebody looks into one.
 
 mod pictures;
 
@@ -281,7 +281,7 @@ impl Kdb {
     }
 }
 
-/// `meta.json` (contract, section 4). serde_json makes NaN and infinities `null`.
+/// `meta.json` (`docs/TREE.md`, section 4). serde_json makes NaN and infinities `null`.
 fn meta_json(episode: &Episode, meta: &Meta) -> Vec<u8> {
     json::document(&json!({
         "position": episode.position,

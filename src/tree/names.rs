@@ -1,4 +1,4 @@
-//! The one mapping from stored names to path parts, for every format (contract, section 2, Names).
+//! The one mapping from stored names to path parts, for every format (`docs/TREE.md`, section 2, Names).
 
 use xxhash_rust::xxh64::xxh64;
 
@@ -33,8 +33,8 @@ pub fn folder(part: &[u8], reserved: &[&str], number: u32) -> String {
     fit(name, part, &suffix)
 }
 
-/// Rule 2: `%XX` for what a file name can't or shouldn't hold; `.`, `..` and nothing at all spelled out. Ends soon behind
-/// the longest name that there can be: [`fit`] cuts that.
+/// Rule 2: `%XX` for what a file name can't or shouldn't hold; `.`, `..` and nothing at all spelled out. Ends soon
+/// behind the longest name that there can be: [`fit`] cuts that.
 fn escape(part: &[u8]) -> String {
     match part {
         b"" => return "%empty".into(),

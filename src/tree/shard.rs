@@ -1,4 +1,4 @@
-//! Shard files: each block under its own path, as what it is (contract, section 3).
+//! Shard files: each block under its own path, as what it is (`docs/TREE.md`, section 3).
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -174,9 +174,9 @@ struct Own<'a> {
 /// Sizes of files that can't be served are cut to this, so that adding a header to them can't overflow.
 const UNSERVED: u64 = 1 << 62;
 
-/// The file of a block that can never be served, of the size that the index states, behind a header. Where that is none,
-/// the header fails in its place, and without a header one byte does: a file of no bytes is never read, and would look
-/// whole.
+/// The file of a block that can never be served, of the size that the index states, behind a header. Where that is
+/// none, the header fails in its place, and without a header one byte does: a file of no bytes is never read, and would
+/// look whole.
 fn unserved(header: &View, size: u64, block: BlockRef) -> View {
     match size.min(UNSERVED) {
         0 => View::default().with(header.size().max(1), Data::Block(block, 0..header.size().max(1))),
@@ -334,7 +334,7 @@ impl Content for Blocks {
     }
 }
 
-/// The name of a role (`formats/wshard.md` 2).
+/// The name of a role (`docs/formats/wshard.md` 2).
 fn role_name(role: u8) -> Option<&'static str> {
     Some(match role {
         0 => "unknown",

@@ -1,4 +1,4 @@
-//! Which keys of a tree sequence file are text (`formats/kastore.md` 11; contract, section 5).
+//! Which keys of a tree sequence file are text (`docs/formats/kastore.md` 11; `docs/TREE.md`, section 5).
 
 use std::collections::HashMap;
 

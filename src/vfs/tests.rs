@@ -27,7 +27,7 @@ fn names(vfs: &Vfs, ino: u64) -> Vec<String> {
     names
 }
 
-/// An empty kastore (`formats/kastore.md` 3).
+/// An empty kastore (`docs/formats/kastore.md` 3).
 fn empty_store() -> Vec<u8> {
     let mut bytes = crate::format::kastore::SIGNATURE.to_vec();
     bytes.extend([1, 0, 0, 0, 0, 0, 0, 0, 64]);
@@ -105,7 +105,7 @@ fn links_are_links_unless_followed() {
 
 #[test]
 fn nobody_waits_for_a_file_in_memory_whose_bytes_are_at_hand() {
-    // A kastore with one uncompressed array, `x` (`formats/kastore.md` 3).
+    // A kastore with one uncompressed array, `x` (`docs/formats/kastore.md` 3).
     let values = vec![7_u8; 8 << 17];
     let mut bytes = empty_store();
     bytes[12] = 1;

@@ -1,5 +1,5 @@
-//! Frames of one size as one array (contract, section 4): of encoded ones only those that a read touches are decoded,
-//! several of them at once on as many cores as there are.
+//! Frames of one size as one array (`docs/TREE.md`, section 4): of encoded ones only those that a read touches are
+//! decoded, several of them at once on as many cores as there are.
 
 use std::{ops::Range, sync::Arc, thread};
 

@@ -1,5 +1,5 @@
 //! Columns of an IDV file as files: any range is rendered from the blocks that it touches, and a vector that is mostly
-//! zeros costs what is stored of it (`formats/idv.md` 11).
+//! zeros costs what is stored of it (`docs/formats/idv.md` 11).
 //!
 //! [`Values`] is one column, or one metadata value as a column of one row. Blocks of texts and vectors are indexed
 //! once and kept, block and index, by the cache.
@@ -244,8 +244,8 @@ impl Values {
     }
 }
 
-/// What is computed when somebody first needs it; others wait meanwhile. What a disk kept from being computed, which may be
-/// better tomorrow, is not remembered.
+/// What is computed when somebody first needs it; others wait meanwhile. What a disk kept from being computed, which
+/// may be better tomorrow, is not remembered.
 fn computed<T: Clone>(known: &Mutex<Option<T>>, compute: impl FnOnce() -> T, fault: fn(&T) -> Option<&Fault>) -> T {
     let mut known = known.lock();
     if let Some(value) = &*known {

@@ -1,4 +1,5 @@
-//! Raw pixels as a PNG file whose size follows from width, height and channels alone (contract, section 2, Pictures).
+//! Raw pixels as a PNG file whose size follows from width, height and channels alone (`docs/TREE.md`, section 2,
+//! Pictures).
 //!
 //! No filter, *stored* deflate blocks of up to 65535 bytes, one IDAT chunk as long as the zlib stream stays below
 //! 2^31 bytes and several of that size beyond. All bytes but the checksums map straight to pixels.
@@ -39,8 +40,8 @@ pub struct Png {
 }
 
 impl Png {
-    /// A picture of pixels that begin at `start` of `pixels`. `None` for what PNG has no way to say: no pixels, too many
-    /// in a row or column, other than 1 to 4 channels, 1 or 2 bytes each.
+    /// A picture of pixels that begin at `start` of `pixels`. `None` for what PNG has no way to say: no pixels, too
+    /// many in a row or column, other than 1 to 4 channels, 1 or 2 bytes each.
     pub fn new(pixels: Data, start: u64, width: u32, height: u32, channels: u8, depth: u8) -> Option<Self> {
         let side = 1..=LONGEST as u32;
         let sound = side.contains(&width) && side.contains(&height) && (1..=4).contains(&channels);

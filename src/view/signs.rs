@@ -1,4 +1,4 @@
-//! Residual blocks: one bit a step becomes +1 or -1 (`formats/wshard.md` 13, the Python and Go rule).
+//! Residual blocks: one bit a step becomes +1 or -1 (`docs/formats/wshard.md` 13, the Python and Go rule).
 
 use std::ops::Range;
 
@@ -59,7 +59,7 @@ mod tests {
 
     #[test]
     fn the_vector_of_the_format_page() {
-        // formats/wshard.md 23: byte 0x05, T = 4.
+        // docs/formats/wshard.md 23: byte 0x05, T = 4.
         let residual = Residual { steps: 4, dims: 1, stride: 1, skip: 0 };
         assert_eq!(decode(&residual, &[0x05], 0..4), [1, 0xFF, 1, 0xFF]);
     }

@@ -1,4 +1,4 @@
-//! One field of interleaved rows as an array of its own (`formats/kdb.md` 5).
+//! One field of interleaved rows as an array of its own (`docs/formats/kdb.md` 5).
 
 use std::ops::Range;
 

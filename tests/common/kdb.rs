@@ -1,4 +1,4 @@
-//! KDB files made by hand, lies included (`formats/kdb.md` 2 to 6).
+//! KDB files made by hand, lies included (`docs/formats/kdb.md` 2 to 6).
 
 /// One episode: its sections, and what the index says of them where that is a lie.
 #[derive(Clone, Default)]

@@ -1,4 +1,4 @@
-//! Codec definitions: what the values of a column are (`formats/idv.md` 5).
+//! Codec definitions: what the values of a column are (`docs/formats/idv.md` 5).
 
 use super::{PartError, cursor::Cursor};
 use crate::{
@@ -92,7 +92,7 @@ impl Item {
         }
     }
 
-    /// Bytes of `count` values in a block (`formats/idv.md` 7); of text the least.
+    /// Bytes of `count` values in a block (`docs/formats/idv.md` 7); of text the least.
     pub fn stored(self, count: u64) -> u64 {
         match self {
             Self::Boolean => count.div_ceil(8),

@@ -117,7 +117,8 @@ impl<'a> Cursor<'a> {
         Ok(None)
     }
 
-    /// A string of at most `longest` bytes, which need not be UTF-8. Its length has at most 5 bytes (`formats/idv.md` 1).
+    /// A string of at most `longest` bytes, which need not be UTF-8. Its length has at most 5 bytes
+    /// (`docs/formats/idv.md` 1).
     pub(super) fn string(&mut self, what: &str, longest: u64) -> Result<Vec<u8>, PartError> {
         let Some(length) = self.leb_of(5, what)?.filter(|length| *length <= i32::MAX as u64) else {
             return PartError::damaged(format!("{what} at {} has a length of more than 31 bits or 5 bytes", self.at));

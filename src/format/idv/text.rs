@@ -1,4 +1,4 @@
-//! Text blocks: where each value's bytes are (`formats/idv.md` 7.6).
+//! Text blocks: where each value's bytes are (`docs/formats/idv.md` 7.6).
 
 use crate::format::Fields;
 
@@ -6,7 +6,7 @@ use crate::format::Fields;
 const MISSING: u32 = 1 << 31;
 
 /// The bytes of UTF-8 in `rest`, the bytes that a length and so much text take together: none where only a length of
-/// redundant bytes fits (`formats/idv.md` 11).
+/// redundant bytes fits (`docs/formats/idv.md` 11).
 pub fn length_in(rest: u64) -> Option<u64> {
     (1..=5).map(|bytes| (bytes, rest.wrapping_sub(bytes))).find_map(|(bytes, length)| {
         let fits = rest >= bytes && (bytes == 1 || length >> (7 * (bytes - 1)) > 0) && length >> (7 * bytes) == 0;

@@ -1,4 +1,5 @@
-//! Blocks of vectors and of text, indexed once so that any slot is found without walking (`formats/idv.md` 7.6, 7.7).
+//! Blocks of vectors and of text, indexed once so that any slot is found without walking (`docs/formats/idv.md` 7.6,
+//! 7.7).
 
 use std::{ops::Deref, ops::Range, sync::Arc};
 

@@ -1,4 +1,4 @@
-//! The image section of one episode: a walk over its record heads (`formats/kdb.md` 6 to 9).
+//! The image section of one episode: a walk over its record heads (`docs/formats/kdb.md` 6 to 9).
 
 use std::{collections::HashMap, ops::Range};
 
@@ -9,7 +9,7 @@ use crate::{
     source::{Source, SourceError},
 };
 
-/// What the bytes of a picture really are (`formats/kdb.md` 7).
+/// What the bytes of a picture really are (`docs/formats/kdb.md` 7).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Pixels, in the size that the record gives.
@@ -64,7 +64,7 @@ pub struct Images {
     pub damage: Option<(u64, String)>,
     /// Bytes behind the last frame.
     pub surplus: u64,
-    /// Whether the section has the layout of before 2026-03-30, without a format byte (`formats/kdb.md` 8).
+    /// Whether the section has the layout of before 2026-03-30, without a format byte (`docs/formats/kdb.md` 8).
     pub is_old: bool,
 }
 
@@ -237,7 +237,7 @@ fn pixels(width: u32, height: u32, channels: u8) -> u128 {
     u128::from(width) * u128::from(height) * u128::from(channels)
 }
 
-/// Decides by flag, length and first bytes what a picture is (the table of `formats/kdb.md` 7), and its size.
+/// Decides by flag, length and first bytes what a picture is (the table of `docs/formats/kdb.md` 7), and its size.
 fn classify(window: &mut Window<'_>, record: Record, format: u8) -> Result<Record, SourceError> {
     let Record { offset, length, width, height, channels, .. } = record;
     let fits = |channels| pixels(width, height, channels) == u128::from(length);

@@ -1,4 +1,4 @@
-//! The size fields of encoded pictures, read without decoding (`formats/kdb.md` 7 and 9).
+//! The size fields of encoded pictures, read without decoding (`docs/formats/kdb.md` 7 and 9).
 
 use crate::{format::Fields, source::SourceError};
 
@@ -13,8 +13,8 @@ pub(super) const PNG: [u8; 8] = *b"\x89PNG\r\n\x1a\n";
 pub(super) struct Size {
     pub(super) width: u32,
     pub(super) height: u32,
-    /// Channels of 8 bits when decoded (grey of fewer bits is spread over 0 to 255); 0 for what a stack can't hold: palettes,
-    /// 16 bits, CMYK.
+    /// Channels of 8 bits when decoded (grey of fewer bits is spread over 0 to 255); 0 for what a stack can't hold:
+    /// palettes, 16 bits, CMYK.
     pub(super) channels: u8,
 }
 

@@ -1,4 +1,4 @@
-//! Dtype and shape of every block (section 12), and what it is shown as (contract, section 3).
+//! Dtype and shape of every block (section 12), and what it is shown as (`docs/TREE.md`, section 3).
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -112,7 +112,7 @@ fn note_steps(entry: &Entry, steps: u64, notes: &mut Notes) {
     }
 }
 
-/// Whether the block is a u8 language channel small enough to look at (contract, section 3).
+/// Whether the block is a u8 language channel small enough to look at (`docs/TREE.md`, section 3).
 fn is_language(entry: &Entry) -> bool {
     matches!(entry.value, Value::Array { dtype: Dtype::U8, data_offset: 0, .. })
         && entry.residual.is_none()

@@ -1,4 +1,4 @@
-//! `container.json` of an IDV file: what its front matter says (contract, sections 2 and 6).
+//! `container.json` of an IDV file: what its front matter says (`docs/TREE.md`, sections 2 and 6).
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -55,7 +55,7 @@ fn readable<T>(part: Result<T, Fault>) -> Result<Option<T>, Fault> {
     }
 }
 
-/// What counts as missing in values of a version (`formats/idv.md` 8). The values are shown as they are stored.
+/// What counts as missing in values of a version (`docs/formats/idv.md` 8). The values are shown as they are stored.
 fn missing(version: Version) -> Value {
     let least = version.has_missing().then_some("the least value");
     json!({

@@ -15,7 +15,7 @@ use crate::{
 pub(super) struct Names {
     /// By the hash of the folder's name.
     by_hash: Vec<(u64, u32)>,
-    /// Of columns whose folder another one has, which duplicate each is, from 2 (contract, section 2, rule 5).
+    /// Of columns whose folder another one has, which duplicate each is, from 2 (`docs/TREE.md`, section 2, rule 5).
     numbers: HashMap<u32, u32>,
     /// Those of them that another column of the same name does not hide: long names can end up in the same folder.
     visible: HashSet<u32>,

@@ -1,4 +1,4 @@
-//! The pictures of one episode under their names (contract, section 4).
+//! The pictures of one episode under their names (`docs/TREE.md`, section 4).
 
 use std::{
     collections::{HashMap, HashSet},

@@ -1,4 +1,4 @@
-//! Stored items as elements of an array (`formats/idv.md` 7.1 to 7.5, 11).
+//! Stored items as elements of an array (`docs/formats/idv.md` 7.1 to 7.5, 11).
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! Texts as JSON, a row a line: a string, `null`, or an array of them (contract, section 6).
+//! Texts as JSON, a row a line: a string, `null`, or an array of them (`docs/TREE.md`, section 6).
 //!
 //! Where a line or a text begins in the output follows from where its text begins, and from what escapes and missing
 //! values add: marks say that for every so many bytes and texts of a block, so that any range begins where it begins.
@@ -27,8 +27,8 @@ const NULL: &[u8] = b"null";
 /// A block's lines.
 struct Lines {
     content: Content<Buffer>,
-    /// How many bytes escapes add in front of each mark of the text, and in all (u64); how many texts are missing in front
-    /// of each mark of the texts (u32).
+    /// How many bytes escapes add in front of each mark of the text, and in all (u64); how many texts are missing in
+    /// front of each mark of the texts (u32).
     index: Arc<Buffer>,
     is_vector: bool,
 }
