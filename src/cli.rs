@@ -94,9 +94,19 @@ struct ViewOptions {
     #[arg(long, value_enum, default_value_t)]
     verify: cache::Verify,
 
-    /// Show what symbolic links point to, where that lies inside SOURCE
-    #[arg(long)]
-    follow_links: bool,
+    #[command(flatten)]
+    links: LinkOptions,
+}
+
+/// Which links are followed, also for `verify`.
+#[derive(Debug, Args)]
+struct LinkOptions {
+    /// Show what symbolic links point to: `inside` (also without a value) where that lies inside the source directory,
+    /// `outside` wherever that is. With `outside`, anyone who may write to the source directory chooses which of your
+    /// files are shown
+    #[arg(long, value_enum, value_name = "WHERE", num_args = 0..=1, require_equals = true, default_value_t,
+          default_missing_value = "inside")]
+    follow_links: vfs::FollowLinks,
 }
 
 impl ViewOptions {
@@ -105,7 +115,7 @@ impl ViewOptions {
         vfs::Options {
             cache_size: self.cache_size.unwrap_or(defaults.cache_size),
             verify: self.verify,
-            follow_links: self.follow_links,
+            follow_links: self.links.follow_links,
             ..defaults
         }
     }

@@ -53,6 +53,34 @@ pub const ROOT: u64 = 1;
 #[cfg(test)]
 pub(crate) const TEST_PANIC: &str = "shardfs-test-panic";
 
+/// Which symbolic links of SOURCE are shown as what they point to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub enum FollowLinks {
+    /// None: links stay links
+    #[default]
+    No,
+    /// Those that lead to a place inside SOURCE
+    Inside,
+    /// All, also those that lead out of SOURCE: who may write to SOURCE chooses what the mount shows
+    Outside,
+}
+
+impl FollowLinks {
+    /// The name of the option's value.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::No => "no",
+            Self::Inside => "inside",
+            Self::Outside => "outside",
+        }
+    }
+
+    /// Whether any link is followed.
+    pub fn follows(self) -> bool {
+        self != Self::No
+    }
+}
+
 /// What a user may choose about a mount's content.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -62,8 +90,8 @@ pub struct Options {
     pub verify: Verify,
     /// How opened files are served, as far as it can be had.
     pub serve: Serve,
-    /// Show what links inside SOURCE point to, in place of the links.
-    pub follow_links: bool,
+    /// Which symbolic links of SOURCE are shown as what they point to.
+    pub follow_links: FollowLinks,
     /// Owner of everything, in place of the containers' own.
     pub uid: Option<u32>,
     /// Group of everything, in place of the containers' own.
@@ -82,7 +110,7 @@ impl Default for Options {
             cache_size: crate::cache::default_budget(),
             verify: Verify::default(),
             serve: Serve::default(),
-            follow_links: false,
+            follow_links: FollowLinks::default(),
             uid: None,
             gid: None,
             umask: 0,

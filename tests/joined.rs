@@ -11,7 +11,7 @@ use common::shard::{self, Block};
 use sha2::{Digest, Sha256};
 use shardfs::{
     cache::Verify,
-    vfs::{Options, ROOT, Vfs},
+    vfs::{FollowLinks, Options, ROOT, Vfs},
 };
 
 /// A folder of its own below the system's, gone at the end.
@@ -269,7 +269,7 @@ fn what_can_not_be_joined_is_told() {
         assert!(problems.iter().any(|problem| problem.message.contains(reason)), "{uri}: {problems:?}");
         assert!(problems.iter().all(|problem| problem.message.starts_with("no joined view")), "{uri}: {problems:?}");
     }
-    let options = Options { follow_links: true, ..Options::default() };
+    let options = Options { follow_links: FollowLinks::Inside, ..Options::default() };
     folder.write("m", &manifest(&[("link", &good)]));
     let vfs = Vfs::open(&folder.0, options).unwrap();
     assert!(read(&vfs, "m/signal/pos.npy", HEADER, 4).is_ok(), "a link inside the folder, where links are followed");

@@ -171,6 +171,7 @@ fn long_option(arg: &Arg, long: &str, value: Option<&str>) -> anyhow::Result<OsS
     let name = long.replace('-', "_");
     Ok(match (arg.get_action().takes_values(), value) {
         (true, Some(value)) => format!("--{long}={value}"),
+        (true, None) if arg.get_num_args().is_some_and(|values| values.min_values() == 0) => format!("--{long}"),
         (true, None) => bail!("the mount option '{name}' needs a value: {name}=..."),
         (false, None) => format!("--{long}"),
         (false, Some(_)) => bail!("the mount option '{name}' takes no value"),
@@ -233,6 +234,8 @@ mod tests {
         assert_eq!(translated("ro,_netdev,cache_size=2G,nofail,allow_other,x-systemd.automount,umask=022"), Ok(wanted));
         assert_eq!(translated("cache-size=2G,,"), Ok(words("--cache-size=2G")));
         assert_eq!(translated("log_file=\"/var/log/a,b\""), Ok(words("--log-file=/var/log/a,b")));
+        let links = words("--follow-links --follow-links=outside");
+        assert_eq!(translated("follow_links,follow_links=outside"), Ok(links));
         assert_eq!(translated("user=anna,fsname=x,x-gvfs-hide,comment=hello"), Ok(vec![]));
     }
 

@@ -17,7 +17,7 @@ use clap::Args;
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 
-use super::{log_to_stderr, one_line, place::Place, size};
+use super::{LinkOptions, log_to_stderr, one_line, place::Place, size};
 use crate::{
     cache::Verify,
     verify::{Progress, verify},
@@ -53,9 +53,8 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "SIZE", value_parser = size)]
     cache_size: Option<u64>,
 
-    /// Also what symbolic links point to, where that lies inside PATH
-    #[arg(long)]
-    follow_links: bool,
+    #[command(flatten)]
+    links: LinkOptions,
 }
 
 const WRONG: u8 = 1;
@@ -107,7 +106,7 @@ fn one(
     let options = vfs::Options {
         cache_size: arguments.cache_size.unwrap_or(defaults.cache_size),
         verify: Verify::Strict,
-        follow_links: arguments.follow_links,
+        follow_links: arguments.links.follow_links,
         ..defaults
     };
     let place = if path.is_file() {

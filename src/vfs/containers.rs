@@ -9,7 +9,7 @@ use lru::LruCache;
 use parking_lot::Mutex;
 
 use super::{
-    Error,
+    Error, FollowLinks,
     host::{ContainerId, descriptors, open_patiently},
     problems::{Problem, Problems},
     siblings::{Digests, Siblings},
@@ -35,14 +35,14 @@ pub(super) struct Containers {
     next: AtomicU64,
     problems: Arc<Problems>,
     /// See [`super::Options::follow_links`].
-    follow_links: bool,
+    follow_links: FollowLinks,
     pub(super) digests: Digests,
     /// Itself, for manifests whose chunks are opened when they are read.
     this: Weak<Self>,
 }
 
 impl Containers {
-    pub(super) fn new(cache: Arc<Cache>, problems: Arc<Problems>, follow_links: bool) -> Arc<Self> {
+    pub(super) fn new(cache: Arc<Cache>, problems: Arc<Problems>, follow_links: FollowLinks) -> Arc<Self> {
         let room = (cache.usage().0 / limits::OPEN_MEMORY_PART).max(limits::OPEN_MEMORY);
         Arc::new_cyclic(|this| Self {
             cache,

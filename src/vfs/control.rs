@@ -87,7 +87,7 @@ fn config(vfs: &Vfs) -> Vec<u8> {
         "serve_reason": serving.reason,
         "cache_size": options.cache_size,
         "verify": format!("{:?}", options.verify).to_lowercase(),
-        "follow_links": options.follow_links,
+        "follow_links": options.follow_links.name(),
         "uid": options.uid,
         "gid": options.gid,
         "umask": format!("{:04o}", options.umask),

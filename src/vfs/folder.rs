@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use xxhash_rust::xxh3::Xxh3;
 
 use super::{
-    Error, FileKind, Node,
+    Error, FileKind, FollowLinks, Node,
     host::{ContainerId, FileMeta, HostFile, descriptors, open_patiently, shown},
     problems::{Problem, Problems},
 };
@@ -90,14 +90,14 @@ type Listing = (Fingerprint, Arc<[OsString]>);
 /// SOURCE as folders.
 pub(super) struct Folders {
     source: PathBuf,
-    follow_links: bool,
+    follow_links: FollowLinks,
     detected: Mutex<LruCache<PathBuf, (FileMeta, Detection)>>,
     listings: Mutex<LruCache<PathBuf, Listing>>,
     open_files: Mutex<LruCache<(PathBuf, HostFile), Arc<MappedFile>>>,
 }
 
 impl Folders {
-    pub(super) fn new(source: PathBuf, follow_links: bool) -> Self {
+    pub(super) fn new(source: PathBuf, follow_links: FollowLinks) -> Self {
         Self {
             source,
             follow_links,
@@ -132,7 +132,7 @@ impl Folders {
             other => other.map_err(|e| Error::os(&e, "stat", path.to_path_buf()))?,
         };
         if stat.is_symlink()
-            && self.follow_links
+            && self.follow_links.follows()
             && let Some((target, meta)) = self.resolve(&full)
         {
             (full, stat) = (target, meta);
@@ -282,7 +282,8 @@ impl Folders {
             return Ok(file);
         }
         let full = self.full(path);
-        let target = if self.follow_links { self.resolve(&full).map_or(full, |(target, _)| target) } else { full };
+        let target =
+            if self.follow_links.follows() { self.resolve(&full).map_or(full, |(target, _)| target) } else { full };
         let file = open_patiently(&target).map_err(|e| match e.raw_os_error() {
             Some(libc::ENOENT | libc::ENOTDIR | libc::ELOOP) => Error::stale(path.to_path_buf()),
             _ => Error::os(&e, "open", path.to_path_buf()),

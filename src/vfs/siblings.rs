@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 
 use super::{
+    FollowLinks,
     containers::Containers,
     host::{ContainerId, FileMeta},
 };
@@ -29,11 +30,11 @@ const DIGESTS: usize = 1 << 16;
 pub(super) struct Siblings {
     containers: Weak<Containers>,
     manifest: Arc<ContainerId>,
-    follow_links: bool,
+    follow_links: FollowLinks,
 }
 
 impl Siblings {
-    pub(super) fn of(manifest: Arc<ContainerId>, containers: Weak<Containers>, follow_links: bool) -> Self {
+    pub(super) fn of(manifest: Arc<ContainerId>, containers: Weak<Containers>, follow_links: FollowLinks) -> Self {
         Self { containers, manifest, follow_links }
     }
 
@@ -46,7 +47,7 @@ impl Siblings {
             io::ErrorKind::NotFound => BlockError::Refused("it is not there".into()),
             _ => SourceError::from(error).into(),
         })?;
-        let stays = if self.follow_links { full.starts_with(&folder) } else { full == folder.join(&below) };
+        let stays = if self.follow_links.follows() { full.starts_with(&folder) } else { full == folder.join(&below) };
         if !stays {
             return refused("a symbolic link is on the way to it");
         }
