@@ -1,30 +1,19 @@
 //! Every golden KDB file through the filesystem's own operations, against what an independent parser found in it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
 
+mod common;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     ffi::OsStr,
     fs,
     ops::ControlFlow,
-    path::{Path, PathBuf},
 };
 
+use common::golden;
 use serde_json::Value as Json;
 use sha2::{Digest, Sha256};
 use shardfs::vfs::{Options, ROOT, Vfs};
-
-/// The folder of golden files; without it these tests mean nothing, so they fail.
-fn golden() -> PathBuf {
-    let root = std::env::var_os("SHARDFS_GOLDEN")
-        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/golden"), PathBuf::from);
-    let folder = root.join("kdb");
-    assert!(
-        folder.join("expected.json").is_file(),
-        "NO GOLDEN FILES: {} has no expected.json; set SHARDFS_GOLDEN to the folder that holds kdb/expected.json",
-        folder.display()
-    );
-    folder
-}
 
 fn sha256(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|b| format!("{b:02x}")).collect()
@@ -84,7 +73,7 @@ fn number(json: &Json, key: &str) -> u64 {
 
 #[test]
 fn every_golden_file() {
-    let folder = golden();
+    let folder = golden("kdb");
     let expected: Json = serde_json::from_slice(&fs::read(folder.join("expected.json")).unwrap()).unwrap();
     let files = expected["files"].as_object().unwrap();
     assert!(files.len() >= 18, "expected.json lists only {} files", files.len());

@@ -1,31 +1,17 @@
 //! The Shard parser against every golden file: what `expected.json` says of it, an independent parser found.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
-use std::{
-    fmt::Debug,
-    fs,
-    path::{Path, PathBuf},
-};
+mod common;
 
+use std::{fmt::Debug, fs};
+
+use common::golden;
 use serde_json::Value as Json;
 use sha2::{Digest, Sha256};
 use shardfs::{
     format::wshard::{self, Entry, Shard, Value},
     source::Source,
 };
-
-/// The folder of golden files; without it these tests mean nothing, so they fail.
-fn golden() -> PathBuf {
-    let root = std::env::var_os("SHARDFS_GOLDEN")
-        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/golden"), PathBuf::from);
-    let folder = root.join("wshard");
-    assert!(
-        folder.join("expected.json").is_file(),
-        "NO GOLDEN FILES: {} has no expected.json; set SHARDFS_GOLDEN to the folder that holds wshard/expected.json",
-        folder.display()
-    );
-    folder
-}
 
 fn sha256(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|b| format!("{b:02x}")).collect()
@@ -53,7 +39,7 @@ fn numbers(json: &Json) -> Option<Vec<u64>> {
 
 #[test]
 fn every_golden_file() {
-    let folder = golden();
+    let folder = golden("wshard");
     let expected: Json = serde_json::from_slice(&fs::read(folder.join("expected.json")).unwrap()).unwrap();
     let files = expected["files"].as_object().unwrap();
     assert!(files.len() >= 40, "expected.json lists only {} files", files.len());

@@ -24,17 +24,9 @@ pub(crate) const FAMILIES: [(&str, Format); 5] = [
     ("idv", Format::Idv),
 ];
 
-/// The golden files of one format; without them these tests mean nothing, so they fail.
+/// The folder of one format's golden files and their `expected.json` (`tests/golden/README.md`).
 pub(crate) fn golden(family: &str) -> PathBuf {
-    let root = std::env::var_os("SHARDFS_GOLDEN")
-        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/golden"), PathBuf::from);
-    let folder = root.join(family);
-    assert!(
-        folder.join("expected.json").is_file(),
-        "NO GOLDEN FILES: {0} has no expected.json; set SHARDFS_GOLDEN to the folder that holds {family}/expected.json",
-        folder.display()
-    );
-    folder
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(family)
 }
 
 /// All folders that hold containers: those of the golden files, and the examples of this repository.
