@@ -3,17 +3,14 @@
 //! [`Container`] is what the rest of the program knows of a format. A format whose items are all known when it is
 //! opened describes them as `Content` and gets the rest from `Table`.
 
-mod arrays;
-mod cameras;
 mod describe;
 mod facts;
 mod idv;
-mod joined;
+mod kastore;
 mod kdb;
 pub mod names;
 pub mod paths;
-mod shard;
-mod tree_sequence;
+mod wshard;
 
 use std::{ops::ControlFlow, sync::Arc};
 
@@ -24,8 +21,8 @@ use crate::{
     view::{Fault, Reader, View},
 };
 pub use facts::Facts;
-pub use joined::Siblings;
 use paths::{Builder, Kind, Paths};
+pub use wshard::Siblings;
 
 /// A node of a container. The same container gives the same numbers each time; 0 is the root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -185,9 +182,9 @@ pub fn open(
 ) -> Result<Arc<dyn Container>, FormatError> {
     let source = &*reader.source;
     Ok(match format {
-        Format::Shard => Arc::new(shard::open(format::wshard::parse(source)?, siblings, reader.cache.verify())),
-        Format::Kastore => Arc::new(arrays::open_kastore(source, format::kastore::parse(source)?)?),
-        Format::Kast => Arc::new(arrays::open_kast(format::kast::parse(source)?)),
+        Format::Shard => Arc::new(wshard::open(format::wshard::parse(source)?, siblings, reader.cache.verify())),
+        Format::Kastore => Arc::new(kastore::open_kastore(source, format::kastore::parse(source)?)?),
+        Format::Kast => Arc::new(kastore::open_kast(format::kast::parse(source)?)),
         Format::Kdb => Arc::new(kdb::open(format::kdb::parse(source)?)),
         Format::Idv => Arc::new(idv::open(format::idv::parse(source)?, reader)),
     })

@@ -1,16 +1,13 @@
 //! Virtual files: a list of extents, with a size that is known without decoding and a read of any range.
 //!
-//! Every format describes its files with these; none reads by itself.
+//! An extent is bytes in memory, a range of the container, a range of a block, or bytes that are rendered for each read
+//! by an implementation of [`Rendered`]. PNG files are rendered here, since several formats have raw pixels; what only one
+//! format needs is rendered in that format's folder below `tree`.
 
-mod frames;
-pub mod idv;
 pub mod json;
 mod memory;
 pub mod npy;
 pub mod png;
-pub mod rows;
-mod signs;
-pub mod strided;
 
 pub use memory::Layout;
 
@@ -19,17 +16,10 @@ use std::{ops::Range, sync::Arc};
 use crate::{
     cache::{BlockError, Buffer, Cache, Key, Piece},
     codec::Codec,
-    format::{
-        Block,
-        wshard::{Interleave, Residual},
-    },
+    format::Block,
     memfd::MemoryFile,
     source::{Mapped, Source, SourceError, zeros},
 };
-pub use frames::Frames;
-use png::Png;
-use rows::Rows;
-use strided::Strided;
 
 /// One virtual file.
 #[derive(Debug, Clone, Default)]
@@ -57,35 +47,36 @@ pub enum Data {
     Stored(Range<u64>),
     /// A range of a decoded block.
     Block(BlockRef, Range<u64>),
-    /// A lane of an interleaved stream file, put back in order (`docs/formats/wshard.md` 16).
-    Lane(BlockRef, Interleave),
-    /// The signs in a residual block, as i8 (`docs/formats/wshard.md` 13).
-    Signs(BlockRef, Residual),
-    /// Rows of a ragged column, one a line (`docs/TREE.md`, section 5).
-    Rows(Arc<Rows>),
-    /// One field of interleaved rows (`docs/formats/kdb.md` 5).
-    Strided(Strided),
-    /// Raw pixels as a PNG file.
-    Png(Arc<Png>),
-    /// Frames of one size, each somewhere else.
-    Frames(Arc<dyn Frames>),
-    /// What a format renders for the range that is asked for.
-    Computed(Arc<dyn Computed>),
+    /// Bytes that are rendered for the range that is read.
+    Rendered(Arc<dyn Rendered>),
 }
 
-/// A run of bytes that no list of extents could describe: it has a part for each of a million blocks, or most of it is
-/// not stored at all. Ranges are counted from the start of the extent.
-pub trait Computed: std::fmt::Debug + Send + Sync {
-    /// Whether [`Self::fill`] would go without decoding or waiting for a decoder.
-    fn is_ready(&self, reader: &Reader, part: &Range<u64>) -> bool;
+/// A run of bytes that is neither in memory, nor a range of the container or of one of its blocks: values put into
+/// another order or encoding, or a file with a part for each of a million blocks, most of which is stored nowhere.
+///
+/// Ranges are in bytes, from the start of the extent. They are never empty and end inside the extent.
+pub trait Rendered: std::fmt::Debug + Send + Sync {
+    /// Whether [`Self::fill`] would return without decoding, waiting, or much work.
+    fn is_ready(&self, reader: &Reader, part: &Range<u64>) -> bool {
+        let _ = (reader, part);
+        false
+    }
 
-    /// An answer that copies nothing, where there is one; `part` is not empty.
+    /// Whether rendering costs no more than copying bytes of the container, and nothing is decoded for it.
+    fn is_copy(&self) -> bool {
+        false
+    }
+
+    /// The bytes of a range without a copy, where they stand together somewhere.
     ///
     /// # Errors
     /// [`Fault`] when a block that the range touches can't be served.
-    fn borrow(&self, reader: &Reader, part: Range<u64>) -> Result<Option<Bytes>, Fault>;
+    fn borrow(&self, reader: &Reader, part: Range<u64>) -> Result<Option<Bytes>, Fault> {
+        let _ = (reader, part);
+        Ok(None)
+    }
 
-    /// Fills `out` with a part, which is not empty.
+    /// Writes the bytes of a range to `out`, which has its length.
     ///
     /// # Errors
     /// As [`Self::borrow`].
@@ -174,6 +165,12 @@ impl View {
         Self::default().with(range.end - range.start, Data::Stored(range))
     }
 
+    /// The file with one more extent at its end, of bytes that are rendered.
+    #[must_use]
+    pub fn with_rendered(self, length: u64, rendered: impl Rendered + 'static) -> Self {
+        self.with(length, Data::Rendered(Arc::new(rendered)))
+    }
+
     /// The file with one more extent at its end.
     #[must_use]
     pub fn with(mut self, length: u64, data: Data) -> Self {
@@ -255,7 +252,10 @@ impl View {
     /// The extents that a range touches, each with the part of it that is meant, counted from the extent's start.
     fn touched(&self, offset: u64, length: u64) -> impl Iterator<Item = (&Extent, Range<u64>)> {
         let end = offset.saturating_add(length).min(self.size);
-        let first = self.extents.partition_point(|extent| extent.start + extent.length <= offset);
+        let first = match offset < end {
+            true => self.extents.partition_point(|extent| extent.start + extent.length <= offset),
+            false => self.extents.len(),
+        };
         self.extents[first..].iter().take_while(move |extent| extent.start < end).map(move |extent| {
             let from = offset.max(extent.start) - extent.start;
             (extent, from..end.min(extent.start + extent.length) - extent.start)
@@ -264,37 +264,23 @@ impl View {
 }
 
 impl BlockRef {
-    fn fault(&self, error: Arc<BlockError>) -> Fault {
+    /// The failure of this block.
+    pub(crate) fn fault(&self, error: Arc<BlockError>) -> Fault {
         Fault { block: Some(self.number), offset: self.block.offset, error }
     }
 }
-
-/// Pixels that are put into a PNG at once, where a thread of the pool would cost more.
-const FEW_PIXELS: u64 = 1 << 20;
-
-/// Bytes of rows that are more work to gather a field from than a thread of the pool costs.
-const MUCH: u64 = 4 << 20;
 
 impl Reader {
     fn key(&self, block: &BlockRef) -> Key {
         Key { container: self.container, block: block.number.into() }
     }
 
-    fn is_data_ready(&self, data: &Data, part: Range<u64>) -> bool {
+    pub(crate) fn is_data_ready(&self, data: &Data, part: Range<u64>) -> bool {
         match data {
             Data::Inline(_) => true,
             Data::Stored(range) => self.source.is_resident(&(range.start + part.start..range.start + part.end)),
-            Data::Strided(field) => {
-                let rows = field.rows(&part);
-                rows.end - rows.start <= MUCH && self.source.is_resident(&rows)
-            }
             Data::Block(block, range) => self.is_ready(block, &(range.start + part.start..range.start + part.end)),
-            Data::Png(png) => {
-                let (pixels, needed) = png.needs(&part);
-                needed.end - needed.start <= FEW_PIXELS && self.is_data_ready(pixels, needed)
-            }
-            Data::Computed(computed) => computed.is_ready(self, &part),
-            Data::Lane(..) | Data::Signs(..) | Data::Rows(_) | Data::Frames(_) => false,
+            Data::Rendered(rendered) => part.is_empty() || rendered.is_ready(self, &part),
         }
     }
 
@@ -330,13 +316,12 @@ impl Reader {
                 Ok((to <= piece.bytes.len()).then_some(Bytes::Decoded(piece.bytes, from..to)))
             }
             Data::Inline(bytes) => Ok(Some(Bytes::Decoded(bytes.clone(), part.start as usize..part.end as usize))),
-            Data::Computed(computed) if !part.is_empty() => computed.borrow(self, part),
-            _ => Ok(None),
+            Data::Rendered(rendered) => rendered.borrow(self, part),
         }
     }
 
     /// Fills `out` with a part of an extent.
-    fn fill(&self, data: &Data, part: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
+    pub(crate) fn fill(&self, data: &Data, part: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
         match data {
             Data::Inline(bytes) => {
                 out.copy_from_slice(&bytes[part.start as usize..part.end as usize]);
@@ -344,38 +329,12 @@ impl Reader {
             }
             Data::Stored(range) => self.fill_stored(None, range.start + part.start, out),
             Data::Block(block, range) => self.fill_block(block, range.start + part.start, out),
-            Data::Lane(block, lane) => {
-                // The checksum is over the extent that was recorded, mixed as it is.
-                self.check(block, &(0..block.block.size))?;
-                let mut rest = out;
-                for range in lane.pieces(part) {
-                    let (here, after) = rest.split_at_mut((range.end - range.start) as usize);
-                    self.fill_stored(Some(block), range.start, here)?;
-                    rest = after;
-                }
-                Ok(())
-            }
-            Data::Signs(block, residual) => {
-                let damaged = |reason| block.fault(Arc::new(BlockError::Refused(reason)));
-                signs::fill(residual, part, out, |at, buf| self.fill_block(block, at, buf), damaged)
-            }
-            Data::Rows(rows) => rows.fill(&*self.source, part, out).map_err(|error| Fault {
-                block: None,
-                offset: rows.data().start,
-                error: Arc::new(error.into()),
-            }),
-            Data::Strided(field) => field.fill(part, out, |at, buf| self.fill_stored(None, at, buf)),
-            Data::Png(png) => {
-                let pixels = png.needs(&part).0;
-                png.fill(part, out, &|at, buf| self.fill(pixels, at..at + buf.len() as u64, buf))
-            }
-            Data::Computed(computed) => computed.fill(self, part, out),
-            Data::Frames(frames) => frames::fill(self, &**frames, part, out),
+            Data::Rendered(rendered) => rendered.fill(self, part, out),
         }
     }
 
     /// Copies from a block, decoded or as it stands.
-    fn fill_block(&self, block: &BlockRef, mut at: u64, out: &mut [u8]) -> Result<(), Fault> {
+    pub(crate) fn fill_block(&self, block: &BlockRef, mut at: u64, out: &mut [u8]) -> Result<(), Fault> {
         if block.block.codec == Codec::None {
             self.check(block, &(at..at + out.len() as u64))?;
             return self.fill_stored(Some(block), block.block.offset + at, out);
@@ -394,7 +353,8 @@ impl Reader {
         Ok(())
     }
 
-    fn fill_stored(&self, block: Option<&BlockRef>, offset: u64, out: &mut [u8]) -> Result<(), Fault> {
+    /// Copies bytes of the container; `block` is what they belong to.
+    pub(crate) fn fill_stored(&self, block: Option<&BlockRef>, offset: u64, out: &mut [u8]) -> Result<(), Fault> {
         self.source.read_at(offset, out).map_err(|error: SourceError| Fault {
             block: block.map(|block| block.number),
             offset,
@@ -402,7 +362,8 @@ impl Reader {
         })
     }
 
-    fn check(&self, block: &BlockRef, range: &Range<u64>) -> Result<(), Fault> {
+    /// Makes sure that an uncompressed block may be served for a range of it: its checksum is right, or not yet needed.
+    pub(crate) fn check(&self, block: &BlockRef, range: &Range<u64>) -> Result<(), Fault> {
         if let Some(reason) = &block.error {
             return Err(block.fault(Arc::new(BlockError::Refused(reason.to_string()))));
         }

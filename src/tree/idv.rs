@@ -4,6 +4,7 @@
 mod describe;
 mod loaded;
 mod names;
+mod values;
 
 use std::{
     borrow::Cow,
@@ -29,13 +30,11 @@ use crate::{
     },
     limits,
     source::Source,
-    view::{
-        Fault, Reader, View,
-        idv::{Raw, Show, Shown},
-    },
+    view::{Fault, Reader, View},
 };
 use loaded::{Loaded, Shape};
 use names::Names;
+use values::{Raw, Show, Shown};
 
 /// What a node is. With the column, and the number of a block or metadata entry, this is the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

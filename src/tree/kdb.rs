@@ -1,7 +1,9 @@
 //! KDB: a folder for each episode (`docs/TREE.md`, section 4). Nodes are computed, so that a million episodes cost
 //! nothing until somebody looks into one.
 
+mod frames;
 mod pictures;
+mod strided;
 
 use std::{
     borrow::Cow,
@@ -25,9 +27,10 @@ use crate::{
     },
     limits,
     source::Source,
-    view::{Data, Fault, Reader, View, json, npy, strided::Strided},
+    view::{Fault, Reader, View, json, npy},
 };
 use pictures::Pictures;
+use strided::Strided;
 
 /// What a node is. With the episode's position, and the number of a camera or picture in it, this is the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -267,7 +270,7 @@ impl Kdb {
             _ => ("'|b1'", &[frames], rows.stride - 1, 1),
         };
         let field = Strided { start: rows.start + field, stride: rows.stride, width };
-        let view = View::inline(npy::header(descr, shape)).with(frames * width, Data::Strided(field));
+        let view = View::inline(npy::header(descr, shape)).with_rendered(frames * width, field);
         Ok(if node.part == Part::IsTerminal && frames > 0 { view.as_bool() } else { view })
     }
 

@@ -34,8 +34,9 @@ impl View {
                 (Some(block), _) if layout == Layout::Copy => {
                     Layout::Decode { in_pieces: reader.cache.in_pieces(&block.block) }
                 }
-                (None, Data::Inline(_) | Data::Stored(_) | Data::Lane(..) | Data::Strided(_)) => layout,
+                (None, Data::Inline(_) | Data::Stored(_)) => layout,
                 (None, Data::Block(block, _)) if block.block.codec == Codec::None => layout,
+                (None, Data::Rendered(rendered)) if rendered.is_copy() => layout,
                 _ => return Layout::Work,
             };
         }

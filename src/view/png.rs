@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use super::Data;
+use super::{Data, Fault, Reader, Rendered, View};
 
 /// Longest PNG chunk, and largest width and height.
 const LONGEST: u64 = (1 << 31) - 1;
@@ -18,6 +18,8 @@ const FRONT: u64 = 33;
 const CHUNK_HEAD: u64 = 8;
 const CHUNK_TAIL: u64 = 4;
 const END: &[u8; 12] = b"\0\0\0\0IEND\xAE\x42\x60\x82";
+/// Pixels that are put into a PNG at once, where a thread of the pool would cost more.
+const FEW_PIXELS: u64 = 1 << 20;
 /// Header and Adler-32 of the zlib stream.
 const ZLIB_HEAD: [u8; 2] = [0x78, 0x01];
 const ZLIB_TAIL: u64 = 4;
@@ -49,13 +51,18 @@ impl Png {
         (sound && matches!(depth, 1 | 2)).then_some(Self { pixels, start, width, height, channels, depth })
     }
 
+    /// The file.
+    pub fn view(self) -> View {
+        View::default().with_rendered(self.size(), self)
+    }
+
     /// Size of the file in bytes.
     pub fn size(&self) -> u64 {
         FRONT + self.zlib() + self.chunks() * (CHUNK_HEAD + CHUNK_TAIL) + END.len() as u64
     }
 
     /// The pixels that a part of the file shows (all of them where it holds a checksum), and where they come from.
-    pub(super) fn needs(&self, part: &Range<u64>) -> (&Data, Range<u64>) {
+    fn needs(&self, part: &Range<u64>) -> (&Data, Range<u64>) {
         let whole = self.filtered();
         let filtered = if self.has_checksum(part) {
             0..whole
@@ -71,7 +78,7 @@ impl Png {
     }
 
     /// Fills `out` with a part of the file; `read` copies bytes of `pixels` from an offset on.
-    pub(super) fn fill<E>(&self, part: Range<u64>, out: &mut [u8], read: &Read<'_, E>) -> Result<(), E> {
+    fn fill_from<E>(&self, part: Range<u64>, out: &mut [u8], read: &Read<'_, E>) -> Result<(), E> {
         let mut pieces = Pieces { part, out };
         pieces.take(0, &self.front());
         let mut at = FRONT;
@@ -245,6 +252,17 @@ impl Png {
     }
 }
 
+impl Rendered for Png {
+    fn is_ready(&self, reader: &Reader, part: &Range<u64>) -> bool {
+        let (pixels, needed) = self.needs(part);
+        needed.end - needed.start <= FEW_PIXELS && reader.is_data_ready(pixels, needed)
+    }
+
+    fn fill(&self, reader: &Reader, part: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
+        self.fill_from(part, out, &|at, buf| reader.fill(&self.pixels, at..at + buf.len() as u64, buf))
+    }
+}
+
 /// A part of a file, filled piece by piece: each at its place in the file.
 struct Pieces<'a> {
     part: Range<u64>,
@@ -288,7 +306,7 @@ mod tests {
             buf.copy_from_slice(&pixels[at as usize..at as usize + buf.len()]);
             Ok(())
         };
-        png.fill(part, &mut out, &read).unwrap();
+        png.fill_from(part, &mut out, &read).unwrap();
         out
     }
 

@@ -5,11 +5,11 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
+use super::values::{Show, Shown, Values};
 use crate::{
     format::idv::{Column, Entry, File, Item, Metadata, Unusable},
     source::{Source, SourceError},
     tree::names,
-    view::idv::{Show, Shown, Values},
 };
 
 /// What an entry weighs in numbers of 8 bytes, beside its sizes.

@@ -5,6 +5,7 @@ use std::{
     sync::Arc,
 };
 
+use super::frames::{Frames, Stacked};
 use crate::{
     codec::Codec,
     format::{
@@ -12,7 +13,7 @@ use crate::{
         kdb::{Camera, Images, Kind, Record},
     },
     tree::names,
-    view::{Data, Frames, View, npy, png::Png},
+    view::{Data, View, npy, png::Png},
 };
 
 /// The pictures, with the names in `images/`.
@@ -124,7 +125,7 @@ impl Pictures {
             return View::stored(stored(record));
         }
         if let Some(png) = png(record) {
-            return View::default().with(png.size(), Data::Png(Arc::new(png)));
+            return png.view();
         }
         let shape = [record.height.into(), record.width.into(), record.channels.into()];
         View::inline(npy::header("'|u1'", &shape)).with(record.length.into(), Data::Stored(stored(record)))
@@ -138,7 +139,7 @@ impl Pictures {
         let shape = [self.frames.into(), height.into(), width.into(), channels.into()];
         let stack = Stack { pictures: self.clone(), camera, frame_size: shape[1..].iter().product() };
         // The whole size was found to be below 2^62 when the stack was accepted.
-        View::inline(npy::header("'|u1'", &shape)).with(shape.iter().product(), Data::Frames(Arc::new(stack)))
+        View::inline(npy::header("'|u1'", &shape)).with_rendered(shape.iter().product(), Stacked(stack))
     }
 }
 

@@ -1,12 +1,30 @@
 //! Residual blocks: one bit a step becomes +1 or -1 (`docs/formats/wshard.md` 13, the Python and Go rule).
 
-use std::ops::Range;
+use std::{ops::Range, sync::Arc};
 
-use crate::format::wshard::Residual;
+use crate::{
+    cache::BlockError,
+    format::wshard::Residual,
+    view::{BlockRef, Fault, Reader, Rendered},
+};
+
+/// The signs in a residual block, as i8.
+#[derive(Debug)]
+pub(super) struct Signs {
+    pub(super) block: BlockRef,
+    pub(super) residual: Residual,
+}
+
+impl Rendered for Signs {
+    fn fill(&self, reader: &Reader, part: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
+        let damaged = |reason| self.block.fault(Arc::new(BlockError::Refused(reason)));
+        fill(&self.residual, part, out, |at, buf| reader.fill_block(&self.block, at, buf), damaged)
+    }
+}
 
 /// Fills `out` with a part of the decoded `[T]` or `[T, D]` array; `read` copies bytes of the block from an offset on,
 /// `damaged` makes the error for a block that contradicts itself.
-pub(super) fn fill<E>(
+fn fill<E>(
     residual: &Residual,
     part: Range<u64>,
     out: &mut [u8],

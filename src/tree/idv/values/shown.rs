@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     cache::Key,
-    view::{Computed, Data, View, npy},
+    view::{Rendered, View, npy},
 };
 
 /// Blocks that a read may touch and still be answered at once.
@@ -24,7 +24,7 @@ const WIDE: u64 = 8;
 
 /// What is shown of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Show {
+pub(crate) enum Show {
     /// The values, dense.
     Values,
     /// Where each row begins among all slots.
@@ -41,7 +41,7 @@ pub enum Show {
 
 /// A file of a column.
 #[derive(Debug)]
-pub struct Shown {
+pub(crate) struct Shown {
     values: Arc<Values>,
     show: Show,
 }
@@ -51,7 +51,7 @@ impl Shown {
     ///
     /// # Errors
     /// [`Fault`] where the size depends on blocks that are damaged, or can't be.
-    pub fn view(values: &Arc<Values>, show: Show, reader: &Reader) -> Result<View, Fault> {
+    pub(crate) fn view(values: &Arc<Values>, show: Show, reader: &Reader) -> Result<View, Fault> {
         let this = Self { values: values.clone(), show };
         let slots = this.elements(reader)?;
         let too_long = || {
@@ -66,11 +66,11 @@ impl Shown {
             Show::Missing => Some(npy::header("'|b1'", &[slots])),
             Show::Values => values.ty.item.descr().map(|descr| npy::header(&descr, &values.shape(slots))),
         };
-        Ok(header.map_or_else(View::default, View::inline).with(length, Data::Computed(Arc::new(this))))
+        Ok(header.map_or_else(View::default, View::inline).with_rendered(length, this))
     }
 
     /// Whether the file's size is known, or known to be unknowable.
-    pub fn is_known(values: &Values, show: Show) -> bool {
+    pub(crate) fn is_known(values: &Values, show: Show) -> bool {
         let has = |sum| values.has(sum);
         match show {
             Show::Rows => true,
@@ -81,7 +81,7 @@ impl Shown {
     }
 
     /// As [`Self::is_known`], and makes it known where the lookup table says it at a glance.
-    pub fn is_sized(values: &Values, show: Show, reader: &Reader) -> bool {
+    pub(crate) fn is_sized(values: &Values, show: Show, reader: &Reader) -> bool {
         if Self::is_known(values, show) {
             return true;
         }
@@ -369,11 +369,8 @@ impl Values {
     }
 }
 
-impl Computed for Shown {
+impl Rendered for Shown {
     fn is_ready(&self, reader: &Reader, part: &Range<u64>) -> bool {
-        if part.is_empty() {
-            return true;
-        }
         if !self.is_totalled() {
             return false;
         }
@@ -456,7 +453,7 @@ impl Shown {
 
 /// A block as it decodes, of any column.
 #[derive(Debug)]
-pub struct Raw {
+pub(crate) struct Raw {
     column: u32,
     number: u64,
     block: Block,
@@ -464,8 +461,8 @@ pub struct Raw {
 
 impl Raw {
     /// The block of a number in a column.
-    pub fn view(column: u32, number: u64, block: Block) -> View {
-        View::default().with(block.size, Data::Computed(Arc::new(Self { column, number, block })))
+    pub(crate) fn view(column: u32, number: u64, block: Block) -> View {
+        View::default().with_rendered(block.size, Self { column, number, block })
     }
 
     fn key(&self, reader: &Reader) -> Key {
@@ -477,7 +474,7 @@ impl Raw {
     }
 }
 
-impl Computed for Raw {
+impl Rendered for Raw {
     fn is_ready(&self, reader: &Reader, part: &Range<u64>) -> bool {
         reader.is_block_ready(self.key(reader), &self.block, part)
     }

@@ -1,5 +1,8 @@
 //! kastore and KAST: each key an array, and text views of what is text in a tree sequence (`docs/TREE.md`, section 5).
 
+mod rows;
+mod tree_sequence;
+
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -9,7 +12,6 @@ use super::{
     Content, Entry, Facts, HEAP, Table,
     describe::{self, Item},
     paths::{Builder, Number, Paths, ROOT},
-    tree_sequence::{self, Text},
 };
 use crate::{
     cache::Buffer,
@@ -19,8 +21,10 @@ use crate::{
         kastore::{self, Kastore},
     },
     source::{Source, SourceError},
-    view::{Data, Fault, View, npy, rows::Rows},
+    view::{Data, Fault, View, npy},
 };
+use rows::Rows;
+use tree_sequence::Text;
 
 /// What a file of these containers stands for.
 #[derive(Debug, Clone, Copy)]
@@ -157,7 +161,7 @@ impl Content for Arrays {
             File::Text(number) => View::stored(self.items[number as usize].data.clone()),
             File::Rows(number) => {
                 let rows = &self.rows[number as usize];
-                View::default().with(rows.size(), Data::Rows(rows.clone()))
+                View::default().with(rows.size(), Data::Rendered(rows.clone()))
             }
         }
     }

@@ -2,25 +2,31 @@
 
 use std::ops::Range;
 
-use crate::limits::PIECE;
+use crate::{
+    limits::PIECE,
+    view::{Fault, Reader, Rendered},
+};
 
 /// Where the field is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Strided {
+pub(super) struct Strided {
     /// The field's first byte in the first row, in the file.
-    pub start: u64,
+    pub(super) start: u64,
     /// Bytes of a row.
-    pub stride: u64,
+    pub(super) stride: u64,
     /// Bytes of the field.
-    pub width: u64,
+    pub(super) width: u64,
 }
 
 /// Bytes between the fields of two rows that are rather read along than skipped.
 const GAP: u64 = 4096;
 
+/// Bytes of rows that are more work to gather a field from than a thread of the pool costs.
+const MUCH: u64 = 4 << 20;
+
 impl Strided {
     /// The bytes of the file from the first row that a part needs to the end of the last.
-    pub(super) fn rows(&self, part: &Range<u64>) -> Range<u64> {
+    fn rows(&self, part: &Range<u64>) -> Range<u64> {
         let Self { start, stride, width } = *self;
         if part.is_empty() || width == 0 {
             return start..start;
@@ -29,7 +35,7 @@ impl Strided {
     }
 
     /// Fills `out` with a part of the gathered field; `read` copies bytes of the file from an offset on.
-    pub(super) fn fill<E>(
+    fn gather<E>(
         &self,
         part: Range<u64>,
         out: &mut [u8],
@@ -63,6 +69,21 @@ impl Strided {
     }
 }
 
+impl Rendered for Strided {
+    fn is_ready(&self, reader: &Reader, part: &Range<u64>) -> bool {
+        let rows = self.rows(part);
+        rows.end - rows.start <= MUCH && reader.source.is_resident(&rows)
+    }
+
+    fn is_copy(&self) -> bool {
+        true
+    }
+
+    fn fill(&self, reader: &Reader, part: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
+        self.gather(part, out, |at, buf| reader.fill_stored(None, at, buf))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -81,7 +102,7 @@ mod tests {
                         buf.copy_from_slice(&file[at as usize..at as usize + buf.len()]);
                         Ok(())
                     };
-                    field.fill(start as u64..end as u64, &mut out, read).unwrap();
+                    field.gather(start as u64..end as u64, &mut out, read).unwrap();
                     assert_eq!(out, whole[start..end]);
                 }
             }

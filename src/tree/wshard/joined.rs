@@ -6,12 +6,7 @@
 
 use std::{collections::HashMap, fmt, ops::Range, sync::Arc};
 
-use super::{
-    Opened, ROOT,
-    cameras::{Pictures, RESERVED},
-    describe::hex,
-    paths::{self, Builder},
-};
+use super::cameras::{Pictures, RESERVED};
 use crate::{
     cache::{BlockError, Verify},
     format::{
@@ -20,7 +15,12 @@ use crate::{
     },
     limits,
     source::{Fingerprint, SourceError},
-    view::{Bytes, Computed, Fault, Reader},
+    tree::{
+        Opened, ROOT,
+        describe::hex,
+        paths::{self, Builder},
+    },
+    view::{Fault, Reader, Rendered},
 };
 
 /// The containers in the folder of a manifest.
@@ -54,7 +54,7 @@ pub(super) struct Lane {
     /// Bytes of the elements.
     pub(super) size: u64,
     /// The elements.
-    pub(super) data: Arc<dyn Computed>,
+    pub(super) data: Arc<dyn Rendered>,
 }
 
 /// An array of one chunk.
@@ -257,15 +257,7 @@ impl Concatenated {
     }
 }
 
-impl Computed for Concatenated {
-    fn is_ready(&self, _: &Reader, _: &Range<u64>) -> bool {
-        false
-    }
-
-    fn borrow(&self, _: &Reader, _: Range<u64>) -> Result<Option<Bytes>, Fault> {
-        Ok(None)
-    }
-
+impl Rendered for Concatenated {
     fn fill(&self, _: &Reader, part: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
         let (mut at, mut rest) = (part.start, out);
         let mut number = self.ends.partition_point(|&end| end <= at);

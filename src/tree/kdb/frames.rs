@@ -5,20 +5,30 @@ use std::{ops::Range, sync::Arc, thread};
 
 use parking_lot::Mutex;
 
-use super::{Fault, Reader};
 use crate::{
     cache::{BlockError, Key},
     codec::Codec,
     format::Block,
+    view::{Fault, Reader, Rendered},
 };
 
 /// Frames of one size that together are an array.
-pub trait Frames: std::fmt::Debug + Send + Sync {
+pub(super) trait Frames: std::fmt::Debug + Send + Sync {
     /// Bytes of a frame.
     fn frame_size(&self) -> u64;
 
     /// Where a frame is and how it becomes pixels; `None` past the last.
     fn frame(&self, number: u64) -> Option<Block>;
+}
+
+/// The array of frames.
+#[derive(Debug)]
+pub(super) struct Stacked<F>(pub(super) F);
+
+impl<F: Frames> Rendered for Stacked<F> {
+    fn fill(&self, reader: &Reader, part: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
+        fill(reader, &self.0, part, out)
+    }
 }
 
 /// What a read wants of one frame.
@@ -56,7 +66,7 @@ impl Wanted<'_> {
 }
 
 /// Fills `out` with a part of the array.
-pub(super) fn fill(reader: &Reader, frames: &dyn Frames, part: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
+fn fill(reader: &Reader, frames: &impl Frames, part: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
     let size = frames.frame_size().max(1);
     let (mut at, mut rest, mut wanted) = (part.start, out, Vec::new());
     while at < part.end {

@@ -1,15 +1,18 @@
 //! Shard files: each block under its own path, as what it is (`docs/TREE.md`, section 3).
 
+mod cameras;
+mod interleaved;
+mod joined;
+mod signs;
+
 use std::{collections::HashMap, sync::Arc};
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::{
-    Content, Entry, Facts, FrameNames, HEAP, Siblings, Table,
-    cameras::{IMAGES, Pictures, Pixels, RESERVED},
+    Content, Entry, Facts, FrameNames, HEAP, Table,
     describe::{self, Item, is_false},
-    joined::{self, Lane},
     names,
     paths::{Builder, Number, Paths, ROOT},
 };
@@ -22,6 +25,11 @@ use crate::{
     source::check_room,
     view::{BlockRef, Data, Fault, View, npy, png::Png},
 };
+use cameras::{IMAGES, Pictures, Pixels, RESERVED};
+use interleaved::Interleaved;
+use joined::Lane;
+pub use joined::Siblings;
+use signs::Signs;
 
 /// What a file of a Shard container stands for; the numbers are positions in `Shard::entries`.
 #[derive(Debug, Clone, Copy)]
@@ -143,7 +151,7 @@ impl Blocks {
     fn data(&self, i: u32, from: u64) -> Data {
         let (block, stored) = self.block(i);
         match &stored.interleave {
-            Some(lane) => Data::Lane(block, **lane),
+            Some(lane) => Data::Rendered(Arc::new(Interleaved { block, lane: **lane })),
             None => Data::Block(block, from..stored.extent.size),
         }
     }
@@ -205,13 +213,13 @@ impl Content for Blocks {
                 let size = residual.steps.saturating_mul(residual.dims).min(UNSERVED);
                 match self.block(i).0 {
                     block if block.error.is_some() => unserved(&header, size, block),
-                    block => header.with(size, Data::Signs(block, **residual)),
+                    block => header.with_rendered(size, Signs { block, residual: **residual }),
                 }
             }
             File::Joined(i) => {
                 let Lane { dtype, shape, size, data, .. } = &self.joined[i as usize].0;
                 let header = View::inline(npy::header(&format!("'{}'", dtype.descr()), shape));
-                header.with(*size, Data::Computed(data.clone()))
+                header.with(*size, Data::Rendered(data.clone()))
             }
             File::Schema => self.shard.schema.clone().map_or_else(View::default, View::stored),
         }
@@ -226,10 +234,10 @@ impl Content for Blocks {
         let &Pictures { width, height, channels, depth, .. } = pictures;
         let pixels = match pictures.pixels {
             Pixels::Entry(i) => self.data(i, 0),
-            Pixels::Joined(i) => Data::Computed(self.joined[i as usize].0.data.clone()),
+            Pixels::Joined(i) => Data::Rendered(self.joined[i as usize].0.data.clone()),
         };
         let png = Png::new(pixels, number.saturating_mul(pictures.frame_size()), width, height, channels, depth);
-        png.map_or_else(View::default, |png| View::default().with(png.size(), Data::Png(Arc::new(png))))
+        png.map_or_else(View::default, Png::view)
     }
 
     fn describe(&self, paths: &Paths<Entry<File>>) -> Result<Buffer, Fault> {

@@ -1,10 +1,11 @@
 //! Ragged text columns of tree sequences, one row a line (`docs/TREE.md`, section 5; `docs/formats/kastore.md` 11).
 
-use std::ops::Range;
+use std::{ops::Range, sync::Arc};
 
 use crate::{
     format::Dtype,
     source::{Source, SourceError},
+    view::{Fault, Reader, Rendered},
 };
 
 /// Rows between two entries of the index, and how many offsets are read at once.
@@ -12,7 +13,7 @@ const STRIDE: u64 = 4096;
 
 /// The rows of one column: where text and offsets are in the file, and where in the output every `STRIDE`th row begins.
 #[derive(Debug)]
-pub struct Rows {
+pub(super) struct Rows {
     data: Range<u64>,
     offsets: Range<u64>,
     wide: bool,
@@ -29,7 +30,7 @@ impl Rows {
     ///
     /// # Errors
     /// [`SourceError`] when the offsets could not be read.
-    pub fn new(
+    pub(super) fn new(
         source: &dyn Source,
         data: Range<u64>,
         offsets: Range<u64>,
@@ -66,20 +67,15 @@ impl Rows {
     }
 
     /// Size of the text in bytes.
-    pub fn size(&self) -> u64 {
+    pub(super) fn size(&self) -> u64 {
         self.size
-    }
-
-    /// The column's bytes in the file.
-    pub fn data(&self) -> &Range<u64> {
-        &self.data
     }
 
     /// Fills `out` with a part of the text.
     ///
     /// # Errors
     /// [`SourceError`] when the column can't be read.
-    pub fn fill(&self, source: &dyn Source, part: Range<u64>, out: &mut [u8]) -> Result<(), SourceError> {
+    fn fill_from(&self, source: &dyn Source, part: Range<u64>, out: &mut [u8]) -> Result<(), SourceError> {
         let group = self.index.partition_point(|&start| start <= part.start).saturating_sub(1);
         let mut row = group as u64 * STRIDE;
         let mut at = self.index.get(group).copied().unwrap_or(0);
@@ -137,6 +133,13 @@ impl Rows {
     }
 }
 
+impl Rendered for Rows {
+    fn fill(&self, reader: &Reader, part: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
+        let fault = |error: SourceError| Fault { block: None, offset: self.data.start, error: Arc::new(error.into()) };
+        self.fill_from(&*reader.source, part, out).map_err(fault)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -159,11 +162,11 @@ mod tests {
         let (bytes, data, offsets) = column(rows);
         let view = Rows::new(&bytes, data, offsets, Dtype::U32, empty).unwrap().unwrap();
         let mut whole = vec![0; view.size() as usize];
-        view.fill(&bytes, 0..view.size(), &mut whole).unwrap();
+        view.fill_from(&bytes, 0..view.size(), &mut whole).unwrap();
         for start in (0..view.size()).step_by(1 + whole.len() / 50) {
             for end in (start..=view.size()).step_by(1 + whole.len() / 50) {
                 let mut part = vec![0; (end - start) as usize];
-                view.fill(&bytes, start..end, &mut part).unwrap();
+                view.fill_from(&bytes, start..end, &mut part).unwrap();
                 assert_eq!(part, whole[start as usize..end as usize]);
             }
         }

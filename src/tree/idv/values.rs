@@ -10,13 +10,12 @@ mod lines;
 mod shown;
 mod totals;
 
-pub use shown::{Raw, Show, Shown};
+pub(super) use shown::{Raw, Show, Shown};
 
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::{Bytes, Fault, Reader};
 use crate::{
     cache::{BlockError, Buffer, Key},
     codec::{Codec, memory},
@@ -25,12 +24,13 @@ use crate::{
         idv::{Column, Content, Entry, Item, Plan, Type},
     },
     limits,
+    view::{Bytes, Fault, Reader},
 };
 use totals::{Sum, Totals};
 
 /// The values of one column, or of one metadata entry.
 #[derive(Debug)]
-pub struct Values {
+pub(super) struct Values {
     column: u32,
     place: Place,
     ty: Type,
@@ -66,7 +66,7 @@ fn number(column: u32, kept: Kept, is_metadata: bool, block: u64) -> u64 {
 
 impl Values {
     /// The values of a column, of a file whose parts end at `tail`. `None` if it has none.
-    pub fn of_column(column: Arc<Column>, rows: u64, tail: u64) -> Option<Self> {
+    pub(super) fn of_column(column: Arc<Column>, rows: u64, tail: u64) -> Option<Self> {
         let ty = column.codec.meaning.clone().ok().filter(|_| column.unusable().is_none())?;
         let (index, rows_per_block, blocks) = (column.index, column.rows_per_block, column.blocks);
         let place = Place::Table { column, tail };
@@ -74,7 +74,7 @@ impl Values {
     }
 
     /// The value of the metadata entry of a number. `None` if it has none.
-    pub fn of_metadata(column: u32, number: u32, entry: &Entry) -> Option<Self> {
+    pub(super) fn of_metadata(column: u32, number: u32, entry: &Entry) -> Option<Self> {
         let (ty, mut block) = (entry.codec.meaning.clone().ok()?, entry.block()?);
         let mut size = None;
         if ty.dims.is_none() && ty.item != Item::Text {
@@ -87,7 +87,7 @@ impl Values {
     }
 
     /// What the values are.
-    pub fn ty(&self) -> &Type {
+    pub(super) fn ty(&self) -> &Type {
         &self.ty
     }
 
@@ -238,7 +238,7 @@ impl Values {
     }
 
     /// How many numbers are kept of it. Those that are just being added up don't count yet.
-    pub fn weight(&self) -> usize {
+    pub(super) fn weight(&self) -> usize {
         let known = self.totals.iter().filter_map(|totals| totals.try_lock()?.as_ref().map(|totals| totals.weight()));
         known.sum()
     }
