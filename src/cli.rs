@@ -207,6 +207,11 @@ fn log_to_stderr(level: &str) {
     let _ = logging::start(None, logging::Level::from_str(level, true).unwrap_or(logging::Level::Warn), None);
 }
 
+/// `1 container`, `2 containers`.
+fn counted(count: u64, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.chain().filter_map(|e| e.downcast_ref::<io::Error>()).any(|e| e.kind() == io::ErrorKind::BrokenPipe)
 }

@@ -9,12 +9,23 @@ pub mod kastore;
 pub mod kdb;
 pub mod wshard;
 
-use std::fmt;
+use std::{ffi::OsStr, fmt};
 
 use crate::{
     codec::Codec,
     source::{Source, SourceError},
 };
+
+/// The suffixes that containers usually have. A container is recognised by its content; the name only says that a file
+/// which is none, or can't be read, is worth reporting.
+const SUFFIXES: [&str; 7] = [".wshard", ".shard", ".kas", ".trees", ".kast", ".kdb", ".idv"];
+
+/// Whether a file's name says that it should be a container, finished or not.
+pub fn is_container_name(name: &OsStr) -> bool {
+    let name = name.to_string_lossy().to_lowercase();
+    let name = name.strip_suffix(".partial").unwrap_or(&name);
+    SUFFIXES.iter().any(|suffix| name.ends_with(suffix))
+}
 
 /// Why a file is not a container that can be opened.
 #[derive(Debug, thiserror::Error)]

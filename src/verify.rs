@@ -13,12 +13,10 @@ use std::{
 use parking_lot::{Condvar, Mutex};
 
 use crate::{
+    format::is_container_name,
     limits::PIECE,
     vfs::{Attr, Error, FileKind, Problem, Vfs},
 };
-
-/// What a container's file is called, as a rule. Something that has such a name and is no container is worth telling.
-const SUFFIXES: [&str; 7] = [".wshard", ".shard", ".kas", ".trees", ".kast", ".kdb", ".idv"];
 
 /// What is said of a file that has such a name for no reason.
 const NO_CONTAINER: &str = "not a container, though it is named like one";
@@ -40,23 +38,45 @@ pub struct Progress {
     pub files: AtomicU64,
     /// Bytes of them.
     pub bytes: AtomicU64,
-    /// Ordinary files and links, which nobody can verify.
+    /// Ordinary files, which have nothing that could be verified.
     pub others: AtomicU64,
+    /// Symbolic links that were not followed.
+    pub links: AtomicU64,
+    /// Of these, the ones that lead to a place outside the source directory.
+    pub outside: AtomicU64,
+    /// Of these, the ones that lead to nothing.
+    pub dangling: AtomicU64,
     /// Problems, before those with one cause are put together.
     pub problems: AtomicU64,
 }
 
-/// Verifies everything below a node on so many threads, and returns what is wrong: each block once, in order.
+/// What was found out.
+#[derive(Debug, Default)]
+pub struct Findings {
+    /// What is wrong: each block once, in order.
+    pub problems: Vec<Problem>,
+    /// Files and folders of the source directory that can't be read, so that nothing is known of them.
+    pub unread: Vec<Problem>,
+}
+
+/// Verifies everything below a node on so many threads.
 ///
 /// The filesystem has to verify strictly (`Verify::Strict`), or large blocks are only read.
-pub fn verify(vfs: &Vfs, node: &Attr, threads: usize, progress: &Progress) -> Vec<Problem> {
+pub fn verify(vfs: &Vfs, node: &Attr, threads: usize, progress: &Progress) -> Findings {
     let inside = matches!(vfs.container(node.ino), Ok(Some(_)));
     let first = match node.kind {
         FileKind::Folder if inside => Task::Container(node.ino, PathBuf::new()),
         FileKind::Folder => Task::Folder(node.ino, Some(PathBuf::new()), 0),
         _ => Task::File(node.ino, node.size),
     };
-    let run = Run { vfs, progress, queue: Mutex::default(), more: Condvar::new(), found: Mutex::default() };
+    let run = Run {
+        vfs,
+        progress,
+        queue: Mutex::default(),
+        more: Condvar::new(),
+        found: Mutex::default(),
+        unread: Mutex::default(),
+    };
     run.queue.lock().tasks.push(first);
     std::thread::scope(|scope| {
         for _ in 0..threads.max(1) {
@@ -64,7 +84,10 @@ pub fn verify(vfs: &Vfs, node: &Attr, threads: usize, progress: &Progress) -> Ve
         }
     });
     run.take_noticed();
-    let mut found: Vec<Problem> = run.found.into_inner().into_values().collect();
+    let unread: BTreeMap<Identity, Problem> = run.unread.into_inner();
+    let mut found = run.found.into_inner();
+    found.retain(|identity, _| !unread.contains_key(identity));
+    let mut found: Vec<Problem> = found.into_values().collect();
     // That a file is no container goes without saying where the reason is said.
     let explained: HashSet<PathBuf> = found
         .iter()
@@ -72,14 +95,7 @@ pub fn verify(vfs: &Vfs, node: &Attr, threads: usize, progress: &Progress) -> Ve
         .map(|problem| problem.container.clone())
         .collect();
     found.retain(|problem| problem.message != NO_CONTAINER || !explained.contains(&problem.container));
-    found
-}
-
-/// Whether a file's name says that it should be a container, finished or not.
-fn is_named_like_a_container(name: &OsStr) -> bool {
-    let name = name.to_string_lossy().to_lowercase();
-    let name = name.strip_suffix(".partial").unwrap_or(&name);
-    SUFFIXES.iter().any(|suffix| name.ends_with(suffix))
+    Findings { problems: found, unread: unread.into_values().collect() }
 }
 
 /// Something to do; each holds a look-up of its node, which it gives back.
@@ -109,6 +125,7 @@ struct Run<'a> {
     queue: Mutex<Queue>,
     more: Condvar,
     found: Mutex<BTreeMap<Identity, Problem>>,
+    unread: Mutex<BTreeMap<Identity, Problem>>,
 }
 
 impl Run<'_> {
@@ -169,8 +186,10 @@ impl Run<'_> {
             entries.push((entry.name.to_owned(), entry.ino, entry.attr));
             ControlFlow::Continue(())
         });
-        if let Err(error) = listed {
-            self.note(error.to_problem());
+        match (listed, &path) {
+            (Ok(()), _) => {}
+            (Err(error), Some(path)) if is_refused(&error) => self.note_unread(path.clone(), &error),
+            (Err(error), _) => self.note(error.to_problem()),
         }
         let mut tasks = Vec::with_capacity(entries.len() + 1);
         match rest.filter(|_| entries.len() == BATCH) {
@@ -195,7 +214,10 @@ impl Run<'_> {
         let attr = match attr.map_or_else(|| self.vfs.attr(ino), Ok) {
             Ok(attr) => attr,
             Err(error) => {
-                self.note(error.to_problem());
+                match folder {
+                    Some(folder) if is_refused(&error) => self.note_unread(folder.join(name), &error),
+                    _ => self.note(error.to_problem()),
+                }
                 self.vfs.forget(ino, 1);
                 return None;
             }
@@ -210,17 +232,32 @@ impl Run<'_> {
         match (attr.kind, self.vfs.container(ino)) {
             (FileKind::Folder, Ok(None)) => return Some(Task::Folder(ino, Some(path), 0)),
             (FileKind::Folder, Ok(Some(_))) => return Some(Task::Container(ino, path)),
+            (FileKind::Folder, Err(error)) if is_refused(&error) => self.note_unread(path, &error),
             (FileKind::Folder, Err(error)) => self.note(error.to_problem()),
-            _ => {
-                self.progress.others.fetch_add(1, Relaxed);
-                if attr.kind == FileKind::File && is_named_like_a_container(name) {
-                    let message = NO_CONTAINER.to_owned();
-                    self.note(Problem { container: path, path: String::new(), block: None, offset: None, message });
+            (FileKind::Link, _) => self.link(&path),
+            (FileKind::File, _) => match self.vfs.read(ino, 0, 1, false) {
+                // Any file may be a container, whatever its name.
+                Err(error) if is_refused(&error) => self.note_unread(path, &error),
+                _ => {
+                    self.progress.others.fetch_add(1, Relaxed);
+                    if is_container_name(name) {
+                        self.note(Problem::of(path, NO_CONTAINER.to_owned()));
+                    }
                 }
-            }
+            },
         }
         self.vfs.forget(ino, 1);
         None
+    }
+
+    /// Counts a link that is not followed, by where it leads.
+    fn link(&self, path: &Path) {
+        self.progress.links.fetch_add(1, Relaxed);
+        match self.vfs.source().join(path).canonicalize() {
+            Ok(target) if target.starts_with(self.vfs.source()) => {}
+            Ok(_) => drop(self.progress.outside.fetch_add(1, Relaxed)),
+            Err(_) => drop(self.progress.dangling.fetch_add(1, Relaxed)),
+        }
     }
 
     /// Reads a file to its end. Behind an error it goes on with the next megabyte: another block may be bad, too.
@@ -259,11 +296,16 @@ impl Run<'_> {
         self.note(problem);
     }
 
+    /// Notes a file or folder that can't be read, in the words that the filesystem has for it.
+    fn note_unread(&self, path: PathBuf, error: &Error) {
+        let reason = std::io::Error::from_raw_os_error(error.errno());
+        let problem = Problem::of(path, format!("can't be read: {reason}"));
+        self.unread.lock().insert(identity(&problem), problem);
+    }
+
     fn note(&self, problem: Problem) {
         self.progress.problems.fetch_add(1, Relaxed);
-        let place = problem.block.clone().filter(|block| !block.is_empty()).unwrap_or_else(|| problem.path.clone());
-        let offset = problem.offset.unwrap_or(0);
-        let identity = (problem.container.clone(), offset, place, problem.message.clone());
+        let identity = identity(&problem);
         let mut found = self.found.lock();
         let known = found.entry(identity).or_insert_with(|| problem.clone());
         // Of the paths that lead to one block, the plainest.
@@ -277,4 +319,15 @@ impl Run<'_> {
         self.queue.lock().tasks.extend(tasks);
         self.more.notify_all();
     }
+}
+
+/// See [`Identity`].
+fn identity(problem: &Problem) -> Identity {
+    let place = problem.block.clone().filter(|block| !block.is_empty()).unwrap_or_else(|| problem.path.clone());
+    (problem.container.clone(), problem.offset.unwrap_or(0), place, problem.message.clone())
+}
+
+/// Whether this user may not look at something, so that nothing is known of it.
+fn is_refused(error: &Error) -> bool {
+    matches!(error.errno(), libc::EACCES | libc::EPERM)
 }

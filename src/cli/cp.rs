@@ -171,11 +171,11 @@ impl Walk<'_> {
                 let _ = self.give.send(Task { vfs: vfs.clone(), ino, attr, shown, to });
                 continue;
             }
-            let inside = self.copier.make_folder(&to).and_then(|()| names(vfs, ino));
+            let inside = self.copier.make_folder(&to).and_then(|()| names(vfs, ino, &shown));
             let inside = match inside {
                 Ok(inside) => inside,
                 Err(error) => {
-                    self.copier.failed(&error.context(shown.display().to_string()));
+                    self.copier.failed(&error);
                     continue;
                 }
             };

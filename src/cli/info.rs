@@ -78,7 +78,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
 /// The containers in a folder, a line each.
 fn describe_folder(out: &mut impl Write, place: &Place) -> anyhow::Result<()> {
     let (mut containers, mut others) = (0, 0);
-    for (name, kind) in names(&place.vfs, place.ino)? {
+    for (name, kind) in names(&place.vfs, place.ino, &place.kept)? {
         let found = place.vfs.lookup(place.ino, &name)?.filter(|_| kind == FileKind::Folder);
         let description = found.map(|attr| place.vfs.description(attr.ino)).transpose();
         let what = match description {

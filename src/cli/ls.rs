@@ -116,7 +116,7 @@ impl<W: Write> List<'_, W> {
         let mut folders = vec![(place.ino, PathBuf::new())];
         while let Some((ino, path)) = folders.pop() {
             let (mut inner, mut entries) = (Vec::new(), Vec::new());
-            let listed = names(&place.vfs, ino);
+            let listed = names(&place.vfs, ino, &if path == Path::new("") { top.to_owned() } else { top.join(&path) });
             let listed = if path == Path::new("") { listed? } else { self.or_complain(listed).unwrap_or_default() };
             for (name, kind) in listed {
                 let path = path.join(name);
@@ -224,7 +224,7 @@ impl<W: Write> List<'_, W> {
             return Ok(());
         }
         // For each folder that is open: its number, and what of it is still to come, last first.
-        let mut open = vec![(place.ino, reversed(names(&place.vfs, place.ino)?))];
+        let mut open = vec![(place.ino, reversed(names(&place.vfs, place.ino, top)?))];
         while let Some((folder, rest)) = open.last_mut() {
             let folder = *folder;
             let Some((name, kind)) = rest.pop() else {
@@ -243,7 +243,7 @@ impl<W: Write> List<'_, W> {
             writeln!(self.out, "{}{facts}", if facts.is_empty() { "" } else { "  " })?;
             match attr {
                 Some(attr) if attr.kind == FileKind::Folder => {
-                    let inner = names(&place.vfs, attr.ino);
+                    let inner = names(&place.vfs, attr.ino, &top.join(&name));
                     open.push((attr.ino, reversed(self.or_complain(inner).unwrap_or_default())));
                 }
                 Some(attr) => place.vfs.forget(attr.ino, 1),

@@ -131,6 +131,7 @@ pub(super) fn run(arguments: &Arguments, command_line: &[OsString]) -> anyhow::R
         ..arguments.view.checked()
     };
     let vfs = Arc::new(Vfs::open(&arguments.source, options)?);
+    check_source(&vfs)?;
     // From here on: what was wrong with SOURCE itself is this command's own error.
     running.start_log(arguments.foreground)?;
 
@@ -245,6 +246,14 @@ fn leave_terminal() -> anyhow::Result<()> {
     rustix::stdio::dup2_stderr(log.as_ref().unwrap_or(&nowhere)).context("closing stderr")?;
     std::env::set_current_dir("/").context("leaving the folder")?;
     Ok(())
+}
+
+/// A source directory that this user can't list would be mounted, and show nothing but errors.
+fn check_source(vfs: &Vfs) -> anyhow::Result<()> {
+    std::fs::read_dir(vfs.source())
+        .map(drop)
+        .or_else(|error| if error.kind() == io::ErrorKind::NotADirectory { Ok(()) } else { Err(error) })
+        .map_err(|error| anyhow::anyhow!("{}: can't be read: {error}", vfs.source().display()))
 }
 
 fn check_mountpoint(source: &Path, mountpoint: &Path) -> anyhow::Result<()> {

@@ -56,14 +56,18 @@ impl Place {
     }
 }
 
-/// What a folder shows.
-pub(super) fn names(vfs: &Vfs, ino: u64) -> anyhow::Result<Vec<(OsString, FileKind)>> {
+/// What a folder shows. `path` is the folder as the user typed it, for messages.
+pub(super) fn names(vfs: &Vfs, ino: u64, path: &Path) -> anyhow::Result<Vec<(OsString, FileKind)>> {
     let mut names = Vec::new();
-    vfs.read_dir(ino, 2, false, &mut |entry| {
+    let listed = vfs.read_dir(ino, 2, false, &mut |entry| {
         names.push((entry.name.to_owned(), entry.kind));
         ControlFlow::Continue(())
-    })?;
-    Ok(names)
+    });
+    match listed {
+        Ok(()) => Ok(names),
+        // Of the folder that was opened as SOURCE the filesystem knows no path.
+        Err(error) => bail!("{}: {}", path.display(), error.to_problem().detail()),
+    }
 }
 
 /// The longest part of a path that the host has, with links resolved, and the names after it.

@@ -149,13 +149,13 @@ impl Walk<'_> {
     }
 
     fn children(&mut self, folder: &Found, fits: impl Fn(&OsStr) -> bool) -> Vec<Found> {
-        match names(self.vfs, folder.ino) {
+        match names(self.vfs, folder.ino, &folder.shown) {
             Ok(names) => {
                 let fitting = names.into_iter().filter(|(name, _)| fits(name));
                 fitting.filter_map(|(name, _)| self.child(folder, &name)).collect()
             }
             Err(error) => {
-                self.failed.push(error.context(folder.shown.display().to_string()));
+                self.failed.push(error);
                 Vec::new()
             }
         }

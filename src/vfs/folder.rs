@@ -1,10 +1,11 @@
 //! SOURCE's own folders and files, and which of the files are containers.
 
 use std::{
-    ffi::OsString,
+    ffi::{OsStr, OsString},
     fs,
     hash::{Hash, Hasher},
     io,
+    os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -209,6 +210,10 @@ impl Folders {
                 return Err(Error::os(&error, "open", path.to_path_buf()));
             }
             Err(error) => {
+                // Whether it is a container can't be known. Its name may say so; as SOURCE it has to be one.
+                if path == Path::new("") || format::is_container_name(OsStr::from_bytes(&name)) {
+                    problems.note(Problem::of(shown(path, &full), format!("can't be read: {error}")));
+                }
                 log::debug!("{}: {error}", full.display());
                 return Ok(Detection::Plain);
             }

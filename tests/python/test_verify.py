@@ -52,7 +52,7 @@ def test_each_block_is_one_line():
     assert done.returncode == 1
     first, summary = done.stdout.decode().splitlines()
     assert first.startswith(f"{path}: signal/joint_pos.npy, block 'signal/joint_pos', byte 2656: checksum is 0x")
-    assert summary.startswith("1 problem: 1 containers, ")
+    assert summary.startswith("1 problem: 1 container, ")
     assert done.stderr == "", "no progress where there is no terminal"
 
 
@@ -110,7 +110,10 @@ def test_exit_codes_and_odd_paths(tmp_path):
     assert missing.returncode == 2 and str(tmp_path / "missing") in missing.stderr
     assert run("verify", "--no-such-option", tmp_path).returncode == 2
     (tmp_path / "text.txt").write_text("no container")
-    assert verify(tmp_path, code=0)["others"] == 1
+    # Nothing that could be checked is no good news.
+    alone = verify(tmp_path, code=2)
+    assert alone["others"] == 1 and not alone["ok"]
+    assert run("verify", tmp_path).stdout.decode().startswith("nothing was checked: 0 containers, 0 files, 0 B read; 1 ord")
     assert verify(tmp_path / "text.txt", code=1)["problems"][0]["container"] == str(tmp_path / "text.txt")
     (tmp_path / "empty.wshard").touch()
     assert verify(tmp_path, code=1)["problems"][0]["container"] == str(tmp_path / "empty.wshard")

@@ -180,7 +180,8 @@ impl Copier {
     pub(super) fn finish_folder(&self, folder: &Folder) {
         let Folder { path, mode, mtime } = folder;
         let times = utimensat(CWD, path, &times(*mtime), AtFlags::empty()).map_err(io::Error::from);
-        let done = times.and_then(|()| fs::set_permissions(path, Permissions::from_mode(*mode)));
+        // The copy is its owner's: without write permission he could not even delete what is in it.
+        let done = times.and_then(|()| fs::set_permissions(path, Permissions::from_mode(*mode | 0o200)));
         if let Err(error) = done {
             self.failed(&anyhow::Error::from(error).context(path.display().to_string()));
         }

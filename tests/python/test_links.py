@@ -1,0 +1,61 @@
+"""Folders of symbolic links, as caches of DVC and Hugging Face make them: what `verify` says of them."""
+
+import json
+import shutil
+
+import pytest
+
+from conftest import FIXTURES, run
+
+
+@pytest.fixture
+def places(tmp_path):
+    """`data` with links into itself, out of itself, to nothing; the files are in `data/blobs` and `elsewhere`."""
+    data = tmp_path / "data"
+    (data / "blobs").mkdir(parents=True)
+    (tmp_path / "elsewhere").mkdir()
+    shutil.copy(FIXTURES / "ep_001.wshard", tmp_path / "elsewhere/0a1b")
+    (data / "out.wshard").symlink_to("../elsewhere/0a1b")
+    return tmp_path
+
+
+def verify(*args):
+    done = run("verify", *args)
+    return done.returncode, done.stdout.decode(), done.stderr
+
+
+def test_only_links_is_not_nothing_wrong(places):
+    code, out, err = verify(places / "data")
+    assert (code, err) == (2, "")
+    assert out == ("nothing was checked: 0 containers, 0 files, 0 B read; 1 symbolic link not followed\n"
+                   "of the links, 1 leads outside, which --follow-links=outside allows\n")
+
+
+def test_each_kind_of_link_is_counted(places):
+    data = places / "data"
+    shutil.copy(FIXTURES / "demo.kdb", data / "blobs/2c3d")
+    (data / "in.kdb").symlink_to("blobs/2c3d")
+    (data / "gone.kas").symlink_to("blobs/none")
+    code, out, _ = verify(data)
+    assert code == 0
+    summary, links = out.splitlines()
+    assert summary.startswith("nothing is wrong: 1 container, ") and summary.endswith("; 3 symbolic links not followed")
+    assert links == ("of the links, 1 can be followed with --follow-links; 1 leads outside, which --follow-links=outside "
+                     "allows; 1 leads to nothing")
+    code, out, _ = verify("--follow-links", data)
+    assert code == 0 and out.startswith("nothing is wrong: 2 containers, ")
+    assert out.splitlines()[1] == "of the links, 1 leads outside, which --follow-links=outside allows; 1 leads to nothing"
+    result = json.loads(verify("--json", "--follow-links", data)[1])
+    assert (result["links"], result["links_outside"], result["links_dangling"]) == (2, 1, 1)
+
+
+def test_a_link_given_as_path_is_followed(places):
+    code, out, _ = verify(places / "data/out.wshard")
+    assert code == 0 and out.startswith("nothing is wrong: 1 container, ")
+
+
+def test_the_option_takes_its_values():
+    for value in ("--follow-links", "--follow-links=no", "--follow-links=inside", "--follow-links=outside"):
+        assert run("ls", value, FIXTURES).returncode == 0
+    wrong = run("ls", "--follow-links=all", FIXTURES)
+    assert wrong.returncode == 2 and "possible values: no, inside, outside" in wrong.stderr
