@@ -3,6 +3,7 @@
 //! Safe code without I/O of its own: everything is read through a [`Source`], by range, and every offset and length
 //! from a file is checked before it is used. The module of a format says which page of facts it follows.
 
+mod dtype;
 pub mod idv;
 pub mod kast;
 pub mod kastore;
@@ -15,6 +16,7 @@ use crate::{
     codec::Codec,
     source::{Source, SourceError},
 };
+pub use dtype::DType;
 
 /// The suffixes that containers usually have. A container is recognised by its content; the name only says that a file
 /// which is none, or can't be read, is worth reporting.
@@ -93,79 +95,6 @@ impl fmt::Display for Class {
             Self::BadType => "bad_type",
             Self::BadFormat => "bad_format",
         })
-    }
-}
-
-/// The element type of an array, under the short names that the formats share.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[allow(missing_docs, reason = "the names say it all")]
-pub enum Dtype {
-    F64,
-    F32,
-    F16,
-    Bf16,
-    I64,
-    I32,
-    I16,
-    I8,
-    U64,
-    U32,
-    U16,
-    U8,
-    Bool,
-}
-
-impl Dtype {
-    /// Bytes of one element.
-    pub fn size(self) -> u64 {
-        match self {
-            Self::F64 | Self::I64 | Self::U64 => 8,
-            Self::F32 | Self::I32 | Self::U32 => 4,
-            Self::F16 | Self::Bf16 | Self::I16 | Self::U16 => 2,
-            Self::I8 | Self::U8 | Self::Bool => 1,
-        }
-    }
-
-    /// The short name, as `container.json` gives it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::F64 => "f64",
-            Self::F32 => "f32",
-            Self::F16 => "f16",
-            Self::Bf16 => "bf16",
-            Self::I64 => "i64",
-            Self::I32 => "i32",
-            Self::I16 => "i16",
-            Self::I8 => "i8",
-            Self::U64 => "u64",
-            Self::U32 => "u32",
-            Self::U16 => "u16",
-            Self::U8 => "u8",
-            Self::Bool => "bool",
-        }
-    }
-
-    /// numpy's `descr` (`docs/TREE.md`, section 2). bf16 has none of its own: the bits, as `<u2`.
-    pub fn descr(self) -> &'static str {
-        match self {
-            Self::F64 => "<f8",
-            Self::F32 => "<f4",
-            Self::F16 => "<f2",
-            Self::I64 => "<i8",
-            Self::I32 => "<i4",
-            Self::I16 => "<i2",
-            Self::I8 => "|i1",
-            Self::U64 => "<u8",
-            Self::U32 => "<u4",
-            Self::U16 | Self::Bf16 => "<u2",
-            Self::U8 => "|u1",
-            Self::Bool => "|b1",
-        }
-    }
-
-    /// Whether the elements are floating-point numbers.
-    pub fn is_float(self) -> bool {
-        matches!(self, Self::F64 | Self::F32 | Self::F16 | Self::Bf16)
     }
 }
 

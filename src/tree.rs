@@ -4,8 +4,8 @@
 //! opened describes them as `Content` and gets the rest from `Table`.
 
 mod describe;
-mod facts;
 mod idv;
+mod item_info;
 mod kastore;
 mod kdb;
 pub mod names;
@@ -18,9 +18,9 @@ use crate::{
     cache::Buffer,
     format::{self, Format, FormatError, wshard::Shard},
     source::Fingerprint,
-    view::{Fault, Reader, View},
+    view::{Array, Fault, Reader, View},
 };
-pub use facts::Facts;
+pub use item_info::ItemInfo;
 use paths::{Builder, Kind, Paths};
 pub use wshard::Siblings;
 
@@ -123,11 +123,19 @@ pub trait Container: Send + Sync {
         None
     }
 
-    /// What is known of the stored item that a file shows. Cheap: it reads no more of the container than a look-up.
-    /// `None` for files that show no stored item, and where a format says nothing.
-    fn facts(&self, reader: &Reader, node: NodeId) -> Option<Facts> {
-        let _ = (reader, node);
-        None
+    /// The array that a `.npy` file shows; `None` for every other node.
+    ///
+    /// # Errors
+    /// As [`Self::lookup`].
+    fn array(&self, reader: &Reader, file: NodeId) -> Result<Option<Array>, Fault>;
+
+    /// What is known of the stored item that a file shows: of an array at least dtype and shape. It reads no more of the
+    /// container than a look-up of the file. `None` for files that show no stored item, and for folders.
+    ///
+    /// # Errors
+    /// As [`Self::lookup`].
+    fn item_info(&self, reader: &Reader, node: NodeId) -> Result<Option<ItemInfo>, Fault> {
+        Ok(self.array(reader, node)?.map(ItemInfo::from))
     }
 
     /// What is wrong with other files that this container needs, each looked at whole: for `shardfs verify`.
@@ -195,6 +203,9 @@ pub(crate) trait Content: Send + Sync {
     /// What a file of the table stands for.
     type File: Copy + Send + Sync;
 
+    /// The array that a file shows, if it shows one.
+    fn array(&self, file: Self::File) -> Option<Array>;
+
     /// The bytes of a file.
     fn view(&self, file: Self::File) -> View;
 
@@ -230,11 +241,8 @@ pub(crate) trait Content: Send + Sync {
         None
     }
 
-    /// See [`Container::facts`].
-    fn facts(&self, file: Self::File) -> Option<Facts> {
-        let _ = file;
-        None
-    }
+    /// See [`Container::item_info`].
+    fn item_info(&self, file: Self::File) -> Option<ItemInfo>;
 
     /// See [`Container::verify_others`].
     fn verify_others(&self) -> Vec<String> {
@@ -292,6 +300,14 @@ impl<C: Content> Table<C> {
 
     fn is_description(&self, node: NodeId) -> bool {
         matches!(self.paths.kind(Self::number(node)), Some(Kind::File(Entry::Description)))
+    }
+
+    /// What a file of the table stands for; `None` for folders, pictures and `container.json`.
+    fn stored(&self, node: NodeId) -> Option<C::File> {
+        match self.paths.kind(Self::number(node))? {
+            Kind::File(Entry::Of(file)) => Some(file),
+            Kind::File(Entry::Description) | Kind::Folder => None,
+        }
     }
 
     /// Numbers of this table fit; others name no node of it.
@@ -420,13 +436,11 @@ impl<C: Content> Container for Table<C> {
         self.content.verify_others()
     }
 
-    fn facts(&self, _: &Reader, node: NodeId) -> Option<Facts> {
-        if Self::frame_of(node).is_some() {
-            return None;
-        }
-        match self.paths.kind(Self::number(node))? {
-            Kind::File(Entry::Of(file)) => self.content.facts(file),
-            _ => None,
-        }
+    fn array(&self, _: &Reader, node: NodeId) -> Result<Option<Array>, Fault> {
+        Ok(self.stored(node).and_then(|file| self.content.array(file)))
+    }
+
+    fn item_info(&self, _: &Reader, node: NodeId) -> Result<Option<ItemInfo>, Fault> {
+        Ok(self.stored(node).and_then(|file| self.content.item_info(file)))
     }
 }

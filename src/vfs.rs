@@ -378,14 +378,14 @@ impl Vfs {
     ///
     /// # Errors
     /// [`Error`] when the container can't be opened.
-    pub fn facts(&self, ino: u64) -> Result<Option<tree::Facts>, Error> {
+    pub fn item_info(&self, ino: u64) -> Result<Option<tree::ItemInfo>, Error> {
         let Node::Inside(id, node) = self.node(ino)? else { return Ok(None) };
         // The folder that stands for a container is no item: listing a folder opens none.
         if node == tree::ROOT {
             return Ok(None);
         }
         let opened = self.opened(&id)?;
-        tree::Facts::of(&*opened.tree, &opened.reader, node).map_err(|fault| self.fault(&id, &opened, node, fault))
+        opened.tree.item_info(&opened.reader, node).map_err(|fault| self.fault(&id, &opened, node, fault))
     }
 
     /// Finds a name in a folder and remembers the node until it is forgotten. `None` if there is no such name.

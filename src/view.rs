@@ -4,11 +4,13 @@
 //! by an implementation of [`Rendered`]. PNG files are rendered here, since several formats have raw pixels; what only one
 //! format needs is rendered in that format's folder below `tree`.
 
+mod array;
 pub mod json;
 mod memory;
-pub mod npy;
+mod npy;
 pub mod png;
 
+pub use array::Array;
 pub use memory::Layout;
 
 use std::{ops::Range, sync::Arc};
@@ -178,6 +180,15 @@ impl View {
             self.extents.push(Extent { start: self.size, length, data, as_bool: false });
             self.size += length;
         }
+        self
+    }
+
+    /// The file with another one behind it.
+    #[must_use]
+    pub fn followed_by(mut self, other: Self) -> Self {
+        let start = self.size;
+        self.extents.extend(other.extents.into_iter().map(|extent| Extent { start: start + extent.start, ..extent }));
+        self.size += other.size;
         self
     }
 

@@ -57,9 +57,15 @@ impl Tree {
     /// The elements of an array.
     fn array(&self, path: &str, descr: &str, shape: &[u64]) -> Vec<u8> {
         let bytes = self.read(path);
-        let header = shardfs::view::npy::header(&format!("'{descr}'"), shape);
-        assert!(bytes.starts_with(&header), "{path}: {:?}", String::from_utf8_lossy(&bytes[..header.len()]));
-        bytes[header.len()..].to_vec()
+        let length = 10 + usize::from(u16::from_le_bytes([bytes[8], bytes[9]]));
+        let (header, elements) = bytes.split_at(length);
+        let tuple: String = shape.iter().map(|axis| format!("{axis}, ")).collect();
+        let tuple = if shape.len() == 1 { tuple.trim_end() } else { tuple.trim_end_matches(", ") };
+        let expected = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({tuple}), }}");
+        assert!(header.starts_with(b"\x93NUMPY\x01\x00") && header.ends_with(b"\n"), "{path}");
+        assert_eq!(String::from_utf8_lossy(&header[10..]).trim_end(), expected, "{path}");
+        assert_eq!(length % 64, 0, "{path}");
+        elements.to_vec()
     }
 }
 

@@ -16,7 +16,7 @@ use super::{
     place::{Place, names},
 };
 use crate::{
-    tree::Facts,
+    tree::ItemInfo,
     vfs::{Attr, FileKind, Vfs},
 };
 
@@ -68,7 +68,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
             continue;
         }
         if !place.is_folder() {
-            let entry = Entry { path: path.clone(), attr: Some(place.attr), facts: list.facts(&place.vfs, place.ino) };
+            let entry = Entry { path: path.clone(), attr: Some(place.attr), info: list.info(&place.vfs, place.ino) };
             list.print(&place.vfs, &[entry], path)?;
             continue;
         }
@@ -96,7 +96,7 @@ struct Entry {
     path: PathBuf,
     /// `None` where it can't be had: the name is there all the same.
     attr: Option<Attr>,
-    facts: Option<Facts>,
+    info: Option<ItemInfo>,
 }
 
 struct List<'a, W: Write> {
@@ -125,18 +125,18 @@ impl<W: Write> List<'_, W> {
                     continue;
                 }
                 let Some(attr) = self.look(&place.vfs, ino, &path) else {
-                    entries.push(Entry { path, attr: None, facts: None });
+                    entries.push(Entry { path, attr: None, info: None });
                     continue;
                 };
-                let wants_facts = self.arguments.long || self.arguments.json;
-                let facts = if wants_facts { self.facts(&place.vfs, attr.ino) } else { None };
+                let wants_info = self.arguments.long || self.arguments.json;
+                let info = if wants_info { self.info(&place.vfs, attr.ino) } else { None };
                 if self.arguments.recursive && attr.kind == FileKind::Folder {
                     inner.push((attr.ino, path.clone()));
                 } else if attr.kind != FileKind::Link {
                     // Not looked at again. A link is, for its target.
                     place.vfs.forget(attr.ino, 1);
                 }
-                entries.push(Entry { path, attr: Some(attr), facts });
+                entries.push(Entry { path, attr: Some(attr), info });
             }
             self.print(&place.vfs, &entries, top)?;
             folders.extend(inner.into_iter().rev());
@@ -162,8 +162,8 @@ impl<W: Write> List<'_, W> {
             .ok()
     }
 
-    fn facts(&self, vfs: &Vfs, ino: u64) -> Option<Facts> {
-        vfs.facts(ino).ok().flatten()
+    fn info(&self, vfs: &Vfs, ino: u64) -> Option<ItemInfo> {
+        vfs.item_info(ino).ok().flatten()
     }
 
     /// Entries of one folder, in columns.
@@ -171,8 +171,8 @@ impl<W: Write> List<'_, W> {
         if self.arguments.json {
             return entries.iter().try_for_each(|entry| self.object(entry, top));
         }
-        let facts = |entry: &Entry| facts_text(entry.facts.as_ref());
-        let width = entries.iter().map(|entry| facts(entry).len()).max().unwrap_or(0);
+        let info = |entry: &Entry| info_text(entry.info.as_ref());
+        let width = entries.iter().map(|entry| info(entry).len()).max().unwrap_or(0);
         for entry in entries {
             let kind = entry.attr.map_or(FileKind::File, |attr| attr.kind);
             if self.arguments.long {
@@ -181,7 +181,7 @@ impl<W: Write> List<'_, W> {
                     None => write!(self.out, "?????????? {:>12} {:16} ", "?", "?")?,
                 }
                 if width > 0 {
-                    write!(self.out, "{:width$} ", facts(entry))?;
+                    write!(self.out, "{:width$} ", info(entry))?;
                 }
             }
             self.write_name(&entry.path, kind)?;
@@ -203,7 +203,7 @@ impl<W: Write> List<'_, W> {
             FileKind::File => "file",
             FileKind::Link => "link",
         });
-        let facts = entry.facts.clone().unwrap_or_default();
+        let info = entry.info.clone().unwrap_or_default();
         let mtime = entry.attr.map(|attr| attr.mtime);
         let object = json!({
             "path": path.to_string_lossy(),
@@ -211,8 +211,8 @@ impl<W: Write> List<'_, W> {
             "size": entry.attr.map(|attr| attr.size),
             "mtime": mtime.map(|(seconds, nanos)| seconds as f64 + f64::from(nanos) / 1e9),
             "mtime_ns": mtime.and_then(|(seconds, nanos)| seconds.checked_mul(1_000_000_000)?.checked_add(nanos.into())),
-            "dtype": facts.dtype,
-            "shape": facts.shape,
+            "dtype": info.dtype,
+            "shape": info.shape,
         });
         Ok(writeln!(self.out, "{object}")?)
     }
@@ -238,9 +238,9 @@ impl<W: Write> List<'_, W> {
             let name = PathBuf::from(name);
             self.write_name(&name, kind)?;
             let attr = self.look(&place.vfs, folder, &name);
-            let facts = attr.and_then(|attr| self.facts(&place.vfs, attr.ino));
-            let facts = facts_text(facts.as_ref());
-            writeln!(self.out, "{}{facts}", if facts.is_empty() { "" } else { "  " })?;
+            let info = attr.and_then(|attr| self.info(&place.vfs, attr.ino));
+            let info = info_text(info.as_ref());
+            writeln!(self.out, "{}{info}", if info.is_empty() { "" } else { "  " })?;
             match attr {
                 Some(attr) if attr.kind == FileKind::Folder => {
                     let inner = names(&place.vfs, attr.ino, &top.join(&name));
@@ -283,8 +283,8 @@ fn harmless(name: &OsStr) -> OsString {
 }
 
 /// `f32 [24,7]`; nothing for what is no array.
-fn facts_text(facts: Option<&Facts>) -> String {
-    let array = facts.and_then(|facts| Some((facts.dtype.as_deref()?, facts.shape_text()?)));
+fn info_text(info: Option<&ItemInfo>) -> String {
+    let array = info.and_then(|info| Some((info.dtype?.name(), info.shape_text()?)));
     array.map_or_else(String::new, |(dtype, shape)| format!("{dtype} {shape}"))
 }
 
@@ -319,6 +319,7 @@ pub(super) fn date(seconds: i64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::DType;
 
     #[test]
     fn dates() {
@@ -336,8 +337,10 @@ mod tests {
 
     #[test]
     fn arrays_say_what_they_are() {
-        assert_eq!(facts_text(Some(&Facts::array("f32", &[24, 7]))), "f32 [24,7]");
-        assert_eq!(facts_text(Some(&Facts::array("i64", &[]))), "i64 []");
-        assert_eq!(facts_text(Some(&Facts { crc32c: Some(1), ..Facts::default() })), "");
+        let array =
+            |dtype, shape: &[u64]| ItemInfo { dtype: Some(dtype), shape: Some(shape.to_vec()), ..ItemInfo::default() };
+        assert_eq!(info_text(Some(&array(DType::F32, &[24, 7]))), "f32 [24,7]");
+        assert_eq!(info_text(Some(&array(DType::I64, &[]))), "i64 []");
+        assert_eq!(info_text(Some(&ItemInfo { crc32c: Some(1), ..ItemInfo::default() })), "");
     }
 }

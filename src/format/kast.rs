@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::{
-    Class, Dtype, Fields, FormatError,
+    Class, DType, Fields, FormatError,
     kastore::{ITEM_MEMORY, Item, TOGETHER, dtype_of_code},
 };
 use crate::{
@@ -137,7 +137,7 @@ fn read_key(source: &dyn Source, at: u64, length: u32, area: Range<u64>) -> Resu
     Ok((key.pop() == Some(0) && !key.contains(&0)).then_some(key))
 }
 
-fn array_range(dtype: Dtype, count: u64, at: u64) -> Option<Range<u64>> {
+fn array_range(dtype: DType, count: u64, at: u64) -> Option<Range<u64>> {
     let end = at.checked_add(count.checked_mul(dtype.size())?)?;
     at.is_multiple_of(8).then_some(at..end)
 }

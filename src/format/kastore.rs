@@ -4,7 +4,7 @@
 
 use std::{collections::HashSet, ops::Range};
 
-use super::{Class, Dtype, Fields, FormatError};
+use super::{Class, DType, Fields, FormatError};
 use crate::{
     limits,
     source::{Source, SourceError, check_room},
@@ -21,7 +21,7 @@ pub struct Item {
     /// The key's bytes, as stored.
     pub key: Vec<u8>,
     /// Element type, one of ten.
-    pub dtype: Dtype,
+    pub dtype: DType,
     /// Number of elements.
     pub count: u64,
     /// The elements' bytes in the file.
@@ -49,18 +49,18 @@ pub struct Kastore {
 }
 
 /// The element type of a type code (section 1.3), shared with KAST.
-pub fn dtype_of_code(code: u32) -> Option<Dtype> {
-    const TYPES: [Dtype; 10] = [
-        Dtype::I8,
-        Dtype::U8,
-        Dtype::I16,
-        Dtype::U16,
-        Dtype::I32,
-        Dtype::U32,
-        Dtype::I64,
-        Dtype::U64,
-        Dtype::F32,
-        Dtype::F64,
+pub fn dtype_of_code(code: u32) -> Option<DType> {
+    const TYPES: [DType; 10] = [
+        DType::I8,
+        DType::U8,
+        DType::I16,
+        DType::U16,
+        DType::I32,
+        DType::U32,
+        DType::I64,
+        DType::U64,
+        DType::F32,
+        DType::F64,
     ];
     TYPES.get(usize::try_from(code).ok()?).copied()
 }

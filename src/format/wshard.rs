@@ -11,7 +11,7 @@ mod typing;
 
 use std::{collections::HashSet, fmt, ops::Range, sync::Arc};
 
-use super::{Dtype, FormatError};
+use super::{DType, FormatError};
 use crate::{
     limits,
     source::{Source, SourceError},
@@ -91,7 +91,7 @@ pub enum Value {
     /// `.npy`.
     Array {
         /// Element type.
-        dtype: Dtype,
+        dtype: DType,
         /// The whole shape, steps first.
         shape: Vec<u64>,
         /// Where in the decoded block the elements begin (section 17; 0 for all others).

@@ -1,24 +1,24 @@
-//! Facts of stored items as extended attributes, where the mount was asked for them.
+//! What is known of stored items as extended attributes, where the mount was asked for them.
 
 use std::{ffi::OsStr, os::unix::ffi::OsStrExt};
 
 use fuser::{Errno, ReplyXattr};
 
 use super::errno;
-use crate::{tree::Facts, vfs::Vfs};
+use crate::{tree::ItemInfo, vfs::Vfs};
 
 const PREFIX: &str = "user.shardfs.";
 const NAMES: [&str; 6] = ["dtype", "shape", "codec", "stored_size", "crc32c", "inferred"];
 
 /// The value of an attribute, by its name without the prefix.
-fn value(facts: &Facts, name: &str) -> Option<String> {
+fn value(info: &ItemInfo, name: &str) -> Option<String> {
     match name {
-        "dtype" => facts.dtype.as_deref().map(str::to_owned),
-        "shape" => facts.shape_text(),
-        "codec" => facts.codec.map(str::to_owned),
-        "stored_size" => facts.stored_size.map(|size| size.to_string()),
-        "crc32c" => facts.crc32c.map(|crc| format!("0x{crc:08x}")),
-        "inferred" => facts.inferred.then(|| "true".to_owned()),
+        "dtype" => info.dtype.map(|dtype| dtype.name().to_owned()),
+        "shape" => info.shape_text(),
+        "codec" => info.codec.map(str::to_owned),
+        "stored_size" => info.stored_size.map(|size| size.to_string()),
+        "crc32c" => info.crc32c.map(|crc| format!("0x{crc:08x}")),
+        "inferred" => info.inferred.then(|| "true".to_owned()),
         _ => None,
     }
 }
@@ -30,26 +30,26 @@ pub(super) fn is_ours(name: &OsStr) -> bool {
 }
 
 pub(super) fn get(vfs: &Vfs, ino: u64, name: &OsStr, size: u32, reply: ReplyXattr) {
-    let facts = match vfs.facts(ino) {
-        Ok(facts) => facts.unwrap_or_default(),
+    let info = match vfs.item_info(ino) {
+        Ok(info) => info.unwrap_or_default(),
         Err(error) => return reply.error(errno(&error)),
     };
-    match name.to_str().and_then(|name| value(&facts, name.strip_prefix(PREFIX)?)) {
+    match name.to_str().and_then(|name| value(&info, name.strip_prefix(PREFIX)?)) {
         Some(value) => answer(value.as_bytes(), size, reply),
         None => reply.error(Errno::NO_XATTR),
     }
 }
 
 pub(super) fn list(vfs: &Vfs, ino: u64, size: u32, reply: ReplyXattr) {
-    match vfs.facts(ino) {
-        Ok(facts) => answer(&names(&facts.unwrap_or_default()), size, reply),
+    match vfs.item_info(ino) {
+        Ok(info) => answer(&names(&info.unwrap_or_default()), size, reply),
         Err(error) => reply.error(errno(&error)),
     }
 }
 
 /// The names that an item has, each ended by a zero byte.
-fn names(facts: &Facts) -> Vec<u8> {
-    let has = |name: &&&str| value(facts, name).is_some();
+fn names(info: &ItemInfo) -> Vec<u8> {
+    let has = |name: &&&str| value(info, name).is_some();
     NAMES.iter().filter(has).flat_map(|name| format!("{PREFIX}{name}\0").into_bytes()).collect()
 }
 
@@ -65,14 +65,16 @@ fn answer(value: &[u8], size: u32, reply: ReplyXattr) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::DType;
 
     #[test]
     fn only_what_is_known_is_listed() {
-        let facts = Facts { crc32c: Some(0xbeef), ..Facts::array("f32", &[24, 7]) };
-        assert_eq!(names(&facts), b"user.shardfs.dtype\0user.shardfs.shape\0user.shardfs.crc32c\0");
-        assert_eq!(value(&facts, "shape").as_deref(), Some("[24,7]"));
-        assert_eq!(value(&facts, "crc32c").as_deref(), Some("0x0000beef"));
-        assert_eq!(value(&facts, "inferred"), None);
-        assert!(names(&Facts::default()).is_empty());
+        let (dtype, shape) = (Some(DType::F32), Some(vec![24, 7]));
+        let info = ItemInfo { dtype, shape, crc32c: Some(0xbeef), ..ItemInfo::default() };
+        assert_eq!(names(&info), b"user.shardfs.dtype\0user.shardfs.shape\0user.shardfs.crc32c\0");
+        assert_eq!(value(&info, "shape").as_deref(), Some("[24,7]"));
+        assert_eq!(value(&info, "crc32c").as_deref(), Some("0x0000beef"));
+        assert_eq!(value(&info, "inferred"), None);
+        assert!(names(&ItemInfo::default()).is_empty());
     }
 }

@@ -5,9 +5,10 @@ use std::{borrow::Cow, sync::Arc};
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 
-use super::Facts;
+use super::ItemInfo;
 use crate::{
     cache::{Buffer, Key},
+    format::DType,
     source::SourceError,
     view::{Fault, Reader, json},
 };
@@ -21,7 +22,7 @@ pub(super) struct Item<'a, Own: Serialize> {
     #[serde(skip_serializing_if = "Option::is_none")]
     name_hex: Option<String>,
     path: String,
-    dtype: Option<Cow<'static, str>>,
+    dtype: Option<&'static str>,
     shape: Option<Vec<u64>>,
     codec: Cow<'a, str>,
     stored_size: Option<u64>,
@@ -35,13 +36,13 @@ pub(super) struct Item<'a, Own: Serialize> {
 
 impl<'a, Own: Serialize> Item<'a, Own> {
     /// An item of which this is known.
-    pub(super) fn of(name: &'a [u8], path: String, size: Option<u64>, facts: Facts, own: Own) -> Self {
-        let Facts { dtype, shape, codec, stored_size, crc32c, inferred } = facts;
+    pub(super) fn of(name: &'a [u8], path: String, size: Option<u64>, info: ItemInfo, own: Own) -> Self {
+        let ItemInfo { dtype, shape, codec, stored_size, crc32c, inferred } = info;
         Self {
             name: String::from_utf8_lossy(name),
             name_hex: std::str::from_utf8(name).is_err().then(|| hex(name)),
             path,
-            dtype,
+            dtype: dtype.map(DType::name),
             shape,
             codec: codec.unwrap_or("none").into(),
             stored_size,
@@ -52,9 +53,9 @@ impl<'a, Own: Serialize> Item<'a, Own> {
         }
     }
 
-    /// With a codec of another name.
-    pub(super) fn with_codec(self, codec: Cow<'a, str>) -> Self {
-        Self { codec, ..self }
+    /// With the names of a dtype that numpy has not, and of a codec of the container's own.
+    pub(super) fn with_names(self, dtype: Option<&'static str>, codec: Cow<'a, str>) -> Self {
+        Self { dtype, codec, ..self }
     }
 }
 

@@ -30,11 +30,11 @@ use crate::{
     },
     limits,
     source::Source,
-    view::{Fault, Reader, View},
+    view::{Array, Fault, Reader, View},
 };
 use loaded::{Loaded, Shape};
 use names::Names;
-use values::{Raw, Show, Shown};
+use values::{Raw, Show, Shown, ValueFile};
 
 /// What a node is. With the column, and the number of a block or metadata entry, this is the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -216,11 +216,11 @@ impl Idv {
         if compression(loaded.column().compression).is_some() { ".bin" } else { ".stored.bin" }
     }
 
-    /// The bytes of a file of values.
-    fn values(&self, reader: &Reader, node: Node, show: Show) -> Result<View, Fault> {
+    /// A file of values.
+    fn values(&self, reader: &Reader, node: Node, show: Show) -> Result<ValueFile, Fault> {
         let loaded = self.column(node.column)?;
         let Some(values) = loaded.values() else { return Err(refused("its column has no values".into())) };
-        Shown::view(values, show, reader)
+        Shown::open(values, show, reader)
     }
 
     fn block(&self, reader: &Reader, node: Node) -> Result<View, Fault> {
@@ -235,7 +235,8 @@ impl Idv {
         Ok(Raw::view(node.column, node.item, block))
     }
 
-    fn entry(&self, reader: &Reader, node: Node) -> Result<View, Fault> {
+    /// A metadata value.
+    fn entry(&self, reader: &Reader, node: Node) -> Result<ValueFile, Fault> {
         let loaded = self.metadata(node.column)?;
         let Some(entry) = loaded.entry(node.item) else {
             return Err(refused(format!("there is no metadata {}", node.item)));
@@ -247,13 +248,13 @@ impl Idv {
                     let error = Arc::new(BlockError::Refused(reason.clone()));
                     return Err(Fault { block: None, offset, error });
                 }
-                return Ok(View::stored(offset..offset + length));
+                return Ok(ValueFile::Other(View::stored(offset..offset + length)));
             }
             Shape::Array => Show::Values,
             Shape::Text => Show::Lines,
         };
         let Some(values) = &entry.values else { return Err(refused("this metadata has no value".into())) };
-        Shown::view(values, show, reader)
+        Shown::open(values, show, reader)
     }
 }
 
@@ -404,10 +405,19 @@ impl Container for Idv {
         match node.part {
             Part::Description => Ok(View::shared(self.description(reader)?)),
             Part::Block => self.block(reader, node),
-            Part::Entry => self.entry(reader, node),
-            Part::Shown(show) => self.values(reader, node, show),
+            Part::Entry => Ok(self.entry(reader, node)?.view()),
+            Part::Shown(show) => Ok(self.values(reader, node, show)?.view()),
             Part::Root | Part::Columns | Part::Column | Part::Metadata => Ok(View::default()),
         }
+    }
+
+    fn array(&self, reader: &Reader, file: NodeId) -> Result<Option<Array>, Fault> {
+        let Some(node) = Node::unpack(file) else { return Ok(None) };
+        Ok(match node.part {
+            Part::Entry => self.entry(reader, node)?.array(),
+            Part::Shown(show) => self.values(reader, node, show)?.array(),
+            _ => None,
+        })
     }
 
     fn description(&self, reader: &Reader) -> Result<Arc<Buffer>, Fault> {

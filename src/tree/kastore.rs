@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::{
-    Content, Entry, Facts, HEAP, Table,
+    Content, Entry, HEAP, ItemInfo, Table,
     describe::{self, Item},
     paths::{Builder, Number, Paths, ROOT},
 };
@@ -21,7 +21,7 @@ use crate::{
         kastore::{self, Kastore},
     },
     source::{Source, SourceError},
-    view::{Data, Fault, View, npy},
+    view::{Array, Data, Fault, View},
 };
 use rows::Rows;
 use tree_sequence::Text;
@@ -151,13 +151,15 @@ pub(super) fn open_kast(file: Kast) -> Table<Arrays> {
 impl Content for Arrays {
     type File = File;
 
+    fn array(&self, file: File) -> Option<Array> {
+        let File::Array(number) = file else { return None };
+        let item = self.items.get(number as usize)?;
+        Some(Array::new(item.dtype, [item.count], View::stored(item.data.clone())))
+    }
+
     fn view(&self, file: File) -> View {
         match file {
-            File::Array(number) => {
-                let item = &self.items[number as usize];
-                let header = npy::header(&format!("'{}'", item.dtype.descr()), &[item.count]);
-                View::inline(header).with(item.data.end - item.data.start, Data::Stored(item.data.clone()))
-            }
+            File::Array(_) => self.array(file).map_or_else(View::default, Array::npy),
             File::Text(number) => View::stored(self.items[number as usize].data.clone()),
             File::Rows(number) => {
                 let rows = &self.rows[number as usize];
@@ -174,9 +176,9 @@ impl Content for Arrays {
             store: Option<usize>,
         }
         let items = (0..).zip(&self.items).zip(&self.nodes).map(|((number, item), &node)| {
-            let facts = self.facts(File::Array(number)).unwrap_or_default();
+            let info = self.item_info(File::Array(number)).unwrap_or_default();
             let own = Own { store: self.store_of.get(number as usize).copied() };
-            Item::of(&item.key, paths.path(node), facts.stored_size, facts, own)
+            Item::of(&item.key, paths.path(node), info.stored_size, info, own)
         });
         describe::document(&self.front, items, &Map::new())
     }
@@ -189,11 +191,9 @@ impl Content for Arrays {
         self.items.get(block as usize).map_or_else(String::new, |item| String::from_utf8_lossy(&item.key).into_owned())
     }
 
-    fn facts(&self, file: File) -> Option<Facts> {
-        let File::Array(number) = file else { return None };
-        let item = self.items.get(number as usize)?;
-        let stored_size = Some(item.data.end - item.data.start);
-        Some(Facts { codec: Some("none"), stored_size, ..Facts::array(item.dtype.name(), &[item.count]) })
+    fn item_info(&self, file: File) -> Option<ItemInfo> {
+        let array = self.array(file)?;
+        Some(ItemInfo { codec: Some("none"), stored_size: Some(array.data.size()), ..array.into() })
     }
 
     fn remarks(&self) -> &[String] {

@@ -22,12 +22,12 @@ use super::{Child, Container, DESCRIPTION, NodeId, NodeKind, Notice, describe};
 use crate::{
     cache::{BlockError, Buffer},
     format::{
-        Format,
+        DType, Format,
         kdb::{Episode, Header, Meta, PartError, Record},
     },
     limits,
     source::Source,
-    view::{Fault, Reader, View, json, npy},
+    view::{Array, Fault, Reader, View, json},
 };
 use pictures::Pictures;
 use strided::Strided;
@@ -253,8 +253,8 @@ impl Kdb {
         Ok(pictures)
     }
 
-    /// An array of one field of the rows. `field` is where it begins in a row, `width` its bytes.
-    fn field(&self, reader: &Reader, node: Node) -> Result<View, Fault> {
+    /// An array of one field of the rows.
+    fn field(&self, reader: &Reader, node: Node) -> Result<Array, Fault> {
         let episode = self.episode(reader, node.episode)?;
         let rows = match episode.locate_rows(&*reader.source) {
             Ok(rows) => rows,
@@ -263,15 +263,16 @@ impl Kdb {
         };
         let frames = u64::from(episode.num_frames);
         let (state, action) = (u64::from(episode.state_dim), u64::from(episode.action_dim));
-        let (descr, shape, field, width): (_, &[u64], _, _) = match node.part {
-            Part::State => ("'<f4'", &[frames, state], 0, 4 * state),
-            Part::Action => ("'<f4'", &[frames, action], 4 * state, 4 * action),
-            Part::Reward => ("'<f4'", &[frames], rows.stride - 5, 4),
-            _ => ("'|b1'", &[frames], rows.stride - 1, 1),
+        // Where the field begins in a row, and its bytes.
+        let (dtype, shape, field, width): (_, &[u64], _, _) = match node.part {
+            Part::State => (DType::F32, &[frames, state], 0, 4 * state),
+            Part::Action => (DType::F32, &[frames, action], 4 * state, 4 * action),
+            Part::Reward => (DType::F32, &[frames], rows.stride - 5, 4),
+            _ => (DType::Bool, &[frames], rows.stride - 1, 1),
         };
         let field = Strided { start: rows.start + field, stride: rows.stride, width };
-        let view = View::inline(npy::header(descr, shape)).with_rendered(frames * width, field);
-        Ok(if node.part == Part::IsTerminal && frames > 0 { view.as_bool() } else { view })
+        let data = View::default().with_rendered(frames * width, field);
+        Ok(Array::new(dtype, shape, if dtype == DType::Bool { data.as_bool() } else { data }))
     }
 
     fn meta(&self, reader: &Reader, position: u64) -> Result<View, Fault> {
@@ -444,11 +445,24 @@ impl Container for Kdb {
         match node.part {
             Part::Description => Ok(View::shared(self.description(reader)?)),
             Part::Meta => self.meta(reader, node.episode),
-            Part::State | Part::Action | Part::Reward | Part::IsTerminal => self.field(reader, node),
+            Part::State | Part::Action | Part::Reward | Part::IsTerminal => Ok(self.field(reader, node)?.npy()),
             Part::Picture => Ok(self.pictures(reader, node.episode)?.picture(node.item)),
-            Part::Stack => Ok(self.pictures(reader, node.episode)?.stack(node.item)),
+            Part::Stack => {
+                let stack = self.pictures(reader, node.episode)?.stack(node.item);
+                Ok(stack.map_or_else(View::default, Array::npy))
+            }
             Part::Root | Part::Episodes | Part::Episode | Part::Images | Part::Camera => Ok(View::default()),
         }
+    }
+
+    fn array(&self, reader: &Reader, file: NodeId) -> Result<Option<Array>, Fault> {
+        let Some(node) = Node::unpack(file) else { return Ok(None) };
+        Ok(match node.part {
+            Part::State | Part::Action | Part::Reward | Part::IsTerminal => Some(self.field(reader, node)?),
+            Part::Picture => self.pictures(reader, node.episode)?.array(node.item),
+            Part::Stack => self.pictures(reader, node.episode)?.stack(node.item),
+            _ => None,
+        })
     }
 
     fn description(&self, reader: &Reader) -> Result<Arc<Buffer>, Fault> {

@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::{
-    Content, Entry, Facts, FrameNames, HEAP, Table,
+    Content, Entry, FrameNames, HEAP, ItemInfo, Table,
     describe::{self, Item, is_false},
     names,
     paths::{Builder, Number, Paths, ROOT},
@@ -19,11 +19,11 @@ use super::{
 use crate::{
     cache::{Buffer, Verify},
     format::{
-        Block, Dtype, Format,
+        Block, DType, Format,
         wshard::{self, Shard},
     },
     source::check_room,
-    view::{BlockRef, Data, Fault, View, npy, png::Png},
+    view::{Array, BlockRef, Data, Fault, View, png::Png},
 };
 use cameras::{IMAGES, Pictures, Pixels, RESERVED};
 use interleaved::Interleaved;
@@ -156,11 +156,16 @@ impl Blocks {
         }
     }
 
-    /// A file of these bytes.
-    fn bytes(&self, view: View, i: u32, from: u64) -> View {
-        let (block, stored) = self.block(i);
-        let size = stored.extent.size.saturating_sub(from);
-        if block.error.is_some() { unserved(&view, size, block) } else { view.with(size, self.data(i, from)) }
+    /// The uncompressed bytes of a block from `from` on, as a file.
+    fn bytes(&self, i: u32, from: u64) -> View {
+        let size = self.block(i).1.extent.size.saturating_sub(from);
+        View::default().with(size, self.data(i, from))
+    }
+
+    /// The block that a file shows, if it can never be served.
+    fn unserved(&self, file: File) -> Option<BlockRef> {
+        let (File::Value(i) | File::Bytes(i) | File::Signs(i)) = file else { return None };
+        Some(self.block(i).0).filter(|block| block.error.is_some())
     }
 }
 
@@ -182,46 +187,58 @@ struct Own<'a> {
 /// Sizes of files that can't be served are cut to this, so that adding a header to them can't overflow.
 const UNSERVED: u64 = 1 << 62;
 
-/// The file of a block that can never be served, of the size that the index states, behind a header. Where that is
-/// none, the header fails in its place, and without a header one byte does: a file of no bytes is never read, and would
-/// look whole.
-fn unserved(header: &View, size: u64, block: BlockRef) -> View {
+/// The file of a block that can never be served, of the size that the index states, behind a header. Where that is none,
+/// the header fails in its place, and without a header one byte does: a file of no bytes is never read, and would look
+/// whole.
+fn unserved(header: Vec<u8>, size: u64, block: BlockRef) -> View {
     match size.min(UNSERVED) {
-        0 => View::default().with(header.size().max(1), Data::Block(block, 0..header.size().max(1))),
-        size => header.clone().with(size, Data::Block(block, 0..size)),
+        0 => {
+            let size = header.len().max(1) as u64;
+            View::default().with(size, Data::Block(block, 0..size))
+        }
+        size => View::inline(header).with(size, Data::Block(block, 0..size)),
     }
 }
 
 impl Content for Blocks {
     type File = File;
 
-    fn view(&self, file: File) -> View {
+    fn array(&self, file: File) -> Option<Array> {
         match file {
-            File::Bytes(i) => self.bytes(View::default(), i, 0),
-            File::Value(i) => match &self.shard.entries[i as usize].value {
-                wshard::Value::Array { dtype, shape, data_offset, .. } => {
-                    let header = View::inline(npy::header(&format!("'{}'", dtype.descr()), shape));
-                    let view = self.bytes(header, i, *data_offset);
-                    let has_data = self.shard.entries[i as usize].block.extent.size > *data_offset;
-                    if *dtype == Dtype::Bool && has_data { view.as_bool() } else { view }
-                }
-                _ => self.bytes(View::default(), i, 0),
-            },
+            File::Value(i) => {
+                let wshard::Value::Array { dtype, shape, data_offset, .. } = &self.shard.entries.get(i as usize)?.value
+                else {
+                    return None;
+                };
+                let data = self.bytes(i, *data_offset);
+                Some(Array::new(*dtype, &**shape, if *dtype == DType::Bool { data.as_bool() } else { data }))
+            }
             File::Signs(i) => {
-                let Some(residual) = &self.shard.entries[i as usize].residual else { return View::default() };
-                let header = View::inline(npy::header("'|i1'", &residual.shape()));
+                let residual = **self.shard.entries.get(i as usize)?.residual.as_ref()?;
                 let size = residual.steps.saturating_mul(residual.dims).min(UNSERVED);
-                match self.block(i).0 {
-                    block if block.error.is_some() => unserved(&header, size, block),
-                    block => header.with_rendered(size, Signs { block, residual: **residual }),
-                }
+                let data = View::default().with_rendered(size, Signs { block: self.block(i).0, residual });
+                Some(Array::new(DType::I8, residual.shape(), data))
             }
             File::Joined(i) => {
-                let Lane { dtype, shape, size, data, .. } = &self.joined[i as usize].0;
-                let header = View::inline(npy::header(&format!("'{}'", dtype.descr()), shape));
-                header.with(*size, Data::Rendered(data.clone()))
+                let (Lane { dtype, shape, size, data, .. }, _) = self.joined.get(i as usize)?;
+                Some(Array::new(*dtype, &**shape, View::default().with(*size, Data::Rendered(data.clone()))))
             }
-            File::Schema => self.shard.schema.clone().map_or_else(View::default, View::stored),
+            File::Bytes(_) | File::Schema => None,
+        }
+    }
+
+    fn view(&self, file: File) -> View {
+        let array = self.array(file);
+        if let Some(block) = self.unserved(file) {
+            let (File::Value(i) | File::Bytes(i) | File::Signs(i)) = file else { return View::default() };
+            let size = array.as_ref().map_or_else(|| self.bytes(i, 0).size(), |array| array.data.size());
+            return unserved(array.map_or_else(Vec::new, |array| array.header()), size, block);
+        }
+        match (array, file) {
+            (Some(array), _) => array.npy(),
+            (None, File::Value(i) | File::Bytes(i)) => self.bytes(i, 0),
+            (None, File::Schema) => self.shard.schema.clone().map_or_else(View::default, View::stored),
+            (None, File::Signs(_) | File::Joined(_)) => View::default(),
         }
     }
 
@@ -272,14 +289,14 @@ impl Content for Blocks {
         }
         let items = (0..).zip(entries).zip(&self.nodes).take(described).map(|((i, entry), &node)| {
             let file = if entry.residual.is_some() { File::Signs(i) } else { File::Value(i) };
-            let facts = self.facts(file).unwrap_or_default();
+            let info = self.item_info(file).unwrap_or_default();
             let own = Own {
                 content_type: entry.content_type,
                 modality: entry.modality.as_deref(),
                 recovered: entry.block.interleave.is_some(),
                 error: entry.block.error.as_ref().map(ToString::to_string),
             };
-            Item::of(&entry.name, paths.path(node), Some(entry.block.extent.size), facts, own)
+            Item::of(&entry.name, paths.path(node), Some(entry.block.extent.size), info, own)
         });
         let mut back = Map::new();
         if !self.joined.is_empty() {
@@ -318,27 +335,23 @@ impl Content for Blocks {
         joined::verify(chunks, &**siblings)
     }
 
-    fn facts(&self, file: File) -> Option<Facts> {
-        let (i, facts) = match file {
-            File::Bytes(i) => (i, Facts::default()),
-            File::Value(i) => match &self.shard.entries.get(i as usize)?.value {
-                wshard::Value::Array { dtype, shape, inferred, .. } => {
-                    (i, Facts { inferred: *inferred, ..Facts::array(dtype.name(), shape) })
-                }
-                _ => (i, Facts::default()),
-            },
-            File::Signs(i) => {
-                let residual = self.shard.entries.get(i as usize)?.residual.as_ref()?;
-                (i, Facts::array(Dtype::I8.name(), &residual.shape()))
-            }
-            File::Joined(i) => {
-                let (Lane { dtype, shape, inferred, .. }, _) = self.joined.get(i as usize)?;
-                return Some(Facts { inferred: *inferred, ..Facts::array(dtype.name(), shape) });
-            }
+    fn item_info(&self, file: File) -> Option<ItemInfo> {
+        let info = self.array(file).map(ItemInfo::from).unwrap_or_default();
+        let i = match file {
+            File::Bytes(i) | File::Value(i) | File::Signs(i) => i,
+            File::Joined(i) => return Some(ItemInfo { inferred: self.joined.get(i as usize)?.0.inferred, ..info }),
             File::Schema => return None,
         };
-        let Block { codec, stored_size, crc, .. } = self.shard.entries.get(i as usize)?.block.extent;
-        Some(Facts { codec: Some(codec.name()), stored_size: Some(stored_size), crc32c: crc, ..facts })
+        let entry = self.shard.entries.get(i as usize)?;
+        let guessed = matches!(entry.value, wshard::Value::Array { inferred: true, .. });
+        let Block { codec, stored_size, crc, .. } = entry.block.extent;
+        Some(ItemInfo {
+            codec: Some(codec.name()),
+            stored_size: Some(stored_size),
+            crc32c: crc,
+            inferred: guessed && matches!(file, File::Value(_)),
+            ..info
+        })
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::{PartError, cursor::Cursor};
 use crate::{
-    format::Dtype,
+    format::DType,
     limits,
     source::{Source, SourceError},
 };
@@ -56,7 +56,7 @@ pub struct Type {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Item {
     /// A number: integers, floats, keys, ticks.
-    Number(Dtype),
+    Number(DType),
     /// 128 bits: low and high half.
     RowId,
     /// Minutes and ticks.
@@ -83,13 +83,8 @@ pub struct Key {
 impl Item {
     /// Bytes of a value as it is shown; of text none.
     pub fn width(self) -> u64 {
-        match self {
-            Self::Number(dtype) => dtype.size(),
-            Self::RowId => 16,
-            Self::DateTimeOffset => 10,
-            Self::Boolean | Self::DvBool => 1,
-            Self::Text => 0,
-        }
+        let elements = if self == Self::RowId { 2 } else { 1 };
+        self.dtype().map_or(0, |dtype| elements * dtype.size())
     }
 
     /// Bytes of `count` values in a block (`docs/formats/idv.md` 7); of text the least.
@@ -102,28 +97,21 @@ impl Item {
         }
     }
 
-    /// numpy's `descr`, quotes and all; `None` for text.
-    pub fn descr(self) -> Option<String> {
+    /// The type of the elements of the array that shows it; `None` for text.
+    pub fn dtype(self) -> Option<DType> {
         Some(match self {
-            Self::Number(dtype) => format!("'{}'", dtype.descr()),
-            Self::RowId => "'<u8'".into(),
-            Self::DateTimeOffset => "[('ticks', '<i8'), ('offset_minutes', '<i2')]".into(),
-            Self::Boolean => "'|b1'".into(),
-            Self::DvBool => "'|u1'".into(),
+            Self::Number(dtype) => dtype,
+            Self::RowId => DType::U64,
+            Self::DateTimeOffset => DType::DateTimeOffset,
+            Self::Boolean => DType::Bool,
+            Self::DvBool => DType::U8,
             Self::Text => return None,
         })
     }
 
     /// The short name that `container.json` gives.
-    pub fn dtype(self) -> &'static str {
-        match self {
-            Self::Number(dtype) => dtype.name(),
-            Self::RowId => "u64",
-            Self::DateTimeOffset => "record",
-            Self::Boolean => "bool",
-            Self::DvBool => "u8",
-            Self::Text => "text",
-        }
+    pub fn name(self) -> &'static str {
+        self.dtype().map_or("text", DType::name)
     }
 }
 
@@ -134,6 +122,13 @@ impl Type {
         self.dims.as_ref().map(|dims| if dims.is_empty() { 0 } else { dims.iter().product() })
     }
 
+    /// The axes of one row's values; `None` where each row has its own number of them.
+    pub fn row_shape(&self) -> Option<Vec<u64>> {
+        let mut shape = self.dims.clone().unwrap_or_default();
+        shape.extend((self.item == Item::RowId).then_some(2));
+        (self.slots() != Some(0)).then_some(shape)
+    }
+
     /// The type as people write it: `u32 key`, `f32[2,3]`, `text[]`.
     pub fn describe(&self) -> String {
         let key = if self.key.is_some() { " key" } else { "" };
@@ -141,7 +136,7 @@ impl Type {
             Item::RowId => "row id",
             Item::DateTimeOffset => "ticks and minutes",
             Item::DvBool => "bool or missing",
-            item => item.dtype(),
+            item => item.name(),
         };
         let dims = match (&self.dims, self.slots()) {
             (None, _) => String::new(),
@@ -173,16 +168,16 @@ pub(super) fn definition(cursor: &mut Cursor<'_>) -> Result<Definition, PartErro
 fn meaning(name: &[u8], parameters: &[u8], depth: u32) -> Result<Result<Type, Unusable>, SourceError> {
     let number = |dtype| Some(Item::Number(dtype));
     let item = match name {
-        b"SByte" => number(Dtype::I8),
-        b"Byte" => number(Dtype::U8),
-        b"Int16" => number(Dtype::I16),
-        b"UInt16" => number(Dtype::U16),
-        b"Int32" => number(Dtype::I32),
-        b"UInt32" => number(Dtype::U32),
-        b"Int64" | b"TimeSpan" | b"DvTimeSpan" | b"DateTime" | b"DvDateTime" => number(Dtype::I64),
-        b"UInt64" => number(Dtype::U64),
-        b"Single" => number(Dtype::F32),
-        b"Double" => number(Dtype::F64),
+        b"SByte" => number(DType::I8),
+        b"Byte" => number(DType::U8),
+        b"Int16" => number(DType::I16),
+        b"UInt16" => number(DType::U16),
+        b"Int32" => number(DType::I32),
+        b"UInt32" => number(DType::U32),
+        b"Int64" | b"TimeSpan" | b"DvTimeSpan" | b"DateTime" | b"DvDateTime" => number(DType::I64),
+        b"UInt64" => number(DType::U64),
+        b"Single" => number(DType::F32),
+        b"Double" => number(DType::F64),
         b"Boolean" => Some(Item::Boolean),
         b"DvBool" => Some(Item::DvBool),
         b"TextSpan" => Some(Item::Text),
@@ -234,10 +229,10 @@ fn composed(name: &[u8], parameters: &Vec<u8>, depth: u32) -> Result<Result<Type
 
 fn key(name: &[u8], raw: Type, cursor: &mut Cursor<'_>) -> Result<Type, PartError> {
     let most = match raw {
-        Type { item: Item::Number(Dtype::U8), key: None, dims: None } => u64::from(u8::MAX),
-        Type { item: Item::Number(Dtype::U16), key: None, dims: None } => u64::from(u16::MAX),
-        Type { item: Item::Number(Dtype::U32), key: None, dims: None } => u64::from(u32::MAX),
-        Type { item: Item::Number(Dtype::U64), key: None, dims: None } => u64::MAX,
+        Type { item: Item::Number(DType::U8), key: None, dims: None } => u64::from(u8::MAX),
+        Type { item: Item::Number(DType::U16), key: None, dims: None } => u64::from(u16::MAX),
+        Type { item: Item::Number(DType::U32), key: None, dims: None } => u64::from(u32::MAX),
+        Type { item: Item::Number(DType::U64), key: None, dims: None } => u64::MAX,
         _ => return PartError::damaged(format!("a key over {}", raw.describe())),
     };
     let key = if name == b"Key2" {

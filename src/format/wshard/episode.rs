@@ -7,7 +7,7 @@ use serde_json::{Map, Value as Json};
 
 use super::{Entry, Notes, block::Fault, shown};
 use crate::{
-    format::{Dtype, FormatError},
+    format::{DType, FormatError},
     limits,
     source::{Source, SourceError},
 };
@@ -51,7 +51,7 @@ pub struct Channel {
     /// Full name of the block described: `signal_block`, `signal/<id>`, or the key of the legacy form.
     pub block: String,
     /// Element type; f32 where none is stated, `None` where the name is unknown.
-    pub dtype: Option<Dtype>,
+    pub dtype: Option<DType>,
     /// Shape of one step; `None` where it is no list of non-negative integers, or a longer one than any array has.
     pub shape: Option<Vec<u64>>,
     /// Modality, where it is a word and no text.
@@ -285,7 +285,7 @@ fn bare(name: &str) -> &str {
 
 fn channel(map: &Map<String, Json>, id: String, block: String) -> Channel {
     let dtype = match map.get("dtype") {
-        None | Some(Json::Null) => Some(Dtype::F32),
+        None | Some(Json::Null) => Some(DType::F32),
         Some(name) => name.as_str().and_then(dtype),
     };
     let shape = match map.get("shape") {
@@ -301,21 +301,21 @@ fn channel(map: &Map<String, Json>, id: String, block: String) -> Channel {
 }
 
 /// The thirteen short names, and the long ones that Go takes for them (section 11).
-fn dtype(name: &str) -> Option<Dtype> {
+fn dtype(name: &str) -> Option<DType> {
     Some(match name.to_ascii_lowercase().as_str() {
-        "f64" | "float64" => Dtype::F64,
-        "f32" | "float32" => Dtype::F32,
-        "f16" | "float16" => Dtype::F16,
-        "bf16" | "bfloat16" => Dtype::Bf16,
-        "i64" | "int64" => Dtype::I64,
-        "i32" | "int32" => Dtype::I32,
-        "i16" | "int16" => Dtype::I16,
-        "i8" | "int8" => Dtype::I8,
-        "u64" | "uint64" => Dtype::U64,
-        "u32" | "uint32" => Dtype::U32,
-        "u16" | "uint16" => Dtype::U16,
-        "u8" | "uint8" => Dtype::U8,
-        "bool" => Dtype::Bool,
+        "f64" | "float64" => DType::F64,
+        "f32" | "float32" => DType::F32,
+        "f16" | "float16" => DType::F16,
+        "bf16" | "bfloat16" => DType::Bf16,
+        "i64" | "int64" => DType::I64,
+        "i32" | "int32" => DType::I32,
+        "i16" | "int16" => DType::I16,
+        "i8" | "int8" => DType::I8,
+        "u64" | "uint64" => DType::U64,
+        "u32" | "uint32" => DType::U32,
+        "u16" | "uint16" => DType::U16,
+        "u8" | "uint8" => DType::U8,
+        "bool" => DType::Bool,
         _ => return None,
     })
 }

@@ -313,7 +313,7 @@ fn content_types() {
     let shard = parse(&build(1, &items)).unwrap();
     let values: Vec<&Value> = shard.entries.iter().map(|e| &e.value).collect();
     let array =
-        Value::Array { dtype: Dtype::U8, shape: vec![2, 3], data_offset: 20, inferred: false, source: "tensor_v1" };
+        Value::Array { dtype: DType::U8, shape: vec![2, 3], data_offset: 20, inferred: false, source: "tensor_v1" };
     let (image, bytes) = (Value::Image, Value::Bytes);
     let expected =
         [array, bytes.clone(), bytes.clone(), bytes.clone(), Value::Json, Value::Text, image("png"), image("jpg")];

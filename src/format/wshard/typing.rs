@@ -4,7 +4,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use super::{Block, Channel, Entry, Header, Notes, ROLE_EPISODE, Residual, Value, block::Fault, episode::Meta, shown};
 use crate::{
-    format::{Dtype, Fields},
+    format::{DType, Fields},
     limits,
     source::{Source, SourceError},
 };
@@ -114,7 +114,7 @@ fn note_steps(entry: &Entry, steps: u64, notes: &mut Notes) {
 
 /// Whether the block is a u8 language channel small enough to look at (`docs/TREE.md`, section 3).
 fn is_language(entry: &Entry) -> bool {
-    matches!(entry.value, Value::Array { dtype: Dtype::U8, data_offset: 0, .. })
+    matches!(entry.value, Value::Array { dtype: DType::U8, data_offset: 0, .. })
         && entry.residual.is_none()
         && entry.block.extent.size <= limits::LANGUAGE_TEXT
         && (entry.modality.as_deref() == Some("language")
@@ -132,7 +132,7 @@ fn elements(shape: &[u64]) -> Option<u64> {
 }
 
 /// An array, if numpy can have it.
-fn array(dtype: Dtype, shape: Vec<u64>, inferred: bool, source: &'static str) -> Option<Value> {
+fn array(dtype: DType, shape: Vec<u64>, inferred: bool, source: &'static str) -> Option<Value> {
     let bytes = shape.iter().filter(|n| **n != 0).try_fold(dtype.size(), |product, n| product.checked_mul(*n))?;
     let fits = shape.len() <= limits::DIMENSIONS && i64::try_from(bytes).is_ok();
     fits.then_some(Value::Array { dtype, shape, data_offset: 0, inferred, source })
@@ -143,12 +143,12 @@ fn rows(steps: u64, shape: &[u64]) -> Vec<u64> {
 }
 
 /// `[n]`, where the element size divides.
-fn flat(dtype: Dtype, size: u64, inferred: bool, source: &'static str) -> Option<Value> {
+fn flat(dtype: DType, size: u64, inferred: bool, source: &'static str) -> Option<Value> {
     size.is_multiple_of(dtype.size()).then(|| array(dtype, vec![size / dtype.size()], inferred, source)).flatten()
 }
 
 /// Steps that a block of this size has, where rows of this kind fill it exactly.
-fn steps_of(dtype: Dtype, shape: &[u64], size: u64) -> Option<u64> {
+fn steps_of(dtype: DType, shape: &[u64], size: u64) -> Option<u64> {
     let row = elements(shape)?.checked_mul(dtype.size()).filter(|row| *row > 0)?;
     size.is_multiple_of(row).then_some(size / row)
 }
@@ -156,18 +156,18 @@ fn steps_of(dtype: Dtype, shape: &[u64], size: u64) -> Option<u64> {
 /// Section 17: an array only if the header is sound and the block ends where the data do.
 fn tensor(front: &[u8], size: u64) -> Option<Value> {
     let dtype = match front.first()? {
-        1 => Dtype::F32,
-        2 => Dtype::F16,
-        3 => Dtype::Bf16,
-        4 => Dtype::I8,
-        5 => Dtype::I16,
-        6 => Dtype::I32,
-        7 => Dtype::I64,
-        8 => Dtype::U8,
-        9 => Dtype::U16,
-        10 => Dtype::U32,
-        11 => Dtype::U64,
-        12 => Dtype::F64,
+        1 => DType::F32,
+        2 => DType::F16,
+        3 => DType::Bf16,
+        4 => DType::I8,
+        5 => DType::I16,
+        6 => DType::I32,
+        7 => DType::I64,
+        8 => DType::U8,
+        9 => DType::U16,
+        10 => DType::U32,
+        11 => DType::U64,
+        12 => DType::F64,
         _ => return None,
     };
     let dimensions = usize::from(*front.get(1)?);
@@ -236,31 +236,31 @@ impl<'m> Lanes<'m> {
             b"reward" => {
                 let doubles = self.steps.filter(|t| *t > 0 && t.checked_mul(8) == Some(size)).is_some();
                 return if doubles {
-                    flat(Dtype::F64, size, true, "size")
+                    flat(DType::F64, size, true, "size")
                 } else {
-                    flat(Dtype::F32, size, false, LANE)
+                    flat(DType::F32, size, false, LANE)
                 };
             }
-            b"done" => return flat(Dtype::Bool, size, false, LANE),
-            b"time/ticks" => return flat(Dtype::I32, size, false, LANE),
-            b"time/timestamps_ns" => return flat(Dtype::I64, size, false, LANE),
+            b"done" => return flat(DType::Bool, size, false, LANE),
+            b"time/ticks" => return flat(DType::I32, size, false, LANE),
+            b"time/timestamps_ns" => return flat(DType::I64, size, false, LANE),
             _ => {}
         }
         if let Some(id) = name.strip_prefix(b"action/") {
             self.action(name, id, size)
         } else if let Some(rest) = name.strip_prefix(b"omen/") {
             match self.channel_of(rest) {
-                Some(channel) => self.prediction(channel, [channel.dtype, Some(Dtype::F32)], size),
-                None if rest.starts_with(b"latent_action_codebook/") => self.per_step(Dtype::I32, size),
-                None => self.per_step(Dtype::F32, size),
+                Some(channel) => self.prediction(channel, [channel.dtype, Some(DType::F32)], size),
+                None if rest.starts_with(b"latent_action_codebook/") => self.per_step(DType::I32, size),
+                None => self.per_step(DType::F32, size),
             }
         } else if let Some(rest) = name.strip_prefix(b"uncert/") {
             match self.channel_of(rest) {
                 Some(channel) => {
                     let own = channel.dtype.filter(|dtype| dtype.is_float());
-                    self.prediction(channel, [Some(Dtype::F32), own], size)
+                    self.prediction(channel, [Some(DType::F32), own], size)
                 }
-                None => self.per_step(Dtype::F32, size),
+                None => self.per_step(DType::F32, size),
             }
         } else {
             None
@@ -274,28 +274,28 @@ impl<'m> Lanes<'m> {
             return Some(found);
         }
         let Some(channel) = self.by_id.get(id).or_else(|| self.by_id.get(name)) else {
-            return self.per_step(Dtype::F32, size);
+            return self.per_step(DType::F32, size);
         };
         // An element type that nobody knows is not f32 either.
         channel.dtype?;
         match self.exact(channel, size, "meta/channels by id") {
             Some(found) => Some(guessed(found)),
-            None => self.per_step(Dtype::F32, size),
+            None => self.per_step(DType::F32, size),
         }
     }
 
     /// 12.7: the first of these dtypes that, with the channel's shape and the episode's steps, fills the block.
-    fn prediction(&self, channel: &Channel, dtypes: [Option<Dtype>; 2], size: u64) -> Option<Value> {
-        let fit = |dtype: Dtype| {
+    fn prediction(&self, channel: &Channel, dtypes: [Option<DType>; 2], size: u64) -> Option<Value> {
+        let fit = |dtype: DType| {
             let (steps, shape) = (self.steps?, channel.shape.as_ref()?);
             let bytes = elements(shape)?.checked_mul(dtype.size())?.checked_mul(steps)?;
             (bytes == size).then(|| array(dtype, rows(steps, shape), true, "channel")).flatten()
         };
-        dtypes.into_iter().flatten().find_map(fit).or_else(|| self.per_step(Dtype::F32, size))
+        dtypes.into_iter().flatten().find_map(fit).or_else(|| self.per_step(DType::F32, size))
     }
 
     /// 12.7: `[T, n/T]`, or `[T]` where that leaves one element a step.
-    fn per_step(&self, dtype: Dtype, size: u64) -> Option<Value> {
+    fn per_step(&self, dtype: DType, size: u64) -> Option<Value> {
         let steps = self.steps?;
         if steps == 0 {
             return (size == 0).then(|| array(dtype, vec![0], true, LANE)).flatten();

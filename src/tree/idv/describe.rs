@@ -9,11 +9,11 @@ use crate::{
     codec::Codec,
     format::{
         Format,
-        idv::{Column, Item, Type, Unusable, Version, compression},
+        idv::{Column, Type, Unusable, Version, compression},
     },
     limits,
     tree::{
-        Facts,
+        ItemInfo,
         describe::{self, document, hex},
     },
     view::Fault,
@@ -92,12 +92,7 @@ fn item<'a>(idv: &Idv, names: Option<&Names>, column: &'a Column) -> Result<desc
     let unusable = column.unusable();
     let meaning = column.codec.meaning.as_ref().ok();
     let usable = meaning.filter(|_| unusable.is_none());
-    let shape = usable.filter(|ty| ty.slots() != Some(0)).map(|ty| {
-        let mut shape = vec![idv.file.rows];
-        shape.extend(ty.dims.iter().flatten());
-        shape.extend((ty.item == Item::RowId).then_some(2));
-        shape
-    });
+    let shape = usable.and_then(Type::row_shape).map(|row| [&[idv.file.rows], &*row].concat());
     let key = meaning.and_then(|ty| ty.key);
     let own = Own {
         index: column.index,
@@ -118,12 +113,13 @@ fn item<'a>(idv: &Idv, names: Option<&Names>, column: &'a Column) -> Result<desc
         reason: unusable.as_ref().map(|unusable| unusable.reason().into()),
     };
     let sums = sums(idv, column)?;
-    let dtype = usable.map(|ty| ty.item.dtype().into());
-    let facts = Facts { dtype, shape, stored_size: sums.map(|sums| sums.0), ..Facts::default() };
+    let info = ItemInfo { shape, stored_size: sums.map(|sums| sums.0), ..ItemInfo::default() };
+    // Text has no dtype of numpy's.
+    let dtype = usable.map(|ty| ty.item.name());
     let size = sums.map(|sums| sums.1);
     // Here it is the codec of the values; the blocks' is `compression`.
     let codec = String::from_utf8_lossy(&column.codec.name);
-    Ok(describe::Item::of(&column.name, format!("columns/{folder}"), size, facts, own).with_codec(codec))
+    Ok(describe::Item::of(&column.name, format!("columns/{folder}"), size, info, own).with_names(dtype, codec))
 }
 
 /// Bytes of all blocks as they are stored and decoded, by their table; `None` where it is long or says nonsense.

@@ -10,7 +10,7 @@ mod lines;
 mod shown;
 mod totals;
 
-pub(super) use shown::{Raw, Show, Shown};
+pub(super) use shown::{File as ValueFile, Raw, Show, Shown};
 
 use std::sync::Arc;
 

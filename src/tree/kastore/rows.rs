@@ -3,7 +3,7 @@
 use std::{ops::Range, sync::Arc};
 
 use crate::{
-    format::Dtype,
+    format::DType,
     source::{Source, SourceError},
     view::{Fault, Reader, Rendered},
 };
@@ -34,12 +34,12 @@ impl Rows {
         source: &dyn Source,
         data: Range<u64>,
         offsets: Range<u64>,
-        dtype: Dtype,
+        dtype: DType,
         empty: &'static [u8],
     ) -> Result<Option<Self>, SourceError> {
         let wide = match dtype {
-            Dtype::U32 => false,
-            Dtype::U64 => true,
+            DType::U32 => false,
+            DType::U64 => true,
             _ => return Ok(None),
         };
         let Some(rows) = ((offsets.end - offsets.start) / dtype.size()).checked_sub(1) else { return Ok(None) };
@@ -160,7 +160,7 @@ mod tests {
 
     fn text(rows: &[&str], empty: &'static [u8]) -> Vec<u8> {
         let (bytes, data, offsets) = column(rows);
-        let view = Rows::new(&bytes, data, offsets, Dtype::U32, empty).unwrap().unwrap();
+        let view = Rows::new(&bytes, data, offsets, DType::U32, empty).unwrap().unwrap();
         let mut whole = vec![0; view.size() as usize];
         view.fill_from(&bytes, 0..view.size(), &mut whole).unwrap();
         for start in (0..view.size()).step_by(1 + whole.len() / 50) {
@@ -194,10 +194,10 @@ mod tests {
         for change in [(0, 1u8), (4, 9), (8, 2)] {
             let (mut bytes, data, offsets) = column(&["ab", "cd"]);
             bytes[offsets.start as usize + change.0] = change.1;
-            assert!(Rows::new(&bytes, data, offsets, Dtype::U32, b"").unwrap().is_none(), "{change:?}");
+            assert!(Rows::new(&bytes, data, offsets, DType::U32, b"").unwrap().is_none(), "{change:?}");
         }
         let (bytes, data, offsets) = column(&["ab"]);
-        assert!(Rows::new(&bytes, data.clone(), offsets, Dtype::I32, b"").unwrap().is_none());
-        assert!(Rows::new(&bytes, data, 2..2, Dtype::U32, b"").unwrap().is_none());
+        assert!(Rows::new(&bytes, data.clone(), offsets, DType::I32, b"").unwrap().is_none());
+        assert!(Rows::new(&bytes, data, 2..2, DType::U32, b"").unwrap().is_none());
     }
 }

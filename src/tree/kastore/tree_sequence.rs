@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use crate::{
-    format::{Dtype, kastore::Item},
+    format::{DType, kastore::Item},
     limits,
     source::{Source, SourceError},
 };
@@ -51,7 +51,7 @@ pub(super) struct Texts {
 /// [`SourceError`] when the name or a schema can't be read.
 pub(super) fn texts(source: &dyn Source, items: &[Item]) -> Result<Texts, SourceError> {
     // Top-level strings are i8, those in tables u8: the key decides, not the type (the page's trap).
-    let is_text = |item: &Item| matches!(item.dtype, Dtype::I8 | Dtype::U8);
+    let is_text = |item: &Item| matches!(item.dtype, DType::I8 | DType::U8);
     let by_key: HashMap<&[u8], usize> = items.iter().enumerate().map(|(i, item)| (item.key.as_slice(), i)).collect();
     let find = |key: &str| by_key.get(key.as_bytes()).copied();
     let text = |key: &str| find(key).filter(|&i| is_text(&items[i]));

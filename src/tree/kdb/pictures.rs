@@ -9,11 +9,11 @@ use super::frames::{Frames, Stacked};
 use crate::{
     codec::Codec,
     format::{
-        Block,
+        Block, DType,
         kdb::{Camera, Images, Kind, Record},
     },
     tree::names,
-    view::{Data, View, npy, png::Png},
+    view::{Array, Data, View, png::Png},
 };
 
 /// The pictures, with the names in `images/`.
@@ -127,19 +127,26 @@ impl Pictures {
         if let Some(png) = png(record) {
             return png.view();
         }
+        self.array(number).map_or_else(View::default, Array::npy)
+    }
+
+    /// The raw pixels of a picture that no PNG can hold.
+    pub(super) fn array(&self, number: u32) -> Option<Array> {
+        let record = self.images.records.get(number as usize)?;
+        if record.kind != Kind::Raw || png(record).is_some() {
+            return None;
+        }
         let shape = [record.height.into(), record.width.into(), record.channels.into()];
-        View::inline(npy::header("'|u1'", &shape)).with(record.length.into(), Data::Stored(stored(record)))
+        Some(Array::new(DType::U8, shape, View::stored(stored(record))))
     }
 
     /// All frames of a camera as one array.
-    pub(super) fn stack(self: &Arc<Self>, camera: u32) -> View {
-        let Some((height, width, channels)) = self.camera(camera).and_then(|camera| camera.stack) else {
-            return View::default();
-        };
+    pub(super) fn stack(self: &Arc<Self>, camera: u32) -> Option<Array> {
+        let (height, width, channels) = self.camera(camera)?.stack?;
         let shape = [self.frames.into(), height.into(), width.into(), channels.into()];
         let stack = Stack { pictures: self.clone(), camera, frame_size: shape[1..].iter().product() };
         // The whole size was found to be below 2^62 when the stack was accepted.
-        View::inline(npy::header("'|u1'", &shape)).with_rendered(shape.iter().product(), Stacked(stack))
+        Some(Array::new(DType::U8, shape, View::default().with_rendered(shape.iter().product(), Stacked(stack))))
     }
 }
 

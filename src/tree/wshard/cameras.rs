@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::{
     format::{
-        Dtype,
+        DType,
         wshard::{Entry, Value},
     },
     view::{Data, png::Png},
@@ -40,11 +40,11 @@ pub(super) enum Pixels {
 impl Pictures {
     /// Whether an array is shown as pictures (`docs/TREE.md`, section 3): u8 with colours, or u8 and u16 without them
     /// where something says that it is a picture.
-    fn of(pixels: Pixels, name: &[u8], dtype: Dtype, shape: &[u64], says_so: impl Fn() -> bool) -> Option<Self> {
+    fn of(pixels: Pixels, name: &[u8], dtype: DType, shape: &[u64], says_so: impl Fn() -> bool) -> Option<Self> {
         let (&steps, channels, depth) = match (dtype, shape) {
-            (Dtype::U8, [steps, _, _, channels @ (1 | 3 | 4)]) => (steps, *channels as u8, 1),
-            (Dtype::U8, [steps, _, _]) if says_so() => (steps, 1, 1),
-            (Dtype::U16, [steps, _, _]) if says_so() => (steps, 1, 2),
+            (DType::U8, [steps, _, _, channels @ (1 | 3 | 4)]) => (steps, *channels as u8, 1),
+            (DType::U8, [steps, _, _]) if says_so() => (steps, 1, 1),
+            (DType::U16, [steps, _, _]) if says_so() => (steps, 1, 2),
             _ => return None,
         };
         let (height, width) = (u32::try_from(*shape.get(1)?).ok()?, u32::try_from(*shape.get(2)?).ok()?);
@@ -71,7 +71,7 @@ impl Pictures {
     }
 
     /// Those of an array of the joined episode, of which the chunks say that it is pictures.
-    pub(super) fn of_joined(number: u32, name: &[u8], dtype: Dtype, shape: &[u64]) -> Option<Self> {
+    pub(super) fn of_joined(number: u32, name: &[u8], dtype: DType, shape: &[u64]) -> Option<Self> {
         Self::of(Pixels::Joined(number), name, dtype, shape, || true)
     }
 

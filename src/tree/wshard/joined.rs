@@ -10,7 +10,7 @@ use super::cameras::{Pictures, RESERVED};
 use crate::{
     cache::{BlockError, Verify},
     format::{
-        Dtype,
+        DType,
         wshard::{Chunk, Entry, Value},
     },
     limits,
@@ -44,7 +44,7 @@ pub(super) struct Lane {
     /// The name that its block has in every chunk.
     pub(super) name: Vec<u8>,
     /// Element type.
-    pub(super) dtype: Dtype,
+    pub(super) dtype: DType,
     /// The whole shape; its first axis is the sum of the chunks'.
     pub(super) shape: Vec<u64>,
     /// Whether dtype or shape is a guess in any chunk.
@@ -59,7 +59,7 @@ pub(super) struct Lane {
 
 /// An array of one chunk.
 struct Part {
-    dtype: Dtype,
+    dtype: DType,
     shape: Vec<u64>,
     inferred: bool,
     pictures: bool,
@@ -69,7 +69,7 @@ impl Part {
     /// An entry as an array with a time axis, if it is one.
     fn of(entry: &Entry) -> Option<Self> {
         let (dtype, shape, inferred) = match (&entry.residual, &entry.value) {
-            (Some(residual), _) => (Dtype::I8, residual.shape(), false),
+            (Some(residual), _) => (DType::I8, residual.shape(), false),
             (None, Value::Array { dtype, shape, inferred, .. }) => (*dtype, shape.clone(), *inferred),
             _ => return None,
         };
@@ -89,7 +89,7 @@ impl Part {
 /// A lane while chunks are added to it.
 struct Growing {
     name: Vec<u8>,
-    dtype: Dtype,
+    dtype: DType,
     shape: Vec<u64>,
     inferred: bool,
     pictures: bool,

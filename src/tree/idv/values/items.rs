@@ -69,7 +69,7 @@ pub(super) fn fill<E>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::Dtype;
+    use crate::format::DType;
 
     fn shown(item: Item, block: &[u8], count: u64, items: Range<u64>) -> Option<Vec<u8>> {
         let read = |at: u64, out: &mut [u8]| {
@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn numbers_and_records() {
-        assert_eq!(shown(Item::Number(Dtype::U16), &[1, 0, 2, 0, 3, 0], 3, 1..3).unwrap(), [2, 0, 3, 0]);
+        assert_eq!(shown(Item::Number(DType::U16), &[1, 0, 2, 0, 3, 0], 3, 1..3).unwrap(), [2, 0, 3, 0]);
         let block: Vec<u8> = (0..20).collect();
         let expected = [4, 5, 6, 7, 8, 9, 10, 11, 0, 1, 12, 13, 14, 15, 16, 17, 18, 19, 2, 3];
         assert_eq!(shown(Item::DateTimeOffset, &block, 2, 0..2).unwrap(), expected);

@@ -10,7 +10,8 @@ use super::{
 };
 use crate::{
     cache::Key,
-    view::{Rendered, View, npy},
+    format::DType,
+    view::{Array, Rendered, View},
 };
 
 /// Blocks that a read may touch and still be answered at once.
@@ -39,7 +40,31 @@ pub(crate) enum Show {
     Lines,
 }
 
-/// A file of a column.
+/// A file that shows values.
+pub(crate) enum File {
+    /// An array.
+    Array(Array),
+    /// Text, lines of JSON, or bytes of which nothing is known.
+    Other(View),
+}
+
+impl File {
+    pub(crate) fn view(self) -> View {
+        match self {
+            Self::Array(array) => array.npy(),
+            Self::Other(view) => view,
+        }
+    }
+
+    pub(crate) fn array(self) -> Option<Array> {
+        match self {
+            Self::Array(array) => Some(array),
+            Self::Other(_) => None,
+        }
+    }
+}
+
+/// The values of a column as one of its files shows them.
 #[derive(Debug)]
 pub(crate) struct Shown {
     values: Arc<Values>,
@@ -47,11 +72,11 @@ pub(crate) struct Shown {
 }
 
 impl Shown {
-    /// The file, header and all.
+    /// The file.
     ///
     /// # Errors
     /// [`Fault`] where the size depends on blocks that are damaged, or can't be.
-    pub(crate) fn view(values: &Arc<Values>, show: Show, reader: &Reader) -> Result<View, Fault> {
+    pub(crate) fn open(values: &Arc<Values>, show: Show, reader: &Reader) -> Result<File, Fault> {
         let this = Self { values: values.clone(), show };
         let slots = this.elements(reader)?;
         let too_long = || {
@@ -60,13 +85,17 @@ impl Shown {
         };
         let length = slots.checked_mul(this.width()).filter(|length| *length < i64::MAX as u64 - 4096);
         let length = length.ok_or_else(too_long)?;
-        let header = match show {
+        let array_type = match show {
             Show::Text | Show::Lines => None,
-            Show::Rows | Show::Offsets => Some(npy::header("'<i8'", &[slots])),
-            Show::Missing => Some(npy::header("'|b1'", &[slots])),
-            Show::Values => values.ty.item.descr().map(|descr| npy::header(&descr, &values.shape(slots))),
+            Show::Rows | Show::Offsets => Some((DType::I64, vec![slots])),
+            Show::Missing => Some((DType::Bool, vec![slots])),
+            Show::Values => values.ty.item.dtype().map(|dtype| (dtype, values.shape(slots))),
         };
-        Ok(header.map_or_else(View::default, View::inline).with_rendered(length, this))
+        let data = View::default().with_rendered(length, this);
+        Ok(match array_type {
+            Some((dtype, shape)) => File::Array(Array::new(dtype, shape, data)),
+            None => File::Other(data),
+        })
     }
 
     /// Whether the file's size is known, or known to be unknowable.
@@ -351,16 +380,12 @@ impl Shown {
 impl Values {
     /// The shape of the values: a metadata value is one row, and shown without that axis.
     fn shape(&self, slots: u64) -> Vec<u64> {
-        let mut shape = Vec::new();
-        match (&self.ty.dims, self.slots()) {
-            (Some(_), None) => shape.push(slots),
-            (dims, _) => {
-                shape.extend(matches!(self.place, super::Place::Table { .. }).then_some(self.rows));
-                shape.extend(dims.iter().flatten());
-            }
-        }
-        shape.extend((self.ty.item == Item::RowId).then_some(2));
-        shape
+        let rows = match self.ty.row_shape() {
+            None => Some(slots),
+            Some(_) => matches!(self.place, super::Place::Table { .. }).then_some(self.rows),
+        };
+        let row = self.ty.row_shape().unwrap_or_else(|| if self.ty.item == Item::RowId { vec![2] } else { vec![] });
+        rows.into_iter().chain(row).collect()
     }
 
     /// The slots in front of a block.

@@ -1,0 +1,34 @@
+//! What is known of a stored item without reading it: for `container.json`, extended attributes and long listings.
+
+use crate::{format::DType, view::Array};
+
+/// What is known of the stored item that a file shows. `None` is what is not known or has no meaning for the item.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ItemInfo {
+    /// The type of the elements.
+    pub dtype: Option<DType>,
+    /// Elements along each axis, the outermost first.
+    pub shape: Option<Vec<u64>>,
+    /// The codec that it is stored with.
+    pub codec: Option<&'static str>,
+    /// Bytes that it takes in the container.
+    pub stored_size: Option<u64>,
+    /// CRC32C of the uncompressed bytes, as the container says it.
+    pub crc32c: Option<u32>,
+    /// Whether dtype or shape is a guess.
+    pub inferred: bool,
+}
+
+impl ItemInfo {
+    /// The shape, as in JSON: `[24,7]`.
+    pub fn shape_text(&self) -> Option<String> {
+        let axes: Vec<String> = self.shape.as_ref()?.iter().map(u64::to_string).collect();
+        Some(format!("[{}]", axes.join(",")))
+    }
+}
+
+impl From<Array> for ItemInfo {
+    fn from(array: Array) -> Self {
+        Self { dtype: Some(array.dtype), shape: Some(array.shape), ..Self::default() }
+    }
+}
