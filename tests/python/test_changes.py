@@ -11,7 +11,7 @@ import time
 import numpy as np
 import pytest
 
-from conftest import mounted, seen_within, wait_for
+from support import mounted, seen_within, wait_for
 
 SOON = 1.0
 

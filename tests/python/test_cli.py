@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from conftest import BIN, FIXTURES, mounted, read_checked, run, walk_files
+from support import BIN, FIXTURES, assert_one_line_error, mounted, read_checked, run, walk_files
 
 # Below the golden folder: container, the mount that shows it, some files in it.
 SAMPLES = [
@@ -25,16 +25,6 @@ SAMPLES = [
 
 def in_mount(request, rel, fixture):
     return request.getfixturevalue(fixture) / rel.split("/", 1)[1]
-
-
-def assert_one_line_error(done, *words):
-    assert done.returncode != 0
-    assert "panicked" not in done.stderr and "RUST_BACKTRACE" not in done.stderr
-    lines = done.stderr.strip().splitlines()
-    assert len(lines) == 1, f"not one line: {done.stderr!r}"
-    for word in words:
-        assert str(word) in lines[0], f"{word!r} is not in {lines[0]!r}"
-    return lines[0]
 
 
 @pytest.mark.parametrize("rel, fixture", SAMPLES, ids=[s[0] for s in SAMPLES])

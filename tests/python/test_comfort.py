@@ -17,8 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from conftest import BIN, FIXTURES, ROOT, is_mounted, mounted, run, unmount, wait_for
-from test_cli import assert_one_line_error
+from support import BIN, FIXTURES, ROOT, assert_one_line_error, foreground, is_mounted, run, unmount, wait_for
 
 EPISODE = "ep_001.wshard"
 
@@ -29,22 +28,6 @@ def mnt(tmp_path):
     mnt.mkdir()
     yield mnt
     unmount(mnt)
-
-
-@contextmanager
-def foreground(source, mnt, *options, env=None, stderr=subprocess.DEVNULL):
-    """`shardfs mount --foreground` as a child that is ended again."""
-    child = subprocess.Popen([BIN, "mount", "--foreground", *map(str, options), str(source), str(mnt)],
-                             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=stderr,
-                             env={**os.environ, **(env or {})})
-    try:
-        wait_for(lambda: os.path.ismount(mnt) or child.poll() is not None, what="the mount")
-        yield child
-    finally:
-        if child.poll() is None:
-            child.terminate()
-        child.wait(timeout=20)
-        unmount(mnt)
 
 
 def pid_of(mnt):
@@ -188,7 +171,7 @@ def test_service_manager(mnt, tmp_path):
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
         notify.bind(str(path))
         notify.settimeout(10)
-        with foreground(FIXTURES, mnt, env={"NOTIFY_SOCKET": str(path), "WATCHDOG_USEC": "400000"}) as child:
+        with foreground(FIXTURES, mnt=mnt, env={"NOTIFY_SOCKET": str(path), "WATCHDOG_USEC": "400000"}) as (_, child):
             said = notify.recv(4096).decode().splitlines()
             assert "READY=1" in said and f"MAINPID={child.pid}" in said
             assert any(str(mnt) in line for line in said if line.startswith("STATUS="))
@@ -207,7 +190,7 @@ def test_service_manager_with_an_abstract_socket(mnt):
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
         notify.bind("\0" + name)
         notify.settimeout(10)
-        with foreground(FIXTURES, mnt, env={"NOTIFY_SOCKET": "@" + name}):
+        with foreground(FIXTURES, mnt=mnt, env={"NOTIFY_SOCKET": "@" + name}):
             assert notify.recv(4096).startswith(b"READY=1")
 
 
@@ -304,12 +287,12 @@ def test_log_level(mnt, tmp_path):
 
 def test_log_in_the_foreground(mnt, tmp_path):
     with open(tmp_path / "stderr", "w+b") as stderr:
-        with foreground(FIXTURES, mnt, stderr=stderr):
+        with foreground(FIXTURES, mnt=mnt, stderr=stderr):
             read_damaged(mnt)
         text = (tmp_path / "stderr").read_text()
     assert "is mounted on" in text and "checksum" in text and "\x1b" not in text
     with open(tmp_path / "stderr", "w+b") as stderr:
-        with foreground(FIXTURES, mnt, "--log-level", "error", stderr=stderr, env={"RUST_LOG": "trace"}):
+        with foreground(FIXTURES, "--log-level", "error", mnt=mnt, stderr=stderr, env={"RUST_LOG": "trace"}):
             read_damaged(mnt)
         assert (tmp_path / "stderr").read_text() == ""
     assert_one_line_error(run("mount", "--log-file", tmp_path / "no/such", FIXTURES, mnt), "no/such")

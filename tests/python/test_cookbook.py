@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from conftest import BIN, FIXTURES, ROOT, unmount
+from support import BIN, FIXTURES, ROOT, unmount
 
 BLOCK = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```$", re.M | re.S)
 # Needs that a recipe may name; nothing else is left out.

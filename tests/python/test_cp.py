@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 import xxhash
 
-from conftest import BIN, FIXTURES, mounted, run, walk_files
-from test_cli import assert_one_line_error
+from support import BIN, FIXTURES, mounted, run, walk_files
 
 EPISODE = "ep_001.wshard"
 

@@ -12,7 +12,7 @@ import pytest
 import zstandard
 from PIL import Image
 
-from conftest import FIXTURES, ROOT
+from support import FIXTURES, ROOT
 
 EXAMPLES = ROOT / "examples"
 

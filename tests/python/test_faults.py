@@ -19,22 +19,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import idv_writer
-from conftest import BIN, FIXTURES, mounted, peak_memory, read_checked, run, unmount, wait_for, walk_files
+from support import BIN, FIXTURES, daemon_of, mounted, peak_memory, read_checked, run, unmount, wait_for, walk_files
+from support.writers import idv as idv_writer
 
 JOINT = "ep_001.wshard/signal/joint_pos.npy"
-
-
-def daemon_of(mnt):
-    """The process that serves a mount: its command line ends in the mount point."""
-    found = []
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        with contextlib.suppress(OSError):
-            command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-            if command[0].endswith(b"shardfs") and os.fsencode(mnt) in command:
-                found.append(int(pid))
-    assert len(found) == 1, found
-    return found[0]
 
 
 def is_gone(pid):

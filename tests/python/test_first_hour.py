@@ -16,7 +16,7 @@ import sys
 import numpy as np
 import pytest
 
-from conftest import BIN, FIXTURES, ROOT, unmount, wait_for
+from support import BIN, FIXTURES, ROOT, unmount, wait_for
 
 
 class User:

@@ -9,8 +9,7 @@ import threading
 
 import numpy as np
 
-import names
-from conftest import assert_same_file, check_npy, load_expected, peak_memory, read_checked, sha256
+from support import assert_same_file, check_npy, load_expected, names, peak_memory, read_checked, sha256
 
 RECORD = [("ticks", "<i8"), ("offset_minutes", "<i2")]
 # What the folder of a column holds in decoded form, by kind.

@@ -6,8 +6,7 @@ import stat
 
 import numpy as np
 
-import names
-from conftest import assert_same_file, check_npy, read_checked, sha256, walk_files
+from support import assert_same_file, check_npy, names, read_checked, sha256, walk_files
 
 
 def test_file(golden_kast, golden, kast_mount):

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 import tskit
 
-import names
-import trees_text
-from conftest import FIXTURES, assert_same_file, check_npy, mounted, read_checked, sha256, walk_files
+from support import (FIXTURES, assert_same_file, check_npy, examples, mounted, names, read_checked, sha256, text_views,
+                     walk_files)
 
 ITEM_KEYS = ("name", "path", "dtype", "shape", "codec", "stored_size", "size", "checksum")
 
@@ -45,7 +44,7 @@ def test_file(golden_kastore, golden, kastore_mount):
             content[key_of(item).decode("utf-8", "surrogateescape")] = (item["dtype"], data)
         if not store["items"] and prefix:
             want.add(prefix)
-        for path, data in trees_text.views(content).items():
+        for path, data in text_views.views(content).items():
             want.add(prefix + path)
             assert read_checked(entry / (prefix + path)) == data, path
     assert walk_files(entry) == want
@@ -118,7 +117,7 @@ def test_tskit_agrees_with_text_views(trees):
 
 def test_row_views(writers, mount, tmp_path):
     """Line breaks inside rows become spaces, empty rows are `{}`; bad offsets give no view."""
-    items = writers.tree_sequence()
+    items = examples.tree_sequence()
     items |= writers.ragged("populations/metadata", ['{"name":\n"A"}', ""])
     items |= writers.ragged("provenances/timestamp", ["a\r\nb", "c"])
     items["provenances/record_offset"] = np.array([0, 9, 5], "<u4")

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-import names
-from conftest import assert_same_file, check_npy, read_checked, sha256, walk_files
+from support import assert_same_file, check_npy, examples, names, png_size, read_checked, sha256, walk_files
+from support.writers.kdb import Episode, Record, pack
 
 META = ("position", "episode_id", "embodiment", "task", "fps", "success", "total_reward", "num_frames", "state_dim",
         "action_dim")
@@ -122,19 +122,23 @@ def test_fixture(fixtures_mount):
     assert not (top / "2/images").exists()
 
 
-def episode(writers, images, steps=2, meta=None):
-    reward = np.zeros(steps)
-    return (meta or writers.kdb_meta("r", "t", 10), np.ones((steps, 2)), np.ones((steps, 1)), reward,
-            [0] * (steps - 1) + [7] if steps else [], images)
+def record(camera, width, height, channels, data, flag=0):
+    return Record(camera, width, height, channels, flag, data)
+
+
+def episode(frames, **more):
+    steps = len(frames)
+    rows = (np.ones((steps, 2)), np.ones((steps, 1)), np.zeros(steps), [0] * (steps - 1) + [7])
+    return Episode(frames, embodiment="r", task="t", rows=rows, **more)
 
 
 def problems(mnt):
     return [json.loads(line) for line in (mnt / ".shardfs/problems.jsonl").open()]
 
 
-def test_odd_pictures(writers, mount, tmp_path):
+def test_odd_pictures(mount, tmp_path):
     """Names, duplicates, holes, channel counts and flags that lie."""
-    rec = writers.kdb_picture
+    rec = record
     grey = bytes(range(6))
     frames = [
         [rec("a/b", 3, 2, 1, grey), rec("a/b", 3, 2, 1, grey[::-1]), rec("", 1, 1, 5, b"vwxyz"),
@@ -143,7 +147,7 @@ def test_odd_pictures(writers, mount, tmp_path):
          rec("opaque", 2, 2, 3, b"short", 1), rec("rgb", 2, 1, 3, b"\xff\xd8\xff\0\0\0", 1)],
     ]
     (tmp_path / "src").mkdir()
-    (tmp_path / "src/x.kdb").write_bytes(writers.kdb([episode(writers, writers.kdb_frames(frames))]))
+    (tmp_path / "src/x.kdb").write_bytes(pack([episode(frames)]))
     with mount(tmp_path / "src") as mnt:
         top = mnt / "x.kdb/episodes/0/images"
         assert walk_files(top) == {
@@ -159,15 +163,16 @@ def test_odd_pictures(writers, mount, tmp_path):
         assert problems(mnt) == []
 
 
-def test_damage_stays_where_it_is(writers, mount, tmp_path):
-    rec = writers.kdb_picture
-    images = writers.kdb_frames([[rec("c", 1, 1, 3, b"abc")], [rec("c", 1, 1, 3, b"def")]])
-    good = episode(writers, images)
-    bad_meta = (struct.pack("<H", 500) + b"short", *good[1:])
-    lossy = episode(writers, images, meta=writers.kdb_meta(b"\xffx", "t", float("nan"), 9))
-    cut = episode(writers, images[:-1])
-    old = episode(writers, writers.kdb_frames([[rec("c", 1, 1, 3, bytes(3), None)] for _ in range(2)]))
-    data = bytearray(writers.kdb([bad_meta, good, lossy, cut, old, good]))
+def test_damage_stays_where_it_is(mount, tmp_path):
+    rec = record
+    frames = [[rec("c", 1, 1, 3, b"abc")], [rec("c", 1, 1, 3, b"def")]]
+    good = episode(frames)
+    bad_meta = episode(frames, instead={"meta": struct.pack("<H", 500) + b"short"})
+    lossy = episode(frames, success=9, fps=float("nan"))
+    lossy.embodiment = b"\xffx"
+    cut = episode(frames, instead={"images": good.sections()["images"][:-1]})
+    old = episode([[rec("c", 1, 1, 3, bytes(3), None)] for _ in range(2)])
+    data = bytearray(pack([bad_meta, good, lossy, cut, old, good]))
     index = struct.unpack_from("<Q", data, 24)[0]
     struct.pack_into("<I", data, index + 5 * 64 + 8, 0xFFFFFFFF)  # the last episode claims 2^32 - 1 frames
     (tmp_path / "src").mkdir()
@@ -193,14 +198,13 @@ def test_damage_stays_where_it_is(writers, mount, tmp_path):
         assert not any("episodes/1" in path for _, path in noted)
 
 
-def test_a_broken_encoded_picture_is_its_own_trouble(writers, mount, tmp_path):
+def test_a_broken_encoded_picture_is_its_own_trouble(mount, tmp_path):
     """The stack fails where it touches the picture, and only there; the stored bytes are served."""
     noise = np.random.default_rng(1).integers(0, 255, (64, 64, 3), dtype=np.uint8)
-    sound = writers.jpeg(noise)
+    sound = examples.jpeg(noise)
     broken = sound[:len(sound) // 2]
-    rec = writers.kdb_picture
-    images = writers.kdb_frames([[rec("c", 64, 64, 3, data, 1)] for data in (sound, broken, sound)])
-    (tmp_path / "x.kdb").write_bytes(writers.kdb([episode(writers, images, 3)]))
+    frames = [[record("c", 64, 64, 3, data, 1)] for data in (sound, broken, sound)]
+    (tmp_path / "x.kdb").write_bytes(pack([episode(frames)]))
     with mount(tmp_path / "x.kdb") as mnt:
         top = mnt / "episodes/0/images"
         assert (top / "c/001.jpg").read_bytes() == broken
@@ -222,9 +226,9 @@ def test_a_broken_encoded_picture_is_its_own_trouble(writers, mount, tmp_path):
         assert any(p["path"] == "episodes/0/images/c.npy" for p in problems(mnt))
 
 
-def test_a_million_episodes(writers, mount, tmp_path):
+def test_a_million_episodes(mount, tmp_path):
     """One entry is read for one episode: an index of a million that share their bytes."""
-    one = writers.kdb([episode(writers, writers.kdb_frames([[], []]))])
+    one = pack([episode([[], []])])
     index = struct.unpack_from("<Q", one, 24)[0]
     data = bytearray(one[:index] + one[index:] * 1_000_000)
     struct.pack_into("<QQQQ", data, 8, 1_000_000, 2_000_000, index, 64_000_000)

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-import names
-from conftest import assert_same_file, check_npy, mounted, read_checked, run, sha256, walk_files
+from support import (assert_same_file, check_npy, examples, mounted, names, png_size, read_checked, run, sha256,
+                     walk_files)
 
 DESCR = {
     "f64": "<f8", "f32": "<f4", "f16": "<f2", "bf16": "<u2", "bool": "|b1",
@@ -102,12 +102,6 @@ def picture_channel(block):
     named = block.get("modality") in ("rgb", "depth", "video") or any(
         w in block["name"].rsplit("/", 1)[-1] for w in PICTURE_WORDS)
     return block["dtype"] in ("u8", "u16") and len(step) == 2 and named
-
-
-def png_size(width, height, pixel):
-    """Filter 0, stored deflate blocks: the size that follows from the shape alone."""
-    lines = height * (1 + width * pixel)
-    return 8 + 25 + 12 + 2 + lines + 5 * max(1, -(-lines // 65535)) + 4 + 12
 
 
 def check_images(entry, blocks):
@@ -227,7 +221,7 @@ def test_other_files(golden, wshard_mount):
 def test_bf16_view(wshard_mount, golden):
     """The bits of a bf16 array become numbers with ml_dtypes."""
     ml_dtypes = pytest.importorskip("ml_dtypes")
-    from conftest import load_expected
+    from support import load_expected
     rel, block = next((rel, b) for rel, e in sorted(load_expected("wshard").items())
                       for b in e.get("blocks", []) if b.get("dtype") == "bf16")
     bits = np.load(wshard_mount / rel / path_of(block["name"], ".npy"))
@@ -294,7 +288,7 @@ def test_bad_descriptions_leave_raw_blocks(writers, tmp_path):
 def test_stream_that_cannot_be_put_back(writers, tmp_path):
     """Overlapping extents that do not follow the rule: listed, EIO when read, never mixed bytes."""
     source = tmp_path / "broken.wshard"
-    writers.write_stream(source, 3)
+    examples.write_stream(source, 3)
     data = bytearray(source.read_bytes())
     count = int.from_bytes(data[12:16], "little")
     strings = int.from_bytes(data[16:24], "little")
@@ -333,7 +327,7 @@ def test_an_index_of_holes_fails_alone(tmp_path, strings):
 
 def test_fixtures(writers, fixtures_mount):
     """The example files hold what their writer put in."""
-    lanes = writers.episode(1)
+    lanes = examples.episode(1)
     for name, (dtype, array, _) in lanes.items():
         mine = np.load(fixtures_mount / "ep_001.wshard" / f"{name}.npy")
         assert mine.tobytes() == array.tobytes() and mine.shape == array.shape, name

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import xxhash
 
-import idv_writer as w
-from conftest import mounted, peak_memory, read_checked
+from support import mounted, peak_memory, read_checked
+from support.writers import idv as w
 
 RECORD = [("ticks", "<i8"), ("offset_minutes", "<i2")]
 

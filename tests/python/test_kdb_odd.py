@@ -12,10 +12,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-import names
-from conftest import assert_same_file, check_npy, mounted, read_checked, run, walk_files
-from kdb_writer import Episode, Record, expected_images, own_size, pack
-from test_golden_wshard import png_size
+from support import assert_same_file, check_npy, mounted, names, png_size, read_checked, run, walk_files
+from support.kdb_views import expected_images, own_size
+from support.writers.kdb import Episode, Record, pack
 
 NAMES = [b"front", b"Front", b"wrist", b"a/b", b"a", b"..", b".", b"", b"/", b"nul\0l", b"%2E", b"50%", b"x.npy", b"x",
          b"x.tar.json", b".raw", b".shardfs", b"images", b"\xff\xc3\xa9\xc3", "é".encode(), "e\u0301".encode(), b"tab\t",

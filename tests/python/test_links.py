@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from conftest import FIXTURES, run
+from support import FIXTURES, run
 
 
 @pytest.fixture

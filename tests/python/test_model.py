@@ -8,7 +8,7 @@ import shutil
 import numpy as np
 import pytest
 
-from conftest import mounted, seen_within
+from support import mounted, seen_within
 
 SOON = 1.0
 

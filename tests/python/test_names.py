@@ -5,8 +5,7 @@ import os
 import numpy as np
 import pytest
 
-import names
-from conftest import mounted, read_checked, run, walk_files
+from support import mounted, names, read_checked, run, walk_files
 
 
 @pytest.mark.parametrize("name, path", [

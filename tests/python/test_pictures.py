@@ -16,8 +16,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from conftest import BIN, FIXTURES, ROOT, mounted, wait_for, walk_files
-from test_golden_wshard import png_size
+from support import BIN, FIXTURES, ROOT, mounted, png_size, wait_for, walk_files
 from test_programs import program
 
 FRONT, WRIST = "demo.kdb/episodes/0/images/front", "demo.kdb/episodes/1/images/wrist"

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from conftest import BIN, FIXTURES, mounted, read_checked, run, wait_for, walk_files
+from support import FIXTURES, foreground, mounted, read_checked, run, walk_files
 
 
 def program(*args, **kw):
@@ -395,22 +395,12 @@ def test_signal_unmounts(tmp_path, sig):
     mnt = tmp_path / "mnt"
     mnt.mkdir()
     with open(tmp_path / "log", "wb") as log:
-        daemon = subprocess.Popen([BIN, "mount", "--foreground", str(FIXTURES), str(mnt)],
-                                  stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        try:
-            wait_for(lambda: os.path.ismount(mnt) or daemon.poll() is not None, 20, "the mount")
-            assert daemon.poll() is None, (tmp_path / "log").read_text()
+        with foreground(FIXTURES, mnt=mnt, stderr=log) as (_, daemon):
             assert (mnt / "notes.txt").read_bytes() == (FIXTURES / "notes.txt").read_bytes()
             daemon.send_signal(sig)
             assert daemon.wait(20) == 0, (tmp_path / "log").read_text()
             assert not os.path.ismount(mnt)
             assert os.listdir(mnt) == []
-        finally:
-            if daemon.poll() is None:
-                daemon.kill()
-                daemon.wait(20)
-            if os.path.ismount(mnt):
-                subprocess.run(["umount", "-l", str(mnt)])
     assert "panicked" not in (tmp_path / "log").read_text()
 
 

@@ -5,7 +5,7 @@ import re
 import shutil
 import subprocess
 
-from conftest import BIN, FIXTURES, ROOT, unmount
+from support import BIN, FIXTURES, ROOT, unmount
 
 # What a test can't run or compare: builds, a person at a prompt or before a window, programs that may be missing, times.
 LEFT_OUT = ("scripts/", "python3", "feh ", "duckdb ", "identify ", "shardfs ls -l")

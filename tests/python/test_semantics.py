@@ -2,7 +2,7 @@
 
 import re
 
-from conftest import ROOT
+from support import ROOT
 
 
 def test_every_named_test_exists():

@@ -14,8 +14,7 @@ from pathlib import Path
 import kastore
 import numpy as np
 import pytest
-import zstandard
-from conftest import BIN, GOLDEN, TIMEOUT, mounted, sha256, wait_for, walk_files
+from support import BIN, GOLDEN, TIMEOUT, daemon_of, memory_of, mounted, sha256, wait_for, walk_files
 
 MODES = ("cache", "passthrough")
 MIB = 1 << 20
@@ -27,28 +26,6 @@ def control(mnt, name):
 
 def requests(mnt):
     return control(mnt, "stats")["requests"]
-
-
-def daemon_of(mnt):
-    """The process that serves a mount, found by its command line."""
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit():
-            try:
-                argv = (folder / "cmdline").read_bytes().split(b"\0")
-            except OSError:
-                continue
-            if os.fsencode(mnt) in argv and argv[0].endswith(b"shardfs"):
-                return folder
-    raise AssertionError(f"nobody serves {mnt}")
-
-
-def memory_of(process):
-    """Resident bytes, with the nameless files in memory that the process holds, mapped or not."""
-    status = dict(line.split(":", 1) for line in (process / "status").read_text().splitlines())
-    kib = {name: int(status[name].split()[0]) for name in ("RssAnon", "RssFile", "RssShmem")}
-    files = sum(os.stat(fd).st_blocks * 512 for fd in (process / "fd").iterdir()
-                if os.readlink(fd).endswith("(deleted)"))
-    return (kib["RssAnon"] + kib["RssFile"]) * 1024 + max(kib["RssShmem"] * 1024, files)
 
 
 @pytest.fixture(scope="session")
@@ -64,19 +41,13 @@ def containers(tmp_path_factory, writers, arrays):
     folder = tmp_path_factory.mktemp("serve")
     blocks = writers.meta_blocks("serve", 1, [writers.channel(f"signal/{n}", "float32", []) for n in arrays])
     blocks += [(f"signal/{name}", array.tobytes()) for name, array in arrays.items()]
-    quick = writers.compress
-    writers.compress = lambda codec, data: (zstandard.ZstdCompressor(level=1).compress(data) if codec == "zstd"
-                                            else quick(codec, data))
-    try:
-        for codec in ("none", "zstd", "lz4"):
-            writers.write_shard(folder / f"{codec}.wshard", blocks, codec=codec)
-        whole = (folder / "zstd.wshard").read_bytes()
-        names = [b[0] for b in sorted(blocks)]
-        at = 64 + 48 * names.index("signal/large") + 40
-        wrong = int.from_bytes(whole[at:at + 4], "little") ^ 1
-        (folder / "damaged.wshard").write_bytes(whole[:at] + wrong.to_bytes(4, "little") + whole[at + 4:])
-    finally:
-        writers.compress = quick
+    for codec in ("none", "zstd", "lz4"):
+        writers.write_shard(folder / f"{codec}.wshard", blocks, codec=codec, quick=True)
+    whole = (folder / "zstd.wshard").read_bytes()
+    names = [b[0] for b in sorted(blocks)]
+    at = 64 + 48 * names.index("signal/large") + 40
+    wrong = int.from_bytes(whole[at:at + 4], "little") ^ 1
+    (folder / "damaged.wshard").write_bytes(whole[:at] + wrong.to_bytes(4, "little") + whole[at + 4:])
     return folder
 
 
@@ -169,13 +140,8 @@ def test_memory_after_reading_everything(tmp_path, writers, mode):
     """Budget + 64 MiB, with files in memory counted: also for a block larger than the budget."""
     budget = 64 * MIB
     data = np.tile(np.arange(MIB // 8, dtype="<i8"), 150).tobytes()
-    packed = zstandard.ZstdCompressor(level=1)
-    quick, writers.compress = writers.compress, lambda codec, data: packed.compress(data)
-    try:
-        writers.write_shard(tmp_path / "a.wshard", [("signal/huge", data), *(
-            (f"signal/b{i:02}", data[i * MIB:(i + 12) * MIB]) for i in range(20))], codec="zstd")
-    finally:
-        writers.compress = quick
+    writers.write_shard(tmp_path / "a.wshard", [("signal/huge", data), *(
+        (f"signal/b{i:02}", data[i * MIB:(i + 12) * MIB]) for i in range(20))], codec="zstd", quick=True)
     with mounted(tmp_path, f"--serve={mode}", f"--cache-size={budget}") as mnt:
         process, most = daemon_of(mnt), 0
         for _ in range(2):
@@ -228,15 +194,14 @@ def test_damaged_blocks_are_never_handed_out(containers, mode):
 
 
 @pytest.mark.parametrize("codec", ["none", "zstd"])
-def test_what_was_handed_out_before_the_verdict_is_taken_back(codec, writers, monkeypatch, tmp_path):
+def test_what_was_handed_out_before_the_verdict_is_taken_back(codec, writers, tmp_path):
     """A large block is shown before its checksum is known; once it is known to be wrong, nothing of it is served any
     more, not from the kernel's cache and not through its other files."""
     data = np.arange(70 * MIB // 8, dtype="<i8").tobytes()
     channels = [writers.channel("signal/x", "int64", [])]
     blocks = writers.meta_blocks("late", len(data) // 8, channels) + [("signal/x", data)]
     path = tmp_path / "x.wshard"
-    monkeypatch.setattr(writers, "compress", lambda _, data: zstandard.ZstdCompressor(level=1).compress(data))
-    writers.write_shard(path, blocks, codec=codec)
+    writers.write_shard(path, blocks, codec=codec, quick=True)
     whole = bytearray(path.read_bytes())
     whole[64 + 48 * sorted(name for name, *_ in blocks).index("signal/x") + 40] ^= 1
     path.write_bytes(whole)

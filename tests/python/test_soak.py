@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 
-from conftest import BIN, ROOT
+from support import BIN, ROOT
 
 
 def test_soak():

@@ -10,8 +10,7 @@ import time
 
 import pytest
 
-from conftest import BIN, FIXTURES, mounted, run, unmount, wait_for
-from test_cli import assert_one_line_error
+from support import BIN, FIXTURES, assert_one_line_error, run, unmount, wait_for
 
 EPISODE = "ep_001.wshard"
 

@@ -2,7 +2,7 @@
 
 import re
 
-from conftest import ROOT
+from support import ROOT
 
 # What a person who reads the message needs no page for.
 CLEAR = {

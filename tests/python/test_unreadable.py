@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import BIN, FIXTURES
+from support import BIN, FIXTURES
 
 DENIED = "Permission denied"
 

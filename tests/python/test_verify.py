@@ -8,7 +8,7 @@ import shutil
 import numpy as np
 import pytest
 
-from conftest import FAMILIES, FIXTURES, GOLDEN, load_expected, run
+from support import FAMILIES, FIXTURES, GOLDEN, examples, load_expected, run
 
 
 def verify(*paths, code=None):
@@ -60,7 +60,7 @@ def test_each_block_is_one_line():
 def test_any_flipped_byte_of_a_block_is_found(writers, tmp_path, codec):
     """Every block has a checksum, so wherever a byte of one changes, that block and no other is named."""
     path = tmp_path / "ep.wshard"
-    writers.write_episode(path, 1, codec)
+    examples.write_episode(path, 1, codec)
     sound = path.read_bytes()
     assert verify(path, code=0)["problems"] == []
     rng = np.random.default_rng(3)
@@ -134,7 +134,7 @@ def test_many_files_and_threads(writers, tmp_path):
     for i in range(40):
         folder = tmp_path / f"{i % 7}"
         folder.mkdir(exist_ok=True)
-        writers.write_episode(folder / f"{i}.wshard", i, "zstd")
+        examples.write_episode(folder / f"{i}.wshard", i, "zstd")
     victim = tmp_path / "3/3.wshard"
     os.truncate(victim, victim.stat().st_size - 700)
     one, many = (verify("-j", n, tmp_path, code=1) for n in ("1", "16"))

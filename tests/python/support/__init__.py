@@ -1,0 +1,19 @@
+"""What tests and scripts share: where things are, mounts, checks of what a mount shows, writers of each format.
+
+Independent of the program under test: it is only ever run, and what it shows is compared with what numpy, Pillow and
+the rules written down here say.
+"""
+
+from .checks import (assert_one_line_error, assert_same_file, check_npy, png_size, read_checked, seen_within, sha256,
+                     wait_for, walk_files)
+from .mounts import (daemon_of, foreground, is_mounted, memory_of, mounted, mounted_by, peak_memory, run, statistics_of,
+                     unmount)
+from .paths import BIN, FAMILIES, FIXTURES, GOLDEN, ROOT, TIMEOUT, load_expected
+
+__all__ = [
+    "BIN", "FAMILIES", "FIXTURES", "GOLDEN", "ROOT", "TIMEOUT", "load_expected",
+    "daemon_of", "foreground", "is_mounted", "memory_of", "mounted", "mounted_by", "peak_memory", "run",
+    "statistics_of", "unmount",
+    "assert_one_line_error", "assert_same_file", "check_npy", "png_size", "read_checked", "seen_within", "sha256",
+    "wait_for", "walk_files",
+]

@@ -1,0 +1,12 @@
+"""Writers of each format, from the format's description, with lies on demand."""
+
+from . import idv, kdb
+from .kas import kast, kastore, ragged, text
+from .shard import channel, compress, dumps, meta_blocks, round_up, shard_entry, shard_header, tensor_v1, write_shard
+
+__all__ = [
+    "idv", "kdb",
+    "kast", "kastore", "ragged", "text",
+    "channel", "compress", "dumps", "meta_blocks", "round_up", "shard_entry", "shard_header", "tensor_v1",
+    "write_shard",
+]
