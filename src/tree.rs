@@ -9,6 +9,7 @@ mod item_info;
 mod kastore;
 mod kdb;
 pub mod names;
+pub mod overview;
 pub mod paths;
 mod wshard;
 
@@ -21,6 +22,7 @@ use crate::{
     view::{Array, Fault, Reader, View},
 };
 pub use item_info::ItemInfo;
+pub use overview::Overview;
 use paths::{Builder, Kind, Paths};
 pub use wshard::Siblings;
 
@@ -103,6 +105,12 @@ pub trait Container: Send + Sync {
     /// # Errors
     /// As [`Self::lookup`].
     fn description(&self, reader: &Reader) -> Result<Arc<Buffer>, Fault>;
+
+    /// What it holds, for people.
+    ///
+    /// # Errors
+    /// As [`Self::lookup`].
+    fn overview(&self) -> Result<Overview, Fault>;
 
     /// A block's stored name, for messages.
     fn block_name(&self, block: u32) -> String;
@@ -214,6 +222,9 @@ pub(crate) trait Content: Send + Sync {
     /// # Errors
     /// `ENOMEM`.
     fn describe(&self, paths: &Paths<Entry<Self::File>>) -> Result<Buffer, Fault>;
+
+    /// See [`Container::overview`].
+    fn overview(&self, paths: &Paths<Entry<Self::File>>) -> Overview;
 
     /// The pictures that a folder of the table holds beside its children: numbered, computed, not in the table.
     fn frames(&self, folder: paths::Number) -> Option<FrameNames> {
@@ -414,6 +425,10 @@ impl<C: Content> Container for Table<C> {
 
     fn description(&self, reader: &Reader) -> Result<Arc<Buffer>, Fault> {
         describe::kept(reader, || self.content.describe(&self.paths))
+    }
+
+    fn overview(&self) -> Result<Overview, Fault> {
+        Ok(self.content.overview(&self.paths))
     }
 
     fn block_name(&self, block: u32) -> String {

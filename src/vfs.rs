@@ -374,6 +374,16 @@ impl Vfs {
         described.map(Some).map_err(|fault| self.fault(&id, &opened, node, fault))
     }
 
+    /// What the container holds that a node lies in, if it lies in one, for people.
+    ///
+    /// # Errors
+    /// As [`Self::description`].
+    pub fn overview(&self, ino: u64) -> Result<Option<tree::Overview>, Error> {
+        let Node::Inside(id, node) = self.node(ino)? else { return Ok(None) };
+        let opened = self.opened(&id)?;
+        opened.tree.overview().map(Some).map_err(|fault| self.fault(&id, &opened, node, fault))
+    }
+
     /// What is known of the stored item that a file shows; `None` for every other file and for folders.
     ///
     /// # Errors

@@ -12,14 +12,16 @@ use std::{
 
 use anyhow::bail;
 use clap::Args;
-use serde::{Deserialize, de::IgnoredAny};
 use serde_json::Value;
 
 use super::{
     ViewOptions, log_to_stderr,
     place::{Place, names},
 };
-use crate::{format::Format, vfs::FileKind};
+use crate::{
+    tree::{Overview, overview::Contents},
+    vfs::FileKind,
+};
 
 /// Say what a container holds, or which containers a folder holds
 #[derive(Debug, Args)]
@@ -44,8 +46,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let mut out = BufWriter::new(io::stdout().lock());
     for (number, path) in arguments.paths.iter().enumerate() {
         let place = Place::find(path, arguments.view.checked())?;
-        let found = (place.vfs.container(place.ino)?, place.vfs.description(place.ino)?);
-        let (Some(container), Some(description)) = found else {
+        let Some(container) = place.vfs.container(place.ino)? else {
             if place.is_folder() && arguments.json {
                 bail!("{}: a folder; --json is for containers: try {}/*", path.display(), path.display());
             }
@@ -60,14 +61,14 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
             bail!("{}: {reason}", path.display());
         };
         if arguments.json {
-            write_json(&mut out, &place, &description)?;
+            write_json(&mut out, &place)?;
             continue;
         }
         if number > 0 {
             writeln!(out)?;
         }
         writeln!(out, "{}", path.display())?;
-        describe(&mut out, &place, &description)?;
+        describe(&mut out, &place)?;
         for remark in container.remarks() {
             writeln!(out, "  note: {remark}")?;
         }
@@ -80,13 +81,15 @@ fn describe_folder(out: &mut impl Write, place: &Place) -> anyhow::Result<()> {
     let (mut containers, mut others) = (0, 0);
     for (name, kind) in names(&place.vfs, place.ino, &place.kept)? {
         let found = place.vfs.lookup(place.ino, &name)?.filter(|_| kind == FileKind::Folder);
-        let description = found.map(|attr| place.vfs.description(attr.ino)).transpose();
-        let what = match description {
-            Ok(Some(Some(description))) => {
-                let Summary { format, items, episodes } = serde_json::from_slice(&description)?;
-                let count = episodes.map_or_else(|| format!("{} items", items.len()), |n| format!("{n} episodes"));
-                format!("{format}, {count}")
-            }
+        let overview = found.map(|attr| place.vfs.overview(attr.ino)).transpose();
+        let what = match overview {
+            Ok(Some(Some(Overview { format, contents }))) => match contents {
+                Contents::Items { items, .. } => {
+                    format!("{format}, {} items", items.iter().filter(|item| !item.joined).count())
+                }
+                Contents::Table(table) => format!("{format}, {} items", table.columns.len()),
+                Contents::Episodes { count } => format!("{format}, {count} episodes"),
+            },
             Ok(_) => {
                 others += 1;
                 continue;
@@ -99,33 +102,24 @@ fn describe_folder(out: &mut impl Write, place: &Place) -> anyhow::Result<()> {
     Ok(writeln!(out, "  {containers} containers, {others} other files and folders")?)
 }
 
-/// What `container.json` of any format says in short.
-#[derive(Deserialize)]
-struct Summary {
-    format: String,
-    items: Vec<IgnoredAny>,
-    episodes: Option<u64>,
-}
-
 /// Describes the container of a place for people.
-fn describe(out: &mut impl Write, place: &Place, description: &[u8]) -> anyhow::Result<()> {
-    let Summary { format, .. } = serde_json::from_slice(description)?;
-    if format == Format::Kdb.name() {
-        kdb::Summary::read(place.vfs.source())?.write(out)
-    } else if format == Format::Idv.name() {
-        idv::describe(out, &serde_json::from_slice(description)?)
-    } else {
-        items::describe(out, serde_json::from_slice(description)?)
+fn describe(out: &mut impl Write, place: &Place) -> anyhow::Result<()> {
+    let Some(overview) = place.vfs.overview(place.ino)? else { return Ok(()) };
+    match overview.contents {
+        Contents::Items { front, items } => items::describe(out, &front, items),
+        Contents::Table(table) => idv::describe(out, &table),
+        Contents::Episodes { .. } => kdb::Summary::read(place.vfs.source())?.write(out),
     }
 }
 
 /// The same for programs: what `container.json` holds, and what [`describe`] adds to it.
-fn write_json(out: &mut impl Write, place: &Place, description: &[u8]) -> anyhow::Result<()> {
-    let Summary { format, .. } = serde_json::from_slice(description)?;
-    if format != Format::Kdb.name() {
-        return Ok(out.write_all(description)?);
+fn write_json(out: &mut impl Write, place: &Place) -> anyhow::Result<()> {
+    let Some(description) = place.vfs.description(place.ino)? else { return Ok(()) };
+    let overview = place.vfs.overview(place.ino)?;
+    if !matches!(overview, Some(Overview { contents: Contents::Episodes { .. }, .. })) {
+        return Ok(out.write_all(&description)?);
     }
-    let mut json: Value = serde_json::from_slice(description)?;
+    let mut json: Value = serde_json::from_slice(&description)?;
     json["summary"] = kdb::Summary::read(place.vfs.source())?.json();
     serde_json::to_writer_pretty(&mut *out, &json)?;
     Ok(writeln!(out)?)

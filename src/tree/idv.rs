@@ -19,13 +19,14 @@ use lru::LruCache;
 use parking_lot::Mutex;
 
 use super::{
-    Child, Container, DESCRIPTION, NodeId, NodeKind, Notice,
+    Child, Container, DESCRIPTION, NodeId, NodeKind, Notice, Overview,
     describe::{is_kept, kept},
+    overview::Contents,
 };
 use crate::{
     cache::{BlockError, Buffer, nonzero},
     format::{
-        PartError,
+        Format, PartError,
         idv::{File, Item, Type, compression},
     },
     limits,
@@ -427,6 +428,11 @@ impl Container for Idv {
     fn weight(&self) -> usize {
         let loaded: usize = self.loaded.lock().iter().map(|(_, loaded)| loaded.weight()).sum();
         loaded * size_of::<u64>() + self.names.get().map_or(0, Names::weight)
+    }
+
+    fn overview(&self) -> Result<Overview, Fault> {
+        let contents = Contents::Table(describe::overview(self)?);
+        Ok(Overview { format: Format::Idv.name(), contents })
     }
 
     fn block_name(&self, block: u32) -> String {

@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 use super::{
     Content, Entry, HEAP, ItemInfo, Table,
     describe::{self, Item},
+    overview::{self, Contents, Overview},
     paths::{Builder, Number, Paths, ROOT},
 };
 use crate::{
@@ -39,6 +40,7 @@ pub(super) enum File {
 
 /// All items of all stores.
 pub(super) struct Arrays {
+    format: Format,
     /// Everything of `container.json` but the items.
     front: Map<String, Value>,
     items: Vec<kastore::Item>,
@@ -51,9 +53,9 @@ pub(super) struct Arrays {
 }
 
 impl Arrays {
-    fn new(front: Value) -> Self {
+    fn new(format: Format, front: Value) -> Self {
         let front = if let Value::Object(front) = front { front } else { serde_json::Map::new() };
-        Self { front, items: vec![], nodes: vec![], store_of: vec![], rows: vec![], remarks: vec![] }
+        Self { format, front, items: vec![], nodes: vec![], store_of: vec![], rows: vec![], remarks: vec![] }
     }
 
     /// Adds the arrays of one store below a folder; the number of its first item.
@@ -112,11 +114,14 @@ pub(super) fn open_kastore(source: &dyn Source, file: Kastore) -> Result<Table<A
         json!({"version": format!("{major}.{minor}"), "file_size": store.range.end - store.range.start,
                "num_items": store.items.len()})
     });
-    let mut arrays = Arrays::new(json!({
-        "format": Format::Kastore.name(),
-        "version": file.stores.first().map(|store| format!("{}.{}", store.version.0, store.version.1)),
-        "stores": versions.collect::<Vec<_>>(),
-    }));
+    let mut arrays = Arrays::new(
+        Format::Kastore,
+        json!({
+            "format": Format::Kastore.name(),
+            "version": file.stores.first().map(|store| format!("{}.{}", store.version.0, store.version.1)),
+            "stores": versions.collect::<Vec<_>>(),
+        }),
+    );
     let mut builder = Builder::default();
     for (number, store) in file.stores.into_iter().enumerate() {
         let top = if several { builder.folder(ROOT, &number.to_string()) } else { ROOT };
@@ -135,11 +140,14 @@ pub(super) fn open_kastore(source: &dyn Source, file: Kastore) -> Result<Table<A
 
 /// The tree of a KAST file.
 pub(super) fn open_kast(file: Kast) -> Table<Arrays> {
-    let mut arrays = Arrays::new(json!({
-        "format": Format::Kast.name(),
-        "version": format!("{}.{}", file.version.0, file.version.1),
-        "num_items": file.items.len(),
-    }));
+    let mut arrays = Arrays::new(
+        Format::Kast,
+        json!({
+            "format": Format::Kast.name(),
+            "version": format!("{}.{}", file.version.0, file.version.1),
+            "num_items": file.items.len(),
+        }),
+    );
     if file.trailing > 0 {
         arrays.front.insert("trailing_bytes".into(), file.trailing.into());
     }
@@ -181,6 +189,15 @@ impl Content for Arrays {
             Item::of(&item.key, paths.path(node), info.stored_size, info, own)
         });
         describe::document(&self.front, items, &Map::new())
+    }
+
+    fn overview(&self, paths: &Paths<Entry<File>>) -> Overview {
+        let items = (0..).zip(&self.nodes).map(|(number, &node)| {
+            let info = self.item_info(File::Array(number)).unwrap_or_default();
+            overview::Item { path: paths.path(node), size: info.stored_size, info, ..overview::Item::default() }
+        });
+        let contents = Contents::Items { front: self.front.clone(), items: items.collect() };
+        Overview { format: self.format.name(), contents }
     }
 
     fn weight(&self) -> usize {

@@ -18,7 +18,7 @@ use lru::LruCache;
 use parking_lot::Mutex;
 use serde_json::json;
 
-use super::{Child, Container, DESCRIPTION, NodeId, NodeKind, Notice, describe};
+use super::{Child, Container, DESCRIPTION, NodeId, NodeKind, Notice, Overview, describe, overview::Contents};
 use crate::{
     cache::{BlockError, Buffer},
     format::{
@@ -471,6 +471,11 @@ impl Container for Kdb {
 
     fn weight(&self) -> usize {
         self.indexed.lock().records * size_of::<Record>()
+    }
+
+    fn overview(&self) -> Result<Overview, Fault> {
+        let contents = Contents::Episodes { count: self.header.episodes() };
+        Ok(Overview { format: Format::Kdb.name(), contents })
     }
 
     fn block_name(&self, _: u32) -> String {

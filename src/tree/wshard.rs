@@ -14,6 +14,7 @@ use super::{
     Content, Entry, FrameNames, HEAP, ItemInfo, Table,
     describe::{self, Item, is_false},
     names,
+    overview::{self, Contents, Overview},
     paths::{Builder, Number, Paths, ROOT},
 };
 use crate::{
@@ -167,6 +168,51 @@ impl Blocks {
         let (File::Value(i) | File::Bytes(i) | File::Signs(i)) = file else { return None };
         Some(self.block(i).0).filter(|block| block.error.is_some())
     }
+    /// How many entries are described: none where there is no memory to describe all.
+    fn described_entries(&self) -> usize {
+        let entries = self.shard.entries.len();
+        if check_room(entries as u64, ITEM_ROOM).is_ok() { entries } else { 0 }
+    }
+
+    /// The entries that are described, each with its node and what is known of it.
+    fn described(&self) -> impl Iterator<Item = (&wshard::Entry, Number, ItemInfo)> + Clone {
+        let entries = (0..).zip(&self.shard.entries).zip(&self.nodes).take(self.described_entries());
+        entries.map(|((i, entry), &node)| {
+            let file = if entry.residual.is_some() { File::Signs(i) } else { File::Value(i) };
+            (entry, node, self.item_info(file).unwrap_or_default())
+        })
+    }
+
+    /// What is said of the whole file.
+    fn front(&self) -> Map<String, Value> {
+        let header = &self.shard.header;
+        let mut front = Map::new();
+        front.insert("format".into(), Format::Shard.name().into());
+        front.insert("version".into(), 2.into());
+        front.insert("role".into(), header.role.into());
+        front.insert("role_name".into(), role_name(header.role).into());
+        front.insert(
+            "header".into(),
+            json!({"flags": header.flags, "alignment": header.alignment,
+                   "compression_default": header.compression_default, "entry_count": header.entry_count,
+                   "total_file_size": header.total_file_size}),
+        );
+        if header.role == 5 {
+            let episode = &self.shard.episode;
+            front.insert(
+                "episode".into(),
+                json!({"episode_id": episode.episode_id, "env_id": episode.env_id, "length_T": episode.length_t}),
+            );
+        }
+        if self.shard.entries.iter().any(|entry| entry.block.interleave.is_some()) {
+            front.insert("recovered".into(), true.into());
+        }
+        if self.described_entries() < self.shard.entries.len() {
+            let reason = format!("no memory to describe {} blocks", self.shard.entries.len());
+            front.insert("items_left_out".into(), reason.into());
+        }
+        front
+    }
 }
 
 /// Bytes that one of `items` takes in `container.json`, with a long name.
@@ -258,38 +304,7 @@ impl Content for Blocks {
     }
 
     fn describe(&self, paths: &Paths<Entry<File>>) -> Result<Buffer, Fault> {
-        let header = &self.shard.header;
-        let recovered = self.shard.entries.iter().any(|entry| entry.block.interleave.is_some());
-        let mut description = Map::new();
-        description.insert("format".into(), Format::Shard.name().into());
-        description.insert("version".into(), 2.into());
-        description.insert("role".into(), header.role.into());
-        description.insert("role_name".into(), role_name(header.role).into());
-        description.insert(
-            "header".into(),
-            json!({"flags": header.flags, "alignment": header.alignment,
-                   "compression_default": header.compression_default, "entry_count": header.entry_count,
-                   "total_file_size": header.total_file_size}),
-        );
-        if header.role == 5 {
-            let episode = &self.shard.episode;
-            description.insert(
-                "episode".into(),
-                json!({"episode_id": episode.episode_id, "env_id": episode.env_id, "length_T": episode.length_t}),
-            );
-        }
-        if recovered {
-            description.insert("recovered".into(), true.into());
-        }
-        let entries = &self.shard.entries;
-        let described = if check_room(entries.len() as u64, ITEM_ROOM).is_ok() { entries.len() } else { 0 };
-        if described < entries.len() {
-            let reason = format!("no memory to describe {} blocks", entries.len());
-            description.insert("items_left_out".into(), reason.into());
-        }
-        let items = (0..).zip(entries).zip(&self.nodes).take(described).map(|((i, entry), &node)| {
-            let file = if entry.residual.is_some() { File::Signs(i) } else { File::Value(i) };
-            let info = self.item_info(file).unwrap_or_default();
+        let items = self.described().map(|(entry, node, info)| {
             let own = Own {
                 content_type: entry.content_type,
                 modality: entry.modality.as_deref(),
@@ -301,7 +316,7 @@ impl Content for Blocks {
         let mut back = Map::new();
         if !self.joined.is_empty() {
             let joined = self.joined.iter().map(|(lane, node)| {
-                let mut object = json!({"path": paths.path(*node), "dtype": lane.dtype.name(), "shape": lane.shape});
+                let mut object = json!({"path": paths.path(*node), "dtype": lane.dtype, "shape": lane.shape});
                 if lane.inferred {
                     object["inferred"] = true.into();
                 }
@@ -309,7 +324,26 @@ impl Content for Blocks {
             });
             back.insert("joined".into(), joined.collect::<Vec<Value>>().into());
         }
-        describe::document(&description, items, &back)
+        describe::document(&self.front(), items, &back)
+    }
+
+    fn overview(&self, paths: &Paths<Entry<File>>) -> Overview {
+        let own = self.described().map(|(entry, node, info)| overview::Item {
+            path: paths.path(node),
+            info,
+            size: Some(entry.block.extent.size),
+            recovered: entry.block.interleave.is_some(),
+            error: entry.block.error.as_ref().map(ToString::to_string),
+            joined: false,
+        });
+        let joined = (0..).zip(&self.joined).map(|(i, (_, node))| overview::Item {
+            path: paths.path(*node),
+            info: self.item_info(File::Joined(i)).unwrap_or_default(),
+            joined: true,
+            ..overview::Item::default()
+        });
+        let contents = Contents::Items { front: self.front(), items: own.chain(joined).collect() };
+        Overview { format: Format::Shard.name(), contents }
     }
 
     fn weight(&self) -> usize {

@@ -2,7 +2,11 @@
 
 use std::io::Write;
 
-use serde_json::Value;
+use crate::{
+    format::idv::Key,
+    limits,
+    tree::overview::{Column, Table},
+};
 
 /// Where a name is cut.
 const LONGEST: usize = 48;
@@ -12,90 +16,92 @@ const HEADINGS: [&str; 9] = ["column", "type", "keys", "blocks", "rows/block", "
 const NUMBERS: [usize; 5] = [2, 3, 4, 6, 7];
 
 /// The front matter a line each, then a line for each column.
-pub(super) fn describe(out: &mut impl Write, description: &Value) -> anyhow::Result<()> {
-    let text = |key: &str| plain(&description[key]);
-    let compatible = match text("compatible_version") {
-        compatible if compatible == text("version") => String::new(),
+pub(super) fn describe(out: &mut impl Write, table: &Table) -> anyhow::Result<()> {
+    let Table { version, compatible_version, rows, column_count, columns } = table;
+    let compatible = match compatible_version {
+        compatible if compatible == version => String::new(),
         compatible => format!(" (readers from {compatible} on)"),
     };
-    writeln!(out, "  idv {}{compatible}: {} rows, {} columns", text("version"), text("rows"), text("columns"))?;
-    let items = description["items"].as_array().map_or(&[][..], Vec::as_slice);
-    if items.is_empty() {
+    writeln!(out, "  idv {version}{compatible}: {rows} rows, {column_count} columns")?;
+    if columns.is_empty() {
         return Ok(());
     }
     let headings = HEADINGS.map(str::to_owned).to_vec();
-    let rows: Vec<_> = std::iter::once(headings).chain(items.iter().map(row)).collect();
+    let rows: Vec<_> = std::iter::once(headings).chain(columns.iter().map(row)).collect();
     super::lines::table(out, &rows, &NUMBERS)?;
-    if let Some(left_out) = description["columns_left_out"].as_u64() {
+    let left_out = u64::from(*column_count).saturating_sub(limits::IDV_DESCRIBED.into());
+    if left_out > 0 {
         writeln!(out, "  ... and {left_out} columns more")?;
     }
     Ok(())
 }
 
-fn row(item: &Value) -> Vec<String> {
-    let text = |key: &str| plain(&item[key]);
-    let kind = match &item["type"] {
-        Value::String(kind) => kind.clone(),
-        _ => text("codec"),
+fn row(column: &Column) -> Vec<String> {
+    let number = |number: Option<u64>| number.map_or_else(String::new, |n| n.to_string());
+    let keys = match column.key {
+        Some(Key { count: 0, .. }) => "open".into(),
+        Some(Key { count, min: 0, .. }) => count.to_string(),
+        Some(Key { count, min, .. }) => format!("{count} from {min}"),
+        None => String::new(),
     };
-    let keys = match (item["key"]["count"].as_u64(), item["key"]["min"].as_u64()) {
-        (Some(0), _) => "open".into(),
-        (Some(count), Some(0) | None) => count.to_string(),
-        (Some(count), Some(min)) => format!("{count} from {min}"),
-        (None, _) => String::new(),
-    };
-    let compression = match item["compression"].as_str() {
-        Some("unknown") => format!("unknown ({})", text("compression_kind")),
-        _ => text("compression"),
-    };
+    let unknown = || format!("unknown ({})", column.compression_kind);
     let mut notes = Vec::new();
-    if item["hidden"] == true {
+    if column.hidden {
         notes.push("hidden".to_owned());
     }
-    if item["status"] != "ok" {
-        notes.push(format!("{}: {}", text("status"), text("reason")));
-    }
+    notes.extend(column.unusable.as_ref().map(|(status, reason)| format!("{status}: {reason}")));
     vec![
-        super::lines::shown(&text("name"), LONGEST),
-        kind,
+        super::lines::shown(&column.name, LONGEST),
+        column.kind.clone(),
         keys,
-        text("blocks"),
-        text("rows_per_block"),
-        compression,
-        text("stored_size"),
-        text("size"),
+        column.blocks.to_string(),
+        column.rows_per_block.to_string(),
+        column.compression.map_or_else(unknown, str::to_owned),
+        number(column.stored_size),
+        number(column.size),
         notes.join(", "),
     ]
 }
 
-fn plain(value: &Value) -> String {
-    match value {
-        Value::Null => String::new(),
-        Value::String(text) => text.clone(),
-        value => value.to_string(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
     fn a_table() {
-        let description = json!({
-            "version": "1.1.1.6", "compatible_version": "1.1.1.6", "rows": 9, "columns": 2,
-            "items": [
-                {"name": "label", "type": "u32 key", "key": {"count": 3, "min": 0}, "blocks": 1, "rows_per_block": 9,
-                 "compression": "deflate", "stored_size": 20, "size": 36, "hidden": true, "status": "ok"},
-                {"name": "odd", "type": null, "codec": "Fancy", "key": null, "blocks": 1, "rows_per_block": 9,
-                 "compression": "none", "stored_size": 7, "size": 7, "hidden": false, "status": "dead",
-                 "reason": "codec 'Fancy' is not known"},
-            ],
-        });
+        let (blocks, rows_per_block) = (1, 9);
+        let label = Column {
+            name: "label".into(),
+            kind: "u32 key".into(),
+            key: Some(Key { count: 3, min: 0, contiguous: true }),
+            compression: Some("deflate"),
+            stored_size: Some(20),
+            size: Some(36),
+            hidden: true,
+            blocks,
+            rows_per_block,
+            ..Column::default()
+        };
+        let odd = Column {
+            name: "odd".into(),
+            kind: "Fancy".into(),
+            compression: Some("none"),
+            stored_size: Some(7),
+            size: Some(7),
+            unusable: Some(("dead", "codec 'Fancy' is not known".into())),
+            blocks,
+            rows_per_block,
+            ..Column::default()
+        };
+        let table = Table {
+            version: "1.1.1.6".into(),
+            compatible_version: "1.1.1.6".into(),
+            rows: 9,
+            column_count: 2,
+            columns: vec![label, odd],
+        };
         let mut out = Vec::new();
-        describe(&mut out, &description).unwrap();
+        describe(&mut out, &table).unwrap();
         let expected = "  idv 1.1.1.6: 9 rows, 2 columns
   column  type     keys  blocks  rows/block  compression  stored  size
   label   u32 key     3       1           9  deflate          20    36  hidden

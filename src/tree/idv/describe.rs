@@ -15,6 +15,7 @@ use crate::{
     tree::{
         ItemInfo,
         describe::{self, document, hex},
+        overview,
     },
     view::Fault,
 };
@@ -22,16 +23,13 @@ use crate::{
 /// Blocks whose sizes are added up; of more, none are given.
 const SUMMED: u64 = 1 << 16;
 
+/// `container.json`.
+///
 /// # Errors
 /// Only for what can't be read; what is damaged is described as such.
 pub(super) fn describe(idv: &Idv) -> Result<Buffer, Fault> {
     let file = &idv.file;
-    let described = file.columns().min(limits::IDV_DESCRIBED);
-    let names = readable(idv.names())?;
-    let mut columns = Vec::new();
-    for index in 0..described {
-        columns.extend(readable(file.column(&*idv.source, index).map_err(part_fault))?.flatten());
-    }
+    let (names, columns) = columns(idv)?;
     let items: Vec<_> = columns.iter().map(|column| item(idv, names, column)).collect::<Result<_, _>>()?;
     let mut description = Map::new();
     description.insert("format".into(), Format::Idv.name().into());
@@ -39,11 +37,63 @@ pub(super) fn describe(idv: &Idv) -> Result<Buffer, Fault> {
     description.insert("compatible_version".into(), file.compatible.to_string().into());
     description.insert("rows".into(), file.rows.into());
     description.insert("columns".into(), file.columns().into());
+    let described = file.columns().min(limits::IDV_DESCRIBED);
     if described < file.columns() {
         description.insert("columns_left_out".into(), (file.columns() - described).into());
     }
     description.insert("missing_values".into(), missing(file.version));
     document(&description, items.iter(), &Map::new())
+}
+
+/// What it holds, for people.
+///
+/// # Errors
+/// As [`describe`].
+pub(super) fn overview(idv: &Idv) -> Result<overview::Table, Fault> {
+    let (names, columns) = columns(idv)?;
+    let columns = columns.iter().map(|column| {
+        let (meaning, unusable) = (column.codec.meaning.as_ref().ok(), column.unusable());
+        let sums = sums(idv, column)?;
+        Ok(overview::Column {
+            name: String::from_utf8_lossy(&column.name).into_owned(),
+            kind: meaning.map_or_else(|| String::from_utf8_lossy(&column.codec.name).into_owned(), Type::describe),
+            key: meaning.and_then(|ty| ty.key),
+            blocks: column.blocks,
+            rows_per_block: column.rows_per_block,
+            compression: compression(column.compression).map(Codec::name),
+            compression_kind: column.compression,
+            stored_size: sums.map(|sums| sums.0),
+            size: sums.map(|sums| sums.1),
+            hidden: names.is_some_and(|names| names.is_hidden(column.index)),
+            unusable: unusable.as_ref().map(|unusable| (status(Some(unusable)), unusable.reason().into())),
+        })
+    });
+    Ok(overview::Table {
+        version: idv.file.version.to_string(),
+        compatible_version: idv.file.compatible.to_string(),
+        rows: idv.file.rows,
+        column_count: idv.file.columns(),
+        columns: columns.collect::<Result<_, Fault>>()?,
+    })
+}
+
+/// The columns that are described, and the names of all.
+fn columns(idv: &Idv) -> Result<(Option<&Names>, Vec<Column>), Fault> {
+    let names = readable(idv.names())?;
+    let mut columns = Vec::new();
+    for index in 0..idv.file.columns().min(limits::IDV_DESCRIBED) {
+        columns.extend(readable(idv.file.column(&*idv.source, index).map_err(part_fault))?.flatten());
+    }
+    Ok((names, columns))
+}
+
+/// Whether the values of a column can be shown, as one word.
+fn status(unusable: Option<&Unusable>) -> &'static str {
+    match unusable {
+        None => "ok",
+        Some(Unusable::Dead(_)) => "dead",
+        Some(Unusable::Bad(_)) => "bad",
+    }
 }
 
 /// What could be read, be it damaged or not.
@@ -105,11 +155,7 @@ fn item<'a>(idv: &Idv, names: Option<&Names>, column: &'a Column) -> Result<desc
         rows_per_block: column.rows_per_block,
         blocks: column.blocks,
         hidden: names.is_some_and(|names| names.is_hidden(column.index)),
-        status: match &unusable {
-            None => "ok",
-            Some(Unusable::Dead(_)) => "dead",
-            Some(Unusable::Bad(_)) => "bad",
-        },
+        status: status(unusable.as_ref()),
         reason: unusable.as_ref().map(|unusable| unusable.reason().into()),
     };
     let sums = sums(idv, column)?;

@@ -1,0 +1,94 @@
+//! What a container holds, for people: what `shardfs info` shows.
+
+use serde_json::{Map, Value};
+
+use super::ItemInfo;
+use crate::format::idv::Key;
+
+/// What a container holds.
+#[derive(Debug)]
+pub struct Overview {
+    /// The name of its format.
+    pub format: &'static str,
+    /// What is in it.
+    pub contents: Contents,
+}
+
+/// What is in a container: formats that hold the same kind of thing are shown alike.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Contents {
+    /// Stored items.
+    Items {
+        /// What `container.json` says of the whole container.
+        front: Map<String, Value>,
+        /// The items, in the container's order.
+        items: Vec<Item>,
+    },
+    /// A table of columns.
+    Table(Table),
+    /// Recorded episodes, each with arrays and pictures of its own.
+    Episodes {
+        /// How many.
+        count: u64,
+    },
+}
+
+/// A table whose columns are stored one by one.
+#[derive(Debug)]
+pub struct Table {
+    /// The version of the format that the file has.
+    pub version: String,
+    /// The oldest version whose readers can read it.
+    pub compatible_version: String,
+    /// How many rows each column has.
+    pub rows: u64,
+    /// How many columns there are.
+    pub column_count: u32,
+    /// The columns that are described: of very many not all.
+    pub columns: Vec<Column>,
+}
+
+/// A column of a table.
+#[derive(Debug, Default)]
+pub struct Column {
+    /// Its name, with replacement characters where that is not UTF-8.
+    pub name: String,
+    /// What its values are, as people write it (`f32[2,3]`); the codec's name where that is not known.
+    pub kind: String,
+    /// Of keys, what the values stand for.
+    pub key: Option<Key>,
+    /// Blocks that it is stored in.
+    pub blocks: u64,
+    /// Rows of each block but the last.
+    pub rows_per_block: u64,
+    /// How the blocks are compressed; `None` where the kind is not known.
+    pub compression: Option<&'static str>,
+    /// The number of that kind.
+    pub compression_kind: u8,
+    /// Bytes of the blocks as they are stored.
+    pub stored_size: Option<u64>,
+    /// Bytes of the blocks, uncompressed.
+    pub size: Option<u64>,
+    /// Whether another column of the same name hides it.
+    pub hidden: bool,
+    /// Why its values can't be shown: whether it is dead or bad, and the reason.
+    pub unusable: Option<(&'static str, String)>,
+}
+
+/// A stored item.
+#[derive(Debug, Default)]
+pub struct Item {
+    /// Its path in the container.
+    pub path: String,
+    /// What is known of it.
+    pub info: ItemInfo,
+    /// Bytes, uncompressed.
+    pub size: Option<u64>,
+    /// Whether its parts were put back in order.
+    pub recovered: bool,
+    /// Whether it is joined of several containers.
+    pub joined: bool,
+    /// Why it can't be served.
+    pub error: Option<String>,
+}
