@@ -40,6 +40,12 @@ const HEAP: usize = 16;
 /// The root of every container.
 pub const ROOT: NodeId = NodeId(0);
 
+/// The container's own bytes, as a file in its root that is not listed. A stored name of that kind hides it.
+const OWN_FILE: &str = ".file";
+
+/// The node of [`OWN_FILE`]; no format uses the number.
+const OWN_FILE_NODE: NodeId = NodeId(u128::MAX);
+
 /// What a node is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NodeKind {
@@ -174,6 +180,56 @@ pub struct Opened {
     pub tree: Arc<dyn Container>,
     /// The state of the file that was opened.
     pub state: Fingerprint,
+}
+
+/// The tree with what every container has beside it: `.file`.
+impl Opened {
+    /// As [`Container::lookup`].
+    ///
+    /// # Errors
+    /// As [`Container::lookup`].
+    pub fn lookup(&self, folder: NodeId, name: &str) -> Result<Option<NodeId>, Fault> {
+        let found = self.tree.lookup(&self.reader, folder, name)?;
+        Ok(found.or_else(|| (folder == ROOT && name == OWN_FILE).then_some(OWN_FILE_NODE)))
+    }
+
+    /// As [`Container::kind`].
+    pub fn kind(&self, node: NodeId) -> Option<NodeKind> {
+        if node == OWN_FILE_NODE { Some(NodeKind::File) } else { self.tree.kind(node) }
+    }
+
+    /// As [`Container::parent`].
+    pub fn parent(&self, node: NodeId) -> NodeId {
+        if node == OWN_FILE_NODE { ROOT } else { self.tree.parent(node) }
+    }
+
+    /// As [`Container::path`].
+    pub fn path(&self, node: NodeId) -> String {
+        if node == OWN_FILE_NODE { OWN_FILE.into() } else { self.tree.path(node) }
+    }
+
+    /// As [`Container::view`]. The container's own bytes are a range of its file like those of an uncompressed block, and
+    /// are handed out as these are.
+    ///
+    /// # Errors
+    /// As [`Container::view`].
+    pub fn view(&self, file: NodeId) -> Result<View, Fault> {
+        if file == OWN_FILE_NODE {
+            return Ok(View::stored(0..self.reader.source.len()));
+        }
+        self.tree.view(&self.reader, file)
+    }
+
+    /// As [`Container::is_at_hand`].
+    pub fn is_at_hand(&self, node: NodeId) -> bool {
+        node == OWN_FILE_NODE || self.tree.is_at_hand(&self.reader, node)
+    }
+
+    /// Whether a file is the container's own bytes: they are in the kernel's page cache once already, and need no copy in
+    /// memory.
+    pub fn is_own_file(&self, file: NodeId) -> bool {
+        file == OWN_FILE_NODE
+    }
 }
 
 /// Something that is wrong with a part of a container, and no error of whoever looked.

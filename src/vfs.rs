@@ -344,7 +344,7 @@ impl Vfs {
     pub(crate) fn path_of(&self, ino: u64) -> (PathBuf, String) {
         match self.node(ino) {
             Ok(Node::Inside(id, node)) => {
-                let path = self.opened(&id).map(|opened| opened.tree.path(node)).unwrap_or_default();
+                let path = self.opened(&id).map(|opened| opened.path(node)).unwrap_or_default();
                 (id.shown(), path)
             }
             Ok(node) => (self.place(&node), String::new()),
@@ -395,6 +395,9 @@ impl Vfs {
             return Ok(None);
         }
         let opened = self.opened(&id)?;
+        if opened.is_own_file(node) {
+            return Ok(None);
+        }
         opened.tree.item_info(&opened.reader, node).map_err(|fault| self.fault(&id, &opened, node, fault))
     }
 
@@ -444,7 +447,7 @@ impl Vfs {
         // Names in containers are always UTF-8: the mapping escapes everything else.
         let Some(name) = name.to_str() else { return Ok(None) };
         let opened = self.opened(id)?;
-        let found = opened.tree.lookup(&opened.reader, folder, name);
+        let found = opened.lookup(folder, name);
         self.note_noticed(id, &opened);
         let Some(node) = found.map_err(|fault| self.fault(id, &opened, folder, fault))? else { return Ok(None) };
         let attr = self.attr_inside(id, &opened, node)?;
@@ -653,7 +656,7 @@ impl Vfs {
                 }
                 let opened = self.opened(id)?;
                 let fault = |fault| self.fault(id, &opened, *file, fault);
-                let view = opened.tree.view(&opened.reader, *file).map_err(fault)?;
+                let view = opened.view(*file).map_err(fault)?;
                 if only_ready && !view.is_ready(&opened.reader, offset, length) {
                     return Ok(None);
                 }
@@ -677,7 +680,7 @@ impl Vfs {
         let Node::Inside(id, file) = &node else { return Err(Error::stale(self.place(&node))) };
         let opened = self.opened(id)?;
         let fault = |fault| self.fault(id, &opened, *file, fault);
-        let view = opened.tree.view(&opened.reader, *file).map_err(fault)?;
+        let view = opened.view(*file).map_err(fault)?;
         view.copy_at(&opened.reader, offset, length).map_err(fault)
     }
 
@@ -705,7 +708,7 @@ impl Vfs {
             Node::Plain(path) | Node::File(path, _) => self.ino(&above(path)),
             Node::Inside(id, tree::ROOT) => self.ino(&above(&id.path)),
             Node::Inside(id, child) => {
-                let parent = self.opened(id)?.tree.parent(*child);
+                let parent = self.opened(id)?.parent(*child);
                 self.ino(&Node::Inside(id.clone(), parent))
             }
             Node::ControlFolder | Node::ControlFile(_) => ROOT,
@@ -751,19 +754,19 @@ impl Vfs {
 
     fn attr_inside(&self, id: &Arc<ContainerId>, opened: &Opened, child: NodeId) -> Result<Attr, Error> {
         let node = Node::Inside(id.clone(), child);
-        let (kind, size, nlink) = match opened.tree.kind(child) {
+        let (kind, size, nlink) = match opened.kind(child) {
             Some(NodeKind::Folder { subfolders }) => {
                 (FileKind::Folder, 0, subfolders.map_or(1, |n| n.saturating_add(2)))
             }
             Some(NodeKind::File) => {
-                let view = opened.tree.view(&opened.reader, child);
+                let view = opened.view(child);
                 (FileKind::File, view.map_err(|fault| self.fault(id, opened, child, fault))?.size(), 1)
             }
             None => return Err(Error::stale(id.shown())),
         };
         // In the root of a container that is SOURCE, names mean other nodes when it has changed.
         let volatile =
-            opened.tree.parent(child) == tree::ROOT && matches!(&*self.root(), Node::Inside(root, _) if root == id);
+            opened.parent(child) == tree::ROOT && matches!(&*self.root(), Node::Inside(root, _) if root == id);
         Ok(self.attr_from(&node, kind, size, &id.meta, nlink, volatile))
     }
 
@@ -813,7 +816,7 @@ impl Vfs {
         let block = fault.block.map(|block| opened.tree.block_name(block));
         // A disk fails somewhere in the block; everything else is told of its start.
         let start = (!matches!(*fault.error, BlockError::Source(_))).then_some(fault.offset);
-        let error = Error::block(id.shown(), opened.tree.path(node), block, fault.offset, fault.error);
+        let error = Error::block(id.shown(), opened.path(node), block, fault.offset, fault.error);
         self.problems.note_at(error.to_problem(), start);
         // What was handed out before the checksum was known to be wrong is not to be served from the kernel's cache.
         if opened.reader.cache.failed_late(opened.reader.container) {

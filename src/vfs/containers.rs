@@ -72,7 +72,7 @@ impl Containers {
     /// Whether the container is open, and operations on the node need little of it.
     pub(super) fn is_at_hand(&self, id: &Arc<ContainerId>, node: NodeId) -> bool {
         let opened = self.open.lock().peek(id).cloned();
-        opened.is_some_and(|opened| opened.tree.is_at_hand(&opened.reader, node))
+        opened.is_some_and(|opened| opened.is_at_hand(node))
     }
 
     /// The container, opened if it is not.

@@ -86,6 +86,7 @@ impl Vfs {
             node @ (Node::Plain(_) | Node::ControlFolder | Node::Inside(_, crate::tree::ROOT)) => {
                 Err(Error::is_a_folder(self.place(&node)))
             }
+            Node::Inside(id, file) if self.opened(&id)?.is_own_file(file) => Ok(Opening::Parts),
             Node::Inside(..) => {
                 if let Some(slot) = self.cache().file(ino) {
                     let size = slot.memory().map_or(0, |memory| memory.size());
@@ -183,7 +184,7 @@ impl Vfs {
         let node = self.node(ino)?;
         let Node::Inside(id, file) = &node else { return Err(Error::is_a_folder(self.place(&node))) };
         let opened = self.opened(id)?;
-        let view = opened.tree.view(&opened.reader, *file).map_err(|fault| self.fault(id, &opened, *file, fault))?;
+        let view = opened.view(*file).map_err(|fault| self.fault(id, &opened, *file, fault))?;
         work(&view, &opened.reader)
     }
 }
