@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tskit
 
-from conftest import FAMILIES, FIXTURES, GOLDEN, mounted, read_checked, run, sha256, wait_for
+from support import FAMILIES, FIXTURES, GOLDEN, mounted, read_checked, run, sha256, wait_for
 
 
 def containers(mnt, source):
