@@ -6,10 +6,11 @@ mod common;
 
 use std::{collections::BTreeSet, fs, path::Path, sync::Barrier, thread};
 
-use common::{Random, Scratch, container, golden, walk};
+use common::{Random, container, golden, walk};
 use serde_json::Value as Json;
 use sha2::{Digest, Sha256};
 use shardfs::vfs::{Attr, FileKind, Options, Vfs};
+use tempfile::TempDir;
 
 const EIO: i32 = 5;
 
@@ -153,14 +154,14 @@ fn listing_decodes_nothing() {
 }
 
 /// A container with one block's stored bytes replaced.
-fn damaged(scratch: &Scratch, name: &str, column: usize, block: usize) -> (Vfs, Json) {
+fn damaged(scratch: &TempDir, name: &str, column: usize, block: usize) -> (Vfs, Json) {
     let expected = expected();
     let file = &expected["files"][name];
     let record = &file["columns"][column]["blocks"][block];
     let mut bytes = fs::read(golden("idv").join(name)).unwrap();
     let from = number(record, "offset") as usize;
     bytes[from..from + number(record, "length") as usize].fill(0xff);
-    let path = scratch.0.join(name);
+    let path = scratch.path().join(name);
     fs::write(&path, bytes).unwrap();
     (walk::open(&path, Options::default()), file.clone())
 }
@@ -171,7 +172,7 @@ fn undamaged(name: &str) -> Vfs {
 
 #[test]
 fn a_damaged_text_block_leaves_the_others() {
-    let scratch = Scratch::new("idv-text");
+    let scratch = tempfile::tempdir().unwrap();
     let (vfs, _) = damaged(&scratch, "multi_block.idv", 2, 7);
     let sound = undamaged("multi_block.idv");
     for name in ["offsets.npy", "utf8.bin", "missing.npy", "block_8.bin"] {
@@ -198,7 +199,7 @@ fn a_damaged_text_block_leaves_the_others() {
 
 #[test]
 fn behind_a_damaged_block_of_variable_vectors_nothing_is_known() {
-    let scratch = Scratch::new("idv-variable");
+    let scratch = tempfile::tempdir().unwrap();
     let (vfs, _) = damaged(&scratch, "multi_block.idv", 4, 7);
     let sound = undamaged("multi_block.idv");
     let path = "columns/Var/offsets.npy";
@@ -221,7 +222,7 @@ fn behind_a_damaged_block_of_variable_vectors_nothing_is_known() {
 /// A damaged block of fixed vectors fails where it is, and nowhere else.
 #[test]
 fn damage_in_fixed_vectors_stays_where_it_is() {
-    let scratch = Scratch::new("idv-fixed");
+    let scratch = tempfile::tempdir().unwrap();
     let (vfs, file) = damaged(&scratch, "multi_block.idv", 1, 3);
     let path = "columns/Features/values.npy";
     let truth = whole(&undamaged("multi_block.idv"), path);

@@ -5,7 +5,7 @@
 
 mod common;
 
-use std::{ffi::OsStr, fs, ops::ControlFlow, os::unix::fs::PermissionsExt, path::PathBuf};
+use std::{ffi::OsStr, fs, ops::ControlFlow, os::unix::fs::PermissionsExt, path::Path};
 
 use common::shard::{self, Block};
 use sha2::{Digest, Sha256};
@@ -13,31 +13,27 @@ use shardfs::{
     cache::Verify,
     vfs::{FollowLinks, Options, ROOT, Vfs},
 };
+use tempfile::TempDir;
 
-/// A folder of its own below the system's, gone at the end.
-struct Folder(PathBuf);
+/// A folder of its own, gone at the end.
+struct Folder(TempDir);
 
 impl Folder {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("shardfs-joined-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&path);
-        fs::create_dir_all(&path).unwrap();
-        Self(path.canonicalize().unwrap())
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
     }
 
     fn write(&self, name: &str, bytes: &[u8]) {
-        fs::write(self.0.join(name), bytes).unwrap();
+        fs::write(self.path().join(name), bytes).unwrap();
     }
 
     /// The folder as a mount would show it.
     fn vfs(&self, verify: Verify) -> Vfs {
-        Vfs::open(&self.0, Options { verify, ..Options::default() }).unwrap()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
+        Vfs::open(self.path(), Options { verify, ..Options::default() }).unwrap()
     }
 }
 
@@ -111,8 +107,8 @@ fn names(vfs: &Vfs, path: &str) -> Vec<String> {
 const HEADER: u64 = 128;
 
 /// A folder with the chunks a, b, c of 3, 0 and 4 steps, and their manifest.
-fn three(name: &str) -> Folder {
-    let folder = Folder::new(name);
+fn three() -> Folder {
+    let folder = Folder::new();
     let chunks = [chunk(3, 0, 5), chunk(0, 0, 5), chunk(4, 100, 6)];
     for (name, bytes) in ["a", "b", "c"].iter().zip(&chunks) {
         folder.write(name, bytes);
@@ -124,7 +120,7 @@ fn three(name: &str) -> Folder {
 
 #[test]
 fn arrays_and_pictures_run_through_all_chunks() {
-    let folder = three("whole");
+    let folder = three();
     let vfs = folder.vfs(Verify::Lazy);
     // `odd` has not one shape, `meta/*` is no array.
     assert_eq!(names(&vfs, "m"), ["container.json", "images", "meta", "signal"]);
@@ -158,15 +154,15 @@ fn arrays_and_pictures_run_through_all_chunks() {
 
 #[test]
 fn the_manifest_alone_finds_its_chunks() {
-    let folder = three("alone");
-    let vfs = Vfs::open(&folder.0.join("m"), Options::default()).unwrap();
+    let folder = three();
+    let vfs = Vfs::open(&folder.path().join("m"), Options::default()).unwrap();
     assert_eq!(read(&vfs, "signal/pos.npy", HEADER + 24, 4).unwrap(), 100f32.to_le_bytes());
 }
 
 #[test]
 fn a_chunk_that_differs_fails_alone() {
-    let folder = three("differs");
-    let mut bytes = fs::read(folder.0.join("c")).unwrap();
+    let folder = three();
+    let mut bytes = fs::read(folder.path().join("c")).unwrap();
     *bytes.last_mut().unwrap() ^= 1;
     folder.write("c", &bytes);
     let vfs = folder.vfs(Verify::Lazy);
@@ -182,14 +178,14 @@ fn a_chunk_that_differs_fails_alone() {
 
 #[test]
 fn a_chunk_that_changes_is_known_by_its_hash_alone() {
-    let folder = three("changes");
+    let folder = three();
     let vfs = folder.vfs(Verify::Lazy);
     let held = find(&vfs, "m/signal/pos.npy").unwrap();
     let before = read(&vfs, "m/signal/pos.npy", 0, 4096).unwrap();
-    let bytes = fs::read(folder.0.join("a")).unwrap();
+    let bytes = fs::read(folder.path().join("a")).unwrap();
     // The same bytes, another file.
     folder.write("a.new", &bytes);
-    fs::rename(folder.0.join("a.new"), folder.0.join("a")).unwrap();
+    fs::rename(folder.path().join("a.new"), folder.path().join("a")).unwrap();
     assert_eq!(read(&vfs, "m/signal/pos.npy", 0, 4096).unwrap(), before);
     assert_eq!(read_node(&vfs, held, 0, 4096).unwrap(), before);
     folder.write("a", &chunk(3, 50, 5));
@@ -197,23 +193,23 @@ fn a_chunk_that_changes_is_known_by_its_hash_alone() {
         assert!(read_node(&vfs, ino, HEADER, 4).unwrap_err().contains("SHA-256"));
         assert!(read_node(&vfs, ino, HEADER + 24, 4).is_ok());
     }
-    fs::remove_file(folder.0.join("a")).unwrap();
+    fs::remove_file(folder.path().join("a")).unwrap();
     assert!(read_node(&vfs, held, HEADER, 4).unwrap_err().contains("not there"));
     // Without a hash nothing says that a changed file is the same chunk.
     folder.write("m2", &manifest(&[("c", "")]));
     let held = find(&vfs, "m2/signal/pos.npy").unwrap();
     assert!(read_node(&vfs, held, HEADER, 4).is_ok());
-    let bytes = fs::read(folder.0.join("c")).unwrap();
-    fs::remove_file(folder.0.join("c")).unwrap();
+    let bytes = fs::read(folder.path().join("c")).unwrap();
+    fs::remove_file(folder.path().join("c")).unwrap();
     folder.write("c", &bytes);
     assert!(read_node(&vfs, held, HEADER, 4).unwrap_err().contains("changed"));
 }
 
 #[test]
 fn chunks_that_come_late_are_joined() {
-    let folder = three("late");
-    let bytes = fs::read(folder.0.join("b")).unwrap();
-    fs::remove_file(folder.0.join("b")).unwrap();
+    let folder = three();
+    let bytes = fs::read(folder.path().join("b")).unwrap();
+    fs::remove_file(folder.path().join("b")).unwrap();
     let vfs = folder.vfs(Verify::Lazy);
     assert_eq!(names(&vfs, "m"), ["container.json", "meta"]);
     // Half of it is there, and then all, in one file.
@@ -223,13 +219,13 @@ fn chunks_that_come_late_are_joined() {
     assert_eq!(names(&vfs, "m"), ["container.json", "images", "meta", "signal"]);
     let ino = find(&vfs, "m/signal/pos.npy").unwrap();
     assert_eq!(find(&folder.vfs(Verify::Lazy), "m/signal/pos.npy"), Some(ino), "the same number in the next mount");
-    fs::remove_file(folder.0.join("a")).unwrap();
+    fs::remove_file(folder.path().join("a")).unwrap();
     assert_eq!(names(&vfs, "m"), ["container.json", "meta"]);
 }
 
 #[test]
 fn large_chunks_are_hashed_in_strict_mode_only() {
-    let folder = Folder::new("large");
+    let folder = Folder::new();
     let pixels = vec![7u8; 65 << 20];
     let channels = r#"{"channels":[{"id":"a","dtype":"u8","shape":[1048576]}]}"#;
     folder.write("a", &shard::file(5, &[Block::new("meta/channels", channels), Block::new("signal/a", pixels)]));
@@ -240,14 +236,14 @@ fn large_chunks_are_hashed_in_strict_mode_only() {
 
 #[test]
 fn what_can_not_be_joined_is_told() {
-    let folder = three("hostile");
-    let good = hex(&fs::read(folder.0.join("a")).unwrap());
-    std::os::unix::fs::symlink("a", folder.0.join("link")).unwrap();
-    fs::create_dir(folder.0.join("folder")).unwrap();
-    std::os::unix::fs::symlink("..", folder.0.join("folder/up")).unwrap();
+    let folder = three();
+    let good = hex(&fs::read(folder.path().join("a")).unwrap());
+    std::os::unix::fs::symlink("a", folder.path().join("link")).unwrap();
+    fs::create_dir(folder.path().join("folder")).unwrap();
+    std::os::unix::fs::symlink("..", folder.path().join("folder/up")).unwrap();
     folder.write("text", b"text");
-    folder.write("locked", &fs::read(folder.0.join("a")).unwrap());
-    fs::set_permissions(folder.0.join("locked"), fs::Permissions::from_mode(0o600)).unwrap();
+    folder.write("locked", &fs::read(folder.path().join("a")).unwrap());
+    fs::set_permissions(folder.path().join("locked"), fs::Permissions::from_mode(0o600)).unwrap();
     for (uri, reason) in [
         ("gone", "not there"),
         ("link", "link"),
@@ -271,13 +267,13 @@ fn what_can_not_be_joined_is_told() {
     }
     let options = Options { follow_links: FollowLinks::Inside, ..Options::default() };
     folder.write("m", &manifest(&[("link", &good)]));
-    let vfs = Vfs::open(&folder.0, options).unwrap();
+    let vfs = Vfs::open(folder.path(), options).unwrap();
     assert!(read(&vfs, "m/signal/pos.npy", HEADER, 4).is_ok(), "a link inside the folder, where links are followed");
 }
 
 #[test]
 fn what_the_manifest_stores_keeps_its_path() {
-    let folder = three("own");
+    let folder = three();
     let chunks = r#"{"chunks":[{"chunk_index":0,"uri":"a"}]}"#;
     let own = Block { content_type: 2, ..Block::new("signal/pos", "{}") };
     let tensor = Block { content_type: 1, ..Block::new("signal/cam", [8u8, 1, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 9, 9]) };

@@ -5,39 +5,38 @@ use crate::vfs::{Options, TEST_PANIC};
 
 /// A mount in this process, taken down at the end.
 struct Mounted {
-    root: std::path::PathBuf,
+    root: tempfile::TempDir,
     vfs: Arc<Vfs>,
 }
 
 impl Mounted {
-    fn new(name: &str) -> Self {
-        let root = std::env::temp_dir().join(format!("shardfs-fuse-{name}-{}", std::process::id()));
-        fs::create_dir_all(root.join("source")).unwrap();
-        fs::create_dir_all(root.join("mount")).unwrap();
-        fs::write(root.join("source/file"), b"content").unwrap();
-        let vfs = Arc::new(Vfs::open(&root.join("source"), Options::default()).unwrap());
+    fn new() -> Self {
+        let root = tempfile::tempdir().unwrap();
+        let (source, mount_point) = (root.path().join("source"), root.path().join("mount"));
+        fs::create_dir(&source).unwrap();
+        fs::create_dir(&mount_point).unwrap();
+        fs::write(source.join("file"), b"content").unwrap();
+        let vfs = Arc::new(Vfs::open(&source, Options::default()).unwrap());
         let config = MountConfig { allow_other: false, threads: 2 };
-        let mount = Mount::new(vfs.clone(), &root.join("mount"), &config).unwrap();
+        let mount = Mount::new(vfs.clone(), &mount_point, &config).unwrap();
         std::thread::spawn(move || mount.serve());
         Self { root, vfs }
     }
 
     fn path(&self, name: &str) -> std::path::PathBuf {
-        self.root.join("mount").join(name)
+        self.root.path().join("mount").join(name)
     }
 }
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        let _ = rustix::mount::unmount(self.root.join("mount"), rustix::mount::UnmountFlags::DETACH);
-        let _ = fs::remove_dir_all(self.root.join("source"));
-        let _ = fs::remove_dir(self.root.join("mount")).and_then(|()| fs::remove_dir(&self.root));
+        let _ = rustix::mount::unmount(self.root.path().join("mount"), rustix::mount::UnmountFlags::DETACH);
     }
 }
 
 #[test]
 fn a_panic_is_an_error_of_one_request() {
-    let mounted = Mounted::new("panic");
+    let mounted = Mounted::new();
     // More often than there are threads: none of them may be lost.
     for _ in 0..10 {
         let error = fs::metadata(mounted.path(TEST_PANIC)).unwrap_err();

@@ -173,11 +173,12 @@ mod tests {
 
     #[test]
     fn changes_are_seen_once_each() {
-        let root = std::env::temp_dir().join(format!("shardfs-watch-{}", std::process::id()));
-        std::fs::create_dir_all(root.join("sub")).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        std::fs::create_dir(root.join("sub")).unwrap();
         let watcher = Watcher::new();
-        watcher.watch(Path::new(""), &root);
-        watcher.watch(Path::new(""), &root);
+        watcher.watch(Path::new(""), root);
+        watcher.watch(Path::new(""), root);
         assert_eq!(watcher.count(), 1);
         assert!(watcher.wait(Duration::from_millis(1)).is_empty());
         for _ in 0..100 {
@@ -191,6 +192,5 @@ mod tests {
         std::fs::rename(root.join("sub"), root.join("bus")).unwrap();
         watcher.wait(Duration::from_secs(5));
         assert_eq!(watcher.count(), 1);
-        std::fs::remove_dir_all(&root).unwrap();
     }
 }

@@ -78,20 +78,3 @@ impl Random {
         (z ^ z >> 31) % n.max(1)
     }
 }
-
-/// A folder of this process that is gone when the test ends.
-pub(crate) struct Scratch(pub(crate) PathBuf);
-
-impl Scratch {
-    pub(crate) fn new(label: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("shardfs-{label}-{}", std::process::id()));
-        fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}

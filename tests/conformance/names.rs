@@ -6,7 +6,7 @@ use shardfs::vfs::Options;
 
 use super::listing;
 use crate::common::{
-    Scratch, container,
+    container,
     shard::{self, Block},
     walk,
 };
@@ -145,11 +145,11 @@ fn long_names_end_in_their_hash() {
 
 #[test]
 fn the_same_through_the_filesystem() {
-    let scratch = Scratch::new("names");
-    let path = scratch.0.join("names.shard");
+    let scratch = tempfile::tempdir().unwrap();
+    let path = scratch.path().join("names.shard");
     let bytes = shard::file(1, &blocks());
     fs::write(&path, &bytes).unwrap();
-    listing::check(&scratch.0);
+    listing::check(scratch.path());
     listing::check(&path);
     let vfs = walk::open(&path, Options::default());
     let files = walk::files(&vfs);
