@@ -4,6 +4,7 @@ mod busy;
 mod cat;
 mod cp;
 mod doctor;
+mod escape;
 mod fstab;
 mod info;
 mod logging;
@@ -12,6 +13,7 @@ mod mount;
 mod mounts;
 mod pages;
 mod place;
+mod probe;
 mod running;
 mod select;
 mod status;
@@ -123,8 +125,8 @@ impl ViewOptions {
 
 /// Runs the command of this process's arguments.
 pub fn run() -> ExitCode {
-    if std::env::args_os().next().is_some_and(|name| name == status::PROBE) {
-        return finish(status::probe(std::env::args_os().skip(1)).map(|()| ExitCode::SUCCESS), FAILED);
+    if std::env::args_os().next().is_some_and(|name| name == probe::NAME) {
+        return finish(probe::run(std::env::args_os().skip(1)).map(|()| ExitCode::SUCCESS), FAILED);
     }
     let mount = mount::Arguments::augment_args(clap::Command::new("mount"));
     match fstab::called(std::env::args_os(), &mount) {
@@ -226,7 +228,7 @@ fn one_line(text: &str) -> String {
             _ => line.extend([" (os error ", part]),
         }
     }
-    line.chars().flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] }).collect()
+    escape::escaped(&line)
 }
 
 /// `512M` and the like, in powers of 1024.

@@ -8,17 +8,16 @@
 mod open;
 
 mod guard;
+mod mounting;
 mod notify;
 #[cfg(test)]
 mod tests;
 mod xattr;
 
 use std::{
-    ffi::{CString, OsStr},
-    fs::File,
+    ffi::OsStr,
     io,
     ops::ControlFlow,
-    os::fd::{AsRawFd, OwnedFd},
     path::Path,
     sync::{Arc, atomic::Ordering::Relaxed},
     time::{Duration, SystemTime, UNIX_EPOCH},
@@ -26,10 +25,9 @@ use std::{
 
 use fuser::{
     Config, Errno, FileAttr, FileHandle, FileType, Filesystem, Generation, INodeNo, InitFlags, IoctlFlags,
-    KernelConfig, LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyDirectoryPlus,
-    ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyOpen, ReplyStatfs, ReplyXattr, Request, Session, SessionACL,
+    KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty,
+    ReplyEntry, ReplyIoctl, ReplyOpen, ReplyStatfs, ReplyXattr, Request, Session, SessionACL,
 };
-use rustix::mount::MountFlags;
 
 use crate::{
     tree::DESCRIPTION,
@@ -67,25 +65,13 @@ impl Mount {
     /// What the kernel or `fusermount3` says.
     pub fn new(vfs: Arc<Vfs>, mountpoint: &Path, config: &MountConfig) -> io::Result<Self> {
         let mut options = Config::default();
-        options.mount_options = vec![
-            MountOption::FSName(vfs.source().to_string_lossy().into_owned()),
-            MountOption::Subtype("shardfs".into()),
-            MountOption::DefaultPermissions,
-            MountOption::RO,
-            MountOption::NoSuid,
-            MountOption::NoDev,
-            MountOption::NoAtime,
-        ];
         options.acl = if config.allow_other { SessionACL::All } else { SessionACL::Owner };
         options.n_threads = Some(config.threads.max(1));
         options.clone_fd = true;
-        let adapter = Adapter::new(vfs.clone());
-        let session = match mount_directly(&vfs, mountpoint, config) {
-            Ok(device) => Session::from_fd(adapter, device, options.acl, options)?,
-            // Only root may mount; for everybody else fusermount3 does it.
-            Err(rustix::io::Errno::PERM) => Session::new(adapter, mountpoint, &options)?,
-            Err(error) => return Err(error.into()),
-        };
+        let device = mounting::make(vfs.source(), mountpoint, config.allow_other)?;
+        // Given a device, the session takes nothing down when it ends: what stands at the mount point by then may be another
+        // mount.
+        let session = Session::from_fd(Adapter::new(vfs.clone()), device, options.acl, options)?;
         Ok(Self { session, vfs })
     }
 
@@ -100,29 +86,12 @@ impl Mount {
     }
 }
 
-/// Mounts by the system call, which lets the type be `fuse.shardfs`: `df`, `findmnt` and updatedb know the mount by it.
-fn mount_directly(vfs: &Vfs, mountpoint: &Path, config: &MountConfig) -> rustix::io::Result<OwnedFd> {
-    let as_errno = |error: &io::Error| rustix::io::Errno::from_io_error(error).unwrap_or(rustix::io::Errno::IO);
-    if !rustix::process::geteuid().is_root() {
-        return Err(rustix::io::Errno::PERM);
-    }
-    let device = File::options().read(true).write(true).open("/dev/fuse").map_err(|e| as_errno(&e))?;
-    let allow_other = if config.allow_other { ",allow_other" } else { "" };
-    let data =
-        format!("fd={},rootmode=40000,user_id=0,group_id=0,default_permissions{allow_other}", device.as_raw_fd());
-    let data = CString::new(data).map_err(|_| rustix::io::Errno::INVAL)?;
-    let flags = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOATIME;
-    rustix::mount::mount(vfs.source(), mountpoint, c"fuse.shardfs", flags, data.as_c_str())?;
-    Ok(device.into())
-}
-
-/// Lets the kernel read ahead further than the 128 KiB that it grants by itself: `dev` is the mount's device number. Only
-/// root may.
+/// Lets the kernel read ahead further than the 128 KiB that it grants by itself; `device` is the mount's device number,
+/// major and minor. Only root may.
 ///
 /// # Errors
 /// What writing to sysfs says.
-pub fn raise_readahead(dev: u64, kib: u64) -> io::Result<()> {
-    let (major, minor) = (rustix::fs::major(dev), rustix::fs::minor(dev));
+pub fn raise_readahead((major, minor): (u32, u32), kib: u64) -> io::Result<()> {
     std::fs::write(format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb"), kib.to_string())
 }
 

@@ -1,28 +1,37 @@
 //! Who keeps a mount busy.
+//!
+//! All of it comes from /proc. No file of any process is looked at, for that would ask the filesystem it lies on.
 
 use std::{
     fs,
     path::{Path, PathBuf},
+    sync::mpsc,
+    thread,
     time::{Duration, Instant},
 };
 
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 
-use super::mounts::{self, Mount};
+use super::{
+    escape,
+    mounts::{self, Mount},
+};
 
 /// How long to look, and how many to name: the answer is for a person who waits.
 const PATIENCE: Duration = Duration::from_secs(2);
 const NAMED: usize = 10;
 
-/// Why a mount point can't be taken down now, and what to do.
-pub(super) fn message(mountpoint: &Path) -> String {
-    let shown = mountpoint.display();
-    let remedy = format!("or detach it with: shardfs umount --lazy {shown}");
-    let Ok(Some(mount)) = mounts::at(mountpoint) else {
-        return format!("{shown}: in use; close what is open there, {remedy}");
-    };
-    let (mut users, complete) = users(&mount);
-    users.extend(mounts_below(mountpoint));
+/// Why a mount can't be taken down now, and what to do.
+pub(super) fn message(mount: &Mount) -> String {
+    let shown = escape::path(&mount.at);
+    let remedy = format!("or detach it with: shardfs umount --lazy {}", escape::shell_word(&mount.at));
+    let all = mounts::all().unwrap_or_default();
+    let above: Vec<String> = mounts::standing_on(mount, &all).map(|other| escape::path(&other.at)).collect();
+    if !above.is_empty() {
+        // Detaching is refused as well, since these would go with it.
+        return format!("{shown}: other mounts stand on it; take them down first: {}", above.join(", "));
+    }
+    let (mut users, complete) = users(mount);
     if users.is_empty() {
         let whose = if rustix::process::geteuid().is_root() { "" } else { " (of other users only root can see)" };
         return format!("{shown}: in use by a process that can't be seen{whose}; close what is open there, {remedy}");
@@ -48,51 +57,53 @@ pub(super) fn each(places: &[PathBuf], mut run: impl FnMut(&PathBuf) -> anyhow::
     failed
 }
 
-/// Mounts that stand on a folder of this one.
-fn mounts_below(mountpoint: &Path) -> Vec<String> {
-    let below = |mount: &Mount| mount.at != mountpoint && mount.at.starts_with(mountpoint);
-    let all = mounts::all().unwrap_or_default();
-    all.iter().filter(|mount| below(mount)).map(|mount| format!("the mount {}", mount.at.display())).collect()
-}
-
 /// The processes that use a mount, as `name (pid)`, and whether there was time to look at all.
 fn users(mount: &Mount) -> (Vec<String>, bool) {
-    let end = Instant::now() + PATIENCE;
-    let mut found = Vec::new();
-    for process in fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let Some(pid) = process.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
-        if Instant::now() > end {
-            return (found, false);
-        }
-        let folder = process.path();
-        if uses(&folder, mount.device, end) {
-            let name = fs::read_to_string(folder.join("comm")).unwrap_or_default();
-            let itself = pid == std::process::id();
-            found.push(match itself {
-                true => "this command, which was started in it".into(),
-                false => format!("{} (pid {pid})", name.trim().escape_debug()),
-            });
-            if found.len() > NAMED {
-                return (found, false);
+    let (found, find) = mpsc::channel();
+    let mount = mount.clone();
+    // Reading a process's `maps` can wait for that process, which may wait for the mount.
+    thread::spawn(move || {
+        for process in fs::read_dir("/proc").into_iter().flatten().flatten() {
+            let Some(pid) = process.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
+            let folder = process.path();
+            if uses(&folder, &mount) {
+                let name = fs::read_to_string(folder.join("comm")).unwrap_or_default();
+                let itself = pid == std::process::id();
+                let named = match itself {
+                    true => "this command, which was started in it".into(),
+                    false => format!("{} (pid {pid})", escape::escaped(name.trim())),
+                };
+                if found.send(named).is_err() {
+                    return;
+                }
             }
         }
+    });
+    let end = Instant::now() + PATIENCE;
+    let mut users = Vec::new();
+    while users.len() <= NAMED {
+        match find.recv_timeout(end.saturating_duration_since(Instant::now())) {
+            Ok(user) => users.push(user),
+            Err(error) => return (users, error == mpsc::RecvTimeoutError::Disconnected),
+        }
     }
-    (found, true)
+    (users, false)
 }
 
 /// Whether a process stands in a mount, has a file of it open, or one mapped.
-fn uses(process: &Path, device: (u32, u32), end: Instant) -> bool {
-    let open = fs::read_dir(process.join("fd")).into_iter().flatten().flatten().map(|entry| entry.path());
-    let places = ["cwd", "root", "exe"].map(|name| process.join(name)).into_iter();
-    let mut in_time = places.chain(open).take_while(|_| Instant::now() < end);
-    in_time.any(|link| device_of(&link) == Some(device)) || maps(process, device)
+fn uses(process: &Path, mount: &Mount) -> bool {
+    let open = fs::read_dir(process.join("fdinfo")).into_iter().flatten().flatten();
+    let mut open = open.filter_map(|entry| fs::read_to_string(entry.path()).ok());
+    ["cwd", "root", "exe"].iter().any(|name| leads_into(&process.join(name), mount))
+        || open.any(|info| mounts::mount_id(&info) == Some(mount.id))
+        || maps(process, mount.device)
 }
 
-/// The device that a link of /proc leads to, from what the kernel has in memory: the mount is not asked, and so
-/// can't keep us waiting.
-fn device_of(link: &Path) -> Option<(u32, u32)> {
-    let stat = statx(CWD, link, AtFlags::STATX_DONT_SYNC, StatxFlags::empty()).ok()?;
-    Some((stat.stx_dev_major, stat.stx_dev_minor))
+/// Whether a link of /proc leads into a mount. Only then is what it leads to looked at, in the kernel's memory.
+fn leads_into(link: &Path, mount: &Mount) -> bool {
+    fs::read_link(link).is_ok_and(|target| target.starts_with(&mount.at))
+        && statx(CWD, link, AtFlags::STATX_DONT_SYNC, StatxFlags::empty())
+            .is_ok_and(|stat| (stat.stx_dev_major, stat.stx_dev_minor) == mount.device)
 }
 
 /// Lines of `maps`: `from-to flags offset major:minor inode path`, numbers in base 16.
@@ -110,11 +121,13 @@ mod tests {
     #[test]
     fn this_process_uses_its_own_files() {
         let own = Path::new("/proc/self");
-        let device = device_of(&own.join("exe")).unwrap();
-        let end = Instant::now() + PATIENCE;
-        assert!(uses(own, device, end));
-        assert!(maps(own, device));
-        assert!(!uses(own, (4095, 4095), end));
+        let file = fs::File::open("/proc/self/exe").unwrap();
+        let info = format!("/proc/self/fdinfo/{}", std::os::fd::AsRawFd::as_raw_fd(&file));
+        let id = mounts::mount_id(&fs::read_to_string(info).unwrap());
+        let all = mounts::all().unwrap();
+        let mount = all.iter().find(|mount| Some(mount.id) == id).unwrap();
+        assert!(uses(own, mount));
+        assert!(!uses(own, &Mount { id: u64::MAX, device: (4095, 4095), ..mount.clone() }));
     }
 
     #[test]

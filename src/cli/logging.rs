@@ -12,9 +12,11 @@ use std::{
 
 use anyhow::Context;
 use clap::ValueEnum;
-use env_logger::Target;
+use env_logger::{Target, fmt::Formatter};
 use log::{Log, Metadata, Record};
 use parking_lot::Mutex;
+
+use super::escape;
 
 /// What is logged, from least to most: each holds the ones before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
@@ -64,7 +66,7 @@ pub(super) fn start(level: Option<Level>, default: Level, file: Option<&Path>) -
     };
     let logger = |directives: &str| {
         let target = file.clone().map_or(Target::Stderr, |file| Target::Pipe(Box::new(Shared(file))));
-        env_logger::Builder::new().parse_filters(directives).target(target).build()
+        env_logger::Builder::new().parse_filters(directives).target(target).format(line).build()
     };
     let first = logger(&first);
     let louder = [Level::Warn, Level::Info, Level::Debug, Level::Trace].map(|level| logger(level.directives()));
@@ -75,6 +77,12 @@ pub(super) fn start(level: Option<Level>, default: Level, file: Option<&Path>) -
         log::set_max_level(log.current().filter());
     }
     Ok(())
+}
+
+/// Writes one line. What it quotes (names on a disk, what decoders say) can't begin another.
+fn line(out: &mut Formatter, record: &Record<'_>) -> io::Result<()> {
+    let (time, level, from) = (out.timestamp(), record.level(), record.target());
+    writeln!(out, "[{time} {level:<5} {from}] {}", escape::escaped(&record.args().to_string()))
 }
 
 /// The next level; after the highest comes the one that the log began with.

@@ -4,7 +4,7 @@ use std::{
     ffi::OsString,
     fs::File,
     io::{self, IsTerminal, Read, Write},
-    os::unix::{fs::MetadataExt, process::CommandExt},
+    os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::{Command, Stdio},
     sync::{Arc, mpsc},
@@ -16,7 +16,7 @@ use clap::Args;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 
 use super::{
-    ViewOptions, absolute, lies_in, logging, octal,
+    ViewOptions, absolute, escape, lies_in, logging, mounts, octal, probe,
     running::{self, RunningOptions},
 };
 use crate::{
@@ -110,9 +110,12 @@ pub(super) fn run(arguments: &Arguments, command_line: &[OsString]) -> anyhow::R
         return Err(again.exec()).context("starting again, for little memory");
     }
     raise_descriptor_limit();
-    // A place that is still to be made has no dead mount on it.
-    if let Ok(place) = super::mounts::without_asking(&arguments.mountpoint) {
-        super::umount::repair(&place)?;
+    // First of all: what does not answer would keep everything below waiting.
+    super::umount::repair(&mounts::without_asking(&arguments.mountpoint)?)?;
+    for place in [&arguments.source, &arguments.mountpoint] {
+        if !probe::answers(place)? {
+            bail!("{}: does not answer; is the disk or server there?", escape::path(place));
+        }
     }
     let running = &arguments.running;
     let mut place = running.mountpoint(&arguments.mountpoint)?;
@@ -143,6 +146,7 @@ pub(super) fn run(arguments: &Arguments, command_line: &[OsString]) -> anyhow::R
             .unwrap_or_else(|| thread::available_parallelism().map_or(1, |n| (n.get() / 2).clamp(1, 8))),
     };
     let mount = Mount::new(vfs.clone(), &mountpoint, &config).map_err(|error| explain(&error, &mountpoint))?;
+    let own = mounts::just_made(&mountpoint)?;
 
     // Everything that ends the mount arrives here.
     let (ended, end) = mpsc::channel();
@@ -164,14 +168,13 @@ pub(super) fn run(arguments: &Arguments, command_line: &[OsString]) -> anyhow::R
     });
 
     // The first answer of the mount shows that it lives.
-    let root =
-        std::fs::metadata(&mountpoint).with_context(|| format!("{}: mounted, but no answer", mountpoint.display()))?;
+    std::fs::metadata(&mountpoint).with_context(|| format!("{}: mounted, but no answer", mountpoint.display()))?;
     place.is_mounted();
-    if let Err(error) = raise_readahead(root.dev(), arguments.readahead >> 10) {
+    if let Err(error) = raise_readahead(own.device, arguments.readahead >> 10) {
         log::debug!("the kernel reads ahead 128 KiB, for more cannot be set: {error}");
     }
     log::info!("{} is mounted on {}", source.display(), mountpoint.display());
-    running.begin(&vfs, &mountpoint);
+    running.begin(&vfs, &own);
     if in_background {
         leave_terminal()?;
     }
@@ -182,7 +185,7 @@ pub(super) fn run(arguments: &Arguments, command_line: &[OsString]) -> anyhow::R
         End::Signal(signal) => {
             log::info!("signal {signal}: unmounting {}", mountpoint.display());
             // Somebody may still be inside. The name goes now; whoever is inside gets errors once this process ends.
-            super::umount::detach(&mountpoint)
+            super::umount::detach(&own)
         }
     }
 }
@@ -270,8 +273,12 @@ fn check_mountpoint(source: &Path, mountpoint: &Path) -> anyhow::Result<()> {
     if lies_in(source, mountpoint) {
         bail!("{}: contains the source, which the mount would hide; choose an empty folder", mountpoint.display());
     }
-    if super::mounts::ours_at(mountpoint)?.is_some() {
-        bail!("{0}: a shardfs is mounted there already; take it down with: shardfs umount {0}", mountpoint.display());
+    if mounts::ours_at(mountpoint)?.is_some() {
+        bail!(
+            "{}: a shardfs is mounted there already; take it down with: shardfs umount {}",
+            escape::path(mountpoint),
+            escape::shell_word(mountpoint)
+        );
     }
     // SOURCE and MOUNTPOINT are easily swapped.
     if std::fs::read_dir(mountpoint).is_ok_and(|mut entries| entries.next().is_some()) {

@@ -1,13 +1,18 @@
 //! The mounts that the kernel knows, from /proc/self/mountinfo: reading it never asks a mount, so none can hang.
 
 use std::{
+    collections::VecDeque,
     ffi::OsString,
     fs,
-    os::unix::ffi::OsStringExt,
-    path::{Path, PathBuf},
+    os::{
+        fd::{AsRawFd, OwnedFd},
+        unix::ffi::OsStringExt,
+    },
+    path::{Component, Path, PathBuf},
 };
 
-use anyhow::Context;
+use anyhow::{Context, bail};
+use rustix::fs::{Mode, OFlags, open};
 
 /// The type of our mounts: what `findmnt -t` and PRUNEFS of updatedb know them by.
 pub(super) const KIND: &str = "fuse.shardfs";
@@ -15,6 +20,11 @@ pub(super) const KIND: &str = "fuse.shardfs";
 /// A mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Mount {
+    /// Its number. Given to another one when it is gone; together with the device it names this one as long as the
+    /// filesystem is there.
+    pub(super) id: u64,
+    /// The mount that it stands on.
+    pub(super) parent: u64,
     /// Device number: major, minor.
     pub(super) device: (u32, u32),
     /// Where it is.
@@ -32,17 +42,37 @@ impl Mount {
         self.kind == KIND
     }
 
-    /// Ends the kernel's connection to the process that serves it, whose number is the minor one of the device: every
-    /// request that waits or comes gets an error. Root and whoever mounted may.
-    pub(super) fn abort(&self) {
-        let control = Path::new("/sys/fs/fuse/connections").join(self.device.1.to_string()).join("abort");
-        if let Err(error) = fs::write(&control, "1") {
-            log::debug!("{}: {error}", control.display());
-        }
+    /// Whether two entries are one mount, wherever it was moved to.
+    fn is_same(&self, other: &Self) -> bool {
+        (self.id, self.device) == (other.id, other.device)
+    }
+
+    /// Opens the root of the mount, which asks its filesystem nothing. `None` where a path no longer leads to it.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(super) fn open(&self) -> anyhow::Result<Option<OwnedFd>> {
+        let (root, id) = open_place(&self.at)?;
+        Ok((id == self.id).then_some(root))
+    }
+
+    /// The mount as it is now: perhaps elsewhere. `None` when it is gone.
+    ///
+    /// # Errors
+    /// As [`all`].
+    pub(super) fn now(&self) -> anyhow::Result<Option<Self>> {
+        Ok(all()?.into_iter().find(|mount| mount.is_same(self)))
+    }
+
+    /// The file that ends the kernel's connection to the process which serves this mount: its folder is named by the minor
+    /// number of the device. `None` where no fusectl is mounted.
+    pub(super) fn abort_file(&self) -> anyhow::Result<Option<PathBuf>> {
+        let control = all()?.into_iter().find(|mount| mount.kind == "fusectl");
+        Ok(control.map(|control| control.at.join(self.device.1.to_string()).join("abort")))
     }
 }
 
-/// All mounts, in the order in which they were made.
+/// All mounts that this process can see.
 ///
 /// # Errors
 /// When the kernel's table can't be read.
@@ -51,12 +81,15 @@ pub(super) fn all() -> anyhow::Result<Vec<Mount>> {
     Ok(table.split(|&byte| byte == b'\n').filter_map(parse).collect())
 }
 
-/// The mount that is seen at a place.
+/// The mount that is seen at a place: of several that stand on one another, the one on top.
 ///
 /// # Errors
 /// As [`all`].
 pub(super) fn at(place: &Path) -> anyhow::Result<Option<Mount>> {
-    Ok(all()?.into_iter().rev().find(|mount| mount.at == place))
+    let mut there = all()?;
+    there.retain(|mount| mount.at == place);
+    let covered: Vec<u64> = there.iter().map(|mount| mount.parent).collect();
+    Ok(there.into_iter().rev().find(|mount| !covered.contains(&mount.id)))
 }
 
 /// The shardfs that is seen at a place, if one is.
@@ -67,11 +100,89 @@ pub(super) fn ours_at(place: &Path) -> anyhow::Result<Option<Mount>> {
     Ok(at(place)?.filter(Mount::is_ours))
 }
 
-/// A mount point's absolute path. Not canonicalized whole: that would ask the mount itself, which may be dead.
+/// The mount that a path leads to now, which is the one that was just made there. Asks no filesystem.
+///
+/// # Errors
+/// When there is none.
+pub(super) fn just_made(place: &Path) -> anyhow::Result<Mount> {
+    let (_, id) = open_place(place)?;
+    let found = all()?.into_iter().find(|mount| mount.id == id && mount.is_ours());
+    found.with_context(|| format!("{}: mounted, but another mount is seen there", place.display()))
+}
+
+/// The mount that hides one of `all`: it stands on it, or on a folder above its place.
+pub(super) fn hidden_by<'a>(mount: &Mount, all: &'a [Mount]) -> Option<&'a Mount> {
+    let stands_on = |other: &&Mount| other.parent == mount.id && other.at == mount.at;
+    let is_above = |other: &&Mount| {
+        other.parent == mount.parent && other.id != mount.id && other.at != mount.at && mount.at.starts_with(&other.at)
+    };
+    let parent = || all.iter().find(|other| other.id == mount.parent && other.id != mount.id && other.at != mount.at);
+    all.iter()
+        .find(stands_on)
+        .or_else(|| all.iter().find(is_above))
+        .or_else(|| parent().and_then(|parent| hidden_by(parent, all)))
+}
+
+/// The mounts that stand on a mount, at its root or below.
+pub(super) fn standing_on<'a>(mount: &Mount, all: &'a [Mount]) -> impl Iterator<Item = &'a Mount> {
+    let id = mount.id;
+    all.iter().filter(move |other| other.parent == id && other.id != id)
+}
+
+/// A descriptor that only names what a path leads to, and the number of the mount that it lies on.
+fn open_place(place: &Path) -> anyhow::Result<(OwnedFd, u64)> {
+    let named = || place.display().to_string();
+    let root = open(place, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()).with_context(named)?;
+    let info = format!("/proc/self/fdinfo/{}", root.as_raw_fd());
+    let text = fs::read_to_string(&info).with_context(|| info.clone())?;
+    let id = mount_id(&text).with_context(|| format!("{info}: no mnt_id"))?;
+    Ok((root, id))
+}
+
+/// The mount that an open file lies on, from its text in `fdinfo`.
+pub(super) fn mount_id(fdinfo: &str) -> Option<u64> {
+    fdinfo.lines().find_map(|line| line.strip_prefix("mnt_id:")?.trim().parse().ok())
+}
+
+/// A mount point's absolute path, with links in it followed. What is mounted there is not asked, for it may be dead: a place
+/// that the kernel's table names is taken as it stands, and so is what lies in a shardfs.
+///
+/// # Errors
+/// When the current folder is gone, or links go in a circle.
 pub(super) fn without_asking(mountpoint: &Path) -> anyhow::Result<PathBuf> {
-    let Some(name) = mountpoint.file_name() else { return super::absolute(mountpoint) };
-    let parent = mountpoint.parent().filter(|parent| *parent != Path::new("")).unwrap_or(Path::new("."));
-    Ok(parent.canonicalize().with_context(|| mountpoint.display().to_string())?.join(name))
+    let named = || mountpoint.display().to_string();
+    let all = all()?;
+    let mut left: VecDeque<OsString> = parts(&std::path::absolute(mountpoint).with_context(named)?).collect();
+    let mut found = PathBuf::from("/");
+    let mut links = 0;
+    while let Some(part) = left.pop_front() {
+        if part == ".." {
+            found.pop();
+            continue;
+        }
+        found.push(part);
+        if all.iter().any(|mount| found.starts_with(&mount.at) && (mount.is_ours() || mount.at == found)) {
+            continue;
+        }
+        if let Ok(target) = fs::read_link(&found) {
+            links += 1;
+            if links > 40 {
+                bail!("{}: too many links", mountpoint.display());
+            }
+            found.pop();
+            if target.is_absolute() {
+                found = PathBuf::from("/");
+            }
+            parts(&target).rev().for_each(|part| left.push_front(part));
+        }
+    }
+    Ok(found)
+}
+
+/// The names in a path, `..` among them.
+fn parts(path: &Path) -> impl DoubleEndedIterator<Item = OsString> {
+    let names = path.components().filter(|part| matches!(part, Component::Normal(_) | Component::ParentDir));
+    names.map(|part| part.as_os_str().to_owned())
 }
 
 /// `id parent major:minor root mountpoint options [tags ...] - type source super-options`
@@ -84,6 +195,8 @@ fn parse(line: &[u8]) -> Option<Mount> {
     let (major, minor) = device.split_once(':')?;
     let options = text(fields.get(dash + 3).unwrap_or(&&b""[..]));
     Some(Mount {
+        id: text(fields.first()?).parse().ok()?,
+        parent: text(fields.get(1)?).parse().ok()?,
         device: (major.parse().ok()?, minor.parse().ok()?),
         at: path(fields.get(4)?),
         kind: text(fields.get(dash + 1)?),
@@ -126,6 +239,32 @@ mod tests {
         let tagged = b"25 1 253:1 / / rw shared:1 master:2 - ext4 /dev/vda1 rw";
         assert_eq!(parse(tagged).unwrap().kind, "ext4");
         assert_eq!(parse(b""), None);
+    }
+
+    #[test]
+    fn mounts_that_are_hidden() {
+        let line = |text: &str| parse(text.as_bytes()).unwrap();
+        let all = [
+            line("1 0 8:1 / / rw - ext4 /dev/sda rw"),
+            line("2 1 0:40 / /mnt/x ro - fuse.shardfs /data ro"),
+            line("3 2 0:41 / /mnt/x rw - tmpfs tmpfs rw"),
+            line("4 1 0:42 / /a/b ro - fuse.shardfs /data ro"),
+            line("5 1 0:43 / /a rw - tmpfs tmpfs rw"),
+            line("6 1 0:44 / /c ro - fuse.shardfs /data ro"),
+            line("7 6 0:45 / /c/below rw - tmpfs tmpfs rw"),
+        ];
+        let by = all.iter().map(|mount| hidden_by(mount, &all).map(|other| other.id)).collect::<Vec<_>>();
+        assert_eq!(by, [None, Some(3), None, Some(5), None, None, None]);
+        assert_eq!(standing_on(&all[5], &all).map(|mount| mount.id).collect::<Vec<_>>(), [7]);
+    }
+
+    #[test]
+    fn the_root_is_a_mount_that_nothing_hides() {
+        let (_, id) = open_place(Path::new("/")).unwrap();
+        let root = at(Path::new("/")).unwrap().unwrap();
+        assert_eq!(root.id, id);
+        assert!(root.open().unwrap().is_some());
+        assert_eq!(root.now().unwrap(), Some(root));
     }
 
     #[test]

@@ -19,7 +19,11 @@ use std::{
 use anyhow::{Context, bail};
 use clap::Args;
 
-use super::logging::{self, Level};
+use super::{
+    escape,
+    logging::{self, Level},
+    mounts::Mount,
+};
 use crate::vfs::Vfs;
 
 /// Options of a running mount.
@@ -83,7 +87,6 @@ impl RunningOptions {
     /// # Errors
     /// When it can't be made.
     pub(super) fn mountpoint(&self, path: &Path) -> anyhow::Result<MountPoint> {
-        // A dead mount, too, is there.
         let is_missing = || std::fs::symlink_metadata(path).is_err_and(|e| e.kind() == io::ErrorKind::NotFound);
         let made = self.mkdir && is_missing();
         if made {
@@ -97,16 +100,16 @@ impl RunningOptions {
     }
 
     /// Begins what goes on while the mount is there.
-    pub(super) fn begin(&self, vfs: &Arc<Vfs>, mountpoint: &Path) {
+    pub(super) fn begin(&self, vfs: &Arc<Vfs>, mount: &Mount) {
         if let Some(seconds) = self.idle_timeout {
-            let (vfs, mountpoint) = (vfs.clone(), mountpoint.to_owned());
-            thread::spawn(move || end_when_idle(&vfs, &mountpoint, Duration::from_secs(seconds)));
+            let (vfs, mount) = (vfs.clone(), mount.clone());
+            thread::spawn(move || end_when_idle(&vfs, &mount, Duration::from_secs(seconds)));
         }
         let pid = std::process::id();
-        let shown = format!("{} on {}", vfs.source().display(), mountpoint.display()).replace('\n', " ");
+        let shown = format!("{} on {}", escape::path(vfs.source()), escape::path(&mount.at));
         notify(&format!("READY=1\nMAINPID={pid}\nSTATUS={shown}"));
         if let Some(interval) = watchdog_interval() {
-            let mountpoint = mountpoint.to_owned();
+            let mountpoint = mount.at.clone();
             thread::spawn(move || feed_watchdog(&mountpoint, interval));
         }
     }
@@ -139,7 +142,7 @@ impl Drop for MountPoint {
 
 /// Takes the mount down when no request has come for a while. Whoever has something open in it, or stands in it, keeps it:
 /// then unmounting fails and is tried again later.
-fn end_when_idle(vfs: &Vfs, mountpoint: &Path, limit: Duration) {
+fn end_when_idle(vfs: &Vfs, mount: &Mount, limit: Duration) {
     let requests = || {
         let requests = &vfs.requests;
         // Attributes, too: of a folder that was listed before, the kernel asks for nothing else.
@@ -153,8 +156,8 @@ fn end_when_idle(vfs: &Vfs, mountpoint: &Path, limit: Duration) {
         if now != seen {
             (seen, since) = (now, Instant::now());
         } else if since.elapsed() >= limit {
-            log::info!("{}: not used for {} s", mountpoint.display(), limit.as_secs());
-            match super::umount::take_down(mountpoint) {
+            log::info!("{}: not used for {} s", mount.at.display(), limit.as_secs());
+            match super::umount::take_down(mount) {
                 Ok(()) => return,
                 Err(error) => log::debug!("{error:#}"),
             }
@@ -187,10 +190,11 @@ fn watchdog_interval() -> Option<Duration> {
     Some(Duration::from_micros(micros) / 2)
 }
 
-/// Tells the service manager that the mount answers, by asking it something that the kernel never answers by itself.
+/// Tells the service manager that the mount answers, by asking it something that the kernel never answers by itself and
+/// that waits for no disk: one that does not answer is no reason to start this process again.
 fn feed_watchdog(mountpoint: &Path, interval: Duration) {
     loop {
-        match rustix::fs::statvfs(mountpoint) {
+        match std::fs::metadata(mountpoint.join(".shardfs/stats.json")) {
             Ok(_) => notify("WATCHDOG=1"),
             Err(error) => log::debug!("{}: {error}", mountpoint.display()),
         }

@@ -1,33 +1,20 @@
 //! `shardfs status`: what is mounted, and how it does.
-//!
-//! A mount that does not answer must not keep us waiting, and a thread that waits for one can keep its process from
-//! ending. So a process of its own asks each mount, and is left behind if it takes too long.
 
 use std::{
-    ffi::OsString,
-    fs::File,
-    io::{self, BufWriter, Read, Write},
-    os::{
-        fd::AsFd,
-        unix::{ffi::OsStrExt, process::CommandExt},
-    },
-    path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
-    thread,
+    io::{self, BufWriter, Write},
+    path::PathBuf,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use clap::Args;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
 
-use super::mounts::{self, Mount, without_asking};
-
-/// How long a mount may take to answer. It answers from memory.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// The most that is read of an answer.
-const LONGEST: u64 = 1 << 20;
+use super::{
+    escape,
+    mounts::{self, Mount, without_asking},
+    probe::{PATIENCE, Probe, State, understand},
+};
 
 /// Say what is mounted, and how it does
 ///
@@ -48,49 +35,12 @@ pub(super) struct Arguments {
     json: bool,
 }
 
-/// The name that this program calls itself by to have a mount asked.
-pub(super) const PROBE: &str = "shardfs-probe";
-
-/// Prints files, for the process that started this one and reads as long as it cares to.
-pub(super) fn probe(files: impl Iterator<Item = OsString>) -> anyhow::Result<()> {
-    for file in files {
-        let mut bytes = Vec::new();
-        match File::open(file).and_then(|file| file.take(LONGEST).read_to_end(&mut bytes)) {
-            Ok(_) => io::stdout().write_all(&bytes)?,
-            // The number is what tells a dead mount from one that belongs to somebody else.
-            Err(error) => writeln!(io::stdout(), "{}", json!({"errno": error.raw_os_error()}))?,
-        }
-    }
-    Ok(())
-}
-
-/// What a mount said.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum State {
-    Answers,
-    /// Its process is gone.
-    Dead,
-    /// It does not answer.
-    Silent,
-    /// It answers, but not to this user.
-    Private,
-}
-
-impl State {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Answers => "answers",
-            Self::Dead => "dead",
-            Self::Silent => "silent",
-            Self::Private => "private",
-        }
-    }
-}
-
 /// A mount with what it said: `config.json` and `stats.json`.
 pub(super) struct Report {
     pub(super) mount: Mount,
     pub(super) state: State,
+    /// Where the mount is that hides it.
+    hidden_by: Option<PathBuf>,
     config: Value,
     stats: Value,
 }
@@ -100,58 +50,24 @@ pub(super) struct Report {
 /// # Errors
 /// When the kernel's table can't be read, or no process started.
 pub(super) fn reports() -> anyhow::Result<Vec<Report>> {
-    let mounts: Vec<Mount> = mounts::all()?.into_iter().filter(Mount::is_ours).collect();
+    let all = mounts::all()?;
     // All are asked at once: several that do not answer take no longer than one.
-    let asked = mounts.into_iter().map(|mount| Ok((ask(&mount.at)?, mount))).collect::<anyhow::Result<Vec<_>>>()?;
+    let asked = all.iter().filter(|mount| mount.is_ours()).map(|mount| {
+        // A path would lead to what hides it.
+        let hidden_by = mounts::hidden_by(mount, &all).map(|other| other.at.clone());
+        let probe = if hidden_by.is_some() { None } else { Some(Probe::mount(&mount.at)?) };
+        Ok((mount.clone(), hidden_by, probe))
+    });
+    let asked = asked.collect::<anyhow::Result<Vec<_>>>()?;
     let end = Instant::now() + PATIENCE;
-    asked.into_iter().map(|(child, mount)| Ok(understand(mount, answer(child, end)?))).collect()
-}
-
-fn ask(mountpoint: &Path) -> anyhow::Result<Child> {
-    let program = std::env::current_exe().context("finding this program")?;
-    let control = mountpoint.join(".shardfs");
-    let mut command = Command::new(program);
-    command.arg0(PROBE).args(["config.json", "stats.json"].map(|name| control.join(name)));
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().context("starting a probe")
-}
-
-/// What a probe printed until the end of our patience; `None` if it did not end by then.
-fn answer(mut child: Child, end: Instant) -> anyhow::Result<Option<Vec<u8>>> {
-    let Some(mut stdout) = child.stdout.take() else { return Ok(None) };
-    let mut said = Vec::new();
-    let mut piece = [0; 4096];
-    loop {
-        let left = end.saturating_duration_since(Instant::now());
-        let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
-        if poll(&mut [PollFd::new(&stdout.as_fd(), PollFlags::IN)], Some(&left)).context("waiting for a mount")? == 0 {
-            // It can't be waited for; it ends when its mount does.
-            let _ = child.kill();
-            return Ok(None);
-        }
-        match stdout.read(&mut piece).context("reading from a probe")? {
-            0 => break,
-            count => said.extend_from_slice(&piece[..count]),
-        }
-    }
-    // It has closed its output, so it is at its end.
-    thread::spawn(move || child.wait());
-    Ok(Some(said))
-}
-
-fn understand(mount: Mount, said: Option<Vec<u8>>) -> Report {
-    let Some(said) = said else {
-        return Report { mount, state: State::Silent, config: Value::Null, stats: Value::Null };
-    };
-    let mut values = serde_json::Deserializer::from_slice(&said).into_iter::<Value>().map_while(Result::ok);
-    let (config, stats) = (values.next().unwrap_or_default(), values.next().unwrap_or_default());
-    let state = match config["errno"].as_i64().map(|errno| errno as i32) {
-        None if config.is_object() => State::Answers,
-        Some(libc::EACCES | libc::EPERM) => State::Private,
-        Some(libc::ENOTCONN | libc::ECONNABORTED) => State::Dead,
-        _ => State::Silent,
-    };
-    let (config, stats) = if state == State::Answers { (config, stats) } else { (Value::Null, Value::Null) };
-    Report { mount, state, config, stats }
+    let reports = asked.into_iter().map(|(mount, hidden_by, probe)| {
+        let (state, config, stats) = match probe {
+            Some(probe) => understand(probe.answer(end)?),
+            None => (State::Hidden, Value::Null, Value::Null),
+        };
+        Ok(Report { mount, state, hidden_by, config, stats })
+    });
+    reports.collect()
 }
 
 pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
@@ -161,7 +77,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         let wanted = wanted.collect::<anyhow::Result<Vec<_>>>()?;
         for (typed, place) in &wanted {
             if !reports.iter().any(|report| report.mount.at == *place) {
-                bail!("{}: no shardfs is mounted here", typed.display());
+                bail!("{}: no shardfs is mounted here", escape::path(typed));
             }
         }
         reports.retain(|report| wanted.iter().any(|(_, place)| report.mount.at == *place));
@@ -187,7 +103,15 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
 
 impl Report {
     fn at(&self) -> String {
-        self.mount.at.display().to_string()
+        escape::path(&self.mount.at)
+    }
+
+    /// SOURCE, as the mount itself says it; the kernel's table may hold a name for it that is only safe to pass on.
+    fn source(&self) -> String {
+        match self.config["source"].as_str() {
+            Some(source) => source.to_owned(),
+            None => self.mount.source.to_string_lossy().into_owned(),
+        }
     }
 
     /// When it was mounted, in seconds since 1970.
@@ -196,13 +120,21 @@ impl Report {
         Some(now - self.stats["uptime_seconds"].as_f64()?)
     }
 
-    /// What is wrong, and what to do.
+    /// What is wrong, and what to do: a command that works then.
     pub(super) fn lost(&self) -> Option<String> {
-        let at = self.at();
-        match self.state {
-            State::Answers | State::Private => None,
-            State::Dead => Some(format!("is dead: its process is gone; take it down with: shardfs umount --lazy {at}")),
-            State::Silent => Some(format!("does not answer; if that stays so: shardfs umount --lazy {at}")),
+        let word = escape::shell_word(&self.mount.at);
+        match (self.state, &self.hidden_by) {
+            (State::Answers | State::Private, _) => None,
+            (State::Dead, _) => {
+                Some(format!("is dead: its process is gone; take it down with: shardfs umount --lazy {word}"))
+            }
+            (State::Hidden, Some(other)) => Some(format!(
+                "is hidden by another mount; to reach it take that one down with: umount {}",
+                escape::shell_word(other)
+            )),
+            (State::Silent | State::Hidden, _) => {
+                Some(format!("does not answer; if that stays so: shardfs umount --lazy {word}"))
+            }
         }
     }
 
@@ -211,7 +143,7 @@ impl Report {
         let or_null = |value: &Value, key: &str| value.get(key).cloned().unwrap_or_default();
         json!({
             "mountpoint": mount.at.to_string_lossy(),
-            "source": mount.source.to_string_lossy(),
+            "source": self.source(),
             "state": self.state.name(),
             "user": mount.user,
             "pid": or_null(config, "pid"),
@@ -229,8 +161,7 @@ impl Report {
 
     fn print(&self, out: &mut impl Write) -> anyhow::Result<()> {
         let Self { mount, config, stats, .. } = self;
-        out.write_all(mount.at.as_os_str().as_bytes())?;
-        writeln!(out, "\n  source    {}", mount.source.display())?;
+        writeln!(out, "{}\n  source    {}", self.at(), escape::escaped(&self.source()))?;
         if let Some(lost) = self.lost() {
             return Ok(writeln!(out, "  state     {lost}")?);
         }
@@ -248,11 +179,11 @@ impl Report {
         let (hits, misses) = (number(&cache["hits"]), number(&cache["misses"]));
         writeln!(out, "  cache     {used} of {budget}; {hits} hits, {misses} misses")?;
         let requests = stats["requests"].as_object().into_iter().flatten();
-        let requests: Vec<String> = requests.map(|(name, count)| format!("{count} {name}")).collect();
+        let requests: Vec<String> = requests.map(|(name, count)| escape::escaped(&format!("{count} {name}"))).collect();
         writeln!(out, "  requests  {}; {} read", requests.join(", "), bytes(number(&stats["bytes_read"])))?;
         match number(&stats["problems"]) {
             0 => writeln!(out, "  problems  none")?,
-            count => writeln!(out, "  problems  {count}: {}/.shardfs/problems.jsonl", mount.at.display())?,
+            count => writeln!(out, "  problems  {count}: {}/.shardfs/problems.jsonl", self.at())?,
         }
         Ok(())
     }

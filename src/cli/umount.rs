@@ -1,6 +1,10 @@
 //! `shardfs umount`: living, busy and dead mounts.
+//!
+//! Nothing here asks a mount anything before it acts: its process may be stopped, and what it shows dead. What is acted on is
+//! the mount that was found in the kernel's table, never what stands at its path by then.
 
 use std::{
+    os::fd::{AsRawFd, OwnedFd},
     path::{Path, PathBuf},
     process::Command,
 };
@@ -12,7 +16,11 @@ use rustix::{
     mount::{UnmountFlags, unmount},
 };
 
-use super::mounts::{ours_at, without_asking};
+use super::{
+    escape,
+    mounts::{self, Mount, ours_at, without_asking},
+    probe::{self, State},
+};
 
 /// Take mounts down
 #[derive(Debug, Args)]
@@ -35,83 +43,154 @@ pub(super) struct Arguments {
 
 pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     super::busy::each(&arguments.mountpoints, |mountpoint| {
-        let mut absolute = without_asking(mountpoint)?;
-        if ours_at(&absolute)?.is_none() {
-            // A link to the mount point, perhaps.
-            absolute = super::absolute(&absolute)?;
-        }
-        let Some(mount) = ours_at(&absolute)? else {
-            bail!("{}: no shardfs is mounted here; `shardfs status` lists the mounts", mountpoint.display());
+        let Some(mount) = ours_at(&without_asking(mountpoint)?)? else {
+            bail!("{}: no shardfs is mounted here; `shardfs status` lists the mounts", escape::path(mountpoint));
         };
-        if is_dead(&absolute) {
-            return detach(&absolute);
-        }
         if arguments.force {
-            mount.abort();
-            return detach(&absolute);
+            abort(&mount)?;
+            return detach(&mount);
         }
-        if arguments.lazy { detach(&absolute) } else { take_down(&absolute) }
+        if arguments.lazy {
+            return detach(&mount);
+        }
+        match take_down_unused(&mount)? {
+            true => Ok(()),
+            // Whoever is inside a dead mount gets nothing but errors.
+            false if probe::state_at(&mount.at)? == State::Dead => detach(&mount),
+            false => bail!(super::busy::message(&mount)),
+        }
     })
 }
 
 /// Takes away mounts of ours whose process is gone, so that the place can be used again. Those of other programs stay.
-pub(super) fn repair(mountpoint: &Path) -> anyhow::Result<()> {
+///
+/// # Errors
+/// When what is mounted there is not ours and dead, or does not answer.
+pub(super) fn repair(place: &Path) -> anyhow::Result<()> {
     // Several may stand on one another.
     for _ in 0..16 {
-        if !is_dead(mountpoint) {
-            break;
+        let Some(mount) = mounts::at(place)? else { break };
+        match (probe::state_at(place)?, mount.is_ours()) {
+            (State::Dead, true) => {
+                log::info!("{}: taking a dead mount away", place.display());
+                detach(&mount)?;
+            }
+            (State::Dead, false) => bail!(
+                "{}: a dead mount of another program; take it down with: fusermount3 -u -z {}",
+                escape::path(place),
+                escape::shell_word(place)
+            ),
+            (State::Silent, true) => bail!(
+                "{}: the shardfs there does not answer; take it down with: shardfs umount --lazy {}",
+                escape::path(place),
+                escape::shell_word(place)
+            ),
+            (State::Silent, false) => {
+                bail!(
+                    "{}: what is mounted there ({}) does not answer",
+                    escape::path(place),
+                    escape::escaped(&mount.kind)
+                )
+            }
+            _ => break,
         }
-        if ours_at(mountpoint)?.is_none() {
-            bail!(
-                "{0}: a dead mount of another program; take it down with: fusermount3 -u -z {0}",
-                mountpoint.display()
-            );
-        }
-        log::info!("{}: taking a dead mount away", mountpoint.display());
-        detach(mountpoint)?;
     }
     Ok(())
-}
-
-/// Whether a mount's process is gone: "transport endpoint is not connected". Asked by `statfs`, which the kernel
-/// never answers from what it remembers.
-fn is_dead(mountpoint: &Path) -> bool {
-    matches!(rustix::fs::statfs(mountpoint), Err(Errno::NOTCONN | Errno::CONNABORTED))
 }
 
 /// Takes a mount down, unless it is in use.
 ///
 /// # Errors
 /// Who uses it, or what the kernel says.
-pub(super) fn take_down(mountpoint: &Path) -> anyhow::Result<()> {
-    let busy = || super::busy::message(mountpoint);
-    match unmount(mountpoint, UnmountFlags::empty()) {
-        Ok(()) => Ok(()),
-        Err(Errno::BUSY) => bail!(busy()),
+pub(super) fn take_down(mount: &Mount) -> anyhow::Result<()> {
+    if take_down_unused(mount)? { Ok(()) } else { bail!(super::busy::message(mount)) }
+}
+
+/// Takes a mount down, or says that it is in use.
+fn take_down_unused(mount: &Mount) -> anyhow::Result<bool> {
+    // A descriptor would keep the mount busy, so this one goes by its path, which has just been looked at. The kernel
+    // refuses where anything stands on it.
+    drop(seen(mount)?);
+    match unmount(&mount.at, UnmountFlags::NOFOLLOW) {
+        Ok(()) => Ok(true),
+        Err(Errno::BUSY) => Ok(false),
         // Only root may; for everybody else a helper does it.
-        Err(Errno::PERM) => {
-            let done = Command::new("fusermount3").arg("-u").arg(mountpoint).output();
-            let done = done.context("fusermount3 (install fuse3)")?;
-            let said = String::from_utf8_lossy(&done.stderr);
-            match done.status.success() {
-                true => Ok(()),
-                false if said.contains("busy") => bail!(busy()),
-                false => bail!("{}: {}", mountpoint.display(), said.trim()),
-            }
-        }
-        Err(error) => Err(error).with_context(|| mountpoint.display().to_string()),
+        Err(Errno::PERM) => fusermount(mount, &["-u"]),
+        Err(error) => Err(error).with_context(|| escape::path(&mount.at)),
     }
 }
 
-/// Takes the name of a mount away though somebody is still inside.
-pub(super) fn detach(mountpoint: &Path) -> anyhow::Result<()> {
-    match unmount(mountpoint, UnmountFlags::DETACH) {
-        // Not mounted any more: just what was wanted.
-        Ok(()) | Err(Errno::INVAL) => Ok(()),
-        Err(Errno::PERM) => {
-            let done = Command::new("fusermount3").args(["-u", "-z"]).arg(mountpoint).status();
-            done.context("fusermount3 (install fuse3)").map(drop)
-        }
-        Err(error) => Err(error).with_context(|| mountpoint.display().to_string()),
+/// Takes the name of a mount away though it may be in use. One that is gone already is just what was wanted.
+///
+/// # Errors
+/// Where other mounts stand on it, which would go with it; and what the kernel says.
+pub(super) fn detach(mount: &Mount) -> anyhow::Result<()> {
+    let Some(mount) = mount.now()? else { return Ok(()) };
+    let root = seen(&mount)?;
+    if let Some(other) = mounts::standing_on(&mount, &mounts::all()?).next() {
+        bail!(
+            "{}: the mount {} stands on it and would be gone, too; take that one down first",
+            escape::path(&mount.at),
+            escape::path(&other.at)
+        );
+    }
+    match unmount(by_descriptor(&root), UnmountFlags::DETACH) {
+        Ok(()) => Ok(()),
+        Err(Errno::PERM) => match fusermount(&mount, &["-u", "-z"])? {
+            true => Ok(()),
+            false => bail!(super::busy::message(&mount)),
+        },
+        Err(error) => Err(error).with_context(|| escape::path(&mount.at)),
+    }
+}
+
+/// Ends the kernel's connection to the process that serves a mount: every request that waits or comes gets an error.
+///
+/// # Errors
+/// When this user may not, or it can't be done: then nothing has happened.
+fn abort(mount: &Mount) -> anyhow::Result<()> {
+    let root = seen(mount)?;
+    // The descriptor keeps the mount busy: the connection is ended, the mount stays for now.
+    let forced = unmount(by_descriptor(&root), UnmountFlags::FORCE);
+    if matches!(forced, Ok(()) | Err(Errno::BUSY)) {
+        return Ok(());
+    }
+    // Only root may do that. For whoever mounted there is a file, where fusectl is mounted.
+    let reason = match mount.abort_file()? {
+        Some(file) => match std::fs::write(&file, "1") {
+            Ok(()) => return Ok(()),
+            Err(error) => format!("{}: {error}", file.display()),
+        },
+        None => "no fusectl is mounted".into(),
+    };
+    bail!(
+        "{}: not forced, and still mounted: only root can end requests that wait ({reason}); as root: \
+         shardfs umount --force {}",
+        escape::path(&mount.at),
+        escape::shell_word(&mount.at)
+    )
+}
+
+/// The root of a mount, if its path leads to it.
+fn seen(mount: &Mount) -> anyhow::Result<OwnedFd> {
+    mount.open()?.with_context(|| {
+        format!("{}: another mount stands there now; take that one down first", escape::path(&mount.at))
+    })
+}
+
+/// A path that leads to a descriptor, whatever stands at the place where it was opened.
+fn by_descriptor(root: &OwnedFd) -> String {
+    format!("/proc/self/fd/{}", root.as_raw_fd())
+}
+
+/// Has the helper take a mount down, which may do it for whoever mounted. `false` if it is in use.
+fn fusermount(mount: &Mount, options: &[&str]) -> anyhow::Result<bool> {
+    let done = Command::new("fusermount3").args(options).arg("--").arg(&mount.at).output();
+    let done = done.context("fusermount3 (install fuse3)")?;
+    let said = String::from_utf8_lossy(&done.stderr);
+    match done.status.success() {
+        true => Ok(true),
+        false if said.contains("busy") => Ok(false),
+        false => bail!("{}: {}", escape::path(&mount.at), said.trim()),
     }
 }

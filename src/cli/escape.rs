@@ -1,0 +1,71 @@
+//! Text from outside (names on a disk, mounts of other programs, messages that quote them) as it may be printed.
+//!
+//! A name can hold anything but a zero byte. Printed as it is, a line break forges a line of a log, and an escape sequence
+//! moves a terminal's cursor. So control characters are printed as `\n` and `\u{1b}`.
+
+use std::{fmt::Write, os::unix::ffi::OsStrExt, path::Path};
+
+/// Whether a character is printed as it is. Neither are the ones that change the direction of text or break lines.
+fn is_printable(c: char) -> bool {
+    !c.is_control()
+        && !matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
+}
+
+/// A text on one line, with control characters escaped.
+pub(super) fn escaped(text: &str) -> String {
+    let mut line = String::with_capacity(text.len());
+    for c in text.chars() {
+        if is_printable(c) { line.push(c) } else { line.extend(c.escape_default()) }
+    }
+    line
+}
+
+/// A path as [`escaped`] text; what is not UTF-8 becomes U+FFFD.
+pub(super) fn path(path: &Path) -> String {
+    escaped(&path.to_string_lossy())
+}
+
+/// A path as a word of a shell's command line, which can be copied from a terminal.
+pub(super) fn shell_word(path: &Path) -> String {
+    let bytes = path.as_os_str().as_bytes();
+    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"/._-+:@%,=".contains(byte);
+    match path.to_str() {
+        Some(text) if !text.is_empty() && bytes.iter().all(plain) => text.to_owned(),
+        Some(text) if text.chars().all(is_printable) => format!("'{}'", text.replace('\'', r"'\''")),
+        _ => {
+            // bash, zsh and the next POSIX understand this.
+            let mut word = String::from("$'");
+            for &byte in bytes {
+                match byte {
+                    b'\'' | b'\\' => word.extend(['\\', byte.into()]),
+                    b' '..=b'~' => word.push(byte.into()),
+                    _ => drop(write!(word, "\\{byte:03o}")),
+                }
+            }
+            word + "'"
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{ffi::OsStr, process::Command};
+
+    use super::*;
+
+    #[test]
+    fn control_characters_are_escaped() {
+        assert_eq!(escaped("a b\n\x1b[2Jc\u{9b}d\u{202e}é"), r"a b\n\u{1b}[2Jc\u{9b}d\u{202e}é");
+        assert_eq!(path(Path::new(OsStr::from_bytes(b"a\xff\r"))), "a\u{fffd}\\r");
+    }
+
+    #[test]
+    fn a_shell_reads_words_as_they_were() {
+        for name in [&b"/mnt/a"[..], b"/mnt/my data", b"it's", b"a\nb", b"\x1b[2J'\\", b"\xff\xfe", b"$HOME `x` *"] {
+            let word = shell_word(Path::new(OsStr::from_bytes(name)));
+            let said = Command::new("bash").arg("-c").arg(format!("printf %s {word}")).output().unwrap();
+            assert_eq!(said.stdout, name, "{word}");
+            assert_eq!(word, escaped(&word));
+        }
+    }
+}

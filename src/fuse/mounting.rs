@@ -1,0 +1,121 @@
+//! Making the mount: by the system call for root, by `fusermount3` for everybody else.
+
+use std::{
+    ffi::{CString, OsString},
+    fs::File,
+    io::{self, IoSliceMut, Read},
+    mem::MaybeUninit,
+    os::{
+        fd::{AsRawFd, OwnedFd},
+        unix::net::UnixStream,
+    },
+    path::Path,
+    process::{Command, Stdio},
+};
+
+use rustix::{
+    io::Errno,
+    mount::{MountFlags, mount},
+    net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg},
+};
+
+/// Mounts, and gives the device on which requests come.
+///
+/// # Errors
+/// What the kernel or `fusermount3` says.
+pub(super) fn make(source: &Path, mountpoint: &Path, allow_other: bool) -> io::Result<OwnedFd> {
+    match by_system_call(source, mountpoint, allow_other) {
+        Err(Errno::PERM) => by_helper(source, mountpoint, allow_other),
+        other => Ok(other?),
+    }
+}
+
+/// The type becomes `fuse.shardfs`: `df`, `findmnt` and updatedb know the mount by it. SOURCE is an argument of its own, so
+/// that nothing in it can be taken for an option.
+fn by_system_call(source: &Path, mountpoint: &Path, allow_other: bool) -> rustix::io::Result<OwnedFd> {
+    if !rustix::process::geteuid().is_root() {
+        return Err(Errno::PERM);
+    }
+    let as_errno = |error: io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
+    let device = File::options().read(true).write(true).open("/dev/fuse").map_err(as_errno)?;
+    let allow_other = if allow_other { ",allow_other" } else { "" };
+    let data =
+        format!("fd={},rootmode=40000,user_id=0,group_id=0,default_permissions{allow_other}", device.as_raw_fd());
+    let data = CString::new(data).map_err(|_| Errno::INVAL)?;
+    let flags = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOATIME;
+    mount(source, mountpoint, c"fuse.shardfs", flags, data.as_c_str())?;
+    Ok(device.into())
+}
+
+/// `fusermount3` opens the device, mounts, and sends the descriptor back on a socket: here its standard input.
+fn by_helper(source: &Path, mountpoint: &Path, allow_other: bool) -> io::Result<OwnedFd> {
+    let (ours, helpers) = UnixStream::pair()?;
+    let mut options = OsString::from("ro,nosuid,nodev,noatime,default_permissions,subtype=shardfs,fsname=");
+    options.push(safe_name(source));
+    if allow_other {
+        options.push(",allow_other");
+    }
+    let mut helper = Command::new("fusermount3")
+        .arg("-o")
+        .arg(options)
+        .arg("--")
+        .arg(mountpoint)
+        .env("_FUSE_COMMFD", "0")
+        .stdin(Stdio::from(OwnedFd::from(helpers)))
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    let device = receive(&ours);
+    let mut said = String::new();
+    if let Some(stderr) = helper.stderr.take() {
+        // Its last words, where it fails.
+        let _ = stderr.take(4096).read_to_string(&mut said);
+    }
+    helper.wait()?;
+    match device? {
+        Some(device) => Ok(device),
+        None if said.contains("not permitted") || said.contains("only allowed if") || said.contains("has no write") => {
+            Err(io::Error::new(io::ErrorKind::PermissionDenied, said))
+        }
+        None => Err(io::Error::other(said)),
+    }
+}
+
+/// The descriptor that comes on a socket; `None` if the other end is closed without one.
+fn receive(socket: &UnixStream) -> io::Result<Option<OwnedFd>> {
+    let mut byte = [0];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    loop {
+        match recvmsg(socket, &mut [IoSliceMut::new(&mut byte)], &mut control, RecvFlags::CMSG_CLOEXEC) {
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+            Ok(_) => break,
+        }
+    }
+    let rights = control.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+        _ => None,
+    });
+    Ok(rights)
+}
+
+/// SOURCE as the value of an option: a comma would begin another option, and backslashes are read differently by different
+/// versions of the helper. Both, control characters and what is no UTF-8 become `?`. `config.json` has the name itself.
+fn safe_name(source: &Path) -> String {
+    let is_unsafe = |c: char| c.is_control() || matches!(c, ',' | '\\' | '"' | char::REPLACEMENT_CHARACTER);
+    source.to_string_lossy().chars().map(|c| if is_unsafe(c) { '?' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_no_options() {
+        assert_eq!(safe_name(Path::new("/srv/x,allow_other")), "/srv/x?allow_other");
+        assert_eq!(safe_name(Path::new("/srv/a\\,b=c d\ne\"f")), "/srv/a??b=c d?e?f");
+        let odd: &std::ffi::OsStr = std::os::unix::ffi::OsStrExt::from_bytes(b"/\xff,");
+        assert_eq!(safe_name(Path::new(odd)), "/??");
+    }
+}
