@@ -9,20 +9,10 @@ use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_m
 use shardfs::{
     cache::{Cache, Verify},
     codec::Codec,
-    format::Format,
     source::Source,
-    tree::{self, Container, NodeId},
+    tree::{self, Container, FORMATS, NodeId, WSHARD},
     view::Reader,
 };
-
-const EXAMPLES: [(&str, Format); 6] = [
-    ("ep_001.wshard", Format::Shard),
-    ("ep_002_lz4.wshard", Format::Shard),
-    ("arrays.kas", Format::Kastore),
-    ("tree_sequence.trees", Format::Kastore),
-    ("table.kast", Format::Kast),
-    ("demo.kdb", Format::Kdb),
-];
 
 fn example(name: &str) -> Reader {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures").join(name);
@@ -33,10 +23,10 @@ fn example(name: &str) -> Reader {
 /// From the bytes of a container to its tree.
 fn opening(c: &mut Criterion) {
     let mut group = c.benchmark_group("open");
-    for (name, format) in EXAMPLES {
+    for (format, name) in FORMATS.iter().flat_map(|format| format.fixtures.iter().map(move |name| (format, *name))) {
         let reader = example(name);
         group.throughput(Throughput::Bytes(reader.source.len()));
-        group.bench_function(name, |b| b.iter(|| tree::open(format, black_box(&reader), None).unwrap()));
+        group.bench_function(name, |b| b.iter(|| format.open(black_box(&reader), None).unwrap()));
     }
 }
 
@@ -78,8 +68,8 @@ fn find(reader: &Reader, tree: &dyn Container, path: &str) -> NodeId {
 /// Files read whole, with their blocks decoded: what a view costs beside its bytes.
 fn views(c: &mut Criterion) {
     let mut group = c.benchmark_group("view");
-    let (reader, format) = (example("ep_001.wshard"), Format::Shard);
-    let tree = tree::open(format, &reader, None).unwrap();
+    let (reader, format) = (example("ep_001.wshard"), &WSHARD);
+    let tree = format.open(&reader, None).unwrap();
     for path in ["signal/cam0/rgb.npy", "signal/joint_pos.npy", "container.json"] {
         let file = find(&reader, &*tree, path);
         group.throughput(Throughput::Bytes(tree.view(&reader, file).unwrap().size()));

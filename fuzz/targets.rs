@@ -6,8 +6,8 @@ use std::{collections::HashSet, io::Write, ops::ControlFlow, sync::Arc};
 use shardfs::{
     cache::{Cache, Verify},
     codec::{Codec, Stream},
-    format::{self, Detected, idv, kast, kastore, kdb, wshard},
-    tree::{self, NodeKind, names},
+    format::{idv, kast, kastore, kdb, wshard},
+    tree::{self, Detected, NodeKind, names},
     view::Reader,
 };
 
@@ -130,9 +130,9 @@ pub fn tree(bytes: &[u8]) {
     const FILES: usize = 400;
     const LONGEST: u64 = 256 << 10;
     let bytes = bytes.to_vec();
-    let Ok(Detected::Container(format)) = format::detect(&bytes, b"file") else { return };
+    let Ok(Detected::Container(format)) = tree::detect(&tree::FORMATS, &bytes, b"file") else { return };
     let reader = Reader { source: Arc::new(bytes), cache: Cache::new(1 << 20, Verify::Strict), container: 0 };
-    let Ok(tree) = tree::open(format, &reader, None) else { return };
+    let Ok(tree) = format.open(&reader, None) else { return };
     let _ = tree.description(&reader);
     let (mut folders, mut seen, mut files) = (vec![tree::ROOT], HashSet::from([tree::ROOT]), 0);
     while let Some(folder) = folders.pop() {

@@ -1,6 +1,6 @@
 //! Parsers: the bytes of a container to what is stored in it.
 //!
-//! Safe code without I/O of its own: everything is read through a [`Source`], by range, and every offset and length
+//! Safe code without I/O of its own: everything is read through a [`Source`](crate::source::Source), by range, and every offset and length
 //! from a file is checked before it is used. The module of a format says which page of facts it follows.
 
 mod dtype;
@@ -10,24 +10,10 @@ pub mod kastore;
 pub mod kdb;
 pub mod wshard;
 
-use std::{ffi::OsStr, fmt};
+use std::fmt;
 
-use crate::{
-    codec::Codec,
-    source::{Source, SourceError},
-};
+use crate::{codec::Codec, source::SourceError};
 pub use dtype::DType;
-
-/// The suffixes that containers usually have. A container is recognised by its content; the name only says that a file
-/// which is none, or can't be read, is worth reporting.
-const SUFFIXES: [&str; 7] = [".wshard", ".shard", ".kas", ".trees", ".kast", ".kdb", ".idv"];
-
-/// Whether a file's name says that it should be a container, finished or not.
-pub fn is_container_name(name: &OsStr) -> bool {
-    let name = name.to_string_lossy().to_lowercase();
-    let name = name.strip_suffix(".partial").unwrap_or(&name);
-    SUFFIXES.iter().any(|suffix| name.ends_with(suffix))
-}
 
 /// Why a file is not a container that can be opened.
 #[derive(Debug, thiserror::Error)]
@@ -95,83 +81,6 @@ impl fmt::Display for Class {
             Self::BadType => "bad_type",
             Self::BadFormat => "bad_format",
         })
-    }
-}
-
-/// Which formats there are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Format {
-    /// WShard episodes, manifests and all other Shard files.
-    Shard,
-    /// kastore, `.trees` among them.
-    Kastore,
-    /// The KAST draft.
-    Kast,
-    /// KDB episodes.
-    Kdb,
-    /// IDV, the binary data views of ML.NET.
-    Idv,
-}
-
-impl Format {
-    /// The name that `container.json` gives.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Shard => "wshard",
-            Self::Kastore => "kastore",
-            Self::Kast => "kast",
-            Self::Kdb => "kdb",
-            Self::Idv => "idv",
-        }
-    }
-}
-
-/// What a file turned out to be, by its content alone.
-#[derive(Debug)]
-pub enum Detected {
-    /// A container that opens.
-    Container(Format),
-    /// An ordinary file.
-    Plain,
-    /// It has a container's magic and a header of full length, but must be refused: an ordinary file, with a reason
-    /// worth telling.
-    Refused(Format, FormatError),
-}
-
-/// Looks at the front of a file and says what it is. `name` matters only for `.partial`, the unfinished recordings of
-/// Shard writers: such a file counts only when it is complete (`docs/TREE.md`, section 3).
-///
-/// # Errors
-/// [`SourceError`] when the front could not be read.
-pub fn detect(source: &dyn Source, name: &[u8]) -> Result<Detected, SourceError> {
-    let mut magic = [0; 8];
-    let length = source.len().min(8) as usize;
-    source.read_at(0, &mut magic[..length])?;
-    let (format, header, opened) = if magic.starts_with(b"SHRD") {
-        (Format::Shard, wshard::HEADER, wshard::probe(source, name.ends_with(b".partial")))
-    } else if magic == kastore::SIGNATURE {
-        (Format::Kastore, kastore::HEADER, kastore::probe(source))
-    } else if magic.starts_with(&kdb::MAGIC) {
-        (Format::Kdb, kdb::HEADER, kdb::probe(source))
-    } else if magic == idv::MAGIC {
-        (Format::Idv, idv::HEADER, idv::probe(source))
-    } else if magic.starts_with(b"KAST") {
-        // Several unrelated formats begin with these letters: the file is claimed only by rules that they all
-        // fail (docs/formats/kast.md 5), and otherwise not worth a word.
-        return Ok(match kast::parse(source) {
-            Ok(_) => Detected::Container(Format::Kast),
-            Err(FormatError::Source(error)) => return Err(error),
-            Err(error) if kast::claims(source) => Detected::Refused(Format::Kast, error),
-            Err(_) => Detected::Plain,
-        });
-    } else {
-        return Ok(Detected::Plain);
-    };
-    match opened {
-        Ok(()) => Ok(Detected::Container(format)),
-        Err(FormatError::Source(error)) => Err(error),
-        Err(error) if source.len() >= header => Ok(Detected::Refused(format, error)),
-        Err(_) => Ok(Detected::Plain),
     }
 }
 

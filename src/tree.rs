@@ -4,6 +4,7 @@
 //! opened describes them as `Content` and gets the rest from `Table`.
 
 mod describe;
+mod formats;
 mod idv;
 mod item_info;
 mod kastore;
@@ -17,9 +18,12 @@ use std::{ops::ControlFlow, sync::Arc};
 
 use crate::{
     cache::Buffer,
-    format::{self, Format, FormatError, wshard::Shard},
+    format::wshard::Shard,
     source::Fingerprint,
     view::{Array, Fault, Reader, View},
+};
+pub use formats::{
+    Detected, FORMATS, Format, Formats, IDV, KAST, KASTORE, KDB, OpenResult, WSHARD, detect, is_container_name,
 };
 pub use item_info::ItemInfo;
 pub use overview::Overview;
@@ -241,25 +245,6 @@ pub struct Notice {
     pub offset: Option<u64>,
     /// What is wrong.
     pub message: String,
-}
-
-/// Opens a container of a known format. A manifest finds its chunks among `siblings`; without, it joins none.
-///
-/// # Errors
-/// [`FormatError`] when the file must be refused after all, or can't be read.
-pub fn open(
-    format: Format,
-    reader: &Reader,
-    siblings: Option<Arc<dyn Siblings>>,
-) -> Result<Arc<dyn Container>, FormatError> {
-    let source = &*reader.source;
-    Ok(match format {
-        Format::Shard => Arc::new(wshard::open(format::wshard::parse(source)?, siblings, reader.cache.verify())),
-        Format::Kastore => Arc::new(kastore::open_kastore(source, format::kastore::parse(source)?)?),
-        Format::Kast => Arc::new(kastore::open_kast(format::kast::parse(source)?)),
-        Format::Kdb => Arc::new(kdb::open(format::kdb::parse(source)?)),
-        Format::Idv => Arc::new(idv::open(format::idv::parse(source)?, reader)),
-    })
 }
 
 /// What a format whose items are all known adds to the table of its paths.

@@ -13,8 +13,8 @@ use std::{
 use parking_lot::{Condvar, Mutex};
 
 use crate::{
-    format::is_container_name,
     limits::PIECE,
+    tree::{FORMATS, is_container_name},
     vfs::{Attr, Error, FileKind, Problem, Vfs},
 };
 
@@ -240,7 +240,7 @@ impl Run<'_> {
                 Err(error) if is_refused(&error) => self.note_unread(path, &error),
                 _ => {
                     self.progress.others.fetch_add(1, Relaxed);
-                    if is_container_name(name) {
+                    if is_container_name(&FORMATS, name) {
                         self.note(Problem::of(path, NO_CONTAINER.to_owned()));
                     }
                 }

@@ -102,6 +102,8 @@ pub struct Options {
     pub slow: Option<Duration>,
     /// Show what is known of stored items as extended attributes.
     pub xattrs: bool,
+    /// The formats that are recognised.
+    pub formats: tree::Formats,
 }
 
 impl Default for Options {
@@ -116,6 +118,7 @@ impl Default for Options {
             umask: 0,
             slow: None,
             xattrs: false,
+            formats: &tree::FORMATS,
         }
     }
 }
@@ -256,7 +259,7 @@ impl Vfs {
         let cache = Cache::new(options.cache_size, options.verify);
         let problems = Arc::new(Problems::default());
         let mut vfs = Self {
-            folders: Folders::new(source.clone(), options.follow_links),
+            folders: Folders::new(source.clone(), options.follow_links, options.formats),
             containers: Containers::new(cache, problems.clone(), options.follow_links),
             source,
             options,

@@ -1,7 +1,7 @@
 //! What must hold for every format: the tree is a tree, any range is the slice of the whole, nothing hostile does more
 //! than fail, every stored name is reachable.
 //!
-//! A new format joins by a line in `common::FAMILIES`.
+//! A new format joins by its descriptor in `tree::FORMATS`.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod common;

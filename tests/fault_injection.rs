@@ -16,9 +16,8 @@ use std::{
 use common::{container, shard, small_files};
 use shardfs::{
     cache::{Cache, Verify},
-    format::{self, Detected},
     source::{Source, SourceError},
-    tree,
+    tree::{self, Detected},
     view::Reader,
 };
 
@@ -47,9 +46,9 @@ impl Source for Failing {
 }
 
 fn open(source: Arc<Failing>) -> Option<container::Opened> {
-    let Ok(Detected::Container(format)) = format::detect(&*source, b"file") else { return None };
+    let Ok(Detected::Container(format)) = tree::detect(&tree::FORMATS, &*source, b"file") else { return None };
     let reader = Reader { source, cache: Cache::new(1 << 20, Verify::Lazy), container: 0 };
-    let tree = tree::open(format, &reader, None).ok()?;
+    let tree = format.open(&reader, None).ok()?;
     Some(container::Opened { tree, reader })
 }
 

@@ -1,9 +1,9 @@
 //! `shardfs info`: what a container holds, without a mount.
 
-mod idv;
+mod episodes;
 mod items;
-mod kdb;
 mod lines;
+mod table;
 
 use std::{
     io::{self, BufWriter, Write},
@@ -107,8 +107,8 @@ fn describe(out: &mut impl Write, place: &Place) -> anyhow::Result<()> {
     let Some(overview) = place.vfs.overview(place.ino)? else { return Ok(()) };
     match overview.contents {
         Contents::Items { front, items } => items::describe(out, &front, items),
-        Contents::Table(table) => idv::describe(out, &table),
-        Contents::Episodes { .. } => kdb::Summary::read(place.vfs.source())?.write(out),
+        Contents::Table(table) => table::describe(out, &table),
+        Contents::Episodes { .. } => episodes::Summary::read(place.vfs.source())?.write(out),
     }
 }
 
@@ -120,7 +120,7 @@ fn write_json(out: &mut impl Write, place: &Place) -> anyhow::Result<()> {
         return Ok(out.write_all(&description)?);
     }
     let mut json: Value = serde_json::from_slice(&description)?;
-    json["summary"] = kdb::Summary::read(place.vfs.source())?.json();
+    json["summary"] = episodes::Summary::read(place.vfs.source())?.json();
     serde_json::to_writer_pretty(&mut *out, &json)?;
     Ok(writeln!(out)?)
 }

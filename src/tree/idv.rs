@@ -19,14 +19,14 @@ use lru::LruCache;
 use parking_lot::Mutex;
 
 use super::{
-    Child, Container, DESCRIPTION, NodeId, NodeKind, Notice, Overview,
+    Child, Container, DESCRIPTION, IDV, NodeId, NodeKind, Notice, Overview,
     describe::{is_kept, kept},
     overview::Contents,
 };
 use crate::{
     cache::{BlockError, Buffer, nonzero},
     format::{
-        Format, PartError,
+        PartError,
         idv::{File, Item, Type, compression},
     },
     limits,
@@ -432,7 +432,7 @@ impl Container for Idv {
 
     fn overview(&self) -> Result<Overview, Fault> {
         let contents = Contents::Table(describe::overview(self)?);
-        Ok(Overview { format: Format::Idv.name(), contents })
+        Ok(Overview { format: IDV.name, contents })
     }
 
     fn block_name(&self, block: u32) -> String {

@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::{
-    Content, Entry, HEAP, ItemInfo, Table,
+    Content, Entry, Format, HEAP, ItemInfo, KAST, KASTORE, Table,
     describe::{self, Item},
     overview::{self, Contents, Overview},
     paths::{Builder, Number, Paths, ROOT},
@@ -17,7 +17,6 @@ use super::{
 use crate::{
     cache::Buffer,
     format::{
-        Format,
         kast::Kast,
         kastore::{self, Kastore},
     },
@@ -40,7 +39,7 @@ pub(super) enum File {
 
 /// All items of all stores.
 pub(super) struct Arrays {
-    format: Format,
+    format: &'static Format,
     /// Everything of `container.json` but the items.
     front: Map<String, Value>,
     items: Vec<kastore::Item>,
@@ -53,7 +52,7 @@ pub(super) struct Arrays {
 }
 
 impl Arrays {
-    fn new(format: Format, front: Value) -> Self {
+    fn new(format: &'static Format, front: Value) -> Self {
         let front = if let Value::Object(front) = front { front } else { serde_json::Map::new() };
         Self { format, front, items: vec![], nodes: vec![], store_of: vec![], rows: vec![], remarks: vec![] }
     }
@@ -115,9 +114,9 @@ pub(super) fn open_kastore(source: &dyn Source, file: Kastore) -> Result<Table<A
                "num_items": store.items.len()})
     });
     let mut arrays = Arrays::new(
-        Format::Kastore,
+        &KASTORE,
         json!({
-            "format": Format::Kastore.name(),
+            "format": KASTORE.name,
             "version": file.stores.first().map(|store| format!("{}.{}", store.version.0, store.version.1)),
             "stores": versions.collect::<Vec<_>>(),
         }),
@@ -141,9 +140,9 @@ pub(super) fn open_kastore(source: &dyn Source, file: Kastore) -> Result<Table<A
 /// The tree of a KAST file.
 pub(super) fn open_kast(file: Kast) -> Table<Arrays> {
     let mut arrays = Arrays::new(
-        Format::Kast,
+        &KAST,
         json!({
-            "format": Format::Kast.name(),
+            "format": KAST.name,
             "version": format!("{}.{}", file.version.0, file.version.1),
             "num_items": file.items.len(),
         }),
@@ -197,7 +196,7 @@ impl Content for Arrays {
             overview::Item { path: paths.path(node), size: info.stored_size, info, ..overview::Item::default() }
         });
         let contents = Contents::Items { front: self.front.clone(), items: items.collect() };
-        Overview { format: self.format.name(), contents }
+        Overview { format: self.format.name, contents }
     }
 
     fn weight(&self) -> usize {

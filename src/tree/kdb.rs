@@ -18,11 +18,11 @@ use lru::LruCache;
 use parking_lot::Mutex;
 use serde_json::json;
 
-use super::{Child, Container, DESCRIPTION, NodeId, NodeKind, Notice, Overview, describe, overview::Contents};
+use super::{Child, Container, DESCRIPTION, KDB, NodeId, NodeKind, Notice, Overview, describe, overview::Contents};
 use crate::{
     cache::{BlockError, Buffer},
     format::{
-        DType, Format,
+        DType,
         kdb::{Episode, Header, Meta, PartError, Record},
     },
     limits,
@@ -137,7 +137,7 @@ impl Kdb {
     fn describe(&self) -> Vec<u8> {
         let Header { version, num_episodes, num_frames, index_offset, index_length, created_timestamp } = self.header;
         json::document(&json!({
-            "format": Format::Kdb.name(),
+            "format": KDB.name,
             "version": format!("{}.{}", version.0, version.1),
             "header": {"num_episodes": num_episodes, "num_frames": num_frames, "index_offset": index_offset,
                        "index_length": index_length, "created_timestamp": created_timestamp},
@@ -475,7 +475,7 @@ impl Container for Kdb {
 
     fn overview(&self) -> Result<Overview, Fault> {
         let contents = Contents::Episodes { count: self.header.episodes() };
-        Ok(Overview { format: Format::Kdb.name(), contents })
+        Ok(Overview { format: KDB.name, contents })
     }
 
     fn block_name(&self, _: u32) -> String {

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::ItemInfo;
-use crate::format::idv::Key;
+pub use crate::format::idv::Key;
 
 /// What a container holds.
 #[derive(Debug)]

@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::{
-    Content, Entry, FrameNames, HEAP, ItemInfo, Table,
+    Content, Entry, FrameNames, HEAP, ItemInfo, Table, WSHARD,
     describe::{self, Item, is_false},
     names,
     overview::{self, Contents, Overview},
@@ -20,7 +20,7 @@ use super::{
 use crate::{
     cache::{Buffer, Verify},
     format::{
-        Block, DType, Format,
+        Block, DType,
         wshard::{self, Shard},
     },
     source::check_room,
@@ -187,7 +187,7 @@ impl Blocks {
     fn front(&self) -> Map<String, Value> {
         let header = &self.shard.header;
         let mut front = Map::new();
-        front.insert("format".into(), Format::Shard.name().into());
+        front.insert("format".into(), WSHARD.name.into());
         front.insert("version".into(), 2.into());
         front.insert("role".into(), header.role.into());
         front.insert("role_name".into(), role_name(header.role).into());
@@ -343,7 +343,7 @@ impl Content for Blocks {
             ..overview::Item::default()
         });
         let contents = Contents::Items { front: self.front(), items: own.chain(joined).collect() };
-        Overview { format: Format::Shard.name(), contents }
+        Overview { format: WSHARD.name, contents }
     }
 
     fn weight(&self) -> usize {

@@ -18,7 +18,7 @@ use crate::{
     cache::{Cache, nonzero, trim_heap},
     limits,
     source::{Fingerprint, Source},
-    tree::{self, NodeId, Opened},
+    tree::{NodeId, Opened},
     view::Reader,
 };
 
@@ -106,7 +106,7 @@ impl Containers {
         let container = self.next.fetch_add(1, Relaxed);
         let reader = Reader { source: Arc::new(file), cache: self.cache.clone(), container };
         let siblings = Arc::new(Siblings::of(id.clone(), self.this.clone(), self.follow_links));
-        let tree = tree::open(id.format, &reader, Some(siblings)).map_err(|error| Error::format(id.shown(), error))?;
+        let tree = id.format.open(&reader, Some(siblings)).map_err(|error| Error::format(id.shown(), error))?;
         for remark in tree.remarks() {
             self.problems.note(Problem::of(id.shown(), remark.clone()));
         }

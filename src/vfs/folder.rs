@@ -21,12 +21,10 @@ use super::{
 };
 use crate::{
     cache::nonzero,
-    format::{
-        self, Detected, Format,
-        wshard::{self, Chunk},
-    },
+    format::wshard::{self, Chunk},
     limits,
     source::{Fingerprint, MappedFile, Source, SourceError},
+    tree::{self, Detected, Formats, WSHARD},
     view::Bytes,
 };
 
@@ -92,16 +90,18 @@ type Listing = (Fingerprint, Arc<[OsString]>);
 pub(super) struct Folders {
     source: PathBuf,
     follow_links: FollowLinks,
+    formats: Formats,
     detected: Mutex<LruCache<PathBuf, (FileMeta, Detection)>>,
     listings: Mutex<LruCache<PathBuf, Listing>>,
     open_files: Mutex<LruCache<(PathBuf, HostFile), Arc<MappedFile>>>,
 }
 
 impl Folders {
-    pub(super) fn new(source: PathBuf, follow_links: FollowLinks) -> Self {
+    pub(super) fn new(source: PathBuf, follow_links: FollowLinks, formats: Formats) -> Self {
         Self {
             source,
             follow_links,
+            formats,
             detected: Mutex::new(LruCache::new(nonzero(DETECTED))),
             listings: Mutex::new(LruCache::new(nonzero(LISTINGS))),
             open_files: Mutex::new(LruCache::new(nonzero(limits::OPEN_FILES.min(descriptors())))),
@@ -187,8 +187,8 @@ impl Folders {
         }
         let name = full.file_name().unwrap_or_default().as_encoded_bytes().to_vec();
         let looked = open_patiently(&full).map_err(Into::into).and_then(|file| {
-            let detected = format::detect(&file, &name)?;
-            let is_shard = matches!(detected, Detected::Container(Format::Shard));
+            let detected = tree::detect(self.formats, &file, &name)?;
+            let is_shard = matches!(detected, Detected::Container(format) if *format == WSHARD);
             Ok((detected, if is_shard { chunks_of(&file) } else { Vec::new() }))
         });
         let (detected, chunks) =
@@ -201,7 +201,7 @@ impl Folders {
             }
             Ok(Detected::Plain) => Detection::Plain,
             Ok(Detected::Refused(format, error)) => {
-                let message = format!("not shown as a {} container: {error}", name_of(format));
+                let message = format!("not shown as a {} container: {error}", format.title);
                 problems.note(Problem::of(shown(path, &full), message));
                 Detection::Plain
             }
@@ -211,7 +211,7 @@ impl Folders {
             }
             Err(error) => {
                 // Whether it is a container can't be known. Its name may say so; as SOURCE it has to be one.
-                if path == Path::new("") || format::is_container_name(OsStr::from_bytes(&name)) {
+                if path == Path::new("") || tree::is_container_name(self.formats, OsStr::from_bytes(&name)) {
                     problems.note(Problem::of(shown(path, &full), format!("can't be read: {error}")));
                 }
                 log::debug!("{}: {error}", full.display());
@@ -329,14 +329,4 @@ fn state_of(manifest: &Path, chunks: &[Chunk]) -> u64 {
 /// Whether an operation failed for want of something that comes back.
 fn is_shortage(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::EAGAIN))
-}
-
-fn name_of(format: Format) -> &'static str {
-    match format {
-        Format::Shard => "Shard",
-        Format::Kastore => "kastore",
-        Format::Kast => "KAST",
-        Format::Kdb => "KDB",
-        Format::Idv => "IDV",
-    }
 }

@@ -12,9 +12,9 @@ use std::{
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::{
-    format::Format,
     limits,
     source::{Fingerprint, MappedFile},
+    tree::Format,
 };
 
 /// What `lstat` says of a file of SOURCE.
@@ -63,7 +63,7 @@ pub(super) struct ContainerId {
     pub(super) path: PathBuf,
     /// Where the file is.
     pub(super) full: PathBuf,
-    pub(super) format: Format,
+    pub(super) format: &'static Format,
     pub(super) meta: FileMeta,
     /// The state of the other files that it shows: of a manifest's chunks. 0 where there are none.
     pub(super) others: u64,
@@ -77,7 +77,7 @@ impl Hash for ContainerId {
 
 impl ContainerId {
     /// A file of this path below SOURCE, which is at `full` and in this state.
-    pub(super) fn new(path: PathBuf, full: PathBuf, format: Format, meta: FileMeta, others: u64) -> Self {
+    pub(super) fn new(path: PathBuf, full: PathBuf, format: &'static Format, meta: FileMeta, others: u64) -> Self {
         // The change time is part of the state: it tells a file that was rewritten and given its old modification time.
         // Device and inode number are not, since they may differ after a reboot.
         let Fingerprint { size, mtime, ctime, .. } = meta.fingerprint;

@@ -17,10 +17,10 @@ use super::{
 };
 use crate::{
     cache::{BlockError, nonzero},
-    format::{self, Detected, Format, FormatError, wshard},
+    format::{FormatError, wshard},
     limits,
     source::{Fingerprint, MappedFile, SourceError},
-    tree::{self, Opened},
+    tree::{self, Detected, Opened, WSHARD},
 };
 
 /// Files whose SHA-256 is remembered.
@@ -60,7 +60,7 @@ impl Siblings {
             return refused("not everybody who may read the manifest may read it");
         }
         let path = self.manifest.path.parent().unwrap_or(Path::new("")).join(below);
-        Ok(ContainerId::new(path, full, Format::Shard, meta, 0))
+        Ok(ContainerId::new(path, full, &WSHARD, meta, 0))
     }
 }
 
@@ -91,8 +91,8 @@ fn check_episode(path: &Path) -> Result<(), BlockError> {
     let refused = |reason: String| Err(BlockError::Refused(reason));
     let file = MappedFile::open(path).map_err(SourceError::from)?;
     let name = path.file_name().unwrap_or_default().as_encoded_bytes();
-    match format::detect(&file, name)? {
-        Detected::Container(Format::Shard) => {}
+    match tree::detect(&[&WSHARD], &file, name)? {
+        Detected::Container(_) => {}
         Detected::Refused(_, error) => return refused(error.to_string()),
         _ => return refused("not a Shard file".into()),
     }

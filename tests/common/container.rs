@@ -4,8 +4,7 @@ use std::{collections::HashSet, ops::ControlFlow, sync::Arc};
 
 use shardfs::{
     cache::{Cache, Verify},
-    format::{self, Detected},
-    tree::{self, Container, NodeId, NodeKind},
+    tree::{self, Container, Detected, NodeId, NodeKind},
     view::{Reader, View},
 };
 
@@ -26,9 +25,9 @@ pub(crate) struct File {
 
 /// Detects and opens; `None` for what is no container, or turns out to be none.
 pub(crate) fn open(bytes: Vec<u8>) -> Option<Opened> {
-    let Ok(Detected::Container(format)) = format::detect(&bytes, b"file") else { return None };
+    let Ok(Detected::Container(format)) = tree::detect(&tree::FORMATS, &bytes, b"file") else { return None };
     let reader = Reader { source: Arc::new(bytes), cache: Cache::new(1 << 20, Verify::Lazy), container: 0 };
-    let tree = tree::open(format, &reader, None).ok()?;
+    let tree = format.open(&reader, None).ok()?;
     Some(Opened { tree, reader })
 }
 

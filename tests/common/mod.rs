@@ -13,25 +13,16 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use shardfs::format::Format;
+use shardfs::tree::FORMATS;
 
-/// Every format by the folder of its golden files. A new format is a new line.
-pub(crate) const FAMILIES: [(&str, Format); 5] = [
-    ("wshard", Format::Shard),
-    ("kastore", Format::Kastore),
-    ("kast", Format::Kast),
-    ("kdb", Format::Kdb),
-    ("idv", Format::Idv),
-];
-
-/// The folder of one format's golden files and their `expected.json` (`tests/golden/README.md`).
+/// The folder of one format's golden files, by the format's name, and their `expected.json` (`tests/golden/README.md`).
 pub(crate) fn golden(family: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(family)
 }
 
 /// All folders that hold containers: those of the golden files, and the examples of this repository.
 pub(crate) fn sources() -> Vec<(&'static str, PathBuf)> {
-    let mut sources: Vec<_> = FAMILIES.iter().map(|&(family, _)| (family, golden(family))).collect();
+    let mut sources: Vec<_> = FORMATS.iter().map(|format| (format.name, golden(format.name))).collect();
     sources.push(("fixtures", Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures")));
     sources
 }

@@ -7,7 +7,7 @@ use std::{
 
 use shardfs::vfs::{Attr, FileKind, Options, ROOT, Vfs};
 
-use crate::common::{FAMILIES, sources, walk};
+use crate::common::{sources, walk};
 
 #[test]
 fn trees_of_all_containers() {
@@ -26,7 +26,7 @@ fn trees_of_all_containers() {
             assert_eq!(alone, inside, "{family}/{top}");
         }
     }
-    assert_eq!(FAMILIES.len() + 1, sources().len());
+    assert_eq!(shardfs::tree::FORMATS.len() + 1, sources().len());
 }
 
 /// Everything that holds for the tree of any SOURCE; its nodes.

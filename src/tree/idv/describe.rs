@@ -7,13 +7,10 @@ use super::{Idv, names::Names, part_fault};
 use crate::{
     cache::{BlockError, Buffer},
     codec::Codec,
-    format::{
-        Format,
-        idv::{Column, Type, Unusable, Version, compression},
-    },
+    format::idv::{Column, Type, Unusable, Version, compression},
     limits,
     tree::{
-        ItemInfo,
+        IDV, ItemInfo,
         describe::{self, document, hex},
         overview,
     },
@@ -32,7 +29,7 @@ pub(super) fn describe(idv: &Idv) -> Result<Buffer, Fault> {
     let (names, columns) = columns(idv)?;
     let items: Vec<_> = columns.iter().map(|column| item(idv, names, column)).collect::<Result<_, _>>()?;
     let mut description = Map::new();
-    description.insert("format".into(), Format::Idv.name().into());
+    description.insert("format".into(), IDV.name.into());
     description.insert("version".into(), file.version.to_string().into());
     description.insert("compatible_version".into(), file.compatible.to_string().into());
     description.insert("rows".into(), file.rows.into());

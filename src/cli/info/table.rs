@@ -1,11 +1,10 @@
-//! What `shardfs info` says of an IDV file: its columns as a table that a person reads.
+//! What `shardfs info` says of a table: its columns as lines that a person reads.
 
 use std::io::Write;
 
 use crate::{
-    format::idv::Key,
     limits,
-    tree::overview::{Column, Table},
+    tree::overview::{Column, Key, Table},
 };
 
 /// Where a name is cut.

@@ -1,0 +1,181 @@
+//! A format is registered in one table: a toy format whose descriptor is in a list beside the others appears in a mount's
+//! content, with nothing else changed.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
+mod common;
+
+use std::{fs, ops::ControlFlow, path::Path, sync::Arc};
+
+use common::walk;
+use shardfs::{
+    cache::Buffer,
+    format::{Class, DType, FormatError},
+    tree::{
+        Child, Container, FORMATS, Format, KDB, NodeId, NodeKind, Overview, ROOT,
+        overview::{Contents, Item},
+    },
+    vfs::{FileKind, Options},
+    view::{Array, Fault, Reader, View},
+};
+
+/// The magic, a version byte of 1, then the elements of one array of bytes.
+static TOY: Format = Format {
+    name: "toy",
+    title: "Toy",
+    magic: b"TOYS",
+    suffixes: &[".toy"],
+    probe: |source, _| match source.read(4..5)?[..] {
+        [1] => Ok(()),
+        _ => Err(FormatError::refused(Class::VersionTooNew, "only version 1 is known")),
+    },
+    is_meant: |source| source.len() >= 5,
+    open: |reader, _| Ok(Arc::new(Toy { elements: 5..reader.source.len() })),
+    fixtures: &[],
+};
+
+const DATA: NodeId = NodeId(1);
+
+/// A container with one array.
+struct Toy {
+    elements: std::ops::Range<u64>,
+}
+
+impl Toy {
+    fn data(&self) -> Array {
+        Array::new(DType::U8, [self.elements.end - self.elements.start], View::stored(self.elements.clone()))
+    }
+}
+
+impl Container for Toy {
+    fn lookup(&self, _: &Reader, folder: NodeId, name: &str) -> Result<Option<NodeId>, Fault> {
+        Ok((folder == ROOT && name == "data.npy").then_some(DATA))
+    }
+
+    fn list(
+        &self,
+        _: &Reader,
+        _: NodeId,
+        from: u64,
+        each: &mut dyn FnMut(Child<'_>) -> ControlFlow<()>,
+    ) -> Result<(), Fault> {
+        if from == 0 {
+            let _ = each(Child { next: 1, name: "data.npy", node: DATA, is_folder: false });
+        }
+        Ok(())
+    }
+
+    fn kind(&self, node: NodeId) -> Option<NodeKind> {
+        Some(if node == DATA { NodeKind::File } else { NodeKind::Folder { subfolders: Some(0) } })
+    }
+
+    fn parent(&self, _: NodeId) -> NodeId {
+        ROOT
+    }
+
+    fn path(&self, node: NodeId) -> String {
+        if node == DATA { "data.npy".into() } else { String::new() }
+    }
+
+    fn array(&self, _: &Reader, file: NodeId) -> Result<Option<Array>, Fault> {
+        Ok((file == DATA).then(|| self.data()))
+    }
+
+    fn view(&self, _: &Reader, _: NodeId) -> Result<View, Fault> {
+        Ok(self.data().npy())
+    }
+
+    fn description(&self, _: &Reader) -> Result<Arc<Buffer>, Fault> {
+        Ok(Arc::default())
+    }
+
+    fn overview(&self) -> Result<Overview, Fault> {
+        let item = Item { path: "data.npy".into(), info: self.data().into(), ..Item::default() };
+        Ok(Overview {
+            format: TOY.name,
+            contents: Contents::Items { front: serde_json::Map::new(), items: vec![item] },
+        })
+    }
+
+    fn block_name(&self, _: u32) -> String {
+        String::new()
+    }
+
+    fn weight(&self) -> usize {
+        size_of::<Self>()
+    }
+
+    fn remarks(&self) -> &[String] {
+        &[]
+    }
+}
+
+static WITH_TOY: [&Format; 2] = [&TOY, &KDB];
+
+#[test]
+fn its_descriptor_in_the_table_is_all_that_a_format_needs() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("good"), b"TOYS\x01abc").unwrap();
+    fs::write(folder.path().join("newer.toy"), b"TOYS\x02abc").unwrap();
+    fs::write(folder.path().join("short"), b"TOYS").unwrap();
+    let demo = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/demo.kdb");
+    fs::copy(demo, folder.path().join("demo.kdb")).unwrap();
+
+    let folders = |formats| {
+        let vfs = walk::open(folder.path(), Options { formats, ..Options::default() });
+        let listed = walk::list(&vfs, shardfs::vfs::ROOT, 2, 100, true);
+        let folders = listed.into_iter().filter(|entry| entry.kind == FileKind::Folder);
+        (folders.map(|entry| entry.name).collect::<Vec<_>>(), vfs)
+    };
+    // Without the descriptor it is an ordinary file.
+    assert_eq!(folders(&FORMATS).0, ["demo.kdb"]);
+    let (shown, vfs) = folders(&WITH_TOY);
+    assert_eq!(shown, ["demo.kdb", "good"]);
+
+    let container = walk::lookup(&vfs, shardfs::vfs::ROOT, "good").unwrap();
+    let file = walk::lookup(&vfs, container.ino, "data.npy").unwrap();
+    let bytes = vfs.read_copied(file.ino, 0, file.size).unwrap();
+    assert!(bytes.starts_with(b"\x93NUMPY") && bytes.ends_with(b"\nabc") && bytes.len() % 64 == 3);
+    let info = vfs.item_info(file.ino).unwrap().unwrap();
+    assert_eq!((info.dtype, info.shape), (Some(DType::U8), Some(vec![3])));
+    assert_eq!(vfs.overview(container.ino).unwrap().unwrap().format, "toy");
+    // A refused one is reported under the format's title, and what is too short to be meant as one is not.
+    let problems: Vec<_> = vfs.problems().into_iter().map(|problem| problem.message).collect();
+    assert_eq!(problems, ["not shown as a Toy container: version_too_new: only version 1 is known"]);
+}
+
+/// Files of the program that name the parser of a format: a format is its own modules and one entry of the table. What
+/// else names one is listed here, with the reason.
+#[test]
+fn no_other_place_knows_a_format() {
+    // The folder that shows a manifest's chunks; what `info` says of KDB episodes beside `container.json`.
+    let known = [
+        ("wshard", "src/vfs/folder.rs"),
+        ("wshard", "src/vfs/siblings.rs"),
+        ("wshard", "src/tree.rs"),
+        ("kdb", "src/cli/info/episodes.rs"),
+    ];
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let (mut folders, mut found) = (vec![root.join("src")], Vec::new());
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let file = path.strip_prefix(root).unwrap().to_str().unwrap().to_owned();
+            let text = fs::read_to_string(&path).unwrap();
+            for format in FORMATS.map(|format| format.name) {
+                let is_own = ["format", "tree"].iter().any(|layer| file.starts_with(&format!("src/{layer}/")));
+                let names_it = [format!("format::{format}"), format!("{format}::")];
+                if !is_own && !file.ends_with("tests.rs") && names_it.iter().any(|name| text.contains(name)) {
+                    found.push((format, file.clone()));
+                }
+            }
+        }
+    }
+    found.sort();
+    let mut known = known.map(|(format, file)| (format, file.to_owned())).to_vec();
+    known.sort();
+    assert_eq!(found, known);
+}
