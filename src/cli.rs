@@ -2,6 +2,7 @@
 
 mod busy;
 mod cat;
+mod color;
 mod cp;
 mod doctor;
 mod escape;
@@ -14,13 +15,14 @@ mod mounts;
 mod pages;
 mod place;
 mod probe;
+mod progress;
 mod running;
 mod select;
 mod status;
 mod umount;
 mod verify;
 
-use std::{ffi::OsString, io, path::PathBuf, process::ExitCode};
+use std::{ffi::OsString, io, path::PathBuf, process::ExitCode, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use fstab::Called;
@@ -39,13 +41,7 @@ const NOT_MOUNTED: u8 = 32;
 /// WShard and other Shard files, KDB, kastore (tskit's .trees), KAST and IDV (ML.NET's tables) are recognised by their
 /// content. Nothing is unpacked: what a program reads is decoded when it is read.
 #[derive(Debug, Parser)]
-#[command(
-    name = "shardfs",
-    version,
-    propagate_version = true,
-    disable_help_subcommand = true,
-    args_override_self = true
-)]
+#[command(name = "shardfs", version, propagate_version = true, args_override_self = true)]
 #[command(after_help = "Example:
   shardfs mount data/ /mnt/shards
   python3 -c \"import numpy as np; print(np.load('/mnt/shards/ep_001.wshard/signal/joint_pos.npy', mmap_mode='r'))\"
@@ -87,7 +83,7 @@ enum Command {
 /// Options of every command that shows containers.
 #[derive(Debug, Args)]
 struct ViewOptions {
-    /// Memory for decoded blocks, in bytes or with K, M, G or T [default: an eighth of memory, at most 4G]
+    /// Memory for decoded blocks, in bytes or with K, M, G or T: 1.5G [default: an eighth of memory, at most 4G]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     cache_size: Option<u64>,
 
@@ -231,7 +227,7 @@ fn one_line(text: &str) -> String {
     escape::escaped(&line)
 }
 
-/// `512M` and the like, in powers of 1024.
+/// `512M`, `1.5G` and the like, in powers of 1024.
 fn size(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit = match text[digits.len()..].to_ascii_uppercase().as_str() {
@@ -242,8 +238,68 @@ fn size(text: &str) -> Result<u64, String> {
         "T" | "TB" | "TIB" => 40,
         unit => return Err(format!("unknown unit '{unit}'; use K, M, G or T")),
     };
-    let number: u64 = digits.trim().parse().map_err(|_| format!("'{digits}' is not a whole number"))?;
-    number.checked_mul(1 << unit).ok_or_else(|| "too large".into())
+    let digits = digits.trim();
+    // Whole numbers exactly; parts of a unit to the byte.
+    if let Ok(number) = digits.parse::<u64>() {
+        return number.checked_mul(1 << unit).ok_or_else(|| "too large".into());
+    }
+    let is_number = digits.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    let number = digits.parse::<f64>().ok().filter(|number| is_number && number.is_finite());
+    let bytes = number.ok_or_else(|| format!("'{digits}' is not a number"))? * (1u64 << unit) as f64;
+    if bytes < u64::MAX as f64 { Ok(bytes as u64) } else { Err("too large".into()) }
+}
+
+/// `90`, `1.5h`, `500ms` and the like: a time, in seconds where nothing else is said.
+fn duration(text: &str) -> Result<Duration, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = match text[digits.len()..].to_ascii_lowercase().as_str() {
+        "ms" => 0.001,
+        "" | "s" | "sec" => 1.0,
+        "m" | "min" => 60.0,
+        "h" => 3600.0,
+        "d" => 86_400.0,
+        unit => return Err(format!("unknown unit '{unit}'; use ms, s, m, h or d")),
+    };
+    let number: f64 = digits.trim().parse().map_err(|_| format!("'{digits}' is not a number"))?;
+    Duration::try_from_secs_f64(number * unit).map_err(|_| format!("'{text}' is not a time"))
+}
+
+/// A user's number, by number or by name.
+fn user(text: &str) -> Result<u32, String> {
+    named("/etc/passwd", text, "user")
+}
+
+/// A group's number, by number or by name.
+fn group(text: &str) -> Result<u32, String> {
+    named("/etc/group", text, "group")
+}
+
+/// A number, or the one that a table of the system has in its third field for a name. `getent` is asked for names that
+/// other services know.
+fn named(table: &str, text: &str, what: &str) -> Result<u32, String> {
+    if let Ok(number) = text.parse() {
+        return Ok(number);
+    }
+    let number = |line: &str| -> Option<u32> {
+        let mut fields = line.split(':');
+        (fields.next() == Some(text)).then(|| fields.nth(1)?.trim().parse().ok())?
+    };
+    let local = std::fs::read_to_string(table).unwrap_or_default().lines().find_map(number);
+    let asked = || {
+        let database = if what == "user" { "passwd" } else { "group" };
+        let output = std::process::Command::new("getent").args([database, "--", text]).output().ok()?;
+        String::from_utf8_lossy(&output.stdout).lines().find_map(number)
+    };
+    local.or_else(asked).ok_or_else(|| format!("no {what} '{text}' on this machine"))
+}
+
+/// A number of threads.
+fn threads(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) => Err("at least 1 is needed; leave the option out for the default".into()),
+        Ok(number) if number <= 1024 => Ok(number),
+        _ => Err(format!("'{text}' is not a number from 1 to 1024")),
+    }
 }
 
 /// An octal number of permission bits.
@@ -281,11 +337,37 @@ mod tests {
     }
 
     #[test]
+    fn times() {
+        assert_eq!(duration("90"), Ok(Duration::from_secs(90)));
+        assert_eq!(duration("0.25"), Ok(Duration::from_millis(250)));
+        assert_eq!(duration("1h"), Ok(Duration::from_secs(3600)));
+        assert_eq!(duration("1.5m"), Ok(Duration::from_secs(90)));
+        assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(duration("0"), Ok(Duration::ZERO));
+        for wrong in ["", "-1", "nan", "5y", "h", "1h30"] {
+            assert!(duration(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn names_of_users_and_groups() {
+        assert_eq!(user("1000"), Ok(1000));
+        assert_eq!((user("root"), group("root")), (Ok(0), Ok(0)));
+        assert_eq!(user("no such user"), Err("no user 'no such user' on this machine".into()));
+        assert_eq!((threads("2"), threads("0").is_err(), threads("x").is_err()), (Ok(2), true, true));
+    }
+
+    #[test]
     fn sizes() {
         assert_eq!(size("512"), Ok(512));
         assert_eq!(size("3K"), Ok(3072));
         assert_eq!(size("2GiB"), Ok(2 << 30));
-        assert!(size("2X").is_err());
+        assert_eq!(size("1.5G"), Ok(3 << 29));
+        assert_eq!(size("0.5K"), Ok(512));
+        assert_eq!(size(&u64::MAX.to_string()), Ok(u64::MAX));
+        for wrong in ["2X", "1.2.3", "-1", "1e3", "inf", ".", "99999999.5T"] {
+            assert!(size(wrong).is_err(), "{wrong}");
+        }
         assert!(size("").is_err());
         assert!(size("99999999T").is_err());
         assert_eq!(octal("022"), Ok(0o22));

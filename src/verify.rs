@@ -7,7 +7,7 @@ use std::{
     ffi::{OsStr, OsString},
     ops::ControlFlow,
     path::{Path, PathBuf},
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
 };
 
 use parking_lot::{Condvar, Mutex};
@@ -38,6 +38,8 @@ pub struct Progress {
     pub files: AtomicU64,
     /// Bytes of them.
     pub bytes: AtomicU64,
+    /// Bytes that there are to read, as far as [`expect`] has counted.
+    pub expected: AtomicU64,
     /// Ordinary files, which have nothing that could be verified.
     pub others: AtomicU64,
     /// Symbolic links that were not followed.
@@ -96,6 +98,53 @@ pub fn verify(vfs: &Vfs, node: &Attr, threads: usize, progress: &Progress) -> Fi
         .collect();
     found.retain(|problem| problem.message != NO_CONTAINER || !explained.contains(&problem.container));
     Findings { problems: found, unread: unread.into_values().collect() }
+}
+
+/// Counts what there is to read below a folder, without reading it, until `stop`: for a progress bar. A size that is not
+/// known without decoding is left out.
+pub fn expect(vfs: &Vfs, top: u64, progress: &Progress, stop: &AtomicBool) {
+    let is_container = |ino| matches!(vfs.container(ino), Ok(Some(_)));
+    // With each folder whether it lies in a container, so that its files count.
+    let mut folders = vec![(top, is_container(top))];
+    while let Some((folder, inside)) = folders.pop() {
+        let mut entries = Vec::new();
+        // What can't be listed is reported by the thread that reads.
+        let _ = vfs.read_dir(folder, 2, true, &mut |entry| {
+            entries.push((entry.ino, entry.kind, entry.attr.map_or(0, |attr| attr.size)));
+            ControlFlow::Continue(())
+        });
+        if inside && let Ok(Some(raw)) = vfs.lookup(folder, OsStr::new(".raw")) {
+            entries.push((raw.ino, raw.kind, 0));
+        }
+        for (ino, kind, size) in entries {
+            if stop.load(Relaxed) {
+                return;
+            }
+            if kind == FileKind::Folder {
+                folders.push((ino, inside || is_container(ino)));
+                continue;
+            }
+            if inside {
+                let bytes = if is_rendered(vfs, ino, size) { PROBES } else { size };
+                progress.expected.fetch_add(bytes, Relaxed);
+            }
+            vfs.forget(ino, 1);
+        }
+        if folder != top {
+            vfs.forget(folder, 1);
+        }
+    }
+}
+
+/// Whether most of a file is made as it is read: a dense view of sparse rows. It is looked into all along its length, so
+/// that each block is decoded and checked, but not every zero is read.
+fn is_rendered(vfs: &Vfs, ino: u64, size: u64) -> bool {
+    if size < RENDERED {
+        return false;
+    }
+    let source = vfs.source();
+    let container = if source.is_file() { source.to_path_buf() } else { source.join(vfs.path_of(ino).0) };
+    std::fs::metadata(container).is_ok_and(|file| size / EXPANDED > file.len())
 }
 
 /// Something to do; each holds a look-up of its node, which it gives back.
@@ -262,7 +311,7 @@ impl Run<'_> {
 
     /// Reads a file to its end. Behind an error it goes on with the next megabyte: another block may be bad, too.
     fn read(&self, ino: u64, size: u64) {
-        let (length, step) = if self.is_rendered(ino, size) { (1, size / PROBES) } else { (PIECE as u64, 0) };
+        let (length, step) = if is_rendered(self.vfs, ino, size) { (1, size / PROBES) } else { (PIECE as u64, 0) };
         let mut offset = 0;
         while offset < size {
             let next = match self.vfs.read_copied(ino, offset, length) {
@@ -278,17 +327,6 @@ impl Run<'_> {
             };
             offset = next.max(offset + step);
         }
-    }
-
-    /// Whether most of a file is made as it is read: a dense view of sparse rows. It is looked into all along its length,
-    /// so that each block is decoded and checked, but not every zero is read.
-    fn is_rendered(&self, ino: u64, size: u64) -> bool {
-        if size < RENDERED {
-            return false;
-        }
-        let source = self.vfs.source();
-        let container = if source.is_file() { source.to_path_buf() } else { source.join(self.vfs.path_of(ino).0) };
-        std::fs::metadata(container).is_ok_and(|file| size / EXPANDED > file.len())
     }
 
     fn ended(&self, ino: u64, offset: u64, size: u64) {

@@ -4,13 +4,13 @@ use std::{
     fs::File,
     io::{self, Write},
     os::fd::AsFd,
-    path::PathBuf,
+    path::{Path, PathBuf},
 };
 
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
 
-use super::{ViewOptions, log_to_stderr, place::Place};
+use super::{Said, ViewOptions, complain, log_to_stderr, place::Place};
 use crate::limits::PIECE;
 
 /// Print files of containers, without a mount
@@ -18,7 +18,9 @@ use crate::limits::PIECE;
 #[command(after_help = "Examples:
   shardfs cat data/ep_001.wshard/meta/episode.json | jq .
   shardfs cat data/ep_001.wshard/signal/joint_pos.npy > joint_pos.npy
-  shardfs cat --range 128:4K data/ep_001.wshard/signal/joint_pos.npy | xxd")]
+  shardfs cat --range 128:4K data/ep_001.wshard/signal/joint_pos.npy | xxd
+
+Exit codes: 0 success, 1 something could not be printed (the rest is), 2 a wrong command line.")]
 pub(super) struct Arguments {
     /// Files, with the container's own path in front
     #[arg(required = true, value_name = "PATH")]
@@ -49,24 +51,43 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     log_to_stderr("off");
     // Not through the standard library's line buffer, which would look at the bytes: they may be a mapped file's.
     let mut out = File::from(io::stdout().as_fd().try_clone_to_owned().context("stdout")?);
-    let Range { start, length } = arguments.range.unwrap_or(Range { start: 0, length: u64::MAX });
+    let mut has_failed = false;
     for path in &arguments.paths {
-        let place = Place::find(path, arguments.view.checked())?;
-        if place.is_folder() {
-            bail!("{}: is a folder; `shardfs ls` lists it", path.display());
-        }
-        let end = start.saturating_add(length).min(place.attr.size);
-        let mut offset = start;
-        while offset < end {
-            let bytes = place.vfs.read(place.ino, offset, (end - offset).min(PIECE as u64), false);
-            let bytes = bytes.map_err(|e| anyhow!("{}: {}", path.display(), e.to_problem().detail()))?;
-            let bytes = bytes.as_ref().map_or(&[][..], |bytes| bytes.for_kernel());
-            if bytes.is_empty() {
-                bail!("{}: ended at byte {offset} of {}", path.display(), place.attr.size);
+        match one(&mut out, path, arguments) {
+            Ok(()) => {}
+            // Nobody reads on.
+            Err(error) if error.is::<Closed>() => return Err(error),
+            Err(error) => {
+                has_failed = true;
+                complain(&error);
             }
-            out.write_all(bytes).context("stdout")?;
-            offset += bytes.len() as u64;
         }
+    }
+    if has_failed { Err(Said.into()) } else { Ok(()) }
+}
+
+/// An error of what is written to, which ends the command: the next file could not be written either.
+#[derive(Debug, thiserror::Error)]
+#[error("stdout")]
+struct Closed(#[source] io::Error);
+
+fn one(out: &mut File, path: &Path, arguments: &Arguments) -> anyhow::Result<()> {
+    let Range { start, length } = arguments.range.unwrap_or(Range { start: 0, length: u64::MAX });
+    let place = Place::find(path, arguments.view.checked())?;
+    if place.is_folder() {
+        bail!("{}: is a folder; `shardfs ls` lists it", path.display());
+    }
+    let end = start.saturating_add(length).min(place.attr.size);
+    let mut offset = start;
+    while offset < end {
+        let bytes = place.vfs.read(place.ino, offset, (end - offset).min(PIECE as u64), false);
+        let bytes = bytes.map_err(|e| anyhow!("{}: {}", path.display(), e.to_problem().detail()))?;
+        let bytes = bytes.as_ref().map_or(&[][..], |bytes| bytes.for_kernel());
+        if bytes.is_empty() {
+            bail!("{}: ended at byte {offset} of {}", path.display(), place.attr.size);
+        }
+        out.write_all(bytes).map_err(Closed)?;
+        offset += bytes.len() as u64;
     }
     Ok(())
 }

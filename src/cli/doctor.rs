@@ -2,7 +2,7 @@
 
 use std::{
     fs::{self, File},
-    io::{self, BufWriter, Write},
+    io::{self, BufWriter, IsTerminal, Write},
     os::unix::fs::PermissionsExt,
     path::PathBuf,
 };
@@ -12,7 +12,11 @@ use clap::Args;
 use rustix::process::{Resource, getrlimit};
 use serde_json::{Value, json};
 
-use super::{mounts::KIND, status};
+use super::{
+    color::{Color, ColorOption, paint},
+    mounts::KIND,
+    status,
+};
 
 /// CAP_SYS_ADMIN (capabilities(7)).
 const SYS_ADMIN: u64 = 1 << 21;
@@ -33,6 +37,9 @@ pub(super) struct Arguments {
     /// As JSON: `can_mount`, and `checks` with name, state, message and remedy
     #[arg(long)]
     json: bool,
+
+    #[command(flatten)]
+    color: ColorOption,
 }
 
 /// How a check went.
@@ -68,14 +75,17 @@ fn problem(name: &'static str, message: impl Into<String>, remedy: impl Into<Str
 pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let checks = checks();
     let can_mount = checks.iter().all(|check| check.state != State::Problem);
-    let mut out = BufWriter::new(io::stdout().lock());
+    let stdout = io::stdout().lock();
+    let is_coloured = arguments.color.is_on(stdout.is_terminal());
+    let mut out = BufWriter::new(stdout);
     if arguments.json {
         let list: Vec<Value> = checks.iter().map(Check::json).collect();
         serde_json::to_writer_pretty(&mut out, &json!({"can_mount": can_mount, "checks": list}))?;
         writeln!(out)?;
     } else {
         for Check { name, state, message, remedy } in &checks {
-            writeln!(out, "{:8} {name:16} {message}", state.name())?;
+            let word = paint(is_coloured, state.color(), &format!("{:8}", state.name()));
+            writeln!(out, "{word} {name:16} {message}")?;
             if let Some(remedy) = remedy {
                 writeln!(out, "{:8} {:16} -> {remedy}", "", "")?;
             }
@@ -86,6 +96,14 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
 }
 
 impl State {
+    fn color(self) -> Color {
+        match self {
+            Self::Ok => Color::Good,
+            Self::Warning => Color::Warning,
+            Self::Problem => Color::Bad,
+        }
+    }
+
     fn name(self) -> &'static str {
         match self {
             Self::Ok => "ok",

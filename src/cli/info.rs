@@ -6,16 +6,17 @@ mod lines;
 mod table;
 
 use std::{
+    ffi::OsString,
     io::{self, BufWriter, Write},
-    path::PathBuf,
+    path::{Path, PathBuf},
 };
 
 use anyhow::bail;
 use clap::Args;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{
-    ViewOptions, log_to_stderr,
+    Said, ViewOptions, complain, counted, log_to_stderr,
     place::{Place, names},
 };
 use crate::{
@@ -24,16 +25,21 @@ use crate::{
 };
 
 /// Say what a container holds, or which containers a folder holds
+///
+/// Of a path inside a container only what is stored below it is listed.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  shardfs info data/ep_001.wshard
-  shardfs info --json data/ep_001.wshard | jq '.items[].name'")]
+  shardfs info data/
+  shardfs info data/ep_001.wshard/signal
+  shardfs info --json data/ep_001.wshard | jq '.items[].name'
+
+Exit codes: 0 success, 1 something can't be described (the rest is), 2 a wrong command line.")]
 pub(super) struct Arguments {
-    /// Containers, or folders of them
-    #[arg(required = true)]
+    /// Containers, paths inside one, or folders
+    #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
 
-    /// As JSON: what `container.json` holds
+    /// As JSON: of a container what `container.json` holds, of a folder its containers
     #[arg(long)]
     json: bool,
 
@@ -44,71 +50,134 @@ pub(super) struct Arguments {
 pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     log_to_stderr("error");
     let mut out = BufWriter::new(io::stdout().lock());
-    for (number, path) in arguments.paths.iter().enumerate() {
-        let place = Place::find(path, arguments.view.checked())?;
-        let Some(container) = place.vfs.container(place.ino)? else {
-            if place.is_folder() && arguments.json {
-                bail!("{}: a folder; --json is for containers: try {}/*", path.display(), path.display());
+    let (mut is_first, mut has_failed) = (true, false);
+    for path in &arguments.paths {
+        // Whole or not at all: what fails in the middle leaves no half of a description.
+        let mut text = Vec::new();
+        match one(&mut text, path, arguments) {
+            Ok(()) => {
+                if !is_first && !arguments.json {
+                    writeln!(out)?;
+                }
+                is_first = false;
+                out.write_all(&text)?;
             }
-            if place.is_folder() {
-                writeln!(out, "{}{}", if number > 0 { "\n" } else { "" }, path.display())?;
-                describe_folder(&mut out, &place)?;
-                continue;
+            Err(error) => {
+                has_failed = true;
+                complain(&error);
             }
-            let problem = place.vfs.problems().pop();
-            let reason =
-                problem.map_or_else(|| "not a container of any known format".into(), |problem| problem.message);
-            bail!("{}: {reason}", path.display());
-        };
-        if arguments.json {
-            write_json(&mut out, &place)?;
-            continue;
-        }
-        if number > 0 {
-            writeln!(out)?;
-        }
-        writeln!(out, "{}", path.display())?;
-        describe(&mut out, &place)?;
-        for remark in container.remarks() {
-            writeln!(out, "  note: {remark}")?;
         }
     }
-    Ok(out.flush()?)
+    out.flush()?;
+    if has_failed { Err(Said.into()) } else { Ok(()) }
 }
 
-/// The containers in a folder, a line each.
-fn describe_folder(out: &mut impl Write, place: &Place) -> anyhow::Result<()> {
-    let (mut containers, mut others) = (0, 0);
-    for (name, kind) in names(&place.vfs, place.ino, &place.kept)? {
+/// Describes one path.
+fn one(out: &mut Vec<u8>, path: &Path, arguments: &Arguments) -> anyhow::Result<()> {
+    let place = Place::find(path, arguments.view.checked())?;
+    let Some(container) = place.vfs.container(place.ino)? else {
+        if place.is_folder() {
+            return if arguments.json {
+                write_folder_json(out, &place, path)
+            } else {
+                describe_folder(out, &place, path)
+            };
+        }
+        let problem = place.vfs.problems().pop();
+        let reason = problem.map_or_else(|| "not a container of any known format".into(), |problem| problem.message);
+        bail!("{}: {reason}", path.display());
+    };
+    if arguments.json {
+        return write_json(out, &place);
+    }
+    writeln!(out, "{}", path.display())?;
+    describe(out, &place)?;
+    for remark in container.remarks() {
+        writeln!(out, "  note: {remark}")?;
+    }
+    Ok(())
+}
+
+/// A container in a folder: what it is, or why it can't be opened.
+struct Listed {
+    name: OsString,
+    what: Result<Overview, String>,
+}
+
+/// The containers in a folder, and how much else there is.
+fn list_folder(place: &Place, path: &Path) -> anyhow::Result<(Vec<Listed>, u64)> {
+    let (mut containers, mut others) = (Vec::new(), 0);
+    for (name, kind) in names(&place.vfs, place.ino, path)? {
         let found = place.vfs.lookup(place.ino, &name)?.filter(|_| kind == FileKind::Folder);
         let overview = found.map(|attr| place.vfs.overview(attr.ino)).transpose();
-        let what = match overview {
-            Ok(Some(Some(Overview { format, contents }))) => match contents {
-                Contents::Items { items, .. } => {
-                    format!("{format}, {} items", items.iter().filter(|item| !item.joined).count())
-                }
-                Contents::Table(table) => format!("{format}, {} items", table.columns.len()),
-                Contents::Episodes { count } => format!("{format}, {count} episodes"),
-            },
-            Ok(_) => {
-                others += 1;
-                continue;
-            }
-            Err(error) => format!("can't be opened: {error}"),
-        };
-        containers += 1;
-        writeln!(out, "  {}: {what}", name.display())?;
+        match overview {
+            Ok(Some(Some(overview))) => containers.push(Listed { name, what: Ok(overview) }),
+            Ok(_) => others += 1,
+            Err(error) => containers.push(Listed { name, what: Err(error.to_problem().detail()) }),
+        }
     }
-    Ok(writeln!(out, "  {containers} containers, {others} other files and folders")?)
+    Ok((containers, others))
 }
 
-/// Describes the container of a place for people.
+/// How many parts of which kind a container has.
+fn count(contents: &Contents) -> (u64, &'static str) {
+    match contents {
+        Contents::Items { items, .. } => (items.iter().filter(|item| !item.joined).count() as u64, "item"),
+        Contents::Table(table) => (table.column_count.into(), "column"),
+        Contents::Episodes { count } => (*count, "episode"),
+    }
+}
+
+fn describe_folder(out: &mut impl Write, place: &Place, path: &Path) -> anyhow::Result<()> {
+    let (containers, others) = list_folder(place, path)?;
+    writeln!(out, "{}", path.display())?;
+    for Listed { name, what } in &containers {
+        let what = match what {
+            Ok(overview) => {
+                let (number, kind) = count(&overview.contents);
+                format!("{}, {}", items::format_name(overview), counted(number, kind))
+            }
+            Err(reason) => format!("can't be opened: {reason}"),
+        };
+        writeln!(out, "  {}: {what}", lines::shown(&name.to_string_lossy(), usize::MAX))?;
+    }
+    let others =
+        if others == 1 { "1 other file or folder".into() } else { format!("{others} other files and folders") };
+    Ok(writeln!(out, "  {}, {others}", counted(containers.len() as u64, "container"))?)
+}
+
+fn write_folder_json(out: &mut impl Write, place: &Place, path: &Path) -> anyhow::Result<()> {
+    let (containers, others) = list_folder(place, path)?;
+    let object = |Listed { name, what }: &Listed| {
+        let mut object = json!({"path": path.join(name).to_string_lossy()});
+        match what {
+            Ok(overview) => {
+                let (number, kind) = count(&overview.contents);
+                object["format"] = overview.format.into();
+                object[format!("{kind}s")] = number.into();
+            }
+            Err(reason) => object["error"] = reason.clone().into(),
+        }
+        object
+    };
+    let containers: Vec<Value> = containers.iter().map(object).collect();
+    let document = json!({"folder": path.to_string_lossy(), "containers": containers, "others": others});
+    serde_json::to_writer_pretty(&mut *out, &document)?;
+    Ok(writeln!(out)?)
+}
+
+/// Describes the container of a place for people, or the part of it that the place is.
 fn describe(out: &mut impl Write, place: &Place) -> anyhow::Result<()> {
     let Some(overview) = place.vfs.overview(place.ino)? else { return Ok(()) };
+    let part = place.vfs.path_of(place.ino).1;
+    let format = items::format_name(&overview);
     match overview.contents {
-        Contents::Items { front, items } => items::describe(out, &front, items),
-        Contents::Table(table) => table::describe(out, &table),
-        Contents::Episodes { .. } => episodes::Summary::read(place.vfs.source())?.write(out),
+        Contents::Items { front, items } => items::describe(out, format, &front, items, &part),
+        Contents::Table(table) => table::describe(out, format, &table, part.split('/').nth(1)),
+        Contents::Episodes { .. } => {
+            let episode = part.split('/').nth(1).and_then(|number| number.parse().ok());
+            episodes::Summary::read(place.vfs.source(), episode)?.write(out)
+        }
     }
 }
 
@@ -120,7 +189,7 @@ fn write_json(out: &mut impl Write, place: &Place) -> anyhow::Result<()> {
         return Ok(out.write_all(&description)?);
     }
     let mut json: Value = serde_json::from_slice(&description)?;
-    json["summary"] = episodes::Summary::read(place.vfs.source())?.json();
+    json["summary"] = episodes::Summary::read(place.vfs.source(), None)?.json();
     serde_json::to_writer_pretty(&mut *out, &json)?;
     Ok(writeln!(out)?)
 }

@@ -36,15 +36,15 @@ pub(super) enum Level {
 }
 
 impl Level {
-    /// As `RUST_LOG` says it. fuser is one level quieter: what it says is about itself.
+    /// As `RUST_LOG` says it. fuser is one level quieter, for what it says is about itself; of other libraries only errors.
     fn directives(self) -> &'static str {
         match self {
             Self::Off => "off",
             Self::Error => "error",
-            Self::Warn => "warn,fuser=error",
-            Self::Info => "info,fuser=warn",
-            Self::Debug => "debug,fuser=info",
-            Self::Trace => "trace,fuser=debug",
+            Self::Warn => "error,shardfs=warn",
+            Self::Info => "error,shardfs=info,fuser=warn",
+            Self::Debug => "error,shardfs=debug,fuser=info",
+            Self::Trace => "error,shardfs=trace,fuser=debug",
         }
     }
 }
@@ -59,7 +59,12 @@ static LOG: OnceLock<Switching> = OnceLock::new();
 /// When the file can't be opened for appending.
 pub(super) fn start(level: Option<Level>, default: Level, file: Option<&Path>) -> anyhow::Result<()> {
     let file = file.map(LogFile::open).transpose()?.map(Arc::new);
-    let from_environment = || std::env::var("RUST_LOG").ok().filter(|directives| !directives.is_empty());
+    // A level alone is meant for this program; what names its parts is taken as it is.
+    let as_level = |directives: String| match Level::from_str(&directives, true) {
+        Ok(level) => level.directives().to_owned(),
+        Err(_) => directives,
+    };
+    let from_environment = || std::env::var("RUST_LOG").ok().filter(|text| !text.is_empty()).map(as_level);
     let first = match level {
         Some(level) => level.directives().to_owned(),
         None => from_environment().unwrap_or_else(|| default.directives().to_owned()),

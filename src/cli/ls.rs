@@ -1,44 +1,69 @@
 //! `shardfs ls`: what a mount would list, without one.
 
 use std::{
+    cmp::Reverse,
     ffi::{OsStr, OsString},
     io::{self, BufWriter, IsTerminal, Write},
     os::unix::ffi::{OsStrExt, OsStringExt},
     path::{Path, PathBuf},
 };
 
-use anyhow::{anyhow, bail};
-use clap::Args;
+use anyhow::anyhow;
+use clap::{ArgAction, Args};
 use serde_json::json;
 
 use super::{
-    ViewOptions, complain, log_to_stderr,
-    place::{Place, names},
+    Said, ViewOptions,
+    color::{Color, ColorOption, END},
+    complain, log_to_stderr,
+    place::names,
+    select::{Found, Selection, select},
 };
 use crate::{
     tree::ItemInfo,
-    vfs::{Attr, FileKind, Vfs},
+    vfs::{self, Attr, FileKind, Vfs},
 };
 
+/// What the root of a container has beside what it lists.
+const HIDDEN: [&str; 2] = [".file", ".raw"];
+
 /// List what a mount would show, without one
+///
+/// Paths may have wildcards (*, ?, [...], ** for any folders) that reach into containers; quote them.
 #[derive(Debug, Args)]
+#[command(disable_help_flag = true)]
 #[command(after_help = "Examples:
-  shardfs ls -l data/ep_001.wshard/signal
-  shardfs ls -R data/ | grep 'joint_pos'
+  shardfs ls -lh data/ep_001.wshard/signal
+  shardfs ls -l 'data/*.wshard/signal/joint_*.npy'
+  shardfs ls -R data/ | grep joint_pos
   shardfs ls --tree data/ep_001.wshard
   shardfs ls -R --json data/ | jq -r 'select(.dtype == \"f32\") | .path'
 
-Times are UTC. Colours are for terminals only, and not where NO_COLOR is set.")]
+Times are UTC.
+
+Exit codes: 0 success, 1 something could not be listed (the rest is), 2 a wrong command line.")]
 pub(super) struct Arguments {
-    /// A folder, a container, or a path inside one
-    #[arg(required = true, value_name = "PATH")]
+    /// Folders, containers, or paths inside one
+    #[arg(value_name = "PATH", default_value = ".")]
     paths: Vec<PathBuf>,
 
-    /// Also modes, sizes in bytes, times of modification, and dtype and shape of arrays
+    /// Also modes, sizes, times of modification, and dtype and shape of arrays
     #[arg(short, long)]
     long: bool,
 
-    /// Also what is in the folders, each path whole
+    /// With -l: sizes as 1.5K, 12M
+    #[arg(short = 'h', long)]
+    human_readable: bool,
+
+    /// Also what a mount does not list: .file (the container's own bytes) and .raw (its blocks)
+    #[arg(short, long)]
+    all: bool,
+
+    /// Folders themselves, not what is in them
+    #[arg(short, long, conflicts_with_all = ["recursive", "tree"])]
+    directory: bool,
+
+    /// Also what is in the folders, with paths that begin as PATH does
     #[arg(short = 'R', long)]
     recursive: bool,
 
@@ -46,9 +71,36 @@ pub(super) struct Arguments {
     #[arg(long, conflicts_with_all = ["recursive", "long", "json"])]
     tree: bool,
 
+    /// The newest first
+    #[arg(short = 't', conflicts_with = "by_size")]
+    by_time: bool,
+
+    /// The largest first
+    #[arg(short = 'S')]
+    by_size: bool,
+
+    /// The other way round
+    #[arg(short, long)]
+    reverse: bool,
+
+    /// Folders with a / behind them
+    #[arg(short = 'p')]
+    slash: bool,
+
+    /// One name a line, which is always so
+    #[arg(short = '1')]
+    one_a_line: bool,
+
     /// A JSON object a line: path, kind, size, mtime (in seconds) and mtime_ns, dtype, shape
     #[arg(long, conflicts_with = "long")]
     json: bool,
+
+    /// Print help
+    #[arg(long, action = ArgAction::Help)]
+    help: Option<bool>,
+
+    #[command(flatten)]
+    color: ColorOption,
 
     #[command(flatten)]
     view: ViewOptions,
@@ -59,36 +111,51 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let stdout = io::stdout().lock();
     let is_terminal = stdout.is_terminal();
     let out = BufWriter::new(stdout);
-    let several = arguments.paths.len() > 1 && !arguments.recursive && !arguments.json && !arguments.tree;
-    let mut list = List { arguments, is_terminal, coloured: is_terminal && wants_colours(), out, failed: 0 };
-    for (number, path) in arguments.paths.iter().enumerate() {
-        let place = Place::find(path, arguments.view.checked())?;
-        if arguments.tree {
-            list.tree(&place, path)?;
-            continue;
+    let mut list =
+        List { arguments, is_terminal, coloured: arguments.color.is_on(is_terminal), out, has_failed: false };
+    let mut selections = Vec::new();
+    for path in &arguments.paths {
+        let selected = select(path, arguments.view.checked());
+        selections.extend(list.or_complain(selected));
+    }
+    for selection in &mut selections {
+        for error in std::mem::take(&mut selection.failed) {
+            list.or_complain::<()>(Err(error));
         }
-        if !place.is_folder() {
-            let entry = Entry { path: path.clone(), attr: Some(place.attr), info: list.info(&place.vfs, place.ino) };
-            list.print(&place.vfs, &[entry], path)?;
-            continue;
+    }
+    // Files first, as ls has them.
+    let several =
+        arguments.paths.len() > 1 || selections.iter().map(|selection| selection.found.len()).sum::<usize>() > 1;
+    let mut is_first = true;
+    for Selection { vfs, found, .. } in &selections {
+        let files = found.iter().filter(|found| !arguments.tree && !is_listed_folder(&found.attr, arguments));
+        let mut entries = Vec::new();
+        for Found { ino, attr, shown, .. } in files {
+            entries.push(Entry { path: shown.clone(), attr: Some(*attr), info: list.info(vfs, *ino) });
         }
-        if several {
-            let gap = if number > 0 { "\n" } else { "" };
-            writeln!(list.out, "{gap}{}:", path.display())?;
+        is_first &= entries.is_empty();
+        list.sort(&mut entries);
+        list.print(vfs, &entries)?;
+    }
+    for Selection { vfs, found, .. } in &selections {
+        for Found { ino, attr, shown, .. } in found {
+            if arguments.tree {
+                list.tree(vfs, *ino, attr.kind, shown)?;
+            } else if is_listed_folder(attr, arguments) {
+                if several && !arguments.recursive && !arguments.json {
+                    writeln!(list.out, "{}{}:", if is_first { "" } else { "\n" }, shown.display())?;
+                    is_first = false;
+                }
+                list.folders(vfs, *ino, shown)?;
+            }
         }
-        list.folders(&place, path)?;
     }
     list.out.flush()?;
-    match list.failed {
-        0 => Ok(()),
-        count => bail!("{count} of the names above can't be looked at"),
-    }
+    if list.has_failed { Err(Said.into()) } else { Ok(()) }
 }
 
-/// <https://no-color.org>: set and not empty.
-fn wants_colours() -> bool {
-    let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-    !is_set("NO_COLOR") && std::env::var_os("TERM").is_some_and(|term| term != "dumb")
+fn is_listed_folder(attr: &Attr, arguments: &Arguments) -> bool {
+    attr.kind == FileKind::Folder && !arguments.directory
 }
 
 /// A line of a listing.
@@ -104,50 +171,79 @@ struct List<'a, W: Write> {
     is_terminal: bool,
     coloured: bool,
     out: W,
-    /// Names whose attributes could not be had.
-    failed: u64,
+    /// Whether something could not be listed. What and why is on stderr.
+    has_failed: bool,
 }
 
 impl<W: Write> List<'_, W> {
-    /// The names in a folder; with `recursive` everything below it, paths from where the listing began.
-    fn folders(&mut self, place: &Place, top: &Path) -> anyhow::Result<()> {
-        let only_names = !self.arguments.long && !self.arguments.recursive && !self.arguments.json;
+    /// The names in a folder; with `recursive` everything below it, with paths that begin as the user's.
+    fn folders(&mut self, vfs: &Vfs, ino: u64, top: &Path) -> anyhow::Result<()> {
+        let Arguments { long, recursive, json, by_time, by_size, reverse, .. } = *self.arguments;
+        let only_names = ![long, recursive, json, by_time, by_size, reverse].contains(&true);
         // A stack, not recursion: names in containers can be thousands of folders deep.
-        let mut folders = vec![(place.ino, PathBuf::new())];
-        while let Some((ino, path)) = folders.pop() {
+        let mut folders = vec![(ino, top.to_owned())];
+        while let Some((ino, folder)) = folders.pop() {
             let (mut inner, mut entries) = (Vec::new(), Vec::new());
-            let listed = names(&place.vfs, ino, &if path == Path::new("") { top.to_owned() } else { top.join(&path) });
-            let listed = if path == Path::new("") { listed? } else { self.or_complain(listed).unwrap_or_default() };
-            for (name, kind) in listed {
-                let path = path.join(name);
+            let listed = self.names(vfs, ino, &folder);
+            for (name, kind) in self.or_complain(listed).unwrap_or_default() {
                 if only_names {
-                    self.name(&path, kind)?;
+                    self.name(Path::new(&name), kind)?;
                     continue;
                 }
-                let Some(attr) = self.look(&place.vfs, ino, &path) else {
+                let attr = self.look(vfs, ino, &folder.join(&name));
+                let path = if recursive || json { folder.join(&name) } else { name.into() };
+                let Some(attr) = attr else {
                     entries.push(Entry { path, attr: None, info: None });
                     continue;
                 };
-                let wants_info = self.arguments.long || self.arguments.json;
-                let info = if wants_info { self.info(&place.vfs, attr.ino) } else { None };
-                if self.arguments.recursive && attr.kind == FileKind::Folder {
+                let info = if long || json { self.info(vfs, attr.ino) } else { None };
+                if recursive && attr.kind == FileKind::Folder {
                     inner.push((attr.ino, path.clone()));
                 } else if attr.kind != FileKind::Link {
                     // Not looked at again. A link is, for its target.
-                    place.vfs.forget(attr.ino, 1);
+                    vfs.forget(attr.ino, 1);
                 }
                 entries.push(Entry { path, attr: Some(attr), info });
             }
-            self.print(&place.vfs, &entries, top)?;
+            self.sort(&mut entries);
+            self.print(vfs, &entries)?;
             folders.extend(inner.into_iter().rev());
         }
         Ok(())
     }
 
+    /// What a folder shows; with `all` also what a mount has but does not list.
+    fn names(&mut self, vfs: &Vfs, ino: u64, path: &Path) -> anyhow::Result<Vec<(OsString, FileKind)>> {
+        let mut found = names(vfs, ino, path)?;
+        if self.arguments.all && vfs.container(ino).is_ok_and(|container| container.is_some()) {
+            for hidden in HIDDEN {
+                if let Ok(Some(attr)) = vfs.lookup(ino, OsStr::new(hidden)) {
+                    found.push((hidden.into(), attr.kind));
+                    vfs.forget(attr.ino, 1);
+                }
+            }
+            found.sort_by(|(a, _), (b, _)| a.cmp(b));
+        }
+        Ok(found)
+    }
+
+    /// Puts entries into the order that was asked for; they come by name.
+    fn sort(&self, entries: &mut [Entry]) {
+        if self.arguments.by_time {
+            entries.sort_by_key(|entry| Reverse(entry.attr.map(|attr| attr.mtime)));
+        } else if self.arguments.by_size {
+            entries.sort_by_key(|entry| Reverse(entry.attr.map(|attr| attr.size)));
+        }
+        if self.arguments.reverse {
+            entries.reverse();
+        }
+    }
+
     /// The attributes of the last name of a path. Not to have them is no reason to hide the others.
     fn look(&mut self, vfs: &Vfs, folder: u64, path: &Path) -> Option<Attr> {
         let name = path.file_name().unwrap_or_default();
-        let found = vfs.lookup(folder, name).map_err(anyhow::Error::from);
+        let failed = |error: vfs::Error| anyhow!("{}: {}", path.display(), error.to_problem().detail());
+        let found = vfs.lookup(folder, name).map_err(failed);
         let found =
             found.and_then(|attr| attr.ok_or_else(|| anyhow!("{}: went away while it was listed", path.display())));
         self.or_complain(found)
@@ -157,7 +253,7 @@ impl<W: Write> List<'_, W> {
         result
             .inspect_err(|error| {
                 complain(error);
-                self.failed += 1;
+                self.has_failed = true;
             })
             .ok()
     }
@@ -167,9 +263,9 @@ impl<W: Write> List<'_, W> {
     }
 
     /// Entries of one folder, in columns.
-    fn print(&mut self, vfs: &Vfs, entries: &[Entry], top: &Path) -> anyhow::Result<()> {
+    fn print(&mut self, vfs: &Vfs, entries: &[Entry]) -> anyhow::Result<()> {
         if self.arguments.json {
-            return entries.iter().try_for_each(|entry| self.object(entry, top));
+            return entries.iter().try_for_each(|entry| self.object(entry));
         }
         let info = |entry: &Entry| info_text(entry.info.as_ref());
         let width = entries.iter().map(|entry| info(entry).len()).max().unwrap_or(0);
@@ -177,7 +273,10 @@ impl<W: Write> List<'_, W> {
             let kind = entry.attr.map_or(FileKind::File, |attr| attr.kind);
             if self.arguments.long {
                 match &entry.attr {
-                    Some(attr) => write!(self.out, "{} {:>12} {} ", mode(attr), attr.size, date(attr.mtime.0))?,
+                    Some(attr) => {
+                        let size = if self.arguments.human_readable { short(attr.size) } else { attr.size.to_string() };
+                        write!(self.out, "{} {size:>12} {} ", mode(attr), date(attr.mtime.0))?;
+                    }
                     None => write!(self.out, "?????????? {:>12} {:16} ", "?", "?")?,
                 }
                 if width > 0 {
@@ -196,8 +295,7 @@ impl<W: Write> List<'_, W> {
         Ok(())
     }
 
-    fn object(&mut self, entry: &Entry, top: &Path) -> anyhow::Result<()> {
-        let path = if entry.path == top { top.to_owned() } else { top.join(&entry.path) };
+    fn object(&mut self, entry: &Entry) -> anyhow::Result<()> {
         let kind = entry.attr.map(|attr| match attr.kind {
             FileKind::Folder => "folder",
             FileKind::File => "file",
@@ -206,7 +304,7 @@ impl<W: Write> List<'_, W> {
         let info = entry.info.clone().unwrap_or_default();
         let mtime = entry.attr.map(|attr| attr.mtime);
         let object = json!({
-            "path": path.to_string_lossy(),
+            "path": entry.path.to_string_lossy(),
             "kind": kind,
             "size": entry.attr.map(|attr| attr.size),
             "mtime": mtime.map(|(seconds, nanos)| seconds as f64 + f64::from(nanos) / 1e9),
@@ -217,36 +315,39 @@ impl<W: Write> List<'_, W> {
         Ok(writeln!(self.out, "{object}")?)
     }
 
-    /// Everything below a place, as a tree.
-    fn tree(&mut self, place: &Place, top: &Path) -> anyhow::Result<()> {
-        self.name(top, place.attr.kind)?;
-        if !place.is_folder() {
+    /// A file, or a folder with everything below it, as a tree.
+    fn tree(&mut self, vfs: &Vfs, ino: u64, kind: FileKind, top: &Path) -> anyhow::Result<()> {
+        self.name(top, kind)?;
+        if kind != FileKind::Folder {
             return Ok(());
         }
-        // For each folder that is open: its number, and what of it is still to come, last first.
-        let mut open = vec![(place.ino, reversed(names(&place.vfs, place.ino, top)?))];
-        while let Some((folder, rest)) = open.last_mut() {
+        let listed = self.names(vfs, ino, top);
+        let listed = self.or_complain(listed).unwrap_or_default();
+        // For each folder that is open: its number, its path, and what of it is still to come, last first.
+        let mut open = vec![(ino, top.to_owned(), reversed(listed))];
+        while let Some((folder, path, rest)) = open.last_mut() {
             let folder = *folder;
             let Some((name, kind)) = rest.pop() else {
                 open.pop();
-                place.vfs.forget(folder, u64::from(!open.is_empty()));
+                vfs.forget(folder, u64::from(!open.is_empty()));
                 continue;
             };
+            let path = path.join(&name);
             let (last, above) = (rest.is_empty(), &open[..open.len() - 1]);
-            let lines: String = above.iter().map(|(_, rest)| if rest.is_empty() { "    " } else { "│   " }).collect();
+            let lines: String =
+                above.iter().map(|(_, _, rest)| if rest.is_empty() { "    " } else { "│   " }).collect();
             write!(self.out, "{lines}{}", if last { "└── " } else { "├── " })?;
-            let name = PathBuf::from(name);
-            self.write_name(&name, kind)?;
-            let attr = self.look(&place.vfs, folder, &name);
-            let info = attr.and_then(|attr| self.info(&place.vfs, attr.ino));
+            self.write_name(Path::new(&name), kind)?;
+            let attr = self.look(vfs, folder, &path);
+            let info = attr.and_then(|attr| self.info(vfs, attr.ino));
             let info = info_text(info.as_ref());
             writeln!(self.out, "{}{info}", if info.is_empty() { "" } else { "  " })?;
             match attr {
                 Some(attr) if attr.kind == FileKind::Folder => {
-                    let inner = names(&place.vfs, attr.ino, &top.join(&name));
-                    open.push((attr.ino, reversed(self.or_complain(inner).unwrap_or_default())));
+                    let inner = self.names(vfs, attr.ino, &path);
+                    open.push((attr.ino, path, reversed(self.or_complain(inner).unwrap_or_default())));
                 }
-                Some(attr) => place.vfs.forget(attr.ino, 1),
+                Some(attr) => vfs.forget(attr.ino, 1),
                 None => {}
             }
         }
@@ -261,14 +362,15 @@ impl<W: Write> List<'_, W> {
     /// A name as it is; on a terminal, coloured, and never with bytes that would do something to it.
     fn write_name(&mut self, name: &Path, kind: FileKind) -> anyhow::Result<()> {
         let colour = match kind {
-            FileKind::Folder if self.coloured => "\x1b[1;34m",
-            FileKind::Link if self.coloured => "\x1b[1;36m",
+            FileKind::Folder if self.coloured => Color::Folder.begin(),
+            FileKind::Link if self.coloured => Color::Link.begin(),
             _ => "",
         };
         let shown = if self.is_terminal { harmless(name.as_os_str()) } else { name.as_os_str().to_owned() };
         write!(self.out, "{colour}")?;
         self.out.write_all(shown.as_bytes())?;
-        Ok(write!(self.out, "{}", if colour.is_empty() { "" } else { "\x1b[0m" })?)
+        let slash = if self.arguments.slash && kind == FileKind::Folder { "/" } else { "" };
+        Ok(write!(self.out, "{}{slash}", if colour.is_empty() { "" } else { END })?)
     }
 }
 
@@ -286,6 +388,22 @@ fn harmless(name: &OsStr) -> OsString {
 fn info_text(info: Option<&ItemInfo>) -> String {
     let array = info.and_then(|info| Some((info.dtype?.name(), info.shape_text()?)));
     array.map_or_else(String::new, |(dtype, shape)| format!("{dtype} {shape}"))
+}
+
+/// A size in three or four characters, as `ls -lh` writes it: rounded up.
+fn short(bytes: u64) -> String {
+    let unit = (bytes.max(1).ilog2() / 10) as usize;
+    if unit == 0 {
+        return bytes.to_string();
+    }
+    let mut value = bytes as f64 / (1u64 << (10 * unit)) as f64;
+    let mut unit = unit;
+    if value > 1023.0 {
+        (value, unit) = (value / 1024.0, unit + 1);
+    }
+    let letter = ["", "K", "M", "G", "T", "P", "E", "Z"][unit];
+    let tenths = (value * 10.0).ceil() / 10.0;
+    if tenths < 10.0 { format!("{tenths:.1}{letter}") } else { format!("{:.0}{letter}", value.ceil()) }
 }
 
 /// As `ls -l` writes it.
@@ -328,6 +446,14 @@ mod tests {
         assert_eq!(date(951_827_696), "2000-02-29 12:34");
         assert_eq!(date(1_785_542_400), "2026-08-01 00:00");
         assert_eq!(date(-1), "1969-12-31 23:59");
+    }
+
+    #[test]
+    fn sizes_in_few_characters() {
+        // As `ls -lh` of coreutils.
+        let sizes = [0, 1023, 1024, 1536, 10 << 10, (10 << 10) + 1, 1023 << 10, (1 << 20) - 1, 5 << 30];
+        let shown = ["0", "1023", "1.0K", "1.5K", "10K", "11K", "1023K", "1.0M", "5.0G"];
+        assert_eq!(sizes.map(short), shown);
     }
 
     #[test]

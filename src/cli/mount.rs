@@ -64,12 +64,12 @@ pub(super) struct Arguments {
     #[command(flatten)]
     view: ViewOptions,
 
-    /// Show everything as owned by this user id
-    #[arg(long, value_name = "UID")]
+    /// Show everything as owned by this user, by number or name
+    #[arg(long, value_name = "USER", value_parser = super::user)]
     uid: Option<u32>,
 
-    /// Show everything as owned by this group id
-    #[arg(long, value_name = "GID")]
+    /// Show everything as owned by this group, by number or name
+    #[arg(long, value_name = "GROUP", value_parser = super::group)]
     gid: Option<u32>,
 
     /// Permission bits to take away, in octal
@@ -89,7 +89,7 @@ pub(super) struct Arguments {
     readahead: u64,
 
     /// Threads that take requests from the kernel [default: half as many as cores, 1 to 8]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = super::threads)]
     threads: Option<usize>,
 
     #[command(flatten)]

@@ -32,6 +32,9 @@ pub(super) struct ManArguments {
 pub(super) fn completions(arguments: &CompletionArguments) -> anyhow::Result<()> {
     let mut script = Vec::new();
     clap_complete::generate(arguments.shell, &mut super::Cli::command(), "shardfs", &mut script);
+    if arguments.shell == Shell::Bash {
+        script.extend_from_slice(include_bytes!("completion.bash"));
+    }
     // Not by clap itself, for which a closed pipe is a panic.
     Ok(io::Write::write_all(&mut io::stdout(), &script)?)
 }

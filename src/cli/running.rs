@@ -37,9 +37,9 @@ pub(super) struct RunningOptions {
     #[arg(long)]
     rmdir: bool,
 
-    /// End the mount when nobody has asked it anything for so long and nothing is open in it
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
-    idle_timeout: Option<u64>,
+    /// End the mount when it was not used for so long and nothing is open in it: seconds, or 10m, 1h
+    #[arg(long, value_name = "TIME", value_parser = idle_time)]
+    idle_timeout: Option<Duration>,
 
     /// Show what is known of stored items as extended attributes (user.shardfs.dtype, .shape, .codec, .stored_size,
     /// .crc32c, .inferred)
@@ -55,15 +55,15 @@ pub(super) struct RunningOptions {
     #[arg(long, value_enum, value_name = "LEVEL")]
     log_level: Option<Level>,
 
-    /// Log operations that take longer than this, as warnings; 0 for none
-    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "5")]
+    /// Log operations that take longer than this, as warnings: seconds, or 500ms; 0 for none
+    #[arg(long, value_name = "TIME", value_parser = super::duration, default_value = "5s")]
     slow: Duration,
 }
 
-/// Seconds, also parts of them.
-fn seconds(text: &str) -> Result<Duration, String> {
-    let number: f64 = text.parse().map_err(|_| format!("'{text}' is not a number of seconds"))?;
-    Duration::try_from_secs_f64(number).map_err(|_| format!("'{text}' is not a number of seconds"))
+/// At least a second: less would end the mount before its first use.
+fn idle_time(text: &str) -> Result<Duration, String> {
+    let time = super::duration(text)?;
+    if time >= Duration::from_secs(1) { Ok(time) } else { Err("at least 1 second".into()) }
 }
 
 impl RunningOptions {
@@ -101,9 +101,9 @@ impl RunningOptions {
 
     /// Begins what goes on while the mount is there.
     pub(super) fn begin(&self, vfs: &Arc<Vfs>, mount: &Mount) {
-        if let Some(seconds) = self.idle_timeout {
+        if let Some(limit) = self.idle_timeout {
             let (vfs, mount) = (vfs.clone(), mount.clone());
-            thread::spawn(move || end_when_idle(&vfs, &mount, Duration::from_secs(seconds)));
+            thread::spawn(move || end_when_idle(&vfs, &mount, limit));
         }
         let pid = std::process::id();
         let shown = format!("{} on {}", escape::path(vfs.source()), escape::path(&mount.at));
@@ -207,11 +207,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_of_seconds() {
-        assert_eq!(seconds("0.25"), Ok(Duration::from_millis(250)));
-        assert_eq!(seconds("0"), Ok(Duration::ZERO));
-        assert!(seconds("-1").is_err());
-        assert!(seconds("nan").is_err());
-        assert!(seconds("5s").is_err());
+    fn idle_times() {
+        assert_eq!(idle_time("1h"), Ok(Duration::from_secs(3600)));
+        assert!(idle_time("0").is_err() && idle_time("500ms").is_err());
     }
 }

@@ -14,13 +14,19 @@ use std::{
 
 use anyhow::Context;
 use clap::Args;
-use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 
-use super::{LinkOptions, complain, counted, log_to_stderr, one_line, place::Place, size};
+use super::{
+    LinkOptions,
+    color::{Color, ColorOption, paint},
+    complain, counted, log_to_stderr, one_line,
+    place::Place,
+    size,
+};
 use crate::{
     cache::Verify,
-    verify::{Findings, Progress, verify},
+    verify::{Findings, Progress, expect, verify},
     vfs::{self, FollowLinks, Problem, ROOT, Vfs},
 };
 
@@ -46,12 +52,15 @@ pub(super) struct Arguments {
     quiet: bool,
 
     /// Threads to work on [default: one a core]
-    #[arg(short = 'j', long, value_name = "N")]
+    #[arg(short = 'j', long, value_name = "N", value_parser = super::threads)]
     threads: Option<usize>,
 
-    /// Memory for decoded blocks, in bytes or with K, M, G or T [default: an eighth of memory, at most 4G]
+    /// Memory for decoded blocks, in bytes or with K, M, G or T: 1.5G [default: an eighth of memory, at most 4G]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     cache_size: Option<u64>,
+
+    #[command(flatten)]
+    color: ColorOption,
 
     #[command(flatten)]
     links: LinkOptions,
@@ -67,7 +76,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let bar = Bar::start(&progress, arguments.quiet);
     let mut result = Outcome::default();
     for path in &arguments.paths {
-        match one(path, arguments, threads, &progress) {
+        match one(path, arguments, threads, &progress, &bar) {
             Ok((problems, unread)) => {
                 result.problems.extend(problems);
                 result.unread.extend(unread);
@@ -79,15 +88,23 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         }
     }
     bar.stop();
-    let mut out = BufWriter::new(io::stdout().lock());
+    let stdout = io::stdout().lock();
+    let is_terminal = stdout.is_terminal();
+    let mut out = BufWriter::new(stdout);
     if arguments.json {
         serde_json::to_writer_pretty(&mut out, &document(&result, &progress))?;
         writeln!(out)?;
     } else if !arguments.quiet {
+        let is_coloured = arguments.color.is_on(is_terminal);
         for (container, problem) in result.problems.iter().chain(&result.unread) {
             writeln!(out, "{}", one_line(&line(container, problem)))?;
         }
-        writeln!(out, "{}", summary(&result, &progress))?;
+        let verdict = match (result.problems.is_empty(), result.is_complete() && has_checked(&progress)) {
+            (false, _) => Color::Bad,
+            (true, false) => Color::Warning,
+            (true, true) => Color::Good,
+        };
+        writeln!(out, "{}", paint(is_coloured, verdict, &summary(&result, &progress)))?;
         if let Some(hint) = hint(arguments.links.follow_links, &progress) {
             writeln!(out, "{hint}")?;
         }
@@ -131,6 +148,7 @@ fn one(
     arguments: &Arguments,
     threads: usize,
     progress: &Progress,
+    bar: &Bar,
 ) -> anyhow::Result<(Vec<Line>, Vec<Line>)> {
     let defaults = vfs::Options::default();
     let options = vfs::Options {
@@ -153,7 +171,15 @@ fn one(
         Place::find(path, options)?
     };
     let is_container = place.vfs.source().is_file();
-    let Findings { problems, unread } = verify(&place.vfs, &place.attr, threads, progress);
+    let has_verified = AtomicBool::new(false);
+    let Findings { problems, unread } = thread::scope(|scope| {
+        if bar.is_shown() && place.is_folder() {
+            scope.spawn(|| expect(&place.vfs, place.ino, progress, &has_verified));
+        }
+        let findings = verify(&place.vfs, &place.attr, threads, progress);
+        has_verified.store(true, Relaxed);
+        findings
+    });
     let shown = |problem: &Problem| match is_container {
         // The path may lead into the container; the container's own is what is known of it.
         true => path.ancestors().find(|path| path.is_file()).unwrap_or(path).to_path_buf(),
@@ -256,36 +282,39 @@ fn document(result: &Outcome, progress: &Progress) -> Value {
 struct Bar {
     bar: ProgressBar,
     stop: Arc<AtomicBool>,
+    drawing: Option<thread::JoinHandle<()>>,
 }
 
 impl Bar {
     fn start(progress: &Arc<Progress>, quiet: bool) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         if quiet || !io::stderr().is_terminal() {
-            return Self { bar: ProgressBar::hidden(), stop };
+            return Self { bar: ProgressBar::hidden(), stop, drawing: None };
         }
-        let bar = ProgressBar::new_spinner();
-        if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed_precise} {msg}") {
+        super::progress::end_line_on_interrupt();
+        let bar = ProgressBar::new(0);
+        let style = "{binary_bytes} of {binary_total_bytes}  {binary_bytes_per_sec}  {eta} left  {msg}  {wide_bar}";
+        if let Ok(style) = ProgressStyle::with_template(style) {
             bar.set_style(style);
         }
         let (shown, stopped, progress) = (bar.clone(), stop.clone(), progress.clone());
-        thread::spawn(move || {
-            let mut before = progress.bytes.load(Relaxed);
+        let drawing = thread::spawn(move || {
             while !stopped.load(Relaxed) {
-                thread::sleep(Duration::from_millis(200));
-                let bytes = progress.bytes.load(Relaxed);
-                let rate = HumanBytes((bytes - before) * 5);
-                before = bytes;
-                let (containers, files) = (progress.containers.load(Relaxed), progress.files.load(Relaxed));
-                let problems = progress.problems.load(Relaxed);
-                shown.set_message(format!(
-                    "{containers} containers, {files} files, {} ({rate}/s), {problems} problems",
-                    HumanBytes(bytes)
-                ));
-                shown.tick();
+                thread::sleep(Duration::from_millis(100));
+                let [bytes, expected, containers, problems] =
+                    [&progress.bytes, &progress.expected, &progress.containers, &progress.problems]
+                        .map(|count| count.load(Relaxed));
+                shown.set_length(expected.max(bytes));
+                shown.set_position(bytes);
+                shown.set_message(format!("{}, {}", counted(containers, "container"), counted(problems, "problem")));
             }
         });
-        Self { bar, stop }
+        Self { bar, stop, drawing: Some(drawing) }
+    }
+
+    /// Whether anybody sees it.
+    fn is_shown(&self) -> bool {
+        self.drawing.is_some()
     }
 
     /// Does something that writes to the terminal, without the progress in its way.
@@ -293,8 +322,12 @@ impl Bar {
         self.bar.suspend(work);
     }
 
-    fn stop(&self) {
+    fn stop(self) {
         self.stop.store(true, Relaxed);
+        if let Some(drawing) = self.drawing {
+            // It draws nothing any more, so that what follows begins on a line of its own.
+            let _ = drawing.join();
+        }
         self.bar.finish_and_clear();
     }
 }

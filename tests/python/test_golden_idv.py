@@ -233,7 +233,7 @@ def test_fixture(fixtures_mount, shardfs, fixtures_dir):
     table = shardfs("info", fixtures_dir / "table.idv", check=True).stdout.decode()
     [label] = [line.split() for line in table.splitlines() if " key " in line]
     assert label[:5] == ["label", "u32", "key", "3", "2"]
-    assert "hidden" in table and "f32[4,5]" in table and "idv 1.1.1.6: 10 rows, 8 columns" in table
+    assert "hidden" in table and "f32[4,5]" in table and "  version: 1.1.1.6\n  rows: 10\n  columns: 8\n" in table
     info = json.loads(shardfs("info", "--json", fixtures_dir / "table.idv", check=True).stdout)
     assert info == json.loads((fixtures_mount / "table.idv/container.json").read_text())
 

@@ -52,6 +52,9 @@ impl Copier {
     pub(super) fn new(quiet: bool) -> Self {
         // Draws on stderr, and nothing at all where that is no terminal.
         let progress = if quiet { ProgressBar::hidden() } else { ProgressBar::new(0) };
+        if !progress.is_hidden() {
+            super::super::progress::end_line_on_interrupt();
+        }
         let style = "{bytes} of {total_bytes}  {binary_bytes_per_sec}  {eta} left  {wide_bar}";
         if let Ok(style) = ProgressStyle::with_template(style) {
             progress.set_style(style);

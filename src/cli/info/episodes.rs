@@ -33,6 +33,8 @@ pub(super) struct Summary {
     frames: Option<u64>,
     looked_at: u64,
     damaged: u64,
+    /// Whether it is about one episode only.
+    is_part: bool,
     embodiments: Counts,
     tasks: Counts,
     fps: Counts,
@@ -58,8 +60,8 @@ struct Seen {
 }
 
 impl Summary {
-    /// Looks at a file.
-    pub(super) fn read(path: &Path) -> anyhow::Result<Self> {
+    /// Looks at a file, or at one episode of it.
+    pub(super) fn read(path: &Path, only: Option<u64>) -> anyhow::Result<Self> {
         let shown_path = || path.display().to_string();
         let source = MappedFile::open(path).with_context(shown_path)?;
         let header = kdb::parse(&source).with_context(shown_path)?;
@@ -69,6 +71,7 @@ impl Summary {
             frames: (total <= COUNTED).then_some(0),
             looked_at: total.min(LOOKED_AT),
             damaged: 0,
+            is_part: false,
             embodiments: Counts::default(),
             tasks: Counts::default(),
             fps: Counts::default(),
@@ -76,6 +79,15 @@ impl Summary {
             lines: Vec::new(),
         };
         let mut walked = 0;
+        if let Some(position) = only {
+            summary.is_part = true;
+            if let Some(episode) = header.episode(&source, position).with_context(shown_path)? {
+                let meta = episode.read_meta(&source).ok();
+                let cameras = cameras(&source, &episode, &mut walked);
+                summary.lines.push(Line { episode, meta, cameras });
+            }
+            return Ok(summary);
+        }
         for position in 0..if summary.frames.is_some() { total } else { summary.looked_at } {
             let Some(episode) = header.episode(&source, position).with_context(shown_path)? else { break };
             summary.frames = summary.frames.map(|frames| frames + u64::from(episode.num_frames));
@@ -105,6 +117,9 @@ impl Summary {
 
     /// For people.
     pub(super) fn write(&self, out: &mut impl Write) -> anyhow::Result<()> {
+        if self.is_part {
+            return self.write_episodes(out);
+        }
         let total = self.header.episodes();
         writeln!(out, "  format: kdb")?;
         writeln!(out, "  version: {}.{}", self.header.version.0, self.header.version.1)?;
@@ -135,15 +150,20 @@ impl Summary {
         if self.lines.is_empty() {
             return Ok(());
         }
-        let header = ["episode", "frames", "state", "action", "success", "reward", "task", "cameras"];
-        let mut rows = vec![header.map(String::from).to_vec()];
-        rows.extend(self.lines.iter().map(Line::row));
-        table(out, &rows, &[0, 1, 2, 3, 5])?;
+        self.write_episodes(out)?;
         let more = total - self.lines.len() as u64;
         if more > 0 {
             writeln!(out, "  … and {more} more")?;
         }
         Ok(())
+    }
+
+    /// A line for each of the episodes that were looked at closely.
+    fn write_episodes(&self, out: &mut impl Write) -> anyhow::Result<()> {
+        let header = ["episode", "frames", "state", "action", "success", "reward", "task", "cameras"];
+        let mut rows = vec![header.map(String::from).to_vec()];
+        rows.extend(self.lines.iter().map(Line::row));
+        table(out, &rows, &[0, 1, 2, 3, 5])
     }
 
     /// For programs.

@@ -5,19 +5,65 @@ use std::io::Write;
 use serde_json::{Map, Value};
 
 use super::lines;
-use crate::tree::overview::Item;
+use crate::tree::{
+    Overview,
+    overview::{Contents, Item},
+};
 
-/// The front matter a line each, then the items as a table.
-pub(super) fn describe(out: &mut impl Write, front: &Map<String, Value>, items: Vec<Item>) -> anyhow::Result<()> {
-    for (key, value) in front {
-        match value {
-            Value::String(text) => writeln!(out, "  {key}: {text}")?,
-            value => writeln!(out, "  {key}: {value}")?,
+/// Characters of a line of front matter.
+const LONGEST: usize = 400;
+
+/// The front matter a line each, then the items below `part` as a table; all of them where that is empty.
+pub(super) fn describe(
+    out: &mut impl Write,
+    format: &str,
+    front: &Map<String, Value>,
+    items: Vec<Item>,
+    part: &str,
+) -> anyhow::Result<()> {
+    if part.is_empty() {
+        writeln!(out, "  format: {format}")?;
+        for (key, value) in front.iter().filter(|(key, _)| !["format", "role_name"].contains(&&***key)) {
+            let text = match front.get("role_name") {
+                Some(Value::String(name)) if key == "role" => format!("{name} ({value})"),
+                _ => flat(value),
+            };
+            writeln!(out, "  {key}: {}", lines::shown(&text, LONGEST))?;
         }
     }
     let header = ["path", "dtype", "shape", "codec", "stored", "size", ""].map(String::from).to_vec();
-    let rows: Vec<_> = std::iter::once(header).chain(items.into_iter().map(row)).collect();
+    let is_below = |item: &Item| {
+        item.path.strip_prefix(part).is_some_and(|rest| part.is_empty() || rest.is_empty() || rest.starts_with('/'))
+    };
+    let rows: Vec<_> = std::iter::once(header).chain(items.into_iter().filter(is_below).map(row)).collect();
+    if rows.len() == 1 && !part.is_empty() {
+        return Ok(writeln!(out, "  nothing is stored under this path itself: shardfs makes what it shows")?);
+    }
     lines::table(out, &rows, &[4, 5])
+}
+
+/// What people call the format: WShard is one kind of Shard file, by its role.
+pub(super) fn format_name(overview: &Overview) -> &'static str {
+    let Contents::Items { front, .. } = &overview.contents else { return overview.format };
+    match front.get("role_name") {
+        Some(Value::String(name)) if name != "WShard" => "shard",
+        _ => overview.format,
+    }
+}
+
+/// A value of the front matter as text: names and values between commas, elements of a list between semicolons.
+fn flat(value: &Value) -> String {
+    let join = |parts: Vec<String>, between| parts.join(between);
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Object(fields) => {
+            join(fields.iter().map(|(name, value)| format!("{name} {}", flat(value))).collect(), ", ")
+        }
+        Value::Array(list) if list.iter().any(|value| value.is_object()) => join(list.iter().map(flat).collect(), "; "),
+        Value::Array(list) => join(list.iter().map(flat).collect(), ", "),
+        Value::Null => "none".into(),
+        value => value.to_string(),
+    }
 }
 
 fn row(item: Item) -> Vec<String> {

@@ -4,7 +4,10 @@ use std::io::Write;
 
 use crate::{
     limits,
-    tree::overview::{Column, Key, Table},
+    tree::{
+        names,
+        overview::{Column, Key, Table},
+    },
 };
 
 /// Where a name is cut.
@@ -14,22 +17,30 @@ const HEADINGS: [&str; 9] = ["column", "type", "keys", "blocks", "rows/block", "
 /// Those that stand above numbers.
 const NUMBERS: [usize; 5] = [2, 3, 4, 6, 7];
 
-/// The front matter a line each, then a line for each column.
-pub(super) fn describe(out: &mut impl Write, table: &Table) -> anyhow::Result<()> {
+/// The front matter a line each, then a line for each column; of one folder below `columns` only that column.
+pub(super) fn describe(out: &mut impl Write, format: &str, table: &Table, only: Option<&str>) -> anyhow::Result<()> {
     let Table { version, compatible_version, rows, column_count, columns } = table;
     let compatible = match compatible_version {
         compatible if compatible == version => String::new(),
         compatible => format!(" (readers from {compatible} on)"),
     };
-    writeln!(out, "  idv {version}{compatible}: {rows} rows, {column_count} columns")?;
+    if only.is_none() {
+        writeln!(
+            out,
+            "  format: {format}\n  version: {version}{compatible}\n  rows: {rows}\n  columns: {column_count}"
+        )?;
+    }
+    let is_wanted = |column: &&Column| {
+        only.is_none_or(|only| !column.hidden && names::folder(column.name.as_bytes(), &names::RESERVED, 1) == only)
+    };
     if columns.is_empty() {
         return Ok(());
     }
     let headings = HEADINGS.map(str::to_owned).to_vec();
-    let rows: Vec<_> = std::iter::once(headings).chain(columns.iter().map(row)).collect();
+    let rows: Vec<_> = std::iter::once(headings).chain(columns.iter().filter(is_wanted).map(row)).collect();
     super::lines::table(out, &rows, &NUMBERS)?;
     let left_out = u64::from(*column_count).saturating_sub(limits::IDV_DESCRIBED.into());
-    if left_out > 0 {
+    if left_out > 0 && only.is_none() {
         writeln!(out, "  ... and {left_out} columns more")?;
     }
     Ok(())
@@ -100,8 +111,11 @@ mod tests {
             columns: vec![label, odd],
         };
         let mut out = Vec::new();
-        describe(&mut out, &table).unwrap();
-        let expected = "  idv 1.1.1.6: 9 rows, 2 columns
+        describe(&mut out, "idv", &table, None).unwrap();
+        let expected = "  format: idv
+  version: 1.1.1.6
+  rows: 9
+  columns: 2
   column  type     keys  blocks  rows/block  compression  stored  size
   label   u32 key     3       1           9  deflate          20    36  hidden
   odd     Fancy               1           9  none              7     7  dead: codec 'Fancy' is not known

@@ -1,0 +1,71 @@
+//! `--color`: colours for terminals, and for those who ask for them.
+
+use clap::{Args, ValueEnum};
+
+/// When there are colours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+enum When {
+    /// On a terminal, unless NO_COLOR is set or TERM is dumb
+    #[default]
+    Auto,
+    /// Also into files and pipes
+    Always,
+    /// Not at all
+    Never,
+}
+
+/// The option of commands that print for people.
+#[derive(Debug, Args)]
+pub(super) struct ColorOption {
+    /// When to use colours; without a value: always
+    #[arg(long, value_enum, value_name = "WHEN", num_args = 0..=1, require_equals = true, default_value_t,
+          default_missing_value = "always")]
+    color: When,
+}
+
+impl ColorOption {
+    /// Whether to colour what goes to a terminal, or elsewhere.
+    pub(super) fn is_on(&self, is_terminal: bool) -> bool {
+        let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+        match self.color {
+            When::Always => true,
+            When::Never => false,
+            // <https://no-color.org>: set and not empty.
+            When::Auto => {
+                let is_dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
+                is_terminal && !is_set("NO_COLOR") && !is_dumb
+            }
+        }
+    }
+}
+
+/// What colours mean.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Color {
+    Good,
+    Warning,
+    Bad,
+    Folder,
+    Link,
+}
+
+impl Color {
+    /// The escape sequence that begins it; [`END`] ends it.
+    pub(super) fn begin(self) -> &'static str {
+        match self {
+            Self::Good => "\x1b[32m",
+            Self::Warning => "\x1b[33m",
+            Self::Bad => "\x1b[31m",
+            Self::Folder => "\x1b[1;34m",
+            Self::Link => "\x1b[1;36m",
+        }
+    }
+}
+
+/// Ends a colour.
+pub(super) const END: &str = "\x1b[0m";
+
+/// A text in a colour, where colours are on.
+pub(super) fn paint(is_on: bool, color: Color, text: &str) -> String {
+    if is_on { format!("{}{text}{END}", color.begin()) } else { text.to_owned() }
+}
