@@ -4,6 +4,7 @@
 
 pub(crate) mod container;
 pub(crate) mod idv;
+pub(crate) mod kastore;
 pub(crate) mod kdb;
 pub(crate) mod shard;
 pub(crate) mod walk;
