@@ -12,6 +12,7 @@ mod logging;
 mod ls;
 mod mount;
 mod mounts;
+mod number_key;
 mod pages;
 mod place;
 mod probe;

@@ -31,7 +31,7 @@ use fuser::{
 
 use crate::{
     tree::DESCRIPTION,
-    vfs::{Attr, DirEntry, Error, FileKind, Serve, Serving, Vfs},
+    vfs::{Attr, DirEntry, Error, FileKind, Serve, Serving, Ttl, Vfs},
 };
 use guard::guarded;
 use open::Handles;
@@ -155,11 +155,10 @@ impl Filesystem for Adapter {
         let here = name != DESCRIPTION && self.vfs.is_open(parent.0);
         let name = name.to_owned();
         self.run(here, move |vfs| match vfs.lookup(parent.0, &name) {
-            Ok(Some(attr)) => reply.entry(&ttl(&attr), &file_attr(&attr), Generation(0)),
+            Ok(Some(attr)) => reply.entry(&ttl(attr.ttl), &file_attr(&attr), Generation(0)),
             // Number 0 and a time to live: the kernel remembers that there is nothing.
             Ok(None) => {
-                let keep = if vfs.is_volatile(parent.0) { LOOK_AGAIN } else { KEEP };
-                reply.entry(&keep, &no_attr(0, FileKind::File), Generation(0));
+                reply.entry(&ttl(vfs.ttl_of_names(parent.0)), &no_attr(0, FileKind::File), Generation(0));
             }
             Err(error) => reply.error(errno(&error)),
         });
@@ -173,7 +172,7 @@ impl Filesystem for Adapter {
     fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
         self.vfs.requests.getattr.fetch_add(1, Relaxed);
         self.run(self.vfs.is_open(ino.0), move |vfs| match vfs.attr(ino.0) {
-            Ok(attr) => reply.attr(&ttl(&attr), &file_attr(&attr)),
+            Ok(attr) => reply.attr(&ttl(attr.ttl), &file_attr(&attr)),
             Err(error) => reply.error(errno(&error)),
         });
     }
@@ -277,7 +276,7 @@ impl Filesystem for Adapter {
             let listed = vfs.read_dir(ino.0, offset, true, &mut |entry| {
                 let DirEntry { next, name, ino, kind, attr } = entry;
                 // Attributes that are not given are asked for when somebody wants them.
-                let (ttl, attr) = attr.map_or((Duration::ZERO, no_attr(ino, kind)), |a| (ttl(&a), file_attr(&a)));
+                let (ttl, attr) = attr.map_or((Duration::ZERO, no_attr(ino, kind)), |a| (ttl(a.ttl), file_attr(&a)));
                 full(reply.add(INodeNo(ino), next, name, &ttl, &attr, Generation(0)))
             });
             match listed {
@@ -291,13 +290,11 @@ impl Filesystem for Adapter {
     /// space at all, which `df` leaves out and some programs take for an error.
     fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
         self.vfs.requests.statfs.fetch_add(1, Relaxed);
-        self.run(false, move |vfs| match rustix::fs::statvfs(vfs.source()) {
-            Ok(host) => {
-                let used = host.f_blocks.saturating_sub(host.f_bfree);
-                let files = host.f_files.saturating_sub(host.f_ffree);
-                reply.statfs(used.max(1), 0, 0, files.max(1), 0, host.f_bsize as u32, 255, host.f_frsize as u32);
+        self.run(false, move |vfs| match vfs.usage() {
+            Ok((block, blocks, files)) => {
+                reply.statfs(blocks.max(1), 0, 0, files.max(1), 0, block as u32, 255, block as u32);
             }
-            Err(error) => reply.error(Errno::from_i32(error.raw_os_error())),
+            Err(error) => reply.error(errno(&error)),
         });
     }
 
@@ -359,11 +356,11 @@ fn full(full: bool) -> ControlFlow<()> {
     if full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
 }
 
-fn ttl(attr: &Attr) -> Duration {
-    match attr {
-        Attr { fixed: false, volatile: true, .. } => Duration::ZERO,
-        Attr { volatile: true, .. } => LOOK_AGAIN,
-        _ => KEEP,
+fn ttl(ttl: Ttl) -> Duration {
+    match ttl {
+        Ttl::None => Duration::ZERO,
+        Ttl::Source => LOOK_AGAIN,
+        Ttl::Container => KEEP,
     }
 }
 
@@ -402,5 +399,5 @@ fn file_attr(attr: &Attr) -> FileAttr {
 /// Attributes of a node of which no more is known.
 fn no_attr(ino: u64, kind: FileKind) -> FileAttr {
     let (size, mode, mtime) = (0, 0, (0, 0));
-    file_attr(&Attr { ino, kind, size, mode, nlink: 0, uid: 0, gid: 0, mtime, volatile: false, fixed: true })
+    file_attr(&Attr { ino, kind, size, mode, nlink: 0, uid: 0, gid: 0, mtime, ttl: Ttl::None })
 }

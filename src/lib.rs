@@ -13,7 +13,8 @@
 //! - [`cache`]: decoded blocks under one budget
 //! - [`mod@format`]: parsers, one module a format
 //! - [`codec`]: compressed bytes to bytes
-//! - [`source`]: where bytes come from
+//! - [`source`]: the bytes of one container, by range
+//! - [`store`]: where the files of SOURCE come from
 //! - [`memfd`]: finished files in memory, for the kernel to serve
 //! - [`limits`]: every limit, in one place
 
@@ -28,6 +29,7 @@ pub mod fuse;
 pub mod limits;
 pub mod memfd;
 pub mod source;
+pub mod store;
 pub mod tree;
 pub mod verify;
 pub mod vfs;

@@ -69,6 +69,12 @@ pub const DESCRIPTORS_PART: u64 = 4;
 /// Ordinary files that are kept open between two reads.
 pub const OPEN_FILES: usize = 64;
 
+/// Files of which is remembered whether they are containers, at some 30 bytes of memory each.
+pub const VERDICTS: usize = 1 << 19;
+
+/// Bytes of the names of folders that were listed and are remembered; the newest listing is always kept.
+pub const LISTINGS: usize = 16 << 20;
+
 /// Folders of SOURCE that are watched for changes; those beyond are looked at again when their names run out.
 pub const WATCHES: usize = 8192;
 

@@ -19,7 +19,7 @@ use std::{ops::ControlFlow, sync::Arc};
 use crate::{
     cache::Buffer,
     format::wshard::Shard,
-    source::Fingerprint,
+    store::Version,
     view::{Array, Fault, Reader, View},
 };
 pub use formats::{
@@ -183,7 +183,7 @@ pub struct Opened {
     /// Its names and nodes.
     pub tree: Arc<dyn Container>,
     /// The state of the file that was opened.
-    pub state: Fingerprint,
+    pub state: Version,
 }
 
 /// The tree with what every container has beside it: `.file`.

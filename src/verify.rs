@@ -142,9 +142,8 @@ fn is_rendered(vfs: &Vfs, ino: u64, size: u64) -> bool {
     if size < RENDERED {
         return false;
     }
-    let source = vfs.source();
-    let container = if source.is_file() { source.to_path_buf() } else { source.join(vfs.path_of(ino).0) };
-    std::fs::metadata(container).is_ok_and(|file| size / EXPANDED > file.len())
+    let stored = vfs.stored(ino).ok().flatten();
+    stored.is_some_and(|stored| size / EXPANDED > stored.len())
 }
 
 /// Something to do; each holds a look-up of its node, which it gives back.

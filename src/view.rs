@@ -20,7 +20,8 @@ use crate::{
     codec::Codec,
     format::Block,
     memfd::MemoryFile,
-    source::{Mapped, Source, SourceError, zeros},
+    source::{Source, SourceError, zeros},
+    store::Mapped,
 };
 
 /// One virtual file.

@@ -131,6 +131,7 @@ pub(super) fn run(arguments: &Arguments, command_line: &[OsString]) -> anyhow::R
         umask: arguments.umask,
         slow: running.slow(),
         xattrs: running.xattrs,
+        number_key: super::number_key::kept(),
         ..arguments.view.checked()
     };
     let vfs = Arc::new(Vfs::open(&arguments.source, options)?);

@@ -1,24 +1,27 @@
 //! Containers that are open: an LRU, so that a folder of 100,000 of them never means as many maps and descriptors.
 
-use std::sync::{
-    Arc, Weak,
-    atomic::{AtomicU64, Ordering::Relaxed},
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
 };
 
 use lru::LruCache;
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 
 use super::{
-    Error, FollowLinks,
-    host::{ContainerId, descriptors, open_patiently},
+    Error,
+    container_id::ContainerId,
     problems::{Problem, Problems},
-    siblings::{Digests, Siblings},
 };
 use crate::{
     cache::{Cache, nonzero, trim_heap},
     limits,
-    source::{Fingerprint, Source},
-    tree::{NodeId, Opened},
+    source::Source,
+    store::{File, Store, Watch},
+    tree::{self, NodeId, Opened},
     view::Reader,
 };
 
@@ -27,32 +30,80 @@ const WORTH_TRIMMING: usize = 4 << 20;
 
 /// The open containers, least recently used last.
 pub(super) struct Containers {
+    store: Arc<dyn Store>,
     cache: Arc<Cache>,
-    open: Mutex<LruCache<Arc<ContainerId>, Arc<Opened>>>,
+    state: Mutex<State>,
     /// Bytes of memory that they may take all together; one may take more.
     room: usize,
     /// Numbers containers for the cache.
     next: AtomicU64,
     problems: Arc<Problems>,
-    /// See [`super::Options::follow_links`].
-    follow_links: FollowLinks,
-    pub(super) digests: Digests,
-    /// Itself, for manifests whose chunks are opened when they are read.
-    this: Weak<Self>,
+}
+
+struct State {
+    open: LruCache<Arc<ContainerId>, Open>,
+    /// Containers that are being opened, each by one thread.
+    opening: HashMap<Arc<ContainerId>, Arc<Opening>>,
+}
+
+/// An open container.
+#[derive(Clone)]
+struct Open {
+    opened: Arc<Opened>,
+    file: Arc<dyn File>,
+    /// Whether changes of it are announced.
+    watch: Watch,
+}
+
+/// The opening of one container, for which others may wait.
+#[derive(Default)]
+struct Opening {
+    done: Mutex<Option<Result<Arc<Opened>, Error>>>,
+    moved: Condvar,
+}
+
+impl Opening {
+    fn finish(&self, result: Result<Arc<Opened>, Error>) {
+        self.done.lock().get_or_insert(result);
+        self.moved.notify_all();
+    }
+
+    fn wait(&self) -> Result<Arc<Opened>, Error> {
+        let mut done = self.done.lock();
+        loop {
+            match &*done {
+                Some(result) => return result.clone(),
+                None => self.moved.wait(&mut done),
+            }
+        }
+    }
+}
+
+/// Ends an opening, also where it panics: nobody waits for it any longer.
+struct Ending<'a> {
+    containers: &'a Containers,
+    id: &'a Arc<ContainerId>,
+    opening: Arc<Opening>,
+}
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        self.containers.state.lock().opening.remove(self.id);
+        let panicked = std::io::Error::other("opening it failed by a fault of shardfs itself");
+        self.opening.finish(Err(Error::os(&panicked, "open", self.id.shown())));
+    }
 }
 
 impl Containers {
-    pub(super) fn new(cache: Arc<Cache>, problems: Arc<Problems>, follow_links: FollowLinks) -> Arc<Self> {
+    pub(super) fn new(store: Arc<dyn Store>, cache: Arc<Cache>, problems: Arc<Problems>) -> Arc<Self> {
         let room = (cache.usage().0 / limits::OPEN_MEMORY_PART).max(limits::OPEN_MEMORY);
-        Arc::new_cyclic(|this| Self {
+        Arc::new(Self {
+            store,
             cache,
+            state: Mutex::new(State { open: LruCache::new(nonzero(descriptors())), opening: HashMap::new() }),
             room: usize::try_from(room).unwrap_or(usize::MAX),
-            open: Mutex::new(LruCache::new(nonzero(descriptors()))),
             next: AtomicU64::new(0),
             problems,
-            follow_links,
-            digests: Digests::default(),
-            this: this.clone(),
         })
     }
 
@@ -62,27 +113,38 @@ impl Containers {
 
     /// How many are open.
     pub(super) fn count(&self) -> usize {
-        self.open.lock().len()
+        self.state.lock().open.len()
     }
 
     pub(super) fn is_open(&self, id: &Arc<ContainerId>) -> bool {
-        self.open.lock().contains(id)
+        self.state.lock().open.contains(id)
+    }
+
+    /// Whether the container is open and changes of it are announced: then what is known of its inside need not be
+    /// looked at again.
+    pub(super) fn is_watched(&self, id: &Arc<ContainerId>) -> bool {
+        self.state.lock().open.peek(id).is_some_and(|open| open.watch.is_alive())
     }
 
     /// Whether the container is open, and operations on the node need little of it.
     pub(super) fn is_at_hand(&self, id: &Arc<ContainerId>, node: NodeId) -> bool {
-        let opened = self.open.lock().peek(id).cloned();
+        let opened = self.state.lock().open.peek(id).map(|open| open.opened.clone());
         opened.is_some_and(|opened| opened.is_at_hand(node))
     }
 
-    /// The container, opened if it is not.
+    /// The container, opened if it is not: by one thread, for which others wait. `siblings` gives what a manifest joins.
     ///
     /// # Errors
     /// [`Error`] when the file is gone, has changed, or can't be parsed.
-    pub(super) fn open(&self, id: &Arc<ContainerId>) -> Result<Arc<Opened>, Error> {
-        let opened = self.open.lock().get(id).cloned();
+    pub(super) fn open(
+        &self,
+        id: &Arc<ContainerId>,
+        siblings: impl FnOnce() -> Option<Arc<dyn tree::Siblings>>,
+    ) -> Result<Arc<Opened>, Error> {
+        let mut state = self.state.lock();
+        let opened = state.open.get(id).map(|open| open.opened.clone());
         if let Some(opened) = opened {
-            // One that was replaced or deleted is still there for whoever has it open; one that was rewritten is not.
+            drop(state);
             return match opened.reader.source.check_known() {
                 Ok(()) => Ok(opened),
                 Err(_) => {
@@ -91,41 +153,60 @@ impl Containers {
                 }
             };
         }
-        // Not under the lock: others go on. Two who open one container at once both parse it, and one is kept.
-        let file = open_patiently(&id.full).map_err(|e| match e.raw_os_error() {
-            Some(libc::ENOENT | libc::ENOTDIR | libc::ELOOP) => Error::stale(id.shown()),
+        let opening = match state.opening.entry(id.clone()) {
+            Entry::Occupied(entry) => {
+                let opening = entry.get().clone();
+                drop(state);
+                return opening.wait();
+            }
+            Entry::Vacant(entry) => entry.insert(Arc::default()).clone(),
+        };
+        drop(state);
+        let ending = Ending { containers: self, id, opening };
+        let result = self.open_now(id, siblings());
+        ending.opening.finish(result.clone());
+        result
+    }
+
+    fn open_now(&self, id: &Arc<ContainerId>, siblings: Option<Arc<dyn tree::Siblings>>) -> Result<Arc<Opened>, Error> {
+        let stale = || Error::stale(id.shown());
+        // Before it is looked at, so that no change is missed. What a followed link leads to lies in another folder, and
+        // the chunks of a manifest may.
+        let watch = self.store.watch(id.path.folder());
+        let watch = if id.stat.via_link || id.others != 0 { Watch::default() } else { watch };
+        let file = self.store.open(&id.shown()).map_err(|e| match (e.raw_os_error(), e.kind()) {
+            (Some(libc::ENOENT | libc::ENOTDIR | libc::ELOOP | libc::EXDEV), _)
+            | (None, std::io::ErrorKind::InvalidInput) => stale(),
             _ => Error::os(&e, "open", id.shown()),
         })?;
-        if !file.fingerprint().same_content(&id.meta.fingerprint) {
-            return Err(Error::stale(id.shown()));
+        let state = file.version();
+        if state != id.stat.version {
+            return Err(stale());
         }
         // A state that is parsed and read while the write that made it goes on would be a mix, and no later one tells.
-        std::thread::sleep(file.fingerprint().unsettled());
-        file.check_unchanged().map_err(|_| Error::stale(id.shown()))?;
-        let state = file.fingerprint();
+        std::thread::sleep(state.unsettled());
+        let source: Arc<dyn Source> = file.clone().into_source();
+        source.check_unchanged().map_err(|_| stale())?;
         let container = self.next.fetch_add(1, Relaxed);
-        let reader = Reader { source: Arc::new(file), cache: self.cache.clone(), container };
-        let siblings = Arc::new(Siblings::of(id.clone(), self.this.clone(), self.follow_links));
-        let tree = id.format.open(&reader, Some(siblings)).map_err(|error| Error::format(id.shown(), error))?;
+        let reader = Reader { source, cache: self.cache.clone(), container };
+        let tree = id.format.open(&reader, siblings).map_err(|error| Error::format(id.shown(), error))?;
         for remark in tree.remarks() {
             self.problems.note(Problem::of(id.shown(), remark.clone()));
         }
         let opened = Arc::new(Opened { reader, tree, state });
-        let mut open = self.open.lock();
-        if let Some(first) = open.get(id) {
-            return Ok(first.clone());
-        }
-        let mut closed: Vec<_> = open.push(id.clone(), opened.clone()).into_iter().collect();
-        let mut weight: usize = open.iter().map(|(_, opened)| opened.tree.weight()).sum();
-        while weight > self.room && open.len() > 1 {
-            let Some(oldest) = open.pop_lru() else { break };
-            weight = weight.saturating_sub(oldest.1.tree.weight());
+        let open = Open { opened: opened.clone(), file, watch };
+        let mut state = self.state.lock();
+        let mut closed: Vec<_> = state.open.push(id.clone(), open).into_iter().collect();
+        let mut weight: usize = state.open.iter().map(|(_, open)| open.opened.tree.weight()).sum();
+        while weight > self.room && state.open.len() > 1 {
+            let Some(oldest) = state.open.pop_lru() else { break };
+            weight = weight.saturating_sub(oldest.1.opened.tree.weight());
             closed.push(oldest);
         }
-        drop(open);
-        let freed: usize = closed.iter().map(|(_, closed)| closed.tree.weight()).sum();
+        drop(state);
+        let freed: usize = closed.iter().map(|(_, closed)| closed.opened.tree.weight()).sum();
         for (_, closed) in closed {
-            self.cache.forget(closed.reader.container);
+            self.cache.forget(closed.opened.reader.container);
         }
         if freed > WORTH_TRIMMING {
             trim_heap();
@@ -133,22 +214,27 @@ impl Containers {
         Ok(opened)
     }
 
-    /// Closes those whose file no longer stands at its path: a deleted container's space is given back to the disk.
+    /// Closes those whose file has lost its last name or is in another state: a deleted container's space is given back
+    /// to the disk.
     pub(super) fn sweep(&self) {
-        let open: Vec<Arc<ContainerId>> = self.open.lock().iter().map(|(id, _)| id.clone()).collect();
-        for id in open {
-            let now = std::fs::symlink_metadata(&id.full).map(|meta| Fingerprint::of(&meta));
-            if now.is_ok_and(|now| now.same_content(&id.meta.fingerprint)) {
-                continue;
+        let open: Vec<_> = self.state.lock().open.iter().map(|(id, open)| (id.clone(), open.file.clone())).collect();
+        for (id, file) in open {
+            if file.is_deleted() || file.check_known().is_err() {
+                self.close(&id);
             }
-            self.close(&id);
         }
     }
 
-    fn close(&self, id: &Arc<ContainerId>) {
-        let closed = self.open.lock().pop(id);
+    pub(super) fn close(&self, id: &Arc<ContainerId>) {
+        let closed = self.state.lock().open.pop(id);
         if let Some(closed) = closed {
-            self.cache.forget(closed.reader.container);
+            self.cache.forget(closed.opened.reader.container);
         }
     }
+}
+
+/// How many files this process may keep open of each kind.
+pub(super) fn descriptors() -> usize {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
+    usize::try_from(limit / limits::DESCRIPTORS_PART).unwrap_or(usize::MAX).clamp(8, limits::OPEN_SOURCES)
 }

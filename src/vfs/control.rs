@@ -122,7 +122,7 @@ fn stats(vfs: &Vfs) -> Vec<u8> {
         "bytes_read": count(&requests.bytes_read),
         "nodes_held": vfs.inodes.count(),
         "containers_open": vfs.containers.count(),
-        "folders_watched": vfs.watcher.count(),
+        "folders_watched": vfs.source.store().watched(),
         "cache": {
             "budget": budget,
             "used": used,

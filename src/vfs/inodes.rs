@@ -1,15 +1,17 @@
-//! Inode numbers: a hash of what the node is, and the nodes that the kernel holds.
+//! Inode numbers: a keyed hash of what the node is, and the nodes that the kernel holds.
 
 use std::{
-    collections::{HashMap, hash_map::Entry},
+    collections::{HashMap, HashSet, hash_map::Entry},
+    hash::Hasher,
     os::unix::ffi::OsStrExt,
-    path::Path,
+    sync::Arc,
 };
 
 use parking_lot::RwLock;
-use xxhash_rust::xxh3::xxh3_64_with_seed;
+use siphasher::{sip::SipHasher24, sip128::Hasher128, sip128::SipHasher24 as SipHasher24x128};
 
-use super::{Node, ROOT, host::ContainerId};
+use super::{Node, ROOT, container_id::ContainerId};
+use crate::{store::Version, tree};
 
 /// Numbers of control files have this bit; they count up and mean nothing.
 const CONTROL: u64 = 1 << 63;
@@ -22,9 +24,70 @@ const FIRST: u64 = 16;
 const SPARSE: usize = 8;
 const LEAST_ROOM: usize = 1 << 10;
 
+/// The secret that inode numbers are hashed with: without it, no files can be made whose numbers collide.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct NumberKey([u8; 16]);
+
+impl std::fmt::Debug for NumberKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("NumberKey")
+    }
+}
+
+impl NumberKey {
+    /// A key of these bytes: one that is kept gives the same numbers in each mount.
+    pub fn new(bytes: [u8; 16]) -> Self {
+        Self(bytes)
+    }
+
+    /// Its bytes, to be kept where only their owner reads them.
+    pub fn to_bytes(self) -> [u8; 16] {
+        self.0
+    }
+
+    /// A new key that is not known to others.
+    pub fn random() -> Self {
+        // The standard library seeds each hasher's keys from the operating system.
+        use std::hash::{BuildHasher, RandomState};
+        let [mut first, mut second] = [(); 2].map(|()| RandomState::new().build_hasher());
+        first.write_u8(1);
+        second.write_u8(2);
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&first.finish().to_le_bytes());
+        bytes[8..].copy_from_slice(&second.finish().to_le_bytes());
+        Self(bytes)
+    }
+
+    /// The hash of parts one behind the other.
+    pub(super) fn hash(&self, parts: &[&[u8]]) -> u64 {
+        let mut hasher = SipHasher24::new_with_key(&self.0);
+        parts.iter().for_each(|part| hasher.write(part));
+        hasher.finish()
+    }
+
+    /// As [`Self::hash`], of 128 bits.
+    pub(super) fn hash128(&self, parts: &[&[u8]]) -> u128 {
+        let mut hasher = SipHasher24x128::new_with_key(&self.0);
+        parts.iter().for_each(|part| hasher.write(part));
+        hasher.finish128().as_u128()
+    }
+}
+
 /// The nodes that were looked up and not yet forgotten.
+#[derive(Debug)]
+pub(super) struct Inodes {
+    key: NumberKey,
+    held: RwLock<Nodes>,
+}
+
 #[derive(Debug, Default)]
-pub(super) struct Inodes(RwLock<HashMap<u64, Held>>);
+struct Nodes {
+    by_number: HashMap<u64, Held>,
+    /// For each container the numbers of the nodes inside it.
+    inside: HashMap<Arc<ContainerId>, HashSet<u64>>,
+    /// For ordinary files the state in which each was last seen.
+    seen: HashMap<u64, Version>,
+}
 
 #[derive(Debug)]
 struct Held {
@@ -33,12 +96,20 @@ struct Held {
 }
 
 impl Inodes {
+    pub(super) fn new(key: NumberKey) -> Self {
+        Self { key, held: RwLock::default() }
+    }
+
+    pub(super) fn key(&self) -> &NumberKey {
+        &self.key
+    }
+
     /// A node's number. Should two nodes ever hash to one number, the one that comes while the other is held gets the
     /// next hash: rare enough (once in billions of nodes) that its number may then differ after a remount.
     pub(super) fn number(&self, node: &Node) -> u64 {
-        let held = self.0.read();
+        let held = &self.held.read().by_number;
         (0..)
-            .map(|salt| hash(node, salt))
+            .map(|salt| self.hash(node, salt))
             .find(|ino| held.get(ino).is_none_or(|held| held.node == *node))
             .unwrap_or(ROOT)
     }
@@ -48,78 +119,131 @@ impl Inodes {
         if ino == ROOT {
             return;
         }
-        match self.0.write().entry(ino) {
+        let mut nodes = self.held.write();
+        match nodes.by_number.entry(ino) {
             Entry::Occupied(mut entry) => entry.get_mut().lookups += 1,
-            Entry::Vacant(entry) => drop(entry.insert(Held { node, lookups: 1 })),
+            Entry::Vacant(entry) => {
+                let container = inside(&node).cloned();
+                entry.insert(Held { node, lookups: 1 });
+                if let Some(id) = container {
+                    nodes.inside.entry(id).or_default().insert(ino);
+                }
+            }
         }
     }
 
     /// Gives look-ups back.
     pub(super) fn forget(&self, ino: u64, lookups: u64) {
-        let mut all = self.0.write();
-        if let Entry::Occupied(mut entry) = all.entry(ino) {
+        let mut nodes = self.held.write();
+        if let Entry::Occupied(mut entry) = nodes.by_number.entry(ino) {
             let held = entry.get_mut();
             held.lookups = held.lookups.saturating_sub(lookups);
             if held.lookups == 0 {
-                entry.remove();
+                let Held { node, .. } = entry.remove();
+                nodes.seen.remove(&ino);
+                if let Some(id) = inside(&node)
+                    && let Some(numbers) = nodes.inside.get_mut(id)
+                {
+                    numbers.remove(&ino);
+                    if numbers.is_empty() {
+                        nodes.inside.remove(id);
+                    }
+                }
             }
         }
         // The kernel holds millions after a walk, and forgets most of them when memory is short.
+        let all = &mut nodes.by_number;
         if all.len() < all.capacity() / SPARSE {
             let room = (2 * all.len()).max(LEAST_ROOM);
             all.shrink_to(room);
+            nodes.inside.shrink_to(room);
+            nodes.seen.shrink_to(room);
         }
     }
 
     pub(super) fn get(&self, ino: u64) -> Option<Node> {
-        self.0.read().get(&ino).map(|held| held.node.clone())
+        self.held.read().by_number.get(&ino).map(|held| held.node.clone())
     }
 
-    /// The numbers of the nodes that are held of a container.
+    /// The numbers of the nodes that are held inside a container.
     pub(super) fn of_container(&self, id: &ContainerId) -> Vec<u64> {
-        let is_of = |node: &Node| matches!(node, Node::Inside(of, _) if **of == *id);
-        self.0.read().iter().filter(|(_, held)| is_of(&held.node)).map(|(ino, _)| *ino).collect()
+        self.held.read().inside.get(id).into_iter().flatten().copied().collect()
+    }
+
+    /// The containers inside which nodes are held, as far as `wanted`.
+    pub(super) fn containers(&self, wanted: impl Fn(&ContainerId) -> bool) -> Vec<Arc<ContainerId>> {
+        self.held.read().inside.keys().filter(|id| wanted(id)).cloned().collect()
+    }
+
+    /// Notes the state in which an ordinary file is seen now. Whether the kernel may keep bytes of another state without
+    /// knowing: size and modification time are all that it compares.
+    pub(super) fn see(&self, ino: u64, version: Version) -> bool {
+        if self.held.read().seen.get(&ino) == Some(&version) {
+            return false;
+        }
+        let mut nodes = self.held.write();
+        if !nodes.by_number.contains_key(&ino) {
+            return false;
+        }
+        nodes.seen.insert(ino, version).is_some_and(|before| before.looks_like(&version))
     }
 
     /// How many nodes are held.
     pub(super) fn count(&self) -> usize {
-        self.0.read().len()
+        self.held.read().by_number.len()
+    }
+
+    fn hash(&self, node: &Node, salt: u64) -> u64 {
+        let salt = salt.to_le_bytes();
+        let hash = match node {
+            Node::SourcePath(path) => self.key.hash(&[b"p", &salt, path.as_os_str().as_bytes()]),
+            Node::SourceFile(path, file) => {
+                let [folder, name] = path.parts();
+                self.key.hash(&[b"f", &salt, &file.to_bytes(), folder, b"/", name])
+            }
+            // The state of the container is part of what its nodes are.
+            Node::InContainer(id, node) => {
+                self.key.hash(&[b"c", &salt, &id.number.to_le_bytes(), &node.0.to_le_bytes()])
+            }
+            Node::ControlFolder => return CONTROL_FOLDER,
+            Node::ControlFile(snapshot) => return CONTROL | snapshot.number(),
+        };
+        (hash & !CONTROL).max(FIRST)
     }
 }
 
-fn hash(node: &Node, salt: u64) -> u64 {
-    let of_path = |kind: u64, path: &Path| xxh3_64_with_seed(path.as_os_str().as_bytes(), salt.wrapping_add(kind));
-    let hash = match node {
-        Node::Plain(path) => of_path(1 << 32, path),
-        Node::File(path, host) => of_path(2 << 32, path) ^ xxh3_64_with_seed(&host.ino.to_le_bytes(), salt),
-        // The state of the container is part of what its nodes are.
-        Node::Inside(id, node) => {
-            let mut key = [0; 24];
-            key[..8].copy_from_slice(&id.number.to_le_bytes());
-            key[8..].copy_from_slice(&node.0.to_le_bytes());
-            xxh3_64_with_seed(&key, salt)
-        }
-        Node::ControlFolder => return CONTROL_FOLDER,
-        Node::ControlFile(snapshot) => return CONTROL | snapshot.number(),
-    };
-    (hash & !CONTROL).max(FIRST)
+/// The container that a node lies in; none for the folder that stands for a container, which listing SOURCE holds.
+fn inside(node: &Node) -> Option<&Arc<ContainerId>> {
+    match node {
+        Node::InContainer(id, node) if *node != tree::ROOT => Some(id),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use std::path::Path;
 
     use super::*;
 
     #[test]
     fn what_is_forgotten_takes_no_room() {
-        let inodes = Inodes::default();
-        let node = Node::Plain(Arc::from(Path::new("folder")));
+        let inodes = Inodes::new(NumberKey::random());
+        let node = Node::SourcePath(Arc::from(Path::new("folder")));
         (FIRST..100_000).for_each(|ino| inodes.remember(ino, node.clone()));
-        let most = inodes.0.read().capacity();
+        let most = inodes.held.read().by_number.capacity();
         (FIRST + 10..100_000).for_each(|ino| inodes.forget(ino, 1));
         assert_eq!((inodes.count(), inodes.get(FIRST).as_ref()), (10, Some(&node)));
-        let left = inodes.0.read().capacity();
+        let left = inodes.held.read().by_number.capacity();
         assert!(most >= 99_000 && left < LEAST_ROOM * SPARSE, "room for {left} nodes");
+    }
+
+    #[test]
+    fn numbers_depend_on_the_key() {
+        let node = Node::SourcePath(Arc::from(Path::new("folder")));
+        let number = |key| Inodes::new(key).number(&node);
+        assert_eq!(number(NumberKey::new([7; 16])), number(NumberKey::new([7; 16])));
+        assert_ne!(number(NumberKey::new([7; 16])), number(NumberKey::new([8; 16])));
+        assert_ne!(number(NumberKey::random()), number(NumberKey::random()));
     }
 }

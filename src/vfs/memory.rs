@@ -81,13 +81,16 @@ impl Vfs {
     /// [`Error`] when the file is not there any more, or its container can't be opened.
     pub fn opening(&self, ino: u64) -> Result<Opening, Error> {
         match self.node(ino)? {
-            Node::File(path, host) => self.folders.open_again(&path, host).map(Opening::Own),
+            Node::SourceFile(path, file) => self.files.descriptor(&path, file).map(Opening::Own),
             Node::ControlFile(_) => Ok(Opening::Snapshot),
-            node @ (Node::Plain(_) | Node::ControlFolder | Node::Inside(_, crate::tree::ROOT)) => {
+            node @ (Node::SourcePath(_) | Node::ControlFolder | Node::InContainer(_, crate::tree::ROOT)) => {
                 Err(Error::is_a_folder(self.place(&node)))
             }
-            Node::Inside(id, file) if self.opened(&id)?.is_own_file(file) => Ok(Opening::Parts),
-            Node::Inside(..) => {
+            Node::InContainer(id, file) => {
+                // A finished file is served only while its container is in the state that it was made of.
+                if self.opened(&id)?.is_own_file(file) {
+                    return Ok(Opening::Parts);
+                }
                 if let Some(slot) = self.cache().file(ino) {
                     let size = slot.memory().map_or(0, |memory| memory.size());
                     return Ok(if slot.is_whole() { Opening::Finished(slot) } else { Opening::Growing(size) });
@@ -108,7 +111,7 @@ impl Vfs {
     /// As [`Self::read`].
     pub fn read_growing(&self, ino: u64, offset: u64, length: u64, only_ready: bool) -> Result<Option<Bytes>, Error> {
         let mut slot = self.cache().file(ino);
-        if slot.is_none() && matches!(self.node(ino)?, Node::Inside(..)) {
+        if slot.is_none() && matches!(self.node(ino)?, Node::InContainer(..)) {
             if only_ready && !self.is_open(ino) {
                 return Ok(None);
             }
@@ -182,7 +185,7 @@ impl Vfs {
         work: impl FnOnce(&View, &crate::view::Reader) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let node = self.node(ino)?;
-        let Node::Inside(id, file) = &node else { return Err(Error::is_a_folder(self.place(&node))) };
+        let Node::InContainer(id, file) = &node else { return Err(Error::is_a_folder(self.place(&node))) };
         let opened = self.opened(id)?;
         let view = opened.view(*file).map_err(|fault| self.fault(id, &opened, *file, fault))?;
         work(&view, &opened.reader)

@@ -1,7 +1,7 @@
 //! The chunks of an episode: containers that a manifest names, found in its own folder and nowhere else.
 
 use std::{
-    fs, io,
+    io,
     path::{Component, Path, PathBuf},
     sync::{Arc, Weak},
 };
@@ -10,57 +10,69 @@ use lru::LruCache;
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 
-use super::{
-    FollowLinks,
-    containers::Containers,
-    host::{ContainerId, FileMeta},
-};
+use super::{container_id::ContainerId, containers::Containers, inodes::NumberKey};
 use crate::{
     cache::{BlockError, nonzero},
     format::{FormatError, wshard},
     limits,
-    source::{Fingerprint, MappedFile, SourceError},
+    source::SourceError,
+    store::{FilePath, Kind, Stat, Store, Version},
     tree::{self, Detected, Opened, WSHARD},
 };
 
+/// Why a chunk is not opened that could be.
+const LINK: &str = "a symbolic link is on the way to it";
+
 /// Files whose SHA-256 is remembered.
-const DIGESTS: usize = 1 << 16;
+const DIGESTS: usize = 1 << 14;
 
 /// The folder of one manifest.
 pub(super) struct Siblings {
-    containers: Weak<Containers>,
-    manifest: Arc<ContainerId>,
-    follow_links: FollowLinks,
+    pub(super) manifest: Arc<ContainerId>,
+    pub(super) store: Arc<dyn Store>,
+    /// The open containers, which own this.
+    pub(super) containers: Weak<Containers>,
+    pub(super) digests: Arc<Digests>,
+    pub(super) key: NumberKey,
 }
 
 impl Siblings {
-    pub(super) fn of(manifest: Arc<ContainerId>, containers: Weak<Containers>, follow_links: FollowLinks) -> Self {
-        Self { containers, manifest, follow_links }
-    }
-
     /// What a chunk's file is now.
     fn find(&self, uri: &str) -> Result<ContainerId, BlockError> {
         let refused = |reason: &str| Err(BlockError::Refused(reason.into()));
-        let folder = self.manifest.full.parent().unwrap_or(Path::new("/")).canonicalize().map_err(SourceError::from)?;
         let below: PathBuf = Path::new(uri).components().filter(|part| matches!(part, Component::Normal(_))).collect();
-        let full = folder.join(&below).canonicalize().map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => BlockError::Refused("it is not there".into()),
-            _ => SourceError::from(error).into(),
-        })?;
-        let stays = if self.follow_links.follows() { full.starts_with(&folder) } else { full == folder.join(&below) };
-        if !stays {
-            return refused("a symbolic link is on the way to it");
+        let folder = self.manifest.path.folder();
+        let typed = folder.join(below);
+        let real = match self.store.without_links(&typed) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return refused("it is not there"),
+            real => real.map_err(SourceError::from)?,
+        };
+        // A manifest reaches files of its own folder only, whatever links stand there.
+        let own = self.store.without_links(folder).map_err(SourceError::from)?;
+        let Some(path) = real.filter(|real| own.is_some_and(|own| real.starts_with(own))) else {
+            return refused(LINK);
+        };
+        let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return refused("it is not there") };
+        let Some(stat) = self.store.stat(&path).map_err(SourceError::from)? else {
+            return refused(if self.has_link(&path) { LINK } else { "it is not there" });
+        };
+        match stat.kind {
+            Kind::File => {}
+            Kind::Link => return refused(LINK),
+            Kind::Folder | Kind::Other => return refused("not an ordinary file"),
         }
-        let stat = fs::symlink_metadata(&full).map_err(SourceError::from)?;
-        if !stat.is_file() {
-            return refused("not an ordinary file");
-        }
-        let meta = FileMeta::of(&stat);
-        if !may_read_both(&self.manifest.meta, &meta) {
+        if !may_read_both(&self.manifest.stat, &stat) {
             return refused("not everybody who may read the manifest may read it");
         }
-        let path = self.manifest.path.parent().unwrap_or(Path::new("")).join(below);
-        Ok(ContainerId::new(path, full, &WSHARD, meta, 0))
+        let path = Arc::new(FilePath::new(folder.into(), name));
+        Ok(ContainerId::new(&self.key, path, &WSHARD, stat, 0))
+    }
+
+    /// Whether a link stands for a folder on the way to a path.
+    fn has_link(&self, path: &Path) -> bool {
+        let is_link =
+            |folder: &Path| self.store.stat(folder).is_ok_and(|at| at.is_some_and(|at| at.kind == Kind::Link));
+        path.ancestors().skip(1).any(is_link)
     }
 }
 
@@ -69,47 +81,47 @@ impl tree::Siblings for Siblings {
         let Some(containers) = self.containers.upgrade() else { return Err(SourceError::Changed.into()) };
         let id = Arc::new(self.find(uri)?);
         if !containers.is_open(&id) {
-            check_episode(&id.full)?;
+            self.check_episode(&id)?;
         }
-        containers.open(&id).map_err(|error| BlockError::Refused(error.to_problem().detail()))
+        containers.open(&id, || None).map_err(|error| BlockError::Refused(error.to_problem().detail()))
     }
 
     fn sha256(&self, opened: &Opened) -> Result<[u8; 32], SourceError> {
-        let Some(containers) = self.containers.upgrade() else { return Err(SourceError::Changed) };
-        containers.digests.of(opened)
+        self.digests.of(opened)
+    }
+}
+
+impl Siblings {
+    /// A manifest as a chunk, also of itself, would be joined without end.
+    fn check_episode(&self, chunk: &ContainerId) -> Result<(), BlockError> {
+        let refused = |reason: String| Err(BlockError::Refused(reason));
+        let file = self.store.open(&chunk.shown()).map_err(SourceError::from)?.into_source();
+        match tree::detect(&[&WSHARD], &*file, chunk.path.name().as_encoded_bytes())? {
+            Detected::Container(_) => {}
+            Detected::Refused(_, error) => return refused(error.to_string()),
+            _ => return refused("not a Shard file".into()),
+        }
+        match wshard::header(&*file) {
+            Ok(header) if header.role == wshard::ROLE_EPISODE => Ok(()),
+            Ok(header) => refused(format!("not an episode: its role is {}", header.role)),
+            Err(FormatError::Source(error)) => Err(error.into()),
+            Err(error) => refused(error.to_string()),
+        }
     }
 }
 
 /// Whether everybody who may read the first file may read the second.
-fn may_read_both(first: &FileMeta, second: &FileMeta) -> bool {
+fn may_read_both(first: &Stat, second: &Stat) -> bool {
     let missing = if (first.uid, first.gid) == (second.uid, second.gid) { first.mode } else { 0o444 };
     missing & 0o444 & !second.mode == 0
 }
 
-/// A manifest as a chunk, also of itself, would be joined without end.
-fn check_episode(path: &Path) -> Result<(), BlockError> {
-    let refused = |reason: String| Err(BlockError::Refused(reason));
-    let file = MappedFile::open(path).map_err(SourceError::from)?;
-    let name = path.file_name().unwrap_or_default().as_encoded_bytes();
-    match tree::detect(&[&WSHARD], &file, name)? {
-        Detected::Container(_) => {}
-        Detected::Refused(_, error) => return refused(error.to_string()),
-        _ => return refused("not a Shard file".into()),
-    }
-    match wshard::header(&file) {
-        Ok(header) if header.role == wshard::ROLE_EPISODE => Ok(()),
-        Ok(header) => refused(format!("not an episode: its role is {}", header.role)),
-        Err(FormatError::Source(error)) => Err(error.into()),
-        Err(error) => refused(error.to_string()),
-    }
-}
-
-/// A digest, once it is computed; who holds the lock computes it.
+/// A digest, once it is computed; the thread that holds the lock computes it.
 type Slot = Arc<Mutex<Option<[u8; 32]>>>;
 
 /// SHA-256 of whole files, each computed once.
 pub(super) struct Digests {
-    known: Mutex<LruCache<Fingerprint, Slot>>,
+    known: Mutex<LruCache<Version, Slot>>,
 }
 
 impl Default for Digests {
@@ -119,7 +131,7 @@ impl Default for Digests {
 }
 
 impl Digests {
-    /// The digest of an opened file. Who comes while it is computed waits for it.
+    /// The digest of an opened file. Whoever comes while it is computed waits for it.
     fn of(&self, opened: &Opened) -> Result<[u8; 32], SourceError> {
         let slot = self.known.lock().get_or_insert(opened.state, Default::default).clone();
         let mut digest = slot.lock();

@@ -10,7 +10,8 @@ use super::lines::{Counts, shown, table};
 use crate::{
     cli::ls::date,
     format::kdb::{self, Camera, Episode, Header, Images, Kind, Meta},
-    source::{MappedFile, Source},
+    source::Source,
+    store::MappedFile,
 };
 
 /// Index entries that are read to count frames; a file with more has only its header's count.

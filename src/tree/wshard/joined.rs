@@ -14,7 +14,8 @@ use crate::{
         wshard::{Chunk, Entry, Value},
     },
     limits,
-    source::{Fingerprint, SourceError},
+    source::SourceError,
+    store::Version,
     tree::{
         Opened, ROOT,
         describe::hex,
@@ -197,14 +198,14 @@ struct Known {
     uri: Box<str>,
     sha256: Option<[u8; 32]>,
     /// The file's state when the episode was joined.
-    state: Fingerprint,
+    state: Version,
 }
 
 impl Episode {
     /// Whether the bytes of an opened chunk are those that the manifest means. A file that changed since is no longer
     /// known, whatever its size: only its SHA-256 can say that it is the same chunk.
     fn check(&self, chunk: &Known, opened: &Opened) -> Result<(), BlockError> {
-        let changed = !opened.state.same_content(&chunk.state);
+        let changed = opened.state != chunk.state;
         let needed = match self.verify {
             Verify::Strict => true,
             Verify::Lazy => changed || opened.reader.source.len() <= limits::WHOLE_BLOCK,

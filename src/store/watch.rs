@@ -1,14 +1,19 @@
-//! Watching SOURCE's folders, so that what changes there is seen at once and not only when the kernel's trust in a name
-//! runs out (after half a second, which is all that network filesystems and folders beyond the limit have).
-//!
-//! A folder is watched from the moment that somebody first looks into it. Nothing here is needed for correctness.
+//! Watching folders by inotify, so that what changes in them is seen at once and not only when the kernel's trust in a
+//! name runs out (after half a second, which is all that network filesystems and folders beyond the limit have).
 
 use std::{
-    collections::{BTreeSet, HashMap, HashSet},
+    collections::{BTreeSet, HashMap},
     ffi::{OsStr, OsString},
     mem::MaybeUninit,
-    os::{fd::OwnedFd, unix::ffi::OsStrExt},
+    os::{
+        fd::{AsFd, AsRawFd, OwnedFd},
+        unix::ffi::OsStrExt,
+    },
     path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
@@ -20,20 +25,45 @@ use rustix::{
 
 use crate::limits;
 
-/// Events that come within this time are told together: a file that is being written makes thousands.
+/// Events that come within this time are reported together: a file that is being written makes thousands.
 const GATHER: Duration = Duration::from_millis(30);
 
-/// A name in a folder of SOURCE that came, went or changed.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Touched {
-    /// The folder, below SOURCE.
-    pub(super) folder: PathBuf,
-    pub(super) name: OsString,
-    /// Whether the folder's list of names changed, too.
-    pub(super) listed: bool,
+/// Whether a folder's changes are announced. Cheap to clone; it turns false when the watch is lost.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Watch(Arc<AtomicBool>);
+
+impl Watch {
+    /// Whether changes in the folder are announced.
+    pub(crate) fn is_alive(&self) -> bool {
+        self.0.load(Relaxed)
+    }
+
+    fn set(&self, is_alive: bool) {
+        self.0.store(is_alive, Relaxed);
+    }
 }
 
-/// The watches of one mount.
+/// A name in a watched folder that came, went or changed.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct DirEvent {
+    /// The folder, below the top of the store.
+    pub(crate) folder: PathBuf,
+    pub(crate) name: OsString,
+    /// Whether the folder's list of names changed, too.
+    pub(crate) listed: bool,
+}
+
+/// What has changed since the last wait.
+#[derive(Debug, Default)]
+pub(crate) struct Changes {
+    pub(crate) events: BTreeSet<DirEvent>,
+    /// Folders whose changes are no longer announced: they, or what is below them, may be anything now.
+    pub(crate) lost: Vec<PathBuf>,
+    /// Whether the kernel dropped events, so that everything may have changed.
+    pub(crate) overflowed: bool,
+}
+
+/// The watches of one store.
 #[derive(Debug)]
 pub(super) struct Watcher {
     /// `None` where the kernel has no more to give: then there are no watches.
@@ -46,8 +76,23 @@ pub(super) struct Watcher {
 #[derive(Debug, Default)]
 struct Watched {
     by_number: HashMap<i32, PathBuf>,
-    paths: HashSet<PathBuf>,
+    by_path: HashMap<PathBuf, Watch>,
     full: bool,
+}
+
+impl Watched {
+    /// Forgets folders, which are then no longer watched as far as the layers above know.
+    fn lose(&mut self, is_lost: impl Fn(&Path) -> bool) -> Vec<PathBuf> {
+        let lost = self.by_path.extract_if(|path, _| is_lost(path));
+        let lost: Vec<PathBuf> = lost
+            .map(|(path, watch)| {
+                watch.set(false);
+                path
+            })
+            .collect();
+        self.full &= lost.is_empty();
+        lost
+    }
 }
 
 impl Watcher {
@@ -58,16 +103,20 @@ impl Watcher {
         Self { inotify, woken, watched: Mutex::default() }
     }
 
-    /// Watches a folder from now on, if it is not and if there is room. To be called before the folder is looked at.
-    pub(super) fn watch(&self, folder: &Path, full: &Path) {
-        let Some(inotify) = &self.inotify else { return };
-        {
+    /// Watches a folder from now on, if it is not and if there is room. `open` opens it, with `O_PATH`.
+    pub(super) fn watch(&self, folder: &Path, open: impl FnOnce() -> std::io::Result<OwnedFd>) -> Watch {
+        let Some(inotify) = &self.inotify else { return Watch::default() };
+        let watch = {
             let mut watched = self.watched.lock();
-            if watched.full || !watched.paths.insert(folder.to_path_buf()) {
-                return;
+            if let Some(watch) = watched.by_path.get(folder) {
+                return watch.clone();
             }
-        }
-        // Not under the lock: a folder of a server that does not answer holds up only who looks into it.
+            if watched.full {
+                return Watch::default();
+            }
+            watched.by_path.entry(folder.to_path_buf()).or_default().clone()
+        };
+        // Not under the lock: a folder of a server that does not answer holds up only those who look into it.
         let flags = WatchFlags::CREATE
             | WatchFlags::DELETE
             | WatchFlags::MOVE
@@ -77,30 +126,36 @@ impl Watcher {
             | WatchFlags::MOVE_SELF
             | WatchFlags::ONLYDIR
             | WatchFlags::EXCL_UNLINK;
-        let added = inotify::add_watch(inotify, full, flags);
+        // By its descriptor: the path may lead elsewhere by now.
+        let added = open().and_then(|opened| {
+            let link = format!("/proc/self/fd/{}", opened.as_fd().as_raw_fd());
+            Ok(inotify::add_watch(inotify, &*link, flags)?)
+        });
         let mut watched = self.watched.lock();
         match added {
             Ok(number) => {
                 if let Some(before) = watched.by_number.insert(number, folder.to_path_buf())
                     && before != folder
                 {
-                    watched.paths.remove(&before);
+                    watched.lose(|path| path == before);
                 }
+                watch.set(true);
             }
             Err(error) => {
-                watched.paths.remove(folder);
-                log::debug!("{}: not watched: {error}", full.display());
+                watched.by_path.remove(folder);
+                log::debug!("{}: not watched: {error}", folder.display());
             }
         }
-        if watched.paths.len() >= limits::WATCHES {
-            log::info!("{} folders are watched for changes; others are looked at again", watched.paths.len());
+        if watched.by_path.len() >= limits::WATCHES {
+            log::info!("{} folders are watched for changes; others are looked at again", watched.by_path.len());
             watched.full = true;
         }
+        watch
     }
 
     /// How many folders are watched.
     pub(super) fn count(&self) -> usize {
-        self.watched.lock().paths.len()
+        self.watched.lock().by_path.len()
     }
 
     /// Ends a wait that is under way, or else the next one.
@@ -110,18 +165,18 @@ impl Watcher {
     }
 
     /// What has changed, once something has; nothing after `timeout`, or when woken.
-    pub(super) fn wait(&self, timeout: Duration) -> BTreeSet<Touched> {
-        let mut touched = BTreeSet::new();
+    pub(super) fn wait(&self, timeout: Duration) -> Changes {
+        let mut changes = Changes::default();
         let Some(woken) = &self.woken else {
             std::thread::sleep(timeout);
-            return touched;
+            return changes;
         };
         let [is_woken, is_changed] = are_readable([woken, self.inotify.as_ref().unwrap_or(woken)], timeout);
         if is_woken {
             let _ = rustix::io::read(woken, &mut [0; 8]);
-            return touched;
+            return changes;
         }
-        let Some(inotify) = self.inotify.as_ref().filter(|_| is_changed) else { return touched };
+        let Some(inotify) = self.inotify.as_ref().filter(|_| is_changed) else { return changes };
         std::thread::sleep(GATHER);
         let mut buffer = [MaybeUninit::uninit(); 16 << 10];
         let mut events = inotify::Reader::new(inotify, &mut buffer);
@@ -129,11 +184,14 @@ impl Watcher {
         while let Ok(event) = events.next() {
             let kind = event.events();
             let mut watched = self.watched.lock();
+            if kind.contains(ReadFlags::QUEUE_OVERFLOW) {
+                changes.overflowed = true;
+                continue;
+            }
             if kind.intersects(ReadFlags::IGNORED | ReadFlags::MOVE_SELF) {
                 // Gone, or under another name: looked at again, it is watched again.
                 if let Some(folder) = watched.by_number.remove(&event.wd()) {
-                    watched.paths.remove(&folder);
-                    watched.full = false;
+                    changes.lost.extend(watched.lose(|path| path == folder));
                     if kind.contains(ReadFlags::MOVE_SELF) {
                         let _ = inotify::remove_watch(inotify, event.wd());
                     }
@@ -149,13 +207,12 @@ impl Watcher {
             if listed && kind.contains(ReadFlags::ISDIR) {
                 // What was watched below this name may be elsewhere now, and something else may stand here.
                 let moved = folder.join(&name);
-                watched.paths.retain(|path| !path.starts_with(&moved));
-                watched.full = false;
+                changes.lost.extend(watched.lose(|path| path.starts_with(&moved)));
             }
             drop(watched);
-            touched.insert(Touched { folder, name, listed });
+            changes.events.insert(DirEvent { folder, name, listed });
         }
-        touched
+        changes
     }
 }
 
@@ -177,20 +234,21 @@ mod tests {
         let root = folder.path();
         std::fs::create_dir(root.join("sub")).unwrap();
         let watcher = Watcher::new();
-        watcher.watch(Path::new(""), root);
-        watcher.watch(Path::new(""), root);
-        assert_eq!(watcher.count(), 1);
-        assert!(watcher.wait(Duration::from_millis(1)).is_empty());
+        let open = |path: &Path| Ok(std::fs::File::open(root.join(path))?.into());
+        watcher.watch(Path::new(""), || open(Path::new("")));
+        let top = watcher.watch(Path::new(""), || open(Path::new("")));
+        assert!(watcher.count() == 1 && top.is_alive());
+        assert!(watcher.wait(Duration::from_millis(1)).events.is_empty());
         for _ in 0..100 {
             std::fs::write(root.join("a"), b"x").unwrap();
         }
-        let seen = watcher.wait(Duration::from_secs(5));
-        assert!(seen.iter().all(|touched| touched.folder == Path::new("") && touched.name == "a"), "{seen:?}");
-        assert!(seen.iter().any(|touched| touched.listed) && seen.len() <= 2, "{seen:?}");
-        watcher.watch(Path::new("sub"), &root.join("sub"));
-        assert_eq!(watcher.count(), 2);
+        let seen = watcher.wait(Duration::from_secs(5)).events;
+        assert!(seen.iter().all(|event| event.folder == Path::new("") && event.name == "a"), "{seen:?}");
+        assert!(seen.iter().any(|event| event.listed) && seen.len() <= 2, "{seen:?}");
+        let sub = watcher.watch(Path::new("sub"), || open(Path::new("sub")));
+        assert!(watcher.count() == 2 && sub.is_alive());
         std::fs::rename(root.join("sub"), root.join("bus")).unwrap();
-        watcher.wait(Duration::from_secs(5));
-        assert_eq!(watcher.count(), 1);
+        assert_eq!(watcher.wait(Duration::from_secs(5)).lost, [Path::new("sub")]);
+        assert!(watcher.count() == 1 && !sub.is_alive() && top.is_alive());
     }
 }

@@ -1,0 +1,309 @@
+//! Where the files below SOURCE come from: look up, list, open, watch, by paths below its top.
+//!
+//! [`Store`] is all that the layers above know of SOURCE. [`LocalStore`] is a folder of this machine, reached beneath a
+//! descriptor so that no link and no rename leads out of it.
+
+mod beneath;
+mod local;
+pub(crate) mod mapped;
+mod watch;
+
+use std::{
+    ffi::{OsStr, OsString},
+    fs::File as Descriptor,
+    io,
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+pub(crate) use local::LocalStore;
+pub use mapped::{Mapped, MappedFile};
+pub(crate) use watch::{Changes, DirEvent, Watch};
+
+use crate::{limits, source::Source};
+
+/// Which symbolic links below SOURCE are shown as what they point to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub enum FollowLinks {
+    /// None: links stay links
+    #[default]
+    No,
+    /// Those that lead to a place inside SOURCE
+    Inside,
+    /// All, also those that lead out of SOURCE: who may write to SOURCE chooses what the mount shows
+    Outside,
+}
+
+impl FollowLinks {
+    /// The name of the option's value.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::No => "no",
+            Self::Inside => "inside",
+            Self::Outside => "outside",
+        }
+    }
+
+    /// Whether any link is followed.
+    pub fn follows(self) -> bool {
+        self != Self::No
+    }
+}
+
+/// What stands at a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// A folder.
+    Folder,
+    /// A regular file.
+    File,
+    /// A symbolic link that is not followed.
+    Link,
+    /// A socket, a pipe or a device: never opened, never shown.
+    Other,
+}
+
+/// What is known of a file without opening it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Stat {
+    /// What it is.
+    pub kind: Kind,
+    /// Size in bytes.
+    pub size: u64,
+    /// Modification time: seconds and nanoseconds.
+    pub mtime: (i64, u32),
+    /// Permission bits. Of what a followed link leads to, without those of readers who could not go there themselves.
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Whether a symbolic link was followed to get here, at the end of the path or on the way.
+    pub via_link: bool,
+    /// The state of the file.
+    pub version: Version,
+}
+
+/// Tells two states of a file apart: a container is parsed for one version and read only while its file still has it.
+///
+/// Of a local file it is device, inode, size, modification and change time. A change time that moved is another state,
+/// also where only the mode or the number of links changed: the kernel does not tell programs which of both it was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Version {
+    dev: u64,
+    ino: u64,
+    size: u64,
+    mtime: (i64, u32),
+    ctime: (i64, u32),
+}
+
+/// Which file it is, whatever its content: a name that comes to mean another file is another node, a file that grows is
+/// the same one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct FileId {
+    dev: u64,
+    ino: u64,
+}
+
+impl FileId {
+    /// As bytes, for hashes.
+    pub(crate) fn to_bytes(self) -> [u8; 16] {
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&self.dev.to_le_bytes());
+        bytes[8..].copy_from_slice(&self.ino.to_le_bytes());
+        bytes
+    }
+}
+
+impl Version {
+    /// Which file this is a state of.
+    pub fn file(&self) -> FileId {
+        FileId { dev: self.dev, ino: self.ino }
+    }
+
+    /// The whole version as bytes, for hashes.
+    pub(crate) fn to_bytes(self) -> [u8; 48] {
+        let Self { dev, ino, size, mtime, ctime } = self;
+        let mut bytes = [0; 48];
+        let numbers = [dev, ino, size, mtime.0 as u64, ctime.0 as u64];
+        for (place, number) in bytes.chunks_exact_mut(8).zip(numbers) {
+            place.copy_from_slice(&number.to_le_bytes());
+        }
+        bytes[40..44].copy_from_slice(&mtime.1.to_le_bytes());
+        bytes[44..].copy_from_slice(&ctime.1.to_le_bytes());
+        bytes
+    }
+
+    /// Whether the kernel would notice by size and modification time that `other` is another state.
+    pub(crate) fn looks_like(&self, other: &Self) -> bool {
+        (self.size, self.mtime) == (other.size, other.mtime)
+    }
+
+    /// Whether the file was written to a moment ago.
+    pub(crate) fn is_recent(&self) -> bool {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let newest = u64::try_from(self.mtime.0.max(self.ctime.0)).unwrap_or(0);
+        newest.saturating_add(limits::QUIET_SECONDS) > now.as_secs()
+    }
+
+    /// How long to wait until no write can be under way that would not move the file's times again. Nothing for times
+    /// that lie in the future.
+    pub(crate) fn unsettled(&self) -> Duration {
+        let newest = self.mtime.max(self.ctime);
+        let Ok(seconds) = u64::try_from(newest.0) else { return Duration::ZERO };
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let age = now.checked_sub(Duration::new(seconds, newest.1));
+        age.map_or(Duration::ZERO, |age| Duration::from_millis(limits::SETTLED_MILLIS).saturating_sub(age))
+    }
+}
+
+/// The path of a file below SOURCE. Files of one folder share its part.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FilePath {
+    folder: Arc<Path>,
+    name: Box<OsStr>,
+}
+
+impl FilePath {
+    /// A name in a folder.
+    pub fn new(folder: Arc<Path>, name: &OsStr) -> Self {
+        Self { folder, name: name.into() }
+    }
+
+    /// The folder.
+    pub fn folder(&self) -> &Arc<Path> {
+        &self.folder
+    }
+
+    /// The last part.
+    pub fn name(&self) -> &OsStr {
+        &self.name
+    }
+
+    /// All of it, below SOURCE.
+    pub fn to_path_buf(&self) -> PathBuf {
+        self.folder.join(&*self.name)
+    }
+
+    /// Its bytes, in two parts that `/` would join.
+    pub(crate) fn parts(&self) -> [&[u8]; 2] {
+        [self.folder.as_os_str().as_bytes(), self.name.as_bytes()]
+    }
+}
+
+/// Space of the filesystem that holds SOURCE, in units of `block` bytes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Usage {
+    pub(crate) block: u64,
+    pub(crate) used_blocks: u64,
+    pub(crate) used_files: u64,
+}
+
+/// A tree of files that is read, never written. Paths are relative to its top, the empty one is the top itself.
+pub(crate) trait Store: Send + Sync {
+    /// What stands at a path; `None` where nothing does.
+    ///
+    /// # Errors
+    /// What the operating system says. `ESTALE` where the top itself is gone.
+    fn stat(&self, path: &Path) -> io::Result<Option<Stat>>;
+
+    /// Opens a folder, to list it.
+    ///
+    /// # Errors
+    /// As [`Self::stat`]; `ENOENT`, `ENOTDIR` where there is no such folder.
+    fn folder<'a>(&'a self, path: &'a Path) -> io::Result<Box<dyn Folder + 'a>>;
+
+    /// Opens a regular file. Nothing else is ever opened: no pipe, no device.
+    ///
+    /// # Errors
+    /// As [`Self::stat`]; `ENOENT` where there is none, `InvalidInput` for what is not a regular file.
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn File>>;
+
+    /// The target of a symbolic link, as it is stored.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    fn read_link(&self, path: &Path) -> io::Result<OsString>;
+
+    /// The path of a file with the links on the way resolved, as far as they are followed at all; `None` where it does
+    /// not lie below the top.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    fn without_links(&self, path: &Path) -> io::Result<Option<PathBuf>>;
+
+    /// Watches a folder from now on, as far as that can be had. To be called before the folder is looked at.
+    fn watch(&self, folder: &Path) -> Watch;
+
+    /// How many folders are watched.
+    fn watched(&self) -> usize;
+
+    /// Waits for changes in watched folders, at most as long as that.
+    fn wait_for_changes(&self, timeout: Duration) -> Changes;
+
+    /// Ends a wait that is under way, or else the next one.
+    fn wake(&self);
+
+    /// Space and files of the filesystem below the top.
+    ///
+    /// # Errors
+    /// As [`Self::stat`].
+    fn usage(&self) -> io::Result<Usage>;
+}
+
+/// An opened folder.
+pub(crate) trait Folder {
+    /// Its state now: another one when names come or go.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    fn version(&self) -> io::Result<Version>;
+
+    /// The names in it, in no order.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    fn names(&self) -> io::Result<Vec<OsString>>;
+
+    /// What a name in it means now, as [`Store::stat`] would say.
+    ///
+    /// # Errors
+    /// As [`Store::stat`].
+    fn stat(&self, name: &OsStr) -> io::Result<Option<Stat>>;
+}
+
+/// An opened file.
+pub(crate) trait File: Source {
+    /// The state that was opened: `Source` fails with `Changed` once the file is in another.
+    fn version(&self) -> Version;
+
+    /// The name that the file itself has, behind all links.
+    fn name(&self) -> &OsStr;
+
+    /// What is known of the file now, whatever has happened to its name; what the kernel remembers will do.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    fn stat_now(&self) -> io::Result<Stat>;
+
+    /// Whether it has lost its last name: nothing but this opened file keeps its space.
+    fn is_deleted(&self) -> bool;
+
+    /// The bytes that stand there now, however the file has changed: for files that are shown as they are, and may grow
+    /// while they are read. Fewer than asked for at the end.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    fn read_now(&self, offset: u64, length: usize) -> io::Result<Vec<u8>>;
+
+    /// A descriptor for the kernel to read by itself.
+    ///
+    /// # Errors
+    /// When there are no descriptors left, or the store has none to give.
+    fn descriptor(&self) -> io::Result<Descriptor>;
+
+    /// The same file as bytes by range.
+    fn into_source(self: Arc<Self>) -> Arc<dyn Source>;
+}

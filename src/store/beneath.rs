@@ -1,0 +1,156 @@
+//! Opening paths beneath a descriptor: no symbolic link is followed on the way, and no `..`, so that what is opened lies
+//! below the folder that the descriptor stands for, whatever is renamed meanwhile.
+//!
+//! `openat2(2)` does it in one call (Linux 5.6). Where it is missing or forbidden, or a path is longer than the kernel
+//! takes at once, the same rules are kept component by component.
+
+use std::{
+    ffi::OsStr,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    path::{Component, Path},
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+};
+
+use rustix::{
+    fs::{Mode, OFlags, ResolveFlags, openat, openat2, readlinkat},
+    io::{Errno, Result},
+};
+
+/// Whether `openat2` is known not to work here.
+static IS_MISSING: AtomicBool = AtomicBool::new(false);
+
+/// How often a look-up is tried again that the kernel could not do safely beside a rename.
+const TRIES: usize = 16;
+
+/// Opens a path below a folder; the empty path is the folder itself.
+///
+/// # Errors
+/// Those of `open(2)`; `ELOOP` where a symbolic link is on the way (with `O_PATH` one at the end is opened itself), `EXDEV`
+/// for a path that would lead out.
+pub(super) fn open(folder: impl AsFd, path: &Path, flags: OFlags) -> Result<OwnedFd> {
+    let (folder, flags) = (folder.as_fd(), flags | OFlags::NOFOLLOW | OFlags::CLOEXEC);
+    if path == Path::new("") {
+        if flags.contains(OFlags::PATH) {
+            // Not by `.`, which takes the right to look things up in the folder.
+            return rustix::io::fcntl_dupfd_cloexec(folder, 0);
+        }
+        return openat(folder, c".", flags, Mode::empty());
+    }
+    if IS_MISSING.load(Relaxed) {
+        return by_hand(folder, path, flags);
+    }
+    let rules = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    for _ in 0..TRIES {
+        match openat2(folder, path, flags, Mode::empty(), rules) {
+            Err(Errno::AGAIN) => {}
+            Err(Errno::NOSYS | Errno::PERM) => {
+                IS_MISSING.store(true, Relaxed);
+                return by_hand(folder, path, flags);
+            }
+            Err(Errno::NAMETOOLONG) => return by_hand(folder, path, flags),
+            other => return other,
+        }
+    }
+    by_hand(folder, path, flags)
+}
+
+/// As [`open`], one component after the other.
+fn by_hand(folder: BorrowedFd<'_>, path: &Path, flags: OFlags) -> Result<OwnedFd> {
+    let mut last = None;
+    let at = walk(folder, path, |at, name, is_last| {
+        if is_last {
+            last = Some(openat(at, name, flags, Mode::empty())?);
+            return Ok(None);
+        }
+        step(at, name).map(Some)
+    });
+    at?;
+    last.ok_or(Errno::NOENT)
+}
+
+/// Opens the folder of a name without following it.
+///
+/// # Errors
+/// As [`open`].
+pub(super) fn step(at: BorrowedFd<'_>, name: &OsStr) -> Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    openat(at, name, flags, Mode::empty()).map_err(|error| match error {
+        Errno::NOTDIR if readlinkat(at, name, Vec::new()).is_ok() => Errno::LOOP,
+        error => error,
+    })
+}
+
+/// Goes down a path. `enter` opens each name in the folder before it, and is told whether it is the last; for that one
+/// it gives nothing back.
+///
+/// # Errors
+/// What `enter` says; `EXDEV` for a path with `..` or a root.
+pub(super) fn walk(
+    top: BorrowedFd<'_>,
+    path: &Path,
+    mut enter: impl FnMut(BorrowedFd<'_>, &OsStr, bool) -> Result<Option<OwnedFd>>,
+) -> Result<()> {
+    let mut components = path.components().peekable();
+    let mut folder: Option<OwnedFd> = None;
+    while let Some(component) = components.next() {
+        let name = match component {
+            Component::Normal(name) => name,
+            Component::CurDir => continue,
+            Component::ParentDir | Component::RootDir | Component::Prefix(_) => return Err(Errno::XDEV),
+        };
+        let at = folder.as_ref().map_or(top, AsFd::as_fd);
+        if let Some(next) = enter(at, name, components.peek().is_none())? {
+            folder = Some(next);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    /// A way to open a path beneath a folder.
+    type Opens = fn(BorrowedFd<'_>, &Path, OFlags) -> Result<OwnedFd>;
+
+    #[test]
+    fn nothing_leads_out() {
+        let outside = tempfile::tempdir().unwrap();
+        let outside = outside.path();
+        let top = outside.join("top");
+        std::fs::create_dir_all(top.join("folder/inner")).unwrap();
+        std::fs::write(outside.join("secret"), b"secret").unwrap();
+        std::fs::write(top.join("folder/inner/file"), b"file").unwrap();
+        symlink("..", top.join("up")).unwrap();
+        symlink("folder", top.join("in")).unwrap();
+        symlink(outside.join("secret"), top.join("folder/out")).unwrap();
+        let folder = rustix::fs::open(&top, OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).unwrap();
+        let hand: Opens = |folder, path, flags| by_hand(folder, path, flags | OFlags::NOFOLLOW);
+        let call: Opens = |folder, path, flags| open(folder, path, flags);
+        for opens in [call, hand] {
+            let opened = |path: &str, flags| opens(folder.as_fd(), Path::new(path), flags).map(drop);
+            assert_eq!(opened("folder/inner/file", OFlags::RDONLY), Ok(()));
+            assert_eq!(opened("folder", OFlags::PATH), Ok(()));
+            for path in ["up/secret", "in/inner/file", "folder/out", "up", "in"] {
+                assert_eq!(opened(path, OFlags::RDONLY), Err(Errno::LOOP), "{path}");
+            }
+            // A link itself may be looked at, never gone through.
+            assert_eq!(opened("up", OFlags::PATH), Ok(()));
+            assert_eq!(opened("up/secret", OFlags::PATH), Err(Errno::LOOP));
+            for path in ["../secret", "folder/../../secret", "/etc/passwd"] {
+                assert_eq!(opened(path, OFlags::PATH), Err(Errno::XDEV), "{path}");
+            }
+            assert_eq!(opened("folder/none/file", OFlags::PATH), Err(Errno::NOENT));
+        }
+        // Longer than the kernel takes at once.
+        let deep: std::path::PathBuf = std::iter::repeat_n("d".repeat(200), 30).collect();
+        let mut at = rustix::io::dup(&folder).unwrap();
+        for name in deep.components() {
+            rustix::fs::mkdirat(&at, name.as_os_str(), Mode::RWXU).unwrap();
+            at = step(at.as_fd(), name.as_os_str()).unwrap();
+        }
+        assert!(open(&folder, &deep, OFlags::PATH).is_ok());
+    }
+}

@@ -1,0 +1,507 @@
+//! A folder of this machine as a store.
+//!
+//! Everything below the top is reached from its descriptor, and no symbolic link is followed (see `beneath`). With
+//! [`FollowLinks`], the place that a link leads to is found by its path first, and then opened beneath a descriptor like
+//! any other: a link that is changed meanwhile leads nowhere.
+
+use std::{
+    ffi::{OsStr, OsString},
+    fs::File as Descriptor,
+    io,
+    os::{
+        fd::{AsFd, AsRawFd, OwnedFd},
+        unix::ffi::OsStringExt,
+    },
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+use parking_lot::Mutex;
+use rustix::{
+    fs::{AtFlags, FileType, Mode, OFlags, Statx, StatxFlags, fstatvfs, openat, readlinkat, statx},
+    io::Errno,
+};
+
+use super::{
+    Changes, File, Folder, FollowLinks, Kind, MappedFile, Stat, Store, Usage, Version, Watch, beneath, mapped,
+    watch::Watcher,
+};
+
+/// How often the path of the top is looked at again: another folder may stand there.
+const LOOK_AGAIN: Duration = Duration::from_millis(200);
+
+/// Pauses between attempts to open a file while there are no descriptors, in milliseconds.
+const PAUSES: [u64; 5] = [1, 5, 20, 100, 200];
+
+/// A folder of this machine.
+#[derive(Debug)]
+pub(crate) struct LocalStore {
+    /// Absolute, without links.
+    top: PathBuf,
+    root: Mutex<Root>,
+    /// Whether the path of the top is being looked at.
+    is_looking: AtomicBool,
+    links: FollowLinks,
+    watcher: Watcher,
+}
+
+/// The top, open.
+#[derive(Debug)]
+struct Root {
+    folder: Arc<OwnedFd>,
+    looked: Instant,
+    is_gone: bool,
+}
+
+/// What a path with links in it leads to.
+struct Resolved {
+    opened: OwnedFd,
+    stat: Stat,
+    name: OsString,
+}
+
+impl LocalStore {
+    /// Opens a folder, whose path has no links in it.
+    ///
+    /// # Errors
+    /// Those of `open(2)`.
+    pub(crate) fn new(top: PathBuf, links: FollowLinks) -> io::Result<Self> {
+        let folder = Arc::new(open_top(&top)?);
+        let root = Root { folder, looked: Instant::now(), is_gone: false };
+        Ok(Self { top, root: Mutex::new(root), is_looking: AtomicBool::new(false), links, watcher: Watcher::new() })
+    }
+
+    /// The top. When another folder has come to stand at its path, that one.
+    fn root(&self) -> io::Result<Arc<OwnedFd>> {
+        let (folder, is_gone, is_due) = {
+            let root = self.root.lock();
+            (root.folder.clone(), root.is_gone, root.looked.elapsed() > LOOK_AGAIN)
+        };
+        // One looks, and not under the lock: where the path does not answer, the others go on with what is open.
+        if is_due && !self.is_looking.swap(true, Relaxed) {
+            let now = open_top(&self.top).and_then(|now| Ok((file_of(&now)?, now)));
+            let known = file_of(&folder);
+            let mut root = self.root.lock();
+            root.looked = Instant::now();
+            root.is_gone = now.is_err();
+            match now {
+                Ok((file, opened)) if known.is_ok_and(|known| known != file) => root.folder = Arc::new(opened),
+                _ => {}
+            }
+            self.is_looking.store(false, Relaxed);
+            let (folder, is_gone) = (root.folder.clone(), root.is_gone);
+            return if is_gone { Err(gone()) } else { Ok(folder) };
+        }
+        if is_gone { Err(gone()) } else { Ok(folder) }
+    }
+
+    /// Opens what stands at a path, with `O_PATH`: a link itself where it is not followed.
+    fn open_path(&self, path: &Path) -> io::Result<Resolved> {
+        let root = self.root()?;
+        match beneath::open(&root, path, OFlags::PATH) {
+            Ok(opened) => {
+                let stat = mapped::stat_of(&opened, AtFlags::empty())?;
+                if stat.kind == Kind::Link
+                    && let Some(resolved) = self.follow(&root, path)
+                {
+                    return Ok(resolved);
+                }
+                Ok(Resolved { opened, stat, name: path.file_name().unwrap_or_default().to_owned() })
+            }
+            Err(Errno::LOOP) if self.links.follows() => self.below_links(&root, path).ok_or_else(|| Errno::LOOP.into()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// What stands at a path that has links before its last name: the folder before that name is opened, and then the
+    /// name in it.
+    fn below_links(&self, root: &OwnedFd, path: &Path) -> Option<Resolved> {
+        let folder = self.top.join(path.parent()?).canonicalize().ok()?;
+        let (at, way) = self.way_to(root, &folder)?;
+        let name = path.file_name()?;
+        let opened = beneath::open(at, &way.join(name), OFlags::PATH).ok()?;
+        let stat = Stat { via_link: true, ..mapped::stat_of(&opened, AtFlags::empty()).ok()? };
+        if stat.kind == Kind::Link
+            && let Some(resolved) = self.follow(root, path)
+        {
+            return Some(resolved);
+        }
+        Some(Resolved { opened, stat, name: name.to_owned() })
+    }
+
+    /// What a link leads to, if links are followed as far as that. A link to a folder that it lies in itself is none that
+    /// is followed: there would be no end to it.
+    ///
+    /// The mode of what is found is without the bits of readers who could not go there themselves: a reader needs the
+    /// right to enter every folder on the way.
+    fn follow(&self, root: &OwnedFd, link: &Path) -> Option<Resolved> {
+        if !self.links.follows() {
+            return None;
+        }
+        let link = self.top.join(link);
+        let target = link.canonicalize().ok()?;
+        let own_folder = link.parent()?.canonicalize().ok()?;
+        if own_folder.starts_with(&target) {
+            return None;
+        }
+        let (at, way) = self.way_to(root, &target)?;
+        let mut folders = Vec::new();
+        let mut opened = None;
+        let walked = beneath::walk(at.as_fd(), way, |at, name, is_last| {
+            if is_last {
+                let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                opened = Some(openat(at, name, flags, Mode::empty())?);
+                return Ok(None);
+            }
+            let folder = beneath::step(at, name)?;
+            folders.push(stat(&statx(&folder, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)?));
+            Ok(Some(folder))
+        });
+        walked.ok()?;
+        let opened = opened?;
+        let stat = mapped::stat_of(&opened, AtFlags::empty()).ok().filter(|stat| stat.kind != Kind::Link)?;
+        let stat = Stat { via_link: true, mode: stat.mode & may_pass(&stat, &folders), ..stat };
+        Some(Resolved { opened, stat, name: target.file_name().unwrap_or_default().to_owned() })
+    }
+
+    /// The folder from which a place without links in its path is reached, and the way from there: the top for what lies
+    /// below it, the root of the machine for what lies elsewhere and may be shown.
+    fn way_to<'a>(&self, root: &OwnedFd, place: &'a Path) -> Option<(OwnedFd, &'a Path)> {
+        if let Ok(below) = place.strip_prefix(&self.top) {
+            return Some((rustix::io::fcntl_dupfd_cloexec(root, 0).ok()?, below));
+        }
+        if self.links != FollowLinks::Outside {
+            return None;
+        }
+        let everything = rustix::fs::open(c"/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+        Some((everything.ok()?, place.strip_prefix("/").ok()?))
+    }
+
+    fn open_once(&self, path: &Path) -> io::Result<MappedFile> {
+        let Resolved { opened, stat, name } = self.open_path(path)?;
+        if stat.kind != Kind::File {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+        }
+        // What was looked at is what is opened: a pipe or device that takes the name meanwhile is not. O_NONBLOCK does not
+        // wait for a lease.
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let again = format!("/proc/self/fd/{}", opened.as_raw_fd());
+        let file = match rustix::fs::open(&*again, flags, Mode::empty()) {
+            // Without /proc the name is opened, and has to be the same file.
+            Err(Errno::NOENT) if !stat.via_link => beneath::open(self.root()?, path, flags)?,
+            other => other?,
+        };
+        let file = MappedFile::new(Descriptor::from(file), name)?;
+        if file.version().file() != stat.version.file() {
+            return Err(Errno::STALE.into());
+        }
+        Ok(file)
+    }
+}
+
+impl Store for LocalStore {
+    fn stat(&self, path: &Path) -> io::Result<Option<Stat>> {
+        // One name in the top needs no descriptor of its own.
+        let mut components = path.components();
+        if let (Some(name), None) = (components.next(), components.next()) {
+            return LocalFolder { store: self, path: Path::new(""), opened: self.root()? }.stat(name.as_os_str());
+        }
+        or_nothing(self.open_path(path).map(|resolved| resolved.stat))
+    }
+
+    fn folder<'a>(&'a self, path: &'a Path) -> io::Result<Box<dyn Folder + 'a>> {
+        let Resolved { opened, .. } = self.open_path(path)?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let opened = Arc::new(openat(&opened, c".", flags, Mode::empty())?);
+        Ok(Box::new(LocalFolder { store: self, path, opened }))
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn File>> {
+        for pause in PAUSES {
+            match self.open_once(path) {
+                // Where descriptors have run out, others will give theirs back.
+                Err(e) if matches!(e.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => {
+                    std::thread::sleep(Duration::from_millis(pause));
+                }
+                other => return Ok(Arc::new(other?)),
+            }
+        }
+        Ok(Arc::new(self.open_once(path)?))
+    }
+
+    fn read_link(&self, path: &Path) -> io::Result<OsString> {
+        let Resolved { opened, .. } = self.open_path(path)?;
+        let target = readlinkat(&opened, c"", Vec::new())?;
+        Ok(OsString::from_vec(target.into_bytes()))
+    }
+
+    fn without_links(&self, path: &Path) -> io::Result<Option<PathBuf>> {
+        if !self.links.follows() {
+            return Ok(Some(path.to_path_buf()));
+        }
+        let place = self.top.join(path).canonicalize()?;
+        Ok(place.strip_prefix(&self.top).ok().map(Path::to_path_buf))
+    }
+
+    fn watch(&self, folder: &Path) -> Watch {
+        self.watcher.watch(folder, || Ok(self.open_path(folder)?.opened))
+    }
+
+    fn watched(&self) -> usize {
+        self.watcher.count()
+    }
+
+    fn wait_for_changes(&self, timeout: Duration) -> Changes {
+        self.watcher.wait(timeout)
+    }
+
+    fn wake(&self) {
+        self.watcher.wake();
+    }
+
+    fn usage(&self) -> io::Result<Usage> {
+        let host = fstatvfs(&*self.root()?)?;
+        Ok(Usage {
+            block: host.f_frsize,
+            used_blocks: host.f_blocks.saturating_sub(host.f_bfree),
+            used_files: host.f_files.saturating_sub(host.f_ffree),
+        })
+    }
+}
+
+/// A folder, open for listing.
+struct LocalFolder<'a> {
+    store: &'a LocalStore,
+    path: &'a Path,
+    opened: Arc<OwnedFd>,
+}
+
+impl Folder for LocalFolder<'_> {
+    fn version(&self) -> io::Result<Version> {
+        Ok(mapped::stat_of(&*self.opened, AtFlags::empty())?.version)
+    }
+
+    fn names(&self) -> io::Result<Vec<OsString>> {
+        let mut names = Vec::new();
+        for entry in rustix::fs::Dir::read_from(&*self.opened)? {
+            let name = entry?.file_name().to_bytes().to_vec();
+            if name != b"." && name != b".." {
+                names.push(OsString::from_vec(name));
+            }
+        }
+        Ok(names)
+    }
+
+    fn stat(&self, name: &OsStr) -> io::Result<Option<Stat>> {
+        if matches!(name.as_encoded_bytes(), b"." | b"..") || name.as_encoded_bytes().contains(&b'/') {
+            return Ok(None);
+        }
+        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+        let found = statx(&*self.opened, name, flags, StatxFlags::BASIC_STATS).map(|found| stat(&found));
+        match found {
+            Ok(found) if found.kind == Kind::Link && self.store.links.follows() => {
+                or_nothing(self.store.open_path(&self.path.join(name)).map(|resolved| resolved.stat))
+            }
+            found => or_nothing(found.map_err(Into::into)),
+        }
+    }
+}
+
+/// Opens the top by its path, on which no link may stand: who may rename a folder above it must not be able to lead the
+/// mount elsewhere.
+fn open_top(top: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY;
+    let everything = rustix::fs::open(c"/", flags | OFlags::CLOEXEC, Mode::empty())?;
+    Ok(beneath::open(&everything, top.strip_prefix("/").unwrap_or(top), flags)?)
+}
+
+fn gone() -> io::Error {
+    io::Error::from_raw_os_error(libc::ESTALE)
+}
+
+fn file_of(opened: impl AsFd) -> io::Result<super::FileId> {
+    Ok(mapped::stat_of(opened, AtFlags::empty())?.version.file())
+}
+
+/// That nothing stands somewhere is an answer.
+fn or_nothing(found: io::Result<Stat>) -> io::Result<Option<Stat>> {
+    match found {
+        Err(e)
+            if matches!(
+                e.raw_os_error(),
+                Some(libc::ENOENT | libc::ENOTDIR | libc::ENAMETOOLONG | libc::ELOOP | libc::EXDEV)
+            ) =>
+        {
+            Ok(None)
+        }
+        other => other.map(Some),
+    }
+}
+
+/// An answer of `statx`.
+pub(super) fn stat(found: &Statx) -> Stat {
+    let mtime = (found.stx_mtime.tv_sec, found.stx_mtime.tv_nsec);
+    let ctime = (found.stx_ctime.tv_sec, found.stx_ctime.tv_nsec);
+    let dev = rustix::fs::makedev(found.stx_dev_major, found.stx_dev_minor);
+    let kind = match FileType::from_raw_mode(found.stx_mode.into()) {
+        FileType::Directory => Kind::Folder,
+        FileType::RegularFile => Kind::File,
+        FileType::Symlink => Kind::Link,
+        _ => Kind::Other,
+    };
+    Stat {
+        kind,
+        size: found.stx_size,
+        mtime,
+        mode: u32::from(found.stx_mode) & 0o777,
+        uid: found.stx_uid,
+        gid: found.stx_gid,
+        via_link: false,
+        version: Version { dev, ino: found.stx_ino, size: found.stx_size, mtime, ctime },
+    }
+}
+
+/// The permission bits of those classes of readers of a file who may enter every folder on the way to it.
+///
+/// A reader of the class "group" or "others" may be anybody to a folder, its owner even: such readers pass only where
+/// every class may. Of a file's owner it is known whether a folder is his. Root passes everywhere.
+fn may_pass(file: &Stat, folders: &[Stat]) -> u32 {
+    let all =
+        |needed: &dyn Fn(&Stat) -> u32| folders.iter().all(|folder| folder.mode & needed(folder) == needed(folder));
+    let owner = file.uid == 0 || all(&|folder| if folder.uid == file.uid { 0o100 } else { 0o011 });
+    let group = all(&|folder| if folder.gid == file.gid { 0o110 } else { 0o111 });
+    let others = all(&|_| 0o111);
+    [(owner, 0o700), (group, 0o070), (others, 0o007)].into_iter().filter(|(may, _)| *may).map(|(_, bits)| bits).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    /// A temporary folder with the top of a store in it.
+    struct Temporary(PathBuf, #[allow(dead_code, reason = "removes the folder")] tempfile::TempDir);
+
+    impl Temporary {
+        fn new() -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().canonicalize().unwrap();
+            std::fs::create_dir(path.join("top")).unwrap();
+            Self(path, folder)
+        }
+
+        fn top(&self) -> PathBuf {
+            self.0.join("top")
+        }
+
+        fn store(&self, links: FollowLinks) -> LocalStore {
+            LocalStore::new(self.top(), links).unwrap()
+        }
+    }
+
+    fn set_mode(path: &Path, mode: u32) {
+        std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+    }
+
+    #[test]
+    fn a_folder_that_becomes_a_link_leads_nowhere() {
+        let place = Temporary::new();
+        std::fs::create_dir_all(place.0.join("outside/etc")).unwrap();
+        std::fs::write(place.0.join("outside/etc/secret"), b"secret").unwrap();
+        std::fs::create_dir_all(place.top().join("a/etc")).unwrap();
+        std::fs::write(place.top().join("a/etc/secret"), b"own").unwrap();
+        let store = place.store(FollowLinks::No);
+        let path = Path::new("a/etc/secret");
+        assert_eq!(store.stat(path).unwrap().unwrap().size, 3);
+        std::fs::rename(place.top().join("a"), place.0.join("aside")).unwrap();
+        symlink(place.0.join("outside"), place.top().join("a")).unwrap();
+        assert_eq!(store.stat(path).unwrap(), None);
+        assert_eq!(store.stat(Path::new("a")).unwrap().unwrap().kind, Kind::Link);
+        let is_loop = |error: io::Error| assert_eq!(error.raw_os_error(), Some(libc::ELOOP));
+        is_loop(store.open(path).err().unwrap());
+        is_loop(store.folder(Path::new("a/etc")).err().unwrap());
+        is_loop(store.read_link(path).err().unwrap());
+        assert!(!store.watch(Path::new("a/etc")).is_alive());
+    }
+
+    #[test]
+    fn pipes_and_devices_are_never_opened() {
+        let place = Temporary::new();
+        let pipe = place.top().join("pipe");
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let store = place.store(FollowLinks::Inside);
+        assert_eq!(store.stat(Path::new("pipe")).unwrap().unwrap().kind, Kind::Other);
+        assert_eq!(store.open(Path::new("pipe")).err().unwrap().kind(), io::ErrorKind::InvalidInput);
+    }
+
+    #[test]
+    fn links_give_no_more_than_the_folders_on_the_way() {
+        let place = Temporary::new();
+        let secret = place.top().join("secret");
+        std::fs::create_dir(&secret).unwrap();
+        std::fs::create_dir(place.top().join("alice")).unwrap();
+        std::fs::write(secret.join("note"), b"note").unwrap();
+        set_mode(&secret.join("note"), 0o644);
+        symlink("../secret/note", place.top().join("alice/link")).unwrap();
+        symlink(&secret, place.top().join("alice/folder")).unwrap();
+        symlink("/etc/passwd", place.top().join("alice/out")).unwrap();
+        symlink("..", place.top().join("alice/up")).unwrap();
+        let mode = |store: &LocalStore, path: &str| store.stat(Path::new(path)).unwrap().unwrap().mode;
+        let kind = |store: &LocalStore, path: &str| store.stat(Path::new(path)).unwrap().unwrap().kind;
+        let store = place.store(FollowLinks::Inside);
+        set_mode(&secret, 0o755);
+        assert_eq!(mode(&store, "alice/link"), 0o644);
+        set_mode(&secret, 0o700);
+        assert_eq!(mode(&store, "alice/link"), 0o600);
+        set_mode(&secret, 0o711);
+        assert_eq!(mode(&store, "alice/link"), 0o644);
+        assert_eq!(mode(&store, "alice/folder/note"), 0o644);
+        assert_eq!(store.open(Path::new("alice/folder/note")).unwrap().name(), "note");
+        assert_eq!((kind(&store, "alice/out"), kind(&store, "alice/up")), (Kind::Link, Kind::Link));
+        let store = place.store(FollowLinks::Outside);
+        assert_eq!((kind(&store, "alice/out"), kind(&store, "alice/up")), (Kind::File, Kind::Link));
+        assert_eq!(kind(&place.store(FollowLinks::No), "alice/link"), Kind::Link);
+    }
+
+    #[test]
+    fn classes_of_readers() {
+        let at = |uid, gid, mode| Stat { uid, gid, mode, ..sample() };
+        let file = at(1000, 100, 0o644);
+        assert_eq!(may_pass(&file, &[]), 0o777);
+        assert_eq!(may_pass(&file, &[at(0, 0, 0o755), at(1000, 100, 0o700)]), 0o700);
+        // The folder's owner is another: the file's owner may be of its group, or not.
+        assert_eq!(may_pass(&file, &[at(7, 7, 0o750)]), 0);
+        assert_eq!(may_pass(&file, &[at(7, 100, 0o750)]), 0o070);
+        assert_eq!(may_pass(&at(0, 0, 0o600), &[at(7, 7, 0)]), 0o700);
+    }
+
+    fn sample() -> Stat {
+        let version = Version { dev: 1, ino: 1, size: 0, mtime: (0, 0), ctime: (0, 0) };
+        Stat { kind: Kind::File, size: 0, mtime: (0, 0), mode: 0, uid: 0, gid: 0, via_link: false, version }
+    }
+
+    #[test]
+    fn the_top_may_be_replaced_and_may_go() {
+        let place = Temporary::new();
+        std::fs::write(place.top().join("file"), b"one").unwrap();
+        let store = place.store(FollowLinks::No);
+        assert_eq!(store.stat(Path::new("file")).unwrap().unwrap().size, 3);
+        std::fs::rename(place.top(), place.0.join("before")).unwrap();
+        std::thread::sleep(2 * LOOK_AGAIN);
+        assert_eq!(store.stat(Path::new("file")).unwrap_err().raw_os_error(), Some(libc::ESTALE));
+        // A link in its place is not followed.
+        symlink("before", place.top()).unwrap();
+        std::thread::sleep(2 * LOOK_AGAIN);
+        assert!(store.stat(Path::new("file")).is_err());
+        std::fs::remove_file(place.top()).unwrap();
+        std::fs::create_dir(place.top()).unwrap();
+        std::fs::write(place.top().join("file"), b"another").unwrap();
+        std::thread::sleep(2 * LOOK_AGAIN);
+        assert_eq!(store.stat(Path::new("file")).unwrap().unwrap().size, 7);
+    }
+}

@@ -1,0 +1,299 @@
+//! A local file, read by range.
+//!
+//! Everything that looks *at* bytes (parsers, decoders, checksums) reads them with `pread` into memory of its own; the map
+//! is only ever handed to the kernel, as the buffer of a `write(2)`. A file that is truncated meanwhile therefore costs
+//! the reader an `EIO`, never the daemon its life by SIGBUS. Bytes are of one state of the file: its version is compared
+//! after they were copied.
+
+use std::{
+    ffi::{OsStr, OsString},
+    fs::File as Descriptor,
+    io,
+    ops::Range,
+    os::{fd::AsFd, unix::fs::FileExt},
+    path::Path,
+    sync::{Arc, OnceLock, Weak},
+};
+
+use memmap2::{Advice, Mmap, UncheckedAdvice};
+use parking_lot::Mutex;
+use rustix::{
+    fs::{AtFlags, StatxFlags, fstatfs, statx},
+    io::{Errno, ReadWriteFlags},
+};
+
+use super::{File, Kind, Stat, Version};
+use crate::source::{Source, SourceError, zeros};
+
+/// A local file, mapped when a zero-copy answer is first asked of it.
+#[derive(Debug)]
+pub struct MappedFile {
+    file: Descriptor,
+    name: OsString,
+    version: Version,
+    /// Whether it lies in a tmpfs, where there is nothing to wait for.
+    in_memory: bool,
+    map: OnceLock<Option<Arc<Mmap>>>,
+}
+
+/// So much of all maps is lent before their pages are let go: they stay in the page cache, and count as this process's
+/// memory no longer. Letting go of a few at a time halved the speed of first reads.
+const LENT: usize = 32 << 20;
+
+/// Bytes lent since pages were last let go, and of which maps.
+static LENT_MAPS: Mutex<(usize, Vec<Weak<Mmap>>)> = Mutex::new((0, Vec::new()));
+
+/// Notes that a part of a map is lent.
+fn lend(map: &Arc<Mmap>, length: usize) {
+    let mut lent = LENT_MAPS.lock();
+    lent.0 += length;
+    if lent.1.last().is_none_or(|last| !std::ptr::eq(last.as_ptr(), Arc::as_ptr(map))) {
+        lent.1.push(Arc::downgrade(map));
+    }
+    if lent.0 <= LENT {
+        return;
+    }
+    let maps = std::mem::take(&mut *lent).1;
+    drop(lent);
+    // In the pool: it waits for all processors to forget the pages, which a reader should not.
+    blocking::unblock(move || {
+        for map in maps.iter().filter_map(Weak::upgrade) {
+            // SAFETY: the map is shared and read-only, so letting go of its pages loses nothing: who still wants one, which
+            // only a system call does, gets it from the page cache again.
+            #[allow(unsafe_code, reason = "mapping a file is this module's job")]
+            let _ = unsafe { map.unchecked_advise(UncheckedAdvice::DontNeed) };
+        }
+    })
+    .detach();
+}
+
+impl MappedFile {
+    /// A regular file that was opened for reading, in the state that it has now. `name` is its own, behind all links.
+    ///
+    /// # Errors
+    /// Those of `statx(2)`; `InvalidInput` for what is not a regular file.
+    pub(super) fn new(file: Descriptor, name: OsString) -> io::Result<Self> {
+        let stat = stat_of(&file, AtFlags::empty())?;
+        if stat.kind != Kind::File {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+        }
+        let in_memory = fstatfs(&file).is_ok_and(|at| at.f_type == libc::TMPFS_MAGIC);
+        Ok(Self { file, name, version: stat.version, in_memory, map: OnceLock::new() })
+    }
+
+    /// Opens a file by its path, as it stands. Links are followed: only for paths that a user has typed.
+    ///
+    /// # Errors
+    /// Those of `open(2)`, and `InvalidInput` for what is not a regular file.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        use std::os::unix::fs::OpenOptionsExt;
+        let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
+        let file = Descriptor::options().read(true).custom_flags(flags).open(path)?;
+        Self::new(file, path.file_name().unwrap_or_default().to_owned())
+    }
+}
+
+/// What is known of an opened file.
+///
+/// # Errors
+/// Those of `statx(2)`.
+pub(super) fn stat_of(file: impl AsFd, flags: AtFlags) -> io::Result<Stat> {
+    Ok(super::local::stat(&statx(file, c"", flags | AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)?))
+}
+
+impl File for MappedFile {
+    fn version(&self) -> Version {
+        self.version
+    }
+
+    fn name(&self) -> &OsStr {
+        &self.name
+    }
+
+    fn stat_now(&self) -> io::Result<Stat> {
+        stat_of(&self.file, AtFlags::STATX_DONT_SYNC)
+    }
+
+    fn is_deleted(&self) -> bool {
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        statx(&self.file, c"", flags, StatxFlags::NLINK).is_ok_and(|stat| stat.stx_nlink == 0)
+    }
+
+    fn read_now(&self, offset: u64, length: usize) -> io::Result<Vec<u8>> {
+        let mut bytes = zeros(length)?;
+        let mut filled = 0;
+        while filled < length {
+            match self.file.read_at(&mut bytes[filled..], offset.saturating_add(filled as u64)) {
+                Ok(0) => break,
+                Ok(n) => filled += n,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        bytes.truncate(filled);
+        Ok(bytes)
+    }
+
+    fn descriptor(&self) -> io::Result<Descriptor> {
+        self.file.try_clone()
+    }
+
+    fn into_source(self: Arc<Self>) -> Arc<dyn Source> {
+        self
+    }
+}
+
+impl Source for MappedFile {
+    fn len(&self) -> u64 {
+        self.version.size
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), SourceError> {
+        let end = offset.saturating_add(buf.len() as u64);
+        if end > self.len() {
+            return Err(SourceError::OutOfRange { start: offset, end, len: self.len() });
+        }
+        let done = self.file.read_exact_at(buf, offset);
+        // Behind the copy: writing moves the modification time first, so what was copied before it moved is of one state.
+        self.check_unchanged()?;
+        match done {
+            Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => Err(SourceError::Changed),
+            other => Ok(other?),
+        }
+    }
+
+    fn check_unchanged(&self) -> Result<(), SourceError> {
+        self.compare(AtFlags::empty())
+    }
+
+    fn check_known(&self) -> Result<(), SourceError> {
+        self.compare(AtFlags::STATX_DONT_SYNC)
+    }
+
+    /// Looks at the two ends: what is read ahead, and what is not yet, is a range that ends somewhere.
+    fn is_resident(&self, range: &Range<u64>) -> bool {
+        let is_there = |offset| {
+            let mut byte = [0];
+            let into = &mut [io::IoSliceMut::new(&mut byte)];
+            match rustix::io::preadv2(&self.file, into, offset, ReadWriteFlags::NOWAIT) {
+                // A filesystem that can't say.
+                Err(Errno::OPNOTSUPP) => self.in_memory,
+                read => read.is_ok(),
+            }
+        };
+        range.is_empty() || is_there(range.start) && is_there(range.end - 1)
+    }
+
+    fn mapped(&self, range: Range<u64>) -> Option<Mapped> {
+        // What the kernel copies from the map can't be checked afterwards. Who was written to a moment ago may be written
+        // to this moment, and is read and checked instead.
+        if range.end > self.len() || range.start >= range.end || self.version.is_recent() {
+            return None;
+        }
+        self.check_unchanged().ok()?;
+        // SAFETY: the map is private to this type and `Mapped`, whose only use is as the buffer of a system call
+        // (module text). Rust code never reads through it, so a change of the file underneath is no data race, and
+        // the loss of its pages is a failed copy in the kernel, not a signal.
+        #[allow(unsafe_code, reason = "mapping a file is this module's job")]
+        let map = self.map.get_or_init(|| unsafe { Mmap::map(&self.file) }.ok().map(Arc::new)).clone()?;
+        let range = usize::try_from(range.start).ok()?..usize::try_from(range.end).ok()?;
+        map.get(range.clone())?;
+        // Pages that can't be had (a disk that fails) are found here, and `read_at` will say what is wrong with them. A
+        // kernel before 5.14 does not know this advice; there the copy fails without a word.
+        match map.advise_range(Advice::PopulateRead, range.start, range.len()) {
+            Err(e) if e.raw_os_error() != Some(libc::EINVAL) => None,
+            _ => {
+                lend(&map, range.len());
+                Some(Mapped { map, range })
+            }
+        }
+    }
+}
+
+impl MappedFile {
+    fn compare(&self, flags: AtFlags) -> Result<(), SourceError> {
+        if stat_of(&self.file, flags)?.version == self.version { Ok(()) } else { Err(SourceError::Changed) }
+    }
+}
+
+/// A range of a mapped file, kept alive. Only for handing to a system call: see the module's text.
+#[derive(Debug, Clone)]
+pub struct Mapped {
+    map: Arc<Mmap>,
+    range: Range<usize>,
+}
+
+impl Mapped {
+    /// The bytes, for the kernel to copy. Looking at them in user space is what this type exists to avoid.
+    pub fn for_kernel(&self) -> &[u8] {
+        &self.map[self.range.clone()]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_truncated_file_is_changed_not_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("cut");
+        std::fs::write(&path, vec![7u8; 10_000]).unwrap();
+        let file = MappedFile::open(&path).unwrap();
+        assert_eq!((&file as &dyn Source).read(9_999..10_000).unwrap(), [7]);
+        file.check_known().unwrap();
+        assert!(file.mapped(0..2).is_none(), "a file that was just written is read, not lent");
+        // One that nobody has written to for long.
+        let passwd = MappedFile::open(Path::new("/etc/passwd")).unwrap();
+        assert_eq!(passwd.mapped(0..2).unwrap().for_kernel(), &std::fs::read("/etc/passwd").unwrap()[..2]);
+        Descriptor::options().write(true).open(&path).unwrap().set_len(10).unwrap();
+        assert!(matches!((&file as &dyn Source).read(0..1), Err(SourceError::Changed)));
+        assert!(matches!(file.check_known(), Err(SourceError::Changed)));
+        assert!(file.mapped(0..1).is_none());
+        assert_eq!(file.read_now(5, 100).unwrap(), [7; 5]);
+    }
+
+    #[test]
+    fn what_a_disk_must_bring_is_not_resident() {
+        // Beside this program: where it was built is a disk, and temporary folders may be memory.
+        let path = std::env::current_exe().unwrap().with_extension(format!("resident-{}", std::process::id()));
+        std::fs::write(&path, vec![7; 1 << 20]).unwrap();
+        let file = MappedFile::open(&path).unwrap();
+        file.file.sync_all().unwrap();
+        // The kernel drops what nobody uses at the moment; another processor may be about to let go of it.
+        let dropped = (0..100).any(|_| {
+            rustix::fs::fadvise(&file.file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            !file.is_resident(&(0..1 << 20))
+        });
+        assert!(dropped);
+        assert_eq!((&file as &dyn Source).read(0..1 << 20).unwrap(), vec![7; 1 << 20]);
+        assert!(file.is_resident(&(0..1 << 20)) && file.is_resident(&(5..5)));
+        std::fs::remove_file(&path).unwrap();
+        let memory = Path::new("/dev/shm").join(path.file_name().unwrap());
+        std::fs::write(&memory, b"in memory").unwrap();
+        assert!(MappedFile::open(&memory).unwrap().is_resident(&(0..9)));
+        std::fs::remove_file(&memory).unwrap();
+    }
+
+    #[test]
+    fn a_modification_time_that_was_set_back_deceives_nobody() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("forged");
+        std::fs::write(&path, b"before").unwrap();
+        let file = MappedFile::open(&path).unwrap();
+        let mtime = std::fs::metadata(&path).unwrap().modified().unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        std::fs::write(&path, b"behind").unwrap();
+        Descriptor::options().write(true).open(&path).unwrap().set_modified(mtime).unwrap();
+        assert!(matches!((&file as &dyn Source).read(0..6), Err(SourceError::Changed)));
+        // That a change time moved by nothing but a link, a mode or a deletion, the kernel tells nobody.
+        let file = MappedFile::open(&path).unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        assert!(!file.is_deleted());
+        std::fs::remove_file(&path).unwrap();
+        assert!(matches!((&file as &dyn Source).read(0..6), Err(SourceError::Changed)));
+        assert!(file.is_deleted());
+        assert_eq!(file.read_now(0, 6).unwrap(), b"behind");
+    }
+}

@@ -1,0 +1,167 @@
+//! What `stat` says of a node, and for how long the kernel may trust it.
+
+use std::sync::Arc;
+
+use super::{Error, Node, Options, Vfs, container_id::ContainerId, control, source_tree::SourceEntry};
+use crate::{
+    store::Stat,
+    tree::{self, NodeId, NodeKind, Opened},
+};
+
+/// Kinds of nodes that a user sees.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it all")]
+pub enum FileKind {
+    Folder,
+    File,
+    Link,
+}
+
+/// For how long a name and its attributes may be trusted without asking again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ttl {
+    /// Not at all: control files are new at each look.
+    None,
+    /// As long as what stands in SOURCE is trusted: it may come to mean something else while mounted.
+    Source,
+    /// As long as a container is in one state, whose end is announced.
+    Container,
+}
+
+/// What `stat` says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Attr {
+    /// Inode number.
+    pub ino: u64,
+    /// Kind.
+    pub kind: FileKind,
+    /// Size in bytes.
+    pub size: u64,
+    /// Permission bits.
+    pub mode: u16,
+    /// Links.
+    pub nlink: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Modification time: seconds and nanoseconds. The other times are the same.
+    pub mtime: (i64, u32),
+    /// For how long the name and these attributes may be trusted.
+    pub ttl: Ttl,
+}
+
+impl Vfs {
+    /// A node's attributes.
+    ///
+    /// # Errors
+    /// [`Error`] when the container can't be opened or has changed.
+    pub fn attr(&self, ino: u64) -> Result<Attr, Error> {
+        let _watch = self.watch("stat", ino, None);
+        self.attr_of(&self.node(ino)?)
+    }
+
+    pub(super) fn attr_of(&self, node: &Node) -> Result<Attr, Error> {
+        match node {
+            Node::InContainer(id, tree::ROOT) => {
+                // The folder that stands for a container is known without opening it: listing a folder opens none.
+                match self.source.find(id.path.folder(), id.path.name())? {
+                    Some(SourceEntry::Container(now)) if now == *id => Ok(self.attr_at(node, &id.stat)),
+                    _ => Err(Error::stale(id.shown())),
+                }
+            }
+            Node::InContainer(id, child) => self.attr_inside(id, &*self.opened(id)?, *child),
+            Node::SourcePath(path) => match self.source.find_path(path)? {
+                Some(SourceEntry::Folder(_, stat) | SourceEntry::Link(_, stat)) => Ok(self.attr_at(node, &stat)),
+                // It is something else now, or gone.
+                _ => Err(Error::stale(path.to_path_buf())),
+            },
+            Node::SourceFile(path, file) => {
+                let stat = match self.source.find(path.folder(), path.name())? {
+                    Some(SourceEntry::File(_, stat)) if stat.version.file() == *file => stat,
+                    // Another file stands there now; this one may still be open.
+                    _ => self.files.stat(path, *file)?,
+                };
+                Ok(self.attr_at(node, &stat))
+            }
+            Node::ControlFolder | Node::ControlFile(_) => Ok(self.attr_at(node, &self.mounted)),
+        }
+    }
+
+    /// The attributes of a node of SOURCE of which `stat` was just learned, or of a control file.
+    pub(super) fn attr_at(&self, node: &Node, stat: &Stat) -> Attr {
+        match node {
+            // How many folders one holds, containers among them, would need a walk.
+            Node::SourcePath(_) if stat.kind == crate::store::Kind::Link => {
+                self.attr_from(node, FileKind::Link, stat.size, stat, 1, Ttl::Source)
+            }
+            Node::SourcePath(_) | Node::InContainer(..) => {
+                self.attr_from(node, FileKind::Folder, 0, stat, 1, Ttl::Source)
+            }
+            Node::SourceFile(..) => {
+                let attr = self.attr_from(node, FileKind::File, stat.size, stat, 1, Ttl::Source);
+                if self.inodes.see(attr.ino, stat.version) {
+                    self.invalidate_node(attr.ino);
+                }
+                attr
+            }
+            Node::ControlFolder | Node::ControlFile(_) => {
+                let mut attr = match node {
+                    Node::ControlFile(snapshot) => {
+                        self.attr_from(node, FileKind::File, snapshot.size(), stat, 1, Ttl::None)
+                    }
+                    _ => self.attr_from(node, FileKind::Folder, 0, stat, 2, Ttl::Source),
+                };
+                attr.mtime = control::now();
+                // They say much about everything in SOURCE, so they are for the user who mounted it.
+                attr.mode &= 0o500;
+                attr.uid = rustix::process::geteuid().as_raw();
+                attr
+            }
+        }
+    }
+
+    pub(super) fn attr_inside(&self, id: &Arc<ContainerId>, opened: &Opened, child: NodeId) -> Result<Attr, Error> {
+        let node = Node::InContainer(id.clone(), child);
+        let (kind, size, nlink) = match opened.kind(child) {
+            Some(NodeKind::Folder { subfolders }) => {
+                (FileKind::Folder, 0, subfolders.map_or(1, |n| n.saturating_add(2)))
+            }
+            Some(NodeKind::File) => {
+                let view = opened.view(child);
+                (FileKind::File, view.map_err(|fault| self.fault(id, opened, child, fault))?.size(), 1)
+            }
+            None => return Err(Error::stale(id.shown())),
+        };
+        // In the root of a container that is SOURCE, names mean other nodes when it has changed.
+        let ttl = match opened.parent(child) == tree::ROOT && self.alone.is_some() {
+            false if self.containers.is_watched(id) => Ttl::Container,
+            _ => Ttl::Source,
+        };
+        Ok(self.attr_from(&node, kind, size, &id.stat, nlink, ttl))
+    }
+
+    fn attr_from(&self, node: &Node, kind: FileKind, size: u64, stat: &Stat, nlink: u32, ttl: Ttl) -> Attr {
+        let Options { uid, gid, umask, .. } = self.options;
+        let read = stat.mode & 0o444;
+        let mode = match (kind, node) {
+            // SOURCE's own folders are entered by whom they let in.
+            (FileKind::Folder, Node::SourcePath(_)) => stat.mode & 0o555,
+            // One that stands for a container, by every reader of the file.
+            (FileKind::Folder, _) => read | read >> 2,
+            (FileKind::File, _) => read,
+            (FileKind::Link, _) => 0o777,
+        };
+        Attr {
+            ino: self.ino(node),
+            kind,
+            size,
+            mode: (mode & !umask) as u16,
+            nlink,
+            uid: uid.unwrap_or(stat.uid),
+            gid: gid.unwrap_or(stat.gid),
+            mtime: stat.mtime,
+            ttl,
+        }
+    }
+}

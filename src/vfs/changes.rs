@@ -1,0 +1,119 @@
+//! What changed below SOURCE, and what of it the kernel should forget.
+
+use std::{
+    collections::BTreeSet,
+    ffi::OsString,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use super::{Node, ROOT, Vfs, container_id::ContainerId, source_tree::SourceEntry};
+use crate::store::{Changes, DirEvent, Kind};
+
+/// Something that the kernel may have in its caches and should forget.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// What a name in a folder means.
+    Name(u64, OsString),
+    /// Attributes, bytes or names of a node.
+    Node(u64),
+}
+
+/// What turned out to be out of date while a request was answered. Told to the kernel by another thread.
+#[derive(Debug)]
+pub(super) enum Stale {
+    /// Bytes of a container were handed out before they turned out to be bad.
+    Container(Arc<ContainerId>),
+    /// An ordinary file was changed in a way that the kernel does not see by size and modification time.
+    Node(u64),
+}
+
+impl Vfs {
+    /// Waits for changes below SOURCE, at most as long as that, and says what the kernel should forget.
+    pub fn wait_for_changes(&self, timeout: Duration) -> Vec<Change> {
+        let Changes { events, lost, overflowed } = self.source.store().wait_for_changes(timeout);
+        let mut changes = Vec::new();
+        for stale in std::mem::take(&mut *self.to_invalidate.lock()) {
+            match stale {
+                Stale::Container(id) => changes.extend(self.inodes.of_container(&id).into_iter().map(Change::Node)),
+                Stale::Node(ino) => changes.push(Change::Node(ino)),
+            }
+        }
+        let mut touched: BTreeSet<PathBuf> = BTreeSet::new();
+        for DirEvent { folder, name, listed } in events {
+            let path = folder.join(&name);
+            if let Some(alone) = &self.alone {
+                // Its folder is watched, in which it is one name of many.
+                if path == alone.to_path_buf() && !changes.contains(&Change::Node(ROOT)) {
+                    changes.push(Change::Node(ROOT));
+                }
+                touched.insert(path);
+                continue;
+            }
+            let parent = self.ino(&Node::SourcePath(folder.as_path().into()));
+            if listed {
+                changes.push(Change::Node(parent));
+            }
+            match self.held_file(&path).filter(|_| !listed) {
+                // The name stays, what is known of the file does not. If it is a container by now, the name says so
+                // when it is next looked up.
+                Some(ino) => changes.push(Change::Node(ino)),
+                None => changes.push(Change::Name(parent, name)),
+            }
+            touched.insert(path);
+        }
+        // Whoever stands inside a container looks nothing up by its name: the nodes there are told one by one.
+        let is_concerned = |id: &ContainerId| {
+            let path = id.shown();
+            overflowed
+                || touched.contains(&path)
+                || lost.iter().any(|folder| path.starts_with(folder))
+                || id.others != 0 && touched.iter().any(|touched| touched.starts_with(id.path.folder()))
+        };
+        if overflowed || !touched.is_empty() || !lost.is_empty() {
+            for id in self.inodes.containers(is_concerned) {
+                if !self.is_current(&id) {
+                    self.containers.close(&id);
+                    changes.extend(self.inodes.of_container(&id).into_iter().map(Change::Node));
+                } else if lost.iter().any(|folder| id.shown().starts_with(folder)) {
+                    // Trusted from now on only as long as what is not announced.
+                    changes.extend(self.inodes.of_container(&id).into_iter().map(Change::Node));
+                }
+            }
+        }
+        changes
+    }
+
+    /// Gives back what is held only for files that are no longer there. To be called now and then.
+    pub fn sweep(&self) {
+        self.containers.sweep();
+        self.files.sweep();
+    }
+
+    /// Has the kernel told to forget a node.
+    pub(super) fn invalidate_node(&self, ino: u64) {
+        self.invalidate(Stale::Node(ino));
+    }
+
+    pub(super) fn invalidate(&self, stale: Stale) {
+        self.to_invalidate.lock().push(stale);
+        self.source.store().wake();
+    }
+
+    /// Whether a container is still in the state that it was found in.
+    fn is_current(&self, id: &Arc<ContainerId>) -> bool {
+        let found = self.source.find(id.path.folder(), id.path.name());
+        matches!(found, Ok(Some(SourceEntry::Container(now))) if now == *id)
+    }
+
+    /// The inode number of the ordinary file that stands at a path, where the kernel holds it. The file is not looked
+    /// into: it may be large, or on a disk that does not answer.
+    fn held_file(&self, path: &Path) -> Option<u64> {
+        let stat = self.source.store().stat(path).ok().flatten().filter(|stat| stat.kind == Kind::File)?;
+        let folder = path.parent().unwrap_or(Path::new(""));
+        let path = crate::store::FilePath::new(folder.into(), path.file_name()?);
+        let ino = self.inodes.number(&Node::SourceFile(Arc::new(path), stat.version.file()));
+        self.inodes.get(ino).map(|_| ino)
+    }
+}

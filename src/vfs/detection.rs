@@ -1,0 +1,249 @@
+//! Which of SOURCE's files are containers: each state of a file is looked into once, and the verdict is remembered.
+
+use std::{collections::HashMap, hash::BuildHasherDefault, io, path::Path, sync::Arc};
+
+use lru::LruCache;
+use parking_lot::Mutex;
+
+use super::{
+    Error,
+    inodes::NumberKey,
+    problems::{Problem, Problems},
+};
+use crate::{
+    cache::nonzero,
+    format::wshard::{self, Chunk},
+    limits,
+    source::{Source, SourceError},
+    store::{FilePath, Stat, Store, Version},
+    tree::{self, Detected, Format, Formats, WSHARD},
+};
+
+/// Chunks of one manifest whose files are looked at for its own state; of more, only their folder is.
+const WATCHED: usize = 1024;
+
+/// Manifests whose list of chunks is remembered.
+const MANIFESTS: usize = 64;
+
+/// What a file is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Plain,
+    /// With the state of the other files that it shows; 0 where there are none.
+    Container(&'static Format, u64),
+}
+
+/// What is remembered of a state of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Known {
+    Plain,
+    Container(&'static Format),
+    Manifest,
+}
+
+/// What came of looking into a file.
+enum Look {
+    Known(Known),
+    /// It can't be read: an ordinary file, until the next look.
+    Unreadable,
+    /// It is in another state by now.
+    Changed,
+}
+
+/// The verdicts on the files that were looked into.
+pub(super) struct Detection {
+    key: NumberKey,
+    formats: Formats,
+    /// Whether SOURCE is one file, which has to be a container.
+    is_alone: bool,
+    verdicts: Mutex<Verdicts>,
+    /// Chunks of manifests that join some.
+    manifests: Mutex<LruCache<Version, Arc<[Chunk]>>>,
+}
+
+impl Detection {
+    pub(super) fn new(key: NumberKey, formats: Formats, is_alone: bool) -> Self {
+        Self {
+            key,
+            formats,
+            is_alone,
+            verdicts: Mutex::default(),
+            manifests: Mutex::new(LruCache::new(nonzero(MANIFESTS))),
+        }
+    }
+
+    /// What a file in this state is; `None` where it is in another state by now.
+    ///
+    /// # Errors
+    /// [`Error`] where it can't be found out for want of something that comes back.
+    pub(super) fn look(
+        &self,
+        store: &dyn Store,
+        path: &FilePath,
+        stat: &Stat,
+        problems: &Problems,
+    ) -> Result<Option<Verdict>, Error> {
+        // The name counts where it says that the file is not finished.
+        let is_partial = path.name().as_encoded_bytes().ends_with(b".partial");
+        let key = self.key.hash(&[&stat.version.to_bytes(), &[is_partial.into()]]);
+        let known = self.verdicts.lock().get(key);
+        let known = match known {
+            Some(known) => known,
+            None => match self.find_out(store, path, stat, problems)? {
+                Look::Known(known) => {
+                    self.verdicts.lock().put(key, known);
+                    known
+                }
+                Look::Unreadable => return Ok(Some(Verdict::Plain)),
+                Look::Changed => return Ok(None),
+            },
+        };
+        Ok(Some(match known {
+            Known::Plain => Verdict::Plain,
+            Known::Container(format) => Verdict::Container(format, 0),
+            Known::Manifest => Verdict::Container(&WSHARD, self.state_of_chunks(store, path, stat)),
+        }))
+    }
+
+    /// Looks into a file.
+    fn find_out(&self, store: &dyn Store, path: &FilePath, stat: &Stat, problems: &Problems) -> Result<Look, Error> {
+        let looked = store.open(&path.to_path_buf()).map_err(SourceError::from).and_then(|file| {
+            if file.version() != stat.version {
+                return Err(SourceError::Changed);
+            }
+            // Both names count: a link may have a finished name and lead to a file that has not.
+            let is_partial = |name: &[u8]| name.ends_with(b".partial");
+            let own = file.name().as_encoded_bytes();
+            let name = if is_partial(own) { own } else { path.name().as_encoded_bytes() };
+            let source = file.clone().into_source();
+            let detected = tree::detect(self.formats, &*source, name)?;
+            let is_shard = matches!(detected, Detected::Container(format) if *format == WSHARD);
+            let chunks = if is_shard { chunks_of(&*source) } else { Vec::new() };
+            Ok((detected, chunks))
+        });
+        Ok(Look::Known(match looked {
+            Ok((Detected::Container(_), chunks)) if !chunks.is_empty() => {
+                self.manifests.lock().put(stat.version, chunks.into());
+                Known::Manifest
+            }
+            Ok((Detected::Container(format), _)) => Known::Container(format),
+            Ok((Detected::Plain, _)) => Known::Plain,
+            Ok((Detected::Refused(format, error), _)) => {
+                let message = format!("not shown as a {} container: {error}", format.title);
+                problems.note(Problem::of(path.to_path_buf(), message));
+                Known::Plain
+            }
+            // Only what the file says of itself makes it an ordinary one for good.
+            Err(SourceError::Io(error)) if is_shortage(&error) => {
+                return Err(Error::os(&error, "open", path.to_path_buf()));
+            }
+            Err(SourceError::Changed) => return Ok(Look::Changed),
+            Err(error) => {
+                // Whether it is a container can't be known. Its name may say so; as SOURCE it has to be one.
+                if self.is_alone || tree::is_container_name(self.formats, path.name()) {
+                    problems.note(Problem::of(path.to_path_buf(), format!("can't be read: {error}")));
+                }
+                log::debug!("{}: {error}", path.to_path_buf().display());
+                return Ok(Look::Unreadable);
+            }
+        }))
+    }
+
+    /// The state that the files of a manifest's chunks are in: another number when any of them comes, goes, or is written
+    /// to.
+    fn state_of_chunks(&self, store: &dyn Store, manifest: &FilePath, stat: &Stat) -> u64 {
+        let known = self.manifests.lock().get(&stat.version).cloned();
+        let chunks = known.unwrap_or_else(|| {
+            let opened = store.open(&manifest.to_path_buf()).ok().filter(|file| file.version() == stat.version);
+            let chunks: Arc<[Chunk]> = opened.map(|file| chunks_of(&*file.into_source())).unwrap_or_default().into();
+            self.manifests.lock().put(stat.version, chunks.clone());
+            chunks
+        });
+        let folder: &Path = manifest.folder();
+        let files = chunks.iter().take(WATCHED).map(|chunk| folder.join(&chunk.uri));
+        let all = (chunks.len() > WATCHED).then(|| folder.to_path_buf());
+        let mut bytes = Vec::new();
+        for file in files.chain(all) {
+            let now = store.stat(&file).ok().flatten();
+            bytes.push(u8::from(now.is_some()));
+            bytes.extend(now.iter().flat_map(|now| now.version.to_bytes()));
+        }
+        // Never 0, which stands for no chunks.
+        self.key.hash(&[&bytes]).max(1)
+    }
+}
+
+/// The chunks of a manifest that was opened, if it is one and names an episode.
+fn chunks_of(file: &dyn Source) -> Vec<Chunk> {
+    let is_manifest = wshard::header(file).is_ok_and(|header| header.role == wshard::ROLE_MANIFEST);
+    let parsed = is_manifest.then(|| wshard::parse(file).ok()).flatten();
+    parsed.and_then(|shard| shard.chunks).unwrap_or_default()
+}
+
+/// Whether an operation failed for want of something that comes back.
+fn is_shortage(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::EAGAIN))
+}
+
+/// Verdicts by a keyed hash of file and state, some 30 bytes each. There are two generations: when the younger is full
+/// it becomes the older, and what was not asked for since then is forgotten.
+#[derive(Debug, Default)]
+struct Verdicts {
+    young: Generation,
+    old: Generation,
+}
+
+/// The keys are hashes already.
+type Generation = HashMap<u64, Known, BuildHasherDefault<Unhashed>>;
+
+impl Verdicts {
+    fn get(&mut self, key: u64) -> Option<Known> {
+        if let Some(known) = self.young.get(&key) {
+            return Some(*known);
+        }
+        let known = self.old.remove(&key)?;
+        self.put(key, known);
+        Some(known)
+    }
+
+    fn put(&mut self, key: u64, known: Known) {
+        if self.young.len() >= limits::VERDICTS / 2 {
+            self.old = std::mem::take(&mut self.young);
+        }
+        self.young.insert(key, known);
+    }
+}
+
+/// Passes a number through.
+#[derive(Debug, Default)]
+struct Unhashed(u64);
+
+impl std::hash::Hasher for Unhashed {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|&byte| self.0 = self.0.rotate_left(8) ^ u64::from(byte));
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        self.0 = number;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn verdicts_are_bounded_and_those_in_use_stay() {
+        let mut verdicts = Verdicts::default();
+        for key in 0..4 * limits::VERDICTS as u64 {
+            verdicts.put(key, Known::Plain);
+            assert!(verdicts.get(0).is_some(), "asked for all the time, and forgotten at {key}");
+        }
+        assert!(verdicts.young.len() + verdicts.old.len() <= limits::VERDICTS);
+        assert!(verdicts.get(1).is_none());
+    }
+}

@@ -1,0 +1,123 @@
+//! Listing folders, of SOURCE and of containers.
+
+use std::{ffi::OsStr, ops::ControlFlow, path::Path, sync::Arc};
+
+use super::{Attr, Error, FileKind, Node, Vfs, control};
+
+/// An entry of a listing.
+#[derive(Debug)]
+pub struct DirEntry<'a> {
+    /// Where the listing goes on behind this entry.
+    pub next: u64,
+    /// The name.
+    pub name: &'a OsStr,
+    /// Inode number.
+    pub ino: u64,
+    /// Kind.
+    pub kind: FileKind,
+    /// All attributes, where they were asked for and could be had.
+    pub attr: Option<Attr>,
+}
+
+impl Vfs {
+    /// Goes through a folder from a position (0 at first) until `each` breaks: `.`, `..` and what the folder shows.
+    /// With `plus`, entries carry their attributes where these can be had without much work, and each that `each` takes
+    /// (goes on after) counts as a look-up, but for `.` and `..`.
+    ///
+    /// # Errors
+    /// [`Error`] when the folder can't be read.
+    pub fn read_dir(
+        &self,
+        ino: u64,
+        from: u64,
+        plus: bool,
+        each: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
+    ) -> Result<(), Error> {
+        let _watch = self.watch("list", ino, None);
+        let node = self.node(ino)?;
+        if from < 2 {
+            let dots = [(1, ".", ino), (2, "..", self.parent(ino, &node)?)];
+            for (next, name, ino) in dots.into_iter().skip(from as usize) {
+                let entry = DirEntry { next, name: OsStr::new(name), ino, kind: FileKind::Folder, attr: None };
+                if each(entry).is_break() {
+                    return Ok(());
+                }
+            }
+        }
+        let from = from.saturating_sub(2);
+        match &node {
+            Node::SourcePath(path) => self.list_source(path, from, plus, each),
+            Node::InContainer(id, folder) => {
+                let opened = self.opened(id)?;
+                let listed = opened.tree.list(&opened.reader, *folder, from, &mut |child| {
+                    let node = Node::InContainer(id.clone(), child.node);
+                    let kind = if child.is_folder { FileKind::Folder } else { FileKind::File };
+                    let sized = plus && opened.tree.is_sized(&opened.reader, child.node);
+                    let attr = sized.then(|| self.attr_inside(id, &opened, child.node).ok()).flatten();
+                    let ino = attr.as_ref().map_or_else(|| self.ino(&node), |attr| attr.ino);
+                    let entry = DirEntry { next: child.next + 2, name: OsStr::new(child.name), ino, kind, attr };
+                    self.take(node, plus, entry, each)
+                });
+                self.note_noticed(id, &opened);
+                listed.map_err(|fault| self.fault(id, &opened, *folder, fault))
+            }
+            Node::ControlFolder => {
+                for (next, name) in (from + 3..).zip(control::FILES.iter().skip(from as usize)) {
+                    let name = OsStr::new(name);
+                    let Some(node) = self.control.lookup(name, self).map(Node::ControlFile) else { continue };
+                    let attr = self.attr_of(&node)?;
+                    let entry = DirEntry { next, name, ino: attr.ino, kind: attr.kind, attr: plus.then_some(attr) };
+                    if self.take(node, plus, entry, each).is_break() {
+                        break;
+                    }
+                }
+                Ok(())
+            }
+            Node::SourceFile(..) | Node::ControlFile(_) => Err(Error::not_a_folder(self.place(&node))),
+        }
+    }
+
+    fn list_source(
+        &self,
+        path: &Arc<Path>,
+        from: u64,
+        plus: bool,
+        each: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
+    ) -> Result<(), Error> {
+        self.source.store().watch(path);
+        let folder = self.source.folder(path)?;
+        let names = self.source.names(path, &*folder, from == 0)?;
+        for (index, name) in names.iter().enumerate().skip(usize::try_from(from).unwrap_or(usize::MAX)) {
+            if **path == *Path::new("") && name == control::FOLDER {
+                continue;
+            }
+            // What can't be looked at now (gone, no permission) is not shown; its look-up says why.
+            let Ok(Some(found)) = self.source.find_in(&*folder, path, name) else { continue };
+            let kind = found.kind();
+            let (node, stat) = found.into_node();
+            let attr = plus.then(|| self.attr_at(&node, &stat));
+            let ino = attr.as_ref().map_or_else(|| self.ino(&node), |attr| attr.ino);
+            let entry = DirEntry { next: index as u64 + 3, name, ino, kind, attr };
+            if self.take(node, plus, entry, each).is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Offers an entry, and remembers its node if it was taken in a listing with attributes.
+    fn take(
+        &self,
+        node: Node,
+        plus: bool,
+        entry: DirEntry<'_>,
+        each: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        let ino = entry.ino;
+        each(entry)?;
+        if plus {
+            self.inodes.remember(ino, node);
+        }
+        ControlFlow::Continue(())
+    }
+}

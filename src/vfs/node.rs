@@ -1,0 +1,88 @@
+//! What the kernel's inode numbers stand for.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use super::{Error, ROOT, Vfs, container_id::ContainerId, control, source_tree::SourceEntry};
+use crate::{
+    store::{FileId, FilePath},
+    tree::{self, NodeId},
+};
+
+/// What a node is. Cheap to clone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Node {
+    /// A folder or a link of SOURCE, by its path below it.
+    SourcePath(Arc<Path>),
+    /// An ordinary file of SOURCE.
+    SourceFile(Arc<FilePath>, FileId),
+    /// A node of a container.
+    InContainer(Arc<ContainerId>, NodeId),
+    /// `.shardfs`.
+    ControlFolder,
+    /// One of the files in it, as it was when it was looked up.
+    ControlFile(Arc<control::Snapshot>),
+}
+
+impl Vfs {
+    /// The node of an inode number.
+    ///
+    /// # Errors
+    /// [`Error`] for a number that the kernel has forgotten.
+    pub(super) fn node(&self, ino: u64) -> Result<Node, Error> {
+        if ino == ROOT {
+            return self.root_now();
+        }
+        self.inodes.get(ino).ok_or_else(|| Error::stale(PathBuf::new()))
+    }
+
+    /// The inode number of a node.
+    pub(super) fn ino(&self, node: &Node) -> u64 {
+        if *node == *self.root.read() { ROOT } else { self.inodes.number(node) }
+    }
+
+    /// What SOURCE is now: a container may have become another one.
+    fn root_now(&self) -> Result<Node, Error> {
+        let Some(alone) = &self.alone else { return Ok(self.root.read().clone()) };
+        match self.source.find(alone.folder(), alone.name())? {
+            Some(SourceEntry::Container(id)) => {
+                let node = Node::InContainer(id, tree::ROOT);
+                if *self.root.read() != node {
+                    *self.root.write() = node.clone();
+                }
+                Ok(node)
+            }
+            // It is gone, or being written. It may come back.
+            _ => Err(Error::stale(alone.to_path_buf())),
+        }
+    }
+
+    /// The inode number of the folder that holds a node.
+    pub(super) fn parent(&self, ino: u64, node: &Node) -> Result<u64, Error> {
+        if ino == ROOT {
+            return Ok(ROOT);
+        }
+        Ok(match node {
+            Node::SourcePath(path) => self.ino(&Node::SourcePath(path.parent().unwrap_or(Path::new("")).into())),
+            Node::SourceFile(path, _) => self.ino(&Node::SourcePath(path.folder().clone())),
+            Node::InContainer(id, tree::ROOT) => self.ino(&Node::SourcePath(id.path.folder().clone())),
+            Node::InContainer(id, child) => {
+                let parent = self.opened(id)?.parent(*child);
+                self.ino(&Node::InContainer(id.clone(), parent))
+            }
+            Node::ControlFolder | Node::ControlFile(_) => ROOT,
+        })
+    }
+
+    /// A node's path below SOURCE, for messages.
+    pub(super) fn place(&self, node: &Node) -> PathBuf {
+        match node {
+            Node::SourcePath(path) => path.to_path_buf(),
+            Node::SourceFile(path, _) => path.to_path_buf(),
+            Node::InContainer(id, _) => id.shown(),
+            Node::ControlFolder | Node::ControlFile(_) => control::FOLDER.into(),
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! The bytes of ordinary files of SOURCE, as they stand there now.
+
+use std::{fs, sync::Arc};
+
+use lru::LruCache;
+use parking_lot::Mutex;
+
+use super::{Error, containers::descriptors};
+use crate::{
+    cache::nonzero,
+    limits,
+    store::{File, FileId, FilePath, Stat, Store},
+    view::Bytes,
+};
+
+type Key = (Arc<FilePath>, FileId);
+
+/// Ordinary files that are kept open for a while, so that one that is replaced can be read to its end.
+pub(super) struct SourceFiles {
+    store: Arc<dyn Store>,
+    open: Mutex<LruCache<Key, Arc<dyn File>>>,
+}
+
+impl SourceFiles {
+    pub(super) fn new(store: Arc<dyn Store>) -> Self {
+        Self { store, open: Mutex::new(LruCache::new(nonzero(limits::OPEN_FILES.min(descriptors())))) }
+    }
+
+    /// Bytes of a file from an offset on; fewer than `length` at its end.
+    ///
+    /// # Errors
+    /// [`Error`] when it can't be opened or read, or another file has taken its place and it is not open any more.
+    pub(super) fn read(&self, path: &Arc<FilePath>, file: FileId, offset: u64, length: u64) -> Result<Bytes, Error> {
+        let file = self.open(path, file)?;
+        let range = offset.min(file.len())..offset.saturating_add(length).min(file.len());
+        if let Some(mapped) = file.mapped(range) {
+            return Ok(Bytes::Mapped(mapped));
+        }
+        let bytes = file.stat_now().and_then(|now| {
+            let length = length.min(now.size.saturating_sub(offset));
+            file.read_now(offset, usize::try_from(length).unwrap_or(usize::MAX))
+        });
+        bytes.map(Bytes::Owned).map_err(|e| Error::os(&e, "read", path.to_path_buf()))
+    }
+
+    /// A file, for the kernel to read by itself.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub(super) fn descriptor(&self, path: &Arc<FilePath>, file: FileId) -> Result<fs::File, Error> {
+        self.open(path, file)?.descriptor().map_err(|e| Error::os(&e, "open", path.to_path_buf()))
+    }
+
+    /// What is known of a file that is open, though its name is gone.
+    ///
+    /// # Errors
+    /// [`Error`] when it is not open.
+    pub(super) fn stat(&self, path: &Arc<FilePath>, file: FileId) -> Result<Stat, Error> {
+        let open = self.open.lock().get(&(path.clone(), file)).cloned();
+        open.and_then(|file| file.stat_now().ok()).ok_or_else(|| Error::stale(path.to_path_buf()))
+    }
+
+    /// Closes files that have lost their last name, so that their space is given back to the disk.
+    pub(super) fn sweep(&self) {
+        let open: Vec<(Key, Arc<dyn File>)> =
+            self.open.lock().iter().map(|(key, file)| (key.clone(), file.clone())).collect();
+        for (key, file) in open {
+            if file.is_deleted() {
+                self.open.lock().pop(&key);
+            }
+        }
+    }
+
+    fn open(&self, path: &Arc<FilePath>, file: FileId) -> Result<Arc<dyn File>, Error> {
+        let key = (path.clone(), file);
+        let known = self.open.lock().get(&key).cloned();
+        if let Some(file) = known.as_ref().filter(|file| file.check_unchanged().is_ok()) {
+            return Ok(file.clone());
+        }
+        let opened = match self.store.open(&path.to_path_buf()) {
+            Ok(opened) if opened.version().file() == file => opened,
+            // Another file stands there now; this one can be read on as long as it is open.
+            Ok(_) => return known.ok_or_else(|| Error::stale(path.to_path_buf())),
+            Err(e) => {
+                return known.ok_or_else(|| match (e.raw_os_error(), e.kind()) {
+                    (Some(libc::ENOENT | libc::ENOTDIR | libc::ELOOP | libc::EXDEV), _)
+                    | (None, std::io::ErrorKind::InvalidInput) => Error::stale(path.to_path_buf()),
+                    _ => Error::os(&e, "open", path.to_path_buf()),
+                });
+            }
+        };
+        self.open.lock().put(key, opened.clone());
+        Ok(opened)
+    }
+}

@@ -1,0 +1,215 @@
+//! SOURCE's own folders and files, and which of the files are containers.
+
+use std::{
+    ffi::{OsStr, OsString},
+    io,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use lru::LruCache;
+use parking_lot::Mutex;
+
+use super::{
+    Error, FileKind, Node,
+    container_id::ContainerId,
+    detection::{Detection, Verdict},
+    inodes::NumberKey,
+    problems::Problems,
+};
+use crate::{
+    cache::nonzero,
+    limits,
+    store::{FilePath, Folder, Kind, Stat, Store, Version},
+    tree::Formats,
+};
+
+/// Folders whose listing is remembered, so that a listing in several calls is one listing.
+const LISTINGS: usize = 64;
+
+/// How often a file is looked at that changes while it is looked into.
+const TRIES: usize = 4;
+
+/// What a name in a folder of SOURCE stands for.
+#[derive(Debug)]
+pub(super) enum SourceEntry {
+    Folder(Arc<Path>, Stat),
+    Link(Arc<Path>, Stat),
+    File(Arc<FilePath>, Stat),
+    Container(Arc<ContainerId>),
+}
+
+impl SourceEntry {
+    pub(super) fn kind(&self) -> FileKind {
+        match self {
+            Self::Folder(..) | Self::Container(_) => FileKind::Folder,
+            Self::Link(..) => FileKind::Link,
+            Self::File(..) => FileKind::File,
+        }
+    }
+
+    /// The node, and what is known of it.
+    pub(super) fn into_node(self) -> (Node, Stat) {
+        match self {
+            Self::Folder(path, stat) | Self::Link(path, stat) => (Node::SourcePath(path), stat),
+            Self::File(path, stat) => (Node::SourceFile(path, stat.version.file()), stat),
+            Self::Container(id) => {
+                let stat = id.stat;
+                (Node::InContainer(id, crate::tree::ROOT), stat)
+            }
+        }
+    }
+}
+
+/// SOURCE as folders of files and containers.
+pub(super) struct SourceTree {
+    store: Arc<dyn Store>,
+    key: NumberKey,
+    problems: Arc<Problems>,
+    detection: Detection,
+    listings: Mutex<Listings>,
+}
+
+impl SourceTree {
+    /// `is_alone`: SOURCE is one file of the store.
+    pub(super) fn new(
+        store: Arc<dyn Store>,
+        key: NumberKey,
+        formats: Formats,
+        is_alone: bool,
+        problems: Arc<Problems>,
+    ) -> Self {
+        let detection = Detection::new(key, formats, is_alone);
+        Self { store, key, problems, detection, listings: Mutex::new(Listings::default()) }
+    }
+
+    pub(super) fn store(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+
+    /// What stands at a name in a folder. `None` if nothing does, or only what is left out (sockets, devices, pipes).
+    ///
+    /// # Errors
+    /// [`Error`] when the file can't be looked at. A file whose front can't be read is an ordinary file: the reader of its
+    /// bytes gets the error.
+    pub(super) fn find(&self, folder: &Arc<Path>, name: &OsStr) -> Result<Option<SourceEntry>, Error> {
+        let path = folder.join(name);
+        let found = self.store.stat(&path).map_err(|e| Error::os(&e, "stat", path))?;
+        found.map_or(Ok(None), |stat| self.entry(folder, name, stat))
+    }
+
+    /// As [`Self::find`], by a whole path.
+    ///
+    /// # Errors
+    /// As [`Self::find`].
+    pub(super) fn find_path(&self, path: &Path) -> Result<Option<SourceEntry>, Error> {
+        match (path.parent(), path.file_name()) {
+            (Some(folder), Some(name)) => self.find(&Arc::from(folder), name),
+            _ => {
+                let found = self.store.stat(path).map_err(|e| Error::os(&e, "stat", path.to_path_buf()))?;
+                Ok(found.map(|stat| SourceEntry::Folder(Arc::from(path), stat)))
+            }
+        }
+    }
+
+    /// What a name in an opened folder stands for.
+    ///
+    /// # Errors
+    /// As [`Self::find`].
+    pub(super) fn find_in(
+        &self,
+        opened: &dyn Folder,
+        folder: &Arc<Path>,
+        name: &OsStr,
+    ) -> Result<Option<SourceEntry>, Error> {
+        let found = opened.stat(name).map_err(|e| Error::os(&e, "stat", folder.join(name)))?;
+        found.map_or(Ok(None), |stat| self.entry(folder, name, stat))
+    }
+
+    fn entry(&self, folder: &Arc<Path>, name: &OsStr, mut stat: Stat) -> Result<Option<SourceEntry>, Error> {
+        let path = || Arc::from(folder.join(name));
+        for _ in 0..TRIES {
+            match stat.kind {
+                Kind::Folder => return Ok(Some(SourceEntry::Folder(path(), stat))),
+                Kind::Link => return Ok(Some(SourceEntry::Link(path(), stat))),
+                Kind::Other => return Ok(None),
+                Kind::File => {}
+            }
+            let path = Arc::new(FilePath::new(folder.clone(), name));
+            match self.detection.look(&*self.store, &path, &stat, &self.problems)? {
+                Some(Verdict::Plain) => return Ok(Some(SourceEntry::File(path, stat))),
+                Some(Verdict::Container(format, others)) => {
+                    let id = ContainerId::new(&self.key, path, format, stat, others);
+                    return Ok(Some(SourceEntry::Container(Arc::new(id))));
+                }
+                None => {}
+            }
+            // It changed between the two looks.
+            let path = path.to_path_buf();
+            let Some(now) = self.store.stat(&path).map_err(|e| Error::os(&e, "stat", path))? else { return Ok(None) };
+            stat = now;
+        }
+        // It is written to all the time, as a log may be: no container that could be opened now.
+        let file = (stat.kind == Kind::File).then(|| Arc::new(FilePath::new(folder.clone(), name)));
+        Ok(file.map(|path| SourceEntry::File(path, stat)))
+    }
+
+    /// The names in a folder, sorted. A listing goes on over the names that it began with, unless it is `from_start`.
+    ///
+    /// # Errors
+    /// [`Error`] when the folder can't be read.
+    pub(super) fn names(&self, path: &Path, opened: &dyn Folder, from_start: bool) -> Result<Arc<[OsString]>, Error> {
+        let failed = |e: io::Error| Error::os(&e, "readdir", path.to_path_buf());
+        let version = opened.version().map_err(failed)?;
+        if let Some((known, names)) = self.listings.lock().known.get(path)
+            // Within one tick of the clock a folder can change twice: one that changed just now is listed anew.
+            && (!from_start || *known == version && !version.is_recent())
+        {
+            return Ok(names.clone());
+        }
+        let mut names = opened.names().map_err(failed)?;
+        names.sort_unstable();
+        let names: Arc<[OsString]> = names.into();
+        self.listings.lock().put(path, version, names.clone());
+        Ok(names)
+    }
+
+    /// Opens a folder, to list it.
+    ///
+    /// # Errors
+    /// [`Error`] when it can't be opened.
+    pub(super) fn folder<'a>(&'a self, path: &'a Path) -> Result<Box<dyn Folder + 'a>, Error> {
+        self.store.folder(path).map_err(|e| match e.raw_os_error() {
+            Some(libc::ENOENT | libc::ENOTDIR | libc::ELOOP | libc::EXDEV) => Error::stale(path.to_path_buf()),
+            _ => Error::os(&e, "readdir", path.to_path_buf()),
+        })
+    }
+}
+
+/// Names of folders that were listed, least recently used last.
+struct Listings {
+    known: LruCache<PathBuf, (Version, Arc<[OsString]>)>,
+    /// Bytes that they take, about.
+    size: usize,
+}
+
+impl Default for Listings {
+    fn default() -> Self {
+        Self { known: LruCache::new(nonzero(LISTINGS)), size: 0 }
+    }
+}
+
+impl Listings {
+    fn put(&mut self, path: &Path, version: Version, names: Arc<[OsString]>) {
+        let cost = |names: &[OsString]| names.iter().map(|name| size_of::<OsString>() + 16 + name.len()).sum::<usize>();
+        self.size += cost(&names);
+        if let Some((_, (_, gone))) = self.known.push(path.to_path_buf(), (version, names)) {
+            self.size -= cost(&gone);
+        }
+        // The newest is always kept: its listing goes on.
+        while self.size > limits::LISTINGS && self.known.len() > 1 {
+            let Some((_, (_, gone))) = self.known.pop_lru() else { break };
+            self.size -= cost(&gone);
+        }
+    }
+}
