@@ -147,9 +147,9 @@ fn its_descriptor_in_the_table_is_all_that_a_format_needs() {
 /// else names one is listed here, with the reason.
 #[test]
 fn no_other_place_knows_a_format() {
-    // The folder that shows a manifest's chunks; what `info` says of KDB episodes beside `container.json`.
+    // Which files a manifest joins; what `info` says of KDB episodes beside `container.json`.
     let known = [
-        ("wshard", "src/vfs/folder.rs"),
+        ("wshard", "src/vfs/detection.rs"),
         ("wshard", "src/vfs/siblings.rs"),
         ("wshard", "src/tree.rs"),
         ("kdb", "src/cli/info/episodes.rs"),
