@@ -79,6 +79,9 @@ enum Command {
     Completions(pages::CompletionArguments),
     /// Write man pages into a folder
     Man(pages::ManArguments),
+    /// Print the options of all commands as Markdown
+    #[command(hide = true)]
+    Reference,
 }
 
 /// Options of every command that shows containers.
@@ -169,6 +172,7 @@ fn execute(cli: &Cli, line: &[OsString]) -> anyhow::Result<ExitCode> {
         Command::Doctor(arguments) => doctor::run(arguments),
         Command::Completions(arguments) => pages::completions(arguments),
         Command::Man(arguments) => pages::man(arguments),
+        Command::Reference => pages::reference(),
         Command::Ls(arguments) => ls::run(arguments),
         Command::Cat(arguments) => cat::run(arguments),
         Command::Cp(arguments) => cp::run(arguments),
@@ -294,6 +298,17 @@ fn named(table: &str, text: &str, what: &str) -> Result<u32, String> {
     local.or_else(asked).ok_or_else(|| format!("no {what} '{text}' on this machine"))
 }
 
+/// A user's name, or the number where there is none.
+fn user_name(number: u32) -> String {
+    let name = |line: &str| -> Option<String> {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)?.parse() == Ok(number)).then(|| name.to_owned())
+    };
+    let table = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    table.lines().find_map(name).unwrap_or_else(|| format!("user {number}"))
+}
+
 /// A number of threads.
 fn threads(text: &str) -> Result<usize, String> {
     match text.parse() {
@@ -354,6 +369,7 @@ mod tests {
     fn names_of_users_and_groups() {
         assert_eq!(user("1000"), Ok(1000));
         assert_eq!((user("root"), group("root")), (Ok(0), Ok(0)));
+        assert_eq!((user_name(0), user_name(4_000_000_000)), ("root".into(), "user 4000000000".into()));
         assert_eq!(user("no such user"), Err("no user 'no such user' on this machine".into()));
         assert_eq!((threads("2"), threads("0").is_err(), threads("x").is_err()), (Ok(2), true, true));
     }

@@ -15,6 +15,7 @@ use std::{
 
 use anyhow::{Context, bail};
 use clap::Args;
+use glob::Pattern;
 use parking_lot::Mutex;
 
 use super::{
@@ -40,6 +41,7 @@ const WAITING: usize = 256;
       out/ep_001.wshard/signal/joint_pos.npy, out/ep_002.wshard/signal/joint_pos.npy, ...
   shardfs cp -r data/ep_001.wshard /srv/unpacked/ep_002.wshard out/
   shardfs cp data/ep_001.wshard/signal/joint_pos.npy q.npy
+  shardfs cp -rn --exclude '*.json' --exclude images data/ep_001.wshard out/
 
 Exit codes: 0 everything is there, 1 something could not be copied (the others are), 2 a wrong command line.")]
 pub(super) struct Arguments {
@@ -55,6 +57,14 @@ pub(super) struct Arguments {
     #[arg(short, long)]
     recursive: bool,
 
+    /// Leave out what has such a name or path below PATH, with wildcards; may be given several times
+    #[arg(long, value_name = "PATTERN", value_parser = pattern)]
+    exclude: Vec<Pattern>,
+
+    /// Say what would be copied, and where to; write nothing
+    #[arg(short = 'n', long)]
+    dry_run: bool,
+
     /// Files copied at a time [default: the number of cores]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     jobs: Option<u16>,
@@ -67,11 +77,15 @@ pub(super) struct Arguments {
     view: ViewOptions,
 }
 
+fn pattern(text: &str) -> Result<Pattern, String> {
+    Pattern::new(text).map_err(|error| error.to_string())
+}
+
 pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     log_to_stderr("error");
     let jobs = arguments.jobs.map(usize::from);
     let jobs = jobs.or_else(|| thread::available_parallelism().ok().map(Into::into)).unwrap_or(2);
-    let copier = Copier::new(arguments.quiet);
+    let copier = Copier::new(arguments.quiet || arguments.dry_run);
     let folders = thread::scope(|scope| {
         let (give, take) = sync_channel(WAITING);
         let take = Arc::new(Mutex::new(take));
@@ -118,7 +132,7 @@ impl Walk<'_> {
     fn source(&mut self, source: &Path) -> anyhow::Result<()> {
         let Selection { vfs, found, is_pattern, failed } = select(source, self.arguments.view.checked())?;
         let destination = &self.arguments.destination;
-        refuse_own_place(&vfs, destination)?;
+        refuse_own_place(&vfs, destination, &found)?;
         for error in &failed {
             self.copier.failed(error);
         }
@@ -147,9 +161,18 @@ impl Walk<'_> {
         }
     }
 
+    /// Whether the user wants to do without it: by its name, or by its path below the copy's top.
+    fn is_excluded(&self, to: &Path, top: &Path) -> bool {
+        let name = to.file_name().unwrap_or_default().to_string_lossy();
+        let below = to.strip_prefix(top).unwrap_or(to).to_string_lossy();
+        self.arguments.exclude.iter().any(|pattern| pattern.matches(&name) || pattern.matches(&below))
+    }
+
     /// A file, or a folder with all that is in it.
     fn below(&mut self, vfs: &Arc<Vfs>, found: Found, to: PathBuf) {
-        if let Some(parent) = to.parent().filter(|parent| *parent != Path::new(""))
+        let top = to.clone();
+        if !self.arguments.dry_run
+            && let Some(parent) = to.parent().filter(|parent| *parent != Path::new(""))
             && let Err(error) = std::fs::create_dir_all(parent)
         {
             return self.copier.failed(&anyhow::Error::from(error).context(parent.display().to_string()));
@@ -160,7 +183,16 @@ impl Walk<'_> {
             if self.copier.stop.load(Relaxed) {
                 return;
             }
+            if self.is_excluded(&to, &top) {
+                vfs.forget(ino, 1);
+                continue;
+            }
             if attr.kind != FileKind::Folder {
+                if self.arguments.dry_run {
+                    self.copier.would_copy(&shown, &to);
+                    vfs.forget(ino, 1);
+                    continue;
+                }
                 if self.arguments.sources.len() > 1 && !self.taken.insert(to.clone()) {
                     let place = to.display();
                     self.copier.failed(&anyhow::anyhow!("{}: {place} is another's copy already", shown.display()));
@@ -171,7 +203,8 @@ impl Walk<'_> {
                 let _ = self.give.send(Task { vfs: vfs.clone(), ino, attr, shown, to });
                 continue;
             }
-            let inside = self.copier.make_folder(&to).and_then(|()| names(vfs, ino, &shown));
+            let made = if self.arguments.dry_run { Ok(()) } else { self.copier.make_folder(&to) };
+            let inside = made.and_then(|()| names(vfs, ino, &shown));
             let inside = match inside {
                 Ok(inside) => inside,
                 Err(error) => {
@@ -179,7 +212,9 @@ impl Walk<'_> {
                     continue;
                 }
             };
-            self.folders.push(Folder { path: to.clone(), mode: attr.mode.into(), mtime: attr.mtime });
+            if !self.arguments.dry_run {
+                self.folders.push(Folder { path: to.clone(), mode: attr.mode.into(), mtime: attr.mtime });
+            }
             for (name, _) in inside.into_iter().rev() {
                 let (shown, to) = (shown.join(&name), to.join(&name));
                 match vfs.lookup(ino, &name) {
@@ -202,7 +237,18 @@ fn is_folder_name(path: &Path) -> bool {
 }
 
 /// Nothing is ever written where the data are.
-fn refuse_own_place(vfs: &Vfs, destination: &Path) -> anyhow::Result<()> {
+fn refuse_own_place(vfs: &Vfs, destination: &Path, found: &[Found]) -> anyhow::Result<()> {
+    // The name that the copy would have is the container's own.
+    for Found { kept, .. } in found {
+        let copy =
+            destination.join(kept.components().next().map_or(Path::new(""), |first| Path::new(first.as_os_str())));
+        if vfs.source().is_file() && copy.canonicalize().is_ok_and(|copy| copy == vfs.source()) {
+            bail!(
+                "{}: is the container itself, which its copy would overwrite; choose a place elsewhere",
+                copy.display()
+            );
+        }
+    }
     let absolute = std::path::absolute(destination).with_context(|| destination.display().to_string())?;
     // What of it is there already may lead elsewhere.
     let there = absolute.ancestors().find_map(|part| Some((part, part.canonicalize().ok()?)));

@@ -91,6 +91,10 @@ pub(super) struct Arguments {
     #[arg(short = '1')]
     one_a_line: bool,
 
+    /// Names end with a NUL byte, not with a line break: for `xargs -0`
+    #[arg(short = '0', long, conflicts_with_all = ["tree", "json"])]
+    null: bool,
+
     /// A JSON object a line: path, kind, size, mtime (in seconds) and mtime_ns, dtype, shape
     #[arg(long, conflicts_with = "long")]
     json: bool,
@@ -290,9 +294,13 @@ impl<W: Write> List<'_, W> {
                 self.out.write_all(b" -> ")?;
                 self.write_name(Path::new(&target), FileKind::File)?;
             }
-            self.out.write_all(b"\n")?;
+            self.end_line()?;
         }
         Ok(())
+    }
+
+    fn end_line(&mut self) -> anyhow::Result<()> {
+        Ok(self.out.write_all(if self.arguments.null { b"\0" } else { b"\n" })?)
     }
 
     fn object(&mut self, entry: &Entry) -> anyhow::Result<()> {
@@ -356,7 +364,7 @@ impl<W: Write> List<'_, W> {
 
     fn name(&mut self, name: &Path, kind: FileKind) -> anyhow::Result<()> {
         self.write_name(name, kind)?;
-        Ok(self.out.write_all(b"\n")?)
+        self.end_line()
     }
 
     /// A name as it is; on a terminal, coloured, and never with bytes that would do something to it.

@@ -29,6 +29,9 @@ use crate::{
 const CHILD: &str = "SHARDFS_IN_BACKGROUND";
 const READY: &[u8] = b"ready\n";
 
+/// How far the kernel reads ahead where nothing else is said, in bytes.
+const READAHEAD: u64 = 4 << 20;
+
 /// Mount a folder of containers, or one container
 ///
 /// SOURCE is mirrored, recursively: containers appear as folders of the same name, everything else as itself. The
@@ -54,7 +57,7 @@ pub(super) struct Arguments {
     /// A folder, or one container
     source: PathBuf,
 
-    /// An empty folder, outside SOURCE
+    /// A folder outside SOURCE; what it holds is hidden while this is mounted
     mountpoint: PathBuf,
 
     /// Stay in the foreground, with the log on stderr
@@ -84,9 +87,9 @@ pub(super) struct Arguments {
     #[arg(long, value_enum, default_value_t)]
     serve: vfs::Serve,
 
-    /// How far the kernel reads ahead, in bytes or with K or M; without root it is 128K
-    #[arg(long, value_name = "SIZE", value_parser = super::size, default_value = "4M")]
-    readahead: u64,
+    /// How far the kernel reads ahead, in bytes or with K or M [default: 4M; without root 128K, which can't be raised]
+    #[arg(long, value_name = "SIZE", value_parser = super::size)]
+    readahead: Option<u64>,
 
     /// Threads that take requests from the kernel [default: half as many as cores, 1 to 8]
     #[arg(long, value_name = "N", value_parser = super::threads)]
@@ -171,8 +174,15 @@ pub(super) fn run(arguments: &Arguments, command_line: &[OsString]) -> anyhow::R
     // The first answer of the mount shows that it lives.
     std::fs::metadata(&mountpoint).with_context(|| format!("{}: mounted, but no answer", mountpoint.display()))?;
     place.is_mounted();
-    if let Err(error) = raise_readahead(own.device, arguments.readahead >> 10) {
+    let readahead = arguments.readahead.unwrap_or(READAHEAD);
+    if let Err(error) = raise_readahead(own.device, readahead >> 10) {
+        if arguments.readahead.is_some() {
+            eprintln!("shardfs: --readahead needs root; the kernel reads ahead 128K");
+        }
         log::debug!("the kernel reads ahead 128 KiB, for more cannot be set: {error}");
+    }
+    if let (vfs::Serve::Passthrough, Some(reason)) = (arguments.serve, &vfs.serving().reason) {
+        eprintln!("shardfs: not in passthrough mode: {reason}");
     }
     log::info!("{} is mounted on {}", source.display(), mountpoint.display());
     running.begin(&vfs, &own);
@@ -262,7 +272,7 @@ fn check_source(vfs: &Vfs) -> anyhow::Result<()> {
 
 fn check_mountpoint(source: &Path, mountpoint: &Path) -> anyhow::Result<()> {
     if !mountpoint.is_dir() {
-        bail!("{}: not a folder; a mount needs an existing, empty folder", mountpoint.display());
+        bail!("{}: not a folder; a mount needs an existing folder", mountpoint.display());
     }
     if lies_in(mountpoint, source) {
         bail!(

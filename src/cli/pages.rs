@@ -1,6 +1,6 @@
 //! `shardfs completions` and `man`: what shells and man(1) want to know, from the definitions of the options themselves.
 
-use std::{fs, io, path::PathBuf};
+use std::{fmt::Write as _, fs, io, path::PathBuf};
 
 use anyhow::Context;
 use clap::{Args, CommandFactory};
@@ -44,5 +44,116 @@ pub(super) fn man(arguments: &ManArguments) -> anyhow::Result<()> {
     let [commands, helpers] = ["man1", "man8"].map(|section| arguments.folder.join(section));
     fs::create_dir_all(&commands).and_then(|()| fs::create_dir_all(&helpers)).with_context(named)?;
     clap_mangen::generate_to(super::Cli::command(), &commands).with_context(named)?;
-    fs::write(helpers.join("mount.shardfs.8"), ".so man1/shardfs-mount.1\n").with_context(named)
+    for page in fs::read_dir(&commands).with_context(named)? {
+        let page = page.with_context(named)?.path();
+        if page.file_name().is_some_and(|name| name.to_string_lossy().starts_with("shardfs")) {
+            let text = fs::read_to_string(&page).with_context(named)?;
+            fs::write(&page, readable(&text)).with_context(named)?;
+        }
+    }
+    let mount = fs::read_to_string(commands.join("shardfs-mount.1")).with_context(named)?;
+    fs::write(helpers.join("mount.shardfs.8"), helper_page(&mount)).with_context(named)
+}
+
+/// A page of clap_mangen with the project and its version in the footer, and examples whose lines stay lines.
+fn readable(page: &str) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    let mut is_example = false;
+    for line in page.lines() {
+        if let Some(title) = line.strip_prefix(".TH ") {
+            let name = title.split_whitespace().next().unwrap_or("shardfs");
+            let version = env!("CARGO_PKG_VERSION");
+            lines.push(format!(".TH {name} 1 \"\" \"shardfs {version}\" \"shardfs manual\""));
+            continue;
+        }
+        if line.starts_with(".SH ") && is_example {
+            lines.push(".fi".into());
+            is_example = false;
+        }
+        if line == ".SH EXTRA" {
+            lines.extend([".SH EXAMPLES AND NOTES".into(), ".nf".into()]);
+            is_example = true;
+            continue;
+        }
+        lines.push(line.to_owned());
+    }
+    if is_example {
+        lines.push(".fi".into());
+    }
+    lines.join("\n") + "\n"
+}
+
+/// The page of the mount helper: that of `shardfs mount`, under its own name and section.
+fn helper_page(mount: &str) -> String {
+    let page = mount.replacen(".TH shardfs-mount 1", ".TH mount.shardfs 8", 1);
+    page.replacen(".SH NAME\nshardfs\\-mount \\-", ".SH NAME\nmount.shardfs \\-", 1)
+}
+
+/// Print the options of every command as Markdown: docs/CLI.md
+pub(super) fn reference() -> anyhow::Result<()> {
+    let mut text = String::from(
+        "# Commands and options\n\nWritten by `shardfs reference > docs/CLI.md` from the definitions of the options; a test \
+         compares.\n`shardfs help COMMAND` and the man pages say the same. In /etc/fstab the long options of `mount` are\nmount \
+         options, with `_` or `-`.\n",
+    );
+    let mut cli = super::Cli::command();
+    cli.build();
+    for command in cli.get_subcommands().filter(|command| !command.is_hide_set() && command.get_name() != "help") {
+        describe(&mut text, command);
+    }
+    Ok(io::Write::write_all(&mut io::stdout(), text.as_bytes())?)
+}
+
+/// A section for a command: what it does, its arguments and options as a table, its examples.
+fn describe(text: &mut String, command: &clap::Command) {
+    let about = command.get_long_about().or_else(|| command.get_about()).map(ToString::to_string).unwrap_or_default();
+    let usage = command.clone().render_usage().to_string();
+    let usage = usage.trim_start_matches("Usage: ");
+    // `String` can be written to without an error.
+    let _ = write!(text, "\n## `shardfs {}`\n\n{}\n\n", command.get_name(), about.replace("\n\n", ".\n\n"));
+    let _ = write!(text, "```\n{usage}\n```\n\n| option | default | what it does |\n|---|---|---|\n");
+    for argument in command.get_arguments().filter(|argument| !argument.is_hide_set()) {
+        if !["help", "version"].contains(&argument.get_id().as_str()) {
+            row(text, argument);
+        }
+    }
+    if let Some(after) = command.get_after_help() {
+        let _ = write!(text, "\n```\n{after}\n```\n");
+    }
+}
+
+fn row(text: &mut String, argument: &clap::Arg) {
+    let value = argument.get_value_names().map(|names| names.join(" ")).unwrap_or_default();
+    let has_value = argument.get_action().takes_values();
+    let is_optional = argument.get_num_args().is_some_and(|count| count.min_values() == 0);
+    let mut names = Vec::new();
+    names.extend(argument.get_short().map(|short| format!("-{short}")));
+    names.extend(argument.get_long().map(|long| format!("--{long}")));
+    let name = match (names.is_empty(), has_value) {
+        (true, _) => value,
+        (false, true) if is_optional => format!("{}[={value}]", names.join(", ")),
+        (false, true) => format!("{} {value}", names.join(", ")),
+        (false, false) => names.join(", "),
+    };
+    let help = argument.get_long_help().or_else(|| argument.get_help()).map(ToString::to_string).unwrap_or_default();
+    let help = help.replace('\n', " ");
+    // Defaults that depend on the machine stand in the text.
+    let (help, said) = match help.split_once(" [default: ") {
+        Some((help, said)) => (help.to_owned(), said.trim_end_matches(']').to_owned()),
+        None => (help, String::new()),
+    };
+    let defaults: Vec<_> = argument.get_default_values().iter().map(|value| value.to_string_lossy()).collect();
+    let default = match (has_value, defaults.is_empty()) {
+        (true, false) => format!("`{}`", defaults.join(" ")),
+        _ => said,
+    };
+    let values = argument.get_possible_values().into_iter().filter(|_| has_value).filter(|value| !value.is_hide_set());
+    let values: Vec<String> = values
+        .map(|value| {
+            let help = value.get_help().map(|help| format!(": {help}")).unwrap_or_default();
+            format!("`{}`{help}", value.get_name())
+        })
+        .collect();
+    let values = if values.is_empty() { String::new() } else { format!(". {}", values.join("; ")) };
+    let _ = writeln!(text, "| `{name}` | {default} | {} |", format!("{help}{values}").replace('|', "\\|"));
 }

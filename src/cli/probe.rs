@@ -60,6 +60,8 @@ pub(super) enum State {
     Dead,
     /// It does not answer.
     Silent,
+    /// Its process is there, its source directory is not.
+    Gone,
     /// It answers, but not to this user.
     Private,
     /// Another mount stands on it or above it, so that no path leads to it.
@@ -73,6 +75,7 @@ impl State {
             Self::Answers => "answers",
             Self::Dead => "dead",
             Self::Silent => "silent",
+            Self::Gone => "gone",
             Self::Private => "private",
             Self::Hidden => "hidden",
         }
@@ -138,6 +141,8 @@ pub(super) fn understand(said: Option<Vec<u8>>) -> (State, Value, Value) {
         None if config.is_object() => return (State::Answers, config, stats),
         Some(libc::EACCES | libc::EPERM) => State::Private,
         Some(libc::ENOTCONN | libc::ECONNABORTED) => State::Dead,
+        // The control files take their owner from the source directory.
+        Some(libc::ESTALE) => State::Gone,
         // Another program's mount has no such file.
         Some(libc::ENOENT | libc::ENOTDIR) => State::Answers,
         _ => State::Silent,

@@ -1,7 +1,7 @@
 //! `shardfs status`: what is mounted, and how it does.
 
 use std::{
-    io::{self, BufWriter, Write},
+    io::{self, BufWriter, IsTerminal, Write},
     path::PathBuf,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
@@ -11,9 +11,11 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::{
-    escape,
+    color::{Color, ColorOption, paint},
+    counted, escape,
     mounts::{self, Mount, without_asking},
     probe::{PATIENCE, Probe, State, understand},
+    user_name,
 };
 
 /// Say what is mounted, and how it does
@@ -33,6 +35,9 @@ pub(super) struct Arguments {
     /// As JSON: an array with an object for each mount
     #[arg(long)]
     json: bool,
+
+    #[command(flatten)]
+    color: ColorOption,
 }
 
 /// A mount with what it said: `config.json` and `stats.json`.
@@ -82,7 +87,9 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         }
         reports.retain(|report| wanted.iter().any(|(_, place)| report.mount.at == *place));
     }
-    let mut out = BufWriter::new(io::stdout().lock());
+    let stdout = io::stdout().lock();
+    let is_coloured = arguments.color.is_on(stdout.is_terminal());
+    let mut out = BufWriter::new(stdout);
     if arguments.json {
         let all: Vec<Value> = reports.iter().map(Report::json).collect();
         serde_json::to_writer_pretty(&mut out, &all)?;
@@ -92,7 +99,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
             writeln!(out, "no shardfs is mounted")?;
         }
         for report in &reports {
-            report.print(&mut out)?;
+            report.print(&mut out, is_coloured)?;
         }
     }
     out.flush()?;
@@ -132,6 +139,9 @@ impl Report {
                 "is hidden by another mount; to reach it take that one down with: umount {}",
                 escape::shell_word(other)
             )),
+            (State::Gone, _) => {
+                Some(format!("shows nothing: the source directory is gone; take it down with: shardfs umount {word}"))
+            }
             (State::Silent | State::Hidden, _) => {
                 Some(format!("does not answer; if that stays so: shardfs umount --lazy {word}"))
             }
@@ -159,34 +169,66 @@ impl Report {
         })
     }
 
-    fn print(&self, out: &mut impl Write) -> anyhow::Result<()> {
+    fn print(&self, out: &mut impl Write, is_coloured: bool) -> anyhow::Result<()> {
         let Self { mount, config, stats, .. } = self;
         writeln!(out, "{}\n  source    {}", self.at(), escape::escaped(&self.source()))?;
         if let Some(lost) = self.lost() {
-            return Ok(writeln!(out, "  state     {lost}")?);
+            return Ok(writeln!(out, "  state     {}", paint(is_coloured, Color::Bad, &lost))?);
         }
         if self.state == State::Private {
-            let user = mount.user.map_or_else(String::new, |user| format!(", by user id {user}"));
-            return Ok(writeln!(out, "  state     mounted{user}; more is for whoever mounted it")?);
+            let user = mount.user.map_or_else(String::new, |user| format!(" by {}", user_name(user)));
+            return Ok(writeln!(out, "  state     mounted{user}, who can see more")?);
         }
         let number = |value: &Value| value.as_u64().unwrap_or(0);
         let uptime = Duration::try_from_secs_f64(stats["uptime_seconds"].as_f64().unwrap_or(0.0)).unwrap_or_default();
         let since = self.since().map_or_else(String::new, |since| super::ls::date(since as i64));
         let pid = config["pid"].as_u64().map_or_else(String::new, |pid| format!(", pid {pid}"));
-        writeln!(out, "  state     answers, since {since} UTC ({}){pid}", span(uptime))?;
+        let answers = paint(is_coloured, Color::Good, "answers");
+        writeln!(out, "  state     {answers}, since {since} UTC ({}){pid}", span(uptime))?;
         let cache = &stats["cache"];
         let (used, budget) = (bytes(number(&cache["used"])), bytes(number(&cache["budget"])));
         let (hits, misses) = (number(&cache["hits"]), number(&cache["misses"]));
-        writeln!(out, "  cache     {used} of {budget}; {hits} hits, {misses} misses")?;
+        writeln!(
+            out,
+            "  cache     {used} of {budget}; {}, {misses} {}",
+            counted(hits, "hit"),
+            if misses == 1 { "miss" } else { "misses" }
+        )?;
         let requests = stats["requests"].as_object().into_iter().flatten();
-        let requests: Vec<String> = requests.map(|(name, count)| escape::escaped(&format!("{count} {name}"))).collect();
-        writeln!(out, "  requests  {}; {} read", requests.join(", "), bytes(number(&stats["bytes_read"])))?;
+        let requests = requests.filter(|(_, count)| **count != 0);
+        let mut requests: Vec<String> =
+            requests.map(|(name, count)| escape::escaped(&format!("{count} {name}"))).collect();
+        requests.push(format!("{} read", bytes(number(&stats["bytes_read"]))));
+        writeln!(out, "  requests  {}", wrapped(&requests))?;
         match number(&stats["problems"]) {
             0 => writeln!(out, "  problems  none")?,
-            count => writeln!(out, "  problems  {count}: {}/.shardfs/problems.jsonl", self.at())?,
+            count => {
+                let problems = paint(is_coloured, Color::Warning, &count.to_string());
+                writeln!(out, "  problems  {problems}: {}/.shardfs/problems.jsonl", self.at())?;
+            }
         }
         Ok(())
     }
+}
+
+/// Parts between commas, on lines of at most 80 columns below a label of 12.
+fn wrapped(parts: &[String]) -> String {
+    let (mut text, mut column) = (String::new(), 12);
+    for (number, part) in parts.iter().enumerate() {
+        let width = part.chars().count() + 2;
+        if number > 0 {
+            text.push(',');
+            if column + width > 80 {
+                text.push_str("\n            ");
+                column = 12;
+            } else {
+                text.push(' ');
+            }
+        }
+        text.push_str(part);
+        column += width;
+    }
+    text
 }
 
 /// Days and hours, hours and minutes, minutes and seconds.
@@ -211,6 +253,14 @@ pub(super) fn bytes(count: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lines_fit_a_terminal() {
+        let parts: Vec<String> = (0..30).map(|number| format!("{number} requests")).collect();
+        let lines = format!("  requests  {}", wrapped(&parts));
+        assert!(lines.lines().count() > 3 && lines.lines().all(|line| line.len() <= 80), "{lines}");
+        assert_eq!(lines.split_whitespace().count(), 61);
+    }
 
     #[test]
     fn sizes_and_times_for_people() {

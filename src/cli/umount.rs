@@ -26,11 +26,16 @@ use super::{
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   shardfs umount /mnt/shards
-  shardfs umount --lazy /mnt/a /mnt/b")]
+  shardfs umount --lazy /mnt/a /mnt/b
+  shardfs umount --all")]
 pub(super) struct Arguments {
     /// Where shardfs is mounted
-    #[arg(required = true, value_name = "MOUNTPOINT")]
+    #[arg(required_unless_present = "all", value_name = "MOUNTPOINT")]
     mountpoints: Vec<PathBuf>,
+
+    /// All mounts of shardfs of this user (of root: all)
+    #[arg(short, long, conflicts_with = "mountpoints")]
+    all: bool,
 
     /// Take the name away at once; whoever is inside goes on until done
     #[arg(short, long)]
@@ -42,10 +47,15 @@ pub(super) struct Arguments {
 }
 
 pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    super::busy::each(&arguments.mountpoints, |mountpoint| {
+    let all = if arguments.all { own_mounts()? } else { Vec::new() };
+    super::busy::each(if arguments.all { &all } else { &arguments.mountpoints }, |mountpoint| {
         let Some(mount) = ours_at(&without_asking(mountpoint)?)? else {
             bail!("{}: no shardfs is mounted here; `shardfs status` lists the mounts", escape::path(mountpoint));
         };
+        if !is_own(&mount) {
+            let user = mount.user.map_or_else(|| "another user".into(), super::user_name);
+            bail!("{}: mounted by {user}; only that user and root can take it down", escape::path(mountpoint));
+        }
         if arguments.force {
             abort(&mount)?;
             return detach(&mount);
@@ -60,6 +70,18 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
             false => bail!(super::busy::message(&mount)),
         }
     })
+}
+
+/// Whether this user may take a mount down.
+fn is_own(mount: &Mount) -> bool {
+    let me = rustix::process::geteuid();
+    me.is_root() || mount.user.is_none_or(|user| user == me.as_raw())
+}
+
+/// The mounts of shardfs that this user may take down, the latest first: one may stand on another.
+fn own_mounts() -> anyhow::Result<Vec<PathBuf>> {
+    let mounts = mounts::all()?.into_iter().rev().filter(|mount| mount.is_ours() && is_own(mount));
+    Ok(mounts.map(|mount| mount.at).collect())
 }
 
 /// Takes away mounts of ours whose process is gone, so that the place can be used again. Those of other programs stay.

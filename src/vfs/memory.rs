@@ -69,7 +69,7 @@ impl Vfs {
     /// Says how the mount serves files, once, before it does.
     pub fn serve_as(&self, serving: Serving) {
         if let Some(reason) = &serving.reason {
-            log::warn!("not in passthrough mode: {reason}");
+            log::info!("not in passthrough mode: {reason}");
         }
         // Set twice only by a second mount of one `Vfs`, which there is not.
         let _ = self.serving.set(serving);

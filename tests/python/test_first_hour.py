@@ -83,7 +83,7 @@ def test_installed(user):
     assert re.fullmatch(r"shardfs \d+\.\d+\.\d+\n", user.sees("shardfs --version"))
     page = user.sees("man shardfs-mount | col -b")
     assert "shardfs-mount - Mount a folder of containers, or one container" in page
-    assert page == user.sees("man 8 mount.shardfs | col -b")
+    assert "mount.shardfs - Mount a folder of containers, or one container" in user.sees("man 8 mount.shardfs | col -b")
     code, page, _ = user.types("man shardfs | col -b")
     assert code == 0 and "SUBCOMMANDS" in page and "shardfs-umount(1)" in page
     listed = user.sees(". $(dirname $(which shardfs))/../share/bash-completion/completions/shardfs;"
@@ -134,7 +134,7 @@ def test_mistakes_with_mount(user):
     user.is_told("shardfs mount dta mnt", "shardfs: dta: No such file or directory")
     user.is_told("shardfs mount data nowhere", "shardfs: nowhere: no such folder; --mkdir makes it")
     user.is_told("shardfs mount data data/notes.txt",
-                 "shardfs: HOME/data/notes.txt: not a folder; a mount needs an existing, empty folder")
+                 "shardfs: HOME/data/notes.txt: not a folder; a mount needs an existing folder")
     user.is_told("shardfs mount data/notes.txt mnt",
                  "shardfs: HOME/data/notes.txt: not a folder, and not a container of any known format")
     user.is_told("shardfs mount data/damaged/cut_short.trees mnt",

@@ -5,7 +5,7 @@ import re
 import shutil
 import subprocess
 
-from support import BIN, FIXTURES, ROOT, unmount
+from support import BIN, FIXTURES, ROOT, run, unmount
 
 # What a test can't run or compare: builds, a person at a prompt or before a window, programs that may be missing, times.
 LEFT_OUT = ("scripts/", "python3", "feh ", "duckdb ", "identify ", "shardfs ls -l")
@@ -25,6 +25,7 @@ def test_tour(tmp_path):
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/shardfs").symlink_to(BIN)
     shutil.copytree(FIXTURES, tmp_path / "fixtures")
+    (tmp_path / "tests").symlink_to(ROOT / "tests")
     env = {**os.environ, "PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "LC_ALL": "C.UTF-8"}
     ran = 0
     try:
@@ -49,7 +50,20 @@ def test_every_command_and_option_is_named():
     for command in re.findall(r"^  ([a-z]+) +[A-Z]", help_text, re.M):
         assert f"`shardfs {command}" in text, command
     # Every option that is named exists.
-    every = "".join(subprocess.run([BIN, command, "--help"], capture_output=True, text=True, check=True).stdout
-                    for command in ("mount", "umount", "ls", "cat", "cp", "info", "verify", "status", "doctor"))
-    for option in set(re.findall(r"`(--[a-z-]+)", text)):
-        assert re.search(rf"{option}\b", every), option
+    every = (ROOT / "docs/CLI.md").read_text(encoding="utf-8")
+    own = {"--install", "--keep", "--device", "--locked"}  # of scripts, cargo and podman
+    for option in set(re.findall(r"`(--[a-z-]+)", text)) - own:
+        assert option in every, option
+
+
+def test_the_page_of_options_is_up_to_date():
+    written = (ROOT / "docs/CLI.md").read_text(encoding="utf-8")
+    assert written == run("reference", check=True).stdout.decode(), "shardfs reference > docs/CLI.md"
+
+
+def test_the_first_screen_shows_what_it_says():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    first = text.split("\n## ")[0]
+    assert "scripts/demo" in first and "scripts/test --install" in first and "docs/img/screenshot.png" in first
+    for link in re.findall(r"\]\(([^)#:]+)\)", first):
+        assert link.startswith("../../actions/") or (ROOT / link).exists(), link

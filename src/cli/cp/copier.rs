@@ -68,6 +68,13 @@ impl Copier {
         self.progress.inc_length(bytes);
     }
 
+    /// Says what would be copied.
+    pub(super) fn would_copy(&self, from: &Path, to: &Path) {
+        use std::io::Write as _;
+        // Of a closed pipe there is nothing to say: nothing is written anyway.
+        let _ = writeln!(io::stdout(), "{} -> {}", from.display(), to.display());
+    }
+
     /// Reports something that could not be copied.
     pub(super) fn failed(&self, error: &anyhow::Error) {
         self.failed.fetch_add(1, Relaxed);
