@@ -43,7 +43,7 @@ def test_recipes(tmp_path):
     (tools / "python3").chmod(0o755)
     home = tmp_path / "home"
     home.mkdir()
-    shutil.copytree(FIXTURES, home / "data", ignore=shutil.ignore_patterns("damaged"))
+    shutil.copytree(FIXTURES, home / "fixtures")
     (home / "examples").symlink_to(ROOT / "examples")
     env = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}", "LC_ALL": "C.UTF-8"}
     try:
