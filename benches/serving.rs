@@ -10,7 +10,7 @@ use shardfs::{
     cache::{Cache, Verify},
     codec::Codec,
     source::Source,
-    tree::{self, Container, FORMATS, NodeId, WSHARD},
+    tree::{self, Container, FORMATS, IDV, KASTORE, KDB, NodeId, WSHARD},
     view::Reader,
 };
 
@@ -75,6 +75,21 @@ fn views(c: &mut Criterion) {
         group.throughput(Throughput::Bytes(tree.view(&reader, file).unwrap().size()));
         let read = |b: &mut criterion::Bencher<'_>| {
             b.iter(|| tree.view(&reader, file).unwrap().read_at(&reader, 0, u64::MAX).unwrap());
+        };
+        group.bench_function(BenchmarkId::new("read", path), read);
+    }
+    let others = [
+        (&KDB, "demo.kdb", "episodes/0/state.npy"),
+        (&KASTORE, "tree_sequence.trees", "provenances/record.jsonl"),
+        (&IDV, "table.idv", "columns/word/values.jsonl"),
+    ];
+    for (format, name, path) in others {
+        let reader = example(name);
+        let tree = format.open(&reader, None).unwrap();
+        let file = find(&reader, &*tree, path);
+        group.throughput(Throughput::Bytes(tree.view(&reader, file).unwrap().size()));
+        let read = |b: &mut criterion::Bencher<'_>| {
+            b.iter(|| tree.view(&reader, file).unwrap().copy_at(&reader, 0, u64::MAX).unwrap());
         };
         group.bench_function(BenchmarkId::new("read", path), read);
     }

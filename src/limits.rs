@@ -4,6 +4,9 @@
 /// they are read (`docs/TREE.md`, section 2).
 pub const WHOLE_BLOCK: u64 = 64 << 20;
 
+/// The most bytes that a block may state: sizes of files are below 2^63, and a header stands in front.
+pub const LARGEST_BLOCK: u64 = 1 << 62;
+
 /// Pieces in which stored bytes are read for a checksum, and files from end to end.
 pub const PIECE: usize = 1 << 20;
 

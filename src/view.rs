@@ -151,6 +151,24 @@ pub struct Reader {
     pub container: u64,
 }
 
+/// The longest file that has a size: the system's are signed.
+const LONGEST: u64 = i64::MAX as u64;
+
+/// The end of a file that would be longer than any can be.
+#[derive(Debug)]
+struct TooLong;
+
+impl Rendered for TooLong {
+    fn is_ready(&self, _: &Reader, _: &Range<u64>) -> bool {
+        true
+    }
+
+    fn fill(&self, _: &Reader, _: Range<u64>, _: &mut [u8]) -> Result<(), Fault> {
+        let error = BlockError::Refused("the file would have more than 2^63 bytes".into());
+        Err(Fault { block: None, offset: 0, error: Arc::new(error) })
+    }
+}
+
 impl View {
     /// A file of bytes that are known.
     pub fn inline(bytes: impl Into<Vec<u8>>) -> Self {
@@ -165,7 +183,7 @@ impl View {
 
     /// A file that is a range of the container.
     pub fn stored(range: Range<u64>) -> Self {
-        Self::default().with(range.end - range.start, Data::Stored(range))
+        Self::default().with(range.end.saturating_sub(range.start), Data::Stored(range))
     }
 
     /// The file with one more extent at its end, of bytes that are rendered.
@@ -177,9 +195,11 @@ impl View {
     /// The file with one more extent at its end.
     #[must_use]
     pub fn with(mut self, length: u64, data: Data) -> Self {
+        let room = LONGEST.saturating_sub(self.size);
+        let (length, data) = if length > room { (room, Data::Rendered(Arc::new(TooLong))) } else { (length, data) };
         if length > 0 {
             self.extents.push(Extent { start: self.size, length, data, as_bool: false });
-            self.size += length;
+            self.size = self.size.saturating_add(length);
         }
         self
     }
@@ -187,9 +207,11 @@ impl View {
     /// The file with another one behind it.
     #[must_use]
     pub fn followed_by(mut self, other: Self) -> Self {
-        let start = self.size;
-        self.extents.extend(other.extents.into_iter().map(|extent| Extent { start: start + extent.start, ..extent }));
-        self.size += other.size;
+        for Extent { length, data, as_bool, .. } in other.extents {
+            let extents = self.extents.len();
+            self = self.with(length, data);
+            self.extents[extents..].iter_mut().for_each(|extent| extent.as_bool = as_bool);
+        }
         self
     }
 
@@ -418,5 +440,25 @@ mod tests {
                 assert_eq!(view.read_at(&reader, offset, length).unwrap().for_kernel(), expected);
             }
         }
+    }
+
+    #[test]
+    fn a_file_is_never_longer_than_its_size_can_say() {
+        let reader = Reader { source: Arc::new(vec![7; 8]), cache: Cache::new(1 << 20, Verify::Lazy), container: 0 };
+        for length in [1 << 63, u64::MAX - 4, u64::MAX] {
+            let data = View::default().with(length, Data::Stored(0..8));
+            for view in [
+                View::inline(*b"header").followed_by(data.clone()),
+                data.clone(),
+                data.followed_by(View::inline(*b"x")),
+            ] {
+                assert_eq!(view.size(), i64::MAX as u64);
+                let fault = view.read_at(&reader, view.size() - 1, 1).unwrap_err();
+                assert_eq!(fault.error.to_string(), "the file would have more than 2^63 bytes");
+            }
+        }
+        let view = View::inline(*b"header").with(u64::MAX, Data::Stored(0..8));
+        assert_eq!(view.copy_at(&reader, 0, 6).unwrap(), b"header");
+        assert!(view.copy_at(&reader, 0, 7).is_err());
     }
 }

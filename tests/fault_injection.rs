@@ -14,12 +14,7 @@ use std::{
 };
 
 use common::{container, shard, small_files};
-use shardfs::{
-    cache::{Cache, Verify},
-    source::{Source, SourceError},
-    tree::{self, Detected},
-    view::Reader,
-};
+use shardfs::source::{Source, SourceError};
 
 /// Bytes of which some can't be read.
 struct Failing {
@@ -45,13 +40,6 @@ impl Source for Failing {
     }
 }
 
-fn open(source: Arc<Failing>) -> Option<container::Opened> {
-    let Ok(Detected::Container(format)) = tree::detect(&tree::FORMATS, &*source, b"file") else { return None };
-    let reader = Reader { source, cache: Cache::new(1 << 20, Verify::Lazy), container: 0 };
-    let tree = format.open(&reader, None).ok()?;
-    Some(container::Opened { tree, reader })
-}
-
 /// Every container, with each of eight parts of it unreadable after it was opened, and before.
 #[test]
 fn what_can_be_read_is_right_and_the_rest_an_error() {
@@ -66,9 +54,9 @@ fn what_can_be_read_is_right_and_the_rest_an_error() {
                 let (bytes, bad, failed) = (bytes.clone(), bad.clone(), Mutex::default());
                 Arc::new(Failing { bytes, bad, broken: broken.into(), failed })
             };
-            refused += usize::from(open(source(true)).is_none());
+            refused += usize::from(container::open_source(source(true)).is_none());
             let failing = source(false);
-            let opened = open(failing.clone()).unwrap();
+            let opened = container::open_source(failing.clone()).unwrap();
             failing.broken.store(true, Relaxed);
             for &(node, size) in expected.iter().take(200) {
                 let length = size.min(1 << 20);
@@ -109,7 +97,7 @@ fn a_failing_block_is_read_once() {
     let bytes = shard::file(1, &[shard::Block::packed("x", shard::ZSTD, packed, 200_000)]);
     let length = bytes.len() as u64;
     let failing = Arc::new(Failing { bytes, bad: length - 10..length, broken: false.into(), failed: Mutex::default() });
-    let opened = open(failing.clone()).unwrap();
+    let opened = container::open_source(failing.clone()).unwrap();
     failing.broken.store(true, Relaxed);
     let file = opened.walk().into_iter().find(|file| opened.tree.path(file.node) == "x.bin").unwrap();
     assert!(file.view.read_at(&opened.reader, 0, 200_000).is_err());

@@ -23,6 +23,7 @@ use crate::{
         Block, DType,
         wshard::{self, Shard},
     },
+    limits,
     source::check_room,
     view::{Array, BlockRef, Data, Fault, View, png::Png},
 };
@@ -230,14 +231,11 @@ struct Own<'a> {
     error: Option<String>,
 }
 
-/// Sizes of files that can't be served are cut to this, so that adding a header to them can't overflow.
-const UNSERVED: u64 = 1 << 62;
-
 /// The file of a block that can never be served, of the size that the index states, behind a header. Where that is none,
 /// the header fails in its place, and without a header one byte does: a file of no bytes is never read, and would look
 /// whole.
 fn unserved(header: Vec<u8>, size: u64, block: BlockRef) -> View {
-    match size.min(UNSERVED) {
+    match size.min(limits::LARGEST_BLOCK) {
         0 => {
             let size = header.len().max(1) as u64;
             View::default().with(size, Data::Block(block, 0..size))
@@ -261,7 +259,7 @@ impl Content for Blocks {
             }
             File::Signs(i) => {
                 let residual = **self.shard.entries.get(i as usize)?.residual.as_ref()?;
-                let size = residual.steps.saturating_mul(residual.dims).min(UNSERVED);
+                let size = residual.steps.saturating_mul(residual.dims).min(limits::LARGEST_BLOCK);
                 let data = View::default().with_rendered(size, Signs { block: self.block(i).0, residual });
                 Some(Array::new(DType::I8, residual.shape(), data))
             }

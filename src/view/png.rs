@@ -10,6 +10,8 @@ use super::{Data, Fault, Reader, Rendered, View};
 
 /// Longest PNG chunk, and largest width and height.
 const LONGEST: u64 = (1 << 31) - 1;
+/// Bytes of rows that no picture has: twice as many are still a size.
+const LARGEST: u128 = 1 << 62;
 /// Data of a stored deflate block, and the bytes in front of it.
 const BLOCK: u64 = 65_535;
 const BLOCK_HEAD: u64 = 5;
@@ -42,13 +44,19 @@ pub struct Png {
 }
 
 impl Png {
-    /// A picture of pixels that begin at `start` of `pixels`. `None` for what PNG has no way to say: no pixels, too
-    /// many in a row or column, other than 1 to 4 channels, 1 or 2 bytes each.
+    /// A picture of pixels that begin at `start` of `pixels`. `None` for what PNG has no way to say (no pixels, too
+    /// many in a row or column, other than 1 to 4 channels, 1 or 2 bytes each), and of more pixels than a file can have.
     pub fn new(pixels: Data, start: u64, width: u32, height: u32, channels: u8, depth: u8) -> Option<Self> {
         let side = 1..=LONGEST as u32;
         let sound = side.contains(&width) && side.contains(&height) && (1..=4).contains(&channels);
-        // Below 2^31 * (1 + 2^31 * 8): fits.
-        (sound && matches!(depth, 1 | 2)).then_some(Self { pixels, start, width, height, channels, depth })
+        if !sound || !matches!(depth, 1 | 2) {
+            return None;
+        }
+        let png = Self { pixels, start, width, height, channels, depth };
+        // Below 2^31 * (1 + 2^31 * 8): fits. All that is computed of a picture stays below twice the bytes of its rows.
+        let rows = u128::from(height) * u128::from(png.row());
+        let end = rows.checked_add(start.into())?;
+        (end < LARGEST).then_some(png)
     }
 
     /// The file.
@@ -348,5 +356,10 @@ mod tests {
         assert!(Png::new(Data::Stored(0..0), 0, 0, 1, 1, 1).is_none());
         assert!(Png::new(Data::Stored(0..0), 0, 1, 1, 5, 1).is_none());
         assert!(Png::new(Data::Stored(0..0), 0, 1 << 31, 1, 1, 1).is_none());
+        // More bytes than a file can have: 2^64 and more.
+        let longest = (1 << 31) - 1;
+        assert!(Png::new(Data::Stored(0..0), 0, longest, longest, 4, 1).is_none());
+        assert!(Png::new(Data::Stored(0..0), u64::MAX - 5, 4, 4, 1, 1).is_none());
+        assert!(size(longest, 1 << 20, 1) > 1 << 51);
     }
 }

@@ -4,6 +4,7 @@ use std::{collections::HashSet, ops::ControlFlow, sync::Arc};
 
 use shardfs::{
     cache::{Cache, Verify},
+    source::Source,
     tree::{self, Container, Detected, NodeId, NodeKind},
     view::{Reader, View},
 };
@@ -25,8 +26,13 @@ pub(crate) struct File {
 
 /// Detects and opens; `None` for what is no container, or turns out to be none.
 pub(crate) fn open(bytes: Vec<u8>) -> Option<Opened> {
-    let Ok(Detected::Container(format)) = tree::detect(&tree::FORMATS, &bytes, b"file") else { return None };
-    let reader = Reader { source: Arc::new(bytes), cache: Cache::new(1 << 20, Verify::Lazy), container: 0 };
+    open_source(Arc::new(bytes))
+}
+
+/// As [`open`], from anywhere.
+pub(crate) fn open_source(source: Arc<dyn Source>) -> Option<Opened> {
+    let Ok(Detected::Container(format)) = tree::detect(&tree::FORMATS, &*source, b"file") else { return None };
+    let reader = Reader { source, cache: Cache::new(1 << 20, Verify::Lazy), container: 0 };
     let tree = format.open(&reader, None).ok()?;
     Some(Opened { tree, reader })
 }

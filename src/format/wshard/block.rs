@@ -133,7 +133,11 @@ impl Block {
                 None => Some(Defect::NoCodec { flags: stored.flags, default: header.compression_default }),
                 Some(codec) => {
                     let checked = codec.check_size(block.extent.stored_size, block.extent.size);
-                    checked.err().map(|error| error.to_string().into())
+                    let checked = checked.map_err(|error| error.to_string()).and_then(|()| match block.extent.size {
+                        size if size <= limits::LARGEST_BLOCK => Ok(()),
+                        size => Err(format!("{size} bytes are more than a file can have")),
+                    });
+                    checked.err().map(Defect::from)
                 }
             };
         }

@@ -174,7 +174,7 @@ fn sums(idv: &Idv, column: &Column) -> Result<Option<(u64, u64)>, Fault> {
     Ok(records.and_then(|records| {
         records.iter().try_fold((0, 0), |(stored, size), record| {
             let block = record.block(idv.file.tail, column.compression).ok()?;
-            Some((stored + block.stored_size, size + block.size))
+            Some((block.stored_size.checked_add(stored)?, block.size.checked_add(size)?))
         })
     }))
 }
