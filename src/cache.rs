@@ -41,7 +41,9 @@ use crate::{
 };
 
 /// When checksums are verified (`docs/TREE.md`, section 2).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
+#[non_exhaustive]
 pub enum Verify {
     /// Blocks of up to 64 MiB before their first byte is handed out, larger ones while they are read.
     #[default]

@@ -1,36 +1,123 @@
-//! shardfs shows container files as folders of ordinary files.
+//! shardfs shows container files (WShard and other Shard files, KDB, kastore, KAST, IDV) as folders of ordinary files.
 //!
-//! # Layout
+//! The `shardfs` command mounts them. This library is the same without a mount: open a container or a folder of them, walk
+//! it, read a range of a file, or an array with its type and shape.
 //!
-//! Each layer knows only those below it; `docs/ARCHITECTURE.md` follows one `read()` through them.
+//! ```
+//! use shardfs::{DType, Volume};
 //!
-//! - [`cli`]: commands and options
-//! - [`fuse`]: the adapter to the kernel, the only module that names fuser
-//! - [`verify`]: is everything in a container whole?
-//! - [`vfs`]: look up, list, stat, read on own types; runs without a mount
-//! - [`tree`]: names and nodes of one container
-//! - [`view`]: how stored values become files
-//! - [`cache`]: decoded blocks under one budget
-//! - [`mod@format`]: parsers, one module a format
-//! - [`codec`]: compressed bytes to bytes
-//! - [`source`]: the bytes of one container, by range
-//! - [`store`]: where the files of SOURCE come from
-//! - [`memfd`]: finished files in memory, for the kernel to serve
-//! - [`limits`]: every limit, in one place
+//! # fn main() -> Result<(), shardfs::Error> {
+//! let volume = Volume::open("fixtures")?;
+//!
+//! // What is in it: names as a mount shows them.
+//! let episode = volume.get("ep_001.wshard")?;
+//! for entry in episode.get("signal")?.entries() {
+//!     let entry = entry?;
+//!     println!("{:?}: {} bytes", entry.name(), entry.size());
+//! }
+//!
+//! // An array, with its type and shape.
+//! let joints = episode.get("signal/joint_pos.npy")?.array()?;
+//! assert_eq!((joints.dtype(), joints.shape()), (DType::F32, &[24, 7][..]));
+//! let values: Vec<f32> = joints.values()?;
+//! assert_eq!(values.len(), 24 * 7);
+//!
+//! // A range of any file: only the blocks that it touches are decoded.
+//! let picture = episode.get("images/cam0/rgb/023.png")?;
+//! assert_eq!(picture.read_range(1, 3)?, b"PNG");
+//!
+//! // Damage is an error that says where.
+//! let damaged = volume.get("damaged/bad_crc.wshard/signal/joint_pos.npy")?;
+//! let error = damaged.read().unwrap_err();
+//! assert_eq!(error.kind(), shardfs::ErrorKind::Damaged);
+//! assert!(error.to_string().contains("signal/joint_pos"));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! What stands where in a container, and what each file holds to the byte, is `docs/TREE.md` of the project.
+//!
+//! # Features
+//!
+//! - `cli` (default): the `shardfs` command.
+//! - `fuse` (default, with `cli`): the adapter to the kernel.
+//! - `unstable-internals`: makes the modules public that all this is made of. They are for the project's own tests,
+//!   fuzzing and benchmarks, and change without notice; `docs/ARCHITECTURE.md` describes them.
+//!
+//! Without the default features neither fuser nor clap is needed:
+//! `shardfs = { version = "0.1", default-features = false }`.
+
+// What is public for `unstable-internals` alone would be called unused, or not reachable, without it.
+#![cfg_attr(not(feature = "unstable-internals"), allow(dead_code, unreachable_pub, unused_imports))]
 
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("shardfs maps files of many gigabytes and needs a 64-bit machine");
 
+// The layers, each public with `unstable-internals` only.
+#[cfg(feature = "unstable-internals")]
 pub mod cache;
+#[cfg(not(feature = "unstable-internals"))]
+mod cache;
+#[cfg(all(feature = "cli", feature = "unstable-internals"))]
 pub mod cli;
+#[cfg(all(feature = "cli", not(feature = "unstable-internals")))]
+mod cli;
+#[cfg(feature = "unstable-internals")]
 pub mod codec;
+#[cfg(not(feature = "unstable-internals"))]
+mod codec;
+#[cfg(feature = "unstable-internals")]
 pub mod format;
+#[cfg(not(feature = "unstable-internals"))]
+mod format;
+#[cfg(all(feature = "fuse", feature = "unstable-internals"))]
 pub mod fuse;
+#[cfg(all(feature = "fuse", not(feature = "unstable-internals")))]
+mod fuse;
+#[cfg(feature = "unstable-internals")]
 pub mod limits;
+#[cfg(not(feature = "unstable-internals"))]
+mod limits;
+#[cfg(feature = "unstable-internals")]
 pub mod memfd;
+#[cfg(not(feature = "unstable-internals"))]
+mod memfd;
+#[cfg(feature = "unstable-internals")]
 pub mod source;
+#[cfg(not(feature = "unstable-internals"))]
+mod source;
+#[cfg(feature = "unstable-internals")]
 pub mod store;
+#[cfg(not(feature = "unstable-internals"))]
+mod store;
+#[cfg(feature = "unstable-internals")]
 pub mod tree;
+#[cfg(not(feature = "unstable-internals"))]
+mod tree;
+#[cfg(feature = "unstable-internals")]
 pub mod verify;
+#[cfg(not(feature = "unstable-internals"))]
+mod verify;
+#[cfg(feature = "unstable-internals")]
 pub mod vfs;
+#[cfg(not(feature = "unstable-internals"))]
+mod vfs;
+#[cfg(feature = "unstable-internals")]
 pub mod view;
+#[cfg(not(feature = "unstable-internals"))]
+mod view;
+
+mod volume;
+
+pub use cache::Verify;
+pub use format::DType;
+pub use store::FollowLinks;
+pub use vfs::Problem;
+pub use volume::{Array, Element, Entries, Entry, EntryKind, Error, ErrorKind, OpenOptions, Volume, Walk};
+
+/// The `shardfs` command: what its `main` calls.
+#[cfg(feature = "cli")]
+#[doc(hidden)]
+pub fn command() -> std::process::ExitCode {
+    cli::run()
+}

@@ -25,7 +25,9 @@ pub(crate) use watch::{Changes, DirEvent, Watch};
 use crate::{limits, source::Source};
 
 /// Which symbolic links below SOURCE are shown as what they point to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
+#[non_exhaustive]
 pub enum FollowLinks {
     /// None: links stay links
     #[default]

@@ -460,18 +460,24 @@ impl Vfs {
         Ok(Some(bytes))
     }
 
-    /// The bytes of a file of a container as memory of one's own, which may be looked at. Never lent from a map, so that
-    /// each was really read.
+    /// The bytes of a file as memory of one's own, which may be looked at. Never lent from a map, so that each was really
+    /// read.
     ///
     /// # Errors
-    /// As [`Self::read`]; and for what is no file of a container.
+    /// As [`Self::read`].
     pub fn read_copied(&self, ino: u64, offset: u64, length: u64) -> Result<Vec<u8>, Error> {
         let node = self.node(ino)?;
-        let Node::InContainer(id, file) = &node else { return Err(Error::stale(self.place(&node))) };
-        let opened = self.opened(id)?;
-        let fault = |fault| self.fault(id, &opened, *file, fault);
-        let view = opened.view(*file).map_err(fault)?;
-        view.copy_at(&opened.reader, offset, length).map_err(fault)
+        match &node {
+            Node::InContainer(id, file) => {
+                let opened = self.opened(id)?;
+                let fault = |fault| self.fault(id, &opened, *file, fault);
+                let view = opened.view(*file).map_err(fault)?;
+                view.copy_at(&opened.reader, offset, length).map_err(fault)
+            }
+            Node::SourceFile(path, file) => self.files.read_copied(path, *file, offset, length),
+            Node::ControlFile(snapshot) => Ok(snapshot.read(offset, length).for_kernel().to_vec()),
+            _ => Err(Error::is_a_folder(self.place(&node))),
+        }
     }
 
     fn opened(&self, id: &Arc<ContainerId>) -> Result<Arc<Opened>, Error> {

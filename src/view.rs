@@ -217,7 +217,7 @@ impl View {
 
     /// The file with its last extent's bytes as numpy's bool.
     #[must_use]
-    pub fn as_bool(mut self) -> Self {
+    pub fn into_bool(mut self) -> Self {
         if let Some(extent) = self.extents.last_mut() {
             extent.as_bool = true;
         }
@@ -428,7 +428,7 @@ mod tests {
         };
         let view = View::inline(*b"header")
             .with(10, Data::Stored(0..10))
-            .as_bool()
+            .into_bool()
             .with(40, Data::Block(block, 0..40))
             .with(0, Data::Inline(Arc::default()));
         assert_eq!(view.size(), 56);

@@ -7,6 +7,7 @@ use serde::{Serialize, Serializer};
 /// The element type of an array, under the short names that the formats share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "numpy's names, abbreviated")]
+#[non_exhaustive]
 pub enum DType {
     F64,
     F32,

@@ -272,7 +272,7 @@ impl Kdb {
         };
         let field = Strided { start: rows.start + field, stride: rows.stride, width };
         let data = View::default().with_rendered(frames * width, field);
-        Ok(Array::new(dtype, shape, if dtype == DType::Bool { data.as_bool() } else { data }))
+        Ok(Array::new(dtype, shape, if dtype == DType::Bool { data.into_bool() } else { data }))
     }
 
     fn meta(&self, reader: &Reader, position: u64) -> Result<View, Fault> {

@@ -255,7 +255,7 @@ impl Content for Blocks {
                     return None;
                 };
                 let data = self.bytes(i, *data_offset);
-                Some(Array::new(*dtype, &**shape, if *dtype == DType::Bool { data.as_bool() } else { data }))
+                Some(Array::new(*dtype, &**shape, if *dtype == DType::Bool { data.into_bool() } else { data }))
             }
             File::Signs(i) => {
                 let residual = **self.shard.entries.get(i as usize)?.residual.as_ref()?;

@@ -117,6 +117,20 @@ impl Error {
         }
     }
 
+    /// Whether a block, or bytes of the container, could not be made sense of.
+    pub(crate) fn is_damage(&self) -> bool {
+        matches!(&self.kind, Kind::Block { error, .. } if !matches!(**error, BlockError::Source(_)))
+    }
+
+    /// What it comes from, where that is an error of another layer.
+    pub(crate) fn cause(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match &self.kind {
+            Kind::Block { error, .. } => Some(&**error),
+            Kind::Format(error) => Some(&**error),
+            _ => None,
+        }
+    }
+
     /// As a line of `problems.jsonl`.
     pub fn to_problem(&self) -> Problem {
         let (block, offset) = match &self.kind {

@@ -13,7 +13,8 @@ use crate::{
 };
 
 /// How opened files are served.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 pub enum Serve {
     /// What suits most uses best: at present always `cache`
     #[default]

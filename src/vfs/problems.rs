@@ -18,6 +18,7 @@ use crate::limits;
 
 /// One thing that is wrong with a container.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub struct Problem {
     /// The container, relative to SOURCE.
     pub container: PathBuf,

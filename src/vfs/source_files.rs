@@ -36,11 +36,29 @@ impl SourceFiles {
         if let Some(mapped) = file.mapped(range) {
             return Ok(Bytes::Mapped(mapped));
         }
+        Self::copy(&*file, path, offset, length).map(Bytes::Owned)
+    }
+
+    /// The same as memory of one's own, never lent from a map.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub(super) fn read_copied(
+        &self,
+        path: &Arc<FilePath>,
+        file: FileId,
+        offset: u64,
+        length: u64,
+    ) -> Result<Vec<u8>, Error> {
+        Self::copy(&*self.open(path, file)?, path, offset, length)
+    }
+
+    fn copy(file: &dyn File, path: &FilePath, offset: u64, length: u64) -> Result<Vec<u8>, Error> {
         let bytes = file.stat_now().and_then(|now| {
             let length = length.min(now.size.saturating_sub(offset));
             file.read_now(offset, usize::try_from(length).unwrap_or(usize::MAX))
         });
-        bytes.map(Bytes::Owned).map_err(|e| Error::os(&e, "read", path.to_path_buf()))
+        bytes.map_err(|e| Error::os(&e, "read", path.to_path_buf()))
     }
 
     /// A file, for the kernel to read by itself.

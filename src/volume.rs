@@ -1,0 +1,168 @@
+//! The library's own face: what a mount would show of a file or folder, without a mount.
+
+mod array;
+mod entry;
+mod error;
+
+use std::{ffi::OsStr, path::Path, sync::Arc};
+
+pub use array::{Array, Element};
+pub use entry::{Entries, Entry, EntryKind, Walk};
+pub use error::{Error, ErrorKind};
+
+use crate::{
+    cache::Verify,
+    vfs::{self, FollowLinks, Problem, Vfs},
+};
+
+/// A container, or a folder of files among which the containers are folders: what `shardfs mount` would show of it
+/// (`docs/TREE.md`), read in this process.
+///
+/// ```
+/// # fn main() -> Result<(), shardfs::Error> {
+/// let volume = shardfs::Volume::open("fixtures/ep_001.wshard")?;
+/// for entry in volume.walk() {
+///     let entry = entry?;
+///     println!("{} {} bytes", entry.path().display(), entry.size());
+/// }
+/// # Ok(())
+/// # }
+/// ```
+///
+/// It is cheap to clone, and may be used by many threads at once.
+#[derive(Clone)]
+pub struct Volume {
+    vfs: Arc<Vfs>,
+}
+
+impl std::fmt::Debug for Volume {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Volume").field("source", &self.vfs.source()).finish_non_exhaustive()
+    }
+}
+
+impl Volume {
+    /// Opens a folder, or one container. Nothing in a folder is looked at yet.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] and the like from the operating system; [`ErrorKind::NotAContainer`] for a file of no known
+    /// format, or one that is too damaged to be opened.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
+        Self::options().open(path)
+    }
+
+    /// Choices for [`OpenOptions::open`].
+    pub fn options() -> OpenOptions {
+        OpenOptions::default()
+    }
+
+    /// The top: a folder.
+    ///
+    /// # Errors
+    /// Those of [`Entry::get`], where what was opened is no longer there.
+    pub fn root(&self) -> Result<Entry, Error> {
+        Entry::root(self.vfs.clone())
+    }
+
+    /// The entry at a path below the top, in a container too: `ep_001.wshard/signal/joint_pos.npy`.
+    ///
+    /// # Errors
+    /// Those of [`Entry::get`].
+    pub fn get(&self, path: impl AsRef<Path>) -> Result<Entry, Error> {
+        self.root()?.get(path)
+    }
+
+    /// Everything below the top, folders before what is in them.
+    pub fn walk(&self) -> Walk {
+        Walk::of(self.root())
+    }
+
+    /// What was found wrong so far: damaged blocks, files that look like containers and can't be opened. Bounded.
+    pub fn problems(&self) -> Vec<Problem> {
+        self.vfs.problems()
+    }
+}
+
+/// How a [`Volume`] is opened.
+///
+/// ```
+/// # fn main() -> Result<(), shardfs::Error> {
+/// let volume = shardfs::Volume::options().cache_size(64 << 20).verify(shardfs::Verify::Strict).open("fixtures")?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct OpenOptions(vfs::Options);
+
+impl OpenOptions {
+    /// Budget in bytes of the cache of decoded blocks; by default as `shardfs mount` takes it.
+    #[must_use]
+    pub fn cache_size(mut self, bytes: u64) -> Self {
+        self.0.cache_size = bytes;
+        self
+    }
+
+    /// When checksums are verified; by default [`Verify::Lazy`].
+    #[must_use]
+    pub fn verify(mut self, verify: Verify) -> Self {
+        self.0.verify = verify;
+        self
+    }
+
+    /// Which symbolic links are shown as what they point to; by default [`FollowLinks::No`].
+    #[must_use]
+    pub fn follow_links(mut self, follow: FollowLinks) -> Self {
+        self.0.follow_links = follow;
+        self
+    }
+
+    /// Opens a folder, or one container.
+    ///
+    /// # Errors
+    /// Those of [`Volume::open`].
+    pub fn open(&self, path: impl AsRef<Path>) -> Result<Volume, Error> {
+        let vfs = Vfs::open(path.as_ref(), self.0.clone()).map_err(Error::of_opening)?;
+        Ok(Volume { vfs: Arc::new(vfs) })
+    }
+}
+
+/// A node that was looked up. The last clone that goes gives the look-up back, so that no number is held for nothing.
+struct Handle {
+    vfs: Arc<Vfs>,
+    ino: u64,
+}
+
+impl Handle {
+    /// The node of a name in a folder, with its attributes.
+    fn look_up(vfs: &Arc<Vfs>, folder: u64, name: &OsStr) -> Result<Option<(Self, vfs::Attr)>, Error> {
+        let found = vfs.lookup(folder, name)?;
+        Ok(found.map(|attr| (Self { vfs: vfs.clone(), ino: attr.ino }, attr)))
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.vfs.forget(self.ino, 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn look_ups_are_given_back() {
+        let volume = Volume::open("fixtures").unwrap();
+        let held: Vec<Entry> = volume.walk().map(|entry| entry.unwrap()).collect();
+        assert!(held.len() > 100, "{} entries", held.len());
+        let numbers: Vec<u64> = held.iter().map(Entry::number).collect();
+        let again = volume.get("ep_001.wshard/signal/joint_pos.npy").unwrap();
+        let clone = again.clone();
+        drop((held, again));
+        let known = |ino: &&u64| volume.vfs.attr(**ino).is_ok();
+        assert_eq!(numbers.iter().filter(known).collect::<Vec<_>>(), [&clone.number()]);
+        assert_eq!(clone.read().unwrap().len() as u64, clone.size());
+        drop(clone);
+        assert_eq!(numbers.iter().filter(known).count(), 0);
+    }
+}

@@ -1,0 +1,101 @@
+//! Arrays in memory, with their type and shape.
+
+use super::{Error, ErrorKind};
+use crate::format::DType;
+
+/// An array: its elements in C order, little-endian, with their type and shape.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Array {
+    dtype: DType,
+    shape: Vec<u64>,
+    data: Vec<u8>,
+}
+
+impl Array {
+    pub(super) fn new(dtype: DType, shape: Vec<u64>, data: Vec<u8>) -> Self {
+        Self { dtype, shape, data }
+    }
+
+    /// The type of the elements.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// Elements along each axis, the outermost first; empty for an array of one element without axes.
+    pub fn shape(&self) -> &[u64] {
+        &self.shape
+    }
+
+    /// How many elements there are.
+    pub fn len(&self) -> usize {
+        self.data.len() / self.dtype.size() as usize
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.data.is_empty()
+    }
+
+    /// The bytes of the elements: little-endian, in C order.
+    pub fn data(&self) -> &[u8] {
+        &self.data
+    }
+
+    /// The same, without a copy.
+    pub fn into_data(self) -> Vec<u8> {
+        self.data
+    }
+
+    /// The elements as numbers of this machine, in C order. f16 and bf16 are given as their bits, `u16`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`] if the elements are of another type.
+    pub fn values<T: Element>(&self) -> Result<Vec<T>, Error> {
+        if !T::DTYPES.contains(&self.dtype) {
+            let reason = format!("the elements are {}, not {}", self.dtype, std::any::type_name::<T>());
+            return Err(Error::new(ErrorKind::InvalidInput, reason));
+        }
+        Ok(self.data.chunks_exact(self.dtype.size() as usize).map(T::from_bytes).collect())
+    }
+}
+
+/// Types that elements of an [`Array`] may be read as.
+pub trait Element: sealed::Sealed + Sized {
+    /// The element types that it is.
+    const DTYPES: &'static [DType];
+
+    /// One element of its little-endian bytes, of which there are as many as the type has.
+    #[doc(hidden)]
+    fn from_bytes(bytes: &[u8]) -> Self;
+}
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+macro_rules! elements {
+    ($($number:ty: $($dtype:ident),+;)+) => {$(
+        impl sealed::Sealed for $number {}
+
+        impl Element for $number {
+            const DTYPES: &'static [DType] = &[$(DType::$dtype),+];
+
+            fn from_bytes(bytes: &[u8]) -> Self {
+                Self::from_le_bytes(bytes.try_into().unwrap_or_default())
+            }
+        }
+    )+};
+}
+
+elements! {
+    f64: F64;
+    f32: F32;
+    i64: I64;
+    i32: I32;
+    i16: I16;
+    i8: I8;
+    u64: U64;
+    u32: U32;
+    u16: U16, F16, Bf16;
+    u8: U8, Bool;
+}

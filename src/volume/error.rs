@@ -1,0 +1,117 @@
+//! What may go wrong, by kind.
+
+use std::{fmt, io};
+
+use crate::vfs;
+
+/// What went wrong with an operation on a [`super::Volume`]. Its text names the container, the path in it, and for damage
+/// the block, the offset and what was wrong; [`std::error::Error::source`] gives the cause, where there is one.
+#[derive(Debug, Clone)]
+pub struct Error {
+    kind: ErrorKind,
+    what: What,
+}
+
+#[derive(Debug, Clone)]
+enum What {
+    Filesystem(vfs::Error),
+    Said(String),
+}
+
+/// Kinds of errors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// There is no such entry.
+    NotFound,
+    /// The operating system does not allow it.
+    PermissionDenied,
+    /// What was opened is no container of a known format, or one that can't be opened.
+    NotAContainer,
+    /// The entry is no folder.
+    NotAFolder,
+    /// The entry is a folder.
+    IsAFolder,
+    /// The entry shows no array.
+    NotAnArray,
+    /// Something is damaged: a block does not decode, or its checksum is wrong.
+    Damaged,
+    /// The container has changed since the entry was looked up.
+    Changed,
+    /// There is not enough memory.
+    OutOfMemory,
+    /// What was asked for makes no sense.
+    InvalidInput,
+    /// The operating system said something else; see the text.
+    Io,
+}
+
+impl Error {
+    pub(super) fn new(kind: ErrorKind, said: String) -> Self {
+        Self { kind, what: What::Said(said) }
+    }
+
+    /// What opening a volume said: a file that is no container is invalid to the filesystem.
+    pub(super) fn of_opening(error: vfs::Error) -> Self {
+        let error = Self::from(error);
+        let kind = if error.kind == ErrorKind::InvalidInput { ErrorKind::NotAContainer } else { error.kind };
+        Self { kind, ..error }
+    }
+
+    /// What kind of error it is.
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+}
+
+impl From<vfs::Error> for Error {
+    fn from(error: vfs::Error) -> Self {
+        let kind = match error.errno() {
+            libc::ENOENT => ErrorKind::NotFound,
+            libc::EACCES | libc::EPERM => ErrorKind::PermissionDenied,
+            libc::ENOTDIR => ErrorKind::NotAFolder,
+            libc::EISDIR => ErrorKind::IsAFolder,
+            libc::ESTALE => ErrorKind::Changed,
+            libc::ENOMEM => ErrorKind::OutOfMemory,
+            libc::EINVAL | libc::ENAMETOOLONG => ErrorKind::InvalidInput,
+            _ if error.is_damage() => ErrorKind::Damaged,
+            _ => ErrorKind::Io,
+        };
+        Self { kind, what: What::Filesystem(error) }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.what {
+            What::Filesystem(error) => error.fmt(f),
+            What::Said(said) => f.write_str(said),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match &self.what {
+            What::Filesystem(error) => error.cause(),
+            What::Said(_) => None,
+        }
+    }
+}
+
+impl From<Error> for io::Error {
+    fn from(error: Error) -> Self {
+        let kind = match error.kind {
+            ErrorKind::NotFound => io::ErrorKind::NotFound,
+            ErrorKind::PermissionDenied => io::ErrorKind::PermissionDenied,
+            ErrorKind::NotAFolder => io::ErrorKind::NotADirectory,
+            ErrorKind::IsAFolder => io::ErrorKind::IsADirectory,
+            ErrorKind::OutOfMemory => io::ErrorKind::OutOfMemory,
+            ErrorKind::Changed => io::ErrorKind::StaleNetworkFileHandle,
+            ErrorKind::NotAnArray | ErrorKind::InvalidInput => io::ErrorKind::InvalidInput,
+            ErrorKind::NotAContainer | ErrorKind::Damaged => io::ErrorKind::InvalidData,
+            ErrorKind::Io => io::ErrorKind::Other,
+        };
+        Self::new(kind, error)
+    }
+}
