@@ -1,6 +1,6 @@
 //! Where the files below SOURCE come from: look up, list, open, watch, by paths below its top.
 //!
-//! [`Store`] is all that the layers above know of SOURCE. [`LocalStore`] is a folder of this machine, reached beneath a
+//! `Store` is all that the layers above know of SOURCE. `LocalStore` is a folder of this machine, reached beneath a
 //! descriptor so that no link and no rename leads out of it.
 
 mod beneath;
