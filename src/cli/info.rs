@@ -64,6 +64,8 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
             }
             Err(error) => {
                 has_failed = true;
+                // In order with what is printed, where both go to a terminal.
+                out.flush()?;
                 complain(&error);
             }
         }

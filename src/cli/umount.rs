@@ -37,11 +37,11 @@ pub(super) struct Arguments {
     #[arg(short, long, conflicts_with = "mountpoints")]
     all: bool,
 
-    /// Take the name away at once; whoever is inside goes on until done
+    /// Take the name away at once; programs that use the mount go on until they are done
     #[arg(short, long)]
     lazy: bool,
 
-    /// Also while somebody is inside: what they read from then on is an error
+    /// Also while programs use the mount: what they read from then on is an error
     #[arg(short, long)]
     force: bool,
 }

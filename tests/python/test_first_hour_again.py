@@ -2,7 +2,9 @@
 
 import json
 import os
+import pty
 import shutil
+import signal
 import subprocess
 import tempfile
 from pathlib import Path
@@ -47,7 +49,7 @@ def test_a_mount_of_another_user():
         with mounted(FIXTURES, "--mkdir", "--allow-other", mnt=place / "mnt"):
             done = as_other("./shardfs umount mnt", place)
             assert done.returncode == 1
-            assert done.stderr == f"shardfs: mnt: mounted by root; only that user and root can take it down\n"
+            assert done.stderr == "shardfs: mnt: mounted by root; only that user and root can take it down\n"
             assert as_other("./shardfs umount --all", place).returncode == 0
             assert os.path.ismount(place / "mnt"), "--all of an ordinary user are his own"
         with mounted(FIXTURES, "--mkdir", mnt=place / "mnt"):
@@ -124,3 +126,28 @@ def test_man_pages_are_readable(tmp_path):
     assert mount.rstrip().splitlines()[-1].startswith("shardfs 0.")
     helper = shown("man8/mount.shardfs.8")
     assert helper.startswith("mount.shardfs(8)") and "\n       mount.shardfs - Mount a folder" in helper
+
+
+def test_ctrl_c_ends_the_line_of_the_progress_bar(tmp_path):
+    (tmp_path / "data").mkdir()
+    with open(tmp_path / "data/large", "wb") as large:
+        large.truncate(2 << 30)
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.environ["TERM"] = "xterm"
+        os.execv(BIN, [BIN, "cp", "-r", str(tmp_path / "data"), str(tmp_path / "out")])
+    shown = b""
+    while b" of " not in shown:
+        shown += os.read(terminal, 4096)
+    os.write(terminal, b"\x03")
+    try:
+        while part := os.read(terminal, 4096):
+            shown += part
+    except OSError:
+        pass  # Linux says so where a terminal's other end is closed.
+    _, status = os.waitpid(pid, 0)
+    os.close(terminal)
+    assert os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGINT
+    assert shown.endswith(b"\r\n"), shown[-100:]
+    # Nothing that looks finished is left.
+    assert not (tmp_path / "out/data/large").exists()
