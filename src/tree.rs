@@ -126,13 +126,13 @@ pub trait Container: Send + Sync {
     fn block_name(&self, block: u32) -> String;
 
     /// Bytes of memory that it takes, about: what it knows of its items now.
-    fn weight(&self) -> usize;
+    fn memory_usage(&self) -> usize;
 
     /// What was noticed when the container was opened, and is no error.
-    fn remarks(&self) -> &[String];
+    fn warnings(&self) -> &[String];
 
     /// What was noticed since the last call. For formats that look at their parts only when somebody wants them.
-    fn noticed(&self) -> Vec<Notice> {
+    fn drain_warnings(&self) -> Vec<Notice> {
         Vec::new()
     }
 
@@ -268,13 +268,13 @@ pub(crate) trait Content: Send + Sync {
     fn overview(&self, paths: &Paths<Entry<Self::File>>) -> Overview;
 
     /// The pictures that a folder of the table holds beside its children: numbered, computed, not in the table.
-    fn frames(&self, folder: paths::Number) -> Option<FrameNames> {
+    fn frames(&self, folder: paths::NodeIndex) -> Option<FrameNames> {
         let _ = folder;
         None
     }
 
     /// The bytes of one of them.
-    fn frame(&self, folder: paths::Number, number: u64) -> View {
+    fn frame(&self, folder: paths::NodeIndex, number: u64) -> View {
         let _ = (folder, number);
         View::default()
     }
@@ -282,11 +282,11 @@ pub(crate) trait Content: Send + Sync {
     /// A block's stored name.
     fn block_name(&self, block: u32) -> String;
 
-    /// See [`Container::weight`]; without the table. It does not change.
-    fn weight(&self) -> usize;
+    /// See [`Container::memory_usage`]; without the table. It does not change.
+    fn memory_usage(&self) -> usize;
 
-    /// See [`Container::remarks`].
-    fn remarks(&self) -> &[String];
+    /// See [`Container::warnings`].
+    fn warnings(&self) -> &[String];
 
     /// See [`Container::shard`].
     fn shard(&self) -> Option<&Shard> {
@@ -338,7 +338,7 @@ pub(crate) enum Entry<F> {
 pub(crate) struct Table<C: Content> {
     paths: Paths<Entry<C::File>>,
     content: C,
-    weight: usize,
+    memory_usage: usize,
 }
 
 impl<C: Content> Table<C> {
@@ -346,8 +346,8 @@ impl<C: Content> Table<C> {
     fn new(mut builder: Builder<Entry<C::File>>, content: C) -> Self {
         builder.file(paths::ROOT, b"container", ".json", Entry::Description);
         let paths = builder.finish();
-        let weight = paths.weight() + content.weight();
-        Self { paths, content, weight }
+        let memory_usage = paths.memory_usage() + content.memory_usage();
+        Self { paths, content, memory_usage }
     }
 
     fn is_description(&self, node: NodeId) -> bool {
@@ -363,17 +363,17 @@ impl<C: Content> Table<C> {
     }
 
     /// Numbers of this table fit; others name no node of it.
-    fn number(node: NodeId) -> paths::Number {
+    fn number(node: NodeId) -> paths::NodeIndex {
         u32::try_from(node.0).unwrap_or(u32::MAX)
     }
 
     /// The node of a picture: its number, from 1, above the folder's.
-    fn frame_node(folder: paths::Number, number: u64) -> NodeId {
+    fn frame_node(folder: paths::NodeIndex, number: u64) -> NodeId {
         NodeId((u128::from(number) + 1) << 32 | u128::from(folder))
     }
 
     /// The folder and number of a picture's node.
-    fn frame_of(node: NodeId) -> Option<(paths::Number, u64)> {
+    fn frame_of(node: NodeId) -> Option<(paths::NodeIndex, u64)> {
         let number = u64::try_from(node.0 >> 32).ok()?.checked_sub(1)?;
         Some((node.0 as u32, number))
     }
@@ -476,12 +476,12 @@ impl<C: Content> Container for Table<C> {
         self.content.block_name(block)
     }
 
-    fn weight(&self) -> usize {
-        self.weight
+    fn memory_usage(&self) -> usize {
+        self.memory_usage
     }
 
-    fn remarks(&self) -> &[String] {
-        self.content.remarks()
+    fn warnings(&self) -> &[String] {
+        self.content.warnings()
     }
 
     fn shard(&self) -> Option<&Shard> {

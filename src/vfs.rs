@@ -380,7 +380,7 @@ impl Vfs {
         let Some(name) = name.to_str() else { return Ok(None) };
         let opened = self.opened(id)?;
         let found = opened.lookup(folder, name);
-        self.note_noticed(id, &opened);
+        self.note_warnings(id, &opened);
         let Some(node) = found.map_err(|fault| self.fault(id, &opened, folder, fault))? else { return Ok(None) };
         let attr = self.attr_inside(id, &opened, node)?;
         Ok(Some((Node::InContainer(id.clone(), node), attr)))
@@ -493,8 +493,8 @@ impl Vfs {
     }
 
     /// Notes what a container found wrong while it was looked into.
-    fn note_noticed(&self, id: &ContainerId, opened: &Opened) {
-        for Notice { node, offset, message } in opened.tree.noticed() {
+    fn note_warnings(&self, id: &ContainerId, opened: &Opened) {
+        for Notice { node, offset, message } in opened.tree.drain_warnings() {
             self.problems.note(Problem { path: opened.tree.path(node), offset, ..Problem::of(id.shown(), message) });
         }
     }

@@ -325,7 +325,7 @@ fn many_entries_take_no_more_than_was_asked_for() {
         let block = |i: usize| Block::new(&format!("{i:0length$}")[..length], *b"");
         let file = shard::file(1, &(0..COUNT).map(block).collect::<Vec<_>>());
         let (_, held, opened) = measure(|| container::open(file).unwrap());
-        assert!(opened.tree.remarks().is_empty(), "{:?}", opened.tree.remarks());
+        assert!(opened.tree.warnings().is_empty(), "{:?}", opened.tree.warnings());
         // What was asked for, and what must be left beside it, is held for a moment too.
         let most = COUNT * (700 + 7 * length) + limits::HEADROOM + MIB;
         println!("{} bytes an entry", held / COUNT);

@@ -100,11 +100,11 @@ impl Container for Toy {
         String::new()
     }
 
-    fn weight(&self) -> usize {
+    fn memory_usage(&self) -> usize {
         size_of::<Self>()
     }
 
-    fn remarks(&self) -> &[String] {
+    fn warnings(&self) -> &[String] {
         &[]
     }
 }

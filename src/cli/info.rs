@@ -94,8 +94,8 @@ fn one(out: &mut Vec<u8>, path: &Path, arguments: &Arguments) -> anyhow::Result<
     }
     writeln!(out, "{}", path.display())?;
     describe(out, &place)?;
-    for remark in container.remarks() {
-        writeln!(out, "  note: {remark}")?;
+    for warning in container.warnings() {
+        writeln!(out, "  note: {warning}")?;
     }
     Ok(())
 }

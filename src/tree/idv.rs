@@ -132,8 +132,8 @@ pub(super) struct Idv {
     source: Arc<dyn Source>,
     names: OnceLock<Names>,
     loaded: Mutex<LruCache<u32, Arc<Loaded>>>,
-    noticed: Mutex<Vec<Notice>>,
-    has_noticed: AtomicBool,
+    new_warnings: Mutex<Vec<Notice>>,
+    has_warnings: AtomicBool,
 }
 
 /// The tree of an IDV file.
@@ -143,8 +143,8 @@ pub(super) fn open(file: File, reader: &Reader) -> Idv {
         source: reader.source.clone(),
         names: OnceLock::new(),
         loaded: Mutex::new(LruCache::new(nonzero(limits::IDV_PARSED))),
-        noticed: Mutex::default(),
-        has_noticed: AtomicBool::new(false),
+        new_warnings: Mutex::default(),
+        has_warnings: AtomicBool::new(false),
     }
 }
 
@@ -165,8 +165,8 @@ impl Idv {
     }
 
     fn note(&self, node: Node, offset: Option<u64>, message: String) {
-        self.noticed.lock().push(Notice { node: node.pack(), offset, message });
-        self.has_noticed.store(true, Relaxed);
+        self.new_warnings.lock().push(Notice { node: node.pack(), offset, message });
+        self.has_warnings.store(true, Relaxed);
     }
 
     /// A column, parsed while it is remembered.
@@ -187,10 +187,10 @@ impl Idv {
             return Ok(first.clone());
         }
         all.put(column, loaded.clone());
-        let mut weight: usize = all.iter().map(|(_, loaded)| loaded.weight()).sum();
+        let mut weight: usize = all.iter().map(|(_, loaded)| loaded.memory_usage()).sum();
         while weight > limits::IDV_SIZES && all.len() > 1 {
             let Some((_, oldest)) = all.pop_lru() else { break };
-            weight -= oldest.weight();
+            weight -= oldest.memory_usage();
         }
         Ok(loaded)
     }
@@ -425,9 +425,9 @@ impl Container for Idv {
         kept(reader, || describe::describe(self))
     }
 
-    fn weight(&self) -> usize {
-        let loaded: usize = self.loaded.lock().iter().map(|(_, loaded)| loaded.weight()).sum();
-        loaded * size_of::<u64>() + self.names.get().map_or(0, Names::weight)
+    fn memory_usage(&self) -> usize {
+        let loaded: usize = self.loaded.lock().iter().map(|(_, loaded)| loaded.memory_usage()).sum();
+        loaded * size_of::<u64>() + self.names.get().map_or(0, Names::memory_usage)
     }
 
     fn overview(&self) -> Result<Overview, Fault> {
@@ -439,15 +439,15 @@ impl Container for Idv {
         format!("block_{block}")
     }
 
-    fn remarks(&self) -> &[String] {
+    fn warnings(&self) -> &[String] {
         &[]
     }
 
-    fn noticed(&self) -> Vec<Notice> {
-        if !self.has_noticed.swap(false, Relaxed) {
+    fn drain_warnings(&self) -> Vec<Notice> {
+        if !self.has_warnings.swap(false, Relaxed) {
             return Vec::new();
         }
-        std::mem::take(&mut *self.noticed.lock())
+        std::mem::take(&mut *self.new_warnings.lock())
     }
 
     fn is_at_hand(&self, reader: &Reader, node: NodeId) -> bool {

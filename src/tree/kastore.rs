@@ -12,7 +12,7 @@ use super::{
     Content, Entry, Format, HEAP, ItemInfo, KAST, KASTORE, Table,
     describe::{self, Item},
     overview::{self, Contents, Overview},
-    paths::{Builder, Number, Paths, ROOT},
+    paths::{Builder, NodeIndex, Paths, ROOT},
 };
 use crate::{
     cache::Buffer,
@@ -44,21 +44,21 @@ pub(super) struct Arrays {
     front: Map<String, Value>,
     items: Vec<kastore::Item>,
     /// The node of each item's array.
-    nodes: Vec<Number>,
+    nodes: Vec<NodeIndex>,
     /// Where there are several stores, the number of each item's.
     store_of: Vec<usize>,
     rows: Vec<Arc<Rows>>,
-    remarks: Vec<String>,
+    warnings: Vec<String>,
 }
 
 impl Arrays {
     fn new(format: &'static Format, front: Value) -> Self {
         let front = if let Value::Object(front) = front { front } else { serde_json::Map::new() };
-        Self { format, front, items: vec![], nodes: vec![], store_of: vec![], rows: vec![], remarks: vec![] }
+        Self { format, front, items: vec![], nodes: vec![], store_of: vec![], rows: vec![], warnings: vec![] }
     }
 
     /// Adds the arrays of one store below a folder; the number of its first item.
-    fn add(&mut self, builder: &mut Builder<Entry<File>>, top: Number, items: Vec<kastore::Item>) -> usize {
+    fn add(&mut self, builder: &mut Builder<Entry<File>>, top: NodeIndex, items: Vec<kastore::Item>) -> usize {
         let first = self.items.len();
         for item in items {
             let (folder, part) = builder.folders_of(top, &item.key, &[]);
@@ -74,11 +74,11 @@ impl Arrays {
         &mut self,
         source: &dyn Source,
         builder: &mut Builder<Entry<File>>,
-        top: Number,
+        top: NodeIndex,
         first: usize,
     ) -> Result<(), SourceError> {
         let texts = tree_sequence::texts(source, &self.items[first..])?;
-        self.remarks.extend(texts.remarks);
+        self.warnings.extend(texts.warnings);
         for (text, suffix, number) in texts.views {
             let number = first + number;
             let key = self.items[number].key.clone();
@@ -88,7 +88,7 @@ impl Arrays {
                     let (data, offsets) = (self.items[number].data.clone(), &self.items[first + offsets]);
                     let Some(rows) = Rows::new(source, data, offsets.data.clone(), offsets.dtype, empty)? else {
                         let key = String::from_utf8_lossy(&key);
-                        self.remarks.push(format!("{key}: its offsets are not sound, so there is no {suffix} view"));
+                        self.warnings.push(format!("{key}: its offsets are not sound, so there is no {suffix} view"));
                         continue;
                     };
                     self.rows.push(Arc::new(rows));
@@ -132,7 +132,7 @@ pub(super) fn open_kastore(source: &dyn Source, file: Kastore) -> Result<Table<A
     }
     if let Some((bytes, error)) = file.trailing {
         arrays.front.insert("trailing_bytes".into(), bytes.into());
-        arrays.remarks.push(format!("the last {bytes} bytes are no store: {error}"));
+        arrays.warnings.push(format!("the last {bytes} bytes are no store: {error}"));
     }
     Ok(Table::new(builder, arrays))
 }
@@ -199,8 +199,8 @@ impl Content for Arrays {
         Overview { format: self.format.name, contents }
     }
 
-    fn weight(&self) -> usize {
-        self.items.iter().map(|item| size_of_val(item) + item.key.len() + HEAP + size_of::<Number>()).sum()
+    fn memory_usage(&self) -> usize {
+        self.items.iter().map(|item| size_of_val(item) + item.key.len() + HEAP + size_of::<NodeIndex>()).sum()
     }
 
     fn block_name(&self, block: u32) -> String {
@@ -212,7 +212,7 @@ impl Content for Arrays {
         Some(ItemInfo { codec: Some("none"), stored_size: Some(array.data.size()), ..array.into() })
     }
 
-    fn remarks(&self) -> &[String] {
-        &self.remarks
+    fn warnings(&self) -> &[String] {
+        &self.warnings
     }
 }

@@ -111,25 +111,25 @@ struct Indexed {
 /// A KDB file.
 pub(super) struct Kdb {
     header: Header,
-    remarks: Vec<String>,
+    warnings: Vec<String>,
     indexed: Mutex<Indexed>,
-    noticed: Mutex<Vec<Notice>>,
-    has_noticed: AtomicBool,
+    new_warnings: Mutex<Vec<Notice>>,
+    has_warnings: AtomicBool,
 }
 
 /// The tree of a KDB file.
 pub(super) fn open(header: Header) -> Kdb {
-    let mut remarks = Vec::new();
+    let mut warnings = Vec::new();
     if header.num_episodes != header.episodes() {
         let (claimed, counted) = (header.num_episodes, header.episodes());
-        remarks.push(format!("the header counts {claimed} episodes, the index has {counted}"));
+        warnings.push(format!("the header counts {claimed} episodes, the index has {counted}"));
     }
     Kdb {
         header,
-        remarks,
+        warnings,
         indexed: Mutex::new(Indexed { episodes: LruCache::unbounded(), records: 0 }),
-        noticed: Mutex::default(),
-        has_noticed: AtomicBool::new(false),
+        new_warnings: Mutex::default(),
+        has_warnings: AtomicBool::new(false),
     }
 }
 
@@ -159,8 +159,8 @@ impl Kdb {
     /// `offset` is where the part stands, or the damage in it.
     fn note(&self, part: Part, episode: u64, offset: u64, message: String) {
         let node = Node::of(part, episode, 0).pack();
-        self.noticed.lock().push(Notice { node, offset: Some(offset), message });
-        self.has_noticed.store(true, Relaxed);
+        self.new_warnings.lock().push(Notice { node, offset: Some(offset), message });
+        self.has_warnings.store(true, Relaxed);
     }
 
     /// What is there of a part; damage is noted and the part left out.
@@ -469,7 +469,7 @@ impl Container for Kdb {
         describe::kept(reader, || Ok(self.describe().into()))
     }
 
-    fn weight(&self) -> usize {
+    fn memory_usage(&self) -> usize {
         self.indexed.lock().records * size_of::<Record>()
     }
 
@@ -482,15 +482,15 @@ impl Container for Kdb {
         String::new()
     }
 
-    fn remarks(&self) -> &[String] {
-        &self.remarks
+    fn warnings(&self) -> &[String] {
+        &self.warnings
     }
 
-    fn noticed(&self) -> Vec<Notice> {
-        if !self.has_noticed.swap(false, Relaxed) {
+    fn drain_warnings(&self) -> Vec<Notice> {
+        if !self.has_warnings.swap(false, Relaxed) {
             return Vec::new();
         }
-        std::mem::take(&mut *self.noticed.lock())
+        std::mem::take(&mut *self.new_warnings.lock())
     }
 
     fn is_at_hand(&self, reader: &Reader, node: NodeId) -> bool {

@@ -9,10 +9,10 @@ use crate::limits;
 
 /// A node by its number in the container; 0 is the root. Numbers follow the order of the container's items, so they
 /// are the same each time that it is opened.
-pub type Number = u32;
+pub type NodeIndex = u32;
 
 /// The root's number.
-pub const ROOT: Number = 0;
+pub const ROOT: NodeIndex = 0;
 
 /// What a node is: a folder, or a file that stands for something of the container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub enum Kind<F> {
 
 #[derive(Debug)]
 struct Node<F> {
-    parent: Number,
+    parent: NodeIndex,
     name: Box<str>,
     kind: Kind<F>,
     hidden: bool,
@@ -38,54 +38,54 @@ struct Node<F> {
 pub struct Paths<F> {
     nodes: Vec<Node<F>>,
     /// All nodes but the root by parent and name: the children of a folder stand together.
-    sorted: Vec<Number>,
+    sorted: Vec<NodeIndex>,
 }
 
 impl<F: Copy> Paths<F> {
     /// What the node is; `None` if there is no such node.
-    pub fn kind(&self, node: Number) -> Option<Kind<F>> {
+    pub fn kind(&self, node: NodeIndex) -> Option<Kind<F>> {
         Some(self.nodes.get(node as usize)?.kind)
     }
 
     /// The folder that holds the node; the root's is the root.
-    pub fn parent(&self, node: Number) -> Number {
+    pub fn parent(&self, node: NodeIndex) -> NodeIndex {
         self.nodes.get(node as usize).map_or(ROOT, |node| node.parent)
     }
 
     /// The child of that name, hidden ones included.
-    pub fn lookup(&self, folder: Number, name: &str) -> Option<Number> {
+    pub fn lookup(&self, folder: NodeIndex, name: &str) -> Option<NodeIndex> {
         let children = self.all_children(folder);
         let at = children.binary_search_by(|&child| self.name(child).cmp(name)).ok()?;
         children.get(at).copied()
     }
 
     /// The children that a listing shows, in order of their names.
-    pub fn children(&self, folder: Number) -> impl Iterator<Item = (&str, Number)> {
+    pub fn children(&self, folder: NodeIndex) -> impl Iterator<Item = (&str, NodeIndex)> {
         self.children_from(folder, 0).map(|(_, name, child)| (name, child))
     }
 
     /// As [`Self::children`], from a position on; with each child the position behind it.
-    pub fn children_from(&self, folder: Number, from: u64) -> impl Iterator<Item = (u64, &str, Number)> {
+    pub fn children_from(&self, folder: NodeIndex, from: u64) -> impl Iterator<Item = (u64, &str, NodeIndex)> {
         let children = self.all_children(folder);
         let from = usize::try_from(from).map_or(children.len(), |from| from.min(children.len()));
         let numbered = (from as u64 + 1..).zip(&children[from..]);
-        let shown = |&(_, &child): &(u64, &Number)| !self.nodes[child as usize].hidden;
+        let shown = |&(_, &child): &(u64, &NodeIndex)| !self.nodes[child as usize].hidden;
         numbered.filter(shown).map(|(next, &child)| (next, self.name(child), child))
     }
 
     /// How many children a folder has, hidden ones included: positions of its listing end there.
-    pub fn count(&self, folder: Number) -> u64 {
+    pub fn count(&self, folder: NodeIndex) -> u64 {
         self.all_children(folder).len() as u64
     }
 
     /// How many folders a folder shows.
-    pub fn subfolders(&self, folder: Number) -> u32 {
-        let is_folder = |node: Number| matches!(self.kind(node), Some(Kind::Folder));
+    pub fn subfolders(&self, folder: NodeIndex) -> u32 {
+        let is_folder = |node: NodeIndex| matches!(self.kind(node), Some(Kind::Folder));
         self.children(folder).filter(|&(_, child)| is_folder(child)).count() as u32
     }
 
     /// The node's path below the root.
-    pub fn path(&self, mut node: Number) -> String {
+    pub fn path(&self, mut node: NodeIndex) -> String {
         let mut parts = Vec::new();
         while node != ROOT {
             parts.push(self.name(node));
@@ -96,16 +96,16 @@ impl<F: Copy> Paths<F> {
     }
 
     /// Bytes of memory that it takes, about.
-    pub fn weight(&self) -> usize {
+    pub fn memory_usage(&self) -> usize {
         let names: usize = self.nodes.iter().map(|node| node.name.len() + HEAP).sum();
-        self.nodes.len() * (size_of::<Node<F>>() + size_of::<Number>()) + names
+        self.nodes.len() * (size_of::<Node<F>>() + size_of::<NodeIndex>()) + names
     }
 
-    fn name(&self, node: Number) -> &str {
+    fn name(&self, node: NodeIndex) -> &str {
         &self.nodes[node as usize].name
     }
 
-    fn all_children(&self, folder: Number) -> &[Number] {
+    fn all_children(&self, folder: NodeIndex) -> &[NodeIndex] {
         let range = self.nodes.get(folder as usize).map_or(0..0, |node| node.children.clone());
         &self.sorted[range.start as usize..range.end as usize]
     }
@@ -114,9 +114,9 @@ impl<F: Copy> Paths<F> {
 /// Collects nodes: first what is stored, then what shardfs makes beside it, which gives way.
 pub struct Builder<F> {
     /// By parent and name. A node's number is its position.
-    nodes: IndexMap<(Number, Box<str>), Made<F>>,
+    nodes: IndexMap<(NodeIndex, Box<str>), Made<F>>,
     /// For a file name that more than one asked for, the number that the next of them tries.
-    next_number: HashMap<(Number, Box<str>), u32>,
+    next_number: HashMap<(NodeIndex, Box<str>), u32>,
     /// Folders that may still be made for stored names: a name of slashes alone asks for one with each byte.
     folders_left: usize,
 }
@@ -128,10 +128,10 @@ struct Made<F> {
 
 /// A key of [`Builder::nodes`] to look for.
 #[derive(Hash)]
-struct At<'a>(Number, &'a str);
+struct At<'a>(NodeIndex, &'a str);
 
-impl Equivalent<(Number, Box<str>)> for At<'_> {
-    fn equivalent(&self, key: &(Number, Box<str>)) -> bool {
+impl Equivalent<(NodeIndex, Box<str>)> for At<'_> {
+    fn equivalent(&self, key: &(NodeIndex, Box<str>)) -> bool {
         (self.0, self.1) == (key.0, &*key.1)
     }
 }
@@ -145,13 +145,13 @@ impl<F: Copy> Default for Builder<F> {
 
 impl<F: Copy> Builder<F> {
     /// The folder of exactly this name, made if it is not there.
-    pub fn folder(&mut self, parent: Number, name: &str) -> Number {
+    pub fn folder(&mut self, parent: NodeIndex, name: &str) -> NodeIndex {
         let made = self.nodes.get_index_of(&At(parent, name));
-        made.map_or_else(|| self.push(parent, name.into(), Kind::Folder), |node| node as Number)
+        made.map_or_else(|| self.push(parent, name.into(), Kind::Folder), |node| node as NodeIndex)
     }
 
     /// As [`Self::folder`], but left out of listings.
-    pub fn hidden_folder(&mut self, parent: Number, name: &str) -> Number {
+    pub fn hidden_folder(&mut self, parent: NodeIndex, name: &str) -> NodeIndex {
         let node = self.folder(parent, name);
         self.nodes[node as usize].hidden = true;
         node
@@ -160,7 +160,7 @@ impl<F: Copy> Builder<F> {
     /// The folder for all parts of a stored name but its last (split at `/`), and that last part. `reserved` are the
     /// names that `top` keeps for itself, beside those of every folder. Where a container asks for more folders than any
     /// honest one ([`limits::FOLDERS`]), what is left of the name is one part, slashes and all.
-    pub fn folders_of<'a>(&mut self, top: Number, name: &'a [u8], reserved: &[&str]) -> (Number, &'a [u8]) {
+    pub fn folders_of<'a>(&mut self, top: NodeIndex, name: &'a [u8], reserved: &[&str]) -> (NodeIndex, &'a [u8]) {
         self.folders_left = self.folders_left.saturating_add(limits::FOLDERS_A_NAME);
         let first: Vec<&str> = names::RESERVED.iter().chain(reserved).copied().collect();
         let (mut folder, mut rest, mut reserved) = (top, name, &first[..]);
@@ -176,7 +176,7 @@ impl<F: Copy> Builder<F> {
     }
 
     /// A file for the last part of a name, under the first name that is free: plain, `%_2`, `%_3` …
-    pub fn file(&mut self, folder: Number, part: &[u8], suffix: &str, file: F) -> Number {
+    pub fn file(&mut self, folder: NodeIndex, part: &[u8], suffix: &str, file: F) -> NodeIndex {
         let mut name = names::file(part, suffix, 1);
         if self.is_taken(folder, &name) {
             let key = (folder, name.as_str().into());
@@ -195,7 +195,7 @@ impl<F: Copy> Builder<F> {
 
     /// A file that belongs to another one of the same part: under that one's name with its own suffix in place of the
     /// other, or where that is taken under the first name that is free.
-    pub fn beside(&mut self, other: Number, part: &[u8], [suffix, own]: [&str; 2], file: F) -> Number {
+    pub fn beside(&mut self, other: NodeIndex, part: &[u8], [suffix, own]: [&str; 2], file: F) -> NodeIndex {
         let Some(((folder, name), _)) = self.nodes.get_index(other as usize) else { return ROOT };
         let (folder, name) = (*folder, format!("{}{own}", name.strip_suffix(suffix).unwrap_or(name)));
         match self.is_taken(folder, &name) {
@@ -204,19 +204,19 @@ impl<F: Copy> Builder<F> {
         }
     }
 
-    fn is_taken(&self, folder: Number, name: &str) -> bool {
+    fn is_taken(&self, folder: NodeIndex, name: &str) -> bool {
         self.nodes.contains_key(&At(folder, name))
     }
 
-    fn push(&mut self, parent: Number, name: String, kind: Kind<F>) -> Number {
-        self.nodes.insert_full((parent, name.into()), Made { kind, hidden: false }).0 as Number
+    fn push(&mut self, parent: NodeIndex, name: String, kind: Kind<F>) -> NodeIndex {
+        self.nodes.insert_full((parent, name.into()), Made { kind, hidden: false }).0 as NodeIndex
     }
 
     /// Sorts the table.
     pub fn finish(self) -> Paths<F> {
         let node = |((parent, name), Made { kind, hidden })| Node { parent, name, kind, hidden, children: 0..0 };
         let mut nodes: Vec<Node<F>> = self.nodes.into_iter().map(node).collect();
-        let mut sorted: Vec<Number> = (1..nodes.len() as Number).collect();
+        let mut sorted: Vec<NodeIndex> = (1..nodes.len() as NodeIndex).collect();
         sorted.sort_unstable_by(|&a, &b| {
             let (a, b) = (&nodes[a as usize], &nodes[b as usize]);
             (a.parent, &a.name).cmp(&(b.parent, &b.name))
@@ -267,7 +267,7 @@ mod tests {
         let paths = builder.finish();
         assert!(paths.nodes.len() < limits::FOLDERS + 100);
         assert_eq!(paths.path(file), "a/b/c.npy");
-        let last = (0..paths.nodes.len() as Number).find(|&node| paths.kind(node) == Some(Kind::File(0))).unwrap();
+        let last = (0..paths.nodes.len() as NodeIndex).find(|&node| paths.kind(node) == Some(Kind::File(0))).unwrap();
         let name = paths.name(last);
         assert!(name.starts_with("%2F%2F") && name.ends_with(".npy") && name.len() <= names::NAME_MAX, "{name}");
     }

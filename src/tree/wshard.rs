@@ -15,7 +15,7 @@ use super::{
     describe::{self, Item, is_false},
     names,
     overview::{self, Contents, Overview},
-    paths::{Builder, Number, Paths, ROOT},
+    paths::{Builder, NodeIndex, Paths, ROOT},
 };
 use crate::{
     cache::{Buffer, Verify},
@@ -53,11 +53,11 @@ pub(super) struct Blocks {
     shard: Shard,
     /// Where the chunks of a manifest are.
     siblings: Option<Arc<dyn Siblings>>,
-    nodes: Vec<Number>,
+    nodes: Vec<NodeIndex>,
     /// The arrays of the joined episode, and their nodes.
-    joined: Vec<(Lane, Number)>,
+    joined: Vec<(Lane, NodeIndex)>,
     /// What the folders below `images` hold.
-    pictures: HashMap<Number, Pictures>,
+    pictures: HashMap<NodeIndex, Pictures>,
 }
 
 /// The tree of a Shard file of any role. That of a manifest shows the joined episode too, if `siblings` has its chunks.
@@ -122,14 +122,14 @@ pub(super) fn open(mut shard: Shard, siblings: Option<Arc<dyn Siblings>>, verify
 
 /// The folders of blocks, for their own files and for those below `.raw`.
 struct Folders<'a> {
-    raw: Number,
+    raw: NodeIndex,
     /// Those of a name, all of it up to its last slash: names that follow each other mostly share them.
-    last: (&'a [u8], [Number; 2]),
+    last: (&'a [u8], [NodeIndex; 2]),
 }
 
 impl<'a> Folders<'a> {
     /// Both folders of a block, each with the part of its name that is left for its file there.
-    fn of(&mut self, builder: &mut Builder<Entry<File>>, name: &'a [u8]) -> [(Number, &'a [u8]); 2] {
+    fn of(&mut self, builder: &mut Builder<Entry<File>>, name: &'a [u8]) -> [(NodeIndex, &'a [u8]); 2] {
         let (prefix, part) = name.split_at(name.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1));
         if self.last.0 != prefix {
             let found = [builder.folders_of(ROOT, name, &RESERVED), builder.folders_of(self.raw, name, &[])];
@@ -176,7 +176,7 @@ impl Blocks {
     }
 
     /// The entries that are described, each with its node and what is known of it.
-    fn described(&self) -> impl Iterator<Item = (&wshard::Entry, Number, ItemInfo)> + Clone {
+    fn described(&self) -> impl Iterator<Item = (&wshard::Entry, NodeIndex, ItemInfo)> + Clone {
         let entries = (0..).zip(&self.shard.entries).zip(&self.nodes).take(self.described_entries());
         entries.map(|((i, entry), &node)| {
             let file = if entry.residual.is_some() { File::Signs(i) } else { File::Value(i) };
@@ -286,11 +286,11 @@ impl Content for Blocks {
         }
     }
 
-    fn frames(&self, folder: Number) -> Option<FrameNames> {
+    fn frames(&self, folder: NodeIndex) -> Option<FrameNames> {
         self.pictures.get(&folder).map(|pictures| FrameNames { count: pictures.steps, suffix: ".png" })
     }
 
-    fn frame(&self, folder: Number, number: u64) -> View {
+    fn frame(&self, folder: NodeIndex, number: u64) -> View {
         let Some(pictures) = self.pictures.get(&folder) else { return View::default() };
         let &Pictures { width, height, channels, depth, .. } = pictures;
         let pixels = match pictures.pixels {
@@ -344,9 +344,9 @@ impl Content for Blocks {
         Overview { format: WSHARD.name, contents }
     }
 
-    fn weight(&self) -> usize {
+    fn memory_usage(&self) -> usize {
         let entries = self.shard.entries.iter();
-        entries.map(|entry| size_of_val(entry) + entry.name.len() + 2 * HEAP + size_of::<Number>()).sum()
+        entries.map(|entry| size_of_val(entry) + entry.name.len() + 2 * HEAP + size_of::<NodeIndex>()).sum()
     }
 
     fn block_name(&self, block: u32) -> String {
@@ -354,7 +354,7 @@ impl Content for Blocks {
         entry.map_or_else(String::new, |entry| String::from_utf8_lossy(&entry.name).into_owned())
     }
 
-    fn remarks(&self) -> &[String] {
+    fn warnings(&self) -> &[String] {
         &self.shard.problems
     }
 

@@ -34,7 +34,7 @@ pub(super) struct Containers {
     cache: Arc<Cache>,
     state: Mutex<State>,
     /// Bytes of memory that they may take all together; one may take more.
-    room: usize,
+    budget: usize,
     /// Numbers containers for the cache.
     next: AtomicU64,
     problems: Arc<Problems>,
@@ -96,12 +96,12 @@ impl Drop for Ending<'_> {
 
 impl Containers {
     pub(super) fn new(store: Arc<dyn Store>, cache: Arc<Cache>, problems: Arc<Problems>) -> Arc<Self> {
-        let room = (cache.usage().0 / limits::OPEN_MEMORY_PART).max(limits::OPEN_MEMORY);
+        let budget = (cache.usage().0 / limits::OPEN_MEMORY_PART).max(limits::OPEN_MEMORY);
         Arc::new(Self {
             store,
             cache,
             state: Mutex::new(State { open: LruCache::new(nonzero(descriptors())), opening: HashMap::new() }),
-            room: usize::try_from(room).unwrap_or(usize::MAX),
+            budget: usize::try_from(budget).unwrap_or(usize::MAX),
             next: AtomicU64::new(0),
             problems,
         })
@@ -190,21 +190,21 @@ impl Containers {
         let container = self.next.fetch_add(1, Relaxed);
         let reader = Reader { source, cache: self.cache.clone(), container };
         let tree = id.format.open(&reader, siblings).map_err(|error| Error::format(id.shown(), error))?;
-        for remark in tree.remarks() {
-            self.problems.note(Problem::of(id.shown(), remark.clone()));
+        for warning in tree.warnings() {
+            self.problems.note(Problem::of(id.shown(), warning.clone()));
         }
         let opened = Arc::new(Opened { reader, tree, state });
         let open = Open { opened: opened.clone(), file, watch };
         let mut state = self.state.lock();
         let mut closed: Vec<_> = state.open.push(id.clone(), open).into_iter().collect();
-        let mut weight: usize = state.open.iter().map(|(_, open)| open.opened.tree.weight()).sum();
-        while weight > self.room && state.open.len() > 1 {
+        let mut weight: usize = state.open.iter().map(|(_, open)| open.opened.tree.memory_usage()).sum();
+        while weight > self.budget && state.open.len() > 1 {
             let Some(oldest) = state.open.pop_lru() else { break };
-            weight = weight.saturating_sub(oldest.1.opened.tree.weight());
+            weight = weight.saturating_sub(oldest.1.opened.tree.memory_usage());
             closed.push(oldest);
         }
         drop(state);
-        let freed: usize = closed.iter().map(|(_, closed)| closed.opened.tree.weight()).sum();
+        let freed: usize = closed.iter().map(|(_, closed)| closed.opened.tree.memory_usage()).sum();
         for (_, closed) in closed {
             self.cache.forget(closed.opened.reader.container);
         }

@@ -58,7 +58,7 @@ impl Vfs {
                     let entry = DirEntry { next: child.next + 2, name: OsStr::new(child.name), ino, kind, attr };
                     self.take(node, plus, entry, each)
                 });
-                self.note_noticed(id, &opened);
+                self.note_warnings(id, &opened);
                 listed.map_err(|fault| self.fault(id, &opened, *folder, fault))
             }
             Node::ControlFolder => {

@@ -136,12 +136,12 @@ impl Loaded {
     }
 
     /// What is kept of it in memory, in numbers of 8 bytes.
-    pub(super) fn weight(&self) -> usize {
+    pub(super) fn memory_usage(&self) -> usize {
         let of_entry = |entry: &Described| {
-            ENTRY + entry.stored.kind.len() / 4 + entry.values.as_ref().map_or(0, |values| values.weight())
+            ENTRY + entry.stored.kind.len() / 4 + entry.values.as_ref().map_or(0, |values| values.memory_usage())
         };
         self.column.name.len() / 8
-            + self.values.as_ref().map_or(0, |values| values.weight())
+            + self.values.as_ref().map_or(0, |values| values.memory_usage())
             + self.entries().iter().map(of_entry).sum::<usize>()
     }
 }

@@ -32,7 +32,7 @@ fn hash(name: &str) -> u64 {
 
 impl Names {
     /// Bytes of memory that they take, about.
-    pub(super) fn weight(&self) -> usize {
+    pub(super) fn memory_usage(&self) -> usize {
         size_of_val(&*self.by_hash) + (self.numbers.len() + self.visible.len()) * size_of::<u64>()
     }
 

@@ -238,8 +238,9 @@ impl Values {
     }
 
     /// How many numbers are kept of it. Those that are just being added up don't count yet.
-    pub(super) fn weight(&self) -> usize {
-        let known = self.totals.iter().filter_map(|totals| totals.try_lock()?.as_ref().map(|totals| totals.weight()));
+    pub(super) fn memory_usage(&self) -> usize {
+        let known =
+            self.totals.iter().filter_map(|totals| totals.try_lock()?.as_ref().map(|totals| totals.memory_usage()));
         known.sum()
     }
 }

@@ -42,7 +42,7 @@ pub(super) struct Texts {
     /// How, under which suffix, and of which item.
     pub(super) views: Vec<(Text, &'static str, usize)>,
     /// Why there is none where one was to be expected.
-    pub(super) remarks: Vec<String>,
+    pub(super) warnings: Vec<String>,
 }
 
 /// The text views of a store. None if it is no tree sequence.
@@ -65,15 +65,15 @@ pub(super) fn texts(source: &dyn Source, items: &[Item]) -> Result<Texts, Source
     if !is_tree_sequence {
         return Ok(Texts::default());
     }
-    let mut remarks = Vec::new();
+    let mut warnings = Vec::new();
     let mut codec_is_json = |name: &str| -> Result<bool, SourceError> {
         let Some(schema) = text(name).filter(stored) else { return Ok(false) };
         if items[schema].count > limits::METADATA_JSON {
-            remarks.push(format!("{name}: not interpreted, for its {} bytes", items[schema].count));
+            warnings.push(format!("{name}: not interpreted, for its {} bytes", items[schema].count));
             return Ok(false);
         }
         let schema = serde_json::from_slice::<serde_json::Value>(&read(schema)?);
-        let schema = schema.map_err(|error| remarks.push(format!("{name} is not JSON: {error}")));
+        let schema = schema.map_err(|error| warnings.push(format!("{name} is not JSON: {error}")));
         Ok(schema.is_ok_and(|schema| schema["codec"] == "json"))
     };
     let (metadata_is_json, populations_are_json) =
@@ -83,7 +83,7 @@ pub(super) fn texts(source: &dyn Source, items: &[Item]) -> Result<Texts, Source
         let offsets = find(&format!("{key}_offset"));
         if offsets.is_none() || !is_text(&items[i]) {
             let reason = if offsets.is_none() { "there are no offsets for it" } else { "it is not of single bytes" };
-            remarks.push(format!("{key}: {reason}, so it is not shown as rows of text"));
+            warnings.push(format!("{key}: {reason}, so it is not shown as rows of text"));
         }
         offsets.filter(|_| is_text(&items[i])).map(|offsets| (Text::Rows { offsets, empty }, i))
     };
@@ -99,5 +99,5 @@ pub(super) fn texts(source: &dyn Source, items: &[Item]) -> Result<Texts, Source
     }
     found.extend(rows("provenances/record", b"{}").map(|(text, i)| (text, ".jsonl", i)));
     found.extend(rows("provenances/timestamp", b"").map(|(text, i)| (text, ".txt", i)));
-    Ok(Texts { views: found, remarks })
+    Ok(Texts { views: found, warnings })
 }

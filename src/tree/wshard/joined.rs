@@ -147,7 +147,7 @@ pub(super) fn join(chunks: &[Chunk], siblings: &Arc<dyn Siblings>, verify: Verif
     let episode = Arc::new(Episode { siblings: siblings.clone(), chunks: known, verify });
     // The paths that the lanes have in a chunk.
     let mut builder = Builder::default();
-    let nodes: Vec<paths::Number> = lanes
+    let nodes: Vec<paths::NodeIndex> = lanes
         .iter()
         .map(|lane| {
             let (folder, part) = builder.folders_of(paths::ROOT, &lane.name, &RESERVED);

@@ -122,7 +122,7 @@ impl Totals {
         (self.starts.partition_point(|start| *start <= at) as u64).saturating_sub(1)
     }
 
-    pub(super) fn weight(&self) -> usize {
+    pub(super) fn memory_usage(&self) -> usize {
         self.starts.len()
     }
 
