@@ -54,30 +54,20 @@ struct Cli {
     command: Command,
 }
 
+/// What each does is said where its arguments are: a comment here would hide the longer text there.
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Mount a folder of containers, or one container
     Mount(mount::Arguments),
-    /// Take mounts down
     #[command(visible_alias = "unmount")]
     Umount(umount::Arguments),
-    /// Say what is mounted, and how it does
     Status(status::Arguments),
-    /// Check whether this machine can mount
     Doctor(doctor::Arguments),
-    /// List what a mount would show, without one
     Ls(ls::Arguments),
-    /// Print files of containers, without a mount
     Cat(cat::Arguments),
-    /// Copy files out of containers, without a mount
     Cp(cp::Arguments),
-    /// Say what a container holds, or which containers a folder holds
     Info(info::Arguments),
-    /// Check that containers are whole
     Verify(verify::Arguments),
-    /// Print completions for a shell
     Completions(pages::CompletionArguments),
-    /// Write man pages into a folder
     Man(pages::ManArguments),
     /// Print the options of all commands as Markdown
     #[command(hide = true)]

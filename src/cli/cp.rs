@@ -31,10 +31,11 @@ const WAITING: usize = 256;
 
 /// Copy files out of containers, without a mount
 ///
-/// Paths may have wildcards (*, ?, [...], ** for any folders) that reach into containers; quote them, or the shell looks
-/// for them among its own files. Copies keep their path from the container's name on, or from the first wildcard if
-/// that comes earlier. Times and modes are those that a mount would show. What is there already with the same size
-/// and time is left alone, so that a copy that was interrupted goes on. What is damaged is reported, and the rest copied.
+/// Paths may have wildcards (*, ?, [...], ** for any folders) that reach into containers; quote them, or the shell
+/// looks for them among its own files. Copies keep their path from the container's name on, or from the first
+/// wildcard if that comes earlier. Times and modes are those that a mount would show, but folders can be written to.
+/// What is there already with the same size and time is left alone, so that a copy that was interrupted goes on.
+/// What is damaged is reported, and the rest copied.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   shardfs cp 'data/*.wshard/signal/joint_*.npy' out/

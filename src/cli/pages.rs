@@ -110,7 +110,7 @@ fn describe(text: &mut String, command: &clap::Command) {
     let usage = command.clone().render_usage().to_string();
     let usage = usage.trim_start_matches("Usage: ");
     // `String` can be written to without an error.
-    let _ = write!(text, "\n## `shardfs {}`\n\n{}\n\n", command.get_name(), about.replace("\n\n", ".\n\n"));
+    let _ = write!(text, "\n## `shardfs {}`\n\n{}\n\n", command.get_name(), sentences(&about));
     let _ = write!(text, "```\n{usage}\n```\n\n| option | default | what it does |\n|---|---|---|\n");
     for argument in command.get_arguments().filter(|argument| !argument.is_hide_set()) {
         if !["help", "version"].contains(&argument.get_id().as_str()) {
@@ -120,6 +120,12 @@ fn describe(text: &mut String, command: &clap::Command) {
     if let Some(after) = command.get_after_help() {
         let _ = write!(text, "\n```\n{after}\n```\n");
     }
+}
+
+/// Paragraphs of a description, each with its full stop.
+fn sentences(about: &str) -> String {
+    let paragraphs = about.split("\n\n").map(|text| text.trim_end_matches('.').replace('\n', " ") + ".");
+    paragraphs.collect::<Vec<_>>().join("\n\n")
 }
 
 fn row(text: &mut String, argument: &clap::Arg) {

@@ -30,6 +30,7 @@ use super::{
 Exit codes: 0 every mount answers (or there is none), 1 one does not, or nothing is mounted at a MOUNTPOINT.")]
 pub(super) struct Arguments {
     /// Only these [default: all]
+    #[arg(value_name = "MOUNTPOINT")]
     mountpoints: Vec<PathBuf>,
 
     /// As JSON: an array with an object for each mount
