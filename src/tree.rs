@@ -34,8 +34,8 @@ pub use wshard::Siblings;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct NodeId(pub u128);
 
-/// The file in every container that says what it holds. It is written when somebody asks for it, which takes a while
-/// where that is much.
+/// The file in every container that says what it holds. It is written on first use, which takes a while where that
+/// is much.
 pub const DESCRIPTION: &str = "container.json";
 
 /// What each piece of memory takes beside its bytes.
@@ -131,7 +131,7 @@ pub trait Container: Send + Sync {
     /// What was noticed when the container was opened, and is no error.
     fn warnings(&self) -> &[String];
 
-    /// What was noticed since the last call. For formats that look at their parts only when somebody wants them.
+    /// What was noticed since the last call. For formats that parse their parts on first use.
     fn drain_warnings(&self) -> Vec<Notice> {
         Vec::new()
     }
@@ -162,7 +162,7 @@ pub trait Container: Send + Sync {
     }
 
     /// Whether a node's size is known without decoding anything, so that a listing may give it. A size that is not is
-    /// computed when somebody asks for it (`docs/TREE.md`, section 6).
+    /// computed on request (`docs/TREE.md`, section 6).
     fn is_sized(&self, reader: &Reader, node: NodeId) -> bool {
         let _ = (reader, node);
         true
@@ -236,7 +236,7 @@ impl Opened {
     }
 }
 
-/// Something that is wrong with a part of a container, and no error of whoever looked.
+/// Damage in a part of a container that was found on the way and failed no operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Notice {
     /// The part.
@@ -455,7 +455,7 @@ impl<C: Content> Container for Table<C> {
         })
     }
 
-    /// `container.json` is written when somebody looks at it: it costs more than all the rest of opening a container.
+    /// `container.json` is written on first use: it costs more than all the rest of opening a container.
     fn is_sized(&self, reader: &Reader, file: NodeId) -> bool {
         !self.is_description(file) || describe::is_kept(reader)
     }

@@ -2,7 +2,7 @@
 //! where everything is.
 //!
 //! Opening walks through the table of contents once and keeps where each column's entry begins; the entry itself, a
-//! column's lookup table and its metadata are read when somebody wants them.
+//! column's lookup table and its metadata are read on first use.
 
 mod codec;
 mod cursor;

@@ -58,7 +58,7 @@ pub struct Section {
 pub struct Episode {
     /// Place in the index.
     pub position: u64,
-    /// The writer's number: a label that nobody checks.
+    /// The writer's number: a label, not checked.
     pub episode_id: u64,
     /// Frames.
     pub num_frames: u32,

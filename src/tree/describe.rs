@@ -99,7 +99,7 @@ impl<I: Iterator<Item: Serialize> + Clone> Serialize for Each<I> {
     }
 }
 
-/// A container's document, made when somebody asks for it and kept in the cache, within the budget, for the next.
+/// A container's document, made on first use and kept in the cache, within the budget.
 ///
 /// # Errors
 /// Those of `make`.

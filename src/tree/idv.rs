@@ -1,5 +1,5 @@
-//! IDV: a folder for each column (`docs/TREE.md`, section 6). Nodes are computed: a million columns cost the names once
-//! somebody asks for one, a million blocks cost nothing.
+//! IDV: a folder for each column (`docs/TREE.md`, section 6). Nodes are computed: blocks cost no memory, and names of
+//! columns are hashed at the first look-up of one.
 
 mod describe;
 mod loaded;
@@ -474,7 +474,7 @@ impl Container for Idv {
     fn is_sized(&self, reader: &Reader, node: NodeId) -> bool {
         let Some(Node { part, column, item }) = Node::unpack(node) else { return true };
         match part {
-            // As for every other format: what costs more than opening the container is made for whoever asks.
+            // As for every other format: what costs more than opening the container is made on request.
             Part::Description => is_kept(reader),
             Part::Entry => {
                 let loaded = self.loaded.lock().peek(&column).cloned();

@@ -1,5 +1,5 @@
-//! KDB: a folder for each episode (`docs/TREE.md`, section 4). Nodes are computed, so that a million episodes cost
-//! nothing until somebody looks into one.
+//! KDB: a folder for each episode (`docs/TREE.md`, section 4). Nodes are computed: an episode costs no memory until it is
+//! accessed.
 
 mod frames;
 mod pictures;

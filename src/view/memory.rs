@@ -67,7 +67,7 @@ impl View {
 
 impl View {
     /// Begins to decode the next block of a file whose reader, now at `at`, has read most of the block that it is in. Only
-    /// where the cache has room that nobody uses.
+    /// where the cache has unused room.
     pub fn decode_ahead(&self, reader: &Reader, at: u64) {
         let here = self.extents.partition_point(|extent| extent.start + extent.length <= at);
         let [here, next, ..] = &self.extents[here..] else { return };

@@ -26,7 +26,7 @@ pub struct Definition {
 /// Why there are no values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unusable {
-    /// Nobody here knows the codec or the compression: *dead*, and nothing is wrong.
+    /// The codec or the compression is not known: *dead*, which is no damage.
     Dead(String),
     /// The definition or the table is wrong: *bad*.
     Bad(String),

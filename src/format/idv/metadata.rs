@@ -1,4 +1,4 @@
-//! The metadata of one column, read when somebody looks at them (`docs/formats/idv.md` 9).
+//! The metadata of one column, read on first use (`docs/formats/idv.md` 9).
 
 use super::{Column, Definition, File, PartError, codec::definition, cursor::Cursor};
 use crate::{codec::Codec, format::Block, limits, source::Source};

@@ -31,7 +31,7 @@ const LOOKED_AT_PIECES: u64 = 4096;
 /// How to get the bytes of a block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Block {
-    /// As it is stored, for whoever decodes it: the recorded extent, also of an interleaved lane. The size of an
+    /// As it is stored, to be decoded: the recorded extent, also of an interleaved lane. The size of an
     /// uncompressed block is the stored one (section 5). Inside the file, unless there is an `error`; with one, the
     /// size is any number at all. No `crc`: there is none (section 7); of an interleaved lane it is that of the
     /// bytes of the recorded extent (section 16).
@@ -39,8 +39,8 @@ pub struct Block {
     /// Whether the CRC may be one of the stored bytes: the stream writer's quirk (section 7), acceptable if decoding
     /// gives exactly `size` bytes.
     pub stored_crc_ok: bool,
-    /// Why the block can never be served. Of a block of no bytes this is all that can be wrong with it: nobody ever
-    /// reads one.
+    /// Why the block can never be served. Of a block of no bytes this is all that can be wrong with it: it is
+    /// never read.
     pub error: Option<Defect>,
     /// Where the bytes of a lane really are, if its writer interleaved it (section 16).
     pub interleave: Option<Box<Interleave>>,
@@ -67,7 +67,7 @@ pub enum Defect {
         /// As stored.
         data_section: u64,
     },
-    /// Compressed, nobody says how.
+    /// Compressed with a codec that is not stated.
     #[error("compressed, but neither the entry's flags {flags:#06x} nor the header's default {default} name a codec")]
     NoCodec {
         /// As stored.
@@ -150,7 +150,7 @@ impl Block {
         Ok(block)
     }
 
-    /// What is wrong with a block that is said to hold no bytes. Nobody will read it and find out.
+    /// What is wrong with a block that is said to hold no bytes. Since it is never read, this is the only check.
     fn not_empty(&self, source: &dyn Source, index: u32) -> Result<Option<Defect>, SourceError> {
         if self.extent.stored_size == 0 {
             return Ok(self.extent.crc.filter(|crc| *crc != 0).map(Defect::Checksum));
@@ -174,7 +174,7 @@ impl Block {
             match source.read(self.extent.offset..self.extent.offset + self.extent.stored_size.min(FRAME_HEADER)) {
                 Ok(front) => front,
                 Err(SourceError::Changed) => return Err(SourceError::Changed),
-                // It fails again when somebody reads the block.
+                // Reading the block will fail again.
                 Err(_) => return Ok(None),
             };
         Ok(match zstd::zstd_safe::get_frame_content_size(&front) {

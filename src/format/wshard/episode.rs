@@ -267,7 +267,7 @@ fn element(value: &Json) -> Option<Channel> {
     Some(channel(map, id, block))
 }
 
-/// `action_spaces`: read by Python, written by nobody (section 11).
+/// `action_spaces`: read by Python, written by no known program (section 11).
 fn read_action_spaces(episode: &Map<String, Json>) -> Vec<Channel> {
     let list = episode.get("action_spaces").and_then(Json::as_array).map(Vec::as_slice).unwrap_or_default();
     let space = |value: &Json| {

@@ -54,7 +54,7 @@ pub(super) fn assign(
     Ok(())
 }
 
-/// What could be read of a block; damage is found again by whoever reads it.
+/// What could be read of a block; reading the block finds damage again.
 fn sound(read: Result<Vec<u8>, Fault>) -> Result<Option<Vec<u8>>, SourceError> {
     match read {
         Ok(bytes) => Ok(Some(bytes)),
@@ -276,7 +276,7 @@ impl<'m> Lanes<'m> {
         let Some(channel) = self.by_id.get(id).or_else(|| self.by_id.get(name)) else {
             return self.per_step(DType::F32, size);
         };
-        // An element type that nobody knows is not f32 either.
+        // An unknown element type is not f32 either.
         channel.dtype?;
         match self.exact(channel, size, "meta/channels by id") {
             Some(found) => Some(guessed(found)),

@@ -1,4 +1,4 @@
-//! A column that somebody looks into: its entry, its values, and its metadata once they are wanted.
+//! A column in use: its entry, its values, and its metadata, which are read on first use.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -27,7 +27,7 @@ pub(super) struct Loaded {
 /// How a metadata value is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Shape {
-    /// As it is stored: nobody here knows what it is.
+    /// As it is stored: its codec is not known.
     Stored,
     /// As an array.
     Array,
@@ -58,7 +58,7 @@ impl Loaded {
         self.values.as_ref()
     }
 
-    /// What is wrong with the column as a whole. That nobody knows its codec is not wrong.
+    /// What is wrong with the column as a whole. An unknown codec is no problem.
     pub(super) fn problems(&self, tail: u64) -> Vec<String> {
         let mut problems = Vec::new();
         if let Some(Unusable::Bad(reason)) = self.column.unusable() {

@@ -112,7 +112,7 @@ impl Values {
         Key { container: reader.container, block: number }
     }
 
-    /// What is wrong with a block, as everybody is told.
+    /// The failure of a block, with its number and place.
     fn fault(&self, number: u64, offset: u64, error: impl Into<BlockError>) -> Fault {
         self.shared_fault(number, offset, Arc::new(error.into()))
     }
@@ -226,7 +226,7 @@ impl Values {
         read_block(reader, key, block, at, out).map_err(|error| self.shared_fault(number, block.offset, error))
     }
 
-    /// Sums over blocks, computed when somebody first needs them.
+    /// Sums over blocks, computed on first use.
     fn totals(&self, reader: &Reader, sum: Sum) -> Arc<Totals> {
         let compute = || Arc::new(Totals::compute(self, reader, sum));
         computed(&self.totals[sum as usize], compute, |totals| totals.fault())
@@ -245,8 +245,8 @@ impl Values {
     }
 }
 
-/// What is computed when somebody first needs it; others wait meanwhile. What a disk kept from being computed, which
-/// may be better tomorrow, is not remembered.
+/// Computes a value on first use; concurrent callers wait for it. A value that could not be computed because the disk failed
+/// is not kept, so that the next call tries again.
 fn computed<T: Clone>(known: &Mutex<Option<T>>, compute: impl FnOnce() -> T, fault: fn(&T) -> Option<&Fault>) -> T {
     let mut known = known.lock();
     if let Some(value) = &*known {

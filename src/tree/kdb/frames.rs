@@ -85,7 +85,7 @@ fn fill(reader: &Reader, frames: &impl Frames, part: Range<u64>, out: &mut [u8])
     if others == 0 {
         return wanted.into_iter().try_for_each(|wanted| wanted.fill(reader));
     }
-    // Each takes the next frame that nobody has taken; the reader itself is one of them. Of several that fail the
+    // Each thread takes the next frame from the queue; the caller's is one of them. Of several that fail the
     // one that stands first is reported, as if they had been read in order.
     let (queue, failed) = (Mutex::new(wanted.into_iter().enumerate()), Mutex::new(None));
     let take_all = || {

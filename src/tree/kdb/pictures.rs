@@ -95,7 +95,7 @@ impl Pictures {
         let records = self.records(camera);
         let first = records.partition_point(|record| record.frame < frame);
         let same = records[first..].iter().take_while(|record| record.frame == frame).count();
-        // A second picture's number stands in its name: nobody compares with all that a frame may have.
+        // A second picture's number stands in its name: so it is not compared with every picture of the frame.
         let number = name.split_once("%_").and_then(|(_, rest)| rest.split('.').next()?.parse().ok()).unwrap_or(1usize);
         let at = number.checked_sub(1).filter(|&at| at < same)?;
         let record = self.camera(camera)?.records.start + (first + at) as u32;
@@ -150,8 +150,8 @@ impl Pictures {
     }
 }
 
-/// Names that are still free. Stored names differ, but those of two that are too long may end in one hash, if somebody
-/// wants them to; the second is then numbered.
+/// Names that are still free. Stored names differ, but two that are too long can be crafted to end in one hash; the
+/// second is then numbered.
 #[derive(Default)]
 struct Free {
     taken: HashSet<Box<str>>,

@@ -29,8 +29,8 @@ pub trait Siblings: Send + Sync {
     /// Opens the episode of a uri: a path below the folder, checked to lead nowhere else by itself.
     ///
     /// # Errors
-    /// `Source` when the file can't be read; `Refused` when it is no episode, links lead out of the folder, or not
-    /// everybody who may read the manifest may read it.
+    /// `Source` when the file can't be read; `Refused` when it is no episode, links lead out of the folder, or it has
+    /// stricter read permissions than the manifest.
     fn open(&self, uri: &str) -> Result<Arc<Opened>, BlockError>;
 
     /// SHA-256 of the whole file that was opened, computed once for each of its states.

@@ -1,4 +1,4 @@
-//! The front of a block, inflated only as far as somebody looks: how many slots its vectors have, how long its text is.
+//! The front of a block, inflated only as far as needed: how many slots its vectors have, how long its text is.
 
 use crate::{
     cache::{self, BlockError, Stored},

@@ -2,7 +2,7 @@
 //!
 //! Where a line or a text begins in the output follows from where its text begins, and from what escapes and missing
 //! values add: marks say that for every so many bytes and texts of a block, so that any range begins where it begins.
-//! Slots that a sparse vector leaves out cost nothing until somebody reads them.
+//! Slots that a sparse vector leaves out cost nothing until they are read.
 
 use std::{ops::Range, sync::Arc};
 
@@ -178,7 +178,7 @@ impl Lines {
         start + 1 + inner + 2 * (slots - (items - place.items)) + slots
     }
 
-    /// One row; where it ends, or a place that nobody asked for.
+    /// Writes one row. Returns where it ends, or a place behind the range that is read.
     fn fill_row(&self, place: &Place, start: u64, sink: &mut Sink<'_>) -> u64 {
         let (first, end) = (place.slots, place.slots + self.content.length(place.row));
         sink.put(start, b"[");

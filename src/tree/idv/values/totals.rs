@@ -202,7 +202,7 @@ impl Seen {
                 self.sizes.insert(stored, size);
             }
         }
-        // None are those behind a failure: whoever adds up never comes to them, as each before it was looked into.
+        // Behind a failure sizes are `None`. They are not needed: adding up ends at the failure.
         sizes.into_iter().map_while(|size| size).collect()
     }
 }
