@@ -2,23 +2,6 @@ use std::ops::ControlFlow;
 
 use super::*;
 
-/// A folder of its own below the system's, gone at the end.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("shardfs-vfs-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
-        Self(path.canonicalize().unwrap())
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
 fn names(vfs: &Vfs, ino: u64) -> Vec<String> {
     let mut names = Vec::new();
     vfs.read_dir(ino, 2, false, &mut |entry| {
@@ -39,11 +22,11 @@ fn empty_store() -> Vec<u8> {
 
 #[test]
 fn content_decides_and_control_is_hidden() {
-    let folder = Folder::new("content");
-    std::fs::write(folder.0.join("store"), empty_store()).unwrap();
-    std::fs::write(folder.0.join("text.kas"), "text").unwrap();
-    std::fs::create_dir(folder.0.join(".shardfs")).unwrap();
-    let vfs = Vfs::open(&folder.0, Options::default()).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("store"), empty_store()).unwrap();
+    std::fs::write(folder.path().join("text.kas"), "text").unwrap();
+    std::fs::create_dir(folder.path().join(".shardfs")).unwrap();
+    let vfs = Vfs::open(folder.path(), Options::default()).unwrap();
     assert_eq!(names(&vfs, ROOT), ["store", "text.kas"]);
     let store = vfs.lookup(ROOT, OsStr::new("store")).unwrap().unwrap();
     let text = vfs.lookup(ROOT, OsStr::new("text.kas")).unwrap().unwrap();
@@ -59,9 +42,9 @@ fn content_decides_and_control_is_hidden() {
 
 #[test]
 fn forgotten_nodes_are_stale_and_numbers_are_the_same_again() {
-    let folder = Folder::new("forget");
-    std::fs::write(folder.0.join("store"), empty_store()).unwrap();
-    let open = || Vfs::open(&folder.0, Options::default()).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("store"), empty_store()).unwrap();
+    let open = || Vfs::open(folder.path(), Options::default()).unwrap();
     let vfs = open();
     let first = vfs.lookup(ROOT, OsStr::new("store")).unwrap().unwrap();
     vfs.lookup(ROOT, OsStr::new("store")).unwrap();
@@ -74,10 +57,10 @@ fn forgotten_nodes_are_stale_and_numbers_are_the_same_again() {
 
 #[test]
 fn a_replaced_container_is_another_node() {
-    let folder = Folder::new("replace");
-    let path = folder.0.join("store");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store");
     std::fs::write(&path, empty_store()).unwrap();
-    let vfs = Vfs::open(&folder.0, Options::default()).unwrap();
+    let vfs = Vfs::open(folder.path(), Options::default()).unwrap();
     let before = vfs.lookup(ROOT, OsStr::new("store")).unwrap().unwrap();
     let mut longer = empty_store();
     longer.push(0);
@@ -89,17 +72,17 @@ fn a_replaced_container_is_another_node() {
 
 #[test]
 fn links_are_links_unless_followed() {
-    let folder = Folder::new("links");
-    std::fs::create_dir(folder.0.join("sub")).unwrap();
-    std::fs::write(folder.0.join("sub/store"), empty_store()).unwrap();
-    let link = |target: &str, name: &str| std::os::unix::fs::symlink(target, folder.0.join(name)).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("sub")).unwrap();
+    std::fs::write(folder.path().join("sub/store"), empty_store()).unwrap();
+    let link = |target: &str, name: &str| std::os::unix::fs::symlink(target, folder.path().join(name)).unwrap();
     link("sub/store", "in");
     link("/etc/passwd", "out");
     link("..", "sub/up");
     let kind = |vfs: &Vfs, name: &str| vfs.lookup(ROOT, OsStr::new(name)).unwrap().unwrap().kind;
-    let vfs = Vfs::open(&folder.0, Options::default()).unwrap();
+    let vfs = Vfs::open(folder.path(), Options::default()).unwrap();
     assert_eq!((kind(&vfs, "in"), kind(&vfs, "out")), (FileKind::Link, FileKind::Link));
-    let vfs = Vfs::open(&folder.0, Options { follow_links: FollowLinks::Inside, ..Options::default() }).unwrap();
+    let vfs = Vfs::open(folder.path(), Options { follow_links: FollowLinks::Inside, ..Options::default() }).unwrap();
     assert_eq!((kind(&vfs, "in"), kind(&vfs, "out")), (FileKind::Folder, FileKind::Link));
     let sub = vfs.lookup(ROOT, OsStr::new("sub")).unwrap().unwrap();
     assert_eq!(vfs.lookup(sub.ino, OsStr::new("up")).unwrap().unwrap().kind, FileKind::Link);
@@ -121,9 +104,9 @@ fn nobody_waits_for_a_file_in_memory_whose_bytes_are_at_hand() {
     let size = bytes.len() as u64;
     bytes[16..24].copy_from_slice(&size.to_le_bytes());
 
-    let folder = Folder::new("growing");
-    std::fs::write(folder.0.join("store"), bytes).unwrap();
-    let vfs = Vfs::open(&folder.0, Options::default()).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("store"), bytes).unwrap();
+    let vfs = Vfs::open(folder.path(), Options::default()).unwrap();
     let store = vfs.lookup(ROOT, OsStr::new("store")).unwrap().unwrap();
     let file = vfs.lookup(store.ino, OsStr::new("x.npy")).unwrap().unwrap();
     assert_eq!(file.size, 128 + values.len() as u64);

@@ -18,8 +18,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from conftest import BIN, FIXTURES, mounted, run, unmount, wait_for
-from test_cli import assert_one_line_error
+from support import BIN, FIXTURES, assert_one_line_error, mounted, run, unmount, wait_for
 from test_faults import as_nobody, daemon_of, device_for_all, is_gone, program, public  # noqa: F401 - fixtures
 
 JOINT = "ep_001.wshard/signal/joint_pos.npy"
