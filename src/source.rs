@@ -94,6 +94,25 @@ impl dyn Source + '_ {
     }
 }
 
+/// Where parsers ask for memory before they take it, for what a file makes cheap to ask for.
+pub trait Memory {
+    /// Reserves memory until the container is open. May wait for others to give theirs back.
+    ///
+    /// # Errors
+    /// `ENOMEM` for more than there can be.
+    fn reserve(&self, bytes: u64) -> io::Result<()>;
+}
+
+/// All the memory of the process.
+#[derive(Debug, Clone, Copy)]
+pub struct Unlimited;
+
+impl Memory for Unlimited {
+    fn reserve(&self, bytes: u64) -> io::Result<()> {
+        check_room(bytes, 1)
+    }
+}
+
 /// Whether there is room for so many bytes, in many small parts, and something left: small allocations can't be refused,
 /// they end the process. `count` times `each` is what something takes in memory that a file makes cheap to ask for.
 ///

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     limits,
-    source::{Source, SourceError, check_room},
+    source::{Memory, Source, SourceError, Unlimited},
 };
 
 /// Bytes of the header.
@@ -86,6 +86,14 @@ pub fn claims(source: &dyn Source) -> bool {
 /// # Errors
 /// The class of section 3 that the file fails first.
 pub fn parse(source: &dyn Source) -> Result<Kast, FormatError> {
+    parse_within(source, &Unlimited)
+}
+
+/// As [`parse`], where memory has to be asked for.
+///
+/// # Errors
+/// As [`parse`]; `Source` where there is not enough memory.
+pub fn parse_within(source: &dyn Source, memory: &dyn Memory) -> Result<Kast, FormatError> {
     let Header { minor, n, table, data } = parse_header(source)?;
     let length = source.len();
     let keys_start = table + ENTRY * u64::from(n);
@@ -119,7 +127,7 @@ pub fn parse(source: &dyn Source) -> Result<Kast, FormatError> {
             items.push(Item { key, dtype, count, data: range });
         }
     }
-    check_room(items.len() as u64, ITEM_MEMORY).map_err(SourceError::from)?;
+    memory.reserve(items.len() as u64 * ITEM_MEMORY + keys_size).map_err(SourceError::from)?;
     let mut ranges: Vec<&Range<u64>> = items.iter().map(|item| &item.data).filter(|r| !r.is_empty()).collect();
     ranges.sort_by_key(|range| range.start);
     if let Some(pair) = ranges.windows(2).find(|pair| pair[0].end > pair[1].start) {

@@ -7,7 +7,7 @@ use std::{collections::HashSet, ops::Range};
 use super::{Class, DType, Fields, FormatError};
 use crate::{
     limits,
-    source::{Source, SourceError, check_room},
+    source::{Memory, Source, SourceError, Unlimited},
 };
 
 /// `\x89KAS\r\n\x1a\n`, section 1.1.
@@ -70,7 +70,7 @@ pub fn dtype_of_code(code: u32) -> Option<DType> {
 /// # Errors
 /// As [`parse`].
 pub fn probe(source: &dyn Source) -> Result<(), FormatError> {
-    parse_store(source, 0).map(drop)
+    parse_store(source, 0, &Unlimited).map(drop)
 }
 
 /// Reads the header, descriptors and keys of every store in the file.
@@ -78,11 +78,19 @@ pub fn probe(source: &dyn Source) -> Result<(), FormatError> {
 /// # Errors
 /// The class of section 6 that the first store fails; later ones only end the series.
 pub fn parse(source: &dyn Source) -> Result<Kastore, FormatError> {
-    let mut stores = vec![parse_store(source, 0)?];
+    parse_within(source, &Unlimited)
+}
+
+/// As [`parse`], where memory has to be asked for.
+///
+/// # Errors
+/// As [`parse`]; `Source` where there is not enough memory.
+pub fn parse_within(source: &dyn Source, memory: &dyn Memory) -> Result<Kastore, FormatError> {
+    let mut stores = vec![parse_store(source, 0, memory)?];
     let mut base = stores[0].range.end;
     let mut trailing = None;
     while base < source.len() {
-        match parse_store(source, base) {
+        match parse_store(source, base, memory) {
             Ok(store) => {
                 base = store.range.end;
                 stores.push(store);
@@ -101,7 +109,7 @@ fn bad(reason: impl Into<String>) -> FormatError {
     FormatError::refused(Class::BadFormat, reason)
 }
 
-fn parse_store(source: &dyn Source, base: u64) -> Result<Store, FormatError> {
+fn parse_store(source: &dyn Source, base: u64, memory: &dyn Memory) -> Result<Store, FormatError> {
     let available = source.len().saturating_sub(base);
     if available == 0 {
         return Err(FormatError::refused(Class::Empty, "no bytes")); // 1
@@ -135,18 +143,24 @@ fn parse_store(source: &dyn Source, base: u64) -> Result<Store, FormatError> {
         let reason = format!("header says {file_size} bytes, file has {available}: incomplete copy?");
         return Err(FormatError::refused(Class::Truncated, reason)); // 8
     }
-    let items = parse_items(source, base, descriptors_end, file_size)?;
+    let items = parse_items(source, base..base + file_size, descriptors_end, memory)?;
     Ok(Store { version: (major, minor), range: base..base + file_size, items })
 }
 
 /// What an item takes in memory beside its key, with its place in the tree.
-pub(super) const ITEM_MEMORY: usize = 500;
+pub(super) const ITEM_MEMORY: u64 = 500;
 
 /// Descriptors that are read together: what is no store is refused by its first ones, however many it claims.
 pub(super) const TOGETHER: u64 = 1 << 14;
 
 /// Rules 9 to 12. The store's real bytes bound the number of items by now.
-fn parse_items(source: &dyn Source, base: u64, keys: u64, file_size: u64) -> Result<Vec<Item>, FormatError> {
+fn parse_items(
+    source: &dyn Source,
+    store: Range<u64>,
+    keys: u64,
+    memory: &dyn Memory,
+) -> Result<Vec<Item>, FormatError> {
+    let (base, file_size) = (store.start, store.end - store.start);
     let mut found = Vec::new();
     let mut position = keys;
     while found.len() as u64 * 64 < keys - HEADER {
@@ -184,7 +198,8 @@ fn parse_items(source: &dyn Source, base: u64, keys: u64, file_size: u64) -> Res
     if position - keys > limits::STORE_KEYS {
         return Err(bad(format!("{} bytes of keys, this reads {}", position - keys, limits::STORE_KEYS)));
     }
-    check_room(found.len() as u64, ITEM_MEMORY).map_err(SourceError::from)?;
+    let needed = found.len() as u64 * ITEM_MEMORY + 2 * (position - keys);
+    memory.reserve(needed).map_err(SourceError::from)?;
     let key_bytes = source.read(base + keys..base + position)?;
     for (j, (.., data)) in found.iter().enumerate() {
         let expected = position.next_multiple_of(8);

@@ -14,7 +14,7 @@ use std::{collections::HashSet, fmt, ops::Range, sync::Arc};
 use super::{DType, FormatError};
 use crate::{
     limits,
-    source::{Source, SourceError},
+    source::{Memory, Source, SourceError, Unlimited},
 };
 pub use block::{Block, Defect};
 pub use episode::{Channel, Episode};
@@ -131,12 +131,20 @@ impl Residual {
 /// # Errors
 /// `Refused` by the container rules of section 22 alone; `Source` when the front matter could not be read.
 pub fn parse(source: &dyn Source) -> Result<Shard, FormatError> {
+    parse_within(source, &Unlimited)
+}
+
+/// As [`parse`], where memory has to be asked for.
+///
+/// # Errors
+/// As [`parse`]; `Source` where there is not enough memory.
+pub fn parse_within(source: &dyn Source, memory: &dyn Memory) -> Result<Shard, FormatError> {
     let mut notes = Notes::default();
     let header = front::header(source)?;
     if header.total_file_size != source.len() {
         notes.add(format_args!("total_file_size is {}, the file has {} bytes", header.total_file_size, source.len()));
     }
-    let mut entries = front::entries(source, &header, &mut notes)?;
+    let mut entries = front::entries(source, &header, memory, &mut notes)?;
     mark_visible(&mut entries);
 
     let mut meta = episode::Meta::default();
@@ -144,12 +152,12 @@ pub fn parse(source: &dyn Source) -> Result<Shard, FormatError> {
     let mut recovered = None;
     match header.role {
         ROLE_EPISODE => {
-            meta = episode::Meta::read(source, &entries, &mut notes)?;
+            meta = episode::Meta::read(source, &entries, memory, &mut notes)?;
             recovered = stream::put_back(source.len(), &mut entries, &mut meta, &mut notes);
         }
         ROLE_MANIFEST => {
             let limit = limits::SHARD_MANIFEST;
-            let manifest = episode::json(source, &entries, "meta/manifest", limit, &mut notes)?;
+            let manifest = episode::json(source, &entries, ("meta/manifest", limit), memory, &mut notes)?;
             match manifest.map(|manifest::Object::<manifest::Manifest>(manifest)| manifest.chunks()) {
                 Some(Ok(found)) => chunks = Some(found),
                 Some(Err(reason)) => notes.add(format_args!("no joined view: {reason}")),

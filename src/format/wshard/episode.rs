@@ -9,7 +9,7 @@ use super::{Entry, Notes, block::Fault, shown};
 use crate::{
     format::{DType, FormatError},
     limits,
-    source::{Source, SourceError},
+    source::{Memory, Source, SourceError},
 };
 
 /// Bytes of the longest modality. Any number of blocks can have it.
@@ -73,10 +73,16 @@ pub(super) struct Meta {
 
 impl Meta {
     /// Reads the three metadata blocks, as far as they can be interpreted.
-    pub(super) fn read(source: &dyn Source, entries: &[Entry], notes: &mut Notes) -> Result<Self, FormatError> {
-        let wshard = object(source, entries, "meta/wshard", notes)?;
-        let episode = object(source, entries, "meta/episode", notes)?.unwrap_or_default();
-        let channels = object(source, entries, "meta/channels", notes)?.unwrap_or_default();
+    pub(super) fn read(
+        source: &dyn Source,
+        entries: &[Entry],
+        memory: &dyn Memory,
+        notes: &mut Notes,
+    ) -> Result<Self, FormatError> {
+        let mut object = |name| object(source, entries, name, memory, notes);
+        let wshard = object("meta/wshard")?;
+        let episode = object("meta/episode")?.unwrap_or_default();
+        let channels = object("meta/channels")?.unwrap_or_default();
         let wshard_unknown = wshard.is_none() && find(entries, b"meta/wshard").is_some();
         let wshard = wshard.unwrap_or_default();
         let (channels, skipped) = read_channels(&channels);
@@ -98,16 +104,21 @@ fn find<'e>(entries: &'e [Entry], name: &[u8]) -> Option<&'e Entry> {
     entries.iter().rev().find(|e| *e.name == *name)
 }
 
+/// Bytes of memory that a byte of JSON can take when it is interpreted: `{"":0},` is an object with a map of its own.
+const JSON_ROOM: u64 = 50;
+
 /// A metadata block of up to `limit` bytes as JSON; `None` where there is none or it can't be interpreted, which is
 /// noted.
 pub(super) fn json<T: DeserializeOwned>(
     source: &dyn Source,
     entries: &[Entry],
-    name: &str,
-    limit: u64,
+    (name, limit): (&str, u64),
+    memory: &dyn Memory,
     notes: &mut Notes,
 ) -> Result<Option<T>, SourceError> {
     let Some(entry) = find(entries, name.as_bytes()) else { return Ok(None) };
+    // A larger one is refused, and one that is shorter than it says does not decode.
+    memory.reserve(entry.block.extent.size.min(limit) * JSON_ROOM)?;
     let bytes = match entry.block.load(source, limit) {
         Ok(bytes) => bytes,
         Err(Fault::Changed) => return Err(SourceError::Changed),
@@ -136,9 +147,10 @@ fn object(
     source: &dyn Source,
     entries: &[Entry],
     name: &str,
+    memory: &dyn Memory,
     notes: &mut Notes,
 ) -> Result<Option<Map<String, Json>>, SourceError> {
-    match json(source, entries, name, limits::METADATA_JSON, notes)? {
+    match json(source, entries, (name, limits::METADATA_JSON), memory, notes)? {
         Some(Json::Object(map)) => Ok(Some(map)),
         Some(_) => {
             notes.add(format_args!("{name} is not a JSON object"));

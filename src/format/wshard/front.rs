@@ -6,7 +6,7 @@ use super::{Block, Entry, Notes, Value};
 use crate::{
     format::{Class, Fields, FormatError},
     limits,
-    source::{Source, SourceError, check_room},
+    source::{Memory, Source, SourceError},
 };
 
 /// Bytes of the header (section 2).
@@ -20,8 +20,8 @@ const BATCH: u64 = 16_384;
 
 /// Bytes of memory that an entry and its two files take while the container is opened, with names of no bytes; and what
 /// each byte of a name takes, in the entry and in the table of paths.
-const ENTRY_ROOM: usize = 700;
-const NAME_ROOM: usize = 7;
+const ENTRY_ROOM: u64 = 700;
+const NAME_ROOM: u64 = 7;
 
 /// The header's fields as stored (section 2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -134,9 +134,14 @@ fn fields(bytes: &[u8]) -> Option<(Header, u8, u16)> {
 }
 
 /// Reads the index and the string table (sections 3 and 4). The header has been checked.
-pub(super) fn entries(source: &dyn Source, header: &Header, notes: &mut Notes) -> Result<Vec<Entry>, SourceError> {
+pub(super) fn entries(
+    source: &dyn Source,
+    header: &Header,
+    memory: &dyn Memory,
+    notes: &mut Notes,
+) -> Result<Vec<Entry>, SourceError> {
     // Before anything is made of the index: what it takes in memory is many times what it takes in a file with holes.
-    check_room(header.entry_count.into(), ENTRY_ROOM)?;
+    memory.reserve(u64::from(header.entry_count) * ENTRY_ROOM)?;
     let names = source.read(header.string_table_offset..header.data_section_offset)?;
     // Entries may share parts of the table, though no writer does it; a small one must not become gigabytes of names.
     let mut budget = names.len().saturating_mul(2).saturating_add(64 << 10);
@@ -166,7 +171,7 @@ pub(super) fn entries(source: &dyn Source, header: &Header, notes: &mut Notes) -
         }
         index = index.saturating_add(BATCH as u32);
     }
-    check_room(entries.iter().map(|entry| entry.name.len() as u64).sum(), NAME_ROOM)?;
+    memory.reserve(entries.iter().map(|entry| entry.name.len() as u64 * NAME_ROOM).sum())?;
     if outside > 0 {
         notes.add(format_args!("{outside} entries left out: their names lie outside the string table"));
     }
