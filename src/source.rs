@@ -44,12 +44,12 @@ pub trait Source: Send + Sync {
     /// Whether this is still what was opened.
     ///
     /// # Errors
-    /// `Changed` where it is not, `Io` where nobody can say.
+    /// `Changed` where it is not, `Io` where the operating system does not say.
     fn check_unchanged(&self) -> Result<(), SourceError> {
         Ok(())
     }
 
-    /// As [`Self::check_unchanged`], by what the kernel knows of the file: no server is asked, and nobody waits for one.
+    /// As [`Self::check_unchanged`], by what the kernel knows of the file: no server is asked or waited for.
     ///
     /// # Errors
     /// As [`Self::check_unchanged`].

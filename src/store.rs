@@ -34,7 +34,7 @@ pub enum FollowLinks {
     No,
     /// Those that lead to a place inside SOURCE
     Inside,
-    /// All, also those that lead out of SOURCE: who may write to SOURCE chooses what the mount shows
+    /// All, also those that lead out of SOURCE: a user who may write to SOURCE chooses what the mount shows
     Outside,
 }
 

@@ -336,7 +336,7 @@ impl Vfs {
     pub fn lookup(&self, parent: u64, name: &OsStr) -> Result<Option<Attr>, Error> {
         #[cfg(test)]
         assert!(name != TEST_PANIC, "this name is for tests of panics");
-        let _watch = self.watch("lookup", parent, Some(name));
+        let _timer = self.time_operation("lookup", parent, Some(name));
         if name.len() > names::NAME_MAX {
             return Err(Error::name_too_long(self.place(&self.node(parent)?)));
         }
@@ -434,7 +434,7 @@ impl Vfs {
     /// # Errors
     /// [`Error`] when any block that the range touches fails, or the container has changed.
     pub fn read(&self, ino: u64, offset: u64, length: u64, only_ready: bool) -> Result<Option<Bytes>, Error> {
-        let _watch = self.watch("read", ino, None);
+        let _timer = self.time_operation("read", ino, None);
         let node = self.node(ino)?;
         let bytes = match &node {
             Node::SourceFile(..) if only_ready => return Ok(None),
@@ -499,7 +499,7 @@ impl Vfs {
         }
     }
 
-    /// Turns what a view or tree says into the error that everybody sees, and notes the problem.
+    /// Turns a fault of a view or tree into the error of the request, and notes the problem.
     fn fault(&self, id: &Arc<ContainerId>, opened: &Opened, node: NodeId, fault: crate::view::Fault) -> Error {
         let block = fault.block.map(|block| opened.tree.block_name(block));
         // A disk fails somewhere in the block; everything else is told of its start.

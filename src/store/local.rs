@@ -311,8 +311,8 @@ impl Folder for LocalFolder<'_> {
     }
 }
 
-/// Opens the top by its path, on which no link may stand: who may rename a folder above it must not be able to lead the
-/// mount elsewhere.
+/// Opens the top by its path, on which no link may stand: a user who may rename a folder above it must not be able to
+/// lead the mount elsewhere.
 fn open_top(top: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY;
     let everything = rustix::fs::open(c"/", flags | OFlags::CLOEXEC, Mode::empty())?;
@@ -367,8 +367,8 @@ pub(super) fn stat(found: &Statx) -> Stat {
 
 /// The permission bits of those classes of readers of a file who may enter every folder on the way to it.
 ///
-/// A reader of the class "group" or "others" may be anybody to a folder, its owner even: such readers pass only where
-/// every class may. Of a file's owner it is known whether a folder is his. Root passes everywhere.
+/// A reader of the class "group" or "others" may be of any class to a folder, its owner even: such readers pass only where
+/// every class may. Of a file's owner it is known whether he owns a folder. Root passes everywhere.
 fn may_pass(file: &Stat, folders: &[Stat]) -> u32 {
     let all =
         |needed: &dyn Fn(&Stat) -> u32| folders.iter().all(|folder| folder.mode & needed(folder) == needed(folder));

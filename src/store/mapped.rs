@@ -58,8 +58,8 @@ fn lend(map: &Arc<Mmap>, length: usize) {
     // In the pool: it waits for all processors to forget the pages, which a reader should not.
     blocking::unblock(move || {
         for map in maps.iter().filter_map(Weak::upgrade) {
-            // SAFETY: the map is shared and read-only, so letting go of its pages loses nothing: who still wants one, which
-            // only a system call does, gets it from the page cache again.
+            // SAFETY: the map is shared and read-only, so letting go of its pages loses nothing: a system call that still
+            // needs one, and nothing else does, gets it from the page cache again.
             #[allow(unsafe_code, reason = "mapping a file is this module's job")]
             let _ = unsafe { map.unchecked_advise(UncheckedAdvice::DontNeed) };
         }
@@ -185,8 +185,8 @@ impl Source for MappedFile {
     }
 
     fn mapped(&self, range: Range<u64>) -> Option<Mapped> {
-        // What the kernel copies from the map can't be checked afterwards. Who was written to a moment ago may be written
-        // to this moment, and is read and checked instead.
+        // What the kernel copies from the map can't be checked afterwards. A file that was written to a moment ago may be
+        // written to at this moment, and is read and checked instead.
         if range.end > self.len() || range.start >= range.end || self.version.is_recent() {
             return None;
         }
@@ -243,7 +243,7 @@ mod tests {
         assert_eq!((&file as &dyn Source).read(9_999..10_000).unwrap(), [7]);
         file.check_known().unwrap();
         assert!(file.mapped(0..2).is_none(), "a file that was just written is read, not lent");
-        // One that nobody has written to for long.
+        // One that was not written to for long.
         let passwd = MappedFile::open(Path::new("/etc/passwd")).unwrap();
         assert_eq!(passwd.mapped(0..2).unwrap().for_kernel(), &std::fs::read("/etc/passwd").unwrap()[..2]);
         Descriptor::options().write(true).open(&path).unwrap().set_len(10).unwrap();
@@ -260,7 +260,7 @@ mod tests {
         std::fs::write(&path, vec![7; 1 << 20]).unwrap();
         let file = MappedFile::open(&path).unwrap();
         file.file.sync_all().unwrap();
-        // The kernel drops what nobody uses at the moment; another processor may be about to let go of it.
+        // The kernel drops what is not in use at the moment; another processor may be about to let go of it.
         let dropped = (0..100).any(|_| {
             rustix::fs::fadvise(&file.file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
             std::thread::sleep(std::time::Duration::from_millis(20));
@@ -287,7 +287,7 @@ mod tests {
         std::fs::write(&path, b"behind").unwrap();
         Descriptor::options().write(true).open(&path).unwrap().set_modified(mtime).unwrap();
         assert!(matches!((&file as &dyn Source).read(0..6), Err(SourceError::Changed)));
-        // That a change time moved by nothing but a link, a mode or a deletion, the kernel tells nobody.
+        // The kernel does not say that a change time moved by nothing but a link, a mode or a deletion.
         let file = MappedFile::open(&path).unwrap();
         std::thread::sleep(std::time::Duration::from_millis(20));
         assert!(!file.is_deleted());

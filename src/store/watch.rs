@@ -116,7 +116,7 @@ impl Watcher {
             }
             watched.by_path.entry(folder.to_path_buf()).or_default().clone()
         };
-        // Not under the lock: a folder of a server that does not answer holds up only those who look into it.
+        // Not under the lock: a folder of a server that does not answer holds up only requests for it.
         let flags = WatchFlags::CREATE
             | WatchFlags::DELETE
             | WatchFlags::MOVE

@@ -57,7 +57,7 @@ impl Vfs {
     /// # Errors
     /// [`Error`] when the container can't be opened or has changed.
     pub fn attr(&self, ino: u64) -> Result<Attr, Error> {
-        let _watch = self.watch("stat", ino, None);
+        let _timer = self.time_operation("stat", ino, None);
         self.attr_of(&self.node(ino)?)
     }
 

@@ -20,7 +20,7 @@ pub enum Change {
     Node(u64),
 }
 
-/// What turned out to be out of date while a request was answered. Told to the kernel by another thread.
+/// What turned out to be out of date while a request was answered. Another thread notifies the kernel.
 #[derive(Debug)]
 pub(super) enum Stale {
     /// Bytes of a container were handed out before they turned out to be bad.
@@ -63,7 +63,8 @@ impl Vfs {
             }
             touched.insert(path);
         }
-        // Whoever stands inside a container looks nothing up by its name: the nodes there are told one by one.
+        // A process whose working directory is inside a container looks nothing up by the container's name, so the nodes
+        // inside are invalidated one by one.
         let is_concerned = |id: &ContainerId| {
             let path = id.shown();
             overflowed
@@ -91,7 +92,7 @@ impl Vfs {
         self.files.sweep();
     }
 
-    /// Has the kernel told to forget a node.
+    /// Has the kernel notified to forget a node.
     pub(super) fn invalidate_node(&self, ino: u64) {
         self.invalidate(Stale::Node(ino));
     }

@@ -79,7 +79,7 @@ impl Opening {
     }
 }
 
-/// Ends an opening, also where it panics: nobody waits for it any longer.
+/// On drop, ends an opening, also one that panicked, and wakes the threads that wait for it.
 struct Ending<'a> {
     containers: &'a Containers,
     id: &'a Arc<ContainerId>,

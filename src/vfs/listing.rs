@@ -33,7 +33,7 @@ impl Vfs {
         plus: bool,
         each: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
     ) -> Result<(), Error> {
-        let _watch = self.watch("list", ino, None);
+        let _timer = self.time_operation("list", ino, None);
         let node = self.node(ino)?;
         if from < 2 {
             let dots = [(1, ".", ino), (2, "..", self.parent(ino, &node)?)];

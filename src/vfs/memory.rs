@@ -53,7 +53,7 @@ pub enum Opening {
     Finished(Arc<Slot>),
     /// An ordinary file of SOURCE.
     Own(File),
-    /// Not finished, of this size. Reads go to [`Vfs::read_growing`], which finish it for the next who opens it.
+    /// Not finished, of this size. Reads go to [`Vfs::read_growing`], which finish it for the next open.
     Growing(u64),
     /// Served from parts, which the kernel should keep.
     Parts,
@@ -148,8 +148,8 @@ impl Vfs {
         Ok(Some(bytes))
     }
 
-    /// Lays a file out in memory, here or in a thread of its own. `None` if there is no room, or somebody does it
-    /// already.
+    /// Lays a file out in memory, here or in a thread of its own. `None` if there is no room, or it is being
+    /// done already.
     ///
     /// # Errors
     /// When the container can't be opened.
@@ -167,7 +167,7 @@ impl Vfs {
             }
         };
         if in_background {
-            // Not in the pool: threads there are for those who wait.
+            // Not in the pool: threads there are for requests that wait.
             let spawned = std::thread::Builder::new().name("lay out".into()).spawn(fill);
             if let Err(error) = spawned {
                 log::warn!("no thread to finish a file in memory: {error}");

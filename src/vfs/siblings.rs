@@ -62,7 +62,7 @@ impl Siblings {
             Kind::Folder | Kind::Other => return refused("not an ordinary file"),
         }
         if !may_read_both(&self.manifest.stat, &stat) {
-            return refused("not everybody who may read the manifest may read it");
+            return refused("some users who may read the manifest may not read it");
         }
         let path = Arc::new(FilePath::new(folder.into(), name));
         Ok(ContainerId::new(&self.key, path, &WSHARD, stat, 0))
@@ -110,7 +110,7 @@ impl Siblings {
     }
 }
 
-/// Whether everybody who may read the first file may read the second.
+/// Whether all users who may read the first file may read the second.
 fn may_read_both(first: &Stat, second: &Stat) -> bool {
     let missing = if (first.uid, first.gid) == (second.uid, second.gid) { first.mode } else { 0o444 };
     missing & 0o444 & !second.mode == 0
@@ -131,7 +131,7 @@ impl Default for Digests {
 }
 
 impl Digests {
-    /// The digest of an opened file. Whoever comes while it is computed waits for it.
+    /// The digest of an opened file. Threads that ask while it is computed wait for it.
     fn of(&self, opened: &Opened) -> Result<[u8; 32], SourceError> {
         let slot = self.known.lock().get_or_insert(opened.state, Default::default).clone();
         let mut digest = slot.lock();

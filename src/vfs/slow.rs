@@ -4,8 +4,8 @@ use std::{ffi::OsStr, time::Instant};
 
 use super::Vfs;
 
-/// Looks at the clock when it is dropped.
-pub(super) struct Watch<'a> {
+/// Times an operation until it is dropped.
+pub(super) struct Timer<'a> {
     vfs: &'a Vfs,
     operation: &'static str,
     ino: u64,
@@ -14,13 +14,18 @@ pub(super) struct Watch<'a> {
 }
 
 impl Vfs {
-    /// Watches one operation on a node, or on a name in it, where somebody wants to know of slow ones.
-    pub(super) fn watch<'a>(&'a self, operation: &'static str, ino: u64, name: Option<&'a OsStr>) -> Option<Watch<'a>> {
-        self.options.slow.map(|_| Watch { vfs: self, operation, ino, name, begun: Instant::now() })
+    /// Times one operation on a node, or on a name in it. On drop, an operation that took longer than the limit is logged.
+    pub(super) fn time_operation<'a>(
+        &'a self,
+        operation: &'static str,
+        ino: u64,
+        name: Option<&'a OsStr>,
+    ) -> Option<Timer<'a>> {
+        self.options.slow.map(|_| Timer { vfs: self, operation, ino, name, begun: Instant::now() })
     }
 }
 
-impl Drop for Watch<'_> {
+impl Drop for Timer<'_> {
     fn drop(&mut self) {
         let took = self.begun.elapsed();
         if self.vfs.options.slow.is_some_and(|limit| took >= limit) {

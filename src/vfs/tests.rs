@@ -110,7 +110,7 @@ fn nobody_waits_for_a_file_in_memory_whose_bytes_are_at_hand() {
     let store = vfs.lookup(ROOT, OsStr::new("store")).unwrap().unwrap();
     let file = vfs.lookup(store.ino, OsStr::new("x.npy")).unwrap().unwrap();
     assert_eq!(file.size, 128 + values.len() as u64);
-    // Somebody began to lay it out, and does not go on.
+    // Laying it out was begun, and does not go on.
     let slot = vfs.cache().start_file(file.ino, file.size).unwrap();
     assert!(matches!(vfs.opening(file.ino).unwrap(), Opening::Growing(size) if size == file.size));
     let read = |offset| vfs.read_growing(file.ino, offset, 1 << 20, false).unwrap().unwrap().for_kernel().to_vec();
