@@ -1,11 +1,12 @@
 """Folders of symbolic links, as caches of DVC and Hugging Face make them: what `verify` says of them."""
 
 import json
+import os
 import shutil
 
 import pytest
 
-from support import FIXTURES, run
+from support import FIXTURES, mounted, run
 
 
 @pytest.fixture
@@ -59,3 +60,13 @@ def test_the_option_takes_its_values():
         assert run("ls", value, FIXTURES).returncode == 0
     wrong = run("ls", "--follow-links=all", FIXTURES)
     assert wrong.returncode == 2 and "possible values: no, inside, outside" in wrong.stderr
+
+
+def test_a_cache_of_links_can_be_had(places):
+    code, out, _ = verify("--follow-links=outside", places / "data")
+    assert code == 0 and out.startswith("nothing is wrong: 1 container, ") and "link" not in out
+    with mounted(places / "data", "--follow-links=outside") as mnt:
+        assert sorted(os.listdir(mnt)) == ["blobs", "out.wshard"]
+        assert (mnt / "out.wshard/.file").read_bytes() == (FIXTURES / "ep_001.wshard").read_bytes()
+    listed = run("ls", "--follow-links=outside", places / "data/out.wshard", check=True).stdout.decode().split()
+    assert "container.json" in listed
