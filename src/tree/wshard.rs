@@ -29,7 +29,7 @@ use crate::{
 };
 use cameras::{IMAGES, Pictures, Pixels, RESERVED};
 use interleaved::Interleaved;
-use joined::Lane;
+use joined::JoinedArray;
 pub use joined::Siblings;
 use signs::Signs;
 
@@ -55,7 +55,7 @@ pub(super) struct Blocks {
     siblings: Option<Arc<dyn Siblings>>,
     nodes: Vec<NodeIndex>,
     /// The arrays of the joined episode, and their nodes.
-    joined: Vec<(Lane, NodeIndex)>,
+    joined: Vec<(JoinedArray, NodeIndex)>,
     /// What the folders below `images` hold.
     pictures: HashMap<NodeIndex, Pictures>,
 }
@@ -92,24 +92,24 @@ pub(super) fn open(mut shard: Shard, siblings: Option<Arc<dyn Siblings>>, verify
     if shard.schema.is_some() {
         builder.file(ROOT, b"schema", ".json", Entry::Of(File::Schema));
     }
-    let mut lanes = Vec::new();
+    let mut arrays = Vec::new();
     if let (Some(chunks), Some(siblings)) = (&shard.chunks, &siblings) {
         match joined::join(chunks, siblings, verify) {
-            Ok(found) => lanes = found,
+            Ok(found) => arrays = found,
             Err(reason) => shard.problems.push(format!("no joined view: {reason}")),
         }
     }
     let mut joined = Vec::new();
-    for (lane, number) in lanes.into_iter().zip(0..) {
-        let (folder, part) = builder.folders_of(ROOT, &lane.name, &RESERVED);
+    for (array, number) in arrays.into_iter().zip(0..) {
+        let (folder, part) = builder.folders_of(ROOT, &array.name, &RESERVED);
         let node = builder.file(folder, part, ".npy", Entry::Of(File::Joined(number)));
-        joined.push((lane, node));
+        joined.push((array, node));
     }
     let mut pictures = HashMap::new();
     let own = shard.entries.iter().zip(0..).map(|(entry, i)| (&*entry.name, Pictures::of_entry(i, entry)));
-    let of_chunks = joined.iter().zip(0..).filter(|((lane, _), _)| lane.pictures);
+    let of_chunks = joined.iter().zip(0..).filter(|((array, _), _)| array.pictures);
     let of_chunks = of_chunks
-        .map(|((Lane { name, dtype, shape, .. }, _), i)| (&**name, Pictures::of_joined(i, name, *dtype, shape)));
+        .map(|((JoinedArray { name, dtype, shape, .. }, _), i)| (&**name, Pictures::of_joined(i, name, *dtype, shape)));
     for (name, found) in own.chain(of_chunks) {
         let (Some(found), Some(channel)) = (found, name.strip_prefix(b"signal/")) else { continue };
         let images = builder.folder(ROOT, IMAGES);
@@ -264,7 +264,7 @@ impl Content for Blocks {
                 Some(Array::new(DType::I8, residual.shape(), data))
             }
             File::Joined(i) => {
-                let (Lane { dtype, shape, size, data, .. }, _) = self.joined.get(i as usize)?;
+                let (JoinedArray { dtype, shape, size, data, .. }, _) = self.joined.get(i as usize)?;
                 Some(Array::new(*dtype, &**shape, View::default().with(*size, Data::Rendered(data.clone()))))
             }
             File::Bytes(_) | File::Schema => None,
@@ -313,9 +313,9 @@ impl Content for Blocks {
         });
         let mut back = Map::new();
         if !self.joined.is_empty() {
-            let joined = self.joined.iter().map(|(lane, node)| {
-                let mut object = json!({"path": paths.path(*node), "dtype": lane.dtype, "shape": lane.shape});
-                if lane.inferred {
+            let joined = self.joined.iter().map(|(array, node)| {
+                let mut object = json!({"path": paths.path(*node), "dtype": array.dtype, "shape": array.shape});
+                if array.inferred {
                     object["inferred"] = true.into();
                 }
                 object

@@ -41,7 +41,7 @@ pub trait Siblings: Send + Sync {
 }
 
 /// One array of the joined episode.
-pub(super) struct Lane {
+pub(super) struct JoinedArray {
     /// The name that its block has in every chunk.
     pub(super) name: Vec<u8>,
     /// Element type.
@@ -87,7 +87,7 @@ impl Part {
     }
 }
 
-/// A lane while chunks are added to it.
+/// A joined array while chunks are added to it.
 struct Growing {
     name: Vec<u8>,
     dtype: DType,
@@ -128,8 +128,8 @@ impl Growing {
 ///
 /// # Errors
 /// Why there is no joined view: the first chunk that can't be opened, and what was wrong with it.
-pub(super) fn join(chunks: &[Chunk], siblings: &Arc<dyn Siblings>, verify: Verify) -> Result<Vec<Lane>, String> {
-    let mut lanes: Vec<Growing> = Vec::new();
+pub(super) fn join(chunks: &[Chunk], siblings: &Arc<dyn Siblings>, verify: Verify) -> Result<Vec<JoinedArray>, String> {
+    let mut arrays: Vec<Growing> = Vec::new();
     let mut known = Vec::with_capacity(chunks.len());
     for (number, chunk) in chunks.iter().enumerate() {
         let failed = |error: &dyn fmt::Display| format!("chunk {number} ({}): {error}", chunk.uri);
@@ -138,28 +138,28 @@ pub(super) fn join(chunks: &[Chunk], siblings: &Arc<dyn Siblings>, verify: Verif
         known.push(Known { uri: chunk.uri.as_str().into(), sha256: chunk.sha256, state: opened.state });
         let parts = shard.entries.iter().filter_map(|entry| Some((&*entry.name, Part::of(entry)?)));
         if number == 0 {
-            lanes = parts.filter_map(|(name, part)| Growing::new(name, &part)).collect();
+            arrays = parts.filter_map(|(name, part)| Growing::new(name, &part)).collect();
         } else {
             let parts: HashMap<&[u8], Part> = parts.collect();
-            lanes.retain_mut(|lane| parts.get(&*lane.name).and_then(|part| lane.add(part)).is_some());
+            arrays.retain_mut(|array| parts.get(&*array.name).and_then(|part| array.add(part)).is_some());
         }
     }
     let episode = Arc::new(Episode { siblings: siblings.clone(), chunks: known, verify });
-    // The paths that the lanes have in a chunk.
+    // The paths that the arrays have in a chunk.
     let mut builder = Builder::default();
-    let nodes: Vec<paths::NodeIndex> = lanes
+    let nodes: Vec<paths::NodeIndex> = arrays
         .iter()
-        .map(|lane| {
-            let (folder, part) = builder.folders_of(paths::ROOT, &lane.name, &RESERVED);
+        .map(|array| {
+            let (folder, part) = builder.folders_of(paths::ROOT, &array.name, &RESERVED);
             builder.file(folder, part, ".npy", ())
         })
         .collect();
     let paths = builder.finish();
-    let finished = lanes.into_iter().zip(nodes).map(|(lane, node)| {
-        let Growing { name, dtype, shape, inferred, pictures, ends } = lane;
+    let finished = arrays.into_iter().zip(nodes).map(|(array, node)| {
+        let Growing { name, dtype, shape, inferred, pictures, ends } = array;
         let size = ends.last().copied().unwrap_or(0);
         let data = Arc::new(Concatenated { episode: episode.clone(), path: paths.path(node), ends });
-        Lane { name, dtype, shape, inferred, pictures, size, data }
+        JoinedArray { name, dtype, shape, inferred, pictures, size, data }
     });
     Ok(finished.collect())
 }

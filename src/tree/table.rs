@@ -1,0 +1,267 @@
+//! Containers whose items are all known when they are opened: a table of paths, and what each file stands for.
+
+use std::{ops::ControlFlow, sync::Arc};
+
+use super::{
+    Child, Container, ItemInfo, NodeId, NodeKind, Overview, describe,
+    paths::{self, Builder, Kind, Paths},
+};
+use crate::{
+    cache::Buffer,
+    format::wshard::Shard,
+    view::{Array, Fault, Reader, View},
+};
+
+/// What a format whose items are all known adds to the table of its paths.
+pub(super) trait Content: Send + Sync {
+    /// What a file of the table stands for.
+    type File: Copy + Send + Sync;
+
+    /// The array that a file shows, if it shows one.
+    fn array(&self, file: Self::File) -> Option<Array>;
+
+    /// The bytes of a file.
+    fn view(&self, file: Self::File) -> View;
+
+    /// The bytes of `container.json`.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    fn describe(&self, paths: &Paths<Entry<Self::File>>) -> Result<Buffer, Fault>;
+
+    /// See [`Container::overview`].
+    fn overview(&self, paths: &Paths<Entry<Self::File>>) -> Overview;
+
+    /// The pictures that a folder of the table holds beside its children: numbered, computed, not in the table.
+    fn frames(&self, folder: paths::NodeIndex) -> Option<FrameNames> {
+        let _ = folder;
+        None
+    }
+
+    /// The bytes of one of them.
+    fn frame(&self, folder: paths::NodeIndex, number: u64) -> View {
+        let _ = (folder, number);
+        View::default()
+    }
+
+    /// A block's stored name.
+    fn block_name(&self, block: u32) -> String;
+
+    /// See [`Container::memory_usage`]; without the table. It does not change.
+    fn memory_usage(&self) -> usize;
+
+    /// See [`Container::warnings`].
+    fn warnings(&self) -> &[String];
+
+    /// See [`Container::shard`].
+    fn shard(&self) -> Option<&Shard> {
+        None
+    }
+
+    /// See [`Container::item_info`].
+    fn item_info(&self, file: Self::File) -> Option<ItemInfo>;
+
+    /// See [`Container::verify_others`].
+    fn verify_others(&self) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+/// Names of numbered pictures (`docs/TREE.md`, section 2): decimal, padded to at least 3 digits and to the last one's
+/// width.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct FrameNames {
+    /// How many there are.
+    pub(super) count: u64,
+    /// Their suffix.
+    pub(super) suffix: &'static str,
+}
+
+impl FrameNames {
+    fn name(self, number: u64) -> String {
+        let width = self.count.saturating_sub(1).to_string().len().max(3);
+        format!("{number:0width$}{}", self.suffix)
+    }
+
+    /// The number that a name stands for, if it is one of these names.
+    fn number(self, name: &str) -> Option<u64> {
+        let number = name.strip_suffix(self.suffix)?.parse().ok().filter(|number| *number < self.count)?;
+        (self.name(number) == name).then_some(number)
+    }
+}
+
+/// A file of a [`Table`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Entry<F> {
+    /// `container.json`.
+    Description,
+    /// Anything else.
+    Of(F),
+}
+
+/// A container as a table of paths.
+pub(super) struct Table<C: Content> {
+    paths: Paths<Entry<C::File>>,
+    content: C,
+    memory_usage: usize,
+}
+
+impl<C: Content> Table<C> {
+    /// Closes the table; `container.json` gives way to whatever is stored under its name.
+    pub(super) fn new(mut builder: Builder<Entry<C::File>>, content: C) -> Self {
+        builder.file(paths::ROOT, b"container", ".json", Entry::Description);
+        let paths = builder.finish();
+        let memory_usage = paths.memory_usage() + content.memory_usage();
+        Self { paths, content, memory_usage }
+    }
+
+    fn is_description(&self, node: NodeId) -> bool {
+        matches!(self.paths.kind(Self::number(node)), Some(Kind::File(Entry::Description)))
+    }
+
+    /// What a file of the table stands for; `None` for folders, pictures and `container.json`.
+    fn stored(&self, node: NodeId) -> Option<C::File> {
+        match self.paths.kind(Self::number(node))? {
+            Kind::File(Entry::Of(file)) => Some(file),
+            Kind::File(Entry::Description) | Kind::Folder => None,
+        }
+    }
+
+    /// Numbers of this table fit; others name no node of it.
+    fn number(node: NodeId) -> paths::NodeIndex {
+        u32::try_from(node.0).unwrap_or(u32::MAX)
+    }
+
+    /// The node of a picture: its number, from 1, above the folder's.
+    fn frame_node(folder: paths::NodeIndex, number: u64) -> NodeId {
+        NodeId((u128::from(number) + 1) << 32 | u128::from(folder))
+    }
+
+    /// The folder and number of a picture's node.
+    fn frame_of(node: NodeId) -> Option<(paths::NodeIndex, u64)> {
+        let number = u64::try_from(node.0 >> 32).ok()?.checked_sub(1)?;
+        Some((node.0 as u32, number))
+    }
+}
+
+impl<C: Content> Container for Table<C> {
+    fn lookup(&self, _: &Reader, folder: NodeId, name: &str) -> Result<Option<NodeId>, Fault> {
+        let folder = Self::number(folder);
+        if let Some(node) = self.paths.lookup(folder, name) {
+            return Ok(Some(NodeId(node.into())));
+        }
+        let frame = self.content.frames(folder).and_then(|frames| frames.number(name));
+        Ok(frame.map(|number| Self::frame_node(folder, number)))
+    }
+
+    fn list(
+        &self,
+        _: &Reader,
+        folder: NodeId,
+        from: u64,
+        each: &mut dyn FnMut(Child<'_>) -> ControlFlow<()>,
+    ) -> Result<(), Fault> {
+        let folder = Self::number(folder);
+        for (next, name, node) in self.paths.children_from(folder, from) {
+            let is_folder = matches!(self.paths.kind(node), Some(Kind::Folder));
+            if each(Child { next, name, node: NodeId(node.into()), is_folder }).is_break() {
+                return Ok(());
+            }
+        }
+        // Pictures come behind the children.
+        if let Some(frames) = self.content.frames(folder) {
+            let children = self.paths.count(folder);
+            for number in from.saturating_sub(children)..frames.count {
+                let (name, node) = (frames.name(number), Self::frame_node(folder, number));
+                let next = children + number + 1;
+                if each(Child { next, name: &name, node, is_folder: false }).is_break() {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn kind(&self, node: NodeId) -> Option<NodeKind> {
+        if let Some((folder, number)) = Self::frame_of(node) {
+            let frames = self.content.frames(folder)?;
+            return (number < frames.count).then_some(NodeKind::File);
+        }
+        let node = Self::number(node);
+        Some(match self.paths.kind(node)? {
+            Kind::Folder => NodeKind::Folder { subfolders: Some(self.paths.subfolders(node)) },
+            Kind::File(_) => NodeKind::File,
+        })
+    }
+
+    fn parent(&self, node: NodeId) -> NodeId {
+        if let Some((folder, _)) = Self::frame_of(node) {
+            return NodeId(folder.into());
+        }
+        NodeId(self.paths.parent(Self::number(node)).into())
+    }
+
+    fn path(&self, node: NodeId) -> String {
+        if let Some((folder, number)) = Self::frame_of(node) {
+            let name = self.content.frames(folder).map_or_else(String::new, |frames| frames.name(number));
+            return format!("{}/{name}", self.paths.path(folder));
+        }
+        self.paths.path(Self::number(node))
+    }
+
+    fn view(&self, reader: &Reader, file: NodeId) -> Result<View, Fault> {
+        if let Some((folder, number)) = Self::frame_of(file) {
+            return Ok(self.content.frame(folder, number));
+        }
+        Ok(match self.paths.kind(Self::number(file)) {
+            Some(Kind::File(Entry::Of(file))) => self.content.view(file),
+            Some(Kind::File(Entry::Description)) => View::shared(self.description(reader)?),
+            Some(Kind::Folder) | None => View::default(),
+        })
+    }
+
+    /// `container.json` is written on first use: it costs more than all the rest of opening a container.
+    fn is_sized(&self, reader: &Reader, file: NodeId) -> bool {
+        !self.is_description(file) || describe::is_kept(reader)
+    }
+
+    fn is_at_hand(&self, reader: &Reader, node: NodeId) -> bool {
+        !self.is_description(node) || describe::is_kept(reader)
+    }
+
+    fn description(&self, reader: &Reader) -> Result<Arc<Buffer>, Fault> {
+        describe::kept(reader, || self.content.describe(&self.paths))
+    }
+
+    fn overview(&self) -> Result<Overview, Fault> {
+        Ok(self.content.overview(&self.paths))
+    }
+
+    fn block_name(&self, block: u32) -> String {
+        self.content.block_name(block)
+    }
+
+    fn memory_usage(&self) -> usize {
+        self.memory_usage
+    }
+
+    fn warnings(&self) -> &[String] {
+        self.content.warnings()
+    }
+
+    fn shard(&self) -> Option<&Shard> {
+        self.content.shard()
+    }
+
+    fn verify_others(&self) -> Vec<String> {
+        self.content.verify_others()
+    }
+
+    fn array(&self, _: &Reader, node: NodeId) -> Result<Option<Array>, Fault> {
+        Ok(self.stored(node).and_then(|file| self.content.array(file)))
+    }
+
+    fn item_info(&self, _: &Reader, node: NodeId) -> Result<Option<ItemInfo>, Fault> {
+        Ok(self.stored(node).and_then(|file| self.content.item_info(file)))
+    }
+}
