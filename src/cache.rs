@@ -280,7 +280,10 @@ impl Cache {
             return None;
         }
         self.make_room(&mut state, cost);
-        if state.used.saturating_add(cost) > self.budget || state.files >= limits::MEMORY_FILES {
+        if state.files >= limits::memory_files() {
+            self.drop_oldest_file(&mut state);
+        }
+        if state.used.saturating_add(cost) > self.budget || state.files >= limits::memory_files() {
             return None;
         }
         let memory = MemoryFile::new(size).map_err(|error| log::debug!("a file in memory: {error}")).ok()?;
@@ -289,6 +292,18 @@ impl Cache {
         state.slots.put(key, slot.clone());
         self.counters.misses.fetch_add(1, Relaxed);
         Some(slot)
+    }
+
+    /// Gives up the file in memory that was used longest ago, if one is neither open nor being filled: its descriptor is
+    /// wanted for another.
+    fn drop_oldest_file(&self, state: &mut State) {
+        let is_idle =
+            |(key, slot): &(&Key, &Arc<Slot>)| key.is_file() && slot.is_idle() && Arc::strong_count(slot) == 1;
+        let oldest = state.slots.iter().rev().find(is_idle).map(|(key, _)| *key);
+        if let Some(key) = oldest {
+            self.drop_slot(state, key);
+            self.counters.evictions.fetch_add(1, Relaxed);
+        }
     }
 
     /// Ends what [`Self::start_file`] began. Of a file that failed nothing is kept: its readers go to its blocks, which

@@ -11,7 +11,6 @@ mod info;
 mod logging;
 mod ls;
 mod mount;
-mod mounts;
 mod number_key;
 mod pages;
 mod place;
@@ -28,7 +27,7 @@ use std::{ffi::OsString, io, path::PathBuf, process::ExitCode, time::Duration};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use fstab::Called;
 
-use crate::{cache, vfs};
+use crate::{cache, mounts, vfs};
 
 /// Exit codes beside 0, for scripts. That of a wrong command line is clap's, too.
 const FAILED: u8 = 1;

@@ -10,6 +10,8 @@ mod open;
 mod guard;
 mod mounting;
 mod notify;
+mod pending;
+mod pool;
 #[cfg(test)]
 mod tests;
 mod xattr;
@@ -29,12 +31,17 @@ use fuser::{
     ReplyEntry, ReplyIoctl, ReplyOpen, ReplyStatfs, ReplyXattr, Request, Session, SessionACL,
 };
 
+use parking_lot::Mutex;
+
 use crate::{
     tree::DESCRIPTION,
     vfs::{Attr, DirEntry, Error, FileKind, Serve, Serving, Ttl, Vfs},
 };
 use guard::guarded;
+use notify::Behind;
 use open::Handles;
+use pending::{Fails, Slot};
+use pool::{Job, Pool};
 
 /// How long the kernel may trust what it knows of a container's inside: an inode number stands for one state of the
 /// container, so there is nothing to go stale.
@@ -56,6 +63,7 @@ pub struct MountConfig {
 pub struct Mount {
     session: Session<Adapter>,
     vfs: Arc<Vfs>,
+    behind: Behind,
 }
 
 impl Mount {
@@ -71,8 +79,10 @@ impl Mount {
         let device = mounting::make(vfs.source(), mountpoint, config.allow_other)?;
         // Given a device, the session takes nothing down when it ends: what stands at the mount point by then may be another
         // mount.
-        let session = Session::from_fd(Adapter::new(vfs.clone()), device, options.acl, options)?;
-        Ok(Self { session, vfs })
+        let adapter = Adapter::new(vfs.clone());
+        let behind = adapter.behind.clone();
+        let session = Session::from_fd(adapter, device, options.acl, options)?;
+        Ok(Self { session, vfs, behind })
     }
 
     /// Answers requests until the mount is taken down.
@@ -80,7 +90,7 @@ impl Mount {
     /// # Errors
     /// What ended the session, if it was not an unmount.
     pub fn serve(self) -> io::Result<()> {
-        notify::start(&self.vfs, self.session.notifier())?;
+        notify::start(&self.vfs, &self.behind, self.session.notifier())?;
         drop(self.vfs);
         self.session.run()
     }
@@ -99,21 +109,135 @@ struct Adapter {
     vfs: Arc<Vfs>,
     /// The open files in passthrough mode.
     handles: Option<Arc<Handles>>,
+    behind: Behind,
+    known: Arc<Known>,
+}
+
+/// Last answers, which do when a disk gives no newer ones: `.shardfs` is reached through the root's attributes.
+#[derive(Default)]
+struct Known {
+    root: LastKnown<Attr>,
+    space: LastKnown<Space>,
+}
+
+/// Answers with what is known already.
+type FromMemory<R> = Box<dyn FnOnce(R) + Send>;
+
+/// A last answer, and whether the request for a newer one has waited too long and still does.
+struct LastKnown<T>(Mutex<(Option<T>, bool)>);
+
+impl<T> Default for LastKnown<T> {
+    fn default() -> Self {
+        Self(Mutex::new((None, false)))
+    }
+}
+
+impl<T: Copy> LastKnown<T> {
+    fn is_known(&self) -> bool {
+        self.0.lock().0.is_some()
+    }
+
+    fn is_late(&self) -> bool {
+        self.0.lock().1
+    }
+
+    /// Takes note of a new answer, or that there was none.
+    fn arrived(&self, answer: Option<T>) {
+        let mut known = self.0.lock();
+        *known = (answer.or(known.0), false);
+    }
+
+    /// The last answer, given in place of a newer one.
+    fn late(&self) -> Option<T> {
+        let mut known = self.0.lock();
+        known.1 = known.0.is_some();
+        known.0
+    }
+}
+
+/// What `statfs` says: the size of a block, blocks and files in use.
+type Space = (u64, u64, u64);
+
+/// What a request is about: for whom it is, and what it looks at.
+#[derive(Clone, Copy)]
+struct About<'a> {
+    reader: u32,
+    ino: u64,
+    name: Option<&'a OsStr>,
+    /// Whether it waits for nothing, so that it is answered by the thread that took it.
+    here: bool,
+}
+
+impl<'a> About<'a> {
+    fn node(request: &Request, ino: INodeNo, here: bool) -> Self {
+        Self { reader: request.pid(), ino: ino.0, name: None, here }
+    }
+
+    fn name(request: &Request, ino: INodeNo, name: &'a OsStr, here: bool) -> Self {
+        Self { name: Some(name), ..Self::node(request, ino, here) }
+    }
 }
 
 impl Adapter {
     fn new(vfs: Arc<Vfs>) -> Self {
-        Self { vfs, handles: None }
+        let behind = Behind { pool: Arc::new(Pool::new(vfs.source())), pending: Arc::default() };
+        Self { vfs, handles: None, behind, known: Arc::default() }
     }
 
-    /// Runs a request here, or in the pool if it may have to wait.
-    fn run(&self, here: bool, request: impl FnOnce(&Vfs) + Send + 'static) {
-        if here {
-            guarded(&self.vfs, request);
+    /// Works on a request here, or in the pool if it may have to wait, and then answers it; with no reply where it was
+    /// answered meanwhile.
+    fn run<R: Fails, T>(
+        &self,
+        about: About<'_>,
+        reply: R,
+        work: impl FnOnce(&Vfs) -> T + Send + 'static,
+        answer: impl FnOnce(&Vfs, Option<R>, T) + Send + 'static,
+    ) {
+        if about.here {
+            guarded(&self.vfs, |vfs| {
+                let done = work(vfs);
+                answer(vfs, Some(reply), done);
+            });
         } else {
-            let vfs = self.vfs.clone();
-            blocking::unblock(move || guarded(&vfs, request)).detach();
+            self.wait(about, reply, None, move |vfs, slot| {
+                let done = work(vfs);
+                answer(vfs, slot.take(), done);
+            });
         }
+    }
+
+    /// The same for work that needs the reply: it is in a slot, from which it may be gone at any moment.
+    fn run_with<R: Fails>(&self, about: About<'_>, reply: R, work: impl FnOnce(&Vfs, &Slot<R>) + Send + 'static) {
+        if about.here {
+            let slot = Slot::new(reply);
+            guarded(&self.vfs, |vfs| work(vfs, &slot));
+        } else {
+            self.wait(about, reply, None, work);
+        }
+    }
+
+    /// Works on a request in the pool. `from_memory` gives an answer that will do when the disk gives none.
+    fn wait<R: Fails>(
+        &self,
+        about: About<'_>,
+        reply: R,
+        from_memory: Option<FromMemory<R>>,
+        work: impl FnOnce(&Vfs, &Slot<R>) + Send + 'static,
+    ) {
+        let place = self.behind.pool.place(&self.vfs.path_on_disk(about.ino, about.name));
+        let slot = Arc::new(Slot::new(reply));
+        let from_memory = from_memory.map(|answer| -> Box<dyn FnOnce() + Send> {
+            let slot = slot.clone();
+            Box::new(move || slot.take().map_or((), answer))
+        });
+        let ticket = self.behind.pending.begin(about.reader, &slot, from_memory);
+        let is_given_up = ticket.is_given_up.clone();
+        let vfs = self.vfs.clone();
+        let run = Box::new(move || {
+            let _ticket = ticket;
+            guarded(&vfs, |vfs| work(vfs, &slot));
+        });
+        self.behind.pool.run(place, Job { run, is_given_up });
     }
 }
 
@@ -130,8 +254,8 @@ impl Filesystem for Adapter {
             | InitFlags::FUSE_AUTO_INVAL_DATA;
         // An older kernel simply goes without what it does not know.
         let _ = config.add_capabilities(wanted & config.capabilities());
-        // Readers of one block must not take all the places of the others.
-        let _ = config.set_max_background(64);
+        // Reads ahead of a disk that does not answer must not take the places of all others: as many as the kernel allows.
+        let _ = config.set_max_background(u16::MAX);
         let _ = config.set_max_readahead(u32::MAX).or_else(|most| config.set_max_readahead(most));
         let mut serving = Serving::default();
         if self.vfs.options().serve == Serve::Passthrough {
@@ -150,18 +274,26 @@ impl Filesystem for Adapter {
         Ok(())
     }
 
-    fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+    fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         self.vfs.requests.lookup.fetch_add(1, Relaxed);
-        let here = name != DESCRIPTION && self.vfs.is_open(parent.0);
-        let name = name.to_owned();
-        self.run(here, move |vfs| match vfs.lookup(parent.0, &name) {
-            Ok(Some(attr)) => reply.entry(&ttl(attr.ttl), &file_attr(&attr), Generation(0)),
-            // Number 0 and a time to live: the kernel remembers that there is nothing.
-            Ok(None) => {
-                reply.entry(&ttl(vfs.ttl_of_names(parent.0)), &no_attr(0, FileKind::File), Generation(0));
-            }
-            Err(error) => reply.error(errno(&error)),
-        });
+        let here = self.vfs.is_control(parent.0, name) || name != DESCRIPTION && self.vfs.is_open(parent.0);
+        let owned = name.to_owned();
+        self.run(
+            About::name(request, parent, name, here),
+            reply,
+            move |vfs| vfs.lookup(parent.0, &owned),
+            move |vfs, reply, found| match (reply, found) {
+                (Some(reply), Ok(Some(attr))) => reply.entry(&ttl(attr.ttl), &file_attr(&attr), Generation(0)),
+                // Number 0 and a time to live: the kernel remembers that there is nothing.
+                (Some(reply), Ok(None)) => {
+                    reply.entry(&ttl(vfs.ttl_of_names(parent.0)), &no_attr(0, FileKind::File), Generation(0));
+                }
+                (Some(reply), Err(error)) => reply.error(errno(&error)),
+                // The kernel does not know of it.
+                (None, Ok(Some(attr))) => vfs.forget(attr.ino, 1),
+                (None, _) => {}
+            },
+        );
     }
 
     fn forget(&self, _: &Request, ino: INodeNo, lookups: u64) {
@@ -169,27 +301,62 @@ impl Filesystem for Adapter {
         self.vfs.forget(ino.0, lookups);
     }
 
-    fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+    fn getattr(&self, request: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
         self.vfs.requests.getattr.fetch_add(1, Relaxed);
-        self.run(self.vfs.is_open(ino.0), move |vfs| match vfs.attr(ino.0) {
-            Ok(attr) => reply.attr(&ttl(attr.ttl), &file_attr(&attr)),
-            Err(error) => reply.error(errno(&error)),
+        let known = self.known.clone();
+        let answer = move |reply: Option<ReplyAttr>, found: Result<Attr, Error>| match (reply, found) {
+            (Some(reply), Ok(attr)) => reply.attr(&ttl(attr.ttl), &file_attr(&attr)),
+            (Some(reply), Err(error)) => reply.error(errno(&error)),
+            (None, _) => {}
+        };
+        if ino != INodeNo::ROOT {
+            let about = About::node(request, ino, self.vfs.is_open(ino.0));
+            return self.run(about, reply, move |vfs| vfs.attr(ino.0), move |_, reply, found| answer(reply, found));
+        }
+        let from_memory = {
+            let known = known.clone();
+            move |reply: ReplyAttr| match known.root.late() {
+                Some(attr) => reply.attr(&ttl(attr.ttl), &file_attr(&attr)),
+                None => reply.error(Errno::EIO),
+            }
+        };
+        if known.root.is_late() {
+            return from_memory(reply);
+        }
+        let from_memory = known.root.is_known().then(|| -> FromMemory<_> { Box::new(from_memory) });
+        self.wait(About::node(request, ino, false), reply, from_memory, move |vfs, slot| {
+            let found = vfs.attr(ino.0);
+            known.root.arrived(found.as_ref().ok().copied());
+            answer(slot.take(), found);
         });
     }
 
-    fn readlink(&self, _: &Request, ino: INodeNo, reply: ReplyData) {
+    fn readlink(&self, request: &Request, ino: INodeNo, reply: ReplyData) {
         self.vfs.requests.readlink.fetch_add(1, Relaxed);
-        self.run(false, move |vfs| match vfs.read_link(ino.0) {
-            Ok(target) => reply.data(target.as_encoded_bytes()),
-            Err(error) => reply.error(errno(&error)),
-        });
+        self.run(
+            About::node(request, ino, false),
+            reply,
+            move |vfs| vfs.read_link(ino.0),
+            |_, reply, target| match (reply, target) {
+                (Some(reply), Ok(target)) => reply.data(target.as_encoded_bytes()),
+                (Some(reply), Err(error)) => reply.error(errno(&error)),
+                (None, _) => {}
+            },
+        );
     }
 
-    fn open(&self, _: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+    fn open(&self, request: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
         self.vfs.requests.open.fetch_add(1, Relaxed);
         match self.handles.clone() {
             None => reply.error(Errno::ENOSYS),
-            Some(handles) => self.run(self.vfs.is_open(ino.0), move |vfs| handles.open(vfs, ino.0, reply)),
+            Some(handles) => {
+                let about = About::node(request, ino, self.vfs.is_open(ino.0));
+                self.run_with(about, reply, move |vfs, slot| {
+                    if let Some(reply) = slot.take() {
+                        handles.open(vfs, ino.0, reply);
+                    }
+                });
+            }
         }
     }
 
@@ -221,7 +388,7 @@ impl Filesystem for Adapter {
 
     fn read(
         &self,
-        _: &Request,
+        request: &Request,
         ino: INodeNo,
         handle: FileHandle,
         offset: u64,
@@ -247,54 +414,89 @@ impl Filesystem for Adapter {
         };
         guarded(&self.vfs, |vfs| match read(vfs, true) {
             Ok(Some(bytes)) => reply.data(bytes.for_kernel()),
-            Ok(None) => self.run(false, move |vfs| match read(vfs, false) {
-                Ok(bytes) => reply.data(bytes.as_ref().map_or(&[], |bytes| bytes.for_kernel())),
-                Err(error) => reply.error(errno(&error)),
-            }),
+            Ok(None) => self.run(
+                About::node(request, ino, false),
+                reply,
+                move |vfs| read(vfs, false),
+                |_, reply, bytes| match (reply, bytes) {
+                    (Some(reply), Ok(bytes)) => reply.data(bytes.as_ref().map_or(&[], |bytes| bytes.for_kernel())),
+                    (Some(reply), Err(error)) => reply.error(errno(&error)),
+                    (None, _) => {}
+                },
+            ),
             Err(error) => reply.error(errno(&error)),
         });
     }
 
-    fn readdir(&self, _: &Request, ino: INodeNo, _: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+    fn readdir(&self, request: &Request, ino: INodeNo, _: FileHandle, offset: u64, reply: ReplyDirectory) {
         self.vfs.requests.readdir.fetch_add(1, Relaxed);
-        self.run(self.vfs.is_open(ino.0), move |vfs| {
+        let about = About::node(request, ino, self.vfs.is_open(ino.0));
+        self.run_with(about, reply, move |vfs, slot: &Slot<ReplyDirectory>| {
             let listed = vfs.read_dir(ino.0, offset, false, &mut |entry| {
                 let kind = file_type(entry.kind);
-                full(reply.add(INodeNo(entry.ino), entry.next, kind, entry.name))
+                full(slot.with(|reply| reply.add(INodeNo(entry.ino), entry.next, kind, entry.name)).unwrap_or(true))
             });
-            match listed {
-                Ok(()) => reply.ok(),
-                Err(error) => reply.error(errno(&error)),
+            match (slot.take(), listed) {
+                (Some(reply), Ok(())) => reply.ok(),
+                (Some(reply), Err(error)) => reply.error(errno(&error)),
+                (None, _) => {}
             }
         });
     }
 
-    fn readdirplus(&self, _: &Request, ino: INodeNo, _: FileHandle, offset: u64, mut reply: ReplyDirectoryPlus) {
+    fn readdirplus(&self, request: &Request, ino: INodeNo, _: FileHandle, offset: u64, reply: ReplyDirectoryPlus) {
         self.vfs.requests.readdir.fetch_add(1, Relaxed);
         self.vfs.requests.readdirplus.fetch_add(1, Relaxed);
-        self.run(self.vfs.is_open(ino.0), move |vfs| {
+        let about = About::node(request, ino, self.vfs.is_open(ino.0));
+        self.run_with(about, reply, move |vfs, slot: &Slot<ReplyDirectoryPlus>| {
+            let mut held = Vec::new();
             let listed = vfs.read_dir(ino.0, offset, true, &mut |entry| {
                 let DirEntry { next, name, ino, kind, attr } = entry;
                 // Attributes that are not given are asked for when somebody wants them.
                 let (ttl, attr) = attr.map_or((Duration::ZERO, no_attr(ino, kind)), |a| (ttl(a.ttl), file_attr(&a)));
-                full(reply.add(INodeNo(ino), next, name, &ttl, &attr, Generation(0)))
+                let added = slot.with(|reply| reply.add(INodeNo(ino), next, name, &ttl, &attr, Generation(0)));
+                if added == Some(false) && name != "." && name != ".." {
+                    held.push(ino);
+                }
+                full(added.unwrap_or(true))
             });
-            match listed {
-                Ok(()) => reply.ok(),
-                Err(error) => reply.error(errno(&error)),
+            match (slot.take(), listed) {
+                (Some(reply), Ok(())) => reply.ok(),
+                (reply, listed) => {
+                    if let (Some(reply), Err(error)) = (reply, listed) {
+                        reply.error(errno(&error));
+                    }
+                    // The kernel does not know of them.
+                    held.into_iter().for_each(|ino| vfs.forget(ino, 1));
+                }
             }
         });
     }
 
     /// All of the space that SOURCE's filesystem uses is in use, and none is free: nothing can be written here. Never no
     /// space at all, which `df` leaves out and some programs take for an error.
-    fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
+    fn statfs(&self, request: &Request, ino: INodeNo, reply: ReplyStatfs) {
         self.vfs.requests.statfs.fetch_add(1, Relaxed);
-        self.run(false, move |vfs| match vfs.usage() {
-            Ok((block, blocks, files)) => {
-                reply.statfs(blocks.max(1), 0, 0, files.max(1), 0, block as u32, 255, block as u32);
+        let known = self.known.clone();
+        let from_memory = {
+            let known = known.clone();
+            move |reply: ReplyStatfs| match known.space.late() {
+                Some(space) => answer_statfs(space, reply),
+                None => reply.error(Errno::EIO),
             }
-            Err(error) => reply.error(errno(&error)),
+        };
+        if known.space.is_late() {
+            return from_memory(reply);
+        }
+        let from_memory = known.space.is_known().then(|| -> FromMemory<_> { Box::new(from_memory) });
+        self.wait(About::node(request, ino, false), reply, from_memory, move |vfs, slot| {
+            let found = vfs.usage();
+            known.space.arrived(found.as_ref().ok().copied());
+            match (slot.take(), found) {
+                (Some(reply), Ok(space)) => answer_statfs(space, reply),
+                (Some(reply), Err(error)) => reply.error(errno(&error)),
+                (None, _) => {}
+            }
         });
     }
 
@@ -314,20 +516,36 @@ impl Filesystem for Adapter {
     }
 
     // "Not implemented" is asked once a mount; "no such attribute" again and again.
-    fn getxattr(&self, _: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+    fn getxattr(&self, request: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
         if !self.vfs.options().xattrs {
             reply.error(Errno::ENOSYS);
         } else if xattr::is_ours(name) {
             let name = name.to_owned();
-            self.run(self.vfs.is_open(ino.0), move |vfs| xattr::get(vfs, ino.0, &name, size, reply));
+            let about = About::node(request, ino, self.vfs.is_open(ino.0));
+            self.run(
+                about,
+                reply,
+                move |vfs| xattr::get(vfs, ino.0, &name),
+                move |_, reply, value| {
+                    xattr::answer(value, size, reply);
+                },
+            );
         } else {
             reply.error(Errno::NO_XATTR);
         }
     }
 
-    fn listxattr(&self, _: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
+    fn listxattr(&self, request: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
         if self.vfs.options().xattrs {
-            self.run(self.vfs.is_open(ino.0), move |vfs| xattr::list(vfs, ino.0, size, reply));
+            let about = About::node(request, ino, self.vfs.is_open(ino.0));
+            self.run(
+                about,
+                reply,
+                move |vfs| xattr::list(vfs, ino.0),
+                move |_, reply, names| {
+                    xattr::answer(names, size, reply);
+                },
+            );
         } else {
             reply.error(Errno::ENOSYS);
         }
@@ -345,6 +563,10 @@ fn offer_passthrough(config: &mut KernelConfig) -> Result<(), &'static str> {
     }
     config.set_max_stack_depth(1).map_err(|_| "the kernel allows no files below this mount")?;
     config.add_capabilities(InitFlags::FUSE_PASSTHROUGH).map_err(|_| "this kernel cannot (Linux 6.9 and newer can)")
+}
+
+fn answer_statfs((block, blocks, files): Space, reply: ReplyStatfs) {
+    reply.statfs(blocks.max(1), 0, 0, files.max(1), 0, block as u32, 255, block as u32);
 }
 
 fn errno(error: &Error) -> Errno {

@@ -82,6 +82,8 @@ mod limits;
 pub mod memfd;
 #[cfg(not(feature = "unstable-internals"))]
 mod memfd;
+#[cfg(feature = "fuse")]
+mod mounts;
 #[cfg(feature = "unstable-internals")]
 pub mod source;
 #[cfg(not(feature = "unstable-internals"))]

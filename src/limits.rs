@@ -91,6 +91,13 @@ pub const QUIET_SECONDS: u64 = 3;
 /// Address space that must be left beside a large allocation, where the process may have only so much.
 pub const HEADROOM: usize = 16 << 20;
 
+/// Threads for requests that wait for a disk or a decoder. A part of them may be in requests to one filesystem, so that one
+/// which never answers leaves the others theirs.
+pub const POOL_THREADS: usize = 512;
+
+/// See [`POOL_THREADS`].
+pub const POOL_PART: usize = 8;
+
 /// Address space for each thread of the pool, where the process may have only so much.
 pub const ADDRESS_SPACE_A_THREAD: u64 = 48 << 20;
 
@@ -160,6 +167,12 @@ pub const MEMORY_FILE: u64 = 256 << 10;
 
 /// Files that are kept in memory for the kernel at once. Each is a descriptor.
 pub const MEMORY_FILES: usize = 4096;
+
+/// [`MEMORY_FILES`], or the part of this process's descriptors that they may take where that is less.
+pub fn memory_files() -> usize {
+    let descriptors = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
+    usize::try_from(descriptors / DESCRIPTORS_PART).unwrap_or(usize::MAX).min(MEMORY_FILES)
+}
 
 /// What is at least kept of a large block that the budget has no room for.
 pub const SMALLEST_WINDOW: u64 = 16 << 20;

@@ -20,9 +20,9 @@ mod siblings;
 mod slow;
 mod source_files;
 mod source_tree;
+mod waiting;
 
 pub use attributes::{Attr, FileKind, Ttl};
-pub use changes::Change;
 pub use error::Error;
 pub use inodes::NumberKey;
 pub use listing::DirEntry;
@@ -340,10 +340,9 @@ impl Vfs {
         if name.len() > names::NAME_MAX {
             return Err(Error::name_too_long(self.place(&self.node(parent)?)));
         }
-        let found = match self.node(parent)? {
-            Node::SourcePath(_) | Node::InContainer(_, tree::ROOT) if parent == ROOT && name == control::FOLDER => {
-                Some(self.control_node(Node::ControlFolder))
-            }
+        let found = match if self.is_control(parent, name) { Node::ControlFolder } else { self.node(parent)? } {
+            // It is found whatever the root is by now, or whether that can be looked at.
+            Node::ControlFolder if parent == ROOT => Some(self.control_node(Node::ControlFolder)),
             Node::SourcePath(path) => {
                 self.source.store().watch(&path);
                 self.source.find(&path, name)?.map(SourceEntry::into_node).map(|(node, stat)| {

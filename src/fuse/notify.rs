@@ -1,46 +1,140 @@
-//! Telling the kernel what to forget, from a thread of its own.
+//! Telling the kernel what to forget, and looking after requests that wait: two threads that themselves wait for nothing.
 //!
-//! A notification can wait in the kernel for a request that is under way (of a folder that is locked for a look-up, of
-//! a page that is being read). Threads that answer requests therefore never send one, and never wait for this thread.
+//! A notification that drops a name waits in the kernel for the folder's lock, which every look-up in that folder holds until
+//! it is answered; and everybody who comes later waits behind the notification. So names are never dropped: they are trusted
+//! for half a second only. Dropping the pages of a file waits for reads that are under way, which is done in the pool. What
+//! is left, forgetting attributes, waits for no request. What changed is looked at in the pool as well.
 
 use std::{
+    collections::HashMap,
     io,
-    sync::{Arc, Weak},
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
     thread,
     time::{Duration, Instant},
 };
 
 use fuser::{INodeNo, Notifier};
 
-use crate::vfs::{Change, Vfs};
+use super::{
+    guard::guarded,
+    pending::Pending,
+    pool::{Job, Place, Pool},
+};
+use crate::{store::Changes, vfs::Vfs};
 
-/// How often the thread looks whether it is still wanted.
+/// How often the threads look whether they are still wanted.
 const LOOK_UP: Duration = Duration::from_secs(2);
 /// How often containers that are gone are closed.
 const SWEEP: Duration = Duration::from_secs(5);
+/// How often requests that wait are looked at.
+const LOOK_AFTER: Duration = Duration::from_millis(250);
+/// How long the notifying thread may say nothing.
+const LOST: Duration = Duration::from_secs(20);
 
-/// Starts the thread. It ends when the filesystem does.
-pub(super) fn start(vfs: &Arc<Vfs>, notifier: Notifier) -> io::Result<()> {
-    let vfs = Arc::downgrade(vfs);
-    thread::Builder::new().name("notify".into()).spawn(move || run(&vfs, &notifier)).map(drop)
+/// What the threads share with the adapter.
+#[derive(Clone)]
+pub(super) struct Behind {
+    pub(super) pool: Arc<Pool>,
+    pub(super) pending: Arc<Pending>,
 }
 
-fn run(vfs: &Weak<Vfs>, notifier: &Notifier) {
-    let mut swept = Instant::now();
-    while let Some(vfs) = vfs.upgrade() {
-        for change in vfs.wait_for_changes(LOOK_UP) {
-            let told = match &change {
-                Change::Name(parent, name) => notifier.inval_entry(INodeNo(*parent), name),
-                Change::Node(ino) => notifier.inval_inode(INodeNo(*ino), 0, 0),
-            };
-            if let Err(error) = told {
-                // The mount is gone, or the kernel is too old for this: names run out by themselves.
-                log::debug!("{change:?}: {error}");
+/// Starts the threads. They end when the filesystem does.
+pub(super) fn start(vfs: &Arc<Vfs>, behind: &Behind, notifier: Notifier) -> io::Result<()> {
+    let begun = Instant::now();
+    let beat = Arc::<AtomicU64>::default();
+    let (weak, pool, its_beat) = (Arc::downgrade(vfs), behind.pool.clone(), beat.clone());
+    thread::Builder::new().name("notify".into()).spawn(move || {
+        let is_swept = Arc::new(AtomicBool::new(true));
+        let mut swept = Instant::now();
+        while let Some(vfs) = weak.upgrade() {
+            its_beat.store(begun.elapsed().as_secs(), Relaxed);
+            // A panic costs the changes of one round, and names run out by themselves.
+            guarded(&vfs, |_| tell(&vfs, &weak, &pool, &notifier));
+            if swept.elapsed() > SWEEP && is_swept.swap(false, Relaxed) {
+                swept = Instant::now();
+                let (vfs, is_swept) = (vfs.clone(), is_swept.clone());
+                // It looks at disks, which may not answer.
+                pool.run(
+                    Place::Sweep,
+                    job(move || {
+                        guarded(&vfs, Vfs::sweep);
+                        is_swept.store(true, Relaxed);
+                    }),
+                );
             }
         }
-        if swept.elapsed() > SWEEP {
-            vfs.sweep();
-            swept = Instant::now();
+    })?;
+    let (weak, behind) = (Arc::downgrade(vfs), behind.clone());
+    let look_after = move || {
+        let mut is_lost = false;
+        while let Some(vfs) = weak.upgrade() {
+            if behind.pending.look_after() {
+                behind.pool.drop_given_up();
+            }
+            let silent = begun.elapsed().as_secs().saturating_sub(beat.load(Relaxed));
+            if (silent > LOST.as_secs()) != is_lost {
+                is_lost = !is_lost;
+                vfs.note_notifier(is_lost);
+            }
+            drop(vfs);
+            thread::sleep(LOOK_AFTER);
         }
+    };
+    thread::Builder::new()
+        .name("look after".into())
+        .spawn(move || drop(catch_unwind(AssertUnwindSafe(look_after))))
+        .map(drop)
+}
+
+/// Waits for changes and tells the kernel of them: what changed is looked at in the pool, each filesystem by itself.
+fn tell(vfs: &Arc<Vfs>, weak: &Weak<Vfs>, pool: &Arc<Pool>, notifier: &Notifier) {
+    let Changes { events, lost, overflowed } = vfs.wait_for_changes(LOOK_UP);
+    forget(vfs.take_invalidated(), pool, notifier);
+    let mut by_place: HashMap<Place, Changes> = HashMap::new();
+    for event in events {
+        let place = pool.place(&vfs.full(&event.folder.join(&event.name)));
+        by_place.entry(place).or_default().events.insert(event);
     }
+    if overflowed || !lost.is_empty() {
+        by_place.insert(Place::Lost, Changes { lost, overflowed, ..Changes::default() });
+    }
+    for (place, changes) in by_place {
+        let (weak, behind, notifier) = (weak.clone(), pool.clone(), notifier.clone());
+        pool.run(
+            place,
+            job(move || {
+                if let Some(vfs) = weak.upgrade() {
+                    guarded(&vfs, |vfs| forget(vfs.changed_nodes(changes), &behind, &notifier));
+                }
+            }),
+        );
+    }
+}
+
+/// Has the kernel forget what it knows of nodes: attributes now, bytes as soon as nobody is reading them.
+fn forget(nodes: Vec<u64>, pool: &Pool, notifier: &Notifier) {
+    const ATTRIBUTES: i64 = -1;
+    const EVERYTHING: i64 = 0;
+    let forget = |nodes: &[u64], notifier: &Notifier, what| {
+        for &ino in nodes {
+            if let Err(error) = notifier.inval_inode(INodeNo(ino), what, 0) {
+                // The mount is gone, or the kernel is too old for this: attributes run out by themselves.
+                log::debug!("node {ino}: not forgotten: {error}");
+            }
+        }
+    };
+    if nodes.is_empty() {
+        return;
+    }
+    forget(&nodes, notifier, ATTRIBUTES);
+    let notifier = notifier.clone();
+    pool.run(Place::Pages, job(move || forget(&nodes, &notifier, EVERYTHING)));
+}
+
+fn job(run: impl FnOnce() + Send + 'static) -> Job {
+    Job { run: Box::new(run), is_given_up: Arc::default() }
 }

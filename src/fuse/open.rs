@@ -56,6 +56,9 @@ impl Handles {
             // Looks at the disk; others open meanwhile.
             let opening = match vfs.opening(ino) {
                 Ok(opening) => opening,
+                // No descriptor to hand to the kernel now: it reads through its cache, for which one that others have open
+                // at other times will do.
+                Err(error) if matches!(error.errno(), libc::EMFILE | libc::ENFILE) => Opening::Parts,
                 Err(error) => return reply.error(super::errno(&error)),
             };
             state = self.0.lock();

@@ -29,22 +29,14 @@ pub(super) fn is_ours(name: &OsStr) -> bool {
     name.as_bytes().starts_with(PREFIX.as_bytes())
 }
 
-pub(super) fn get(vfs: &Vfs, ino: u64, name: &OsStr, size: u32, reply: ReplyXattr) {
-    let info = match vfs.item_info(ino) {
-        Ok(info) => info.unwrap_or_default(),
-        Err(error) => return reply.error(errno(&error)),
-    };
-    match name.to_str().and_then(|name| value(&info, name.strip_prefix(PREFIX)?)) {
-        Some(value) => answer(value.as_bytes(), size, reply),
-        None => reply.error(Errno::NO_XATTR),
-    }
+pub(super) fn get(vfs: &Vfs, ino: u64, name: &OsStr) -> Result<Vec<u8>, Errno> {
+    let info = vfs.item_info(ino).map_err(|error| errno(&error))?.unwrap_or_default();
+    let value = name.to_str().and_then(|name| value(&info, name.strip_prefix(PREFIX)?));
+    value.map(String::into_bytes).ok_or(Errno::NO_XATTR)
 }
 
-pub(super) fn list(vfs: &Vfs, ino: u64, size: u32, reply: ReplyXattr) {
-    match vfs.item_info(ino) {
-        Ok(info) => answer(&names(&info.unwrap_or_default()), size, reply),
-        Err(error) => reply.error(errno(&error)),
-    }
+pub(super) fn list(vfs: &Vfs, ino: u64) -> Result<Vec<u8>, Errno> {
+    vfs.item_info(ino).map(|info| names(&info.unwrap_or_default())).map_err(|error| errno(&error))
 }
 
 /// The names that an item has, each ended by a zero byte.
@@ -53,12 +45,14 @@ fn names(info: &ItemInfo) -> Vec<u8> {
     NAMES.iter().filter(has).flat_map(|name| format!("{PREFIX}{name}\0").into_bytes()).collect()
 }
 
-/// The value, or with a size of 0 how long it is.
-fn answer(value: &[u8], size: u32, reply: ReplyXattr) {
-    match (size, u32::try_from(value.len())) {
-        (0, Ok(length)) => reply.size(length),
-        (size, Ok(length)) if length <= size => reply.data(value),
-        _ => reply.error(Errno::ERANGE),
+/// Answers with the value, or for a size of 0 with how long it is; not at all where there is no reply any more.
+pub(super) fn answer(value: Result<Vec<u8>, Errno>, size: u32, reply: Option<ReplyXattr>) {
+    let Some(reply) = reply else { return };
+    match value.map(|value| (u32::try_from(value.len()), value)) {
+        Ok((Ok(length), _)) if size == 0 => reply.size(length),
+        Ok((Ok(length), value)) if length <= size => reply.data(&value),
+        Ok(_) => reply.error(Errno::ERANGE),
+        Err(errno) => reply.error(errno),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::{borrow::Cow, sync::Arc};
 
+use parking_lot::Mutex;
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 
@@ -99,12 +100,21 @@ impl<I: Iterator<Item: Serialize> + Clone> Serialize for Each<I> {
     }
 }
 
-/// A container's document, made on first use and kept in the cache, within the budget.
+/// Held while a document is made: by container, and by a few others together. Documents can be large, and the kernel asks for many
+/// parts of one at once.
+static MAKING: [Mutex<()>; 16] = [const { Mutex::new(()) }; 16];
+
+/// A container's document, made when somebody asks for it and kept in the cache, within the budget, for the next. Requests that
+/// come meanwhile wait for it, in place of making it as well.
 ///
 /// # Errors
 /// Those of `make`.
 pub(super) fn kept(reader: &Reader, make: impl FnOnce() -> Result<Buffer, Fault>) -> Result<Arc<Buffer>, Fault> {
     let key = Key::description(reader.container);
+    if let Some(Ok(document)) = reader.cache.at_hand(key) {
+        return Ok(document);
+    }
+    let _making = MAKING[reader.container as usize % MAKING.len()].lock();
     match reader.cache.at_hand(key) {
         Some(Ok(document)) => Ok(document),
         _ => Ok(reader.cache.keep(key, make()?)),

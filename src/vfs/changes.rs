@@ -2,7 +2,6 @@
 
 use std::{
     collections::BTreeSet,
-    ffi::OsString,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -11,16 +10,7 @@ use std::{
 use super::{Node, ROOT, Vfs, container_id::ContainerId, source_tree::SourceEntry};
 use crate::store::{Changes, DirEvent, Kind};
 
-/// Something that the kernel may have in its caches and should forget.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Change {
-    /// What a name in a folder means.
-    Name(u64, OsString),
-    /// Attributes, bytes or names of a node.
-    Node(u64),
-}
-
-/// What turned out to be out of date while a request was answered. Another thread notifies the kernel.
+/// What turned out to be out of date while a request was answered. Told to the kernel by another thread.
 #[derive(Debug)]
 pub(super) enum Stale {
     /// Bytes of a container were handed out before they turned out to be bad.
@@ -30,36 +20,42 @@ pub(super) enum Stale {
 }
 
 impl Vfs {
-    /// Waits for changes below SOURCE, at most as long as that, and says what the kernel should forget.
-    pub fn wait_for_changes(&self, timeout: Duration) -> Vec<Change> {
-        let Changes { events, lost, overflowed } = self.source.store().wait_for_changes(timeout);
-        let mut changes = Vec::new();
-        for stale in std::mem::take(&mut *self.to_invalidate.lock()) {
-            match stale {
-                Stale::Container(id) => changes.extend(self.inodes.of_container(&id).into_iter().map(Change::Node)),
-                Stale::Node(ino) => changes.push(Change::Node(ino)),
-            }
-        }
+    /// Waits for changes below SOURCE, at most as long as that: no disk is asked.
+    pub(crate) fn wait_for_changes(&self, timeout: Duration) -> Changes {
+        self.source.store().wait_for_changes(timeout)
+    }
+
+    /// The nodes that turned out to be out of date while requests were answered, for the kernel to forget.
+    pub(crate) fn take_invalidated(&self) -> Vec<u64> {
+        let stale = std::mem::take(&mut *self.to_invalidate.lock());
+        let nodes = stale.into_iter().map(|stale| match stale {
+            Stale::Container(id) => self.inodes.of_container(&id),
+            Stale::Node(ino) => vec![ino],
+        });
+        nodes.flatten().collect()
+    }
+
+    /// The nodes of which the kernel should forget what it knows after changes below SOURCE: these are looked at. Names in
+    /// SOURCE are not among them: the kernel asks for each again soon enough.
+    pub(crate) fn changed_nodes(&self, changes: Changes) -> Vec<u64> {
+        let Changes { events, lost, overflowed } = changes;
+        let mut changed = Vec::new();
         let mut touched: BTreeSet<PathBuf> = BTreeSet::new();
         for DirEvent { folder, name, listed } in events {
             let path = folder.join(&name);
             if let Some(alone) = &self.alone {
                 // Its folder is watched, in which it is one name of many.
-                if path == alone.to_path_buf() && !changes.contains(&Change::Node(ROOT)) {
-                    changes.push(Change::Node(ROOT));
+                if path == alone.to_path_buf() && !changed.contains(&ROOT) {
+                    changed.push(ROOT);
                 }
                 touched.insert(path);
                 continue;
             }
-            let parent = self.ino(&Node::SourcePath(folder.as_path().into()));
             if listed {
-                changes.push(Change::Node(parent));
-            }
-            match self.held_file(&path).filter(|_| !listed) {
-                // The name stays, what is known of the file does not. If it is a container by now, the name says so
-                // when it is next looked up.
-                Some(ino) => changes.push(Change::Node(ino)),
-                None => changes.push(Change::Name(parent, name)),
+                changed.push(self.ino(&Node::SourcePath(folder.as_path().into())));
+            } else {
+                // If it is a container by now, the name says so when it is next looked up.
+                changed.extend(self.held_file(&path));
             }
             touched.insert(path);
         }
@@ -76,14 +72,14 @@ impl Vfs {
             for id in self.inodes.containers(is_concerned) {
                 if !self.is_current(&id) {
                     self.containers.close(&id);
-                    changes.extend(self.inodes.of_container(&id).into_iter().map(Change::Node));
+                    changed.extend(self.inodes.of_container(&id));
                 } else if lost.iter().any(|folder| id.shown().starts_with(folder)) {
                     // Trusted from now on only as long as what is not announced.
-                    changes.extend(self.inodes.of_container(&id).into_iter().map(Change::Node));
+                    changed.extend(self.inodes.of_container(&id));
                 }
             }
         }
-        changes
+        changed
     }
 
     /// Gives back what is held only for files that are no longer there. To be called now and then.

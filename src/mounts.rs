@@ -3,7 +3,7 @@
 use std::{
     collections::VecDeque,
     ffi::OsString,
-    fs,
+    fs, io,
     os::{
         fd::{AsRawFd, OwnedFd},
         unix::ffi::OsStringExt,
@@ -12,33 +12,36 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use rustix::fs::{Mode, OFlags, open};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    fs::{Mode, OFlags, open},
+};
 
 /// The type of our mounts: what `findmnt -t` and PRUNEFS of updatedb know them by.
-pub(super) const KIND: &str = "fuse.shardfs";
+pub(crate) const KIND: &str = "fuse.shardfs";
 
 /// A mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Mount {
+pub(crate) struct Mount {
     /// Its number. Given to another one when it is gone; together with the device it names this one as long as the
     /// filesystem is there.
-    pub(super) id: u64,
+    pub(crate) id: u64,
     /// The mount that it stands on.
-    pub(super) parent: u64,
+    pub(crate) parent: u64,
     /// Device number: major, minor.
-    pub(super) device: (u32, u32),
+    pub(crate) device: (u32, u32),
     /// Where it is.
-    pub(super) at: PathBuf,
+    pub(crate) at: PathBuf,
     /// `fuse.shardfs` and the like.
-    pub(super) kind: String,
+    pub(crate) kind: String,
     /// What is mounted.
-    pub(super) source: PathBuf,
+    pub(crate) source: PathBuf,
     /// The user who mounted it, where it is a FUSE mount.
-    pub(super) user: Option<u32>,
+    pub(crate) user: Option<u32>,
 }
 
 impl Mount {
-    pub(super) fn is_ours(&self) -> bool {
+    pub(crate) fn is_ours(&self) -> bool {
         self.kind == KIND
     }
 
@@ -51,7 +54,7 @@ impl Mount {
     ///
     /// # Errors
     /// What the system says.
-    pub(super) fn open(&self) -> anyhow::Result<Option<OwnedFd>> {
+    pub(crate) fn open(&self) -> anyhow::Result<Option<OwnedFd>> {
         let (root, id) = open_place(&self.at)?;
         Ok((id == self.id).then_some(root))
     }
@@ -60,15 +63,35 @@ impl Mount {
     ///
     /// # Errors
     /// As [`all`].
-    pub(super) fn now(&self) -> anyhow::Result<Option<Self>> {
+    pub(crate) fn now(&self) -> anyhow::Result<Option<Self>> {
         Ok(all()?.into_iter().find(|mount| mount.is_same(self)))
     }
 
     /// The file that ends the kernel's connection to the process which serves this mount: its folder is named by the minor
     /// number of the device. `None` where no fusectl is mounted.
-    pub(super) fn abort_file(&self) -> anyhow::Result<Option<PathBuf>> {
+    pub(crate) fn abort_file(&self) -> anyhow::Result<Option<PathBuf>> {
         let control = all()?.into_iter().find(|mount| mount.kind == "fusectl");
         Ok(control.map(|control| control.at.join(self.device.1.to_string()).join("abort")))
+    }
+}
+
+/// Says when the kernel's table changes.
+pub(crate) struct TableWatch(fs::File);
+
+impl TableWatch {
+    /// Watches from now on.
+    ///
+    /// # Errors
+    /// When the table can't be opened.
+    pub(crate) fn new() -> io::Result<Self> {
+        fs::File::open("/proc/self/mountinfo").map(Self)
+    }
+
+    /// Whether it has changed since the last time that this was asked.
+    pub(crate) fn has_changed(&self) -> bool {
+        let mut polled = [PollFd::new(&self.0, PollFlags::PRI)];
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut polled, Some(&at_once)).is_ok() && polled[0].revents().contains(PollFlags::PRI)
     }
 }
 
@@ -76,7 +99,7 @@ impl Mount {
 ///
 /// # Errors
 /// When the kernel's table can't be read.
-pub(super) fn all() -> anyhow::Result<Vec<Mount>> {
+pub(crate) fn all() -> anyhow::Result<Vec<Mount>> {
     let table = fs::read("/proc/self/mountinfo").context("/proc/self/mountinfo")?;
     Ok(table.split(|&byte| byte == b'\n').filter_map(parse).collect())
 }
@@ -85,7 +108,7 @@ pub(super) fn all() -> anyhow::Result<Vec<Mount>> {
 ///
 /// # Errors
 /// As [`all`].
-pub(super) fn at(place: &Path) -> anyhow::Result<Option<Mount>> {
+pub(crate) fn at(place: &Path) -> anyhow::Result<Option<Mount>> {
     let mut there = all()?;
     there.retain(|mount| mount.at == place);
     let covered: Vec<u64> = there.iter().map(|mount| mount.parent).collect();
@@ -96,7 +119,7 @@ pub(super) fn at(place: &Path) -> anyhow::Result<Option<Mount>> {
 ///
 /// # Errors
 /// As [`all`].
-pub(super) fn ours_at(place: &Path) -> anyhow::Result<Option<Mount>> {
+pub(crate) fn ours_at(place: &Path) -> anyhow::Result<Option<Mount>> {
     Ok(at(place)?.filter(Mount::is_ours))
 }
 
@@ -104,14 +127,14 @@ pub(super) fn ours_at(place: &Path) -> anyhow::Result<Option<Mount>> {
 ///
 /// # Errors
 /// When there is none.
-pub(super) fn just_made(place: &Path) -> anyhow::Result<Mount> {
+pub(crate) fn just_made(place: &Path) -> anyhow::Result<Mount> {
     let (_, id) = open_place(place)?;
     let found = all()?.into_iter().find(|mount| mount.id == id && mount.is_ours());
     found.with_context(|| format!("{}: mounted, but another mount is seen there", place.display()))
 }
 
 /// The mount that hides one of `all`: it stands on it, or on a folder above its place.
-pub(super) fn hidden_by<'a>(mount: &Mount, all: &'a [Mount]) -> Option<&'a Mount> {
+pub(crate) fn hidden_by<'a>(mount: &Mount, all: &'a [Mount]) -> Option<&'a Mount> {
     let stands_on = |other: &&Mount| other.parent == mount.id && other.at == mount.at;
     let is_above = |other: &&Mount| {
         other.parent == mount.parent && other.id != mount.id && other.at != mount.at && mount.at.starts_with(&other.at)
@@ -124,7 +147,7 @@ pub(super) fn hidden_by<'a>(mount: &Mount, all: &'a [Mount]) -> Option<&'a Mount
 }
 
 /// The mounts that stand on a mount, at its root or below.
-pub(super) fn standing_on<'a>(mount: &Mount, all: &'a [Mount]) -> impl Iterator<Item = &'a Mount> {
+pub(crate) fn standing_on<'a>(mount: &Mount, all: &'a [Mount]) -> impl Iterator<Item = &'a Mount> {
     let id = mount.id;
     all.iter().filter(move |other| other.parent == id && other.id != id)
 }
@@ -140,7 +163,7 @@ fn open_place(place: &Path) -> anyhow::Result<(OwnedFd, u64)> {
 }
 
 /// The mount that an open file lies on, from its text in `fdinfo`.
-pub(super) fn mount_id(fdinfo: &str) -> Option<u64> {
+pub(crate) fn mount_id(fdinfo: &str) -> Option<u64> {
     fdinfo.lines().find_map(|line| line.strip_prefix("mnt_id:")?.trim().parse().ok())
 }
 
@@ -149,7 +172,7 @@ pub(super) fn mount_id(fdinfo: &str) -> Option<u64> {
 ///
 /// # Errors
 /// When the current folder is gone, or links go in a circle.
-pub(super) fn without_asking(mountpoint: &Path) -> anyhow::Result<PathBuf> {
+pub(crate) fn without_asking(mountpoint: &Path) -> anyhow::Result<PathBuf> {
     let named = || mountpoint.display().to_string();
     let all = all()?;
     let mut left: VecDeque<OsString> = parts(&std::path::absolute(mountpoint).with_context(named)?).collect();
