@@ -294,8 +294,8 @@ impl Cache {
         Some(slot)
     }
 
-    /// Gives up the file in memory that was used longest ago, if one is neither open nor being filled: its descriptor is
-    /// wanted for another.
+    /// Gives up the file in memory that was used longest ago, if one is neither open nor being filled: its descriptor
+    /// is wanted for another.
     fn drop_oldest_file(&self, state: &mut State) {
         let is_idle =
             |(key, slot): &(&Key, &Arc<Slot>)| key.is_file() && slot.is_idle() && Arc::strong_count(slot) == 1;

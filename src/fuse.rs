@@ -1,9 +1,9 @@
 //! The adapter to the kernel: unpack a request, call [`Vfs`], reply. The only module that names fuser.
 //!
-//! In page-cache mode `open` and `opendir` are answered "not implemented" once and the kernel never asks again; what was
-//! read stays in its page cache, names and attributes of containers in its other caches. In passthrough mode finished
-//! large files are handed to the kernel at `open` (`fuse/open.rs`). What would wait for a decoder or for a container to be
-//! opened is answered from a pool of threads, so that look-ups never stand behind zstd.
+//! In page-cache mode `open` and `opendir` are answered "not implemented" once and the kernel never asks again; what
+//! was read stays in its page cache, names and attributes of containers in its other caches. In passthrough mode
+//! finished large files are handed to the kernel at `open` (`fuse/open.rs`). What would wait for a decoder or for a
+//! container to be opened is answered from a pool of threads, so that look-ups never stand behind zstd.
 
 mod open;
 
@@ -77,8 +77,8 @@ impl Mount {
         options.n_threads = Some(config.threads.max(1));
         options.clone_fd = true;
         let device = mounting::make(vfs.source(), mountpoint, config.allow_other)?;
-        // Given a device, the session takes nothing down when it ends: what stands at the mount point by then may be another
-        // mount.
+        // Given a device, the session takes nothing down when it ends: what stands at the mount point by then may be
+        // another mount.
         let adapter = Adapter::new(vfs.clone());
         let behind = adapter.behind.clone();
         let session = Session::from_fd(adapter, device, options.acl, options)?;
@@ -250,11 +250,13 @@ impl Filesystem for Adapter {
             | InitFlags::FUSE_READDIRPLUS_AUTO
             | InitFlags::FUSE_CACHE_SYMLINKS
             | InitFlags::FUSE_ASYNC_DIO
-            // For SOURCE's own files, whose size or time may change. Containers' never do: a changed one has new inodes.
+            // For SOURCE's own files, whose size or time may change. Containers' never do: a changed one has new
+            // inodes.
             | InitFlags::FUSE_AUTO_INVAL_DATA;
         // An older kernel simply goes without what it does not know.
         let _ = config.add_capabilities(wanted & config.capabilities());
-        // Reads ahead of a disk that does not answer must not take the places of all others: as many as the kernel allows.
+        // Reads ahead of a disk that does not answer must not take the places of all others: as many as the kernel
+        // allows.
         let _ = config.set_max_background(u16::MAX);
         let _ = config.set_max_readahead(u32::MAX).or_else(|most| config.set_max_readahead(most));
         let mut serving = Serving::default();
@@ -473,8 +475,8 @@ impl Filesystem for Adapter {
         });
     }
 
-    /// All of the space that SOURCE's filesystem uses is in use, and none is free: nothing can be written here. Never no
-    /// space at all, which `df` leaves out and some programs take for an error.
+    /// All of the space that SOURCE's filesystem uses is in use, and none is free: nothing can be written here. Never
+    /// no space at all, which `df` leaves out and some programs take for an error.
     fn statfs(&self, request: &Request, ino: INodeNo, reply: ReplyStatfs) {
         self.vfs.requests.statfs.fetch_add(1, Relaxed);
         let known = self.known.clone();

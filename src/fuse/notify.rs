@@ -1,9 +1,11 @@
-//! Telling the kernel what to forget, and looking after requests that wait: two threads that themselves wait for nothing.
+//! Telling the kernel what to forget, and looking after requests that wait: two threads that themselves wait for
+//! nothing.
 //!
-//! A notification that drops a name waits in the kernel for the folder's lock, which every look-up in that folder holds until
-//! it is answered; and everybody who comes later waits behind the notification. So names are never dropped: they are trusted
-//! for half a second only. Dropping the pages of a file waits for reads that are under way, which is done in the pool. What
-//! is left, forgetting attributes, waits for no request. What changed is looked at in the pool as well.
+//! A notification that drops a name waits in the kernel for the folder's lock, which every look-up in that folder holds
+//! until it is answered; and everybody who comes later waits behind the notification. So names are never dropped: they
+//! are trusted for half a second only. Dropping the pages of a file waits for reads that are under way, which is done
+//! in the pool. What is left, forgetting attributes, waits for no request. What changed is looked at in the pool as
+//! well.
 
 use std::{
     collections::HashMap,

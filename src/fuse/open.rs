@@ -1,7 +1,7 @@
 //! Opened files in passthrough mode: which way each inode is served while anybody has it open.
 //!
-//! The kernel holds an inode either in its page cache or passes it through, never both (EIO), and wants one registration
-//! for all handles of an inode. So the first handle decides, and the last one takes the decision back.
+//! The kernel holds an inode either in its page cache or passes it through, never both (EIO), and wants one
+//! registration for all handles of an inode. So the first handle decides, and the last one takes the decision back.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -56,8 +56,8 @@ impl Handles {
             // Looks at the disk; others open meanwhile.
             let opening = match vfs.opening(ino) {
                 Ok(opening) => opening,
-                // No descriptor to hand to the kernel now: it reads through its cache, for which one that others have open
-                // at other times will do.
+                // No descriptor to hand to the kernel now: it reads through its cache, for which one that others have
+                // open at other times will do.
                 Err(error) if matches!(error.errno(), libc::EMFILE | libc::ENFILE) => Opening::Parts,
                 Err(error) => return reply.error(super::errno(&error)),
             };

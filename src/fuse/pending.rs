@@ -1,9 +1,9 @@
 //! Requests that wait in the pool, and who answers for them when they wait long.
 //!
-//! A reader that was killed stays until its request is answered, for the kernel waits for that (fuser answers the kernel's
-//! INTERRUPT with "not implemented", and the kernel then sends no more). So a thread looks at the readers of requests that
-//! take long, and answers for those that were killed; the work goes on without a reader. The same thread answers from memory
-//! what can be.
+//! A reader that was killed stays until its request is answered, for the kernel waits for that (fuser answers the
+//! kernel's INTERRUPT with "not implemented", and the kernel then sends no more). So a thread looks at the readers of
+//! requests that take long, and answers for those that were killed; the work goes on without a reader. The same thread
+//! answers from memory what can be.
 
 use std::{
     collections::HashMap,
@@ -41,8 +41,8 @@ macro_rules! fails {
 
 fails!(ReplyAttr, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyXattr);
 
-/// A reply that is given once: by the request's own thread, or by the one that looks after it. Dropped without either it
-/// is EIO (fuser's doing).
+/// A reply that is given once: by the request's own thread, or by the one that looks after it. Dropped without either
+/// it is EIO (fuser's doing).
 pub(super) struct Slot<R>(Mutex<Option<R>>);
 
 impl<R: Fails> Slot<R> {
@@ -149,8 +149,8 @@ impl Pending {
     }
 }
 
-/// Whether a thread has to end and only waits for an answer of ours: SIGKILL is pending for it. Ctrl-C comes to the same,
-/// where a program does not handle it. Readers of other process namespaces have no number, and are left alone.
+/// Whether a thread has to end and only waits for an answer of ours: SIGKILL is pending for it. Ctrl-C comes to the
+/// same, where a program does not handle it. Readers of other process namespaces have no number, and are left alone.
 fn was_killed(thread: u32) -> bool {
     const SIGKILL: u64 = 1 << (9 - 1);
     if thread == 0 {

@@ -1,8 +1,8 @@
 //! Threads for requests that may wait: for a decoder, a disk, a server.
 //!
-//! A system call on a server that is gone can't be ended, so a thread in it is lost until the server comes back. Therefore
-//! each filesystem below SOURCE has its own share of threads. Requests beyond that share wait in the filesystem's own queue
-//! and hold no thread; requests to other filesystems go on.
+//! A system call on a server that is gone can't be ended, so a thread in it is lost until the server comes back.
+//! Therefore each filesystem below SOURCE has its own share of threads. Requests beyond that share wait in the
+//! filesystem's own queue and hold no thread; requests to other filesystems go on.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -135,8 +135,8 @@ impl Pool {
 }
 
 impl Shared {
-    /// Starts a thread if the jobs are many more than the threads that have nothing to do. Not one for each job: those of one
-    /// reader often come together, and the first does the work for all.
+    /// Starts a thread if the jobs are many more than the threads that have nothing to do. Not one for each job: those
+    /// of one reader often come together, and the first does the work for all.
     fn grow(self: Arc<Self>, state: &mut State) {
         let Some((place, _)) = state.ready.front() else { return };
         let is_first = state.busy.get(place).is_some_and(|busy| busy.running == 1);

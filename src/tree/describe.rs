@@ -100,12 +100,12 @@ impl<I: Iterator<Item: Serialize> + Clone> Serialize for Each<I> {
     }
 }
 
-/// Held while a document is made: by container, and by a few others together. Documents can be large, and the kernel asks for many
-/// parts of one at once.
+/// Held while a document is made: by container, and by a few others together. Documents can be large, and the kernel
+/// asks for many parts of one at once.
 static MAKING: [Mutex<()>; 16] = [const { Mutex::new(()) }; 16];
 
-/// A container's document, made when somebody asks for it and kept in the cache, within the budget, for the next. Requests that
-/// come meanwhile wait for it, in place of making it as well.
+/// A container's document, made when somebody asks for it and kept in the cache, within the budget, for the next.
+/// Requests that come meanwhile wait for it, in place of making it as well.
 ///
 /// # Errors
 /// Those of `make`.
