@@ -103,13 +103,13 @@ pub trait Memory {
     fn reserve(&self, bytes: u64) -> io::Result<()>;
 }
 
-/// All the memory of the process.
+/// No budget: for looking into one file at a time.
 #[derive(Debug, Clone, Copy)]
 pub struct Unlimited;
 
 impl Memory for Unlimited {
-    fn reserve(&self, bytes: u64) -> io::Result<()> {
-        check_room(bytes, 1)
+    fn reserve(&self, _: u64) -> io::Result<()> {
+        Ok(())
     }
 }
 

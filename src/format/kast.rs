@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     limits,
-    source::{Memory, Source, SourceError, Unlimited},
+    source::{Memory, Source, SourceError, Unlimited, check_room},
 };
 
 /// Bytes of the header.
@@ -127,7 +127,8 @@ pub fn parse_within(source: &dyn Source, memory: &dyn Memory) -> Result<Kast, Fo
             items.push(Item { key, dtype, count, data: range });
         }
     }
-    memory.reserve(items.len() as u64 * ITEM_MEMORY + keys_size).map_err(SourceError::from)?;
+    let needed = items.len() as u64 * ITEM_MEMORY + keys_size;
+    memory.reserve(needed).and_then(|()| check_room(needed, 1)).map_err(SourceError::from)?;
     let mut ranges: Vec<&Range<u64>> = items.iter().map(|item| &item.data).filter(|r| !r.is_empty()).collect();
     ranges.sort_by_key(|range| range.start);
     if let Some(pair) = ranges.windows(2).find(|pair| pair[0].end > pair[1].start) {

@@ -7,7 +7,7 @@ use std::{collections::HashSet, ops::Range};
 use super::{Class, DType, Fields, FormatError};
 use crate::{
     limits,
-    source::{Memory, Source, SourceError, Unlimited},
+    source::{Memory, Source, SourceError, Unlimited, check_room},
 };
 
 /// `\x89KAS\r\n\x1a\n`, section 1.1.
@@ -199,7 +199,7 @@ fn parse_items(
         return Err(bad(format!("{} bytes of keys, this reads {}", position - keys, limits::STORE_KEYS)));
     }
     let needed = found.len() as u64 * ITEM_MEMORY + 2 * (position - keys);
-    memory.reserve(needed).map_err(SourceError::from)?;
+    memory.reserve(needed).and_then(|()| check_room(needed, 1)).map_err(SourceError::from)?;
     let key_bytes = source.read(base + keys..base + position)?;
     for (j, (.., data)) in found.iter().enumerate() {
         let expected = position.next_multiple_of(8);

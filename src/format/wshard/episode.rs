@@ -117,8 +117,10 @@ pub(super) fn json<T: DeserializeOwned>(
     notes: &mut Notes,
 ) -> Result<Option<T>, SourceError> {
     let Some(entry) = find(entries, name.as_bytes()) else { return Ok(None) };
-    // A larger one is refused, and one that is shorter than it says does not decode.
-    memory.reserve(entry.block.extent.size.min(limit) * JSON_ROOM)?;
+    // A larger one is not interpreted, and one that is shorter than it says does not decode.
+    if entry.block.extent.size <= limit {
+        memory.reserve(entry.block.extent.size * JSON_ROOM)?;
+    }
     let bytes = match entry.block.load(source, limit) {
         Ok(bytes) => bytes,
         Err(Fault::Changed) => return Err(SourceError::Changed),

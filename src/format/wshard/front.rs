@@ -6,7 +6,7 @@ use super::{Block, Entry, Notes, Value};
 use crate::{
     format::{Class, Fields, FormatError},
     limits,
-    source::{Memory, Source, SourceError},
+    source::{Memory, Source, SourceError, check_room},
 };
 
 /// Bytes of the header (section 2).
@@ -141,7 +141,9 @@ pub(super) fn entries(
     notes: &mut Notes,
 ) -> Result<Vec<Entry>, SourceError> {
     // Before anything is made of the index: what it takes in memory is many times what it takes in a file with holes.
-    memory.reserve(u64::from(header.entry_count) * ENTRY_ROOM)?;
+    let needed = u64::from(header.entry_count) * ENTRY_ROOM;
+    memory.reserve(needed)?;
+    check_room(needed, 1)?;
     let names = source.read(header.string_table_offset..header.data_section_offset)?;
     // Entries may share parts of the table, though no writer does it; a small one must not become gigabytes of names.
     let mut budget = names.len().saturating_mul(2).saturating_add(64 << 10);
@@ -171,7 +173,9 @@ pub(super) fn entries(
         }
         index = index.saturating_add(BATCH as u32);
     }
-    memory.reserve(entries.iter().map(|entry| entry.name.len() as u64 * NAME_ROOM).sum())?;
+    let needed = entries.iter().map(|entry| entry.name.len() as u64 * NAME_ROOM).sum();
+    memory.reserve(needed)?;
+    check_room(needed, 1)?;
     if outside > 0 {
         notes.add(format_args!("{outside} entries left out: their names lie outside the string table"));
     }
