@@ -5,7 +5,7 @@ use std::{collections::HashSet, io::Write, ops::ControlFlow, sync::Arc};
 
 use shardfs::{
     cache::{Cache, Verify},
-    codec::{Codec, Stream},
+    codec::{Codec, MOST_WINDOW, Stream},
     format::{idv, kast, kastore, kdb, wshard},
     tree::{self, Detected, NodeKind, names},
     view::Reader,
@@ -96,7 +96,7 @@ pub fn codecs(bytes: &[u8]) {
     }
     // Only blocks of some size are streamed; of zstd nothing at all may also stand for nothing, without a frame.
     if let (true, Some(whole)) = (codec.is_stream() && !stored.is_empty(), &whole) {
-        let mut stream = Stream::new(codec, stored).unwrap();
+        let mut stream = Stream::new(codec, stored, MOST_WINDOW).unwrap();
         let mut pieces = vec![0; whole.len()];
         for piece in pieces.chunks_mut(777) {
             assert_eq!(stream.fill(piece).unwrap(), piece.len());

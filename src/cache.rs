@@ -5,38 +5,51 @@
 //! last piece is held back until the checksum is known. Uncompressed blocks are never copied here: for them the cache
 //! remembers only whether their checksum was right.
 //!
-//! Where the kernel serves finished files by itself, these are in the same cache: the decoder writes into a
-//! [`MemoryFile`] in place of the heap, and its bytes count against the same budget. A file that the kernel holds open
-//! is not given up.
+//! Where the kernel serves finished files by itself, these are in the same cache ([`FileSlot`]): the decoder writes into
+//! a file in memory in place of the heap, and its bytes count against the same budget. A file that the kernel holds open
+//! is not evicted.
+//!
+//! All memory in proportion to what files hold is reserved from one [`Budget`] before it is taken ([`Cache::reserve`],
+//! [`Cache::buffer`]): decoded blocks, stored bytes, windows of zstd, indexes, and what opening a container needs.
 
+mod budget;
 mod buffer;
 mod decode;
+mod entries;
+mod file;
+mod files;
+mod key;
 mod slot;
+mod sync;
 
+pub use budget::{Budget, Reservation, TooMuch};
 pub use buffer::{Buffer, trim_heap};
 use decode::Pieces;
-pub(crate) use decode::{Stored, inflate};
-pub use slot::{Piece, Slot};
+pub(crate) use decode::Stored;
+use entries::{Entries, Entry, InUse};
+use file::FileCount;
+pub use file::FileSlot;
+pub use key::{ColumnPart, Key};
+pub use slot::Piece;
+use slot::{OVERHEAD, Slot};
 
 use std::{
     collections::HashSet,
     num::NonZeroUsize,
-    ops::Range,
+    ops::{Deref, Range},
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
     time::{Duration, Instant},
 };
 
-use lru::LruCache;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 
 use crate::{
-    codec::{Codec, DecodeError},
+    codec::{Codec, DecodeError, MOST_WINDOW},
     format::Block,
     limits,
-    memfd::MemoryFile,
     source::{Source, SourceError},
 };
 
@@ -86,6 +99,12 @@ pub enum BlockError {
     Refused(String),
 }
 
+impl From<TooMuch> for BlockError {
+    fn from(TooMuch(bytes): TooMuch) -> Self {
+        Self::Decode(DecodeError::Memory(bytes))
+    }
+}
+
 impl From<DecodeError> for BlockError {
     fn from(error: DecodeError) -> Self {
         match error {
@@ -95,34 +114,6 @@ impl From<DecodeError> for BlockError {
     }
 }
 
-/// A block in the cache: which container (a number of its own for each state of each file), which block.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Key {
-    /// The opened container.
-    pub container: u64,
-    /// The block's number in it, or where it stands.
-    pub block: u64,
-}
-
-impl Key {
-    /// The file of an inode number, as a whole. Containers are counted up and never get this number.
-    pub fn file(ino: u64) -> Self {
-        Self { container: u64::MAX, block: ino }
-    }
-
-    /// What a container's `container.json` says. No block has this number.
-    pub fn description(container: u64) -> Self {
-        Self { container, block: u64::MAX }
-    }
-
-    fn is_file(self) -> bool {
-        self.container == u64::MAX
-    }
-}
-
-/// What a verdict or an empty block counts against the budget.
-const OVERHEAD: u64 = 256;
-
 /// Counters since the start, for `stats.json`.
 #[derive(Debug, Default)]
 pub struct Counters {
@@ -130,7 +121,7 @@ pub struct Counters {
     pub hits: AtomicU64,
     /// Blocks decoded or checked.
     pub misses: AtomicU64,
-    /// Blocks given up for others.
+    /// Blocks evicted for others.
     pub evictions: AtomicU64,
     /// Bytes decoded.
     pub decoded_bytes: AtomicU64,
@@ -150,214 +141,216 @@ impl Counters {
     }
 }
 
+/// An entry of the cache.
+#[derive(Debug, Clone)]
+enum Cached {
+    Bytes(Arc<Slot>),
+    File(Arc<FileSlot>),
+}
+
+impl Cached {
+    fn slot(&self) -> Option<&Arc<Slot>> {
+        match self {
+            Self::Bytes(slot) => Some(slot),
+            Self::File(_) => None,
+        }
+    }
+
+    fn is(&self, slot: &Arc<Slot>) -> bool {
+        self.slot().is_some_and(|own| Arc::ptr_eq(own, slot))
+    }
+}
+
+impl Entry for Cached {
+    fn users(&self) -> &AtomicUsize {
+        match self {
+            Self::Bytes(slot) => slot.users(),
+            Self::File(file) => &file.users,
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        match self {
+            Self::Bytes(slot) => slot.is_idle(),
+            // Who uses a file holds it, which happens under the lock that is held here.
+            Self::File(file) => file.is_done() && Arc::strong_count(file) == 1,
+        }
+    }
+
+    fn cost(&self) -> u64 {
+        match self {
+            Self::Bytes(slot) => slot.cost(),
+            Self::File(file) => file.cost(),
+        }
+    }
+
+    fn give_up(&self) {
+        if let Self::Bytes(slot) = self {
+            slot.give_up();
+        }
+    }
+}
+
+/// A slot that is not evicted while it is in use.
+struct SlotInUse {
+    slot: Arc<Slot>,
+    _entry: InUse<Cached>,
+}
+
+impl Deref for SlotInUse {
+    type Target = Arc<Slot>;
+
+    fn deref(&self) -> &Arc<Slot> {
+        &self.slot
+    }
+}
+
+/// What decoding a block takes, in bytes.
+struct Needs {
+    /// Bytes that are kept.
+    kept: u64,
+    /// Bytes that are taken beside them while it is decoded.
+    working: u64,
+    /// How many of these zstd may take as its window; 0 if the block is decoded in one go.
+    zstd_window: u64,
+}
+
+impl Needs {
+    fn all(&self) -> u64 {
+        self.kept.saturating_add(self.working)
+    }
+}
+
 /// The cache.
 #[derive(Debug)]
 pub struct Cache {
-    budget: u64,
+    budget: Arc<Budget>,
     verify: Verify,
-    state: Mutex<State>,
-    /// Signalled when a block is finished, so that somebody who waits for room can look again.
-    finished: Condvar,
-    /// Whether whoever reads keeps what was read.
-    reader_keeps: AtomicBool,
+    entries: Entries<Key, Cached>,
+    /// Whether a block is evicted once all of it was handed out.
+    evict_after_full_read: AtomicBool,
     /// Containers of which a block failed when some of it may have been handed out already.
     late_failures: Mutex<HashSet<u64>>,
+    /// The files in memory.
+    files: Arc<FileCount>,
     /// What happened so far.
     pub counters: Counters,
-}
-
-#[derive(Debug)]
-struct State {
-    slots: LruCache<Key, Arc<Slot>>,
-    /// Bytes of all slots, those being decoded included.
-    used: u64,
-    /// How many of them are files in memory, and their bytes.
-    files: usize,
-    file_bytes: u64,
-}
-
-impl State {
-    /// Books a slot that came or went.
-    fn book(&mut self, key: Key, slot: &Slot, came: bool) {
-        let files = usize::from(key.is_file());
-        let file_bytes = if key.is_file() { slot.cost } else { 0 };
-        if came {
-            (self.used, self.files, self.file_bytes) =
-                (self.used + slot.cost, self.files + files, self.file_bytes + file_bytes);
-        } else {
-            (self.used, self.files, self.file_bytes) =
-                (self.used - slot.cost, self.files - files, self.file_bytes - file_bytes);
-        }
-    }
 }
 
 impl Cache {
     /// A cache of at most `budget` bytes.
     pub fn new(budget: u64, verify: Verify) -> Arc<Self> {
+        let budget = Budget::new(budget, u64::MAX);
         Arc::new(Self {
+            entries: Entries::new(budget.clone()),
             budget,
             verify,
-            state: Mutex::new(State { slots: LruCache::unbounded(), used: 0, files: 0, file_bytes: 0 }),
-            finished: Condvar::new(),
-            reader_keeps: AtomicBool::new(false),
+            evict_after_full_read: AtomicBool::new(false),
             late_failures: Mutex::default(),
+            files: Arc::default(),
             counters: Counters::default(),
         })
     }
 
-    /// The budget in bytes, and how much of it is taken.
+    /// The budget in bytes, and how much of it is reserved.
     pub fn usage(&self) -> (u64, u64) {
-        (self.budget, self.state.lock().used)
+        (self.budget.total(), self.budget.used())
     }
 
-    /// Files in memory: how many, and their bytes.
-    pub fn files(&self) -> (usize, u64) {
-        let state = self.state.lock();
-        (state.files, state.file_bytes)
+    /// Reserves memory before it is taken; evicts what is cached, and waits for others to finish where there is no room.
+    ///
+    /// A caller must hold no other reservation, nor anything that others need to finish (a lock, a place in a pool of few
+    /// threads). Where it has to, because it finds out only later how much it needs, it says how many bytes it has with
+    /// [`Self::reserve_more`], and gets room even beyond the budget before everybody waits for everybody. More than the
+    /// whole budget is granted once nothing else is in use.
+    ///
+    /// # Errors
+    /// [`TooMuch`] for more than the process may have at all.
+    pub fn reserve(&self, bytes: u64) -> Result<Reservation, TooMuch> {
+        self.reserve_more(bytes, 0)
     }
 
-    /// Says that whoever reads keeps what was read (a kernel does): a block that was handed out from end to end is
-    /// then given up at once, for it would only be there twice.
-    pub fn reader_keeps(&self) {
-        self.reader_keeps.store(true, Relaxed);
+    /// As [`Self::reserve`], for a caller that has reserved `holding` bytes already and needs these too before it can give
+    /// them back.
+    ///
+    /// # Errors
+    /// As [`Self::reserve`].
+    pub fn reserve_more(&self, bytes: u64, holding: u64) -> Result<Reservation, TooMuch> {
+        self.budget.reserve(bytes, holding, |short| self.evict(short))
     }
 
-    /// Notes that bytes of a decoded block were handed out.
-    pub fn handed_out(&self, key: Key, size: u64, bytes: u64) {
-        if !self.reader_keeps.load(Relaxed) {
+    /// As [`Self::reserve`], or `None` where others are in the way.
+    pub fn try_reserve(&self, bytes: u64) -> Option<Reservation> {
+        self.budget.try_reserve(bytes, |short| self.evict(short))
+    }
+
+    /// Evicts until about so many bytes come back. Whether anything was evicted.
+    fn evict(&self, bytes: u64) -> bool {
+        let evicted = self.entries.evict(bytes);
+        self.counters.evictions.fetch_add(evicted as u64, Relaxed);
+        evicted > 0
+    }
+
+    /// Zeros, for which room is reserved first, beside `holding` bytes that the caller has already.
+    ///
+    /// # Errors
+    /// [`BlockError::Decode`] where there is no memory.
+    pub fn buffer(&self, size: u64, holding: u64) -> Result<Buffer, BlockError> {
+        let room = self.reserve_more(size, holding)?;
+        Ok(decode::zeroed(size)?.with_room(room))
+    }
+
+    /// A DEFLATE or zlib block of any size in one piece, reserved first. Not kept.
+    ///
+    /// # Errors
+    /// [`BlockError`].
+    pub(crate) fn inflate(&self, block: &Block, source: &dyn Source) -> Result<Buffer, BlockError> {
+        let working = decode::working(block, 0);
+        let mut room = self.reserve(block.size.saturating_add(working))?;
+        let _working = room.split(working);
+        Ok(decode::inflate(block, source)?.with_room(room))
+    }
+
+    /// Says that readers keep what they read (a kernel does): a block that was handed out from end to end is then evicted
+    /// at once, for it would only be there twice.
+    pub fn set_evict_after_full_read(&self) {
+        self.evict_after_full_read.store(true, Relaxed);
+    }
+
+    /// Counts bytes of a decoded block of `size` bytes that were handed out.
+    pub fn add_served(&self, key: Key, size: u64, bytes: u64) {
+        if !self.evict_after_full_read.load(Relaxed) {
             return;
         }
-        let mut state = self.state.lock();
-        let Some(slot) = state.slots.peek(&key) else { return };
         // A small block costs little, and stands for files that share it.
-        if slot.hand_out(bytes) >= size && size > limits::PIECE as u64 && slot.is_done() {
-            self.drop_slot(&mut state, key);
-        }
+        let is_served =
+            |slot: &Arc<Slot>| slot.add_served(bytes) >= size && size > limits::PIECE as u64 && slot.is_done();
+        self.entries.remove(&key, |entry| entry.slot().is_some_and(is_served));
     }
 
-    /// Whether since the last call a block of this container failed of which some bytes may have been handed out
-    /// before.
-    pub fn failed_late(&self, container: u64) -> bool {
+    /// Whether since the last call a block of this container failed of which some bytes may have been handed out before.
+    pub fn take_late_failure(&self, container: u64) -> bool {
         self.late_failures.lock().remove(&container)
     }
 
     /// Whether more than half of a decoded block was handed out: then it is being read from end to end.
     pub fn is_mostly_read(&self, key: Key, size: u64) -> bool {
-        self.state.lock().slots.peek(&key).is_some_and(|slot| slot.hand_out(0) > size / 2)
+        self.peek(&key, |slot| slot.add_served(0) > size / 2).unwrap_or(false)
     }
 
-    /// Begins to decode a block that somebody will want soon, if there is room for it that nobody uses.
+    /// Begins to decode a block that will be wanted soon, if there is room for it that nobody uses.
     pub fn decode_ahead(self: &Arc<Self>, key: Key, block: &Block, source: &Arc<dyn Source>) {
-        let state = self.state.lock();
-        if state.slots.contains(&key) || state.used.saturating_add(block.size + OVERHEAD) > self.budget {
+        if self.peek(&key, |_| ()).is_some() || self.check_size(block).is_err() {
             return;
         }
-        drop(state);
-        let (cache, block, source) = (self.clone(), *block, source.clone());
-        // Whoever wants it gets the error, if it is one.
-        blocking::unblock(move || drop(cache.slot(key, &block, &source))).detach();
-    }
-
-    fn drop_slot(&self, state: &mut State, key: Key) {
-        if let Some(slot) = state.slots.pop(&key) {
-            state.book(key, &slot, false);
-            slot.give_up();
+        let needs = self.needs(block, &**source, 0);
+        let Some(room) = self.budget.try_reserve(needs.all(), |_| false) else { return };
+        let (slot, is_new) = self.enter(key, self.window(block));
+        if is_new {
+            let (cache, block, source) = (self.clone(), *block, source.clone());
+            // Whoever wants it gets the error, if it is one.
+            blocking::unblock(move || cache.fill(key, &slot, &block, &source, &needs, Ok(room))).detach();
         }
-        self.finished.notify_all();
-    }
-
-    /// The file in memory of an inode: growing, finished, or known to fail.
-    pub fn file(&self, ino: u64) -> Option<Arc<Slot>> {
-        self.state.lock().slots.get(&Key::file(ino)).cloned()
-    }
-
-    /// Makes room for a file in memory, which the caller then fills (`Slot::run`) and ends with [`Self::end_file`].
-    /// `None` if it is there already, or there is no room for it now.
-    pub fn start_file(&self, ino: u64, size: u64) -> Option<Arc<Slot>> {
-        let (key, cost) = (Key::file(ino), size.next_multiple_of(4096).saturating_add(OVERHEAD));
-        let mut state = self.state.lock();
-        if size > self.largest_file() || state.slots.contains(&key) {
-            return None;
-        }
-        self.make_room(&mut state, cost);
-        if state.files >= limits::memory_files() {
-            self.drop_oldest_file(&mut state);
-        }
-        if state.used.saturating_add(cost) > self.budget || state.files >= limits::memory_files() {
-            return None;
-        }
-        let memory = MemoryFile::new(size).map_err(|error| log::debug!("a file in memory: {error}")).ok()?;
-        let slot = Arc::new(Slot::of_file(cost, memory));
-        state.book(key, &slot, true);
-        state.slots.put(key, slot.clone());
-        self.counters.misses.fetch_add(1, Relaxed);
-        Some(slot)
-    }
-
-    /// Gives up the file in memory that was used longest ago, if one is neither open nor being filled: its descriptor
-    /// is wanted for another.
-    fn drop_oldest_file(&self, state: &mut State) {
-        let is_idle =
-            |(key, slot): &(&Key, &Arc<Slot>)| key.is_file() && slot.is_idle() && Arc::strong_count(slot) == 1;
-        let oldest = state.slots.iter().rev().find(is_idle).map(|(key, _)| *key);
-        if let Some(key) = oldest {
-            self.drop_slot(state, key);
-            self.counters.evictions.fetch_add(1, Relaxed);
-        }
-    }
-
-    /// Ends what [`Self::start_file`] began. Of a file that failed nothing is kept: its readers go to its blocks, which
-    /// say what is wrong.
-    pub fn end_file(&self, ino: u64, slot: &Slot) {
-        let mut state = self.state.lock();
-        if slot.is_whole() {
-            self.counters.files_finished.fetch_add(1, Relaxed);
-            self.finished.notify_all();
-        } else {
-            self.drop_slot(&mut state, Key::file(ino));
-        }
-    }
-
-    /// The largest file that is finished in memory: others must have room beside it.
-    pub fn largest_file(&self) -> u64 {
-        self.budget / 4
-    }
-
-    /// Decodes and checks a compressed block into a file in memory from `at` on, showing it to readers as it goes.
-    ///
-    /// # Errors
-    /// [`BlockError`]; of the block nothing is then shown, or, where it comes in pieces, not its end.
-    pub fn decode_to(
-        &self,
-        block: &Block,
-        source: &Arc<dyn Source>,
-        slot: &Slot,
-        memory: &MemoryFile,
-        at: u64,
-    ) -> Result<(), BlockError> {
-        block.codec.check_size(block.stored_size, block.size)?;
-        let start = Instant::now();
-        if self.in_pieces(block) {
-            let mut pieces = Pieces::new(block, &**source, self.verify)?;
-            // Copied there, out of one buffer: decoded there piece by piece, the file would not lie in large pages.
-            let mut piece = Buffer::zeroed(limits::DECODED_PIECE).map_err(SourceError::from)?;
-            let mut at = at;
-            while pieces.next_size() > 0 {
-                let piece = &mut piece[..pieces.next_size() as usize];
-                pieces.fill(piece)?;
-                memory.write(piece, at).map_err(SourceError::from)?;
-                at += piece.len() as u64;
-                slot.advance(at);
-            }
-        } else {
-            memory
-                .fill(at..at + block.size, |out| decode::into(block, &**source, self.verify, out))
-                .map_err(SourceError::from)??;
-            slot.advance(at + block.size);
-        }
-        self.counters.took(start.elapsed());
-        self.counters.decoded_bytes.fetch_add(block.size, Relaxed);
-        Ok(())
     }
 
     /// How checksums are verified.
@@ -367,11 +360,7 @@ impl Cache {
 
     /// Whether [`Self::piece`] or [`Self::check`] would answer without decoding, checking or waiting.
     pub fn is_ready(&self, key: Key, block: &Block, range: &Range<u64>) -> bool {
-        if !self.needs_slot(block, range) {
-            return true;
-        }
-        let slot = self.state.lock().slots.peek(&key).cloned();
-        slot.is_some_and(|slot| slot.is_ready(range))
+        !self.needs_slot(block, range) || self.peek(&key, |slot| slot.is_ready(range)).unwrap_or(false)
     }
 
     /// Makes sure that an uncompressed block may be handed out for `range`: its checksum is right, or this range need
@@ -387,11 +376,10 @@ impl Cache {
         range: &Range<u64>,
     ) -> Result<(), Arc<BlockError>> {
         if self.needs_slot(block, range) {
-            return self.slot(key, block, source)?.wait_done();
+            return self.slot(key, block, source, 0)?.wait_done();
         }
         // A verdict that is known holds for every range.
-        let slot = self.state.lock().slots.peek(&key).cloned();
-        slot.map_or(Ok(()), |slot| slot.failure())
+        self.peek(&key, |slot| slot.failure()).unwrap_or(Ok(()))
     }
 
     /// The decoded piece of a compressed block that holds the byte at `offset`.
@@ -405,16 +393,18 @@ impl Cache {
         source: &Arc<dyn Source>,
         offset: u64,
     ) -> Result<Piece, Arc<BlockError>> {
+        let mut zstd_window = 0;
         loop {
-            let slot = self.slot(key, block, source)?;
-            if let Some(piece) = slot.piece(offset)? {
-                return Ok(piece);
+            let slot = self.slot(key, block, source, zstd_window)?;
+            match slot.piece(offset) {
+                Ok(Some(piece)) => return Ok(piece),
+                // It was given up: from the front again.
+                Ok(None) => {}
+                // A later frame has a larger window than the first, for which room was reserved.
+                Err(error) if matches!(*error, BlockError::Decode(DecodeError::Window(_))) => zstd_window = MOST_WINDOW,
+                Err(error) => return Err(error),
             }
-            // A window that has moved on: from the front again, unless somebody else has done that already.
-            let mut state = self.state.lock();
-            if state.slots.peek(&key).is_some_and(|now| Arc::ptr_eq(now, &slot)) {
-                self.drop_slot(&mut state, key);
-            }
+            self.entries.remove(&key, |entry| entry.is(&slot));
         }
     }
 
@@ -431,8 +421,7 @@ impl Cache {
         }
     }
 
-    /// Whether a compressed block is shown piece by piece: decoding it takes so long that nobody should wait for all of
-    /// it.
+    /// Whether a compressed block is shown piece by piece: decoding it takes so long that nobody should wait for all of it.
     pub fn in_pieces(&self, block: &Block) -> bool {
         // A zlib stream ends with a checksum of its own.
         let is_checked = block.crc.is_some() || block.codec == Codec::Zlib;
@@ -440,189 +429,198 @@ impl Cache {
         block.codec.is_stream() && block.size > limits::WHOLE_BLOCK && !strict
     }
 
-    /// How much is kept of a block that has no room beside others: shown piece by piece, it is decoded only so far
-    /// ahead of its readers, and again from the front for one who goes back.
+    /// How much is kept of a block that has no room beside others: shown piece by piece, it is decoded only so far ahead
+    /// of its readers, and again from the front for one who goes back.
     fn window(&self, block: &Block) -> Option<u64> {
-        let is_large = self.in_pieces(block) && block.size > self.budget / 2;
-        is_large.then_some((self.budget / 4).max(limits::SMALLEST_WINDOW))
+        let is_large = self.in_pieces(block) && block.size > self.budget.total() / 2;
+        is_large.then_some((self.budget.total() / 4).max(limits::SMALLEST_WINDOW))
     }
 
-    /// Finds the block, or decodes it; waits for room where others hold it.
-    fn slot(self: &Arc<Self>, key: Key, block: &Block, source: &Arc<dyn Source>) -> Result<Arc<Slot>, Arc<BlockError>> {
-        block.codec.check_size(block.stored_size, block.size).map_err(|e| Arc::new(e.into()))?;
-        let window = self.window(block);
-        let cost = OVERHEAD + if block.codec == Codec::None { 0 } else { window.unwrap_or(block.size) };
-        let (slot, is_new) = self.enter(key, cost, window);
-        if !is_new {
-            return Ok(slot);
+    /// What decoding a block takes, with a window of zstd that is no smaller than `least`.
+    fn needs(&self, block: &Block, source: &dyn Source, least: u64) -> Needs {
+        let zstd_window = if self.in_pieces(block) { decode::window(block, source).max(least) } else { 0 };
+        let kept = if block.codec == Codec::None { 0 } else { self.window(block).unwrap_or(block.size) };
+        Needs { kept, working: decode::working(block, zstd_window), zstd_window }
+    }
+
+    fn check_size(&self, block: &Block) -> Result<(), DecodeError> {
+        block.codec.check_size(block.stored_size, block.size)
+    }
+
+    /// A slot of the cache, if it is there.
+    fn peek<T>(&self, key: &Key, look: impl FnOnce(&Arc<Slot>) -> T) -> Option<T> {
+        self.entries.peek(key, |entry| entry.slot().map(look)).flatten()
+    }
+
+    /// The slot of a key, and whether it is new, so that the caller must fill it.
+    fn enter(&self, key: Key, window: Option<u64>) -> (SlotInUse, bool) {
+        let (entry, is_new) = self.entries.enter(key, || Cached::Bytes(Slot::new(&self.budget, window)));
+        let counter = if is_new { &self.counters.misses } else { &self.counters.hits };
+        counter.fetch_add(1, Relaxed);
+        match entry.slot().cloned() {
+            Some(slot) => (SlotInUse { slot, _entry: entry }, is_new),
+            // No file is kept under the key of a block.
+            None => (SlotInUse { slot: Slot::new(&self.budget, window), _entry: entry }, true),
         }
-        if self.in_pieces(block) {
-            let (cache, slot, block, source) = (self.clone(), slot.clone(), *block, source.clone());
-            let spawned = std::thread::Builder::new().name("decode".into()).spawn({
-                let slot = slot.clone();
-                move || {
-                    let start = Instant::now();
-                    let show_pieces = || {
-                        let mut pieces = Pieces::new(&block, &*source, cache.verify)?;
-                        while let Some(piece) = pieces.next()? {
-                            slot.push(piece, || _ = cache.finished.notify_all())?;
-                        }
-                        Ok(())
-                    };
-                    slot.run(|| show_pieces().inspect_err(|_| cache.note_late_failure(key)));
-                    cache.counters.took(start.elapsed());
-                    cache.forget_passing_failure(key, &slot);
-                    cache.wake(&slot, block.size);
-                }
-            });
-            if let Err(error) = spawned {
-                slot.run(|| Err(BlockError::Source(error.into())));
-                self.forget_passing_failure(key, &slot);
-                self.wake(&slot, 0);
-            }
-        } else {
-            let start = Instant::now();
+    }
+
+    /// Finds the block, or decodes it. Who is first reserves the memory; the others wait for the block and hold nothing.
+    /// A stream of zstd gets a window of at least `zstd_window`.
+    fn slot(
+        self: &Arc<Self>,
+        key: Key,
+        block: &Block,
+        source: &Arc<dyn Source>,
+        zstd_window: u64,
+    ) -> Result<SlotInUse, Arc<BlockError>> {
+        self.check_size(block).map_err(|e| Arc::new(e.into()))?;
+        let (slot, is_new) = self.enter(key, self.window(block));
+        if is_new {
+            let needs = self.needs(block, &**source, zstd_window);
+            let room = match block.codec {
+                // A verdict takes next to nothing, and files in memory wait for it: it waits for nobody.
+                Codec::None => Ok(self.budget.reserve_small(0)),
+                _ => self.reserve(needs.all()).map_err(BlockError::from),
+            };
+            self.fill(key, &slot, block, source, &needs, room);
+        }
+        Ok(slot)
+    }
+
+    /// Fills a new slot, in a thread of its own if readers are served meanwhile.
+    fn fill(
+        self: &Arc<Self>,
+        key: Key,
+        slot: &Arc<Slot>,
+        block: &Block,
+        source: &Arc<dyn Source>,
+        needs: &Needs,
+        room: Result<Reservation, BlockError>,
+    ) {
+        let mut room = match room {
+            Ok(room) => room,
+            Err(error) => return self.finish(key, slot, || Err(error)),
+        };
+        let working = room.split(needs.working);
+        slot.set_room(room);
+        if !self.in_pieces(block) {
             let is_late = |_: &BlockError| {
                 if block.size > limits::WHOLE_BLOCK {
                     self.note_late_failure(key);
                 }
             };
-            slot.run(|| decode::whole(block, &**source, self.verify, &slot).inspect_err(is_late));
-            self.counters.took(start.elapsed());
-            self.forget_passing_failure(key, &slot);
-            self.wake(&slot, block.size);
+            let whole = || {
+                if let Some(bytes) = decode::whole(block, &**source, self.verify)? {
+                    slot.push(bytes.with_room(self.room_for(slot, block.size, &working)?));
+                }
+                Ok(block.size)
+            };
+            self.finish(key, slot, || whole().inspect_err(is_late));
+            return drop(working);
         }
-        Ok(slot)
+        let zstd_window = needs.zstd_window;
+        let decode = {
+            let (cache, slot, block, source) = (self.clone(), slot.clone(), *block, source.clone());
+            move || {
+                let show_pieces = || {
+                    let mut pieces = Pieces::new(&block, &*source, cache.verify, zstd_window)?;
+                    while pieces.next_size() > 0 {
+                        let room = cache.room_for(&slot, pieces.next_size(), &working)?;
+                        slot.push(pieces.next()?.with_room(room));
+                    }
+                    Ok(block.size)
+                };
+                let is_late = |error: &BlockError| {
+                    let again = matches!(error, BlockError::Decode(DecodeError::Window(_)));
+                    if !again && !slot.is_given_up() {
+                        cache.note_late_failure(key);
+                    }
+                };
+                cache.finish(key, &slot, || show_pieces().inspect_err(is_late));
+                drop(working);
+            }
+        };
+        if let Err(error) = std::thread::Builder::new().name("decode".into()).spawn(decode) {
+            self.finish(key, slot, || Err(BlockError::Source(error.into())));
+        }
     }
 
-    /// The slot of a key, and whether it is new, so that the caller must fill it; waits for room where others hold it.
-    fn enter(&self, key: Key, cost: u64, window: Option<u64>) -> (Arc<Slot>, bool) {
-        let mut state = self.state.lock();
-        loop {
-            if let Some(slot) = state.slots.get(&key) {
-                self.counters.hits.fetch_add(1, Relaxed);
-                return (slot.clone(), false);
-            }
-            let busy = self.make_room(&mut state, cost);
-            // What is still in the way is being decoded, or a file that the kernel holds, which is not waited for. A
-            // block larger than the whole budget goes alone.
-            if !busy || state.used.saturating_add(cost) <= self.budget {
-                let slot = window.map_or_else(|| Slot::new(cost), |window| Slot::of_window(cost, window));
-                let slot = Arc::new(slot);
-                state.book(key, &slot, true);
-                state.slots.put(key, slot.clone());
-                self.counters.misses.fetch_add(1, Relaxed);
-                return (slot, true);
-            }
-            // A decoder that comes to wait for its readers does not take the lock to say so.
-            self.finished.wait_for(&mut state, Duration::from_millis(50));
-        }
+    /// The room for a slot's next piece, out of what is reserved for the slot; waits for its readers where that is a
+    /// window. Its decoder has `working` beside.
+    fn room_for(&self, slot: &Slot, size: u64, working: &Reservation) -> Result<Reservation, BlockError> {
+        let reserve = |bytes, holding: u64| Ok(self.reserve_more(bytes, holding + working.bytes())?);
+        slot.room_for(size, || self.budget.note_idle(), reserve)
     }
 
-    /// Bytes that are made of a container's, `size` of them: made once, under the same budget. `make` must not ask the
-    /// cache for anything, for it may be waiting for the room that is held here.
+    /// Runs a decoder to its end, and tells those who wait for the block or for room. `decode` says how many bytes it made.
+    fn finish<E: Into<Arc<BlockError>>>(&self, key: Key, slot: &Arc<Slot>, decode: impl FnOnce() -> Result<u64, E>) {
+        let start = Instant::now();
+        slot.run(|| {
+            let bytes = decode().map_err(Into::into)?;
+            self.counters.decoded_bytes.fetch_add(bytes, Relaxed);
+            Ok(())
+        });
+        self.counters.took(start.elapsed());
+        // Bytes that could not be had and memory that was refused are no verdict on the block: the next who comes tries
+        // again. Those who wait already get the error.
+        if let Err(error) = slot.failure()
+            && matches!(
+                &*error,
+                BlockError::Source(_) | BlockError::Decode(DecodeError::Memory(_) | DecodeError::Window(_))
+            )
+        {
+            self.entries.remove(&key, |entry| entry.is(slot));
+        }
+        self.budget.note_idle();
+    }
+
+    /// What is made of a container's bytes, once, and kept: one or more parts, of which those that other entries have too
+    /// are shared with them. `make` reserves what it takes ([`Self::buffer`]); those who come meanwhile wait for it, and
+    /// must hold no reserved memory: `make` waits for that.
     ///
     /// # Errors
     /// [`BlockError`], the same one for everybody who asks.
-    pub fn made(
+    pub fn get_or_insert_with(
         &self,
         key: Key,
-        size: u64,
-        make: impl FnOnce() -> Result<Vec<u8>, BlockError>,
-    ) -> Result<Arc<Buffer>, Arc<BlockError>> {
-        let (slot, is_new) = self.enter(key, OVERHEAD.saturating_add(size), None);
+        make: impl FnOnce() -> Result<Vec<Arc<Buffer>>, Arc<BlockError>>,
+    ) -> Result<Vec<Arc<Buffer>>, Arc<BlockError>> {
+        let (slot, is_new) = self.enter(key, None);
         if is_new {
-            slot.run(|| slot.push(make()?.into(), || ()));
-            self.forget_passing_failure(key, &slot);
-            self.wake(&slot, size);
+            self.finish(key, &slot, || {
+                let parts = make()?;
+                let size = parts.last().map_or(0, |part| part.len() as u64);
+                parts.into_iter().for_each(|part| slot.push_shared(part));
+                Ok::<_, Arc<BlockError>>(size)
+            });
         }
-        slot.whole()
+        slot.parts()
     }
 
-    /// Keeps what was made of a container's bytes for the next who wants it, unless all the room is taken by blocks
-    /// that are being decoded: it can be made again.
-    pub fn keep(&self, key: Key, bytes: Buffer) -> Arc<Buffer> {
+    /// Keeps bytes that were made of a container's, for the next who wants them.
+    pub fn insert(&self, key: Key, bytes: Buffer) -> Arc<Buffer> {
         let bytes = Arc::new(bytes);
-        let cost = OVERHEAD.saturating_add(bytes.len() as u64);
-        let slot = Arc::new(Slot::of_bytes(cost, bytes.clone()));
-        let mut state = self.state.lock();
-        self.drop_slot(&mut state, key);
-        if !self.make_room(&mut state, cost) || state.used.saturating_add(cost) <= self.budget {
-            state.book(key, &slot, true);
-            state.slots.put(key, slot);
-        }
+        self.entries.put(key, Cached::Bytes(Slot::of_bytes(&self.budget, bytes.clone())));
         bytes
     }
 
-    /// What [`Self::made`] would give without making anything or waiting.
-    pub fn at_hand(&self, key: Key) -> Option<Result<Arc<Buffer>, Arc<BlockError>>> {
-        let slot = self.state.lock().slots.get(&key).cloned().filter(|slot| slot.is_done())?;
-        Some(slot.whole())
-    }
-
-    /// Gives up what was not used for longest until `cost` fits or only blocks being decoded and files that somebody
-    /// holds are left. Whether any of those left is being decoded.
-    fn make_room(&self, state: &mut State, cost: u64) -> bool {
-        let mut kept = Vec::new();
-        while state.used.saturating_add(cost) > self.budget {
-            let Some((key, slot)) = state.slots.pop_lru() else { break };
-            if !slot.is_idle() || key.is_file() && Arc::strong_count(&slot) > 1 {
-                kept.push((key, slot));
-            } else {
-                state.book(key, &slot, false);
-                slot.give_up();
-                self.counters.evictions.fetch_add(1, Relaxed);
-            }
-        }
-        let busy = kept.iter().any(|(_, slot)| !slot.is_idle());
-        for (key, slot) in kept {
-            state.slots.put(key, slot);
-        }
-        busy
-    }
-
-    /// Bytes that could not be had and memory that was refused are no verdict on the block: whoever comes next tries
-    /// again.
-    fn forget_passing_failure(&self, key: Key, slot: &Arc<Slot>) {
-        let Err(error) = slot.failure() else { return };
-        if !matches!(&*error, BlockError::Source(_) | BlockError::Decode(DecodeError::Memory(_))) {
-            return;
-        }
-        let mut state = self.state.lock();
-        if state.slots.peek(&key).is_some_and(|known| Arc::ptr_eq(known, slot)) {
-            // Not given up, which would send those who wait for it to try again at once, and for ever.
-            state.slots.pop(&key);
-            state.book(key, slot, false);
-            self.finished.notify_all();
-        }
+    /// What [`Self::get_or_insert_with`] would give without making anything or waiting.
+    pub fn get_if_ready(&self, key: Key) -> Option<Result<Vec<Arc<Buffer>>, Arc<BlockError>>> {
+        let entry = self.entries.get(&key)?;
+        let slot = entry.slot().filter(|slot| slot.is_done())?;
+        Some(slot.parts())
     }
 
     /// Notes that a block failed which is handed out while it is being decoded or checked.
     fn note_late_failure(&self, key: Key) {
-        self.late_failures.lock().insert(key.container);
-    }
-
-    /// Tells those who wait for room that a block is finished.
-    fn wake(&self, slot: &Slot, bytes: u64) {
-        if slot.failure().is_ok() {
-            self.counters.decoded_bytes.fetch_add(bytes, Relaxed);
-        }
-        drop(self.state.lock());
-        self.finished.notify_all();
+        self.late_failures.lock().extend(key.container());
     }
 
     /// Forgets what is known of a container that is no longer open.
     pub fn forget(&self, container: u64) {
-        let mut state = self.state.lock();
-        let keys: Vec<Key> = state.slots.iter().map(|(key, _)| *key).filter(|key| key.container == container).collect();
-        for key in keys {
-            if state.slots.peek(&key).is_some_and(|slot| slot.is_done()) {
-                self.drop_slot(&mut state, key);
-            }
-        }
+        self.entries.remove_idle(|key| key.container() == Some(container));
     }
 }
-
 /// A sensible share of this machine's memory: an eighth, between 64 MiB and 4 GiB.
 pub fn default_budget() -> u64 {
     const MIB: u64 = 1 << 20;

@@ -45,6 +45,19 @@ pub enum DecodeError {
         /// Bytes stated.
         size: u64,
     },
+    /// More is stored than any encoder needs for the stated size.
+    #[error("{stored} bytes are stored for {size} decoded ones; {codec} never needs so many")]
+    Excess {
+        /// The codec's name.
+        codec: &'static str,
+        /// Bytes stored.
+        stored: u64,
+        /// Bytes stated.
+        size: u64,
+    },
+    /// A zstd frame asks for a larger window than was made room for.
+    #[error("zstd: a frame asks for a window of more than {0} bytes")]
+    Window(u64),
     /// The decoded bytes are fewer or more than stated.
     #[error("decodes to {got} bytes, the index says {size}")]
     Size {
@@ -106,7 +119,7 @@ impl Codec {
         self.check_size(stored.len() as u64, size)?;
         match self {
             Self::Deflate | Self::Zlib => {
-                let mut stream = Stream::new(self, stored)?;
+                let mut stream = Stream::new(self, stored, 0)?;
                 let out = stream.take(size)?;
                 stream.finish(out.len() as u64, size)?;
                 Ok(out)
@@ -130,14 +143,21 @@ impl Codec {
             check_windows(stored)?;
         }
         match self {
-            // In one go, which is quicker than a stream by a fifth; what goes wrong is said by the stream.
-            Self::Zstd if zstd::bulk::decompress_to_buffer(stored, out).is_ok_and(|got| got as u64 == size) => Ok(()),
-            Self::Zstd | Self::Deflate | Self::Zlib => {
-                let mut stream = Stream::new(self, stored)?;
+            // In one go, which is quicker than a stream by a fifth, and takes no window.
+            Self::Zstd => match zstd::zstd_safe::decompress(out, stored) {
+                Ok(got) if got as u64 == size => Ok(()),
+                Ok(got) => Err(DecodeError::Size { got: got as u64, size }),
+                Err(code) if stream::is_error(code, stream::TOO_LITTLE_ROOM) => {
+                    Err(DecodeError::Size { got: size + 1, size })
+                }
+                Err(code) => Err(self.corrupt(zstd::zstd_safe::get_error_name(code))),
+            },
+            Self::Deflate | Self::Zlib => {
+                let mut stream = Stream::new(self, stored, 0)?;
                 let filled = stream.fill(out)?;
                 stream.finish(filled as u64, size)
             }
-            Self::Lz4 => lz4::decode_into(stored, out),
+            Self::Lz4 => lz4::decode_padded(&[stored, &[0]].concat(), out),
             Self::None | Self::Jpeg(..) | Self::Png(..) => {
                 let bytes = if self == Self::None { stored.to_vec() } else { picture::decode(self, stored, size)? };
                 if bytes.len() != out.len() {
@@ -146,6 +166,19 @@ impl Codec {
                 out.copy_from_slice(&bytes);
                 Ok(())
             }
+        }
+    }
+
+    /// As [`Self::decode_into`], of the stored bytes and one more byte, which is 0: some blocks of lz4 are decoded with it,
+    /// and need no copy then.
+    ///
+    /// # Errors
+    /// As [`Self::decode_into`].
+    pub fn decode_padded(self, padded: &[u8], out: &mut [u8]) -> Result<(), DecodeError> {
+        match (self, padded.split_last()) {
+            (Self::Lz4, _) => lz4::decode_padded(padded, out),
+            (_, Some((_, stored))) => self.decode_into(stored, out),
+            (_, None) => self.decode_into(padded, out),
         }
     }
 
@@ -158,12 +191,13 @@ impl Codec {
             Self::None => Ok(stored[..limit.min(stored.len())].to_vec()),
             Self::Zstd => {
                 let mut out = vec![0; limit];
-                let filled = Stream::new(self, stored)?.fill(&mut out)?;
+                // Only as much of the window is ever touched as is decoded.
+                let filled = Stream::new(self, stored, MOST_WINDOW)?.fill(&mut out)?;
                 out.truncate(filled);
                 Ok(out)
             }
             Self::Lz4 => lz4::decode_front(stored, limit),
-            Self::Deflate | Self::Zlib => Stream::new(self, stored)?.take(limit as u64),
+            Self::Deflate | Self::Zlib => Stream::new(self, stored, 0)?.take(limit as u64),
             Self::Jpeg(..) | Self::Png(..) => Err(self.corrupt("a picture is decoded whole")),
         }
     }
@@ -173,13 +207,45 @@ impl Codec {
         matches!(self, Self::Zstd | Self::Deflate | Self::Zlib)
     }
 
+    /// The most bytes that may be stored for `size` decoded ones. Encoders add at most a hundredth to what they can't
+    /// compress, and a few bytes for each piece that was flushed by itself; pictures may carry profiles and previews.
+    pub fn max_stored(self, size: u64) -> u64 {
+        let beside = if matches!(self, Self::Jpeg(..) | Self::Png(..)) { limits::PICTURE_CHUNKS } else { 64 << 10 };
+        size.saturating_mul(2).saturating_add(beside)
+    }
+
     /// # Errors
-    /// `Impossible` when `stored` bytes can't become `size`.
+    /// `Impossible` when `stored` bytes can't become `size`, `Excess` when nobody would store as many for it.
     pub fn check_size(self, stored: u64, size: u64) -> Result<(), DecodeError> {
+        let codec = self.name();
         if size > self.max_size(stored) {
-            return Err(DecodeError::Impossible { codec: self.name(), stored, size });
+            return Err(DecodeError::Impossible { codec, stored, size });
+        }
+        if stored > self.max_stored(size) {
+            return Err(DecodeError::Excess { codec, stored, size });
         }
         Ok(())
+    }
+
+    /// Bytes of memory that decoding takes beside the stored and the decoded bytes: `window` is what a stream of zstd may
+    /// use as its window, 0 where a block is decoded whole.
+    pub fn working_memory(self, window: u64) -> u64 {
+        /// Tables of a decoder, and the pieces in which it reads its input.
+        const CONTEXT: u64 = 640 << 10;
+        match self {
+            Self::None => 0,
+            Self::Zstd => CONTEXT.saturating_add(window),
+            Self::Lz4 | Self::Deflate | Self::Zlib => CONTEXT,
+            // Coefficients of three components for each pixel, and the pixels once more.
+            Self::Jpeg(width, height, channels) => {
+                CONTEXT + pixels(width, height).saturating_mul(8 + u64::from(channels))
+            }
+            // As many as its limits allow below.
+            Self::Png(width, height, channels) => {
+                let size = pixels(width, height).saturating_mul(channels.into());
+                limits::PICTURE_CHUNKS.saturating_add(size.saturating_mul(4))
+            }
+        }
     }
 
     /// What a decoder says that reads a source by itself: either of them may have failed.
@@ -205,14 +271,32 @@ fn to_usize(size: u64) -> usize {
     usize::try_from(size).unwrap_or(usize::MAX)
 }
 
+fn pixels(width: u32, height: u32) -> u64 {
+    u64::from(width).saturating_mul(height.into())
+}
+
+/// The largest window that a zstd frame may ask for.
+pub const MOST_WINDOW: u64 = 1 << limits::ZSTD_WINDOW_LOG;
+
+/// The window that the zstd frame at the front of a block asks for; the largest where that can't be told.
+pub fn zstd_window(front: &[u8]) -> u64 {
+    match window(front) {
+        Some(window) if window > 0 => window.min(MOST_WINDOW),
+        _ => MOST_WINDOW,
+    }
+}
+
+/// Bytes at the front of a block that [`zstd_window`] needs.
+pub const ZSTD_HEADER: usize = 18;
+
 /// Looks at the window of each zstd frame: decoding in one go needs none and so never asks, but a block is not to be
 /// served or refused by the way in which it is decoded. What is no frame is left to the decoder.
 fn check_windows(stored: &[u8]) -> Result<(), DecodeError> {
-    const MOST: u64 = 1 << limits::ZSTD_WINDOW_LOG;
     let mut rest = stored;
     while let Some(window) = window(rest) {
-        if window > MOST {
-            return Err(Codec::Zstd.corrupt(format!("a frame asks for a window of {window} bytes, more than {MOST}")));
+        if window > MOST_WINDOW {
+            let reason = format!("a frame asks for a window of {window} bytes, more than {MOST_WINDOW}");
+            return Err(Codec::Zstd.corrupt(reason));
         }
         let Ok(size) = zstd::zstd_safe::find_frame_compressed_size(rest) else { break };
         rest = rest.get(size..).unwrap_or_default();
@@ -256,6 +340,19 @@ mod tests {
         assert!(matches!(Codec::Zstd.decode(&stored, 1001), Err(DecodeError::Size { .. })));
         assert!(Codec::Zstd.decode(&stored[..stored.len() - 2], 1000).is_err());
         assert_eq!(Codec::Zstd.decode_front(&stored, 10).unwrap(), [5; 10]);
+    }
+
+    #[test]
+    fn more_stored_bytes_than_any_encoder_makes_are_refused() {
+        for codec in [Codec::None, Codec::Zstd, Codec::Lz4, Codec::Deflate, Codec::Zlib, Codec::Png(10, 10, 1)] {
+            let error = codec.check_size(3 << 30, 100).unwrap_err();
+            assert!(matches!(error, DecodeError::Excess { stored: 0xc000_0000, size: 100, .. }), "{error}");
+        }
+        // A frame for each byte, as nobody writes them, is still read.
+        let bytes = vec![7; 5000];
+        let stored: Vec<u8> = bytes.iter().flat_map(|byte| zstd::bulk::compress(&[*byte], 3).unwrap()).collect();
+        Codec::Zstd.check_size(stored.len() as u64, 5000).unwrap();
+        assert_eq!(Codec::Zstd.decode(&stored, 5000).unwrap(), bytes);
     }
 
     #[test]

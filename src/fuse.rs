@@ -271,7 +271,7 @@ impl Filesystem for Adapter {
             }
         }
         // A file in memory is the only copy; what goes through the kernel's cache is kept there.
-        self.vfs.cache().reader_keeps();
+        self.vfs.cache().set_evict_after_full_read();
         self.vfs.serve_as(serving);
         Ok(())
     }

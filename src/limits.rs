@@ -24,6 +24,9 @@ pub const METADATA_JSON: u64 = 1 << 20;
 /// `meta/manifest` of a chunked episode. Only what joins the chunks is kept of it, less than four times its size.
 pub const SHARD_MANIFEST: u64 = 16 << 20;
 
+/// Arrays of a joined episode times its chunks; 8 bytes of memory each.
+pub const JOINED_PARTS: usize = 1 << 20;
+
 /// The schema section of a Shard file, of which only is asked whether it is JSON.
 pub const SHARD_SCHEMA: u64 = 16 << 20;
 
@@ -124,6 +127,9 @@ pub const KDB_INDEXED: usize = 1 << 18;
 
 /// Bytes that an encoded picture may decode to. A larger one is still handed out as it is stored.
 pub const PICTURE: u64 = 256 << 20;
+
+/// What chunks of a picture that are no pixels (a colour profile, say) may take, stored and in memory.
+pub const PICTURE_CHUNKS: u64 = 8 << 20;
 
 /// Columns of an IDV file; 16 bytes of memory each.
 pub const IDV_COLUMNS: u64 = 10_000_000;

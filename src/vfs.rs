@@ -506,7 +506,7 @@ impl Vfs {
         let error = Error::block(id.shown(), opened.path(node), block, fault.offset, fault.error);
         self.problems.note_at(error.to_problem(), start);
         // What was handed out before the checksum was known to be wrong is not to be served from the kernel's cache.
-        if opened.reader.cache.failed_late(opened.reader.container) {
+        if opened.reader.cache.take_late_failure(opened.reader.container) {
             self.invalidate(Stale::Container(id.clone()));
         }
         error

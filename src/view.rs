@@ -16,10 +16,9 @@ pub use memory::Layout;
 use std::{ops::Range, sync::Arc};
 
 use crate::{
-    cache::{BlockError, Buffer, Cache, Key, Piece},
+    cache::{BlockError, Buffer, Cache, FileSlot, Key, Piece},
     codec::Codec,
     format::Block,
-    memfd::MemoryFile,
     source::{Source, SourceError, zeros},
     store::Mapped,
 };
@@ -107,7 +106,7 @@ pub enum Bytes {
     /// A part of the mapped file, which only a system call may look at.
     Mapped(Mapped),
     /// A part of a file in memory.
-    Memory(Arc<MemoryFile>, Range<usize>),
+    Memory(Arc<FileSlot>, Range<usize>),
 }
 
 impl Bytes {
@@ -117,7 +116,7 @@ impl Bytes {
             Self::Owned(bytes) => bytes,
             Self::Decoded(bytes, range) => &bytes[range.clone()],
             Self::Mapped(mapped) => mapped.for_kernel(),
-            Self::Memory(memory, range) => memory.bytes(range.clone()),
+            Self::Memory(file, range) => file.memory().bytes(range.clone()),
         }
     }
 }
@@ -306,7 +305,7 @@ impl BlockRef {
 
 impl Reader {
     fn key(&self, block: &BlockRef) -> Key {
-        Key { container: self.container, block: block.number.into() }
+        Key::Block { container: self.container, number: block.number }
     }
 
     pub(crate) fn is_data_ready(&self, data: &Data, part: Range<u64>) -> bool {
@@ -345,7 +344,7 @@ impl Reader {
                 let piece = self.piece(block, range.start)?;
                 let (from, to) = ((range.start - piece.start) as usize, (range.end - piece.start) as usize);
                 if to <= piece.bytes.len() {
-                    self.cache.handed_out(self.key(block), block.block.size, range.end - range.start);
+                    self.cache.add_served(self.key(block), block.block.size, range.end - range.start);
                 }
                 Ok((to <= piece.bytes.len()).then_some(Bytes::Decoded(piece.bytes, from..to)))
             }
@@ -382,7 +381,7 @@ impl Reader {
             here.copy_from_slice(&from[..length]);
             at += length as u64;
             rest = after;
-            self.cache.handed_out(self.key(block), block.block.size, length as u64);
+            self.cache.add_served(self.key(block), block.block.size, length as u64);
         }
         Ok(())
     }

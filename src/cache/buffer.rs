@@ -11,6 +11,7 @@ use std::{
 
 use memmap2::{Advice, MmapMut};
 
+use super::budget::Reservation;
 use crate::source::zeros;
 
 /// Buffers from this size on are maps of their own.
@@ -18,9 +19,13 @@ const LARGE: usize = 256 << 10;
 /// From this size on, large pages are worth asking for.
 const LARGE_PAGES: usize = 4 << 20;
 
-/// Bytes, zero at first.
+/// Bytes, zero at first, with the reservation that they are counted by.
 #[derive(Debug)]
-pub struct Buffer(Kind);
+pub struct Buffer {
+    // In this order: memory is freed before its room is given to others.
+    bytes: Kind,
+    room: Option<Reservation>,
+}
 
 #[derive(Debug)]
 enum Kind {
@@ -41,9 +46,20 @@ impl Buffer {
                 // As good as it goes: it works without.
                 let _ = map.advise(Advice::HugePage);
             }
-            return Ok(Self(Kind::Map(map)));
+            return Ok(Self { bytes: Kind::Map(map), room: None });
         }
-        zeros(size).map(|bytes| Self(Kind::Heap(bytes)))
+        zeros(size).map(Self::from)
+    }
+
+    /// These bytes, counted by a reservation, which is given back with them.
+    #[must_use]
+    pub fn with_room(self, room: Reservation) -> Self {
+        Self { room: Some(room), ..self }
+    }
+
+    /// Frees the memory, for the room that it was counted by.
+    pub(super) fn into_room(self) -> Option<Reservation> {
+        self.room
     }
 }
 
@@ -63,7 +79,7 @@ impl Default for Buffer {
 
 impl From<Vec<u8>> for Buffer {
     fn from(bytes: Vec<u8>) -> Self {
-        Self(Kind::Heap(bytes))
+        Self { bytes: Kind::Heap(bytes), room: None }
     }
 }
 
@@ -71,7 +87,7 @@ impl Deref for Buffer {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        match &self.0 {
+        match &self.bytes {
             Kind::Heap(bytes) => bytes,
             Kind::Map(map) => map,
         }
@@ -80,7 +96,7 @@ impl Deref for Buffer {
 
 impl DerefMut for Buffer {
     fn deref_mut(&mut self) -> &mut [u8] {
-        match &mut self.0 {
+        match &mut self.bytes {
             Kind::Heap(bytes) => bytes,
             Kind::Map(map) => map,
         }

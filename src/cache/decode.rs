@@ -5,68 +5,97 @@ use std::{
     ops::Range,
 };
 
-use super::{BlockError, Buffer, Slot, Verify};
+use super::{BlockError, Buffer, Verify};
 use crate::{
-    codec::{Codec, DecodeError, Stream},
+    codec::{Codec, DecodeError, MOST_WINDOW, Stream, ZSTD_HEADER, zstd_window},
     format::Block,
     limits::{DECODED_PIECE, FIRST_PIECE, PIECE},
-    source::Source,
+    source::{Source, SourceError},
 };
 
-/// Decodes and checks a block before anybody sees it. Of an uncompressed block only the verdict is kept.
-pub(super) fn whole(block: &Block, source: &dyn Source, verify: Verify, slot: &Slot) -> Result<(), BlockError> {
+/// Bytes of memory that decoding a block takes beside the decoded bytes: `window` for a stream of zstd.
+pub(super) fn working(block: &Block, window: u64) -> u64 {
+    // Who decodes in one go has all stored bytes in memory.
+    let stored = match block.codec {
+        Codec::Zstd if window > 0 => 0,
+        Codec::None | Codec::Deflate | Codec::Zlib => 0,
+        // And a byte that ends some blocks of lz4.
+        Codec::Zstd | Codec::Lz4 | Codec::Jpeg(..) | Codec::Png(..) => block.stored_size.saturating_add(1),
+    };
+    block.codec.working_memory(window).saturating_add(stored)
+}
+
+/// The window that decoding a block in pieces takes: what its first frame asks for. Of a block that is not zstd it has no
+/// meaning.
+pub(super) fn window(block: &Block, source: &dyn Source) -> u64 {
+    let mut front = [0; ZSTD_HEADER];
+    let front = &mut front[..usize::try_from(block.stored_size).map_or(ZSTD_HEADER, |stored| stored.min(ZSTD_HEADER))];
+    match block.codec {
+        // What can't be read now is said when the block is read.
+        Codec::Zstd => source.read_at(block.offset, front).map_or(MOST_WINDOW, |()| zstd_window(front)),
+        _ => 0,
+    }
+}
+
+/// Decodes and checks a block before anybody sees it. Of an uncompressed block there is only the verdict.
+pub(super) fn whole(block: &Block, source: &dyn Source, verify: Verify) -> Result<Option<Buffer>, BlockError> {
     let crc = block.crc.filter(|_| verify != Verify::Off);
     if block.codec == Codec::None {
-        let Some(crc) = crc else { return Ok(()) };
-        return compare(crc, stored_crc(block, source)?);
+        let Some(crc) = crc else { return Ok(None) };
+        return compare(crc, stored_crc(block, source)?).map(|()| None);
     }
     if matches!(block.codec, Codec::Deflate | Codec::Zlib) {
-        // Nothing is allocated for a size, stored or decoded, that the file only claims.
-        return slot.push(inflate(block, source)?.into(), || ());
+        return inflate(block, source).map(Some);
     }
-    let stored = stored(block, source)?;
-    // Nothing is allocated for a size that the codec can't make of these bytes.
-    block.codec.check_size(block.stored_size, block.size)?;
-    let mut bytes = room(block.size)?;
-    block.codec.decode_into(&stored, &mut bytes)?;
-    check(crc, &bytes, &stored)?;
-    slot.push(bytes, || ())
+    let padded = padded(block, source)?;
+    let mut bytes = zeroed(block.size)?;
+    block.codec.decode_padded(&padded, &mut bytes)?;
+    check(crc, &bytes, &padded)?;
+    Ok(Some(bytes))
 }
 
 /// Decodes and checks a compressed block straight to its place.
 pub(super) fn into(block: &Block, source: &dyn Source, verify: Verify, out: &mut [u8]) -> Result<(), BlockError> {
-    let stored = stored(block, source)?;
-    block.codec.decode_into(&stored, out)?;
-    check(block.crc.filter(|_| verify != Verify::Off), out, &stored)
+    let padded = padded(block, source)?;
+    block.codec.decode_padded(&padded, out)?;
+    check(block.crc.filter(|_| verify != Verify::Off), out, &padded)
 }
 
-fn room(size: u64) -> Result<Buffer, DecodeError> {
+/// Zeros.
+///
+/// # Errors
+/// `Memory` where there is none.
+pub(super) fn zeroed(size: u64) -> Result<Buffer, DecodeError> {
     Buffer::zeroed(usize::try_from(size).unwrap_or(usize::MAX)).map_err(|_| DecodeError::Memory(size))
 }
 
-fn stored(block: &Block, source: &dyn Source) -> Result<Buffer, BlockError> {
-    let range = block.stored();
-    if range.end > source.len() {
-        // Says what is wrong.
-        return Ok(source.read(range)?.into());
+/// The stored bytes of a block, and a byte 0.
+fn padded(block: &Block, source: &dyn Source) -> Result<Buffer, BlockError> {
+    let (start, end, len) = (block.offset, block.offset.saturating_add(block.stored_size), source.len());
+    if end > len {
+        return Err(SourceError::OutOfRange { start, end, len }.into());
     }
-    let mut bytes = room(block.stored_size)?;
-    source.read_at(range.start, &mut bytes)?;
+    let mut bytes = zeroed(block.stored_size + 1)?;
+    let length = bytes.len() - 1;
+    source.read_at(start, &mut bytes[..length])?;
     Ok(bytes)
 }
 
-fn check(crc: Option<u32>, bytes: &[u8], stored: &[u8]) -> Result<(), BlockError> {
+fn check(crc: Option<u32>, bytes: &[u8], padded: &[u8]) -> Result<(), BlockError> {
     let Some(crc) = crc else { return Ok(()) };
+    let stored = padded.split_last().map_or(padded, |(_, stored)| stored);
     // A quirk of one stream writer: the checksum of a compressed block over its stored bytes. Decoding has given
     // exactly the stated size by now (docs/formats/wshard.md 7).
     compare(crc, crc32c::crc32c(bytes)).or_else(|error| if crc32c::crc32c(stored) == crc { Ok(()) } else { Err(error) })
 }
 
 /// The bytes of a DEFLATE or zlib block; its container has no checksum of its own.
-pub(crate) fn inflate(block: &Block, source: &dyn Source) -> Result<Vec<u8>, BlockError> {
-    let mut stream = Stream::new(block.codec, Stored::new(source, block.stored()))?;
-    let bytes = stream.take(block.size)?;
-    stream.finish(bytes.len() as u64, block.size)?;
+pub(super) fn inflate(block: &Block, source: &dyn Source) -> Result<Buffer, BlockError> {
+    let mut stream = Stream::new(block.codec, Stored::new(source, block.stored()), 0)?;
+    // Address space only, as far as it is large: what is never filled takes no memory.
+    let mut bytes = zeroed(block.size)?;
+    let filled = stream.fill(&mut bytes)?;
+    stream.finish(filled as u64, block.size)?;
     Ok(bytes)
 }
 
@@ -83,8 +112,13 @@ pub(super) struct Pieces<'a> {
 }
 
 impl<'a> Pieces<'a> {
-    pub(super) fn new(block: &'a Block, source: &'a dyn Source, verify: Verify) -> Result<Self, BlockError> {
-        let stream = Stream::new(block.codec, Stored::new(source, block.stored()))?;
+    pub(super) fn new(
+        block: &'a Block,
+        source: &'a dyn Source,
+        verify: Verify,
+        window: u64,
+    ) -> Result<Self, BlockError> {
+        let stream = Stream::new(block.codec, Stored::new(source, block.stored()), window)?;
         let expected = block.crc.filter(|_| verify != Verify::Off);
         Ok(Self { block, source, expected, stream, got: 0, crc: 0 })
     }
@@ -119,15 +153,11 @@ impl<'a> Pieces<'a> {
         })
     }
 
-    /// The next piece as memory of its own; `None` behind the last.
-    pub(super) fn next(&mut self) -> Result<Option<Buffer>, BlockError> {
-        let size = self.next_size();
-        if size == 0 {
-            return Ok(None);
-        }
-        let mut piece = room(size)?;
+    /// The next piece as memory of its own.
+    pub(super) fn next(&mut self) -> Result<Buffer, BlockError> {
+        let mut piece = zeroed(self.next_size())?;
         self.fill(&mut piece)?;
-        Ok(Some(piece))
+        Ok(piece)
     }
 }
 

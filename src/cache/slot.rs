@@ -1,19 +1,20 @@
-//! One block in the cache, from the moment that somebody wants it.
+//! The bytes of one block, from the moment that they are wanted.
 
 use std::{
     collections::VecDeque,
     ops::Range,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
 };
 
-use parking_lot::{Condvar, Mutex};
+use super::{
+    BlockError, Buffer,
+    budget::{Budget, Reservation},
+    entries::Entry,
+    sync::{Arc, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering::Relaxed},
+};
 
-use super::{BlockError, Buffer};
-use crate::memfd::MemoryFile;
+/// What an entry counts against the budget, beside its bytes.
+pub(super) const OVERHEAD: u64 = 256;
 
 /// Decoded bytes that stand together, and where they begin in the block.
 #[derive(Debug, Clone)]
@@ -24,19 +25,24 @@ pub struct Piece {
     pub bytes: Arc<Buffer>,
 }
 
-/// A block: being decoded, decoded, or known to be bad. Or a whole virtual file in memory, in the same states.
+impl Piece {
+    fn end(&self) -> u64 {
+        self.start + self.bytes.len() as u64
+    }
+}
+
+/// A block being decoded, decoded, or known to be bad; or bytes that were made of blocks, in the same states.
 #[derive(Debug)]
-pub struct Slot {
-    /// What it counts against the budget.
-    pub(super) cost: u64,
-    /// Where the bytes of a file go; those of a block are pieces on the heap.
-    memory: Option<Arc<MemoryFile>>,
+pub(super) struct Slot {
+    users: AtomicUsize,
     /// Bytes of it that were handed to a kernel which keeps them.
-    handed: AtomicU64,
+    served: AtomicU64,
     /// At most so many bytes are kept of a block that is too large for the cache, around where its readers are.
     window: Option<u64>,
     progress: Mutex<Progress>,
     moved: Condvar,
+    /// What it takes by itself.
+    _overhead: Reservation,
 }
 
 #[derive(Debug, Default)]
@@ -45,8 +51,12 @@ struct Progress {
     pieces: VecDeque<Piece>,
     end: u64,
     done: Option<Result<(), Arc<BlockError>>>,
+    /// What is reserved for pieces that are still to come.
+    room: Option<Reservation>,
     /// The furthest byte that a reader asked for.
     wanted: u64,
+    /// The bytes for which readers wait now.
+    waiting: Vec<u64>,
     /// Whether the decoder waits for readers to follow.
     is_parked: bool,
     /// Whether nobody will ask for more.
@@ -56,96 +66,87 @@ struct Progress {
 impl Progress {
     /// Whether a byte was there and is not any more.
     fn has_passed(&self, offset: u64) -> bool {
-        self.is_given_up || offset < self.pieces.front().map_or(0, |first| first.start)
+        offset < self.pieces.front().map_or(0, |first| first.start)
     }
 
     fn find(&self, offset: u64) -> Option<&Piece> {
         let at = self.pieces.partition_point(|piece| piece.start <= offset).checked_sub(1)?;
-        self.pieces.get(at).filter(|_| offset < self.end)
+        self.pieces.get(at).filter(|piece| offset < piece.end())
+    }
+
+    fn kept(&self) -> u64 {
+        self.end - self.pieces.front().map_or(self.end, |first| first.start)
+    }
+
+    /// Whether the first piece is one that a reader waits for, which has only to wake up to take it.
+    fn is_first_wanted(&self) -> bool {
+        let Some(first) = self.pieces.front() else { return false };
+        self.waiting.iter().any(|offset| (first.start..first.end()).contains(offset))
     }
 }
 
 impl Slot {
-    pub(super) fn new(cost: u64) -> Self {
-        Self {
-            cost,
-            memory: None,
-            handed: AtomicU64::new(0),
-            window: None,
+    /// A slot to be filled. Of a block that is shown through a window so many bytes are kept at most.
+    pub(super) fn new(budget: &Arc<Budget>, window: Option<u64>) -> Arc<Self> {
+        Arc::new(Self {
+            users: AtomicUsize::new(0),
+            served: AtomicU64::new(0),
+            window,
             progress: Mutex::default(),
             moved: Condvar::new(),
-        }
+            _overhead: budget.reserve_small(OVERHEAD),
+        })
     }
 
-    pub(super) fn of_file(cost: u64, memory: MemoryFile) -> Self {
-        Self { memory: Some(Arc::new(memory)), ..Self::new(cost) }
+    /// One that is done.
+    pub(super) fn of_bytes(budget: &Arc<Budget>, bytes: Arc<Buffer>) -> Arc<Self> {
+        let slot = Self::new(budget, None);
+        let mut progress = slot.progress.lock();
+        (progress.end, progress.done) = (bytes.len() as u64, Some(Ok(())));
+        progress.pieces.push_back(Piece { start: 0, bytes });
+        drop(progress);
+        slot
     }
 
-    /// One that is done, of bytes that were made.
-    pub(super) fn of_bytes(cost: u64, bytes: Arc<Buffer>) -> Self {
-        let end = bytes.len() as u64;
-        let pieces = VecDeque::from([Piece { start: 0, bytes }]);
-        let progress = Progress { pieces, end, done: Some(Ok(())), ..Progress::default() };
-        Self { progress: Mutex::new(progress), ..Self::new(cost) }
-    }
-
-    pub(super) fn of_window(cost: u64, window: u64) -> Self {
-        Self { window: Some(window), ..Self::new(cost) }
-    }
-
-    /// The file in memory, if this is one.
-    pub fn memory(&self) -> Option<&Arc<MemoryFile>> {
-        self.memory.as_ref()
+    /// Gives it the reservation for its pieces.
+    pub(super) fn set_room(&self, room: Reservation) {
+        self.progress.lock().room = Some(room);
     }
 
     /// Counts bytes handed out; how many there were by now.
-    pub(super) fn hand_out(&self, bytes: u64) -> u64 {
-        self.handed.fetch_add(bytes, Relaxed) + bytes
-    }
-
-    /// Shows readers the file up to `end`.
-    pub fn advance(&self, end: u64) {
-        self.progress.lock().end = end;
-        self.moved.notify_all();
-    }
-
-    /// Whether a file is finished and all right.
-    pub fn is_whole(&self) -> bool {
-        self.memory.is_some() && matches!(self.progress.lock().done, Some(Ok(())))
-    }
-
-    /// Waits until a file is finished up to `end`. Whether it is: not if it failed on the way.
-    pub fn wait_for(&self, end: u64) -> bool {
-        let mut progress = self.progress.lock();
-        loop {
-            match &progress.done {
-                Some(verdict) => return verdict.is_ok(),
-                None if end <= progress.end => return true,
-                None => self.moved.wait(&mut progress),
-            }
-        }
+    pub(super) fn add_served(&self, bytes: u64) -> u64 {
+        self.served.fetch_add(bytes, Relaxed) + bytes
     }
 
     /// Runs the decoder and keeps its verdict. A decoder that panics is an error of this block, and nobody waits for it
     /// for ever.
-    pub fn run(&self, decode: impl FnOnce() -> Result<(), BlockError>) {
-        let verdict = catch_unwind(AssertUnwindSafe(decode))
-            .unwrap_or_else(|_| Err(BlockError::Refused("the decoder panicked; please report this file".into())));
+    pub(super) fn run(&self, decode: impl FnOnce() -> Result<(), Arc<BlockError>>) {
+        let verdict = catch_unwind(AssertUnwindSafe(decode)).unwrap_or_else(|_| {
+            Err(Arc::new(BlockError::Refused("the decoder panicked; please report this file".into())))
+        });
         let mut progress = self.progress.lock();
         if verdict.is_err() {
             progress.pieces.clear();
         }
-        progress.done = Some(verdict.map_err(Arc::new));
+        progress.done = Some(verdict);
+        progress.is_parked = false;
+        progress.room = None;
         drop(progress);
         self.moved.notify_all();
     }
 
-    /// Adds the next piece, for readers to take at once. In a window it waits for them first (`parked` is called
-    /// then), and lets go of what lies behind.
+    /// The room for the next piece of `size` bytes. In a window it waits for readers to follow (`parked` is called
+    /// then), and lets go of what lies behind them; what they still hold of that is not room, and `reserve` gets
+    /// as much beside what the slot has already (its second argument).
     ///
     /// # Errors
-    /// When the block was given up meanwhile.
-    pub(super) fn push(&self, bytes: Buffer, parked: impl Fn()) -> Result<(), BlockError> {
+    /// When the block was given up meanwhile, and those of `reserve`.
+    pub(super) fn room_for(
+        &self,
+        size: u64,
+        parked: impl Fn(),
+        reserve: impl FnOnce(u64, u64) -> Result<Reservation, BlockError>,
+    ) -> Result<Reservation, BlockError> {
         let mut progress = self.progress.lock();
         if let Some(window) = self.window {
             while !progress.is_given_up && progress.end > progress.wanted.saturating_add(window / 2) {
@@ -154,57 +155,94 @@ impl Slot {
                 self.moved.wait(&mut progress);
             }
             progress.is_parked = false;
-            while progress.pieces.front().is_some_and(|first| progress.end - first.start >= window) {
-                progress.pieces.pop_front();
+            while !progress.is_given_up && progress.kept() + size > window {
+                if progress.is_first_wanted() {
+                    self.moved.wait(&mut progress);
+                } else {
+                    let bytes = progress.pieces.pop_front().and_then(|first| Arc::into_inner(first.bytes));
+                    if let (Some(room), Some(back)) = (&mut progress.room, bytes.and_then(Buffer::into_room)) {
+                        room.merge(back);
+                    }
+                }
             }
         }
         if progress.is_given_up {
             return Err(BlockError::Refused("given up for another block".into()));
         }
+        let kept = progress.kept();
+        let Some(own) = &mut progress.room else { return reserve(size, kept) };
+        let mut room = own.split(size);
+        let (missing, holding) = (size - room.bytes(), kept + own.bytes() + room.bytes());
+        drop(progress);
+        if missing > 0 {
+            room.merge(reserve(missing, holding)?);
+        }
+        Ok(room)
+    }
+
+    /// Adds the next piece, for readers to take at once.
+    pub(super) fn push(&self, bytes: Buffer) {
+        self.push_shared(Arc::new(bytes));
+    }
+
+    /// Adds the next piece, which others may have too.
+    pub(super) fn push_shared(&self, bytes: Arc<Buffer>) {
+        let mut progress = self.progress.lock();
         let start = progress.end;
         progress.end += bytes.len() as u64;
-        progress.pieces.push_back(Piece { start, bytes: Arc::new(bytes) });
+        progress.pieces.push_back(Piece { start, bytes });
         drop(progress);
         self.moved.notify_all();
-        Ok(())
     }
 
-    /// Ends a decoder that waits for readers: they begin anew.
-    pub(super) fn give_up(&self) {
-        self.progress.lock().is_given_up = true;
-        self.moved.notify_all();
-    }
-
-    /// Waits for the piece that holds the byte at `offset`. `None` if it is no longer there.
+    /// Waits for the piece that holds the byte at `offset`. `None` if it is no longer there: then the slot was given up,
+    /// and the block has to be decoded from its front again. Readers who wait for bytes further on get them first.
     pub(super) fn piece(&self, offset: u64) -> Result<Option<Piece>, Arc<BlockError>> {
         let mut progress = self.progress.lock();
-        loop {
-            if progress.has_passed(offset) {
-                return Ok(None);
-            }
-            if let Some(Err(error)) = &progress.done {
-                return Err(error.clone());
-            }
+        progress.waiting.push(offset);
+        let found = loop {
             if progress.wanted < offset {
                 progress.wanted = offset;
                 self.moved.notify_all();
             }
             if let Some(piece) = progress.find(offset) {
-                return Ok(Some(piece.clone()));
+                break Ok(Some(piece.clone()));
+            }
+            if progress.is_given_up {
+                break Ok(None);
+            }
+            if let Some(Err(error)) = &progress.done {
+                break Err(error.clone());
+            }
+            if progress.has_passed(offset) {
+                if progress.done.is_some() || progress.waiting.iter().all(|&offset| progress.has_passed(offset)) {
+                    progress.is_given_up = true;
+                    break Ok(None);
+                }
+                self.moved.wait(&mut progress);
+                continue;
             }
             if progress.done.is_some() {
                 let reason = format!("byte {offset} is past the end of the block");
-                return Err(Arc::new(BlockError::Refused(reason)));
+                break Err(Arc::new(BlockError::Refused(reason)));
             }
             self.moved.wait(&mut progress);
+        };
+        if let Some(at) = progress.waiting.iter().position(|&waiting| waiting == offset) {
+            progress.waiting.swap_remove(at);
         }
+        drop(progress);
+        if self.window.is_some() {
+            // The decoder, and those whose bytes have passed, wait for the last of these.
+            self.moved.notify_all();
+        }
+        found
     }
 
-    /// Waits for a block that comes in one piece.
-    pub(super) fn whole(&self) -> Result<Arc<Buffer>, Arc<BlockError>> {
+    /// Waits for all pieces of what was made.
+    pub(super) fn parts(&self) -> Result<Vec<Arc<Buffer>>, Arc<BlockError>> {
         self.wait_done()?;
-        let first = self.progress.lock().pieces.front().map(|piece| piece.bytes.clone());
-        Ok(first.unwrap_or_default())
+        Ok(self.progress.lock().pieces.iter().map(|piece| piece.bytes.clone()).collect())
     }
 
     /// Waits for the verdict.
@@ -223,20 +261,44 @@ impl Slot {
         self.progress.lock().done.clone().unwrap_or(Ok(()))
     }
 
+    /// Whether it is to be decoded again.
+    pub(super) fn is_given_up(&self) -> bool {
+        self.progress.lock().is_given_up
+    }
+
     /// Whether it is decoded or known to be bad.
-    pub fn is_done(&self) -> bool {
+    pub(super) fn is_done(&self) -> bool {
         self.progress.lock().done.is_some()
     }
 
-    /// Whether giving it up takes nothing from anybody who works on it.
-    pub(super) fn is_idle(&self) -> bool {
+    /// Whether a reader of `range` would not wait.
+    pub(super) fn is_ready(&self, range: &Range<u64>) -> bool {
+        let progress = self.progress.lock();
+        let is_there = progress.done.is_some() || range.end <= progress.end && !progress.is_given_up;
+        is_there && !progress.has_passed(range.start)
+    }
+}
+
+impl Entry for Arc<Slot> {
+    fn users(&self) -> &AtomicUsize {
+        &self.users
+    }
+
+    fn is_idle(&self) -> bool {
         let progress = self.progress.lock();
         progress.done.is_some() || progress.is_parked
     }
 
-    /// Whether a reader of `range` would not wait.
-    pub fn is_ready(&self, range: &Range<u64>) -> bool {
+    fn cost(&self) -> u64 {
         let progress = self.progress.lock();
-        progress.done.is_some() || range.end <= progress.end && !progress.has_passed(range.start)
+        OVERHEAD + progress.kept() + progress.room.as_ref().map_or(0, Reservation::bytes)
+    }
+
+    /// Ends a decoder that waits for readers: they begin anew.
+    fn give_up(&self) {
+        let mut progress = self.progress.lock();
+        progress.is_given_up |= progress.done.is_none();
+        drop(progress);
+        self.moved.notify_all();
     }
 }

@@ -1,5 +1,7 @@
 use std::{sync::Barrier, thread};
 
+use crate::source::SourceError;
+
 use super::*;
 
 /// A source that counts how often it is read.
@@ -19,7 +21,11 @@ impl Source for Counted {
     }
 }
 
-const KEY: Key = Key { container: 1, block: 0 };
+const KEY: Key = key(0);
+
+const fn key(number: u32) -> Key {
+    Key::Block { container: 1, number }
+}
 
 fn zstd_block(bytes: &[u8]) -> (Block, Arc<dyn Source>, Arc<Counted>) {
     let stored = zstd::bulk::compress(bytes, 1).unwrap();
@@ -62,7 +68,7 @@ fn the_budget_holds_for_many_blocks() {
             let (cache, block, source) = (&cache, &block, &source);
             scope.spawn(move || {
                 for number in 0..20 {
-                    let key = Key { container: 1, block: first * 100 + number };
+                    let key = key(first * 100 + number);
                     assert_eq!(cache.piece(key, block, source, 5).unwrap().bytes.len(), 300_000);
                     let (budget, used) = cache.usage();
                     assert!(used <= budget, "{used} of {budget}");
@@ -92,7 +98,7 @@ fn large_blocks_come_in_pieces_and_a_bad_checksum_is_final() {
     assert_eq!(cache.piece(KEY, &block, &source, 9 << 20).unwrap().bytes.len(), limits::DECODED_PIECE);
 
     block.crc = Some(1);
-    let bad = Key { container: 1, block: 1 };
+    let bad = key(1);
     assert!(cache.piece(bad, &block, &source, size as u64 - 1).is_err());
     assert!(matches!(*cache.piece(bad, &block, &source, 0).unwrap_err(), BlockError::Checksum { stored: 1, .. }));
     let off = Cache::new(1 << 30, Verify::Off);
@@ -119,7 +125,7 @@ fn uncompressed_blocks_keep_only_a_verdict() {
     assert!(!cache.is_ready(KEY, &good, &(0..1)));
     cache.check(KEY, &good, &source, &(0..1)).unwrap();
     assert!(cache.is_ready(KEY, &good, &(0..1)));
-    let other = Key { container: 1, block: 1 };
+    let other = key(1);
     assert!(matches!(*cache.check(other, &bad, &source, &(0..1)).unwrap_err(), BlockError::Checksum { stored: 7, .. }));
     assert_eq!(cache.usage().1, 2 * OVERHEAD);
     assert!(cache.is_ready(other, &Block { crc: None, ..bad }, &(0..1)));
@@ -140,7 +146,7 @@ fn a_large_block_goes_through_a_window() {
     let mut at = 0;
     while at < size {
         at = read(at);
-        assert!(cache.usage().1 <= 17 << 20, "{:?}", cache.usage());
+        assert!(cache.usage().1 <= 18 << 20, "{:?}", cache.usage());
     }
     assert_eq!(cache.counters.misses.load(Relaxed), 1);
     // Back to the front, which is gone; then to the end, past the reader who stays behind.
@@ -158,7 +164,7 @@ fn a_decoder_that_waits_for_its_readers_makes_room() {
     let cache = Cache::new(20 << 20, Verify::Lazy);
     cache.piece(KEY, &large, &source, 0).unwrap();
     let (other, other_source, _) = zstd_block(&bytes[..10 << 20]);
-    let other_key = Key { container: 1, block: 1 };
+    let other_key = key(1);
     assert_eq!(cache.piece(other_key, &other, &other_source, 0).unwrap().bytes.len(), 10 << 20);
     assert_eq!(cache.counters.evictions.load(Relaxed), 1);
     assert_eq!(cache.piece(KEY, &large, &source, 1).unwrap().start, 0);
@@ -170,12 +176,12 @@ fn what_the_reader_keeps_is_given_up() {
     let cache = Cache::new(64 << 20, Verify::Lazy);
     for keeps in [false, true] {
         if keeps {
-            cache.reader_keeps();
+            cache.set_evict_after_full_read();
         }
         cache.piece(KEY, &block, &source, 0).unwrap();
-        cache.handed_out(KEY, block.size, 2 << 20);
+        cache.add_served(KEY, block.size, 2 << 20);
         assert!(cache.usage().1 > 3 << 20);
-        cache.handed_out(KEY, block.size, 1 << 20);
+        cache.add_served(KEY, block.size, 1 << 20);
         assert_eq!(cache.usage().1 == 0, keeps);
     }
 }
@@ -185,7 +191,7 @@ fn files_in_memory_share_the_budget() {
     let cache = Cache::new(16 << 20, Verify::Lazy);
     let finish = |ino: u64, size: u64| {
         let slot = cache.start_file(ino, size)?;
-        slot.run(|| Ok(slot.memory().unwrap().write(&vec![ino as u8; size as usize], 0).map_err(SourceError::from)?));
+        slot.run(|| Ok(slot.memory().write(&vec![ino as u8; size as usize], 0).map_err(SourceError::from)?));
         cache.end_file(ino, &slot);
         Some(slot)
     };
@@ -215,12 +221,11 @@ fn files_in_memory_share_the_budget() {
 #[test]
 fn the_next_block_is_decoded_ahead_into_free_room_only() {
     let (block, source, _) = zstd_block(&vec![3; 2 << 20]);
-    let key = |block| Key { container: 1, block };
     let cache = Cache::new(5 << 20, Verify::Lazy);
-    cache.reader_keeps();
+    cache.set_evict_after_full_read();
     cache.piece(key(0), &block, &source, 0).unwrap();
     assert!(!cache.is_mostly_read(key(0), block.size));
-    cache.handed_out(key(0), block.size, (1 << 20) + 1);
+    cache.add_served(key(0), block.size, (1 << 20) + 1);
     assert!(cache.is_mostly_read(key(0), block.size));
     for _ in 0..2 {
         cache.decode_ahead(key(1), &block, &source);
@@ -231,4 +236,115 @@ fn the_next_block_is_decoded_ahead_into_free_room_only() {
     assert_eq!(cache.counters.misses.load(Relaxed), 2);
     cache.decode_ahead(key(2), &block, &source);
     assert!(!cache.is_ready(key(2), &block, &(0..1)) && cache.counters.misses.load(Relaxed) == 2);
+}
+
+/// Reads of different blocks that have no room beside each other: each costs one decode.
+#[test]
+fn a_block_stays_until_its_reader_has_it() {
+    const READS: u32 = 48;
+    let (block, source, counted) = zstd_block(&(0..700_000u32).map(|i| (i / 9) as u8).collect::<Vec<_>>());
+    let cache = Cache::new(1 << 20, Verify::Lazy);
+    let start = Barrier::new(READS as usize);
+    thread::scope(|scope| {
+        for number in 0..READS {
+            let (cache, block, source, start) = (&cache, &block, &source, &start);
+            scope.spawn(move || {
+                start.wait();
+                assert_eq!(cache.piece(key(number), block, source, 5).unwrap().bytes.len(), 700_000);
+            });
+        }
+    });
+    assert_eq!(u32::try_from(counted.reads.load(Relaxed)), Ok(READS));
+    assert_eq!(u32::try_from(cache.counters.misses.load(Relaxed)), Ok(READS));
+}
+
+#[test]
+fn memory_counts_until_it_is_freed() {
+    let (block, source, _) = zstd_block(&vec![3; 600_000]);
+    let cache = Cache::new(1 << 20, Verify::Lazy);
+    let piece = cache.piece(KEY, &block, &source, 0).unwrap();
+    cache.entries.remove(&KEY, |_| true);
+    assert_eq!(cache.usage().1, 600_000);
+    assert!(cache.try_reserve(600_000).is_none());
+    drop(piece);
+    assert_eq!(cache.usage().1, 0);
+    let room = cache.try_reserve(600_000).unwrap();
+    assert!(room.bytes() == 600_000 && cache.try_reserve(600_000).is_none());
+}
+
+/// A growing file takes all the room; the verdict that it waits for needs none of it.
+#[test]
+fn a_growing_file_and_a_verdict_do_not_wait_for_each_other() {
+    let cache = Cache::new(4 << 20, Verify::Lazy);
+    let files: Vec<_> = (0..4).filter_map(|ino| cache.start_file(ino, (1 << 20) - 4096)).collect();
+    assert_eq!(files.len(), 4);
+    let source: Arc<dyn Source> = Arc::new(vec![1u8; 100]);
+    let block = Block { offset: 0, stored_size: 50, size: 50, codec: Codec::None, crc: Some(crc32c::crc32c(&[1; 50])) };
+    for number in 0..100 {
+        cache.check(key(number), &block, &source, &(0..1)).unwrap();
+    }
+    // And a block that has no room beside them is decoded by one of them all the same.
+    let (block, source, _) = zstd_block(&vec![3; 900_000]);
+    files[0].run(|| cache.decode_to(&block, &source, &files[0], 0));
+    assert!(files[0].is_whole());
+}
+
+#[test]
+fn a_block_with_far_too_many_stored_bytes_is_damage_and_not_read() {
+    /// A sparse file: gigabytes that take no disk.
+    struct Sparse(AtomicU64);
+
+    impl Source for Sparse {
+        fn len(&self) -> u64 {
+            4 << 30
+        }
+
+        fn read_at(&self, _: u64, buf: &mut [u8]) -> Result<(), SourceError> {
+            self.0.fetch_add(buf.len() as u64, Relaxed);
+            buf.fill(0);
+            Ok(())
+        }
+    }
+
+    let counted = Arc::new(Sparse(AtomicU64::new(0)));
+    let source: Arc<dyn Source> = counted.clone();
+    let cache = Cache::new(64 << 20, Verify::Lazy);
+    for (number, codec) in (0..).zip([Codec::None, Codec::Zstd, Codec::Lz4, Codec::Deflate, Codec::Zlib]) {
+        let block = Block { offset: 0, stored_size: 3 << 30, size: 100, codec, crc: Some(0) };
+        let error = match codec {
+            Codec::None => cache.check(key(number), &block, &source, &(0..100)).unwrap_err(),
+            _ => cache.piece(key(number), &block, &source, 0).unwrap_err(),
+        };
+        assert!(matches!(&*error, BlockError::Decode(DecodeError::Excess { .. })), "{error}");
+    }
+    assert_eq!(counted.0.load(Relaxed), 0);
+}
+
+/// A zstd frame with a window of 32 MiB, then one with 64 MiB.
+#[test]
+fn windows_of_zstd_are_counted_and_a_larger_one_is_made_room_for() {
+    let frame = |bytes: &[u8], log: u32| {
+        let mut encoder = zstd::stream::Encoder::new(Vec::new(), 1).unwrap();
+        encoder.window_log(log).unwrap();
+        std::io::Write::write_all(&mut encoder, bytes).unwrap();
+        encoder.finish().unwrap()
+    };
+    let bytes: Vec<u8> = (0..40u32 << 20).map(|i| (i / 5000) as u8).collect();
+    let stored = [frame(&bytes, 22), frame(&bytes, 25)].concat();
+    let size = 2 * bytes.len() as u64;
+    let block = Block { offset: 0, stored_size: stored.len() as u64, size, codec: Codec::Zstd, crc: None };
+    let source: Arc<dyn Source> = Arc::new(stored);
+    let cache = Cache::new(64 << 20, Verify::Lazy);
+    cache.piece(KEY, &block, &source, 0).unwrap();
+    let used = cache.usage().1;
+    assert!(used >= (16 + 4) << 20, "{used}");
+    let piece = cache.piece(KEY, &block, &source, size - 1).unwrap();
+    assert_eq!(piece.bytes.last(), bytes.last());
+    assert_eq!(cache.counters.misses.load(Relaxed), 2);
+    // Both ends are read, and nothing of it stays when it goes.
+    drop(piece);
+    while cache.usage().1 > 0 {
+        cache.entries.evict(u64::MAX);
+        thread::yield_now();
+    }
 }

@@ -2,11 +2,13 @@
 
 use super::{Codec, DecodeError};
 
-/// Decodes a block to exactly the bytes that `out` has room for.
+/// Decodes a block to exactly the bytes that `out` has room for. `padded` is the block and a byte 0, which is not part
+/// of it.
 ///
 /// The TypeScript writer ends blocks directly after a match, with no final literals. One zero byte, an empty final
 /// token, makes such a block regular (`docs/formats/wshard.md` 6).
-pub(super) fn decode_into(stored: &[u8], out: &mut [u8]) -> Result<(), DecodeError> {
+pub(super) fn decode_padded(padded: &[u8], out: &mut [u8]) -> Result<(), DecodeError> {
+    let stored = padded.split_last().map_or(padded, |(_, stored)| stored);
     let first = match lz4_flex::block::decompress_into(stored, out) {
         Ok(got) => return exact(out, got),
         Err(error) => error,
@@ -15,10 +17,7 @@ pub(super) fn decode_into(stored: &[u8], out: &mut [u8]) -> Result<(), DecodeErr
     if !ends_in_match(stored) {
         return Err(Codec::Lz4.corrupt(first));
     }
-    let mut ended = Vec::with_capacity(stored.len() + 1);
-    ended.extend_from_slice(stored);
-    ended.push(0);
-    match lz4_flex::block::decompress_into(&ended, out) {
+    match lz4_flex::block::decompress_into(padded, out) {
         Ok(got) => exact(out, got),
         Err(_) => Err(Codec::Lz4.corrupt(first)),
     }
@@ -99,7 +98,7 @@ mod tests {
 
     fn decode(stored: &[u8], size: usize) -> Result<Vec<u8>, DecodeError> {
         let mut out = vec![0; size];
-        decode_into(stored, &mut out).map(|()| out)
+        decode_padded(&[stored, &[0]].concat(), &mut out).map(|()| out)
     }
 
     #[test]

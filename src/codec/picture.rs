@@ -9,6 +9,7 @@ use zune_jpeg::{
 };
 
 use super::{Codec, DecodeError, to_usize};
+use crate::limits;
 
 /// Decodes to exactly `size` bytes: rows from the top, channels interleaved.
 pub(super) fn decode(codec: Codec, stored: &[u8], size: u64) -> Result<Vec<u8>, DecodeError> {
@@ -41,9 +42,6 @@ fn jpeg(codec: Codec, stored: &[u8], (width, height): (u32, u32), channels: u8) 
     Ok(((width as u32, height as u32), pixels))
 }
 
-/// What a PNG's other chunks (a colour profile, say) may take in memory.
-const CHUNKS: u64 = 8 << 20;
-
 fn png(
     codec: Codec,
     stored: &[u8],
@@ -55,7 +53,7 @@ fn png(
     let mut bounds = Limits::default();
     (bounds.max_image_width, bounds.max_image_height) = (Some(width), Some(height));
     // A transparent colour takes one channel more.
-    bounds.max_alloc = Some(4 * size + CHUNKS);
+    bounds.max_alloc = Some(4 * size + limits::PICTURE_CHUNKS);
     reader.limits(bounds);
     let decoded = reader.decode().map_err(|error| codec.corrupt(error))?;
     let dimensions = (decoded.width(), decoded.height());

@@ -1,9 +1,11 @@
-//! Codecs that can be decoded from the front as far as somebody wants: large blocks are served while they are decoded.
+//! Codecs that can be decoded from the front as far as is wanted: large blocks are served while they are decoded.
 
-use std::io::{self, Read};
+use std::io::Read;
 
-use super::{Codec, DecodeError, deflate::Inflater};
-use crate::{limits, source::check_room};
+use zstd::zstd_safe::{self, DCtx, DParameter, InBuffer, OutBuffer};
+
+use super::{Codec, DecodeError, MOST_WINDOW, deflate::Inflater};
+use crate::source::check_room;
 
 /// What is made room for before anything has come out.
 const FIRST: u64 = 1 << 20;
@@ -12,22 +14,87 @@ const FIRST: u64 = 1 << 20;
 pub struct Stream<R: Read>(Decoder<R>);
 
 enum Decoder<R: Read> {
-    Zstd(zstd::stream::read::Decoder<'static, io::BufReader<R>>),
+    Zstd(Frames<R>),
     Inflate(Inflater<R>),
 }
 
+/// Stored bytes that are read at once.
+const INPUT: usize = 128 << 10;
+
+/// zstd frames joined as one.
+struct Frames<R: Read> {
+    context: DCtx<'static>,
+    /// The largest window that it may make.
+    window: u64,
+    stored: R,
+    input: Vec<u8>,
+    /// What of `input` was read and not yet used.
+    from: usize,
+    to: usize,
+    /// Whether nothing is decoded of a frame that has not ended.
+    is_between: bool,
+}
+
+/// Numbers of zstd's errors (`zstd_errors.h`), whose codes are these as negative numbers.
+const TOO_LARGE_WINDOW: usize = 16;
+pub(super) const TOO_LITTLE_ROOM: usize = 70;
+
+/// Whether an error code of zstd has this number.
+pub(super) fn is_error(code: usize, number: usize) -> bool {
+    code.wrapping_neg() == number
+}
+
+impl<R: Read> Frames<R> {
+    fn new(stored: R, window: u64) -> Result<Self, DecodeError> {
+        let mut context = DCtx::try_create().ok_or(DecodeError::Memory(window))?;
+        // A power of two, and no less than zstd knows.
+        let log = window.clamp(1 << 10, MOST_WINDOW).next_power_of_two().trailing_zeros();
+        let set = context.set_parameter(DParameter::WindowLogMax(log));
+        set.map_err(|code| Codec::Zstd.corrupt(zstd_safe::get_error_name(code)))?;
+        Ok(Self { context, window, stored, input: Vec::new(), from: 0, to: 0, is_between: true })
+    }
+
+    fn fill(&mut self, out: &mut [u8]) -> Result<usize, DecodeError> {
+        let mut filled = 0;
+        while filled < out.len() {
+            if self.from == self.to {
+                self.from = 0;
+                self.input.resize(INPUT, 0);
+                self.to = self.stored.read(&mut self.input).map_err(|e| Codec::Zstd.failed(e))?;
+                if self.to == 0 && self.is_between {
+                    break;
+                }
+            }
+            let mut input = InBuffer::around(&self.input[self.from..self.to]);
+            let mut output = OutBuffer::around(&mut out[filled..]);
+            let left = self.context.decompress_stream(&mut output, &mut input).map_err(|code| {
+                // What was made room for is not what this frame needs: to be decoded again with more.
+                if is_error(code, TOO_LARGE_WINDOW) && self.window < MOST_WINDOW {
+                    return DecodeError::Window(self.window);
+                }
+                Codec::Zstd.corrupt(zstd_safe::get_error_name(code))
+            })?;
+            let (taken, came) = (input.pos(), output.pos());
+            if self.to == 0 && came == 0 {
+                return Err(Codec::Zstd.corrupt("it ends inside a frame"));
+            }
+            self.from += taken;
+            filled += came;
+            self.is_between = left == 0;
+        }
+        Ok(filled)
+    }
+}
+
 impl<R: Read> Stream<R> {
-    /// Starts decoding: zstd frames joined as one, or a DEFLATE or zlib stream.
+    /// Starts decoding: zstd frames joined as one, each with a window of `window` bytes at most, or a DEFLATE or zlib
+    /// stream.
     ///
     /// # Errors
     /// [`DecodeError::Corrupt`] if no decoder could be made, as for a codec that decodes whole blocks only.
-    pub fn new(codec: Codec, stored: R) -> Result<Self, DecodeError> {
+    pub fn new(codec: Codec, stored: R, window: u64) -> Result<Self, DecodeError> {
         match codec {
-            Codec::Zstd => {
-                let mut decoder = zstd::stream::read::Decoder::new(stored).map_err(|e| codec.corrupt(e))?;
-                decoder.window_log_max(limits::ZSTD_WINDOW_LOG).map_err(|e| codec.corrupt(e))?;
-                Ok(Self(Decoder::Zstd(decoder)))
-            }
+            Codec::Zstd => Ok(Self(Decoder::Zstd(Frames::new(stored, window)?))),
             Codec::Deflate | Codec::Zlib => Ok(Self(Decoder::Inflate(Inflater::new(codec, stored)))),
             _ => Err(codec.corrupt("it is decoded whole")),
         }
@@ -36,20 +103,12 @@ impl<R: Read> Stream<R> {
     /// Decodes until `out` is full or the data end; how much came.
     ///
     /// # Errors
-    /// [`DecodeError::Corrupt`] for a damaged payload, of zstd also for a cut one.
+    /// [`DecodeError::Corrupt`] for a damaged payload, of zstd also for a cut one; [`DecodeError::Window`].
     pub fn fill(&mut self, out: &mut [u8]) -> Result<usize, DecodeError> {
-        let decoder = match &mut self.0 {
-            Decoder::Zstd(decoder) => decoder,
-            Decoder::Inflate(inflater) => return inflater.fill(out),
-        };
-        let mut filled = 0;
-        while filled < out.len() {
-            match decoder.read(&mut out[filled..]).map_err(|e| Codec::Zstd.failed(e))? {
-                0 => break,
-                n => filled += n,
-            }
+        match &mut self.0 {
+            Decoder::Zstd(frames) => frames.fill(out),
+            Decoder::Inflate(inflater) => inflater.fill(out),
         }
-        Ok(filled)
     }
 
     /// Decodes `size` bytes, or as many as there are. Room is made for what came, never for what was stated.

@@ -12,7 +12,7 @@ use fuser::{BackingId, Errno, FileHandle, FopenFlags, ReplyOpen};
 use parking_lot::Mutex;
 
 use crate::{
-    cache::Slot,
+    cache::FileSlot,
     vfs::{Opening, Vfs},
 };
 
@@ -44,7 +44,7 @@ enum How {
     /// The kernel asks for everything and keeps nothing.
     Direct,
     /// The kernel reads from a file by itself: one in memory, kept as long as it is open, or one of SOURCE.
-    Passed(BackingId, Option<Arc<Slot>>),
+    Passed(BackingId, Option<Arc<FileSlot>>),
 }
 
 impl Handles {
@@ -117,7 +117,7 @@ impl Handles {
 impl How {
     fn held(&self) -> u64 {
         match self {
-            Self::Passed(_, Some(slot)) => slot.memory().map_or(0, |memory| memory.size()),
+            Self::Passed(_, Some(slot)) => slot.memory().size(),
             _ => 0,
         }
     }
@@ -132,10 +132,7 @@ fn choose(opening: Opening, vfs: &Vfs, reply: &ReplyOpen) -> How {
         }
     };
     match opening {
-        Opening::Finished(slot) => match slot.memory().cloned() {
-            Some(memory) => passed(memory.with_descriptor(|file| reply.open_backing(file)), Some(slot)),
-            None => How::Cached,
-        },
+        Opening::Finished(slot) => passed(slot.memory().with_descriptor(|file| reply.open_backing(file)), Some(slot)),
         Opening::Own(file) => passed(reply.open_backing(&file), None),
         Opening::Growing(_) if vfs.serving().maps_direct => How::Direct,
         Opening::Growing(_) | Opening::Parts => How::Cached,

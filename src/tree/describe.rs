@@ -110,18 +110,18 @@ static MAKING: [Mutex<()>; 16] = [const { Mutex::new(()) }; 16];
 /// # Errors
 /// Those of `make`.
 pub(super) fn kept(reader: &Reader, make: impl FnOnce() -> Result<Buffer, Fault>) -> Result<Arc<Buffer>, Fault> {
-    let key = Key::description(reader.container);
-    if let Some(Ok(document)) = reader.cache.at_hand(key) {
-        return Ok(document);
+    let key = Key::Description { container: reader.container };
+    if let Some(Ok(parts)) = reader.cache.get_if_ready(key) {
+        return Ok(parts.into_iter().next().unwrap_or_default());
     }
     let _making = MAKING[reader.container as usize % MAKING.len()].lock();
-    match reader.cache.at_hand(key) {
-        Some(Ok(document)) => Ok(document),
-        _ => Ok(reader.cache.keep(key, make()?)),
+    match reader.cache.get_if_ready(key) {
+        Some(Ok(parts)) => Ok(parts.into_iter().next().unwrap_or_default()),
+        _ => Ok(reader.cache.insert(key, make()?)),
     }
 }
 
 /// Whether [`kept`] would have nothing to make.
 pub(super) fn is_kept(reader: &Reader) -> bool {
-    reader.cache.at_hand(Key::description(reader.container)).is_some()
+    reader.cache.get_if_ready(Key::Description { container: reader.container }).is_some()
 }

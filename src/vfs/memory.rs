@@ -7,7 +7,7 @@ use std::{
 
 use super::{Error, Node, Vfs};
 use crate::{
-    cache::Slot,
+    cache::FileSlot,
     limits,
     view::{Bytes, Layout, View},
 };
@@ -50,7 +50,7 @@ pub struct Serving {
 /// What stands behind an opened file.
 pub enum Opening {
     /// A finished file in memory.
-    Finished(Arc<Slot>),
+    Finished(Arc<FileSlot>),
     /// An ordinary file of SOURCE.
     Own(File),
     /// Not finished, of this size. Reads go to [`Vfs::read_growing`], which finish it for the next open.
@@ -93,7 +93,7 @@ impl Vfs {
                     return Ok(Opening::Parts);
                 }
                 if let Some(slot) = self.cache().file(ino) {
-                    let size = slot.memory().map_or(0, |memory| memory.size());
+                    let size = slot.memory().size();
                     return Ok(if slot.is_whole() { Opening::Finished(slot) } else { Opening::Growing(size) });
                 }
                 let worth_it = limits::MEMORY_FILE..=self.cache().largest_file();
@@ -122,11 +122,11 @@ impl Vfs {
                 Layout::Copy | Layout::Work => {}
             }
         }
-        let Some((slot, memory)) = slot.as_ref().and_then(|slot| Some((slot, slot.memory()?))) else {
+        let Some(slot) = slot else {
             return self.read(ino, offset, length, only_ready);
         };
         // A reader that asks for what is past the end, as each does to see that it is there, waits for nothing.
-        let end = offset.saturating_add(length).min(memory.size());
+        let end = offset.saturating_add(length).min(slot.memory().size());
         if offset < end && !slot.is_ready(&(offset..end)) {
             if only_ready && !self.is_open(ino) {
                 return Ok(None);
@@ -143,7 +143,7 @@ impl Vfs {
             // It failed. Its blocks say what is wrong, and where.
             return self.read(ino, offset, length, only_ready);
         }
-        let bytes = Bytes::in_memory(memory, offset, length);
+        let bytes = Bytes::in_memory(&slot, offset, length);
         self.requests.bytes_read.fetch_add(bytes.for_kernel().len() as u64, Relaxed);
         Ok(Some(bytes))
     }
@@ -153,16 +153,14 @@ impl Vfs {
     ///
     /// # Errors
     /// When the container can't be opened.
-    pub fn finish_file(&self, ino: u64, in_background: bool) -> Result<Option<Arc<Slot>>, Error> {
+    pub fn finish_file(&self, ino: u64, in_background: bool) -> Result<Option<Arc<FileSlot>>, Error> {
         let (view, reader): (View, _) = self.with_view(ino, |view, reader| Ok((view.clone(), reader.clone())))?;
         let cache = self.cache().clone();
         let Some(slot) = cache.start_file(ino, view.size()) else { return Ok(cache.file(ino)) };
         let fill = {
             let slot = slot.clone();
             move || {
-                if let Some(memory) = slot.memory() {
-                    slot.run(|| view.lay_out(&reader, &slot, memory));
-                }
+                slot.run(|| view.lay_out(&reader, &slot));
                 cache.end_file(ino, &slot);
             }
         };

@@ -4,10 +4,9 @@ use std::sync::Arc;
 
 use super::{Bytes, Data, Extent, Fault, Reader, View};
 use crate::{
-    cache::{BlockError, Slot},
+    cache::{BlockError, FileSlot},
     codec::Codec,
     limits::PIECE,
-    memfd::MemoryFile,
     source::SourceError,
 };
 
@@ -47,21 +46,21 @@ impl View {
     ///
     /// # Errors
     /// [`BlockError`], from which the reader learns nothing: it reads the view itself, and gets the [`Fault`].
-    pub fn lay_out(&self, reader: &Reader, slot: &Slot, memory: &MemoryFile) -> Result<(), BlockError> {
+    pub fn lay_out(&self, reader: &Reader, file: &FileSlot) -> Result<(), BlockError> {
         for extent in &self.extents {
             if let Some(block) = extent.whole_block() {
-                reader.cache.decode_to(&block.block, &reader.source, slot, memory, extent.start)?;
+                reader.cache.decode_to(&block.block, &reader.source, file, extent.start)?;
                 continue;
             }
             let (mut at, end) = (extent.start, extent.start + extent.length);
             while at < end {
                 let bytes = self.read_at(reader, at, (PIECE as u64).min(end - at)).map_err(unread)?;
-                memory.write(bytes.for_kernel(), at).map_err(SourceError::from)?;
+                file.memory().write(bytes.for_kernel(), at).map_err(SourceError::from)?;
                 at += bytes.for_kernel().len() as u64;
-                slot.advance(at);
+                file.advance(at);
             }
         }
-        Ok(memory.seal().map_err(SourceError::from)?)
+        Ok(file.memory().seal().map_err(SourceError::from)?)
     }
 }
 
@@ -106,8 +105,8 @@ impl Extent {
 
 impl Bytes {
     /// A part of a file in memory.
-    pub fn in_memory(memory: &Arc<MemoryFile>, offset: u64, length: u64) -> Self {
-        let end = offset.saturating_add(length).min(memory.size()) as usize;
-        Self::Memory(memory.clone(), (offset as usize).min(end)..end)
+    pub fn in_memory(file: &Arc<FileSlot>, offset: u64, length: u64) -> Self {
+        let end = offset.saturating_add(length).min(file.memory().size()) as usize;
+        Self::Memory(file.clone(), (offset as usize).min(end)..end)
     }
 }

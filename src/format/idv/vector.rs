@@ -309,6 +309,16 @@ impl<B: Deref<Target = [u8]>> Content<B> {
         Self { bytes, index, plan }
     }
 
+    /// The block and its index.
+    pub fn into_parts(self) -> (Arc<B>, Arc<B>) {
+        (self.bytes, self.index)
+    }
+
+    /// Bytes of memory that the block and its index take.
+    pub fn memory(&self) -> u64 {
+        (self.bytes.len() + self.index.len()) as u64
+    }
+
     /// Rows of the block.
     pub fn rows(&self) -> u64 {
         self.plan.rows

@@ -1,9 +1,10 @@
 //! The manifest of a chunked episode: section 15.
 
 use std::{
+    collections::HashSet,
     fmt,
     marker::PhantomData,
-    path::{Component, Path},
+    path::{Component, Path, PathBuf},
 };
 
 use serde::{
@@ -67,6 +68,7 @@ impl Manifest {
         if count == 0 {
             return Err("the manifest lists no chunk".into());
         }
+        let mut files = HashSet::new();
         let place = |(index, stored): (u64, Object<Stored>)| {
             let Stored { chunk_index, uri, sha256 } = stored.0;
             if chunk_index != index {
@@ -74,6 +76,11 @@ impl Manifest {
                 return Err(format!("{what} {}", chunk_index.min(index)));
             }
             check_uri(&uri).map_err(|what| format!("chunk {index}: its uri {uri:?} {what}"))?;
+            // Chunks are disjoint. Told before any is opened: one file could be listed hundreds of thousands of times.
+            let parts = Path::new(&uri).components().filter(|part| matches!(part, Component::Normal(_)));
+            if !files.insert(parts.collect::<PathBuf>()) {
+                return Err(format!("chunk {index}: its file {uri:?} is that of another chunk too"));
+            }
             let sha256 = match sha256.as_deref() {
                 None | Some("") => None,
                 Some(hex) => Some(parse_hex(hex).ok_or_else(|| format!("chunk {index}: its sha256 is no SHA-256"))?),
@@ -130,6 +137,7 @@ mod tests {
             (r#"{"chunks":[{"chunk_index":1,"uri":"b"}]}"#, "there is no chunk 0"),
             (r#"{"chunks":[{"chunk_index":0,"uri":"b"},{"chunk_index":2,"uri":"c"}]}"#, "there is no chunk 1"),
             (r#"{"chunks":[{"chunk_index":0,"uri":"b"},{"chunk_index":0,"uri":"c"}]}"#, "more than one chunk 0"),
+            (r#"{"chunks":[{"chunk_index":0,"uri":"b"},{"chunk_index":1,"uri":"./b"}]}"#, "chunk 1: its file"),
             (r#"{"total_chunks":2,"chunks":[{"chunk_index":0,"uri":"b"}]}"#, "total_chunks is 2"),
             (r#"{"chunks":[{"chunk_index":0,"uri":"b","sha256":"12"}]}"#, "sha256"),
             (r#"{"chunks":[{"chunk_index":-1,"uri":"b"}]}"#, "-1"),

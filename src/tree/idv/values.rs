@@ -17,8 +17,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::{
-    cache::{BlockError, Buffer, Key},
-    codec::{Codec, memory},
+    cache::{BlockError, Buffer, ColumnPart, Key},
+    codec::Codec,
     format::{
         Block,
         idv::{Column, Content, Entry, Item, Plan, Type},
@@ -47,21 +47,6 @@ enum Place {
     Table { column: Arc<Column>, tail: u64 },
     /// The one of a metadata entry, of that number.
     Single { entry: u32, block: Block, error: Option<String>, size: Mutex<Option<Result<u64, Fault>>> },
-}
-
-/// What the cache keeps of a block, beside the next kinds for metadata.
-#[derive(Debug, Clone, Copy)]
-enum Kept {
-    Block = 0,
-    Whole = 1,
-    Index = 2,
-    Lines = 3,
-}
-
-/// The number of what is kept in its container: 24 bits for the column, 3 for the kind, 37 for the block.
-fn number(column: u32, kept: Kept, is_metadata: bool, block: u64) -> u64 {
-    let kind = kept as u64 + if is_metadata { 4 } else { 0 };
-    u64::from(column) << 40 | kind << 37 | block
 }
 
 impl Values {
@@ -104,12 +89,12 @@ impl Values {
         self.rows.saturating_sub(block.saturating_mul(self.rows_per_block)).min(self.rows_per_block)
     }
 
-    fn key(&self, reader: &Reader, kept: Kept, block: u64) -> Key {
-        let number = match &self.place {
-            Place::Table { .. } => number(self.column, kept, false, block),
-            Place::Single { entry, .. } => number(self.column, kept, true, (*entry).into()),
-        };
-        Key { container: reader.container, block: number }
+    fn key(&self, reader: &Reader, part: ColumnPart, block: u64) -> Key {
+        let (container, column) = (reader.container, self.column);
+        match self.place {
+            Place::Table { .. } => Key::Column { container, column, block, part },
+            Place::Single { entry, .. } => Key::Metadata { container, column, entry, part },
+        }
     }
 
     /// The failure of a block, with its number and place.
@@ -161,34 +146,33 @@ impl Values {
     }
 
     /// Whether the block's parsed form is in memory.
-    fn is_parsed(&self, reader: &Reader, number: u64, block: &Block) -> bool {
-        let whole = if block.codec == Codec::None || block.size > limits::WHOLE_BLOCK {
-            reader.cache.at_hand(self.key(reader, Kept::Whole, number)).is_some()
-        } else {
-            block.size == 0 || reader.cache.is_ready(self.key(reader, Kept::Block, number), block, &(0..block.size))
-        };
-        whole && reader.cache.at_hand(self.key(reader, Kept::Index, number)).is_some()
+    fn is_parsed(&self, reader: &Reader, number: u64) -> bool {
+        reader.cache.get_if_ready(self.key(reader, ColumnPart::Index, number)).is_some()
     }
 
     /// All bytes of a block, together.
     fn whole(&self, reader: &Reader, number: u64, block: &Block) -> Result<Arc<Buffer>, Arc<BlockError>> {
+        let (cache, source) = (&reader.cache, &reader.source);
         if block.size == 0 {
             return Ok(Arc::default());
         }
-        let (cache, source) = (&reader.cache, &reader.source);
-        let key = self.key(reader, Kept::Whole, number);
-        if block.size > limits::WHOLE_BLOCK && cache.at_hand(key).is_none() {
-            front::check_rows(block, &**source, self.rows_of(number))?;
+        if block.codec != Codec::None && block.size <= limits::WHOLE_BLOCK {
+            return Ok(cache.piece(self.key(reader, ColumnPart::Block, number), block, source, 0)?.bytes);
         }
-        match block.codec {
-            Codec::None => cache.made(key, block.size, || Ok(source.read(block.offset..block.offset + block.size)?)),
-            _ if block.size <= limits::WHOLE_BLOCK => {
-                let piece = cache.piece(self.key(reader, Kept::Block, number), block, source, 0)?;
-                Ok(piece.bytes)
+        let key = self.key(reader, ColumnPart::Whole, number);
+        let parts = cache.get_or_insert_with(key, || {
+            if block.size > limits::WHOLE_BLOCK {
+                front::check_rows(block, &**source, self.rows_of(number))?;
             }
-            // In pieces it would have to be put together for each read.
-            _ => cache.made(key, block.size, || front::inflate(block, &**source)),
-        }
+            if block.codec != Codec::None {
+                // In pieces it would have to be put together for each read.
+                return Ok(vec![Arc::new(cache.inflate(block, &**source)?)]);
+            }
+            let mut bytes = cache.buffer(block.size, 0)?;
+            source.read_at(block.offset, &mut bytes).map_err(BlockError::from)?;
+            Ok(vec![Arc::new(bytes)])
+        })?;
+        Ok(parts.into_iter().next().unwrap_or_default())
     }
 
     /// A block of texts or vectors, indexed.
@@ -200,29 +184,23 @@ impl Values {
             let reason = format!("{} bytes are too few for {rows} rows", block.size);
             return Err(self.fault(number, block.offset, BlockError::Refused(reason)));
         }
-        let parsed = || {
+        let cache = &reader.cache;
+        // The block stays with its index: those who wait for the index hold nothing, not even the block.
+        let parsed = cache.get_or_insert_with(self.key(reader, ColumnPart::Index, number), || {
             let bytes = self.whole(reader, number, block)?;
-            let key = self.key(reader, Kept::Index, number);
-            let index = match reader.cache.at_hand(key) {
-                Some(index) => index?,
-                // How large it is shows only a look through the block; two at once both look, and one makes it.
-                None => match Plan::of(&bytes, rows, self.ty.slots(), self.ty.item) {
-                    Ok(plan) => reader.cache.made(key, plan.size(), || {
-                        let mut index = memory(plan.size())?;
-                        plan.fill(&bytes, &mut index).map_err(BlockError::Refused)?;
-                        Ok(index)
-                    })?,
-                    Err(reason) => reader.cache.made(key, 0, || Err(BlockError::Refused(reason)))?,
-                },
-            };
-            Ok(Content::new(bytes, index))
-        };
-        parsed().map_err(|error| self.shared_fault(number, block.offset, error))
+            // How large it is shows only a look through the block.
+            let plan = Plan::of(&bytes, rows, self.ty.slots(), self.ty.item).map_err(BlockError::Refused)?;
+            let mut index = cache.buffer(plan.size(), bytes.len() as u64)?;
+            plan.fill(&bytes, &mut index).map_err(BlockError::Refused)?;
+            Ok(vec![bytes, Arc::new(index)])
+        });
+        let mut parts = parsed.map_err(|error| self.shared_fault(number, block.offset, error))?.into_iter();
+        Ok(Content::new(parts.next().unwrap_or_default(), parts.next().unwrap_or_default()))
     }
 
     /// Copies decoded bytes of a block of plain values.
     fn read(&self, reader: &Reader, number: u64, block: &Block, at: u64, out: &mut [u8]) -> Result<(), Fault> {
-        let key = self.key(reader, Kept::Block, number);
+        let key = self.key(reader, ColumnPart::Block, number);
         read_block(reader, key, block, at, out).map_err(|error| self.shared_fault(number, block.offset, error))
     }
 

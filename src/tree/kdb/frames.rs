@@ -42,7 +42,7 @@ struct Wanted<'a> {
 impl Wanted<'_> {
     /// Pictures have no number in their container; their place tells them apart as well.
     fn key(&self, reader: &Reader) -> Key {
-        Key { container: reader.container, block: self.block.offset }
+        Key::Picture { container: reader.container, offset: self.block.offset }
     }
 
     /// Whether there is something to decode.

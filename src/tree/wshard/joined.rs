@@ -4,7 +4,12 @@
 //! Joining looks at the chunks' front matter alone. Their bytes are read through their own trees, chunk by chunk, when
 //! a read touches them; what a manifest's tree keeps of a chunk is a few numbers, never an open file.
 
-use std::{collections::HashMap, fmt, ops::Range, sync::Arc};
+use std::{
+    collections::{HashMap, HashSet},
+    fmt,
+    ops::Range,
+    sync::Arc,
+};
 
 use super::cameras::{Pictures, RESERVED};
 use crate::{
@@ -131,14 +136,23 @@ impl Growing {
 pub(super) fn join(chunks: &[Chunk], siblings: &Arc<dyn Siblings>, verify: Verify) -> Result<Vec<JoinedArray>, String> {
     let mut arrays: Vec<Growing> = Vec::new();
     let mut known = Vec::with_capacity(chunks.len());
+    // By another name, a link say: chunks are disjoint.
+    let mut seen = HashSet::new();
     for (number, chunk) in chunks.iter().enumerate() {
         let failed = |error: &dyn fmt::Display| format!("chunk {number} ({}): {error}", chunk.uri);
         let opened = siblings.open(&chunk.uri).map_err(|error| failed(&error))?;
         let Some(shard) = opened.tree.shard() else { return Err(failed(&"not an episode")) };
+        if !seen.insert(opened.state) {
+            return Err(failed(&"it is the file of another chunk too"));
+        }
         known.push(Known { uri: chunk.uri.as_str().into(), sha256: chunk.sha256, state: opened.state });
         let parts = shard.entries.iter().filter_map(|entry| Some((&*entry.name, Part::of(entry)?)));
         if number == 0 {
             arrays = parts.filter_map(|(name, part)| Growing::new(name, &part)).collect();
+            if arrays.len().saturating_mul(chunks.len()) > limits::JOINED_PARTS {
+                let (arrays, chunks) = (arrays.len(), chunks.len());
+                return Err(format!("{arrays} arrays of {chunks} chunks are too many to join"));
+            }
         } else {
             let parts: HashMap<&[u8], Part> = parts.collect();
             arrays.retain_mut(|array| parts.get(&*array.name).and_then(|part| array.add(part)).is_some());

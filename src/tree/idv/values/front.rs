@@ -1,7 +1,7 @@
 //! The front of a block, inflated only as far as needed: how many slots its vectors have, how long its text is.
 
 use crate::{
-    cache::{self, BlockError, Stored},
+    cache::{BlockError, Stored},
     codec::{Codec, DecodeError, Stream},
     format::{
         Block, Fields,
@@ -31,7 +31,7 @@ impl<'a> Front<'a> {
         let stored = Stored::new(source, block.stored());
         let from = match block.codec {
             Codec::None => From::Stored(stored),
-            codec => From::Stream(Box::new(Stream::new(codec, stored)?)),
+            codec => From::Stream(Box::new(Stream::new(codec, stored, 0)?)),
         };
         Ok(Self { from, left: block.size })
     }
@@ -199,13 +199,6 @@ pub(super) fn text_of_scalars(block: &Block, rows: u64) -> Option<u64> {
     block.size.checked_sub(rows.checked_mul(4)?.checked_add(4)?).and_then(length_in)
 }
 
-/// All bytes of a compressed block.
-pub(super) fn inflate(block: &Block, source: &dyn Source) -> Result<Vec<u8>, BlockError> {
-    let mut bytes = cache::inflate(block, source)?;
-    bytes.shrink_to_fit();
-    Ok(bytes)
-}
-
 /// The size of a block of metadata, which is not stored: inflates it once, keeping nothing.
 pub(super) fn full_size(block: &Block, source: &dyn Source) -> Result<u64, BlockError> {
     if block.codec == Codec::None {
@@ -214,7 +207,7 @@ pub(super) fn full_size(block: &Block, source: &dyn Source) -> Result<u64, Block
         }
         return Ok(block.stored_size);
     }
-    let mut stream = Stream::new(block.codec, Stored::new(source, block.stored()))?;
+    let mut stream = Stream::new(block.codec, Stored::new(source, block.stored()), 0)?;
     let mut buffer = [0; STEP];
     let mut size = 0;
     loop {

@@ -6,10 +6,9 @@
 
 use std::{ops::Range, sync::Arc};
 
-use super::{Fault, Kept, Reader, Values};
+use super::{ColumnPart, Fault, Reader, Values};
 use crate::{
     cache::Buffer,
-    codec::memory,
     format::{
         Block, Fields,
         idv::{Content, Place},
@@ -53,8 +52,8 @@ pub(super) fn fill(
 }
 
 /// Whether that would go without making anything.
-pub(super) fn is_ready(values: &Values, reader: &Reader, number: u64, block: &Block) -> bool {
-    reader.cache.at_hand(values.key(reader, Kept::Lines, number)).is_some() && values.is_parsed(reader, number, block)
+pub(super) fn is_ready(values: &Values, reader: &Reader, number: u64) -> bool {
+    reader.cache.get_if_ready(values.key(reader, ColumnPart::Lines, number)).is_some()
 }
 
 /// What a byte adds when it is escaped.
@@ -97,19 +96,18 @@ fn fill_index(content: &Content<Buffer>, index: &mut [u8]) {
 
 impl Lines {
     fn of(values: &Values, reader: &Reader, number: u64, block: &Block) -> Result<Self, Fault> {
-        let content = values.content(reader, number, block)?;
         let is_vector = values.ty.dims.is_some();
-        let key = values.key(reader, Kept::Lines, number);
-        let made = match reader.cache.at_hand(key) {
-            Some(made) => made,
-            None => reader.cache.made(key, index_size(&content), || {
-                let mut index = memory(index_size(&content))?;
-                fill_index(&content, &mut index);
-                Ok(index)
-            }),
-        };
-        let index = made.map_err(|error| values.shared_fault(number, block.offset, error))?;
-        Ok(Self { content, index, is_vector })
+        // As in `Values::content`: block and index stay with the lines' own.
+        let made = reader.cache.get_or_insert_with(values.key(reader, ColumnPart::Lines, number), || {
+            let content = values.content(reader, number, block).map_err(|fault| fault.error)?;
+            let mut lines = reader.cache.buffer(index_size(&content), content.memory())?;
+            fill_index(&content, &mut lines);
+            let (bytes, index) = content.into_parts();
+            Ok(vec![bytes, index, Arc::new(lines)])
+        });
+        let mut parts = made.map_err(|error| values.shared_fault(number, block.offset, error))?.into_iter();
+        let mut next = || parts.next().unwrap_or_default();
+        Ok(Self { content: Content::new(next(), next()), index: next(), is_vector })
     }
 
     /// Where a row begins, or all of them end.

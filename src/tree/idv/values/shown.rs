@@ -3,9 +3,9 @@
 use std::{ops::Range, sync::Arc};
 
 use super::{
-    Block, BlockError, Bytes, Fault, Item, Kept, Reader, Values, borrow_block,
+    Block, BlockError, Bytes, ColumnPart, Fault, Item, Reader, Values, borrow_block,
     items::{self, ItemError},
-    lines, number, read_block,
+    lines, read_block,
     totals::{Sum, Totals},
 };
 use crate::{
@@ -414,11 +414,11 @@ impl Rendered for Shown {
             let Ok(block) = block else { return Ok(()) };
             ready &= match self.show {
                 Show::Values if self.is_plain() => {
-                    let key = self.values.key(reader, Kept::Block, number);
+                    let key = self.values.key(reader, ColumnPart::Block, number);
                     reader.is_block_ready(key, &block, &(0..block.size))
                 }
-                Show::Lines => lines::is_ready(&self.values, reader, number, &block),
-                _ => self.values.is_parsed(reader, number, &block),
+                Show::Lines => lines::is_ready(&self.values, reader, number),
+                _ => self.values.is_parsed(reader, number),
             };
             Ok(())
         });
@@ -440,7 +440,7 @@ impl Rendered for Shown {
             return Ok(None);
         }
         let at = from * width + part.start % width;
-        let key = self.values.key(reader, Kept::Block, number);
+        let key = self.values.key(reader, ColumnPart::Block, number);
         borrow_block(reader, key, &block, at..at + (part.end - part.start))
             .map_err(|error| self.values.shared_fault(number, block.offset, error))
     }
@@ -491,7 +491,8 @@ impl Raw {
     }
 
     fn key(&self, reader: &Reader) -> Key {
-        Key { container: reader.container, block: number(self.column, Kept::Block, false, self.number) }
+        let (container, column, block) = (reader.container, self.column, self.number);
+        Key::Column { container, column, block, part: ColumnPart::Block }
     }
 
     fn fault(&self, error: Arc<BlockError>) -> Fault {

@@ -1,0 +1,272 @@
+//! One budget in bytes: memory is reserved before it is taken.
+//!
+//! A [`Reservation`] gives its bytes back when it is dropped. Memory carries its reservation (`Buffer`, `FileSlot`), so
+//! that what is counted is what there is, also of a block that was evicted while a reply is still being written from it.
+//!
+//! # Why waiting ends
+//!
+//! Requests for room are served in the order in which they come, but owners who need more to finish what they have begun
+//! (`holding` in [`Budget::reserve`]) before all others. The first in line evicts what is cached and idle; then reserved
+//! bytes are of two kinds:
+//!
+//! - *in use*: their owner works and gives them back without waiting for anything but a disk or a decoder;
+//! - *held*: kept for as long as a user pleases (an open file in memory), by an owner that itself waits for room, or for
+//!   the few bytes that an entry of the cache is by itself.
+//!
+//! The first in line gets its bytes when they fit, or when all that is left is held: then waiting would have no end. So
+//! a request for more than the whole budget goes alone, an owner that needs more to finish gets it, and at most one of
+//! them is beyond the budget at a time.
+//!
+//! Where nothing changes for [`PATIENCE`], owners are waiting for a disk that does not answer: the first in line gets its
+//! bytes all the same, so that others' files can be read.
+
+use std::time::Duration;
+
+use super::sync::{Arc, AtomicUsize, Condvar, Mutex, Ordering::SeqCst};
+
+/// How long the first in line waits while nothing changes.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A number of bytes shared by all that takes memory in proportion to what files hold.
+#[derive(Debug)]
+pub struct Budget {
+    total: u64,
+    /// What one request may have at most, beyond the budget: more would end the process.
+    most: u64,
+    room: Mutex<Room>,
+    /// Signalled when bytes come back, or something becomes idle, or is held.
+    changed: Condvar,
+    /// How many wait for room.
+    waiting: AtomicUsize,
+}
+
+#[derive(Debug, Default)]
+struct Room {
+    /// All reserved bytes.
+    used: u64,
+    /// Those of them that nobody waits for.
+    held: u64,
+    /// Those who hold something and need more, and all others, who are served behind them.
+    owners: Line,
+    others: Line,
+    /// Counts changes, for one that looked for something to evict meanwhile.
+    changes: u64,
+}
+
+/// A waiting line.
+#[derive(Debug, Default)]
+struct Line {
+    /// The ticket that is served next.
+    serving: u64,
+    /// The next ticket to be given out.
+    next: u64,
+}
+
+impl Line {
+    fn join(&mut self) -> u64 {
+        self.next += 1;
+        self.next - 1
+    }
+
+    fn is_empty(&self) -> bool {
+        self.serving == self.next
+    }
+}
+
+impl Room {
+    fn line(&mut self, holding: u64) -> &mut Line {
+        if holding > 0 { &mut self.owners } else { &mut self.others }
+    }
+
+    fn is_first(&mut self, ticket: u64, holding: u64) -> bool {
+        self.line(holding).serving == ticket && (holding > 0 || self.owners.is_empty())
+    }
+}
+
+/// More than the process may have was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("no memory for {0} bytes")]
+pub struct TooMuch(pub u64);
+
+impl Budget {
+    /// A budget of `total` bytes. One request may go beyond it, but never gets more than `most`.
+    pub fn new(total: u64, most: u64) -> Arc<Self> {
+        let (room, changed, waiting) = (Mutex::default(), Condvar::new(), AtomicUsize::new(0));
+        Arc::new(Self { total, most, room, changed, waiting })
+    }
+
+    /// The budget, in bytes.
+    pub fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// Bytes reserved.
+    pub fn used(&self) -> u64 {
+        self.room.lock().used
+    }
+
+    /// Reserves bytes, in line behind those who asked before. `evict` gives up so many bytes of what is cached, as far as
+    /// it can, and says whether it gave up anything. `holding` is what the caller has reserved already and can't give
+    /// back before it has these bytes.
+    ///
+    /// # Errors
+    /// [`TooMuch`], at once, for more than one request may ever have.
+    pub fn reserve(
+        self: &Arc<Self>,
+        bytes: u64,
+        holding: u64,
+        evict: impl Fn(u64) -> bool,
+    ) -> Result<Reservation, TooMuch> {
+        if bytes.saturating_add(holding) > self.most {
+            return Err(TooMuch(bytes));
+        }
+        let mut room = self.room.lock();
+        let ticket = room.line(holding).join();
+        if !room.is_first(ticket, holding) || !self.fits(&room, bytes) {
+            self.waiting.fetch_add(1, SeqCst);
+            if holding > 0 {
+                room.held += holding;
+                self.signal(&mut room);
+            }
+            loop {
+                if room.is_first(ticket, holding) {
+                    if self.fits(&room, bytes) {
+                        break;
+                    }
+                    let (changes, short) = (room.changes, room.used.saturating_add(bytes) - self.total);
+                    drop(room);
+                    let evicted = evict(short);
+                    room = self.room.lock();
+                    if evicted || room.changes != changes {
+                        continue;
+                    }
+                    if room.used <= room.held {
+                        break;
+                    }
+                }
+                let changes = room.changes;
+                let waited = self.changed.wait_for(&mut room, PATIENCE);
+                if waited.timed_out() && room.changes == changes && room.is_first(ticket, holding) {
+                    break;
+                }
+            }
+            room.held -= holding;
+            self.waiting.fetch_sub(1, SeqCst);
+        }
+        room.line(holding).serving += 1;
+        room.used += bytes;
+        self.signal(&mut room);
+        drop(room);
+        Ok(self.reservation(bytes))
+    }
+
+    /// As [`Self::reserve`] where there is room now, and nobody waits for any.
+    pub fn try_reserve(self: &Arc<Self>, bytes: u64, evict: impl Fn(u64) -> bool) -> Option<Reservation> {
+        loop {
+            let mut room = self.room.lock();
+            if !room.owners.is_empty() || !room.others.is_empty() || bytes > self.total {
+                return None;
+            }
+            if self.fits(&room, bytes) {
+                room.used += bytes;
+                drop(room);
+                return Some(self.reservation(bytes));
+            }
+            let short = room.used.saturating_add(bytes) - self.total;
+            drop(room);
+            if !evict(short) {
+                return None;
+            }
+        }
+    }
+
+    /// Reserves a few bytes without asking whether there is room, for what an entry of the cache is by itself: evicting it
+    /// gives them back, and otherwise nobody waits for them. The next who asks makes room for these as well.
+    pub fn reserve_small(self: &Arc<Self>, bytes: u64) -> Reservation {
+        let mut room = self.room.lock();
+        room.used += bytes;
+        room.held += bytes;
+        drop(room);
+        Reservation { budget: self.clone(), bytes, is_held: true }
+    }
+
+    /// Says that something cached became idle, which those who wait for room may evict.
+    pub(super) fn note_idle(&self) {
+        // Both this and the counters of users are sequentially consistent: either the one who waits is seen here, or it
+        // sees that there are no users.
+        if self.waiting.load(SeqCst) > 0 {
+            self.signal(&mut self.room.lock());
+        }
+    }
+
+    fn fits(&self, room: &Room, bytes: u64) -> bool {
+        room.used.saturating_add(bytes) <= self.total
+    }
+
+    fn signal(&self, room: &mut Room) {
+        room.changes += 1;
+        if self.waiting.load(SeqCst) > 0 {
+            self.changed.notify_all();
+        }
+    }
+
+    fn reservation(self: &Arc<Self>, bytes: u64) -> Reservation {
+        Reservation { budget: self.clone(), bytes, is_held: false }
+    }
+}
+
+/// Bytes of a [`Budget`], given back on drop.
+#[derive(Debug)]
+#[must_use = "dropped, it gives its bytes back"]
+pub struct Reservation {
+    budget: Arc<Budget>,
+    bytes: u64,
+    is_held: bool,
+}
+
+impl Reservation {
+    /// How many bytes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Takes so many bytes out of it, or as many as it has, as a reservation of their own.
+    pub fn split(&mut self, bytes: u64) -> Self {
+        let bytes = bytes.min(self.bytes);
+        self.bytes -= bytes;
+        Self { budget: self.budget.clone(), bytes, is_held: self.is_held }
+    }
+
+    /// Adds the bytes of another one of the same budget and kind.
+    pub fn merge(&mut self, mut other: Self) {
+        debug_assert!(Arc::ptr_eq(&self.budget, &other.budget) && self.is_held == other.is_held);
+        self.bytes += std::mem::take(&mut other.bytes);
+    }
+
+    /// Gives back all but so many bytes.
+    pub fn shrink_to(&mut self, bytes: u64) {
+        drop(self.split(self.bytes.saturating_sub(bytes)));
+    }
+
+    /// Says that these bytes are kept from now on for as long as a user pleases: nobody waits for them any more.
+    pub fn hold(&mut self) {
+        if !std::mem::replace(&mut self.is_held, true) {
+            let mut room = self.budget.room.lock();
+            room.held += self.bytes;
+            self.budget.signal(&mut room);
+        }
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        if self.bytes > 0 {
+            let mut room = self.budget.room.lock();
+            room.used -= self.bytes;
+            if self.is_held {
+                room.held -= self.bytes;
+            }
+            self.budget.signal(&mut room);
+        }
+    }
+}

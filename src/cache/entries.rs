@@ -1,0 +1,156 @@
+//! What is cached, least recently used first, and who uses it.
+//!
+//! An entry is inserted before it is filled: whoever inserts it fills it, and everybody who comes later waits for that
+//! (*single flight*). An entry that is in use is not evicted, so that those who waited for it get it.
+
+use std::{hash::Hash, ops::Deref};
+
+use lru::LruCache;
+
+use super::{
+    budget::Budget,
+    sync::{Arc, AtomicUsize, Mutex, Ordering::SeqCst},
+};
+
+/// Something in the cache. Clones stand for the same thing.
+pub(super) trait Entry: Clone {
+    /// How many operations wait for it or take something from it.
+    fn users(&self) -> &AtomicUsize;
+
+    /// Whether evicting it interrupts no work. Its users are counted elsewhere.
+    fn is_idle(&self) -> bool;
+
+    /// About how many bytes come back when it is evicted.
+    fn cost(&self) -> u64;
+
+    /// Called when it was evicted or removed.
+    fn give_up(&self);
+}
+
+/// An entry in use.
+#[derive(Debug)]
+pub(super) struct InUse<E: Entry> {
+    entry: E,
+    budget: Arc<Budget>,
+}
+
+impl<E: Entry> Deref for InUse<E> {
+    type Target = E;
+
+    fn deref(&self) -> &E {
+        &self.entry
+    }
+}
+
+impl<E: Entry> Drop for InUse<E> {
+    fn drop(&mut self) {
+        if self.entry.users().fetch_sub(1, SeqCst) == 1 {
+            self.budget.note_idle();
+        }
+    }
+}
+
+/// Everything that is cached or being made.
+#[derive(Debug)]
+pub(super) struct Entries<K: Hash + Eq, E: Entry> {
+    budget: Arc<Budget>,
+    lru: Mutex<LruCache<K, E>>,
+}
+
+impl<K: Copy + Hash + Eq, E: Entry> Entries<K, E> {
+    pub(super) fn new(budget: Arc<Budget>) -> Self {
+        Self { budget, lru: Mutex::new(LruCache::unbounded()) }
+    }
+
+    /// The entry of a key, and whether it is new, so that the caller must fill it.
+    pub(super) fn enter(&self, key: K, new: impl FnOnce() -> E) -> (InUse<E>, bool) {
+        let mut lru = self.lru.lock();
+        let (entry, is_new) = match lru.get(&key) {
+            Some(entry) => (entry.clone(), false),
+            None => {
+                let entry = new();
+                lru.put(key, entry.clone());
+                (entry, true)
+            }
+        };
+        // Under the lock: what is evicted has no users, nor gets any.
+        entry.users().fetch_add(1, SeqCst);
+        (InUse { entry, budget: self.budget.clone() }, is_new)
+    }
+
+    /// Looks at an entry, without marking it as used.
+    pub(super) fn peek<T>(&self, key: &K, look: impl FnOnce(&E) -> T) -> Option<T> {
+        self.lru.lock().peek(key).map(look)
+    }
+
+    /// An entry, marked as used.
+    pub(super) fn get(&self, key: &K) -> Option<E> {
+        self.lru.lock().get(key).cloned()
+    }
+
+    /// Inserts an entry in place of what is there.
+    pub(super) fn put(&self, key: K, entry: E) {
+        let replaced = self.lru.lock().put(key, entry);
+        if let Some(replaced) = replaced {
+            replaced.give_up();
+        }
+    }
+
+    /// Inserts an entry unless there is one.
+    pub(super) fn put_new(&self, key: K, entry: E) -> bool {
+        let mut lru = self.lru.lock();
+        let is_new = !lru.contains(&key);
+        if is_new {
+            lru.put(key, entry);
+        }
+        is_new
+    }
+
+    /// Removes an entry, if it is the one that is meant.
+    pub(super) fn remove(&self, key: &K, is_meant: impl FnOnce(&E) -> bool) {
+        let mut lru = self.lru.lock();
+        let removed = if lru.peek(key).is_some_and(is_meant) { lru.pop(key) } else { None };
+        drop(lru);
+        if let Some(removed) = removed {
+            removed.give_up();
+        }
+    }
+
+    /// Removes the least recently used entry that is meant. Whether there was one.
+    pub(super) fn remove_oldest(&self, is_meant: impl Fn(&K, &E) -> bool) -> bool {
+        let mut lru = self.lru.lock();
+        let oldest = lru.iter().rev().find(|(key, entry)| is_meant(key, entry)).map(|(key, _)| *key);
+        let removed = oldest.and_then(|key| lru.pop(&key));
+        drop(lru);
+        removed.inspect(Entry::give_up).is_some()
+    }
+
+    /// Removes those of some keys that are idle.
+    pub(super) fn remove_idle(&self, is_meant: impl Fn(&K) -> bool) {
+        let mut lru = self.lru.lock();
+        let keys: Vec<K> =
+            lru.iter().filter(|(key, entry)| is_meant(key) && entry.is_idle()).map(|(key, _)| *key).collect();
+        let removed: Vec<E> = keys.iter().filter_map(|key| lru.pop(key)).collect();
+        drop(lru);
+        removed.iter().for_each(Entry::give_up);
+    }
+
+    /// Evicts the least recently used idle entries until about so many bytes come back; how many there were.
+    pub(super) fn evict(&self, bytes: u64) -> usize {
+        let mut lru = self.lru.lock();
+        let (mut keys, mut freed) = (Vec::new(), 0);
+        for (key, entry) in lru.iter().rev() {
+            if freed >= bytes {
+                break;
+            }
+            if entry.users().load(SeqCst) == 0 && entry.is_idle() {
+                keys.push(*key);
+                freed += entry.cost();
+            }
+        }
+        let evicted: Vec<E> = keys.iter().filter_map(|key| lru.pop(key)).collect();
+        drop(lru);
+        evicted.iter().for_each(Entry::give_up);
+        evicted.len()
+    }
+}

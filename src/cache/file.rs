@@ -1,0 +1,111 @@
+//! Virtual files in memory, which the kernel serves by itself once they are finished.
+
+use std::{
+    ops::Range,
+    panic::{AssertUnwindSafe, catch_unwind},
+};
+
+use super::{
+    BlockError,
+    budget::Reservation,
+    sync::{Arc, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering::Relaxed},
+};
+use crate::memfd::MemoryFile;
+
+/// A file in memory: growing, finished, or failed.
+#[derive(Debug)]
+pub struct FileSlot {
+    /// Not used: whoever uses a file holds a clone of its `Arc`.
+    pub(super) users: AtomicUsize,
+    memory: MemoryFile,
+    progress: Mutex<Progress>,
+    moved: Condvar,
+    // Behind the memory, which is freed first.
+    room: Mutex<Reservation>,
+    cost: u64,
+    count: Arc<FileCount>,
+}
+
+/// How many files in memory there are, and their bytes.
+#[derive(Debug, Default)]
+pub(super) struct FileCount {
+    pub(super) files: AtomicUsize,
+    pub(super) bytes: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Progress {
+    end: u64,
+    /// Whether it is finished, and all right.
+    done: Option<bool>,
+}
+
+impl FileSlot {
+    pub(super) fn new(memory: MemoryFile, room: Reservation, count: Arc<FileCount>) -> Self {
+        let (users, progress, moved) = (AtomicUsize::new(0), Mutex::default(), Condvar::new());
+        let cost = room.bytes();
+        count.files.fetch_add(1, Relaxed);
+        count.bytes.fetch_add(cost, Relaxed);
+        Self { users, memory, progress, moved, room: Mutex::new(room), cost, count }
+    }
+
+    /// The memory.
+    pub fn memory(&self) -> &MemoryFile {
+        &self.memory
+    }
+
+    /// Bytes reserved for it.
+    pub(super) fn cost(&self) -> u64 {
+        self.cost
+    }
+
+    /// Fills the file. A panic meanwhile is a failure like any other, and nobody waits for the file for ever.
+    pub fn run(&self, fill: impl FnOnce() -> Result<(), BlockError>) {
+        let is_good = matches!(catch_unwind(AssertUnwindSafe(fill)), Ok(Ok(())));
+        self.progress.lock().done = Some(is_good);
+        self.moved.notify_all();
+        // It may be open for as long as a user pleases: nobody waits for its room.
+        self.room.lock().hold();
+    }
+
+    /// Shows readers the file up to `end`.
+    pub fn advance(&self, end: u64) {
+        self.progress.lock().end = end;
+        self.moved.notify_all();
+    }
+
+    /// Whether it is finished and all right.
+    pub fn is_whole(&self) -> bool {
+        self.progress.lock().done == Some(true)
+    }
+
+    /// Whether it is finished or has failed.
+    pub(super) fn is_done(&self) -> bool {
+        self.progress.lock().done.is_some()
+    }
+
+    /// Whether a reader of `range` would not wait.
+    pub fn is_ready(&self, range: &Range<u64>) -> bool {
+        let progress = self.progress.lock();
+        progress.done.is_some() || range.end <= progress.end
+    }
+
+    /// Waits until the file is finished up to `end`. Whether it is: not if it failed on the way.
+    pub fn wait_for(&self, end: u64) -> bool {
+        let mut progress = self.progress.lock();
+        loop {
+            match progress.done {
+                Some(is_good) => return is_good,
+                None if end <= progress.end => return true,
+                None => self.moved.wait(&mut progress),
+            }
+        }
+    }
+}
+
+impl Drop for FileSlot {
+    fn drop(&mut self) {
+        self.count.files.fetch_sub(1, Relaxed);
+        self.count.bytes.fetch_sub(self.cost, Relaxed);
+    }
+}

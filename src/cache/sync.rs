@@ -1,0 +1,9 @@
+//! The locks of the cache, named in one place: `tests/interleavings.rs` compiles the modules that wait for each other once
+//! more, with the locks of a model checker in place of these.
+
+pub(super) use std::sync::{
+    Arc,
+    atomic::{AtomicU64, AtomicUsize, Ordering},
+};
+
+pub(super) use parking_lot::{Condvar, Mutex};
