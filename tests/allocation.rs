@@ -15,7 +15,10 @@ use std::{
     },
 };
 
-use shardfs::limits;
+use shardfs::{
+    limits,
+    vfs::{Options, Vfs},
+};
 
 use common::{
     container, idv, kdb, shard,
@@ -452,4 +455,56 @@ fn many_small_pictures() {
         println!("{label}: {files} files seen, {held} bytes held for a file of {size}");
         assert!(files > 1000 && held < 20 * size, "{label}: {held} bytes for a file of {size}");
     }
+}
+
+/// A folder with these files, and what opening it through the filesystem takes with a small cache.
+fn folder_of(files: &[(&str, Vec<u8>)]) -> (tempfile::TempDir, Vfs) {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, bytes) in files {
+        std::fs::write(folder.path().join(name), bytes).unwrap();
+    }
+    let vfs = common::walk::open(folder.path(), Options { cache_size: 64 << 20, ..Options::default() });
+    (folder, vfs)
+}
+
+/// Looks a name up in each of the containers, all at once.
+fn look_up_at_once(vfs: &Vfs, containers: &[u64], name: &str) {
+    std::thread::scope(|scope| {
+        for &container in containers {
+            scope.spawn(move || vfs.lookup(container, name.as_ref()).unwrap());
+        }
+    });
+}
+
+#[test]
+fn opening_by_many_at_once_costs_what_one_costs() {
+    let _alone = alone();
+    let blocks: Vec<Block> = (0..20_000).map(|number| Block::new(format!("signal/x{number}"), [0; 4])).collect();
+    let file = shard::file(0, &blocks);
+    let cost = |openers: usize| {
+        let (_folder, vfs) = folder_of(&[("many", file.clone())]);
+        let container = common::walk::lookup(&vfs, shardfs::vfs::ROOT, "many").unwrap().ino;
+        measure(|| look_up_at_once(&vfs, &vec![container; openers], "container.json")).1
+    };
+    let (one, many) = (cost(1), cost(32));
+    assert!(one > 4 * MIB, "opening costs nothing that could be counted: {one}");
+    assert!(many < one + one / 2, "one opener holds {one} bytes, 32 hold {many}");
+}
+
+#[test]
+fn metadata_of_many_containers_is_not_interpreted_at_once() {
+    let _alone = alone();
+    // A MiB of JSON that takes dozens of MiB when it is interpreted.
+    let json = format!("{{\"a\":[{}{{}}]}}", "{},".repeat((1 << 20) / 3 - 8));
+    let names: Vec<String> = (0..16).map(|number| format!("e{number:02}")).collect();
+    let file = shard::file(5, &[Block::new("meta/episode", json.clone())]);
+    let files: Vec<(&str, Vec<u8>)> = names.iter().map(|name| (&**name, file.clone())).collect();
+    let (_folder, vfs) = folder_of(&files);
+    let containers: Vec<u64> =
+        names.iter().map(|name| common::walk::lookup(&vfs, shardfs::vfs::ROOT, name).unwrap().ino).collect();
+    let (_, one, ()) = measure(|| look_up_at_once(&vfs, &containers[..1], "meta"));
+    let (_, all, ()) = measure(|| look_up_at_once(&vfs, &containers[1..], "meta"));
+    assert!(one > 10 * MIB, "interpreting costs nothing that could be counted: {one}");
+    // The budget lets two in at the most, beside what is read and kept.
+    assert!(all < 3 * one + 16 * MIB, "one holds {one} bytes, 15 hold {all}");
 }
