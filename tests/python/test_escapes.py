@@ -81,7 +81,7 @@ def test_commands_do_not_follow_links_on_the_way(tmp_path, fixtures_dir):
     source.mkdir()
     shutil.copy(fixtures_dir / "ep_001.wshard", tmp_path / "outside/ep.wshard")
     (source / "link").symlink_to(tmp_path / "outside")
-    assert shardfs("ls", "-R", source).stdout.decode().splitlines() == ["link"]
+    assert shardfs("ls", "-R", source).stdout.decode().splitlines() == [f"{source}/link"]
     assert shardfs("cp", "-r", f"{source}/*/ep.wshard/reward.npy", tmp_path / "out").returncode == 1
     assert b"ep.wshard" not in shardfs("verify", source).stdout
 
