@@ -497,7 +497,7 @@ fn metadata_of_many_containers_is_not_interpreted_at_once() {
     // A MiB of JSON that takes dozens of MiB when it is interpreted.
     let json = format!("{{\"a\":[{}{{}}]}}", "{},".repeat((1 << 20) / 3 - 8));
     let names: Vec<String> = (0..16).map(|number| format!("e{number:02}")).collect();
-    let file = shard::file(5, &[Block::new("meta/episode", json.clone())]);
+    let file = shard::file(5, &[Block::new("meta/episode", json)]);
     let files: Vec<(&str, Vec<u8>)> = names.iter().map(|name| (&**name, file.clone())).collect();
     let (_folder, vfs) = folder_of(&files);
     let containers: Vec<u64> =

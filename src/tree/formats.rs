@@ -1,11 +1,12 @@
 //! The container formats: one descriptor each, in one table.
 
-use std::{ffi::OsStr, fmt, sync::Arc};
+use std::{cell::RefCell, ffi::OsStr, fmt, io, sync::Arc};
 
 use super::{Container, Siblings, idv, kastore, kdb, wshard};
 use crate::{
+    cache::{Cache, Reservation},
     format::{self, FormatError},
-    source::{Source, SourceError},
+    source::{Memory, Source, SourceError},
     view::Reader,
 };
 
@@ -44,7 +45,10 @@ pub static WSHARD: Format = Format {
     probe: |source, name| format::wshard::probe(source, name.ends_with(b".partial")),
     is_meant: |source| source.len() >= format::wshard::HEADER,
     open: |reader, siblings| {
-        let shard = format::wshard::parse(&*reader.source)?;
+        let memory = OpeningMemory::new(reader);
+        let shard = format::wshard::parse_within(&*reader.source, &memory)?;
+        // Joining opens chunks, which reserve for themselves: nothing is held meanwhile.
+        let _memory = shard.chunks.is_none().then_some(memory);
         Ok(Arc::new(wshard::open(shard, siblings, reader.cache.verify())))
     },
     fixtures: &["ep_001.wshard", "ep_002_lz4.wshard", "stream.wshard", "weights.shard"],
@@ -59,8 +63,8 @@ pub static KASTORE: Format = Format {
     probe: |source, _| format::kastore::probe(source),
     is_meant: |source| source.len() >= format::kastore::HEADER,
     open: |reader, _| {
-        let source = &*reader.source;
-        Ok(Arc::new(kastore::open_kastore(source, format::kastore::parse(source)?)?))
+        let (source, memory) = (&*reader.source, OpeningMemory::new(reader));
+        Ok(Arc::new(kastore::open_kastore(source, format::kastore::parse_within(source, &memory)?)?))
     },
     fixtures: &["arrays.kas", "tree_sequence.trees"],
 };
@@ -74,7 +78,10 @@ pub static KAST: Format = Format {
     suffixes: &[".kast"],
     probe: |source, _| format::kast::parse(source).map(drop),
     is_meant: format::kast::claims,
-    open: |reader, _| Ok(Arc::new(kastore::open_kast(format::kast::parse(&*reader.source)?))),
+    open: |reader, _| {
+        let memory = OpeningMemory::new(reader);
+        Ok(Arc::new(kastore::open_kast(format::kast::parse_within(&*reader.source, &memory)?)))
+    },
     fixtures: &["table.kast"],
 };
 
@@ -101,6 +108,32 @@ pub static IDV: Format = Format {
     open: |reader, _| Ok(Arc::new(idv::open(format::idv::parse(&*reader.source)?, reader))),
     fixtures: &["table.idv"],
 };
+
+/// The memory of opening one container, reserved from the cache's budget until it is open.
+struct OpeningMemory<'a> {
+    cache: &'a Cache,
+    held: RefCell<Option<Reservation>>,
+}
+
+impl<'a> OpeningMemory<'a> {
+    fn new(reader: &'a Reader) -> Self {
+        Self { cache: &reader.cache, held: RefCell::default() }
+    }
+}
+
+impl Memory for OpeningMemory<'_> {
+    fn reserve(&self, bytes: u64) -> io::Result<()> {
+        let mut held = self.held.borrow_mut();
+        let holding = held.as_ref().map_or(0, Reservation::bytes);
+        let more = self.cache.reserve_more(bytes, holding);
+        let more = more.map_err(|_| io::Error::from_raw_os_error(libc::ENOMEM))?;
+        match &mut *held {
+            Some(held) => held.merge(more),
+            None => *held = Some(more),
+        }
+        Ok(())
+    }
+}
 
 /// The formats that a mount recognises. No magic is the beginning of another one.
 pub type Formats = &'static [&'static Format];
