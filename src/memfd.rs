@@ -95,7 +95,7 @@ impl MemoryFile {
     ///
     /// # Errors
     /// When there is no memory, or the range lies outside.
-    pub fn fill<T>(&self, range: Range<u64>, fill: impl FnOnce(&mut [u8]) -> T) -> io::Result<T> {
+    pub(crate) fn fill<T>(&self, range: Range<u64>, fill: impl FnOnce(&mut [u8]) -> T) -> io::Result<T> {
         if range.start >= range.end || range.end > self.size {
             return Err(io::ErrorKind::InvalidInput.into());
         }
@@ -128,8 +128,12 @@ impl MemoryFile {
         Ok(())
     }
 
-    /// Bytes that are finished; empty where the file could not be mapped or has no such range.
-    pub fn bytes(&self, range: Range<usize>) -> &[u8] {
+    /// Bytes that are finished.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a range outside the file; `ENOMEM` where the file could not be mapped. Never fewer bytes: they
+    /// would be read as the end of the file.
+    pub fn bytes(&self, range: Range<usize>) -> io::Result<&[u8]> {
         let map = self.map.get_or_init(|| {
             // Private, since a shared map would count as one that may write and prevent the seal.
             // SAFETY: as in `fill`; what is looked at through this map is finished and never written again.
@@ -137,7 +141,8 @@ impl MemoryFile {
             let map = unsafe { MmapOptions::new().map_copy_read_only(&*self.file.read()) };
             map.map_err(|error| log::warn!("mapping a file in memory: {error}")).ok()
         });
-        map.as_ref().and_then(|map| map.get(range)).unwrap_or_default()
+        let map = map.as_ref().ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))?;
+        map.get(range).ok_or_else(|| io::ErrorKind::InvalidInput.into())
     }
 
     /// Lends the descriptor, for registering with the kernel.
@@ -155,11 +160,11 @@ mod tests {
         let file = MemoryFile::new(10_000).unwrap();
         assert_eq!(file.is_memfd, large_pages().is_none());
         file.write(&[1; 128], 0).unwrap();
-        assert_eq!(file.bytes(0..128), [1; 128]);
+        assert_eq!(file.bytes(0..128).unwrap(), [1; 128]);
         file.fill(128..10_000, |out| out.fill(2)).unwrap();
-        assert_eq!(file.bytes(127..130), [1, 2, 2]);
+        assert_eq!(file.bytes(127..130).unwrap(), [1, 2, 2]);
         file.seal().unwrap();
-        assert_eq!(file.bytes(9_999..10_000), [2]);
+        assert_eq!(file.bytes(9_999..10_000).unwrap(), [2]);
         assert!(file.write(&[3], 0).is_err());
         assert!(file.fill(0..1, |_| ()).is_err());
     }
@@ -170,6 +175,6 @@ mod tests {
         assert!(file.fill(50..101, |_| ()).is_err());
         assert!(file.fill(50..50, |_| ()).is_err());
         assert!(file.write(&[0; 2], 99).is_err());
-        assert_eq!(file.bytes(90..101), [0u8; 0]);
+        assert_eq!(file.bytes(90..101).unwrap_err().kind(), io::ErrorKind::InvalidInput);
     }
 }

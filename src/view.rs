@@ -116,7 +116,8 @@ impl Bytes {
             Self::Owned(bytes) => bytes,
             Self::Decoded(bytes, range) => &bytes[range.clone()],
             Self::Mapped(mapped) => mapped.for_kernel(),
-            Self::Memory(file, range) => file.memory().bytes(range.clone()),
+            // Made only of a range that the map of the file has: see `Self::in_memory`.
+            Self::Memory(file, range) => file.memory().bytes(range.clone()).unwrap_or_default(),
         }
     }
 }

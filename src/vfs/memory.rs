@@ -143,7 +143,9 @@ impl Vfs {
             // It failed. Its blocks say what is wrong, and where.
             return self.read(ino, offset, length, only_ready);
         }
-        let bytes = Bytes::in_memory(&slot, offset, length);
+        let Ok(bytes) = Bytes::in_memory(&slot, offset, length) else {
+            return self.read(ino, offset, length, only_ready);
+        };
         self.requests.bytes_read.fetch_add(bytes.for_kernel().len() as u64, Relaxed);
         Ok(Some(bytes))
     }

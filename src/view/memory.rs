@@ -1,6 +1,6 @@
 //! Whole files in memory: which views are worth it, and how one is laid out.
 
-use std::sync::Arc;
+use std::{io, sync::Arc};
 
 use super::{Bytes, Data, Extent, Fault, Reader, View};
 use crate::{
@@ -105,8 +105,13 @@ impl Extent {
 
 impl Bytes {
     /// A part of a file in memory.
-    pub fn in_memory(file: &Arc<FileSlot>, offset: u64, length: u64) -> Self {
+    ///
+    /// # Errors
+    /// `ENOMEM` where the file can't be mapped.
+    pub fn in_memory(file: &Arc<FileSlot>, offset: u64, length: u64) -> io::Result<Self> {
         let end = offset.saturating_add(length).min(file.memory().size()) as usize;
-        Self::Memory(file.clone(), (offset as usize).min(end)..end)
+        let range = (offset as usize).min(end)..end;
+        file.memory().bytes(range.clone())?;
+        Ok(Self::Memory(file.clone(), range))
     }
 }
