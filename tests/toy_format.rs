@@ -154,23 +154,13 @@ fn no_other_place_knows_a_format() {
         ("wshard", "src/tree.rs"),
         ("kdb", "src/cli/info/episodes.rs"),
     ];
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let (mut folders, mut found) = (vec![root.join("src")], Vec::new());
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                folders.push(path);
-                continue;
-            }
-            let file = path.strip_prefix(root).unwrap().to_str().unwrap().to_owned();
-            let text = fs::read_to_string(&path).unwrap();
-            for format in FORMATS.map(|format| format.name) {
-                let is_own = ["format", "tree"].iter().any(|layer| file.starts_with(&format!("src/{layer}/")));
-                let names_it = [format!("format::{format}"), format!("{format}::")];
-                if !is_own && !file.ends_with("tests.rs") && names_it.iter().any(|name| text.contains(name)) {
-                    found.push((format, file.clone()));
-                }
+    let mut found = Vec::new();
+    for (file, text) in common::program() {
+        for format in FORMATS.map(|format| format.name) {
+            let is_own = ["format", "tree"].iter().any(|layer| file.starts_with(&format!("src/{layer}/")));
+            let names_it = [format!("format::{format}"), format!("{format}::")];
+            if !is_own && !file.ends_with("tests.rs") && names_it.iter().any(|name| text.contains(name)) {
+                found.push((format, file.clone()));
             }
         }
     }

@@ -28,6 +28,25 @@ pub(crate) fn sources() -> Vec<(&'static str, PathBuf)> {
     sources
 }
 
+/// The program's own source files, by path from the root of the project, with their text.
+pub(crate) fn program() -> Vec<(String, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let (mut folders, mut found) = (vec![root.join("src")], Vec::new());
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let file = path.strip_prefix(root).unwrap().to_str().unwrap().to_owned();
+            found.push((file, fs::read_to_string(&path).unwrap()));
+        }
+    }
+    found.sort();
+    found
+}
+
 /// All files of fewer than `limit` bytes below the folders of [`sources`] that a parser would look at twice:
 /// containers, and what only begins like one. By name, with their bytes.
 pub(crate) fn small_files(limit: u64) -> Vec<(String, Vec<u8>)> {
