@@ -11,13 +11,13 @@ use shardfs::{
     codec::Codec,
     source::Source,
     tree::{self, Container, FORMATS, IDV, KASTORE, KDB, NodeId, WSHARD},
-    view::Reader,
+    view::ReadContext,
 };
 
-fn example(name: &str) -> Reader {
+fn example(name: &str) -> ReadContext {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures").join(name);
     let source: Arc<dyn Source> = Arc::new(std::fs::read(path).unwrap());
-    Reader { source, cache: Cache::new(1 << 30, Verify::Lazy), container: 0 }
+    ReadContext { source, cache: Cache::new(1 << 30, Verify::Lazy), container: 0 }
 }
 
 /// From the bytes of a container to its tree.
@@ -58,7 +58,7 @@ fn codecs(c: &mut Criterion) {
 }
 
 /// A file by its path.
-fn find(reader: &Reader, tree: &dyn Container, path: &str) -> NodeId {
+fn find(reader: &ReadContext, tree: &dyn Container, path: &str) -> NodeId {
     path.split('/').fold(tree::ROOT, |folder, name| {
         let found = tree.lookup(reader, folder, name).unwrap();
         found.unwrap_or_else(|| unreachable!("{path} is in the example"))
@@ -98,7 +98,7 @@ fn views(c: &mut Criterion) {
     let png = view.read_at(&reader, 0, u64::MAX).unwrap();
     group.throughput(Throughput::Bytes(view.size()));
     group.bench_function("render a picture", |b| b.iter(|| view.read_at(&reader, 0, u64::MAX).unwrap()));
-    let decode = || image::load_from_memory(black_box(png.for_kernel())).unwrap();
+    let decode = || image::load_from_memory(black_box(png.as_syscall_buf())).unwrap();
     group.bench_function("decode that picture, bare", |b| b.iter(decode));
 }
 

@@ -8,7 +8,7 @@ use shardfs::{
     codec::{Codec, MOST_WINDOW, Stream},
     format::{idv, kast, kastore, kdb, wshard},
     tree::{self, Detected, NodeKind, names},
-    view::Reader,
+    view::ReadContext,
 };
 
 /// A target: any bytes are fine or an error; a panic is a finding.
@@ -131,7 +131,7 @@ pub fn tree(bytes: &[u8]) {
     const LONGEST: u64 = 256 << 10;
     let bytes = bytes.to_vec();
     let Ok(Detected::Container(format)) = tree::detect(&tree::FORMATS, &bytes, b"file") else { return };
-    let reader = Reader { source: Arc::new(bytes), cache: Cache::new(1 << 20, Verify::Strict), container: 0 };
+    let reader = ReadContext { source: Arc::new(bytes), cache: Cache::new(1 << 20, Verify::Strict), container: 0 };
     let Ok(tree) = format.open(&reader, None) else { return };
     let _ = tree.description(&reader);
     let (mut folders, mut seen, mut files) = (vec![tree::ROOT], HashSet::from([tree::ROOT]), 0);

@@ -5,9 +5,9 @@
 //! last piece is held back until the checksum is known. Uncompressed blocks are never copied here: for them the cache
 //! remembers only whether their checksum was right.
 //!
-//! Where the kernel serves finished files by itself, these are in the same cache ([`FileSlot`]): the decoder writes into
-//! a file in memory in place of the heap, and its bytes count against the same budget. A file that the kernel holds open
-//! is not evicted.
+//! Where the kernel serves finished files by itself, these are in the same cache ([`FileSlot`]): the decoder writes
+//! into a file in memory in place of the heap, and its bytes count against the same budget. A file that the kernel
+//! holds open is not evicted.
 //!
 //! All memory in proportion to what files hold is reserved from one [`Budget`] before it is taken ([`Cache::reserve`],
 //! [`Cache::buffer`]): decoded blocks, stored bytes, windows of zstd, indexes, and what opening a container needs.
@@ -257,12 +257,13 @@ impl Cache {
         (self.budget.total(), self.budget.used())
     }
 
-    /// Reserves memory before it is taken; evicts what is cached, and waits for others to finish where there is no room.
+    /// Reserves memory before it is taken; evicts what is cached, and waits for others to finish where there is no
+    /// room.
     ///
-    /// A caller must hold no other reservation, nor anything that others need to finish (a lock, a place in a pool of few
-    /// threads). Where it has to, because it finds out only later how much it needs, it says how many bytes it has with
-    /// [`Self::reserve_more`], and gets room even beyond the budget before everybody waits for everybody. More than the
-    /// whole budget is granted once nothing else is in use.
+    /// A caller must hold no other reservation, nor anything that others need to finish (a lock, a place in a pool of
+    /// few threads). Where it has to, because it finds out only later how much it needs, it says how many bytes it has
+    /// with [`Self::reserve_more`], and gets room even beyond the budget before everybody waits for everybody. More
+    /// than the whole budget is granted once nothing else is in use.
     ///
     /// # Errors
     /// [`TooMuch`] for more than the process may have at all.
@@ -270,8 +271,8 @@ impl Cache {
         self.reserve_more(bytes, 0)
     }
 
-    /// As [`Self::reserve`], for a caller that has reserved `holding` bytes already and needs these too before it can give
-    /// them back.
+    /// As [`Self::reserve`], for a caller that has reserved `holding` bytes already and needs these too before it can
+    /// give them back.
     ///
     /// # Errors
     /// As [`Self::reserve`].
@@ -311,8 +312,8 @@ impl Cache {
         Ok(decode::inflate(block, source)?.with_room(room))
     }
 
-    /// Says that readers keep what they read (a kernel does): a block that was handed out from end to end is then evicted
-    /// at once, for it would only be there twice.
+    /// Says that readers keep what they read (a kernel does): a block that was handed out from end to end is then
+    /// evicted at once, for it would only be there twice.
     pub fn set_evict_after_full_read(&self) {
         self.evict_after_full_read.store(true, Relaxed);
     }
@@ -328,7 +329,8 @@ impl Cache {
         self.entries.remove(&key, |entry| entry.slot().is_some_and(is_served));
     }
 
-    /// Whether since the last call a block of this container failed of which some bytes may have been handed out before.
+    /// Whether since the last call a block of this container failed of which some bytes may have been handed out
+    /// before.
     pub fn take_late_failure(&self, container: u64) -> bool {
         self.late_failures.lock().remove(&container)
     }
@@ -421,7 +423,8 @@ impl Cache {
         }
     }
 
-    /// Whether a compressed block is shown piece by piece: decoding it takes so long that nobody should wait for all of it.
+    /// Whether a compressed block is shown piece by piece: decoding it takes so long that nobody should wait for all of
+    /// it.
     pub fn in_pieces(&self, block: &Block) -> bool {
         // A zlib stream ends with a checksum of its own.
         let is_checked = block.crc.is_some() || block.codec == Codec::Zlib;
@@ -429,8 +432,8 @@ impl Cache {
         block.codec.is_stream() && block.size > limits::WHOLE_BLOCK && !strict
     }
 
-    /// How much is kept of a block that has no room beside others: shown piece by piece, it is decoded only so far ahead
-    /// of its readers, and again from the front for one who goes back.
+    /// How much is kept of a block that has no room beside others: shown piece by piece, it is decoded only so far
+    /// ahead of its readers, and again from the front for one who goes back.
     fn window(&self, block: &Block) -> Option<u64> {
         let is_large = self.in_pieces(block) && block.size > self.budget.total() / 2;
         is_large.then_some((self.budget.total() / 4).max(limits::SMALLEST_WINDOW))
@@ -464,8 +467,8 @@ impl Cache {
         }
     }
 
-    /// Finds the block, or decodes it. Who is first reserves the memory; the others wait for the block and hold nothing.
-    /// A stream of zstd gets a window of at least `zstd_window`.
+    /// Finds the block, or decodes it. Who is first reserves the memory; the others wait for the block and hold
+    /// nothing. A stream of zstd gets a window of at least `zstd_window`.
     fn slot(
         self: &Arc<Self>,
         key: Key,
@@ -552,7 +555,8 @@ impl Cache {
         slot.room_for(size, || self.budget.note_idle(), reserve)
     }
 
-    /// Runs a decoder to its end, and tells those who wait for the block or for room. `decode` says how many bytes it made.
+    /// Runs a decoder to its end, and tells those who wait for the block or for room. `decode` says how many bytes it
+    /// made.
     fn finish<E: Into<Arc<BlockError>>>(&self, key: Key, slot: &Arc<Slot>, decode: impl FnOnce() -> Result<u64, E>) {
         let start = Instant::now();
         slot.run(|| {
@@ -574,9 +578,9 @@ impl Cache {
         self.budget.note_idle();
     }
 
-    /// What is made of a container's bytes, once, and kept: one or more parts, of which those that other entries have too
-    /// are shared with them. `make` reserves what it takes ([`Self::buffer`]); those who come meanwhile wait for it, and
-    /// must hold no reserved memory: `make` waits for that.
+    /// What is made of a container's bytes, once, and kept: one or more parts, of which those that other entries have
+    /// too are shared with them. `make` reserves what it takes ([`Self::buffer`]); those who come meanwhile wait for
+    /// it, and must hold no reserved memory: `make` waits for that.
     ///
     /// # Errors
     /// [`BlockError`], the same one for everybody who asks.

@@ -169,8 +169,8 @@ impl Codec {
         }
     }
 
-    /// As [`Self::decode_into`], of the stored bytes and one more byte, which is 0: some blocks of lz4 are decoded with it,
-    /// and need no copy then.
+    /// As [`Self::decode_into`], of the stored bytes and one more byte, which is 0: some blocks of lz4 are decoded with
+    /// it, and need no copy then.
     ///
     /// # Errors
     /// As [`Self::decode_into`].
@@ -227,8 +227,8 @@ impl Codec {
         Ok(())
     }
 
-    /// Bytes of memory that decoding takes beside the stored and the decoded bytes: `window` is what a stream of zstd may
-    /// use as its window, 0 where a block is decoded whole.
+    /// Bytes of memory that decoding takes beside the stored and the decoded bytes: `window` is what a stream of zstd
+    /// may use as its window, 0 where a block is decoded whole.
     pub fn working_memory(self, window: u64) -> u64 {
         /// Tables of a decoder, and the pieces in which it reads its input.
         const CONTEXT: u64 = 640 << 10;

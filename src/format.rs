@@ -1,7 +1,8 @@
 //! Parsers: the bytes of a container to what is stored in it.
 //!
-//! Safe code without I/O of its own: everything is read through a [`Source`](crate::source::Source), by range, and every offset and length
-//! from a file is checked before it is used. The module of a format says which page of facts it follows.
+//! Safe code without I/O of its own: everything is read through a [`Source`](crate::source::Source), by range, and
+//! every offset and length from a file is checked before it is used. The module of a format says which page of facts it
+//! follows.
 
 mod dtype;
 pub mod idv;

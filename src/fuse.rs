@@ -405,7 +405,7 @@ impl Filesystem for Adapter {
             None => vfs.read(ino.0, offset, size.into(), only_ready),
             Some(handles) => {
                 let bytes = vfs.read_growing(ino.0, offset, size.into(), only_ready);
-                let count = bytes.iter().flatten().map(|bytes| bytes.for_kernel().len() as u64).sum();
+                let count = bytes.iter().flatten().map(|bytes| bytes.as_syscall_buf().len() as u64).sum();
                 if handles.was_read(ino.0, count)
                     && let Err(error) = vfs.finish_file(ino.0, true)
                 {
@@ -415,13 +415,13 @@ impl Filesystem for Adapter {
             }
         };
         guarded(&self.vfs, |vfs| match read(vfs, true) {
-            Ok(Some(bytes)) => reply.data(bytes.for_kernel()),
+            Ok(Some(bytes)) => reply.data(bytes.as_syscall_buf()),
             Ok(None) => self.run(
                 About::node(request, ino, false),
                 reply,
                 move |vfs| read(vfs, false),
                 |_, reply, bytes| match (reply, bytes) {
-                    (Some(reply), Ok(bytes)) => reply.data(bytes.as_ref().map_or(&[], |bytes| bytes.for_kernel())),
+                    (Some(reply), Ok(bytes)) => reply.data(bytes.as_ref().map_or(&[], |bytes| bytes.as_syscall_buf())),
                     (Some(reply), Err(error)) => reply.error(errno(&error)),
                     (None, _) => {}
                 },

@@ -94,8 +94,8 @@ pub const QUIET_SECONDS: u64 = 3;
 /// Address space that must be left beside a large allocation, where the process may have only so much.
 pub const HEADROOM: usize = 16 << 20;
 
-/// Threads for requests that wait for a disk or a decoder. A part of them may be in requests to one filesystem, so that one
-/// which never answers leaves the others theirs.
+/// Threads for requests that wait for a disk or a decoder. A part of them may be in requests to one filesystem, so that
+/// one which never answers leaves the others theirs.
 pub const POOL_THREADS: usize = 512;
 
 /// See [`POOL_THREADS`].

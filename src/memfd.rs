@@ -3,9 +3,9 @@
 //! A [`MemoryFile`] is filled from the front by one thread, while others may already take the ranges that are finished.
 //! [`MemoryFile::seal`] makes it unchangeable for ever; only then is it registered with the kernel.
 //!
-//! With the privilege that passthrough needs anyway, the files lie in a tmpfs of our own that is attached nowhere: there we
-//! may ask for large pages, which maps and reads 3 to 10 times as fast (docs/TUNING.md) and which memfds get only
-//! if the whole machine is set so. Otherwise they are sealed memfds.
+//! With the privilege that passthrough needs anyway, the files lie in a tmpfs of our own that is attached nowhere:
+//! there we may ask for large pages, which maps and reads 3 to 10 times as fast (docs/TUNING.md) and which memfds get
+//! only if the whole machine is set so. Otherwise they are sealed memfds.
 
 use std::{
     fs::File,
@@ -131,8 +131,8 @@ impl MemoryFile {
     /// Bytes that are finished.
     ///
     /// # Errors
-    /// `InvalidInput` for a range outside the file; `ENOMEM` where the file could not be mapped. Never fewer bytes: they
-    /// would be read as the end of the file.
+    /// `InvalidInput` for a range outside the file; `ENOMEM` where the file could not be mapped. Never fewer bytes:
+    /// they would be read as the end of the file.
     pub fn bytes(&self, range: Range<usize>) -> io::Result<&[u8]> {
         let map = self.map.get_or_init(|| {
             // Private, since a shared map would count as one that may write and prevent the seal.

@@ -67,8 +67,8 @@ impl Mount {
         Ok(all()?.into_iter().find(|mount| mount.is_same(self)))
     }
 
-    /// The file that ends the kernel's connection to the process which serves this mount: its folder is named by the minor
-    /// number of the device. `None` where no fusectl is mounted.
+    /// The file that ends the kernel's connection to the process which serves this mount: its folder is named by the
+    /// minor number of the device. `None` where no fusectl is mounted.
     pub(crate) fn abort_file(&self) -> anyhow::Result<Option<PathBuf>> {
         let control = all()?.into_iter().find(|mount| mount.kind == "fusectl");
         Ok(control.map(|control| control.at.join(self.device.1.to_string()).join("abort")))
@@ -167,8 +167,8 @@ pub(crate) fn mount_id(fdinfo: &str) -> Option<u64> {
     fdinfo.lines().find_map(|line| line.strip_prefix("mnt_id:")?.trim().parse().ok())
 }
 
-/// A mount point's absolute path, with links in it followed. What is mounted there is not asked, for it may be dead: a place
-/// that the kernel's table names is taken as it stands, and so is what lies in a shardfs.
+/// A mount point's absolute path, with links in it followed. What is mounted there is not asked, for it may be dead: a
+/// place that the kernel's table names is taken as it stands, and so is what lies in a shardfs.
 ///
 /// # Errors
 /// When the current folder is gone, or links go in a circle.

@@ -113,8 +113,9 @@ impl Memory for Unlimited {
     }
 }
 
-/// Whether there is room for so many bytes, in many small parts, and something left: small allocations can't be refused,
-/// they end the process. `count` times `each` is what something takes in memory that a file makes cheap to ask for.
+/// Whether there is room for so many bytes, in many small parts, and something left: small allocations can't be
+/// refused, they end the process. `count` times `each` is what something takes in memory that a file makes cheap to ask
+/// for.
 ///
 /// # Errors
 /// `ENOMEM`.

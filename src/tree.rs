@@ -21,7 +21,7 @@ use crate::{
     cache::Buffer,
     format::wshard::Shard,
     store::Version,
-    view::{Array, Fault, Reader, View},
+    view::{Array, Fault, ReadContext, View},
 };
 pub use formats::{
     Detected, FORMATS, Format, Formats, IDV, KAST, KASTORE, KDB, OpenResult, WSHARD, detect, is_container_name,
@@ -82,7 +82,7 @@ pub trait Container: Send + Sync {
     ///
     /// # Errors
     /// [`Fault`] where the answer needs bytes that can't be read.
-    fn lookup(&self, reader: &Reader, folder: NodeId, name: &str) -> Result<Option<NodeId>, Fault>;
+    fn lookup(&self, reader: &ReadContext, folder: NodeId, name: &str) -> Result<Option<NodeId>, Fault>;
 
     /// Goes through the shown children from a position (0 at first), until `each` breaks.
     ///
@@ -90,7 +90,7 @@ pub trait Container: Send + Sync {
     /// As [`Self::lookup`].
     fn list(
         &self,
-        reader: &Reader,
+        reader: &ReadContext,
         folder: NodeId,
         from: u64,
         each: &mut dyn FnMut(Child<'_>) -> ControlFlow<()>,
@@ -109,13 +109,13 @@ pub trait Container: Send + Sync {
     ///
     /// # Errors
     /// As [`Self::lookup`].
-    fn view(&self, reader: &Reader, file: NodeId) -> Result<View, Fault>;
+    fn view(&self, reader: &ReadContext, file: NodeId) -> Result<View, Fault>;
 
     /// The bytes of `container.json`.
     ///
     /// # Errors
     /// As [`Self::lookup`].
-    fn description(&self, reader: &Reader) -> Result<Arc<Buffer>, Fault>;
+    fn description(&self, reader: &ReadContext) -> Result<Arc<Buffer>, Fault>;
 
     /// What it holds, for people.
     ///
@@ -146,14 +146,14 @@ pub trait Container: Send + Sync {
     ///
     /// # Errors
     /// As [`Self::lookup`].
-    fn array(&self, reader: &Reader, file: NodeId) -> Result<Option<Array>, Fault>;
+    fn array(&self, reader: &ReadContext, file: NodeId) -> Result<Option<Array>, Fault>;
 
-    /// What is known of the stored item that a file shows: of an array at least dtype and shape. It reads no more of the
-    /// container than a look-up of the file. `None` for files that show no stored item, and for folders.
+    /// What is known of the stored item that a file shows: of an array at least dtype and shape. It reads no more of
+    /// the container than a look-up of the file. `None` for files that show no stored item, and for folders.
     ///
     /// # Errors
     /// As [`Self::lookup`].
-    fn item_info(&self, reader: &Reader, node: NodeId) -> Result<Option<ItemInfo>, Fault> {
+    fn item_info(&self, reader: &ReadContext, node: NodeId) -> Result<Option<ItemInfo>, Fault> {
         Ok(self.array(reader, node)?.map(ItemInfo::from))
     }
 
@@ -164,14 +164,14 @@ pub trait Container: Send + Sync {
 
     /// Whether a node's size is known without decoding anything, so that a listing may give it. A size that is not is
     /// computed on request (`docs/TREE.md`, section 6).
-    fn is_sized(&self, reader: &Reader, node: NodeId) -> bool {
+    fn is_sized(&self, reader: &ReadContext, node: NodeId) -> bool {
         let _ = (reader, node);
         true
     }
 
     /// Whether operations on a node go without reading more of the container than a few bytes, and these without
     /// waiting for a disk.
-    fn is_at_hand(&self, reader: &Reader, node: NodeId) -> bool {
+    fn is_at_hand(&self, reader: &ReadContext, node: NodeId) -> bool {
         let _ = (reader, node);
         true
     }
@@ -180,7 +180,7 @@ pub trait Container: Send + Sync {
 /// An open container: its bytes, and its tree.
 pub struct Opened {
     /// What reading it needs.
-    pub reader: Reader,
+    pub reader: ReadContext,
     /// Its names and nodes.
     pub tree: Arc<dyn Container>,
     /// The state of the file that was opened.
@@ -213,8 +213,8 @@ impl Opened {
         if node == OWN_FILE_NODE { OWN_FILE.into() } else { self.tree.path(node) }
     }
 
-    /// As [`Container::view`]. The container's own bytes are a range of its file like those of an uncompressed block, and
-    /// are handed out as these are.
+    /// As [`Container::view`]. The container's own bytes are a range of its file like those of an uncompressed block,
+    /// and are handed out as these are.
     ///
     /// # Errors
     /// As [`Container::view`].
@@ -230,8 +230,8 @@ impl Opened {
         node == OWN_FILE_NODE || self.tree.is_at_hand(&self.reader, node)
     }
 
-    /// Whether a file is the container's own bytes: they are in the kernel's page cache once already, and need no copy in
-    /// memory.
+    /// Whether a file is the container's own bytes: they are in the kernel's page cache once already, and need no copy
+    /// in memory.
     pub fn is_own_file(&self, file: NodeId) -> bool {
         file == OWN_FILE_NODE
     }

@@ -100,8 +100,8 @@ pub fn verify(vfs: &Vfs, node: &Attr, threads: usize, progress: &Progress) -> Fi
     Findings { problems: found, unread: unread.into_values().collect() }
 }
 
-/// Counts what there is to read below a folder, without reading it, until `stop`: for a progress bar. A size that is not
-/// known without decoding is left out.
+/// Counts what there is to read below a folder, without reading it, until `stop`: for a progress bar. A size that is
+/// not known without decoding is left out.
 pub fn expect(vfs: &Vfs, top: u64, progress: &Progress, stop: &AtomicBool) {
     let is_container = |ino| matches!(vfs.container(ino), Ok(Some(_)));
     // With each folder whether it lies in a container, so that its files count.
@@ -136,8 +136,8 @@ pub fn expect(vfs: &Vfs, top: u64, progress: &Progress, stop: &AtomicBool) {
     }
 }
 
-/// Whether most of a file is made as it is read: a dense view of sparse rows. It is looked into all along its length, so
-/// that each block is decoded and checked, but not every zero is read.
+/// Whether most of a file is made as it is read: a dense view of sparse rows. It is looked into all along its length,
+/// so that each block is decoded and checked, but not every zero is read.
 fn is_rendered(vfs: &Vfs, ino: u64, size: u64) -> bool {
     if size < RENDERED {
         return false;
@@ -251,8 +251,8 @@ impl Run<'_> {
         self.take_noticed();
     }
 
-    /// Takes over what the filesystem noticed: files that look like containers, parts that are left out. It keeps only so
-    /// many, and is asked after each batch.
+    /// Takes over what the filesystem noticed: files that look like containers, parts that are left out. It keeps only
+    /// so many, and is asked after each batch.
     fn take_noticed(&self) {
         self.vfs.take_problems().into_iter().for_each(|problem| self.note(problem));
     }

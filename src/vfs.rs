@@ -455,12 +455,12 @@ impl Vfs {
             }
             Node::SourcePath(_) | Node::ControlFolder => return Err(Error::is_a_folder(self.place(&node))),
         };
-        self.requests.bytes_read.fetch_add(bytes.for_kernel().len() as u64, Relaxed);
+        self.requests.bytes_read.fetch_add(bytes.as_syscall_buf().len() as u64, Relaxed);
         Ok(Some(bytes))
     }
 
-    /// The bytes of a file as memory of one's own, which may be looked at. Never lent from a map, so that each was really
-    /// read.
+    /// The bytes of a file as memory of one's own, which may be looked at. Never lent from a map, so that each was
+    /// really read.
     ///
     /// # Errors
     /// As [`Self::read`].
@@ -474,7 +474,7 @@ impl Vfs {
                 view.copy_at(&opened.reader, offset, length).map_err(fault)
             }
             Node::SourceFile(path, file) => self.files.read_copied(path, *file, offset, length),
-            Node::ControlFile(snapshot) => Ok(snapshot.read(offset, length).for_kernel().to_vec()),
+            Node::ControlFile(snapshot) => Ok(snapshot.read(offset, length).as_syscall_buf().to_vec()),
             _ => Err(Error::is_a_folder(self.place(&node))),
         }
     }

@@ -1,8 +1,8 @@
 //! Virtual files: a list of extents, with a size that is known without decoding and a read of any range.
 //!
 //! An extent is bytes in memory, a range of the container, a range of a block, or bytes that are rendered for each read
-//! by an implementation of [`Rendered`]. PNG files are rendered here, since several formats have raw pixels; what only one
-//! format needs is rendered in that format's folder below `tree`.
+//! by an implementation of [`Rendered`]. PNG files are rendered here, since several formats have raw pixels; what only
+//! one format needs is rendered in that format's folder below `tree`.
 
 mod array;
 pub mod json;
@@ -59,7 +59,7 @@ pub enum Data {
 /// Ranges are in bytes, from the start of the extent. They are never empty and end inside the extent.
 pub trait Rendered: std::fmt::Debug + Send + Sync {
     /// Whether [`Self::fill`] would return without decoding, waiting, or much work.
-    fn is_ready(&self, reader: &Reader, part: &Range<u64>) -> bool {
+    fn is_ready(&self, reader: &ReadContext, part: &Range<u64>) -> bool {
         let _ = (reader, part);
         false
     }
@@ -73,7 +73,7 @@ pub trait Rendered: std::fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// [`Fault`] when a block that the range touches can't be served.
-    fn borrow(&self, reader: &Reader, part: Range<u64>) -> Result<Option<Bytes>, Fault> {
+    fn borrow(&self, reader: &ReadContext, part: Range<u64>) -> Result<Option<Bytes>, Fault> {
         let _ = (reader, part);
         Ok(None)
     }
@@ -82,7 +82,7 @@ pub trait Rendered: std::fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// As [`Self::borrow`].
-    fn fill(&self, reader: &Reader, part: Range<u64>, out: &mut [u8]) -> Result<(), Fault>;
+    fn fill(&self, reader: &ReadContext, part: Range<u64>, out: &mut [u8]) -> Result<(), Fault>;
 }
 
 /// A block with its number in the container.
@@ -111,11 +111,11 @@ pub enum Bytes {
 
 impl Bytes {
     /// The bytes as the buffer of a system call.
-    pub fn for_kernel(&self) -> &[u8] {
+    pub fn as_syscall_buf(&self) -> &[u8] {
         match self {
             Self::Owned(bytes) => bytes,
             Self::Decoded(bytes, range) => &bytes[range.clone()],
-            Self::Mapped(mapped) => mapped.for_kernel(),
+            Self::Mapped(mapped) => mapped.as_syscall_buf(),
             // Made only of a range that the map of the file has: see `Self::in_memory`.
             Self::Memory(file, range) => file.memory().bytes(range.clone()).unwrap_or_default(),
         }
@@ -142,7 +142,7 @@ impl From<SourceError> for Fault {
 
 /// What reading needs: where the bytes are, and the blocks that are decoded already.
 #[derive(Clone)]
-pub struct Reader {
+pub struct ReadContext {
     /// The container's bytes.
     pub source: Arc<dyn Source>,
     /// Decoded blocks of all containers.
@@ -159,11 +159,11 @@ const LONGEST: u64 = i64::MAX as u64;
 struct TooLong;
 
 impl Rendered for TooLong {
-    fn is_ready(&self, _: &Reader, _: &Range<u64>) -> bool {
+    fn is_ready(&self, _: &ReadContext, _: &Range<u64>) -> bool {
         true
     }
 
-    fn fill(&self, _: &Reader, _: Range<u64>, _: &mut [u8]) -> Result<(), Fault> {
+    fn fill(&self, _: &ReadContext, _: Range<u64>, _: &mut [u8]) -> Result<(), Fault> {
         let error = BlockError::Refused("the file would have more than 2^63 bytes".into());
         Err(Fault { block: None, offset: 0, error: Arc::new(error) })
     }
@@ -230,7 +230,7 @@ impl View {
     }
 
     /// Whether [`Self::read_at`] would answer this range without decoding, checking or waiting for a decoder.
-    pub fn is_ready(&self, reader: &Reader, offset: u64, length: u64) -> bool {
+    pub fn is_ready(&self, reader: &ReadContext, offset: u64, length: u64) -> bool {
         self.touched(offset, length).all(|(extent, part)| reader.is_data_ready(&extent.data, part))
     }
 
@@ -238,7 +238,7 @@ impl View {
     ///
     /// # Errors
     /// [`Fault`] when any block that the range touches can't be served.
-    pub fn read_at(&self, reader: &Reader, offset: u64, length: u64) -> Result<Bytes, Fault> {
+    pub fn read_at(&self, reader: &ReadContext, offset: u64, length: u64) -> Result<Bytes, Fault> {
         let length = length.min(self.size.saturating_sub(offset));
         let mut touched = self.touched(offset, length);
         if let (Some((extent, part)), None) = (touched.next(), touched.next())
@@ -254,7 +254,7 @@ impl View {
     ///
     /// # Errors
     /// As [`Self::read_at`].
-    pub fn copy_at(&self, reader: &Reader, offset: u64, length: u64) -> Result<Vec<u8>, Fault> {
+    pub fn copy_at(&self, reader: &ReadContext, offset: u64, length: u64) -> Result<Vec<u8>, Fault> {
         let length = length.min(self.size.saturating_sub(offset));
         // Bounded by the length of the request, which the kernel and `cat` keep small.
         let mut out = zeros(usize::try_from(length).unwrap_or(usize::MAX)).map_err(|error| Fault {
@@ -270,7 +270,7 @@ impl View {
     ///
     /// # Errors
     /// As [`Self::read_at`].
-    pub fn fill_at(&self, reader: &Reader, offset: u64, out: &mut [u8]) -> Result<(), Fault> {
+    pub fn fill_at(&self, reader: &ReadContext, offset: u64, out: &mut [u8]) -> Result<(), Fault> {
         let mut rest = &mut *out;
         for (extent, part) in self.touched(offset, rest.len() as u64) {
             let (here, after) = rest.split_at_mut((part.end - part.start) as usize);
@@ -304,7 +304,7 @@ impl BlockRef {
     }
 }
 
-impl Reader {
+impl ReadContext {
     fn key(&self, block: &BlockRef) -> Key {
         Key::Block { container: self.container, number: block.number }
     }
@@ -420,7 +420,7 @@ mod tests {
     #[test]
     fn any_range_is_the_slice_of_the_whole() {
         let source: Arc<dyn Source> = Arc::new((0..=255u8).collect::<Vec<u8>>());
-        let reader = Reader { source, cache: Cache::new(1 << 20, Verify::Lazy), container: 0 };
+        let reader = ReadContext { source, cache: Cache::new(1 << 20, Verify::Lazy), container: 0 };
         let block = BlockRef {
             number: 0,
             block: Block { offset: 100, stored_size: 40, size: 40, codec: Codec::None, crc: None },
@@ -432,19 +432,20 @@ mod tests {
             .with(40, Data::Block(block, 0..40))
             .with(0, Data::Inline(Arc::default()));
         assert_eq!(view.size(), 56);
-        let whole = view.read_at(&reader, 0, 1000).unwrap().for_kernel().to_vec();
+        let whole = view.read_at(&reader, 0, 1000).unwrap().as_syscall_buf().to_vec();
         assert_eq!(&whole[..17], b"header\x00\x01\x01\x01\x01\x01\x01\x01\x01\x01\x64");
         for offset in 0..60u64 {
             for length in 0..60u64 {
                 let expected: Vec<u8> = whole.iter().skip(offset as usize).take(length as usize).copied().collect();
-                assert_eq!(view.read_at(&reader, offset, length).unwrap().for_kernel(), expected);
+                assert_eq!(view.read_at(&reader, offset, length).unwrap().as_syscall_buf(), expected);
             }
         }
     }
 
     #[test]
     fn a_file_is_never_longer_than_its_size_can_say() {
-        let reader = Reader { source: Arc::new(vec![7; 8]), cache: Cache::new(1 << 20, Verify::Lazy), container: 0 };
+        let reader =
+            ReadContext { source: Arc::new(vec![7; 8]), cache: Cache::new(1 << 20, Verify::Lazy), container: 0 };
         for length in [1 << 63, u64::MAX - 4, u64::MAX] {
             let data = View::default().with(length, Data::Stored(0..8));
             for view in [

@@ -45,8 +45,8 @@ impl Volume {
     /// Opens a folder, or one container. Nothing in a folder is looked at yet.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] and the like from the operating system; [`ErrorKind::NotAContainer`] for a file of no known
-    /// format, or one that is too damaged to be opened.
+    /// [`ErrorKind::NotFound`] and the like from the operating system; [`ErrorKind::NotAContainer`] for a file of no
+    /// known format, or one that is too damaged to be opened.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
         Self::options().open(path)
     }

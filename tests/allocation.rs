@@ -317,8 +317,8 @@ fn many_names_in_a_small_string_table() {
     costs.finish("many names");
 }
 
-/// Small things can't be refused their memory, so room for them is asked for before they are made: 700 bytes an entry, and
-/// 7 a byte of its name.
+/// Small things can't be refused their memory, so room for them is asked for before they are made: 700 bytes an entry,
+/// and 7 a byte of its name.
 #[test]
 fn many_entries_take_no_more_than_was_asked_for() {
     let _alone = alone();
@@ -388,8 +388,8 @@ fn lies_about_episodes() {
     costs.finish("lies about episodes");
 }
 
-/// Encoded pictures of a few bytes that say they are as large as can be: reading a stack of them fails, and costs no more
-/// than what their bytes could hold.
+/// Encoded pictures of a few bytes that say they are as large as can be: reading a stack of them fails, and costs no
+/// more than what their bytes could hold.
 #[test]
 fn picture_bombs() {
     let _alone = alone();

@@ -89,7 +89,7 @@ fn read_node(vfs: &Vfs, ino: u64, offset: u64, length: u64) -> Result<Vec<u8>, S
         assert_eq!(error.errno(), libc::EIO, "{error}");
         error.to_string()
     })?;
-    Ok(bytes.unwrap().for_kernel().to_vec())
+    Ok(bytes.unwrap().as_syscall_buf().to_vec())
 }
 
 /// The names in a folder.

@@ -1,8 +1,8 @@
 //! The filesystem against a simple model: random operations on SOURCE and on the filesystem's own operations, in this
 //! process. After each, what it answers is what the model says. A failure is shrunk to the fewest operations that fail.
 //!
-//! The same operations in each run; `PROPTEST_RNG_SEED=N PROPTEST_CASES=N cargo test --release --test model` tries others.
-//! How the kernel sees changes is tested on a mount (`tests/python/test_model.py`).
+//! The same operations in each run; `PROPTEST_RNG_SEED=N PROPTEST_CASES=N cargo test --release --test model` tries
+//! others. How the kernel sees changes is tested on a mount (`tests/python/test_model.py`).
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
 

@@ -1,5 +1,6 @@
 //! Thousands of seeded mutations of every golden file, each opened, listed and read: an error or an answer, never a
-//! panic, a hang or memory that a number in the file asked for. And the targets of `scripts/fuzz`, on the same mutations.
+//! panic, a hang or memory that a number in the file asked for. And the targets of `scripts/fuzz`, on the same
+//! mutations.
 //!
 //! `SHARDFS_MUTATIONS=N` tries N mutations of each file in place of the bounded default; `SHARDFS_SEED=S` others.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]

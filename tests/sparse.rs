@@ -1,5 +1,5 @@
-//! Containers of 2^49 bytes, nearly all of them a hole: blocks that state sizes near 2^64, as so many stored bytes could
-//! decode to, have no file whose size has wrapped around.
+//! Containers of 2^49 bytes, nearly all of them a hole: blocks that state sizes near 2^64, as so many stored bytes
+//! could decode to, have no file whose size has wrapped around.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod common;

@@ -1,5 +1,5 @@
-//! A format is registered in one table: a toy format whose descriptor is in a list beside the others appears in a mount's
-//! content, with nothing else changed.
+//! A format is registered in one table: a toy format whose descriptor is in a list beside the others appears in a
+//! mount's content, with nothing else changed.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod common;
@@ -15,7 +15,7 @@ use shardfs::{
         overview::{Contents, Item},
     },
     vfs::{FileKind, Options},
-    view::{Array, Fault, Reader, View},
+    view::{Array, Fault, ReadContext, View},
 };
 
 /// The magic, a version byte of 1, then the elements of one array of bytes.
@@ -47,13 +47,13 @@ impl Toy {
 }
 
 impl Container for Toy {
-    fn lookup(&self, _: &Reader, folder: NodeId, name: &str) -> Result<Option<NodeId>, Fault> {
+    fn lookup(&self, _: &ReadContext, folder: NodeId, name: &str) -> Result<Option<NodeId>, Fault> {
         Ok((folder == ROOT && name == "data.npy").then_some(DATA))
     }
 
     fn list(
         &self,
-        _: &Reader,
+        _: &ReadContext,
         _: NodeId,
         from: u64,
         each: &mut dyn FnMut(Child<'_>) -> ControlFlow<()>,
@@ -76,15 +76,15 @@ impl Container for Toy {
         if node == DATA { "data.npy".into() } else { String::new() }
     }
 
-    fn array(&self, _: &Reader, file: NodeId) -> Result<Option<Array>, Fault> {
+    fn array(&self, _: &ReadContext, file: NodeId) -> Result<Option<Array>, Fault> {
         Ok((file == DATA).then(|| self.data()))
     }
 
-    fn view(&self, _: &Reader, _: NodeId) -> Result<View, Fault> {
+    fn view(&self, _: &ReadContext, _: NodeId) -> Result<View, Fault> {
         Ok(self.data().npy())
     }
 
-    fn description(&self, _: &Reader) -> Result<Arc<Buffer>, Fault> {
+    fn description(&self, _: &ReadContext) -> Result<Arc<Buffer>, Fault> {
         Ok(Arc::default())
     }
 

@@ -1,13 +1,14 @@
 //! One budget in bytes: memory is reserved before it is taken.
 //!
 //! A [`Reservation`] gives its bytes back when it is dropped. Memory carries its reservation (`Buffer`, `FileSlot`), so
-//! that what is counted is what there is, also of a block that was evicted while a reply is still being written from it.
+//! that what is counted is what there is, also of a block that was evicted while a reply is still being written from
+//! it.
 //!
 //! # Why waiting ends
 //!
-//! Requests for room are served in the order in which they come, but owners who need more to finish what they have begun
-//! (`holding` in [`Budget::reserve`]) before all others. The first in line evicts what is cached and idle; then reserved
-//! bytes are of two kinds:
+//! Requests for room are served in the order in which they come, but owners who need more to finish what they have
+//! begun (`holding` in [`Budget::reserve`]) before all others. The first in line evicts what is cached and idle; then
+//! reserved bytes are of two kinds:
 //!
 //! - *in use*: their owner works and gives them back without waiting for anything but a disk or a decoder;
 //! - *held*: kept for as long as a user pleases (an open file in memory), by an owner that itself waits for room, or for
@@ -17,8 +18,8 @@
 //! a request for more than the whole budget goes alone, an owner that needs more to finish gets it, and at most one of
 //! them is beyond the budget at a time.
 //!
-//! Where nothing changes for [`PATIENCE`], owners are waiting for a disk that does not answer: the first in line gets its
-//! bytes all the same, so that others' files can be read.
+//! Where nothing changes for [`PATIENCE`], owners are waiting for a disk that does not answer: the first in line gets
+//! its bytes all the same, so that others' files can be read.
 
 use std::time::Duration;
 
@@ -105,9 +106,9 @@ impl Budget {
         self.room.lock().used
     }
 
-    /// Reserves bytes, in line behind those who asked before. `evict` gives up so many bytes of what is cached, as far as
-    /// it can, and says whether it gave up anything. `holding` is what the caller has reserved already and can't give
-    /// back before it has these bytes.
+    /// Reserves bytes, in line behind those who asked before. `evict` gives up so many bytes of what is cached, as far
+    /// as it can, and says whether it gave up anything. `holding` is what the caller has reserved already and can't
+    /// give back before it has these bytes.
     ///
     /// # Errors
     /// [`TooMuch`], at once, for more than one request may ever have.
@@ -180,8 +181,8 @@ impl Budget {
         }
     }
 
-    /// Reserves a few bytes without asking whether there is room, for what an entry of the cache is by itself: evicting it
-    /// gives them back, and otherwise nobody waits for them. The next who asks makes room for these as well.
+    /// Reserves a few bytes without asking whether there is room, for what an entry of the cache is by itself: evicting
+    /// it gives them back, and otherwise nobody waits for them. The next who asks makes room for these as well.
     pub fn reserve_small(self: &Arc<Self>, bytes: u64) -> Reservation {
         let mut room = self.room.lock();
         room.used += bytes;

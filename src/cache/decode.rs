@@ -25,8 +25,8 @@ pub(super) fn working(block: &Block, window: u64) -> u64 {
     block.codec.working_memory(window).saturating_add(stored)
 }
 
-/// The window that decoding a block in pieces takes: what its first frame asks for. Of a block that is not zstd it has no
-/// meaning.
+/// The window that decoding a block in pieces takes: what its first frame asks for. Of a block that is not zstd it has
+/// no meaning.
 pub(super) fn window(block: &Block, source: &dyn Source) -> u64 {
     let mut front = [0; ZSTD_HEADER];
     let front = &mut front[..usize::try_from(block.stored_size).map_or(ZSTD_HEADER, |stored| stored.min(ZSTD_HEADER))];

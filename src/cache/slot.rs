@@ -195,8 +195,8 @@ impl Slot {
         self.moved.notify_all();
     }
 
-    /// Waits for the piece that holds the byte at `offset`. `None` if it is no longer there: then the slot was given up,
-    /// and the block has to be decoded from its front again. Readers who wait for bytes further on get them first.
+    /// Waits for the piece that holds the byte at `offset`. `None` if it is no longer there: then the slot was given
+    /// up, and the block has to be decoded from its front again. Readers who wait for bytes further on get them first.
     pub(super) fn piece(&self, offset: u64) -> Result<Option<Piece>, Arc<BlockError>> {
         let mut progress = self.progress.lock();
         progress.waiting.push(offset);

@@ -82,7 +82,7 @@ fn one(out: &mut File, path: &Path, arguments: &Arguments) -> anyhow::Result<()>
     while offset < end {
         let bytes = place.vfs.read(place.ino, offset, (end - offset).min(PIECE as u64), false);
         let bytes = bytes.map_err(|e| anyhow!("{}: {}", path.display(), e.to_problem().detail()))?;
-        let bytes = bytes.as_ref().map_or(&[][..], |bytes| bytes.for_kernel());
+        let bytes = bytes.as_ref().map_or(&[][..], |bytes| bytes.as_syscall_buf());
         if bytes.is_empty() {
             bail!("{}: ended at byte {offset} of {}", path.display(), place.attr.size);
         }

@@ -1,7 +1,7 @@
 //! Text from outside (names on a disk, mounts of other programs, messages that quote them) as it may be printed.
 //!
-//! A name can hold anything but a zero byte. Printed as it is, a line break forges a line of a log, and an escape sequence
-//! moves a terminal's cursor. So control characters are printed as `\n` and `\u{1b}`.
+//! A name can hold anything but a zero byte. Printed as it is, a line break forges a line of a log, and an escape
+//! sequence moves a terminal's cursor. So control characters are printed as `\n` and `\u{1b}`.
 
 use std::{fmt::Write, os::unix::ffi::OsStrExt, path::Path};
 

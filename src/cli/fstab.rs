@@ -1,8 +1,8 @@
 //! What mount(8) and /etc/fstab say, as this program's own command line.
 //!
-//! mount(8) calls `mount.shardfs SOURCE MOUNTPOINT [-sfnv] [-o OPTIONS]` (or `mount.fuse.shardfs`); where only libfuse's
-//! helper is installed, that calls `shardfs SOURCE MOUNTPOINT -o OPTIONS`. Both become `shardfs mount ...`: what is
-//! known as an option of `shardfs mount` needs no other list.
+//! mount(8) calls `mount.shardfs SOURCE MOUNTPOINT [-sfnv] [-o OPTIONS]` (or `mount.fuse.shardfs`); where only
+//! libfuse's helper is installed, that calls `shardfs SOURCE MOUNTPOINT -o OPTIONS`. Both become `shardfs mount ...`:
+//! what is known as an option of `shardfs mount` needs no other list.
 
 use std::ffi::{OsStr, OsString};
 

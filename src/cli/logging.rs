@@ -36,7 +36,8 @@ pub(super) enum Level {
 }
 
 impl Level {
-    /// As `RUST_LOG` says it. fuser is one level quieter, for what it says is about itself; of other libraries only errors.
+    /// As `RUST_LOG` says it. fuser is one level quieter, for what it says is about itself; of other libraries only
+    /// errors.
     fn directives(self) -> &'static str {
         match self {
             Self::Off => "off",

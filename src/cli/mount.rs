@@ -235,8 +235,8 @@ fn start_in_background(command_line: &[OsString]) -> anyhow::Result<()> {
     }
 }
 
-/// This program again, with an allocator and a pool that get along with the address space that the process may have. These
-/// are settled when a process begins. `None` where there is no such limit.
+/// This program again, with an allocator and a pool that get along with the address space that the process may have.
+/// These are settled when a process begins. `None` where there is no such limit.
 fn with_little_memory(command_line: &[OsString]) -> anyhow::Result<Option<Command>> {
     const ARENAS: &str = "MALLOC_ARENA_MAX";
     const THREADS: &str = "BLOCKING_MAX_THREADS";

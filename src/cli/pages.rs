@@ -1,4 +1,5 @@
-//! `shardfs completions` and `man`: what shells and man(1) want to know, from the definitions of the options themselves.
+//! `shardfs completions` and `man`: what shells and man(1) want to know, from the definitions of the options
+//! themselves.
 
 use std::{fmt::Write as _, fs, io, path::PathBuf};
 

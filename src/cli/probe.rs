@@ -1,7 +1,7 @@
 //! Asking a filesystem that may never answer.
 //!
-//! A system call that waits for a dead server or a stopped process can't be ended, and a thread that waits in one can keep
-//! its process from ending. So a process of its own asks, and is left behind if it takes too long.
+//! A system call that waits for a dead server or a stopped process can't be ended, and a thread that waits in one can
+//! keep its process from ending. So a process of its own asks, and is left behind if it takes too long.
 
 use std::{
     ffi::OsString,
@@ -30,8 +30,8 @@ pub(super) const NAME: &str = "shardfs-probe";
 const READ: &str = "read";
 const STAT: &str = "stat";
 
-/// Prints the content of files (`read`) or looks at them (`stat`), for the process that started this one and listens as long
-/// as it cares to. An error is `{"errno": NUMBER}`.
+/// Prints the content of files (`read`) or looks at them (`stat`), for the process that started this one and listens as
+/// long as it cares to. An error is `{"errno": NUMBER}`.
 pub(super) fn run(mut arguments: impl Iterator<Item = OsString>) -> anyhow::Result<()> {
     let reads = arguments.next().is_some_and(|what| what == READ);
     let look = |file: OsString| -> io::Result<Vec<u8>> {

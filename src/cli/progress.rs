@@ -4,8 +4,8 @@ use std::{io::Write, sync::Once, thread};
 
 use signal_hook::{consts::SIGINT, iterator::Signals, low_level};
 
-/// Lets Ctrl-C end the line of a progress bar before it ends the process, so that the prompt of the shell begins on a line
-/// of its own. To be called once something is drawn on stderr.
+/// Lets Ctrl-C end the line of a progress bar before it ends the process, so that the prompt of the shell begins on a
+/// line of its own. To be called once something is drawn on stderr.
 pub(super) fn end_line_on_interrupt() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

@@ -46,12 +46,13 @@ pub(super) struct RunningOptions {
     #[arg(long)]
     pub(super) xattrs: bool,
 
-    /// Where the log goes, appended; opened again on SIGHUP [default: stderr in the foreground, nowhere in the background]
+    /// Where the log goes, appended; opened again on SIGHUP [default: stderr in the foreground, nowhere in the
+    /// background]
     #[arg(long, value_name = "FILE")]
     pub(super) log_file: Option<PathBuf>,
 
-    /// What is logged; SIGUSR1 raises it, and from the highest goes back [default: RUST_LOG, or info in the foreground and
-    /// warn in the background]
+    /// What is logged; SIGUSR1 raises it, and from the highest goes back [default: RUST_LOG, or info in the foreground
+    /// and warn in the background]
     #[arg(long, value_enum, value_name = "LEVEL")]
     log_level: Option<Level>,
 
@@ -140,8 +141,8 @@ impl Drop for MountPoint {
     }
 }
 
-/// Takes the mount down when no request has come for a while. Whoever has something open in it, or stands in it, keeps it:
-/// then unmounting fails and is tried again later.
+/// Takes the mount down when no request has come for a while. Whoever has something open in it, or stands in it, keeps
+/// it: then unmounting fails and is tried again later.
 fn end_when_idle(vfs: &Vfs, mount: &Mount, limit: Duration) {
     let requests = || {
         let requests = &vfs.requests;

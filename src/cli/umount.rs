@@ -1,7 +1,7 @@
 //! `shardfs umount`: living, busy and dead mounts.
 //!
-//! Nothing here asks a mount anything before it acts: its process may be stopped, and what it shows dead. What is acted on is
-//! the mount that was found in the kernel's table, never what stands at its path by then.
+//! Nothing here asks a mount anything before it acts: its process may be stopped, and what it shows dead. What is acted
+//! on is the mount that was found in the kernel's table, never what stands at its path by then.
 
 use std::{
     os::fd::{AsRawFd, OwnedFd},

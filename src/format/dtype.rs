@@ -58,7 +58,8 @@ impl DType {
         }
     }
 
-    /// numpy's `descr` (`docs/TREE.md`, section 2): a type string, or the list of a record's fields. bf16 has none of its own: the bits, as `<u2`.
+    /// numpy's `descr` (`docs/TREE.md`, section 2): a type string, or the list of a record's fields. bf16 has none of
+    /// its own: the bits, as `<u2`.
     pub fn descr(self) -> &'static str {
         match self {
             Self::F64 => "<f8",

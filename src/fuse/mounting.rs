@@ -30,8 +30,8 @@ pub(super) fn make(source: &Path, mountpoint: &Path, allow_other: bool) -> io::R
     }
 }
 
-/// The type becomes `fuse.shardfs`: `df`, `findmnt` and updatedb know the mount by it. SOURCE is an argument of its own, so
-/// that nothing in it can be taken for an option.
+/// The type becomes `fuse.shardfs`: `df`, `findmnt` and updatedb know the mount by it. SOURCE is an argument of its
+/// own, so that nothing in it can be taken for an option.
 fn by_system_call(source: &Path, mountpoint: &Path, allow_other: bool) -> rustix::io::Result<OwnedFd> {
     if !rustix::process::geteuid().is_root() {
         return Err(Errno::PERM);
@@ -100,8 +100,9 @@ fn receive(socket: &UnixStream) -> io::Result<Option<OwnedFd>> {
     Ok(rights)
 }
 
-/// SOURCE as the value of an option: a comma would begin another option, and backslashes are read differently by different
-/// versions of the helper. Both, control characters and what is no UTF-8 become `?`. `config.json` has the name itself.
+/// SOURCE as the value of an option: a comma would begin another option, and backslashes are read differently by
+/// different versions of the helper. Both, control characters and what is no UTF-8 become `?`. `config.json` has the
+/// name itself.
 fn safe_name(source: &Path) -> String {
     let is_unsafe = |c: char| c.is_control() || matches!(c, ',' | '\\' | '"' | char::REPLACEMENT_CHARACTER);
     source.to_string_lossy().chars().map(|c| if is_unsafe(c) { '?' } else { c }).collect()

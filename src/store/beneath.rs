@@ -1,5 +1,5 @@
-//! Opening paths beneath a descriptor: no symbolic link is followed on the way, and no `..`, so that what is opened lies
-//! below the folder that the descriptor stands for, whatever is renamed meanwhile.
+//! Opening paths beneath a descriptor: no symbolic link is followed on the way, and no `..`, so that what is opened
+//! lies below the folder that the descriptor stands for, whatever is renamed meanwhile.
 //!
 //! `openat2(2)` does it in one call (Linux 5.6). Where it is missing or forbidden, or a path is longer than the kernel
 //! takes at once, the same rules are kept component by component.
@@ -25,8 +25,8 @@ const TRIES: usize = 16;
 /// Opens a path below a folder; the empty path is the folder itself.
 ///
 /// # Errors
-/// Those of `open(2)`; `ELOOP` where a symbolic link is on the way (with `O_PATH` one at the end is opened itself), `EXDEV`
-/// for a path that would lead out.
+/// Those of `open(2)`; `ELOOP` where a symbolic link is on the way (with `O_PATH` one at the end is opened itself),
+/// `EXDEV` for a path that would lead out.
 pub(super) fn open(folder: impl AsFd, path: &Path, flags: OFlags) -> Result<OwnedFd> {
     let (folder, flags) = (folder.as_fd(), flags | OFlags::NOFOLLOW | OFlags::CLOEXEC);
     if path == Path::new("") {

@@ -1,8 +1,8 @@
 //! A folder of this machine as a store.
 //!
 //! Everything below the top is reached from its descriptor, and no symbolic link is followed (see `beneath`). With
-//! [`FollowLinks`], the place that a link leads to is found by its path first, and then opened beneath a descriptor like
-//! any other: a link that is changed meanwhile leads nowhere.
+//! [`FollowLinks`], the place that a link leads to is found by its path first, and then opened beneath a descriptor
+//! like any other: a link that is changed meanwhile leads nowhere.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -133,8 +133,8 @@ impl LocalStore {
         Some(Resolved { opened, stat, name: name.to_owned() })
     }
 
-    /// What a link leads to, if links are followed as far as that. A link to a folder that it lies in itself is none that
-    /// is followed: there would be no end to it.
+    /// What a link leads to, if links are followed as far as that. A link to a folder that it lies in itself is none
+    /// that is followed: there would be no end to it.
     ///
     /// The mode of what is found is without the bits of readers who could not go there themselves: a reader needs the
     /// right to enter every folder on the way.
@@ -168,8 +168,8 @@ impl LocalStore {
         Some(Resolved { opened, stat, name: target.file_name().unwrap_or_default().to_owned() })
     }
 
-    /// The folder from which a place without links in its path is reached, and the way from there: the top for what lies
-    /// below it, the root of the machine for what lies elsewhere and may be shown.
+    /// The folder from which a place without links in its path is reached, and the way from there: the top for what
+    /// lies below it, the root of the machine for what lies elsewhere and may be shown.
     fn way_to<'a>(&self, root: &OwnedFd, place: &'a Path) -> Option<(OwnedFd, &'a Path)> {
         if let Ok(below) = place.strip_prefix(&self.top) {
             return Some((rustix::io::fcntl_dupfd_cloexec(root, 0).ok()?, below));
@@ -186,8 +186,8 @@ impl LocalStore {
         if stat.kind != Kind::File {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
         }
-        // What was looked at is what is opened: a pipe or device that takes the name meanwhile is not. O_NONBLOCK does not
-        // wait for a lease.
+        // What was looked at is what is opened: a pipe or device that takes the name meanwhile is not. O_NONBLOCK does
+        // not wait for a lease.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let again = format!("/proc/self/fd/{}", opened.as_raw_fd());
         let file = match rustix::fs::open(&*again, flags, Mode::empty()) {
@@ -367,8 +367,8 @@ pub(super) fn stat(found: &Statx) -> Stat {
 
 /// The permission bits of those classes of readers of a file who may enter every folder on the way to it.
 ///
-/// A reader of the class "group" or "others" may be of any class to a folder, its owner even: such readers pass only where
-/// every class may. Of a file's owner it is known whether he owns a folder. Root passes everywhere.
+/// A reader of the class "group" or "others" may be of any class to a folder, its owner even: such readers pass only
+/// where every class may. Of a file's owner it is known whether he owns a folder. Root passes everywhere.
 fn may_pass(file: &Stat, folders: &[Stat]) -> u32 {
     let all =
         |needed: &dyn Fn(&Stat) -> u32| folders.iter().all(|folder| folder.mode & needed(folder) == needed(folder));

@@ -1,9 +1,9 @@
 //! A local file, read by range.
 //!
-//! Everything that looks *at* bytes (parsers, decoders, checksums) reads them with `pread` into memory of its own; the map
-//! is only ever handed to the kernel, as the buffer of a `write(2)`. A file that is truncated meanwhile therefore costs
-//! the reader an `EIO`, never the daemon its life by SIGBUS. Bytes are of one state of the file: its version is compared
-//! after they were copied.
+//! Everything that looks *at* bytes (parsers, decoders, checksums) reads them with `pread` into memory of its own; the
+//! map is only ever handed to the kernel, as the buffer of a `write(2)`. A file that is truncated meanwhile therefore
+//! costs the reader an `EIO`, never the daemon its life by SIGBUS. Bytes are of one state of the file: its version is
+//! compared after they were copied.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -60,8 +60,8 @@ fn lend(map: &Arc<Mmap>, length: usize) {
     // In the pool: it waits for all processors to forget the pages, which a reader should not.
     blocking::unblock(move || {
         for map in maps.iter().filter_map(Weak::upgrade) {
-            // SAFETY: the map is shared and read-only, so letting go of its pages loses nothing: a system call that still
-            // needs one, and nothing else does, gets it from the page cache again.
+            // SAFETY: the map is shared and read-only, so letting go of its pages loses nothing: a system call that
+            // still needs one, and nothing else does, gets it from the page cache again.
             #[allow(unsafe_code, reason = "mapping a file is this module's job")]
             let _ = unsafe { map.unchecked_advise(UncheckedAdvice::DontNeed) };
         }
@@ -69,8 +69,8 @@ fn lend(map: &Arc<Mmap>, length: usize) {
     .detach();
 }
 
-/// Filesystems that answer from this machine's memory and disks, by their numbers in statfs(2): ext4, XFS, Btrfs, tmpfs,
-/// ramfs, overlay, F2FS, ZFS, bcachefs, SquashFS, EROFS, ISO 9660, FAT, exFAT, NTFS.
+/// Filesystems that answer from this machine's memory and disks, by their numbers in statfs(2): ext4, XFS, Btrfs,
+/// tmpfs, ramfs, overlay, F2FS, ZFS, bcachefs, SquashFS, EROFS, ISO 9660, FAT, exFAT, NTFS.
 const LOCAL: [i64; 15] = [
     0xEF53,
     0x5846_5342,
@@ -178,7 +178,8 @@ impl Source for MappedFile {
             return Err(SourceError::OutOfRange { start: offset, end, len: self.len() });
         }
         let done = self.file.read_exact_at(buf, offset);
-        // Behind the copy: writing moves the modification time first, so what was copied before it moved is of one state.
+        // Behind the copy: writing moves the modification time first, so what was copied before it moved is of one
+        // state.
         self.check_unchanged()?;
         match done {
             Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => Err(SourceError::Changed),
@@ -210,8 +211,8 @@ impl Source for MappedFile {
     }
 
     fn mapped(&self, range: Range<u64>) -> Option<Mapped> {
-        // What the kernel copies from the map can't be checked afterwards. A file that was written to a moment ago may be
-        // written to at this moment, and is read and checked instead.
+        // What the kernel copies from the map can't be checked afterwards. A file that was written to a moment ago may
+        // be written to at this moment, and is read and checked instead.
         if range.end > self.len() || range.start >= range.end || self.version.is_recent() {
             return None;
         }
@@ -250,7 +251,7 @@ pub struct Mapped {
 
 impl Mapped {
     /// The bytes, for the kernel to copy. Looking at them in user space is what this type exists to avoid.
-    pub fn for_kernel(&self) -> &[u8] {
+    pub fn as_syscall_buf(&self) -> &[u8] {
         &self.map[self.range.clone()]
     }
 }
@@ -270,7 +271,7 @@ mod tests {
         assert!(file.mapped(0..2).is_none(), "a file that was just written is read, not lent");
         // One that was not written to for long.
         let passwd = MappedFile::open(Path::new("/etc/passwd")).unwrap();
-        assert_eq!(passwd.mapped(0..2).unwrap().for_kernel(), &std::fs::read("/etc/passwd").unwrap()[..2]);
+        assert_eq!(passwd.mapped(0..2).unwrap().as_syscall_buf(), &std::fs::read("/etc/passwd").unwrap()[..2]);
         Descriptor::options().write(true).open(&path).unwrap().set_len(10).unwrap();
         assert!(matches!((&file as &dyn Source).read(0..1), Err(SourceError::Changed)));
         assert!(matches!(file.check_known(), Err(SourceError::Changed)));

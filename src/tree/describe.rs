@@ -11,7 +11,7 @@ use crate::{
     cache::{Buffer, Key},
     format::DType,
     source::SourceError,
-    view::{Fault, Reader, json},
+    view::{Fault, ReadContext, json},
 };
 
 /// One of `items`, with the keys that every format has, in their order, and behind them its own.
@@ -109,7 +109,7 @@ static MAKING: [Mutex<()>; 16] = [const { Mutex::new(()) }; 16];
 ///
 /// # Errors
 /// Those of `make`.
-pub(super) fn kept(reader: &Reader, make: impl FnOnce() -> Result<Buffer, Fault>) -> Result<Arc<Buffer>, Fault> {
+pub(super) fn kept(reader: &ReadContext, make: impl FnOnce() -> Result<Buffer, Fault>) -> Result<Arc<Buffer>, Fault> {
     let key = Key::Description { container: reader.container };
     if let Some(Ok(parts)) = reader.cache.get_if_ready(key) {
         return Ok(parts.into_iter().next().unwrap_or_default());
@@ -122,6 +122,6 @@ pub(super) fn kept(reader: &Reader, make: impl FnOnce() -> Result<Buffer, Fault>
 }
 
 /// Whether [`kept`] would have nothing to make.
-pub(super) fn is_kept(reader: &Reader) -> bool {
+pub(super) fn is_kept(reader: &ReadContext) -> bool {
     reader.cache.get_if_ready(Key::Description { container: reader.container }).is_some()
 }

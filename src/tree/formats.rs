@@ -7,7 +7,7 @@ use crate::{
     cache::{Cache, Reservation},
     format::{self, FormatError},
     source::{Memory, Source, SourceError},
-    view::Reader,
+    view::ReadContext,
 };
 
 /// A container that was opened, or why it must be refused after all.
@@ -23,14 +23,14 @@ pub struct Format {
     pub magic: &'static [u8],
     /// Suffixes that such files usually have. A container is recognised by its content, never by its name.
     pub suffixes: &'static [&'static str],
-    /// Looks at the front of a file that begins with the magic, and fails for one that must be refused. The name is that of
-    /// the file.
+    /// Looks at the front of a file that begins with the magic, and fails for one that must be refused. The name is
+    /// that of the file.
     pub probe: fn(&dyn Source, name: &[u8]) -> Result<(), FormatError>,
     /// Whether a file that begins with the magic and was refused is meant to be such a container, so that the reason is
     /// worth reporting.
     pub is_meant: fn(&dyn Source) -> bool,
     /// Parses a container and makes its tree.
-    pub open: fn(&Reader, Option<Arc<dyn Siblings>>) -> OpenResult,
+    pub open: fn(&ReadContext, Option<Arc<dyn Siblings>>) -> OpenResult,
     /// The examples in `fixtures/`.
     pub fixtures: &'static [&'static str],
 }
@@ -69,8 +69,8 @@ pub static KASTORE: Format = Format {
     fixtures: &["arrays.kas", "tree_sequence.trees"],
 };
 
-/// The KAST draft. Several unrelated formats begin with the same letters: a file is claimed only by rules that they all fail
-/// (`docs/formats/kast.md` 5), and otherwise not worth a word.
+/// The KAST draft. Several unrelated formats begin with the same letters: a file is claimed only by rules that they all
+/// fail (`docs/formats/kast.md` 5), and otherwise not worth a word.
 pub static KAST: Format = Format {
     name: "kast",
     title: "KAST",
@@ -116,7 +116,7 @@ struct OpeningMemory<'a> {
 }
 
 impl<'a> OpeningMemory<'a> {
-    fn new(reader: &'a Reader) -> Self {
+    fn new(reader: &'a ReadContext) -> Self {
         Self { cache: &reader.cache, held: RefCell::default() }
     }
 }
@@ -160,7 +160,7 @@ impl Format {
     ///
     /// # Errors
     /// [`FormatError`] when the file must be refused after all, or can't be read.
-    pub fn open(&self, reader: &Reader, siblings: Option<Arc<dyn Siblings>>) -> OpenResult {
+    pub fn open(&self, reader: &ReadContext, siblings: Option<Arc<dyn Siblings>>) -> OpenResult {
         (self.open)(reader, siblings)
     }
 }
@@ -194,8 +194,8 @@ pub fn detect(formats: &[&'static Format], source: &dyn Source, name: &[u8]) -> 
     }
 }
 
-/// Whether a file's name says that it should be a container, finished or not: one that is none, or can't be read, is then
-/// worth reporting.
+/// Whether a file's name says that it should be a container, finished or not: one that is none, or can't be read, is
+/// then worth reporting.
 pub fn is_container_name(formats: &[&'static Format], name: &OsStr) -> bool {
     let name = name.to_string_lossy().to_lowercase();
     let name = name.strip_suffix(".partial").unwrap_or(&name);

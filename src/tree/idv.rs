@@ -31,7 +31,7 @@ use crate::{
     },
     limits,
     source::Source,
-    view::{Array, Fault, Reader, View},
+    view::{Array, Fault, ReadContext, View},
 };
 use loaded::{Loaded, Shape};
 use names::Names;
@@ -137,7 +137,7 @@ pub(super) struct Idv {
 }
 
 /// The tree of an IDV file.
-pub(super) fn open(file: File, reader: &Reader) -> Idv {
+pub(super) fn open(file: File, reader: &ReadContext) -> Idv {
     Idv {
         file,
         source: reader.source.clone(),
@@ -218,13 +218,13 @@ impl Idv {
     }
 
     /// A file of values.
-    fn values(&self, reader: &Reader, node: Node, show: Show) -> Result<ValueFile, Fault> {
+    fn values(&self, reader: &ReadContext, node: Node, show: Show) -> Result<ValueFile, Fault> {
         let loaded = self.column(node.column)?;
         let Some(values) = loaded.values() else { return Err(refused("its column has no values".into())) };
         Shown::open(values, show, reader)
     }
 
-    fn block(&self, reader: &Reader, node: Node) -> Result<View, Fault> {
+    fn block(&self, reader: &ReadContext, node: Node) -> Result<View, Fault> {
         let loaded = self.column(node.column)?;
         let column = loaded.column();
         let at = column.record_at(node.item);
@@ -237,7 +237,7 @@ impl Idv {
     }
 
     /// A metadata value.
-    fn entry(&self, reader: &Reader, node: Node) -> Result<ValueFile, Fault> {
+    fn entry(&self, reader: &ReadContext, node: Node) -> Result<ValueFile, Fault> {
         let loaded = self.metadata(node.column)?;
         let Some(entry) = loaded.entry(node.item) else {
             return Err(refused(format!("there is no metadata {}", node.item)));
@@ -260,7 +260,7 @@ impl Idv {
 }
 
 impl Container for Idv {
-    fn lookup(&self, _: &Reader, folder: NodeId, name: &str) -> Result<Option<NodeId>, Fault> {
+    fn lookup(&self, _: &ReadContext, folder: NodeId, name: &str) -> Result<Option<NodeId>, Fault> {
         let Some(Node { part, column, .. }) = Node::unpack(folder) else { return Ok(None) };
         let node = match part {
             Part::Root => match name {
@@ -299,7 +299,7 @@ impl Container for Idv {
 
     fn list(
         &self,
-        _: &Reader,
+        _: &ReadContext,
         folder: NodeId,
         from: u64,
         each: &mut dyn FnMut(Child<'_>) -> ControlFlow<()>,
@@ -401,7 +401,7 @@ impl Container for Idv {
         format!("{}/{name}", self.path(self.parent(node)))
     }
 
-    fn view(&self, reader: &Reader, file: NodeId) -> Result<View, Fault> {
+    fn view(&self, reader: &ReadContext, file: NodeId) -> Result<View, Fault> {
         let Some(node) = Node::unpack(file) else { return Ok(View::default()) };
         match node.part {
             Part::Description => Ok(View::shared(self.description(reader)?)),
@@ -412,7 +412,7 @@ impl Container for Idv {
         }
     }
 
-    fn array(&self, reader: &Reader, file: NodeId) -> Result<Option<Array>, Fault> {
+    fn array(&self, reader: &ReadContext, file: NodeId) -> Result<Option<Array>, Fault> {
         let Some(node) = Node::unpack(file) else { return Ok(None) };
         Ok(match node.part {
             Part::Entry => self.entry(reader, node)?.array(),
@@ -421,7 +421,7 @@ impl Container for Idv {
         })
     }
 
-    fn description(&self, reader: &Reader) -> Result<Arc<Buffer>, Fault> {
+    fn description(&self, reader: &ReadContext) -> Result<Arc<Buffer>, Fault> {
         kept(reader, || describe::describe(self))
     }
 
@@ -450,7 +450,7 @@ impl Container for Idv {
         std::mem::take(&mut *self.new_warnings.lock())
     }
 
-    fn is_at_hand(&self, reader: &Reader, node: NodeId) -> bool {
+    fn is_at_hand(&self, reader: &ReadContext, node: NodeId) -> bool {
         let Some(Node { part, column, item }) = Node::unpack(node) else { return true };
         let loaded = || self.loaded.lock().peek(&column).cloned();
         match part {
@@ -471,7 +471,7 @@ impl Container for Idv {
         }
     }
 
-    fn is_sized(&self, reader: &Reader, node: NodeId) -> bool {
+    fn is_sized(&self, reader: &ReadContext, node: NodeId) -> bool {
         let Some(Node { part, column, item }) = Node::unpack(node) else { return true };
         match part {
             // As for every other format: what costs more than opening the container is made on request.

@@ -1,5 +1,5 @@
-//! KDB: a folder for each episode (`docs/TREE.md`, section 4). Nodes are computed: an episode costs no memory until it is
-//! accessed.
+//! KDB: a folder for each episode (`docs/TREE.md`, section 4). Nodes are computed: an episode costs no memory until it
+//! is accessed.
 
 mod frames;
 mod pictures;
@@ -27,7 +27,7 @@ use crate::{
     },
     limits,
     source::Source,
-    view::{Array, Fault, Reader, View, json},
+    view::{Array, Fault, ReadContext, View, json},
 };
 use pictures::Pictures;
 use strided::Strided;
@@ -147,7 +147,7 @@ impl Kdb {
     }
 
     /// The index entry of an episode.
-    fn episode(&self, reader: &Reader, position: u64) -> Result<Episode, Fault> {
+    fn episode(&self, reader: &ReadContext, position: u64) -> Result<Episode, Fault> {
         let offset = self.header.index_offset;
         match self.header.episode(&*reader.source, position) {
             Ok(Some(episode)) => Ok(episode),
@@ -216,7 +216,7 @@ impl Kdb {
     }
 
     /// The pictures of an episode, walked at most once while they are remembered.
-    fn pictures(&self, reader: &Reader, position: u64) -> Result<Arc<Pictures>, Fault> {
+    fn pictures(&self, reader: &ReadContext, position: u64) -> Result<Arc<Pictures>, Fault> {
         if let Some(pictures) = self.indexed.lock().episodes.get(&position) {
             return Ok(pictures.clone());
         }
@@ -254,7 +254,7 @@ impl Kdb {
     }
 
     /// An array of one field of the rows.
-    fn field(&self, reader: &Reader, node: Node) -> Result<Array, Fault> {
+    fn field(&self, reader: &ReadContext, node: Node) -> Result<Array, Fault> {
         let episode = self.episode(reader, node.episode)?;
         let rows = match episode.locate_rows(&*reader.source) {
             Ok(rows) => rows,
@@ -275,7 +275,7 @@ impl Kdb {
         Ok(Array::new(dtype, shape, if dtype == DType::Bool { data.into_bool() } else { data }))
     }
 
-    fn meta(&self, reader: &Reader, position: u64) -> Result<View, Fault> {
+    fn meta(&self, reader: &ReadContext, position: u64) -> Result<View, Fault> {
         let episode = self.episode(reader, position)?;
         match episode.read_meta(&*reader.source) {
             Ok(meta) => Ok(View::inline(meta_json(&episode, &meta))),
@@ -302,7 +302,7 @@ fn meta_json(episode: &Episode, meta: &Meta) -> Vec<u8> {
 }
 
 impl Container for Kdb {
-    fn lookup(&self, reader: &Reader, folder: NodeId, name: &str) -> Result<Option<NodeId>, Fault> {
+    fn lookup(&self, reader: &ReadContext, folder: NodeId, name: &str) -> Result<Option<NodeId>, Fault> {
         let Some(folder) = Node::unpack(folder) else { return Ok(None) };
         let position = folder.episode;
         let node = match folder.part {
@@ -338,7 +338,7 @@ impl Container for Kdb {
 
     fn list(
         &self,
-        reader: &Reader,
+        reader: &ReadContext,
         folder: NodeId,
         from: u64,
         each: &mut dyn FnMut(Child<'_>) -> ControlFlow<()>,
@@ -440,7 +440,7 @@ impl Container for Kdb {
         format!("{}/{name}", self.path(self.parent(node)))
     }
 
-    fn view(&self, reader: &Reader, file: NodeId) -> Result<View, Fault> {
+    fn view(&self, reader: &ReadContext, file: NodeId) -> Result<View, Fault> {
         let Some(node) = Node::unpack(file) else { return Ok(View::default()) };
         match node.part {
             Part::Description => Ok(View::shared(self.description(reader)?)),
@@ -455,7 +455,7 @@ impl Container for Kdb {
         }
     }
 
-    fn array(&self, reader: &Reader, file: NodeId) -> Result<Option<Array>, Fault> {
+    fn array(&self, reader: &ReadContext, file: NodeId) -> Result<Option<Array>, Fault> {
         let Some(node) = Node::unpack(file) else { return Ok(None) };
         Ok(match node.part {
             Part::State | Part::Action | Part::Reward | Part::IsTerminal => Some(self.field(reader, node)?),
@@ -465,7 +465,7 @@ impl Container for Kdb {
         })
     }
 
-    fn description(&self, reader: &Reader) -> Result<Arc<Buffer>, Fault> {
+    fn description(&self, reader: &ReadContext) -> Result<Arc<Buffer>, Fault> {
         describe::kept(reader, || Ok(self.describe().into()))
     }
 
@@ -493,7 +493,7 @@ impl Container for Kdb {
         std::mem::take(&mut *self.new_warnings.lock())
     }
 
-    fn is_at_hand(&self, reader: &Reader, node: NodeId) -> bool {
+    fn is_at_hand(&self, reader: &ReadContext, node: NodeId) -> bool {
         let Some(node) = Node::unpack(node) else { return true };
         match node.part {
             Part::Root | Part::Description | Part::Episodes => true,

@@ -158,8 +158,8 @@ impl<F: Copy> Builder<F> {
     }
 
     /// The folder for all parts of a stored name but its last (split at `/`), and that last part. `reserved` are the
-    /// names that `top` keeps for itself, beside those of every folder. Where a container asks for more folders than any
-    /// honest one ([`limits::FOLDERS`]), what is left of the name is one part, slashes and all.
+    /// names that `top` keeps for itself, beside those of every folder. Where a container asks for more folders than
+    /// any honest one ([`limits::FOLDERS`]), what is left of the name is one part, slashes and all.
     pub fn folders_of<'a>(&mut self, top: NodeIndex, name: &'a [u8], reserved: &[&str]) -> (NodeIndex, &'a [u8]) {
         self.folders_left = self.folders_left.saturating_add(limits::FOLDERS_A_NAME);
         let first: Vec<&str> = names::RESERVED.iter().chain(reserved).copied().collect();

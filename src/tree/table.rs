@@ -9,7 +9,7 @@ use super::{
 use crate::{
     cache::Buffer,
     format::wshard::Shard,
-    view::{Array, Fault, Reader, View},
+    view::{Array, Fault, ReadContext, View},
 };
 
 /// What a format whose items are all known adds to the table of its paths.
@@ -145,7 +145,7 @@ impl<C: Content> Table<C> {
 }
 
 impl<C: Content> Container for Table<C> {
-    fn lookup(&self, _: &Reader, folder: NodeId, name: &str) -> Result<Option<NodeId>, Fault> {
+    fn lookup(&self, _: &ReadContext, folder: NodeId, name: &str) -> Result<Option<NodeId>, Fault> {
         let folder = Self::number(folder);
         if let Some(node) = self.paths.lookup(folder, name) {
             return Ok(Some(NodeId(node.into())));
@@ -156,7 +156,7 @@ impl<C: Content> Container for Table<C> {
 
     fn list(
         &self,
-        _: &Reader,
+        _: &ReadContext,
         folder: NodeId,
         from: u64,
         each: &mut dyn FnMut(Child<'_>) -> ControlFlow<()>,
@@ -209,7 +209,7 @@ impl<C: Content> Container for Table<C> {
         self.paths.path(Self::number(node))
     }
 
-    fn view(&self, reader: &Reader, file: NodeId) -> Result<View, Fault> {
+    fn view(&self, reader: &ReadContext, file: NodeId) -> Result<View, Fault> {
         if let Some((folder, number)) = Self::frame_of(file) {
             return Ok(self.content.frame(folder, number));
         }
@@ -221,15 +221,15 @@ impl<C: Content> Container for Table<C> {
     }
 
     /// `container.json` is written on first use: it costs more than all the rest of opening a container.
-    fn is_sized(&self, reader: &Reader, file: NodeId) -> bool {
+    fn is_sized(&self, reader: &ReadContext, file: NodeId) -> bool {
         !self.is_description(file) || describe::is_kept(reader)
     }
 
-    fn is_at_hand(&self, reader: &Reader, node: NodeId) -> bool {
+    fn is_at_hand(&self, reader: &ReadContext, node: NodeId) -> bool {
         !self.is_description(node) || describe::is_kept(reader)
     }
 
-    fn description(&self, reader: &Reader) -> Result<Arc<Buffer>, Fault> {
+    fn description(&self, reader: &ReadContext) -> Result<Arc<Buffer>, Fault> {
         describe::kept(reader, || self.content.describe(&self.paths))
     }
 
@@ -257,11 +257,11 @@ impl<C: Content> Container for Table<C> {
         self.content.verify_others()
     }
 
-    fn array(&self, _: &Reader, node: NodeId) -> Result<Option<Array>, Fault> {
+    fn array(&self, _: &ReadContext, node: NodeId) -> Result<Option<Array>, Fault> {
         Ok(self.stored(node).and_then(|file| self.content.array(file)))
     }
 
-    fn item_info(&self, _: &Reader, node: NodeId) -> Result<Option<ItemInfo>, Fault> {
+    fn item_info(&self, _: &ReadContext, node: NodeId) -> Result<Option<ItemInfo>, Fault> {
         Ok(self.stored(node).and_then(|file| self.content.item_info(file)))
     }
 }

@@ -231,9 +231,9 @@ struct Own<'a> {
     error: Option<String>,
 }
 
-/// The file of a block that can never be served, of the size that the index states, behind a header. Where that is none,
-/// the header fails in its place, and without a header one byte does: a file of no bytes is never read, and would look
-/// whole.
+/// The file of a block that can never be served, of the size that the index states, behind a header. Where that is
+/// none, the header fails in its place, and without a header one byte does: a file of no bytes is never read, and would
+/// look whole.
 fn unserved(header: Vec<u8>, size: u64, block: BlockRef) -> View {
     match size.min(limits::LARGEST_BLOCK) {
         0 => {

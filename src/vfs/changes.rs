@@ -35,8 +35,8 @@ impl Vfs {
         nodes.flatten().collect()
     }
 
-    /// The nodes of which the kernel should forget what it knows after changes below SOURCE: these are looked at. Names in
-    /// SOURCE are not among them: the kernel asks for each again soon enough.
+    /// The nodes of which the kernel should forget what it knows after changes below SOURCE: these are looked at. Names
+    /// in SOURCE are not among them: the kernel asks for each again soon enough.
     pub(crate) fn changed_nodes(&self, changes: Changes) -> Vec<u64> {
         let Changes { events, lost, overflowed } = changes;
         let mut changed = Vec::new();
@@ -59,8 +59,8 @@ impl Vfs {
             }
             touched.insert(path);
         }
-        // A process whose working directory is inside a container looks nothing up by the container's name, so the nodes
-        // inside are invalidated one by one.
+        // A process whose working directory is inside a container looks nothing up by the container's name, so the
+        // nodes inside are invalidated one by one.
         let is_concerned = |id: &ContainerId| {
             let path = id.shown();
             overflowed

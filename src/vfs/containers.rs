@@ -22,7 +22,7 @@ use crate::{
     source::Source,
     store::{File, Store, Watch},
     tree::{self, NodeId, Opened},
-    view::Reader,
+    view::ReadContext,
 };
 
 /// Bytes of small pieces that are freed at once, and that the heap would keep for later.
@@ -132,7 +132,8 @@ impl Containers {
         opened.is_some_and(|opened| opened.is_at_hand(node))
     }
 
-    /// The container, opened if it is not: by one thread, for which others wait. `siblings` gives what a manifest joins.
+    /// The container, opened if it is not: by one thread, for which others wait. `siblings` gives what a manifest
+    /// joins.
     ///
     /// # Errors
     /// [`Error`] when the file is gone, has changed, or can't be parsed.
@@ -170,8 +171,8 @@ impl Containers {
 
     fn open_now(&self, id: &Arc<ContainerId>, siblings: Option<Arc<dyn tree::Siblings>>) -> Result<Arc<Opened>, Error> {
         let stale = || Error::stale(id.shown());
-        // Before it is looked at, so that no change is missed. What a followed link leads to lies in another folder, and
-        // the chunks of a manifest may.
+        // Before it is looked at, so that no change is missed. What a followed link leads to lies in another folder,
+        // and the chunks of a manifest may.
         let watch = self.store.watch(id.path.folder());
         let watch = if id.stat.via_link || id.others != 0 { Watch::default() } else { watch };
         let file = self.store.open(&id.shown()).map_err(|e| match (e.raw_os_error(), e.kind()) {
@@ -188,7 +189,7 @@ impl Containers {
         let source: Arc<dyn Source> = file.clone().into_source();
         source.check_unchanged().map_err(|_| stale())?;
         let container = self.next.fetch_add(1, Relaxed);
-        let reader = Reader { source, cache: self.cache.clone(), container };
+        let reader = ReadContext { source, cache: self.cache.clone(), container };
         let tree = id.format.open(&reader, siblings).map_err(|error| Error::format(id.shown(), error))?;
         for warning in tree.warnings() {
             self.problems.note(Problem::of(id.shown(), warning.clone()));

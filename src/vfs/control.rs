@@ -23,8 +23,8 @@ pub(super) const FOLDER: &str = ".shardfs";
 /// What is in it.
 pub(super) const FILES: [&str; 3] = ["config.json", "problems.jsonl", "stats.json"];
 
-/// Empty files in the root of the mount that tell indexers (Spotlight over a network, GNOME's) to stay out. They are not
-/// listed, and SOURCE's own of these names are shown in their place.
+/// Empty files in the root of the mount that tell indexers (Spotlight over a network, GNOME's) to stay out. They are
+/// not listed, and SOURCE's own of these names are shown in their place.
 const MARKERS: [&str; 2] = [".metadata_never_index", ".trackerignore"];
 
 /// A control file as it was when it was looked up.

@@ -149,8 +149,8 @@ impl Detection {
         }))
     }
 
-    /// The state that the files of a manifest's chunks are in: another number when any of them comes, goes, or is written
-    /// to.
+    /// The state that the files of a manifest's chunks are in: another number when any of them comes, goes, or is
+    /// written to.
     fn state_of_chunks(&self, store: &dyn Store, manifest: &FilePath, stat: &Stat) -> u64 {
         let known = self.manifests.lock().get(&stat.version).cloned();
         let chunks = known.unwrap_or_else(|| {

@@ -175,8 +175,8 @@ impl Inodes {
         self.held.read().inside.keys().filter(|id| wanted(id)).cloned().collect()
     }
 
-    /// Notes the state in which an ordinary file is seen now. Whether the kernel may keep bytes of another state without
-    /// knowing: size and modification time are all that it compares.
+    /// Notes the state in which an ordinary file is seen now. Whether the kernel may keep bytes of another state
+    /// without knowing: size and modification time are all that it compares.
     pub(super) fn see(&self, ino: u64, version: Version) -> bool {
         if self.held.read().seen.get(&ino) == Some(&version) {
             return false;

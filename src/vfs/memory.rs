@@ -146,7 +146,7 @@ impl Vfs {
         let Ok(bytes) = Bytes::in_memory(&slot, offset, length) else {
             return self.read(ino, offset, length, only_ready);
         };
-        self.requests.bytes_read.fetch_add(bytes.for_kernel().len() as u64, Relaxed);
+        self.requests.bytes_read.fetch_add(bytes.as_syscall_buf().len() as u64, Relaxed);
         Ok(Some(bytes))
     }
 
@@ -183,7 +183,7 @@ impl Vfs {
     fn with_view<T>(
         &self,
         ino: u64,
-        work: impl FnOnce(&View, &crate::view::Reader) -> Result<T, Error>,
+        work: impl FnOnce(&View, &crate::view::ReadContext) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let node = self.node(ino)?;
         let Node::InContainer(id, file) = &node else { return Err(Error::is_a_folder(self.place(&node))) };

@@ -40,8 +40,8 @@ impl Problem {
 }
 
 impl Problem {
-    /// What makes two problems one: a block that can't be read is one problem, whichever of its files is read and where.
-    /// `start` is where the block begins: several may have one name.
+    /// What makes two problems one: a block that can't be read is one problem, whichever of its files is read and
+    /// where. `start` is where the block begins: several may have one name.
     fn identity(&self, start: Option<u64>) -> u128 {
         let mut hash = Xxh3::new();
         let mut part = |bytes: &[u8]| {

@@ -90,8 +90,8 @@ impl SourceTree {
     /// What stands at a name in a folder. `None` if nothing does, or only what is left out (sockets, devices, pipes).
     ///
     /// # Errors
-    /// [`Error`] when the file can't be looked at. A file whose front can't be read is an ordinary file: the reader of its
-    /// bytes gets the error.
+    /// [`Error`] when the file can't be looked at. A file whose front can't be read is an ordinary file: the reader of
+    /// its bytes gets the error.
     pub(super) fn find(&self, folder: &Arc<Path>, name: &OsStr) -> Result<Option<SourceEntry>, Error> {
         let path = folder.join(name);
         let found = self.store.stat(&path).map_err(|e| Error::os(&e, "stat", path))?;

@@ -3,7 +3,8 @@
 use super::{View, npy};
 use crate::format::DType;
 
-/// An array of a container: what its `.npy` file, `container.json` and the extended attributes say of it comes from here.
+/// An array of a container: what its `.npy` file, `container.json` and the extended attributes say of it comes from
+/// here.
 #[derive(Debug, Clone)]
 pub struct Array {
     /// The type of the elements.

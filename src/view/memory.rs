@@ -2,7 +2,7 @@
 
 use std::{io, sync::Arc};
 
-use super::{Bytes, Data, Extent, Fault, Reader, View};
+use super::{Bytes, Data, Extent, Fault, ReadContext, View};
 use crate::{
     cache::{BlockError, FileSlot},
     codec::Codec,
@@ -26,7 +26,7 @@ pub enum Layout {
 
 impl View {
     /// What it would be to lay this view out in memory.
-    pub fn layout(&self, reader: &Reader) -> Layout {
+    pub fn layout(&self, reader: &ReadContext) -> Layout {
         let mut layout = Layout::Copy;
         for extent in &self.extents {
             layout = match (extent.whole_block(), &extent.data) {
@@ -46,7 +46,7 @@ impl View {
     ///
     /// # Errors
     /// [`BlockError`], from which the reader learns nothing: it reads the view itself, and gets the [`Fault`].
-    pub fn lay_out(&self, reader: &Reader, file: &FileSlot) -> Result<(), BlockError> {
+    pub fn lay_out(&self, reader: &ReadContext, file: &FileSlot) -> Result<(), BlockError> {
         for extent in &self.extents {
             if let Some(block) = extent.whole_block() {
                 reader.cache.decode_to(&block.block, &reader.source, file, extent.start)?;
@@ -55,8 +55,8 @@ impl View {
             let (mut at, end) = (extent.start, extent.start + extent.length);
             while at < end {
                 let bytes = self.read_at(reader, at, (PIECE as u64).min(end - at)).map_err(unread)?;
-                file.memory().write(bytes.for_kernel(), at).map_err(SourceError::from)?;
-                at += bytes.for_kernel().len() as u64;
+                file.memory().write(bytes.as_syscall_buf(), at).map_err(SourceError::from)?;
+                at += bytes.as_syscall_buf().len() as u64;
                 file.advance(at);
             }
         }
@@ -65,9 +65,9 @@ impl View {
 }
 
 impl View {
-    /// Begins to decode the next block of a file whose reader, now at `at`, has read most of the block that it is in. Only
-    /// where the cache has unused room.
-    pub fn decode_ahead(&self, reader: &Reader, at: u64) {
+    /// Begins to decode the next block of a file whose reader, now at `at`, has read most of the block that it is in.
+    /// Only where the cache has unused room.
+    pub fn decode_ahead(&self, reader: &ReadContext, at: u64) {
         let here = self.extents.partition_point(|extent| extent.start + extent.length <= at);
         let [here, next, ..] = &self.extents[here..] else { return };
         let (Data::Block(here, _), Data::Block(next, _)) = (&here.data, &next.data) else { return };

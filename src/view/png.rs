@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use super::{Data, Fault, Reader, Rendered, View};
+use super::{Data, Fault, ReadContext, Rendered, View};
 
 /// Longest PNG chunk, and largest width and height.
 const LONGEST: u64 = (1 << 31) - 1;
@@ -45,7 +45,8 @@ pub struct Png {
 
 impl Png {
     /// A picture of pixels that begin at `start` of `pixels`. `None` for what PNG has no way to say (no pixels, too
-    /// many in a row or column, other than 1 to 4 channels, 1 or 2 bytes each), and of more pixels than a file can have.
+    /// many in a row or column, other than 1 to 4 channels, 1 or 2 bytes each), and of more pixels than a file can
+    /// have.
     pub fn new(pixels: Data, start: u64, width: u32, height: u32, channels: u8, depth: u8) -> Option<Self> {
         let side = 1..=LONGEST as u32;
         let sound = side.contains(&width) && side.contains(&height) && (1..=4).contains(&channels);
@@ -261,12 +262,12 @@ impl Png {
 }
 
 impl Rendered for Png {
-    fn is_ready(&self, reader: &Reader, part: &Range<u64>) -> bool {
+    fn is_ready(&self, reader: &ReadContext, part: &Range<u64>) -> bool {
         let (pixels, needed) = self.needs(part);
         needed.end - needed.start <= FEW_PIXELS && reader.is_data_ready(pixels, needed)
     }
 
-    fn fill(&self, reader: &Reader, part: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
+    fn fill(&self, reader: &ReadContext, part: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
         self.fill_from(part, out, &|at, buf| reader.fill(&self.pixels, at..at + buf.len() as u64, buf))
     }
 }

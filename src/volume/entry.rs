@@ -118,8 +118,8 @@ impl Entry {
     /// The entry at a path below this folder. Also what listings leave out: `.raw` in Shard files, `.file`.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] if it is not there, [`ErrorKind::InvalidInput`] for a path that is absolute or has `..`, and
-    /// those of opening a container that lies on the way.
+    /// [`ErrorKind::NotFound`] if it is not there, [`ErrorKind::InvalidInput`] for a path that is absolute or has `..`,
+    /// and those of opening a container that lies on the way.
     pub fn get(&self, path: impl AsRef<Path>) -> Result<Self, Error> {
         let mut at = self.clone();
         for component in path.as_ref().components() {
@@ -167,8 +167,8 @@ impl Entry {
     ///
     /// # Errors
     /// [`ErrorKind::Damaged`] if a block that the range touches can't be decoded or has the wrong checksum,
-    /// [`ErrorKind::Changed`] if the container is another one by now, [`ErrorKind::OutOfMemory`], and what the operating
-    /// system says.
+    /// [`ErrorKind::Changed`] if the container is another one by now, [`ErrorKind::OutOfMemory`], and what the
+    /// operating system says.
     pub fn read_range(&self, offset: u64, length: u64) -> Result<Vec<u8>, Error> {
         if self.is_folder() {
             return Err(Error::new(ErrorKind::IsAFolder, format!("{}: is a folder", self.path.display())));

@@ -4,8 +4,8 @@ use std::{fmt, io};
 
 use crate::vfs;
 
-/// What went wrong with an operation on a [`super::Volume`]. Its text names the container, the path in it, and for damage
-/// the block, the offset and what was wrong; [`std::error::Error::source`] gives the cause, where there is one.
+/// What went wrong with an operation on a [`super::Volume`]. Its text names the container, the path in it, and for
+/// damage the block, the offset and what was wrong; [`std::error::Error::source`] gives the cause, where there is one.
 #[derive(Debug, Clone)]
 pub struct Error {
     kind: ErrorKind,

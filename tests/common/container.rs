@@ -6,7 +6,7 @@ use shardfs::{
     cache::{Cache, Verify},
     source::Source,
     tree::{self, Container, Detected, NodeId, NodeKind},
-    view::{Reader, View},
+    view::{ReadContext, View},
 };
 
 /// Children of one folder that a walk looks at.
@@ -15,7 +15,7 @@ const MOST_CHILDREN: usize = 3000;
 /// An opened container and what reading it needs.
 pub(crate) struct Opened {
     pub(crate) tree: Arc<dyn Container>,
-    pub(crate) reader: Reader,
+    pub(crate) reader: ReadContext,
 }
 
 /// A file of the container.
@@ -32,7 +32,7 @@ pub(crate) fn open(bytes: Vec<u8>) -> Option<Opened> {
 /// As [`open`], from anywhere.
 pub(crate) fn open_source(source: Arc<dyn Source>) -> Option<Opened> {
     let Ok(Detected::Container(format)) = tree::detect(&tree::FORMATS, &*source, b"file") else { return None };
-    let reader = Reader { source, cache: Cache::new(1 << 20, Verify::Lazy), container: 0 };
+    let reader = ReadContext { source, cache: Cache::new(1 << 20, Verify::Lazy), container: 0 };
     let tree = format.open(&reader, None).ok()?;
     Some(Opened { tree, reader })
 }
@@ -83,7 +83,7 @@ impl Opened {
         for (offset, length) in [(0, size.min(1 << 20)), (near_end, 64), (size, 10), (u64::MAX, u64::MAX)] {
             if let Ok(bytes) = file.view.read_at(&self.reader, offset, length) {
                 let promised = length.min(size.saturating_sub(offset));
-                let got = bytes.for_kernel().len() as u64;
+                let got = bytes.as_syscall_buf().len() as u64;
                 assert_eq!(got, promised, "{} of {size} bytes at {offset}", self.tree.path(file.node));
                 good += 1;
             }
@@ -93,6 +93,6 @@ impl Opened {
 
     /// All of a small file.
     pub(crate) fn content(&self, file: &File) -> Vec<u8> {
-        file.view.read_at(&self.reader, 0, file.view.size()).unwrap().for_kernel().to_vec()
+        file.view.read_at(&self.reader, 0, file.view.size()).unwrap().as_syscall_buf().to_vec()
     }
 }

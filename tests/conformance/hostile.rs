@@ -120,7 +120,7 @@ fn blocks_outside_the_data_section() {
             let bytes = file.view.read_at(&opened.reader, 0, file.view.size());
             match path.trim_start_matches(".raw/") {
                 "lie.bin" => assert!(bytes.is_err(), "{path}: a block at {offset} was served"),
-                "good.bin" => assert_eq!(bytes.unwrap().for_kernel(), b"good", "{path}"),
+                "good.bin" => assert_eq!(bytes.unwrap().as_syscall_buf(), b"good", "{path}"),
                 _ => continue,
             }
             blocks += 1;
@@ -159,7 +159,7 @@ fn blocks_that_lie_about_being_empty() {
         let size = file.view.size();
         match file.view.read_at(&opened.reader, 0, size) {
             Ok(bytes) if size == 0 => {
-                assert!(bytes.for_kernel().is_empty());
+                assert!(bytes.as_syscall_buf().is_empty());
                 good.push(path);
             }
             Ok(_) => assert!(path.starts_with("meta/") || path.starts_with(".raw/meta/") || path == "container.json"),

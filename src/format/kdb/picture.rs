@@ -39,8 +39,8 @@ pub(super) fn png_size(front: &[u8]) -> Option<Size> {
 const SEGMENTS: usize = 1 << 16;
 
 /// The size in a JPEG's frame header: the segments before it are skipped by their lengths. `get` gives the bytes at a
-/// place of the picture, where that many are in it. `None` where a segment or the frame header is not sane: raw pixels can
-/// begin like a JPEG.
+/// place of the picture, where that many are in it. `None` where a segment or the frame header is not sane: raw pixels
+/// can begin like a JPEG.
 pub(super) fn jpeg_size(
     mut get: impl FnMut(u64) -> Result<Option<[u8; 10]>, SourceError>,
 ) -> Result<Option<Size>, SourceError> {

@@ -24,7 +24,7 @@ use crate::{
         idv::{Column, Content, Entry, Item, Plan, Type},
     },
     limits,
-    view::{Bytes, Fault, Reader},
+    view::{Bytes, Fault, ReadContext},
 };
 use totals::{Sum, Totals};
 
@@ -89,7 +89,7 @@ impl Values {
         self.rows.saturating_sub(block.saturating_mul(self.rows_per_block)).min(self.rows_per_block)
     }
 
-    fn key(&self, reader: &Reader, part: ColumnPart, block: u64) -> Key {
+    fn key(&self, reader: &ReadContext, part: ColumnPart, block: u64) -> Key {
         let (container, column) = (reader.container, self.column);
         match self.place {
             Place::Table { .. } => Key::Column { container, column, block, part },
@@ -108,7 +108,7 @@ impl Values {
     }
 
     /// Where a block is, by its number.
-    fn block(&self, reader: &Reader, number: u64) -> Result<Block, Fault> {
+    fn block(&self, reader: &ReadContext, number: u64) -> Result<Block, Fault> {
         self.blocks(reader, number, 1)?.pop().unwrap_or_else(|| {
             let error = BlockError::Refused(format!("there is no block {number}"));
             Err(self.fault(number, 0, error))
@@ -116,7 +116,7 @@ impl Values {
     }
 
     /// Where several blocks are. Each may be damaged on its own.
-    fn blocks(&self, reader: &Reader, first: u64, count: u64) -> Result<Vec<Result<Block, Fault>>, Fault> {
+    fn blocks(&self, reader: &ReadContext, first: u64, count: u64) -> Result<Vec<Result<Block, Fault>>, Fault> {
         match &self.place {
             Place::Table { column, tail } => {
                 let records = column.records(&*reader.source, first, count);
@@ -146,12 +146,12 @@ impl Values {
     }
 
     /// Whether the block's parsed form is in memory.
-    fn is_parsed(&self, reader: &Reader, number: u64) -> bool {
+    fn is_parsed(&self, reader: &ReadContext, number: u64) -> bool {
         reader.cache.get_if_ready(self.key(reader, ColumnPart::Index, number)).is_some()
     }
 
     /// All bytes of a block, together.
-    fn whole(&self, reader: &Reader, number: u64, block: &Block) -> Result<Arc<Buffer>, Arc<BlockError>> {
+    fn whole(&self, reader: &ReadContext, number: u64, block: &Block) -> Result<Arc<Buffer>, Arc<BlockError>> {
         let (cache, source) = (&reader.cache, &reader.source);
         if block.size == 0 {
             return Ok(Arc::default());
@@ -176,7 +176,7 @@ impl Values {
     }
 
     /// A block of texts or vectors, indexed.
-    fn content(&self, reader: &Reader, number: u64, block: &Block) -> Result<Content<Buffer>, Fault> {
+    fn content(&self, reader: &ReadContext, number: u64, block: &Block) -> Result<Content<Buffer>, Fault> {
         let rows = self.rows_of(number);
         // The least that so many rows take, before anything is decoded for them.
         let least = if self.ty.dims.is_some() { 12 + 4 * rows } else { self.ty.item.stored(rows) };
@@ -199,13 +199,13 @@ impl Values {
     }
 
     /// Copies decoded bytes of a block of plain values.
-    fn read(&self, reader: &Reader, number: u64, block: &Block, at: u64, out: &mut [u8]) -> Result<(), Fault> {
+    fn read(&self, reader: &ReadContext, number: u64, block: &Block, at: u64, out: &mut [u8]) -> Result<(), Fault> {
         let key = self.key(reader, ColumnPart::Block, number);
         read_block(reader, key, block, at, out).map_err(|error| self.shared_fault(number, block.offset, error))
     }
 
     /// Sums over blocks, computed on first use.
-    fn totals(&self, reader: &Reader, sum: Sum) -> Arc<Totals> {
+    fn totals(&self, reader: &ReadContext, sum: Sum) -> Arc<Totals> {
         let compute = || Arc::new(Totals::compute(self, reader, sum));
         computed(&self.totals[sum as usize], compute, |totals| totals.fault())
     }
@@ -223,8 +223,8 @@ impl Values {
     }
 }
 
-/// Computes a value on first use; concurrent callers wait for it. A value that could not be computed because the disk failed
-/// is not kept, so that the next call tries again.
+/// Computes a value on first use; concurrent callers wait for it. A value that could not be computed because the disk
+/// failed is not kept, so that the next call tries again.
 fn computed<T: Clone>(known: &Mutex<Option<T>>, compute: impl FnOnce() -> T, fault: fn(&T) -> Option<&Fault>) -> T {
     let mut known = known.lock();
     if let Some(value) = &*known {
@@ -238,7 +238,13 @@ fn computed<T: Clone>(known: &Mutex<Option<T>>, compute: impl FnOnce() -> T, fau
 }
 
 /// Copies decoded bytes of a block, piece by piece.
-fn read_block(reader: &Reader, key: Key, block: &Block, mut at: u64, out: &mut [u8]) -> Result<(), Arc<BlockError>> {
+fn read_block(
+    reader: &ReadContext,
+    key: Key,
+    block: &Block,
+    mut at: u64,
+    out: &mut [u8],
+) -> Result<(), Arc<BlockError>> {
     if at.saturating_add(out.len() as u64) > block.size {
         let reason = format!("{} bytes are too few for its values", block.size);
         return Err(Arc::new(BlockError::Refused(reason)));
@@ -260,7 +266,7 @@ fn read_block(reader: &Reader, key: Key, block: &Block, mut at: u64, out: &mut [
 
 /// An answer that copies nothing, where there is one.
 fn borrow_block(
-    reader: &Reader,
+    reader: &ReadContext,
     key: Key,
     block: &Block,
     range: std::ops::Range<u64>,

@@ -5,7 +5,7 @@ use std::{ops::Range, sync::Arc};
 use crate::{
     format::DType,
     source::{Source, SourceError},
-    view::{Fault, Reader, Rendered},
+    view::{Fault, ReadContext, Rendered},
 };
 
 /// Rows between two entries of the index, and how many offsets are read at once.
@@ -134,7 +134,7 @@ impl Rows {
 }
 
 impl Rendered for Rows {
-    fn fill(&self, reader: &Reader, part: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
+    fn fill(&self, reader: &ReadContext, part: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
         let fault = |error: SourceError| Fault { block: None, offset: self.data.start, error: Arc::new(error.into()) };
         self.fill_from(&*reader.source, part, out).map_err(fault)
     }

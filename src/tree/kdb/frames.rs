@@ -9,7 +9,7 @@ use crate::{
     cache::{BlockError, Key},
     codec::Codec,
     format::Block,
-    view::{Fault, Reader, Rendered},
+    view::{Fault, ReadContext, Rendered},
 };
 
 /// Frames of one size that together are an array.
@@ -26,7 +26,7 @@ pub(super) trait Frames: std::fmt::Debug + Send + Sync {
 pub(super) struct Stacked<F>(pub(super) F);
 
 impl<F: Frames> Rendered for Stacked<F> {
-    fn fill(&self, reader: &Reader, part: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
+    fn fill(&self, reader: &ReadContext, part: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
         fill(reader, &self.0, part, out)
     }
 }
@@ -41,16 +41,16 @@ struct Wanted<'a> {
 
 impl Wanted<'_> {
     /// Pictures have no number in their container; their place tells them apart as well.
-    fn key(&self, reader: &Reader) -> Key {
+    fn key(&self, reader: &ReadContext) -> Key {
         Key::Picture { container: reader.container, offset: self.block.offset }
     }
 
     /// Whether there is something to decode.
-    fn is_work(&self, reader: &Reader) -> bool {
+    fn is_work(&self, reader: &ReadContext) -> bool {
         self.block.codec != Codec::None && !reader.cache.is_ready(self.key(reader), &self.block, &self.part)
     }
 
-    fn fill(self, reader: &Reader) -> Result<(), Fault> {
+    fn fill(self, reader: &ReadContext) -> Result<(), Fault> {
         if self.block.codec == Codec::None {
             return reader.fill_stored(None, self.block.offset + self.part.start, self.out);
         }
@@ -66,7 +66,7 @@ impl Wanted<'_> {
 }
 
 /// Fills `out` with a part of the array.
-fn fill(reader: &Reader, frames: &impl Frames, part: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
+fn fill(reader: &ReadContext, frames: &impl Frames, part: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
     let size = frames.frame_size().max(1);
     let (mut at, mut rest, mut wanted) = (part.start, out, Vec::new());
     while at < part.end {
@@ -160,7 +160,7 @@ mod tests {
         let source: Arc<dyn Source> = Arc::new(file);
         for budget in [1 << 20, 1] {
             let cache = Cache::new(budget, Verify::Lazy);
-            let reader = Reader { source: source.clone(), cache, container: 0 };
+            let reader = ReadContext { source: source.clone(), cache, container: 0 };
             for start in (0..whole.len()).rev() {
                 for end in start..=whole.len() {
                     let mut out = vec![0xAA; end - start];
@@ -179,7 +179,7 @@ mod tests {
     fn a_broken_frame_fails_where_it_is_and_nowhere_else() {
         let (film, file) = film(30);
         let offset = film.0[BROKEN as usize].offset;
-        let reader = Reader { source: Arc::new(file), cache: Cache::new(1 << 20, Verify::Lazy), container: 0 };
+        let reader = ReadContext { source: Arc::new(file), cache: Cache::new(1 << 20, Verify::Lazy), container: 0 };
         let mut out = [0; 120];
         let fault = fill(&reader, &film, 0..120, &mut out).unwrap_err();
         assert_eq!((fault.offset, fault.block), (offset, None));

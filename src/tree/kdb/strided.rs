@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::{
     limits::PIECE,
-    view::{Fault, Reader, Rendered},
+    view::{Fault, ReadContext, Rendered},
 };
 
 /// Where the field is.
@@ -70,7 +70,7 @@ impl Strided {
 }
 
 impl Rendered for Strided {
-    fn is_ready(&self, reader: &Reader, part: &Range<u64>) -> bool {
+    fn is_ready(&self, reader: &ReadContext, part: &Range<u64>) -> bool {
         let rows = self.rows(part);
         rows.end - rows.start <= MUCH && reader.source.is_resident(&rows)
     }
@@ -79,7 +79,7 @@ impl Rendered for Strided {
         true
     }
 
-    fn fill(&self, reader: &Reader, part: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
+    fn fill(&self, reader: &ReadContext, part: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
         self.gather(part, out, |at, buf| reader.fill_stored(None, at, buf))
     }
 }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::{
     format::wshard::Interleave,
-    view::{BlockRef, Fault, Reader, Rendered},
+    view::{BlockRef, Fault, ReadContext, Rendered},
 };
 
 /// One lane.
@@ -19,7 +19,7 @@ impl Rendered for Interleaved {
         true
     }
 
-    fn fill(&self, reader: &Reader, part: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
+    fn fill(&self, reader: &ReadContext, part: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
         // The checksum is over the bytes that the index names, mixed as they are.
         reader.check(&self.block, &(0..self.block.block.size))?;
         let mut rest = out;

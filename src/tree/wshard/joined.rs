@@ -26,7 +26,7 @@ use crate::{
         describe::hex,
         paths::{self, Builder},
     },
-    view::{Fault, Reader, Rendered},
+    view::{Fault, ReadContext, Rendered},
 };
 
 /// The containers in the folder of a manifest.
@@ -273,7 +273,7 @@ impl Concatenated {
 }
 
 impl Rendered for Concatenated {
-    fn fill(&self, _: &Reader, part: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
+    fn fill(&self, _: &ReadContext, part: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
         let (mut at, mut rest) = (part.start, out);
         let mut number = self.ends.partition_point(|&end| end <= at);
         while let (false, Some(chunk), Some(&end)) =

@@ -5,7 +5,7 @@ use std::{ops::Range, sync::Arc};
 use crate::{
     cache::BlockError,
     format::wshard::Residual,
-    view::{BlockRef, Fault, Reader, Rendered},
+    view::{BlockRef, Fault, ReadContext, Rendered},
 };
 
 /// The signs in a residual block, as i8.
@@ -16,7 +16,7 @@ pub(super) struct Signs {
 }
 
 impl Rendered for Signs {
-    fn fill(&self, reader: &Reader, part: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
+    fn fill(&self, reader: &ReadContext, part: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
         let damaged = |reason| self.block.fault(Arc::new(BlockError::Refused(reason)));
         fill(&self.residual, part, out, |at, buf| reader.fill_block(&self.block, at, buf), damaged)
     }

@@ -6,7 +6,7 @@
 
 use std::{ops::Range, sync::Arc};
 
-use super::{ColumnPart, Fault, Reader, Values};
+use super::{ColumnPart, Fault, ReadContext, Values};
 use crate::{
     cache::Buffer,
     format::{
@@ -33,7 +33,7 @@ struct Lines {
 }
 
 /// Bytes of a block's lines.
-pub(super) fn size(values: &Values, reader: &Reader, number: u64, block: &Block) -> Result<u64, Fault> {
+pub(super) fn size(values: &Values, reader: &ReadContext, number: u64, block: &Block) -> Result<u64, Fault> {
     let lines = Lines::of(values, reader, number, block)?;
     Ok(lines.row_start(&lines.content.place(lines.content.rows())))
 }
@@ -41,7 +41,7 @@ pub(super) fn size(values: &Values, reader: &Reader, number: u64, block: &Block)
 /// Fills `out` with a part of a block's lines.
 pub(super) fn fill(
     values: &Values,
-    reader: &Reader,
+    reader: &ReadContext,
     number: u64,
     block: &Block,
     part: Range<u64>,
@@ -52,7 +52,7 @@ pub(super) fn fill(
 }
 
 /// Whether that would go without making anything.
-pub(super) fn is_ready(values: &Values, reader: &Reader, number: u64) -> bool {
+pub(super) fn is_ready(values: &Values, reader: &ReadContext, number: u64) -> bool {
     reader.cache.get_if_ready(values.key(reader, ColumnPart::Lines, number)).is_some()
 }
 
@@ -95,7 +95,7 @@ fn fill_index(content: &Content<Buffer>, index: &mut [u8]) {
 }
 
 impl Lines {
-    fn of(values: &Values, reader: &Reader, number: u64, block: &Block) -> Result<Self, Fault> {
+    fn of(values: &Values, reader: &ReadContext, number: u64, block: &Block) -> Result<Self, Fault> {
         let is_vector = values.ty.dims.is_some();
         // As in `Values::content`: block and index stay with the lines' own.
         let made = reader.cache.get_or_insert_with(values.key(reader, ColumnPart::Lines, number), || {

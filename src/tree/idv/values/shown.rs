@@ -3,7 +3,7 @@
 use std::{ops::Range, sync::Arc};
 
 use super::{
-    Block, BlockError, Bytes, ColumnPart, Fault, Item, Reader, Values, borrow_block,
+    Block, BlockError, Bytes, ColumnPart, Fault, Item, ReadContext, Values, borrow_block,
     items::{self, ItemError},
     lines, read_block,
     totals::{Sum, Totals},
@@ -76,7 +76,7 @@ impl Shown {
     ///
     /// # Errors
     /// [`Fault`] where the size depends on blocks that are damaged, or can't be.
-    pub(crate) fn open(values: &Arc<Values>, show: Show, reader: &Reader) -> Result<File, Fault> {
+    pub(crate) fn open(values: &Arc<Values>, show: Show, reader: &ReadContext) -> Result<File, Fault> {
         let this = Self { values: values.clone(), show };
         let slots = this.elements(reader)?;
         let too_long = || {
@@ -110,7 +110,7 @@ impl Shown {
     }
 
     /// As [`Self::is_known`], and makes it known where the lookup table says it at a glance.
-    pub(crate) fn is_sized(values: &Values, show: Show, reader: &Reader) -> bool {
+    pub(crate) fn is_sized(values: &Values, show: Show, reader: &ReadContext) -> bool {
         if Self::is_known(values, show) {
             return true;
         }
@@ -122,7 +122,7 @@ impl Shown {
     }
 
     /// How many elements the file has: of texts, bytes.
-    fn elements(&self, reader: &Reader) -> Result<u64, Fault> {
+    fn elements(&self, reader: &ReadContext) -> Result<u64, Fault> {
         let values = &self.values;
         match self.show {
             Show::Rows => Ok(values.rows.saturating_add(1)),
@@ -133,7 +133,7 @@ impl Shown {
         }
     }
 
-    fn slots(&self, reader: &Reader) -> Result<u64, Fault> {
+    fn slots(&self, reader: &ReadContext) -> Result<u64, Fault> {
         match self.values.slots() {
             Some(slots) => Ok(self.values.rows.saturating_mul(slots)),
             None => self.values.totals(reader, Sum::Slots).all(),
@@ -166,7 +166,7 @@ impl Shown {
     }
 
     /// The block that holds an element, and the element's number in it.
-    fn locate(&self, reader: &Reader, element: u64) -> Result<(u64, u64), Fault> {
+    fn locate(&self, reader: &ReadContext, element: u64) -> Result<(u64, u64), Fault> {
         match self.sum() {
             Some(sum) => {
                 let totals = self.values.totals(reader, sum);
@@ -180,7 +180,7 @@ impl Shown {
     }
 
     /// The element behind the last of a block.
-    fn end_of(&self, reader: &Reader, block: u64) -> Result<u64, Fault> {
+    fn end_of(&self, reader: &ReadContext, block: u64) -> Result<u64, Fault> {
         match self.sum() {
             Some(sum) => self.values.totals(reader, sum).start(block + 1),
             None => Ok((block + 1).saturating_mul(self.per_block()).min(self.full())),
@@ -211,7 +211,7 @@ impl Shown {
     /// Goes through the blocks that some elements touch: number, where it is, and which of its elements.
     fn each_block(
         &self,
-        reader: &Reader,
+        reader: &ReadContext,
         elements: Range<u64>,
         mut each: impl FnMut(u64, Result<Block, Fault>, Range<u64>) -> Result<(), Fault>,
     ) -> Result<(), Fault> {
@@ -246,7 +246,7 @@ impl Shown {
     /// Fills `out` with whole elements of a block.
     fn fill_block(
         &self,
-        reader: &Reader,
+        reader: &ReadContext,
         number: u64,
         block: Result<Block, Fault>,
         elements: Range<u64>,
@@ -326,7 +326,7 @@ impl Shown {
     /// A block whose text has the length that the files before it were made for.
     fn text_of(
         &self,
-        reader: &Reader,
+        reader: &ReadContext,
         number: u64,
         block: &Block,
     ) -> Result<crate::format::idv::Content<crate::cache::Buffer>, Fault> {
@@ -343,7 +343,7 @@ impl Shown {
     /// Dense slots of vectors.
     fn fill_slots(
         &self,
-        reader: &Reader,
+        reader: &ReadContext,
         number: u64,
         block: &Block,
         slots: Range<u64>,
@@ -389,13 +389,13 @@ impl Values {
     }
 
     /// The slots in front of a block.
-    fn slots_start(&self, reader: &Reader, block: u64) -> Result<u64, Fault> {
+    fn slots_start(&self, reader: &ReadContext, block: u64) -> Result<u64, Fault> {
         self.totals(reader, Sum::Slots).start(block)
     }
 }
 
 impl Rendered for Shown {
-    fn is_ready(&self, reader: &Reader, part: &Range<u64>) -> bool {
+    fn is_ready(&self, reader: &ReadContext, part: &Range<u64>) -> bool {
         if !self.is_totalled() {
             return false;
         }
@@ -425,7 +425,7 @@ impl Rendered for Shown {
         ready && looked.is_ok()
     }
 
-    fn borrow(&self, reader: &Reader, part: Range<u64>) -> Result<Option<Bytes>, Fault> {
+    fn borrow(&self, reader: &ReadContext, part: Range<u64>) -> Result<Option<Bytes>, Fault> {
         if !self.is_plain() || !matches!(self.values.ty.item, Item::Number(_) | Item::RowId) {
             return Ok(None);
         }
@@ -445,7 +445,7 @@ impl Rendered for Shown {
             .map_err(|error| self.values.shared_fault(number, block.offset, error))
     }
 
-    fn fill(&self, reader: &Reader, part: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
+    fn fill(&self, reader: &ReadContext, part: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
         let width = self.width();
         let elements = part.start / width..part.end.div_ceil(width);
         let first = elements.start;
@@ -464,7 +464,7 @@ impl Rendered for Shown {
 }
 
 impl Shown {
-    fn fill_elements(&self, reader: &Reader, elements: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
+    fn fill_elements(&self, reader: &ReadContext, elements: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
         let mut rest = out;
         let width = self.width();
         self.each_block(reader, elements, |number, block, elements| {
@@ -490,7 +490,7 @@ impl Raw {
         View::default().with_rendered(block.size, Self { column, number, block })
     }
 
-    fn key(&self, reader: &Reader) -> Key {
+    fn key(&self, reader: &ReadContext) -> Key {
         let (container, column, block) = (reader.container, self.column, self.number);
         Key::Column { container, column, block, part: ColumnPart::Block }
     }
@@ -501,15 +501,15 @@ impl Raw {
 }
 
 impl Rendered for Raw {
-    fn is_ready(&self, reader: &Reader, part: &Range<u64>) -> bool {
+    fn is_ready(&self, reader: &ReadContext, part: &Range<u64>) -> bool {
         reader.is_block_ready(self.key(reader), &self.block, part)
     }
 
-    fn borrow(&self, reader: &Reader, part: Range<u64>) -> Result<Option<Bytes>, Fault> {
+    fn borrow(&self, reader: &ReadContext, part: Range<u64>) -> Result<Option<Bytes>, Fault> {
         borrow_block(reader, self.key(reader), &self.block, part).map_err(|error| self.fault(error))
     }
 
-    fn fill(&self, reader: &Reader, part: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
+    fn fill(&self, reader: &ReadContext, part: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
         read_block(reader, self.key(reader), &self.block, part.start, out).map_err(|error| self.fault(error))
     }
 }

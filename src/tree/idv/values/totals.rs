@@ -8,7 +8,7 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::{Fault, Reader, Values, front, lines};
+use super::{Fault, ReadContext, Values, front, lines};
 use crate::{
     cache::BlockError,
     codec::{Codec, DecodeError},
@@ -46,7 +46,7 @@ pub(super) struct Totals {
 
 impl Totals {
     /// Looks at every block, several at a time where they must be decoded.
-    pub(super) fn compute(values: &Values, reader: &Reader, sum: Sum) -> Self {
+    pub(super) fn compute(values: &Values, reader: &ReadContext, sum: Sum) -> Self {
         let mut totals = Self { starts: vec![0], fault: None };
         if values.blocks > limits::IDV_SIZED_BLOCKS {
             let reason = format!("{} blocks are too many to add up their sizes", values.blocks);
@@ -87,7 +87,7 @@ impl Totals {
     }
 
     /// The same from the lookup table alone, where that is little work and says it.
-    pub(super) fn from_table(values: &Values, reader: &Reader) -> Option<Self> {
+    pub(super) fn from_table(values: &Values, reader: &ReadContext) -> Option<Self> {
         if values.blocks > FEW || values.ty.dims.is_some() {
             return None;
         }
@@ -134,8 +134,8 @@ impl Totals {
 /// A block by what tells its size: where it is stored, how many bytes that are, how many decoded, and its rows.
 type Stored = (u64, u64, u64, u64);
 
-/// Blocks that were looked into while a column is added up. Records of a lookup table may point at the same bytes: those
-/// that say the same cost one look, and all together no more than the file would if none did.
+/// Blocks that were looked into while a column is added up. Records of a lookup table may point at the same bytes:
+/// those that say the same cost one look, and all together no more than the file would if none did.
 #[derive(Default)]
 struct Seen {
     sizes: HashMap<Stored, u64>,
@@ -148,7 +148,7 @@ impl Seen {
     fn sizes(
         &mut self,
         values: &Values,
-        reader: &Reader,
+        reader: &ReadContext,
         sum: Sum,
         first: u64,
         blocks: &[Result<Block, Fault>],
@@ -210,7 +210,7 @@ impl Seen {
 /// Looks into blocks, several at a time where they must be decoded; behind the first that fails perhaps not into all.
 fn look(
     values: &Values,
-    reader: &Reader,
+    reader: &ReadContext,
     sum: Sum,
     first: u64,
     blocks: &[(usize, Block)],
