@@ -175,11 +175,7 @@ impl Containers {
         // and the chunks of a manifest may.
         let watch = self.store.watch(id.path.folder());
         let watch = if id.stat.via_link || id.others != 0 { Watch::default() } else { watch };
-        let file = self.store.open(&id.shown()).map_err(|e| match (e.raw_os_error(), e.kind()) {
-            (Some(libc::ENOENT | libc::ENOTDIR | libc::ELOOP | libc::EXDEV), _)
-            | (None, std::io::ErrorKind::InvalidInput) => stale(),
-            _ => Error::os(&e, "open", id.shown()),
-        })?;
+        let file = self.store.open(&id.shown()).map_err(|e| Error::opening(&e, "open", id.shown()))?;
         let state = file.version();
         if state != id.stat.version {
             return Err(stale());

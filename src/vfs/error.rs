@@ -35,6 +35,15 @@ impl Error {
         Self::new(Kind::Os { errno, doing, reason: error.to_string() }, path)
     }
 
+    /// A path of SOURCE that could not be opened: stale where what was looked up no longer stands there.
+    pub(super) fn opening(error: &io::Error, doing: &'static str, path: PathBuf) -> Self {
+        match (error.raw_os_error(), error.kind()) {
+            (Some(libc::ENOENT | libc::ENOTDIR | libc::ELOOP | libc::EXDEV), _)
+            | (None, io::ErrorKind::InvalidInput) => Self::stale(path),
+            _ => Self::os(error, doing, path),
+        }
+    }
+
     /// A block, or bytes of no block, that can't be served.
     pub(super) fn block(
         container: PathBuf,

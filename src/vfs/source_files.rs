@@ -99,13 +99,7 @@ impl SourceFiles {
             Ok(opened) if opened.version().file() == file => opened,
             // Another file stands there now; this one can be read on as long as it is open.
             Ok(_) => return known.ok_or_else(|| Error::stale(path.to_path_buf())),
-            Err(e) => {
-                return known.ok_or_else(|| match (e.raw_os_error(), e.kind()) {
-                    (Some(libc::ENOENT | libc::ENOTDIR | libc::ELOOP | libc::EXDEV), _)
-                    | (None, std::io::ErrorKind::InvalidInput) => Error::stale(path.to_path_buf()),
-                    _ => Error::os(&e, "open", path.to_path_buf()),
-                });
-            }
+            Err(e) => return known.ok_or_else(|| Error::opening(&e, "open", path.to_path_buf())),
         };
         self.open.lock().put(key, opened.clone());
         Ok(opened)

@@ -179,10 +179,7 @@ impl SourceTree {
     /// # Errors
     /// [`Error`] when it can't be opened.
     pub(super) fn folder<'a>(&'a self, path: &'a Path) -> Result<Box<dyn Folder + 'a>, Error> {
-        self.store.folder(path).map_err(|e| match e.raw_os_error() {
-            Some(libc::ENOENT | libc::ENOTDIR | libc::ELOOP | libc::EXDEV) => Error::stale(path.to_path_buf()),
-            _ => Error::os(&e, "readdir", path.to_path_buf()),
-        })
+        self.store.folder(path).map_err(|e| Error::opening(&e, "readdir", path.to_path_buf()))
     }
 }
 
