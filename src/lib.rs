@@ -41,6 +41,8 @@
 //!
 //! - `cli` (default): the `shardfs` command.
 //! - `fuse` (default, with `cli`): the adapter to the kernel.
+//! - `remote` (default): buckets and web servers as SOURCE.
+//! - `serve` (default): `shardfs serve`, the tree over HTTP and WebDAV.
 //! - `unstable-internals`: makes the modules public that all this is made of. They are for the project's own tests,
 //!   fuzzing and benchmarks, and change without notice; `docs/ARCHITECTURE.md` describes them.
 //!
