@@ -6,6 +6,8 @@
 mod beneath;
 mod local;
 pub(crate) mod mapped;
+#[cfg(feature = "remote")]
+pub(crate) mod remote;
 mod watch;
 
 use std::{

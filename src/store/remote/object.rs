@@ -1,0 +1,97 @@
+//! One object, and how its bytes are fetched.
+
+use std::{fmt, io, ops::Range, sync::Arc};
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+
+use crate::source::SourceError;
+
+/// One object in one state: what cached bytes are keyed by. Holds no secret, and may be written to logs and disks.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct ObjectId {
+    /// The store: `s3://bucket at https://endpoint`, `https://host`.
+    pub(crate) store: Arc<str>,
+    /// The key within the store, unescaped.
+    pub(crate) key: Arc<str>,
+    /// The entity tag as the server gives it, quotes included; with the version id behind it where there is one.
+    pub(crate) etag: Arc<str>,
+    /// Bytes.
+    pub(crate) size: u64,
+}
+
+/// Ranged GETs of one object in one state. Each request carries `If-Match`; status, entity tag and `Content-Range` of
+/// each answer are compared, for servers that ignore the condition.
+pub(crate) trait Fetch: Send + Sync {
+    /// The object and its state.
+    fn id(&self) -> &ObjectId;
+
+    /// Streams the bytes of `range` into `sink`, in order. A body that is cut is taken up where it ended. Success means
+    /// that every byte of the range was given to `sink`; after an error, what `sink` has got is right and not all.
+    fn fetch<'a>(
+        &'a self,
+        range: Range<u64>,
+        sink: &'a mut (dyn FnMut(Bytes) + Send),
+    ) -> BoxFuture<'a, Result<(), FetchError>>;
+}
+
+/// Why bytes of an object could not be had. The texts name no credentials.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum FetchError {
+    /// The object is in another state now.
+    Changed,
+    /// There is no such object any more.
+    Gone,
+    /// The server does not allow it.
+    Denied(String),
+    /// No answer in time, over all attempts.
+    TimedOut(String),
+    /// Anything else, with what to do about it.
+    Failed(String),
+}
+
+impl fmt::Display for FetchError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Changed => f.write_str("the object has changed since it was opened"),
+            Self::Gone => f.write_str("the object is no longer there"),
+            Self::Denied(why) | Self::TimedOut(why) | Self::Failed(why) => f.write_str(why),
+        }
+    }
+}
+
+impl std::error::Error for FetchError {}
+
+impl FetchError {
+    /// The errno that readers get.
+    pub(crate) fn errno(&self) -> i32 {
+        match self {
+            Self::Changed | Self::Gone => libc::ESTALE,
+            Self::Denied(_) => libc::EACCES,
+            Self::TimedOut(_) => libc::ETIMEDOUT,
+            Self::Failed(_) => libc::EIO,
+        }
+    }
+}
+
+/// As an error of the system, which keeps the text.
+impl From<FetchError> for io::Error {
+    fn from(error: FetchError) -> Self {
+        Self::other(error)
+    }
+}
+
+impl From<FetchError> for SourceError {
+    fn from(error: FetchError) -> Self {
+        match error {
+            FetchError::Changed | FetchError::Gone => Self::Changed,
+            error => Self::Io(error.into()),
+        }
+    }
+}
+
+/// The errno of an error of the system: its own, or that of the fetch that failed.
+pub(crate) fn errno(error: &io::Error) -> Option<i32> {
+    let fetch = error.get_ref().and_then(|inner| inner.downcast_ref::<FetchError>());
+    error.raw_os_error().or_else(|| fetch.map(FetchError::errno))
+}
