@@ -18,9 +18,13 @@ mod probe;
 mod progress;
 mod running;
 mod select;
+#[cfg(feature = "serve")]
+mod serve;
 mod status;
 mod umount;
 mod verify;
+#[cfg(feature = "serve")]
+mod view;
 
 use std::{ffi::OsString, io, path::PathBuf, process::ExitCode, time::Duration};
 
@@ -66,6 +70,10 @@ enum Command {
     Cp(cp::Arguments),
     Info(info::Arguments),
     Verify(verify::Arguments),
+    #[cfg(feature = "serve")]
+    Serve(serve::Arguments),
+    #[cfg(feature = "serve")]
+    View(view::Arguments),
     Completions(pages::CompletionArguments),
     Man(pages::ManArguments),
     /// Print the options of all commands as Markdown
@@ -166,6 +174,10 @@ fn execute(cli: &Cli, line: &[OsString]) -> anyhow::Result<ExitCode> {
         Command::Cat(arguments) => cat::run(arguments),
         Command::Cp(arguments) => cp::run(arguments),
         Command::Info(arguments) => info::run(arguments),
+        #[cfg(feature = "serve")]
+        Command::Serve(arguments) => serve::run(arguments),
+        #[cfg(feature = "serve")]
+        Command::View(arguments) => view::run(arguments),
     }
     .map(|()| ExitCode::SUCCESS)
 }

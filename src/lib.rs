@@ -86,6 +86,10 @@ pub mod memfd;
 mod memfd;
 #[cfg(feature = "fuse")]
 mod mounts;
+#[cfg(all(feature = "serve", feature = "unstable-internals"))]
+pub mod serve;
+#[cfg(all(feature = "serve", not(feature = "unstable-internals")))]
+mod serve;
 #[cfg(feature = "unstable-internals")]
 pub mod source;
 #[cfg(not(feature = "unstable-internals"))]

@@ -12,6 +12,7 @@ mod control;
 mod detection;
 mod error;
 mod inodes;
+pub(crate) mod listed;
 mod listing;
 mod memory;
 mod node;

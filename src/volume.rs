@@ -51,6 +51,16 @@ impl Volume {
         Self::options().open(path)
     }
 
+    /// What a filesystem shows that was opened already.
+    pub(crate) fn of(vfs: Arc<Vfs>) -> Self {
+        Self { vfs }
+    }
+
+    /// The filesystem behind it.
+    pub(crate) fn vfs(&self) -> &Arc<Vfs> {
+        &self.vfs
+    }
+
     /// Choices for [`OpenOptions::open`].
     pub fn options() -> OpenOptions {
         OpenOptions::default()
@@ -155,12 +165,12 @@ mod tests {
         let volume = Volume::open("fixtures").unwrap();
         let held: Vec<Entry> = volume.walk().map(|entry| entry.unwrap()).collect();
         assert!(held.len() > 100, "{} entries", held.len());
-        let numbers: Vec<u64> = held.iter().map(Entry::number).collect();
+        let numbers: Vec<u64> = held.iter().map(Entry::ino).collect();
         let again = volume.get("ep_001.wshard/signal/joint_pos.npy").unwrap();
         let clone = again.clone();
         drop((held, again));
         let known = |ino: &&u64| volume.vfs.attr(**ino).is_ok();
-        assert_eq!(numbers.iter().filter(known).collect::<Vec<_>>(), [&clone.number()]);
+        assert_eq!(numbers.iter().filter(known).collect::<Vec<_>>(), [&clone.ino()]);
         assert_eq!(clone.read().unwrap().len() as u64, clone.size());
         drop(clone);
         assert_eq!(numbers.iter().filter(known).count(), 0);

@@ -10,7 +10,6 @@ use std::{
 
 use anyhow::anyhow;
 use clap::{ArgAction, Args};
-use serde_json::json;
 
 use super::{
     Said, ViewOptions,
@@ -21,7 +20,7 @@ use super::{
 };
 use crate::{
     tree::ItemInfo,
-    vfs::{self, Attr, FileKind, Vfs},
+    vfs::{self, Attr, FileKind, Vfs, listed},
 };
 
 /// What the root of a container has beside what it lists.
@@ -304,22 +303,8 @@ impl<W: Write> List<'_, W> {
     }
 
     fn object(&mut self, entry: &Entry) -> anyhow::Result<()> {
-        let kind = entry.attr.map(|attr| match attr.kind {
-            FileKind::Folder => "folder",
-            FileKind::File => "file",
-            FileKind::Link => "link",
-        });
         let info = entry.info.clone().unwrap_or_default();
-        let mtime = entry.attr.map(|attr| attr.mtime);
-        let object = json!({
-            "path": entry.path.to_string_lossy(),
-            "kind": kind,
-            "size": entry.attr.map(|attr| attr.size),
-            "mtime": mtime.map(|(seconds, nanos)| seconds as f64 + f64::from(nanos) / 1e9),
-            "mtime_ns": mtime.and_then(|(seconds, nanos)| seconds.checked_mul(1_000_000_000)?.checked_add(nanos.into())),
-            "dtype": info.dtype,
-            "shape": info.shape,
-        });
+        let object = listed::to_json(&entry.path, entry.attr.as_ref(), &info);
         Ok(writeln!(self.out, "{object}")?)
     }
 

@@ -59,13 +59,18 @@ impl Entry {
         Ok(Self { handle: Arc::new(Handle { vfs, ino: ROOT }), attr, path: PathBuf::new() })
     }
 
-    #[cfg(test)]
-    pub(super) fn number(&self) -> u64 {
+    pub(crate) fn vfs(&self) -> &Vfs {
+        &self.handle.vfs
+    }
+
+    /// Its inode number, good as long as this entry or a clone of it is there.
+    pub(crate) fn ino(&self) -> u64 {
         self.handle.ino
     }
 
-    fn vfs(&self) -> &Vfs {
-        &self.handle.vfs
+    /// Its attributes, as they were when it was looked up.
+    pub(crate) fn attr(&self) -> &Attr {
+        &self.attr
     }
 
     /// The path below the top of the volume; empty for the top itself.

@@ -1,0 +1,79 @@
+//! Answers that are errors, and which status an error of the filesystem is.
+
+use axum::response::IntoResponse;
+use http::{StatusCode, header};
+
+use super::Response;
+use crate::volume::{Error, ErrorKind};
+
+/// An answer that is an error, with a text for people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    /// The status.
+    pub(crate) status: StatusCode,
+    /// What was wrong, in one line.
+    pub(crate) text: String,
+}
+
+impl Refusal {
+    pub(crate) fn new(status: StatusCode, text: impl Into<String>) -> Self {
+        Self { status, text: text.into() }
+    }
+
+    /// There is nothing of this name, or nothing that may be shown.
+    pub(crate) fn not_found() -> Self {
+        Self::new(StatusCode::NOT_FOUND, "nothing of this name is here")
+    }
+
+    /// Too much is under way.
+    pub(crate) fn busy() -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "too much is asked of this server at once; try again")
+    }
+
+    /// A request panicked.
+    pub(crate) fn fault() -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "this request failed by a fault of shardfs itself")
+    }
+
+    /// The method has no meaning here.
+    pub(crate) fn method() -> Self {
+        Self::new(StatusCode::METHOD_NOT_ALLOWED, "this can only be read: GET and HEAD")
+    }
+}
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Self {
+        let status = match error.kind() {
+            // What leads nowhere is not there; that includes names that no file can have.
+            ErrorKind::NotFound | ErrorKind::NotAFolder | ErrorKind::InvalidInput => return Self::not_found(),
+            ErrorKind::PermissionDenied => return Self::new(StatusCode::FORBIDDEN, "this may not be read"),
+            ErrorKind::Changed | ErrorKind::OutOfMemory => StatusCode::SERVICE_UNAVAILABLE,
+            _ => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        Self::new(status, error.to_string())
+    }
+}
+
+impl From<crate::vfs::Error> for Refusal {
+    fn from(error: crate::vfs::Error) -> Self {
+        Error::from(error).into()
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let mut response = (self.status, self.text + "\n").into_response();
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, http::HeaderValue::from_static("text/plain; charset=utf-8"));
+        match self.status {
+            StatusCode::SERVICE_UNAVAILABLE => {
+                headers.insert(header::RETRY_AFTER, http::HeaderValue::from_static("1"));
+            }
+            StatusCode::METHOD_NOT_ALLOWED => {
+                headers.insert(header::ALLOW, http::HeaderValue::from_static("GET, HEAD"));
+            }
+            _ => {}
+        }
+        response
+    }
+}

@@ -1,0 +1,50 @@
+//! Threads for work that may wait for a disk or a decoder, as many as there are places for.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::sync::Semaphore;
+
+use super::Refusal;
+
+/// Work that is done at once. What it decodes shares the cache's budget, so this bounds threads and not memory.
+const AT_ONCE: usize = 64;
+/// How long a request waits for its turn.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The threads.
+pub(super) struct Workers {
+    places: Arc<Semaphore>,
+}
+
+impl Workers {
+    pub(super) fn new() -> Self {
+        Self { places: Arc::new(Semaphore::new(AT_ONCE)) }
+    }
+
+    /// Does work in a thread that may wait. The inner error is what a panic said.
+    ///
+    /// # Errors
+    /// [`Refusal::busy`] where no thread gets free in time.
+    pub(super) async fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<Result<T, String>, Refusal> {
+        let place = tokio::time::timeout(PATIENCE, self.places.clone().acquire_owned()).await;
+        let Ok(Ok(place)) = place else { return Err(Refusal::busy()) };
+        let done = tokio::task::spawn_blocking(move || {
+            // Kept until the work is done, also where nobody waits for it any more.
+            let _place = place;
+            work()
+        });
+        Ok(done.await.map_err(|error| match error.try_into_panic() {
+            Ok(panicked) => panic_text(&*panicked),
+            Err(error) => error.to_string(),
+        }))
+    }
+}
+
+/// What a panic said.
+pub(super) fn panic_text(panicked: &(dyn std::any::Any + Send)) -> String {
+    let text = panicked.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panicked.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a panic without a text".into())
+}
