@@ -69,6 +69,10 @@ pub mod codec;
 #[cfg(not(feature = "unstable-internals"))]
 mod codec;
 #[cfg(feature = "unstable-internals")]
+pub mod disk;
+#[cfg(not(feature = "unstable-internals"))]
+mod disk;
+#[cfg(feature = "unstable-internals")]
 pub mod format;
 #[cfg(not(feature = "unstable-internals"))]
 mod format;

@@ -1,0 +1,332 @@
+//! A bounded, checksummed cache of blobs on a local disk.
+//!
+//! A blob is any bytes under any key. What is stored may be gone at the next look (evicted, removed, damaged), and is
+//! then made or fetched again: nothing here is the only copy of anything, so nothing is synchronised to the disk, and
+//! every failure of the disk is a blob that is not there.
+//!
+//! - *One file a blob* (`blob`): the payload from offset 0, checksums of its pieces, the key. It is written under a
+//!   temporary name and renamed, so a process that is killed leaves no half of one; what a power failure leaves is found
+//!   by checksum. A piece is compared with its checksum before anybody sees a byte of it.
+//! - *One folder for all processes of a user* (`folder`): mode 0700, and refused if it is anybody else's. Files are
+//!   found by the SHA-256 of their key; there is no index that could be wrong or torn, and none to load.
+//! - *One thread that writes* (`writer`): it takes blobs from a queue of bounded size. When the disk is slower than that,
+//!   blobs are dropped, and no reader waits. It evicts the least recently used blobs when they exceed the size limit or
+//!   the disk runs full (`scan`), one process at a time.
+//!
+//! After an error the cache rests for some seconds: nothing is written after one in writing (a full disk, say), and
+//! nothing is looked for either after one in reading.
+
+mod blob;
+mod folder;
+mod scan;
+#[cfg(test)]
+mod tests;
+mod writer;
+
+use std::{
+    fmt, io,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+use parking_lot::Mutex;
+use sha2::{Digest, Sha256};
+
+pub use blob::Blob;
+use blob::BlobFile;
+use folder::Folder;
+pub use scan::Usage;
+use writer::Writer;
+
+/// The longest key.
+pub const LONGEST_KEY: usize = 32 << 10;
+
+/// Bytes of blobs that may wait for the thread that writes, unless said otherwise.
+pub const QUEUE: u64 = 32 << 20;
+
+/// How long the cache rests after an error of the disk.
+const REST: Duration = Duration::from_secs(10);
+
+/// Bytes to be stored: whatever memory they lie in already, kept until they are written.
+pub type Payload = Arc<dyn AsRef<[u8]> + Send + Sync>;
+
+/// The name of a blob: the SHA-256 of its key.
+type Hash = [u8; 32];
+
+/// How much may be kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of all blobs together, as files.
+    pub size: u64,
+    /// Bytes that stay free on the filesystem.
+    pub free: u64,
+    /// Bytes of blobs that may wait to be written.
+    pub queue: u64,
+}
+
+impl Limits {
+    /// A size limit, a twentieth of the filesystem but at most 1 GiB left free, and a queue of [`QUEUE`].
+    pub fn new(folder: &Path, size: u64) -> Self {
+        let total = folder.ancestors().find_map(|at| rustix::fs::statvfs(at).ok());
+        let total = total.map_or(0, |at| at.f_blocks.saturating_mul(at.f_frsize));
+        Self { size, free: (total / 20).min(1 << 30), queue: QUEUE }
+    }
+}
+
+/// What happened since the cache was opened by this process.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Blobs that were asked for and found.
+    pub hits: AtomicU64,
+    /// Blobs that were asked for and not there.
+    pub misses: AtomicU64,
+    /// Bytes of payload handed out.
+    pub read_bytes: AtomicU64,
+    /// Blobs written.
+    pub written: AtomicU64,
+    /// Bytes of payload written.
+    pub written_bytes: AtomicU64,
+    /// Blobs that were not kept: the queue or the disk was full, or it failed.
+    pub dropped: AtomicU64,
+    /// Blobs evicted by this process.
+    pub evicted: AtomicU64,
+    /// Blobs whose checksum was wrong.
+    pub corrupt: AtomicU64,
+    /// Other errors of the disk.
+    pub errors: AtomicU64,
+}
+
+/// The cache, as one process sees it. Several, of several processes, may have one folder.
+pub struct Disk {
+    shared: Arc<Shared>,
+    writer: Writer,
+}
+
+/// What blobs and the thread that writes have of it.
+#[derive(Debug)]
+struct Shared {
+    folder: Folder,
+    limits: Limits,
+    counters: Counters,
+    /// Until when nothing is read or written.
+    rests: Rest,
+    /// Until when nothing is written.
+    writing_rests: Rest,
+}
+
+/// A time to rest after an error.
+#[derive(Debug, Default)]
+struct Rest(Mutex<Option<Instant>>);
+
+impl Rest {
+    /// Begins now. Whether there was none for some time, so that this one should be told.
+    fn begin(&self) -> bool {
+        let now = Instant::now();
+        let before = self.0.lock().replace(now + REST);
+        before.is_none_or(|until| until + 6 * REST < now)
+    }
+
+    fn is_on(&self) -> bool {
+        self.0.lock().is_some_and(|until| Instant::now() < until)
+    }
+}
+
+impl fmt::Debug for Disk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Disk").field("folder", &self.shared.folder.path()).finish_non_exhaustive()
+    }
+}
+
+impl Disk {
+    /// Opens the cache in `folder`, which is made if it is not there.
+    ///
+    /// # Errors
+    /// What the operating system says; `PermissionDenied` for a folder of another user, one that others may look into,
+    /// or a symbolic link.
+    pub fn open(folder: &Path, limits: Limits) -> io::Result<Arc<Self>> {
+        Ok(Self::of(Folder::create(folder)?, limits))
+    }
+
+    /// Opens a cache that is there already, to look at or to clear.
+    ///
+    /// # Errors
+    /// As [`Self::open`]; `NotFound` where there is none.
+    pub fn existing(folder: &Path, limits: Limits) -> io::Result<Arc<Self>> {
+        Ok(Self::of(Folder::existing(folder)?, limits))
+    }
+
+    fn of(folder: Folder, limits: Limits) -> Arc<Self> {
+        let (counters, rests, writing_rests) = Default::default();
+        let shared = Arc::new(Shared { folder, limits, counters, rests, writing_rests });
+        Arc::new(Self { writer: Writer::new(shared.clone()), shared })
+    }
+
+    /// The folder.
+    pub fn path(&self) -> PathBuf {
+        self.shared.folder.path().to_owned()
+    }
+
+    /// The limits.
+    pub fn limits(&self) -> Limits {
+        self.shared.limits
+    }
+
+    /// What happened so far.
+    pub fn counters(&self) -> &Counters {
+        &self.shared.counters
+    }
+
+    /// The blob of a key, if it is there: on disk, or on its way to it. It stays readable while it is held, evicted or
+    /// not.
+    pub fn get(&self, key: &[u8]) -> Option<Blob> {
+        let hash = hash(key);
+        let found = match self.writer.waiting(&hash) {
+            Some(payload) => Some(Blob::memory(payload)),
+            None => self.shared.open_blob(key, &hash),
+        };
+        let counter = if found.is_some() { &self.shared.counters.hits } else { &self.shared.counters.misses };
+        counter.fetch_add(1, Relaxed);
+        found
+    }
+
+    /// Whether there is a file for a key: a cheap look that may be wrong a moment later.
+    pub fn contains(&self, key: &[u8]) -> bool {
+        let hash = hash(key);
+        self.writer.waiting(&hash).is_some() || !self.shared.is_resting() && self.shared.folder.has(&hash)
+    }
+
+    /// Stores a blob soon, in place of what the disk has under the key. Never waits: whether the queue had room, or has
+    /// a blob of that key already.
+    pub fn put(&self, key: &[u8], payload: Payload) -> bool {
+        let fits = key.len() <= LONGEST_KEY && self.shared.is_writable();
+        let taken = fits && self.writer.put(key, hash(key), payload);
+        if !taken {
+            self.shared.counters.dropped.fetch_add(1, Relaxed);
+        }
+        taken
+    }
+
+    /// Removes a blob. Whoever holds it keeps it.
+    pub fn remove(&self, key: &[u8]) {
+        let hash = hash(key);
+        self.writer.forget(&hash);
+        self.shared.folder.remove(&hash);
+    }
+
+    /// Waits until everything that was put before is written or dropped, at most as long as that. Whether it is.
+    pub fn flush(&self, most: Duration) -> bool {
+        self.writer.flush(most)
+    }
+
+    /// Bytes that wait to be written.
+    pub fn queued(&self) -> u64 {
+        self.writer.queued()
+    }
+
+    /// Blobs and their bytes on disk, of all processes. Looks at each file.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn usage(&self) -> io::Result<Usage> {
+        scan::usage(&self.shared.folder)
+    }
+
+    /// Removes all blobs. Returns what there was.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn clear(&self) -> io::Result<Usage> {
+        self.writer.clear();
+        scan::clear(&self.shared.folder)
+    }
+
+    /// Evicts the least recently used blobs until all together have no more than so many bytes. Returns what went.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn prune(&self, size: u64) -> io::Result<Usage> {
+        let freed = scan::prune(&self.shared.folder, size)?;
+        self.shared.counters.evicted.fetch_add(freed.blobs, Relaxed);
+        Ok(freed)
+    }
+
+    /// Lets the cache rest for some seconds, for a caller that found the disk too slow to wait for.
+    pub fn rest(&self, why: &str) {
+        self.shared.rest(why);
+    }
+
+    /// Whether the cache rests after an error of the disk.
+    pub fn is_resting(&self) -> bool {
+        self.shared.is_resting()
+    }
+}
+
+impl Shared {
+    fn open_blob(self: &Arc<Self>, key: &[u8], hash: &Hash) -> Option<Blob> {
+        if self.is_resting() {
+            return None;
+        }
+        let file = match self.folder.open_blob(hash) {
+            Ok(file) => file?,
+            Err(error) => {
+                self.failed("opening a blob", &error);
+                return None;
+            }
+        };
+        match BlobFile::new(file, key) {
+            Ok(file) => Some(Blob::file(file, *hash, self.clone())),
+            Err(error) => {
+                self.unreadable(hash, &error);
+                None
+            }
+        }
+    }
+
+    /// A blob could not be read: what is damaged is removed, after other errors the cache rests.
+    fn unreadable(&self, hash: &Hash, error: &io::Error) {
+        if error.kind() == io::ErrorKind::InvalidData {
+            self.counters.corrupt.fetch_add(1, Relaxed);
+            self.folder.remove(hash);
+            let name = folder::name(hash);
+            log::warn!("{}/{name}: {error}; removed, and fetched or decoded again", self.folder.path().display());
+        } else {
+            self.failed("reading a blob", error);
+        }
+    }
+
+    /// Reading failed: the cache rests.
+    fn failed(&self, doing: &str, error: &io::Error) {
+        self.counters.errors.fetch_add(1, Relaxed);
+        self.rest(&format!("{doing}: {error}"));
+    }
+
+    fn rest(&self, why: &str) {
+        if self.rests.begin() {
+            log::warn!("{}: {why}; going on without this cache for some seconds", self.folder.path().display());
+        }
+    }
+
+    /// Writing failed: what is there is still read.
+    fn not_written(&self, why: &dyn fmt::Display) {
+        self.counters.errors.fetch_add(1, Relaxed);
+        if self.writing_rests.begin() {
+            log::warn!("{}: {why}; nothing is added to this cache for some seconds", self.folder.path().display());
+        }
+    }
+
+    fn is_resting(&self) -> bool {
+        self.rests.is_on()
+    }
+
+    fn is_writable(&self) -> bool {
+        !self.rests.is_on() && !self.writing_rests.is_on()
+    }
+}
+
+fn hash(key: &[u8]) -> Hash {
+    Sha256::digest(key).into()
+}

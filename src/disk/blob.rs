@@ -1,0 +1,243 @@
+//! A blob's file: `payload | CRC32C of each piece | key | tail`.
+//!
+//! The tail is 32 bytes, little-endian: magic, length of the payload (u64), length of the key (u32), size of a piece as a
+//! power of two (u32), zero (u32), CRC32C (u32) of everything behind the payload that stands before it. A file that was
+//! cut or written in part has no such end.
+
+use std::{
+    fs::{File, FileTimes},
+    io::{self, Write},
+    os::unix::fs::FileExt,
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::{Duration, SystemTime},
+};
+
+use super::{Hash, LONGEST_KEY, Payload, Shared};
+
+const MAGIC: [u8; 8] = *b"SFSBLOB1";
+const TAIL: usize = 32;
+
+/// The payload's pieces that have a checksum of their own, as a power of two.
+const PIECE_LOG: u32 = 16;
+const PIECE: usize = 1 << PIECE_LOG;
+
+/// Read at once at the end of a file: of most blobs this is everything behind the payload.
+const FRONT: usize = 4096;
+
+/// The last use of a blob is noted when it was noted longer ago than this.
+const NOTED: Duration = Duration::from_secs(20);
+
+/// A stored blob, readable as long as it is held.
+#[derive(Debug)]
+pub struct Blob(Inner);
+
+enum Inner {
+    Memory(Payload),
+    File { file: BlobFile, hash: Hash, shared: Arc<Shared> },
+}
+
+impl std::fmt::Debug for Inner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Memory(payload) => write!(f, "Memory({} bytes)", (**payload).as_ref().len()),
+            Self::File { file, .. } => file.fmt(f),
+        }
+    }
+}
+
+impl Blob {
+    pub(super) fn memory(payload: Payload) -> Self {
+        Self(Inner::Memory(payload))
+    }
+
+    pub(super) fn file(file: BlobFile, hash: Hash, shared: Arc<Shared>) -> Self {
+        Self(Inner::File { file, hash, shared })
+    }
+
+    /// Bytes of its payload.
+    pub fn len(&self) -> u64 {
+        match &self.0 {
+            Inner::Memory(payload) => (**payload).as_ref().len() as u64,
+            Inner::File { file, .. } => file.length,
+        }
+    }
+
+    /// Whether it has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Fills `buf` with the payload's bytes from `offset` on; each piece that is touched is compared with its checksum
+    /// first. A blob that turns out to be damaged is removed, counted and logged.
+    ///
+    /// # Errors
+    /// `InvalidData` for a damaged blob, `InvalidInput` for a range that is not in it, and what the operating system
+    /// says. What `buf` holds then is not to be used.
+    pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        if offset.checked_add(buf.len() as u64).is_none_or(|end| end > self.len()) {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a range outside the blob"));
+        }
+        match &self.0 {
+            Inner::Memory(payload) => {
+                let payload = (**payload).as_ref();
+                let from = offset as usize;
+                buf.copy_from_slice(&payload[from..from + buf.len()]);
+            }
+            Inner::File { file, hash, shared } => {
+                file.read_at(offset, buf).inspect_err(|error| shared.unreadable(hash, error))?;
+                shared.counters.read_bytes.fetch_add(buf.len() as u64, Relaxed);
+            }
+        }
+        Ok(())
+    }
+
+    /// Compares all of it with its checksums.
+    ///
+    /// # Errors
+    /// As [`Self::read_at`].
+    pub fn check(&self) -> io::Result<()> {
+        let Inner::File { file, hash, shared } = &self.0 else { return Ok(()) };
+        let mut piece = vec![0; PIECE];
+        let all = (0..file.sums.len()).try_for_each(|index| file.piece(index, &mut piece).map(drop));
+        all.inspect_err(|error| shared.unreadable(hash, error))
+    }
+
+    /// Its file, whose first [`Self::len`] bytes are the payload, for maps and for the kernel. Nothing is compared any
+    /// more: [`Self::check`] does it beforehand. `None` for a blob that is still in memory.
+    ///
+    /// # Errors
+    /// When there are no descriptors left.
+    pub fn try_clone_file(&self) -> io::Result<Option<File>> {
+        match &self.0 {
+            Inner::Memory(_) => Ok(None),
+            Inner::File { file, .. } => file.file.try_clone().map(Some),
+        }
+    }
+}
+
+/// A blob's file whose end was read and is right.
+#[derive(Debug)]
+pub(super) struct BlobFile {
+    file: File,
+    /// Bytes of payload.
+    length: u64,
+    /// CRC32C of each piece.
+    sums: Box<[u32]>,
+}
+
+fn damaged(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what)
+}
+
+impl BlobFile {
+    /// Reads the end of a file, and notes that it was used.
+    ///
+    /// # Errors
+    /// `InvalidData` where it is not whole or has another key, and what the operating system says.
+    pub(super) fn new(file: File, key: &[u8]) -> io::Result<Self> {
+        let meta = file.metadata()?;
+        if !meta.is_file() {
+            return Err(damaged("not a regular file"));
+        }
+        let size = meta.len();
+        let short = || damaged("cut short");
+        let mut end = vec![0; FRONT.min(usize::try_from(size).unwrap_or(FRONT))];
+        let from = size - end.len() as u64;
+        file.read_exact_at(&mut end, from)?;
+        let tail = end.len().checked_sub(TAIL).and_then(|at| end.get(at..)).ok_or_else(short)?;
+        let number = |at: usize| u32::from_le_bytes([tail[at], tail[at + 1], tail[at + 2], tail[at + 3]]);
+        let length = u64::from(number(8)) | u64::from(number(12)) << 32;
+        let (key_length, piece_log, crc) = (number(16) as usize, number(20), number(28));
+        if tail[..8] != MAGIC || piece_log != PIECE_LOG || key_length > LONGEST_KEY {
+            return Err(damaged("not the end of a blob"));
+        }
+        // What stands behind the payload follows from the file's own size, so no stated number allocates anything.
+        let behind = size.checked_sub(length).ok_or_else(short)?;
+        let sums = length.div_ceil(PIECE as u64);
+        if behind != sums.saturating_mul(4).saturating_add((key_length + TAIL) as u64) {
+            return Err(short());
+        }
+        let behind = usize::try_from(behind).map_err(|_| short())?;
+        if behind > end.len() {
+            end = crate::source::zeros(behind)?;
+            file.read_exact_at(&mut end, length)?;
+        }
+        let end = &end[end.len() - behind..];
+        let (checked, rest) = end.split_at(behind - 4);
+        if crc32c::crc32c(checked) != crc || rest != crc.to_le_bytes() {
+            return Err(damaged("checksum of its end"));
+        }
+        let (sums, rest) = checked.split_at(behind - TAIL - key_length);
+        if rest[..key_length] != *key {
+            return Err(damaged("another key"));
+        }
+        let sums = sums.chunks_exact(4).map(|sum| u32::from_le_bytes([sum[0], sum[1], sum[2], sum[3]])).collect();
+        let now = SystemTime::now();
+        if meta.modified().is_ok_and(|used| now.duration_since(used).map_or(true, |since| since > NOTED)) {
+            // The modification time is when a blob was last used: unlike the access time it is kept by all mounts.
+            let _ = file.set_times(FileTimes::new().set_modified(now));
+        }
+        Ok(Self { file, length, sums })
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        let mut piece = Vec::new();
+        let mut done = 0;
+        while done < buf.len() {
+            let at = offset + done as u64;
+            let (index, within) = ((at >> PIECE_LOG) as usize, (at % PIECE as u64) as usize);
+            let whole = usize::try_from(self.length - (at - within as u64)).unwrap_or(PIECE).min(PIECE);
+            if within == 0 && buf.len() - done >= whole {
+                self.piece(index, &mut buf[done..done + whole])?;
+                done += whole;
+                continue;
+            }
+            piece.resize(PIECE, 0);
+            let bytes = self.piece(index, &mut piece)?;
+            let take = (whole - within).min(buf.len() - done);
+            buf[done..done + take].copy_from_slice(&bytes[within..within + take]);
+            done += take;
+        }
+        Ok(())
+    }
+
+    /// Reads one piece to the front of `buf`, which has room for it, and compares it.
+    fn piece<'a>(&self, index: usize, buf: &'a mut [u8]) -> io::Result<&'a [u8]> {
+        let start = (index as u64) << PIECE_LOG;
+        let length = usize::try_from(self.length - start).unwrap_or(PIECE).min(PIECE);
+        let bytes = &mut buf[..length];
+        self.file.read_exact_at(bytes, start).map_err(|error| match error.kind() {
+            io::ErrorKind::UnexpectedEof => damaged("cut short"),
+            _ => error,
+        })?;
+        match crc32c::crc32c(bytes) == self.sums[index] {
+            true => Ok(bytes),
+            false => Err(damaged(&format!("checksum of the bytes {start}..{}", start + length as u64))),
+        }
+    }
+}
+
+/// Bytes that a blob takes as a file.
+pub(super) fn file_size(key: &[u8], payload: &[u8]) -> u64 {
+    (payload.len() + 4 * payload.len().div_ceil(PIECE) + key.len() + TAIL) as u64
+}
+
+/// Writes a blob to an empty file.
+///
+/// # Errors
+/// What the operating system says.
+pub(super) fn write(file: &mut File, key: &[u8], payload: &[u8]) -> io::Result<()> {
+    file.write_all(payload)?;
+    let mut end = Vec::with_capacity(file_size(key, payload) as usize - payload.len());
+    for piece in payload.chunks(PIECE) {
+        end.extend(crc32c::crc32c(piece).to_le_bytes());
+    }
+    end.extend(key);
+    end.extend(MAGIC);
+    end.extend((payload.len() as u64).to_le_bytes());
+    for number in [key.len() as u32, PIECE_LOG, 0] {
+        end.extend(number.to_le_bytes());
+    }
+    end.extend(crc32c::crc32c(&end).to_le_bytes());
+    file.write_all(&end)
+}

@@ -1,0 +1,225 @@
+//! The folder of a cache: its user's own, reached through a descriptor.
+
+use std::{
+    ffi::{CString, OsStr},
+    fmt::Write as _,
+    fs::{DirBuilder, File},
+    io,
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::{ffi::OsStrExt, fs::DirBuilderExt},
+    },
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use rustix::{
+    fs::{
+        AtFlags, FileType, FlockOperation, Mode, OFlags, flock, fstat, fstatvfs, mkdirat, open, openat, renameat,
+        statat, unlinkat,
+    },
+    io::Errno,
+};
+
+use super::Hash;
+
+/// The folder of temporary files in it.
+pub(super) const TEMPORARY: &str = "tmp";
+
+/// The file whose lock is held by whoever evicts.
+const LOCK: &str = "lock";
+
+/// Says to programs that make backups that this is a cache (https://bford.info/cachedir/).
+const TAG: (&str, &[u8]) = ("CACHEDIR.TAG", b"Signature: 8a477f597d28d172789f06886806bc55\n");
+
+/// A folder that belongs to this user alone.
+#[derive(Debug)]
+pub(super) struct Folder {
+    path: PathBuf,
+    folder: OwnedFd,
+}
+
+impl Folder {
+    /// Opens the folder, and makes it first where it is missing.
+    ///
+    /// # Errors
+    /// As [`super::Disk::open`].
+    pub(super) fn create(path: &Path) -> io::Result<Self> {
+        DirBuilder::new().recursive(true).mode(0o700).create(path)?;
+        let own = Self::existing(path)?;
+        match mkdirat(&own.folder, TEMPORARY, Mode::RWXU) {
+            Err(Errno::EXIST) => {}
+            made => made?,
+        }
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        if let Ok(tag) = openat(&own.folder, TAG.0, flags, Mode::RUSR | Mode::WUSR) {
+            io::Write::write_all(&mut File::from(tag), TAG.1)?;
+        }
+        Ok(own)
+    }
+
+    /// Opens a folder that is there.
+    ///
+    /// # Errors
+    /// As [`super::Disk::existing`].
+    pub(super) fn existing(path: &Path) -> io::Result<Self> {
+        let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let refused = |why: &str| {
+            let text = format!("{}: {why}", path.display());
+            io::Error::new(io::ErrorKind::PermissionDenied, text)
+        };
+        let folder = match open(path, flags, Mode::empty()) {
+            Err(Errno::LOOP | Errno::NOTDIR) => return Err(refused("not a folder, or a symbolic link to one")),
+            folder => folder?,
+        };
+        let stat = fstat(&folder)?;
+        if stat.st_uid != rustix::process::geteuid().as_raw() {
+            return Err(refused("belongs to another user"));
+        }
+        if stat.st_mode & 0o077 != 0 {
+            return Err(refused("other users may look into it (its mode must be 0700)"));
+        }
+        Ok(Self { path: path.to_owned(), folder })
+    }
+
+    /// Its path, for messages.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Opens the file of a blob, to read. `None` where there is none.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub(super) fn open_blob(&self, hash: &Hash) -> io::Result<Option<File>> {
+        // A pipe, if one lies there, is not waited for.
+        let flags = OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        match openat(&self.folder, name(hash), flags, Mode::empty()) {
+            Err(Errno::NOENT) => Ok(None),
+            opened => Ok(Some(opened?.into())),
+        }
+    }
+
+    /// Whether there is a file for a blob.
+    pub(super) fn has(&self, hash: &Hash) -> bool {
+        statat(&self.folder, name(hash), AtFlags::SYMLINK_NOFOLLOW)
+            .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode).is_file())
+    }
+
+    /// Removes the file of a blob, if there is one.
+    pub(super) fn remove(&self, hash: &Hash) {
+        let _ = unlinkat(&self.folder, name(hash), AtFlags::empty());
+    }
+
+    /// Makes a file of a name that no other process has, and locks it: a temporary file that nobody has locked is what
+    /// a process left that was killed.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub(super) fn temporary(&self) -> io::Result<(File, String)> {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        // Processes of several containers may have one number.
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+        let name = format!("{TEMPORARY}/{}-{now}-{}", std::process::id(), NUMBER.fetch_add(1, Relaxed));
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let create = || openat(&self.folder, &name, flags, Mode::RUSR | Mode::WUSR);
+        let file = match create() {
+            Err(Errno::NOENT) => {
+                mkdirat(&self.folder, TEMPORARY, Mode::RWXU)?;
+                create()?
+            }
+            file => file?,
+        };
+        flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+        Ok((file.into(), name))
+    }
+
+    /// Removes a temporary file that no process is writing.
+    pub(super) fn remove_if_left(&self, name: &str) {
+        let flags = OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let Ok(file) = openat(&self.folder, name, flags, Mode::empty()) else { return };
+        if flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            self.discard(name);
+        }
+    }
+
+    /// Removes a temporary file.
+    pub(super) fn discard(&self, temporary: &str) {
+        let _ = unlinkat(&self.folder, temporary, AtFlags::empty());
+    }
+
+    /// Gives a temporary file its place as a blob, over what was there.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub(super) fn keep(&self, temporary: &str, hash: &Hash) -> io::Result<()> {
+        let name = name(hash);
+        match renameat(&self.folder, temporary, &self.folder, &name) {
+            Err(Errno::NOENT) => {
+                match mkdirat(&self.folder, &name[..2], Mode::RWXU) {
+                    Err(Errno::EXIST) => {}
+                    made => made?,
+                }
+                Ok(renameat(&self.folder, temporary, &self.folder, &name)?)
+            }
+            renamed => Ok(renamed?),
+        }
+    }
+
+    /// Bytes that may still be written on the filesystem, by this user.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub(super) fn free(&self) -> io::Result<u64> {
+        let at = fstatvfs(&self.folder)?;
+        Ok(at.f_bavail.saturating_mul(at.f_frsize))
+    }
+
+    /// The lock of whoever evicts, which ends when the file is dropped. `None` while another process has it.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub(super) fn lock(&self) -> io::Result<Option<File>> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = openat(&self.folder, LOCK, flags, Mode::RUSR | Mode::WUSR)?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) => Ok(None),
+            locked => locked.map(|()| Some(file.into())).map_err(Into::into),
+        }
+    }
+
+    /// Opens one of the folders in it; `None` where it is missing.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub(super) fn part(&self, name: &str) -> io::Result<Option<OwnedFd>> {
+        let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        match openat(&self.folder, name, flags, Mode::empty()) {
+            Err(Errno::NOENT) => Ok(None),
+            opened => Ok(Some(opened?)),
+        }
+    }
+}
+
+impl AsFd for Folder {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.folder.as_fd()
+    }
+}
+
+/// The path of a blob below the folder: two hexadecimal digits of its hash, a slash, the others.
+pub(super) fn name(hash: &Hash) -> String {
+    let mut name = String::with_capacity(65);
+    for (at, byte) in hash.iter().enumerate() {
+        // Writing to a string does not fail.
+        let _ = write!(name, "{byte:02x}{}", if at == 0 { "/" } else { "" });
+    }
+    name
+}
+
+/// Whether a file in a part may be a blob.
+pub(super) fn is_blob(name: &CString) -> bool {
+    let name = OsStr::from_bytes(name.to_bytes());
+    name.len() == 62 && name.as_bytes().iter().all(u8::is_ascii_hexdigit)
+}
