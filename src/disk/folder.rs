@@ -119,20 +119,26 @@ impl Folder {
     /// What the operating system says.
     pub(super) fn temporary(&self) -> io::Result<(File, String)> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
-        // Processes of several containers may have one number.
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
-        let name = format!("{TEMPORARY}/{}-{now}-{}", std::process::id(), NUMBER.fetch_add(1, Relaxed));
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let create = || openat(&self.folder, &name, flags, Mode::RUSR | Mode::WUSR);
-        let file = match create() {
-            Err(Errno::NOENT) => {
-                mkdirat(&self.folder, TEMPORARY, Mode::RWXU)?;
-                create()?
+        loop {
+            // Processes of several containers may have one number.
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+            let name = format!("{TEMPORARY}/{}-{now}-{}", std::process::id(), NUMBER.fetch_add(1, Relaxed));
+            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let create = || openat(&self.folder, &name, flags, Mode::RUSR | Mode::WUSR);
+            let file = match create() {
+                Err(Errno::NOENT) => {
+                    mkdirat(&self.folder, TEMPORARY, Mode::RWXU)?;
+                    create()?
+                }
+                file => file?,
+            };
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) if fstat(&file)?.st_nlink > 0 => return Ok((file.into(), name)),
+                // Another process took it for one that was left, in the moment before it was locked.
+                Ok(()) | Err(Errno::WOULDBLOCK) => self.discard(&name),
+                Err(error) => return Err(error.into()),
             }
-            file => file?,
-        };
-        flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-        Ok((file.into(), name))
+        }
     }
 
     /// Removes a temporary file that no process is writing.
