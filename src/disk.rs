@@ -5,13 +5,13 @@
 //! every failure of the disk is a blob that is not there.
 //!
 //! - *One file a blob* (`blob`): the payload from offset 0, checksums of its pieces, the key. It is written under a
-//!   temporary name and renamed, so a process that is killed leaves no half of one; what a power failure leaves is found
-//!   by checksum. A piece is compared with its checksum before anybody sees a byte of it.
+//!   temporary name and renamed, so a process that is killed leaves no half of one; what a power failure leaves is
+//!   found by checksum. A piece is compared with its checksum before anybody sees a byte of it.
 //! - *One folder for all processes of a user* (`folder`): mode 0700, and refused if it is anybody else's. Files are
 //!   found by the SHA-256 of their key; there is no index that could be wrong or torn, and none to load.
-//! - *One thread that writes* (`writer`): it takes blobs from a queue of bounded size. When the disk is slower than that,
-//!   blobs are dropped, and no reader waits. It evicts the least recently used blobs when they exceed the size limit or
-//!   the disk runs full (`scan`), one process at a time.
+//! - *One thread that writes* (`writer`): it takes blobs from a queue of bounded size. When the disk is slower than
+//!   that, blobs are dropped, and no reader waits. It evicts the least recently used blobs when they exceed the size
+//!   limit or the disk runs full (`scan`), one process at a time.
 //!
 //! After an error the cache rests for some seconds: nothing is written after one in writing (a full disk, say), and
 //! nothing is looked for either after one in reading.

@@ -1,8 +1,8 @@
 //! A blob's file: `payload | CRC32C of each piece | key | tail`.
 //!
-//! The tail is 32 bytes, little-endian: magic, length of the payload (u64), length of the key (u32), size of a piece as a
-//! power of two (u32), zero (u32), CRC32C (u32) of everything behind the payload that stands before it. A file that was
-//! cut or written in part has no such end.
+//! The tail is 32 bytes, little-endian: magic, length of the payload (u64), length of the key (u32), size of a piece as
+//! a power of two (u32), zero (u32), CRC32C (u32) of everything behind the payload that stands before it. A file that
+//! was cut or written in part has no such end.
 
 use std::{
     fs::{File, FileTimes},
