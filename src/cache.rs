@@ -410,6 +410,73 @@ impl Cache {
         }
     }
 
+    /// Fills `out`, which has the block's size, with all of a block: decoded and checked, or, where that needs no work,
+    /// copied out of the cache. The block is not kept: for readers who keep it themselves.
+    ///
+    /// # Errors
+    /// [`BlockError`]; `out` then holds anything.
+    pub fn read_whole(
+        self: &Arc<Self>,
+        key: Key,
+        block: &Block,
+        source: &Arc<dyn Source>,
+        out: &mut [u8],
+    ) -> Result<(), Arc<BlockError>> {
+        if self.peek(&key, |slot| slot.is_done()).unwrap_or(false) && block.codec != Codec::None {
+            let mut rest = out;
+            let mut at = 0;
+            while !rest.is_empty() {
+                let piece = self.piece(key, block, source, at)?;
+                let from = &piece.bytes[(at - piece.start) as usize..];
+                let (here, after) = rest.split_at_mut(from.len().min(rest.len()));
+                here.copy_from_slice(&from[..here.len()]);
+                at += here.len() as u64;
+                rest = after;
+            }
+            return Ok(());
+        }
+        let start = Instant::now();
+        self.decode_into(block, source, out).map_err(Arc::new)?;
+        self.counters.misses.fetch_add(1, Relaxed);
+        self.counters.took(start.elapsed());
+        self.counters.decoded_bytes.fetch_add(block.size, Relaxed);
+        Ok(())
+    }
+
+    fn decode_into(&self, block: &Block, source: &Arc<dyn Source>, out: &mut [u8]) -> Result<(), BlockError> {
+        self.check_size(block)?;
+        if block.codec == Codec::None {
+            return decode::read_into(block, &**source, self.verify, out);
+        }
+        // What streams needs no more than a window beside the bytes that it makes.
+        if block.size <= limits::WHOLE_BLOCK || !block.codec.is_stream() {
+            let _working = self.reserve(decode::working(block, 0))?;
+            return decode::into(block, &**source, self.verify, out);
+        }
+        match self.stream_into(block, source, decode::window(block, &**source), out) {
+            // A later frame has a larger window than the first, for which room was reserved.
+            Err(BlockError::Decode(DecodeError::Window(_))) => self.stream_into(block, source, MOST_WINDOW, out),
+            done => done,
+        }
+    }
+
+    fn stream_into(
+        &self,
+        block: &Block,
+        source: &Arc<dyn Source>,
+        window: u64,
+        mut out: &mut [u8],
+    ) -> Result<(), BlockError> {
+        let _working = self.reserve(decode::working(block, window))?;
+        let mut pieces = Pieces::new(block, &**source, self.verify, window)?;
+        while pieces.next_size() > 0 {
+            let (here, after) = out.split_at_mut(pieces.next_size() as usize);
+            pieces.fill(here)?;
+            out = after;
+        }
+        Ok(())
+    }
+
     /// Whether serving `range` depends on this block's slot at all.
     fn needs_slot(&self, block: &Block, range: &Range<u64>) -> bool {
         if block.codec != Codec::None {

@@ -124,8 +124,9 @@ mod volume;
 pub use cache::Verify;
 pub use format::DType;
 pub use store::FollowLinks;
+pub use tree::ItemInfo;
 pub use vfs::Problem;
-pub use volume::{Array, Element, Entries, Entry, EntryKind, Error, ErrorKind, OpenOptions, Volume, Walk};
+pub use volume::{Array, Cache, Element, Entries, Entry, EntryKind, Error, ErrorKind, OpenOptions, Volume, Walk};
 
 /// The `shardfs` command: what its `main` calls.
 #[cfg(feature = "cli")]

@@ -140,6 +140,11 @@ impl Version {
         bytes
     }
 
+    /// Names the state in a way that means the same on every machine: two of one file that differ are two states.
+    pub(crate) fn text(&self) -> String {
+        format!("{:x}-{:x}.{:x}", self.size, self.mtime.0, self.mtime.1)
+    }
+
     /// Whether the kernel would notice by size and modification time that `other` is another state.
     pub(crate) fn looks_like(&self, other: &Self) -> bool {
         (self.size, self.mtime) == (other.size, other.mtime)

@@ -79,6 +79,10 @@ pub struct Options {
     pub cache_size: u64,
     /// When checksums are verified.
     pub verify: Verify,
+    /// A cache that others use, too, in place of an own one of that size.
+    pub cache: Option<Arc<Cache>>,
+    /// Whether folders are watched: only where [`Vfs::wait_for_changes`] is called, for the watches are few.
+    pub watch: bool,
     /// How opened files are served, as far as it can be had.
     pub serve: Serve,
     /// Which symbolic links of SOURCE are shown as what they point to.
@@ -104,6 +108,8 @@ impl Default for Options {
         Self {
             cache_size: crate::cache::default_budget(),
             verify: Verify::default(),
+            cache: None,
+            watch: true,
             serve: Serve::default(),
             follow_links: FollowLinks::default(),
             uid: None,
@@ -188,10 +194,10 @@ impl Vfs {
         };
         let folder = if alone.is_some() { top.parent().unwrap_or(Path::new("/")) } else { &top };
         let store: Arc<dyn Store> =
-            Arc::new(LocalStore::new(folder.to_path_buf(), options.follow_links).map_err(named)?);
+            Arc::new(LocalStore::new(folder.to_path_buf(), options.follow_links, options.watch).map_err(named)?);
         let found = store.stat(&alone.as_ref().map(FilePath::to_path_buf).unwrap_or_default()).map_err(named)?;
         let Some(mounted) = found else { return Err(Error::stale(source.to_path_buf())) };
-        let cache = Cache::new(options.cache_size, options.verify);
+        let cache = options.cache.clone().unwrap_or_else(|| Cache::new(options.cache_size, options.verify));
         let problems = Arc::new(Problems::default());
         let key = options.number_key;
         let vfs = Self {
@@ -478,6 +484,52 @@ impl Vfs {
             Node::ControlFile(snapshot) => Ok(snapshot.read(offset, length).as_syscall_buf().to_vec()),
             _ => Err(Error::is_a_folder(self.place(&node))),
         }
+    }
+
+    /// Fills `out` with the bytes from `offset` on; how many there were before the end. For readers who keep what they
+    /// read: of a block that the range has all of the cache keeps nothing.
+    ///
+    /// # Errors
+    /// As [`Self::read`]; `out` then holds anything.
+    pub fn read_into(&self, ino: u64, offset: u64, out: &mut [u8]) -> Result<usize, Error> {
+        let node = self.node(ino)?;
+        let Node::InContainer(id, file) = &node else {
+            let bytes = self.read_copied(ino, offset, out.len() as u64)?;
+            out[..bytes.len()].copy_from_slice(&bytes);
+            return Ok(bytes.len());
+        };
+        let opened = self.opened(id)?;
+        let fault = |fault| self.fault(id, &opened, *file, fault);
+        let view = opened.view(*file).map_err(fault)?;
+        let length = view.size().saturating_sub(offset).min(out.len() as u64) as usize;
+        view.fill_kept(&opened.reader, offset, &mut out[..length]).map_err(fault)?;
+        Ok(length)
+    }
+
+    /// The format of the container that a node lies in, and whether the node is the folder that stands for it; `None`
+    /// for nodes that lie in none.
+    ///
+    /// # Errors
+    /// [`Error`] for a node that is no longer there.
+    pub(crate) fn format(&self, ino: u64) -> Result<Option<(&'static str, bool)>, Error> {
+        Ok(match self.node(ino)? {
+            Node::InContainer(id, node) => Some((id.format.name, node == tree::ROOT)),
+            _ => None,
+        })
+    }
+
+    /// Names the state of the file that a node is or lies in; `None` for folders of SOURCE.
+    ///
+    /// # Errors
+    /// [`Error`] for a node that is no longer there.
+    pub(crate) fn state(&self, ino: u64) -> Result<Option<String>, Error> {
+        Ok(match self.node(ino)? {
+            Node::InContainer(id, _) => Some(id.stat.version.text()),
+            Node::SourceFile(path, _) => {
+                self.source.store().stat(&path.to_path_buf()).ok().flatten().map(|stat| stat.version.text())
+            }
+            _ => None,
+        })
     }
 
     fn opened(&self, id: &Arc<ContainerId>) -> Result<Arc<Opened>, Error> {

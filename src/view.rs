@@ -283,6 +283,29 @@ impl View {
         Ok(())
     }
 
+    /// As [`Self::fill_at`], for readers who keep what they read: a block that the range has all of is decoded to its
+    /// place, and not kept in the cache.
+    ///
+    /// # Errors
+    /// As [`Self::read_at`].
+    pub fn fill_kept(&self, reader: &ReadContext, offset: u64, out: &mut [u8]) -> Result<(), Fault> {
+        let mut rest = &mut *out;
+        for (extent, part) in self.touched(offset, rest.len() as u64) {
+            let (here, after) = rest.split_at_mut((part.end - part.start) as usize);
+            match &extent.data {
+                Data::Block(block, range) if *range == (0..block.block.size) && part == *range => {
+                    reader.read_whole(block, here)?;
+                }
+                data => reader.fill(data, part, here)?,
+            }
+            if extent.as_bool {
+                here.iter_mut().for_each(|byte| *byte = u8::from(*byte != 0));
+            }
+            rest = after;
+        }
+        Ok(())
+    }
+
     /// The extents that a range touches, each with the part of it that is meant, counted from the extent's start.
     fn touched(&self, offset: u64, length: u64) -> impl Iterator<Item = (&Extent, Range<u64>)> {
         let end = offset.saturating_add(length).min(self.size);
@@ -402,6 +425,15 @@ impl ReadContext {
             return Err(block.fault(Arc::new(BlockError::Refused(reason.to_string()))));
         }
         self.cache.check(self.key(block), &block.block, &self.source, range).map_err(|error| block.fault(error))
+    }
+
+    /// Fills `out` with all of a block, which the cache then need not keep.
+    fn read_whole(&self, block: &BlockRef, out: &mut [u8]) -> Result<(), Fault> {
+        if let Some(reason) = &block.error {
+            return Err(block.fault(Arc::new(BlockError::Refused(reason.to_string()))));
+        }
+        let done = self.cache.read_whole(self.key(block), &block.block, &self.source, out);
+        done.map_err(|error| block.fault(error))
     }
 
     fn piece(&self, block: &BlockRef, offset: u64) -> Result<Piece, Fault> {

@@ -11,7 +11,7 @@ pub use entry::{Entries, Entry, EntryKind, Walk};
 pub use error::{Error, ErrorKind};
 
 use crate::{
-    cache::Verify,
+    cache::{self, Verify},
     vfs::{self, FollowLinks, Problem, Vfs},
 };
 
@@ -93,6 +93,36 @@ impl Volume {
     }
 }
 
+/// A cache of decoded blocks that several volumes share. Cheap to clone.
+///
+/// ```
+/// # fn main() -> Result<(), shardfs::Error> {
+/// let cache = shardfs::Cache::new(256 << 20, shardfs::Verify::Lazy);
+/// let episodes = shardfs::Volume::options().cache(&cache).open("fixtures/ep_001.wshard")?;
+/// let tables = shardfs::Volume::options().cache(&cache).open("fixtures/table.idv")?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct Cache(Arc<cache::Cache>);
+
+impl Cache {
+    /// A cache with a budget in bytes; `verify` says when checksums of what is read through it are verified.
+    pub fn new(bytes: u64, verify: Verify) -> Self {
+        Self(cache::Cache::new(bytes, verify))
+    }
+
+    /// The budget that `shardfs mount` takes by default: an eighth of the machine's memory, between 64 MiB and 4 GiB.
+    pub fn default_size() -> u64 {
+        cache::default_budget()
+    }
+
+    /// The budget in bytes, and how much of it is in use.
+    pub fn usage(&self) -> (u64, u64) {
+        self.0.usage()
+    }
+}
+
 /// How a [`Volume`] is opened.
 ///
 /// ```
@@ -101,10 +131,24 @@ impl Volume {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct OpenOptions(vfs::Options);
 
+impl Default for OpenOptions {
+    fn default() -> Self {
+        // Nobody waits for changes: what is read is compared with the file each time.
+        Self(vfs::Options { watch: false, ..vfs::Options::default() })
+    }
+}
+
 impl OpenOptions {
+    /// A cache that is shared with other volumes, whose budget and time of verifying hold.
+    #[must_use]
+    pub fn cache(mut self, cache: &Cache) -> Self {
+        self.0.cache = Some(cache.0.clone());
+        self
+    }
+
     /// Budget in bytes of the cache of decoded blocks; by default as `shardfs mount` takes it.
     #[must_use]
     pub fn cache_size(mut self, bytes: u64) -> Self {

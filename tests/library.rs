@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, error::Error as _, fs, io};
 use common::kastore;
 use serde_json::Value as Json;
 use sha2::{Digest, Sha256};
-use shardfs::{DType, EntryKind, ErrorKind, Verify, Volume};
+use shardfs::{Cache, DType, EntryKind, ErrorKind, Verify, Volume};
 
 fn sha256(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
@@ -132,6 +132,90 @@ fn errors_have_a_kind_and_a_cause() {
 }
 
 /// More names than one step of a listing takes.
+/// What is read to a place of one's own is what is read through the cache, of every file and any range of it.
+#[test]
+fn reading_into_memory_of_ones_own() {
+    let cache = Cache::new(64 << 20, Verify::Lazy);
+    let volume = Volume::options().cache(&cache).open("fixtures").unwrap();
+    let other = Volume::options().cache(&cache).open("fixtures").unwrap();
+    let (mut good, mut bad) = (0, 0);
+    for entry in volume.walk() {
+        let entry = entry.unwrap();
+        if !entry.is_file() {
+            continue;
+        }
+        let mut whole = vec![7; usize::try_from(entry.size()).unwrap()];
+        let read = entry.read_into(0, &mut whole);
+        let Ok(expected) = other.get(entry.path()).unwrap().read() else {
+            assert_eq!(read.unwrap_err().kind(), ErrorKind::Damaged, "{entry:?}");
+            bad += 1;
+            continue;
+        };
+        read.unwrap();
+        assert!(whole == expected, "{entry:?}");
+        let (from, to) = (whole.len() / 3, whole.len() - whole.len() / 4);
+        let mut part = vec![7; to - from];
+        entry.read_into(from as u64, &mut part).unwrap();
+        assert!(part == expected[from..to], "a part of {entry:?}");
+        let error = entry.read_into(entry.size(), &mut [0]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
+        good += 1;
+    }
+    assert!(good > 150 && bad == 1, "{good} files, {bad} damaged");
+    assert_eq!(volume.root().unwrap().read_into(0, &mut [0]).unwrap_err().kind(), ErrorKind::IsAFolder);
+}
+
+/// Blocks that are larger than what is decoded in one go.
+#[test]
+fn reading_large_blocks_into_memory_of_ones_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let numbers: Vec<i64> = (0..9 << 20).map(|number: i64| number.wrapping_mul(0x9E37_79B9)).collect();
+    fs::write(folder.path().join("x"), kastore::store(&[("a", &numbers)])).unwrap();
+    let entry = Volume::open(folder.path().join("x")).unwrap().get("a.npy").unwrap();
+    let mut bytes = vec![0; numbers.len() * 8];
+    entry.read_into(entry.size() - bytes.len() as u64, &mut bytes).unwrap();
+    assert!(bytes.chunks_exact(8).zip(&numbers).all(|(bytes, number)| bytes == number.to_le_bytes()));
+}
+
+#[test]
+fn what_is_known_of_items_and_containers() {
+    let volume = Volume::open("fixtures").unwrap();
+    let joints = volume.get("ep_001.wshard/signal/joint_pos.npy").unwrap();
+    let info = joints.item_info().unwrap().unwrap();
+    assert_eq!((info.dtype, info.shape, info.codec), (Some(DType::F32), Some(vec![24, 7]), Some("zstd")));
+    assert_eq!((joints.format().unwrap(), joints.is_container().unwrap()), (Some("wshard"), false));
+    let episode = volume.get("ep_001.wshard").unwrap();
+    assert_eq!((episode.format().unwrap(), episode.is_container().unwrap()), (Some("wshard"), true));
+    assert_eq!((volume.root().unwrap().format().unwrap(), volume.root().unwrap().state().unwrap()), (None, None));
+    let json = episode.get("container.json").unwrap().read().unwrap();
+    assert_eq!((joints.description().unwrap(), episode.description().unwrap()), (Some(json.clone()), Some(json)));
+    assert_eq!(volume.root().unwrap().description().unwrap(), None);
+
+    // Damage says where.
+    let error = volume.get("damaged/bad_crc.wshard/signal/joint_pos.npy").unwrap().read().unwrap_err();
+    let problem = error.problem().unwrap();
+    assert_eq!(problem.container.to_str(), Some("damaged/bad_crc.wshard"));
+    assert_eq!((problem.path.as_str(), problem.block.as_deref()), ("signal/joint_pos.npy", Some("signal/joint_pos")));
+    assert_eq!(problem.offset, Some(2656));
+}
+
+/// The state is another one when the file was written to, also for what was looked up before.
+#[test]
+fn states_of_a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x");
+    fs::write(&path, kastore::store(&[("a", &[1, 2, 3])])).unwrap();
+    let volume = Volume::open(folder.path()).unwrap();
+    let held = volume.get("x/a.npy").unwrap();
+    let state = held.state().unwrap().unwrap();
+    assert_eq!(volume.get("x").unwrap().state().unwrap().as_ref(), Some(&state));
+    fs::write(&path, kastore::store(&[("a", &[1, 2, 3, 4])])).unwrap();
+    assert_eq!(held.read_into(0, &mut [0; 8]).unwrap_err().kind(), ErrorKind::Changed);
+    assert_ne!(volume.get("x/a.npy").unwrap().state().unwrap().unwrap(), state);
+    fs::write(&path, "plain").unwrap();
+    assert!(volume.get("x").unwrap().state().unwrap().is_some_and(|now| now != state));
+}
+
 #[test]
 fn listings_of_many() {
     let keys: Vec<String> = (0..5000).map(|number| format!("k{number:04}")).collect();

@@ -61,6 +61,19 @@ pub(super) fn into(block: &Block, source: &dyn Source, verify: Verify, out: &mut
     check(block.crc.filter(|_| verify != Verify::Off), out, &padded)
 }
 
+/// Reads and checks an uncompressed block straight to its place: once, where [`whole`] and a copy would read it twice.
+pub(super) fn read_into(block: &Block, source: &dyn Source, verify: Verify, out: &mut [u8]) -> Result<(), BlockError> {
+    let crc = block.crc.filter(|_| verify != Verify::Off);
+    let (mut got, mut at) = (0, block.offset);
+    for piece in out.chunks_mut(PIECE) {
+        source.read_at(at, piece)?;
+        at = at.saturating_add(piece.len() as u64);
+        // While it is in the processor's cache.
+        got = if crc.is_some() { crc32c::crc32c_append(got, piece) } else { 0 };
+    }
+    crc.map_or(Ok(()), |crc| compare(crc, got))
+}
+
 /// Zeros.
 ///
 /// # Errors

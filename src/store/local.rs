@@ -65,14 +65,15 @@ struct Resolved {
 }
 
 impl LocalStore {
-    /// Opens a folder, whose path has no links in it.
+    /// Opens a folder, whose path has no links in it. `watch` says whether changes below it can be waited for.
     ///
     /// # Errors
     /// Those of `open(2)`.
-    pub(crate) fn new(top: PathBuf, links: FollowLinks) -> io::Result<Self> {
+    pub(crate) fn new(top: PathBuf, links: FollowLinks, watch: bool) -> io::Result<Self> {
         let folder = Arc::new(open_top(&top)?);
         let root = Root { folder, looked: Instant::now(), is_gone: false };
-        Ok(Self { top, root: Mutex::new(root), is_looking: AtomicBool::new(false), links, watcher: Watcher::new() })
+        let watcher = if watch { Watcher::new() } else { Watcher::default() };
+        Ok(Self { top, root: Mutex::new(root), is_looking: AtomicBool::new(false), links, watcher })
     }
 
     /// The top. When another folder has come to stand at its path, that one.
@@ -400,7 +401,7 @@ mod tests {
         }
 
         fn store(&self, links: FollowLinks) -> LocalStore {
-            LocalStore::new(self.top(), links).unwrap()
+            LocalStore::new(self.top(), links, true).unwrap()
         }
     }
 

@@ -63,8 +63,8 @@ pub(crate) struct Changes {
     pub(crate) overflowed: bool,
 }
 
-/// The watches of one store.
-#[derive(Debug)]
+/// The watches of one store. By default there are none.
+#[derive(Debug, Default)]
 pub(super) struct Watcher {
     /// `None` where the kernel has no more to give: then there are no watches.
     inotify: Option<OwnedFd>,

@@ -28,6 +28,9 @@ use crate::{
 /// Bytes of small pieces that are freed at once, and that the heap would keep for later.
 const WORTH_TRIMMING: usize = 4 << 20;
 
+/// Numbers containers for the cache, which several volumes may share.
+static NEXT_NUMBER: AtomicU64 = AtomicU64::new(0);
+
 /// The open containers, least recently used last.
 pub(super) struct Containers {
     store: Arc<dyn Store>,
@@ -35,8 +38,6 @@ pub(super) struct Containers {
     state: Mutex<State>,
     /// Bytes of memory that they may take all together; one may take more.
     budget: usize,
-    /// Numbers containers for the cache.
-    next: AtomicU64,
     problems: Arc<Problems>,
 }
 
@@ -102,7 +103,6 @@ impl Containers {
             cache,
             state: Mutex::new(State { open: LruCache::new(nonzero(descriptors())), opening: HashMap::new() }),
             budget: usize::try_from(budget).unwrap_or(usize::MAX),
-            next: AtomicU64::new(0),
             problems,
         })
     }
@@ -184,7 +184,7 @@ impl Containers {
         std::thread::sleep(state.unsettled());
         let source: Arc<dyn Source> = file.clone().into_source();
         source.check_unchanged().map_err(|_| stale())?;
-        let container = self.next.fetch_add(1, Relaxed);
+        let container = NEXT_NUMBER.fetch_add(1, Relaxed);
         let reader = ReadContext { source, cache: self.cache.clone(), container };
         let tree = id.format.open(&reader, siblings).map_err(|error| Error::format(id.shown(), error))?;
         for warning in tree.warnings() {

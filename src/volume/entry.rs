@@ -12,6 +12,7 @@ use std::{
 use super::{Array, Error, ErrorKind, Handle};
 use crate::{
     format::DType,
+    tree::ItemInfo,
     vfs::{Attr, FileKind, ROOT, Vfs},
 };
 
@@ -193,6 +194,73 @@ impl Entry {
             bytes.extend_from_slice(&piece);
         }
         Ok(bytes)
+    }
+
+    /// Fills `out` with the bytes of a file from `offset` on. A block that the range has all of is decoded straight to
+    /// its place, and not kept in the cache: for those who keep what they read.
+    ///
+    /// # Errors
+    /// Those of [`Self::read_range`], and [`ErrorKind::InvalidInput`] for a range that does not end in the file. `out`
+    /// then holds anything.
+    pub fn read_into(&self, offset: u64, out: &mut [u8]) -> Result<(), Error> {
+        if self.is_folder() {
+            return Err(Error::new(ErrorKind::IsAFolder, format!("{}: is a folder", self.path.display())));
+        }
+        let mut done = 0;
+        while done < out.len() {
+            match self.vfs().read_into(self.handle.ino, offset.saturating_add(done as u64), &mut out[done..])? {
+                0 => {
+                    let end = offset.saturating_add(done as u64);
+                    let reason = format!("{}: ended at byte {end}", self.path.display());
+                    return Err(Error::new(ErrorKind::InvalidInput, reason));
+                }
+                read => done += read,
+            }
+        }
+        Ok(())
+    }
+
+    /// What is known of the stored item that a file shows, without reading it; `None` for every other file and for
+    /// folders.
+    ///
+    /// # Errors
+    /// Those of opening the container.
+    pub fn item_info(&self) -> Result<Option<ItemInfo>, Error> {
+        Ok(self.vfs().item_info(self.handle.ino)?)
+    }
+
+    /// The name of the format (`wshard`, `kdb`, ...) of the container that this lies in, or that this folder stands
+    /// for; `None` outside of containers.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Changed`] if it is no longer there.
+    pub fn format(&self) -> Result<Option<&'static str>, Error> {
+        Ok(self.vfs().format(self.handle.ino)?.map(|(name, _)| name))
+    }
+
+    /// Whether this folder stands for a container.
+    ///
+    /// # Errors
+    /// As [`Self::format`].
+    pub fn is_container(&self) -> Result<bool, Error> {
+        Ok(self.vfs().format(self.handle.ino)?.is_some_and(|(_, is_container)| is_container))
+    }
+
+    /// Names the state of the file that this is, or of the container that this lies in: another text is another state.
+    /// It means the same on every machine that sees the file. `None` for folders outside of containers.
+    ///
+    /// # Errors
+    /// As [`Self::format`].
+    pub fn state(&self) -> Result<Option<String>, Error> {
+        Ok(self.vfs().state(self.handle.ino)?)
+    }
+
+    /// What `container.json` says of the container that this lies in, as JSON; `None` outside of containers.
+    ///
+    /// # Errors
+    /// Those of opening the container.
+    pub fn description(&self) -> Result<Option<Vec<u8>>, Error> {
+        Ok(self.vfs().description(self.handle.ino)?.map(|bytes| bytes.to_vec()))
     }
 
     /// Element type and shape of the array that a `.npy` file shows, the outermost axis first; `None` for every other

@@ -2,7 +2,7 @@
 
 use std::{fmt, io};
 
-use crate::vfs;
+use crate::vfs::{self, Problem};
 
 /// What went wrong with an operation on a [`super::Volume`]. Its text names the container, the path in it, and for
 /// damage the block, the offset and what was wrong; [`std::error::Error::source`] gives the cause, where there is one.
@@ -56,6 +56,15 @@ impl Error {
         let error = Self::from(error);
         let kind = if error.kind == ErrorKind::InvalidInput { ErrorKind::NotAContainer } else { error.kind };
         Self { kind, ..error }
+    }
+
+    /// Where it went wrong and what was wrong: for damage with the container, the path in it, the block and the offset.
+    /// `None` where the filesystem was not asked at all.
+    pub fn problem(&self) -> Option<Problem> {
+        match &self.what {
+            What::Filesystem(error) => Some(error.to_problem()),
+            What::Said(_) => None,
+        }
     }
 
     /// What kind of error it is.

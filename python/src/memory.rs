@@ -1,0 +1,91 @@
+//! The memory of an array, which numpy looks at without a copy.
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use memmap2::{Advice, MmapMut};
+use pyo3::{
+    exceptions::{PyMemoryError, PyRuntimeError},
+    prelude::*,
+    types::{PyDict, PyTuple},
+};
+
+/// From this size on memory is a map of its own, which the system gets back at once.
+const LARGE: usize = 256 << 10;
+/// From this size on large pages are worth asking for.
+const LARGE_PAGES: usize = 4 << 20;
+
+/// Bytes that are filled once, and then belong to whoever looks at them.
+pub(crate) enum Bytes {
+    Heap(Vec<u8>),
+    Map(MmapMut),
+}
+
+impl Bytes {
+    /// Zeros.
+    ///
+    /// # Errors
+    /// The size, where there is no memory for it.
+    pub(crate) fn zeroed(size: u64) -> Result<Self, u64> {
+        let length = usize::try_from(size).map_err(|_| size)?;
+        if length >= LARGE
+            && let Ok(map) = MmapMut::map_anon(length)
+        {
+            if length >= LARGE_PAGES {
+                // As good as it goes: it works without.
+                let _ = map.advise(Advice::HugePage);
+            }
+            return Ok(Self::Map(map));
+        }
+        let mut bytes = Vec::new();
+        bytes.try_reserve_exact(length).map_err(|_| size)?;
+        bytes.resize(length, 0);
+        Ok(Self::Heap(bytes))
+    }
+
+    pub(crate) fn as_mut(&mut self) -> &mut [u8] {
+        match self {
+            Self::Heap(bytes) => bytes,
+            Self::Map(map) => map,
+        }
+    }
+}
+
+/// No memory for so many bytes.
+pub(crate) fn no_memory(size: u64) -> PyErr {
+    PyMemoryError::new_err(format!("no memory for {size} bytes"))
+}
+
+/// Elements of an array with their type and shape, for `numpy.asarray`, which keeps this object alive and looks at its
+/// memory without a copy. It can be asked once: numpy may write to it, so nobody else has it.
+#[pyclass(module = "shardfs._core", frozen)]
+pub(crate) struct Memory {
+    address: usize,
+    taken: AtomicBool,
+    typestr: String,
+    shape: Py<PyTuple>,
+    _bytes: Bytes,
+}
+
+impl Memory {
+    pub(crate) fn new(mut bytes: Bytes, typestr: &str, shape: Py<PyTuple>) -> Self {
+        // Neither kind of memory moves with its owner.
+        let address = bytes.as_mut().as_mut_ptr() as usize;
+        Self { address, taken: AtomicBool::new(false), typestr: typestr.into(), shape, _bytes: bytes }
+    }
+}
+
+#[pymethods]
+impl Memory {
+    #[getter]
+    fn __array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        if self.taken.swap(true, Relaxed) {
+            return Err(PyRuntimeError::new_err("this memory belongs to an array already"));
+        }
+        let interface = PyDict::new(py);
+        interface.set_item("version", 3)?;
+        interface.set_item("typestr", &self.typestr)?;
+        interface.set_item("shape", &self.shape)?;
+        interface.set_item("data", (self.address, false))?;
+        Ok(interface)
+    }
+}

@@ -1,0 +1,265 @@
+//! Files and folders: list, read, decode.
+
+use std::{
+    ffi::OsString,
+    path::PathBuf,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    thread,
+    time::UNIX_EPOCH,
+};
+
+use pyo3::{
+    exceptions::PyValueError,
+    prelude::*,
+    types::{PyBytes, PyList, PyTuple},
+};
+use shardfs::{Entry, EntryKind, Error, ItemInfo};
+
+use crate::{
+    error::to_python,
+    memory::{Bytes, Memory, no_memory},
+    owned::Owned,
+};
+
+/// A file or folder, as a mount would show it.
+#[pyclass(module = "shardfs._core", frozen)]
+pub(crate) struct Node {
+    entry: Owned<Entry>,
+    source: Arc<str>,
+}
+
+impl Node {
+    pub(crate) fn new(entry: Entry, source: Arc<str>) -> Self {
+        Self { entry: Owned::new(entry), source }
+    }
+
+    /// Does something with the entry that may wait, without the interpreter's lock.
+    fn run<T: Send>(&self, py: Python<'_>, work: impl FnOnce(&Entry) -> Result<T, Error> + Send) -> PyResult<T> {
+        let entry = self.entry.get()?;
+        py.detach(|| work(entry)).map_err(|error| to_python(py, &error, &self.source))
+    }
+}
+
+/// What is known of an array: dtype, shape, codec, stored size, whether dtype or shape is a guess.
+type Info<'py> = (&'static str, &'static str, u64, Bound<'py, PyTuple>, Option<&'static str>, Option<u64>, bool);
+
+#[pymethods]
+impl Node {
+    /// The path below the volume's top.
+    #[getter]
+    fn path(&self) -> PyResult<OsString> {
+        Ok(self.entry.get()?.path().as_os_str().to_owned())
+    }
+
+    /// The last part of the path.
+    #[getter]
+    fn name(&self) -> PyResult<OsString> {
+        Ok(self.entry.get()?.name().to_owned())
+    }
+
+    /// 'folder', 'file' or 'link'.
+    #[getter]
+    fn kind(&self) -> PyResult<&'static str> {
+        Ok(match self.entry.get()?.kind() {
+            EntryKind::Folder => "folder",
+            EntryKind::Link => "link",
+            _ => "file",
+        })
+    }
+
+    /// Bytes of a file.
+    #[getter]
+    fn size(&self) -> PyResult<u64> {
+        Ok(self.entry.get()?.size())
+    }
+
+    /// Permission bits.
+    #[getter]
+    fn mode(&self) -> PyResult<u32> {
+        Ok(self.entry.get()?.mode())
+    }
+
+    /// Modification time in seconds.
+    #[getter]
+    fn mtime(&self) -> PyResult<f64> {
+        let modified = self.entry.get()?.modified();
+        Ok(match modified.duration_since(UNIX_EPOCH) {
+            Ok(since) => since.as_secs_f64(),
+            Err(before) => -before.duration().as_secs_f64(),
+        })
+    }
+
+    /// The node at a path below this folder.
+    fn get(&self, py: Python<'_>, path: PathBuf) -> PyResult<Self> {
+        Ok(Self::new(self.run(py, |entry| entry.get(path))?, self.source.clone()))
+    }
+
+    /// What the folder lists.
+    fn children(&self) -> PyResult<Nodes> {
+        let entries: Found = Box::new(self.entry.get()?.entries());
+        Ok(Nodes { entries: Owned::new(Mutex::new(entries)), source: self.source.clone() })
+    }
+
+    /// Everything below the folder, folders before what is in them.
+    fn walk(&self) -> PyResult<Nodes> {
+        let entries: Found = Box::new(self.entry.get()?.walk());
+        Ok(Nodes { entries: Owned::new(Mutex::new(entries)), source: self.source.clone() })
+    }
+
+    /// Name of the format of the container that this lies in, or stands for.
+    #[getter]
+    fn format(&self) -> PyResult<Option<&'static str>> {
+        Python::attach(|py| self.run(py, |entry| entry.format()))
+    }
+
+    /// Whether this folder stands for a container.
+    #[getter]
+    fn is_container(&self) -> PyResult<bool> {
+        Python::attach(|py| self.run(py, |entry| entry.is_container()))
+    }
+
+    /// Names the state of the file, or of the container that this lies in.
+    #[getter]
+    fn state(&self) -> PyResult<Option<String>> {
+        Python::attach(|py| self.run(py, |entry| entry.state()))
+    }
+
+    /// What container.json says, as JSON.
+    fn description<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        Ok(self.run(py, Entry::description)?.map(|bytes| PyBytes::new(py, &bytes)))
+    }
+
+    /// What is known of the array that the file shows: short name of the element type, numpy's type string, bytes of an
+    /// element, shape, codec, stored size, whether dtype or shape is a guess. None for every other file.
+    fn array<'py>(&self, py: Python<'py>) -> PyResult<Option<Info<'py>>> {
+        let Some(info) = self.run(py, Entry::item_info)? else { return Ok(None) };
+        let ItemInfo { dtype: Some(dtype), shape: Some(shape), codec, stored_size, inferred, .. } = info else {
+            return Ok(None);
+        };
+        let shape = PyTuple::new(py, shape)?;
+        Ok(Some((dtype.name(), dtype.descr(), dtype.size(), shape, codec, stored_size, inferred)))
+    }
+
+    /// Bytes of the file; fewer only at its end.
+    fn read<'py>(&self, py: Python<'py>, offset: u64, length: u64) -> PyResult<Bound<'py, PyBytes>> {
+        let length = length.min(self.entry.get()?.size().saturating_sub(offset));
+        let length = usize::try_from(length).map_err(|_| no_memory(length))?;
+        PyBytes::new_with(py, length, |out| self.run(py, |entry| entry.read_into(offset, out)))
+    }
+
+    /// Bytes of the file as the elements of an array of that type and shape, `length` of them.
+    fn elements(
+        &self,
+        py: Python<'_>,
+        offset: u64,
+        length: u64,
+        typestr: &str,
+        shape: Py<PyTuple>,
+    ) -> PyResult<Memory> {
+        let mut bytes = py.detach(|| Bytes::zeroed(length)).map_err(no_memory)?;
+        self.run(py, |entry| entry.read_into(offset, bytes.as_mut()))?;
+        Ok(Memory::new(bytes, typestr, shape))
+    }
+
+    /// Rows of `row` bytes each, which begin at `offset`, by their numbers, as one array of that type and shape.
+    fn rows(
+        &self,
+        py: Python<'_>,
+        offset: u64,
+        row: u64,
+        numbers: Vec<u64>,
+        typestr: &str,
+        shape: Py<PyTuple>,
+    ) -> PyResult<Memory> {
+        let too_far = || PyValueError::new_err("rows beyond what a file can hold");
+        let length = row.checked_mul(numbers.len() as u64).ok_or_else(too_far)?;
+        let mut bytes = py.detach(|| Bytes::zeroed(length)).map_err(no_memory)?;
+        self.run(py, |entry| {
+            let mut rest = bytes.as_mut();
+            // Rows that stand together are read together.
+            for run in numbers.chunk_by(|here, next| here.checked_add(1) == Some(*next)) {
+                let (here, after) = rest.split_at_mut((row * run.len() as u64) as usize);
+                entry.read_into(offset.saturating_add(row.saturating_mul(run[0])), here)?;
+                rest = after;
+            }
+            Ok(())
+        })?;
+        Ok(Memory::new(bytes, typestr, shape))
+    }
+}
+
+type Found = Box<dyn Iterator<Item = Result<Entry, Error>> + Send>;
+
+/// Nodes, found as the iteration goes on.
+#[pyclass(module = "shardfs._core", frozen)]
+pub(crate) struct Nodes {
+    entries: Owned<Mutex<Found>>,
+    source: Arc<str>,
+}
+
+#[pymethods]
+impl Nodes {
+    fn __iter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Node>> {
+        let entries = self.entries.get()?;
+        let next = py.detach(|| entries.lock().unwrap_or_else(PoisonError::into_inner).next());
+        let entry = next.transpose().map_err(|error| to_python(py, &error, &self.source))?;
+        Ok(entry.map(|entry| Node::new(entry, self.source.clone())))
+    }
+}
+
+/// A read of [`read_many`]: file, offset, length, numpy's type string, shape.
+type Read = (Py<Node>, u64, u64, String, Py<PyTuple>);
+
+/// Reads many arrays on `threads` threads at once. A list of `Memory`, and of exceptions where a read failed.
+#[pyfunction]
+pub(crate) fn read_many<'py>(py: Python<'py>, reads: Vec<Read>, threads: usize) -> PyResult<Bound<'py, PyList>> {
+    let mut jobs = Vec::new();
+    for (node, offset, length, ..) in &reads {
+        jobs.push((node.get().entry.get()?, *offset, *length));
+    }
+    let done: Vec<Mutex<Option<Result<Bytes, Failure>>>> = jobs.iter().map(|_| Mutex::default()).collect();
+    let next = AtomicUsize::new(0);
+    let work = || {
+        while let Some((job, (entry, offset, length))) =
+            Some(next.fetch_add(1, Relaxed)).and_then(|n| Some((n, jobs.get(n)?)))
+        {
+            let result = Bytes::zeroed(*length).map_err(Failure::Memory).and_then(|mut bytes| {
+                entry.read_into(*offset, bytes.as_mut()).map_err(Failure::Read)?;
+                Ok(bytes)
+            });
+            *done[job].lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+        }
+    };
+    py.detach(|| {
+        thread::scope(|scope| {
+            for _ in 1..threads.min(jobs.len()) {
+                // Where no thread can be had, those there are do the work.
+                let _ = thread::Builder::new().name("read".into()).spawn_scoped(scope, work);
+            }
+            work();
+        });
+    });
+    let list = PyList::empty(py);
+    for ((node, _, length, typestr, shape), result) in reads.iter().zip(done) {
+        match result.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            Some(Ok(bytes)) => list.append(Py::new(py, Memory::new(bytes, typestr, shape.clone_ref(py)))?)?,
+            Some(Err(Failure::Read(error))) => list.append(to_python(py, &error, &node.get().source).into_value(py))?,
+            Some(Err(Failure::Memory(size))) => list.append(no_memory(size).into_value(py))?,
+            None => list.append(no_memory(*length).into_value(py))?,
+        }
+    }
+    Ok(list)
+}
+
+/// Why a read of [`read_many`] failed.
+enum Failure {
+    Read(Error),
+    Memory(u64),
+}

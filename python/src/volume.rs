@@ -1,0 +1,53 @@
+//! Where containers are: a folder of this machine, or an address; and the cache that all of them share.
+
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+use shardfs::Verify;
+
+use crate::{error::to_python, node::Node, owned::Owned};
+
+/// A budget in bytes for decoded blocks.
+#[pyclass(module = "shardfs._core", frozen)]
+pub(crate) struct Cache(Owned<shardfs::Cache>);
+
+#[pymethods]
+impl Cache {
+    /// A cache of so many bytes; without a number an eighth of the machine's memory, at most 4 GiB.
+    #[new]
+    #[pyo3(signature = (size=None))]
+    fn new(size: Option<u64>) -> Self {
+        let size = size.unwrap_or_else(shardfs::Cache::default_size);
+        Self(Owned::new(shardfs::Cache::new(size, Verify::Lazy)))
+    }
+
+    /// The budget in bytes, and how much of it is in use.
+    fn usage(&self) -> PyResult<(u64, u64)> {
+        Ok(self.0.get()?.usage())
+    }
+}
+
+/// A folder or one container, as a mount would show it.
+#[pyclass(module = "shardfs._core", frozen)]
+pub(crate) struct Volume {
+    volume: Owned<shardfs::Volume>,
+    source: Arc<str>,
+}
+
+#[pymethods]
+impl Volume {
+    /// Opens a folder, a container, or an address.
+    #[new]
+    fn new(py: Python<'_>, source: &str, cache: &Cache) -> PyResult<Self> {
+        let options = shardfs::Volume::options().cache(cache.0.get()?);
+        let volume = py.detach(|| options.open(source)).map_err(|error| to_python(py, &error, source))?;
+        Ok(Self { volume: Owned::new(volume), source: source.into() })
+    }
+
+    /// The node at a path below the top; the top itself for an empty path.
+    fn get(&self, py: Python<'_>, path: std::path::PathBuf) -> PyResult<Node> {
+        let volume = self.volume.get()?;
+        let entry = py.detach(|| volume.get(path)).map_err(|error| to_python(py, &error, &self.source))?;
+        Ok(Node::new(entry, self.source.clone()))
+    }
+}
