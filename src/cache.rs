@@ -1,6 +1,6 @@
 //! Decoded blocks: one budget in bytes, each block decoded once however many readers want it.
 //!
-//! A block of up to [`limits::WHOLE_BLOCK`] is decoded and checked before anybody sees a byte of it. A larger block of
+//! A block of up to [`limits::WHOLE_BLOCK`] is decoded and checked before a reader gets a byte of it. A larger block of
 //! a codec that streams is decoded by a thread of its own, piece by piece, and readers take each piece as it comes; the
 //! last piece is held back until the checksum is known. Uncompressed blocks are never copied here: for them the cache
 //! remembers only whether their checksum was right.
@@ -172,7 +172,7 @@ impl Entry for Cached {
     fn is_idle(&self) -> bool {
         match self {
             Self::Bytes(slot) => slot.is_idle(),
-            // Who uses a file holds it, which happens under the lock that is held here.
+            // Each user of a file holds it, and takes it under the lock that is held here.
             Self::File(file) => file.is_done() && Arc::strong_count(file) == 1,
         }
     }
@@ -262,7 +262,7 @@ impl Cache {
     ///
     /// A caller must hold no other reservation, nor anything that others need to finish (a lock, a place in a pool of
     /// few threads). Where it has to, because it finds out only later how much it needs, it says how many bytes it has
-    /// with [`Self::reserve_more`], and gets room even beyond the budget before everybody waits for everybody. More
+    /// with [`Self::reserve_more`], and gets room even beyond the budget before all wait for each other. More
     /// than the whole budget is granted once nothing else is in use.
     ///
     /// # Errors
@@ -340,17 +340,17 @@ impl Cache {
         self.peek(&key, |slot| slot.add_served(0) > size / 2).unwrap_or(false)
     }
 
-    /// Begins to decode a block that will be wanted soon, if there is room for it that nobody uses.
+    /// Begins to decode a block that will be wanted soon, if there is unused room for it.
     pub fn decode_ahead(self: &Arc<Self>, key: Key, block: &Block, source: &Arc<dyn Source>) {
         if self.peek(&key, |_| ()).is_some() || self.check_size(block).is_err() {
             return;
         }
         let needs = self.needs(block, &**source, 0);
         let Some(room) = self.budget.try_reserve(needs.all(), |_| false) else { return };
-        let (slot, is_new) = self.enter(key, self.window(block));
+        let (slot, is_new) = self.acquire(key, self.window(block));
         if is_new {
             let (cache, block, source) = (self.clone(), *block, source.clone());
-            // Whoever wants it gets the error, if it is one.
+            // A reader gets the error, if it is one.
             blocking::unblock(move || cache.fill(key, &slot, &block, &source, &needs, Ok(room))).detach();
         }
     }
@@ -369,7 +369,7 @@ impl Cache {
     /// not wait for the verdict.
     ///
     /// # Errors
-    /// [`BlockError`], the same one for everybody who asks.
+    /// [`BlockError`], the same one for all readers.
     pub fn check(
         self: &Arc<Self>,
         key: Key,
@@ -387,7 +387,7 @@ impl Cache {
     /// The decoded piece of a compressed block that holds the byte at `offset`.
     ///
     /// # Errors
-    /// [`BlockError`], the same one for everybody who asks.
+    /// [`BlockError`], the same one for all readers.
     pub fn piece(
         self: &Arc<Self>,
         key: Key,
@@ -490,8 +490,8 @@ impl Cache {
         }
     }
 
-    /// Whether a compressed block is shown piece by piece: decoding it takes so long that nobody should wait for all of
-    /// it.
+    /// Whether a compressed block is shown piece by piece: decoding it takes so long that no reader should wait for the
+    /// whole.
     pub fn in_pieces(&self, block: &Block) -> bool {
         // A zlib stream ends with a checksum of its own.
         let is_checked = block.crc.is_some() || block.codec == Codec::Zlib;
@@ -500,7 +500,7 @@ impl Cache {
     }
 
     /// How much is kept of a block that has no room beside others: shown piece by piece, it is decoded only so far
-    /// ahead of its readers, and again from the front for one who goes back.
+    /// ahead of its readers, and again from the front for a reader that goes back.
     fn window(&self, block: &Block) -> Option<u64> {
         let is_large = self.in_pieces(block) && block.size > self.budget.total() / 2;
         is_large.then_some((self.budget.total() / 4).max(limits::SMALLEST_WINDOW))
@@ -523,8 +523,8 @@ impl Cache {
     }
 
     /// The slot of a key, and whether it is new, so that the caller must fill it.
-    fn enter(&self, key: Key, window: Option<u64>) -> (SlotInUse, bool) {
-        let (entry, is_new) = self.entries.enter(key, || Cached::Bytes(Slot::new(&self.budget, window)));
+    fn acquire(&self, key: Key, window: Option<u64>) -> (SlotInUse, bool) {
+        let (entry, is_new) = self.entries.acquire(key, || Cached::Bytes(Slot::new(&self.budget, window)));
         let counter = if is_new { &self.counters.misses } else { &self.counters.hits };
         counter.fetch_add(1, Relaxed);
         match entry.slot().cloned() {
@@ -534,7 +534,7 @@ impl Cache {
         }
     }
 
-    /// Finds the block, or decodes it. Who is first reserves the memory; the others wait for the block and hold
+    /// Finds the block, or decodes it. The first reader reserves the memory; the others wait for the block and hold
     /// nothing. A stream of zstd gets a window of at least `zstd_window`.
     fn slot(
         self: &Arc<Self>,
@@ -544,11 +544,11 @@ impl Cache {
         zstd_window: u64,
     ) -> Result<SlotInUse, Arc<BlockError>> {
         self.check_size(block).map_err(|e| Arc::new(e.into()))?;
-        let (slot, is_new) = self.enter(key, self.window(block));
+        let (slot, is_new) = self.acquire(key, self.window(block));
         if is_new {
             let needs = self.needs(block, &**source, zstd_window);
             let room = match block.codec {
-                // A verdict takes next to nothing, and files in memory wait for it: it waits for nobody.
+                // A verdict takes next to nothing, and files in memory wait for it: it does not wait.
                 Codec::None => Ok(self.budget.reserve_small(0)),
                 _ => self.reserve(needs.all()).map_err(BlockError::from),
             };
@@ -622,8 +622,8 @@ impl Cache {
         slot.room_for(size, || self.budget.note_idle(), reserve)
     }
 
-    /// Runs a decoder to its end, and tells those who wait for the block or for room. `decode` says how many bytes it
-    /// made.
+    /// Runs a decoder to its end, and wakes the threads that wait for the block or for room. `decode` says how many
+    /// bytes it made.
     fn finish<E: Into<Arc<BlockError>>>(&self, key: Key, slot: &Arc<Slot>, decode: impl FnOnce() -> Result<u64, E>) {
         let start = Instant::now();
         slot.run(|| {
@@ -632,8 +632,8 @@ impl Cache {
             Ok(())
         });
         self.counters.took(start.elapsed());
-        // Bytes that could not be had and memory that was refused are no verdict on the block: the next who comes tries
-        // again. Those who wait already get the error.
+        // Bytes that could not be had and memory that was refused are no verdict on the block: the next reader tries
+        // again. Readers that wait already get the error.
         if let Err(error) = slot.failure()
             && matches!(
                 &*error,
@@ -646,17 +646,17 @@ impl Cache {
     }
 
     /// What is made of a container's bytes, once, and kept: one or more parts, of which those that other entries have
-    /// too are shared with them. `make` reserves what it takes ([`Self::buffer`]); those who come meanwhile wait for
+    /// too are shared with them. `make` reserves what it takes ([`Self::buffer`]); others that ask meanwhile wait for
     /// it, and must hold no reserved memory: `make` waits for that.
     ///
     /// # Errors
-    /// [`BlockError`], the same one for everybody who asks.
+    /// [`BlockError`], the same one for all readers.
     pub fn get_or_insert_with(
         &self,
         key: Key,
         make: impl FnOnce() -> Result<Vec<Arc<Buffer>>, Arc<BlockError>>,
     ) -> Result<Vec<Arc<Buffer>>, Arc<BlockError>> {
-        let (slot, is_new) = self.enter(key, None);
+        let (slot, is_new) = self.acquire(key, None);
         if is_new {
             self.finish(key, &slot, || {
                 let parts = make()?;
@@ -668,7 +668,7 @@ impl Cache {
         slot.parts()
     }
 
-    /// Keeps bytes that were made of a container's, for the next who wants them.
+    /// Keeps bytes that were made of a container's, for the next reader.
     pub fn insert(&self, key: Key, bytes: Buffer) -> Arc<Buffer> {
         let bytes = Arc::new(bytes);
         self.entries.put(key, Cached::Bytes(Slot::of_bytes(&self.budget, bytes.clone())));

@@ -136,7 +136,7 @@ pub fn run() -> ExitCode {
             Ok(cli) => {
                 let done = execute(&cli, &line);
                 if writable && done.is_ok() {
-                    // mount(8) asks for a writable mount also where nobody said so; like a disk that is
+                    // mount(8) asks for a writable mount by default; like a disk that is
                     // write-protected, this one is mounted all the same.
                     eprintln!("shardfs: mounted read-only, as always; the option 'ro' says so without this message");
                 }
@@ -185,9 +185,9 @@ fn execute(cli: &Cli, line: &[OsString]) -> anyhow::Result<ExitCode> {
 fn finish(done: anyhow::Result<ExitCode>, failed: u8) -> ExitCode {
     match done {
         Ok(code) => code,
-        // Whoever read our output has seen enough.
+        // The reader of our output has seen enough.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
-        Err(error) if error.is::<Said>() => ExitCode::from(failed),
+        Err(error) if error.is::<AlreadyReported>() => ExitCode::from(failed),
         Err(error) => {
             complain(&error);
             ExitCode::from(failed)
@@ -198,7 +198,7 @@ fn finish(done: anyhow::Result<ExitCode>, failed: u8) -> ExitCode {
 /// A failure whose reason stands on stderr already.
 #[derive(Debug, thiserror::Error)]
 #[error("failed")]
-struct Said;
+struct AlreadyReported;
 
 /// An error on one line of stderr.
 fn complain(error: &anyhow::Error) {

@@ -215,7 +215,7 @@ impl Codec {
     }
 
     /// # Errors
-    /// `Impossible` when `stored` bytes can't become `size`, `Excess` when nobody would store as many for it.
+    /// `Impossible` when `stored` bytes can't become `size`, `Excess` when no encoder stores as many for it.
     pub fn check_size(self, stored: u64, size: u64) -> Result<(), DecodeError> {
         let codec = self.name();
         if size > self.max_size(stored) {
@@ -348,7 +348,7 @@ mod tests {
             let error = codec.check_size(3 << 30, 100).unwrap_err();
             assert!(matches!(error, DecodeError::Excess { stored: 0xc000_0000, size: 100, .. }), "{error}");
         }
-        // A frame for each byte, as nobody writes them, is still read.
+        // A frame for each byte, as no encoder writes them, is still read.
         let bytes = vec![7; 5000];
         let stored: Vec<u8> = bytes.iter().flat_map(|byte| zstd::bulk::compress(&[*byte], 3).unwrap()).collect();
         Codec::Zstd.check_size(stored.len() as u64, 5000).unwrap();

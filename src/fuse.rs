@@ -45,10 +45,10 @@ use pool::{Job, Pool};
 
 /// How long the kernel may trust what it knows of a container's inside: an inode number stands for one state of the
 /// container, so there is nothing to go stale.
-const KEEP: Duration = Duration::from_secs(24 * 60 * 60);
+const CONTAINER_TTL: Duration = Duration::from_secs(24 * 60 * 60);
 /// How long it may trust what it knows of SOURCE's own folders and files, which change: what is new is seen within a
 /// second, also where nothing can be watched.
-const LOOK_AGAIN: Duration = Duration::from_millis(500);
+const SOURCE_TTL: Duration = Duration::from_millis(500);
 
 /// Where and how a mount appears.
 #[derive(Debug, Clone)]
@@ -454,7 +454,7 @@ impl Filesystem for Adapter {
             let mut held = Vec::new();
             let listed = vfs.read_dir(ino.0, offset, true, &mut |entry| {
                 let DirEntry { next, name, ino, kind, attr } = entry;
-                // Attributes that are not given are asked for when somebody wants them.
+                // Attributes that are not given are asked for when they are wanted.
                 let (ttl, attr) = attr.map_or((Duration::ZERO, no_attr(ino, kind)), |a| (ttl(a.ttl), file_attr(&a)));
                 let added = slot.with(|reply| reply.add(INodeNo(ino), next, name, &ttl, &attr, Generation(0)));
                 if added == Some(false) && name != "." && name != ".." {
@@ -502,7 +502,7 @@ impl Filesystem for Adapter {
         });
     }
 
-    /// Programs that copy try their luck (`FICLONE`) with each file. Said here, it is not a line in the log each time.
+    /// Programs that copy try their luck (`FICLONE`) with each file. Answered here, it is no line in the log.
     fn ioctl(
         &self,
         _: &Request,
@@ -583,8 +583,8 @@ fn full(full: bool) -> ControlFlow<()> {
 fn ttl(ttl: Ttl) -> Duration {
     match ttl {
         Ttl::None => Duration::ZERO,
-        Ttl::Source => LOOK_AGAIN,
-        Ttl::Container => KEEP,
+        Ttl::Source => SOURCE_TTL,
+        Ttl::Container => CONTAINER_TTL,
     }
 }
 

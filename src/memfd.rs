@@ -37,7 +37,7 @@ pub struct MemoryFile {
     map: OnceLock<Option<Mmap>>,
 }
 
-/// A tmpfs that nobody else sees, if we may have one. It goes with the process.
+/// A tmpfs that no other process sees, if we may have one. It goes with the process.
 fn large_pages() -> Option<BorrowedFd<'static>> {
     static FOLDER: OnceLock<Option<OwnedFd>> = OnceLock::new();
     let open = || -> rustix::io::Result<OwnedFd> {
@@ -80,7 +80,7 @@ impl MemoryFile {
         self.size
     }
 
-    /// Writes bytes at a place that nobody was shown yet.
+    /// Writes bytes at a place that no reader was shown yet.
     ///
     /// # Errors
     /// What `pwrite(2)` says: no memory left, for one. `InvalidInput` past the file's size.
@@ -91,7 +91,7 @@ impl MemoryFile {
         self.file.read().write_all_at(bytes, offset)
     }
 
-    /// Lets a decoder write straight into a range that nobody was shown yet, and that nobody else writes.
+    /// Lets a decoder write straight into a range that no reader was shown yet, and that no other thread writes.
     ///
     /// # Errors
     /// When there is no memory, or the range lies outside.
@@ -105,7 +105,7 @@ impl MemoryFile {
         // Readers of this process are only shown ranges that are finished (`cache::Slot`), never the one being filled.
         #[allow(unsafe_code, reason = "mapping memory is this module's job")]
         let mut map = unsafe { MmapOptions::new().offset(range.start).len(length).map_mut(&*file) }?;
-        // Large pages where the machine gives them to those who ask; it works without.
+        // Large pages where the machine gives them on request; it works without.
         let _ = map.advise(Advice::HugePage);
         // Pages that could not be had are an error here; touched through the map they would be a signal.
         map.advise(Advice::PopulateWrite).or_else(|_| {

@@ -78,7 +78,7 @@ pub struct Stat {
     pub size: u64,
     /// Modification time: seconds and nanoseconds.
     pub mtime: (i64, u32),
-    /// Permission bits. Of what a followed link leads to, without those of readers who could not go there themselves.
+    /// Permission bits. Of what a followed link leads to, without those of users who could not go there themselves.
     pub mode: u32,
     /// Owner.
     pub uid: u32,

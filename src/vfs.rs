@@ -171,7 +171,7 @@ pub struct Vfs {
     digests: Arc<Digests>,
     inodes: Inodes,
     problems: Arc<Problems>,
-    /// What the kernel is to be told to forget.
+    /// What the kernel has to forget.
     to_invalidate: Mutex<Vec<Stale>>,
     /// Counters of requests; the adapter counts what it gets.
     pub requests: Requests,
@@ -554,7 +554,7 @@ impl Vfs {
     /// Turns a fault of a view or tree into the error of the request, and notes the problem.
     fn fault(&self, id: &Arc<ContainerId>, opened: &Opened, node: NodeId, fault: crate::view::Fault) -> Error {
         let block = fault.block.map(|block| opened.tree.block_name(block));
-        // A disk fails somewhere in the block; everything else is told of its start.
+        // A disk fails somewhere in the block; everything else is reported at its start.
         let start = (!matches!(*fault.error, BlockError::Source(_))).then_some(fault.offset);
         let error = Error::block(id.shown(), opened.path(node), block, fault.offset, fault.error);
         self.problems.note_at(error.to_problem(), start);

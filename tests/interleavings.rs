@@ -150,7 +150,7 @@ impl Cache {
     /// As `Cache::slot` fills a slot, and `Cache::piece` takes from it.
     fn read(&self, number: u8, decode: impl Fn() -> Result<(), BlockError>) -> Result<u8, Arc<BlockError>> {
         loop {
-            let (slot, is_new) = self.entries.enter(number, || Slot::new(&self.budget, None));
+            let (slot, is_new) = self.entries.acquire(number, || Slot::new(&self.budget, None));
             if is_new {
                 slot.set_room(self.reserve(SIZE, 0));
                 run(&slot, || {
@@ -338,7 +338,7 @@ fn readers_at_different_places_of_a_window_all_come_to_their_end() {
 
 fn read_window(cache: &Arc<Cache>, place: u64) {
     loop {
-        let (slot, is_new) = cache.entries.enter(0, || Slot::new(&cache.budget, Some(WINDOW)));
+        let (slot, is_new) = cache.entries.acquire(0, || Slot::new(&cache.budget, Some(WINDOW)));
         if is_new {
             slot.set_room(cache.reserve(WINDOW, 0));
             let (cache, slot) = (cache.clone(), Arc::clone(&slot));

@@ -15,7 +15,7 @@ use crate::{
 
 /// Bytes of memory that decoding a block takes beside the decoded bytes: `window` for a stream of zstd.
 pub(super) fn working(block: &Block, window: u64) -> u64 {
-    // Who decodes in one go has all stored bytes in memory.
+    // Decoding in one go takes all stored bytes into memory.
     let stored = match block.codec {
         Codec::Zstd if window > 0 => 0,
         Codec::None | Codec::Deflate | Codec::Zlib => 0,
@@ -136,8 +136,8 @@ impl<'a> Pieces<'a> {
         Ok(Self { block, source, expected, stream, got: 0, crc: 0 })
     }
 
-    /// The size of the next piece; 0 behind the last. Small ones come first: who wants the front should not wait for a
-    /// MiB.
+    /// The size of the next piece; 0 behind the last. Small ones come first: a reader of the front should not wait for
+    /// a MiB.
     pub(super) fn next_size(&self) -> u64 {
         let size = usize::try_from(self.got).unwrap_or(usize::MAX).clamp(FIRST_PIECE, DECODED_PIECE);
         (self.block.size - self.got).min(size as u64)

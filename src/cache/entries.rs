@@ -1,7 +1,7 @@
-//! What is cached, least recently used first, and who uses it.
+//! What is cached, least recently used first, and how many operations use it.
 //!
-//! An entry is inserted before it is filled: whoever inserts it fills it, and everybody who comes later waits for that
-//! (*single flight*). An entry that is in use is not evicted, so that those who waited for it get it.
+//! An entry is inserted before it is filled: the thread that inserts it fills it, and later threads wait for that
+//! (*single flight*). An entry that is in use is not evicted, so that the threads that waited for it get it.
 
 use std::{hash::Hash, ops::Deref};
 
@@ -63,7 +63,7 @@ impl<K: Copy + Hash + Eq, E: Entry> Entries<K, E> {
     }
 
     /// The entry of a key, and whether it is new, so that the caller must fill it.
-    pub(super) fn enter(&self, key: K, new: impl FnOnce() -> E) -> (InUse<E>, bool) {
+    pub(super) fn acquire(&self, key: K, new: impl FnOnce() -> E) -> (InUse<E>, bool) {
         let mut lru = self.lru.lock();
         let (entry, is_new) = match lru.get(&key) {
             Some(entry) => (entry.clone(), false),

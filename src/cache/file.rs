@@ -15,7 +15,7 @@ use crate::memfd::MemoryFile;
 /// A file in memory: growing, finished, or failed.
 #[derive(Debug)]
 pub struct FileSlot {
-    /// Not used: whoever uses a file holds a clone of its `Arc`.
+    /// Not used: each user of a file holds a clone of its `Arc`.
     pub(super) users: AtomicUsize,
     memory: MemoryFile,
     progress: Mutex<Progress>,
@@ -59,12 +59,12 @@ impl FileSlot {
         self.cost
     }
 
-    /// Fills the file. A panic meanwhile is a failure like any other, and nobody waits for the file for ever.
+    /// Fills the file. A panic meanwhile is a failure like any other: waiting readers are woken.
     pub fn run(&self, fill: impl FnOnce() -> Result<(), BlockError>) {
         let is_good = matches!(catch_unwind(AssertUnwindSafe(fill)), Ok(Ok(())));
         self.progress.lock().done = Some(is_good);
         self.moved.notify_all();
-        // It may be open for as long as a user pleases: nobody waits for its room.
+        // It may be open for as long as a user pleases: no request waits for its room.
         self.room.lock().hold();
     }
 

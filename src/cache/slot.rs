@@ -59,7 +59,7 @@ struct Progress {
     waiting: Vec<u64>,
     /// Whether the decoder waits for readers to follow.
     is_parked: bool,
-    /// Whether nobody will ask for more.
+    /// Whether the slot was dropped: no reader will ask for more.
     is_given_up: bool,
 }
 
@@ -118,8 +118,8 @@ impl Slot {
         self.served.fetch_add(bytes, Relaxed) + bytes
     }
 
-    /// Runs the decoder and keeps its verdict. A decoder that panics is an error of this block, and nobody waits for it
-    /// for ever.
+    /// Runs the decoder and keeps its verdict. A decoder that panics is an error of this block, which its
+    /// readers get.
     pub(super) fn run(&self, decode: impl FnOnce() -> Result<(), Arc<BlockError>>) {
         let verdict = catch_unwind(AssertUnwindSafe(decode)).unwrap_or_else(|_| {
             Err(Arc::new(BlockError::Refused("the decoder panicked; please report this file".into())))
@@ -196,7 +196,7 @@ impl Slot {
     }
 
     /// Waits for the piece that holds the byte at `offset`. `None` if it is no longer there: then the slot was given
-    /// up, and the block has to be decoded from its front again. Readers who wait for bytes further on get them first.
+    /// up, and the block has to be decoded from its front again. Readers that wait for bytes further on get them first.
     pub(super) fn piece(&self, offset: u64) -> Result<Option<Piece>, Arc<BlockError>> {
         let mut progress = self.progress.lock();
         progress.waiting.push(offset);

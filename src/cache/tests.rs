@@ -149,7 +149,7 @@ fn a_large_block_goes_through_a_window() {
         assert!(cache.usage().1 <= 18 << 20, "{:?}", cache.usage());
     }
     assert_eq!(cache.counters.misses.load(Relaxed), 1);
-    // Back to the front, which is gone; then to the end, past the reader who stays behind.
+    // Back to the front, which is gone; then to the end, past the reader that stays behind.
     read(5);
     read(size - 1);
     read(6);

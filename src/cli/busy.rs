@@ -1,4 +1,4 @@
-//! Who keeps a mount busy.
+//! Which processes keep a mount busy.
 //!
 //! All of it comes from /proc. No file of any process is looked at, for that would ask the filesystem it lies on.
 
@@ -17,7 +17,7 @@ use super::{
     mounts::{self, Mount},
 };
 
-/// How long to look, and how many to name: the answer is for a person who waits.
+/// How long to look, and how many to name: a person waits for the answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 const NAMED: usize = 10;
 

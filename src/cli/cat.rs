@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
 
-use super::{Said, ViewOptions, complain, log_to_stderr, place::Place};
+use super::{AlreadyReported, ViewOptions, complain, log_to_stderr, place::Place};
 use crate::limits::PIECE;
 
 /// Print files of containers, without a mount
@@ -55,7 +55,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     for path in &arguments.paths {
         match one(&mut out, path, arguments) {
             Ok(()) => {}
-            // Nobody reads on.
+            // The reader of the output is gone.
             Err(error) if error.is::<Closed>() => return Err(error),
             Err(error) => {
                 has_failed = true;
@@ -63,7 +63,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
             }
         }
     }
-    if has_failed { Err(Said.into()) } else { Ok(()) }
+    if has_failed { Err(AlreadyReported.into()) } else { Ok(()) }
 }
 
 /// An error of what is written to, which ends the command: the next file could not be written either.

@@ -1,4 +1,4 @@
-//! `--color`: colours for terminals, and for those who ask for them.
+//! `--color`: colours for terminals, or where they are asked for.
 
 use clap::{Args, ValueEnum};
 

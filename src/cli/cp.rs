@@ -21,12 +21,12 @@ use parking_lot::Mutex;
 use super::{
     ViewOptions, lies_in, log_to_stderr,
     place::names,
-    select::{Found, Selection, select},
+    select::{Selected, Selection, select},
 };
 use crate::vfs::{FileKind, Vfs};
 use copier::{Copier, Task};
 
-/// Files that may wait to be copied: enough to keep everybody busy, few enough to fit in memory.
+/// Files that may wait to be copied: enough to keep all workers busy, few enough to fit in memory.
 const WAITING: usize = 256;
 
 /// Copy files out of containers, without a mount
@@ -170,7 +170,7 @@ impl Walk<'_> {
     }
 
     /// A file, or a folder with all that is in it.
-    fn below(&mut self, vfs: &Arc<Vfs>, found: Found, to: PathBuf) {
+    fn below(&mut self, vfs: &Arc<Vfs>, found: Selected, to: PathBuf) {
         let top = to.clone();
         if !self.arguments.dry_run
             && let Some(parent) = to.parent().filter(|parent| *parent != Path::new(""))
@@ -180,7 +180,7 @@ impl Walk<'_> {
         }
         // A stack, not recursion: names in containers can be thousands of folders deep.
         let mut open = vec![(found, to)];
-        while let Some((Found { ino, attr, shown, .. }, to)) = open.pop() {
+        while let Some((Selected { ino, attr, shown, .. }, to)) = open.pop() {
             if self.copier.stop.load(Relaxed) {
                 return;
             }
@@ -200,7 +200,7 @@ impl Walk<'_> {
                     continue;
                 }
                 self.copier.expect(attr.size);
-                // Only when all workers are gone, and then there is nobody to tell.
+                // Only when all workers are gone, and then nothing is left to copy it.
                 let _ = self.give.send(Task { vfs: vfs.clone(), ino, attr, shown, to });
                 continue;
             }
@@ -219,7 +219,7 @@ impl Walk<'_> {
             for (name, _) in inside.into_iter().rev() {
                 let (shown, to) = (shown.join(&name), to.join(&name));
                 match vfs.lookup(ino, &name) {
-                    Ok(Some(attr)) => open.push((Found { ino: attr.ino, attr, kept: PathBuf::new(), shown }, to)),
+                    Ok(Some(attr)) => open.push((Selected { ino: attr.ino, attr, kept: PathBuf::new(), shown }, to)),
                     // It went away meanwhile.
                     Ok(None) => {}
                     Err(error) => {
@@ -238,9 +238,9 @@ fn is_folder_name(path: &Path) -> bool {
 }
 
 /// Nothing is ever written where the data are.
-fn refuse_own_place(vfs: &Vfs, destination: &Path, found: &[Found]) -> anyhow::Result<()> {
+fn refuse_own_place(vfs: &Vfs, destination: &Path, found: &[Selected]) -> anyhow::Result<()> {
     // The name that the copy would have is the container's own.
-    for Found { kept, .. } in found {
+    for Selected { kept, .. } in found {
         let copy =
             destination.join(kept.components().next().map_or(Path::new(""), |first| Path::new(first.as_os_str())));
         if vfs.source().is_file() && copy.canonicalize().is_ok_and(|copy| copy == vfs.source()) {

@@ -20,7 +20,7 @@ use super::{
 
 /// CAP_SYS_ADMIN (capabilities(7)).
 const SYS_ADMIN: u64 = 1 << 21;
-/// Where programs are that nobody's PATH may lack.
+/// Where programs are that have to be on every PATH.
 const PLACES: [&str; 3] = ["/usr/bin", "/bin", "/usr/local/bin"];
 
 /// Check whether this machine can mount

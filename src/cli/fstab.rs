@@ -69,7 +69,7 @@ pub(super) enum Called {
         line: Vec<OsString>,
         /// Whether nothing should be mounted really (`-f`).
         fake: bool,
-        /// Whether it asked for a mount that can be written to. It also does when nobody said so.
+        /// Whether it asked for a mount that can be written to. mount(8) does so by default.
         writable: bool,
     },
 }

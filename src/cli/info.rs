@@ -16,7 +16,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::{
-    Said, ViewOptions, complain, counted, log_to_stderr,
+    AlreadyReported, ViewOptions, complain, counted, log_to_stderr,
     place::{Place, names},
 };
 use crate::{
@@ -71,7 +71,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         }
     }
     out.flush()?;
-    if has_failed { Err(Said.into()) } else { Ok(()) }
+    if has_failed { Err(AlreadyReported.into()) } else { Ok(()) }
 }
 
 /// Describes one path.

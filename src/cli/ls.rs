@@ -12,11 +12,11 @@ use anyhow::anyhow;
 use clap::{ArgAction, Args};
 
 use super::{
-    Said, ViewOptions,
+    AlreadyReported, ViewOptions,
     color::{Color, ColorOption, END},
     complain, log_to_stderr,
     place::names,
-    select::{Found, Selection, select},
+    select::{Selected, Selection, select},
 };
 use crate::{
     tree::ItemInfo,
@@ -133,7 +133,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     for Selection { vfs, found, .. } in &selections {
         let files = found.iter().filter(|found| !arguments.tree && !is_listed_folder(&found.attr, arguments));
         let mut entries = Vec::new();
-        for Found { ino, attr, shown, .. } in files {
+        for Selected { ino, attr, shown, .. } in files {
             entries.push(Entry { path: shown.clone(), attr: Some(*attr), info: list.info(vfs, *ino) });
         }
         is_first &= entries.is_empty();
@@ -141,7 +141,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         list.print(vfs, &entries)?;
     }
     for Selection { vfs, found, .. } in &selections {
-        for Found { ino, attr, shown, .. } in found {
+        for Selected { ino, attr, shown, .. } in found {
             if arguments.tree {
                 list.tree(vfs, *ino, attr.kind, shown)?;
             } else if is_listed_folder(attr, arguments) {
@@ -154,7 +154,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         }
     }
     list.out.flush()?;
-    if list.has_failed { Err(Said.into()) } else { Ok(()) }
+    if list.has_failed { Err(AlreadyReported.into()) } else { Ok(()) }
 }
 
 fn is_listed_folder(attr: &Attr, arguments: &Arguments) -> bool {

@@ -144,7 +144,7 @@ pub(super) fn run(arguments: &Arguments, command_line: &[OsString]) -> anyhow::R
 
     let config = MountConfig {
         allow_other: arguments.allow_other,
-        // The others are for whoever reads. One that waits for nothing is quicker than two that take turns.
+        // The other cores are for the readers. One thread that never waits is quicker than two that take turns.
         threads: arguments
             .threads
             .unwrap_or_else(|| thread::available_parallelism().map_or(1, |n| (n.get() / 2).clamp(1, 8))),
@@ -195,7 +195,7 @@ pub(super) fn run(arguments: &Arguments, command_line: &[OsString]) -> anyhow::R
         End::Session(result) => result.with_context(|| mountpoint.display().to_string()),
         End::Signal(signal) => {
             log::info!("signal {signal}: unmounting {}", mountpoint.display());
-            // Somebody may still be inside. The name goes now; whoever is inside gets errors once this process ends.
+            // It may still be in use. The name goes now; its users get errors once this process ends.
             super::umount::detach(&own)
         }
     }
@@ -230,7 +230,7 @@ fn start_in_background(command_line: &[OsString]) -> anyhow::Result<()> {
     // It has printed its reason itself, if it could.
     let status = child.wait().context("waiting for the mount")?;
     match status.code() {
-        Some(_) => bail!(super::Said),
+        Some(_) => bail!(super::AlreadyReported),
         None => bail!("the process of the mount was ended ({status})"),
     }
 }
@@ -248,7 +248,7 @@ fn with_little_memory(command_line: &[OsString]) -> anyhow::Result<Option<Comman
     Ok(Some(again))
 }
 
-/// Says that the mount answers, and lets go of everything that belongs to whoever started it.
+/// Says that the mount answers, and lets go of everything that belongs to the process that started it.
 fn leave_terminal() -> anyhow::Result<()> {
     let mut stdout = io::stdout();
     stdout.write_all(READY).and_then(|()| stdout.flush()).context("saying that the mount is ready")?;

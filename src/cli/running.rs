@@ -1,4 +1,4 @@
-//! What a running mount does beside answering: its log, signals, the service manager, and its end when nobody needs it.
+//! What a running mount does beside answering: its log, signals, the service manager, and its end when it is idle.
 
 use std::{
     ffi::OsString,
@@ -141,8 +141,8 @@ impl Drop for MountPoint {
     }
 }
 
-/// Takes the mount down when no request has come for a while. Whoever has something open in it, or stands in it, keeps
-/// it: then unmounting fails and is tried again later.
+/// Takes the mount down when no request has come for a while. A process that has something open in it, or stands in it,
+/// keeps it: then unmounting fails and is tried again later.
 fn end_when_idle(vfs: &Vfs, mount: &Mount, limit: Duration) {
     let requests = || {
         let requests = &vfs.requests;

@@ -18,7 +18,7 @@ const OPTIONS: MatchOptions =
 /// What a path with or without wildcards leads to, inside one filesystem.
 pub(super) struct Selection {
     pub(super) vfs: Vfs,
-    pub(super) found: Vec<Found>,
+    pub(super) found: Vec<Selected>,
     /// Whether the path had wildcards.
     pub(super) is_pattern: bool,
     /// What could not be looked into on the way.
@@ -26,7 +26,7 @@ pub(super) struct Selection {
 }
 
 /// A file or folder that a path leads to. It is looked up once, and to be forgotten.
-pub(super) struct Found {
+pub(super) struct Selected {
     pub(super) ino: u64,
     pub(super) attr: Attr,
     /// Its path from the container's name on, or from the first wildcard if that comes earlier.
@@ -52,7 +52,7 @@ pub(super) fn select(path: &Path, options: vfs::Options) -> anyhow::Result<Selec
     let is_pattern = literal.is_err() && path.components().any(|component| is_wild(component.as_os_str()));
     if !is_pattern {
         let Place { vfs, ino, attr, kept } = literal?;
-        let found = vec![Found { ino, attr, kept, shown: path.to_owned() }];
+        let found = vec![Selected { ino, attr, kept, shown: path.to_owned() }];
         return Ok(Selection { vfs, found, is_pattern, failed: vec![] });
     }
     let components: Vec<Component<'_>> = path.components().collect();
@@ -67,7 +67,7 @@ pub(super) fn select(path: &Path, options: vfs::Options) -> anyhow::Result<Selec
     // Of a folder of the host nothing is kept: it is where the pattern begins.
     let kept = if place.vfs.container(place.ino)?.is_some() { place.kept.clone() } else { PathBuf::new() };
     let mut walk = Walk { vfs: &place.vfs, found: vec![], failed: vec![] };
-    walk.expand(Found { ino: place.ino, attr: place.attr, kept, shown: prefix }, &parts);
+    walk.expand(Selected { ino: place.ino, attr: place.attr, kept, shown: prefix }, &parts);
     let Walk { found, failed, .. } = walk;
     if found.is_empty() && failed.is_empty() {
         bail!("{}: nothing matches", path.display());
@@ -94,13 +94,13 @@ fn part(component: Component<'_>) -> anyhow::Result<Part> {
 
 struct Walk<'a> {
     vfs: &'a Vfs,
-    found: Vec<Found>,
+    found: Vec<Selected>,
     failed: Vec<anyhow::Error>,
 }
 
 impl Walk<'_> {
     /// Collects what the rest of a pattern finds below a folder, in order.
-    fn expand(&mut self, top: Found, parts: &[Part]) {
+    fn expand(&mut self, top: Selected, parts: &[Part]) {
         // A stack of places with what is still to match below them, the next one last.
         let mut open = vec![(top, parts)];
         while let Some((here, parts)) = open.pop() {
@@ -127,7 +127,7 @@ impl Walk<'_> {
                     } else {
                         let folders = folders.filter(|child| child.attr.kind == FileKind::Folder);
                         let below: Vec<_> = folders.map(|child| (child, parts)).collect();
-                        let again = Found { kept: here.kept.clone(), shown: here.shown.clone(), ..here };
+                        let again = Selected { kept: here.kept.clone(), shown: here.shown.clone(), ..here };
                         inner.push((again, rest));
                         inner.extend(below);
                     }
@@ -137,10 +137,10 @@ impl Walk<'_> {
         }
     }
 
-    fn child(&mut self, folder: &Found, name: &OsStr) -> Option<Found> {
+    fn child(&mut self, folder: &Selected, name: &OsStr) -> Option<Selected> {
         let shown = folder.shown.join(name);
         match self.vfs.lookup(folder.ino, name) {
-            Ok(attr) => attr.map(|attr| Found { ino: attr.ino, attr, kept: folder.kept.join(name), shown }),
+            Ok(attr) => attr.map(|attr| Selected { ino: attr.ino, attr, kept: folder.kept.join(name), shown }),
             Err(error) => {
                 self.failed.push(anyhow::anyhow!("{}: {}", shown.display(), error.to_problem().detail()));
                 None
@@ -148,7 +148,7 @@ impl Walk<'_> {
         }
     }
 
-    fn children(&mut self, folder: &Found, fits: impl Fn(&OsStr) -> bool) -> Vec<Found> {
+    fn children(&mut self, folder: &Selected, fits: impl Fn(&OsStr) -> bool) -> Vec<Selected> {
         match names(self.vfs, folder.ino, &folder.shown) {
             Ok(names) => {
                 let fitting = names.into_iter().filter(|(name, _)| fits(name));

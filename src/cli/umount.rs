@@ -65,7 +65,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         }
         match take_down_unused(&mount)? {
             true => Ok(()),
-            // Whoever is inside a dead mount gets nothing but errors.
+            // Users of a dead mount get nothing but errors.
             false if probe::state_at(&mount.at)? == State::Dead => detach(&mount),
             false => bail!(super::busy::message(&mount)),
         }
@@ -123,7 +123,7 @@ pub(super) fn repair(place: &Path) -> anyhow::Result<()> {
 /// Takes a mount down, unless it is in use.
 ///
 /// # Errors
-/// Who uses it, or what the kernel says.
+/// The processes that use it, or what the kernel says.
 pub(super) fn take_down(mount: &Mount) -> anyhow::Result<()> {
     if take_down_unused(mount)? { Ok(()) } else { bail!(super::busy::message(mount)) }
 }
@@ -177,7 +177,7 @@ fn abort(mount: &Mount) -> anyhow::Result<()> {
     if matches!(forced, Ok(()) | Err(Errno::BUSY)) {
         return Ok(());
     }
-    // Only root may do that. For whoever mounted there is a file, where fusectl is mounted.
+    // Only root may do that. For the user who mounted there is a file, where fusectl is mounted.
     let reason = match mount.abort_file()? {
         Some(file) => match std::fs::write(&file, "1") {
             Ok(()) => return Ok(()),
@@ -205,7 +205,7 @@ fn by_descriptor(root: &OwnedFd) -> String {
     format!("/proc/self/fd/{}", root.as_raw_fd())
 }
 
-/// Has the helper take a mount down, which may do it for whoever mounted. `false` if it is in use.
+/// Has the helper take a mount down, which may do it for the user who mounted. `false` if it is in use.
 fn fusermount(mount: &Mount, options: &[&str]) -> anyhow::Result<bool> {
     let done = Command::new("fusermount3").args(options).arg("--").arg(&mount.at).output();
     let done = done.context("fusermount3 (install fuse3)")?;

@@ -79,7 +79,7 @@ pub struct Episode {
 pub struct Meta {
     /// What moved.
     pub embodiment: String,
-    /// What it was told to do.
+    /// The instruction.
     pub task: String,
     /// Frames a second.
     pub fps: f32,

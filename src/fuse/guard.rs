@@ -1,4 +1,4 @@
-//! A panic costs the request that met it an EIO, and nobody else anything.
+//! A panicking request fails with EIO; other requests are unaffected.
 
 use std::{
     any::Any,

@@ -1,4 +1,4 @@
-//! Making the mount: by the system call for root, by `fusermount3` for everybody else.
+//! Making the mount: by the system call for root, by `fusermount3` for other users.
 
 use std::{
     ffi::{CString, OsString},

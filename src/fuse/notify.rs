@@ -2,7 +2,7 @@
 //! nothing.
 //!
 //! A notification that drops a name waits in the kernel for the folder's lock, which every look-up in that folder holds
-//! until it is answered; and everybody who comes later waits behind the notification. So names are never dropped: they
+//! until it is answered; and each later look-up waits behind the notification. So names are never dropped: they
 //! are trusted for half a second only. Dropping the pages of a file waits for reads that are under way, which is done
 //! in the pool. What is left, forgetting attributes, waits for no request. What changed is looked at in the pool as
 //! well.
@@ -117,7 +117,7 @@ fn tell(vfs: &Arc<Vfs>, weak: &Weak<Vfs>, pool: &Arc<Pool>, notifier: &Notifier)
     }
 }
 
-/// Has the kernel forget what it knows of nodes: attributes now, bytes as soon as nobody is reading them.
+/// Has the kernel forget what it knows of nodes: attributes now, bytes as soon as no read of them is under way.
 fn forget(nodes: Vec<u64>, pool: &Pool, notifier: &Notifier) {
     const ATTRIBUTES: i64 = -1;
     const EVERYTHING: i64 = 0;

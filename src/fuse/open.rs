@@ -1,4 +1,4 @@
-//! Opened files in passthrough mode: which way each inode is served while anybody has it open.
+//! Opened files in passthrough mode: which way each inode is served while it is open.
 //!
 //! The kernel holds an inode either in its page cache or passes it through, never both (EIO), and wants one
 //! registration for all handles of an inode. So the first handle decides, and the last one takes the decision back.
@@ -104,7 +104,7 @@ impl Handles {
     }
 
     /// Counts bytes that were read past the kernel's cache. Whether with these the file was read whole: then the next
-    /// who opens it should find it finished.
+    /// `open` should find it finished.
     pub(super) fn was_read(&self, ino: u64, bytes: u64) -> bool {
         let mut state = self.0.lock();
         let Some(open) = state.open.get_mut(&ino) else { return false };

@@ -1,4 +1,4 @@
-//! Requests that wait in the pool, and who answers for them when they wait long.
+//! Requests that wait in the pool, and the answers that are given for them when they wait long.
 //!
 //! A reader that was killed stays until its request is answered, for the kernel waits for that (fuser answers the
 //! kernel's INTERRUPT with "not implemented", and the kernel then sends no more). So a thread looks at the readers of

@@ -32,7 +32,7 @@ use super::{
 };
 
 /// How often the path of the top is looked at again: another folder may stand there.
-const LOOK_AGAIN: Duration = Duration::from_millis(200);
+const RECHECK_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Pauses between attempts to open a file while there are no descriptors, in milliseconds.
 const PAUSES: [u64; 5] = [1, 5, 20, 100, 200];
@@ -80,7 +80,7 @@ impl LocalStore {
     fn root(&self) -> io::Result<Arc<OwnedFd>> {
         let (folder, is_gone, is_due) = {
             let root = self.root.lock();
-            (root.folder.clone(), root.is_gone, root.looked.elapsed() > LOOK_AGAIN)
+            (root.folder.clone(), root.is_gone, root.looked.elapsed() > RECHECK_INTERVAL)
         };
         // One looks, and not under the lock: where the path does not answer, the others go on with what is open.
         if is_due && !self.is_looking.swap(true, Relaxed) {
@@ -493,16 +493,16 @@ mod tests {
         let store = place.store(FollowLinks::No);
         assert_eq!(store.stat(Path::new("file")).unwrap().unwrap().size, 3);
         std::fs::rename(place.top(), place.0.join("before")).unwrap();
-        std::thread::sleep(2 * LOOK_AGAIN);
+        std::thread::sleep(2 * RECHECK_INTERVAL);
         assert_eq!(store.stat(Path::new("file")).unwrap_err().raw_os_error(), Some(libc::ESTALE));
         // A link in its place is not followed.
         symlink("before", place.top()).unwrap();
-        std::thread::sleep(2 * LOOK_AGAIN);
+        std::thread::sleep(2 * RECHECK_INTERVAL);
         assert!(store.stat(Path::new("file")).is_err());
         std::fs::remove_file(place.top()).unwrap();
         std::fs::create_dir(place.top()).unwrap();
         std::fs::write(place.top().join("file"), b"another").unwrap();
-        std::thread::sleep(2 * LOOK_AGAIN);
+        std::thread::sleep(2 * RECHECK_INTERVAL);
         assert_eq!(store.stat(Path::new("file")).unwrap().unwrap().size, 7);
     }
 }

@@ -104,7 +104,7 @@ impl<I: Iterator<Item: Serialize> + Clone> Serialize for Each<I> {
 /// asks for many parts of one at once.
 static MAKING: [Mutex<()>; 16] = [const { Mutex::new(()) }; 16];
 
-/// A container's document, made when somebody asks for it and kept in the cache, within the budget, for the next.
+/// A container's document, made on the first request and kept in the cache, within the budget.
 /// Requests that come meanwhile wait for it, in place of making it as well.
 ///
 /// # Errors

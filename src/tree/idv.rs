@@ -187,10 +187,10 @@ impl Idv {
             return Ok(first.clone());
         }
         all.put(column, loaded.clone());
-        let mut weight: usize = all.iter().map(|(_, loaded)| loaded.memory_usage()).sum();
-        while weight > limits::IDV_SIZES && all.len() > 1 {
+        let mut usage: usize = all.iter().map(|(_, loaded)| loaded.memory_usage()).sum();
+        while usage > limits::IDV_SIZES && all.len() > 1 {
             let Some((_, oldest)) = all.pop_lru() else { break };
-            weight -= oldest.memory_usage();
+            usage -= oldest.memory_usage();
         }
         Ok(loaded)
     }

@@ -31,7 +31,7 @@ use cameras::{IMAGES, Pictures, Pixels, RESERVED};
 use interleaved::Interleaved;
 use joined::JoinedArray;
 pub use joined::Siblings;
-use signs::Signs;
+use signs::SignBits;
 
 /// What a file of a Shard container stands for; the numbers are positions in `Shard::entries`.
 #[derive(Debug, Clone, Copy)]
@@ -260,7 +260,7 @@ impl Content for Blocks {
             File::Signs(i) => {
                 let residual = **self.shard.entries.get(i as usize)?.residual.as_ref()?;
                 let size = residual.steps.saturating_mul(residual.dims).min(limits::LARGEST_BLOCK);
-                let data = View::default().with_rendered(size, Signs { block: self.block(i).0, residual });
+                let data = View::default().with_rendered(size, SignBits { block: self.block(i).0, residual });
                 Some(Array::new(DType::I8, residual.shape(), data))
             }
             File::Joined(i) => {

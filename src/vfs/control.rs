@@ -1,7 +1,7 @@
 //! `.shardfs`: counters, problems and configuration of the running mount.
 //!
 //! Each look-up takes a snapshot under an inode number of its own. So a file that changes all the time still has an
-//! exact size, and the kernel, which is told to keep nothing of the name, never mixes two states.
+//! exact size, and the kernel, which does not keep the name, never mixes two states.
 
 use std::{
     ffi::OsStr,

@@ -1,4 +1,4 @@
-//! What the adapter has to know to let no request wait that need not.
+//! What the adapter asks to decide where a request runs.
 
 use std::{
     ffi::OsStr,
@@ -33,14 +33,14 @@ impl Vfs {
         parent == ROOT && name == control::FOLDER
     }
 
-    /// Notes that the thread that tells the kernel of changes no longer does, or does again.
+    /// Notes that the thread that notifies the kernel of changes does not answer, or does again.
     pub(crate) fn note_notifier(&self, is_lost: bool) {
         if is_lost {
-            let message = "changes of SOURCE are no longer told to the kernel at once, please report it: the thread that \
-                           does does not answer";
+            let message = "the kernel is no longer notified of changes of SOURCE at once, please report it: the thread \
+                           that does so does not answer";
             self.problems.note(Problem::of(PathBuf::new(), message.into()));
         } else {
-            log::warn!("changes of SOURCE are told to the kernel again");
+            log::warn!("the kernel is notified of changes of SOURCE again");
         }
     }
 }

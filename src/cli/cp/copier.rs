@@ -197,7 +197,7 @@ impl Copier {
         }
     }
 
-    /// Says what came of it, where somebody watches or something failed.
+    /// Says what came of it, where it goes to a terminal or something failed.
     pub(super) fn finish(&self) -> anyhow::Result<()> {
         let (copied, there) = (self.copied.load(Relaxed), self.already_there.load(Relaxed));
         let is_seen = !self.progress.is_hidden();

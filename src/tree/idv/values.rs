@@ -185,7 +185,7 @@ impl Values {
             return Err(self.fault(number, block.offset, BlockError::Refused(reason)));
         }
         let cache = &reader.cache;
-        // The block stays with its index: those who wait for the index hold nothing, not even the block.
+        // The block stays with its index: threads that wait for the index hold nothing, not even the block.
         let parsed = cache.get_or_insert_with(self.key(reader, ColumnPart::Index, number), || {
             let bytes = self.whole(reader, number, block)?;
             // How large it is shows only a look through the block.

@@ -123,11 +123,11 @@ mod tests {
 
     /// A frame has 4 bytes: its number, compressed. Every fifth is stored as it is; one is broken.
     #[derive(Debug)]
-    struct Film(Vec<Block>);
+    struct Video(Vec<Block>);
 
     const BROKEN: u64 = 12;
 
-    impl Frames for Film {
+    impl Frames for Video {
         fn frame_size(&self) -> u64 {
             4
         }
@@ -137,7 +137,7 @@ mod tests {
         }
     }
 
-    fn film(frames: u32) -> (Film, Vec<u8>) {
+    fn video(frames: u32) -> (Video, Vec<u8>) {
         let (mut blocks, mut file) = (Vec::new(), Vec::new());
         for number in 0..frames {
             let bytes = number.to_le_bytes();
@@ -150,12 +150,12 @@ mod tests {
             blocks.push(Block { offset, stored_size, size: 4, codec, crc: None });
             file.extend(stored);
         }
-        (Film(blocks), file)
+        (Video(blocks), file)
     }
 
     #[test]
     fn any_part_comes_out_in_order_and_each_frame_is_decoded_once() {
-        let (film, file) = film(BROKEN as u32);
+        let (video, file) = video(BROKEN as u32);
         let whole: Vec<u8> = (0..BROKEN as u32).flat_map(u32::to_le_bytes).collect();
         let source: Arc<dyn Source> = Arc::new(file);
         for budget in [1 << 20, 1] {
@@ -164,7 +164,7 @@ mod tests {
             for start in (0..whole.len()).rev() {
                 for end in start..=whole.len() {
                     let mut out = vec![0xAA; end - start];
-                    fill(&reader, &film, start as u64..end as u64, &mut out).unwrap();
+                    fill(&reader, &video, start as u64..end as u64, &mut out).unwrap();
                     assert_eq!(out, whole[start..end]);
                 }
             }
@@ -177,17 +177,17 @@ mod tests {
 
     #[test]
     fn a_broken_frame_fails_where_it_is_and_nowhere_else() {
-        let (film, file) = film(30);
-        let offset = film.0[BROKEN as usize].offset;
+        let (video, file) = video(30);
+        let offset = video.0[BROKEN as usize].offset;
         let reader = ReadContext { source: Arc::new(file), cache: Cache::new(1 << 20, Verify::Lazy), container: 0 };
         let mut out = [0; 120];
-        let fault = fill(&reader, &film, 0..120, &mut out).unwrap_err();
+        let fault = fill(&reader, &video, 0..120, &mut out).unwrap_err();
         assert_eq!((fault.offset, fault.block), (offset, None));
         for number in 0..30 {
-            let found = fill(&reader, &film, number * 4..number * 4 + 4, &mut out[..4]);
+            let found = fill(&reader, &video, number * 4..number * 4 + 4, &mut out[..4]);
             assert_eq!(found.is_ok(), number != BROKEN, "{number}");
         }
-        fill(&reader, &film, 0..4 * BROKEN, &mut out[..4 * BROKEN as usize]).unwrap();
-        assert!(fill(&reader, &film, 119..121, &mut out[..2]).is_err(), "there is no frame 30");
+        fill(&reader, &video, 0..4 * BROKEN, &mut out[..4 * BROKEN as usize]).unwrap();
+        assert!(fill(&reader, &video, 119..121, &mut out[..2]).is_err(), "there is no frame 30");
     }
 }

@@ -10,12 +10,12 @@ use crate::{
 
 /// The signs in a residual block, as i8.
 #[derive(Debug)]
-pub(super) struct Signs {
+pub(super) struct SignBits {
     pub(super) block: BlockRef,
     pub(super) residual: Residual,
 }
 
-impl Rendered for Signs {
+impl Rendered for SignBits {
     fn fill(&self, reader: &ReadContext, part: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
         let damaged = |reason| self.block.fault(Arc::new(BlockError::Refused(reason)));
         fill(&self.residual, part, out, |at, buf| reader.fill_block(&self.block, at, buf), damaged)
