@@ -1,0 +1,37 @@
+"""Containers of arrays as Python objects, without a mount: WShard and other Shard files, KDB, kastore, KAST, IDV.
+
+    import numpy as np
+    import shardfs
+
+    ep = shardfs.open("data/ep_001.wshard")    # a container; also a folder
+    list(ep)                                   # names of its arrays: 'signal/joint_pos', ...
+    a = ep["signal/joint_pos"]                 # shardfs.Array: .dtype .shape .nbytes .codec, nothing decoded yet
+    a[10:20]                                   # decodes only the blocks that are touched
+    np.asarray(a)                              # the whole array
+    ep.meta["episode"]                         # meta/episode.json, parsed
+    ep.open("signal/joint_pos.npy")            # any path that a mount shows, as a seekable binary file
+
+    kdb = shardfs.open("data/demo.kdb")
+    kdb.episodes[3].images["front"][7]         # one picture: an array, or the stored JPEG as .bytes
+
+    for found in shardfs.walk("data/"):        # every container below a folder
+        print(found.path, found.format, len(found.items))
+
+    shardfs.read_many([ep["signal/joint_pos"], (ep, "action/ctrl")])   # on all cores
+
+Everything is read-only, may be used by many threads, pickles by name, and works in processes that were forked or
+spawned. The same tree is an fsspec filesystem: `fsspec.open("shardfs://data/ep_001.wshard/signal/joint_pos.npy")`.
+"""
+
+from ._array import Array, read_many
+from ._container import Container, Episode, Episodes, Folder, Found, open, walk
+from ._core import __version__
+from ._errors import Changed, DamagedBlock, Error, NotAContainer, NotAnArray, NotFound
+from ._pictures import Camera, Cameras, Picture
+from ._process import cache_usage, set_cache_size
+
+__all__ = [
+    "Array", "Camera", "Cameras", "Changed", "Container", "DamagedBlock", "Episode", "Episodes", "Error", "Folder",
+    "Found", "NotAContainer", "NotAnArray", "NotFound", "Picture", "__version__", "cache_usage", "open", "read_many",
+    "set_cache_size", "walk",
+]

@@ -1,0 +1,283 @@
+"""Arrays: known by type and shape, decoded when elements are asked for."""
+
+import operator
+
+import numpy as np
+
+from . import _core, _process
+from ._entry import Place
+from ._errors import NotAnArray
+
+_RECORD = np.dtype([("ticks", "<i8"), ("offset_minutes", "<i2")])
+#: numpy's dtype and the type string that memory is shown with, by the short name of the element type.
+_DTYPES = {"record": (_RECORD, "|V10")}
+
+
+def _dtype(name, descr):
+    found = _DTYPES.get(name)
+    if found is None:
+        found = np.dtype(descr), descr
+        if name == "bf16":
+            try:
+                import ml_dtypes
+                found = np.dtype(ml_dtypes.bfloat16), descr
+            except ImportError:
+                pass
+        _DTYPES[name] = found
+    return found
+
+
+class Array(Place):
+    """An array of a container: type and shape at once, elements when they are asked for.
+
+    - `a[10:20]`, `a[3]`, `a[:, 0]`, `a[[5, 1]]`, `a[mask]` give numpy arrays of one's own, writable. Indices of the first
+      axes decode only the blocks, frames or rows that they touch; those of the axes behind are applied afterwards.
+    - `numpy.asarray(a)` decodes the whole once. The result is read-only, and shares its memory with this object, which
+      keeps it: the next `asarray` costs nothing. `numpy.array(a)` and `a[...]` copy.
+    - `torch.from_dlpack(a)`, `jax.numpy.from_dlpack(a)` and whatever else knows `__dlpack__` or `__array__`.
+
+    No memory of an array is a map of the file: what was read once stays what it was, whatever happens to the file.
+    A read after the file has changed, or was truncated, is `shardfs.Changed`.
+
+    Attributes:
+        dtype: numpy's; bf16 is `ml_dtypes.bfloat16` where that is installed, otherwise its bits as `uint16`.
+        shape: elements along each axis, the outermost first.
+        ndim, size, nbytes: as in numpy; bytes are those of the elements, decoded.
+        codec: how it is stored: 'none', 'zstd', 'lz4', 'deflate', ...; None where it is put together of several things.
+        stored_size: bytes that it takes in the container, or None.
+        inferred: whether dtype or shape is a guess, since the container does not say.
+
+    Raises, when elements are asked for: `shardfs.DamagedBlock`, `shardfs.Changed`, `MemoryError`, `OSError`.
+    """
+
+    __slots__ = ("_known", "_held", "_start")
+
+    def __init__(self, source, path, state=None, node=None):
+        super().__init__(source, path, state, node)
+        self._known, self._held, self._start = None, None, 0
+
+    def _info(self):
+        if self._known is None:
+            node = self._node
+            known = node.array()
+            if known is None:
+                raise NotAnArray("not an array", container=self.path)
+            name, descr, itemsize, shape, codec, stored, inferred = known
+            dtype, typestr = _dtype(name, descr)
+            items = 1
+            for length in shape:
+                items *= length
+            # The elements stand at the end of the .npy file, behind its header.
+            self._start = node.size - items * itemsize
+            self._known = dtype, shape, items, itemsize, typestr, codec, stored, inferred
+        return self._known
+
+    dtype = property(lambda self: self._info()[0], doc="Type of the elements.")
+    shape = property(lambda self: self._info()[1], doc="Elements along each axis.")
+    size = property(lambda self: self._info()[2], doc="Number of elements.")
+    itemsize = property(lambda self: self._info()[3], doc="Bytes of an element.")
+    codec = property(lambda self: self._info()[5], doc="How it is stored.")
+    stored_size = property(lambda self: self._info()[6], doc="Bytes that it takes in the container.")
+    inferred = property(lambda self: self._info()[7], doc="Whether dtype or shape is a guess.")
+    nbytes = property(lambda self: self._info()[2] * self._info()[3], doc="Bytes of all elements.")
+    ndim = property(lambda self: len(self._info()[1]), doc="Number of axes.")
+
+    @property
+    def name(self):
+        """The name of the array: its path without the suffix, from the last '/' on."""
+        return self._path.rpartition("/")[2].removesuffix(".npy")
+
+    def __repr__(self):
+        try:
+            return f"<shardfs.Array {self.path}: {self.dtype} {self.shape}>"
+        except OSError as error:
+            return f"<shardfs.Array {self.path}: {error}>"
+
+    def __len__(self):
+        shape = self._info()[1]
+        if not shape:
+            raise TypeError("len() of an array without axes")
+        return shape[0]
+
+    def __iter__(self):
+        # Each row by itself: what was read of a block stays in the cache while its other rows are read.
+        return (self[row] for row in range(len(self)))
+
+    def __array__(self, dtype=None, copy=None):
+        if copy:
+            return np.array(self._whole(), dtype=dtype)
+        whole = self._whole()
+        if dtype is None or np.dtype(dtype) == whole.dtype:
+            return whole
+        if copy is False:
+            raise ValueError(f"elements are {whole.dtype}: another type needs a copy")
+        return whole.astype(dtype)
+
+    @property
+    def __array_interface__(self):
+        interface = dict(self._whole().__array_interface__)
+        if self._info()[0].kind == "V" and self._info()[0].fields is None:
+            # An element type that numpy's protocol has no name for, such as bf16: `__array__` knows it.
+            raise AttributeError("__array_interface__")
+        return interface
+
+    def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
+        # A consumer of before DLPack 1.0 can't be told that memory is read-only: it gets memory of its own.
+        if copy or max_version is None or tuple(max_version) < (1, 0):
+            return np.array(self._whole()).__dlpack__(stream=stream)
+        return self._whole().__dlpack__(stream=stream, max_version=max_version, dl_device=dl_device, copy=copy)
+
+    def __dlpack_device__(self):
+        return 1, 0  # the CPU
+
+    def __dask_tokenize__(self):
+        return "shardfs", self._source, self._path, self._state or self._node.state
+
+    def _whole(self):
+        """All elements, read-only, kept by this object."""
+        if self._held is None:
+            whole = self._read(0, self._info()[1])
+            whole.flags.writeable = False
+            self._held = whole
+        return self._held
+
+    def _read(self, first, shape):
+        """Elements from number `first` on as a new array of this shape."""
+        dtype, _, _, itemsize, typestr, *_ = self._info()
+        items = 1
+        for length in shape:
+            items *= length
+        if items == 0:
+            return np.empty(shape, dtype)
+        node = self._node
+        return _as_array(node.elements(self._start + first * itemsize, items * itemsize, typestr, shape), dtype)
+
+    def _rows(self, first, numbers, shape):
+        """Rows of this shape by their numbers, counted from element number `first` on."""
+        dtype, _, _, itemsize, typestr, *_ = self._info()
+        row = itemsize
+        for length in shape:
+            row *= length
+        if row == 0 or not len(numbers):
+            return np.empty((len(numbers), *shape), dtype)
+        memory = self._node.rows(self._start + first * itemsize, row, numbers, typestr, (len(numbers), *shape))
+        return _as_array(memory, dtype)
+
+    def __getitem__(self, key):
+        if self._held is not None:
+            return np.array(self._held[key])[()]
+        keys = list(key) if isinstance(key, tuple) else [key]
+        if not keys or keys[0] is Ellipsis and len(keys) == 1:
+            return self._read(0, self._info()[1])
+        first, shape = 0, self._info()[1]
+        # An integer leaves out an axis: what follows is an array that begins elsewhere.
+        while keys and shape:
+            try:
+                number = operator.index(keys[0])
+            except TypeError:
+                break
+            if isinstance(keys[0], (bool, np.bool_)):
+                break
+            if not -shape[0] <= number < shape[0]:
+                axis, length = self.ndim - len(shape), shape[0]
+                raise IndexError(f"index {number} is out of bounds for axis {axis} with size {length}")
+            inner = shape[1:]
+            step = 1
+            for length in inner:
+                step *= length
+            first, shape = first + number % shape[0] * step, inner
+            keys.pop(0)
+        if not keys:
+            found = self._read(first, shape)
+            return found if shape else found[()]
+        if not shape:
+            # Too many indices, or new axes: numpy says it or does it.
+            return self._read(first, shape)[tuple(keys)]
+        along, rest = keys[0], tuple(keys[1:])
+        inner = shape[1:]
+        if isinstance(along, slice):
+            numbers = range(shape[0])[along]
+            if len(numbers) and numbers.step in (1, -1):
+                low = min(numbers[0], numbers[-1])
+                step = 1
+                for length in inner:
+                    step *= length
+                found = self._read(first + low * step, (len(numbers), *inner))
+                found = found[:: numbers.step]
+            else:
+                found = self._rows(first, list(numbers), inner)
+            if rest:
+                found = found[(slice(None), *rest)]
+            return found
+        numbers = _row_numbers(along, shape[0], rest)
+        if numbers is None:
+            return self._read(first, shape)[tuple(keys)]
+        return self._rows(first, numbers, inner)
+
+
+def _as_array(memory, dtype):
+    array = np.asarray(memory)
+    return array if array.dtype == dtype else array.view(dtype)
+
+
+def _row_numbers(along, length, rest):
+    """The rows that a list or mask along the first axis chooses; None for every other index."""
+    if rest or not isinstance(along, (list, np.ndarray)):
+        return None
+    chosen = np.asarray(along)
+    if chosen.ndim != 1 or chosen.dtype.kind not in "iub":
+        return None
+    if chosen.dtype.kind == "b":
+        return np.flatnonzero(chosen).tolist() if len(chosen) == length else None
+    chosen = chosen.tolist()
+    for number in chosen:
+        if not -length <= number < length:
+            raise IndexError(f"index {number} is out of bounds for axis 0 with size {length}")
+    return [number % length for number in chosen]
+
+
+def read_many(arrays, *, threads=None, errors="raise"):
+    """Reads arrays, or whole containers, on all cores at once.
+
+    Args:
+        arrays: `Array`s; pairs `(container, name)`; or containers and episodes, which stand for all of their arrays.
+        threads: how many threads decode, by default one a core.
+        errors: 'raise' raises the first error once all have been read; 'return' puts each in its array's place.
+
+    Returns:
+        A list with a numpy array for each array, and a dict of them by name for each container; all writable.
+
+    Raises:
+        As reading one of them would.
+    """
+    if errors not in ("raise", "return"):
+        raise ValueError(f"errors={errors!r}: 'raise' or 'return'")
+    jobs, shapes = [], []
+
+    def add(array):
+        dtype, shape, items, itemsize, typestr, *_ = array._info()
+        if items == 0:
+            shapes.append((None, np.empty(shape, dtype)))
+            return
+        shapes.append((len(jobs), dtype))
+        jobs.append((array._node, array._start, items * itemsize, typestr, shape))
+
+    plan = []
+    for wanted in arrays:
+        if isinstance(wanted, tuple):
+            wanted = wanted[0][wanted[1]]
+        if isinstance(wanted, Array):
+            add(wanted)
+            plan.append(None)
+        else:
+            names = list(wanted)
+            for name in names:
+                add(wanted[name])
+            plan.append(names)
+    done = _core.read_many(jobs, threads or _process.cores())
+    failed = next((result for result in done if isinstance(result, BaseException)), None)
+    if failed is not None and errors == "raise":
+        raise failed
+    found = iter([made if job is None else done[job] if isinstance(done[job], BaseException)
+                  else _as_array(done[job], made) for job, made in shapes])
+    return [next(found) if names is None else {name: next(found) for name in names} for names in plan]

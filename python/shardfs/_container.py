@@ -1,0 +1,396 @@
+"""Containers and folders of them."""
+
+from collections.abc import Mapping, Sequence
+import io
+
+from . import _process
+from ._array import Array
+from ._entry import Place, parsed, reason_of_refusal
+from ._errors import NotFound
+from ._pictures import Camera, Cameras
+
+
+class Readable(io.RawIOBase):
+    """A file of a container, or beside one: seekable, binary, read-only."""
+
+    def __init__(self, node):
+        self._node, self._at, self._size = node, 0, node.size
+
+    def readable(self):
+        return True
+
+    def seekable(self):
+        return True
+
+    def tell(self):
+        return self._at
+
+    def seek(self, offset, whence=io.SEEK_SET):
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        if start + offset < 0:
+            raise ValueError(f"a position before the start: {start + offset}")
+        self._at = start + offset
+        return self._at
+
+    def readinto(self, buffer):
+        data = self._node.read(self._at, len(buffer))
+        buffer[:len(data)] = data
+        self._at += len(data)
+        return len(data)
+
+    def readall(self):
+        data = self._node.read(self._at, max(self._size - self._at, 0))
+        self._at += len(data)
+        return data
+
+
+class _Tree(Place):
+    """What files below it can be opened of."""
+
+    __slots__ = ()
+
+    def open(self, path, *, buffering=256 << 10):
+        """A file below this as a seekable binary file, read-only.
+
+        Args:
+            path: as docs/TREE.md names it: 'signal/joint_pos.npy', 'images/cam0/rgb/000.png', '.raw/signal/x.bin'.
+            buffering: bytes that are read at a time; 0 for reads of exactly what is asked for.
+
+        Raises:
+            shardfs.NotFound, IsADirectoryError; and, when it is read, `shardfs.DamagedBlock` and `shardfs.Changed`.
+        """
+        node = self._get(path)
+        if node.kind == "folder":
+            raise IsADirectoryError(21, "is a folder", f"{self.path}/{path}")
+        raw = Readable(node)
+        return io.BufferedReader(raw, buffering) if buffering else raw
+
+    def read_bytes(self, path):
+        """All bytes of a file below this. Raises as `open` does."""
+        node = self._get(path)
+        return node.read(0, node.size)
+
+    def _json(self, path):
+        return parsed(self.read_bytes(path), f"{self.path}/{path}")
+
+
+class _Arrays(_Tree, Mapping):
+    """Arrays by name: the path of their `.npy` file without the suffix."""
+
+    __slots__ = ()
+    __hash__ = _Tree.__hash__
+    __eq__ = _Tree.__eq__
+
+    def __getitem__(self, name):
+        if not isinstance(name, str):
+            raise TypeError(f"arrays are named by text, not by {type(name).__name__}")
+        for path in (f"{name}.npy", name) if name.endswith(".npy") else (f"{name}.npy",):
+            try:
+                node = self._get(path)
+            except (NotFound, NotADirectoryError, ValueError):
+                continue
+            if node.array() is not None:
+                return Array(self._source, f"{self._path}/{path}", self._state, node)
+        raise KeyError(name)
+
+    def __contains__(self, name):
+        try:
+            self[name]
+        except KeyError:
+            return False
+        return True
+
+    def __len__(self):
+        return sum(1 for _ in self)
+
+    def read(self, names=None, *, threads=None):
+        """Arrays as a dict of numpy arrays by name, read on all cores at once; all of them where no names are given."""
+        from ._array import read_many
+        names = list(self) if names is None else list(names)
+        return dict(zip(names, read_many([self[name] for name in names], threads=threads)))
+
+
+class Container(_Arrays):
+    """A container: a mapping of its arrays by name, in the order in which they are stored. Nothing is decoded for it.
+
+    `list(container)` are the names, `container['signal/joint_pos']` is an `Array`; an unknown name is a `KeyError`. A
+    name is the path of the array's `.npy` file (docs/TREE.md) without the suffix.
+
+    Attributes:
+        path: where it is: a path of this machine, or an address.
+        format: 'wshard', 'kdb', 'kastore', 'kast' or 'idv'.
+        info: what `container.json` says: format, version, and under 'items' what is stored.
+        meta: what `meta/*.json` says, parsed, by name without the suffix; empty where there is none.
+        images: cameras by name, where there are any.
+        episodes: the episodes of a KDB file, by position; of every other container there are none.
+
+    Pickles as (source, path, state); see `shardfs.Changed`.
+    """
+
+    __slots__ = ("_info",)
+
+    def __init__(self, source, path, state=None, node=None):
+        super().__init__(source, path, state, node)
+        self._info = None
+
+    @property
+    def format(self):
+        return self._node.format
+
+    @property
+    def info(self):
+        if self._info is None:
+            self._info = parsed(self._node.description(), f"{self.path}/container.json")
+        return self._info
+
+    @property
+    def meta(self):
+        return {name.removesuffix(".json"): parsed(node.read(0, node.size), f"{self.path}/meta/{name}")
+                for name, node in _files(self, "meta") if name.endswith(".json")}
+
+    @property
+    def episodes(self):
+        return Episodes(self, self.info.get("episodes", 0) if self.format == "kdb" else 0)
+
+    @property
+    def images(self):
+        if self.format != "wshard":
+            return Cameras([], None)
+        return Cameras(list(_camera_folders(self, "images")), self._camera)
+
+    def _camera(self, name):
+        array = self.get(f"signal/{name}")
+        array = self.get(name) if array is None else array
+        folder = f"images/{name}"
+        frames = array.shape[0] if array is not None else sum(1 for _ in self._get(folder).children())
+        return Camera(self, folder, array, frames)
+
+    def __iter__(self):
+        form = self.format
+        if form == "kdb":
+            for number in range(self.info["episodes"]):
+                for name in Episode(self, number):
+                    yield f"episodes/{number}/{name}"
+        elif form == "idv":
+            yield from (name.removesuffix(".npy") for name, _ in _files(self, "") if name.endswith(".npy"))
+        else:
+            items = [*self.info["items"], *self.info.get("joined", ())]
+            for item in items:
+                if item["path"].endswith(".npy"):
+                    yield item["path"].removesuffix(".npy")
+
+    def __repr__(self):
+        return f"<shardfs.Container {self.path}>"
+
+
+class Episode(_Arrays):
+    """One episode of a KDB file: a mapping of its arrays: 'state', 'action', 'reward', 'is_terminal', 'images/<camera>'.
+
+    Attributes:
+        number: its position in the index.
+        meta: what its `meta.json` says.
+        images: cameras by name.
+    """
+
+    __slots__ = ("_container", "number")
+
+    def __init__(self, container, number):
+        place = f"{container._path}/episodes/{number}"
+        super().__init__(container._source, place, container._state)
+        self._container, self.number = container, number
+
+    def _look_up(self):
+        return self._container._get(f"episodes/{self.number}")
+
+    def __reduce__(self):
+        return type(self), (self._container, self.number)
+
+    @property
+    def meta(self):
+        return self._json("meta.json")
+
+    @property
+    def images(self):
+        return Cameras(list(_camera_folders(self, "images")), self._camera)
+
+    def _camera(self, name):
+        return Camera(self, f"images/{name}", self.get(f"images/{name}"), self.meta["num_frames"])
+
+    def __iter__(self):
+        for path in ("", "images"):
+            try:
+                folder = self._get(path) if path else self._node
+            except NotFound:
+                return
+            names = (node.name for node in folder.children())
+            yield from ("/".join(filter(None, (path, name.removesuffix(".npy")))) for name in names
+                        if name.endswith(".npy"))
+
+    def __repr__(self):
+        return f"<shardfs.Episode {self.path}>"
+
+
+class Episodes(Sequence):
+    """Episodes of a KDB file by their position in its index. Nothing is read for one before it is used."""
+
+    def __init__(self, container, count):
+        self._container, self._count = container, count
+
+    def __len__(self):
+        return self._count
+
+    def __getitem__(self, number):
+        if isinstance(number, slice):
+            return [self[at] for at in range(self._count)[number]]
+        if not -self._count <= number < self._count:
+            raise IndexError(f"episode {number} of {self._count}")
+        return Episode(self._container, number % self._count)
+
+    def __repr__(self):
+        return f"<shardfs.Episodes {self._count} of {self._container.path}>"
+
+
+class Folder(_Tree, Mapping):
+    """A folder: a mapping of names to containers and folders. `open` opens the other files.
+
+    `folder['2026/ep_001.wshard']` may go several steps at once.
+    """
+
+    __slots__ = ()
+    __hash__ = _Tree.__hash__
+    __eq__ = _Tree.__eq__
+
+    def __iter__(self):
+        return (node.name for node in self._node.children() if node.kind == "folder")
+
+    def __len__(self):
+        return sum(1 for _ in self)
+
+    def __getitem__(self, path):
+        try:
+            node = self._get(path)
+        except (NotFound, NotADirectoryError):
+            raise KeyError(path) from None
+        if node.kind != "folder" or (node.format is not None and not node.is_container):
+            raise KeyError(path)
+        return _of(node, self._source, "/".join(filter(None, (self._path, path.strip("/")))))
+
+    def __repr__(self):
+        return f"<shardfs.Folder {self.path}>"
+
+
+def _of(node, source, path):
+    if node.is_container:
+        return Container(source, path, node.state, node)
+    return Folder(source, path, None, node)
+
+
+def _files(place, path):
+    """Files below a folder, with their paths below it; none where it is not there."""
+    try:
+        top = place._get(path) if path else place._node
+    except NotFound:
+        return
+    length = len(top.path) + 1
+    for node in top.walk():
+        if node.kind == "file":
+            yield node.path[length:], node
+
+
+def _camera_folders(place, path):
+    """Folders below a folder that hold files, by their paths below it."""
+    try:
+        folders = [("", place._get(path))]
+    except NotFound:
+        return
+    while folders:
+        name, folder = folders.pop(0)
+        below = []
+        for node in folder.children():
+            if node.kind != "folder":
+                if name:
+                    yield name
+                    break
+                continue
+            below.append((f"{name}/{node.name}" if name else node.name, node))
+        folders[:0] = below
+
+
+def open(source):  # noqa: A001 - named as the thing that it does
+    """Opens a container, or a folder of them. Nothing is decoded.
+
+    Args:
+        source: a path of this machine, or an address such as 's3://bucket/ep_001.wshard'.
+
+    Returns:
+        A `Container` for a container, a `Folder` for a folder.
+
+    Raises:
+        shardfs.NotFound: there is no such file.
+        shardfs.NotAContainer: it is a file of no known format, or too damaged to be opened; the error says why.
+        OSError: what the operating system or the server says.
+    """
+    source, path = _process.split(source)
+    node = _process.node(source, path)
+    if node.kind != "folder":
+        reason_of_refusal(source, path)
+    return _of(node, source, path)
+
+
+class Found:
+    """A container that `walk` found.
+
+    Attributes:
+        path: where it is.
+        format: the name of its format.
+        container: the `Container`.
+        info: what its `container.json` says; its 'items' are the table of what is stored.
+    """
+
+    __slots__ = ("container",)
+
+    def __init__(self, container):
+        self.container = container
+
+    path = property(lambda self: self.container.path)
+    format = property(lambda self: self.container.format)
+    info = property(lambda self: self.container.info)
+    items = property(lambda self: self.container.info.get("items", []))
+
+    def __repr__(self):
+        return f"<shardfs.Found {self.format} {self.path}>"
+
+
+def walk(source):
+    """Every container below a folder (or the container itself), in the order of listings.
+
+    Yields:
+        `Found` objects: path, format, the table of items. What is in a container is read when it is asked for.
+
+    Raises:
+        As `open`; folders that can't be read are left out, as `os.walk` does.
+    """
+    top = open(source)
+    if isinstance(top, Container):
+        yield Found(top)
+        return
+    folders = [top]
+    while folders:
+        folder = folders.pop()
+        below = []
+        nodes = folder._node.children()
+        while True:
+            try:
+                node = next(nodes, None)
+            except OSError:
+                break
+            if node is None:
+                break
+            if node.kind != "folder":
+                continue
+            path = "/".join(filter(None, (folder._path, node.name)))
+            if node.is_container:
+                yield Found(Container(folder._source, path, node.state, node))
+            else:
+                below.append(Folder(folder._source, path, None, node))
+        folders.extend(reversed(below))

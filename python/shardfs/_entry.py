@@ -1,0 +1,75 @@
+"""What everything here has in common: it stands for a place, is looked up when it is needed, and pickles by name."""
+
+import json
+
+from . import _process
+from ._errors import Changed, NotAContainer, NotFound
+
+
+class Place:
+    """A file or folder by name: source, path below it, and the state that the container had when it was opened.
+
+    Pickles as these three; another process opens it again when it is first used. If the container is in another state by
+    then, that is `shardfs.Changed`.
+    """
+
+    __slots__ = ("_source", "_path", "_state", "_node_", "_generation", "__weakref__")
+
+    def __init__(self, source, path, state=None, node=None):
+        self._source, self._path, self._state = source, path, state
+        self._node_, self._generation = node, _process.generation
+
+    @property
+    def _node(self):
+        if self._node_ is None or self._generation != _process.generation:
+            generation = _process.generation
+            node = self._look_up()
+            if self._state is not None and node.state != self._state:
+                reason = "the container has changed since this was opened"
+                raise Changed(reason, container=_process.shown(self._source, self._path))
+            self._node_, self._generation = node, generation
+        return self._node_
+
+    def _look_up(self):
+        return _process.node(self._source, self._path)
+
+    def _get(self, path):
+        """The node at a path below."""
+        return self._node.get(path)
+
+    @property
+    def path(self):
+        """Where it is: a path of this machine, or an address."""
+        return _process.shown(self._source, self._path)
+
+    def __reduce__(self):
+        return type(self), (self._source, self._path, self._state)
+
+    def __eq__(self, other):
+        if type(other) is not type(self):
+            return NotImplemented
+        return (self._source, self._path, self._state) == (other._source, other._path, other._state)
+
+    def __hash__(self):
+        return hash((self._source, self._path, self._state))
+
+
+def parsed(data, what):
+    """JSON that a container holds."""
+    try:
+        return json.loads(data)
+    except ValueError as error:
+        raise ValueError(f"{what}: not JSON: {error}") from None
+
+
+def reason_of_refusal(source, path):
+    """Raises what is wrong with a file that was expected to be a container."""
+    shown = _process.shown(source, path)
+    try:
+        from . import _core
+        _core.Volume(shown, _core.Cache(1 << 20))
+    except NotFound:
+        raise
+    except (NotAContainer, OSError) as error:
+        raise NotAContainer(getattr(error, "reason", str(error)), container=shown) from None
+    raise NotAContainer("not a container of any known format", container=shown)

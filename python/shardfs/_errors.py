@@ -1,0 +1,94 @@
+"""What may go wrong. All of these are `shardfs.Error`, and what they are to Python besides."""
+
+import errno
+import os
+
+
+class Error(Exception):
+    """Base of all errors of this package.
+
+    Attributes:
+        container: path or address of the container or file, or None.
+        path: the path in the container; empty for the container itself.
+        block: the stored name of the block, or None.
+        offset: where in the container the trouble is, in bytes, or None.
+        reason: what was wrong.
+    """
+
+    def __init__(self, reason="", *, container=None, path="", block=None, offset=None):
+        self.reason, self.container, self.path, self.block, self.offset = reason, container, path, block, offset
+        super().__init__(reason)
+
+    def __str__(self):
+        place = [self.path] if self.path else []
+        place += [f"block {self.block!r}"] if self.block else []
+        place += [f"byte {self.offset}"] if self.offset is not None else []
+        parts = ([str(self.container)] if self.container else []) + ([", ".join(place)] if place else [])
+        return ": ".join([*parts, self.reason])
+
+    def __reduce__(self):
+        fields = {name: getattr(self, name) for name in ("container", "path", "block", "offset")}
+        return _again, (type(self), self.reason, fields)
+
+
+def _again(kind, reason, fields):
+    return kind(reason, **fields)
+
+
+class _OsError(Error, OSError):
+    """An error that is an `OSError`, too, so that what handles those of files handles these."""
+
+    _errno = errno.EIO
+
+    def __init__(self, reason="", **fields):
+        Error.__init__(self, reason, **fields)
+        self.errno, self.strerror = self._errno, reason
+        self.filename = fields.get("container")
+
+
+class DamagedBlock(_OsError):
+    """A block does not decode, or its checksum is wrong. Other blocks of the container are not affected. (EIO)"""
+
+
+class Changed(_OsError):
+    """The container is in another state than when it was opened. `shardfs.open` gives what is there now. (ESTALE)"""
+
+    _errno = errno.ESTALE
+
+
+class NotFound(_OsError, FileNotFoundError):
+    """There is no such file, folder or container. (ENOENT)"""
+
+    _errno = errno.ENOENT
+
+
+class NotAContainer(_OsError, ValueError):
+    """The file is no container of a known format, or too damaged to be opened. (EINVAL)"""
+
+    _errno = errno.EINVAL
+
+
+class NotAnArray(Error, TypeError):
+    """What was asked for as an array is none."""
+
+
+_KINDS = {"Damaged": DamagedBlock, "Changed": Changed, "NotFound": NotFound, "NotAContainer": NotAContainer,
+          "NotAnArray": NotAnArray}
+_SYSTEM = {"PermissionDenied": (PermissionError, errno.EACCES), "NotAFolder": (NotADirectoryError, errno.ENOTDIR),
+           "IsAFolder": (IsADirectoryError, errno.EISDIR), "Io": (OSError, errno.EIO)}
+
+
+def make(kind, reason, **fields):
+    """The exception of an error of the library, by the name of its kind."""
+    if kind in _KINDS:
+        return _KINDS[kind](reason, **fields)
+    text = str(Error(reason, **fields))
+    if kind in _SYSTEM:
+        made, number = _SYSTEM[kind]
+        return made(number, text)
+    return MemoryError(text) if kind == "OutOfMemory" else ValueError(text)
+
+
+def missing(path):
+    """What says that a path is not there."""
+    return NotFound(os.strerror(errno.ENOENT), container=path)

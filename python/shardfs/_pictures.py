@@ -1,0 +1,137 @@
+"""Cameras and their pictures."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from ._errors import NotAnArray, NotFound
+
+_SUFFIXES = (".jpg", ".png", ".npy", ".bin")
+
+
+class Picture:
+    """One picture of a camera: its elements when they are asked for, or the bytes that are stored.
+
+    `numpy.asarray(picture)` and `picture[...]` give the pixels, of shape (height, width, channels).
+
+    Attributes:
+        bytes: the picture as a file: JPEG and PNG as they are stored, raw pixels as a PNG file.
+        path: where that file stands, as a mount would show it.
+        shape, dtype: of the pixels.
+    """
+
+    __slots__ = ("_camera", "_frame")
+
+    def __init__(self, camera, frame):
+        self._camera, self._frame = camera, frame
+
+    def _pixels(self):
+        return self._camera._stack()[self._frame]
+
+    def __array__(self, dtype=None, copy=None):
+        pixels = self._pixels()
+        return pixels if dtype is None else pixels.astype(dtype, copy=False)
+
+    def __getitem__(self, key):
+        return self._camera._stack()[(self._frame, *(key if isinstance(key, tuple) else (key,)))]
+
+    def __dlpack__(self, **options):
+        return self._pixels().__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return 1, 0
+
+    shape = property(lambda self: self._camera._stack().shape[1:])
+    dtype = property(lambda self: self._camera._stack().dtype)
+
+    @property
+    def path(self):
+        return f"{self._camera.path}/{self._camera._file(self._frame).name}"
+
+    @property
+    def bytes(self):
+        node = self._camera._file(self._frame)
+        return node.read(0, node.size)
+
+    def __repr__(self):
+        return f"<shardfs.Picture {self._frame} of {self._camera.path}>"
+
+
+class Camera(Sequence):
+    """The pictures of a camera in the order of frames.
+
+    `camera[7]` is a `Picture`; `camera[10:20]` and `camera[[5, 1]]` are numpy arrays of pixels, of shape (n, height, width,
+    channels), of which no other frame is decoded.
+
+    Attributes:
+        array: all pictures as one `Array`, or None where they are not of one size.
+    """
+
+    def __init__(self, container, folder, array, frames):
+        self._container, self._folder, self._array, self._frames = container, folder, array, frames
+        self._width = max(3, len(str(max(frames - 1, 0))))
+
+    @property
+    def array(self):
+        return self._array
+
+    @property
+    def path(self):
+        """Where the pictures stand, as a mount would show them."""
+        return f"{self._container.path}/{self._folder}"
+
+    def _stack(self):
+        if self._array is None:
+            raise NotAnArray("pictures that are not all there, or not of one size: see .bytes", container=self.path)
+        return self._array
+
+    def _file(self, frame):
+        for suffix in _SUFFIXES:
+            try:
+                return self._container._get(f"{self._folder}/{frame:0{self._width}}{suffix}")
+            except NotFound:
+                pass
+        raise NotFound(f"there is no picture of frame {frame}", container=self.path)
+
+    def __len__(self):
+        return self._frames
+
+    def __getitem__(self, frame):
+        if isinstance(frame, (int, np.integer)):
+            if not -self._frames <= frame < self._frames:
+                raise IndexError(f"frame {frame} of {self._frames}")
+            return Picture(self, int(frame) % self._frames)
+        return self._stack()[frame]
+
+    def __array__(self, dtype=None, copy=None):
+        return self._stack().__array__(dtype, copy)
+
+    shape = property(lambda self: self._stack().shape)
+    dtype = property(lambda self: self._stack().dtype)
+
+    def __reduce__(self):
+        return type(self), (self._container, self._folder, self._array, self._frames)
+
+    def __repr__(self):
+        return f"<shardfs.Camera {self.path}: {self._frames} frames>"
+
+
+class Cameras(Mapping):
+    """Cameras by name."""
+
+    def __init__(self, names, make):
+        self._names, self._make = names, make
+
+    def __iter__(self):
+        return iter(self._names)
+
+    def __len__(self):
+        return len(self._names)
+
+    def __getitem__(self, name):
+        if name not in self._names:
+            raise KeyError(name)
+        return self._make(name)
+
+    def __repr__(self):
+        return f"<shardfs.Cameras {list(self._names)}>"

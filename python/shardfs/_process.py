@@ -1,0 +1,100 @@
+"""What one process has: a cache with a budget, and the folders and addresses that are open.
+
+After a fork the child begins with nothing: its parent's locks may be held by threads that it does not have. Objects
+know what they stand for by name (source, path, state), and look it up again when they find that `generation` is another.
+"""
+
+import os
+import threading
+
+from . import _core
+
+#: Another number after a fork and after `set_cache_size`: what was opened before is opened again.
+generation = 0
+
+_size = None
+_cache = None
+_volumes = {}
+_lock = threading.Lock()
+#: So many folders and addresses are kept open, the least recently used are let go first.
+_KEPT = 32
+
+
+def _forked():
+    global generation, _cache, _volumes, _lock
+    generation += 1
+    # What is let go here is not freed: it belongs to the parent.
+    _cache, _volumes, _lock = None, {}, threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
+def set_cache_size(size):
+    """Sets the budget of this process's cache of decoded blocks, in bytes; None for the default.
+
+    The default is an eighth of the machine's memory, between 64 MiB and 4 GiB. The cache begins empty. Memory of arrays
+    that were read belongs to them and does not count. Workers that are started by fork or spawn have a cache of their
+    own, of the default size until they call this themselves (a forked one: of the size that its parent had set).
+    """
+    global generation, _size, _cache, _volumes
+    if size is not None and (not isinstance(size, int) or size < 0):
+        raise ValueError(f"a cache of {size!r} bytes")
+    with _lock:
+        _size = size
+        _cache, _volumes = None, {}
+        generation += 1
+
+
+def cache_usage():
+    """The budget of this process's cache in bytes, and how much of it is in use: `(budget, used)`."""
+    with _lock:
+        return _shared_cache().usage()
+
+
+def _shared_cache():
+    global _cache
+    if _cache is None:
+        _cache = _core.Cache(_size)
+    return _cache
+
+
+def node(source, path):
+    """The node at a path of a source: '/' for this machine, or an address."""
+    with _lock:
+        volume = _volumes.pop(source, None)
+        if volume is not None:
+            _volumes[source] = volume
+        cache = _shared_cache()
+    if volume is None:
+        # Outside of the lock: a server may take its time.
+        volume = _core.Volume(source, cache)
+        with _lock:
+            volume = _volumes.setdefault(source, volume)
+            while len(_volumes) > _KEPT:
+                del _volumes[next(iter(_volumes))]
+    return volume.get(path)
+
+
+def split(source):
+    """What a user calls a source as what `node` takes: `(source, path)`."""
+    source = os.fspath(source)
+    if isinstance(source, bytes):
+        source = os.fsdecode(source)
+    if "://" in source and not source.startswith("file://"):
+        head, _, name = source.rstrip("/").rpartition("/")
+        return (source, "") if head.endswith("/") or not name else (head, name)
+    if source.startswith("file://"):
+        source = source[len("file://"):]
+    # Links on the way are followed once, here, as open(2) would; below the source none is.
+    return "/", os.path.realpath(source)[1:]
+
+
+def shown(source, path):
+    """A source and a path as one name for people: a path of this machine, or an address."""
+    return "/" + path if source == "/" else "/".join(part for part in (source.rstrip("/"), path) if part)
+
+
+def cores():
+    """How many threads can run at once."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
