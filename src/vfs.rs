@@ -287,6 +287,11 @@ impl Vfs {
         }
     }
 
+    /// Whether a node that was looked up is the folder that stands for a container. Opens nothing.
+    pub(crate) fn is_container(&self, ino: u64) -> bool {
+        matches!(self.node(ino), Ok(Node::InContainer(_, tree::ROOT)))
+    }
+
     /// The bytes of the container that a node lies in, if it lies in one.
     ///
     /// # Errors

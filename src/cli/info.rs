@@ -137,7 +137,7 @@ fn describe_folder(out: &mut impl Write, place: &Place, path: &Path) -> anyhow::
         let what = match what {
             Ok(overview) => {
                 let (number, kind) = count(&overview.contents);
-                format!("{}, {}", items::format_name(overview), counted(number, kind))
+                format!("{}, {}", overview.format_name(), counted(number, kind))
             }
             Err(reason) => format!("can't be opened: {reason}"),
         };
@@ -172,7 +172,7 @@ fn write_folder_json(out: &mut impl Write, place: &Place, path: &Path) -> anyhow
 fn describe(out: &mut impl Write, place: &Place) -> anyhow::Result<()> {
     let Some(overview) = place.vfs.overview(place.ino)? else { return Ok(()) };
     let part = place.vfs.path_of(place.ino).1;
-    let format = items::format_name(&overview);
+    let format = overview.format_name();
     match overview.contents {
         Contents::Items { front, items } => items::describe(out, format, &front, items, &part),
         Contents::Table(table) => table::describe(out, format, &table, part.split('/').nth(1)),

@@ -1,35 +1,162 @@
-//! What a browser shows: pages of folders, and what stands under `/-/`.
+//! What a browser shows: pages of folders, containers and files, made here, and what their scripts ask for under `/-/`.
+//!
+//! Pages hold names and numbers, never bytes of pictures or arrays: those come from `/files/`, or in bounded answers
+//! from `/-/api/`. Every name and text out of a container goes through `html::Html::text`.
 
-use std::sync::Arc;
+mod assets;
+mod cells;
+mod curve;
+mod document;
+mod elements;
+mod episode;
+mod folder;
+mod html;
+mod meta;
+mod numbers;
+mod plane;
+mod query;
+mod summary;
+mod table;
+mod viewer;
 
-use axum::{Router, body::Body};
-use http::{HeaderValue, header, request::Parts};
+use std::{path::PathBuf, sync::Arc};
 
-use super::{Refusal, Response, Site, paths};
-use crate::volume::Entry;
+use axum::{
+    Router,
+    body::Body,
+    extract::{Path as Captured, State},
+    response::IntoResponse,
+    routing::any,
+};
+use http::{HeaderValue, StatusCode, header, request::Parts};
+use serde::Serialize;
+
+use super::{Refusal, Request, Response, Site, paths};
+use crate::volume::{Entry, Error};
+use elements::Elements;
+use query::Query;
+
+const HTML: &str = "text/html; charset=utf-8";
+const JSON: &str = "application/json";
 
 /// The page of a folder or container.
 ///
 /// # Errors
 /// [`Refusal`] where the folder can't be listed.
-pub(super) async fn folder(site: &Arc<Site>, folder: &Entry, _head: &Parts) -> Result<Response, Refusal> {
+pub(super) async fn folder(site: &Arc<Site>, folder: &Entry, head: &Parts) -> Result<Response, Refusal> {
     let folder = folder.clone();
-    let html = site.run(move |_| listed(&folder)).await?;
-    let mut response = Response::new(Body::from(html));
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
-    Ok(response)
+    let query = Query::parse(head.uri.query().unwrap_or_default());
+    let html = site.run(move |site| Ok(viewer::folder(&site.volume, &folder, &query))).await?;
+    Ok(page(html))
 }
 
-fn listed(folder: &Entry) -> Result<String, Refusal> {
-    let mut html = String::from("<!doctype html><html lang=en><meta charset=utf-8><title>shardfs</title><ul>");
-    for entry in folder.entries().filter_map(Result::ok).filter(paths::is_shown) {
-        let name = entry.name().to_string_lossy().replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
-        html += &format!("<li><a href=\"{}\">{name}</a>", paths::address(&entry));
-    }
-    Ok(html + "</ul>\n")
-}
-
-/// Everything under `/-/`: assets of the pages, and `/-/api/`.
+/// Everything under `/-/`: assets of the pages, pages of files, and `/-/api/`.
 pub(super) fn routes() -> Router<Arc<Site>> {
     Router::new()
+        .route("/assets/{version}/{name}", any(asset))
+        .route("/view/{*path}", any(file))
+        .route("/problems", any(problems))
+        .route("/api/{what}/", any(api_of_root))
+        .route("/api/{what}/{*path}", any(api))
+}
+
+/// The address of the page of a file.
+fn address(file: &Entry) -> String {
+    format!("/-/view/{}", paths::encode(file.path()))
+}
+
+/// The path of the container that an entry lies in, or that it stands for, and the entry's path in it; `None` if it
+/// lies in none, or the container can't be opened.
+fn container_path(entry: &Entry) -> Option<(PathBuf, String)> {
+    entry.vfs().container(entry.ino()).ok().flatten().map(|_| entry.vfs().path_of(entry.ino()))
+}
+
+fn page((status, html): (StatusCode, html::Html)) -> Response {
+    let mut response = answer(HTML, html.into_bytes());
+    *response.status_mut() = status;
+    response
+}
+
+fn answer(media_type: &'static str, bytes: Vec<u8>) -> Response {
+    let mut response = Response::new(Body::from(bytes));
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
+    // What a folder holds, and what is damaged, is looked at anew each time.
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    response
+}
+
+async fn asset(Captured((version, name)): Captured<(String, String)>) -> Response {
+    let Some(asset) = assets::find(&name) else { return Refusal::not_found().into_response() };
+    let mut response = answer(asset.media_type, asset.bytes.to_vec());
+    if version == assets::version() {
+        let forever = HeaderValue::from_static("public, max-age=31536000, immutable");
+        response.headers_mut().insert(header::CACHE_CONTROL, forever);
+    }
+    response
+}
+
+async fn file(State(site): State<Arc<Site>>, request: Request) -> Response {
+    let uri = request.uri();
+    let address = uri.path().strip_prefix("/view").unwrap_or_default().to_owned();
+    let query = Query::parse(uri.query().unwrap_or_default());
+    let made = site.run(move |site| {
+        Ok(match paths::find(&site.volume, &address) {
+            Ok(entry) if entry.is_folder() => viewer::folder(&site.volume, &entry, &query),
+            Ok(entry) => viewer::file(&site.volume, &entry, &query),
+            Err(refusal) => viewer::refusal(&site.volume, &refusal),
+        })
+    });
+    made.await.map_or_else(IntoResponse::into_response, page)
+}
+
+async fn problems(State(site): State<Arc<Site>>) -> Response {
+    site.run(|site| Ok(viewer::problems(&site.volume))).await.map_or_else(IntoResponse::into_response, page)
+}
+
+async fn api_of_root(site: State<Arc<Site>>, Captured(what): Captured<String>, request: Request) -> Response {
+    api(site, Captured((what, String::new())), request).await
+}
+
+async fn api(
+    State(site): State<Arc<Site>>,
+    Captured((what, _)): Captured<(String, String)>,
+    request: Request,
+) -> Response {
+    let uri = request.uri();
+    // The captured path is decoded as UTF-8, which names of SOURCE need not be.
+    let address = uri.path().splitn(4, '/').nth(3).unwrap_or_default().to_owned();
+    let query = Query::parse(uri.query().unwrap_or_default());
+    site.run(move |site| answered(site, &what, &address, &query)).await.unwrap_or_else(|refusal| {
+        let body = serde_json::json!({"error": refusal.text}).to_string();
+        let mut response = answer(JSON, body.into_bytes());
+        *response.status_mut() = refusal.status;
+        response
+    })
+}
+
+fn answered(site: &Site, what: &str, address: &str, query: &Query) -> Result<Response, Refusal> {
+    let entry = paths::find(&site.volume, address)?;
+    let array = || -> Result<Elements, Refusal> { Elements::of(&entry)?.ok_or_else(Refusal::not_found) };
+    match what {
+        "summary" => Ok(json(&summary::summary(&entry))),
+        "neighbours" => Ok(json(&episode::neighbours(&site.volume, &entry)?)),
+        "curve" => Ok(json(&curve::curve(&array()?, query)?)),
+        "texts" => Ok(json(&episode::texts(&array()?)?)),
+        "plane" => Ok(answer("application/octet-stream", plane::plane(&array()?, query)?)),
+        "rows" => Ok(json(&rows(&entry, query)?)),
+        _ => Err(Refusal::not_found()),
+    }
+}
+
+fn rows(entry: &Entry, query: &Query) -> Result<table::Rows, Refusal> {
+    let overview = entry.vfs().overview(entry.ino()).map_err(Error::from)?;
+    let inside = container_path(entry).map(|(_, inside)| inside).unwrap_or_default();
+    let table = table::Table::of(entry, overview.as_ref(), &inside)?;
+    Ok(table.ok_or_else(Refusal::not_found)?.rows(query))
+}
+
+fn json(value: &impl Serialize) -> Response {
+    // Answers have nothing that JSON can't say: their keys are texts, NaN is null.
+    answer(JSON, serde_json::to_vec(value).unwrap_or_default())
 }

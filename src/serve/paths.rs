@@ -9,7 +9,10 @@ use std::{
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode};
 
 use super::Refusal;
-use crate::volume::{Entry, Volume};
+use crate::{
+    vfs::Attr,
+    volume::{Entry, Volume},
+};
 
 /// All but the unreserved characters of RFC 3986, 2.3.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
@@ -56,7 +59,11 @@ pub(crate) fn address(entry: &Entry) -> String {
 
 /// Whether the user who started the server may read it, by its mode.
 pub(crate) fn is_shown(entry: &Entry) -> bool {
-    let attr = entry.attr();
+    is_readable(entry.attr())
+}
+
+/// As [`is_shown`], of attributes.
+pub(crate) fn is_readable(attr: &Attr) -> bool {
     let user = rustix::process::geteuid();
     let bit = if user.is_root() {
         return true;

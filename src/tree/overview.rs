@@ -14,6 +14,17 @@ pub struct Overview {
     pub contents: Contents,
 }
 
+impl Overview {
+    /// What people call the format: WShard is one kind of Shard file, by its role.
+    pub fn format_name(&self) -> &'static str {
+        let Contents::Items { front, .. } = &self.contents else { return self.format };
+        match front.get("role_name") {
+            Some(Value::String(name)) if name != "WShard" => "shard",
+            _ => self.format,
+        }
+    }
+}
+
 /// What is in a container: formats that hold the same kind of thing are shown alike.
 #[derive(Debug)]
 #[non_exhaustive]

@@ -47,7 +47,7 @@ pub enum ErrorKind {
 }
 
 impl Error {
-    pub(super) fn new(kind: ErrorKind, said: String) -> Self {
+    pub(crate) fn new(kind: ErrorKind, said: String) -> Self {
         Self { kind, what: What::Said(said) }
     }
 

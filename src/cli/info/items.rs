@@ -5,10 +5,7 @@ use std::io::Write;
 use serde_json::{Map, Value};
 
 use super::lines;
-use crate::tree::{
-    Overview,
-    overview::{Contents, Item},
-};
+use crate::tree::overview::Item;
 
 /// Characters of a line of front matter.
 const LONGEST: usize = 400;
@@ -40,15 +37,6 @@ pub(super) fn describe(
         return Ok(writeln!(out, "  nothing is stored under this path itself: shardfs makes what it shows")?);
     }
     lines::table(out, &rows, &[4, 5])
-}
-
-/// What people call the format: WShard is one kind of Shard file, by its role.
-pub(super) fn format_name(overview: &Overview) -> &'static str {
-    let Contents::Items { front, .. } = &overview.contents else { return overview.format };
-    match front.get("role_name") {
-        Some(Value::String(name)) if name != "WShard" => "shard",
-        _ => overview.format,
-    }
 }
 
 /// A value of the front matter as text: names and values between commas, elements of a list between semicolons.

@@ -1,0 +1,155 @@
+// An array as curves, pictures and values, with statistics of what is shown.
+"use strict";
+
+(() => {
+  const box = document.getElementById("array");
+  if (!box) return;
+  const { make, short, grouped } = shardfs;
+  const array = JSON.parse(box.dataset.array);
+  const COLUMNS = 16;
+
+  const views = [];
+  const addCurves = () => views.push({ id: "curves", label: "Curves", build: buildCurves });
+  const addPicture = () => views.push({ id: "picture", label: array.picture.count > 1 ? "Pictures" : "Picture", build: buildPicture });
+  if (array.picture && array.picture_first) addPicture();
+  if (array.shape.length > 0 && array.rows > 1) addCurves();
+  if (array.picture && !array.picture_first) addPicture();
+  views.push({ id: "values", label: "Values", build: buildValues });
+
+  const tabs = make("div", { class: "tabs", role: "tablist", "aria-label": "Views" });
+  const panels = new Map();
+  box.append(tabs);
+  for (const view of views) {
+    const tab = make("button", { type: "button", role: "tab", id: `tab-${view.id}`, "aria-controls": `panel-${view.id}`, onclick: () => show(view.id) }, view.label);
+    const panel = make("div", { role: "tabpanel", id: `panel-${view.id}`, "aria-labelledby": `tab-${view.id}`, hidden: "" });
+    tabs.append(tab);
+    box.append(panel);
+    panels.set(view.id, { view, tab, panel });
+  }
+  tabs.addEventListener("keydown", (event) => {
+    const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (!by) return;
+    event.stopPropagation();
+    const all = [...panels.values()];
+    const at = all.findIndex(({ tab }) => tab === document.activeElement);
+    const next = all[(at + by + all.length) % all.length];
+    next.tab.focus();
+    show(next.view.id);
+  });
+
+  function show(id) {
+    for (const [name, entry] of panels) {
+      entry.tab.setAttribute("aria-selected", String(name === id));
+      entry.tab.tabIndex = name === id ? 0 : -1;
+      entry.panel.hidden = name !== id;
+      if (name === id && !entry.isBuilt) {
+        entry.isBuilt = true;
+        entry.view.build(entry.panel);
+      }
+    }
+  }
+
+  function buildCurves(panel) {
+    const about = make("div");
+    const chart = new shardfs.Chart(panel, {
+      title: "All columns", path: array.path, dtype: array.dtype, columns: Math.min(array.columns, COLUMNS), height: 320, group: "array",
+      onData: (answer) => describe(about, answer),
+    });
+    chart.title.textContent = array.columns === 1 ? "Values" : "Columns";
+    const tools = make("div", { class: "pager" });
+    if (array.columns > COLUMNS) {
+      const move = (by) => {
+        const first = Math.max(0, Math.min((chart.options.column ?? 0) + by, array.columns - 1));
+        chart.options.column = first;
+        chart.options.columns = Math.min(COLUMNS, array.columns - first);
+        [before.disabled, behind.disabled] = [first === 0, first + COLUMNS >= array.columns];
+        chart.load(...chart.range);
+      };
+      const before = make("button", { type: "button", disabled: "", onclick: () => move(-COLUMNS) }, "← Columns");
+      const behind = make("button", { type: "button", onclick: () => move(COLUMNS) }, "Columns →");
+      tools.append(before, behind);
+    }
+    tools.append(make("button", { type: "button", onclick: () => chart.show(null, null) }, "Show all rows"), make("span", {}, "Drag over the curve to zoom, double-click for all."));
+    panel.prepend(tools);
+    panel.append(about);
+    chart.load();
+  }
+
+  /** Statistics of an answer, and what they are of. */
+  function describe(about, { statistics, range, rows, looked_at, window: [first, count], columns }) {
+    const entry = (name, value) => make("div", {}, make("dt", {}, name), make("dd", {}, value));
+    const list = make("dl", { class: "statistics" }, entry("Smallest", short(statistics.min)), entry("Largest", short(statistics.max)), entry("Mean", short(statistics.mean)), entry("Values", grouped(statistics.count)));
+    if (statistics.not_finite > 0) list.append(entry("NaN or infinite", grouped(statistics.not_finite)));
+    if (statistics.min !== null && statistics.max > statistics.min) {
+      const most = Math.max(...statistics.histogram);
+      const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+      const set = (element, attributes) => Object.entries(attributes).forEach(([name, value]) => element.setAttribute(name, value));
+      set(svg, { viewBox: `0 0 ${statistics.histogram.length} 20`, preserveAspectRatio: "none", role: "img", "aria-label": `Histogram of ${statistics.histogram_of} values between ${short(statistics.min)} and ${short(statistics.max)}` });
+      statistics.histogram.forEach((number, index) => {
+        const bar = document.createElementNS("http://www.w3.org/2000/svg", "rect");
+        const height = (20 * number) / most;
+        set(bar, { x: index + 0.08, width: 0.84, y: 20 - height, height });
+        svg.append(bar);
+      });
+      const bars = make("div", { class: "wide" }, make("dt", {}, "Histogram"));
+      bars.append(make("dd", {}, svg));
+      list.append(bars);
+    }
+    const ofRows = range[0] === 0 && range[1] === rows ? `all ${grouped(rows)} rows` : `rows ${grouped(range[0])}–${grouped(range[1] - 1)}`;
+    const ofColumns = count < columns ? `, columns ${first}–${first + count - 1}` : "";
+    const sample = looked_at < range[1] - range[0] ? `; an even sample of ${grouped(looked_at)} rows was read` : "";
+    about.replaceChildren(list, make("p", { class: "note" }, `Computed over what is shown: ${ofRows}${ofColumns}${sample}.`));
+  }
+
+  function buildPicture(panel) {
+    const canvas = make("canvas", { role: "img", "aria-label": "Picture" });
+    const said = make("p", { class: "note", "aria-live": "polite" });
+    const { count } = array.picture;
+    const slider = make("input", { type: "range", min: 0, max: count - 1, value: 0, "aria-label": "Picture" });
+    const number = make("output", {}, "");
+    panel.append(make("figure", { class: "plane" }, canvas), ...(count > 1 ? [make("div", { class: "slide" }, slider, number)] : []), said);
+    let shown = null;
+    let asked = null;
+    const load = async () => {
+      const index = Number(slider.value);
+      number.textContent = `${grouped(index)} / ${grouped(count - 1)}`;
+      const mine = (asked = Symbol());
+      let answer;
+      try {
+        answer = await shardfs.plane(array.path, index, array.dtype);
+      } catch (error) {
+        said.textContent = error.message;
+        return;
+      }
+      if (mine !== asked) return;
+      shown = answer;
+      canvas.classList.toggle("scaled", shown.width < 480);
+      shardfs.drawPlane(canvas, shown, shown.min, shown.max);
+      say();
+    };
+    const say = () => {
+      const { min, max, every, width, height, isColoured } = shown;
+      const thinned = every > 1 ? `, each ${every}th row and column` : "";
+      const what = isColoured ? " Colours run from the smallest to the largest." : "";
+      said.textContent = `${height} × ${width} pixels${thinned}. Values of this picture: ${short(min)} to ${short(max)}.${what}`;
+    };
+    canvas.addEventListener("pointermove", (event) => {
+      if (!shown) return;
+      const box = canvas.getBoundingClientRect();
+      const x = Math.min(shown.width - 1, Math.floor(((event.clientX - box.left) / box.width) * shown.width));
+      const y = Math.min(shown.height - 1, Math.floor(((event.clientY - box.top) / box.height) * shown.height));
+      const at = (y * shown.width + x) * shown.channels;
+      const values = Array.from(shown.values.subarray(at, at + shown.channels), short);
+      said.textContent = `Row ${y * shown.every}, column ${x * shown.every}: ${values.join(", ")}`;
+    });
+    canvas.addEventListener("pointerleave", () => shown && say());
+    slider.addEventListener("input", load);
+    load();
+  }
+
+  function buildValues(panel) {
+    new shardfs.Rows(panel, { source: `/-/api/rows/${array.path}`, rows: array.rows, columns: array.columns, usesPlace: true });
+  }
+
+  show(shardfs.place("row") === null ? views[0].id : "values");
+})();

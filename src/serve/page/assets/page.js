@@ -1,0 +1,218 @@
+// What all pages have: the theme, the keys, the filter of names, lines about containers, folded JSON.
+"use strict";
+
+const shardfs = {
+  /** An element with attributes and children. Texts are never taken for markup. */
+  make(name, attributes = {}, ...children) {
+    const element = document.createElement(name);
+    for (const [key, value] of Object.entries(attributes)) {
+      if (key.startsWith("on")) element.addEventListener(key.slice(2), value);
+      else if (value !== undefined && value !== null) element.setAttribute(key, value);
+    }
+    element.append(...children);
+    return element;
+  },
+
+  /** The answer of a route of the server, or an error with the server's words. */
+  async ask(address, kind = "json") {
+    const answer = await fetch(address);
+    if (answer.ok) return answer[kind]();
+    const said = await answer.json().catch(() => ({}));
+    throw new Error(said.error || `the server answered ${answer.status}`);
+  },
+
+  grouped(number) {
+    return String(number).replace(/\B(?=(\d{3})+$)/g, "\u202f");
+  },
+
+  /** A number in few digits. */
+  short(value) {
+    if (value === null || value === undefined) return "–";
+    if (Number.isInteger(value) && Math.abs(value) < 1e9) return String(value);
+    const size = Math.abs(value);
+    return size >= 1e6 || (size < 1e-5 && size > 0) ? value.toExponential(3) : String(Number(value.toPrecision(5)));
+  },
+
+  /** What a page adds to the keys that are shown and acted on: [keys, what they do, function of the event]. */
+  keys: [],
+  key(names, what, act) {
+    shardfs.keys.push({ names, what, act });
+  },
+
+  /** The part of the address behind `#`, as `name=number`. */
+  place(name) {
+    const found = new URLSearchParams(location.hash.slice(1)).get(name);
+    return found !== null && /^\d+$/.test(found) ? Number(found) : null;
+  },
+  setPlace(name, number) {
+    history.replaceState(null, "", `${location.pathname}${location.search}#${name}=${number}`);
+  },
+};
+
+(() => {
+  const { make, ask } = shardfs;
+  const byId = (id) => document.getElementById(id);
+
+  const switchTheme = () => {
+    const root = document.documentElement;
+    const isDark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+    root.dataset.theme = isDark ? "light" : "dark";
+    try {
+      localStorage.setItem("theme", root.dataset.theme);
+    } catch {
+      // A browser that keeps nothing shows it on this page only.
+    }
+    document.dispatchEvent(new Event("theme"));
+  };
+  byId("theme").addEventListener("click", switchTheme);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => document.dispatchEvent(new Event("theme")));
+
+  const showKeys = () => {
+    const rows = shardfs.keys.map(({ names, what }) =>
+      make("tr", {}, make("td", {}, ...names.map((name) => make("kbd", {}, name === " " ? "Space" : name.replace("Arrow", "")))), make("td", {}, what)));
+    const dialog = make("dialog", { "aria-labelledby": "keys-title" },
+      make("h2", { id: "keys-title" }, "Keys"), make("table", {}, make("tbody", {}, ...rows)),
+      make("form", { method: "dialog" }, make("button", {}, "Close")));
+    dialog.addEventListener("close", () => dialog.remove());
+    document.body.append(dialog);
+    dialog.showModal();
+  };
+  byId("help").addEventListener("click", showKeys);
+
+  const filter = document.querySelector(".filter input");
+  shardfs.key(["t"], "light or dark", switchTheme);
+  if (filter) shardfs.key(["/"], "filter names", () => filter.focus());
+  shardfs.key(["u"], "up one folder", () => {
+    const folders = document.querySelectorAll(".crumbs a");
+    if (folders.length > 0) location.href = folders[folders.length - 1].href;
+  });
+  shardfs.key(["?"], "these keys", showKeys);
+
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog")) return;
+    const at = event.target;
+    const isTyping = at.matches("input:not([type=range]), select, textarea, [contenteditable]");
+    if (isTyping || (event.key === " " && at.matches("button, a, summary"))) return;
+    const found = shardfs.keys.find(({ names }) => names.includes(event.key));
+    if (!found) return;
+    event.preventDefault();
+    found.act(event);
+  });
+
+  // Names of a listing that is whole are filtered here; of a longer one the server finds them.
+  if (filter && filter.dataset.long !== "true") {
+    const rows = [...document.querySelectorAll(".files tbody tr")];
+    const names = rows.map((row) => row.querySelector(".name").textContent.toLowerCase());
+    const apply = () => rows.forEach((row, index) => (row.hidden = !names[index].includes(filter.value.toLowerCase())));
+    if (new URLSearchParams(location.search).get("q") === null) {
+      filter.form.addEventListener("submit", (event) => event.preventDefault());
+      filter.addEventListener("input", apply);
+    }
+  }
+
+  // Lines about containers come when they are seen, a few at a time.
+  const waiting = [];
+  let asking = 0;
+  const askNext = () => {
+    while (asking < 4 && waiting.length > 0) {
+      const cell = waiting.shift();
+      asking += 1;
+      ask(cell.dataset.summary)
+        .then(({ format, text, size, damage }) => {
+          cell.nextElementSibling.textContent = size;
+          if (format) cell.append(make("span", { class: "badge format" }, format), " ");
+          cell.append(text);
+          const name = cell.parentElement.querySelector(".name");
+          if (damage && !name.querySelector(".bad")) name.append(" ", make("span", { class: "badge bad", title: damage }, "damaged"));
+          if (!format && damage) cell.append(damage);
+        })
+        .catch((error) => cell.append(error.message))
+        .finally(() => {
+          asking -= 1;
+          askNext();
+        });
+    }
+  };
+  const seen = new IntersectionObserver((entries) => {
+    for (const { isIntersecting, target } of entries) {
+      if (!isIntersecting) continue;
+      seen.unobserve(target);
+      waiting.push(target);
+    }
+    askNext();
+  });
+  document.querySelectorAll("[data-summary]").forEach((cell) => seen.observe(cell));
+
+  const picture = byId("picture");
+  if (picture) {
+    const describe = () => {
+      picture.classList.toggle("small", picture.naturalWidth <= 256);
+      picture.nextElementSibling.textContent = `${picture.naturalWidth} × ${picture.naturalHeight} pixels`;
+    };
+    picture.addEventListener("error", () => (picture.nextElementSibling.textContent = "This picture can't be read."));
+    if (picture.complete && picture.naturalWidth > 0) describe();
+    else picture.addEventListener("load", describe);
+  }
+
+  // JSON, folded. Children are made when their parent is unfolded, some at a time.
+  const MANY = 500;
+  const scalar = (value) => make("span", { class: typeof value === "string" ? "string" : "scalar" }, JSON.stringify(value));
+  const label = (key) => (key === null ? [] : [make("span", { class: "key" }, key), ": "]);
+  const node = (key, value, open) => {
+    if (value === null || typeof value !== "object") return make("div", { class: "leaf" }, ...label(key), scalar(value));
+    const entries = Array.isArray(value) ? value.map((child, index) => [String(index), child]) : Object.entries(value);
+    const about = Array.isArray(value) ? `[ ${entries.length} ]` : `{ ${entries.length} }`;
+    const details = make("details", {}, make("summary", {}, ...label(key), make("span", { class: "about" }, about)));
+    let made = null;
+    const fill = (from) => {
+      entries.slice(from, from + MANY).forEach(([name, child]) => made.append(node(name, child, false)));
+      const next = from + MANY;
+      if (next < entries.length) {
+        const more = make("button", { type: "button" }, `Show ${Math.min(MANY, entries.length - next)} more`);
+        more.addEventListener("click", () => {
+          more.remove();
+          fill(next);
+        });
+        made.append(more);
+      }
+    };
+    details.unfold = () => {
+      if (made === null) {
+        made = make("div");
+        details.append(made);
+        fill(0);
+      }
+    };
+    details.addEventListener("toggle", () => details.open && details.unfold());
+    if (open) {
+      details.unfold();
+      details.open = true;
+    }
+    return details;
+  };
+  const json = byId("json");
+  if (json) {
+    try {
+      const root = node(null, JSON.parse(json.textContent), true);
+      [...root.querySelectorAll("details")].slice(0, 40).forEach((details) => {
+        details.unfold();
+        details.open = true;
+      });
+      json.replaceChildren(make("div", { class: "tree" }, root));
+      document.querySelector("[data-json-tools]").hidden = false;
+      const each = (act) => json.querySelectorAll("details").forEach(act);
+      byId("unfold").addEventListener("click", () => {
+        for (let round = 0; round < 8; round += 1) {
+          each((details) => {
+            details.unfold();
+            details.open = true;
+          });
+          if (json.querySelectorAll("details").length > 5000) break;
+        }
+      });
+      byId("fold").addEventListener("click", () => each((details) => (details.open = details === root)));
+    } catch {
+      // It stays as the text that it is.
+    }
+  }
+})();

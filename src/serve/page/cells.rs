@@ -1,0 +1,171 @@
+//! A column of a table as texts, row by row: each cell costs what its own bytes cost, wherever the row stands.
+
+use super::{elements::Elements, numbers};
+use crate::volume::{Entry, Error};
+
+/// Bytes of one cell's text that are shown.
+const LONGEST: u64 = 400;
+/// Elements of a row with several of them that are shown.
+const ELEMENTS: u64 = 12;
+
+/// What a cell shows; `None` is a missing value.
+pub(super) type Cell = Option<String>;
+
+/// A column, as the files of the tree give it.
+#[derive(Debug)]
+pub(super) enum Column {
+    /// One element a row, or several.
+    Elements(Elements),
+    /// One column of an array of several axes.
+    Part(Elements, u64),
+    /// Numbers that stand for names; 0 is missing.
+    Key(Elements, Vec<String>),
+    /// As many elements a row as the offsets say: numbers, or bytes that may be text.
+    Ragged {
+        /// Where each row begins among the elements, and behind them all.
+        offsets: Elements,
+        values: Elements,
+    },
+    /// Text, and which rows have none.
+    Text { offsets: Elements, utf8: Entry, missing: Option<Elements> },
+    /// Several texts a row.
+    Texts {
+        /// Where each row begins among the texts; `None` where each row has `per_row`.
+        rows: Option<Elements>,
+        per_row: u64,
+        offsets: Elements,
+        utf8: Entry,
+        missing: Option<Elements>,
+    },
+}
+
+impl Column {
+    /// The cells of `count` rows from one on, which the table has.
+    ///
+    /// # Errors
+    /// Those of reading the files.
+    pub(super) fn cells(&self, from: u64, count: u64) -> Result<Vec<Cell>, Error> {
+        match self {
+            Self::Elements(array) if array.columns == 1 => {
+                let bytes = array.read(from, count)?;
+                Ok(bytes.chunks_exact(array.width()).map(|element| Some(numbers::text(array.dtype, element))).collect())
+            }
+            Self::Elements(array) => (from..from + count)
+                .map(|row| Ok(Some(list(array, row.saturating_mul(array.columns), array.columns)?)))
+                .collect(),
+            Self::Part(array, column) => (from..from + count)
+                .map(|row| {
+                    let element = array.read_part(row, *column, 1)?;
+                    Ok(Some(numbers::text(array.dtype, &element)))
+                })
+                .collect(),
+            Self::Key(array, names) => {
+                let bytes = array.read(from, count)?;
+                let keys = bytes.chunks_exact(array.width()).map(|element| numbers::value(array.dtype, element));
+                Ok(keys.map(|key| key_text(key, names)).collect())
+            }
+            Self::Ragged { offsets, values } => starts(offsets, from, count)?
+                .windows(2)
+                .map(|row| ragged(values, row[0], row[1].saturating_sub(row[0])).map(Some))
+                .collect(),
+            Self::Text { offsets, utf8, missing } => texts(offsets, utf8, missing.as_ref(), from, count),
+            Self::Texts { rows: Some(rows), offsets, utf8, missing, .. } => starts(rows, from, count)?
+                .windows(2)
+                .map(|row| quoted(offsets, utf8, missing.as_ref(), row[0], row[1].saturating_sub(row[0])))
+                .collect(),
+            Self::Texts { rows: None, per_row, offsets, utf8, missing } => (from..from + count)
+                .map(|row| quoted(offsets, utf8, missing.as_ref(), row.saturating_mul(*per_row), *per_row))
+                .collect(),
+        }
+    }
+
+    /// Whether cells stand at the right of their column.
+    pub(super) fn is_numeric(&self) -> bool {
+        matches!(self, Self::Elements(array) if array.columns == 1) || matches!(self, Self::Part(..))
+    }
+}
+
+fn key_text(key: f64, names: &[String]) -> Cell {
+    if key < 1.0 {
+        return None;
+    }
+    Some(names.get(key as usize - 1).map_or_else(|| format!("{key}"), |name| format!("{key} · {name}")))
+}
+
+/// Where `count` rows begin, and where the last one ends.
+fn starts(offsets: &Elements, from: u64, count: u64) -> Result<Vec<u64>, Error> {
+    let bytes = offsets.read(from, count + 1)?;
+    // Offsets are never negative, and below 2^53 in any file that there is room for.
+    Ok(bytes.chunks_exact(offsets.width()).map(|element| numbers::value(offsets.dtype, element) as u64).collect())
+}
+
+/// The first elements of a range, as a list.
+fn list(array: &Elements, from: u64, count: u64) -> Result<String, Error> {
+    let bytes = array.read(from, count.min(ELEMENTS))?;
+    let mut parts: Vec<String> =
+        bytes.chunks_exact(array.width()).map(|element| numbers::text(array.dtype, element)).collect();
+    if count > ELEMENTS {
+        parts.push(format!("… {} in all", super::html::grouped(count)));
+    }
+    Ok(format!("[{}]", parts.join(", ")))
+}
+
+/// A row of bytes as text where it is that, of others as a list.
+fn ragged(values: &Elements, from: u64, count: u64) -> Result<String, Error> {
+    if values.width() != 1 {
+        return list(values, from, count);
+    }
+    let bytes = values.read(from, count.min(LONGEST))?;
+    Ok(match shortened(&bytes, count) {
+        Some(text) if !text.chars().any(|c| c.is_control() && !c.is_whitespace()) => text,
+        _ => {
+            let digits: String = bytes.iter().take(24).map(|byte| format!("{byte:02x}")).collect();
+            let more = if count > 24 { format!("… {} bytes", super::html::grouped(count)) } else { String::new() };
+            format!("0x{digits}{more}")
+        }
+    })
+}
+
+/// Bytes as text, which may have been cut within a character; `None` if they are not UTF-8.
+fn shortened(bytes: &[u8], whole: u64) -> Option<String> {
+    let is_cut = (bytes.len() as u64) < whole;
+    match std::str::from_utf8(bytes) {
+        Ok(text) => Some(if is_cut { format!("{text}…") } else { text.to_owned() }),
+        Err(error) if is_cut && error.error_len().is_none() => {
+            Some(String::from_utf8_lossy(&bytes[..error.valid_up_to()]).into_owned() + "…")
+        }
+        Err(_) => None,
+    }
+}
+
+fn texts(
+    offsets: &Elements,
+    utf8: &Entry,
+    missing: Option<&Elements>,
+    from: u64,
+    count: u64,
+) -> Result<Vec<Cell>, Error> {
+    let starts = starts(offsets, from, count)?;
+    let missing = missing.map(|missing| missing.read(from, count)).transpose()?.unwrap_or_default();
+    let rows = starts.windows(2).enumerate();
+    rows.map(|(number, row)| {
+        if missing.get(number).is_some_and(|&missing| missing != 0) {
+            return Ok(None);
+        }
+        let length = row[1].saturating_sub(row[0]);
+        let bytes = utf8.read_range(row[0], length.min(LONGEST))?;
+        Ok(Some(shortened(&bytes, length).unwrap_or_else(|| String::from_utf8_lossy(&bytes).into_owned())))
+    })
+    .collect()
+}
+
+/// The first texts of a row, as a list.
+fn quoted(offsets: &Elements, utf8: &Entry, missing: Option<&Elements>, from: u64, count: u64) -> Result<Cell, Error> {
+    let cells = texts(offsets, utf8, missing, from, count.min(ELEMENTS))?;
+    let mut parts: Vec<String> =
+        cells.into_iter().map(|cell| cell.map_or_else(|| "missing".into(), |text| format!("“{text}”"))).collect();
+    if count > ELEMENTS {
+        parts.push(format!("… {} in all", super::html::grouped(count)));
+    }
+    Ok(Some(format!("[{}]", parts.join(", "))))
+}

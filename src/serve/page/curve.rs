@@ -1,0 +1,270 @@
+//! Columns of an array as curves: a bounded number of points of any number of rows, and statistics of what was read.
+
+use serde::Serialize;
+
+use super::{elements::Elements, numbers, query::Query};
+use crate::volume::Error;
+
+/// Rows that are handed out one by one; of more, each point stands for several.
+const POINTS: u64 = 4000;
+/// Buckets of rows whose smallest and largest values are handed out where there are more rows than [`POINTS`].
+const BUCKETS: u64 = 1500;
+/// Bytes of elements that one request looks at. Of more, an even sample is read, and the answer says so.
+const LOOKED_AT: u64 = 64 << 20;
+/// Bytes that are read together.
+const PIECE: u64 = 1 << 20;
+/// Rows of at most so many bytes are read whole, also where only some columns are wanted.
+const NARROW: u64 = 4096;
+/// Columns of one answer.
+const COLUMNS: u64 = 64;
+/// Values that a histogram is made of.
+const SAMPLE: usize = 1 << 16;
+/// Bars of a histogram.
+const BARS: usize = 32;
+
+/// The answer.
+#[derive(Debug, Serialize)]
+pub(super) struct Curve {
+    dtype: &'static str,
+    rows: u64,
+    columns: u64,
+    /// The range of rows that the answer is about; the second is behind its end.
+    range: (u64, u64),
+    /// The first column, and how many.
+    window: (u64, u64),
+    /// The rows that the points stand at.
+    x: Vec<u64>,
+    /// For each column its values; `null` for NaN and infinities.
+    y: Vec<Vec<f64>>,
+    /// How many rows two points stand for: the smallest and the largest value of those. 1: each row has its point.
+    bucket: u64,
+    /// How many rows were looked at. Fewer than the range has where that is large.
+    looked_at: u64,
+    statistics: Statistics,
+}
+
+/// What was seen of the columns.
+#[derive(Debug, Serialize)]
+struct Statistics {
+    /// Values that are numbers.
+    count: u64,
+    /// Values that are NaN or infinite.
+    not_finite: u64,
+    min: Option<f64>,
+    max: Option<f64>,
+    mean: Option<f64>,
+    /// For each column smallest, largest and mean value.
+    by_column: Vec<(Option<f64>, Option<f64>, Option<f64>)>,
+    /// Counts of values between `min` and `max` in bars of equal width.
+    histogram: Vec<u64>,
+    /// Values that the histogram counts: an even sample where there are many.
+    histogram_of: u64,
+}
+
+/// Smallest, largest and sum of values.
+#[derive(Debug, Clone)]
+struct Seen {
+    count: u64,
+    min: f64,
+    max: f64,
+    sum: f64,
+}
+
+impl Seen {
+    const NONE: Self = Self { count: 0, min: f64::INFINITY, max: f64::NEG_INFINITY, sum: 0.0 };
+
+    fn add(&mut self, value: f64) {
+        self.count += 1;
+        self.min = self.min.min(value);
+        self.max = self.max.max(value);
+        self.sum += value;
+    }
+
+    fn merge(&mut self, other: &Self) {
+        self.count += other.count;
+        self.min = self.min.min(other.min);
+        self.max = self.max.max(other.max);
+        self.sum += other.sum;
+    }
+
+    fn summary(&self) -> (Option<f64>, Option<f64>, Option<f64>) {
+        match self.count {
+            0 => (None, None, None),
+            count => (Some(self.min), Some(self.max), Some(self.sum / count as f64)),
+        }
+    }
+}
+
+/// The smallest and the largest value of a column in a bucket, and where they stand.
+#[derive(Debug, Clone, Copy)]
+struct Extremes {
+    min: (u64, f64),
+    max: (u64, f64),
+}
+
+/// What is gathered while rows go by.
+struct Gathered {
+    seen: Vec<Seen>,
+    not_finite: u64,
+    sample: Vec<f64>,
+    /// Every so many-th value is part of the sample.
+    stride: u64,
+    values: u64,
+}
+
+impl Gathered {
+    fn add(&mut self, column: usize, value: f64) {
+        if !value.is_finite() {
+            self.not_finite += 1;
+            return;
+        }
+        self.seen[column].add(value);
+        if self.values.is_multiple_of(self.stride) {
+            self.sample.push(value);
+        }
+        self.values += 1;
+    }
+
+    fn statistics(self) -> Statistics {
+        let mut all = Seen::NONE;
+        self.seen.iter().for_each(|seen| all.merge(seen));
+        let (min, max, mean) = all.summary();
+        let mut histogram = vec![0; BARS];
+        let bar = (all.max - all.min) / BARS as f64;
+        for value in &self.sample {
+            let place = if bar > 0.0 { (value - all.min) / bar } else { 0.0 };
+            histogram[(place as usize).min(BARS - 1)] += 1;
+        }
+        Statistics {
+            count: all.count,
+            not_finite: self.not_finite,
+            min,
+            max,
+            mean,
+            by_column: self.seen.iter().map(Seen::summary).collect(),
+            histogram,
+            histogram_of: self.sample.len() as u64,
+        }
+    }
+}
+
+/// The curves of `columns` columns from `column` on, over rows `from` to `to`: as the query says, within limits.
+///
+/// # Errors
+/// Those of reading the array.
+pub(super) fn curve(array: &Elements, query: &Query) -> Result<Curve, Error> {
+    let to = query.number("to").unwrap_or(array.rows).min(array.rows);
+    let from = query.number("from").unwrap_or(0).min(to);
+    let column = query.number("column").unwrap_or(0).min(array.columns);
+    let columns = query.number("columns").unwrap_or(COLUMNS).min(COLUMNS).min(array.columns - column);
+    let rows = to - from;
+    let is_whole = array.columns.saturating_mul(array.dtype.size()) <= NARROW;
+    let row_bytes = if is_whole { array.columns } else { columns }.saturating_mul(array.dtype.size()).max(1);
+    let (buckets, bucket) = if rows <= POINTS { (rows, 1) } else { (BUCKETS, rows.div_ceil(BUCKETS)) };
+    // Rows of a bucket that are read: all of them, or as many as the limit leaves.
+    let affordable = (LOOKED_AT / row_bytes / buckets.max(1)).max(1).min(bucket);
+    let values = buckets.saturating_mul(affordable).saturating_mul(columns);
+    let mut gathered = Gathered {
+        seen: vec![Seen::NONE; columns as usize],
+        not_finite: 0,
+        sample: Vec::new(),
+        stride: values.div_ceil(SAMPLE as u64).max(1),
+        values: 0,
+    };
+    let mut x = Vec::new();
+    let mut y = vec![Vec::new(); columns as usize];
+    let mut looked_at = 0;
+    let mut start = from;
+    let reader = Reader { array, is_whole, column, columns };
+    if bucket == 1 {
+        reader.rows(from, rows, &mut |row, column, value| {
+            if column == 0 {
+                x.push(row);
+            }
+            y[column].push(value);
+            gathered.add(column, value);
+        })?;
+        looked_at = rows;
+    } else {
+        while start < to {
+            let read = affordable.min(to - start);
+            let mut extremes = vec![None::<Extremes>; columns as usize];
+            reader.rows(start, read, &mut |row, column, value| {
+                gathered.add(column, value);
+                if !value.is_finite() {
+                    return;
+                }
+                let at = extremes[column].get_or_insert(Extremes { min: (row, value), max: (row, value) });
+                if value < at.min.1 {
+                    at.min = (row, value);
+                }
+                if value > at.max.1 {
+                    at.max = (row, value);
+                }
+            })?;
+            looked_at += read;
+            let end = (start + bucket).min(to);
+            x.extend([start, start + (end - start) / 2]);
+            for (column, extremes) in extremes.iter().enumerate() {
+                y[column].extend(match extremes {
+                    None => [f64::NAN, f64::NAN],
+                    Some(Extremes { min, max }) if min.0 <= max.0 => [min.1, max.1],
+                    Some(Extremes { min, max }) => [max.1, min.1],
+                });
+            }
+            start = end;
+        }
+    }
+    Ok(Curve {
+        dtype: array.dtype.name(),
+        rows: array.rows,
+        columns: array.columns,
+        range: (from, to),
+        window: (column, columns),
+        x,
+        y,
+        bucket,
+        looked_at,
+        statistics: gathered.statistics(),
+    })
+}
+
+/// Reads some columns of rows.
+struct Reader<'a> {
+    array: &'a Elements,
+    is_whole: bool,
+    column: u64,
+    columns: u64,
+}
+
+impl Reader<'_> {
+    /// Gives each value of `count` rows from one on: its row, its column counted from the first wanted, the value.
+    fn rows(&self, from: u64, count: u64, each: &mut dyn FnMut(u64, usize, f64)) -> Result<(), Error> {
+        let Self { array, is_whole, column, columns } = *self;
+        if columns == 0 {
+            return Ok(());
+        }
+        let width = array.width();
+        // How many rows a read takes, where the wanted columns begin in a row, and elements of a row.
+        let (at_once, skip, stride) = match is_whole {
+            true => ((PIECE / (array.columns * array.dtype.size())).max(1), column as usize, array.columns as usize),
+            false => (1, 0, columns as usize),
+        };
+        let mut row = from;
+        while row < from + count {
+            let some = at_once.min(from + count - row);
+            let bytes = match is_whole {
+                true => array.read(row * array.columns, some * array.columns)?,
+                false => array.read_part(row, column, columns)?,
+            };
+            for (number, elements) in bytes.chunks_exact(stride * width).enumerate() {
+                let wanted = elements.chunks_exact(width).skip(skip).take(columns as usize);
+                for (column, element) in wanted.enumerate() {
+                    each(row + number as u64, column, numbers::value(array.dtype, element));
+                }
+            }
+            row += some;
+        }
+        Ok(())
+    }
+}

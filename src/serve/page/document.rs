@@ -1,0 +1,141 @@
+//! Files that are no arrays: JSON, text, pictures, bytes.
+
+use std::path::Path;
+
+use super::{
+    html::{self, Html},
+    query::Query,
+};
+use crate::{
+    serve::paths,
+    volume::{Entry, Error},
+};
+
+/// Bytes of text on a page.
+const TEXT: u64 = 256 << 10;
+/// Bytes of a JSON document that is shown folded; longer ones are shown as text.
+const JSON: u64 = 2 << 20;
+/// Bytes of a page of bytes, and of one of its lines.
+const BYTES: u64 = 4096;
+const LINE: usize = 16;
+
+/// How a file is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Json,
+    Text,
+    Picture,
+    Bytes,
+}
+
+impl Kind {
+    /// For stylesheets.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Json => "json",
+            Self::Text => "text",
+            Self::Picture => "picture",
+            Self::Bytes => "bytes",
+        }
+    }
+}
+
+/// How a file of this name is shown. Pictures are those that can't hold scripts.
+pub(super) fn kind(name: &Path) -> Kind {
+    let suffix = name.extension().unwrap_or_default().to_ascii_lowercase();
+    match suffix.to_str().unwrap_or_default() {
+        "json" => Kind::Json,
+        "jsonl" | "ndjson" | "txt" | "log" | "md" | "csv" | "tsv" | "toml" | "yaml" | "yml" | "py" | "rs" | "sh"
+        | "xml" | "html" | "svg" | "css" | "js" | "ini" | "cfg" => Kind::Text,
+        "png" | "jpg" | "jpeg" | "gif" | "webp" | "bmp" | "avif" => Kind::Picture,
+        _ => Kind::Bytes,
+    }
+}
+
+/// Writes a file; of long ones the part that the query says (`at`, in bytes).
+///
+/// # Errors
+/// Those of reading the file.
+pub(super) fn write(html: &mut Html, file: &Entry, query: &Query) -> Result<(), Error> {
+    match kind(file.path()) {
+        Kind::Picture => {
+            html.raw("<figure class=\"picture\"><img id=\"picture\" alt=\"").text(&file.name().to_string_lossy());
+            html.raw("\" src=\"").text(&paths::address(file)).raw("\"><figcaption></figcaption></figure>");
+            Ok(())
+        }
+        Kind::Json if file.size() <= JSON => {
+            let text = String::from_utf8_lossy(&file.read()?).into_owned();
+            html.raw(
+                "<div class=\"bar\" data-json-tools hidden><button type=\"button\" id=\"unfold\">Unfold all</button>",
+            );
+            html.raw("<button type=\"button\" id=\"fold\">Fold all</button></div><div id=\"json\">");
+            html.raw("<pre class=\"source\" tabindex=\"0\">").text(&text).raw("</pre></div>");
+            Ok(())
+        }
+        Kind::Json | Kind::Text => write_text(html, file, query),
+        Kind::Bytes => write_bytes(html, file, query),
+    }
+}
+
+fn write_text(html: &mut Html, file: &Entry, query: &Query) -> Result<(), Error> {
+    let at = query.number("at").unwrap_or(0).min(file.size());
+    let mut bytes = file.read_range(at, TEXT)?;
+    // A page ends with a line, if it has one, and else with a character.
+    if at + (bytes.len() as u64) < file.size() {
+        let line = bytes.iter().rposition(|&byte| byte == b'\n').map(|end| end + 1);
+        let end = line.unwrap_or_else(|| match std::str::from_utf8(&bytes) {
+            Err(error) if error.error_len().is_none() && error.valid_up_to() > 0 => error.valid_up_to(),
+            _ => bytes.len(),
+        });
+        bytes.truncate(end);
+    }
+    let next = at + bytes.len() as u64;
+    if bytes.is_empty() {
+        html.raw("<p class=\"empty\">This file is empty.</p>");
+    } else {
+        html.raw("<pre class=\"source\" tabindex=\"0\">").text(&String::from_utf8_lossy(&bytes)).raw("</pre>");
+    }
+    write_links(html, file, at, next, TEXT);
+    Ok(())
+}
+
+fn write_bytes(html: &mut Html, file: &Entry, query: &Query) -> Result<(), Error> {
+    let at = query.number("at").unwrap_or(0).min(file.size()) / LINE as u64 * LINE as u64;
+    let bytes = file.read_range(at, BYTES)?;
+    if bytes.is_empty() {
+        html.raw("<p class=\"empty\">This file is empty.</p>");
+        return Ok(());
+    }
+    let mut dump = String::new();
+    for (number, line) in bytes.chunks(LINE).enumerate() {
+        let digits: Vec<String> = line.iter().map(|byte| format!("{byte:02x}")).collect();
+        let shown: String = line
+            .iter()
+            .map(|&byte| if byte.is_ascii_graphic() || byte == b' ' { char::from(byte) } else { '·' })
+            .collect();
+        let offset = at + (number * LINE) as u64;
+        dump += &format!("{offset:08x}  {:<width$}  {shown}\n", digits.join(" "), width = LINE * 3 - 1);
+    }
+    html.raw("<pre class=\"source bytes\" tabindex=\"0\">").text(&dump).raw("</pre>");
+    write_links(html, file, at, at + bytes.len() as u64, BYTES);
+    Ok(())
+}
+
+/// Links to the parts before and after the one that is shown.
+fn write_links(html: &mut Html, file: &Entry, at: u64, next: u64, step: u64) {
+    if at == 0 && next >= file.size() {
+        return;
+    }
+    html.raw("<nav class=\"pages\" aria-label=\"Parts of the file\">");
+    if at > 0 {
+        html.raw("<a class=\"button\" rel=\"prev\" href=\"?at=")
+            .number(at.saturating_sub(step))
+            .raw("\">← Previous</a>");
+    }
+    html.raw("<span>").text(&html::grouped(at)).raw(" – ").text(&html::grouped(next)).raw(" of ");
+    html.text(&html::grouped(file.size())).raw(" bytes</span>");
+    if next < file.size() {
+        html.raw("<a class=\"button\" rel=\"next\" href=\"?at=").number(next).raw("\">Next →</a>");
+    }
+    html.raw("</nav>");
+}

@@ -1,0 +1,75 @@
+//! An array of the tree whose elements are read as they are needed.
+
+use crate::{
+    format::DType,
+    volume::{Entry, Error, ErrorKind},
+};
+
+/// An array as rows: the outermost axis counts them, the other axes are the columns of a row, flattened in C order. An
+/// array without axes is one row of one column.
+#[derive(Debug, Clone)]
+pub(super) struct Elements {
+    entry: Entry,
+    pub(super) dtype: DType,
+    pub(super) shape: Vec<u64>,
+    pub(super) rows: u64,
+    pub(super) columns: u64,
+    /// Where the elements begin in the file.
+    start: u64,
+}
+
+impl Elements {
+    /// The array that a `.npy` file shows; `None` for every other file. Decodes nothing.
+    ///
+    /// # Errors
+    /// Those of opening the container, and damage where the shape does not fit the size.
+    pub(super) fn of(entry: &Entry) -> Result<Option<Self>, Error> {
+        let Some((dtype, shape)) = entry.array_type()? else { return Ok(None) };
+        let length = shape.iter().try_fold(dtype.size(), |bytes, &axis| bytes.checked_mul(axis));
+        let start = length.and_then(|length| entry.size().checked_sub(length));
+        let Some(start) = start.filter(|_| entry.is_file()) else {
+            let reason = format!("{}: its shape does not fit its size", entry.path().display());
+            return Err(Error::new(ErrorKind::Damaged, reason));
+        };
+        let rows = shape.first().copied().unwrap_or(1);
+        let columns = shape.iter().skip(1).product();
+        Ok(Some(Self { entry: entry.clone(), dtype, shape, rows, columns, start }))
+    }
+
+    /// Bytes of an element.
+    pub(super) fn width(&self) -> usize {
+        self.dtype.size() as usize
+    }
+
+    /// Bytes of `count` elements from one on, in C order; fewer only at the end.
+    ///
+    /// # Errors
+    /// Those of [`Entry::read_range`].
+    pub(super) fn read(&self, from: u64, count: u64) -> Result<Vec<u8>, Error> {
+        let width = self.dtype.size();
+        let offset = from.checked_mul(width).and_then(|bytes| bytes.checked_add(self.start));
+        let offset = offset.ok_or_else(|| Error::new(ErrorKind::InvalidInput, "there is no such element".into()))?;
+        self.entry.read_range(offset, count.saturating_mul(width))
+    }
+
+    /// Bytes of some columns of a row.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub(super) fn read_part(&self, row: u64, column: u64, columns: u64) -> Result<Vec<u8>, Error> {
+        self.read(row.saturating_mul(self.columns).saturating_add(column), columns)
+    }
+
+    /// Shape as people write it.
+    pub(super) fn shape_text(&self) -> String {
+        shape_text(&self.shape)
+    }
+}
+
+/// `24 × 7`; of an array without axes, `scalar`.
+pub(super) fn shape_text(shape: &[u64]) -> String {
+    if shape.is_empty() {
+        return "scalar".into();
+    }
+    shape.iter().map(|axis| super::html::grouped(*axis)).collect::<Vec<_>>().join(" × ")
+}

@@ -1,0 +1,378 @@
+//! What the player of an episode needs: cameras with the numbers of their frames, signals, metadata.
+
+use std::{collections::HashMap, ops::ControlFlow, path::Path};
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use super::{elements::Elements, summary};
+use crate::{
+    format::DType,
+    serve::paths,
+    tree::overview::{Contents, Item, Overview},
+    vfs::FileKind,
+    volume::{Entry, Error},
+};
+
+/// Cameras that are shown.
+const CAMERAS: usize = 32;
+/// Folders below `images/` that are looked into, and how deep.
+const FOLDERS: usize = 256;
+const DEPTH: usize = 8;
+/// Gaps in the numbers of a camera's frames that are told; frames behind the last are left out.
+const RUNS: usize = 10_000;
+/// Signals that get a curve.
+const SIGNALS: usize = 96;
+/// Elements of a step that still make curves.
+const WIDEST: u64 = 512;
+/// Bytes of texts, one for each step, that are read.
+const TEXTS: u64 = 1 << 20;
+/// Bytes of a document of metadata that are read.
+const META: u64 = 1 << 20;
+
+/// An episode.
+#[derive(Debug, Serialize)]
+pub(super) struct Episode {
+    /// Steps in time.
+    pub(super) steps: u64,
+    /// Steps a second, where the container says it.
+    pub(super) rate: Option<f64>,
+    pub(super) cameras: Vec<Camera>,
+    /// Folders of signals, in the order in which they are shown.
+    pub(super) groups: Vec<Group>,
+    /// The path of an array that holds a text for each step: what was said or asked for.
+    texts: Option<String>,
+    /// Documents of metadata, with the name of each.
+    #[serde(skip)]
+    pub(super) meta: Vec<(String, Map<String, Value>)>,
+    /// Names and addresses of the episodes before and after it, where they are known without a walk.
+    #[serde(skip)]
+    pub(super) neighbours: Neighbours,
+}
+
+/// The episodes before and after one: their addresses.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Neighbours {
+    pub(super) previous: Option<String>,
+    pub(super) next: Option<String>,
+}
+
+/// A camera.
+#[derive(Debug, Serialize)]
+pub(super) struct Camera {
+    pub(super) name: String,
+    /// The address of the folder of its frames, with a slash behind it.
+    pub(super) folder: String,
+    /// Frames with numbers that follow each other.
+    pub(super) runs: Vec<Run>,
+    /// Pixels of a frame, where the container says it.
+    pub(super) size: Option<(u64, u64)>,
+    /// The path of the array of all frames, where they are pixels of 16 bits: a browser shows of these the upper 8,
+    /// which of a depth in millimetres is next to nothing.
+    pub(super) depth: Option<String>,
+}
+
+/// Frames of a camera: `count` of them from `first` on, their numbers of so many digits, with a suffix.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Run {
+    first: u64,
+    count: u64,
+    digits: usize,
+    suffix: &'static str,
+}
+
+/// Signals of one folder.
+#[derive(Debug, Serialize)]
+pub(super) struct Group {
+    pub(super) name: String,
+    pub(super) signals: Vec<Signal>,
+}
+
+/// An array with a row for each step.
+#[derive(Debug, Serialize)]
+pub(super) struct Signal {
+    name: String,
+    /// Its path for the routes of arrays.
+    path: String,
+    dtype: &'static str,
+    columns: u64,
+    unit: Option<String>,
+}
+
+/// An array of an episode, by its path in it.
+struct Found {
+    path: String,
+    dtype: DType,
+    shape: Vec<u64>,
+}
+
+impl Episode {
+    /// The episode that a folder is; `None` for every other folder. `inside` is its path in its container, and
+    /// `overview` what that holds.
+    ///
+    /// # Errors
+    /// Those of listing the folder.
+    pub(super) fn of(folder: &Entry, overview: &Overview, inside: &str) -> Result<Option<Self>, Error> {
+        match &overview.contents {
+            Contents::Items { front, items } if inside.is_empty() && is_episode(front, items) => {
+                Self::of_items(folder, front, items).map(Some)
+            }
+            Contents::Episodes { count } => match inside.strip_prefix("episodes/").map(str::parse) {
+                Some(Ok(position)) => Self::of_folder(folder, position, *count).map(Some),
+                _ => Ok(None),
+            },
+            _ => Ok(None),
+        }
+    }
+
+    fn of_items(folder: &Entry, front: &Map<String, Value>, items: &[Item]) -> Result<Self, Error> {
+        let mut meta = Vec::new();
+        let mut units = HashMap::new();
+        for name in ["episode", "wshard", "manifest", "channels"] {
+            let Some(document) = document(folder, &format!("meta/{name}.json")) else { continue };
+            if name == "channels" {
+                units = units_of(&document);
+            } else {
+                meta.push((name.to_owned(), document));
+            }
+        }
+        let found = items.iter().filter(|item| item.error.is_none()).filter_map(|item| {
+            let (dtype, shape) = (item.info.dtype?, item.info.shape.clone()?);
+            Some(Found { path: item.path.clone(), dtype, shape })
+        });
+        let found: Vec<Found> = found.collect();
+        let mut cameras = cameras(folder)?;
+        for camera in &mut cameras {
+            let path = format!("signal/{}.npy", camera.name);
+            let Some(stack) = found.iter().find(|found| found.path == path) else { continue };
+            if let [_, height, width] | [_, height, width, _] = stack.shape[..] {
+                camera.size = Some((width, height));
+            }
+            if stack.dtype == DType::U16 {
+                camera.depth = Some(paths::encode(&folder.path().join(path)));
+            }
+        }
+        let stated = front.get("episode").and_then(|episode| episode.get("length_T")).and_then(Value::as_u64);
+        let steps = stated.unwrap_or_else(|| steps(&cameras, &found));
+        let rate = meta.iter().find_map(|(_, document)| rate_of(document));
+        let groups = groups(folder, &found, steps, &units);
+        let texts = found.iter().find(|found| is_text(found) && found.shape.first() == Some(&steps));
+        let texts = texts.map(|found| paths::encode(&folder.path().join(&found.path)));
+        Ok(Self { steps, rate, cameras, groups, texts, meta, neighbours: Neighbours::default() })
+    }
+
+    fn of_folder(folder: &Entry, position: u64, count: u64) -> Result<Self, Error> {
+        let meta = document(folder, "meta.json").unwrap_or_default();
+        let mut found = Vec::new();
+        for name in ["state.npy", "action.npy", "reward.npy", "is_terminal.npy"] {
+            // A part that is damaged is left out of the tree.
+            let Ok(entry) = folder.get(name) else { continue };
+            if let Some((dtype, shape)) = entry.array_type()? {
+                found.push(Found { path: name.into(), dtype, shape });
+            }
+        }
+        let cameras = cameras(folder)?;
+        let stated = meta.get("num_frames").and_then(Value::as_u64);
+        let steps = stated.unwrap_or_else(|| steps(&cameras, &found));
+        let rate = meta.get("fps").and_then(Value::as_f64).filter(|rate| is_rate(*rate));
+        let groups = groups(folder, &found, steps, &HashMap::new());
+        let episodes = folder.path().parent().unwrap_or(Path::new(""));
+        let address = |position: u64| format!("/files/{}/", paths::encode(&episodes.join(position.to_string())));
+        let neighbours = Neighbours {
+            previous: position.checked_sub(1).map(address),
+            next: Some(position + 1).filter(|&next| next < count).map(address),
+        };
+        Ok(Self { steps, rate, cameras, groups, texts: None, meta: vec![("meta".into(), meta)], neighbours })
+    }
+
+    /// The address of a camera's first frame.
+    pub(super) fn first_frame(camera: &Camera) -> Option<String> {
+        let Run { first, digits, suffix, .. } = camera.runs.first()?;
+        let digits = *digits;
+        Some(format!("{}{first:0digits$}{suffix}", camera.folder))
+    }
+}
+
+fn is_episode(front: &Map<String, Value>, items: &[Item]) -> bool {
+    front.get("role_name").and_then(Value::as_str) == Some("WShard") || items.iter().any(|item| item.joined)
+}
+
+fn document(folder: &Entry, path: &str) -> Option<Map<String, Value>> {
+    let file = folder.get(path).ok().filter(|file| file.size() <= META)?;
+    serde_json::from_slice(&file.read().ok()?).ok()
+}
+
+fn is_rate(rate: f64) -> bool {
+    rate.is_finite() && rate > 0.0
+}
+
+/// Steps a second (`docs/formats/wshard.md`, section 14).
+fn rate_of(document: &Map<String, Value>) -> Option<f64> {
+    let timebase = document.get("timebase")?;
+    let number = |name: &str| timebase.get(name).and_then(Value::as_f64).filter(|number| is_rate(*number));
+    number("tick_hz").or_else(|| number("dt_ns").map(|nanos| 1e9 / nanos))
+}
+
+/// The unit of each block that has one.
+fn units_of(channels: &Map<String, Value>) -> HashMap<String, String> {
+    let channels = channels.get("channels").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let unit = |channel: &Value| {
+        let text = |name: &str| channel.get(name).and_then(Value::as_str);
+        Some((text("signal_block")?.to_owned(), summary::shortened(text("unit")?, 24)))
+    };
+    channels.iter().filter_map(unit).collect()
+}
+
+/// Steps, where nothing says how many: the most that cameras and arrays agree with.
+fn steps(cameras: &[Camera], found: &[Found]) -> u64 {
+    let frames = cameras.iter().filter_map(|camera| camera.runs.last()).map(|run| run.first + run.count).max();
+    let mut lengths: HashMap<u64, usize> = HashMap::new();
+    for length in found.iter().filter_map(|found| found.shape.first()) {
+        *lengths.entry(*length).or_default() += 1;
+    }
+    let common = lengths.into_iter().max_by_key(|&(length, count)| (count, length)).map_or(0, |(length, _)| length);
+    frames.unwrap_or(0).max(common)
+}
+
+/// Whether an array holds a text for each step, padded with NUL.
+fn is_text(found: &Found) -> bool {
+    found.dtype == DType::U8 && found.shape.len() == 2 && found.path.ends_with("language.npy")
+}
+
+/// The texts of such an array; none of a long one.
+///
+/// # Errors
+/// Those of reading it.
+pub(super) fn texts(array: &Elements) -> Result<Vec<String>, Error> {
+    if array.rows.saturating_mul(array.columns) > TEXTS || array.columns == 0 {
+        return Ok(Vec::new());
+    }
+    let bytes = array.read(0, array.rows * array.columns)?;
+    let text = |row: &[u8]| String::from_utf8_lossy(row).trim_end_matches('\0').to_owned();
+    Ok(bytes.chunks_exact(array.columns as usize).map(text).collect())
+}
+
+/// Arrays with a row for each step, by the folder that they stand in.
+fn groups(folder: &Entry, found: &[Found], steps: u64, units: &HashMap<String, String>) -> Vec<Group> {
+    let mut groups: Vec<Group> = Vec::new();
+    let is_curve = |found: &&Found| {
+        let columns = found.shape.iter().skip(1).try_fold(1u64, |all, axis| all.checked_mul(*axis));
+        let is_time = found.path.starts_with("time/");
+        found.shape.first() == Some(&steps)
+            && columns.is_some_and(|columns| (1..=WIDEST).contains(&columns))
+            && !is_text(found)
+            && !is_time
+    };
+    for found in found.iter().filter(is_curve).take(SIGNALS) {
+        let stored = found.path.strip_suffix(".npy").unwrap_or(&found.path);
+        let (group, name) = stored.split_once('/').unwrap_or((stored, stored));
+        let signal = Signal {
+            name: name.to_owned(),
+            path: paths::encode(&folder.path().join(&found.path)),
+            dtype: found.dtype.name(),
+            columns: found.shape.iter().skip(1).product(),
+            unit: units.get(stored).cloned(),
+        };
+        match groups.iter_mut().find(|known| known.name == group) {
+            Some(known) => known.signals.push(signal),
+            None => groups.push(Group { name: group.to_owned(), signals: vec![signal] }),
+        }
+    }
+    let place = |group: &Group| {
+        ["signal", "state", "action", "reward", "done", "is_terminal"].iter().position(|name| *name == group.name)
+    };
+    groups.sort_by_key(|group| place(group).unwrap_or(usize::MAX));
+    groups
+}
+
+/// The folders below `images/` that hold frames.
+fn cameras(episode: &Entry) -> Result<Vec<Camera>, Error> {
+    let Ok(images) = episode.get("images") else { return Ok(Vec::new()) };
+    let mut open = vec![(images, String::new(), 0)];
+    let (mut cameras, mut looked_into) = (Vec::new(), 0);
+    while let Some((folder, name, depth)) = open.pop() {
+        looked_into += 1;
+        if looked_into > FOLDERS || cameras.len() == CAMERAS {
+            break;
+        }
+        let (mut runs, mut inner): (Vec<Run>, Vec<String>) = (Vec::new(), Vec::new());
+        folder.vfs().read_dir(folder.ino(), 2, false, &mut |entry| {
+            let Some(name) = entry.name.to_str() else { return ControlFlow::Continue(()) };
+            match entry.kind {
+                FileKind::Folder if depth < DEPTH && inner.len() < FOLDERS => inner.push(name.to_owned()),
+                FileKind::File => add_frame(&mut runs, name),
+                _ => {}
+            }
+            if runs.len() > RUNS { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+        let below = |inner: &str| if name.is_empty() { inner.to_owned() } else { format!("{name}/{inner}") };
+        for inner in inner.iter().rev() {
+            // What is gone since it was listed is left out.
+            let Ok(found) = folder.get(inner) else { continue };
+            open.push((found, below(inner), depth + 1));
+        }
+        if !runs.is_empty() {
+            cameras.push(Camera { name, folder: paths::address(&folder), runs, size: None, depth: None });
+        }
+    }
+    Ok(cameras)
+}
+
+/// Adds a frame by the name of its file; other names are passed over.
+fn add_frame(runs: &mut Vec<Run>, name: &str) {
+    let Some((digits, suffix)) = name.split_once('.') else { return };
+    let suffix = match suffix {
+        "png" => ".png",
+        "jpg" => ".jpg",
+        _ => return,
+    };
+    let Some(number) = digits.parse().ok().filter(|_| digits.bytes().all(|digit| digit.is_ascii_digit())) else {
+        return;
+    };
+    let (digits, next) = (digits.len(), Run { first: number, count: 1, digits: digits.len(), suffix });
+    match runs.last_mut() {
+        Some(run) if run.first + run.count == number && run.digits == digits && run.suffix == suffix => run.count += 1,
+        _ => runs.push(next),
+    }
+}
+
+/// The containers before and after one in its folder: those of the same suffix.
+///
+/// # Errors
+/// Those of listing the folder.
+pub(super) fn neighbours(volume: &crate::volume::Volume, entry: &Entry) -> Result<Neighbours, Error> {
+    let Some(parent) = entry.path().parent() else { return Ok(Neighbours::default()) };
+    let folder = volume.get(parent)?;
+    let suffix = entry.path().extension();
+    let (mut before, mut after, mut is_behind) = (None, None, false);
+    folder.vfs().read_dir(folder.ino(), 2, false, &mut |found| {
+        let is_like = found.kind == FileKind::Folder && Path::new(found.name).extension() == suffix;
+        if found.name == entry.name() {
+            is_behind = true;
+        } else if is_like && is_behind {
+            after = Some(found.name.to_owned());
+            return ControlFlow::Break(());
+        } else if is_like {
+            before = Some(found.name.to_owned());
+        }
+        ControlFlow::Continue(())
+    })?;
+    let address = |name: std::ffi::OsString| format!("/files/{}/", paths::encode(&parent.join(name)));
+    Ok(Neighbours { previous: before.map(address), next: after.map(address) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_are_runs() {
+        let mut runs = Vec::new();
+        for name in ["000.png", "001.png", "003.png", "003%_2.png", "004.jpg", "x.png", "005.npy", "1000.jpg"] {
+            add_frame(&mut runs, name);
+        }
+        let run = |first, count, digits, suffix| Run { first, count, digits, suffix };
+        let expected = [run(0, 2, 3, ".png"), run(3, 1, 3, ".png"), run(4, 1, 3, ".jpg"), run(1000, 1, 4, ".jpg")];
+        assert_eq!(runs, expected);
+    }
+}

@@ -1,0 +1,252 @@
+//! What a folder lists, by page.
+
+use std::{
+    collections::HashMap,
+    ffi::{OsStr, OsString},
+    ops::ControlFlow,
+    path::Path,
+};
+
+use super::{
+    elements::shape_text,
+    html::{self, Html},
+    query::Query,
+};
+use crate::{
+    serve::paths,
+    tree::ItemInfo,
+    vfs::{FileKind, Problem},
+    volume::{Entry, Error},
+};
+
+/// Rows of a page.
+const ROWS: u64 = 200;
+/// Names of a container's folder that are counted. Counting those of SOURCE would look at each of its files.
+const COUNTED: u64 = 2_000_000;
+
+/// An entry as a listing shows it.
+#[derive(Debug)]
+pub(super) struct Row {
+    pub(super) name: OsString,
+    pub(super) kind: FileKind,
+    /// `None` where only decoding would tell, or where the entry can't be looked at.
+    pub(super) size: Option<u64>,
+    info: ItemInfo,
+    /// Whether it is a folder that stands for a container.
+    is_container: bool,
+}
+
+/// A page of a listing.
+pub(super) struct Page {
+    pub(super) rows: Vec<Row>,
+    /// Which page it is, from 0, and entries before it.
+    number: u64,
+    before: u64,
+    /// Entries in all, where that is known.
+    total: Option<u64>,
+    has_more: bool,
+    filter: String,
+}
+
+/// The first entries of a folder.
+///
+/// # Errors
+/// Those of listing it.
+pub(super) fn first_rows(folder: &Entry, count: u64) -> Result<Vec<Row>, Error> {
+    read_rows(folder, 0, count, "")
+}
+
+/// The page of a folder that the query asks for (`page`, counted from 1), of the names that hold its `q`.
+///
+/// # Errors
+/// Those of listing the folder.
+pub(super) fn page(folder: &Entry, query: &Query) -> Result<Page, Error> {
+    let filter = query.text("q").unwrap_or_default().to_lowercase();
+    let number = query.number("page").unwrap_or(1).max(1) - 1;
+    let before = number.saturating_mul(ROWS);
+    let end = before.saturating_add(ROWS);
+    let is_counted = super::container_path(folder).is_some();
+    let (mut seen, mut position, mut start, mut has_more) = (0, 2, None, false);
+    folder.vfs().read_dir(folder.ino(), 2, false, &mut |entry| {
+        if matches(entry.name, &filter) {
+            if seen == before {
+                start = Some(position);
+            }
+            has_more = seen >= end;
+            seen += 1;
+            if (has_more && !is_counted) || seen > COUNTED.max(end) {
+                return ControlFlow::Break(());
+            }
+        }
+        position = entry.next;
+        ControlFlow::Continue(())
+    })?;
+    let rows = match start {
+        Some(start) => read_rows(folder, start, ROWS, &filter)?,
+        None => Vec::new(),
+    };
+    let total = Some(seen).filter(|&seen| (is_counted || !has_more) && seen <= COUNTED.max(end));
+    Ok(Page { rows, number, before, total, has_more, filter })
+}
+
+fn matches(name: &OsStr, filter: &str) -> bool {
+    filter.is_empty() || name.to_string_lossy().to_lowercase().contains(filter)
+}
+
+/// Up to `count` entries from a position on whose names hold `filter`, with what is known of them without decoding.
+fn read_rows(folder: &Entry, from: u64, count: u64, filter: &str) -> Result<Vec<Row>, Error> {
+    let vfs = folder.vfs();
+    let (mut rows, mut held) = (Vec::new(), Vec::new());
+    let listed = vfs.read_dir(folder.ino(), from.max(2), true, &mut |entry| {
+        if rows.len() as u64 == count {
+            return ControlFlow::Break(());
+        }
+        // What a listing hands out counts as a look-up, whether it is wanted or not.
+        held.push(entry.ino);
+        let is_readable = entry.attr.as_ref().is_none_or(paths::is_readable);
+        if matches(entry.name, filter) && is_readable {
+            let size = entry.attr.filter(|attr| attr.kind == FileKind::File).map(|attr| attr.size);
+            rows.push((entry.ino, entry.name.to_owned(), entry.kind, size));
+        }
+        ControlFlow::Continue(())
+    });
+    let describe = |(ino, name, kind, size): (u64, OsString, FileKind, Option<u64>)| {
+        // Of what has no size yet, the shape is not known either.
+        let info = size.and_then(|_| vfs.item_info(ino).ok().flatten()).unwrap_or_default();
+        Row { name, kind, size, info, is_container: vfs.is_container(ino) }
+    };
+    let rows = rows.into_iter().map(describe).collect();
+    held.into_iter().for_each(|ino| vfs.forget(ino, 1));
+    listed?;
+    Ok(rows)
+}
+
+/// What is known to be wrong with the entries of a folder.
+pub(super) struct Damage {
+    by_name: HashMap<OsString, String>,
+}
+
+impl Damage {
+    /// Looks through the problems that were seen so far.
+    pub(super) fn of(folder: &Entry, problems: Vec<Problem>) -> Self {
+        let place = folder.vfs().path_of(folder.ino());
+        let is_inside = super::container_path(folder).is_some();
+        let here = if is_inside { place.0.join(&place.1) } else { folder.path().to_owned() };
+        let named = problems.into_iter().filter_map(|problem| {
+            let there = problem.container.join(&problem.path);
+            let name = there.strip_prefix(&here).ok()?.components().next()?.as_os_str().to_owned();
+            Some((name, problem.detail()))
+        });
+        Self { by_name: named.collect() }
+    }
+}
+
+/// The listing as a table, with what leads to its other pages.
+pub(super) fn write(html: &mut Html, folder: &Entry, page: &Page, damage: &Damage) {
+    let is_long = page.total.is_none_or(|total| total > ROWS);
+    html.raw(
+        "<section class=\"files\" aria-labelledby=\"files-title\"><div class=\"bar\"><h2 id=\"files-title\">Files</h2>",
+    );
+    html.raw("<span class=\"count\">").text(&page.said()).raw("</span>");
+    html.raw("<form class=\"filter\" role=\"search\"><input type=\"search\" name=\"q\" placeholder=\"Filter names\" ");
+    html.raw("aria-label=\"Filter names\" autocomplete=\"off\" spellcheck=\"false\" value=\"").text(&page.filter);
+    html.raw("\" data-long=\"").raw(if is_long { "true" } else { "false" }).raw("\"></form></div>");
+    if page.rows.is_empty() {
+        let reason = if page.filter.is_empty() { "This folder is empty." } else { "No name holds this text." };
+        html.raw("<p class=\"empty\">").raw(reason).raw("</p></section>");
+        return;
+    }
+    html.raw("<table class=\"list of-files\"><thead><tr><th scope=\"col\">Name</th><th scope=\"col\">Holds</th>");
+    html.raw("<th scope=\"col\" class=\"num\">Size</th></tr></thead><tbody>");
+    for row in &page.rows {
+        write_row(html, folder, row, damage.by_name.get(&row.name));
+    }
+    html.raw("</tbody></table>");
+    page.write_links(html);
+    html.raw("</section>");
+}
+
+fn write_row(html: &mut Html, folder: &Entry, row: &Row, damage: Option<&String>) {
+    let path = folder.path().join(&row.name);
+    let icon = match (row.kind, row.is_container) {
+        (FileKind::Folder, true) => "container",
+        (FileKind::Folder, false) => "folder",
+        (FileKind::Link, _) => "link",
+        (FileKind::File, _) if row.info.dtype.is_some() => "array",
+        (FileKind::File, _) => super::document::kind(Path::new(&row.name)).name(),
+    };
+    html.raw("<tr><td class=\"name\">").icon(icon);
+    match row.kind {
+        FileKind::Folder => html.raw("<a href=\"/files/").path(&path).raw("/\">"),
+        FileKind::File => html.link("/-/view/", &path),
+        FileKind::Link => html.raw("<span class=\"dead\">"),
+    };
+    html.text(&row.name.to_string_lossy());
+    html.raw(if row.kind == FileKind::Link { "</span>" } else { "</a>" });
+    if let Some(reason) = damage {
+        html.raw(" <span class=\"badge bad\" title=\"").text(reason).raw("\">damaged</span>");
+    }
+    html.raw("</td><td class=\"holds\"");
+    if row.is_container {
+        html.raw(" data-summary=\"/-/api/summary/").path(&path).raw("\"");
+    }
+    html.raw(">");
+    if let (Some(dtype), Some(shape)) = (row.info.dtype, &row.info.shape) {
+        html.raw("<span class=\"dtype\">").text(dtype.name()).raw("</span> ").text(&shape_text(shape));
+        if row.info.inferred {
+            html.raw(" <span class=\"badge\" title=\"The container does not record dtype or shape\">guess</span>");
+        }
+    } else if row.kind == FileKind::Link {
+        html.raw("a link, not followed");
+    }
+    html.raw("</td><td class=\"num\">");
+    if let Some(size) = row.size {
+        html.text(&html::size(size));
+    }
+    html.raw("</td></tr>");
+}
+
+impl Page {
+    fn said(&self) -> String {
+        let last = self.before + self.rows.len() as u64;
+        match self.total {
+            Some(total) if total == self.rows.len() as u64 => {
+                if total == 1 {
+                    "1 entry".into()
+                } else {
+                    format!("{} entries", html::grouped(total))
+                }
+            }
+            Some(total) => {
+                format!("{}–{} of {}", html::grouped(self.before + 1), html::grouped(last), html::grouped(total))
+            }
+            None => format!("{}–{} of more", html::grouped(self.before + 1), html::grouped(last)),
+        }
+    }
+
+    fn write_links(&self, html: &mut Html) {
+        if self.number == 0 && !self.has_more {
+            return;
+        }
+        html.raw("<nav class=\"pages\" aria-label=\"Pages\">");
+        let link = |html: &mut Html, page: u64, label: &'static str, relation: &'static str| {
+            html.raw("<a class=\"button\" rel=\"").raw(relation).raw("\" href=\"?page=").number(page);
+            if !self.filter.is_empty() {
+                html.raw("&amp;q=").text(&paths::encode_name(OsStr::new(&self.filter)));
+            }
+            html.raw("\">").raw(label).raw("</a>");
+        };
+        if self.number > 0 {
+            link(html, self.number, "← Previous", "prev");
+        }
+        html.raw("<span>Page ").text(&html::grouped(self.number + 1));
+        if let Some(total) = self.total {
+            html.raw(" of ").text(&html::grouped(total.div_ceil(ROWS)));
+        }
+        html.raw("</span>");
+        if self.has_more {
+            link(html, self.number + 2, "Next →", "next");
+        }
+        html.raw("</nav>");
+    }
+}

@@ -1,0 +1,129 @@
+//! HTML that is put together so that no name or text out of a container can be taken for markup.
+
+use std::{fmt::Write, path::Path};
+
+use crate::serve::paths;
+
+/// A document that grows. Markup can only be a literal of the program; everything else is escaped.
+#[derive(Debug, Default)]
+pub(super) struct Html(String);
+
+impl Html {
+    /// Markup.
+    pub(super) fn raw(&mut self, markup: &'static str) -> &mut Self {
+        self.0.push_str(markup);
+        self
+    }
+
+    /// Text, or the value of an attribute between double quotes. Control characters, which HTML can't hold or which turn
+    /// the direction of what follows, are shown as their code points.
+    pub(super) fn text(&mut self, text: &str) -> &mut Self {
+        for c in text.chars() {
+            match c {
+                '&' => self.0.push_str("&amp;"),
+                '<' => self.0.push_str("&lt;"),
+                '>' => self.0.push_str("&gt;"),
+                '"' => self.0.push_str("&quot;"),
+                '\'' => self.0.push_str("&#39;"),
+                '\n' | '\t' => self.0.push(c),
+                // A String takes all that is written.
+                c if c.is_control() || is_directional(c) => {
+                    let _ = write!(self.0, "\u{fffd}{:02X}", u32::from(c));
+                }
+                c => self.0.push(c),
+            }
+        }
+        self
+    }
+
+    /// A number.
+    pub(super) fn number(&mut self, number: u64) -> &mut Self {
+        let _ = write!(self.0, "{number}");
+        self
+    }
+
+    /// A link to a place below `route`, a literal that ends with `/`. What the link shows follows, and `</a>`.
+    pub(super) fn link(&mut self, route: &'static str, path: &Path) -> &mut Self {
+        self.raw("<a href=\"").raw(route).path(path).raw("\">")
+    }
+
+    /// A path as part of a URL.
+    pub(super) fn path(&mut self, path: &Path) -> &mut Self {
+        self.text(&paths::encode(path))
+    }
+
+    /// A symbol of `icons.svg`, for the eye only.
+    pub(super) fn icon(&mut self, name: &'static str) -> &mut Self {
+        self.raw("<svg class=\"icon of-").raw(name).raw("\" aria-hidden=\"true\"><use href=\"/-/assets/");
+        self.raw(super::assets::version()).raw("/icons.svg#").raw(name).raw("\"></use></svg>")
+    }
+
+    /// Another document, whole.
+    pub(super) fn push(&mut self, html: &Self) -> &mut Self {
+        self.0.push_str(&html.0);
+        self
+    }
+
+    /// The bytes.
+    pub(super) fn into_bytes(self) -> Vec<u8> {
+        self.0.into_bytes()
+    }
+}
+
+/// Characters that change the order in which a browser shows what is around them.
+fn is_directional(c: char) -> bool {
+    matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// Bytes as people read them.
+pub(super) fn size(bytes: u64) -> String {
+    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    if bytes < 1024 {
+        return format!("{bytes} B");
+    }
+    let mut amount = bytes as f64 / 1024.0;
+    let mut unit = 0;
+    while amount >= 1000.0 && unit + 1 < UNITS.len() {
+        amount /= 1024.0;
+        unit += 1;
+    }
+    if amount < 10.0 { format!("{amount:.1} {}", UNITS[unit]) } else { format!("{amount:.0} {}", UNITS[unit]) }
+}
+
+/// A number with a thin space between its thousands.
+pub(super) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push('\u{202f}');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A count with its noun.
+pub(super) fn counted(count: u64, noun: &str) -> String {
+    format!("{} {noun}{}", grouped(count), if count == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_never_markup() {
+        let mut html = Html::default();
+        html.raw("<p title=\"").text("\"><script>'&\u{202e}\u{1b}").raw("\">");
+        let text = String::from_utf8(html.into_bytes()).unwrap();
+        assert_eq!(text, "<p title=\"&quot;&gt;&lt;script&gt;&#39;&amp;\u{fffd}202E\u{fffd}1B\">");
+    }
+
+    #[test]
+    fn sizes_and_counts() {
+        assert_eq!([0, 1023, 1024, 1_048_575, 5 << 30].map(size), ["0 B", "1023 B", "1.0 KiB", "1.0 MiB", "5.0 GiB"]);
+        assert_eq!(counted(1, "row"), "1 row");
+        assert_eq!(counted(1_234_567, "row"), "1\u{202f}234\u{202f}567 rows");
+    }
+}

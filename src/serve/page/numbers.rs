@@ -1,0 +1,134 @@
+//! Elements of arrays as numbers and as text.
+
+use crate::format::DType;
+
+/// An element as a number; of a date with an offset, its ticks. Integers above 2^53 are rounded.
+pub(super) fn value(dtype: DType, bytes: &[u8]) -> f64 {
+    match dtype {
+        DType::F64 => f64::from_le_bytes(fixed(bytes)),
+        DType::F32 => f32::from_le_bytes(fixed(bytes)).into(),
+        DType::F16 => half(u16::from_le_bytes(fixed(bytes))).into(),
+        DType::Bf16 => bf16(u16::from_le_bytes(fixed(bytes))).into(),
+        DType::I64 | DType::DateTimeOffset => i64::from_le_bytes(fixed(bytes)) as f64,
+        DType::I32 => i32::from_le_bytes(fixed(bytes)).into(),
+        DType::I16 => i16::from_le_bytes(fixed(bytes)).into(),
+        DType::I8 => i8::from_le_bytes(fixed(bytes)).into(),
+        DType::U64 => u64::from_le_bytes(fixed(bytes)) as f64,
+        DType::U32 => u32::from_le_bytes(fixed(bytes)).into(),
+        DType::U16 => u16::from_le_bytes(fixed(bytes)).into(),
+        DType::U8 | DType::Bool => u8::from_le_bytes(fixed(bytes)).into(),
+    }
+}
+
+/// An element as people read it: exact, a number of as few digits as its type needs.
+pub(super) fn text(dtype: DType, bytes: &[u8]) -> String {
+    match dtype {
+        DType::F64 => float(f64::from_le_bytes(fixed(bytes))),
+        DType::F32 => float(f32::from_le_bytes(fixed(bytes))),
+        DType::F16 => float(half(u16::from_le_bytes(fixed(bytes)))),
+        DType::Bf16 => float(bf16(u16::from_le_bytes(fixed(bytes)))),
+        DType::I64 => i64::from_le_bytes(fixed(bytes)).to_string(),
+        DType::U64 => u64::from_le_bytes(fixed(bytes)).to_string(),
+        DType::Bool => if bytes.first().is_some_and(|&byte| byte != 0) { "true" } else { "false" }.into(),
+        DType::DateTimeOffset => {
+            let offset = i16::from_le_bytes(fixed(bytes.get(8..).unwrap_or_default()));
+            date(i64::from_le_bytes(fixed(bytes)), offset)
+        }
+        _ => format!("{}", value(dtype, bytes)),
+    }
+}
+
+/// The first bytes as an array, zeros behind them where there are fewer.
+fn fixed<const N: usize>(bytes: &[u8]) -> [u8; N] {
+    let mut array = [0; N];
+    for (to, from) in array.iter_mut().zip(bytes) {
+        *to = *from;
+    }
+    array
+}
+
+/// Digits as `Display` has them, but an exponent in place of many zeros.
+fn float(number: impl Into<f64> + Copy + std::fmt::Display + std::fmt::LowerExp) -> String {
+    let magnitude = number.into().abs();
+    if magnitude != 0.0 && magnitude.is_finite() && !(1e-4..1e16).contains(&magnitude) {
+        format!("{number:e}")
+    } else {
+        number.to_string()
+    }
+}
+
+/// IEEE 754 binary16.
+fn half(bits: u16) -> f32 {
+    let (exponent, fraction) = (bits >> 10 & 0x1f, bits & 0x3ff);
+    let magnitude = match exponent {
+        0 => f32::from(fraction) * 2f32.powi(-24),
+        0x1f if fraction == 0 => f32::INFINITY,
+        0x1f => f32::NAN,
+        _ => (1.0 + f32::from(fraction) / 1024.0) * 2f32.powi(i32::from(exponent) - 15),
+    };
+    if bits >> 15 == 1 { -magnitude } else { magnitude }
+}
+
+/// The upper half of an f32.
+fn bf16(bits: u16) -> f32 {
+    f32::from_bits(u32::from(bits) << 16)
+}
+
+/// Ticks of 100 ns since the year 1, and minutes east of Greenwich, as ISO 8601.
+fn date(ticks: i64, offset: i16) -> String {
+    let seconds = ticks.div_euclid(10_000_000);
+    let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
+    let (year, month, day) = civil(days);
+    let sign = if offset < 0 { '-' } else { '+' };
+    let offset = offset.unsigned_abs();
+    format!(
+        "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}{sign}{:02}:{:02}",
+        second / 3600,
+        second / 60 % 60,
+        second % 60,
+        offset / 60,
+        offset % 60,
+    )
+}
+
+/// The date of a day counted from 0001-01-01 in the Gregorian calendar. Years are counted from March, so that the leap
+/// day is the last of its year.
+fn civil(days: i64) -> (i64, i64, i64) {
+    let from_march = days + 306;
+    let era = from_march.div_euclid(146_097);
+    let day_of_era = from_march.rem_euclid(146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month + 2) / 5 + 1;
+    let (month, next) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
+    (era * 400 + year_of_era + next, month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn elements() {
+        assert_eq!(text(DType::F32, &0.1f32.to_le_bytes()), "0.1");
+        assert_eq!(text(DType::F64, &1e300f64.to_le_bytes()), "1e300");
+        assert_eq!(text(DType::U64, &u64::MAX.to_le_bytes()), "18446744073709551615");
+        assert_eq!(text(DType::F16, &0x3555u16.to_le_bytes()), "0.33325195");
+        assert_eq!(text(DType::F16, &0x8001u16.to_le_bytes()), "-5.9604645e-8");
+        assert_eq!(text(DType::Bf16, &0x3fc0u16.to_le_bytes()), "1.5");
+        assert_eq!(text(DType::Bool, &[1]), "true");
+        assert_eq!(text(DType::I8, &[0xff]), "-1");
+        assert_eq!(text(DType::F32, &f32::NAN.to_le_bytes()), "NaN");
+        assert_eq!(value(DType::I16, &[0xfe, 0xff]), -2.0);
+    }
+
+    #[test]
+    fn dates() {
+        // What .NET says of these ticks.
+        assert_eq!(date(0, 0), "0001-01-01T00:00:00+00:00");
+        assert_eq!(date(637_134_336_000_000_000, 60), "2020-01-01T00:00:00+01:00");
+        assert_eq!(date(637_186_175_990_000_000, -330), "2020-02-29T23:59:59-05:30");
+        assert_eq!(date(3_155_378_975_999_999_999, 0), "9999-12-31T23:59:59+00:00");
+    }
+}

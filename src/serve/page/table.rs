@@ -1,0 +1,311 @@
+//! Rows over columns: of IDV files, of the tables of kastore files, and of arrays.
+
+use std::{collections::BTreeMap, path::Path};
+
+use serde::Serialize;
+
+use super::{
+    cells::{Cell, Column},
+    elements::Elements,
+    folder,
+    query::Query,
+};
+use crate::{
+    serve::paths,
+    tree::{
+        names,
+        overview::{self, Contents, Overview},
+    },
+    volume::{Entry, Error},
+};
+
+/// Rows of one answer.
+const ROWS: u64 = 200;
+/// Columns of one answer.
+const COLUMNS: u64 = 32;
+/// Names of a folder that may be columns.
+const NAMES: usize = 10_000;
+/// Bytes of the names of keys that are read.
+const KEY_NAMES: u64 = 1 << 20;
+/// Entries of a column's folder that are looked at: the files of its values stand in front of its blocks.
+const FILES: u64 = 16;
+/// Rows up to which a column is looked at whole where only that tells its size.
+const COUNTABLE: u64 = 1_000_000;
+
+/// A table.
+pub(super) struct Table {
+    pub(super) rows: u64,
+    pub(super) columns: Vec<Head>,
+}
+
+/// What is known of a column before it is opened.
+#[derive(Debug, Clone)]
+pub(super) struct Head {
+    name: String,
+    kind: String,
+    source: Source,
+}
+
+/// Where a column comes from.
+#[derive(Debug, Clone)]
+enum Source {
+    /// A folder below `columns/` of an IDV file.
+    Idv { container: Entry, name: String, is_key: bool, rows: u64 },
+    /// An array.
+    Array(Entry),
+    /// An array, and the offsets of its rows.
+    Ragged(Entry, Entry),
+    /// A column of an array of several axes.
+    Part(Elements, u64),
+    /// Why there is nothing to show.
+    Unusable(String),
+}
+
+/// The answer to a question for rows.
+#[derive(Debug, Serialize)]
+pub(super) struct Rows {
+    rows: u64,
+    /// The first row.
+    from: u64,
+    /// How many columns the table has, and which is the first of the answer.
+    columns: u64,
+    column: u64,
+    heads: Vec<HeadShown>,
+    /// For each column its cells; `null` is a missing value.
+    cells: Vec<Vec<Cell>>,
+}
+
+#[derive(Debug, Serialize)]
+struct HeadShown {
+    name: String,
+    kind: String,
+    numeric: bool,
+    /// The address of the page of the column, if it has one.
+    page: Option<String>,
+    /// Why it has no cells.
+    error: Option<String>,
+}
+
+impl Table {
+    /// The table that a folder or an array is; `None` for everything else. `inside` is the folder's path in its
+    /// container, and `overview` what that holds.
+    ///
+    /// # Errors
+    /// Those of reading the container.
+    pub(super) fn of(entry: &Entry, overview: Option<&Overview>, inside: &str) -> Result<Option<Self>, Error> {
+        if let Some(array) = Elements::of(entry)? {
+            return Ok(Some(Self::of_array(&array)));
+        }
+        match overview {
+            Some(Overview { contents: Contents::Table(table), .. }) if inside.is_empty() => {
+                Ok(Some(Self::of_idv(entry, table)))
+            }
+            Some(Overview { format: "kastore" | "kast", .. }) if entry.is_folder() => Self::of_arrays(entry),
+            _ => Ok(None),
+        }
+    }
+
+    fn of_array(array: &Elements) -> Self {
+        let axes = &array.shape.get(1..).unwrap_or_default();
+        let name = |column: u64| {
+            let mut rest = column;
+            let mut parts: Vec<String> = Vec::new();
+            for axis in axes.iter().rev().filter(|axis| **axis > 0) {
+                parts.push((rest % axis).to_string());
+                rest /= axis;
+            }
+            parts.reverse();
+            if parts.is_empty() { "value".into() } else { parts.join(",") }
+        };
+        // Of very wide arrays only so many columns are named: a row of a picture is better seen as that.
+        let columns = array.columns.min(NAMES as u64);
+        let kind = array.dtype.name();
+        let columns = (0..columns).map(|column| Head {
+            name: name(column),
+            kind: kind.into(),
+            source: Source::Part(array.clone(), column),
+        });
+        Self { rows: array.rows, columns: columns.collect() }
+    }
+
+    fn of_idv(container: &Entry, table: &overview::Table) -> Self {
+        let head = |column: &overview::Column| {
+            let source = match &column.unusable {
+                Some((status, reason)) => Source::Unusable(format!("{status}: {reason}")),
+                None => Source::Idv {
+                    container: container.clone(),
+                    name: names::folder(column.name.as_bytes(), &names::RESERVED, 1),
+                    is_key: column.key.is_some(),
+                    rows: table.rows,
+                },
+            };
+            Head { name: column.name.clone(), kind: column.kind.clone(), source }
+        };
+        Self { rows: table.rows, columns: table.columns.iter().filter(|column| !column.hidden).map(head).collect() }
+    }
+
+    /// The arrays of a folder as columns, if they are all of one length. `x` with `x_offset` beside it is ragged.
+    fn of_arrays(folder: &Entry) -> Result<Option<Self>, Error> {
+        let mut arrays = BTreeMap::new();
+        for entry in folder.entries().take(NAMES) {
+            let entry = entry?;
+            let name = entry.name().to_string_lossy();
+            if let Some(name) = name.strip_suffix(".npy")
+                && let Some(array) = Elements::of(&entry)?
+            {
+                arrays.insert(name.to_owned(), (entry.clone(), array));
+            }
+        }
+        let mut rows = None;
+        let mut columns = Vec::new();
+        for (name, (entry, array)) in &arrays {
+            let offsets = arrays.get(&format!("{name}_offset"));
+            let is_offsets = name.strip_suffix("_offset").is_some_and(|name| arrays.contains_key(name));
+            // The schema of a tree sequence's metadata is one text and no column.
+            if is_offsets || name == "metadata_schema" {
+                continue;
+            }
+            let (length, source) = match offsets {
+                Some((offsets, starts)) => {
+                    (starts.rows.saturating_sub(1), Source::Ragged(entry.clone(), offsets.clone()))
+                }
+                None => (array.rows, Source::Array(entry.clone())),
+            };
+            if array.shape.is_empty() || *rows.get_or_insert(length) != length {
+                return Ok(None);
+            }
+            let axes = array.shape.get(1..).unwrap_or_default();
+            let kind = if axes.is_empty() { String::new() } else { format!("[{}]", super::elements::shape_text(axes)) };
+            let kind = if offsets.is_some() { "[]".to_owned() } else { kind };
+            columns.push(Head { name: name.clone(), kind: format!("{}{kind}", array.dtype), source });
+        }
+        // One column alone is better seen as the array that it is.
+        Ok(rows.filter(|_| columns.len() > 1).map(|rows| Self { rows, columns }))
+    }
+
+    /// Some rows of some columns, as the query says, within limits.
+    pub(super) fn rows(&self, query: &Query) -> Rows {
+        let count = query.number("count").unwrap_or(50).clamp(1, ROWS);
+        let from = query.number("from").unwrap_or(0).min(self.rows.saturating_sub(1));
+        let count = count.min(self.rows - from.min(self.rows));
+        let total = self.columns.len() as u64;
+        let column = query.number("column").unwrap_or(0).min(total.saturating_sub(1));
+        let columns = query.number("columns").unwrap_or(COLUMNS).clamp(1, COLUMNS);
+        let mut answer = Rows { rows: self.rows, from, columns: total, column, heads: Vec::new(), cells: Vec::new() };
+        for head in self.columns.iter().skip(column as usize).take(columns as usize) {
+            let opened = head.open();
+            let (cells, numeric) = match &opened {
+                Ok(column) => (column.cells(from, count).map_err(|error| error.to_string()), column.is_numeric()),
+                Err(reason) => (Err(reason.clone()), false),
+            };
+            answer.heads.push(HeadShown {
+                name: head.name.clone(),
+                kind: head.kind.clone(),
+                numeric,
+                page: head.page(),
+                error: cells.as_ref().err().cloned(),
+            });
+            answer.cells.push(cells.unwrap_or_default());
+        }
+        answer
+    }
+}
+
+impl Head {
+    fn page(&self) -> Option<String> {
+        match &self.source {
+            Source::Idv { container, name, .. } => {
+                let path = container.path().join("columns").join(name);
+                Some(format!("/files/{}/", paths::encode(&path)))
+            }
+            Source::Array(entry) | Source::Ragged(entry, _) => Some(super::address(entry)),
+            Source::Part(..) | Source::Unusable(_) => None,
+        }
+    }
+
+    /// Opens the files of the column, or says why not.
+    fn open(&self) -> Result<Column, String> {
+        let elements = |entry: &Entry| match Elements::of(entry) {
+            Ok(Some(array)) => Ok(array),
+            Ok(None) => Err(format!("{}: not an array", entry.path().display())),
+            Err(error) => Err(error.to_string()),
+        };
+        match &self.source {
+            Source::Unusable(reason) => Err(reason.clone()),
+            Source::Part(array, column) => Ok(Column::Part(array.clone(), *column)),
+            Source::Array(entry) => Ok(Column::Elements(elements(entry)?)),
+            Source::Ragged(values, offsets) => {
+                Ok(Column::Ragged { values: elements(values)?, offsets: elements(offsets)? })
+            }
+            Source::Idv { container, name, is_key, rows } => {
+                let folder = container.get(Path::new("columns").join(name)).map_err(|error| error.to_string())?;
+                IdvFiles { folder: &folder, is_key: *is_key, rows: *rows }.column()
+            }
+        }
+    }
+}
+
+/// The files of an IDV column.
+struct IdvFiles<'a> {
+    folder: &'a Entry,
+    is_key: bool,
+    /// Of the table.
+    rows: u64,
+}
+
+impl IdvFiles<'_> {
+    fn column(&self) -> Result<Column, String> {
+        if let Some(utf8) = self.open("utf8.bin")? {
+            return self.text(utf8);
+        }
+        let Some(values) = self.array("values.npy")? else {
+            return Err("its values can't be shown; the folder has its blocks".into());
+        };
+        Ok(match self.array("offsets.npy")? {
+            Some(offsets) => Column::Ragged { offsets, values },
+            None if self.is_key && values.columns == 1 => Column::Key(values, key_names(self.folder)),
+            None => Column::Elements(values),
+        })
+    }
+
+    fn text(&self, utf8: Entry) -> Result<Column, String> {
+        let offsets = self.array("offsets.npy")?.ok_or("it has no offsets")?;
+        let missing = self.array("missing.npy")?;
+        let rows = self.array("rows.npy")?;
+        let texts = offsets.rows.saturating_sub(1);
+        Ok(if rows.is_some() || texts != self.rows {
+            let per_row = texts / self.rows.max(1);
+            Column::Texts { rows, per_row, offsets, utf8, missing }
+        } else {
+            Column::Text { offsets, utf8, missing }
+        })
+    }
+
+    /// A file of the column, if it has it. One whose size needs all blocks of the column is opened in small tables only.
+    fn open(&self, name: &str) -> Result<Option<Entry>, String> {
+        let files = folder::first_rows(self.folder, FILES).map_err(|error| error.to_string())?;
+        match files.iter().find(|row| row.name == name) {
+            None => Ok(None),
+            Some(row) if row.size.is_none() && self.rows > COUNTABLE => {
+                Err("its rows differ in length, and the table is too long to count them".into())
+            }
+            Some(_) => self.folder.get(name).map(Some).map_err(|error| error.to_string()),
+        }
+    }
+
+    fn array(&self, name: &str) -> Result<Option<Elements>, String> {
+        match self.open(name)? {
+            Some(entry) => Elements::of(&entry).map_err(|error| error.to_string()),
+            None => Ok(None),
+        }
+    }
+}
+
+/// What the values of a key column stand for, where the file says so in not too many words.
+fn key_names(folder: &Entry) -> Vec<String> {
+    let Ok(file) = folder.get("metadata/KeyValues.jsonl") else { return Vec::new() };
+    if file.size() > KEY_NAMES {
+        return Vec::new();
+    }
+    file.read().ok().and_then(|json| serde_json::from_slice(&json).ok()).unwrap_or_default()
+}

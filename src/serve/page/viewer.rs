@@ -1,0 +1,343 @@
+//! The pages: what frames each of them, and what it is made of.
+
+use std::{ffi::OsStr, path::Path};
+
+use http::StatusCode;
+use serde_json::json;
+
+use super::{
+    assets, document,
+    elements::Elements,
+    episode::Episode,
+    folder::{self, Damage},
+    html::{self, Html, counted},
+    meta, plane,
+    query::Query,
+    summary,
+    table::Table,
+};
+use crate::{
+    serve::{Refusal, paths},
+    tree::overview::Contents,
+    volume::{Entry, Error, Volume},
+};
+
+/// Problems on their page: the newest.
+const PROBLEMS: usize = 500;
+/// Episodes on a page of them.
+const EPISODES: u64 = 50;
+
+/// A page, and its status.
+pub(super) type Made = (StatusCode, Html);
+
+/// The frame of every page: what stands around `main`.
+fn framed(volume: &Volume, title: &str, path: &Path, scripts: &[&'static str], main: &Html) -> Html {
+    let mut html = Html::default();
+    html.raw("<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\">");
+    html.raw("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">");
+    html.raw("<meta name=\"color-scheme\" content=\"light dark\"><title>").text(title).raw(" · shardfs</title>");
+    let mut asset = |before: &'static str, name: &'static str, after: &'static str| {
+        html.raw(before).raw("/-/assets/").raw(assets::version()).raw("/").raw(name).raw(after);
+    };
+    asset("<link rel=\"icon\" type=\"image/svg+xml\" href=\"", "icon.svg", "\">");
+    asset("<link rel=\"stylesheet\" href=\"", "page.css", "\">");
+    if scripts.contains(&"chart.js") {
+        asset("<link rel=\"stylesheet\" href=\"", "uplot.css", "\">");
+    }
+    // Before anything is drawn: the theme that was chosen.
+    asset("<script src=\"", "theme.js", "\"></script>");
+    asset("<script defer src=\"", "page.js", "\"></script>");
+    for script in scripts {
+        asset("<script defer src=\"", script, "\"></script>");
+    }
+    html.raw("</head><body><a class=\"skip\" href=\"#main\">Skip to content</a><header class=\"top\">");
+    html.raw("<nav aria-label=\"Path\"><ol class=\"crumbs\"><li><a class=\"brand\" href=\"/files/\">");
+    html.text(&top_name(volume)).raw("</a></li>");
+    let mut so_far = std::path::PathBuf::new();
+    let parts: Vec<&OsStr> = path.components().map(|part| part.as_os_str()).collect();
+    for (index, part) in parts.iter().enumerate() {
+        so_far.push(part);
+        html.raw("<li>");
+        if index + 1 == parts.len() {
+            html.raw("<span aria-current=\"page\">").text(&part.to_string_lossy()).raw("</span>");
+        } else {
+            html.raw("<a href=\"/files/").path(&so_far).raw("/\">").text(&part.to_string_lossy()).raw("</a>");
+        }
+        html.raw("</li>");
+    }
+    html.raw("</ol></nav><div class=\"tools\">");
+    let problems = volume.problems().len() as u64;
+    if problems > 0 {
+        html.raw("<a class=\"badge bad\" href=\"/-/problems\">").text(&counted(problems, "problem")).raw("</a>");
+    }
+    html.raw("<button type=\"button\" id=\"theme\" title=\"Light or dark (t)\" aria-label=\"Switch between light and dark\">");
+    html.raw("<span aria-hidden=\"true\">◐</span></button><button type=\"button\" id=\"help\" title=\"Keys (?)\" ");
+    html.raw("aria-label=\"Show the keys\"><span aria-hidden=\"true\">?</span></button></div></header>");
+    html.raw("<main id=\"main\">").push(main).raw("</main></body></html>\n");
+    html
+}
+
+/// The name of what is shown: SOURCE's own.
+fn top_name(volume: &Volume) -> String {
+    let source = volume.vfs().source();
+    source.file_name().map_or_else(|| source.display().to_string(), |name| name.to_string_lossy().into_owned())
+}
+
+fn name_of(volume: &Volume, entry: &Entry) -> String {
+    if entry.name().is_empty() { top_name(volume) } else { entry.name().to_string_lossy().into_owned() }
+}
+
+/// The page of an error.
+pub(super) fn refusal(volume: &Volume, refusal: &Refusal) -> Made {
+    let mut main = Html::default();
+    main.raw("<div class=\"head\"><h1>").text(refusal.status.canonical_reason().unwrap_or("Error")).raw("</h1></div>");
+    main.raw("<p class=\"notice bad\">").text(&refusal.text).raw("</p>");
+    main.raw("<p><a class=\"button\" href=\"/files/\">To the top</a></p>");
+    (refusal.status, framed(volume, "Error", Path::new(""), &[], &main))
+}
+
+/// The page of a folder or container. Where it can't be made, the page says why.
+pub(super) fn folder(volume: &Volume, entry: &Entry, query: &Query) -> Made {
+    made(volume, entry, folder_main(volume, entry, query))
+}
+
+/// The page of a file.
+pub(super) fn file(volume: &Volume, entry: &Entry, query: &Query) -> Made {
+    made(volume, entry, file_main(entry, query))
+}
+
+fn made(volume: &Volume, entry: &Entry, main: Result<(Html, &'static [&'static str]), Error>) -> Made {
+    let title = name_of(volume, entry);
+    match main {
+        Ok((main, scripts)) => (StatusCode::OK, framed(volume, &title, entry.path(), scripts, &main)),
+        Err(error) => refusal(volume, &Refusal::from(error)),
+    }
+}
+
+const PLAIN: &[&str] = &[];
+const PLAYER: &[&str] = &["uplot.js", "chart.js", "plane.js", "player.js"];
+const ARRAY: &[&str] = &["uplot.js", "chart.js", "plane.js", "table.js", "array.js"];
+const TABLE: &[&str] = &["table.js"];
+
+fn folder_main(volume: &Volume, entry: &Entry, query: &Query) -> Result<(Html, &'static [&'static str]), Error> {
+    let vfs = entry.vfs();
+    let overview = vfs.overview(entry.ino())?;
+    let place = super::container_path(entry);
+    let inside = place.as_ref().map(|(_, inside)| &**inside);
+    let mut main = Html::default();
+    main.raw("<div class=\"head\"><h1>").text(&name_of(volume, entry)).raw("</h1>");
+    if let (Some(overview), Some("")) = (&overview, inside) {
+        main.raw("<span class=\"badge format\">").raw(overview.format_name()).raw("</span>");
+        main.raw("<span class=\"said\">").text(&summary::line(entry, overview)).raw("</span>");
+        let own_file = entry.path().join(".file");
+        main.raw("<span class=\"actions\"><a class=\"button\" href=\"/files/").path(&own_file);
+        main.raw("\" download=\"").text(&name_of(volume, entry)).raw("\">Download</a></span>");
+    }
+    main.raw("</div>");
+    let mut scripts = PLAIN;
+    if let (Some(overview), Some(inside)) = (&overview, inside) {
+        if inside.is_empty() {
+            write_warnings(&mut main, entry)?;
+        }
+        if let Some(episode) = Episode::of(entry, overview, inside)? {
+            write_player(&mut main, &episode, entry);
+            scripts = PLAYER;
+        } else if let Some(table) = Table::of(entry, Some(overview), inside)? {
+            write_table(&mut main, &table, entry);
+            scripts = TABLE;
+        } else if let Contents::Episodes { count } = overview.contents
+            && matches!(inside, "" | "episodes")
+        {
+            write_episodes(&mut main, volume, entry, inside, count, query)?;
+            // Their listing has no more to say.
+            if inside == "episodes" {
+                return Ok((main, scripts));
+            }
+        }
+    }
+    let page = folder::page(entry, query)?;
+    let damage = Damage::of(entry, vfs.problems());
+    folder::write(&mut main, entry, &page, &damage);
+    Ok((main, scripts))
+}
+
+/// What was noticed when the container was opened.
+fn write_warnings(main: &mut Html, container: &Entry) -> Result<(), Error> {
+    let Some(opened) = container.vfs().container(container.ino())? else { return Ok(()) };
+    for warning in opened.warnings().iter().take(PROBLEMS) {
+        main.raw("<p class=\"notice\">").text(warning).raw("</p>");
+    }
+    Ok(())
+}
+
+fn write_player(main: &mut Html, episode: &Episode, folder: &Entry) {
+    main.raw("<section class=\"player\" id=\"player\" aria-label=\"Player\" data-episode=\"");
+    // Nothing in it has keys that JSON can't say.
+    main.text(&serde_json::to_string(episode).unwrap_or_default());
+    main.raw("\" data-neighbours=\"");
+    let neighbours = &episode.neighbours;
+    if neighbours.previous.is_some() || neighbours.next.is_some() {
+        main.text(&serde_json::to_string(neighbours).unwrap_or_default());
+    } else {
+        main.raw("/-/api/neighbours/").path(folder.path());
+    }
+    main.raw("\">");
+    if !episode.cameras.is_empty() {
+        main.raw("<div class=\"stage\" data-cameras=\"").number(episode.cameras.len() as u64).raw("\">");
+        for camera in &episode.cameras {
+            main.raw("<figure class=\"camera\"><div class=\"frame\">");
+            if let Some(first) = Episode::first_frame(camera).filter(|_| camera.depth.is_none()) {
+                main.raw("<img alt=\"").text(&camera.name).raw("\" src=\"").text(&first).raw("\"");
+                if let Some((width, height)) = camera.size {
+                    main.raw(" width=\"").number(width).raw("\" height=\"").number(height).raw("\"");
+                }
+                main.raw(" fetchpriority=\"high\">");
+            }
+            main.raw("</div><figcaption>").text(&camera.name).raw("</figcaption></figure>");
+        }
+        main.raw("</div>");
+    }
+    if episode.steps > 0 {
+        main.raw(include_str!("assets/transport.html"));
+    } else {
+        main.raw("<p class=\"empty\">This episode has no steps.</p>");
+    }
+    main.raw(
+        "</section><div class=\"beside\"><section class=\"signals\" id=\"signals\" aria-label=\"Signals\"></section>",
+    );
+    main.raw("<aside class=\"meta\" aria-label=\"Metadata\">");
+    meta::write(main, &episode.meta);
+    main.raw("</aside></div>");
+}
+
+fn write_table(main: &mut Html, table: &Table, entry: &Entry) {
+    let about = json!({
+        "source": format!("/-/api/rows/{}", paths::encode(entry.path())),
+        "rows": table.rows,
+        "columns": table.columns.len(),
+    });
+    main.raw("<section class=\"rows\" id=\"table\" aria-label=\"Rows\" data-table=\"").text(&about.to_string());
+    main.raw("\"></section>");
+}
+
+/// Episodes of a file with what their metadata say.
+fn write_episodes(
+    main: &mut Html,
+    volume: &Volume,
+    entry: &Entry,
+    inside: &str,
+    count: u64,
+    query: &Query,
+) -> Result<(), Error> {
+    let (container, episodes) = match inside {
+        "" => (entry.clone(), entry.path().join("episodes")),
+        _ => (volume.get(entry.path().parent().unwrap_or(Path::new("")))?, entry.path().to_owned()),
+    };
+    let pages = count.div_ceil(EPISODES).max(1);
+    let page = query.number("episodes").unwrap_or(1).clamp(1, pages);
+    let first = (page - 1) * EPISODES;
+    main.raw("<section aria-labelledby=\"episodes-title\"><div class=\"bar\"><h2 id=\"episodes-title\">Episodes</h2>");
+    main.raw("<span class=\"count\">").text(&counted(count, "episode")).raw("</span></div>");
+    main.raw("<table class=\"list\"><thead><tr><th scope=\"col\">Episode</th><th scope=\"col\">Task</th>");
+    main.raw(
+        "<th scope=\"col\">Embodiment</th><th scope=\"col\">Success</th><th scope=\"col\" class=\"num\">Reward</th>",
+    );
+    main.raw("<th scope=\"col\" class=\"num\">Steps</th></tr></thead><tbody>");
+    for position in first..count.min(first + EPISODES) {
+        let meta = summary::meta(&container, position);
+        let value = |name: &str| meta.as_ref().and_then(|meta| meta.get(name)).cloned().unwrap_or_default();
+        let text = |name: &str| value(name).as_str().map(|text| summary::shortened(text, 120)).unwrap_or_default();
+        let number = |name: &str| if value(name).is_number() { value(name).to_string() } else { String::new() };
+        main.raw("<tr><td class=\"name\">")
+            .icon("episode")
+            .raw("<a href=\"/files/")
+            .path(&episodes.join(position.to_string()))
+            .raw("/\">Episode ");
+        main.number(position).raw("</a>");
+        if meta.is_none() {
+            main.raw(" <span class=\"badge bad\">damaged</span>");
+        }
+        main.raw("</td><td>").text(&text("task")).raw("</td><td>").text(&text("embodiment")).raw("</td><td>");
+        main.raw(match value("success").as_bool() {
+            Some(true) => "<span class=\"badge good\">yes</span>",
+            Some(false) => "<span class=\"badge\">no</span>",
+            None => "",
+        });
+        main.raw("</td><td class=\"num\">").text(&number("total_reward"));
+        main.raw("</td><td class=\"num\">").text(&number("num_frames")).raw("</td></tr>");
+    }
+    main.raw("</tbody></table>");
+    if pages > 1 {
+        main.raw("<nav class=\"pages\" aria-label=\"Pages of episodes\">");
+        if page > 1 {
+            main.raw("<a class=\"button\" rel=\"prev\" href=\"?episodes=").number(page - 1).raw("\">← Previous</a>");
+        }
+        main.raw("<span>Page ").text(&html::grouped(page)).raw(" of ").text(&html::grouped(pages)).raw("</span>");
+        if page < pages {
+            main.raw("<a class=\"button\" rel=\"next\" href=\"?episodes=").number(page + 1).raw("\">Next →</a>");
+        }
+        main.raw("</nav>");
+    }
+    main.raw("</section>");
+    Ok(())
+}
+
+fn file_main(entry: &Entry, query: &Query) -> Result<(Html, &'static [&'static str]), Error> {
+    let mut main = Html::default();
+    let array = Elements::of(entry)?;
+    main.raw("<div class=\"head\"><h1>").text(&entry.name().to_string_lossy()).raw("</h1>");
+    if let Some(array) = &array {
+        main.raw("<span class=\"badge format\">").raw(array.dtype.name()).raw("</span><span class=\"said\">");
+        main.text(&array.shape_text()).raw("</span>");
+    }
+    main.raw("<span class=\"said\">").text(&html::size(entry.size())).raw("</span><span class=\"actions\">");
+    main.raw("<a class=\"button\" href=\"").text(&paths::address(entry)).raw("\" download=\"");
+    main.text(&entry.name().to_string_lossy()).raw("\">Download</a></span></div>");
+    let Some(array) = array else {
+        document::write(&mut main, entry, query)?;
+        return Ok((main, PLAIN));
+    };
+    if array.rows == 0 || array.columns == 0 {
+        main.raw("<p class=\"empty\">This array has no elements.</p>");
+        return Ok((main, PLAIN));
+    }
+    let layout = plane::layout(&array);
+    let about = json!({
+        "path": paths::encode(entry.path()),
+        "dtype": array.dtype.name(),
+        "shape": array.shape,
+        "rows": array.rows,
+        "columns": array.columns,
+        "picture": layout,
+        "picture_first": layout.is_some_and(|layout| plane::is_picture_like(&array, layout)),
+    });
+    main.raw("<section class=\"array\" id=\"array\" aria-label=\"Array\" data-array=\"").text(&about.to_string());
+    main.raw("\"></section>");
+    Ok((main, ARRAY))
+}
+
+/// The problems that were seen so far, the newest first.
+pub(super) fn problems(volume: &Volume) -> Made {
+    let problems = volume.problems();
+    let mut main = Html::default();
+    main.raw("<div class=\"head\"><h1>Problems</h1><span class=\"said\">");
+    main.text(&counted(problems.len() as u64, "problem")).raw(" seen since this server was started</span></div>");
+    if problems.is_empty() {
+        main.raw("<p class=\"empty\">Nothing was found wrong so far. Blocks are verified when they are read.</p>");
+    } else {
+        main.raw("<table class=\"list\"><thead><tr><th scope=\"col\">Container</th><th scope=\"col\">Path</th>");
+        main.raw("<th scope=\"col\">Problem</th></tr></thead><tbody>");
+    }
+    let is_alone = volume.root().is_ok_and(|root| volume.vfs().is_container(root.ino()));
+    for problem in problems.iter().rev().take(PROBLEMS) {
+        // Where SOURCE is one container, that is the top.
+        let container = if is_alone { Path::new("") } else { &problem.container };
+        main.raw("<tr><td class=\"name\"><a href=\"/-/view/").path(container).raw("\">");
+        main.text(&problem.container.to_string_lossy()).raw("</a></td><td>").text(&problem.path);
+        main.raw("</td><td>").text(&problem.detail()).raw("</td></tr>");
+    }
+    if !problems.is_empty() {
+        main.raw("</tbody></table>");
+    }
+    (StatusCode::OK, framed(volume, "Problems", Path::new(""), PLAIN, &main))
+}
