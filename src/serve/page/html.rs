@@ -15,8 +15,8 @@ impl Html {
         self
     }
 
-    /// Text, or the value of an attribute between double quotes. Control characters, which HTML can't hold or which turn
-    /// the direction of what follows, are shown as their code points.
+    /// Text, or the value of an attribute between double quotes. Control characters, and those that turn the
+    /// direction of what follows, are shown as their code points.
     pub(super) fn text(&mut self, text: &str) -> &mut Self {
         for c in text.chars() {
             match c {

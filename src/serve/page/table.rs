@@ -1,4 +1,4 @@
-//! Rows over columns: of IDV files, of the tables of kastore files, and of arrays.
+//! Rows over columns: of tables, of folders of arrays of one length, and of arrays.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -23,8 +23,10 @@ use crate::{
 const ROWS: u64 = 200;
 /// Columns of one answer.
 const COLUMNS: u64 = 32;
-/// Names of a folder that may be columns.
-const NAMES: usize = 10_000;
+/// Columns of an array that have names; those behind are not shown as a table.
+const NAMES: u64 = 10_000;
+/// Entries of a folder that may be columns; one of more is no table.
+const ENTRIES: usize = 256;
 /// Bytes of the names of keys that are read.
 const KEY_NAMES: u64 = 1 << 20;
 /// Entries of a column's folder that are looked at: the files of its values stand in front of its blocks.
@@ -100,7 +102,7 @@ impl Table {
             Some(Overview { contents: Contents::Table(table), .. }) if inside.is_empty() => {
                 Ok(Some(Self::of_idv(entry, table)))
             }
-            Some(Overview { format: "kastore" | "kast", .. }) if entry.is_folder() => Self::of_arrays(entry),
+            Some(Overview { contents: Contents::Items { .. }, .. }) if entry.is_folder() => Self::of_arrays(entry),
             _ => Ok(None),
         }
     }
@@ -118,7 +120,7 @@ impl Table {
             if parts.is_empty() { "value".into() } else { parts.join(",") }
         };
         // Of very wide arrays only so many columns are named: a row of a picture is better seen as that.
-        let columns = array.columns.min(NAMES as u64);
+        let columns = array.columns.min(NAMES);
         let kind = array.dtype.name();
         let columns = (0..columns).map(|column| Head {
             name: name(column),
@@ -147,7 +149,8 @@ impl Table {
     /// The arrays of a folder as columns, if they are all of one length. `x` with `x_offset` beside it is ragged.
     fn of_arrays(folder: &Entry) -> Result<Option<Self>, Error> {
         let mut arrays = BTreeMap::new();
-        for entry in folder.entries().take(NAMES) {
+        let is_long = folder::first_rows(folder, ENTRIES as u64 + 1)?.len() > ENTRIES;
+        for entry in folder.entries().take(if is_long { 0 } else { ENTRIES }) {
             let entry = entry?;
             let name = entry.name().to_string_lossy();
             if let Some(name) = name.strip_suffix(".npy")
@@ -281,7 +284,7 @@ impl IdvFiles<'_> {
         })
     }
 
-    /// A file of the column, if it has it. One whose size needs all blocks of the column is opened in small tables only.
+    /// A file of the column, if it has it. One whose size needs all blocks is opened in small tables only.
     fn open(&self, name: &str) -> Result<Option<Entry>, String> {
         let files = folder::first_rows(self.folder, FILES).map_err(|error| error.to_string())?;
         match files.iter().find(|row| row.name == name) {

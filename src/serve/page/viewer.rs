@@ -70,7 +70,8 @@ fn framed(volume: &Volume, title: &str, path: &Path, scripts: &[&'static str], m
     if problems > 0 {
         html.raw("<a class=\"badge bad\" href=\"/-/problems\">").text(&counted(problems, "problem")).raw("</a>");
     }
-    html.raw("<button type=\"button\" id=\"theme\" title=\"Light or dark (t)\" aria-label=\"Switch between light and dark\">");
+    html.raw("<button type=\"button\" id=\"theme\" title=\"Light or dark (t)\" ");
+    html.raw("aria-label=\"Switch between light and dark\">");
     html.raw("<span aria-hidden=\"true\">◐</span></button><button type=\"button\" id=\"help\" title=\"Keys (?)\" ");
     html.raw("aria-label=\"Show the keys\"><span aria-hidden=\"true\">?</span></button></div></header>");
     html.raw("<main id=\"main\">").push(main).raw("</main></body></html>\n");
