@@ -9,6 +9,8 @@
 //! into a file in memory in place of the heap, and its bytes count against the same budget. A file that the kernel
 //! holds open is not evicted.
 //!
+//! Decoded blocks may be kept on a local disk too ([`Spill`]), where those that have no room here are found again.
+//!
 //! All memory in proportion to what files hold is reserved from one [`Budget`] before it is taken ([`Cache::reserve`],
 //! [`Cache::buffer`]): decoded blocks, stored bytes, windows of zstd, indexes, and what opening a container needs.
 
@@ -20,6 +22,7 @@ mod file;
 mod files;
 mod key;
 mod slot;
+mod spill;
 mod sync;
 
 pub use budget::{Budget, Reservation, TooMuch};
@@ -32,6 +35,8 @@ pub use file::FileSlot;
 pub use key::{ColumnPart, Key};
 pub use slot::Piece;
 use slot::{OVERHEAD, Slot};
+
+pub use spill::{Spill, SpillOptions};
 
 use std::{
     collections::HashSet,
@@ -233,6 +238,8 @@ pub struct Cache {
     late_failures: Mutex<HashSet<u64>>,
     /// The files in memory.
     files: Arc<FileCount>,
+    /// Decoded blocks on disk.
+    spill: Option<Spill>,
     /// What happened so far.
     pub counters: Counters,
 }
@@ -240,6 +247,11 @@ pub struct Cache {
 impl Cache {
     /// A cache of at most `budget` bytes.
     pub fn new(budget: u64, verify: Verify) -> Arc<Self> {
+        Self::with_spill(budget, verify, None)
+    }
+
+    /// As [`Self::new`], with a disk below.
+    pub fn with_spill(budget: u64, verify: Verify, spill: Option<Spill>) -> Arc<Self> {
         let budget = Budget::new(budget, u64::MAX);
         Arc::new(Self {
             entries: Entries::new(budget.clone()),
@@ -248,6 +260,7 @@ impl Cache {
             evict_after_full_read: AtomicBool::new(false),
             late_failures: Mutex::default(),
             files: Arc::default(),
+            spill,
             counters: Counters::default(),
         })
     }
@@ -255,6 +268,11 @@ impl Cache {
     /// The budget in bytes, and how much of it is reserved.
     pub fn usage(&self) -> (u64, u64) {
         (self.budget.total(), self.budget.used())
+    }
+
+    /// The disk below, if there is one.
+    pub fn spill(&self) -> Option<&Spill> {
+        self.spill.as_ref()
     }
 
     /// Reserves memory before it is taken; evicts what is cached, and waits for others to finish where there is no
@@ -384,7 +402,8 @@ impl Cache {
         self.peek(&key, |slot| slot.failure()).unwrap_or(Ok(()))
     }
 
-    /// The decoded piece of a compressed block that holds the byte at `offset`.
+    /// A decoded piece of a compressed block that holds the first byte of `range`, which must not be empty. It may end
+    /// before the range does, unless that is the whole of a block that is not shown in pieces.
     ///
     /// # Errors
     /// [`BlockError`], the same one for all readers.
@@ -393,8 +412,12 @@ impl Cache {
         key: Key,
         block: &Block,
         source: &Arc<dyn Source>,
-        offset: u64,
+        range: &Range<u64>,
     ) -> Result<Piece, Arc<BlockError>> {
+        if let Some(piece) = self.spilled_part(key, block, source, range)? {
+            return Ok(piece);
+        }
+        let offset = range.start;
         let mut zstd_window = 0;
         loop {
             let slot = self.slot(key, block, source, zstd_window)?;
@@ -426,7 +449,7 @@ impl Cache {
             let mut rest = out;
             let mut at = 0;
             while !rest.is_empty() {
-                let piece = self.piece(key, block, source, at)?;
+                let piece = self.piece(key, block, source, &(at..block.size))?;
                 let from = &piece.bytes[(at - piece.start) as usize..];
                 let (here, after) = rest.split_at_mut(from.len().min(rest.len()));
                 here.copy_from_slice(&from[..here.len()]);
@@ -447,6 +470,9 @@ impl Cache {
         self.check_size(block)?;
         if block.codec == Codec::None {
             return decode::read_into(block, &**source, self.verify, out);
+        }
+        if self.read_spilled(block, &**source, out) {
+            return Ok(());
         }
         // What streams needs no more than a window beside the bytes that it makes.
         if block.size <= limits::WHOLE_BLOCK || !block.codec.is_stream() {
@@ -580,8 +606,24 @@ impl Cache {
                 }
             };
             let whole = || {
+                let spilled = self.spilled(block, &**source);
+                if let Some((spill, name)) = &spilled
+                    && spill.has(name, 0)
+                {
+                    let mut bytes = decode::zeroed(block.size)?;
+                    if spill.read(name, 0, &mut bytes) {
+                        slot.push(bytes.with_room(self.room_for(slot, block.size, &working)?));
+                        return Ok(0);
+                    }
+                }
+                let start = Instant::now();
                 if let Some(bytes) = decode::whole(block, &**source, self.verify)? {
-                    slot.push(bytes.with_room(self.room_for(slot, block.size, &working)?));
+                    let took = start.elapsed();
+                    let bytes = Arc::new(bytes.with_room(self.room_for(slot, block.size, &working)?));
+                    slot.push_shared(bytes.clone());
+                    if let Some((spill, name)) = spilled {
+                        self.keep(spill, &name, block, took, bytes);
+                    }
                 }
                 Ok(block.size)
             };
@@ -594,9 +636,18 @@ impl Cache {
             move || {
                 let show_pieces = || {
                     let mut pieces = Pieces::new(&block, &*source, cache.verify, zstd_window)?;
+                    let mut spilled = cache.spilled(&block, &*source).filter(|_| cache.verify != Verify::Off);
+                    let mut start = 0;
                     while pieces.next_size() > 0 {
                         let room = cache.room_for(&slot, pieces.next_size(), &working)?;
-                        slot.push(pieces.next()?.with_room(room));
+                        let piece = Arc::new(pieces.next()?.with_room(room));
+                        slot.push_shared(piece.clone());
+                        let length = piece.len() as u64;
+                        spilled = spilled.filter(|(spill, name)| spill.keep_piece(name, start, piece));
+                        start += length;
+                    }
+                    if let Some((spill, name)) = spilled {
+                        spill.keep_verdict(&name);
                     }
                     Ok(block.size)
                 };

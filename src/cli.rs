@@ -20,6 +20,7 @@ mod running;
 mod select;
 #[cfg(feature = "serve")]
 mod serve;
+mod spill;
 mod status;
 mod umount;
 mod verify;
@@ -94,6 +95,9 @@ struct ViewOptions {
     verify: cache::Verify,
 
     #[command(flatten)]
+    spill: spill::SpillArguments,
+
+    #[command(flatten)]
     links: LinkOptions,
 }
 
@@ -114,6 +118,7 @@ impl ViewOptions {
         vfs::Options {
             cache_size: self.cache_size.unwrap_or(defaults.cache_size),
             verify: self.verify,
+            spill: self.spill.options(),
             follow_links: self.links.follow_links,
             ..defaults
         }

@@ -63,6 +63,12 @@ pub trait Source: Send + Sync {
         false
     }
 
+    /// Names these bytes in this state, in every process and after a restart: what is kept of them on disk is found by
+    /// it. `None` where nothing tells this state from all others.
+    fn state_key(&self) -> Option<[u8; 32]> {
+        None
+    }
+
     /// Says which ranges will be read soon, so that a source whose bytes are far away can begin to fetch them.
     fn prefetch(&self, ranges: &[Range<u64>]) {
         let _ = ranges;

@@ -45,7 +45,7 @@ use std::{
 use parking_lot::{Mutex, RwLock};
 
 use crate::{
-    cache::{BlockError, Buffer, Cache, Verify},
+    cache::{BlockError, Buffer, Cache, SpillOptions, Verify},
     source::Source,
     store::{FilePath, Kind, LocalStore, Stat, Store},
     tree::{self, NodeId, Notice, Opened, names},
@@ -83,6 +83,8 @@ pub struct Options {
     pub cache: Option<Arc<Cache>>,
     /// Whether folders are watched: only where [`Vfs::wait_for_changes`] is called, for the watches are few.
     pub watch: bool,
+    /// Where decoded blocks are kept that have no room in memory.
+    pub spill: Option<SpillOptions>,
     /// How opened files are served, as far as it can be had.
     pub serve: Serve,
     /// Which symbolic links of SOURCE are shown as what they point to.
@@ -110,6 +112,7 @@ impl Default for Options {
             verify: Verify::default(),
             cache: None,
             watch: true,
+            spill: None,
             serve: Serve::default(),
             follow_links: FollowLinks::default(),
             uid: None,
@@ -120,6 +123,16 @@ impl Default for Options {
             formats: &tree::FORMATS,
             number_key: *PROCESS_KEY.get_or_init(NumberKey::random),
         }
+    }
+}
+
+impl Options {
+    fn new_cache(&self) -> Result<Arc<Cache>, Error> {
+        let spill = self
+            .spill
+            .as_ref()
+            .map(|spill| spill.open(self.cache_size).map_err(|error| Error::os(&error, "open", spill.folder.clone())));
+        Ok(Cache::with_spill(self.cache_size, self.verify, spill.transpose()?.flatten()))
     }
 }
 
@@ -197,7 +210,10 @@ impl Vfs {
             Arc::new(LocalStore::new(folder.to_path_buf(), options.follow_links, options.watch).map_err(named)?);
         let found = store.stat(&alone.as_ref().map(FilePath::to_path_buf).unwrap_or_default()).map_err(named)?;
         let Some(mounted) = found else { return Err(Error::stale(source.to_path_buf())) };
-        let cache = options.cache.clone().unwrap_or_else(|| Cache::new(options.cache_size, options.verify));
+        let cache = match &options.cache {
+            Some(cache) => cache.clone(),
+            None => options.new_cache()?,
+        };
         let problems = Arc::new(Problems::default());
         let key = options.number_key;
         let vfs = Self {

@@ -365,7 +365,7 @@ impl ReadContext {
                     let at = block.block.offset;
                     return Ok(self.source.mapped(at + range.start..at + range.end).map(Bytes::Mapped));
                 }
-                let piece = self.piece(block, range.start)?;
+                let piece = self.piece(block, &range)?;
                 let (from, to) = ((range.start - piece.start) as usize, (range.end - piece.start) as usize);
                 if to <= piece.bytes.len() {
                     self.cache.add_served(self.key(block), block.block.size, range.end - range.start);
@@ -398,7 +398,7 @@ impl ReadContext {
         }
         let mut rest = out;
         while !rest.is_empty() {
-            let piece = self.piece(block, at)?;
+            let piece = self.piece(block, &(at..at + rest.len() as u64))?;
             let from = &piece.bytes[(at - piece.start) as usize..];
             let length = from.len().min(rest.len());
             let (here, after) = rest.split_at_mut(length);
@@ -436,11 +436,11 @@ impl ReadContext {
         done.map_err(|error| block.fault(error))
     }
 
-    fn piece(&self, block: &BlockRef, offset: u64) -> Result<Piece, Fault> {
+    fn piece(&self, block: &BlockRef, range: &Range<u64>) -> Result<Piece, Fault> {
         if let Some(reason) = &block.error {
             return Err(block.fault(Arc::new(BlockError::Refused(reason.to_string()))));
         }
-        self.cache.piece(self.key(block), &block.block, &self.source, offset).map_err(|error| block.fault(error))
+        self.cache.piece(self.key(block), &block.block, &self.source, range).map_err(|error| block.fault(error))
     }
 }
 

@@ -112,6 +112,12 @@ pub(super) fn inflate(block: &Block, source: &dyn Source) -> Result<Buffer, Bloc
     Ok(bytes)
 }
 
+/// The size of the piece that begins at `start` in a block of `size` bytes; 0 behind the last.
+pub(super) fn piece_size(start: u64, size: u64) -> u64 {
+    let most = usize::try_from(start).unwrap_or(usize::MAX).clamp(FIRST_PIECE, DECODED_PIECE);
+    size.saturating_sub(start).min(most as u64)
+}
+
 /// A large block of a codec that streams, decoded piece by piece, each of which may be shown as soon as it is there.
 pub(super) struct Pieces<'a> {
     block: &'a Block,
@@ -139,8 +145,7 @@ impl<'a> Pieces<'a> {
     /// The size of the next piece; 0 behind the last. Small ones come first: a reader of the front should not wait for
     /// a MiB.
     pub(super) fn next_size(&self) -> u64 {
-        let size = usize::try_from(self.got).unwrap_or(usize::MAX).clamp(FIRST_PIECE, DECODED_PIECE);
-        (self.block.size - self.got).min(size as u64)
+        piece_size(self.got, self.block.size)
     }
 
     /// Decodes the next piece, for which `out` has exactly the room. The last one is good only if the checksum is

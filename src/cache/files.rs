@@ -5,7 +5,9 @@ use std::{
     time::Instant,
 };
 
-use super::{BlockError, Buffer, Cache, Cached, Entry, FileSlot, Key, OVERHEAD, Pieces, decode};
+use super::{
+    BlockError, Buffer, Cache, Cached, Entry, FileSlot, Key, OVERHEAD, Pieces, Verify, decode, spill::FilePart,
+};
 use crate::{
     format::Block,
     limits,
@@ -76,10 +78,20 @@ impl Cache {
         &self,
         block: &Block,
         source: &Arc<dyn Source>,
-        file: &FileSlot,
+        file: &Arc<FileSlot>,
         at: u64,
     ) -> Result<(), BlockError> {
         self.check_size(block)?;
+        let spilled = self.spilled(block, &**source);
+        if let Some((spill, name)) = &spilled
+            && spill.has(name, 0)
+        {
+            let read = |out: &mut [u8]| spill.read(name, 0, out);
+            if file.memory().fill(at..at + block.size, read).map_err(SourceError::from)? {
+                file.advance(at + block.size);
+                return Ok(());
+            }
+        }
         let start = Instant::now();
         let in_pieces = self.in_pieces(block);
         let window = if in_pieces { decode::window(block, &**source) } else { 0 };
@@ -89,7 +101,7 @@ impl Cache {
             let mut pieces = Pieces::new(block, &**source, self.verify, window)?;
             // Copied there, out of one buffer: decoded there piece by piece, the file would not lie in large pages.
             let mut piece = Buffer::zeroed(limits::DECODED_PIECE).map_err(SourceError::from)?;
-            let mut at = at;
+            let (first, mut at) = (at, at);
             while pieces.next_size() > 0 {
                 let piece = &mut piece[..pieces.next_size() as usize];
                 pieces.fill(piece)?;
@@ -97,11 +109,19 @@ impl Cache {
                 at += piece.len() as u64;
                 file.advance(at);
             }
+            if let Some((spill, name)) = spilled.filter(|_| self.verify != Verify::Off) {
+                spill.keep_all(&name, |piece| FilePart::new(file, first + piece.start..first + piece.end));
+            }
         } else {
             file.memory()
                 .fill(at..at + block.size, |out| decode::into(block, &**source, self.verify, out))
                 .map_err(SourceError::from)??;
             file.advance(at + block.size);
+            if let Some((spill, name)) = spilled
+                && let Some(part) = FilePart::new(file, at..at + block.size)
+            {
+                self.keep(spill, &name, block, start.elapsed(), Arc::new(part));
+            }
         }
         self.counters.took(start.elapsed());
         self.counters.decoded_bytes.fetch_add(block.size, Relaxed);

@@ -27,6 +27,11 @@ const fn key(number: u32) -> Key {
     Key::Block { container: 1, number }
 }
 
+/// The range of one byte.
+fn byte(offset: u64) -> Range<u64> {
+    offset..offset + 1
+}
+
 fn zstd_block(bytes: &[u8]) -> (Block, Arc<dyn Source>, Arc<Counted>) {
     let stored = zstd::bulk::compress(bytes, 1).unwrap();
     let block = Block {
@@ -50,7 +55,7 @@ fn eight_readers_decode_once() {
         for _ in 0..8 {
             scope.spawn(|| {
                 start.wait();
-                assert_eq!(**cache.piece(KEY, &block, &source, 0).unwrap().bytes, bytes);
+                assert_eq!(**cache.piece(KEY, &block, &source, &byte(0)).unwrap().bytes, bytes);
             });
         }
     });
@@ -69,7 +74,7 @@ fn the_budget_holds_for_many_blocks() {
             scope.spawn(move || {
                 for number in 0..20 {
                     let key = key(first * 100 + number);
-                    assert_eq!(cache.piece(key, block, source, 5).unwrap().bytes.len(), 300_000);
+                    assert_eq!(cache.piece(key, block, source, &byte(5)).unwrap().bytes.len(), 300_000);
                     let (budget, used) = cache.usage();
                     assert!(used <= budget, "{used} of {budget}");
                 }
@@ -83,7 +88,7 @@ fn the_budget_holds_for_many_blocks() {
 fn a_block_larger_than_the_budget_is_served_all_the_same() {
     let cache = Cache::new(1000, Verify::Lazy);
     let (block, source, _) = zstd_block(&vec![3; 300_000]);
-    assert_eq!(cache.piece(KEY, &block, &source, 299_999).unwrap().bytes.len(), 300_000);
+    assert_eq!(cache.piece(KEY, &block, &source, &byte(299_999)).unwrap().bytes.len(), 300_000);
 }
 
 #[test]
@@ -92,20 +97,23 @@ fn large_blocks_come_in_pieces_and_a_bad_checksum_is_final() {
     let bytes: Vec<u8> = (0..size).map(|i| (i / 1000) as u8).collect();
     let (mut block, source, _) = zstd_block(&bytes);
     let cache = Cache::new(1 << 30, Verify::Lazy);
-    let piece = cache.piece(KEY, &block, &source, size as u64 - 1).unwrap();
+    let piece = cache.piece(KEY, &block, &source, &byte(size as u64 - 1)).unwrap();
     assert_eq!(**piece.bytes, bytes[piece.start as usize..]);
-    assert_eq!(cache.piece(KEY, &block, &source, 5).unwrap().bytes.len(), limits::FIRST_PIECE);
-    assert_eq!(cache.piece(KEY, &block, &source, 9 << 20).unwrap().bytes.len(), limits::DECODED_PIECE);
+    assert_eq!(cache.piece(KEY, &block, &source, &byte(5)).unwrap().bytes.len(), limits::FIRST_PIECE);
+    assert_eq!(cache.piece(KEY, &block, &source, &byte(9 << 20)).unwrap().bytes.len(), limits::DECODED_PIECE);
 
     block.crc = Some(1);
     let bad = key(1);
-    assert!(cache.piece(bad, &block, &source, size as u64 - 1).is_err());
-    assert!(matches!(*cache.piece(bad, &block, &source, 0).unwrap_err(), BlockError::Checksum { stored: 1, .. }));
+    assert!(cache.piece(bad, &block, &source, &byte(size as u64 - 1)).is_err());
+    assert!(matches!(
+        *cache.piece(bad, &block, &source, &byte(0)).unwrap_err(),
+        BlockError::Checksum { stored: 1, .. }
+    ));
     let off = Cache::new(1 << 30, Verify::Off);
-    assert!(off.piece(bad, &block, &source, size as u64 - 1).is_ok());
+    assert!(off.piece(bad, &block, &source, &byte(size as u64 - 1)).is_ok());
     // strict: not even the first byte
     let strict = Cache::new(1 << 30, Verify::Strict);
-    assert!(strict.piece(bad, &block, &source, 0).is_err());
+    assert!(strict.piece(bad, &block, &source, &byte(0)).is_err());
 }
 
 #[test]
@@ -113,7 +121,7 @@ fn checksums_over_stored_bytes_are_accepted_for_compressed_blocks_only() {
     let (mut block, source, counted) = zstd_block(&[9; 5000]);
     block.crc = Some(crc32c::crc32c(&counted.bytes));
     let cache = Cache::new(1 << 20, Verify::Lazy);
-    assert_eq!(cache.piece(KEY, &block, &source, 0).unwrap().bytes.len(), 5000);
+    assert_eq!(cache.piece(KEY, &block, &source, &byte(0)).unwrap().bytes.len(), 5000);
 }
 
 #[test]
@@ -138,7 +146,7 @@ fn a_large_block_goes_through_a_window() {
     let (block, source, _) = zstd_block(&bytes);
     let cache = Cache::new(64 << 20, Verify::Lazy);
     let read = |at: u64| {
-        let piece = cache.piece(KEY, &block, &source, at).unwrap();
+        let piece = cache.piece(KEY, &block, &source, &byte(at)).unwrap();
         let from = (at - piece.start) as usize;
         assert_eq!(piece.bytes[from..], bytes[at as usize..][..piece.bytes.len() - from]);
         at + (piece.bytes.len() - from) as u64
@@ -162,12 +170,12 @@ fn a_decoder_that_waits_for_its_readers_makes_room() {
     let (large, source, _) = zstd_block(&bytes);
     // Room for the window, and not for the other block beside it.
     let cache = Cache::new(20 << 20, Verify::Lazy);
-    cache.piece(KEY, &large, &source, 0).unwrap();
+    cache.piece(KEY, &large, &source, &byte(0)).unwrap();
     let (other, other_source, _) = zstd_block(&bytes[..10 << 20]);
     let other_key = key(1);
-    assert_eq!(cache.piece(other_key, &other, &other_source, 0).unwrap().bytes.len(), 10 << 20);
+    assert_eq!(cache.piece(other_key, &other, &other_source, &byte(0)).unwrap().bytes.len(), 10 << 20);
     assert_eq!(cache.counters.evictions.load(Relaxed), 1);
-    assert_eq!(cache.piece(KEY, &large, &source, 1).unwrap().start, 0);
+    assert_eq!(cache.piece(KEY, &large, &source, &byte(1)).unwrap().start, 0);
 }
 
 #[test]
@@ -178,7 +186,7 @@ fn what_the_reader_keeps_is_given_up() {
         if keeps {
             cache.set_evict_after_full_read();
         }
-        cache.piece(KEY, &block, &source, 0).unwrap();
+        cache.piece(KEY, &block, &source, &byte(0)).unwrap();
         cache.add_served(KEY, block.size, 2 << 20);
         assert!(cache.usage().1 > 3 << 20);
         cache.add_served(KEY, block.size, 1 << 20);
@@ -209,7 +217,7 @@ fn files_in_memory_share_the_budget() {
     // A block does not wait for files that are held.
     let held: Vec<_> = (1..10).filter_map(|ino| cache.file(ino)).collect();
     let (block, source, _) = zstd_block(&vec![3; 14 << 20]);
-    assert_eq!(cache.piece(KEY, &block, &source, 0).unwrap().bytes.len(), 14 << 20);
+    assert_eq!(cache.piece(KEY, &block, &source, &byte(0)).unwrap().bytes.len(), 14 << 20);
     drop((held, first));
     // One that fails leaves nothing.
     let slot = cache.start_file(50, 1 << 20).unwrap();
@@ -223,7 +231,7 @@ fn the_next_block_is_decoded_ahead_into_free_room_only() {
     let (block, source, _) = zstd_block(&vec![3; 2 << 20]);
     let cache = Cache::new(5 << 20, Verify::Lazy);
     cache.set_evict_after_full_read();
-    cache.piece(key(0), &block, &source, 0).unwrap();
+    cache.piece(key(0), &block, &source, &byte(0)).unwrap();
     assert!(!cache.is_mostly_read(key(0), block.size));
     cache.add_served(key(0), block.size, (1 << 20) + 1);
     assert!(cache.is_mostly_read(key(0), block.size));
@@ -250,7 +258,7 @@ fn a_block_stays_until_its_reader_has_it() {
             let (cache, block, source, start) = (&cache, &block, &source, &start);
             scope.spawn(move || {
                 start.wait();
-                assert_eq!(cache.piece(key(number), block, source, 5).unwrap().bytes.len(), 700_000);
+                assert_eq!(cache.piece(key(number), block, source, &byte(5)).unwrap().bytes.len(), 700_000);
             });
         }
     });
@@ -262,7 +270,7 @@ fn a_block_stays_until_its_reader_has_it() {
 fn memory_counts_until_it_is_freed() {
     let (block, source, _) = zstd_block(&vec![3; 600_000]);
     let cache = Cache::new(1 << 20, Verify::Lazy);
-    let piece = cache.piece(KEY, &block, &source, 0).unwrap();
+    let piece = cache.piece(KEY, &block, &source, &byte(0)).unwrap();
     cache.entries.remove(&KEY, |_| true);
     assert_eq!(cache.usage().1, 600_000);
     assert!(cache.try_reserve(600_000).is_none());
@@ -313,7 +321,7 @@ fn a_block_with_far_too_many_stored_bytes_is_damage_and_not_read() {
         let block = Block { offset: 0, stored_size: 3 << 30, size: 100, codec, crc: Some(0) };
         let error = match codec {
             Codec::None => cache.check(key(number), &block, &source, &(0..100)).unwrap_err(),
-            _ => cache.piece(key(number), &block, &source, 0).unwrap_err(),
+            _ => cache.piece(key(number), &block, &source, &byte(0)).unwrap_err(),
         };
         assert!(matches!(&*error, BlockError::Decode(DecodeError::Excess { .. })), "{error}");
     }
@@ -335,10 +343,10 @@ fn windows_of_zstd_are_counted_and_a_larger_one_is_made_room_for() {
     let block = Block { offset: 0, stored_size: stored.len() as u64, size, codec: Codec::Zstd, crc: None };
     let source: Arc<dyn Source> = Arc::new(stored);
     let cache = Cache::new(64 << 20, Verify::Lazy);
-    cache.piece(KEY, &block, &source, 0).unwrap();
+    cache.piece(KEY, &block, &source, &byte(0)).unwrap();
     let used = cache.usage().1;
     assert!(used >= (16 + 4) << 20, "{used}");
-    let piece = cache.piece(KEY, &block, &source, size - 1).unwrap();
+    let piece = cache.piece(KEY, &block, &source, &byte(size - 1)).unwrap();
     assert_eq!(piece.bytes.last(), bytes.last());
     assert_eq!(cache.counters.misses.load(Relaxed), 2);
     // Both ends are read, and nothing of it stays when it goes.

@@ -70,7 +70,8 @@ impl Writer {
         if state.waiting.contains_key(&hash) {
             return true;
         }
-        if state.bytes.saturating_add(length) > self.shared.limits.queue {
+        // One blob has room however long it is.
+        if state.bytes > 0 && state.bytes.saturating_add(length) > self.shared.limits.queue {
             return false;
         }
         if !state.has_thread {

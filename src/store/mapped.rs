@@ -21,6 +21,7 @@ use rustix::{
     fs::{AtFlags, StatxFlags, fstatfs, statx},
     io::{Errno, ReadWriteFlags},
 };
+use sha2::{Digest, Sha256};
 
 use super::{File, Kind, Stat, Version};
 use crate::source::{Source, SourceError, zeros};
@@ -33,6 +34,8 @@ pub struct MappedFile {
     version: Version,
     /// Whether it lies in a tmpfs, where there is nothing to wait for.
     in_memory: bool,
+    /// Whether it lies in a FUSE filesystem.
+    in_user_space: bool,
     /// Whether its attributes can be had without asking a server, which may not answer.
     is_local: bool,
     map: OnceLock<Option<Arc<Mmap>>>,
@@ -89,6 +92,9 @@ const LOCAL: [i64; 15] = [
     0x7366_746E,
 ];
 
+/// The number of FUSE filesystems in statfs(2).
+const FUSE: i64 = 0x6573_5546;
+
 impl MappedFile {
     /// A regular file that was opened for reading, in the state that it has now. `name` is its own, behind all links.
     ///
@@ -101,8 +107,9 @@ impl MappedFile {
         }
         let filesystem = fstatfs(&file).map_or(0, |at| at.f_type);
         let in_memory = filesystem == libc::TMPFS_MAGIC;
+        let in_user_space = filesystem == FUSE;
         let is_local = LOCAL.contains(&filesystem);
-        Ok(Self { file, name, version: stat.version, in_memory, is_local, map: OnceLock::new() })
+        Ok(Self { file, name, version: stat.version, in_memory, in_user_space, is_local, map: OnceLock::new() })
     }
 
     /// Opens a file by its path, as it stands. Links are followed: only for paths that a user has typed.
@@ -193,6 +200,12 @@ impl Source for MappedFile {
 
     fn check_known(&self) -> Result<(), SourceError> {
         self.compare(AtFlags::STATX_DONT_SYNC)
+    }
+
+    /// By the version. Not for filesystems in user space, whose users choose what numbers and times they give.
+    fn state_key(&self) -> Option<[u8; 32]> {
+        let named = Sha256::new().chain_update(b"local file").chain_update(self.version.to_bytes());
+        (!self.in_user_space).then(|| named.finalize().into())
     }
 
     /// Looks at the two ends: what is read ahead, and what is not yet, is a range that ends somewhere.

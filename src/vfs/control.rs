@@ -13,10 +13,14 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::Vfs;
-use crate::view::{Bytes, json::document};
+use super::{Problem, Vfs};
+use crate::{
+    cache::Spill,
+    disk::Disk,
+    view::{Bytes, json::document},
+};
 
 /// The folder's name, in the root of the mount.
 pub(super) const FOLDER: &str = ".shardfs";
@@ -58,7 +62,10 @@ impl Control {
     pub(super) fn lookup(&self, name: &OsStr, vfs: &Vfs) -> Option<Arc<Snapshot>> {
         let bytes = match name.to_str()? {
             "config.json" => config(vfs),
-            "problems.jsonl" => vfs.problems.to_jsonl().into_bytes(),
+            "problems.jsonl" => {
+                note_damage_on_disk(vfs);
+                vfs.problems.to_jsonl().into_bytes()
+            }
             "stats.json" => stats(vfs),
             _ => return None,
         };
@@ -86,6 +93,8 @@ fn config(vfs: &Vfs) -> Vec<u8> {
         "serve_asked": options.serve.name(),
         "serve_reason": serving.reason,
         "cache_size": options.cache_size,
+        "spill": options.spill.as_ref().map(|spill| shown(&spill.folder)),
+        "spill_size": options.spill.as_ref().map(|spill| spill.size),
         "verify": format!("{:?}", options.verify).to_lowercase(),
         "follow_links": options.follow_links.name(),
         "uid": options.uid,
@@ -136,8 +145,35 @@ fn stats(vfs: &Vfs) -> Vec<u8> {
             "memory_file_bytes": file_bytes,
             "memory_files_finished": count(&counters.files_finished),
         },
+        "spill": cache.spill().map(|spill| disk_counters(spill.disk())),
         "problems": vfs.problems.all().len(),
     }))
+}
+
+/// Notes that the cache on disk had damaged blobs, whose blocks were decoded again.
+fn note_damage_on_disk(vfs: &Vfs) {
+    let Some(disk) = vfs.cache().spill().map(Spill::disk) else { return };
+    if disk.counters().corrupt.load(Relaxed) > 0 {
+        let message = "blobs of the cache on disk were damaged, removed, and decoded again; is the disk failing?";
+        vfs.problems.note(Problem::of(disk.path(), message.into()));
+    }
+}
+
+/// What a cache on disk did in this process.
+fn disk_counters(disk: &Disk) -> Value {
+    let (counters, count) = (disk.counters(), |counter: &AtomicU64| counter.load(Relaxed));
+    json!({
+        "hits": count(&counters.hits),
+        "misses": count(&counters.misses),
+        "read_bytes": count(&counters.read_bytes),
+        "written": count(&counters.written),
+        "written_bytes": count(&counters.written_bytes),
+        "dropped": count(&counters.dropped),
+        "evicted": count(&counters.evicted),
+        "corrupt": count(&counters.corrupt),
+        "errors": count(&counters.errors),
+        "queued_bytes": disk.queued(),
+    })
 }
 
 /// The time of control files: now.

@@ -46,7 +46,7 @@ impl View {
     ///
     /// # Errors
     /// [`BlockError`], from which the reader learns nothing: it reads the view itself, and gets the [`Fault`].
-    pub fn lay_out(&self, reader: &ReadContext, file: &FileSlot) -> Result<(), BlockError> {
+    pub fn lay_out(&self, reader: &ReadContext, file: &Arc<FileSlot>) -> Result<(), BlockError> {
         for extent in &self.extents {
             if let Some(block) = extent.whole_block() {
                 reader.cache.decode_to(&block.block, &reader.source, file, extent.start)?;

@@ -157,7 +157,9 @@ impl Values {
             return Ok(Arc::default());
         }
         if block.codec != Codec::None && block.size <= limits::WHOLE_BLOCK {
-            return Ok(cache.piece(self.key(reader, ColumnPart::Block, number), block, source, 0)?.bytes);
+            return Ok(cache
+                .piece(self.key(reader, ColumnPart::Block, number), block, source, &(0..block.size))?
+                .bytes);
         }
         let key = self.key(reader, ColumnPart::Whole, number);
         let parts = cache.get_or_insert_with(key, || {
@@ -254,7 +256,7 @@ fn read_block(
     }
     let mut rest = out;
     while !rest.is_empty() {
-        let piece = reader.cache.piece(key, block, &reader.source, at)?;
+        let piece = reader.cache.piece(key, block, &reader.source, &(at..at + rest.len() as u64))?;
         let from = &piece.bytes[(at - piece.start) as usize..];
         let length = from.len().min(rest.len());
         let (here, after) = rest.split_at_mut(length);
@@ -278,7 +280,7 @@ fn borrow_block(
         let mapped = reader.source.mapped(block.offset + range.start..block.offset + range.end);
         return Ok(mapped.map(Bytes::Mapped));
     }
-    let piece = reader.cache.piece(key, block, &reader.source, range.start)?;
+    let piece = reader.cache.piece(key, block, &reader.source, &range)?;
     let (from, to) = ((range.start - piece.start) as usize, (range.end - piece.start) as usize);
     Ok((to <= piece.bytes.len()).then_some(Bytes::Decoded(piece.bytes, from..to)))
 }

@@ -55,9 +55,9 @@ impl Wanted<'_> {
             return reader.fill_stored(None, self.block.offset + self.part.start, self.out);
         }
         let fault = |error| Fault { block: None, offset: self.block.offset, error };
-        let piece =
-            reader.cache.piece(self.key(reader), &self.block, &reader.source, self.part.start).map_err(fault)?;
-        let Some(pixels) = piece.bytes.get(self.part.start as usize..self.part.end as usize) else {
+        let piece = reader.cache.piece(self.key(reader), &self.block, &reader.source, &self.part).map_err(fault)?;
+        let part = self.part.start - piece.start..self.part.end - piece.start;
+        let Some(pixels) = piece.bytes.get(part.start as usize..part.end as usize) else {
             return Err(fault(Arc::new(BlockError::Refused("a frame is shorter than the others".into()))));
         };
         self.out.copy_from_slice(pixels);

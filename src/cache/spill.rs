@@ -1,0 +1,306 @@
+//! The tier below memory: decoded blocks on a local disk, for data that is larger than the cache.
+//!
+//! A block is kept when it is decoded, checked and worth it: its codec took at least twice as long as reading a part of
+//! it from this disk takes ([`Spill::is_worth`]). A later read that does not find the block in memory takes only the
+//! range that it wants, so one frame of a block of a hundred costs one frame.
+//!
+//! What is kept is named by the state of the container's file ([`Source::state_key`]) and by the block's place, size,
+//! codec and checksum in it: another state of the file has other names, and a name needs no table that could be stale.
+//! A block is one blob of [`Disk`]; one that is shown in pieces while it is decoded is a blob for each piece, and a
+//! last empty one that says that the checksum of all of them was right. Pieces without that one are never read.
+//!
+//! Blobs carry checksums of their own. One that is damaged, evicted or on a disk that fails is a block that is decoded
+//! again.
+
+use std::{
+    io::{self, ErrorKind},
+    ops::Range,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+use super::{BlockError, Buffer, Cache, FileSlot, Key, Piece, Verify, decode};
+use crate::{
+    codec::Codec,
+    disk::{Disk, Limits, Payload},
+    format::Block,
+    source::Source,
+};
+
+/// Of a block so many bytes are read at once, at most, to judge whether it is worth keeping.
+const TYPICAL_READ: u64 = 1 << 20;
+
+/// What finding and opening a blob takes, in nanoseconds.
+const OPENING: u64 = 50_000;
+
+/// Reads of fewer bytes say more of opening than of the disk's speed.
+const TELLING_READ: usize = 64 << 10;
+
+/// A read that took longer than this says that the disk is too slow to be waited for.
+const TOO_SLOW: Duration = Duration::from_secs(2);
+
+/// Which version of the names this is: what a later one keeps differently has another number.
+const VERSION: u8 = 1;
+
+/// A disk for decoded blocks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SpillOptions {
+    /// The folder, made if it is not there. Nobody but the user of this process may look into it.
+    pub folder: PathBuf,
+    /// Bytes that it may take.
+    pub size: u64,
+}
+
+impl SpillOptions {
+    /// Opens the folder. A disk that fails or is full is one to do without: that is logged, and `None`.
+    ///
+    /// # Errors
+    /// For a folder that can't be meant: of another user, or no folder.
+    pub fn open(&self, budget: u64) -> io::Result<Option<Spill>> {
+        let limits = Limits::new(&self.folder, self.size);
+        // What waits to be written is memory of the budget, and lies in the cache anyway at first.
+        let limits = Limits { queue: budget / 4, ..limits };
+        match Disk::open(&self.folder, limits) {
+            Ok(disk) => Ok(Some(Spill::new(disk))),
+            Err(error) if matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::NotADirectory) => Err(error),
+            Err(error) => {
+                log::warn!("{}: {error}; decoded blocks are kept in memory only", self.folder.display());
+                Ok(None)
+            }
+        }
+    }
+}
+
+/// Decoded blocks on disk.
+#[derive(Debug)]
+pub struct Spill {
+    disk: Arc<Disk>,
+    /// Picoseconds that a byte takes to be read, a moving average.
+    picos_per_byte: AtomicU64,
+}
+
+/// What names a block in every process: the state of the file, and the block in it.
+pub(super) struct Name {
+    key: Vec<u8>,
+    size: u64,
+    in_pieces: bool,
+}
+
+impl Name {
+    /// The piece that holds the byte at `at`, as a decoder makes them.
+    fn piece_of(&self, at: u64) -> Range<u64> {
+        if !self.in_pieces {
+            return 0..self.size;
+        }
+        let mut start = 0;
+        loop {
+            let end = start + decode::piece_size(start, self.size).max(1);
+            if at < end {
+                return start..end;
+            }
+            start = end;
+        }
+    }
+
+    /// The key of the piece that begins at `start`.
+    fn key_of(&self, start: u64) -> Vec<u8> {
+        [&*self.key, &start.to_le_bytes()].concat()
+    }
+
+    /// The key of the blob that says that all pieces are right.
+    fn verdict(&self) -> Vec<u8> {
+        self.key_of(u64::MAX)
+    }
+}
+
+impl Spill {
+    /// Keeps decoded blocks in `disk`.
+    pub fn new(disk: Arc<Disk>) -> Self {
+        Self { disk, picos_per_byte: AtomicU64::new(1000) }
+    }
+
+    /// The disk cache that holds the blocks.
+    pub fn disk(&self) -> &Arc<Disk> {
+        &self.disk
+    }
+
+    /// The block's name. `None` for a block that is stored as it is, and for bytes that have no name of their own. A
+    /// block that is shown in pieces is kept in pieces.
+    pub(super) fn name(&self, block: &Block, source: &dyn Source, in_pieces: bool) -> Option<Name> {
+        let code = match block.codec {
+            Codec::None => return None,
+            Codec::Zstd => [1, 0, 0, 0],
+            Codec::Lz4 => [2, 0, 0, 0],
+            Codec::Deflate => [3, 0, 0, 0],
+            Codec::Zlib => [4, 0, 0, 0],
+            Codec::Jpeg(width, height, channels) => [5, width, height, channels.into()],
+            Codec::Png(width, height, channels) => [6, width, height, channels.into()],
+        };
+        let mut name = Vec::with_capacity(128);
+        name.extend_from_slice(&[VERSION, in_pieces.into()]);
+        name.extend_from_slice(&source.state_key()?);
+        for number in [block.offset, block.stored_size, block.size] {
+            name.extend_from_slice(&number.to_le_bytes());
+        }
+        for number in code {
+            name.extend_from_slice(&number.to_le_bytes());
+        }
+        name.push(block.crc.is_some().into());
+        name.extend_from_slice(&block.crc.unwrap_or(0).to_le_bytes());
+        Some(Name { key: name, size: block.size, in_pieces })
+    }
+
+    /// Whether a block that took so long to decode is read from this disk in half of that time, as far as one read wants
+    /// of it.
+    pub(super) fn is_worth(&self, block: &Block, decoding: Duration) -> bool {
+        let bytes = block.size.min(TYPICAL_READ);
+        let reading = OPENING + bytes.saturating_mul(self.picos_per_byte.load(Relaxed)) / 1000;
+        decoding.as_nanos() >= u128::from(reading.saturating_mul(2))
+    }
+
+    /// Keeps a block that was decoded and checked. Never waits.
+    pub(super) fn keep(&self, name: &Name, bytes: Payload) {
+        let key = name.key_of(0);
+        if !self.disk.contains(&key) {
+            self.disk.put(&key, bytes);
+        }
+    }
+
+    /// Keeps all pieces of a block that was checked.
+    pub(super) fn keep_all(&self, name: &Name, part: impl Fn(Range<u64>) -> Option<FilePart>) {
+        let mut at = 0;
+        while at < name.size {
+            let piece = name.piece_of(at);
+            at = piece.end;
+            let Some(bytes) = part(piece.clone()) else { return };
+            if !self.keep_piece(name, piece.start, Arc::new(bytes)) {
+                return;
+            }
+        }
+        self.keep_verdict(name);
+    }
+
+    /// Keeps a piece of a block whose checksum is not known yet. Whether it could be: otherwise [`Self::keep_verdict`]
+    /// must not be called.
+    pub(super) fn keep_piece(&self, name: &Name, start: u64, piece: Payload) -> bool {
+        let key = name.key_of(start);
+        self.disk.contains(&key) || self.disk.put(&key, piece)
+    }
+
+    /// Says that all pieces of a block are kept and right.
+    pub(super) fn keep_verdict(&self, name: &Name) {
+        self.disk.put(&name.verdict(), Arc::new([]));
+    }
+
+    /// Whether the byte at `at` of a block seems to be kept: a cheap look.
+    pub(super) fn has(&self, name: &Name, at: u64) -> bool {
+        self.disk.contains(&name.key_of(name.piece_of(at).start))
+    }
+
+    /// Fills `out` with the bytes of a block from `at` on. Whether all of them were there: otherwise `out` holds
+    /// anything.
+    pub(super) fn read(&self, name: &Name, mut at: u64, out: &mut [u8]) -> bool {
+        if name.in_pieces && self.disk.get(&name.verdict()).is_none() {
+            return false;
+        }
+        let mut rest = out;
+        while !rest.is_empty() {
+            let piece = name.piece_of(at);
+            let length = usize::try_from(piece.end - at).map_or(rest.len(), |left| left.min(rest.len()));
+            let (here, after) = rest.split_at_mut(length);
+            if !self.read_piece(name, &piece, at, here) {
+                return false;
+            }
+            (at, rest) = (at + length as u64, after);
+        }
+        true
+    }
+
+    fn read_piece(&self, name: &Name, piece: &Range<u64>, at: u64, out: &mut [u8]) -> bool {
+        let Some(blob) = self.disk.get(&name.key_of(piece.start)) else { return false };
+        let start = Instant::now();
+        let is_read = blob.len() == piece.end - piece.start && blob.read_at(at - piece.start, out).is_ok();
+        let took = start.elapsed();
+        if took > TOO_SLOW {
+            self.disk.rest(&format!("a read of {} bytes took {:.1} s", out.len(), took.as_secs_f64()));
+        }
+        if is_read && out.len() >= TELLING_READ {
+            let picos = u64::try_from(took.as_nanos() * 1000 / out.len() as u128).unwrap_or(u64::MAX);
+            let average = self.picos_per_byte.load(Relaxed);
+            self.picos_per_byte.store(average - average / 8 + picos / 8, Relaxed);
+        }
+        is_read
+    }
+}
+
+impl Cache {
+    /// The disk below, and what names a block there.
+    pub(super) fn spilled(&self, block: &Block, source: &dyn Source) -> Option<(&Spill, Name)> {
+        let spill = self.spill.as_ref()?;
+        Some((spill, spill.name(block, source, self.in_pieces(block))?))
+    }
+
+    /// A part of a block that is not in memory, and on disk. A block that is wanted whole comes to memory instead.
+    pub(super) fn spilled_part(
+        &self,
+        key: Key,
+        block: &Block,
+        source: &Arc<dyn Source>,
+        range: &Range<u64>,
+    ) -> Result<Option<Piece>, Arc<BlockError>> {
+        let (wanted, is_known) = (range.end - range.start, || self.peek(&key, |_| ()).is_some());
+        if self.spill.is_none() || wanted == block.size || is_known() {
+            return Ok(None);
+        }
+        let Some((spill, name)) = self.spilled(block, &**source) else { return Ok(None) };
+        if !spill.has(&name, range.start) {
+            return Ok(None);
+        }
+        let mut bytes = self.buffer(wanted, 0)?;
+        let is_read = spill.read(&name, range.start, &mut bytes);
+        Ok(is_read.then(|| Piece { start: range.start, bytes: Arc::new(bytes) }))
+    }
+
+    /// Fills `out` with all of a block, if it is on disk. Otherwise `out` holds anything.
+    pub(super) fn read_spilled(&self, block: &Block, source: &dyn Source, out: &mut [u8]) -> bool {
+        self.spilled(block, source).is_some_and(|(spill, name)| spill.has(&name, 0) && spill.read(&name, 0, out))
+    }
+
+    /// Keeps a decoded block on disk as well, if its checksum was compared and it is worth it.
+    pub(super) fn keep(&self, spill: &Spill, name: &Name, block: &Block, took: Duration, bytes: Payload) {
+        if self.verify != Verify::Off && spill.is_worth(block, took) {
+            spill.keep(name, bytes);
+        }
+    }
+}
+
+impl AsRef<[u8]> for Buffer {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+/// A part of a finished file in memory.
+pub(super) struct FilePart {
+    file: Arc<FileSlot>,
+    range: Range<usize>,
+}
+
+impl FilePart {
+    /// `None` where the file can't be mapped.
+    pub(super) fn new(file: &Arc<FileSlot>, range: Range<u64>) -> Option<Self> {
+        let range = usize::try_from(range.start).ok()?..usize::try_from(range.end).ok()?;
+        file.memory().bytes(range.clone()).ok()?;
+        Some(Self { file: file.clone(), range })
+    }
+}
+
+impl AsRef<[u8]> for FilePart {
+    fn as_ref(&self) -> &[u8] {
+        self.file.memory().bytes(self.range.clone()).unwrap_or_default()
+    }
+}

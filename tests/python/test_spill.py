@@ -1,0 +1,224 @@
+"""Decoded blocks on disk (`--spill`): every byte right, nothing decoded twice, and a disk that fails costs nothing."""
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support import foreground, mounted, run
+from support.mounts import statistics_of
+from support.writers import shard
+
+# Blocks of 15 MB: decoding one takes longer than reading a part of it from any disk, so all are kept.
+FRAMES, SHAPE = 400, (96, 128, 3)
+
+
+def episode(path, seed, *, codec="zstd", frames=FRAMES):
+    """An episode with one block of pictures; the pictures."""
+    random = np.random.default_rng(seed)
+    pictures = np.repeat(random.integers(0, 256, (frames, 12, 16, 3), np.uint8), 8, 1).repeat(8, 2)
+    pictures[:, ::3, ::5] = random.integers(0, 256, pictures[:, ::3, ::5].shape, np.uint8)
+    channels = [{"id": "cam0/rgb", "dtype": "u8", "shape": list(SHAPE), "signal_block": "signal/cam0/rgb",
+                 "modality": "rgb"}]
+    blocks = [*shard.meta_blocks(path.stem, frames, channels), ("signal/cam0/rgb", pictures.tobytes())]
+    shard.write_shard(path, blocks, codec=codec, quick=True)
+    # Settled: what was written to a moment ago is read with more care.
+    os.utime(path, (time.time() - 60,) * 2)
+    return pictures
+
+
+def array_of(mnt, name):
+    found = [path for path in (mnt / name).rglob("rgb.npy")]
+    assert len(found) == 1, found
+    return found[0]
+
+
+def frame(path, number):
+    """One frame, past the kernel's pages."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        header = 10 + int.from_bytes(os.pread(fd, 2, 8), "little")
+        data = os.pread(fd, int(np.prod(SHAPE)), header + number * int(np.prod(SHAPE)))
+    finally:
+        os.close(fd)
+    return np.frombuffer(data, np.uint8).reshape(SHAPE)
+
+
+def spilled(mnt):
+    return statistics_of(mnt)["spill"]
+
+
+def settle(mnt):
+    """Waits until nothing is left to be written."""
+    for _ in range(500):
+        if spilled(mnt)["queued_bytes"] == 0:
+            return
+        time.sleep(0.02)
+    raise AssertionError("blocks still wait to be written")
+
+
+def files_of(spill):
+    return [path for path in Path(spill).rglob("*") if path.is_file() and path.stat().st_size > 4096]
+
+
+@pytest.fixture
+def source(tmp_path):
+    folder = tmp_path / "source"
+    folder.mkdir()
+    return folder
+
+
+@pytest.mark.parametrize("serve", ["cache", "passthrough"])
+@pytest.mark.parametrize("codec", ["zstd", "lz4"])
+def test_a_remount_decodes_nothing(source, tmp_path, serve, codec):
+    expected = {f"ep_{i}.wshard": episode(source / f"ep_{i}.wshard", i, codec=codec) for i in range(4)}
+    options = (f"--spill={tmp_path / 'spill'}", f"--serve={serve}")
+    with mounted(source, *options) as mnt:
+        for name, pictures in expected.items():
+            assert np.array_equal(np.load(array_of(mnt, name)), pictures)
+        settle(mnt)
+        assert statistics_of(mnt)["cache"]["decoded_bytes"] > 0
+        assert spilled(mnt)["written"] == len(expected)
+    with mounted(source, *options) as mnt:
+        random = np.random.default_rng(1)
+        for name, pictures in expected.items():
+            for number in random.integers(0, FRAMES, 5):
+                assert np.array_equal(frame(array_of(mnt, name), number), pictures[number])
+        for name, pictures in expected.items():
+            assert np.array_equal(np.load(array_of(mnt, name)), pictures)
+        assert statistics_of(mnt)["cache"]["decoded_bytes"] == 0
+        assert spilled(mnt)["hits"] > 0
+
+
+def test_the_folder_is_ours_alone(source, tmp_path):
+    episode(source / "ep.wshard", 1)
+    spill = tmp_path / "spill"
+    with mounted(source, f"--spill={spill}") as mnt:
+        np.load(array_of(mnt, "ep.wshard"))
+        settle(mnt)
+    assert spill.stat().st_mode & 0o7777 == 0o700
+    assert files_of(spill)
+    assert {path.stat().st_mode & 0o7777 for path in files_of(spill)} == {0o600}
+    open_to_all = tmp_path / "open"
+    open_to_all.mkdir()
+    open_to_all.chmod(0o777)
+    mnt = tmp_path / "mnt"
+    mnt.mkdir()
+    done = run("mount", f"--spill={open_to_all}", source, mnt)
+    assert done.returncode == 1 and str(open_to_all) in done.stderr
+
+
+def test_damaged_blobs_are_decoded_again(source, tmp_path):
+    pictures = episode(source / "ep.wshard", 1)
+    options = (f"--spill={tmp_path / 'spill'}", "--serve=cache")
+    with mounted(source, *options) as mnt:
+        np.load(array_of(mnt, "ep.wshard"))
+        settle(mnt)
+    for path in files_of(tmp_path / "spill"):
+        with open(path, "r+b") as file:
+            file.seek(path.stat().st_size // 2)
+            byte = file.read(1)
+            file.seek(-1, os.SEEK_CUR)
+            file.write(bytes([byte[0] ^ 1]))
+    with mounted(source, *options) as mnt:
+        assert np.array_equal(np.load(array_of(mnt, "ep.wshard")), pictures)
+        assert spilled(mnt)["corrupt"] >= 1
+        assert statistics_of(mnt)["cache"]["decoded_bytes"] == pictures.nbytes
+        problems = [json.loads(line) for line in (mnt / ".shardfs/problems.jsonl").read_text().splitlines()]
+        assert any(str(tmp_path / "spill") in json.dumps(problem) for problem in problems), problems
+
+
+def test_another_state_of_a_container_is_never_served_from_the_disk(source, tmp_path):
+    path = source / "ep.wshard"
+    before, after = episode(path, 1), episode(tmp_path / "new.wshard", 2)
+    with mounted(source, f"--spill={tmp_path / 'spill'}") as mnt:
+        assert np.array_equal(np.load(array_of(mnt, "ep.wshard")), before)
+        settle(mnt)
+        times = path.stat()
+        path.write_bytes((tmp_path / "new.wshard").read_bytes())
+        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+        time.sleep(1)
+        assert np.array_equal(np.load(array_of(mnt, "ep.wshard")), after)
+    with mounted(source, f"--spill={tmp_path / 'spill'}") as mnt:
+        assert np.array_equal(np.load(array_of(mnt, "ep.wshard")), after)
+
+
+def test_two_mounts_share_the_disk(source, tmp_path):
+    expected = {f"ep_{i}.wshard": episode(source / f"ep_{i}.wshard", i) for i in range(3)}
+    options = (f"--spill={tmp_path / 'spill'}", "--serve=cache", "--cache-size=32M")
+    with mounted(source, *options) as one, mounted(source, *options) as two, ThreadPoolExecutor(8) as pool:
+        def check(job):
+            mnt, name, number = job
+            return np.array_equal(frame(array_of(mnt, name), number), expected[name][number])
+        random = np.random.default_rng(3)
+        jobs = [(mnt, name, int(random.integers(FRAMES))) for _ in range(8) for name in expected for mnt in (one, two)]
+        assert all(pool.map(check, jobs))
+
+
+def test_a_full_disk_is_a_disk_that_keeps_little(source, tmp_path):
+    expected = {f"ep_{i}.wshard": episode(source / f"ep_{i}.wshard", i) for i in range(3)}
+    spill = tmp_path / "spill"
+    spill.mkdir(mode=0o700)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=20M,mode=0700", "none", spill], check=True)
+    try:
+        with mounted(source, f"--spill={spill}", "--cache-size=32M") as mnt:
+            for _ in range(2):
+                for name, pictures in expected.items():
+                    assert np.array_equal(np.load(array_of(mnt, name)), pictures)
+            settle(mnt)
+            assert spilled(mnt)["dropped"] + spilled(mnt)["errors"] + spilled(mnt)["evicted"] > 0
+    finally:
+        subprocess.run(["umount", "-l", spill], check=True)
+
+
+def test_the_size_is_held(source, tmp_path):
+    expected = {f"ep_{i}.wshard": episode(source / f"ep_{i}.wshard", i) for i in range(5)}
+    size = expected["ep_0.wshard"].nbytes
+    with mounted(source, f"--spill={tmp_path / 'spill'}", f"--spill-size={size * 3}", "--cache-size=32M") as mnt:
+        for _ in range(2):
+            for name, pictures in expected.items():
+                assert np.array_equal(np.load(array_of(mnt, name)), pictures)
+        settle(mnt)
+        assert sum(path.stat().st_size for path in files_of(tmp_path / "spill")) <= size * 3
+        assert spilled(mnt)["evicted"] > 0, spilled(mnt)
+
+
+def test_large_blocks_are_kept_in_pieces(source, tmp_path):
+    # More than 64 MiB, so that readers are served while it is decoded.
+    pictures = episode(source / "ep.wshard", 1, frames=2100)
+    options = (f"--spill={tmp_path / 'spill'}", "--serve=cache")
+    with mounted(source, *options) as mnt:
+        assert np.array_equal(np.load(array_of(mnt, "ep.wshard")), pictures)
+        settle(mnt)
+        assert spilled(mnt)["dropped"] == 0
+    with mounted(source, *options) as mnt:
+        for number in (0, 1, 7, 1400, 2099):
+            assert np.array_equal(frame(array_of(mnt, "ep.wshard"), number), pictures[number])
+        assert np.array_equal(np.load(array_of(mnt, "ep.wshard")), pictures)
+        assert statistics_of(mnt)["cache"]["decoded_bytes"] == 0
+
+
+def test_killed_at_any_moment_of_writing(source, tmp_path):
+    expected = {f"ep_{i}.wshard": episode(source / f"ep_{i}.wshard", i) for i in range(4)}
+    options = (f"--spill={tmp_path / 'spill'}", "--serve=cache")
+    random = np.random.default_rng(5)
+    for _ in range(8):
+        with contextlib.suppress(OSError), foreground(source, *options) as (mnt, daemon):
+            for name in expected:
+                np.load(array_of(mnt, name))
+            time.sleep(random.random() * 0.02)
+            daemon.kill()
+            daemon.wait()
+        for path in files_of(tmp_path / "spill")[:1]:
+            path.unlink()
+    with mounted(source, *options) as mnt:
+        for name, pictures in expected.items():
+            assert np.array_equal(np.load(array_of(mnt, name)), pictures)
+        assert spilled(mnt)["corrupt"] == 0
+    shutil.rmtree(tmp_path / "spill")
