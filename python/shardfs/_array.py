@@ -1,6 +1,6 @@
 """Arrays: known by type and shape, decoded when elements are asked for."""
 
-import operator
+import math
 
 import numpy as np
 
@@ -64,9 +64,7 @@ class Array(Place):
                 raise NotAnArray("not an array", container=self.path)
             name, descr, itemsize, shape, codec, stored, inferred = known
             dtype, typestr = _dtype(name, descr)
-            items = 1
-            for length in shape:
-                items *= length
+            items = math.prod(shape)
             # The elements stand at the end of the .npy file, behind its header.
             self._start = node.size - items * itemsize
             self._known = dtype, shape, items, itemsize, typestr, codec, stored, inferred
@@ -144,9 +142,7 @@ class Array(Place):
     def _read(self, first, shape):
         """Elements from number `first` on as a new array of this shape."""
         dtype, _, _, itemsize, typestr, *_ = self._info()
-        items = 1
-        for length in shape:
-            items *= length
+        items = math.prod(shape)
         if items == 0:
             return np.empty(shape, dtype)
         node = self._node
@@ -155,9 +151,7 @@ class Array(Place):
     def _rows(self, first, numbers, shape):
         """Rows of this shape by their numbers, counted from element number `first` on."""
         dtype, _, _, itemsize, typestr, *_ = self._info()
-        row = itemsize
-        for length in shape:
-            row *= length
+        row = itemsize * math.prod(shape)
         if row == 0 or not len(numbers):
             return np.empty((len(numbers), *shape), dtype)
         memory = self._node.rows(self._start + first * itemsize, row, numbers, typestr, (len(numbers), *shape))
@@ -167,52 +161,29 @@ class Array(Place):
         if self._held is not None:
             return np.array(self._held[key])[()]
         keys = list(key) if isinstance(key, tuple) else [key]
-        if not keys or keys[0] is Ellipsis and len(keys) == 1:
-            return self._read(0, self._info()[1])
-        first, shape = 0, self._info()[1]
+        shape = self._info()[1]
+        if not all(isinstance(each, (slice, int, np.integer)) and not isinstance(each, bool) or each is None
+                   or each is Ellipsis for each in keys):
+            numbers = _row_numbers(keys, shape)
+            return self._read(0, shape)[key] if numbers is None else self._rows(0, numbers, shape[1:])
+        first = 0
         # An integer leaves out an axis: what follows is an array that begins elsewhere.
-        while keys and shape:
-            try:
-                number = operator.index(keys[0])
-            except TypeError:
-                break
-            if isinstance(keys[0], (bool, np.bool_)):
-                break
-            if not -shape[0] <= number < shape[0]:
-                axis, length = self.ndim - len(shape), shape[0]
+        while keys and shape and isinstance(keys[0], (int, np.integer)):
+            number, length, inner = int(keys.pop(0)), shape[0], shape[1:]
+            if not -length <= number < length:
+                axis = self.ndim - len(shape)
                 raise IndexError(f"index {number} is out of bounds for axis {axis} with size {length}")
-            inner = shape[1:]
-            step = 1
-            for length in inner:
-                step *= length
-            first, shape = first + number % shape[0] * step, inner
-            keys.pop(0)
-        if not keys:
-            found = self._read(first, shape)
-            return found if shape else found[()]
-        if not shape:
-            # Too many indices, or new axes: numpy says it or does it.
+            first, shape = first + number % length * math.prod(inner), inner
+        if not (keys and shape and isinstance(keys[0], slice)):
+            # The rest of the array as it is, or indices of which numpy knows what they mean, or that there are too many.
             return self._read(first, shape)[tuple(keys)]
-        along, rest = keys[0], tuple(keys[1:])
-        inner = shape[1:]
-        if isinstance(along, slice):
-            numbers = range(shape[0])[along]
-            if len(numbers) and numbers.step in (1, -1):
-                low = min(numbers[0], numbers[-1])
-                step = 1
-                for length in inner:
-                    step *= length
-                found = self._read(first + low * step, (len(numbers), *inner))
-                found = found[:: numbers.step]
-            else:
-                found = self._rows(first, list(numbers), inner)
-            if rest:
-                found = found[(slice(None), *rest)]
-            return found
-        numbers = _row_numbers(along, shape[0], rest)
-        if numbers is None:
-            return self._read(first, shape)[tuple(keys)]
-        return self._rows(first, numbers, inner)
+        numbers, inner = range(shape[0])[keys[0]], shape[1:]
+        if len(numbers) and numbers.step in (1, -1):
+            low = min(numbers[0], numbers[-1])
+            found = self._read(first + low * math.prod(inner), (len(numbers), *inner))[::numbers.step]
+        else:
+            found = self._rows(first, list(numbers), inner)
+        return found[(slice(None), *keys[1:])] if keys[1:] else found
 
 
 def _as_array(memory, dtype):
@@ -220,11 +191,11 @@ def _as_array(memory, dtype):
     return array if array.dtype == dtype else array.view(dtype)
 
 
-def _row_numbers(along, length, rest):
-    """The rows that a list or mask along the first axis chooses; None for every other index."""
-    if rest or not isinstance(along, (list, np.ndarray)):
+def _row_numbers(keys, shape):
+    """The rows that a list or mask along the first axis chooses, where that is all of the index; otherwise None."""
+    if len(keys) != 1 or not shape or not isinstance(keys[0], (list, np.ndarray)):
         return None
-    chosen = np.asarray(along)
+    chosen, length = np.asarray(keys[0]), shape[0]
     if chosen.ndim != 1 or chosen.dtype.kind not in "iub":
         return None
     if chosen.dtype.kind == "b":

@@ -1,0 +1,465 @@
+"""Arrays of the Python package: slices, damage, changes, memory, threads and processes."""
+
+import errno
+import gc
+import io
+import multiprocessing
+import os
+import pickle
+import pydoc
+import random
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import shardfs as sh
+from support import FIXTURES, examples
+from support.writers import channel, meta_blocks, write_shard
+from support.writers.kdb import Episode, Record, pack
+
+RNG = np.random.default_rng(3)
+BLOCKS = {
+    "signal/joints": RNG.normal(size=(500, 7)).astype("<f4"),
+    "signal/cube": RNG.integers(0, 1000, (40, 6, 5, 3)).astype("<i4"),
+    "signal/flat": RNG.integers(-5, 5, 3000).astype("<i8"),
+    "signal/flags": RNG.integers(0, 2, (64, 3)).astype(bool),
+    "signal/none": np.zeros((0, 4), "<f8"),
+}
+SHORT = {"<f4": "f32", "<i4": "i32", "<i8": "i64", "|b1": "bool", "<f8": "f64", "|u1": "u8"}
+
+
+def episode_of(path, arrays, codec="zstd", **more):
+    """A WShard episode of these arrays."""
+    steps = max(len(array) for array in arrays.values())
+    channels = [channel(name, SHORT[array.dtype.str], list(array.shape[1:])) for name, array in arrays.items()]
+    blocks = [(name, array.tobytes()) for name, array in arrays.items()]
+    write_shard(path, meta_blocks("ep", steps, channels) + blocks, codec=codec, **more)
+    return path
+
+
+@pytest.fixture(params=["none", "zstd", "lz4"])
+def episode(request, tmp_path):
+    return episode_of(tmp_path / "ep.wshard", BLOCKS, request.param)
+
+
+def random_index(shape, rng):
+    """Any index that basic slicing allows, and lists and masks along the first axis."""
+    kind = rng.random()
+    if kind < 0.12 and shape[0]:
+        return [rng.randrange(-shape[0], shape[0]) for _ in range(rng.randrange(0, 9))]
+    if kind < 0.2:
+        return np.array([rng.random() < 0.3 for _ in range(shape[0])], bool)
+    index = []
+    for length in shape[:rng.randrange(1, len(shape) + 1)]:
+        if rng.random() < 0.35 and length:
+            index.append(rng.choice([int, np.int64])(rng.randrange(-length, length)))
+            continue
+        ends = [rng.choice([None, rng.randrange(-length - 3, length + 4)]) for _ in range(2)]
+        index.append(slice(*ends, rng.choice([None, 1, -1, 2, -3, 7])))
+    if rng.random() < 0.2:
+        index.insert(rng.randrange(len(index) + 1), Ellipsis)
+    if rng.random() < 0.1:
+        index.insert(rng.randrange(len(index) + 1), None)
+    return index[0] if len(index) == 1 and rng.random() < 0.5 else tuple(index)
+
+
+def both(array, want, index):
+    """What an index gives here and in numpy, which may be that it makes no sense."""
+    try:
+        expected = want[index]
+    except IndexError:
+        with pytest.raises(IndexError):
+            array[index]
+        return None, None
+    return array[index], expected
+
+
+def test_slices_are_numpys(episode):
+    container, rng = sh.open(episode), random.Random(11)
+    for name, want in BLOCKS.items():
+        array = container[name]
+        assert (array.shape, array.dtype, array.ndim, array.size, array.nbytes, len(array)) == (
+            want.shape, want.dtype, want.ndim, want.size, want.nbytes, len(want))
+        for turn in range(300):
+            index = random_index(want.shape, rng)
+            got, expected = both(array, want, index)
+            if expected is None:
+                continue
+            assert np.array_equal(got, expected) and got.dtype == expected.dtype, (name, index)
+            assert np.shape(got) == np.shape(expected), (name, index)
+            if isinstance(got, np.ndarray) and got.size:
+                assert got.flags.writeable and not np.shares_memory(got, array[index])
+        for row, expected in zip(array, want, strict=True):
+            assert np.array_equal(row, expected)
+        # The same once the whole is held.
+        assert np.array_equal(np.asarray(array), want)
+        for turn in range(100):
+            index = random_index(want.shape, rng)
+            assert np.array_equal(*both(array, want, index)), (name, index)
+    for index in (500, -501, (0, 7), (0, 0, 0), [501], "x", 1.5):
+        with pytest.raises(IndexError):
+            container["signal/joints"][index]
+
+
+def test_what_asarray_gives(episode):
+    array = sh.open(episode)["signal/joints"]
+    first, again = np.asarray(array), np.asarray(array)
+    assert np.shares_memory(first, again) and not first.flags.writeable
+    with pytest.raises(ValueError):
+        first[0] = 1
+    assert np.array(array).flags.writeable and not np.shares_memory(np.array(array), first)
+    assert np.asarray(array, dtype="f8").dtype == np.float64
+    assert np.array_equal(np.asarray(array).sum(0), BLOCKS["signal/joints"].sum(0))
+    interface = array.__array_interface__
+    assert interface["shape"] == (500, 7) and interface["data"][1] is True
+    address = interface["data"][0]
+    del array, again
+    gc.collect()
+    assert first.__array_interface__["data"][0] == address and np.array_equal(first, BLOCKS["signal/joints"])
+    taken = np.from_dlpack(sh.open(episode)["signal/joints"])
+    assert np.array_equal(taken, BLOCKS["signal/joints"])
+    capsule = sh.open(episode)["signal/joints"].__dlpack__()
+    assert "dltensor" in repr(capsule)
+
+
+def test_bf16_without_and_with_its_package(tmp_path):
+    import ml_dtypes
+    values = np.arange(24, dtype="<f4").reshape(6, 4).astype(ml_dtypes.bfloat16)
+    path = tmp_path / "bf16.wshard"
+    channels = [channel("signal/w", "bf16", [4])]
+    write_shard(path, meta_blocks("ep", 6, channels) + [("signal/w", values.tobytes())])
+    array = sh.open(path)["signal/w"]
+    assert array.dtype == values.dtype and np.array_equal(np.asarray(array), values)
+    assert np.array_equal(array[2:4], values[2:4]) and np.array_equal(array[::2], values[::2])
+    code = ("import sys; sys.modules['ml_dtypes'] = None\nimport shardfs, numpy as np\n"
+            f"a = shardfs.open({str(path)!r})['signal/w']\nassert a.dtype == np.uint16 and a.shape == (6, 4)\n"
+            "print(np.asarray(a).tobytes().hex())")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == values.tobytes().hex()
+
+
+@pytest.mark.parametrize("codec", ["none", "zstd", "lz4"])
+def test_damage_stays_where_it_is(tmp_path, codec):
+    """Each block's bytes are changed in turn: that array fails, with its place, and no other."""
+    path = episode_of(tmp_path / "ep.wshard", BLOCKS, codec)
+    good = path.read_bytes()
+    places = {name: place for name, place in block_places(good).items() if name in BLOCKS}
+    assert len(places) >= 4
+    for hurt, (offset, size) in places.items():
+        if size == 0:
+            continue
+        # In a new file: the state of the old one is another.
+        bad = tmp_path / f"{hurt.replace('/', '-')}.wshard"
+        data = bytearray(good)
+        data[offset + size // 2] ^= 0xFF
+        bad.write_bytes(data)
+        container = sh.open(bad)
+        for name, want in BLOCKS.items():
+            if name != hurt:
+                assert np.array_equal(np.asarray(container[name]), want)
+                assert np.array_equal(container[name][1:3], want[1:3])
+                continue
+            for read in (np.asarray, lambda a: a[1:3], lambda a: a[...], lambda a: a[[1]],
+                         lambda a: sh.read_many([a])):
+                with pytest.raises(sh.DamagedBlock) as caught:
+                    read(container[name])
+                error = caught.value
+                assert (error.container, error.path, error.block) == (str(bad), f"{name}.npy", name)
+                assert error.offset == offset and error.errno == errno.EIO and name in str(error)
+                assert isinstance(error, OSError) and isinstance(error, sh.Error)
+                copy = pickle.loads(pickle.dumps(error))
+                assert (type(copy), str(copy), copy.offset) == (type(error), str(error), error.offset)
+        returned = sh.read_many([container[name] for name in BLOCKS], errors="return")
+        assert [isinstance(result, sh.DamagedBlock) for result in returned] == [name == hurt for name in BLOCKS]
+
+
+def block_places(data):
+    """Offset and stored size of each block, from the index of a Shard file (docs/formats/wshard.md)."""
+    count, strings = np.frombuffer(data, "<u4", 1, 12)[0], np.frombuffer(data, "<u8", 1, 16)[0]
+    places = {}
+    for number in range(count):
+        entry = data[64 + 48 * number:64 + 48 * (number + 1)]
+        name_at, length = int.from_bytes(entry[8:12], "little"), int.from_bytes(entry[12:14], "little")
+        offset, size = (int.from_bytes(entry[at:at + 8], "little") for at in (16, 24))
+        start = int(strings) + name_at
+        places[data[start:start + length].decode()] = offset, size
+    return places
+
+
+@pytest.mark.parametrize("change", ["truncate", "write", "replace"])
+def test_a_file_that_changes_while_an_array_is_held(tmp_path, change):
+    """What was read stays; what is read from then on is an error, never other bytes and never a signal."""
+    big = {"signal/big": RNG.integers(0, 256, (4096, 1024)).astype("|u1"), "signal/joints": BLOCKS["signal/joints"]}
+    path = episode_of(tmp_path / "ep.wshard", big, "none")
+    container = sh.open(path)
+    held, part, unread = container["signal/big"], container["signal/big"][5:9], container["signal/joints"]
+    whole = np.asarray(held)
+    unread.shape  # known, not read
+    if change == "truncate":
+        os.truncate(path, 4096)
+    elif change == "write":
+        with open(path, "r+b") as file:
+            file.seek(path.stat().st_size // 2)
+            file.write(b"changed" * 1000)
+    else:
+        other = episode_of(tmp_path / "other", {"signal/big": big["signal/big"][::-1].copy()}, "none")
+        os.replace(other, path)
+    assert np.array_equal(whole, big["signal/big"]) and np.array_equal(part, big["signal/big"][5:9])
+    for read in (lambda: unread[...], lambda: np.asarray(unread), lambda: container["signal/big"][7],
+                 lambda: sh.read_many([unread])):
+        with pytest.raises(sh.Changed) as caught:
+            read()
+        assert caught.value.errno == errno.ESTALE and str(path) in str(caught.value)
+    if change == "replace":
+        assert np.array_equal(sh.open(path)["signal/big"][:3], big["signal/big"][::-1][:3])
+
+
+def test_only_the_frames_that_are_touched_are_decoded(tmp_path):
+    """A camera of JPEG frames in which one is damaged: everything but that one can be had."""
+    stored = []
+    for number in range(12):
+        out = io.BytesIO()
+        Image.fromarray(examples.camera(12, 32, 40)[number]).save(out, "PNG")
+        stored.append(out.getvalue())
+    stored[5] = stored[5][:60] + bytes(len(stored[5]) - 60)
+    frames = [[Record("front", 40, 32, 3, 2, data)] for data in stored]
+    path = tmp_path / "demo.kdb"
+    path.write_bytes(pack([Episode(frames=frames, state_dim=2, action_dim=1)]))
+    camera = sh.open(path).episodes[0].images["front"]
+    film = examples.camera(12, 32, 40)
+    assert len(camera) == 12 and camera.array is not None
+    for number in range(12):
+        picture = camera[number]
+        assert picture.bytes == stored[number] and picture.path.endswith(f"front/{number:03}.png")
+        if number == 5:
+            with pytest.raises(sh.DamagedBlock):
+                np.asarray(picture)
+            continue
+        assert np.array_equal(np.asarray(picture), film[number]) and picture.shape == (32, 40, 3)
+        assert np.array_equal(picture[3, 4], film[number, 3, 4])
+    assert np.array_equal(camera[6:9], film[6:9]) and np.array_equal(camera[[1, 11, 2]], film[[1, 11, 2]])
+    assert np.array_equal(camera[::4], film[::4])
+    with pytest.raises(sh.DamagedBlock):
+        camera[4:6]
+    with pytest.raises(IndexError):
+        camera[12]
+    assert np.array_equal(np.asarray(camera[-1]), film[11])
+
+
+def test_files_and_meta():
+    container = sh.open(FIXTURES / "ep_001.wshard")
+    assert container.meta["episode"]["episode_id"] == "ep_001" and container.format == "wshard"
+    with container.open("signal/joint_pos.npy") as file:
+        assert file.seekable() and file.readable() and not file.writable()
+        assert np.array_equal(np.load(file), container["signal/joint_pos"][:])
+        assert file.seek(-4, os.SEEK_END) == file.tell() and len(file.read()) == 4 and file.read(5) == b""
+    assert container.read_bytes(".file") == (FIXTURES / "ep_001.wshard").read_bytes()
+    with container.open("images/cam0/rgb/003.png") as file:
+        assert np.array_equal(np.asarray(Image.open(file)), container["signal/cam0/rgb"][3])
+    assert container.images["cam0/rgb"][3].bytes == container.read_bytes("images/cam0/rgb/003.png")
+    for path, error in (("nothing", sh.NotFound), ("signal", IsADirectoryError), ("/etc/passwd", ValueError),
+                        ("../notes.txt", ValueError)):
+        with pytest.raises(error):
+            container.open(path)
+    for name in ("nothing", "meta/episode", "signal", ""):
+        assert name not in container
+        with pytest.raises(KeyError):
+            container[name]
+    table = sh.open(FIXTURES / "table.idv")
+    dates = [name for name in table if table[name].dtype.fields]
+    assert all(np.asarray(table[name]).dtype.names == ("ticks", "offset_minutes") for name in dates)
+
+
+def test_walk_and_folders(tmp_path):
+    (tmp_path / "b/c").mkdir(parents=True)
+    for place in ("x.wshard", "b/y", "b/c/z.wshard"):
+        episode_of(tmp_path / place, {"signal/flat": BLOCKS["signal/flat"]})
+    (tmp_path / "b/plain.txt").write_text("plain")
+    found = {item.path: item for item in sh.walk(tmp_path)}
+    assert sorted(found) == sorted(str(tmp_path / place) for place in ("x.wshard", "b/y", "b/c/z.wshard"))
+    for item in found.values():
+        assert item.format == "wshard" and [entry["name"] for entry in item.items if entry["dtype"]] == ["signal/flat"]
+    folder = sh.open(tmp_path)
+    assert sorted(folder) == ["b", "x.wshard"] and isinstance(folder["b"], sh.Folder)
+    assert isinstance(folder["b/c/z.wshard"], sh.Container) and folder.open("b/plain.txt").read() == b"plain"
+    for name in ("b/plain.txt", "nothing", "x.wshard/signal"):
+        with pytest.raises(KeyError):
+            folder[name]
+    with pytest.raises(sh.NotAContainer):
+        sh.open(tmp_path / "b/plain.txt")
+    with pytest.raises(FileNotFoundError) as caught:
+        sh.open(tmp_path / "nothing")
+    assert str(tmp_path / "nothing") in str(caught.value)
+    (tmp_path / "link").symlink_to(tmp_path / "b/y")
+    assert sh.open(tmp_path / "link").path == str(tmp_path / "b/y")
+
+
+def test_read_many_and_read(episode):
+    container = sh.open(episode)
+    arrays = sh.read_many([container[name] for name in BLOCKS] + [(container, "signal/flat"), container], threads=4)
+    for got, want in zip(arrays, BLOCKS.values()):
+        assert np.array_equal(got, want) and got.dtype == want.dtype and got.flags.writeable
+    assert np.array_equal(arrays[-2], BLOCKS["signal/flat"])
+    assert {name: array.shape for name, array in arrays[-1].items() if name in BLOCKS} == {
+        name: array.shape for name, array in BLOCKS.items()}
+    read = container.read(["signal/cube"])
+    assert list(read) == ["signal/cube"] and np.array_equal(read["signal/cube"], BLOCKS["signal/cube"])
+    assert sh.read_many([]) == []
+
+
+def test_eight_threads(episode):
+    container, failures = sh.open(episode), []
+
+    def work(seed):
+        rng = random.Random(seed)
+        try:
+            for _ in range(150):
+                name = rng.choice(list(BLOCKS))
+                array = container[name] if rng.random() < 0.5 else sh.open(episode)[name]
+                index = random_index(BLOCKS[name].shape, rng)
+                assert np.array_equal(*both(array, BLOCKS[name], index)), (name, index)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
+    [thread.start() for thread in threads]
+    [thread.join(120) for thread in threads]
+    assert not failures and not any(thread.is_alive() for thread in threads)
+
+
+def checks(container, name, seed):
+    rng = random.Random(seed)
+    for _ in range(50):
+        index = random_index(BLOCKS[name].shape, rng)
+        assert np.array_equal(*both(container[name], BLOCKS[name], index))
+    return os.getpid(), np.asarray(container[name]).tobytes()
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_four_processes(tmp_path, method):
+    """Opened before, used in the parent and in children at once, by threads that are in the library while it forks."""
+    episode = episode_of(tmp_path / "ep.wshard", BLOCKS)
+    container = sh.open(episode)
+    held = container["signal/joints"]
+    whole = np.asarray(held)
+    done = threading.Event()
+
+    def busy():
+        while not done.is_set():
+            sh.read_many([sh.open(episode)])
+            container["signal/cube"][3:9]
+
+    threads = [threading.Thread(target=busy) for _ in range(2)]
+    [thread.start() for thread in threads]
+    try:
+        with multiprocessing.get_context(method).Pool(4) as pool:
+            jobs = [(container, name, seed) for seed, name in enumerate(["signal/joints", "signal/cube"] * 6)]
+            results = pool.starmap_async(checks, jobs, chunksize=1).get(120)
+    finally:
+        done.set()
+        [thread.join(60) for thread in threads]
+    assert all(pid != os.getpid() for pid, _ in results) and {data for _, data in results} == {
+        BLOCKS["signal/joints"].tobytes(), BLOCKS["signal/cube"].tobytes()}
+    assert np.array_equal(whole, held[...])
+
+
+def test_a_forked_child_uses_and_frees_what_its_parent_opened(episode):
+    container = sh.open(episode)
+    array, files = container["signal/joints"], container.open("signal/flat.npy")
+    array[3]
+    child = os.fork()
+    if child == 0:
+        try:
+            ok = np.array_equal(array[...], BLOCKS["signal/joints"]) and list(container)
+            del array, container
+            gc.collect()
+            os._exit(0 if ok else 1)
+        finally:
+            os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert np.array_equal(array[...], BLOCKS["signal/joints"])
+
+
+def test_pickles(episode):
+    container = sh.open(episode)
+    for thing in (container, container["signal/cube"], sh.open(episode.parent)):
+        copy = pickle.loads(pickle.dumps(thing))
+        assert copy == thing and hash(copy) == hash(thing) and copy.path == thing.path
+    assert len(pickle.dumps(container["signal/cube"])) < 400
+    sleeping = pickle.dumps(container["signal/cube"])
+    assert np.array_equal(pickle.loads(sleeping)[2], BLOCKS["signal/cube"][2])
+    episode_of(episode, {"signal/cube": BLOCKS["signal/cube"][:20]})
+    with pytest.raises(sh.Changed):
+        pickle.loads(sleeping)[2]
+    kdb = sh.open(FIXTURES / "demo.kdb")
+    picture = pickle.loads(pickle.dumps(kdb.episodes[1].images["front"]))[2]
+    assert np.array_equal(np.asarray(picture), np.asarray(kdb.episodes[1].images["front"][2]))
+
+
+def test_the_cache_has_a_budget(episode):
+    container = sh.open(episode)
+    try:
+        sh.set_cache_size(1 << 20)
+        assert sh.cache_usage()[0] == 1 << 20
+        for name, want in BLOCKS.items():
+            assert np.array_equal(container[name][1:-1], want[1:-1])
+        assert sh.cache_usage()[1] <= 1 << 20
+        for wrong in (-1, "1G", 1.5):
+            with pytest.raises((ValueError, TypeError)):
+                sh.set_cache_size(wrong)
+    finally:
+        sh.set_cache_size(None)
+
+
+def test_memory_of_arrays_is_given_back(tmp_path):
+    """Whole arrays are decoded to their place: neither the cache nor anything else keeps a second copy."""
+    arrays = {f"signal/a{number}": RNG.integers(0, 4, (1 << 21,)).astype("<i8") for number in range(4)}
+    path = episode_of(tmp_path / "ep.wshard", arrays, "zstd", quick=True)
+    code = f"""
+import resource, numpy as np, shardfs
+container = shardfs.open({str(path)!r})
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+held = container.read(threads=1)
+size = sum(array.nbytes for array in held.values())
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10) - before, size, shardfs.cache_usage()[1])
+"""
+    peak, size, cached = map(int, subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
+                                                 check=True).stdout.split())
+    assert size == 4 << 24 and cached < 1 << 20
+    assert peak < 1.5 * size, f"{peak} bytes for arrays of {size}"
+
+
+def test_blocks_larger_than_what_is_decoded_in_one_go(tmp_path):
+    large = {"signal/large": np.arange(9 << 20, dtype="<i8") % 1000}
+    for codec in ("zstd", "lz4", "none"):
+        path = episode_of(tmp_path / f"{codec}.wshard", large, codec, quick=True)
+        array = sh.open(path)["signal/large"]
+        assert np.array_equal(array[...], large["signal/large"])
+        data = bytearray(path.read_bytes())
+        offset, size = block_places(bytes(data))["signal/large"]
+        data[offset + size - 100] ^= 1
+        bad = tmp_path / "bad.wshard"
+        bad.unlink(missing_ok=True)
+        bad.write_bytes(data)
+        with pytest.raises(sh.DamagedBlock):
+            sh.open(bad)["signal/large"][...]
+        assert array[12345678 % (9 << 20)] == (12345678 % (9 << 20)) % 1000
+
+
+def test_import_needs_little():
+    """Nothing but numpy and the standard library is imported, neither fsspec nor torch."""
+    code = ("import sys; import numpy; before = set(sys.modules); import shardfs;"
+            "print(sorted({m.split('.')[0] for m in set(sys.modules) - before if m not in sys.stdlib_module_names}))")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    known = {"shardfs"} | sys.stdlib_module_names
+    assert not set(eval(done.stdout)) - known
+
+
+def test_help_names_everything():
+    text = pydoc.render_doc(sh, renderer=pydoc.plaintext)
+    for name in set(sh.__all__) - {"__version__"}:
+        assert name in text and getattr(sh, name).__doc__, name
