@@ -1,0 +1,310 @@
+"""shardfs as an fsspec filesystem: the tree that a mount shows, for whatever takes fsspec.
+
+    fsspec.open("shardfs:///data/ep_001.wshard/signal/joint_pos.npy")               # paths of this machine
+    fsspec.open("shardfs://ep_001.wshard/meta/episode.json", source="s3://bucket/set")
+    fsspec.open("shardfs://signal/joint_pos.npy::s3://bucket/set/ep_001.wshard")    # chained
+    fsspec.filesystem("shardfs", source="data").find("")
+
+Chained over a filesystem whose addresses shardfs reads itself, the other one is not asked. Over every other one (or where
+it is given options), its files are copied into a temporary folder of this process when they are first looked into.
+"""
+
+import errno
+import io
+import os
+import posixpath
+import tempfile
+import threading
+
+from fsspec import filesystem
+from fsspec.spec import AbstractFileSystem
+
+from . import _core, _process
+from ._container import Readable
+from ._errors import NotFound
+
+
+#: What shardfs reads itself, by fsspec's names of protocols.
+_SCHEMES = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "abfs": "az", "http": "http", "https": "https",
+            "hf": "hf"}
+
+
+class ShardFileSystem(AbstractFileSystem):
+    """The tree that a mount shows, read-only.
+
+    Args:
+        source: a folder, a container or an address that paths are relative to. Without one they are paths of this
+            machine, from the working folder where they do not begin with '/'.
+        fo, target_protocol, target_options: what fsspec gives for a chained URL.
+
+    `info` has, beside name, size, type and mtime: for arrays dtype (numpy's), shape and codec; for folders that stand for
+    containers, format. Instances pickle by their arguments, and share the cache of the process that they are in.
+    """
+
+    protocol = "shardfs"
+    root_marker = ""
+
+    def __init__(self, source=None, fo=None, target_protocol=None, target_options=None, **options):
+        super().__init__(source=source, fo=fo, target_protocol=target_protocol, target_options=target_options, **options)
+        self._copies = None
+        if source is None and target_protocol is not None:
+            source = _address(fo, target_protocol, target_options)
+            if source is None:
+                self._copies = _Copies(filesystem(target_protocol, **(target_options or {})), fo)
+        self._top = _process.split(source) if source is not None else None
+
+    @classmethod
+    def _strip_protocol(cls, path):
+        if isinstance(path, list):
+            return [cls._strip_protocol(each) for each in path]
+        path = os.fspath(path)
+        path = path.removeprefix("shardfs://")
+        return path.rstrip("/") or ("/" if path.startswith("/") else cls.root_marker)
+
+    def _node(self, path):
+        path = self._strip_protocol(path)
+        try:
+            if self._copies is not None:
+                return self._copies.node(path)
+            if self._top is None:
+                return _process.node("/", os.path.abspath(path)[1:] if path else os.getcwd()[1:])
+            source, top = self._top
+            below = path.strip("/")
+            if below == ".." or below.startswith("../") or "/../" in f"{below}/":
+                raise ValueError(f"{path}: not a path below a folder")
+            return _process.node(source, "/".join(part for part in (top, below) if part))
+        except NotADirectoryError as error:
+            # A path that leads on from a file: to fsspec it is not there.
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path) from error
+
+    def _describe(self, node, path):
+        kind = {"folder": "directory", "file": "file"}.get(node.kind, "other")
+        info = {"name": path, "size": node.size if kind == "file" else 0, "type": kind, "mtime": node.mtime,
+                "mode": node.mode}
+        if kind == "directory" and node.is_container:
+            info["format"] = node.format
+        if kind == "file" and node.format and (known := node.array()) is not None:
+            _, descr, _, shape, codec, *_ = known
+            info.update(dtype=descr, shape=shape, codec=codec)
+        return info
+
+    def info(self, path, **options):
+        path = self._strip_protocol(path)
+        return self._describe(self._node(path), path)
+
+    def ls(self, path, detail=True, **options):
+        path = self._strip_protocol(path)
+        if self._copies is not None:
+            found = self._copies.ls(path)
+            if found is not None:
+                return found if detail else [info["name"] for info in found]
+        node = self._node(path)
+        if node.kind != "folder":
+            found = [self._describe(node, path)]
+        else:
+            # Of what is not there any more when it is looked at, nothing is said.
+            join = (lambda name: f"{path}/{name}") if path not in ("", "/") else (lambda name: f"{path}{name}")
+            found = [self._describe(child, join(child.name)) for child in node.children()]
+        return found if detail else [info["name"] for info in found]
+
+    def exists(self, path, **options):
+        try:
+            self._node(path)
+        except (FileNotFoundError, ValueError):
+            return False
+        return True
+
+    def isfile(self, path):
+        return self.exists(path) and self.info(path)["type"] == "file"
+
+    def isdir(self, path):
+        return self.exists(path) and self.info(path)["type"] == "directory"
+
+    def modified(self, path):
+        import datetime
+        return datetime.datetime.fromtimestamp(self._node(path).mtime, tz=datetime.timezone.utc)
+
+    created = modified
+
+    def ukey(self, path):
+        """Names the state of the file, or of the container that it lies in."""
+        return f"{self._strip_protocol(path)}@{self._node(path).state}"
+
+    checksum = ukey
+
+    def _open(self, path, mode="rb", block_size=None, **options):
+        if mode != "rb":
+            _read_only(path)
+        return _File(self._file(path), block_size if isinstance(block_size, int) else 256 << 10)
+
+    def _file(self, path):
+        node = self._node(path)
+        if node.kind != "file":
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        return node
+
+    def cat_file(self, path, start=None, end=None, **options):
+        node = self._file(path)
+        first, last = _range(start, end, node.size)
+        return node.read(first, max(last - first, 0))
+
+    def cat_ranges(self, paths, starts, ends, max_gap=None, on_error="return", **options):
+        """Ranges of files, read on all cores at once."""
+        if not isinstance(paths, list):
+            raise TypeError("paths: a list")
+        starts = starts if isinstance(starts, list) else [starts] * len(paths)
+        ends = ends if isinstance(ends, list) else [ends] * len(paths)
+        if not len(paths) == len(starts) == len(ends):
+            raise ValueError("paths, starts and ends are of different lengths")
+        found, jobs, nodes = [None] * len(paths), [], {}
+        for at, (path, start, end) in enumerate(zip(paths, starts, ends)):
+            try:
+                node = nodes.get(path)
+                if node is None:
+                    node = nodes[path] = self._file(path)
+                first, last = _range(start, end, node.size)
+                if first >= last:
+                    found[at] = b""
+                else:
+                    jobs.append((at, (node, first, last - first, "|u1", (last - first,))))
+            except OSError as error:
+                found[at] = error
+        for (at, _), read in zip(jobs, _core.read_many([job for _, job in jobs], _process.cores())):
+            found[at] = read if isinstance(read, BaseException) else _bytes(read)
+        failed = next((each for each in found if isinstance(each, BaseException)), None)
+        if failed is not None and on_error == "raise":
+            raise failed
+        return found
+
+    def get_file(self, rpath, lpath, callback=None, outfile=None, **options):
+        if self.isdir(rpath):
+            os.makedirs(lpath, exist_ok=True)
+            return
+        node = self._file(rpath)
+        if callback is not None:
+            callback.set_size(node.size)
+        close = outfile is None
+        if close:
+            os.makedirs(os.path.dirname(os.path.abspath(lpath)), exist_ok=True)
+            outfile = open(lpath, "wb")
+        try:
+            for at in range(0, node.size, 8 << 20):
+                data = node.read(at, 8 << 20)
+                outfile.write(data)
+                if callback is not None:
+                    callback.relative_update(len(data))
+        finally:
+            if close:
+                outfile.close()
+
+    def mkdir(self, path, *args, **options):
+        _read_only(path)
+
+    makedirs = rmdir = touch = cp_file = put_file = pipe_file = _rm = rm_file = rm = mv = copy = put = mkdir
+
+    def pipe(self, path, *args, **options):
+        _read_only(path)
+
+
+def _read_only(path):
+    raise OSError(errno.EROFS, os.strerror(errno.EROFS), os.fspath(path) if isinstance(path, (str, os.PathLike)) else None)
+
+
+def _range(start, end, size):
+    """A range as slices of Python have it: negative numbers count from the end."""
+    first, last, _ = slice(start, end).indices(size)
+    return first, last
+
+
+def _bytes(memory):
+    import numpy as np
+    return np.asarray(memory).tobytes()
+
+
+class _File(io.BufferedReader):
+    """A file that is open, with the size that fsspec's users look for."""
+
+    def __init__(self, node, block_size):
+        super().__init__(Readable(node), block_size)
+        self.size = node.size
+        self.blocksize = block_size
+
+
+def _address(fo, protocol, options):
+    """The address of what a chained URL leads to, where shardfs reads it without that filesystem; otherwise None."""
+    protocol = protocol if isinstance(protocol, str) else protocol[0]
+    if protocol in ("file", "local"):
+        return fo
+    # With options the user means that filesystem.
+    if options or protocol not in _SCHEMES:
+        return None
+    return fo if "://" in fo else f"{_SCHEMES[protocol]}://{fo}"
+
+
+class _Copies:
+    """Files of another filesystem, copied into a temporary folder when they are first looked into."""
+
+    def __init__(self, other, top):
+        self._other, self._top = other, other._strip_protocol(top)
+        self._lock, self._process, self._folder = threading.Lock(), None, None
+
+    def _theirs(self, path):
+        return posixpath.join(self._top, path) if path else self._top
+
+    def ls(self, path):
+        """What the other filesystem lists in a folder of its own; None for what lies in one of its files."""
+        try:
+            if not self._other.isdir(self._theirs(path)):
+                return None
+        except OSError:
+            return None
+        found = []
+        for info in self._other.ls(self._theirs(path), detail=True):
+            name = info["name"].rstrip("/").rsplit("/", 1)[-1]
+            below = f"{path}/{name}" if path else name
+            kind, size, form = info["type"], info.get("size"), None
+            if kind == "file" and self._looks_like_one(info["name"]):
+                node = self.node(below)
+                kind, form = ("directory", node.format) if node.kind == "folder" else ("file", None)
+            entry = {"name": below, "size": size if kind == "file" else 0, "type": kind}
+            found.append(entry | ({"format": form} if form else {}))
+        return found
+
+    def _looks_like_one(self, theirs):
+        return self._other.cat_file(theirs, start=0, end=8).startswith((b"SHRD", b"KINO", b"\x89KAS", b"KAST", b"CML\0DVB\0"))
+
+    def node(self, path):
+        """The node at a path: the first file of the other filesystem on the way is copied."""
+        parts = [part for part in path.split("/") if part]
+        if ".." in parts:
+            raise ValueError(f"{path}: not a path below a folder")
+        for end in range(len(parts) + 1):
+            theirs = self._theirs("/".join(parts[:end]))
+            if self._other.isfile(theirs):
+                return _process.node("/", "/".join([self._copy(theirs)[1:], *parts[end:]]))
+        if self._other.isdir(self._theirs(path)):
+            return _Elsewhere(self._theirs(path))
+        raise NotFound(os.strerror(errno.ENOENT), container=self._theirs(path))
+
+    def _copy(self, theirs):
+        with self._lock:
+            if self._process != os.getpid():
+                # A child of a fork must not remove its parent's folder.
+                self._process, self._folder = os.getpid(), tempfile.TemporaryDirectory(prefix="shardfs-")
+            # Of the state that is there now; another state is another file.
+            name = f"{abs(hash((theirs, str(self._other.ukey(theirs))))):x}-{posixpath.basename(theirs)}"[-200:]
+            ours = os.path.join(self._folder.name, name)
+            if not os.path.exists(ours):
+                self._other.get_file(theirs, ours + ".part")
+                os.rename(ours + ".part", ours)
+            return os.path.realpath(ours)
+
+
+class _Elsewhere:
+    """A folder of the other filesystem."""
+
+    kind, size, mode, mtime, format, is_container, state = "folder", 0, 0o555, 0.0, None, False, None
+
+    def __init__(self, path):
+        self.path = path
+        self.name = posixpath.basename(path)

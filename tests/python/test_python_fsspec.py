@@ -1,0 +1,212 @@
+"""The Python package as an fsspec filesystem: its own tests for implementations where reading is enough, chains, and
+programs that take it as any filesystem."""
+
+import errno
+import json
+import multiprocessing
+import os
+import pickle
+import shutil
+
+import fsspec
+import fsspec.tests.abstract as abstract
+import numpy as np
+import pytest
+
+import shardfs as sh
+from shardfs.fs import ShardFileSystem
+from support import FIXTURES, mounted
+
+EPISODE = FIXTURES / "ep_001.wshard"
+
+
+class Fixtures(abstract.AbstractFixtures):
+    """A folder that fsspec's tests fill as a local one, and read as this filesystem."""
+
+    @pytest.fixture
+    def fs(self, tmp_path):
+        (tmp_path / "remote").mkdir()
+        return Written(source=str(tmp_path / "remote"), skip_instance_cache=True)
+
+    @pytest.fixture
+    def fs_path(self):
+        return "top"
+
+    @pytest.fixture
+    def fs_sanitize_path(self):
+        return lambda path: path
+
+    @pytest.fixture
+    def supports_empty_directories(self):
+        return True
+
+
+class Written(ShardFileSystem):
+    """What the scenarios make is made beside this filesystem, which only reads."""
+
+    def _place(self, path):
+        return os.path.join(self.storage_options["source"], self._strip_protocol(path))
+
+    def touch(self, path, **options):
+        self.pipe(path, b"")
+
+    def pipe(self, path, value):
+        os.makedirs(os.path.dirname(self._place(path)), exist_ok=True)
+        with open(self._place(path), "wb") as file:
+            file.write(value)
+
+    def makedirs(self, path, exist_ok=False):
+        os.makedirs(self._place(path), exist_ok=True)
+
+    mkdir = makedirs
+
+    def rm(self, path, recursive=False):
+        shutil.rmtree(self._place(path), ignore_errors=True)
+
+
+class TestGet(abstract.AbstractGetTests, Fixtures):
+    """fsspec's own tests of reading: files and folders, by name, by list, by pattern."""
+
+
+def test_registered():
+    assert fsspec.get_filesystem_class("shardfs") is ShardFileSystem
+
+
+def test_a_tree_is_what_a_mount_shows():
+    fs = fsspec.filesystem("shardfs", source=str(FIXTURES))
+    with mounted(FIXTURES) as mnt:
+        want = {os.path.relpath(os.path.join(where, file), mnt) for where, _, files in os.walk(mnt) for file in files}
+        assert set(fs.find("")) == want
+        for path in sorted(want):
+            info = fs.info(path)
+            assert (info["type"], info["size"], info["name"]) == ("file", os.stat(mnt / path).st_size, path)
+            if path.endswith(".npy") and not path.startswith("damaged"):
+                array = np.load(mnt / path)
+                known = np.dtype(eval(info["dtype"]) if info["dtype"].startswith("[") else info["dtype"])
+                assert (known, info["shape"]) == (array.dtype, array.shape), path
+            if not path.startswith("damaged"):
+                assert fs.cat_file(path) == (mnt / path).read_bytes()
+    walked = {f"{where}/{name}".lstrip("/") for where, _, files in fs.walk("") for name in files}
+    assert walked == want
+    assert fs.info("ep_001.wshard") | {"mtime": 0, "mode": 0} == {
+        "name": "ep_001.wshard", "size": 0, "type": "directory", "format": "wshard", "mtime": 0, "mode": 0}
+    assert sorted(fs.glob("ep_001.wshard/*.npy")) == ["ep_001.wshard/done.npy", "ep_001.wshard/reward.npy"]
+    assert fs.isdir("ep_001.wshard") and fs.isfile("notes.txt") and not fs.exists("nothing/at/all")
+    assert not fs.exists("notes.txt/below") and fs.ls("notes.txt", detail=False) == ["notes.txt"]
+    for path in ("nothing", "ep_001.wshard/nothing.npy"):
+        with pytest.raises(FileNotFoundError):
+            fs.cat_file(path)
+    for path in ("../Cargo.toml", "a/../../Cargo.toml"):
+        assert not fs.exists(path)
+        with pytest.raises(ValueError):
+            fs.cat_file(path)
+
+
+def test_ranges():
+    fs = fsspec.filesystem("shardfs", source=str(FIXTURES))
+    paths = ["ep_001.wshard/signal/joint_pos.npy", "demo.kdb/episodes/0/state.npy", "notes.txt"] * 4
+    whole = {path: fs.cat_file(path) for path in paths}
+    starts = [0, 10, 3, None, -20, 5, 100, 1, 0, 7, 0, 10**9]
+    ends = [6, 30, None, 8, None, -3, 50, 10**9, 0, 9, 1, None]
+    want = [whole[path][start:end] for path, start, end in zip(paths, starts, ends)]
+    assert fs.cat_ranges(paths, starts, ends) == want
+    assert fs.cat_ranges(paths[:2], 2, 5) == [whole[path][2:5] for path in paths[:2]]
+    assert [fs.cat_file(path, start, end) for path, start, end in zip(paths, starts, ends)] == want
+    bad = ["nothing", "damaged/bad_crc.wshard/signal/joint_pos.npy", "notes.txt"]
+    found = fs.cat_ranges(bad, [0, 200, 0], [5, 300, 5])
+    assert isinstance(found[0], FileNotFoundError) and isinstance(found[1], sh.DamagedBlock)
+    assert found[2] == whole["notes.txt"][:5]
+    with pytest.raises(FileNotFoundError):
+        fs.cat_ranges(bad, 0, 5, on_error="raise")
+    with fs.open(paths[0]) as file:
+        assert np.array_equal(np.load(file), sh.open(EPISODE)["signal/joint_pos"][:]) and file.size == len(whole[paths[0]])
+
+
+def test_urls(tmp_path, monkeypatch):
+    want = sh.open(EPISODE)["signal/joint_pos"][:]
+    for url, options in {
+        f"shardfs://{EPISODE}/signal/joint_pos.npy": {},
+        "shardfs://ep_001.wshard/signal/joint_pos.npy": {"source": str(FIXTURES)},
+        "shardfs://signal/joint_pos.npy": {"source": str(EPISODE)},
+        f"shardfs://signal/joint_pos.npy::{EPISODE}": {},
+        f"shardfs://signal/joint_pos.npy::file://{EPISODE}": {},
+        f"shardfs://ep_001.wshard/signal/joint_pos.npy::file://{FIXTURES}": {},
+    }.items():
+        with fsspec.open(url, **options) as file:
+            assert np.array_equal(np.load(file), want), url
+    monkeypatch.chdir(FIXTURES)
+    with fsspec.open("shardfs://ep_001.wshard/signal/joint_pos.npy") as file:
+        assert np.array_equal(np.load(file), want)
+    fs, path = fsspec.core.url_to_fs(f"shardfs::file://{EPISODE}")
+    assert path == "" and "signal" in fs.ls("", detail=False)
+
+
+@pytest.mark.parametrize("how", ["memory", "zip"])
+def test_over_any_other_filesystem(tmp_path, how):
+    """Over a filesystem of which shardfs knows nothing: a folder of containers, and one container."""
+    if how == "memory":
+        other = fsspec.filesystem("memory")
+        other.put(str(FIXTURES) + "/", "/set/", recursive=True)
+        fs, _ = fsspec.core.url_to_fs("shardfs::memory://set")
+        with fsspec.open("shardfs://signal/joint_pos.npy::memory://set/ep_001.wshard") as file:
+            assert np.array_equal(np.load(file), sh.open(EPISODE)["signal/joint_pos"][:])
+    else:
+        archive = shutil.make_archive(str(tmp_path / "set"), "zip", FIXTURES)
+        fs, _ = fsspec.core.url_to_fs(f"shardfs::zip://::file://{archive}")
+    own = fsspec.filesystem("shardfs", source=str(FIXTURES))
+    assert sorted(fs.find("")) == sorted(own.find(""))
+    for path in ("ep_001.wshard/signal/joint_pos.npy", "notes.txt", "demo.kdb/episodes/1/state.npy"):
+        assert fs.cat_file(path) == own.cat_file(path) and fs.info(path)["size"] == own.info(path)["size"]
+    listed = {info["name"]: info for info in fs.ls("")}
+    assert listed["ep_001.wshard"]["format"] == "wshard" and listed["notes.txt"]["type"] == "file"
+    with pytest.raises(FileNotFoundError):
+        fs.cat_file("nothing")
+    with pytest.raises(ValueError):
+        fs.cat_file("../x")
+
+
+def test_nothing_is_written(tmp_path):
+    fs = fsspec.filesystem("shardfs", source=str(tmp_path))
+    (tmp_path / "there").write_text("there")
+    for change in (lambda: fs.mkdir("a"), lambda: fs.makedirs("a"), lambda: fs.rm("there"), lambda: fs.rm_file("there"),
+                   lambda: fs.touch("a"), lambda: fs.pipe("a", b"x"), lambda: fs.pipe_file("a", b"x"),
+                   lambda: fs.open("a", "wb"), lambda: fs.cp_file("there", "a"), lambda: fs.mv("there", "a"),
+                   lambda: fs.put(str(tmp_path / "there"), "a"), lambda: fs.put_file("there", "a")):
+        with pytest.raises(OSError) as caught:
+            change()
+        assert caught.value.errno == errno.EROFS
+    assert os.listdir(tmp_path) == ["there"] and (tmp_path / "there").read_text() == "there"
+
+
+def read_in_worker(fs, path):
+    return os.getpid(), fs.cat_file(path), fs.info(path)["shape"]
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_workers(method):
+    fs = fsspec.filesystem("shardfs", source=str(FIXTURES))
+    path = "ep_001.wshard/signal/joint_pos.npy"
+    want = fs.cat_file(path)
+    copy = pickle.loads(pickle.dumps(fs))
+    assert copy.cat_file(path) == want and copy == fs
+    with multiprocessing.get_context(method).Pool(2) as pool:
+        for pid, data, shape in pool.starmap(read_in_worker, [(fs, path)] * 4):
+            assert pid != os.getpid() and data == want and shape == (24, 7)
+
+
+def test_the_state_of_a_file(tmp_path):
+    path = tmp_path / "x"
+    path.write_text("one")
+    fs = fsspec.filesystem("shardfs", source=str(tmp_path))
+    first = fs.ukey("x")
+    assert fs.ukey("x") == first and fs.modified("x").timestamp() == pytest.approx(path.stat().st_mtime)
+    path.write_text("other")
+    assert fs.ukey("x") != first and fs.cat_file("x") == b"other"
+
+
+def test_reading_through_a_cache_of_fsspec(tmp_path):
+    url = f"simplecache::shardfs://{EPISODE}/signal/joint_pos.npy"
+    with fsspec.open(url, simplecache={"cache_storage": str(tmp_path)}) as file:
+        assert np.array_equal(np.load(file), sh.open(EPISODE)["signal/joint_pos"][:])
+    with fsspec.open(f"shardfs://{EPISODE}/container.json", "rt") as file:
+        assert json.load(file)["format"] == "wshard"
