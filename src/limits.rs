@@ -182,3 +182,33 @@ pub fn memory_files() -> usize {
 
 /// What is at least kept of a large block that the budget has no room for.
 pub const SMALLEST_WINDOW: u64 = 16 << 20;
+
+/// Pieces in which the server reads files: each connection holds two at most, one that is sent and one behind it.
+pub const SERVED_PIECE: u64 = 256 << 10;
+
+/// Connections of the server at once; those beyond wait to be accepted.
+pub const CONNECTIONS: usize = 256;
+
+/// Of these, those of one address of another machine.
+pub const CONNECTIONS_AN_ADDRESS: usize = 64;
+
+/// Bytes of a request's line and headers.
+pub const REQUEST_HEAD: usize = 32 << 10;
+
+/// Headers of a request.
+pub const REQUEST_HEADERS: usize = 64;
+
+/// Bytes of a request's body: what WebDAV clients ask for, as XML.
+pub const REQUEST_BODY: usize = 64 << 10;
+
+/// Requests of the server that may wait for a disk or a decoder at once.
+pub const REQUESTS_AT_ONCE: usize = 64;
+
+/// Seconds in which a client has to send a request's head, or its body, and for which a connection may do nothing.
+pub const REQUEST_SECONDS: u64 = 15;
+
+/// Seconds in which an answer has to begin.
+pub const ANSWER_SECONDS: u64 = 120;
+
+/// Seconds for which a client may take nothing of an answer.
+pub const STALLED_SECONDS: u64 = 60;

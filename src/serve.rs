@@ -1,42 +1,75 @@
 //! The tree over HTTP and WebDAV: one more thin adapter to `vfs`, beside `fuse`. Runs without a mount and without
 //! privileges.
 //!
-//! A request is read by hyper; what it asks of the filesystem runs in threads that may wait
-//! for a disk or a decoder (`workers`), and its body is read piece by piece as the client takes it (`body`).
+//! `connections` takes requests, `access` lets them in. What they ask of the filesystem runs in threads that may wait
+//! for a disk or a decoder (`workers`), and a file's bytes are read piece by piece as the client takes them (`body`).
 
+mod access;
 mod body;
+mod conditions;
+mod connections;
+mod dav;
 mod files;
 mod listing;
 mod page;
 mod paths;
+mod ranges;
 mod refusal;
 mod types;
 mod workers;
 
-use std::{io, net::TcpListener, sync::Arc};
+use std::{
+    io,
+    net::TcpListener,
+    panic::AssertUnwindSafe,
+    sync::{Arc, Weak},
+    time::{Duration, Instant},
+};
 
-use axum::{Router, body::Body, response::Redirect, routing::any};
+use axum::{
+    Router,
+    body::Body,
+    response::{IntoResponse, Redirect},
+    routing::any,
+};
+use futures_util::FutureExt;
+use http::{HeaderName, HeaderValue, Method, StatusCode, header};
+use hyper_util::service::TowerToHyperService;
 
-use crate::{vfs::Vfs, volume::Volume};
+use crate::{limits, vfs::Vfs, volume::Volume};
+pub(crate) use access::{Access, random_hex};
+pub(crate) use paths::encode;
 use refusal::Refusal;
-use workers::Workers;
+use workers::{Workers, panic_text};
 
 /// A request, whose body has not been read.
 pub(crate) type Request = http::Request<Body>;
 /// An answer, whose body is made as the client takes it.
 pub(crate) type Response = http::Response<Body>;
 
+/// What the browser may do with an answer that says nothing else: nothing comes from elsewhere, and nothing runs that
+/// stands in a page itself.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; \
+                      media-src 'self'; font-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'self'; \
+                      frame-ancestors 'none'";
+
+/// How often files that are gone are closed.
+const SWEEP: Duration = Duration::from_secs(5);
+/// How often the thread that does so looks whether it is still wanted.
+const LOOK_UP: Duration = Duration::from_secs(2);
+
 /// What all requests share.
 pub(crate) struct Site {
     /// What is shown.
     pub(crate) volume: Volume,
+    access: Access,
     workers: Workers,
 }
 
 impl Site {
     /// A site that shows a filesystem.
-    pub(crate) fn new(vfs: Arc<Vfs>) -> Arc<Self> {
-        Arc::new(Self { volume: Volume::of(vfs), workers: Workers::new() })
+    pub(crate) fn new(vfs: Arc<Vfs>, access: Access) -> Arc<Self> {
+        Arc::new(Self { volume: Volume::of(vfs), access, workers: Workers::new() })
     }
 
     /// Runs what may wait for a disk or a decoder in a thread that may.
@@ -57,21 +90,26 @@ impl Site {
     }
 }
 
-/// Serves a site until `ended` is.
+/// Serves a site until `ended` is. Requests that are under way then are given up.
 ///
 /// # Errors
-/// When the runtime can't be started.
+/// When the threads can't be started.
 pub(crate) fn serve(site: &Arc<Site>, listener: TcpListener, ended: impl Future<Output = ()>) -> io::Result<()> {
+    let weak = Arc::downgrade(site.volume.vfs());
+    std::thread::Builder::new().name("changes".into()).spawn(move || look_after(&weak))?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     listener.set_nonblocking(true)?;
-    let router = router(site);
-    runtime.block_on(async {
+    let handler = Arc::new(Handler { site: site.clone(), router: TowerToHyperService::new(router(site)) });
+    let served = runtime.block_on(async {
         let listener = tokio::net::TcpListener::from_std(listener)?;
         tokio::select! {
-            served = axum::serve(listener, router) => served,
+            () = connections::accept(listener, handler) => Ok(()),
             () = ended => Ok(()),
         }
-    })
+    });
+    // A thread that waits for a disk which never answers is left behind.
+    runtime.shutdown_background();
+    served
 }
 
 fn router(site: &Arc<Site>) -> Router {
@@ -80,6 +118,110 @@ fn router(site: &Arc<Site>) -> Router {
         .route("/files", any(files::answer))
         .route("/files/", any(files::answer))
         .route("/files/{*path}", any(files::answer))
+        .route("/dav", any(dav::answer))
+        .route("/dav/", any(dav::answer))
+        .route("/dav/{*path}", any(dav::answer))
         .nest("/-", page::routes())
+        .fallback(async || Refusal::not_found())
         .with_state(site.clone())
+}
+
+/// Answers requests.
+struct Handler {
+    site: Arc<Site>,
+    router: TowerToHyperService<Router>,
+}
+
+impl Handler {
+    /// The answer to a request. What takes too long to begin, or panics, is an error of this request alone.
+    async fn answer(&self, request: http::Request<hyper::body::Incoming>) -> Response {
+        let (head, body) = request.into_parts();
+        // The query may hold a token.
+        let asked = format!("{} {}", head.method, head.uri.path());
+        let is_head = head.method == Method::HEAD;
+        let mut response = match self.site.access.admit(&head) {
+            Err(answer) => *answer,
+            Ok(()) => {
+                let request = http::Request::from_parts(head, Body::new(body));
+                let answered = AssertUnwindSafe(hyper::service::Service::call(&self.router, request)).catch_unwind();
+                match tokio::time::timeout(Duration::from_secs(limits::ANSWER_SECONDS), answered).await {
+                    Ok(Ok(answer)) => answer.unwrap_or_else(|never| match never {}),
+                    Ok(Err(panicked)) => {
+                        self.site.volume.vfs().note_panic(&panic_text(&*panicked));
+                        Refusal::fault().into_response()
+                    }
+                    Err(_) => Refusal::new(StatusCode::GATEWAY_TIMEOUT, "no answer in time").into_response(),
+                }
+            }
+        };
+        harden(&mut response);
+        log::debug!("{asked}: {}", response.status().as_u16());
+        if is_head { response.map(|_| Body::empty()) } else { response }
+    }
+}
+
+/// Tells the browser to take an answer for nothing but what it says it is, and to show it to no other site.
+fn harden(response: &mut Response) {
+    let headers = response.headers_mut();
+    let all = [
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::REFERRER_POLICY, "no-referrer"),
+        (header::X_FRAME_OPTIONS, "DENY"),
+        (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+        (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+    ];
+    for (name, value) in all {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    headers.entry(header::CONTENT_SECURITY_POLICY).or_insert(HeaderValue::from_static(POLICY));
+    headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("private, no-cache"));
+}
+
+/// Takes note of changes below SOURCE, and closes what is gone.
+fn look_after(vfs: &Weak<Vfs>) {
+    let mut swept = Instant::now();
+    while let Some(vfs) = vfs.upgrade() {
+        let round = AssertUnwindSafe(|| {
+            let changes = vfs.wait_for_changes(LOOK_UP);
+            // Nobody is to be told: every request looks for itself.
+            drop((vfs.changed_nodes(changes), vfs.take_invalidated()));
+            if swept.elapsed() > SWEEP {
+                vfs.sweep();
+                swept = Instant::now();
+            }
+        });
+        // The panic's text is in the log; the next round is another one.
+        let _ = std::panic::catch_unwind(round);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::{Read, Write},
+        net::TcpStream,
+    };
+
+    use super::*;
+    use crate::vfs::{Options, TEST_PANIC};
+
+    #[test]
+    fn a_panic_is_an_answer_to_one_request() {
+        let vfs = Arc::new(Vfs::open("fixtures".as_ref(), Options::default()).unwrap());
+        let site = Site::new(vfs.clone(), Access::new([]));
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let (end, ended) = tokio::sync::oneshot::channel::<()>();
+        let server = std::thread::spawn(move || serve(&site, listener, async { drop(ended.await) }));
+        // Both on one connection.
+        let mut connection = TcpStream::connect(address).unwrap();
+        write!(connection, "GET /files/{TEST_PANIC} HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+        write!(connection, "GET /files/notes.txt HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+        let mut answers = String::new();
+        connection.read_to_string(&mut answers).unwrap();
+        assert!(answers.starts_with("HTTP/1.1 500") && answers.contains("HTTP/1.1 200"), "{answers}");
+        assert!(vfs.problems().iter().any(|problem| problem.message.contains("this name is for tests of panics")));
+        end.send(()).unwrap();
+        server.join().unwrap().unwrap();
+    }
 }

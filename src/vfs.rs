@@ -21,6 +21,7 @@ mod siblings;
 mod slow;
 mod source_files;
 mod source_tree;
+mod tag;
 mod waiting;
 
 pub use attributes::{Attr, FileKind, Ttl};
@@ -99,6 +100,8 @@ pub struct Options {
     pub slow: Option<Duration>,
     /// Show what is known of stored items as extended attributes.
     pub xattrs: bool,
+    /// Show `.shardfs`, which says much about SOURCE and this process.
+    pub control: bool,
     /// The formats that are recognised.
     pub formats: tree::Formats,
     /// What inode numbers are made with: the same key gives the same numbers in another mount.
@@ -120,6 +123,7 @@ impl Default for Options {
             umask: 0,
             slow: None,
             xattrs: false,
+            control: true,
             formats: &tree::FORMATS,
             number_key: *PROCESS_KEY.get_or_init(NumberKey::random),
         }
@@ -367,6 +371,9 @@ impl Vfs {
         let _timer = self.time_operation("lookup", parent, Some(name));
         if name.len() > names::NAME_MAX {
             return Err(Error::name_too_long(self.place(&self.node(parent)?)));
+        }
+        if parent == ROOT && name == control::FOLDER && !self.options.control {
+            return Ok(None);
         }
         let found = match if self.is_control(parent, name) { Node::ControlFolder } else { self.node(parent)? } {
             // It is found whatever the root is by now, or whether that can be looked at.

@@ -263,7 +263,7 @@ fn leave_terminal() -> anyhow::Result<()> {
 }
 
 /// A source directory that this user can't list would be mounted, and show nothing but errors.
-fn check_source(vfs: &Vfs) -> anyhow::Result<()> {
+pub(super) fn check_source(vfs: &Vfs) -> anyhow::Result<()> {
     std::fs::read_dir(vfs.source())
         .map(drop)
         .or_else(|error| if error.kind() == io::ErrorKind::NotADirectory { Ok(()) } else { Err(error) })
@@ -299,7 +299,7 @@ fn check_mountpoint(source: &Path, mountpoint: &Path) -> anyhow::Result<()> {
 }
 
 /// As many descriptors as this process may have: what it keeps open is measured by that.
-fn raise_descriptor_limit() {
+pub(super) fn raise_descriptor_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     // Where that is not allowed, the limit stays and fewer containers are kept open.

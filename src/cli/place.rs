@@ -71,7 +71,7 @@ pub(super) fn names(vfs: &Vfs, ino: u64, path: &Path) -> anyhow::Result<Vec<(OsS
 }
 
 /// The longest part of a path that the host has, with links resolved, and the names after it.
-fn split(path: &Path) -> anyhow::Result<(PathBuf, Vec<OsString>)> {
+pub(super) fn split(path: &Path) -> anyhow::Result<(PathBuf, Vec<OsString>)> {
     let mut host = PathBuf::new();
     let mut inside: Vec<OsString> = Vec::new();
     for component in path.components() {

@@ -1,35 +1,77 @@
 //! `shardfs view`: a container in the browser.
 
-use std::{net::TcpListener, path::PathBuf, process::Command, sync::Arc};
-
-use anyhow::Context;
-use clap::Args;
-
-use super::{ViewOptions, log_to_stderr, number_key, serve};
-use crate::{
-    serve::Site,
-    vfs::{self, Vfs},
+use std::{
+    net::TcpListener,
+    path::PathBuf,
+    process::{Command, Stdio},
 };
 
-/// Look at a container, or a folder of them, in the browser
+use anyhow::{Context, anyhow};
+use clap::Args;
+
+use super::{ViewOptions, place, serve};
+use crate::{
+    serve::{Access, encode},
+    vfs::{FileKind, ROOT},
+};
+
+/// Look at a container in the browser
+///
+/// Serves it on a free port of this machine and opens the browser; where there is none, the link that is printed can be
+/// opened in another one. Ctrl-C ends it.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  shardfs view data/ep_001.wshard
+  shardfs view data/
+  shardfs view data/demo.kdb/episodes/0
+
+The link leads to this machine alone. From another one: ssh -L 8080:127.0.0.1:PORT, and open http://127.0.0.1:8080/
+
+Exit codes: 0 ended by Ctrl-C, 1 it could not be served, 2 a wrong command line.")]
 pub(super) struct Arguments {
-    /// A container, or a folder
+    /// A container, a folder, or a path inside a container
     path: PathBuf,
+
+    /// Print the link only
+    #[arg(long)]
+    no_browser: bool,
 
     #[command(flatten)]
     view: ViewOptions,
 }
 
 pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    log_to_stderr("warn");
-    let options = vfs::Options { number_key: number_key::kept(), ..arguments.view.checked() };
-    let vfs = Arc::new(Vfs::open(&arguments.path, options)?);
+    super::log_to_stderr("warn");
+    let (source, inside) = place::split(&arguments.path)?;
+    let site = serve::open(&source, serve::options(&arguments.view), Access::new([]))?;
+    let (vfs, mut ino, mut kind) = (site.volume.vfs(), ROOT, FileKind::Folder);
+    for name in &inside {
+        let found = vfs.lookup(ino, name)?;
+        let missing = || anyhow!("{}: no '{}' there", arguments.path.display(), name.display());
+        let attr = found.ok_or_else(missing)?;
+        (ino, kind) = (attr.ino, attr.kind);
+    }
+    let path = encode(&inside.iter().collect::<PathBuf>());
+    let page = if kind == FileKind::Folder { format!("files/{path}") } else { format!("-/view/{path}") };
     let listener = TcpListener::bind("127.0.0.1:0").context("a free port")?;
-    let link = format!("http://{}/", listener.local_addr().context("the address that is listened on")?);
+    let link = serve::link(listener.local_addr().context("the address that is listened on")?, &page);
     println!("{link}");
-    // Where there is no browser the link is enough.
-    let _ = Command::new("xdg-open").arg(&link).spawn();
-    let site = Site::new(vfs);
-    crate::serve::serve(&site, listener, serve::end()).context("serving")
+    if !arguments.no_browser {
+        open_browser(&link);
+    }
+    serve::until_signal(&site, listener)
+}
+
+/// Opens a link in the user's browser, where there is one. The connection waits until the server answers.
+fn open_browser(link: &str) {
+    // Without a desktop, xdg-open would take the terminal for a browser of text.
+    if !["DISPLAY", "WAYLAND_DISPLAY", "BROWSER"].iter().any(|name| std::env::var_os(name).is_some()) {
+        return;
+    }
+    let opened =
+        Command::new("xdg-open").arg(link).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+    match opened {
+        Ok(mut child) => drop(std::thread::spawn(move || child.wait())),
+        Err(error) => log::info!("xdg-open: {error}"),
+    }
 }

@@ -1,34 +1,132 @@
 //! Bodies of files: read piece by piece, each when the client has taken the one before.
+//!
+//! A piece is a copy of decoded bytes, or lent from the map of a file. What is lent leaves this process by a system call
+//! only, which may be long after it was read; so the last piece of a body is read, with a look at the file's state, when
+//! all that was lent has been sent. A body that fails ends before its length, and the connection with it.
 
-use std::sync::Arc;
+use std::{collections::VecDeque, ops::Range, sync::Arc};
 
 use axum::body::Body;
 use bytes::Bytes;
 use futures_util::stream;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::{Refusal, Site};
-use crate::{limits::PIECE, volume::Entry};
+use crate::{limits::SERVED_PIECE, view, volume::Entry};
 
-/// The bytes of a file from `start` to `end`. A body that fails ends before its length, and the connection with it.
-pub(super) fn of_range(site: Arc<Site>, entry: Entry, start: u64, end: u64) -> Body {
-    let pieces = stream::try_unfold(start, move |at| {
-        let (site, entry) = (site.clone(), entry.clone());
-        async move {
-            if at >= end {
-                return Ok(None);
-            }
-            let piece = site.run(move |_| read(&entry, at, end)).await.map_err(|refusal| refusal.text)?;
-            let next = at + piece.len() as u64;
-            Ok::<_, String>(Some((piece, next)))
-        }
-    });
-    Body::from_stream(pieces)
+/// Pieces that may be lent at a time: hyper takes fewer.
+const LENT: u32 = 64;
+
+/// A part of a body.
+#[derive(Debug)]
+pub(super) enum Segment {
+    /// These bytes: what stands between two ranges.
+    Text(Bytes),
+    /// A range of the file.
+    Range(Range<u64>),
 }
 
-fn read(entry: &Entry, at: u64, end: u64) -> Result<Bytes, Refusal> {
-    let piece = entry.read_range(at, (end - at).min(PIECE as u64))?;
-    if piece.is_empty() {
-        return Err(crate::vfs::Error::short((entry.path().into(), String::new()), at, end).into());
+/// A file that is being sent.
+pub(super) struct Sending {
+    site: Arc<Site>,
+    entry: Entry,
+    /// The tag of the state that the headers told of.
+    tag: Option<u128>,
+    segments: VecDeque<Segment>,
+    /// One permit for each piece that is lent.
+    lent: Arc<Semaphore>,
+}
+
+/// The bytes of `entry` from `range.start` on, at most as many as a piece has, as memory of their own; and whether the
+/// file is still in the state of that `tag`.
+///
+/// # Errors
+/// [`Refusal`] where they can't be read, or are of another state.
+pub(super) fn read(entry: &Entry, tag: Option<u128>, range: &Range<u64>) -> Result<Bytes, Refusal> {
+    let (vfs, ino) = (entry.vfs(), entry.ino());
+    let piece = vfs.read_copied(ino, range.start, SERVED_PIECE.min(range.end - range.start))?;
+    if piece.is_empty() && !range.is_empty() {
+        return Err(crate::vfs::Error::short((entry.path().into(), String::new()), range.start, range.end).into());
+    }
+    // A container is read in one state or not at all. An ordinary file of SOURCE is what it is at that moment.
+    if vfs.tag(ino)? != tag {
+        return Err(Refusal::changed());
     }
     Ok(piece.into())
+}
+
+impl Sending {
+    pub(super) fn new(site: Arc<Site>, entry: Entry, tag: Option<u128>, segments: VecDeque<Segment>) -> Self {
+        Self { site, entry, tag, segments, lent: Arc::new(Semaphore::new(LENT as usize)) }
+    }
+
+    /// The body.
+    pub(super) fn into_body(self) -> Body {
+        Body::from_stream(stream::try_unfold(self, async |mut this: Self| {
+            let piece = this.next().await.map_err(|refusal| {
+                log::debug!("{}: {}", this.entry.path().display(), refusal.text);
+                refusal.text
+            })?;
+            Ok::<_, String>(piece.map(|piece| (piece, this)))
+        }))
+    }
+
+    async fn next(&mut self) -> Result<Option<Bytes>, Refusal> {
+        let range = match self.segments.pop_front() {
+            None => return Ok(None),
+            Some(Segment::Text(bytes)) => return Ok(Some(bytes)),
+            Some(Segment::Range(range)) => range,
+        };
+        let is_last = range.end - range.start <= SERVED_PIECE
+            && !self.segments.iter().any(|segment| matches!(segment, Segment::Range(_)));
+        let piece = if is_last { self.last(range.clone()).await? } else { self.piece(&range).await? };
+        let rest = range.start + piece.len() as u64..range.end;
+        if !rest.is_empty() {
+            self.segments.push_front(Segment::Range(rest));
+        }
+        Ok(Some(piece))
+    }
+
+    /// A piece that others follow.
+    async fn piece(&self, range: &Range<u64>) -> Result<Bytes, Refusal> {
+        let (start, length) = (range.start, SERVED_PIECE.min(range.end - range.start));
+        // What is in memory already needs no other thread.
+        let bytes = match self.entry.vfs().read(self.entry.ino(), start, length, true)? {
+            Some(bytes) => bytes,
+            None => {
+                let entry = self.entry.clone();
+                let read = self.site.run(move |_| Ok(entry.vfs().read(entry.ino(), start, length, false)?)).await?;
+                read.unwrap_or_else(|| view::Bytes::Owned(Vec::new()))
+            }
+        };
+        let piece = match bytes {
+            view::Bytes::Owned(bytes) => bytes.into(),
+            // A client that takes nothing must not keep a block in the cache.
+            view::Bytes::Decoded(..) => Bytes::copy_from_slice(bytes.as_syscall_buf()),
+            view::Bytes::Mapped(_) | view::Bytes::Memory(..) => {
+                let permit = self.lent.clone().acquire_owned().await.map_err(|_| Refusal::busy())?;
+                Bytes::from_owner(Lent { bytes, _permit: permit })
+            }
+        };
+        if piece.is_empty() { Err(Refusal::changed()) } else { Ok(piece) }
+    }
+
+    /// The last piece, read when nothing is lent any more.
+    async fn last(&self, range: Range<u64>) -> Result<Bytes, Refusal> {
+        let _all = self.lent.acquire_many(LENT).await.map_err(|_| Refusal::busy())?;
+        let (entry, tag) = (self.entry.clone(), self.tag);
+        self.site.run(move |_| read(&entry, tag, &range)).await
+    }
+}
+
+/// Bytes of a map, which only system calls may look at.
+struct Lent {
+    bytes: view::Bytes,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl AsRef<[u8]> for Lent {
+    fn as_ref(&self) -> &[u8] {
+        self.bytes.as_syscall_buf()
+    }
 }

@@ -1,43 +1,228 @@
 //! `/files/…`: every path of docs/TREE.md.
 
-use std::sync::Arc;
+use std::{
+    collections::VecDeque,
+    ops::Range,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
-use axum::{extract::State, response::IntoResponse};
-use http::{HeaderValue, Method, header, request::Parts};
+use axum::{body::Body, extract::State, response::IntoResponse};
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header, request::Parts};
 
-use super::{Refusal, Request, Response, Site, body, listing, page, paths, types};
+use super::{
+    Refusal, Request, Response, Site,
+    access::random_hex,
+    body::{self, Segment, Sending},
+    conditions::{self, Validators, Verdict},
+    listing, page, paths,
+    ranges::{self, Wanted},
+    types,
+};
 use crate::volume::{Entry, EntryKind};
+
+/// How often a file that changes while it is looked at is looked at again.
+const TRIES: usize = 3;
+
+/// What the browser may do with a file that it shows in place: nothing but show it.
+const POLICY: &str = "default-src 'none'; img-src 'self'; media-src 'self'; style-src 'unsafe-inline'; sandbox";
 
 /// Answers a request below `/files`.
 pub(super) async fn answer(State(site): State<Arc<Site>>, request: Request) -> Response {
     // What is sent along with a request for a file has no meaning.
     let (head, _) = request.into_parts();
-    answered(&site, head).await.unwrap_or_else(IntoResponse::into_response)
+    answered(&site, "/files", head).await.unwrap_or_else(IntoResponse::into_response)
 }
 
-async fn answered(site: &Arc<Site>, head: Parts) -> Result<Response, Refusal> {
+/// The answer to a GET or HEAD of what stands at an address behind `prefix`.
+///
+/// # Errors
+/// [`Refusal`] where there is nothing, or it can't be read.
+pub(super) async fn answered(site: &Arc<Site>, prefix: &str, head: Parts) -> Result<Response, Refusal> {
     if ![Method::GET, Method::HEAD].contains(&head.method) {
         return Err(Refusal::method());
     }
-    let address = head.uri.path().strip_prefix("/files").unwrap_or_default().to_owned();
-    let entry = site.run(move |site| paths::find(&site.volume, &address)).await?;
-    match entry.kind() {
-        EntryKind::Folder if listing::wants_json(&head.headers) => Ok(listing::answer(site, &entry)),
-        EntryKind::Folder => page::folder(site, &entry, &head).await,
-        EntryKind::File => Ok(file(site, &entry, &head)),
-        EntryKind::Link => Err(Refusal::not_found()),
+    let address = head.uri.path().strip_prefix(prefix).unwrap_or_default().to_owned();
+    let head = Arc::new(head);
+    let asked = head.clone();
+    let found = site.run(move |site| {
+        let mut found = look_up(site, &address, &asked);
+        for _ in 1..TRIES {
+            match &found {
+                Err(refusal) if refusal.is_changed => found = look_up(site, &address, &asked),
+                _ => break,
+            }
+        }
+        found
+    });
+    match found.await? {
+        Found::Folder(folder) if listing::wants_json(&head.headers) => Ok(listing::answer(site, &folder)),
+        Found::Folder(folder) => page::folder(site, &folder, &head).await,
+        Found::File(file) => Ok(file.into_response(site, &head)),
     }
 }
 
-fn file(site: &Arc<Site>, entry: &Entry, head: &Parts) -> Response {
-    let body = match head.method {
-        Method::HEAD => axum::body::Body::empty(),
-        _ => body::of_range(site.clone(), entry.clone(), 0, entry.size()),
+/// What an address leads to.
+enum Found {
+    Folder(Entry),
+    File(Box<Answer>),
+}
+
+/// A file, and what of it is sent.
+struct Answer {
+    entry: Entry,
+    tag: Option<u128>,
+    validators: Validators,
+    what: What,
+}
+
+enum What {
+    /// 200, or 206 where it is a range: these bytes, of which the first piece was read.
+    Bytes { range: Range<u64>, is_part: bool, first: Option<Bytes> },
+    /// 206 with several parts.
+    Parts(Vec<Range<u64>>),
+    /// A status without a body.
+    Status(StatusCode),
+}
+
+/// Finds what an address leads to, and reads the first piece of what is wanted of a file: what is damaged there is then
+/// an answer with a status and a reason.
+fn look_up(site: &Site, address: &str, head: &Parts) -> Result<Found, Refusal> {
+    let entry = paths::find(&site.volume, address)?;
+    match entry.kind() {
+        EntryKind::Folder => return Ok(Found::Folder(entry)),
+        EntryKind::Link => return Err(Refusal::link()),
+        EntryKind::File => {}
+    }
+    let tag = entry.vfs().tag(entry.ino())?;
+    let validators =
+        Validators { etag: tag.map(|tag| format!("\"{tag:032x}\"")), modified: whole_seconds(entry.modified()) };
+    let what = match conditions::evaluate(&head.headers, &validators) {
+        Verdict::NotModified => What::Status(StatusCode::NOT_MODIFIED),
+        Verdict::Failed => What::Status(StatusCode::PRECONDITION_FAILED),
+        Verdict::Holds => wanted(&entry, tag, &validators, head)?,
     };
-    let mut response = Response::new(body);
-    let headers = response.headers_mut();
-    headers.insert(header::CONTENT_LENGTH, entry.size().into());
-    let (media_type, _) = types::media_type(entry.name());
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
-    response
+    Ok(Found::File(Box::new(Answer { entry, tag, validators, what })))
+}
+
+fn wanted(entry: &Entry, tag: Option<u128>, validators: &Validators, head: &Parts) -> Result<What, Refusal> {
+    // RFC 9110, 14.2: a range means something for GET only. And what is made anew at each look has no other parts.
+    let takes_ranges = head.method == Method::GET && tag.is_some();
+    let wanted = match takes_ranges && conditions::range_applies(&head.headers, validators) {
+        true => ranges::wanted(&head.headers, entry.size()),
+        false => Wanted::Whole,
+    };
+    let (range, is_part) = match wanted {
+        Wanted::Nothing => return Ok(What::Status(StatusCode::RANGE_NOT_SATISFIABLE)),
+        Wanted::Whole => (0..entry.size(), false),
+        Wanted::Parts(parts) => match <[_; 1]>::try_from(parts) {
+            Ok([range]) => (range, true),
+            Err(parts) => return Ok(What::Parts(parts)),
+        },
+    };
+    let first = match head.method {
+        Method::GET => Some(body::read(entry, tag, &range)?),
+        _ => None,
+    };
+    Ok(What::Bytes { range, is_part, first })
+}
+
+impl Answer {
+    fn into_response(self, site: &Arc<Site>, head: &Parts) -> Response {
+        let Self { entry, tag, validators, what } = self;
+        let size = entry.size();
+        let (media_type, is_shown) = types::media_type(entry.name());
+        let mut response = Response::new(Body::empty());
+        let headers = response.headers_mut();
+        if let Some(etag) = validators.etag.as_deref().and_then(|etag| HeaderValue::from_str(etag).ok()) {
+            headers.insert(header::ETAG, etag);
+            headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+        }
+        if let Ok(modified) = HeaderValue::from_str(&httpdate::fmt_http_date(validators.modified)) {
+            headers.insert(header::LAST_MODIFIED, modified);
+        }
+        // A copy is used when the server says that it is still the same.
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("private, no-cache"));
+        headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
+        let (status, segments, length) = match what {
+            What::Status(status) => {
+                if status == StatusCode::RANGE_NOT_SATISFIABLE {
+                    insert(headers, header::CONTENT_RANGE, &format!("bytes */{size}"));
+                }
+                if status != StatusCode::NOT_MODIFIED {
+                    headers.insert(header::CONTENT_LENGTH, 0.into());
+                }
+                *response.status_mut() = status;
+                return response;
+            }
+            What::Bytes { range, is_part, first } => {
+                headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
+                let length = range.end - range.start;
+                if is_part {
+                    insert(headers, header::CONTENT_RANGE, &content_range(&range, size));
+                }
+                let read = first.as_ref().map_or(0, |first| first.len() as u64);
+                let rest = Some(Segment::Range(range.start + read..range.end)).filter(|_| read < length);
+                let segments: VecDeque<Segment> = first.map(Segment::Text).into_iter().chain(rest).collect();
+                (if is_part { StatusCode::PARTIAL_CONTENT } else { StatusCode::OK }, segments, length)
+            }
+            What::Parts(parts) => {
+                let boundary = random_hex();
+                insert(headers, header::CONTENT_TYPE, &format!("multipart/byteranges; boundary={boundary}"));
+                let (segments, length) = multipart(&boundary, &parts, media_type, size);
+                (StatusCode::PARTIAL_CONTENT, segments, length)
+            }
+        };
+        headers.insert(header::CONTENT_LENGTH, length.into());
+        if !is_shown {
+            // The browser takes the name from the address.
+            headers.insert(header::CONTENT_DISPOSITION, HeaderValue::from_static("attachment"));
+        }
+        *response.status_mut() = status;
+        if head.method == Method::GET {
+            *response.body_mut() = match <[_; 1]>::try_from(Vec::from(segments)) {
+                // All of it is there: the file need not be held any longer.
+                Ok([Segment::Text(bytes)]) => Body::from(bytes),
+                Ok([range]) => Sending::new(site.clone(), entry, tag, VecDeque::from([range])).into_body(),
+                Err(segments) => Sending::new(site.clone(), entry, tag, segments.into()).into_body(),
+            };
+        }
+        response
+    }
+}
+
+/// The body of several ranges (RFC 9110, 14.6), and its length.
+fn multipart(boundary: &str, parts: &[Range<u64>], media_type: &str, size: u64) -> (VecDeque<Segment>, u64) {
+    let (mut segments, mut length) = (VecDeque::with_capacity(2 * parts.len() + 1), 0);
+    let mut text = |segments: &mut VecDeque<Segment>, text: String| {
+        length += text.len() as u64;
+        segments.push_back(Segment::Text(text.into()));
+    };
+    for (index, range) in parts.iter().enumerate() {
+        let before = if index == 0 { "" } else { "\r\n" };
+        let range_text = content_range(range, size);
+        let head = format!("{before}--{boundary}\r\nContent-Type: {media_type}\r\nContent-Range: {range_text}\r\n\r\n");
+        text(&mut segments, head);
+        segments.push_back(Segment::Range(range.clone()));
+    }
+    text(&mut segments, format!("\r\n--{boundary}--\r\n"));
+    (segments, length + parts.iter().map(|range| range.end - range.start).sum::<u64>())
+}
+
+fn content_range(range: &Range<u64>, size: u64) -> String {
+    format!("bytes {}-{}/{size}", range.start, range.end.saturating_sub(1))
+}
+
+fn insert(headers: &mut HeaderMap, name: header::HeaderName, value: &str) {
+    if let Ok(value) = HeaderValue::from_str(value) {
+        headers.insert(name, value);
+    }
+}
+
+/// A time as headers have it. What lies before 1970, or beyond the year 9999, is told as the nearest that can be.
+fn whole_seconds(time: SystemTime) -> SystemTime {
+    const YEAR_10000: u64 = 253_402_300_800;
+    let seconds = time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    SystemTime::UNIX_EPOCH + Duration::from_secs(seconds.min(YEAR_10000 - 1))
 }

@@ -13,16 +13,29 @@ pub(crate) struct Refusal {
     pub(crate) status: StatusCode,
     /// What was wrong, in one line.
     pub(crate) text: String,
+    /// Whether the file is another one by now, so that asking again may help.
+    pub(super) is_changed: bool,
 }
 
 impl Refusal {
     pub(crate) fn new(status: StatusCode, text: impl Into<String>) -> Self {
-        Self { status, text: text.into() }
+        Self { status, text: text.into(), is_changed: false }
     }
 
     /// There is nothing of this name, or nothing that may be shown.
     pub(crate) fn not_found() -> Self {
         Self::new(StatusCode::NOT_FOUND, "nothing of this name is here")
+    }
+
+    /// A link that is not followed.
+    pub(super) fn link() -> Self {
+        Self::new(StatusCode::NOT_FOUND, "a symbolic link, which is not followed; see `shardfs serve --follow-links`")
+    }
+
+    /// The file is another one by now.
+    pub(super) fn changed() -> Self {
+        let text = "the file has changed while it was read; try again";
+        Self { is_changed: true, ..Self::new(StatusCode::SERVICE_UNAVAILABLE, text) }
     }
 
     /// Too much is under way.
@@ -47,7 +60,8 @@ impl From<Error> for Refusal {
             // What leads nowhere is not there; that includes names that no file can have.
             ErrorKind::NotFound | ErrorKind::NotAFolder | ErrorKind::InvalidInput => return Self::not_found(),
             ErrorKind::PermissionDenied => return Self::new(StatusCode::FORBIDDEN, "this may not be read"),
-            ErrorKind::Changed | ErrorKind::OutOfMemory => StatusCode::SERVICE_UNAVAILABLE,
+            ErrorKind::Changed => return Self::changed(),
+            ErrorKind::OutOfMemory => StatusCode::SERVICE_UNAVAILABLE,
             _ => StatusCode::INTERNAL_SERVER_ERROR,
         };
         Self::new(status, error.to_string())

@@ -5,20 +5,19 @@ use std::{sync::Arc, time::Duration};
 use tokio::sync::Semaphore;
 
 use super::Refusal;
+use crate::limits::REQUESTS_AT_ONCE;
 
-/// Work that is done at once. What it decodes shares the cache's budget, so this bounds threads and not memory.
-const AT_ONCE: usize = 64;
 /// How long a request waits for its turn.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The threads.
+/// The threads. What their work decodes shares the cache's budget: this bounds how many there are, and not memory.
 pub(super) struct Workers {
     places: Arc<Semaphore>,
 }
 
 impl Workers {
     pub(super) fn new() -> Self {
-        Self { places: Arc::new(Semaphore::new(AT_ONCE)) }
+        Self { places: Arc::new(Semaphore::new(REQUESTS_AT_ONCE)) }
     }
 
     /// Does work in a thread that may wait. The inner error is what a panic said.

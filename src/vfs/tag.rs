@@ -1,0 +1,28 @@
+//! What tells one state of a file's bytes from another: entity tags over HTTP are made of it.
+
+use super::{Error, Node, Vfs, source_tree::SourceEntry};
+
+impl Vfs {
+    /// A number that changes when the bytes which a file shows may have changed: a keyed hash of the container's (or the
+    /// file's) version, of the node in it, and of this program's version, for decoders of pictures may differ between
+    /// two. `None` for folders, links and what is made anew at each look.
+    ///
+    /// # Errors
+    /// [`Error`] when the file is not there any more, or is another one.
+    pub(crate) fn tag(&self, ino: u64) -> Result<Option<u128>, Error> {
+        let program = env!("CARGO_PKG_VERSION").as_bytes();
+        let key = self.inodes.key();
+        Ok(match self.node(ino)? {
+            Node::InContainer(id, node) => {
+                Some(key.hash128(&[b"c", &id.number.to_le_bytes(), &node.0.to_le_bytes(), program]))
+            }
+            Node::SourceFile(path, file) => match self.source.find(path.folder(), path.name())? {
+                Some(SourceEntry::File(_, stat)) if stat.version.file() == file => {
+                    Some(key.hash128(&[b"f", &stat.version.to_bytes(), program]))
+                }
+                _ => return Err(Error::stale(path.to_path_buf())),
+            },
+            Node::SourcePath(_) | Node::ControlFolder | Node::ControlFile(_) => None,
+        })
+    }
+}

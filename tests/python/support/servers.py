@@ -1,0 +1,81 @@
+"""Servers of shardfs that are always ended again, and requests to them."""
+
+import contextlib
+import http.client
+import os
+import re
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from urllib.parse import quote, urlsplit
+
+from .paths import BIN, TIMEOUT
+
+
+class Server:
+    """A running `shardfs serve` or `shardfs view`: its first link, its process, and what it printed."""
+
+    def __init__(self, process, out):
+        self.process = process
+        self._out = out
+        deadline = time.monotonic() + TIMEOUT
+        while not (found := re.findall(r"http://\S+", self.printed())):
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise AssertionError(f"no server: exit {process.poll()}\n{self.printed()}")
+            time.sleep(0.01)
+        self.links = found
+        split = urlsplit(found[0])
+        self.host, self.port = split.hostname, split.port
+
+    def printed(self):
+        self._out.seek(0)
+        return self._out.read().decode("utf-8", "replace")
+
+    @property
+    def url(self):
+        return f"http://{self.host}:{self.port}"
+
+    def connect(self):
+        return contextlib.closing(http.client.HTTPConnection(self.host, self.port, timeout=TIMEOUT))
+
+    def ask(self, path, method="GET", body=None, **headers):
+        """One request: (status, headers, body). Underscores in names of headers are dashes."""
+        with self.connect() as connection:
+            named = {name.replace("_", "-"): value for name, value in headers.items()}
+            connection.request(method, path, body=body, headers=named)
+            response = connection.getresponse()
+            return response.status, response.headers, response.read()
+
+    def get(self, path, **headers):
+        """The body of what is there."""
+        status, _, body = self.ask(path, **headers)
+        assert status == 200, (path, status, body)
+        return body
+
+
+@contextlib.contextmanager
+def serving(source, *options, command="serve", env=(), listen="127.0.0.1:0", as_user=None):
+    """`shardfs serve SOURCE` on a free port of this machine."""
+    options = ("--listen", listen, *options) if command == "serve" else options
+    with tempfile.TemporaryFile() as out:
+        process = subprocess.Popen([BIN, command, os.fspath(source), *map(os.fspath, options)],
+                                   stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT,
+                                   env={**os.environ, **dict(env)}, user=as_user, group=as_user,
+                                   extra_groups=None if as_user is None else [])
+        try:
+            yield Server(process, out)
+        finally:
+            if process.poll() is None:
+                process.terminate()
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait(20)
+
+
+def address(path, prefix="/files/"):
+    """The address of a path below SOURCE, whatever bytes its names have."""
+    names = os.fsencode(Path(path))
+    return prefix + ("" if names == b"." else quote(names, safe=b"/"))

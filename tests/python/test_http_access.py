@@ -1,0 +1,207 @@
+"""Who may see what `shardfs serve` shows, and clients that mean no good."""
+
+import contextlib
+import os
+import socket
+import subprocess
+
+import pytest
+
+from support import FIXTURES, TIMEOUT, run, serving, wait_for
+
+TOKEN = "a-token-of-our-own-0123456789"
+AUTHORIZED = {"Authorization": f"Bearer {TOKEN}"}
+
+
+@pytest.fixture(scope="module")
+def server():
+    with serving(FIXTURES) as server:
+        yield server
+
+
+@pytest.fixture
+def token_file(tmp_path):
+    place = tmp_path / "token"
+    place.write_text(TOKEN + "\n")
+    place.chmod(0o600)
+    return place
+
+
+def test_only_this_machine_by_default(server):
+    table = subprocess.run(["ss", "-ltnH", f"sport = :{server.port}"], capture_output=True, text=True)
+    if table.returncode == 0:
+        assert f"127.0.0.1:{server.port}" in table.stdout
+    with pytest.raises(OSError):
+        socket.create_connection(("127.0.0.2", server.port), timeout=5)
+
+
+def test_another_address_needs_a_token():
+    with serving(FIXTURES, listen="0.0.0.0:0") as server:
+        link = next(link for link in server.links if "token=" in link)
+        token = link.split("token=")[1]
+        server.host = "127.0.0.1"
+        assert len(token) == 32
+        for path in ["/", "/files/", "/files/notes.txt", "/dav/", "/-/", "/nothing"]:
+            status, headers, body = server.ask(path)
+            assert status == 401 and b"token" in body and token.encode() not in body, path
+        status, headers, _ = server.ask(f"/files/notes.txt?token={token}")
+        assert (status, headers["location"]) == (303, "/files/notes.txt")
+        cookie = headers["set-cookie"].split(";")[0]
+        assert token not in headers["set-cookie"]
+        assert server.get("/files/notes.txt", Cookie=cookie) == (FIXTURES / "notes.txt").read_bytes()
+        assert server.ask("/files/notes.txt?token=" + "0" * 32)[0] == 401
+        assert server.get("/files/notes.txt", Authorization=f"Bearer {token}")
+
+
+def test_a_token_of_ones_own(token_file):
+    with serving(FIXTURES, "--token-file", token_file) as server:
+        assert TOKEN not in server.printed()
+        assert server.ask("/files/notes.txt")[0] == 401
+        assert server.get("/files/notes.txt", **AUTHORIZED)
+        # Clients of WebDAV know passwords only.
+        assert server.ask("/dav/")[1]["www-authenticate"].startswith("Basic")
+        password = ["curl", "-sS", "--fail", "-u", f"me:{TOKEN}", server.url + "/dav/notes.txt"]
+        assert subprocess.run(password, capture_output=True, check=True).stdout == (FIXTURES / "notes.txt").read_bytes()
+    for text in ["short", "", "with a space 0123456789"]:
+        token_file.write_text(text)
+        failed = run("serve", FIXTURES, "--listen", "127.0.0.1:0", "--token-file", token_file)
+        assert failed.returncode == 1 and "not a token" in failed.stderr
+
+
+def test_public():
+    with serving(FIXTURES, "--public", listen="0.0.0.0:0") as server:
+        server.host = "127.0.0.1"
+        assert server.get("/files/notes.txt")
+        # What is said of this process and its problems is for nobody else.
+        for path in ["/files/.shardfs/", "/files/.shardfs/config.json", "/dav/.shardfs/stats.json"]:
+            assert server.ask(path)[0] == 404
+    failed = run("serve", FIXTURES, "--public", "--token")
+    assert failed.returncode == 2
+
+
+def test_only_its_own_names(server):
+    for name in ["evil.example", f"evil.example:{server.port}", "127.0.0.1.evil.example", ""]:
+        status, _, body = server.ask("/files/notes.txt", Host=name)
+        assert status == 421 and b"allow-host" in body, name
+    for name in ["localhost", f"localhost:{server.port}", "127.0.0.1:1", "[::1]:80", socket.gethostname()]:
+        assert server.ask("/files/notes.txt", Host=name)[0] == 200, name
+    with serving(FIXTURES, "--allow-host", "data.example") as other:
+        assert other.ask("/files/", Host="data.example")[0] == 200
+
+
+def test_headers_of_every_answer(server):
+    paths = ["/", "/files/", "/files/notes.txt", "/files/nothing", "/dav/", "/-/nothing", "/nothing", "/files/.shardfs/"]
+    for path in paths:
+        _, headers, _ = server.ask(path)
+        policy = headers["content-security-policy"]
+        assert policy.startswith("default-src 'none'") and "unsafe-eval" not in policy, path
+        assert "script-src 'unsafe-inline'" not in policy
+        assert headers["x-content-type-options"] == "nosniff", path
+        assert headers["referrer-policy"] == "no-referrer", path
+        assert headers["cross-origin-resource-policy"] == "same-origin", path
+        assert headers["access-control-allow-origin"] is None
+
+
+def send(server, data):
+    """What comes back on one connection, to its end."""
+    with socket.create_connection((server.host, server.port), timeout=TIMEOUT) as connection:
+        connection.sendall(data)
+        with contextlib.suppress(ConnectionError):
+            return b"".join(iter(lambda: connection.recv(1 << 16), b""))
+    return b""
+
+
+def test_heads_that_are_too_large(server):
+    line = b"GET /files/ HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+    cases = [line + b"X: " + b"a" * 100_000 + b"\r\n\r\n", line + b"".join(b"X%d: a\r\n" % i for i in range(200)) + b"\r\n",
+             b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\n\r\n"]
+    for case in cases:
+        answer = send(server, case)
+        assert not answer or answer.split()[1] in (b"431", b"414", b"400"), answer[:100]
+    for case in [b"\0\0\0\0\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"GET\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"]:
+        answer = send(server, case)
+        assert not answer or answer.split()[1] == b"400", answer[:100]
+    assert server.get("/files/notes.txt")
+
+
+def test_bodies_that_are_too_large(server):
+    status, _, _ = server.ask("/dav/", "PROPFIND", body=b"<" * 100_000, Depth="0")
+    assert status == 413
+    # Entities that would grow to gigabytes.
+    lol = "".join(f'<!ENTITY l{i} "{f"&l{i - 1};" * 10}">' for i in range(1, 12))
+    xml = f'<?xml version="1.0"?><!DOCTYPE p [<!ENTITY l0 "lol">{lol}]><propfind xmlns="DAV:"><prop>&l11;</prop></propfind>'
+    begun = server_memory(server)
+    assert server.ask("/dav/", "PROPFIND", body=xml.encode(), Depth="0")[0] in (400, 207)
+    assert server_memory(server) - begun < 64 << 20
+    assert server.get("/files/notes.txt")
+
+
+def server_memory(server):
+    for line in open(f"/proc/{server.process.pid}/status"):
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) << 10
+
+
+def test_clients_that_never_finish_their_request():
+    """As many as there are places, each with half a request: they are sent away, and others are served."""
+    with serving(FIXTURES) as server, contextlib.ExitStack() as stack:
+        slow = []
+        for _ in range(300):
+            connection = stack.enter_context(socket.create_connection((server.host, server.port), timeout=TIMEOUT))
+            connection.sendall(b"GET /files/ HTTP/1.1\r\nHost: local")
+            slow.append(connection)
+        assert server.get("/files/notes.txt")
+        # The first of them were told so, or cut off.
+        with contextlib.suppress(ConnectionError):
+            answer = slow[0].recv(1000)
+            assert not answer or b" 408 " in answer or b" 400 " in answer
+
+
+def test_clients_that_take_nothing(tmp_path):
+    """They keep little memory, and keep nobody else from being served."""
+    with open(tmp_path / "big.dat", "wb") as file:
+        file.truncate(1 << 30)
+    with serving(tmp_path, "--cache-size", "64M") as server, contextlib.ExitStack() as stack:
+        before = server_memory(server)
+        for _ in range(100):
+            connection = socket.socket()
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            connection.settimeout(TIMEOUT)
+            connection.connect((server.host, server.port))
+            stack.enter_context(contextlib.closing(connection))
+            connection.sendall(b"GET /files/big.dat HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert connection.recv(100).startswith(b"HTTP/1.1 200")
+        status, _, body = server.ask("/files/big.dat", Range="bytes=5-9")
+        assert (status, body) == (206, b"\0" * 5)
+        assert server_memory(server) - before < 128 << 20
+
+
+def test_it_ends_at_once(server):
+    """Also with a connection that is open and one that is being served."""
+    with serving(FIXTURES) as other:
+        with socket.create_connection((other.host, other.port)):
+            other.process.terminate()
+            assert other.process.wait(20) == 0
+
+
+def test_the_port_is_taken(server):
+    failed = run("serve", FIXTURES, "--listen", f"127.0.0.1:{server.port}")
+    assert failed.returncode == 1 and str(server.port) in failed.stderr and failed.stderr.count("\n") == 1
+
+
+def test_view(tmp_path):
+    """The link leads to the page of what was asked for, and the browser is told."""
+    browser = tmp_path / "xdg-open"
+    browser.write_text('#!/bin/sh\necho "$1" >> "$0.opened"\n')
+    browser.chmod(0o755)
+    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "DISPLAY": ":0"}
+    with serving(FIXTURES / "ep_001.wshard", command="view", env=env) as server:
+        path = server.links[0].removeprefix(server.url)
+        assert b"signal" in server.get(path, Accept="text/html")
+        wait_for(lambda: os.path.exists(f"{browser}.opened"))
+        assert open(f"{browser}.opened").read().strip() == server.links[0]
+    with serving(FIXTURES / "ep_001.wshard/signal", "--no-browser", command="view", env=env) as server:
+        assert server.links[0] == server.url + "/files/signal"
+    assert len(open(f"{browser}.opened").readlines()) == 1
+    assert run("view", FIXTURES / "ep_001.wshard/nothing").returncode == 1
+    assert run("view", FIXTURES / "notes.txt").returncode == 1
