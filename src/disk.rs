@@ -199,6 +199,26 @@ impl Disk {
         self.writer.waiting(&hash).is_some() || !self.shared.is_resting() && self.shared.folder.has(&hash)
     }
 
+    /// Whether the disk has a blob, or will have it, and begins to read it: for one that is read soon.
+    pub fn read_ahead(&self, key: &[u8]) -> bool {
+        let hash = hash(key);
+        if self.writer.waiting(&hash).is_some() {
+            return true;
+        }
+        if self.shared.is_resting() {
+            return false;
+        }
+        let Ok(Some(file)) = self.shared.folder.open_blob(&hash) else { return false };
+        let _ = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::WillNeed);
+        true
+    }
+
+    /// Whether the folder lies on a disk of this machine: one that fails says so, and does not keep who asks it waiting
+    /// for ever, as a server may.
+    pub fn is_local(&self) -> bool {
+        self.shared.folder.is_local()
+    }
+
     /// Stores a blob soon, in place of what the disk has under the key. Never waits: whether the queue had room, or has
     /// a blob of that key already.
     pub fn put(&self, key: &[u8], payload: Payload) -> bool {

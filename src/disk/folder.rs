@@ -38,6 +38,7 @@ const TAG: (&str, &[u8]) = ("CACHEDIR.TAG", b"Signature: 8a477f597d28d172789f068
 pub(super) struct Folder {
     path: PathBuf,
     folder: OwnedFd,
+    is_local: bool,
 }
 
 impl Folder {
@@ -80,12 +81,18 @@ impl Folder {
         if stat.st_mode & 0o077 != 0 {
             return Err(refused("other users may look into it (its mode must be 0700)"));
         }
-        Ok(Self { path: path.to_owned(), folder })
+        let is_local = crate::store::mapped::is_local(&folder);
+        Ok(Self { path: path.to_owned(), folder, is_local })
     }
 
     /// Its path, for messages.
     pub(super) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Whether it lies on a filesystem of this machine.
+    pub(super) fn is_local(&self) -> bool {
+        self.is_local
     }
 
     /// Opens the file of a blob, to read. `None` where there is none.

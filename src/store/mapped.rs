@@ -95,6 +95,11 @@ const LOCAL: [i64; 15] = [
 /// The number of FUSE filesystems in statfs(2).
 const FUSE: i64 = 0x6573_5546;
 
+/// Whether a file or folder lies on a filesystem that answers from this machine.
+pub(crate) fn is_local(file: impl AsFd) -> bool {
+    fstatfs(file).is_ok_and(|at| LOCAL.contains(&at.f_type))
+}
+
 impl MappedFile {
     /// A regular file that was opened for reading, in the state that it has now. `name` is its own, behind all links.
     ///

@@ -7,6 +7,7 @@
 // Until the store is here.
 #![allow(dead_code, unused_imports)]
 
+pub(crate) mod file;
 pub(crate) mod object;
 
 pub(crate) use object::{Fetch, FetchError, ObjectId};

@@ -1,0 +1,627 @@
+//! The bytes of objects: fetched by range, once however many readers want them, kept in memory and on disk.
+//!
+//! - `run`: consecutive bytes on their way, or there. Who wants some of them waits for those alone.
+//! - `memory`: one bound for all runs of the process, and what is evicted first.
+//! - `streams`: who reads an object in order, and how far ahead of them it is fetched.
+//! - `kept`: bytes on the local disk ([`crate::disk`]).
+//!
+//! A read looks for its bytes in memory, then on disk, and asks the server for what is missing: in granules of 64 KiB,
+//! requests of up to 4 MiB, several in flight. Requests run on their own, so a reader that is killed keeps nobody
+//! waiting, and bytes that came for it serve the next one. No lock is held while anything is waited for.
+
+mod kept;
+mod memory;
+mod run;
+mod streams;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::HashMap,
+    fmt,
+    num::NonZeroUsize,
+    ops::Range,
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::Relaxed},
+    },
+};
+
+use lru::LruCache;
+use parking_lot::Mutex;
+use tokio::runtime::Handle;
+
+use self::{
+    kept::Unit,
+    memory::{Memory, Room},
+    run::Run,
+    streams::{MOST_AHEAD, Streams, request_size},
+};
+use super::object::{Fetch, FetchError, ObjectId};
+use crate::{
+    disk::Disk,
+    source::{Source, SourceError},
+};
+
+/// What is asked for at least, and starts at a multiple of.
+const GRANULE: u64 = 64 << 10;
+
+/// What is kept on disk as one file, and which no run exceeds.
+const BLOCK: u64 = 1 << 20;
+
+/// Asked for at once when anything of an object's front is wanted: what a container is, and most indexes.
+const FRONT: u64 = 256 << 10;
+
+/// The same at its end, where some formats have their index.
+const TAIL: u64 = 256 << 10;
+
+/// Objects of up to this size are fetched whole with their front, where those before were read beyond it.
+const SMALL: u64 = BLOCK + (256 << 10);
+
+/// Objects of which is remembered what is in memory.
+const OBJECTS: usize = 1024;
+
+/// Units of an object of which is remembered whether they are on disk.
+const REMEMBERED_UNITS: usize = 1 << 16;
+
+/// Memory for bytes of objects, beside the cache's budget.
+const MEMORY: u64 = 64 << 20;
+
+/// What happened since the start, for `stats.json`.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    /// Bytes of reads that were answered from memory, from disk, and that a server had to be waited for.
+    pub(crate) memory_bytes: AtomicU64,
+    pub(crate) disk_bytes: AtomicU64,
+    pub(crate) waited_bytes: AtomicU64,
+    /// Ranges that were asked for, and their bytes.
+    pub(crate) requests: AtomicU64,
+    pub(crate) fetched_bytes: AtomicU64,
+    /// Of these, the bytes that were asked for ahead of readers.
+    pub(crate) ahead_bytes: AtomicU64,
+    /// Requests that failed after all attempts.
+    pub(crate) failed: AtomicU64,
+}
+
+/// The bytes of all objects of this process.
+pub(crate) struct Blocks {
+    runtime: Handle,
+    memory: Memory,
+    disk: Option<Arc<Disk>>,
+    files: Mutex<LruCache<ObjectId, Arc<RemoteFile>>>,
+    /// Whether small objects are read beyond their fronts: above 0 if those of late were.
+    small: AtomicI32,
+    /// What happened so far.
+    pub(crate) counters: Counters,
+}
+
+impl fmt::Debug for Blocks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Blocks").field("disk", &self.disk).finish_non_exhaustive()
+    }
+}
+
+impl Blocks {
+    /// Bytes of objects, fetched by tasks of a runtime, and kept on disk where there is a cache.
+    pub(crate) fn new(runtime: Handle, disk: Option<Arc<Disk>>) -> Arc<Self> {
+        Self::with_memory(runtime, disk, MEMORY)
+    }
+
+    fn with_memory(runtime: Handle, disk: Option<Arc<Disk>>, memory: u64) -> Arc<Self> {
+        let objects = NonZeroUsize::new(OBJECTS).unwrap_or(NonZeroUsize::MIN);
+        Arc::new(Self {
+            runtime,
+            memory: Memory::new(memory),
+            disk,
+            files: Mutex::new(LruCache::new(objects)),
+            small: AtomicI32::new(0),
+            counters: Counters::default(),
+        })
+    }
+
+    /// The cache on disk.
+    pub(crate) fn disk(&self) -> Option<&Arc<Disk>> {
+        self.disk.as_ref()
+    }
+
+    /// Bytes that may be in memory, and those that are.
+    pub(crate) fn memory(&self) -> (u64, u64) {
+        (self.memory.limit(), self.memory.taken())
+    }
+
+    /// One object in one state. Those who open the same share what was fetched.
+    pub(crate) fn file(self: &Arc<Self>, fetch: Arc<dyn Fetch>) -> Arc<RemoteFile> {
+        let mut files = self.files.lock();
+        if let Some(file) = files.get(fetch.id()).filter(|file| !file.has_changed.load(Relaxed)) {
+            return file.clone();
+        }
+        let file = Arc::new_cyclic(|own| RemoteFile {
+            own: own.clone(),
+            blocks: Arc::downgrade(self),
+            fetch: fetch.clone(),
+            state: Mutex::default(),
+            has_changed: AtomicBool::new(false),
+        });
+        files.put(fetch.id().clone(), file.clone());
+        file
+    }
+}
+
+/// One object in one state, as bytes by range.
+pub(crate) struct RemoteFile {
+    own: Weak<Self>,
+    /// Weak, for it lies in there.
+    blocks: Weak<Blocks>,
+    fetch: Arc<dyn Fetch>,
+    state: Mutex<State>,
+    /// Whether the server has another state by now.
+    has_changed: AtomicBool,
+}
+
+impl fmt::Debug for RemoteFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RemoteFile").field("id", self.fetch.id()).finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The run of each granule, by its number; who evicts drops the runs themselves.
+    runs: HashMap<u64, Weak<Run>>,
+    /// The number of entries at which those of evicted runs are swept out.
+    sweep_at: usize,
+    /// Whether units are on disk, as far as they were looked for. By their range.
+    kept: HashMap<(u64, u64), bool>,
+    streams: Streams,
+    /// Whether the front was asked for, and whether anything beyond it.
+    has_front: bool,
+    is_read_beyond: bool,
+}
+
+impl State {
+    /// The run that holds the byte at `offset`, unless its request failed.
+    fn run(&self, offset: u64) -> Option<Arc<Run>> {
+        let run = self.runs.get(&(offset / GRANULE))?.upgrade()?;
+        (!run.has_failed()).then_some(run)
+    }
+
+    /// The runs of a range, if there are all.
+    fn all_runs(&self, range: &Range<u64>) -> Option<Vec<Arc<Run>>> {
+        let (mut at, mut runs) = (range.start, Vec::new());
+        while at < range.end {
+            let run = self.run(at)?;
+            at = run.range.end;
+            runs.push(run);
+        }
+        Some(runs)
+    }
+
+    fn add(&mut self, run: &Arc<Run>) {
+        if self.runs.len() >= self.sweep_at.max(64) {
+            self.runs.retain(|_, run| run.strong_count() > 0);
+            self.sweep_at = 2 * self.runs.len();
+        }
+        for granule in run.range.start / GRANULE..run.range.end.div_ceil(GRANULE) {
+            self.runs.insert(granule, Arc::downgrade(run));
+        }
+    }
+
+    fn note_kept(&mut self, unit: &Unit, is_there: bool) {
+        if self.kept.len() >= REMEMBERED_UNITS {
+            self.kept.clear();
+        }
+        self.kept.insert((unit.start, unit.end), is_there);
+    }
+
+    fn is_kept(&self, unit: &Unit) -> Option<bool> {
+        self.kept.get(&(unit.start, unit.end)).copied()
+    }
+}
+
+impl RemoteFile {
+    /// The object and its state.
+    pub(crate) fn id(&self) -> &ObjectId {
+        self.fetch.id()
+    }
+
+    /// Bytes of the front that came with other answers (when the object was looked up).
+    pub(crate) fn add_front(&self, bytes: &[u8]) {
+        let Some(blocks) = self.blocks.upgrade() else { return };
+        let size = self.id().size;
+        let length = (bytes.len() as u64).min(size);
+        // Whole granules, or all there is.
+        let length = if length == size { length } else { length / GRANULE * GRANULE }.min(BLOCK);
+        let mut state = self.state.lock();
+        if length == 0 || state.run(0).is_some() {
+            return;
+        }
+        let run = Arc::new(Run::new(0..length, blocks.memory.take(length)));
+        run.push(bytes);
+        state.add(&run);
+        drop(state);
+        blocks.memory.keep(run.clone());
+        self.finished(&blocks, &[run]);
+    }
+
+    /// What must be asked for so that `part` comes, and how much ahead of it.
+    fn wanted(&self, blocks: &Blocks, state: &mut State, part: &Range<u64>, ahead: u64) -> Range<u64> {
+        let size = self.id().size;
+        let (mut start, mut end) = (part.start / GRANULE * GRANULE, part.end.max(ahead));
+        let is_small = size <= SMALL;
+        if part.end > FRONT && is_small && !std::mem::replace(&mut state.is_read_beyond, true) {
+            blocks.small.fetch_add(2, Relaxed);
+        }
+        if part.start < FRONT {
+            end = end.max(FRONT);
+            if !std::mem::replace(&mut state.has_front, true) && is_small {
+                let lean = blocks.small.load(Relaxed).clamp(-4, 4);
+                blocks.small.store(lean - 1, Relaxed);
+                end = if lean > 0 { size } else { end };
+            }
+        } else if part.start >= size.saturating_sub(TAIL) && ahead <= part.end {
+            // Where some formats have their index.
+            (start, end) = (size.saturating_sub(TAIL) / GRANULE * GRANULE, size);
+        }
+        start..end.next_multiple_of(GRANULE).min(size)
+    }
+
+    /// Copies a part, which lies in one block, from memory, disk or server; fetches up to `ahead` meanwhile.
+    fn read_part(&self, blocks: &Arc<Blocks>, part: Range<u64>, ahead: u64, out: &mut [u8]) -> Result<(), FetchError> {
+        let mut state = self.state.lock();
+        let wanted = self.wanted(blocks, &mut state, &part, ahead);
+        let there = state.all_runs(&part);
+        if let Some(runs) = &there
+            && wanted.end <= part.end.next_multiple_of(FRONT)
+        {
+            drop(state);
+            return copy(blocks, runs, &part, out);
+        }
+        drop(state);
+        if there.is_none() && self.read_from_disk(blocks, &part, out) {
+            blocks.counters.disk_bytes.fetch_add(out.len() as u64, Relaxed);
+            // The next bytes are likely to be there as well; if not, they are asked for when one of them is read.
+            self.look_ahead(blocks, &(part.end..wanted.end.max(part.end)));
+            return Ok(());
+        }
+        let on_disk = self.look_ahead(blocks, &wanted);
+        let mut state = self.state.lock();
+        if there.is_none() {
+            state.streams.lost(part.end);
+        }
+        let runs = self.start(blocks, &mut state, &wanted, &part, &on_disk);
+        drop(state);
+        copy(blocks, &runs, &part, out)
+    }
+
+    /// Reads a part from the disk, if all that is missing in memory is there.
+    fn read_from_disk(&self, blocks: &Arc<Blocks>, part: &Range<u64>, out: &mut [u8]) -> bool {
+        let id = self.id();
+        if blocks.disk_for(id).is_none() {
+            return false;
+        }
+        let mut at = part.start;
+        while at < part.end {
+            let run = self.state.lock().run(at);
+            if let Some(run) = run.filter(|run| run.is_ready(part.end.min(run.range.end))) {
+                let end = part.end.min(run.range.end);
+                if run.copy(at, &mut out[(at - part.start) as usize..(end - part.start) as usize]).is_err() {
+                    return false;
+                }
+                at = end;
+                continue;
+            }
+            let Some(end) = self.read_unit(blocks, at, part, out) else { return false };
+            at = end;
+        }
+        true
+    }
+
+    /// Reads the bytes from `at` on out of the first unit that the disk has. How far they go.
+    fn read_unit(&self, blocks: &Arc<Blocks>, at: u64, part: &Range<u64>, out: &mut [u8]) -> Option<u64> {
+        let id = self.id();
+        for unit in kept::units(at, id.size) {
+            if self.state.lock().is_kept(&unit) == Some(false) {
+                continue;
+            }
+            let end = part.end.min(unit.end);
+            let out = &mut out[(at - part.start) as usize..(end - part.start) as usize];
+            // Small parts are read with what is around them, since more of it is likely to be wanted.
+            let around = match unit.end - unit.start {
+                ..=FRONT => unit.clone(),
+                _ => at / GRANULE * GRANULE..end.next_multiple_of(GRANULE).min(unit.end),
+            };
+            let is_there = if end - at >= GRANULE {
+                blocks.read_kept(id, &unit, at, out)
+            } else {
+                let run = Run::new(around.clone(), blocks.memory.take(around.end - around.start));
+                let mut bytes = vec![0; run.len()];
+                blocks.read_kept(id, &unit, around.start, &mut bytes) && {
+                    run.push(&bytes);
+                    let from = (at - around.start) as usize;
+                    out.copy_from_slice(&bytes[from..from + out.len()]);
+                    let run = Arc::new(run);
+                    self.state.lock().add(&run);
+                    blocks.memory.keep(run);
+                    true
+                }
+            };
+            self.state.lock().note_kept(&unit, is_there);
+            if is_there {
+                return Some(end);
+            }
+        }
+        None
+    }
+
+    /// The units of a range, which is about to be fetched, that the disk has; it begins to read them.
+    fn look_ahead(&self, blocks: &Arc<Blocks>, wanted: &Range<u64>) -> Vec<Unit> {
+        let id = self.id();
+        if blocks.disk_for(id).is_none() {
+            return Vec::new();
+        }
+        let starts = (wanted.start / BLOCK * BLOCK..wanted.end).step_by(BLOCK as usize);
+        let front = (wanted.start < FRONT).then(|| 0..FRONT.min(id.size));
+        let mut found: Vec<Unit> = starts.map(|start| kept::block(start, id.size)).chain(front).collect();
+        found.retain(|unit| {
+            let known = self.state.lock().is_kept(unit);
+            known.unwrap_or_else(|| {
+                let is_there = blocks.read_ahead(id, unit);
+                self.state.lock().note_kept(unit, is_there);
+                is_there
+            })
+        });
+        found
+    }
+
+    /// Asks for what is missing of a range: all of `demanded`, the rest as far as there is memory and the disk does not
+    /// have it. Returns the runs of what is demanded.
+    fn start(
+        &self,
+        blocks: &Arc<Blocks>,
+        state: &mut State,
+        wanted: &Range<u64>,
+        demanded: &Range<u64>,
+        on_disk: &[Unit],
+    ) -> Vec<Arc<Run>> {
+        let is_demanded = |range: &Range<u64>| range.start < demanded.end && range.end > demanded.start;
+        let request = request_size(wanted.end - wanted.start);
+        let (mut demanded_runs, mut new): (Vec<Arc<Run>>, Vec<Arc<Run>>) = (Vec::new(), Vec::new());
+        let mut at = wanted.start;
+        while at < wanted.end {
+            if let Some(run) = state.run(at) {
+                at = run.range.end;
+                if is_demanded(&run.range) {
+                    demanded_runs.push(run);
+                }
+                continue;
+            }
+            let mut end = kept::block(at, self.id().size).end.min(wanted.end);
+            // Up to what is there already, a granule at least.
+            let mut next = at + GRANULE;
+            while next < end {
+                if state.run(next).is_some() {
+                    end = next;
+                }
+                next += GRANULE;
+            }
+            // What is demanded is one run, and what is only expected another, which may be left out.
+            if is_demanded(&(at..end)) && demanded.end.next_multiple_of(GRANULE) < end && !self.is_cheap(at..end) {
+                end = demanded.end.next_multiple_of(GRANULE);
+            }
+            let range = at..end;
+            at = end;
+            let room = match is_demanded(&range) {
+                true => blocks.memory.take(range.end - range.start),
+                false if on_disk.iter().any(|unit| unit.start <= range.start && range.end <= unit.end) => continue,
+                false => match blocks.memory.try_take(range.end - range.start) {
+                    Some(room) => room,
+                    None => break,
+                },
+            };
+            let run = Arc::new(Run::new(range, room));
+            if is_demanded(&run.range) {
+                demanded_runs.push(run.clone());
+            } else {
+                blocks.counters.ahead_bytes.fetch_add(run.len() as u64, Relaxed);
+            }
+            state.add(&run);
+            let follows = new.last().is_some_and(|last: &Arc<Run>| last.range.end == run.range.start);
+            let length = new.first().map_or(0, |first| run.range.end - first.range.start);
+            if !new.is_empty() && (!follows || length > request) {
+                self.ask(blocks, std::mem::take(&mut new));
+            }
+            new.push(run);
+        }
+        if !new.is_empty() {
+            self.ask(blocks, new);
+        }
+        demanded_runs
+    }
+
+    /// Whether a run is so short that it is not divided into what is demanded and what is not.
+    fn is_cheap(&self, range: Range<u64>) -> bool {
+        range.end - range.start <= FRONT
+    }
+
+    /// Asks for runs that follow each other, in one request.
+    fn ask(&self, blocks: &Arc<Blocks>, runs: Vec<Arc<Run>>) {
+        let (Some(first), Some(last)) = (runs.first(), runs.last()) else { return };
+        let range = first.range.start..last.range.end;
+        blocks.counters.requests.fetch_add(1, Relaxed);
+        runs.iter().for_each(|run| blocks.memory.keep(run.clone()));
+        let (fetch, blocks, file) = (self.fetch.clone(), blocks.clone(), self.own.clone());
+        let runtime = blocks.runtime.clone();
+        runtime.spawn(async move {
+            // Dropped without an answer (the runtime ends), it tells those who wait.
+            let mut filling = Filling { runs, at: 0 };
+            let mut came = 0;
+            let mut sink = |bytes: bytes::Bytes| {
+                came += bytes.len() as u64;
+                filling.push(&bytes);
+            };
+            let answer = fetch.fetch(range, &mut sink).await;
+            blocks.counters.fetched_bytes.fetch_add(came, Relaxed);
+            let error = match answer {
+                Ok(()) if filling.is_full() => None,
+                Ok(()) => Some(FetchError::Failed(format!("{}: fewer bytes than were asked for", fetch.id().store))),
+                Err(error) => Some(error),
+            };
+            let file = file.upgrade();
+            if let Some(error) = error {
+                blocks.counters.failed.fetch_add(1, Relaxed);
+                if matches!(error, FetchError::Changed | FetchError::Gone)
+                    && let Some(file) = &file
+                {
+                    file.has_changed.store(true, Relaxed);
+                }
+                filling.fail(&error);
+            }
+            let runs: Vec<Arc<Run>> = filling.runs.iter().filter(|run| run.whole().is_some()).cloned().collect();
+            match file {
+                Some(file) => file.finished(&blocks, &runs),
+                None => runs.iter().for_each(|run| drop(blocks.store(fetch.id(), run))),
+            }
+        });
+    }
+
+    /// Has runs written to disk that have come whole, and the blocks that they complete.
+    fn finished(&self, blocks: &Arc<Blocks>, runs: &[Arc<Run>]) {
+        let id = self.id();
+        if blocks.disk_for(id).is_none() {
+            return;
+        }
+        for run in runs {
+            let block = kept::block(run.range.start, id.size);
+            let parts = match run.range == block {
+                true => None,
+                false if self.state.lock().is_kept(&block) == Some(true) => continue,
+                false => self.state.lock().all_runs(&block),
+            };
+            let whole = parts.filter(|parts| {
+                let fit = parts.first().is_some_and(|first| first.range.start == block.start)
+                    && parts.last().is_some_and(|last| last.range.end == block.end);
+                fit && parts.iter().all(|part| part.whole().is_some())
+            });
+            match whole {
+                Some(parts) => {
+                    let is_taken = blocks.store_block(id, &block, &parts).unwrap_or(false);
+                    self.state.lock().note_kept(&block, is_taken);
+                }
+                None => {
+                    let units = blocks.store(id, run);
+                    let mut state = self.state.lock();
+                    units.iter().for_each(|unit| state.note_kept(unit, true));
+                }
+            }
+        }
+    }
+}
+
+/// Copies a part out of the runs that hold it, each as it comes.
+fn copy(blocks: &Blocks, runs: &[Arc<Run>], part: &Range<u64>, out: &mut [u8]) -> Result<(), FetchError> {
+    let has_waited = runs.iter().any(|run| !run.is_ready(part.end.min(run.range.end)));
+    let counters = &blocks.counters;
+    let counter = if has_waited { &counters.waited_bytes } else { &counters.memory_bytes };
+    counter.fetch_add(out.len() as u64, Relaxed);
+    for run in runs {
+        let (start, end) = (part.start.max(run.range.start), part.end.min(run.range.end));
+        if start < end {
+            run.copy(start, &mut out[(start - part.start) as usize..(end - part.start) as usize])?;
+        }
+    }
+    Ok(())
+}
+
+/// Runs that one request fills, in order.
+struct Filling {
+    runs: Vec<Arc<Run>>,
+    at: usize,
+}
+
+impl Filling {
+    fn push(&mut self, mut bytes: &[u8]) {
+        while let Some(run) = self.runs.get(self.at).filter(|_| !bytes.is_empty()) {
+            bytes = &bytes[run.push(bytes)..];
+            if run.whole().is_some() {
+                self.at += 1;
+            }
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.at == self.runs.len()
+    }
+
+    fn fail(&self, error: &FetchError) {
+        self.runs.iter().for_each(|run| run.fail(error));
+    }
+}
+
+impl Drop for Filling {
+    fn drop(&mut self) {
+        if !self.is_full() {
+            self.fail(&FetchError::Failed("the request was given up".into()));
+        }
+    }
+}
+
+impl Source for RemoteFile {
+    fn len(&self) -> u64 {
+        self.id().size
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), SourceError> {
+        let size = self.id().size;
+        let end = offset.saturating_add(buf.len() as u64);
+        if end > size {
+            return Err(SourceError::OutOfRange { start: offset, end, len: size });
+        }
+        self.check_unchanged()?;
+        let blocks = self.blocks.upgrade().ok_or(SourceError::Changed)?;
+        let ahead = self.state.lock().streams.read(&(offset..end), size, MOST_AHEAD);
+        let mut at = offset;
+        while at < end {
+            let stop = end.min(kept::block(at, size).end);
+            let out = &mut buf[(at - offset) as usize..(stop - offset) as usize];
+            // All of what was asked for is fetched while its first part is copied.
+            let ahead = end.min(at.saturating_add(MOST_AHEAD)).max(ahead);
+            self.read_part(&blocks, at..stop, ahead, out)?;
+            at = stop;
+        }
+        Ok(())
+    }
+
+    fn check_unchanged(&self) -> Result<(), SourceError> {
+        if self.has_changed.load(Relaxed) { Err(SourceError::Changed) } else { Ok(()) }
+    }
+
+    fn is_resident(&self, range: &Range<u64>) -> bool {
+        let state = self.state.lock();
+        let runs = state.all_runs(range);
+        runs.is_some_and(|runs| runs.iter().all(|run| run.is_ready(range.end.min(run.range.end))))
+    }
+
+    fn prefetch(&self, ranges: &[Range<u64>]) {
+        let Some(blocks) = self.blocks.upgrade() else { return };
+        let size = self.id().size;
+        let mut left = MOST_AHEAD;
+        for range in ranges {
+            let range = range.start.min(size)..range.end.min(size);
+            let length = range.end - range.start.min(range.end);
+            if length == 0 || left == 0 {
+                continue;
+            }
+            let mut state = self.state.lock();
+            let most = left.min(length);
+            let end = match length >= BLOCK {
+                true => state.streams.expect(&range, most),
+                false => range.start + most,
+            };
+            left -= most;
+            drop(state);
+            let wanted = range.start / GRANULE * GRANULE..end.next_multiple_of(GRANULE).min(size);
+            let on_disk = self.look_ahead(&blocks, &wanted);
+            self.start(&blocks, &mut self.state.lock(), &wanted, &(0..0), &on_disk);
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! Bytes of objects on the local disk.
+//!
+//! They are kept in units of three kinds: whole blocks of 1 MiB, the front of an object, and granules of 64 KiB for
+//! those who read here and there. The key of a unit holds the object's store, key, entity tag and size, so bytes of one
+//! state are never found under another.
+
+use std::{
+    io,
+    ops::Range,
+    sync::{Arc, mpsc},
+    time::Duration,
+};
+
+use super::{BLOCK, Blocks, FRONT, GRANULE, run::Run};
+use crate::{
+    disk::{Disk, Payload},
+    store::remote::object::ObjectId,
+};
+
+/// How long a disk that may be far away is waited for.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// A unit by its range; ranges of two kinds are never equal, but where they are the same bytes.
+pub(super) type Unit = Range<u64>;
+
+/// The units that hold the byte at `offset`, largest first.
+pub(super) fn units(offset: u64, size: u64) -> impl Iterator<Item = Unit> {
+    let aligned = move |length: u64| {
+        let start = offset / length * length;
+        start..(start + length).min(size)
+    };
+    let front = (offset < FRONT).then(|| 0..FRONT.min(size));
+    let mut units = vec![aligned(BLOCK)];
+    units.extend(front);
+    units.push(aligned(GRANULE));
+    units.dedup();
+    units.into_iter()
+}
+
+/// The block that holds the byte at `offset`.
+pub(super) fn block(offset: u64, size: u64) -> Unit {
+    let start = offset / BLOCK * BLOCK;
+    start..(start + BLOCK).min(size)
+}
+
+/// What a unit is stored under.
+pub(super) fn key(id: &ObjectId, unit: &Unit) -> Vec<u8> {
+    let mut key = Vec::with_capacity(id.store.len() + id.key.len() + id.etag.len() + 64);
+    for part in [&id.store, &id.key, &id.etag] {
+        key.extend((part.len() as u64).to_le_bytes());
+        key.extend(part.as_bytes());
+    }
+    for number in [id.size, unit.start, unit.end] {
+        key.extend(number.to_le_bytes());
+    }
+    key
+}
+
+/// A part of a run, to be written.
+struct Part(Arc<Run>, Range<usize>);
+
+impl AsRef<[u8]> for Part {
+    fn as_ref(&self) -> &[u8] {
+        (*self.0).as_ref().get(self.1.clone()).unwrap_or_default()
+    }
+}
+
+impl Blocks {
+    /// The cache on disk, for objects whose states can be told apart for certain: a time stamp can't.
+    pub(super) fn disk_for(&self, id: &ObjectId) -> Option<&Arc<Disk>> {
+        let is_certain = !id.etag.is_empty() && !id.etag.starts_with("modified ");
+        self.disk.as_ref().filter(|_| is_certain)
+    }
+
+    /// Does something with the disk: at once where it is this machine's own, and with patience but not for ever where
+    /// it may not answer.
+    fn with_disk<T: Send + 'static>(
+        &self,
+        disk: &Arc<Disk>,
+        task: impl FnOnce(&Disk) -> Option<T> + Send + 'static,
+    ) -> Option<T> {
+        if disk.is_resting() {
+            return None;
+        }
+        if disk.is_local() {
+            return task(disk);
+        }
+        let (answer, answered) = mpsc::sync_channel(1);
+        let own = disk.clone();
+        self.runtime.spawn_blocking(move || answer.send(task(&own)));
+        answered.recv_timeout(PATIENCE).unwrap_or_else(|_| {
+            disk.rest("it does not answer");
+            None
+        })
+    }
+
+    /// Whether a unit is on disk; the disk begins to read it.
+    pub(super) fn read_ahead(&self, id: &ObjectId, unit: &Unit) -> bool {
+        let Some(disk) = self.disk_for(id) else { return false };
+        let key = key(id, unit);
+        self.with_disk(disk, move |disk| disk.read_ahead(&key).then_some(())).is_some()
+    }
+
+    /// Reads a range of a unit from the disk. Whether it was there and right.
+    pub(super) fn read_kept(&self, id: &ObjectId, unit: &Unit, from: u64, out: &mut [u8]) -> bool {
+        let Some(disk) = self.disk_for(id) else { return false };
+        let (key, length, from) = (key(id, unit), unit.end - unit.start, from - unit.start);
+        let read = move |disk: &Disk, out: &mut [u8]| -> Option<()> {
+            let blob = disk.get(&key).filter(|blob| blob.len() == length)?;
+            blob.read_at(from, out).ok()
+        };
+        if disk.is_local() {
+            return read(disk, out).is_some();
+        }
+        let wanted = out.len();
+        let bytes = self.with_disk(disk, move |disk| {
+            let mut bytes = crate::source::zeros(wanted).ok()?;
+            read(disk, &mut bytes).map(|()| bytes)
+        });
+        bytes.inspect(|bytes| out.copy_from_slice(bytes)).is_some()
+    }
+
+    /// Has a finished run written, in units. Returns those that will be there.
+    pub(super) fn store(&self, id: &ObjectId, run: &Arc<Run>) -> Vec<Unit> {
+        let Some(disk) = self.disk_for(id) else { return Vec::new() };
+        let range = &run.range;
+        let whole = [block(range.start, id.size), 0..FRONT.min(id.size)];
+        let mut units: Vec<Unit> = whole.into_iter().filter(|unit| unit == range).collect();
+        if units.is_empty() {
+            let starts = (range.start..range.end).step_by(GRANULE as usize);
+            units.extend(starts.map(|start| start..(start + GRANULE).min(range.end)));
+        }
+        units.truncate((BLOCK / GRANULE) as usize);
+        units.retain(|unit| {
+            let part = (unit.start - range.start) as usize..(unit.end - range.start) as usize;
+            let payload: Payload = Arc::new(Part(run.clone(), part));
+            disk.put(&key(id, unit), payload)
+        });
+        units
+    }
+
+    /// Has a block written of which the parts came by several requests.
+    pub(super) fn store_block(&self, id: &ObjectId, unit: &Unit, parts: &[Arc<Run>]) -> io::Result<bool> {
+        let Some(disk) = self.disk_for(id) else { return Ok(false) };
+        let room = self.memory.take(unit.end - unit.start);
+        let whole = Run::new(unit.clone(), room);
+        for part in parts {
+            whole.push(part.whole().ok_or(io::ErrorKind::UnexpectedEof)?);
+        }
+        Ok(whole.whole().is_some() && disk.put(&key(id, unit), Arc::new(whole)))
+    }
+}

@@ -1,0 +1,142 @@
+//! Consecutive bytes of an object: on their way from the server, and then in memory.
+
+use std::{
+    ops::Range,
+    sync::{
+        OnceLock,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Instant,
+};
+
+use parking_lot::{Condvar, Mutex};
+
+use super::{super::object::FetchError, memory::Room};
+
+/// A run of bytes, filled from its front by one request. Those who want bytes of it wait for these alone.
+#[derive(Debug)]
+pub(super) struct Run {
+    pub(super) range: Range<u64>,
+    filling: Mutex<Filling>,
+    /// Signalled when bytes came, and when no more will come.
+    came: Condvar,
+    /// All bytes, once they are there.
+    whole: OnceLock<Vec<u8>>,
+    /// Whether anybody read any of it, and whether since the last look of who evicts.
+    pub(super) was_read: AtomicBool,
+    pub(super) is_used: AtomicBool,
+    pub(super) born: Instant,
+    _room: Room,
+}
+
+#[derive(Debug, Default)]
+struct Filling {
+    bytes: Vec<u8>,
+    /// Why no more bytes will come.
+    error: Option<FetchError>,
+}
+
+impl Run {
+    /// A run to be filled. `room` counts its memory.
+    pub(super) fn new(range: Range<u64>, room: Room) -> Self {
+        Self {
+            range,
+            filling: Mutex::default(),
+            came: Condvar::new(),
+            whole: OnceLock::new(),
+            was_read: AtomicBool::new(false),
+            is_used: AtomicBool::new(false),
+            born: Instant::now(),
+            _room: room,
+        }
+    }
+
+    /// Its length.
+    pub(super) fn len(&self) -> usize {
+        (self.range.end - self.range.start) as usize
+    }
+
+    /// Adds bytes, as many as it still wants of these; how many that were.
+    pub(super) fn push(&self, bytes: &[u8]) -> usize {
+        if self.whole.get().is_some() {
+            return 0;
+        }
+        let mut filling = self.filling.lock();
+        if filling.bytes.capacity() == 0 {
+            filling.bytes.reserve_exact(self.len());
+        }
+        let taken = bytes.len().min(self.len() - filling.bytes.len());
+        filling.bytes.extend_from_slice(&bytes[..taken]);
+        if filling.bytes.len() == self.len() {
+            let _ = self.whole.set(std::mem::take(&mut filling.bytes));
+        }
+        drop(filling);
+        self.came.notify_all();
+        taken
+    }
+
+    /// No more bytes will come.
+    pub(super) fn fail(&self, error: &FetchError) {
+        if self.whole.get().is_none() {
+            self.filling.lock().error.get_or_insert_with(|| error.clone());
+            self.came.notify_all();
+        }
+    }
+
+    /// Whether its request failed, so that who wants these bytes has to ask again.
+    pub(super) fn has_failed(&self) -> bool {
+        self.whole.get().is_none() && self.filling.lock().error.is_some()
+    }
+
+    /// All bytes, if they are there.
+    pub(super) fn whole(&self) -> Option<&[u8]> {
+        self.whole.get().map(Vec::as_slice)
+    }
+
+    /// Whether nothing more will come, be it all or not.
+    pub(super) fn is_done(&self) -> bool {
+        self.whole.get().is_some() || self.has_failed()
+    }
+
+    /// Whether a part of it is there.
+    pub(super) fn is_ready(&self, end: u64) -> bool {
+        self.whole.get().is_some() || self.filling.lock().bytes.len() as u64 >= end - self.range.start
+    }
+
+    /// Copies a part of it, from `offset` on in the object, and waits for it to come.
+    ///
+    /// # Errors
+    /// That of its request.
+    pub(super) fn copy(&self, offset: u64, out: &mut [u8]) -> Result<(), FetchError> {
+        self.was_read.store(true, Relaxed);
+        self.is_used.store(true, Relaxed);
+        let from = (offset - self.range.start) as usize;
+        let part = from..from + out.len();
+        if self.whole.get().is_none() {
+            let mut filling = self.filling.lock();
+            loop {
+                if self.whole.get().is_some() {
+                    break;
+                }
+                if let Some(bytes) = filling.bytes.get(part.clone()) {
+                    out.copy_from_slice(bytes);
+                    return Ok(());
+                }
+                if let Some(error) = &filling.error {
+                    return Err(error.clone());
+                }
+                self.came.wait(&mut filling);
+            }
+        }
+        let bytes = self.whole.get().and_then(|bytes| bytes.get(part));
+        out.copy_from_slice(bytes.unwrap_or_default());
+        Ok(())
+    }
+}
+
+/// Its bytes, once all are there.
+impl AsRef<[u8]> for Run {
+    fn as_ref(&self) -> &[u8] {
+        self.whole().unwrap_or_default()
+    }
+}
