@@ -29,8 +29,8 @@ const MOST_TOKEN: u64 = 4096;
 
 /// Serve what a mount would show to browsers and other programs, over HTTP and WebDAV
 ///
-/// Whoever reaches the address sees what you may read below SOURCE: by default this is everybody on this machine and nobody
-/// else. Another address than a loopback one needs a token, which is printed, or --public.
+/// Whoever reaches the address sees what you may read below SOURCE: by default this is everybody on this machine and
+/// nobody else. Another address than a loopback one needs a token, which is printed, or --public.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   shardfs serve data/

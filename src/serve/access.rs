@@ -89,7 +89,7 @@ impl Access {
         // Proxies are asked with the whole address; then that counts as well.
         for authority in named.into_iter().chain(head.uri.authority().map(|authority| authority.as_str())) {
             if !self.is_ours(authority) {
-                return wrong("this server does not go by that name; see `shardfs serve --allow-host`");
+                return wrong("this server does not go by that name; `shardfs serve --allow-host` adds one");
             }
         }
         // Only programs that know nothing newer than HTTP/1.0 send none: no browser does.

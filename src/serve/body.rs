@@ -1,8 +1,8 @@
 //! Bodies of files: read piece by piece, each when the client has taken the one before.
 //!
-//! A piece is a copy of decoded bytes, or lent from the map of a file. What is lent leaves this process by a system call
-//! only, which may be long after it was read; so the last piece of a body is read, with a look at the file's state, when
-//! all that was lent has been sent. A body that fails ends before its length, and the connection with it.
+//! A piece is a copy of decoded bytes, or lent from the map of a file. What is lent leaves this process by a system
+//! call only, which may be long after it was read; so the last piece of a body is read, with a look at the file's
+//! state, when all that was lent has been sent. A body that fails ends before its length, and the connection with it.
 
 use std::{collections::VecDeque, ops::Range, sync::Arc};
 
@@ -16,6 +16,8 @@ use crate::{limits::SERVED_PIECE, view, volume::Entry};
 
 /// Pieces that may be lent at a time: hyper takes fewer.
 const LENT: u32 = 64;
+/// Bytes of a piece where the one before was lent: it takes no memory.
+const LENT_PIECE: u64 = 2 << 20;
 
 /// A part of a body.
 #[derive(Debug)]
@@ -33,6 +35,8 @@ pub(super) struct Sending {
     /// The tag of the state that the headers told of.
     tag: Option<u128>,
     segments: VecDeque<Segment>,
+    /// Bytes that the next piece may have.
+    most: u64,
     /// One permit for each piece that is lent.
     lent: Arc<Semaphore>,
 }
@@ -57,7 +61,7 @@ pub(super) fn read(entry: &Entry, tag: Option<u128>, range: &Range<u64>) -> Resu
 
 impl Sending {
     pub(super) fn new(site: Arc<Site>, entry: Entry, tag: Option<u128>, segments: VecDeque<Segment>) -> Self {
-        Self { site, entry, tag, segments, lent: Arc::new(Semaphore::new(LENT as usize)) }
+        Self { site, entry, tag, segments, most: SERVED_PIECE, lent: Arc::new(Semaphore::new(LENT as usize)) }
     }
 
     /// The body.
@@ -87,9 +91,12 @@ impl Sending {
         Ok(Some(piece))
     }
 
-    /// A piece that others follow.
-    async fn piece(&self, range: &Range<u64>) -> Result<Bytes, Refusal> {
-        let (start, length) = (range.start, SERVED_PIECE.min(range.end - range.start));
+    /// A piece that others follow, be it of one byte.
+    async fn piece(&mut self, range: &Range<u64>) -> Result<Bytes, Refusal> {
+        let has_others = self.segments.iter().any(|segment| matches!(segment, Segment::Range(_)));
+        let left = range.end - range.start - u64::from(!has_others);
+        let (start, length) = (range.start, self.most.min(left));
+        self.most = SERVED_PIECE;
         // What is in memory already needs no other thread.
         let bytes = match self.entry.vfs().read(self.entry.ino(), start, length, true)? {
             Some(bytes) => bytes,
@@ -102,8 +109,12 @@ impl Sending {
         let piece = match bytes {
             view::Bytes::Owned(bytes) => bytes.into(),
             // A client that takes nothing must not keep a block in the cache.
-            view::Bytes::Decoded(..) => Bytes::copy_from_slice(bytes.as_syscall_buf()),
+            view::Bytes::Decoded(..) => {
+                let bytes = bytes.as_syscall_buf();
+                Bytes::copy_from_slice(&bytes[..bytes.len().min(SERVED_PIECE as usize)])
+            }
             view::Bytes::Mapped(_) | view::Bytes::Memory(..) => {
+                self.most = LENT_PIECE;
                 let permit = self.lent.clone().acquire_owned().await.map_err(|_| Refusal::busy())?;
                 Bytes::from_owner(Lent { bytes, _permit: permit })
             }

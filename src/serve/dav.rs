@@ -162,7 +162,8 @@ impl DavMetaData for Found {
     }
 
     fn etag(&self) -> Option<String> {
-        self.1.map(|tag| format!("{tag:032x}"))
+        // In quotes, as RFC 4918, 15.6 has it: `dav_server` writes it as it is.
+        self.1.map(|tag| format!("\"{tag:032x}\""))
     }
 }
 

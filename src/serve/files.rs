@@ -57,8 +57,10 @@ pub(super) async fn answered(site: &Arc<Site>, prefix: &str, head: Parts) -> Res
         found
     });
     match found.await? {
-        Found::Folder(folder) if listing::wants_json(&head.headers) => Ok(listing::answer(site, &folder)),
-        Found::Folder(folder) => page::folder(site, &folder, &head).await,
+        Found::Folder(folder) => match listing::wanted(&head.headers) {
+            Some(form) => Ok(listing::answer(site, &folder, form)),
+            None => page::folder(site, &folder, &head).await,
+        },
         Found::File(file) => Ok(file.into_response(site, &head)),
     }
 }

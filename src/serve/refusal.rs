@@ -29,7 +29,10 @@ impl Refusal {
 
     /// A link that is not followed.
     pub(super) fn link() -> Self {
-        Self::new(StatusCode::NOT_FOUND, "a symbolic link, which is not followed; see `shardfs serve --follow-links`")
+        Self::new(
+            StatusCode::NOT_FOUND,
+            "a symbolic link; `shardfs serve --follow-links` follows those that lead elsewhere inside",
+        )
     }
 
     /// The file is another one by now.

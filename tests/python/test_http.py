@@ -116,12 +116,14 @@ def test_a_large_file_in_ranges(tmp_path, writers):
 
 
 def test_the_head_alone(fixtures_server):
-    for path in ["/files/ep_001.wshard/signal/joint_pos.npy", "/files/notes.txt", "/files/ep_001.wshard/images/cam0/rgb/000.png"]:
+    episode = "/files/ep_001.wshard"
+    for path in [f"{episode}/signal/joint_pos.npy", "/files/notes.txt", f"{episode}/images/cam0/rgb/000.png"]:
         status, headers, body = fixtures_server.ask(path)
         head_status, head, nothing = fixtures_server.ask(path, "HEAD")
         assert (status, head_status, nothing) == (200, 200, b"")
-        skipped = {"date"}
-        assert {k: v for k, v in head.items() if k not in skipped} == {k: v for k, v in headers.items() if k not in skipped}
+        for some in (head, headers):
+            del some["date"]
+        assert dict(head) == dict(headers)
         assert int(head["content-length"]) == len(body) and head["accept-ranges"] == "bytes"
         # A range means nothing without the bytes.
         assert fixtures_server.ask(path, "HEAD", Range="bytes=0-1")[0] == 200
@@ -182,7 +184,8 @@ def test_a_file_that_changes_while_it_is_sent(tmp_path):
 
 
 def test_odd_names(tmp_path):
-    names = [b"a b", b"100%", b"q?x=1#f", b"<b>&\"'", b"\xff\xfe", "żółw".encode(), b"%2e%2e", b"a\nb", b"\\", b";:@&=+$,"]
+    names = [b"a b", b"100%", b"q?x=1#f", b"<b>&\"'", b"\xff\xfe", "żółw".encode(), b"%2e%2e", b"a\nb", b"\\",
+             b";:@&=+$,"]
     for name in names:
         (tmp_path / os.fsdecode(name)).write_bytes(b"content of " + name)
     with serving(tmp_path) as server:
@@ -228,8 +231,8 @@ def test_control_files_and_links(tmp_path):
     (tmp_path / "out").symlink_to("/etc/hostname")
     with serving(tmp_path) as server:
         assert server.ask("/files/link")[0] == 404
-        listed = {entry["path"]: entry["kind"] for entry in json.loads(server.get("/files/", Accept="application/json"))}
-        assert listed == {"file.txt": "file", "link": "link", "out": "link"}
+        listed = json.loads(server.get("/files/", Accept="application/json"))
+        assert {entry["path"]: entry["kind"] for entry in listed} == {"file.txt": "file", "link": "link", "out": "link"}
         assert json.loads(server.get("/files/.shardfs/config.json"))["source"] == str(tmp_path)
         # Made anew each time: no tag, and no parts.
         status, headers, _ = server.ask("/files/.shardfs/stats.json", Range="bytes=0-1")
@@ -241,7 +244,8 @@ def test_control_files_and_links(tmp_path):
 
 def test_types(tmp_path):
     types = {
-        "a.png": ("image/png", None), "a.json": ("application/json", None), "a.txt": ("text/plain; charset=utf-8", None),
+        "a.png": ("image/png", None), "a.json": ("application/json", None),
+        "a.txt": ("text/plain; charset=utf-8", None),
         "a.npy": ("application/octet-stream", None), "a.svg": ("application/octet-stream", "attachment"),
         "a.html": ("application/octet-stream", "attachment"), "a.js": ("application/octet-stream", "attachment"),
         "a.xhtml": ("application/octet-stream", "attachment"), "a": ("application/octet-stream", "attachment"),
@@ -316,3 +320,10 @@ def test_fsspec_reads_it(fixtures_server):
     listed = {entry.rstrip("/").rsplit("/", 1)[-1] for entry in files.ls(url + "ep_001.wshard/signal/", detail=False)}
     assert "joint_pos.npy" in listed
     assert files.cat_file(url + "notes.txt", start=2, end=9) == (FIXTURES / "notes.txt").read_bytes()[2:9]
+
+
+def test_pandas_reads_it(fixtures_server):
+    import pandas
+
+    url = fixtures_server.url + "/files/ep_001.wshard/meta/episode.json"
+    assert pandas.read_json(url, typ="series")["env_id"] == "PickAndPlace-v1"

@@ -90,7 +90,8 @@ def test_only_its_own_names(server):
 
 
 def test_headers_of_every_answer(server):
-    paths = ["/", "/files/", "/files/notes.txt", "/files/nothing", "/dav/", "/-/nothing", "/nothing", "/files/.shardfs/"]
+    paths = ["/", "/files/", "/files/notes.txt", "/files/nothing", "/dav/", "/-/nothing", "/nothing",
+             "/files/.shardfs/"]
     for path in paths:
         _, headers, _ = server.ask(path)
         policy = headers["content-security-policy"]
@@ -113,7 +114,8 @@ def send(server, data):
 
 def test_heads_that_are_too_large(server):
     line = b"GET /files/ HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
-    cases = [line + b"X: " + b"a" * 100_000 + b"\r\n\r\n", line + b"".join(b"X%d: a\r\n" % i for i in range(200)) + b"\r\n",
+    cases = [line + b"X: " + b"a" * 100_000 + b"\r\n\r\n",
+             line + b"".join(b"X%d: a\r\n" % i for i in range(200)) + b"\r\n",
              b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\n\r\n"]
     for case in cases:
         answer = send(server, case)
@@ -129,7 +131,8 @@ def test_bodies_that_are_too_large(server):
     assert status == 413
     # Entities that would grow to gigabytes.
     lol = "".join(f'<!ENTITY l{i} "{f"&l{i - 1};" * 10}">' for i in range(1, 12))
-    xml = f'<?xml version="1.0"?><!DOCTYPE p [<!ENTITY l0 "lol">{lol}]><propfind xmlns="DAV:"><prop>&l11;</prop></propfind>'
+    xml = (f'<?xml version="1.0"?><!DOCTYPE p [<!ENTITY l0 "lol">{lol}]>'
+           '<propfind xmlns="DAV:"><prop>&l11;</prop></propfind>')
     begun = server_memory(server)
     assert server.ask("/dav/", "PROPFIND", body=xml.encode(), Depth="0")[0] in (400, 207)
     assert server_memory(server) - begun < 64 << 20
@@ -205,3 +208,13 @@ def test_view(tmp_path):
     assert len(open(f"{browser}.opened").readlines()) == 1
     assert run("view", FIXTURES / "ep_001.wshard/nothing").returncode == 1
     assert run("view", FIXTURES / "notes.txt").returncode == 1
+
+
+def test_a_crowd(tmp_path):
+    """The short form of scripts/crowd: everybody gets what is there, and memory stays within what was given."""
+    from support.crowd import CACHE, run_crowd
+
+    done = run_crowd(tmp_path, clients=30, killed=4, seconds=6)
+    assert done["wrong"] == [] and done["counts"]["right"] > 0 and done["counts"]["killed"] > 0
+    assert max(done["memory"]) < CACHE + (160 << 20), [size >> 20 for size in done["memory"]]
+    assert done["descriptors"] < 200
