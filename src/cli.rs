@@ -26,6 +26,7 @@ mod umount;
 mod verify;
 #[cfg(feature = "serve")]
 mod view;
+mod warm;
 
 use std::{ffi::OsString, io, path::PathBuf, process::ExitCode, time::Duration};
 
@@ -71,6 +72,7 @@ enum Command {
     Cp(cp::Arguments),
     Info(info::Arguments),
     Verify(verify::Arguments),
+    Warm(warm::Arguments),
     #[cfg(feature = "serve")]
     Serve(serve::Arguments),
     #[cfg(feature = "serve")]
@@ -179,6 +181,7 @@ fn execute(cli: &Cli, line: &[OsString]) -> anyhow::Result<ExitCode> {
         Command::Cat(arguments) => cat::run(arguments),
         Command::Cp(arguments) => cp::run(arguments),
         Command::Info(arguments) => info::run(arguments),
+        Command::Warm(arguments) => warm::run(arguments),
         #[cfg(feature = "serve")]
         Command::Serve(arguments) => serve::run(arguments),
         #[cfg(feature = "serve")]

@@ -6,6 +6,7 @@ use std::{
     collections::{BTreeMap, HashSet},
     ffi::{OsStr, OsString},
     ops::ControlFlow,
+    os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
     sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
 };
@@ -61,10 +62,33 @@ pub struct Findings {
     pub unread: Vec<Problem>,
 }
 
+/// Which files of containers are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Which {
+    /// All, also those in `.raw`.
+    All,
+    /// Those for which blocks are decoded: not pictures made of decoded pixels, nor other views of what `.npy` files
+    /// hold, nor what is stored as it is shown.
+    Decoded,
+}
+
+impl Which {
+    /// Whether a file of this name is read.
+    fn has(self, name: &OsStr) -> bool {
+        let other_views = [".png", ".jpg", ".jpeg", ".parquet", ".file", "container.json"];
+        self == Self::All || !other_views.iter().any(|end| name.as_bytes().ends_with(end.as_bytes()))
+    }
+}
+
 /// Verifies everything below a node on so many threads.
 ///
 /// The filesystem has to verify strictly (`Verify::Strict`), or large blocks are only read.
 pub fn verify(vfs: &Vfs, node: &Attr, threads: usize, progress: &Progress) -> Findings {
+    read_all(vfs, node, threads, progress, Which::All)
+}
+
+/// Reads files of all containers below a node to their end, on so many threads.
+pub fn read_all(vfs: &Vfs, node: &Attr, threads: usize, progress: &Progress, which: Which) -> Findings {
     let inside = matches!(vfs.container(node.ino), Ok(Some(_)));
     let first = match node.kind {
         FileKind::Folder if inside => Task::Container(node.ino, PathBuf::new()),
@@ -74,6 +98,7 @@ pub fn verify(vfs: &Vfs, node: &Attr, threads: usize, progress: &Progress) -> Fi
     let run = Run {
         vfs,
         progress,
+        which,
         queue: Mutex::default(),
         more: Condvar::new(),
         found: Mutex::default(),
@@ -102,7 +127,7 @@ pub fn verify(vfs: &Vfs, node: &Attr, threads: usize, progress: &Progress) -> Fi
 
 /// Counts what there is to read below a folder, without reading it, until `stop`: for a progress bar. A size that is
 /// not known without decoding is left out.
-pub fn expect(vfs: &Vfs, top: u64, progress: &Progress, stop: &AtomicBool) {
+pub fn expect(vfs: &Vfs, top: u64, which: Which, progress: &Progress, stop: &AtomicBool) {
     let is_container = |ino| matches!(vfs.container(ino), Ok(Some(_)));
     // With each folder whether it lies in a container, so that its files count.
     let mut folders = vec![(top, is_container(top))];
@@ -110,10 +135,14 @@ pub fn expect(vfs: &Vfs, top: u64, progress: &Progress, stop: &AtomicBool) {
         let mut entries = Vec::new();
         // What can't be listed is reported by the thread that reads.
         let _ = vfs.read_dir(folder, 2, true, &mut |entry| {
-            entries.push((entry.ino, entry.kind, entry.attr.map_or(0, |attr| attr.size)));
+            let size = if which.has(entry.name) { entry.attr.map_or(0, |attr| attr.size) } else { 0 };
+            entries.push((entry.ino, entry.kind, size));
             ControlFlow::Continue(())
         });
-        if inside && let Ok(Some(raw)) = vfs.lookup(folder, OsStr::new(".raw")) {
+        if inside
+            && which == Which::All
+            && let Ok(Some(raw)) = vfs.lookup(folder, OsStr::new(".raw"))
+        {
             entries.push((raw.ino, raw.kind, 0));
         }
         for (ino, kind, size) in entries {
@@ -170,6 +199,7 @@ type Identity = (PathBuf, u64, String, String);
 struct Run<'a> {
     vfs: &'a Vfs,
     progress: &'a Progress,
+    which: Which,
     queue: Mutex<Queue>,
     more: Condvar,
     found: Mutex<BTreeMap<Identity, Problem>>,
@@ -202,11 +232,15 @@ impl Run<'_> {
             Task::Container(ino, path) => {
                 self.progress.containers.fetch_add(1, Relaxed);
                 // Hidden, and never more than one a container.
-                if let Ok(Some(raw)) = self.vfs.lookup(ino, OsStr::new(".raw")) {
+                if self.which == Which::All
+                    && let Ok(Some(raw)) = self.vfs.lookup(ino, OsStr::new(".raw"))
+                {
                     self.add(vec![Task::Folder(raw.ino, None, 0)]);
                 }
                 // What can't be opened says so when it is listed.
-                if let Ok(Some(container)) = self.vfs.container(ino) {
+                if self.which == Which::All
+                    && let Ok(Some(container)) = self.vfs.container(ino)
+                {
                     for message in container.verify_others() {
                         self.note(Problem::of(path.clone(), message));
                     }
@@ -271,6 +305,10 @@ impl Run<'_> {
             }
         };
         let Some(folder) = folder else {
+            if attr.kind != FileKind::Folder && !self.which.has(name) {
+                self.vfs.forget(ino, 1);
+                return None;
+            }
             return Some(match attr.kind {
                 FileKind::Folder => Task::Folder(ino, None, 0),
                 _ => Task::File(ino, attr.size),

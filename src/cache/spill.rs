@@ -43,6 +43,9 @@ const TELLING_READ: usize = 64 << 10;
 /// A read that took longer than this says that the disk is too slow to be waited for.
 const TOO_SLOW: Duration = Duration::from_secs(2);
 
+/// How long decoding waits for the disk where it may.
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
+
 /// Which version of the names this is: what a later one keeps differently has another number.
 const VERSION: u8 = 1;
 
@@ -53,6 +56,8 @@ pub struct SpillOptions {
     pub folder: PathBuf,
     /// Bytes that it may take.
     pub size: u64,
+    /// Whether decoding waits for a disk that can't keep up, so that nothing is left out: for filling it ahead.
+    pub wait: bool,
 }
 
 impl SpillOptions {
@@ -65,7 +70,7 @@ impl SpillOptions {
         // What waits to be written is memory of the budget, and lies in the cache anyway at first.
         let limits = Limits { queue: budget / 4, ..limits };
         match Disk::open(&self.folder, limits) {
-            Ok(disk) => Ok(Some(Spill::new(disk))),
+            Ok(disk) => Ok(Some(Spill { wait: self.wait, ..Spill::new(disk) })),
             Err(error) if matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::NotADirectory) => Err(error),
             Err(error) => {
                 log::warn!("{}: {error}; decoded blocks are kept in memory only", self.folder.display());
@@ -81,6 +86,8 @@ pub struct Spill {
     disk: Arc<Disk>,
     /// Picoseconds that a byte takes to be read, a moving average.
     picos_per_byte: AtomicU64,
+    /// Whether decoding waits for the disk.
+    wait: bool,
 }
 
 /// What names a block in every process: the state of the file, and the block in it.
@@ -120,7 +127,7 @@ impl Name {
 impl Spill {
     /// Keeps decoded blocks in `disk`.
     pub fn new(disk: Arc<Disk>) -> Self {
-        Self { disk, picos_per_byte: AtomicU64::new(1000) }
+        Self { disk, picos_per_byte: AtomicU64::new(1000), wait: false }
     }
 
     /// The disk cache that holds the blocks.
@@ -162,12 +169,9 @@ impl Spill {
         decoding.as_nanos() >= u128::from(reading.saturating_mul(2))
     }
 
-    /// Keeps a block that was decoded and checked. Never waits.
+    /// Keeps a block that was decoded and checked.
     pub(super) fn keep(&self, name: &Name, bytes: Payload) {
-        let key = name.key_of(0);
-        if !self.disk.contains(&key) {
-            self.disk.put(&key, bytes);
-        }
+        self.keep_piece(name, 0, bytes);
     }
 
     /// Keeps all pieces of a block that was checked.
@@ -188,7 +192,10 @@ impl Spill {
     /// must not be called.
     pub(super) fn keep_piece(&self, name: &Name, start: u64, piece: Payload) -> bool {
         let key = name.key_of(start);
-        self.disk.contains(&key) || self.disk.put(&key, piece)
+        if self.disk.contains(&key) || self.disk.put(&key, piece.clone()) {
+            return true;
+        }
+        self.wait && self.disk.flush(LONGEST_WAIT) && self.disk.put(&key, piece)
     }
 
     /// Says that all pieces of a block are kept and right.

@@ -30,12 +30,18 @@ impl SpillArguments {
             folder => std::path::absolute(folder).unwrap_or_else(|_| folder.clone()),
         };
         let size = self.spill_size.unwrap_or_else(|| default_size(&folder));
-        Some(SpillOptions { folder, size })
+        Some(SpillOptions { folder, size, wait: false })
     }
 }
 
+/// Those of `--spill auto`.
+pub(super) fn default_options() -> SpillOptions {
+    let folder = default_folder();
+    SpillOptions { size: default_size(&folder), folder, wait: false }
+}
+
 /// Below the user's cache directory (XDG Base Directory Specification), or the system's for services without a home.
-pub(super) fn default_folder() -> PathBuf {
+fn default_folder() -> PathBuf {
     let variable = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let cache = variable("XDG_CACHE_HOME").or_else(|| Some(variable("HOME")?.join(".cache")));
     cache.unwrap_or_else(|| "/var/cache".into()).join("shardfs/decoded")

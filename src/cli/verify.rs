@@ -26,7 +26,7 @@ use super::{
 };
 use crate::{
     cache::Verify,
-    verify::{Findings, Progress, expect, verify},
+    verify::{Findings, Progress, Which, expect, verify},
     vfs::{self, FollowLinks, Problem, ROOT, Vfs},
 };
 
@@ -174,7 +174,7 @@ fn one(
     let has_verified = AtomicBool::new(false);
     let Findings { problems, unread } = thread::scope(|scope| {
         if bar.is_shown() && place.is_folder() {
-            scope.spawn(|| expect(&place.vfs, place.ino, progress, &has_verified));
+            scope.spawn(|| expect(&place.vfs, place.ino, Which::All, progress, &has_verified));
         }
         let findings = verify(&place.vfs, &place.attr, threads, progress);
         has_verified.store(true, Relaxed);
@@ -279,14 +279,14 @@ fn document(result: &Outcome, progress: &Progress) -> Value {
 }
 
 /// What is going on, on a terminal.
-struct Bar {
+pub(super) struct Bar {
     bar: ProgressBar,
     stop: Arc<AtomicBool>,
     drawing: Option<thread::JoinHandle<()>>,
 }
 
 impl Bar {
-    fn start(progress: &Arc<Progress>, quiet: bool) -> Self {
+    pub(super) fn start(progress: &Arc<Progress>, quiet: bool) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         if quiet || !io::stderr().is_terminal() {
             return Self { bar: ProgressBar::hidden(), stop, drawing: None };
@@ -313,16 +313,16 @@ impl Bar {
     }
 
     /// Whether anybody sees it.
-    fn is_shown(&self) -> bool {
+    pub(super) fn is_shown(&self) -> bool {
         self.drawing.is_some()
     }
 
     /// Does something that writes to the terminal, without the progress in its way.
-    fn hide(&self, work: impl FnOnce()) {
+    pub(super) fn hide(&self, work: impl FnOnce()) {
         self.bar.suspend(work);
     }
 
-    fn stop(self) {
+    pub(super) fn stop(self) {
         self.stop.store(true, Relaxed);
         if let Some(drawing) = self.drawing {
             // It draws nothing any more, so that what follows begins on a line of its own.

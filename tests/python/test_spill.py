@@ -222,3 +222,23 @@ def test_killed_at_any_moment_of_writing(source, tmp_path):
             assert np.array_equal(np.load(array_of(mnt, name)), pictures)
         assert spilled(mnt)["corrupt"] == 0
     shutil.rmtree(tmp_path / "spill")
+
+
+def test_warm_fills_the_disk_ahead(source, tmp_path):
+    expected = {f"ep_{i}.wshard": episode(source / f"ep_{i}.wshard", i) for i in range(3)}
+    spill = f"--spill={tmp_path / 'spill'}"
+    # A cache that holds two blocks: decoding has to wait for the disk.
+    done = run("warm", spill, "--cache-size=32M", "-j2", source, check=True)
+    assert b"3 containers" in done.stdout and b"3 blocks" in done.stdout, done.stdout
+    with mounted(source, spill) as mnt:
+        for name, pictures in expected.items():
+            assert np.array_equal(np.load(array_of(mnt, name)), pictures)
+        assert statistics_of(mnt)["cache"]["decoded_bytes"] == 0
+    # Of what is there already nothing is written again.
+    assert b" 0 blocks" in run("warm", spill, source, check=True).stdout
+    shutil.copy(source / "ep_0.wshard", source / "damaged.wshard")
+    with open(source / "damaged.wshard", "r+b") as file:
+        file.seek(-1000, os.SEEK_END)
+        file.write(bytes(100))
+    done = run("warm", spill, source)
+    assert done.returncode == 1 and "damaged.wshard" in done.stderr

@@ -1,0 +1,115 @@
+//! `shardfs warm`: decodes ahead what a later mount with `--spill` reads.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    thread,
+    time::Duration,
+};
+
+use clap::Args;
+
+use super::{
+    AlreadyReported, ViewOptions, complain, counted, log_to_stderr, one_line, place::Place, spill::default_options,
+    status, verify::Bar,
+};
+use crate::{
+    cache::SpillOptions,
+    verify::{Findings, Progress, Which, expect, read_all},
+    vfs,
+};
+
+/// How long the last blocks may take to be written.
+const LAST_BLOCKS: Duration = Duration::from_secs(600);
+
+/// Decode containers ahead, into the folder of --spill
+///
+/// Reads what is compressed in these containers once, and keeps the decoded blocks on the local disk, where a mount with
+/// the same --spill finds them. Blocks that cost little to decode are left out, as always.
+#[derive(Debug, Args)]
+#[command(after_help = "Example, for a job that starts in the morning:
+  shardfs warm --spill /scratch/shardfs --spill-size 200G data/
+  shardfs mount --spill /scratch/shardfs --spill-size 200G data/ /mnt/shards
+
+Without --spill the folder is that of `--spill auto`.
+
+Exit codes: 0 all was read, 1 something could not be read (the rest was), 2 a wrong command line.")]
+pub(super) struct Arguments {
+    /// Containers, folders of them, or paths inside one
+    #[arg(required = true, value_name = "PATH")]
+    paths: Vec<PathBuf>,
+
+    /// Say nothing but what fails
+    #[arg(short, long)]
+    quiet: bool,
+
+    /// Threads to work on [default: one a core]
+    #[arg(short = 'j', long, value_name = "N", value_parser = super::threads)]
+    threads: Option<usize>,
+
+    #[command(flatten)]
+    view: ViewOptions,
+}
+
+pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    log_to_stderr("off");
+    let threads = arguments.threads.or_else(|| thread::available_parallelism().ok().map(Into::into)).unwrap_or(1);
+    let progress = Arc::new(Progress::default());
+    let bar = Bar::start(&progress, arguments.quiet);
+    let (mut failed, mut written) = (false, (0, 0));
+    for path in &arguments.paths {
+        match one(path, arguments, threads, &progress, &bar) {
+            Ok(done) => {
+                failed |= done.problems > 0;
+                written = (written.0 + done.blobs, written.1 + done.bytes);
+            }
+            Err(error) => {
+                failed = true;
+                bar.hide(|| complain(&error));
+            }
+        }
+    }
+    bar.stop();
+    if !arguments.quiet {
+        let [containers, bytes] = [&progress.containers, &progress.bytes].map(|count| count.load(Relaxed));
+        let (containers, bytes) = (counted(containers, "container"), status::bytes(bytes));
+        println!("{containers}, {bytes} read; {} written, {}", status::bytes(written.1), counted(written.0, "block"));
+    }
+    if failed { Err(AlreadyReported.into()) } else { Ok(()) }
+}
+
+/// What came of one PATH.
+struct Done {
+    problems: usize,
+    blobs: u64,
+    bytes: u64,
+}
+
+fn one(path: &Path, arguments: &Arguments, threads: usize, progress: &Progress, bar: &Bar) -> anyhow::Result<Done> {
+    let options = arguments.view.checked();
+    let spill = options.spill.clone().unwrap_or_else(default_options);
+    let place = Place::find(path, vfs::Options { spill: Some(SpillOptions { wait: true, ..spill }), ..options })?;
+    let has_read = AtomicBool::new(false);
+    let Findings { problems, unread } = thread::scope(|scope| {
+        if bar.is_shown() && place.is_folder() {
+            scope.spawn(|| expect(&place.vfs, place.ino, Which::Decoded, progress, &has_read));
+        }
+        let findings = read_all(&place.vfs, &place.attr, threads, progress, Which::Decoded);
+        has_read.store(true, Relaxed);
+        findings
+    });
+    let problems: Vec<_> = problems.into_iter().chain(unread).collect();
+    for problem in &problems {
+        bar.hide(|| eprintln!("shardfs: {}", one_line(&format!("{}: {problem}", path.display()))));
+    }
+    let mut done = Done { problems: problems.len(), blobs: 0, bytes: 0 };
+    if let Some(spill) = place.vfs.cache().spill() {
+        spill.disk().flush(LAST_BLOCKS);
+        let counters = spill.disk().counters();
+        (done.blobs, done.bytes) = (counters.written.load(Relaxed), counters.written_bytes.load(Relaxed));
+    }
+    Ok(done)
+}
