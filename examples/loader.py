@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
-"""Episodes under a mount as a data set for training: windows of equal length, for several worker processes.
+"""Episodes as a data set for training: windows of equal length, for several worker processes.
 
     shardfs mount fixtures mnt
     examples/loader.py mnt state=signal/joint_pos.npy action=action/ctrl.npy rgb=signal/cam0/rgb.npy
     examples/loader.py mnt state=state.npy action=action.npy rgb=images/front.npy --length 4
 
-Each NAME=PATH is an array with one row a step; every folder that has all of them is an episode. `Windows` has `__len__` and
-`__getitem__` and needs numpy only; torch.utils.data.DataLoader takes it as it is, and is used here where torch is
-installed.
+    examples/loader.py --no-mount fixtures state=signal/joint_pos.npy rgb=signal/cam0/rgb.npy
+
+Each NAME=PATH is an array with one row a step; every folder that has all of them is an episode. With --no-mount the
+containers below a folder (or address) are read by the Python package shardfs, which needs no mount. `Windows` has `__len__`
+and `__getitem__`, `Stream` is to be iterated over; torch.utils.data.DataLoader takes both as they are, and is used here
+where torch is installed.
 """
 
 import argparse
@@ -20,26 +23,29 @@ import numpy as np
 
 
 @functools.lru_cache(maxsize=64)
-def open_array(path):
-    """Mapped, not read: only the rows that are used are decoded. The maps belong to one process."""
-    return np.load(path, mmap_mode="r")
+def open_array(episode, path):
+    """An array of an episode, of which only the rows that are used are decoded: a map, or a shardfs.Array. What is open
+    belongs to one process."""
+    if isinstance(episode, str):
+        return np.load(os.path.join(episode, path), mmap_mode="r")
+    return episode[path.removesuffix(".npy")]
 
 
 class Windows:
-    """All windows of `length` steps of all episodes below `root`.
+    """All windows of `length` steps of all episodes below `root`: folders of a mount, or with `mount=False` containers.
 
-    What is pickled for a worker is a list of paths and lengths; each worker opens its own maps. Episodes whose arrays do not
-    have the same number of steps, or fewer than `length`, are left out.
+    What is pickled for a worker is a list of episodes by name, and lengths; each worker opens its own. Episodes whose arrays
+    do not have the same number of steps, or fewer than `length`, are left out.
     """
 
-    def __init__(self, root, arrays, length=8, stride=1):
+    def __init__(self, root, arrays, length=8, stride=1, mount=True):
         self.arrays, self.length, self.stride = dict(arrays), length, stride
         self.episodes = []
         ends = []
-        for folder in episodes(root, self.arrays.values()):
-            steps = {open_array(os.path.join(folder, path)).shape[0] for path in self.arrays.values()}
+        for episode in (episodes if mount else contained_episodes)(root, self.arrays.values()):
+            steps = {open_array(episode, path).shape[0] for path in self.arrays.values()}
             if len(steps) == 1 and max(steps) >= length:
-                self.episodes.append(folder)
+                self.episodes.append(episode)
                 ends.append((max(steps) - length) // stride + 1)
         self.ends = np.cumsum(ends, dtype=np.int64)
 
@@ -53,9 +59,33 @@ class Windows:
         index %= len(self)
         episode = int(np.searchsorted(self.ends, index, side="right"))
         start = (index - (int(self.ends[episode - 1]) if episode else 0)) * self.stride
-        folder = self.episodes[episode]
-        return {name: np.array(open_array(os.path.join(folder, path))[start:start + self.length])
+        return {name: np.array(open_array(self.episodes[episode], path)[start:start + self.length])
                 for name, path in self.arrays.items()}
+
+
+class Stream:
+    """The same windows, to be iterated over: episodes in random order, the windows of an episode in theirs, and each read at
+    once. With several workers each gets every n-th episode; `epoch` gives another order."""
+
+    def __init__(self, windows, seed=0):
+        self.windows, self.seed, self.epoch = windows, seed, 0
+
+    def __iter__(self):
+        data, (worker, workers) = self.windows, which_worker()
+        order = np.random.default_rng((self.seed, self.epoch)).permutation(len(data.episodes))
+        for number in order[worker::workers]:
+            whole = {name: np.array(open_array(data.episodes[number], path)) for name, path in data.arrays.items()}
+            steps = len(next(iter(whole.values())))
+            for start in range(0, steps - data.length + 1, data.stride):
+                yield {name: array[start:start + data.length] for name, array in whole.items()}
+
+
+def which_worker():
+    """The number of this worker of a DataLoader, and how many there are."""
+    import sys
+    torch = sys.modules.get("torch.utils.data")
+    info = torch.get_worker_info() if torch else None
+    return (info.id, info.num_workers) if info else (0, 1)
 
 
 def episodes(root, paths):
@@ -67,6 +97,16 @@ def episodes(root, paths):
             found.append(folder)
             inner.clear()  # nothing below an episode is another one
     return found
+
+
+def contained_episodes(source, paths):
+    """Containers below a folder or address, and episodes in them, that have all of `paths`, in order."""
+    import shardfs
+    names = [path.removesuffix(".npy") for path in paths]
+    for found in shardfs.walk(source):
+        for episode in found.container.episodes or [found.container]:
+            if all(name in episode for name in names):
+                yield episode
 
 
 def collate(items):
@@ -99,13 +139,15 @@ def batches(data, size, workers=4, seed=0):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("root", help="a mount, or a folder in one")
+    parser.add_argument("root", help="a mount, or a folder in one; with --no-mount the containers themselves")
     parser.add_argument("arrays", nargs="+", metavar="NAME=PATH")
+    parser.add_argument("--no-mount", action="store_true", help="ROOT is a folder or address of containers")
     parser.add_argument("--length", type=int, default=8, help="steps in a window")
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--workers", type=int, default=4)
     args = parser.parse_args()
-    data = Windows(args.root, [item.split("=", 1) for item in args.arrays], args.length)
+    arrays = [item.split("=", 1) for item in args.arrays]
+    data = Windows(args.root, arrays, args.length, mount=not args.no_mount)
     print(f"{len(data.episodes)} episodes, {len(data)} windows of {args.length} steps")
     if not len(data):
         raise SystemExit("no episode has all of these arrays in windows of that length")

@@ -130,6 +130,28 @@ def test_four_workers_load_the_same(loader, fixtures_mount, case):
     assert sorted(row.tobytes() for row in rows) == sorted(window["state"].tobytes() for window in want)
 
 
+def contained(case):
+    """The same as `cases`, without a mount."""
+    return cases(FIXTURES)[case] if case else (FIXTURES / "demo.kdb", KDB, [
+        {name: raw[name] for name in KDB} for raw in read_kdb(FIXTURES / "demo.kdb") if "front" in raw])
+
+
+@pytest.mark.parametrize("case", [0, 1], ids=["kdb", "wshard"])
+def test_loader_without_a_mount(loader, case):
+    root, arrays, episodes = contained(case)
+    data = loader.Windows(root, arrays, length=4, mount=False)
+    want = [window for episode in episodes for window in windows(episode, 4)]
+    # Of a KDB file the episodes with raw pictures: the reader above knows no others.
+    data.ends, data.episodes = data.ends[:len(episodes)], data.episodes[:len(episodes)]
+    assert len(data) == len(want) > 0
+    for index, window in enumerate(want):
+        assert_same(data[index], window)
+    streamed = [window["state"].tobytes() for window in loader.Stream(data)]
+    assert sorted(streamed) == sorted(window["state"].tobytes() for window in want)
+    rows = [row for batch in loader.batches(data, size=3, workers=2) for row in batch["state"]]
+    assert sorted(row.tobytes() for row in rows) == sorted(window["state"].tobytes() for window in want)
+
+
 def call(script, *args):
     done = subprocess.run([sys.executable, EXAMPLES / script, *map(str, args)], capture_output=True, text=True, timeout=120)
     return done.returncode, done.stdout, done.stderr
@@ -141,6 +163,8 @@ def test_loader_as_a_program(fixtures_mount):
     # Two episodes of 24 steps.
     assert out.startswith(f"2 episodes, {2 * (24 - 7)} windows of 8 steps\n"), out
     assert "rgb: " in out and "batches" in out
+    code, out, err = call("loader.py", "--no-mount", FIXTURES, *(f"{name}={path}" for name, path in WSHARD.items()))
+    assert code == 0 and out.startswith(f"2 episodes, {2 * (24 - 7)} windows of 8 steps\n"), err
     code, _, err = call("loader.py", fixtures_mount, "x=nothing.npy")
     assert code == 1 and "no episode has all of these arrays" in err
 
