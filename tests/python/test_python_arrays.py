@@ -1,5 +1,6 @@
 """Arrays of the Python package: slices, damage, changes, memory, threads and processes."""
 
+import ast
 import errno
 import gc
 import io
@@ -11,6 +12,7 @@ import random
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -463,3 +465,20 @@ def test_help_names_everything():
     text = pydoc.render_doc(sh, renderer=pydoc.plaintext)
     for name in set(sh.__all__) - {"__version__"}:
         assert name in text and getattr(sh, name).__doc__, name
+
+
+def test_stubs_say_what_there_is():
+    """Names and methods of the type stubs are those of the package, and the other way round."""
+    stubs = ast.parse((Path(sh.__file__).parent / "__init__.pyi").read_text())
+    assert (Path(sh.__file__).parent / "py.typed").exists()
+    named = {node.name: node for node in stubs.body if isinstance(node, (ast.ClassDef, ast.FunctionDef))}
+    assert set(sh.__all__) - {"__version__"} <= set(named)
+    for name, node in named.items():
+        if not isinstance(node, ast.ClassDef) or name.startswith("_"):
+            continue
+        methods = {item.name for item in node.body if isinstance(item, ast.FunctionDef)}
+        real = getattr(sh, name)
+        assert all(hasattr(real, method) for method in methods), name
+        public = {key for key, value in vars(real).items() if not key.startswith("_") and (
+            callable(value) or isinstance(value, property))}
+        assert public <= methods, (name, public - methods)

@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 
 from support import BIN, FIXTURES, ROOT, run, unmount
 
@@ -42,6 +43,15 @@ def test_tour(tmp_path):
     finally:
         unmount(tmp_path / "mnt")
     assert ran >= 15
+
+
+def test_python(tmp_path):
+    """The code of the section Python, and all that it prints."""
+    (code, want), = re.findall(r"^```python\n(.*?)^```\n```output\n(.*?)^```",
+                               (ROOT / "README.md").read_text(encoding="utf-8"), re.M | re.S)
+    shutil.copytree(FIXTURES, tmp_path / "fixtures")
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (0, want), done.stderr
 
 
 def test_every_command_and_option_is_named():
