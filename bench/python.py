@@ -101,8 +101,10 @@ def once(path, make, *arguments):
 
 
 FRESH = """
-import resource, sys, time, numpy as np
-def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+import time, numpy as np
+def peak():
+    # Of this program: what getrusage says begins with its parent's.
+    return next(int(line.split()[1]) << 10 for line in open("/proc/self/status") if line.startswith("VmHWM"))
 {setup}
 before = peak()
 start = time.perf_counter()
@@ -266,11 +268,12 @@ class Bench:
 
     def imports(self):
         def took(modules):
-            code = f"import time; import numpy; start = time.perf_counter(); import {modules}; print(time.perf_counter() - start)"
+            # Time of the processor: a start is short, and others' work on a busy machine would be most of it.
+            code = f"import time, numpy; start = time.process_time(); import {modules}; print(time.process_time() - start)"
             return float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
 
         times = [1000 * took("shardfs") for _ in range(max(self.rounds, 5))]
-        self.table.add("import, beyond numpy's", "shardfs", times, "ms", "< 50", lambda got: got < 50)
+        self.table.add("import, beyond numpy's", "shardfs", times, "ms of CPU", "< 50", lambda got: got < 50)
 
 
 def main():

@@ -422,17 +422,19 @@ def test_memory_of_arrays_is_given_back(tmp_path):
     arrays = {f"signal/a{number}": RNG.integers(0, 4, (1 << 21,)).astype("<i8") for number in range(4)}
     path = episode_of(tmp_path / "ep.wshard", arrays, "zstd", quick=True)
     code = f"""
-import resource, numpy as np, shardfs
+import numpy as np, shardfs
+def peak():
+    return next(int(line.split()[1]) << 10 for line in open("/proc/self/status") if line.startswith("VmHWM"))
 container = shardfs.open({str(path)!r})
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+before = peak()
 held = container.read(threads=1)
 size = sum(array.nbytes for array in held.values())
-print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10) - before, size, shardfs.cache_usage()[1])
+print(peak() - before, size, shardfs.cache_usage()[1])
 """
     peak, size, cached = map(int, subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
                                                  check=True).stdout.split())
     assert size == 4 << 24 and cached < 1 << 20
-    assert peak < 1.5 * size, f"{peak} bytes for arrays of {size}"
+    assert 0.9 * size < peak < 1.5 * size, f"{peak} bytes for arrays of {size}"
 
 
 def test_blocks_larger_than_what_is_decoded_in_one_go(tmp_path):
