@@ -55,7 +55,8 @@ def trees(path, size):
     tables = tskit.TableCollection(count)
     tables.nodes.set_columns(flags=np.ones(count, "u4"), time=np.zeros(count))
     letters, ends = np.full(count, ord("A"), "i1"), np.arange(count + 1, dtype="u4")
-    tables.sites.set_columns(position=np.arange(count, dtype="f8"), ancestral_state=letters, ancestral_state_offset=ends)
+    tables.sites.set_columns(position=np.arange(count, dtype="f8"), ancestral_state=letters,
+                             ancestral_state_offset=ends)
     tables.build_index()
     tables.tree_sequence().dump(path)
     return path
@@ -72,7 +73,7 @@ def kdb(path, encoded):
             Image.fromarray(picture).save(out, "JPEG", quality=90)
             data, flag = out.getvalue(), 1
         frames.append([Record("front", 128, 96, 3, flag, data)])
-    path.write_bytes(pack([Episode(frames=frames, state_dim=7, action_dim=4, episode_id=number) for number in range(40)]))
+    path.write_bytes(pack([Episode(frames=frames, state_dim=7, action_dim=4, episode_id=each) for each in range(40)]))
     return path
 
 
@@ -269,8 +270,9 @@ class Bench:
     def imports(self):
         def took(modules):
             # Time of the processor: a start is short, and others' work on a busy machine would be most of it.
-            code = f"import time, numpy; start = time.process_time(); import {modules}; print(time.process_time() - start)"
-            return float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
+            code = f"import time, numpy; begin = time.process_time(); import {modules}; print(time.process_time() - begin)"
+            done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+            return float(done.stdout)
 
         times = [1000 * took("shardfs") for _ in range(max(self.rounds, 5))]
         self.table.add("import, beyond numpy's", "shardfs", times, "ms of CPU", "< 50", lambda got: got < 50)

@@ -1,12 +1,12 @@
-"""A million containers on a hundred machines: what listing costs, measured with the listing that programs use, and which
-order of reading the machines' caches can serve, simulated.
+"""A million containers on a hundred machines: what listing costs, measured with the listing that programs use, and
+which order of reading the machines' caches can serve, simulated.
 
     scripts/bench_scale [--dir DIR] [--containers N] [--record NAME]
 
-The containers are hard links of one small episode in folders of a thousand, in memory (/dev/shm): every name is looked up,
-opened and recognised as on a disk, and the disk costs nothing. The simulation gives a hundred machines the containers of an
-epoch in three ways, each machine with a cache of blocks for a hundredth of the data set, and counts what has to be fetched.
-Needs numpy and the Python package.
+The containers are hard links of one small episode in folders of a thousand, in memory (/dev/shm): every name is looked
+up, opened and recognised as on a disk, and the disk costs nothing. The simulation gives a hundred machines the
+containers of an epoch in three ways, each machine with a cache of blocks for a hundredth of the data set, and counts
+what has to be fetched. Needs numpy and the Python package.
 """
 
 import argparse
@@ -32,7 +32,8 @@ def make(top, count):
     first = top / "00000/000.wshard"
     first.parent.mkdir(parents=True)
     state = np.zeros((16, 4), "<f4")
-    write_shard(first, meta_blocks("ep", 16, [channel("signal/state", "f32", [4])]) + [("signal/state", state.tobytes())])
+    blocks = meta_blocks("ep", 16, [channel("signal/state", "f32", [4])]) + [("signal/state", state.tobytes())]
+    write_shard(first, blocks)
     for number in range(1, count):
         folder = top / f"{number // FOLDER:05}"
         if number % FOLDER == 0:

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Mean and standard deviation of each channel over all episodes of a data set, and which episodes are damaged, on a cluster.
+"""Mean and standard deviation of each channel over all episodes of a data set, and which episodes are damaged, on a
+cluster.
 
     examples/dask_stats.py data signal/joint_pos action/ctrl --scheduler tcp://HOST:8786
     examples/dask_stats.py data state action
 
-SOURCE is a folder of containers, or an address, that all workers see; without --scheduler the workers are processes of this
-machine. Each array has one row a step, and a channel for each element of a row. What travels is the episodes' names and a few
-numbers of each: the bytes go from the store to the worker that needs them.
+SOURCE is a folder of containers, or an address, that all workers see; without --scheduler the workers are processes of
+this machine. Each array has one row a step, and a channel for each element of a row. What travels is the episodes'
+names and a few numbers of each: the bytes go from the store to the worker that needs them.
 """
 
 import argparse
@@ -23,8 +24,8 @@ def episodes(source):
 
 
 def moments(episode, names):
-    """Of each array: count of rows, mean and sum of squared differences of each channel; None for one that is not there, a
-    text for one that is damaged."""
+    """Of each array: count of rows, mean and sum of squared differences of each channel; None for one that is not
+    there, a text for one that is damaged."""
     found = {}
     for name in names:
         array = episode.get(name)

@@ -8,9 +8,9 @@
     examples/loader.py --no-mount fixtures state=signal/joint_pos.npy rgb=signal/cam0/rgb.npy
 
 Each NAME=PATH is an array with one row a step; every folder that has all of them is an episode. With --no-mount the
-containers below a folder (or address) are read by the Python package shardfs, which needs no mount. `Windows` has `__len__`
-and `__getitem__`, `Stream` is to be iterated over; torch.utils.data.DataLoader takes both as they are, and is used here
-where torch is installed.
+containers below a folder (or address) are read by the Python package shardfs, which needs no mount. `Windows` has
+`__len__` and `__getitem__`, `Stream` is to be iterated over; torch.utils.data.DataLoader takes both as they are, and is
+used here where torch is installed.
 """
 
 import argparse
@@ -34,8 +34,8 @@ def open_array(episode, path):
 class Windows:
     """All windows of `length` steps of all episodes below `root`: folders of a mount, or with `mount=False` containers.
 
-    What is pickled for a worker is a list of episodes by name, and lengths; each worker opens its own. Episodes whose arrays
-    do not have the same number of steps, or fewer than `length`, are left out.
+    What is pickled for a worker is a list of episodes by name, and lengths; each worker opens its own. Episodes whose
+    arrays do not have the same number of steps, or fewer than `length`, are left out.
     """
 
     def __init__(self, root, arrays, length=8, stride=1, mount=True):
@@ -64,8 +64,8 @@ class Windows:
 
 
 class Stream:
-    """The same windows, to be iterated over: episodes in random order, the windows of an episode in theirs, and each read at
-    once. With several workers each gets every n-th episode; `epoch` gives another order."""
+    """The same windows, to be iterated over: episodes in random order, the windows of an episode in theirs, and each
+    read at once. With several workers each gets every n-th episode; `epoch` gives another order."""
 
     def __init__(self, windows, seed=0):
         self.windows, self.seed, self.epoch = windows, seed, 0

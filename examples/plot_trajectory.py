@@ -5,8 +5,8 @@
     examples/plot_trajectory.py mnt/demo.kdb/episodes/0 trajectory.png
     examples/plot_trajectory.py mnt/ep_001.wshard trajectory.png --curves signal/joint_pos.npy --frames images/cam0/rgb
 
-The episode's frames stand above their moments in time; below them one curve for each column of an array. Needs numpy and
-Pillow.
+The episode's frames stand above their moments in time; below them one curve for each column of an array. Needs numpy
+and Pillow.
 """
 
 import argparse

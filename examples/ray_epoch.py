@@ -4,9 +4,9 @@
     examples/ray_epoch.py data state=signal/joint_pos action=action/ctrl --length 8
     examples/ray_epoch.py data state=state front=images/front --length 4 --batch 16
 
-SOURCE is a folder of containers, or an address, that all workers see. What is shuffled over the cluster are the names of
-episodes, a hundred bytes each. A task reads one episode at a time, whole, and gives its windows; within a batch they come
-from several episodes through a local buffer. Training code takes `epoch(...)` as it is, or `.iter_torch_batches`.
+SOURCE is a folder of containers, or an address, that all workers see. What is shuffled over the cluster are the names
+of episodes, a hundred bytes each. A task reads one episode at a time, whole, and gives its windows; within a batch they
+come from several episodes through a local buffer. Training code takes `epoch(...)` as it is, or `.iter_torch_batches`.
 """
 
 import argparse
@@ -44,7 +44,8 @@ def epoch(source, arrays, length=8, stride=1, seed=0):
     """A Ray data set of all windows, episodes in an order that `seed` gives."""
     order = list(names_of(source, arrays))
     np.random.default_rng(seed).shuffle(order)
-    episodes = ray.data.from_items([{"episode": name} for name in order], override_num_blocks=max(1, min(len(order), 1000)))
+    blocks = max(1, min(len(order), 1000))
+    episodes = ray.data.from_items([{"episode": name} for name in order], override_num_blocks=blocks)
     return episodes.flat_map(Windows(arrays, length, stride))
 
 

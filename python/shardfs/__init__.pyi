@@ -87,7 +87,7 @@ class Camera(Sequence[Picture]):
     @overload
     def __getitem__(self, frame: int) -> Picture: ...
     @overload
-    def __getitem__(self, frame: slice | list[int] | NDArray[Any] | tuple[Any, ...]) -> NDArray[Any]: ...  # type: ignore[override]
+    def __getitem__(self, frame: slice | list[int] | NDArray[Any]) -> NDArray[Any]: ...  # type: ignore[override]
 
 class Cameras(Mapping[str, Camera]):
     def __iter__(self) -> Iterator[str]: ...

@@ -30,8 +30,9 @@ def _dtype(name, descr):
 class Array(Place):
     """An array of a container: type and shape at once, elements when they are asked for.
 
-    - `a[10:20]`, `a[3]`, `a[:, 0]`, `a[[5, 1]]`, `a[mask]` give numpy arrays of one's own, writable. Indices of the first
-      axes decode only the blocks, frames or rows that they touch; those of the axes behind are applied afterwards.
+    - `a[10:20]`, `a[3]`, `a[:, 0]`, `a[[5, 1]]`, `a[mask]` give numpy arrays of one's own, writable. Indices of the
+      first axes decode only the blocks, frames or rows that they touch; those of the axes behind are applied
+      afterwards.
     - `numpy.asarray(a)` decodes the whole once. The result is read-only, and shares its memory with this object, which
       keeps it: the next `asarray` costs nothing. `numpy.array(a)` and `a[...]` copy.
     - `torch.from_dlpack(a)`, `jax.numpy.from_dlpack(a)` and whatever else knows `__dlpack__` or `__array__`.
@@ -175,7 +176,7 @@ class Array(Place):
                 raise IndexError(f"index {number} is out of bounds for axis {axis} with size {length}")
             first, shape = first + number % length * math.prod(inner), inner
         if not (keys and shape and isinstance(keys[0], slice)):
-            # The rest of the array as it is, or indices of which numpy knows what they mean, or that there are too many.
+            # The rest of the array as it is, or indices of which numpy knows what they mean.
             return self._read(first, shape)[tuple(keys)]
         numbers, inner = range(shape[0])[keys[0]], shape[1:]
         if len(numbers) and numbers.step in (1, -1):

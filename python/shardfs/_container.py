@@ -184,7 +184,8 @@ class Container(_Arrays):
 
 
 class Episode(_Arrays):
-    """One episode of a KDB file: a mapping of its arrays: 'state', 'action', 'reward', 'is_terminal', 'images/<camera>'.
+    """One episode of a KDB file: a mapping of its arrays: 'state', 'action', 'reward', 'is_terminal',
+    'images/<camera>'.
 
     Attributes:
         number: its position in the index.

@@ -9,8 +9,8 @@ from ._errors import Changed, NotAContainer, NotFound
 class Place:
     """A file or folder by name: source, path below it, and the state that the container had when it was opened.
 
-    Pickles as these three; another process opens it again when it is first used. If the container is in another state by
-    then, that is `shardfs.Changed`.
+    Pickles as these three; another process opens it again when it is first used. If the container is in another state
+    by then, that is `shardfs.Changed`.
     """
 
     __slots__ = ("_source", "_path", "_state", "_node_", "_generation", "__weakref__")

@@ -60,8 +60,8 @@ class Picture:
 class Camera(Sequence):
     """The pictures of a camera in the order of frames.
 
-    `camera[7]` is a `Picture`; `camera[10:20]` and `camera[[5, 1]]` are numpy arrays of pixels, of shape (n, height, width,
-    channels), of which no other frame is decoded.
+    `camera[7]` is a `Picture`; `camera[10:20]` and `camera[[5, 1]]` are numpy arrays of pixels, of shape (n, height,
+    width, channels), of which no other frame is decoded.
 
     Attributes:
         array: all pictures as one `Array`, or None where they are not of one size.

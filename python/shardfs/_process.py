@@ -1,7 +1,8 @@
 """What one process has: a cache with a budget, and the folders and addresses that are open.
 
 After a fork the child begins with nothing: its parent's locks may be held by threads that it does not have. Objects
-know what they stand for by name (source, path, state), and look it up again when they find that `generation` is another.
+know what they stand for by name (source, path, state), and look it up again when they find that `generation` is
+another.
 """
 
 import os

@@ -3,13 +3,13 @@
     python -m shardfs.cluster verify SOURCE --scheduler tcp://HOST:8786
     python -m shardfs.cluster cp SOURCE DESTINATION --scheduler tcp://HOST:8786
 
-SOURCE is a folder or an address that this machine and all workers see under one name; this package is installed on each of
-them. The containers are handed out in batches as workers become free. Dask gives the batch of a worker that died to
+SOURCE is a folder or an address that this machine and all workers see under one name; this package is installed on each
+of them. The containers are handed out in batches as workers become free. Dask gives the batch of a worker that died to
 another one; a batch that kills three workers in a row is reported as not looked at.
 
 `verify` prints one line for each damaged block as soon as it is known: an object as in the list `problems` of `shardfs
-verify --json`. `cp` unpacks each container into a folder of its name below DESTINATION, which the workers share. Both end
-with 0 if nothing is wrong, 1 if something is, and 2 if that could not be found out for all of SOURCE.
+verify --json`. `cp` unpacks each container into a folder of its name below DESTINATION, which the workers share. Both
+end with 0 if nothing is wrong, 1 if something is, and 2 if that could not be found out for all of SOURCE.
 """
 
 import argparse
@@ -80,9 +80,10 @@ def verify(paths):
 
 
 def copy(path, to):
-    """Unpacks a container into a folder of its name in another one by the program: (problems, whether it was looked at).
-    Runs on a worker."""
-    done = subprocess.run([command(), "cp", "-r", "--", path, to], stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    """Unpacks a container into a folder of its name in another one by the program: (problems, whether it was looked
+    at). Runs on a worker."""
+    done = subprocess.run([command(), "cp", "-r", "--", path, to], stdin=subprocess.DEVNULL, capture_output=True,
+                          check=False)
     if done.returncode == 0:
         return [], True
     said = done.stderr.decode("utf-8", "replace").strip()

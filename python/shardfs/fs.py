@@ -5,8 +5,9 @@
     fsspec.open("shardfs://signal/joint_pos.npy::s3://bucket/set/ep_001.wshard")    # chained
     fsspec.filesystem("shardfs", source="data").find("")
 
-Chained over a filesystem whose addresses shardfs reads itself, the other one is not asked. Over every other one (or where
-it is given options), its files are copied into a temporary folder of this process when they are first looked into.
+Chained over a filesystem whose addresses shardfs reads itself, the other one is not asked. Over every other one (or
+where it is given options), its files are copied into a temporary folder of this process when they are first looked
+into.
 """
 
 import errno
@@ -24,9 +25,11 @@ from ._container import Readable
 from ._errors import NotFound
 
 
+#: How containers begin.
+_MAGIC = (b"SHRD", b"KINO", b"\x89KAS", b"KAST", b"CML\0DVB\0")
 #: What shardfs reads itself, by fsspec's names of protocols.
-_SCHEMES = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "abfs": "az", "http": "http", "https": "https",
-            "hf": "hf"}
+_SCHEMES = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "abfs": "az", "http": "http",
+            "https": "https", "hf": "hf"}
 
 
 class ShardFileSystem(AbstractFileSystem):
@@ -37,15 +40,16 @@ class ShardFileSystem(AbstractFileSystem):
             machine, from the working folder where they do not begin with '/'.
         fo, target_protocol, target_options: what fsspec gives for a chained URL.
 
-    `info` has, beside name, size, type and mtime: for arrays dtype (numpy's), shape and codec; for folders that stand for
-    containers, format. Instances pickle by their arguments, and share the cache of the process that they are in.
+    `info` has, beside name, size, type and mtime: for arrays dtype (numpy's), shape and codec; for folders that stand
+    for containers, format. Instances pickle by their arguments, and share the cache of the process that they are in.
     """
 
     protocol = "shardfs"
     root_marker = ""
 
     def __init__(self, source=None, fo=None, target_protocol=None, target_options=None, **options):
-        super().__init__(source=source, fo=fo, target_protocol=target_protocol, target_options=target_options, **options)
+        super().__init__(source=source, fo=fo, target_protocol=target_protocol, target_options=target_options,
+                         **options)
         self._copies = None
         if source is None and target_protocol is not None:
             source = _address(fo, target_protocol, target_options)
@@ -207,7 +211,7 @@ class ShardFileSystem(AbstractFileSystem):
 
 
 def _read_only(path):
-    raise OSError(errno.EROFS, os.strerror(errno.EROFS), os.fspath(path) if isinstance(path, (str, os.PathLike)) else None)
+    raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
 
 
 def _range(start, end, size):
@@ -271,7 +275,7 @@ class _Copies:
         return found
 
     def _looks_like_one(self, theirs):
-        return self._other.cat_file(theirs, start=0, end=8).startswith((b"SHRD", b"KINO", b"\x89KAS", b"KAST", b"CML\0DVB\0"))
+        return self._other.cat_file(theirs, start=0, end=8).startswith(_MAGIC)
 
     def node(self, path):
         """The node at a path: the first file of the other filesystem on the way is copied."""

@@ -34,14 +34,14 @@ def cluster(workers=2, **env):
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "SHARDFS_COMMAND": str(BIN), **env,
            "DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "3"}
     silent = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "env": env}
-    processes = [subprocess.Popen([sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port",
-                                   str(port), "--no-dashboard"], **silent)]
+    of_dask = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1"]
+    processes = [subprocess.Popen([*of_dask, "--port", str(port), "--no-dashboard"], **silent)]
     try:
         for _ in range(workers):
-            processes.append(subprocess.Popen([sys.executable, "-m", "distributed.cli.dask_worker", address, "--nthreads", "1",
-                                               "--no-nanny", "--no-dashboard", "--death-timeout", "60"], **silent))
-        with Client(address, timeout=60) as client:
-            client.wait_for_workers(workers, timeout=60)
+            worker = [sys.executable, "-m", "distributed.cli.dask_worker", address, "--nthreads", "1", "--no-nanny"]
+            processes.append(subprocess.Popen([*worker, "--no-dashboard", "--death-timeout", "180"], **silent))
+        with Client(address, timeout=180) as client:
+            client.wait_for_workers(workers, timeout=180)
         yield address
     finally:
         for process in processes:
@@ -99,8 +99,8 @@ def test_statistics_are_numpys(example, scheduler, data_set):
 
 
 def test_statistics_as_a_program(scheduler):
-    done = subprocess.run([sys.executable, EXAMPLES / "dask_stats.py", FIXTURES, "signal/joint_pos", "--scheduler", scheduler],
-                          capture_output=True, text=True, timeout=120, env={**os.environ, "SHARDFS_COMMAND": str(BIN)})
+    command = [sys.executable, EXAMPLES / "dask_stats.py", FIXTURES, "signal/joint_pos", "--scheduler", scheduler]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     rows = np.concatenate([sh.open(FIXTURES / name)["signal/joint_pos"][...] for name in
@@ -131,7 +131,7 @@ def verified(source, address, *options):
     """`shardfs.cluster verify`: exit code, the objects that it printed, what it said on stderr."""
     out, said = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(said):
-        code = shardfs.cluster.main(["verify", str(source), "--scheduler", address, *options])
+        code = shardfs.cluster.main(["verify", str(source), "--scheduler", address, "--timeout", "180", *options])
     return code, [json.loads(line) for line in out.getvalue().splitlines()], said.getvalue()
 
 
@@ -173,8 +173,8 @@ def test_a_worker_that_is_killed(data_set, tmp_path):
 
 def test_copies(scheduler, data_set, tmp_path):
     folder, wanted = data_set
-    done = subprocess.run([sys.executable, "-m", "shardfs.cluster", "cp", folder, tmp_path / "out", "--scheduler", scheduler],
-                          capture_output=True, text=True, timeout=180)
+    command = [sys.executable, "-m", "shardfs.cluster", "cp", folder, tmp_path / "out", "--scheduler", scheduler]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=180)
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
     for number, rows in enumerate(wanted):
         found = np.load(tmp_path / "out" / "ab"[number % 2] / f"{number}.wshard/signal/joint_pos.npy")

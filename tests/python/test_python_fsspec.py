@@ -119,7 +119,8 @@ def test_ranges():
     with pytest.raises(FileNotFoundError):
         fs.cat_ranges(bad, 0, 5, on_error="raise")
     with fs.open(paths[0]) as file:
-        assert np.array_equal(np.load(file), sh.open(EPISODE)["signal/joint_pos"][:]) and file.size == len(whole[paths[0]])
+        assert file.size == len(whole[paths[0]])
+        assert np.array_equal(np.load(file), sh.open(EPISODE)["signal/joint_pos"][:])
 
 
 def test_urls(tmp_path, monkeypatch):

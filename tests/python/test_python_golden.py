@@ -11,8 +11,8 @@ import pytest
 import shardfs as sh
 from support import FIXTURES, GOLDEN, mounted, names, sha256
 
-DTYPES = {"f64": "<f8", "f32": "<f4", "f16": "<f2", "bool": "|b1", "i64": "<i8", "i32": "<i4", "i16": "<i2", "i8": "|i1",
-          "u64": "<u8", "u32": "<u4", "u16": "<u2", "u8": "|u1"}
+DTYPES = {"f64": "<f8", "f32": "<f4", "f16": "<f2", "bool": "|b1", "i64": "<i8", "i32": "<i4", "i16": "<i2",
+          "i8": "|i1", "u64": "<u8", "u32": "<u4", "u16": "<u2", "u8": "|u1"}
 STALE_OR_BAD = (errno.EIO, errno.ESTALE)
 
 
