@@ -32,7 +32,12 @@ const POLICY: &str = "default-src 'none'; img-src 'self'; media-src 'self'; styl
 pub(super) async fn answer(State(site): State<Arc<Site>>, request: Request) -> Response {
     // What is sent along with a request for a file has no meaning.
     let (head, _) = request.into_parts();
-    answered(&site, "/files", head).await.unwrap_or_else(IntoResponse::into_response)
+    let wants_page = page::is_wanted(&head.headers);
+    match answered(&site, "/files", head).await {
+        Ok(response) => response,
+        Err(refusal) if wants_page => page::refused(&site, refusal),
+        Err(refusal) => refusal.into_response(),
+    }
 }
 
 /// The answer to a GET or HEAD of what stands at an address behind `prefix`.

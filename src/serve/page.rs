@@ -28,7 +28,7 @@ use axum::{
     response::IntoResponse,
     routing::any,
 };
-use http::{HeaderValue, StatusCode, header, request::Parts};
+use http::{HeaderMap, HeaderValue, StatusCode, header, request::Parts};
 use serde::Serialize;
 
 use super::{Refusal, Request, Response, Site, paths};
@@ -50,10 +50,27 @@ pub(super) async fn folder(site: &Arc<Site>, folder: &Entry, head: &Parts) -> Re
     Ok(page(html))
 }
 
+/// Whether a client says that it takes a page.
+pub(super) fn is_wanted(headers: &HeaderMap) -> bool {
+    let accepted = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    accepted.flat_map(|value| value.split(',')).any(|range| range.trim().starts_with("text/html"))
+}
+
+/// An error as a page.
+pub(super) fn refused(site: &Site, refusal: Refusal) -> Response {
+    let (_, html) = viewer::refusal(&site.volume, &refusal);
+    let mut response = refusal.into_response();
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(HTML));
+    response.headers_mut().remove(header::CONTENT_LENGTH);
+    *response.body_mut() = Body::from(html.into_bytes());
+    response
+}
+
 /// Everything under `/-/`: assets of the pages, pages of files, and `/-/api/`.
 pub(super) fn routes() -> Router<Arc<Site>> {
     Router::new()
         .route("/assets/{version}/{name}", any(asset))
+        .route("/view/", any(file))
         .route("/view/{*path}", any(file))
         .route("/problems", any(problems))
         .route("/api/{what}/", any(api_of_root))

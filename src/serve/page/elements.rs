@@ -32,7 +32,8 @@ impl Elements {
             return Err(Error::new(ErrorKind::Damaged, reason));
         };
         let rows = shape.first().copied().unwrap_or(1);
-        let columns = shape.iter().skip(1).product();
+        // Of an array without elements the other axes may be anything.
+        let columns = shape.iter().skip(1).fold(1u64, |all, axis| all.saturating_mul(*axis));
         Ok(Some(Self { entry: entry.clone(), dtype, shape, rows, columns, start }))
     }
 

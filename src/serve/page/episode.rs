@@ -225,7 +225,8 @@ fn units_of(channels: &Map<String, Value>) -> HashMap<String, String> {
 
 /// Steps, where nothing says how many: the most that cameras and arrays agree with.
 fn steps(cameras: &[Camera], found: &[Found]) -> u64 {
-    let frames = cameras.iter().filter_map(|camera| camera.runs.last()).map(|run| run.first + run.count).max();
+    let frames =
+        cameras.iter().filter_map(|camera| camera.runs.last()).map(|run| run.first.saturating_add(run.count)).max();
     let mut lengths: HashMap<u64, usize> = HashMap::new();
     for length in found.iter().filter_map(|found| found.shape.first()) {
         *lengths.entry(*length).or_default() += 1;
@@ -331,7 +332,11 @@ fn add_frame(runs: &mut Vec<Run>, name: &str) {
     };
     let (digits, next) = (digits.len(), Run { first: number, count: 1, digits: digits.len(), suffix });
     match runs.last_mut() {
-        Some(run) if run.first + run.count == number && run.digits == digits && run.suffix == suffix => run.count += 1,
+        Some(run)
+            if run.first.checked_add(run.count) == Some(number) && run.digits == digits && run.suffix == suffix =>
+        {
+            run.count += 1
+        }
         _ => runs.push(next),
     }
 }

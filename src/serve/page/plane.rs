@@ -35,7 +35,8 @@ pub(super) fn layout(array: &Elements) -> Option<Layout> {
         [before @ .., height, width] => (before, *height, *width, 1),
         _ => return None,
     };
-    let layout = Layout { count: before.iter().product(), height, width, channels };
+    let layout =
+        Layout { count: before.iter().fold(1u64, |all, axis| all.saturating_mul(*axis)), height, width, channels };
     (layout.count > 0 && height > 0 && width > 0 && channels > 0).then_some(layout)
 }
 

@@ -203,9 +203,8 @@ fn write_player(main: &mut Html, episode: &Episode, folder: &Entry) {
     } else {
         main.raw("<p class=\"empty\">This episode has no steps.</p>");
     }
-    main.raw(
-        "</section><div class=\"beside\"><section class=\"signals\" id=\"signals\" aria-label=\"Signals\"></section>",
-    );
+    main.raw("</section><div class=\"beside\"><section class=\"signals\" id=\"signals\" aria-label=\"Signals\">");
+    main.raw("<h2 class=\"hidden\">Signals</h2></section>");
     main.raw("<aside class=\"meta\" aria-label=\"Metadata\">");
     meta::write(main, &episode.meta);
     main.raw("</aside></div>");

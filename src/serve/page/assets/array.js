@@ -70,7 +70,7 @@
       tools.append(before, behind);
     }
     tools.append(make("button", { type: "button", onclick: () => chart.show(null, null) }, "Show all rows"), make("span", {}, "Drag over the curve to zoom, double-click for all."));
-    panel.prepend(tools);
+    panel.prepend(make("h2", { class: "hidden" }, "Curves"), tools);
     panel.append(about);
     chart.load();
   }

@@ -27,7 +27,7 @@ shardfs.Rows = class {
     const whole = this.rows > this.COUNT ? [this.back, this.on] : [];
     this.head = make("thead");
     this.body = make("tbody");
-    this.scroll = make("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Rows" }, make("table", { class: "grid" }, this.head, this.body));
+    this.scroll = make("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Cells" }, make("table", { class: "grid" }, this.head, this.body));
     box.append(make("div", { class: "pager" }, ...whole, ...sideways, this.said, jump), this.scroll);
     box.table = this;
     if (this.rows === 0) this.said.textContent = "no rows";

@@ -1,0 +1,96 @@
+#!/usr/bin/env python3
+"""How long a player page takes to its first frame, and what it weighs. Prints a table for bench/record.
+
+    bench/first_frame.py [ROUNDS]
+
+Each round starts a server anew, so that no container is open and no block decoded, and a browser that keeps nothing.
+Counted from the first byte of the page, which is when the browser learns of the pictures, and from the click, to the
+moment when the first picture of a camera is decoded. Needs chromium, playwright and target/release/shardfs.
+"""
+
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from playwright.sync_api import sync_playwright
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tests/python"))
+from support import writers  # noqa: E402
+
+BIN = os.environ.get("SHARDFS_BIN", ROOT / "target/release/shardfs")
+# The time at which the first picture is decoded, looked at as often as the screen is drawn.
+WATCH = """const watch = () => {
+  const image = document.querySelector(".camera img");
+  if (image && image.complete && image.naturalWidth > 0) image.decode().then(() => (window.firstFrame ??= performance.now()));
+  if (window.firstFrame === undefined) requestAnimationFrame(watch);
+};
+requestAnimationFrame(watch);"""
+
+
+def large(folder):
+    """An episode of two cameras of 640 x 480 pixels, 120 steps: 111 MB a camera, compressed."""
+    rng = np.random.default_rng(1)
+    steps, height, width = 120, 480, 640
+    base = rng.integers(0, 256, (height, width, 3), dtype="u1")
+    frames = np.stack([np.roll(base, 4 * step, axis=1) for step in range(steps)])
+    cameras = ["signal/front/rgb", "signal/wrist/rgb"]
+    channels = [writers.channel(name, "uint8", [height, width, 3], modality="rgb") for name in cameras]
+    blocks = writers.meta_blocks("large", steps, [*channels, writers.channel("signal/joints", "float32", [7])])
+    blocks += [(name, frames.tobytes()) for name in cameras]
+    blocks += [("signal/joints", rng.standard_normal((steps, 7)).astype("<f4").tobytes())]
+    writers.write_shard(folder / "large.wshard", blocks, codec="zstd", quick=True)
+
+
+def measure(browser, source, path):
+    server = subprocess.Popen([BIN, "serve", source, "--listen", "127.0.0.1:0"], stdout=subprocess.PIPE, text=True)
+    try:
+        base = re.search(r"http://[^/\s]+", server.stdout.readline())[0]
+        page = browser.new_page()
+        page.add_init_script(WATCH)
+        weight = {"page": 0, "pictures": 0}
+
+        def note(request):
+            is_picture = re.search(r"\.(png|jpg)$|/plane/", request.url)
+            weight["pictures" if is_picture else "page"] += len(request.response().body())
+
+        page.on("requestfinished", note)
+        page.goto(base + path)
+        page.wait_for_function("window.firstFrame !== undefined")
+        page.wait_for_load_state("networkidle")
+        first, byte = page.evaluate("[window.firstFrame, performance.getEntriesByType('navigation')[0].responseStart]")
+        page.close()
+        return first, first - byte, weight["page"]
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def main():
+    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 15
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+        large(Path(folder))
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        cases = {
+            "WShard, 64 x 48, zstd": (ROOT / "fixtures", "/files/ep_001.wshard/"),
+            "KDB, 96 x 72, JPEG": (ROOT / "fixtures", "/files/demo.kdb/episodes/1/"),
+            "WShard, two of 640 x 480, zstd, 111 MB each": (folder, "/files/large.wshard/"),
+        }
+        print("| episode | after the first byte: median (worst) ms | after the click: median (worst) ms | page, kB |")
+        print("|---|---|---|---|")
+        for name, (source, path) in cases.items():
+            measure(browser, source, path)
+            found = [measure(browser, source, path) for _ in range(rounds)]
+            whole, after, weights = zip(*found)
+            said = [f"{statistics.median(times):.0f} ({max(times):.0f})" for times in (after, whole)]
+            print(f"| {name} | {said[0]} | {said[1]} | {max(weights) / 1000:.0f} |")
+        browser.close()
+
+
+main()
