@@ -16,7 +16,7 @@ from axe_playwright_python.sync_playwright import Axe
 from PIL import Image
 from playwright.sync_api import sync_playwright
 
-from support import FIXTURES, GOLDEN, address, load_expected, mounted, serving, sha256
+from support import FIXTURES, GOLDEN, address, load_expected, mounted, serving, sha256, wait_for
 from support.writers import idv
 
 CHROMIUM = shutil.which("chromium")
@@ -77,6 +77,10 @@ class Watched:
         while self.open_requests:
             self.page.wait_for_timeout(5)
 
+    def until(self, expression, argument=None):
+        """Waits until an expression is true. Playwright's own wait needs `eval`, which pages do not allow."""
+        wait_for(lambda: self.page.evaluate(expression, argument), 30, expression)
+
     def quiet(self):
         assert self.errors == []
 
@@ -122,10 +126,11 @@ def camera_names(page):
 
 def curve(page, title):
     """The data of a curve, once it was drawn: the rows, and the values of each column."""
-    chart = page.page.locator(".chart").filter(has=page.page.locator("h3", has_text=re.compile(f"^{re.escape(title)}$")))
+    heading = page.page.locator("h3", has_text=re.compile(f"^{re.escape(title)}$"))
+    chart = page.page.locator(".chart").filter(has=heading)
     chart.scroll_into_view_if_needed()
     handle = chart.element_handle()
-    page.page.wait_for_function("chart => chart.chart.data", arg=handle)
+    page.until("chart => !!chart.chart.data", handle)
     data = handle.evaluate("chart => chart.chart.data.map(series => Array.from(series))")
     return np.array(data[0]), np.array(data[1:], float).T
 
@@ -190,7 +195,7 @@ def test_playing(page, fixtures_server):
     page.page.select_option("#speed", "0.5")
     page.page.keyboard.press("Escape")
     page.page.locator("#play").click()
-    page.page.wait_for_function("shardfs.player.step === 23 && !shardfs.player.isPlaying")
+    page.until("shardfs.player.step === 23 && !shardfs.player.isPlaying")
     seen = page.page.evaluate("window.seen")
     assert seen[-1] == 23 and seen == sorted(seen) and len(set(seen)) > 3
     page.page.locator("#main").focus()
@@ -198,9 +203,9 @@ def test_playing(page, fixtures_server):
     for key, step in [("Home", 0), ("ArrowRight", 1), ("Shift+ArrowRight", 11), ("ArrowLeft", 10), ("End", 23)]:
         page.page.keyboard.press(key)
         assert page.page.evaluate("shardfs.player.step") == step, key
-    page.page.wait_for_function("location.hash === '#t=23'")
+    page.until("location.hash === '#t=23'")
     page.page.keyboard.press("Space")
-    page.page.wait_for_function("shardfs.player.isPlaying")
+    page.until("shardfs.player.isPlaying")
     page.page.keyboard.press("Space")
     page.quiet()
 
@@ -209,7 +214,7 @@ def test_a_link_remembers_episode_and_frame(page, fixtures_server):
     with mounted(FIXTURES) as mnt:
         expected = np.asarray(Image.open(mnt / "ep_001.wshard/images/cam0/rgb/017.png"))
     page.open(fixtures_server.url + "/files/ep_001.wshard/#t=17")
-    page.page.wait_for_function("shardfs.player.cameras.every(camera => camera.isReady(17))")
+    page.until("shardfs.player.cameras.every(camera => camera.isReady(17))")
     go(page, 17)
     assert page.page.locator("#where").text_content().startswith("17 / 23")
     assert (shown(page, camera_names(page).index("cam0/rgb"))[..., :3] == expected).all()
@@ -220,7 +225,7 @@ def test_a_link_remembers_episode_and_frame(page, fixtures_server):
     page.page.keyboard.press("[")
     page.page.wait_for_url("**/files/ep_001.wshard/**")
     page.open(fixtures_server.url + "/files/demo.kdb/episodes/0/#t=3")
-    page.page.wait_for_function("shardfs.player.step === 3")
+    page.until("shardfs.player.step === 3")
     page.page.keyboard.press("]")
     page.page.wait_for_url("**/files/demo.kdb/episodes/1/**")
     page.quiet()
@@ -244,7 +249,7 @@ def test_depth_is_drawn_by_its_values(page, fixtures_server):
         depth = np.load(mnt / "ep_001.wshard/signal/cam0/depth.npy")
     go(page, 0)
     number = camera_names(page).index("cam0/depth")
-    page.page.wait_for_function("n => shardfs.player.cameras[n].max !== undefined", arg=number)
+    page.until("n => shardfs.player.cameras[n].max !== undefined", number)
     low, high = page.page.evaluate("n => [shardfs.player.cameras[n].min, shardfs.player.cameras[n].max]", number)
     assert low <= depth[0].min() and high >= depth[0].max() and (low, high) != (0, 0)
     page.quiet()
@@ -279,7 +284,7 @@ def test_curves_of_an_episode(page, fixtures_server):
     page.page.mouse.down()
     page.page.mouse.move(box["x"] + box["width"] * 10 / 23, middle, steps=4)
     page.page.mouse.up()
-    page.page.wait_for_function("shardfs.player.charts.every(c => !c.answer || c.answer.range[1] - c.answer.range[0] < 9)")
+    page.until("shardfs.player.charts.every(c => !c.answer || c.answer.range[1] - c.answer.range[0] < 9)")
     rows, values = curve(page, "reward")
     assert 3 < rows[0] <= 5 and 10 <= rows[-1] < 12
     assert (values[:, 0] == arrays["reward"][rows].astype(float)).all()
@@ -317,7 +322,7 @@ def test_long_arrays_are_thinned_and_keep_their_extremes(page, long):
     assert "Computed over what is shown: all 300\u202f000 rows." in page.page.locator(".note").text_content()
     # Zoomed in, every row has its point.
     page.page.evaluate("document.querySelector('.chart').chart.show(123450, 123460)")
-    page.page.wait_for_function("document.querySelector('.chart').chart.answer.rows > 0 && document.querySelector('.chart').chart.data[0].length < 20")
+    page.until("document.querySelector('.chart').chart.data[0].length < 20")
     rows, values = curve(page, "Columns")
     assert rows.tolist() == list(range(123_450, 123_461))
     assert (values == walk[123_450:123_461]).all()
@@ -344,7 +349,7 @@ def test_matrices_as_pictures(page, long):
     server, arrays = long
     page.open(server.url + "/-/view/long.shard/matrix.npy")
     page.page.locator("#tab-picture").click()
-    page.page.wait_for_function("document.querySelector('.plane canvas').width === 60")
+    page.until("document.querySelector('.plane canvas').width === 60")
     body = server.get("/-/api/plane/long.shard/matrix.npy")
     head, pixels = body.split(b"\n", 1)
     head = json.loads(head)
@@ -361,16 +366,16 @@ def test_matrices_as_pictures(page, long):
 
 def test_pictures_of_a_stack(page, fixtures_server):
     page.open(fixtures_server.url + "/-/view/ep_001.wshard/signal/cam0/rgb.npy")
-    page.page.wait_for_function("document.querySelector('.plane canvas').width === 64")
+    page.until("document.querySelector('.plane canvas').width === 64")
     with mounted(FIXTURES) as mnt:
         stack = np.load(mnt / "ep_001.wshard/signal/cam0/rgb.npy")
     slider = page.page.locator(".slide input")
     slider.evaluate("slider => { slider.value = '11'; slider.dispatchEvent(new Event('input')); }")
     pixels = """() => { const c = document.querySelector(".plane canvas");
       return Array.from(c.getContext("2d").getImageData(0, 0, c.width, c.height).data); }"""
-    page.page.wait_for_function("document.querySelector('.slide output').textContent.startsWith('11')")
+    page.until("document.querySelector('.slide output').textContent.startsWith('11')")
     expected = stack[11].reshape(-1, 3)
-    page.page.wait_for_function(f"({pixels})().slice(0, 3).join() === '{','.join(map(str, expected[0]))}'")
+    page.until(f"({pixels})().slice(0, 3).join() === '{','.join(map(str, expected[0]))}'")
     assert (np.array(page.page.evaluate(pixels)).reshape(-1, 4)[:, :3] == expected).all()
     page.quiet()
 
@@ -419,7 +424,7 @@ def test_rows_of_a_large_table(page, large_table):
     page.page.keyboard.press("Escape")
     page.page.evaluate("document.activeElement.blur()")
     page.page.keyboard.press("PageUp")
-    page.page.wait_for_function("document.getElementById('table').table.answer.from < 9999950")
+    page.until("document.getElementById('table').table.answer.from < 9999950")
     page.open(large_table.url + "/files/large.idv/#row=5000000")
     page.page.locator(".grid tr.target").wait_for()
     assert page.page.locator(".grid tr.target td").first.text_content() == "5000000"
@@ -490,8 +495,9 @@ def evil(tmp_path_factory, writers):
     name = EVIL.replace("/", "∕")
     steps = 3
     frames = np.zeros((steps, 9, 9, 3), "u1")
-    blocks = writers.meta_blocks(EVIL, steps, [writers.channel(f"signal/{name}/rgb", "uint8", [9, 9, 3], modality="rgb"),
-                                               writers.channel(f"signal/{name}", "float32", [], unit=EVIL)])
+    channels = [writers.channel(f"signal/{name}/rgb", "uint8", [9, 9, 3], modality="rgb"),
+                writers.channel(f"signal/{name}", "float32", [], unit=EVIL)]
+    blocks = writers.meta_blocks(EVIL, steps, channels)
     blocks += [(f"signal/{name}/rgb", frames.tobytes()), (f"signal/{name}", np.zeros(steps, "<f4").tobytes()),
                (f"{name}/notes", writers.dumps({EVIL: [EVIL]}), 2)]
     writers.write_shard(below / f"{name}.wshard", blocks)
@@ -518,7 +524,7 @@ def crawl(page, server, start, most=2000):
         page.at = at
         status = page.open(server.url + at)
         yield at, status
-        links = page.page.eval_on_selector_all("a[href]:not([download])", "links => links.map(a => a.getAttribute('href'))")
+        links = page.page.eval_on_selector_all("a[href]:not([download])", "all => all.map(a => a.getAttribute('href'))")
         for link in links:
             split = urlsplit(urljoin(server.url + at, link))
             assert split.netloc == f"{server.host}:{server.port}", link
@@ -607,7 +613,8 @@ def test_accessible(browser, fixtures_server, theme):
         page.open(fixtures_server.url + at)
         page.settle()
         results = Axe().run(page.page, options=options).response
-        found |= {(at, broken["id"]): [node["html"] for node in broken["nodes"]][:3] for broken in results["violations"]}
+        for broken in results["violations"]:
+            found[at, broken["id"]] = [node["html"] for node in broken["nodes"]][:3]
     context.close()
     assert found == {}
 
@@ -629,7 +636,7 @@ def test_the_theme_is_switched_and_kept(page, fixtures_server):
 def test_filter_and_lines(page, fixtures_server):
     page.open(fixtures_server.url + "/files/")
     line = page.page.locator("tr", has_text="demo.kdb").locator(".holds")
-    page.page.wait_for_function("document.querySelectorAll('.holds .badge.format').length === 9")
+    page.until("document.querySelectorAll('.holds .badge.format').length === 9")
     assert line.text_content().startswith("kdb 3 episodes · 54 frames · “")
     page.page.keyboard.press("/")
     page.page.keyboard.type("wsh")
