@@ -15,6 +15,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import urllib.request
 from pathlib import Path
 
 import numpy as np
@@ -55,19 +56,16 @@ def measure(browser, source, path):
         base = re.search(r"http://[^/\s]+", server.stdout.readline())[0]
         page = browser.new_page(bypass_csp=True)
         page.add_init_script(WATCH)
-        weight = {"page": 0, "pictures": 0}
-
-        def note(request):
-            is_picture = re.search(r"\.(png|jpg)$|/plane/", request.url)
-            weight["pictures" if is_picture else "page"] += len(request.response().body())
-
-        page.on("requestfinished", note)
-        page.goto(base + path)
+        asked = set()
+        page.on("request", lambda request: asked.add(request.url))
+        page.goto(base + path, timeout=120_000)
         page.wait_for_function("window.firstFrame !== undefined")
         page.wait_for_load_state("networkidle")
         first, byte = page.evaluate("[window.firstFrame, performance.getEntriesByType('navigation')[0].responseStart]")
         page.close()
-        return first, first - byte, weight["page"]
+        is_picture = re.compile(r"\.(png|jpg)$|/plane/").search
+        weight = sum(len(urllib.request.urlopen(url).read()) for url in asked if not is_picture(url))
+        return first, first - byte, weight
     finally:
         server.terminate()
         server.wait()

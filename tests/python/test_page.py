@@ -21,6 +21,8 @@ from support.writers import idv
 
 CHROMIUM = shutil.which("chromium")
 PAGE_WEIGHT = 150_000
+# Seconds: a browser on a busy machine.
+PATIENCE = 120
 THEMES = ("light", "dark")
 # The pixels of the frame that a camera shows, row by row, as RGBA.
 PIXELS = """camera => {
@@ -50,6 +52,7 @@ class Watched:
 
     def __init__(self, page):
         self.page, self.errors, self.open_requests = page, [], set()
+        page.set_default_timeout(PATIENCE * 1000)
         page.on("console", lambda said: said.type == "error" and self.errors.append(said.text))
         page.on("pageerror", lambda error: self.errors.append(str(error)))
         page.on("dialog", lambda dialog: (self.errors.append(f"dialog: {dialog.message}"), dialog.dismiss()))
@@ -79,7 +82,7 @@ class Watched:
 
     def until(self, expression, argument=None):
         """Waits until an expression is true. Playwright's own wait needs `eval`, which pages do not allow."""
-        wait_for(lambda: self.page.evaluate(expression, argument), 30, expression)
+        wait_for(lambda: self.page.evaluate(expression, argument), PATIENCE, expression)
 
     def quiet(self):
         assert self.errors == []
@@ -676,16 +679,13 @@ def test_containers_of_many_items(page, tmp_path, writers):
 
 def test_pages_are_light(page, fixtures_server):
     """Everything that a player page loads but pictures, and the answers with its curves."""
-    sizes = {}
-
-    def note(response):
-        if not re.search(r"\.(png|jpg)$|/plane/", response.url):
-            sizes[response.url] = len(response.body())
-
-    page.page.on("requestfinished", lambda request: note(request.response()))
+    asked = set()
+    page.page.on("request", lambda request: asked.add(request.url.removeprefix(fixtures_server.url)))
     page.open(fixtures_server.url + "/files/ep_001.wshard/")
     page.settle()
-    assert len(sizes) > 6 and sum(sizes.values()) < PAGE_WEIGHT, sizes
+    is_picture = re.compile(r"\.(png|jpg)$|/plane/").search
+    sizes = {path: len(fixtures_server.get(path)) for path in asked if not is_picture(path)}
+    assert len(sizes) > 9 and sum(sizes.values()) < PAGE_WEIGHT, sizes
     page.quiet()
 
 
