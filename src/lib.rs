@@ -68,6 +68,7 @@ mod cli;
 pub mod codec;
 #[cfg(not(feature = "unstable-internals"))]
 mod codec;
+mod escape;
 #[cfg(feature = "unstable-internals")]
 pub mod disk;
 #[cfg(not(feature = "unstable-internals"))]

@@ -78,6 +78,15 @@ pub const OPEN_FILES: usize = 64;
 /// Files of which is remembered whether they are containers, at some 30 bytes of memory each.
 pub const VERDICTS: usize = 1 << 19;
 
+/// Names that one folder of a remote store may have, at some 200 bytes of memory each.
+pub const LISTED: usize = 5_000_000;
+
+/// Names of all listed folders of a remote store together that are remembered; the newest listing is always kept.
+pub const LISTED_NAMES: usize = 1_000_000;
+
+/// Folders of a remote store of which something is remembered.
+pub const LISTED_FOLDERS: usize = 4096;
+
 /// Bytes of the names of folders that were listed and are remembered; the newest listing is always kept.
 pub const LISTINGS: usize = 16 << 20;
 

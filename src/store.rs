@@ -1,7 +1,7 @@
 //! Where the files below SOURCE come from: look up, list, open, watch, by paths below its top.
 //!
 //! `Store` is all that the layers above know of SOURCE. `LocalStore` is a folder of this machine, reached beneath a
-//! descriptor so that no link and no rename leads out of it.
+//! descriptor so that no link and no rename leads out of it; `remote` holds buckets and web servers.
 
 mod beneath;
 mod local;
@@ -93,50 +93,73 @@ pub struct Stat {
 /// Tells two states of a file apart: a container is parsed for one version and read only while its file still has it.
 ///
 /// Of a local file it is device, inode, size, modification and change time. A change time that moved is another state,
-/// also where only the mode or the number of links changed: the kernel does not tell programs which of both it was.
+/// also where only the mode or the number of links changed: the kernel does not tell programs which of both it was. Of
+/// an object it is a hash of what its server tells the states apart by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Version {
-    dev: u64,
-    ino: u64,
-    size: u64,
-    mtime: (i64, u32),
-    ctime: (i64, u32),
+pub struct Version(State);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum State {
+    Local { dev: u64, ino: u64, size: u64, mtime: (i64, u32), ctime: (i64, u32) },
+    Object { hash: u128, size: u64 },
 }
 
 /// Which file it is, whatever its content: a name that comes to mean another file is another node, a file that grows is
-/// the same one.
+/// the same one. An object never grows: each state of it is another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct FileId {
-    dev: u64,
-    ino: u64,
-}
+pub struct FileId(u64, u64);
 
 impl FileId {
     /// As bytes, for hashes.
     pub(crate) fn to_bytes(self) -> [u8; 16] {
         let mut bytes = [0; 16];
-        bytes[..8].copy_from_slice(&self.dev.to_le_bytes());
-        bytes[8..].copy_from_slice(&self.ino.to_le_bytes());
+        bytes[..8].copy_from_slice(&self.0.to_le_bytes());
+        bytes[8..].copy_from_slice(&self.1.to_le_bytes());
         bytes
     }
 }
 
 impl Version {
+    /// That of a local file.
+    pub(crate) fn local(dev: u64, ino: u64, size: u64, mtime: (i64, u32), ctime: (i64, u32)) -> Self {
+        Self(State::Local { dev, ino, size, mtime, ctime })
+    }
+
+    /// That of an object, by a hash of its state.
+    pub(crate) fn object(hash: u128, size: u64) -> Self {
+        Self(State::Object { hash, size })
+    }
+
+    /// Size in bytes.
+    pub(crate) fn size(&self) -> u64 {
+        match self.0 {
+            State::Local { size, .. } | State::Object { size, .. } => size,
+        }
+    }
+
     /// Which file this is a state of.
     pub fn file(&self) -> FileId {
-        FileId { dev: self.dev, ino: self.ino }
+        match self.0 {
+            State::Local { dev, ino, .. } => FileId(dev, ino),
+            State::Object { hash, .. } => FileId((hash >> 64) as u64, hash as u64),
+        }
     }
 
     /// The whole version as bytes, for hashes.
     pub(crate) fn to_bytes(self) -> [u8; 48] {
-        let Self { dev, ino, size, mtime, ctime } = self;
+        let (numbers, nanos) = match self.0 {
+            State::Local { dev, ino, size, mtime, ctime } => {
+                ([dev, ino, size, mtime.0 as u64, ctime.0 as u64], [mtime.1, ctime.1])
+            }
+            // No time has so many nanoseconds.
+            State::Object { hash, size } => ([(hash >> 64) as u64, hash as u64, size, 0, 0], [u32::MAX; 2]),
+        };
         let mut bytes = [0; 48];
-        let numbers = [dev, ino, size, mtime.0 as u64, ctime.0 as u64];
         for (place, number) in bytes.chunks_exact_mut(8).zip(numbers) {
             place.copy_from_slice(&number.to_le_bytes());
         }
-        bytes[40..44].copy_from_slice(&mtime.1.to_le_bytes());
-        bytes[44..].copy_from_slice(&ctime.1.to_le_bytes());
+        bytes[40..44].copy_from_slice(&nanos[0].to_le_bytes());
+        bytes[44..].copy_from_slice(&nanos[1].to_le_bytes());
         bytes
     }
 
@@ -147,20 +170,33 @@ impl Version {
 
     /// Whether the kernel would notice by size and modification time that `other` is another state.
     pub(crate) fn looks_like(&self, other: &Self) -> bool {
-        (self.size, self.mtime) == (other.size, other.mtime)
+        match (self.0, other.0) {
+            (State::Local { size, mtime, .. }, State::Local { size: other_size, mtime: other_mtime, .. }) => {
+                (size, mtime) == (other_size, other_mtime)
+            }
+            _ => self.size() == other.size(),
+        }
+    }
+
+    /// The newest of the file's times; `None` where times say nothing.
+    fn newest(&self) -> Option<(i64, u32)> {
+        match self.0 {
+            State::Local { mtime, ctime, .. } => Some(mtime.max(ctime)),
+            State::Object { .. } => None,
+        }
     }
 
     /// Whether the file was written to a moment ago.
     pub(crate) fn is_recent(&self) -> bool {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let newest = u64::try_from(self.mtime.0.max(self.ctime.0)).unwrap_or(0);
-        newest.saturating_add(limits::QUIET_SECONDS) > now.as_secs()
+        let newest = self.newest().map(|newest| u64::try_from(newest.0).unwrap_or(0));
+        newest.is_some_and(|newest| newest.saturating_add(limits::QUIET_SECONDS) > now.as_secs())
     }
 
     /// How long to wait until no write can be under way that would not move the file's times again. Nothing for times
-    /// that lie in the future.
+    /// that lie in the future, and for objects, which are written as a whole.
     pub(crate) fn unsettled(&self) -> Duration {
-        let newest = self.mtime.max(self.ctime);
+        let Some(newest) = self.newest() else { return Duration::ZERO };
         let Ok(seconds) = u64::try_from(newest.0) else { return Duration::ZERO };
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let age = now.checked_sub(Duration::new(seconds, newest.1));
@@ -260,6 +296,19 @@ pub(crate) trait Store: Send + Sync {
     /// # Errors
     /// As [`Self::stat`].
     fn usage(&self) -> io::Result<Usage>;
+
+    /// Whether looking into a file takes a request: then its name says what it is until it is first looked into.
+    fn detects_by_name(&self) -> bool {
+        false
+    }
+
+    /// Forgets what is remembered of names, so that what is asked next is asked anew.
+    fn refresh(&self) {}
+
+    /// What went over the wire, for `stats.json`; `None` for a store without one.
+    fn traffic(&self) -> Option<serde_json::Value> {
+        None
+    }
 }
 
 /// An opened folder.

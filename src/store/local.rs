@@ -362,7 +362,7 @@ pub(super) fn stat(found: &Statx) -> Stat {
         uid: found.stx_uid,
         gid: found.stx_gid,
         via_link: false,
-        version: Version { dev, ino: found.stx_ino, size: found.stx_size, mtime, ctime },
+        version: Version::local(dev, found.stx_ino, found.stx_size, mtime, ctime),
     }
 }
 
@@ -482,7 +482,7 @@ mod tests {
     }
 
     fn sample() -> Stat {
-        let version = Version { dev: 1, ino: 1, size: 0, mtime: (0, 0), ctime: (0, 0) };
+        let version = Version::local(1, 1, 0, (0, 0), (0, 0));
         Stat { kind: Kind::File, size: 0, mtime: (0, 0), mode: 0, uid: 0, gid: 0, via_link: false, version }
     }
 

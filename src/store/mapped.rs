@@ -181,7 +181,7 @@ impl File for MappedFile {
 
 impl Source for MappedFile {
     fn len(&self) -> u64 {
-        self.version.size
+        self.version.size()
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), SourceError> {

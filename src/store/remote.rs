@@ -3,11 +3,87 @@
 //! Which objects there are and how they are reached is here; how the bytes of one object are read, cached and
 //! prefetched is in `file`. Both meet in [`object`]: an [`ObjectId`] names one state of one object, [`Fetch`] gets its
 //! bytes.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | `location` | URLs |
+//! | `store` | [`RemoteStore`]: paths to keys, look-ups, listings, opened objects |
+//! | `listing`, `names` | what lies in a folder, and for how long that is remembered; parts of keys as names |
+//! | `client`, `fetch` | requests in several attempts; ranges of one object |
+//! | `backend` | a kind of server: `s3` |
+//! | `credentials` | what proves who asks |
 
-// Until the store is here.
-#![allow(dead_code, unused_imports)]
-
+mod backend;
+mod client;
+mod credentials;
+mod fetch;
 pub(crate) mod file;
+mod listing;
+pub(crate) mod location;
+mod names;
 pub(crate) mod object;
+mod s3;
+mod store;
+mod time;
+mod xml;
 
+use std::{path::PathBuf, time::Duration};
+
+pub(crate) use client::runtime;
+pub(crate) use location::{Location, is_url};
 pub(crate) use object::{Fetch, FetchError, ObjectId};
+pub(crate) use store::RemoteStore;
+
+/// How a remote store is reached.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    /// The profile in `~/.aws/config` and `~/.aws/credentials`, in place of `AWS_PROFILE`.
+    pub profile: Option<String>,
+    /// Ask without credentials.
+    pub no_sign_request: bool,
+    /// Another server than that of the cloud.
+    pub endpoint_url: Option<String>,
+    /// The bucket's region.
+    pub region: Option<String>,
+    /// Certificates to trust, beside the system's.
+    pub ca_bundle: Option<PathBuf>,
+    /// Pay for requests to buckets of others.
+    pub request_payer: bool,
+    /// How long to try before a request fails.
+    pub timeout: Duration,
+    /// How often to try again.
+    pub retries: u32,
+    /// For how long what is known of names is trusted.
+    pub dir_ttl: Duration,
+    /// How containers are told from ordinary objects.
+    pub detect: Detect,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            profile: None,
+            no_sign_request: false,
+            endpoint_url: None,
+            region: None,
+            ca_bundle: None,
+            request_payer: false,
+            timeout: Duration::from_secs(30),
+            retries: 10,
+            dir_ttl: Duration::from_secs(10),
+            detect: Detect::default(),
+        }
+    }
+}
+
+/// How containers are told from ordinary objects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
+#[non_exhaustive]
+pub enum Detect {
+    /// By the suffix of the name, confirmed when one is first looked into: a listing costs no request for each
+    #[default]
+    Name,
+    /// By the first bytes, as in a folder of this machine: a listing costs one request for each object
+    Content,
+}

@@ -1,12 +1,11 @@
 //! The one mapping from stored names to path parts, for every format (`docs/TREE.md`, section 2, Names).
 
-use xxhash_rust::xxh64::xxh64;
+pub use crate::escape::NAME_MAX;
+
+use crate::escape::{escape, fit};
 
 /// Suffixes that shardfs hands out to files; no folder's name ends in one.
 const SUFFIXES: [&str; 7] = [".npy", ".json", ".jsonl", ".txt", ".bin", ".png", ".jpg"];
-
-/// Longest name that Linux takes, in bytes.
-pub const NAME_MAX: usize = 255;
 
 /// Folder names that are shardfs's own at any depth.
 pub const RESERVED: [&str; 2] = [".raw", ".shardfs"];
@@ -33,69 +32,10 @@ pub fn folder(part: &[u8], reserved: &[&str], number: u32) -> String {
     fit(name, part, &suffix)
 }
 
-/// Rule 2: `%XX` for what a file name can't or shouldn't hold; `.`, `..` and nothing at all spelled out. Ends soon
-/// behind the longest name that there can be: [`fit`] cuts that.
-fn escape(part: &[u8]) -> String {
-    match part {
-        b"" => return "%empty".into(),
-        b"." => return "%2E".into(),
-        b".." => return "%2E%2E".into(),
-        _ => {}
-    }
-    let mut name = String::with_capacity(part.len());
-    for chunk in part.utf8_chunks() {
-        for c in chunk.valid().chars() {
-            if matches!(c, '%' | '/' | '\0'..='\x1f' | '\x7f') {
-                name.push_str(&format!("%{:02X}", c as u32));
-            } else {
-                name.push(c);
-            }
-            if name.len() > NAME_MAX {
-                return name;
-            }
-        }
-        for byte in chunk.invalid() {
-            name.push_str(&format!("%{byte:02X}"));
-        }
-        if name.len() > NAME_MAX {
-            return name;
-        }
-    }
-    name
-}
-
-/// Rule 4: a name that would be too long keeps what fits and ends with the hash of the whole part.
-fn fit(mut name: String, part: &[u8], suffix: &str) -> String {
-    if name.len() + suffix.len() > NAME_MAX {
-        let tail = format!("%~{:016x}", xxh64(part, 0));
-        let room = NAME_MAX - tail.len() - suffix.len();
-        name.truncate(whole_units(&name, room));
-        name.push_str(&tail);
-    }
-    name.push_str(suffix);
-    name
-}
-
-/// How many bytes of `name`, at most `room`, end on whole characters and whole escapes.
-fn whole_units(name: &str, room: usize) -> usize {
-    let mut end = 0;
-    let mut rest = name.char_indices();
-    while let Some((at, c)) = rest.next() {
-        let mut next = at + c.len_utf8();
-        if c == '%' {
-            // `%XX`; the only longer escape, `%empty`, stands alone and is short.
-            next = rest.nth(1).map_or(name.len(), |(at, c)| at + c.len_utf8());
-        }
-        if next > room {
-            break;
-        }
-        end = next;
-    }
-    end
-}
-
 #[cfg(test)]
 mod tests {
+    use xxhash_rust::xxh64::xxh64;
+
     use super::*;
 
     #[test]

@@ -1,0 +1,81 @@
+//! Names of any bytes as names that a filesystem takes: what `docs/TREE.md`, section 2, Names, says of one part of a path.
+
+use xxhash_rust::xxh64::xxh64;
+
+/// Longest name that Linux takes, in bytes.
+pub const NAME_MAX: usize = 255;
+
+/// Rule 2: `%XX` for what a file name can't or shouldn't hold; `.`, `..` and nothing at all spelled out. Ends soon
+/// behind the longest name that there can be: [`fit`] cuts that.
+pub(crate) fn escape(part: &[u8]) -> String {
+    match part {
+        b"" => return "%empty".into(),
+        b"." => return "%2E".into(),
+        b".." => return "%2E%2E".into(),
+        _ => {}
+    }
+    let mut name = String::with_capacity(part.len());
+    for chunk in part.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            if matches!(c, '%' | '/' | '\0'..='\x1f' | '\x7f') {
+                name.push_str(&format!("%{:02X}", c as u32));
+            } else {
+                name.push(c);
+            }
+            if name.len() > NAME_MAX {
+                return name;
+            }
+        }
+        for byte in chunk.invalid() {
+            name.push_str(&format!("%{byte:02X}"));
+        }
+        if name.len() > NAME_MAX {
+            return name;
+        }
+    }
+    name
+}
+
+/// Rule 4: a name that would be too long keeps what fits and ends with the hash of the whole part.
+pub(crate) fn fit(mut name: String, part: &[u8], suffix: &str) -> String {
+    if name.len() + suffix.len() > NAME_MAX {
+        let tail = format!("%~{:016x}", xxh64(part, 0));
+        let room = NAME_MAX - tail.len() - suffix.len();
+        name.truncate(whole_units(&name, room));
+        name.push_str(&tail);
+    }
+    name.push_str(suffix);
+    name
+}
+
+/// How many bytes of `name`, at most `room`, end on whole characters and whole escapes.
+fn whole_units(name: &str, room: usize) -> usize {
+    let mut end = 0;
+    let mut rest = name.char_indices();
+    while let Some((at, c)) = rest.next() {
+        let mut next = at + c.len_utf8();
+        if c == '%' {
+            // `%XX`; the only longer escape, `%empty`, stands alone and is short.
+            next = rest.nth(1).map_or(name.len(), |(at, c)| at + c.len_utf8());
+        }
+        if next > room {
+            break;
+        }
+        end = next;
+    }
+    end
+}
+
+/// All of a part that is not to be cut, however long: for messages, and for what is told apart by text.
+pub(crate) fn escape_all(part: &[u8]) -> String {
+    part.utf8_chunks().fold(String::with_capacity(part.len()), |mut text, chunk| {
+        for c in chunk.valid().chars() {
+            match c {
+                '%' | '\0'..='\x1f' | '\x7f' => text.push_str(&format!("%{:02X}", c as u32)),
+                c => text.push(c),
+            }
+        }
+        chunk.invalid().iter().for_each(|byte| text.push_str(&format!("%{byte:02X}")));
+        text
+    })
+}

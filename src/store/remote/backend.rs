@@ -1,0 +1,134 @@
+//! How one kind of server is spoken to: which request lists, which gets an object, and what an answer to a listing says.
+
+use std::{fmt, sync::Arc};
+
+use futures_util::future::BoxFuture;
+use http::{HeaderMap, HeaderValue, Method};
+use object_store::client::{HttpRequest, HttpRequestBody};
+
+use super::object::FetchError;
+
+/// Names that are asked for in one request of a listing: as many as S3 gives.
+pub(super) const PAGE: u16 = 1000;
+
+/// What a request is about.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Target<'a> {
+    /// The bytes of an object, or what is known of it.
+    Object(&'a [u8]),
+    /// What lies in the folder of this prefix, which is empty or ends in `/`: one page of it.
+    List {
+        prefix: &'a [u8],
+        /// Where the page before it ended.
+        more: Option<&'a str>,
+        /// Names that will do.
+        most: u16,
+    },
+}
+
+/// A request without what proves who asks.
+#[derive(Debug)]
+pub(super) struct Ask<'a> {
+    pub(super) method: Method,
+    pub(super) target: Target<'a>,
+    pub(super) headers: HeaderMap,
+}
+
+impl<'a> Ask<'a> {
+    pub(super) fn new(method: Method, target: Target<'a>) -> Self {
+        let mut headers = HeaderMap::new();
+        // What is compressed on the way has other lengths, and no ranges.
+        headers.insert(http::header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        Self { method, target, headers }
+    }
+}
+
+/// What a listing says of an object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Object {
+    pub(super) key: Vec<u8>,
+    pub(super) state: State,
+}
+
+/// What is known of an object: its state, as far as the server tells.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct State {
+    /// Bytes; `None` where a listing does not say.
+    pub(super) size: Option<u64>,
+    /// The entity tag without quotes, `W/` included; empty where there is none.
+    pub(super) etag: Box<str>,
+    /// Seconds since 1970.
+    pub(super) modified: Option<i64>,
+}
+
+/// One page of a listing.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Page {
+    pub(super) objects: Vec<Object>,
+    /// Prefixes of what lies deeper, each with the `/` at its end.
+    pub(super) folders: Vec<Vec<u8>>,
+    /// What to ask the next page with.
+    pub(super) more: Option<String>,
+}
+
+/// A kind of server.
+pub(super) trait Backend: Send + Sync + fmt::Debug {
+    /// The store, as messages and caches name it: without any secret.
+    fn store(&self) -> &Arc<str>;
+
+    /// A request as it is sent: with its address, and with what proves who asks as of now.
+    fn request<'a>(&'a self, ask: &'a Ask<'_>) -> BoxFuture<'a, Result<HttpRequest, FetchError>>;
+
+    /// What an answer to a listing says.
+    ///
+    /// # Errors
+    /// What is wrong with the answer.
+    fn page(&self, prefix: &[u8], headers: &HeaderMap, body: &[u8]) -> Result<Page, String>;
+
+    /// Takes note of an answer that refuses; says whether asking again may be answered otherwise.
+    fn was_refused(&self, headers: &HeaderMap, code: &str) -> bool {
+        let _ = (headers, code);
+        false
+    }
+
+    /// What to do about a request that was not allowed.
+    fn remedy(&self) -> &'static str;
+
+    /// Whether a request names one state by itself, as a commit does.
+    fn is_pinned(&self) -> bool {
+        false
+    }
+
+    /// Whether the store has folders of its own, whose names end in `/` in requests.
+    fn is_web(&self) -> bool {
+        false
+    }
+}
+
+/// A request for a URL. The URL is one of ours: what it is made of was escaped.
+pub(super) fn request(ask: &Ask<'_>, url: &str) -> Result<HttpRequest, FetchError> {
+    let mut request = HttpRequest::new(HttpRequestBody::empty());
+    *request.method_mut() = ask.method.clone();
+    *request.headers_mut() = ask.headers.clone();
+    *request.uri_mut() =
+        url.parse().map_err(|_| FetchError::Failed("a key, or an address, that no request can name".into()))?;
+    Ok(request)
+}
+
+/// An entity tag without its quotes.
+pub(super) fn etag(text: &str) -> &str {
+    match text.strip_prefix("W/") {
+        Some(_) => text,
+        None => text.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(text),
+    }
+}
+
+/// What the headers of an answer say of the object, other than its size.
+pub(super) fn state(headers: &HeaderMap) -> State {
+    let text = |name: http::HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
+    State {
+        size: None,
+        etag: text(http::header::ETAG).map_or("", etag).into(),
+        modified: text(http::header::LAST_MODIFIED).and_then(super::time::parse),
+    }
+}

@@ -1,0 +1,386 @@
+//! Sending requests: several attempts within a time, counted, and only so many at once.
+
+use std::{
+    hash::{BuildHasher, RandomState},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use futures_util::{StreamExt, stream::BoxStream};
+use http::{HeaderMap, StatusCode};
+use object_store::{
+    Certificate, ClientOptions,
+    client::{HttpClient, HttpConnector, HttpError, HttpErrorKind, ReqwestConnector},
+};
+use tokio::{
+    runtime::Runtime,
+    sync::{OwnedSemaphorePermit, Semaphore},
+};
+
+use super::{
+    Options,
+    backend::{Ask, Backend},
+    object::FetchError,
+};
+
+/// Requests that are under way at once.
+const AT_ONCE: usize = 64;
+/// How long a connection may take to be made.
+const CONNECT: Duration = Duration::from_secs(10);
+/// How long nothing may arrive before a request is made anew.
+const STALL: Duration = Duration::from_secs(10);
+/// The first pause between two attempts; each is twice as long as the one before, up to [`LONGEST_PAUSE`].
+const PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// Bytes of an answer that refuses that are looked at.
+const REFUSAL: usize = 8 << 10;
+
+/// What went over the wire.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    /// Requests sent, each attempt.
+    pub(crate) requests: AtomicU64,
+    /// Of these, the ones that list.
+    pub(crate) lists: AtomicU64,
+    /// Of these, the ones that were a repetition.
+    pub(crate) retries: AtomicU64,
+    /// Bytes of objects that arrived.
+    pub(crate) bytes: AtomicU64,
+    /// Requests that failed for good.
+    pub(crate) failures: AtomicU64,
+}
+
+/// The threads on which requests run: one set in a process.
+pub(crate) fn runtime() -> std::io::Result<&'static Runtime> {
+    static RUNTIME: OnceLock<Runtime> = OnceLock::new();
+    if let Some(runtime) = RUNTIME.get() {
+        return Ok(runtime);
+    }
+    let threads = std::thread::available_parallelism().map_or(2, usize::from).clamp(1, 4);
+    let mut made = tokio::runtime::Builder::new_multi_thread();
+    let made = made.worker_threads(threads).thread_name("remote").enable_io().enable_time().build()?;
+    Ok(RUNTIME.get_or_init(|| made))
+}
+
+/// The way to one server.
+pub(super) struct Client {
+    http: HttpClient,
+    places: Arc<Semaphore>,
+    timeout: Duration,
+    retries: u32,
+    pub(super) counters: Arc<Counters>,
+}
+
+/// An answer that has begun.
+pub(super) struct Answer {
+    pub(super) status: StatusCode,
+    pub(super) headers: HeaderMap,
+    body: BoxStream<'static, Result<Bytes, HttpError>>,
+    stall: Duration,
+    counters: Arc<Counters>,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Answer {
+    /// The next bytes of the body; `None` at its end.
+    ///
+    /// # Errors
+    /// That the body is cut, or stalls.
+    pub(super) async fn next(&mut self) -> Result<Option<Bytes>, Trouble> {
+        match tokio::time::timeout(self.stall, self.body.next()).await {
+            Err(_) => Err(Trouble { why: "the answer stalls".into(), is_late: true }),
+            Ok(None) => Ok(None),
+            Ok(Some(Ok(bytes))) => {
+                self.counters.bytes.fetch_add(bytes.len() as u64, Relaxed);
+                Ok(Some(bytes))
+            }
+            Ok(Some(Err(error))) => Err(Trouble::of(&error)),
+        }
+    }
+
+    /// The whole body, as long as it has at most `most` bytes; what is beyond is left out.
+    ///
+    /// # Errors
+    /// As [`Self::next`].
+    pub(super) async fn collect(&mut self, most: usize) -> Result<Vec<u8>, Trouble> {
+        let mut body = Vec::new();
+        while body.len() < most {
+            let Some(bytes) = self.next().await? else { break };
+            body.extend_from_slice(&bytes[..bytes.len().min(most - body.len())]);
+        }
+        Ok(body)
+    }
+}
+
+/// Why an attempt failed that may be made again.
+#[derive(Debug)]
+pub(super) struct Trouble {
+    pub(super) why: String,
+    pub(super) is_late: bool,
+}
+
+impl Trouble {
+    fn of(error: &HttpError) -> Self {
+        let why = match error.kind() {
+            HttpErrorKind::Timeout => "no answer in time".to_owned(),
+            // The innermost cause says what it was: a name that is not known, a refused connection, a certificate.
+            _ => innermost(error),
+        };
+        Self { why, is_late: error.kind() == HttpErrorKind::Timeout }
+    }
+
+    pub(super) fn cut() -> Self {
+        Self { why: "the answer was cut".into(), is_late: false }
+    }
+}
+
+fn innermost(error: &dyn std::error::Error) -> String {
+    let mut error = error;
+    while let Some(source) = error.source() {
+        error = source;
+    }
+    error.to_string()
+}
+
+/// The attempts of one request: how many are left, and until when.
+pub(super) struct Attempts {
+    begun: Instant,
+    until: Instant,
+    timeout: Duration,
+    retries: u32,
+    made: u32,
+    in_a_row: u32,
+    store: Arc<str>,
+    counters: Arc<Counters>,
+}
+
+impl Attempts {
+    /// Takes note that bytes have arrived: what comes later is another trouble.
+    pub(super) fn progress(&mut self) {
+        self.in_a_row = 0;
+        self.until = Instant::now() + self.timeout;
+    }
+
+    /// Waits before the next attempt, as long as the server asks for or a little longer each time.
+    ///
+    /// # Errors
+    /// That there is no attempt left, or no time.
+    pub(super) async fn again(&mut self, trouble: Trouble, wait: Option<Duration>) -> Result<(), FetchError> {
+        let Trouble { why, is_late } = trouble;
+        let pause = PAUSE.saturating_mul(1 << self.in_a_row.min(16)).min(LONGEST_PAUSE);
+        // Between a half and all of it, so that many readers do not come back at once.
+        let part = 500 + (RandomState::new().hash_one(self.made) % 500) as u32;
+        let pause = wait.unwrap_or(pause * part / 1000);
+        let out_of_time = Instant::now() + pause >= self.until;
+        self.made += 1;
+        self.in_a_row += 1;
+        if self.in_a_row > self.retries || out_of_time {
+            self.counters.failures.fetch_add(1, Relaxed);
+            let seconds = self.begun.elapsed().as_secs_f64();
+            let attempts = if self.made == 1 { "1 attempt".into() } else { format!("{} attempts", self.made) };
+            let store = &self.store;
+            let text = format!(
+                "{store}: {why}, in {attempts} and {seconds:.1} s; is the server reachable? --timeout and --retries say \
+                 how long to try"
+            );
+            return Err(if is_late || out_of_time { FetchError::TimedOut(text) } else { FetchError::Failed(text) });
+        }
+        log::debug!("{}: {why}; again in {:.2} s", self.store, pause.as_secs_f64());
+        self.counters.retries.fetch_add(1, Relaxed);
+        tokio::time::sleep(pause).await;
+        Ok(())
+    }
+}
+
+impl Client {
+    /// # Errors
+    /// What is wrong with the certificates, or the machine.
+    pub(super) fn new(options: &Options) -> Result<Self, FetchError> {
+        let failed = |error: &dyn std::fmt::Display| FetchError::Failed(format!("no HTTP client: {error}"));
+        // TLS by ring; where somebody has set another provider, by that.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let http = ReqwestConnector::default().connect(&client_options(options)?).map_err(|e| failed(&e))?;
+        Ok(Self {
+            http,
+            places: Arc::new(Semaphore::new(AT_ONCE)),
+            timeout: options.timeout,
+            retries: options.retries,
+            counters: Arc::default(),
+        })
+    }
+
+    /// Attempts within the time and number that the user allows.
+    pub(super) fn attempts(&self, store: &Arc<str>) -> Attempts {
+        self.attempts_within(store, self.timeout)
+    }
+
+    /// Attempts within another time.
+    pub(super) fn attempts_within(&self, store: &Arc<str>, timeout: Duration) -> Attempts {
+        let begun = Instant::now();
+        Attempts {
+            begun,
+            until: begun + timeout,
+            timeout,
+            retries: self.retries,
+            made: 0,
+            in_a_row: 0,
+            store: store.clone(),
+            counters: self.counters.clone(),
+        }
+    }
+
+    /// Sends a request until it is answered: with success, or with what makes no sense to repeat.
+    ///
+    /// # Errors
+    /// [`FetchError`] for every answer but success.
+    pub(super) async fn send(
+        &self,
+        backend: &dyn Backend,
+        ask: &Ask<'_>,
+        attempts: &mut Attempts,
+    ) -> Result<Answer, FetchError> {
+        let mut is_second_chance = false;
+        loop {
+            let left = attempts.until.saturating_duration_since(Instant::now());
+            let request = match tokio::time::timeout(left.max(STALL), backend.request(ask)).await {
+                Ok(request) => request?,
+                Err(_) => {
+                    let late = Trouble { why: "credentials do not arrive".into(), is_late: true };
+                    attempts.again(late, None).await?;
+                    continue;
+                }
+            };
+            let place = self.places.clone().acquire_owned().await;
+            let Ok(place) = place else { return Err(FetchError::Failed("shutting down".into())) };
+            self.counters.requests.fetch_add(1, Relaxed);
+            if matches!(ask.target, super::backend::Target::List { .. }) {
+                self.counters.lists.fetch_add(1, Relaxed);
+            }
+            let stall = STALL.min(self.timeout);
+            let answered = tokio::time::timeout(stall, self.http.execute(request)).await;
+            let response = match answered {
+                Ok(Ok(response)) => response,
+                Ok(Err(error)) => {
+                    drop(place);
+                    attempts.again(Trouble::of(&error), None).await?;
+                    continue;
+                }
+                Err(_) => {
+                    drop(place);
+                    attempts.again(Trouble { why: "no answer in time".into(), is_late: true }, None).await?;
+                    continue;
+                }
+            };
+            let (parts, body) = response.into_parts();
+            let mut answer = Answer {
+                status: parts.status,
+                headers: parts.headers,
+                body: body.bytes_stream(),
+                stall,
+                counters: self.counters.clone(),
+                _place: place,
+            };
+            if answer.status.is_success() {
+                return Ok(answer);
+            }
+            let text = answer.collect(REFUSAL).await.unwrap_or_default();
+            let code = code(&text);
+            let status = answer.status;
+            let wait = retry_after(&answer.headers);
+            let may_change = !is_second_chance && backend.was_refused(&answer.headers, &code);
+            drop(answer);
+            if may_change {
+                is_second_chance = true;
+                continue;
+            }
+            let said = format!("{} {}", status.as_u16(), if code.is_empty() { reason(status) } else { &code });
+            let said = said.trim_end();
+            let store = backend.store();
+            return Err(match status {
+                StatusCode::PRECONDITION_FAILED => FetchError::Changed,
+                StatusCode::RANGE_NOT_SATISFIABLE => FetchError::Changed,
+                StatusCode::NOT_FOUND | StatusCode::GONE => FetchError::Gone,
+                StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
+                    FetchError::Denied(format!("{store}: the server said {said}; {}", backend.remedy()))
+                }
+                status if is_passing(status, &code) => {
+                    let trouble = Trouble { why: format!("the server said {said}"), is_late: false };
+                    attempts.again(trouble, wait).await?;
+                    continue;
+                }
+                _ => FetchError::Failed(format!("{store}: the server said {said}")),
+            });
+        }
+    }
+}
+
+/// Whether an answer may be another one a little later.
+fn is_passing(status: StatusCode, code: &str) -> bool {
+    status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED
+        || matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT | StatusCode::CONFLICT)
+        || matches!(code, "SlowDown" | "RequestTimeout" | "InternalError" | "ServerBusy")
+}
+
+fn reason(status: StatusCode) -> &'static str {
+    status.canonical_reason().unwrap_or_default()
+}
+
+/// The code of an error in XML or JSON, where it is a plain word: text of a server goes into messages only so far.
+fn code(body: &[u8]) -> String {
+    let text = String::from_utf8_lossy(body);
+    let between = |open: &str, close: char| Some(text.split_once(open)?.1.split(close).next()?.to_owned());
+    let code = between("<Code>", '<').or_else(|| between("\"error\":\"", '"')).unwrap_or_default();
+    let is_word =
+        code.len() <= 80 && code.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b' ' | b'.' | b'-'));
+    if is_word { code } else { String::new() }
+}
+
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let seconds = headers.get(http::header::RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
+    Some(Duration::from_secs(seconds))
+}
+
+/// How connections are made: proxies by the usual environment variables, certificates by the system's and by those that
+/// the user names.
+///
+/// # Errors
+/// What is wrong with the certificates.
+pub(super) fn client_options(options: &Options) -> Result<ClientOptions, FetchError> {
+    let mut made = ClientOptions::new()
+        .with_allow_http(true)
+        .with_http1_only()
+        .with_connect_timeout(CONNECT.min(options.timeout))
+        .with_timeout_disabled()
+        .with_pool_max_idle_per_host(AT_ONCE)
+        .with_user_agent(http::HeaderValue::from_static(concat!("shardfs/", env!("CARGO_PKG_VERSION"))));
+    let bundle = options.ca_bundle.clone().or_else(|| std::env::var_os("AWS_CA_BUNDLE").map(Into::into));
+    if let Some(bundle) = bundle.filter(|bundle| !bundle.as_os_str().is_empty()) {
+        let failed = |error: &dyn std::fmt::Display| FetchError::Failed(format!("{}: {error}", bundle.display()));
+        let pem = std::fs::read(&bundle).map_err(|e| failed(&e))?;
+        let certificates = Certificate::from_pem_bundle(&pem).map_err(|e| failed(&e))?;
+        if certificates.is_empty() {
+            return Err(failed(&"holds no certificate in PEM form"));
+        }
+        for certificate in certificates {
+            made = made.with_root_certificate(certificate);
+        }
+    }
+    Ok(made)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_of_errors() {
+        assert_eq!(code(b"<Error><Code>SlowDown</Code><Key>x</Key></Error>"), "SlowDown");
+        assert_eq!(code(b"{\"error\":\"Access to dataset x is restricted.\"}"), "Access to dataset x is restricted.");
+        assert_eq!(code(b"<Error><Code>\x1b[31m</Code></Error>"), "");
+        assert_eq!(code(b""), "");
+    }
+}

@@ -1,0 +1,158 @@
+//! Ranges of one object in one state, over HTTP.
+
+use std::{ops::Range, sync::Arc};
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+
+use super::{
+    backend::{self, Ask, Backend, State, Target},
+    client::{Answer, Client, Trouble},
+    object::{Fetch, FetchError, ObjectId},
+};
+
+/// An object of at most so many bytes is read through to a range where the server gives no ranges.
+const WITHOUT_RANGES: u64 = 16 << 20;
+
+/// One object in one state.
+pub(super) struct Object {
+    pub(super) backend: Arc<dyn Backend>,
+    pub(super) client: Arc<Client>,
+    pub(super) key: Arc<[u8]>,
+    pub(super) state: State,
+    pub(super) id: ObjectId,
+}
+
+impl Fetch for Object {
+    fn id(&self) -> &ObjectId {
+        &self.id
+    }
+
+    fn fetch<'a>(
+        &'a self,
+        range: Range<u64>,
+        sink: &'a mut (dyn FnMut(Bytes) + Send),
+    ) -> BoxFuture<'a, Result<(), FetchError>> {
+        Box::pin(async move {
+            let mut at = range.start;
+            let end = range.end.min(self.id.size);
+            let mut attempts = self.client.attempts(&self.id.store);
+            while at < end {
+                let mut ask = Ask::new(Method::GET, Target::Object(&self.key));
+                ask.headers.insert(header::RANGE, number(&format!("bytes={at}-{}", end - 1))?);
+                condition(&self.state, &mut ask.headers)?;
+                let mut answer = self.client.send(&*self.backend, &ask, &mut attempts).await?;
+                let mut skip = self.check(&answer, at, end)?;
+                let trouble = loop {
+                    match answer.next().await {
+                        Ok(Some(mut bytes)) => {
+                            attempts.progress();
+                            let skipped = skip.min(bytes.len() as u64);
+                            skip -= skipped;
+                            let bytes = bytes.split_off(usize::try_from(skipped).unwrap_or(usize::MAX));
+                            let room = usize::try_from(end - at).unwrap_or(usize::MAX);
+                            let bytes = bytes.slice(..bytes.len().min(room));
+                            at += bytes.len() as u64;
+                            if !bytes.is_empty() {
+                                sink(bytes);
+                            }
+                            if at == end {
+                                break None;
+                            }
+                        }
+                        Ok(None) => break Some(Trouble::cut()),
+                        Err(trouble) => break Some(trouble),
+                    }
+                };
+                drop(answer);
+                if let Some(trouble) = trouble {
+                    attempts.again(trouble, None).await?;
+                }
+            }
+            Ok(())
+        })
+    }
+}
+
+impl Object {
+    /// Whether an answer is of this object in this state, and of the bytes that were asked for. How many bytes come
+    /// before these.
+    fn check(&self, answer: &Answer, from: u64, end: u64) -> Result<u64, FetchError> {
+        let store = &self.id.store;
+        let now = backend::state(&answer.headers);
+        let is_same = match (&*self.state.etag, &*now.etag) {
+            ("", _) | (_, "") => self.state.modified == now.modified || self.backend.is_pinned(),
+            (then, now) => then == now || self.backend.is_pinned(),
+        };
+        if !is_same {
+            return Err(FetchError::Changed);
+        }
+        if answer.status == StatusCode::PARTIAL_CONTENT {
+            let range = answer.headers.get(header::CONTENT_RANGE).and_then(|range| range.to_str().ok());
+            let Some((start, last, size)) = range.and_then(content_range) else {
+                return Err(FetchError::Failed(format!("{store}: the server does not say which bytes it gives")));
+            };
+            if size.is_some_and(|size| size != self.id.size) {
+                return Err(FetchError::Changed);
+            }
+            if start != from || last >= end {
+                return Err(FetchError::Failed(format!("{store}: the server gives other bytes than it was asked for")));
+            }
+            return Ok(0);
+        }
+        // All of it, from a server that knows no ranges.
+        let length = answer.headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+        if answer.headers.get(header::CONTENT_ENCODING).is_some_and(|encoding| encoding != "identity") {
+            return Err(FetchError::Failed(format!("{store}: the server compresses what it sends")));
+        }
+        if length.is_some_and(|length: u64| length != self.id.size) {
+            return Err(FetchError::Changed);
+        }
+        if from > 0 && self.id.size > WITHOUT_RANGES {
+            return Err(FetchError::Failed(format!(
+                "{store}: the server gives no ranges; files of more than 16 MiB can't be read from it, copy them"
+            )));
+        }
+        Ok(from)
+    }
+}
+
+/// What makes a server refuse an object in another state. Weak tags never match, and where there is no tag the time
+/// has to do.
+fn condition(state: &State, headers: &mut HeaderMap) -> Result<(), FetchError> {
+    if !state.etag.is_empty() && !state.etag.starts_with("W/") {
+        headers.insert(header::IF_MATCH, number(&format!("\"{}\"", state.etag))?);
+    }
+    Ok(())
+}
+
+fn number(text: &str) -> Result<HeaderValue, FetchError> {
+    HeaderValue::from_str(text).map_err(|_| FetchError::Failed("an entity tag that no request can name".into()))
+}
+
+/// `bytes 5-9/20`: the first byte, the last one, and the size if it is known.
+pub(super) fn content_range(text: &str) -> Option<(u64, u64, Option<u64>)> {
+    let (range, size) = text.trim().strip_prefix("bytes ")?.split_once('/')?;
+    let (start, last) = range.split_once('-')?;
+    let (start, last) = (start.trim().parse().ok()?, last.trim().parse().ok()?);
+    let size = match size.trim() {
+        "*" => None,
+        size => Some(size.parse().ok()?),
+    };
+    (start <= last && size.is_none_or(|size| last < size)).then_some((start, last, size))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn content_ranges() {
+        assert_eq!(content_range("bytes 5-9/20"), Some((5, 9, Some(20))));
+        assert_eq!(content_range("bytes 0-0/*"), Some((0, 0, None)));
+        for bad in ["", "bytes */20", "bytes 9-5/20", "bytes 5-20/20", "items 5-9/20"] {
+            assert_eq!(content_range(bad), None, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,410 @@
+//! What lies in one folder of a store, and for how long that is remembered.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    num::NonZeroUsize,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use lru::LruCache;
+use parking_lot::{Condvar, Mutex};
+
+use super::{
+    backend::{Object, Page, State},
+    names,
+    object::FetchError,
+};
+use crate::limits;
+
+/// Names looked up one by one before all of their folder is listed.
+const SINGLES: usize = 8;
+/// Answers to single look-ups that are remembered of one folder.
+const REMEMBERED: usize = 4096;
+
+/// What a name stands for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Node {
+    Folder,
+    Object(State),
+}
+
+/// A name in a folder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub(super) name: Box<str>,
+    /// The part of the key, where it is not the name.
+    part: Option<Box<[u8]>>,
+    pub(super) node: Node,
+}
+
+impl Entry {
+    pub(super) fn new(part: &[u8], node: Node, is_top: bool) -> Self {
+        let name = names::name_of(part, is_top, 1);
+        let part = (name.as_bytes() != part).then(|| part.into());
+        Self { name: name.into(), part, node }
+    }
+
+    /// The part of the key.
+    pub(super) fn part(&self) -> &[u8] {
+        self.part.as_deref().unwrap_or(self.name.as_bytes())
+    }
+}
+
+/// All that a folder holds, by name.
+#[derive(Debug, Default)]
+pub(super) struct Listing {
+    pub(super) entries: Vec<Entry>,
+    /// Another one each time.
+    pub(super) number: u64,
+}
+
+impl Listing {
+    /// Adds a page of the folder with this prefix.
+    ///
+    /// # Errors
+    /// More names than are taken, or keys that lie elsewhere.
+    pub(super) fn add(&mut self, prefix: &[u8], is_top: bool, page: Page) -> Result<(), FetchError> {
+        for Object { key, state } in page.objects {
+            let Some(part) = key.strip_prefix(prefix) else { continue };
+            // The folder's own marker, as some tools make it, says only that the folder is there.
+            if part.is_empty() && (prefix.is_empty() || state.size.unwrap_or(0) == 0) || part.contains(&b'/') {
+                continue;
+            }
+            self.entries.push(Entry::new(part, Node::Object(state), is_top));
+        }
+        for folder in page.folders {
+            let part = folder.strip_prefix(prefix).and_then(|part| part.strip_suffix(b"/"));
+            if let Some(part) = part.filter(|part| !part.contains(&b'/')) {
+                self.entries.push(Entry::new(part, Node::Folder, is_top));
+            }
+        }
+        match self.entries.len() > limits::LISTED {
+            true => Err(FetchError::Failed(format!("a folder of more than {} names", limits::LISTED))),
+            false => Ok(()),
+        }
+    }
+
+    /// Puts the names in order, and gives those that come twice a number: an object keeps its name, and the folder whose
+    /// keys begin with it has another one.
+    pub(super) fn finish(&mut self) {
+        let rank = |node: &Node| matches!(node, Node::Folder);
+        self.entries.sort_by(|a, b| (&a.name, rank(&a.node)).cmp(&(&b.name, rank(&b.node))));
+        // A server may say the same twice.
+        self.entries.dedup_by(|b, a| a.name == b.name && a.part() == b.part() && rank(&a.node) == rank(&b.node));
+        let mut renamed = false;
+        for at in 1..self.entries.len() {
+            let (before, here) = self.entries.split_at_mut(at);
+            let (Some(before), Some(entry)) = (before.last(), here.first_mut()) else { break };
+            if before.name == entry.name {
+                let part: Box<[u8]> = entry.part().into();
+                entry.name = names::name_of(&part, false, 2).into();
+                entry.part = Some(part);
+                renamed = true;
+            }
+        }
+        if renamed {
+            self.entries.sort_by(|a, b| a.name.cmp(&b.name));
+            self.entries.dedup_by(|b, a| a.name == b.name);
+        }
+        self.entries.shrink_to_fit();
+    }
+
+    pub(super) fn get(&self, name: &[u8]) -> Option<&Entry> {
+        let found = self.entries.binary_search_by(|entry| entry.name.as_bytes().cmp(name));
+        found.ok().and_then(|at| self.entries.get(at))
+    }
+}
+
+/// What is remembered of folders.
+pub(super) struct Listings {
+    ttl: Duration,
+    state: Mutex<Known>,
+    /// Wakes who waits for changes.
+    moved: Condvar,
+}
+
+struct Known {
+    folders: LruCache<PathBuf, Arc<Folder>>,
+    /// Listings in the order in which they run out, for who is told of that.
+    expiring: VecDeque<(Instant, PathBuf)>,
+    is_woken: bool,
+    /// Whether everything was forgotten since the last wait.
+    is_forgotten: bool,
+    number: u64,
+}
+
+/// One folder.
+#[derive(Default)]
+struct Folder {
+    state: Mutex<FolderState>,
+    done: Condvar,
+}
+
+#[derive(Default)]
+struct FolderState {
+    listing: Option<(Instant, Arc<Listing>)>,
+    /// Single look-ups, with what they found.
+    singles: HashMap<Box<[u8]>, (Instant, Option<Entry>)>,
+    is_running: bool,
+    failed: Option<FetchError>,
+    flights: u64,
+}
+
+/// What came of a wait.
+#[derive(Debug, Default)]
+pub(super) struct Expired {
+    pub(super) folders: Vec<PathBuf>,
+    pub(super) everything: bool,
+}
+
+impl Listings {
+    pub(super) fn new(ttl: Duration) -> Self {
+        let folders = LruCache::new(NonZeroUsize::new(limits::LISTED_FOLDERS).unwrap_or(NonZeroUsize::MIN));
+        let known = Known { folders, expiring: VecDeque::new(), is_woken: false, is_forgotten: false, number: 0 };
+        Self { ttl, state: Mutex::new(known), moved: Condvar::new() }
+    }
+
+    fn folder(&self, path: &Path) -> Arc<Folder> {
+        let mut state = self.state.lock();
+        if let Some(folder) = state.folders.get(path) {
+            return folder.clone();
+        }
+        state.folders.get_or_insert(path.to_path_buf(), Arc::default).clone()
+    }
+
+    /// What a folder holds, if that was asked a short while ago.
+    pub(super) fn known(&self, path: &Path) -> Option<Arc<Listing>> {
+        let folder = self.folder(path);
+        let state = folder.state.lock();
+        state.listing.as_ref().filter(|(at, _)| at.elapsed() < self.ttl).map(|(_, listing)| listing.clone())
+    }
+
+    /// What a folder holds: as it is known, or listed now by one thread for which others wait. Where the server can't
+    /// be reached, what was known before will do for another while.
+    ///
+    /// # Errors
+    /// What `list` says.
+    pub(super) fn list(
+        &self,
+        path: &Path,
+        list: impl FnOnce(bool) -> Result<Listing, FetchError>,
+    ) -> Result<Arc<Listing>, FetchError> {
+        let folder = self.folder(path);
+        let mut state = folder.state.lock();
+        loop {
+            if let Some((at, listing)) = &state.listing
+                && at.elapsed() < self.ttl
+            {
+                return Ok(listing.clone());
+            }
+            if !state.is_running {
+                break;
+            }
+            let flight = state.flights;
+            while state.is_running && state.flights == flight {
+                folder.done.wait(&mut state);
+            }
+            if let Some(error) = state.failed.clone().filter(|_| state.flights == flight + 1) {
+                return Err(error);
+            }
+            // With nothing remembered at all, what was just listed has to do.
+            if let Some((_, listing)) = &state.listing
+                && self.ttl.is_zero()
+            {
+                return Ok(listing.clone());
+            }
+        }
+        state.is_running = true;
+        let before = state.listing.clone();
+        drop(state);
+        let ending = Ending(&folder);
+        let listed = list(before.is_some());
+        let now = Instant::now();
+        let result = match (listed, before) {
+            (Ok(mut listing), _) => {
+                listing.number = {
+                    let mut known = self.state.lock();
+                    known.number += 1;
+                    known.expiring.push_back((now + self.ttl, path.to_path_buf()));
+                    self.moved.notify_all();
+                    known.number
+                };
+                Ok(Arc::new(listing))
+            }
+            (Err(FetchError::TimedOut(why) | FetchError::Failed(why)), Some((_, known))) => {
+                log::warn!("shown as it was before: {why}");
+                Ok(known)
+            }
+            (Err(error), _) => Err(error),
+        };
+        let mut state = folder.state.lock();
+        match &result {
+            Ok(listing) => {
+                state.listing = Some((now, listing.clone()));
+                state.singles = HashMap::new();
+                state.failed = None;
+            }
+            Err(error) => {
+                state.listing = None;
+                state.failed = Some(error.clone());
+            }
+        }
+        drop(state);
+        drop(ending);
+        self.shrink();
+        result
+    }
+
+    /// What a name in a folder was found to be a short while ago by itself; `None` where it was not looked up. The
+    /// second value: so many names of the folder were looked up that all of it should be listed.
+    pub(super) fn single(&self, path: &Path, name: &[u8]) -> (Option<Option<Entry>>, bool) {
+        let folder = self.folder(path);
+        let state = folder.state.lock();
+        let found = state.singles.get(name).filter(|(at, _)| at.elapsed() < self.ttl);
+        let recent = || state.singles.values().filter(|(at, _)| at.elapsed() < self.ttl).count();
+        (found.map(|(_, entry)| entry.clone()), found.is_none() && recent() >= SINGLES)
+    }
+
+    /// Remembers what a name was found to be.
+    pub(super) fn remember(&self, path: &Path, name: &[u8], entry: Option<Entry>) {
+        let folder = self.folder(path);
+        let mut state = folder.state.lock();
+        if state.singles.len() >= REMEMBERED {
+            state.singles.clear();
+        }
+        state.singles.insert(name.into(), (Instant::now(), entry));
+    }
+
+    /// Forgets everything, so that whatever is asked next is asked of the server.
+    pub(super) fn forget(&self) {
+        let mut known = self.state.lock();
+        known.folders.clear();
+        known.expiring.clear();
+        known.is_forgotten = true;
+        self.moved.notify_all();
+    }
+
+    /// Waits until what is known of a folder runs out, or until woken.
+    pub(super) fn wait(&self, timeout: Duration) -> Expired {
+        let end = Instant::now() + timeout;
+        let mut known = self.state.lock();
+        loop {
+            let now = Instant::now();
+            let mut expired = Expired { everything: std::mem::take(&mut known.is_forgotten), ..Expired::default() };
+            while known.expiring.front().is_some_and(|(at, _)| *at <= now) {
+                expired.folders.extend(known.expiring.pop_front().map(|(_, path)| path));
+            }
+            if std::mem::take(&mut known.is_woken) || !expired.folders.is_empty() || expired.everything || now >= end {
+                return expired;
+            }
+            let until = known.expiring.front().map_or(end, |(at, _)| (*at).min(end));
+            self.moved.wait_until(&mut known, until);
+        }
+    }
+
+    pub(super) fn wake(&self) {
+        self.state.lock().is_woken = true;
+        self.moved.notify_all();
+    }
+
+    /// Forgets folders that were not asked for the longest while all together hold too many names.
+    fn shrink(&self) {
+        let mut known = self.state.lock();
+        let size = |folder: &Folder| {
+            folder.state.try_lock().and_then(|state| Some(state.listing.as_ref()?.1.entries.len())).unwrap_or(0)
+        };
+        let mut all: usize = known.folders.iter().map(|(_, folder)| size(folder)).sum();
+        while all > limits::LISTED_NAMES && known.folders.len() > 1 {
+            let Some((_, gone)) = known.folders.pop_lru() else { break };
+            all -= size(&gone).min(all);
+        }
+    }
+}
+
+/// Ends a flight, also one that panicked.
+struct Ending<'a>(&'a Folder);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.state.lock();
+        state.is_running = false;
+        state.flights += 1;
+        self.0.done.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn object(key: &str) -> Object {
+        Object { key: key.into(), state: State { size: Some(1), ..State::default() } }
+    }
+
+    fn listing(prefix: &str, objects: &[&str], folders: &[&str]) -> Listing {
+        let mut listing = Listing::default();
+        let objects = objects.iter().map(|key| object(key)).collect();
+        let folders = folders.iter().map(|key| key.as_bytes().to_vec()).collect();
+        listing.add(prefix.as_bytes(), prefix.is_empty(), Page { objects, folders, more: None }).unwrap();
+        listing.finish();
+        listing
+    }
+
+    fn names(listing: &Listing) -> Vec<&str> {
+        listing.entries.iter().map(|entry| &*entry.name).collect()
+    }
+
+    #[test]
+    fn odd_keys_have_names() {
+        let found = listing("a/", &["a/x", "a/.", "a/50%", "elsewhere"], &["a//", "a/../", "a/x/", "a/d/"]);
+        assert_eq!(names(&found), ["%2E", "%2E%2E", "%empty", "50%25", "d", "x", "x%_2"]);
+        assert_eq!(found.get(b"x%_2").unwrap().part(), b"x");
+        assert_eq!(found.get(b"x%_2").unwrap().node, Node::Folder);
+        assert!(matches!(found.get(b"x").unwrap().node, Node::Object(_)));
+        assert_eq!(found.get(b"%empty").unwrap().part(), b"");
+        assert!(found.get(b"y").is_none());
+    }
+
+    #[test]
+    fn markers_of_folders_are_no_files() {
+        let mut found = Listing::default();
+        let marker = Object { key: b"a/".to_vec(), state: State { size: Some(0), ..State::default() } };
+        let odd = Object { key: b"a/".to_vec(), state: State { size: Some(3), ..State::default() } };
+        found.add(b"a/", false, Page { objects: vec![marker], ..Page::default() }).unwrap();
+        assert!(found.entries.is_empty());
+        found.add(b"a/", false, Page { objects: vec![odd], ..Page::default() }).unwrap();
+        assert_eq!(names(&found), ["%empty"]);
+    }
+
+    #[test]
+    fn one_thread_lists_and_a_server_that_is_gone_deletes_nothing() {
+        let listings = Listings::new(Duration::from_millis(20));
+        let path = Path::new("a");
+        let first = listings.list(path, |_| Ok(listing("a/", &["a/x"], &[]))).unwrap();
+        let again = listings.list(path, |_| panic!("it is known")).unwrap();
+        assert_eq!(first.number, again.number);
+        assert_eq!(listings.wait(Duration::from_secs(60)).folders, [PathBuf::from("a")]);
+        let failed = || Err(FetchError::Failed("no server".into()));
+        let known = listings.list(path, |was_known| if was_known { failed() } else { panic!() }).unwrap();
+        assert_eq!(names(&known), ["x"]);
+        assert!(listings.list(Path::new("b"), |_| failed()).is_err());
+        listings.forget();
+        assert!(listings.wait(Duration::from_secs(60)).everything);
+        assert!(listings.known(path).is_none());
+        assert!(listings.list(path, |_| failed()).is_err());
+    }
+
+    #[test]
+    fn many_single_look_ups_become_a_listing() {
+        let listings = Listings::new(Duration::from_secs(60));
+        let path = Path::new("a");
+        for number in 0..SINGLES {
+            assert_eq!(listings.single(path, b"x"), (None, false));
+            listings.remember(path, format!("{number}").as_bytes(), None);
+        }
+        assert_eq!(listings.single(path, b"0"), (Some(None), false));
+        assert_eq!(listings.single(path, b"x"), (None, true));
+    }
+}

@@ -1,0 +1,236 @@
+//! URLs: which server, which store on it, and where in the store.
+
+use std::{ffi::OsStr, fmt, os::unix::ffi::OsStrExt, path::Path};
+
+/// What a URL names. Secrets in it are kept apart from everything that is shown.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Location {
+    /// How the server is spoken to.
+    pub(super) scheme: Scheme,
+    /// The bucket, the Azure container (`account/container`), the host and port, or the data set (`owner/name`).
+    pub(super) store: String,
+    /// The key, unescaped, without the `/` that begins it. Empty for all of the store.
+    pub(super) key: Vec<u8>,
+    /// `user:password` of an `http` URL.
+    pub(super) login: Option<String>,
+    /// What follows a `?`: a signature, a token.
+    pub(super) query: Option<String>,
+    /// The branch, tag or commit of a data set.
+    pub(super) revision: Option<String>,
+}
+
+/// The kinds of servers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Scheme {
+    S3,
+    Gcs,
+    Azure,
+    Http,
+    Https,
+    HuggingFace,
+}
+
+const SCHEMES: [(&str, Scheme); 10] = [
+    ("s3://", Scheme::S3),
+    ("s3a://", Scheme::S3),
+    ("gs://", Scheme::Gcs),
+    ("gcs://", Scheme::Gcs),
+    ("az://", Scheme::Azure),
+    ("azure://", Scheme::Azure),
+    ("abfs://", Scheme::Azure),
+    ("http://", Scheme::Http),
+    ("https://", Scheme::Https),
+    ("hf://datasets/", Scheme::HuggingFace),
+];
+
+/// Whether a path that somebody gave is a URL of a kind that can be opened.
+pub(crate) fn is_url(path: &Path) -> bool {
+    scheme(path.as_os_str()).is_some()
+}
+
+fn scheme(text: &OsStr) -> Option<(&'static str, Scheme)> {
+    let text = text.as_bytes();
+    SCHEMES
+        .into_iter()
+        .find(|(prefix, _)| text.get(..prefix.len()).is_some_and(|front| front.eq_ignore_ascii_case(prefix.as_bytes())))
+}
+
+impl Location {
+    /// Takes a URL apart. `None` for what is none.
+    ///
+    /// # Errors
+    /// What is wrong with it, without any of its secrets.
+    pub(crate) fn parse(url: &Path) -> Option<Result<Self, String>> {
+        let (prefix, scheme) = scheme(url.as_os_str())?;
+        let rest = &url.as_os_str().as_bytes()[prefix.len()..];
+        Some(Self::of(scheme, prefix, rest))
+    }
+
+    fn of(scheme: Scheme, prefix: &str, rest: &[u8]) -> Result<Self, String> {
+        let is_web = matches!(scheme, Scheme::Http | Scheme::Https);
+        // Only URLs of the web have queries and escapes; a key may hold any character. Azure's tokens are a query, too.
+        let (rest, query) = match rest.iter().position(|&byte| byte == b'?') {
+            Some(at) if is_web || scheme == Scheme::Azure && rest[at..].windows(4).any(|part| part == b"sig=") => {
+                (&rest[..at], Some(String::from_utf8_lossy(&rest[at + 1..]).into_owned()))
+            }
+            _ => (rest, None),
+        };
+        let rest = if is_web { rest.split(|&byte| byte == b'#').next().unwrap_or_default() } else { rest };
+        let parts = if matches!(scheme, Scheme::Azure | Scheme::HuggingFace) { 2 } else { 1 };
+        let end = rest.iter().enumerate().filter(|(_, byte)| **byte == b'/').nth(parts - 1);
+        let end = end.map_or(rest.len(), |(at, _)| at);
+        let mut store = String::from_utf8(rest[..end].to_vec()).map_err(|_| "not UTF-8".to_owned())?;
+        let mut login = None;
+        if is_web && let Some((user, host)) = store.clone().rsplit_once('@') {
+            login = Some(String::from_utf8_lossy(&unescape(user.as_bytes())).into_owned());
+            store = host.to_owned();
+        }
+        let mut revision = None;
+        if scheme == Scheme::HuggingFace
+            && let Some((name, of)) = store.clone().split_once('@')
+        {
+            // A branch may have slashes in its name, as `refs%2Fpr%2F1`.
+            revision = Some(String::from_utf8_lossy(&unescape(of.as_bytes())).into_owned());
+            store = name.to_owned();
+        }
+        let complete = store.split('/').count() == parts && store.split('/').all(|part| !part.is_empty());
+        if !complete || store.bytes().any(|byte| byte <= b' ' || byte == 0x7f) {
+            return Err(match scheme {
+                Scheme::Azure => format!("write {prefix}ACCOUNT/CONTAINER/KEY"),
+                Scheme::HuggingFace => format!("write {prefix}OWNER/NAME/PATH, or {prefix}OWNER/NAME@REVISION/PATH"),
+                Scheme::Http | Scheme::Https => format!("write {prefix}HOST/PATH"),
+                Scheme::S3 | Scheme::Gcs => format!("write {prefix}BUCKET/KEY"),
+            });
+        }
+        let key = rest.get(end + 1..).unwrap_or_default();
+        let key = if is_web { unescape(key) } else { key.to_vec() };
+        Ok(Self { scheme, store, key, login, query, revision })
+    }
+
+    /// The same store, at another key.
+    pub(crate) fn at(&self, key: &[u8]) -> Self {
+        Self { key: key.to_vec(), ..self.clone() }
+    }
+
+    /// The key of the folder that holds this one, and the last part. `None` for all of the store, and for what ends
+    /// in `/`.
+    pub(crate) fn split(&self) -> Option<(&[u8], &[u8])> {
+        let at = self.key.iter().rposition(|&byte| byte == b'/').map_or(0, |at| at + 1);
+        let (folder, name) = self.key.split_at(at);
+        (!name.is_empty()).then_some((folder, name))
+    }
+
+    /// Without what must not be shown.
+    pub(crate) fn shown(&self) -> String {
+        let prefix = match self.scheme {
+            Scheme::S3 => "s3://",
+            Scheme::Gcs => "gs://",
+            Scheme::Azure => "az://",
+            Scheme::Http => "http://",
+            Scheme::Https => "https://",
+            Scheme::HuggingFace => "hf://datasets/",
+        };
+        let revision = self.revision.as_ref().map_or(String::new(), |revision| format!("@{revision}"));
+        let is_web = matches!(self.scheme, Scheme::Http | Scheme::Https);
+        let key = if is_web { escape(&self.key) } else { String::from_utf8_lossy(&self.key).into_owned() };
+        format!("{prefix}{}{revision}/{key}", self.store)
+    }
+
+    /// The secrets in it, one string, for a process that is started in its place; `None` where there are none.
+    pub(crate) fn has_secrets(&self) -> bool {
+        self.login.is_some() || self.query.is_some()
+    }
+}
+
+/// Never shows a secret.
+impl fmt::Debug for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Location").field(&self.shown()).finish()
+    }
+}
+
+/// Percent-escapes of a URL as bytes. What is no escape stays as it is.
+pub(super) fn unescape(text: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut at = 0;
+    while let Some(&byte) = text.get(at) {
+        let digits = text.get(at + 1..at + 3).and_then(|digits| std::str::from_utf8(digits).ok());
+        match digits.filter(|digits| byte == b'%' && digits.bytes().all(|digit| digit.is_ascii_hexdigit())) {
+            Some(digits) => {
+                bytes.push(u8::from_str_radix(digits, 16).unwrap_or(byte));
+                at += 3;
+            }
+            None => {
+                bytes.push(byte);
+                at += 1;
+            }
+        }
+    }
+    bytes
+}
+
+/// A key as the path of a URL: everything but letters, digits, `-._~` and `/` is escaped, which is what signatures of
+/// S3 are made of.
+pub(super) fn escape(key: &[u8]) -> String {
+    escaped(key, b"-._~/")
+}
+
+/// A value of a query.
+pub(super) fn escape_value(value: &[u8]) -> String {
+    escaped(value, b"-._~")
+}
+
+fn escaped(bytes: &[u8], plain: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    for &byte in bytes {
+        if byte.is_ascii_alphanumeric() || plain.contains(&byte) {
+            text.push(byte.into());
+        } else {
+            text.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(url: &str) -> Location {
+        Location::parse(Path::new(url)).unwrap().unwrap()
+    }
+
+    #[test]
+    fn urls_are_taken_apart() {
+        let found = parse("s3://bucket/a//b%20c?d");
+        assert_eq!((found.scheme, &*found.store, &*found.key), (Scheme::S3, "bucket", &b"a//b%20c?d"[..]));
+        assert_eq!(parse("s3://bucket").key, b"");
+        assert_eq!(parse("az://account/container/x").store, "account/container");
+        let found = parse("https://host:8443/a%20b/c?x=1#here");
+        assert_eq!((&*found.store, &*found.key), ("host:8443", &b"a b/c"[..]));
+        assert_eq!(found.shown(), "https://host:8443/a%20b/c");
+        let found = parse("hf://datasets/owner/name@refs%2Fpr%2F1/data/x.wshard");
+        assert_eq!((&*found.store, found.revision.as_deref()), ("owner/name", Some("refs/pr/1")));
+        assert_eq!(found.split(), Some((&b"data/"[..], &b"x.wshard"[..])));
+        assert!(Location::parse(Path::new("data/s3:")).is_none() && !is_url(Path::new("s3:/x")));
+        for bad in ["s3://", "s3:///key", "az://account", "hf://datasets/owner", "s3://buc ket/x"] {
+            assert!(Location::parse(Path::new(bad)).unwrap().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn secrets_are_not_shown() {
+        for url in ["https://joe:geheim@host/x?token=geheim", "az://account/container/x?sv=1&sig=geheim"] {
+            let found = parse(url);
+            assert!(found.has_secrets(), "{url}");
+            assert!(!format!("{found:?} {}", found.shown()).contains("geheim"), "{url}");
+        }
+        assert_eq!(parse("https://joe:ge%40heim@host/x").login.unwrap(), "joe:ge@heim");
+    }
+
+    #[test]
+    fn keys_in_urls() {
+        assert_eq!(escape(b"a b/c+\xff%"), "a%20b/c%2B%FF%25");
+        assert_eq!(unescape(b"a%20b/c%2B%FF%25%zz%4"), b"a b/c+\xff%%zz%4");
+    }
+}

@@ -1,0 +1,188 @@
+//! S3, and everything that speaks like it.
+
+use std::{fmt, sync::Arc};
+
+use futures_util::future::BoxFuture;
+use http::HeaderMap;
+use object_store::{
+    aws::{AwsAuthorizer, AwsCredentialProvider},
+    client::HttpRequest,
+};
+use parking_lot::Mutex;
+
+use super::{
+    backend::{Ask, Backend, Object, Page, State, Target, etag, request},
+    location::{escape, escape_value, unescape},
+    object::FetchError,
+    time, xml,
+};
+
+/// A bucket.
+pub(super) struct S3 {
+    store: Arc<str>,
+    /// The address of the bucket, without `/` at its end.
+    base: String,
+    /// `None`: nothing is signed.
+    credentials: Option<AwsCredentialProvider>,
+    /// The server may name another one.
+    region: Mutex<String>,
+    /// Whether the address follows from the region, as it does at AWS.
+    bucket_at_aws: Option<String>,
+    requester_pays: bool,
+}
+
+impl fmt::Debug for S3 {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("S3").field("store", &self.store).finish_non_exhaustive()
+    }
+}
+
+impl S3 {
+    pub(super) fn new(
+        bucket: &str,
+        endpoint: Option<&str>,
+        region: String,
+        credentials: Option<AwsCredentialProvider>,
+        requester_pays: bool,
+    ) -> Self {
+        let (store, base) = match endpoint {
+            Some(endpoint) => {
+                let endpoint = endpoint.trim_end_matches('/');
+                (format!("s3://{bucket} at {endpoint}"), format!("{endpoint}/{}", escape_value(bucket.as_bytes())))
+            }
+            None => (format!("s3://{bucket}"), String::new()),
+        };
+        let bucket_at_aws = endpoint.is_none().then(|| bucket.to_owned());
+        Self { store: store.into(), base, credentials, region: Mutex::new(region), bucket_at_aws, requester_pays }
+    }
+
+    fn base(&self) -> String {
+        let Some(bucket) = &self.bucket_at_aws else { return self.base.clone() };
+        let region = self.region.lock();
+        let domain = if region.starts_with("cn-") { "amazonaws.com.cn" } else { "amazonaws.com" };
+        // A dot in a bucket's name is not covered by the certificate of the name before the domain.
+        match bucket.contains('.') {
+            true => format!("https://s3.{region}.{domain}/{bucket}"),
+            false => format!("https://{bucket}.s3.{region}.{domain}"),
+        }
+    }
+}
+
+impl Backend for S3 {
+    fn store(&self) -> &Arc<str> {
+        &self.store
+    }
+
+    fn request<'a>(&'a self, ask: &'a Ask<'_>) -> BoxFuture<'a, Result<HttpRequest, FetchError>> {
+        Box::pin(async move {
+            let base = self.base();
+            let url = match ask.target {
+                Target::Object(key) => format!("{base}/{}", escape(key)),
+                Target::List { prefix, more, most } => {
+                    // In the order of the names, as signatures want them.
+                    let more = more
+                        .map_or(String::new(), |more| format!("continuation-token={}&", escape_value(more.as_bytes())));
+                    let prefix = escape_value(prefix);
+                    format!("{base}/?{more}delimiter=%2F&encoding-type=url&list-type=2&max-keys={most}&prefix={prefix}")
+                }
+            };
+            let mut request = request(ask, &url)?;
+            if let Some(credentials) = &self.credentials {
+                let credential = credentials.get_credential().await.map_err(|error| {
+                    FetchError::Denied(format!("{}: no credentials: {error}; {}", self.store, self.remedy()))
+                })?;
+                let region = self.region.lock().clone();
+                let signer = AwsAuthorizer::new(&credential, "s3", &region).with_request_payer(self.requester_pays);
+                signer.try_authorize(&mut request, None).map_err(|error| FetchError::Failed(error.to_string()))?;
+            } else if self.requester_pays {
+                request.headers_mut().insert("x-amz-request-payer", http::HeaderValue::from_static("requester"));
+            }
+            Ok(request)
+        })
+    }
+
+    fn page(&self, _: &[u8], _: &HeaderMap, body: &[u8]) -> Result<Page, String> {
+        page(body)
+    }
+
+    fn was_refused(&self, headers: &HeaderMap, code: &str) -> bool {
+        if let Some(region) = headers.get("x-amz-bucket-region").and_then(|value| value.to_str().ok()) {
+            let is_name = !region.is_empty() && region.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+            let mut known = self.region.lock();
+            if is_name && *known != region {
+                log::debug!("{}: the region is {region}", self.store);
+                *known = region.to_owned();
+                return true;
+            }
+        }
+        // The keys may have been renewed meanwhile.
+        matches!(code, "ExpiredToken" | "ExpiredTokenException" | "RequestTimeTooSkewed")
+    }
+
+    fn remedy(&self) -> &'static str {
+        "give keys by AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY or --profile, or --no-sign-request for a public bucket; \
+         listing needs s3:ListBucket, reading s3:GetObject"
+    }
+}
+
+/// A page of `ListObjectsV2`.
+fn page(body: &[u8]) -> Result<Page, String> {
+    const OBJECT: &str = "Contents";
+    const FOLDER: &str = "CommonPrefixes";
+    let (items, rest) = xml::items(body, &[OBJECT, FOLDER])?;
+    if rest.get("IsTruncated").is_none() && rest.get("Name").is_none() {
+        return Err("the answer is no listing of a bucket".into());
+    }
+    let is_escaped = rest.get("EncodingType").is_some_and(|kind| kind.eq_ignore_ascii_case("url"));
+    let key = |text: &str| match is_escaped {
+        // As in a form: a space is `+`.
+        true => unescape(text.replace('+', " ").as_bytes()),
+        false => text.as_bytes().to_vec(),
+    };
+    let mut page = Page::default();
+    for (kind, item) in &items {
+        match *kind {
+            OBJECT => {
+                let Some(name) = item.get("Key") else { return Err("an object without a key".into()) };
+                let size = item.get("Size").and_then(|size| size.trim().parse().ok());
+                let modified = item.get("LastModified").and_then(time::parse);
+                let state = State { size, etag: item.get("ETag").map_or("", etag).into(), modified };
+                page.objects.push(Object { key: key(name), state });
+            }
+            _ => page.folders.extend(item.get("Prefix").map(key)),
+        }
+    }
+    if rest.get("IsTruncated") == Some("true") {
+        let more = rest.get("NextContinuationToken").filter(|more| !more.is_empty());
+        page.more = Some(more.ok_or("the listing goes on, and the answer does not say where")?.to_owned());
+    }
+    Ok(page)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_of_a_listing() {
+        let body = b"<ListBucketResult><Name>b</Name><EncodingType>url</EncodingType><IsTruncated>true</IsTruncated>\
+            <NextContinuationToken>x/y==</NextContinuationToken><Contents><Key>a+b%2Fc%0A%2B</Key><Size>7</Size>\
+            <ETag>&quot;e-1&quot;</ETag><LastModified>2024-02-29T12:34:56.000Z</LastModified></Contents>\
+            <CommonPrefixes><Prefix>d/</Prefix></CommonPrefixes></ListBucketResult>";
+        let page = page(body).unwrap();
+        let state = State { size: Some(7), etag: "e-1".into(), modified: Some(1_709_210_096) };
+        assert_eq!(page.objects, [Object { key: b"a b/c\n+".to_vec(), state }]);
+        assert_eq!((page.folders, page.more.as_deref()), (vec![b"d/".to_vec()], Some("x/y==")));
+        assert!(super::page(b"<html><body>no</body></html>").is_err());
+        let endless = b"<L><Name>b</Name><IsTruncated>true</IsTruncated></L>";
+        assert!(super::page(endless).is_err());
+    }
+
+    #[test]
+    fn addresses() {
+        let at = |bucket, endpoint, region: &str| S3::new(bucket, endpoint, region.into(), None, false).base();
+        assert_eq!(at("b", None, "eu-west-1"), "https://b.s3.eu-west-1.amazonaws.com");
+        assert_eq!(at("b.c", None, "cn-north-1"), "https://s3.cn-north-1.amazonaws.com.cn/b.c");
+        assert_eq!(at("b", Some("http://127.0.0.1:8333/"), "x"), "http://127.0.0.1:8333/b");
+    }
+}

@@ -1,0 +1,560 @@
+//! A store that is reached by requests.
+
+use std::{
+    ffi::{OsStr, OsString},
+    fs, io,
+    num::NonZeroUsize,
+    ops::Range,
+    os::unix::ffi::{OsStrExt, OsStringExt},
+    path::{Path, PathBuf},
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use bytes::Bytes;
+use http::{HeaderValue, Method, StatusCode, header};
+use lru::LruCache;
+use parking_lot::Mutex;
+use sha2::{Digest, Sha256};
+
+use super::{
+    Detect, Location, Options,
+    backend::{self, Ask, Backend, PAGE, State, Target},
+    client::{Client, Trouble, runtime},
+    credentials, fetch,
+    listing::{Entry, Listing, Listings, Node},
+    names,
+    object::{self, Fetch, FetchError, ObjectId},
+};
+use crate::{
+    escape,
+    source::{Source, SourceError},
+    store::{Changes, DirEvent, File, Folder, Kind, Stat, Store, Usage, Version, Watch},
+};
+
+/// Bytes of the front of an object that are fetched where its name says that it is a container: they tell what it is,
+/// and serve to open most.
+const FRONT: u64 = 128 << 10;
+/// Fronts that are kept for who opens the object next.
+const FRONTS: usize = 64;
+/// How long a server may take to list what is known from before.
+const AGAIN: Duration = Duration::from_secs(5);
+/// Bytes of one page of a listing.
+const PAGE_BYTES: usize = 64 << 20;
+
+/// Whether a name says that an object is a container.
+pub(crate) type IsContainerName = fn(&OsStr) -> bool;
+
+/// A bucket, or the part of one below a prefix.
+pub(crate) struct RemoteStore {
+    backend: Arc<dyn Backend>,
+    client: Arc<Client>,
+    /// Empty, or ends in `/`.
+    prefix: Vec<u8>,
+    listings: Listings,
+    fronts: Mutex<LruCache<ObjectId, Bytes>>,
+    is_container_name: IsContainerName,
+    detect: Detect,
+    /// What folders have as their time: stores know none.
+    opened: i64,
+    owner: (u32, u32),
+}
+
+/// What a URL turned out to be.
+pub(crate) struct Found {
+    pub(crate) store: RemoteStore,
+    /// The name of the object that it names, in the folder that the store is; `None` for a folder.
+    pub(crate) object: Option<OsString>,
+}
+
+impl RemoteStore {
+    /// Opens what a URL names: a folder, or one object.
+    ///
+    /// # Errors
+    /// That nothing is there, or what the server says.
+    pub(crate) fn open(
+        location: &Location,
+        options: &Options,
+        is_container_name: IsContainerName,
+    ) -> io::Result<Found> {
+        let backend = credentials::backend(location, options)?;
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() as i64;
+        let mut store = Self {
+            backend,
+            client: Arc::new(Client::new(options)?),
+            prefix: location.key.clone(),
+            listings: Listings::new(options.dir_ttl),
+            fronts: Mutex::new(LruCache::new(NonZeroUsize::new(FRONTS).unwrap_or(NonZeroUsize::MIN))),
+            is_container_name,
+            detect: options.detect,
+            opened: now,
+            owner: (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw()),
+        };
+        let Some((folder, name)) = location.split() else {
+            let is_there = runtime()?.block_on(store.has_keys(&location.key))?;
+            if !is_there && !location.key.is_empty() {
+                return Err(not_found(&location.shown()));
+            }
+            return Ok(Found { store, object: None });
+        };
+        store.prefix = folder.to_vec();
+        match store.look_up(Path::new(""), &[], name)? {
+            Some(Entry { node: Node::Object(_), name, .. }) => {
+                Ok(Found { store, object: Some(OsString::from(String::from(name))) })
+            }
+            Some(_) => {
+                store.prefix = [&location.key, &b"/"[..]].concat();
+                store.listings.forget();
+                Ok(Found { store, object: None })
+            }
+            None => Err(not_found(&location.shown())),
+        }
+    }
+
+    /// What to do with bytes on the way: the counters of requests.
+    fn counters(&self) -> &super::client::Counters {
+        &self.client.counters
+    }
+
+    /// Whether anything has a key that begins so.
+    async fn has_keys(&self, prefix: &[u8]) -> Result<bool, FetchError> {
+        match self.page(prefix, None, 1, None).await {
+            Ok(page) => Ok(!page.objects.is_empty() || !page.folders.is_empty() || page.more.is_some()),
+            Err(FetchError::Gone) if !prefix.is_empty() && self.backend.is_web() => Ok(false),
+            Err(FetchError::Gone) => {
+                let store = self.backend.store();
+                Err(FetchError::Failed(format!("{store}: there is no such bucket")))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn page(
+        &self,
+        prefix: &[u8],
+        more: Option<&str>,
+        most: u16,
+        within: Option<Duration>,
+    ) -> Result<backend::Page, FetchError> {
+        let ask = Ask::new(Method::GET, Target::List { prefix, more, most });
+        let store = self.backend.store();
+        let mut attempts = match within {
+            Some(within) => self.client.attempts_within(store, within),
+            None => self.client.attempts(store),
+        };
+        loop {
+            let mut answer = self.client.send(&*self.backend, &ask, &mut attempts).await?;
+            let headers = answer.headers.clone();
+            match answer.collect(PAGE_BYTES).await {
+                Ok(body) => match self.backend.page(prefix, &headers, &body) {
+                    Ok(page) => return Ok(page),
+                    // Cut in the middle, as it may be where no length was given.
+                    Err(why) => attempts.again(Trouble { why, is_late: false }, None).await?,
+                },
+                Err(trouble) => attempts.again(trouble, None).await?,
+            }
+        }
+    }
+
+    /// All of a folder.
+    async fn list(&self, prefix: &[u8], is_top: bool, was_known: bool) -> Result<Listing, FetchError> {
+        let mut listing = Listing::default();
+        let mut more: Option<String> = None;
+        loop {
+            let page = self.page(prefix, more.as_deref(), PAGE, was_known.then_some(AGAIN)).await?;
+            let next = page.more.clone();
+            listing.add(prefix, is_top, page)?;
+            if next.is_none() {
+                break;
+            }
+            if next == more {
+                let store = self.backend.store();
+                return Err(FetchError::Failed(format!("{store}: the server lists the same page again and again")));
+            }
+            more = next;
+        }
+        listing.finish();
+        Ok(listing)
+    }
+
+    /// The key that a folder's names are appended to; `None` where there can be no such folder.
+    fn key_of(&self, folder: &Path) -> io::Result<Option<Vec<u8>>> {
+        let mut key = self.prefix.clone();
+        let mut at = PathBuf::new();
+        for name in folder.iter() {
+            let part = match names::part_of(name.as_bytes(), names::is_top(&at)) {
+                Some(part) => part,
+                None if names::needs_listing(name.as_bytes()) => {
+                    let listing = self.listing(&at, &key)?;
+                    match listing.get(name.as_bytes()) {
+                        Some(entry) if entry.node == Node::Folder => entry.part().to_vec(),
+                        _ => return Ok(None),
+                    }
+                }
+                None => return Ok(None),
+            };
+            key.extend_from_slice(&part);
+            key.push(b'/');
+            at.push(name);
+        }
+        Ok(Some(key))
+    }
+
+    fn listing(&self, folder: &Path, key: &[u8]) -> io::Result<Arc<Listing>> {
+        let runtime = runtime()?;
+        let is_top = names::is_top(folder);
+        Ok(self.listings.list(folder, |known| runtime.block_on(self.list(key, is_top, known)))?)
+    }
+
+    fn find(&self, path: &Path) -> io::Result<Option<Entry>> {
+        let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return Ok(None) };
+        if let Some(listing) = self.listings.known(folder) {
+            return Ok(listing.get(name.as_bytes()).cloned());
+        }
+        let Some(key) = self.key_of(folder)? else { return Ok(None) };
+        self.look_up(folder, &key, name.as_bytes())
+    }
+
+    /// What a name in a folder stands for. `key` is what the folder's keys begin with; empty for the store's own.
+    fn look_up(&self, folder: &Path, key: &[u8], name: &[u8]) -> io::Result<Option<Entry>> {
+        let key = if key.is_empty() { &self.prefix } else { key };
+        let is_top = names::is_top(folder);
+        let (known, is_crowd) = self.listings.single(folder, name);
+        if let Some(known) = known {
+            return Ok(known);
+        }
+        let part = names::part_of(name, is_top);
+        if is_crowd || part.is_none() && names::needs_listing(name) {
+            return Ok(self.listing(folder, key)?.get(name).cloned());
+        }
+        let Some(part) = part else { return Ok(None) };
+        let node = runtime()?.block_on(self.look(&[key, &part].concat(), name))?;
+        let entry = node.map(|node| Entry::new(&part, node, is_top));
+        self.listings.remember(folder, name, entry.clone());
+        Ok(entry)
+    }
+
+    /// Asks what has this key: an object, or a folder of keys that begin with it.
+    async fn look(&self, key: &[u8], name: &[u8]) -> Result<Option<Node>, FetchError> {
+        let below = [key, b"/"].concat();
+        if (self.is_container_name)(OsStr::from_bytes(name)) {
+            return match self.front(key).await {
+                Ok(state) => Ok(Some(Node::Object(state))),
+                Err(FetchError::Gone) => Ok(self.has_keys(&below).await?.then_some(Node::Folder)),
+                Err(error) => Err(error),
+            };
+        }
+        let (object, folder) = futures_util::join!(self.head(key), self.has_keys(&below));
+        match (object, folder) {
+            (Ok(state), _) => Ok(Some(Node::Object(state))),
+            (Err(FetchError::Gone), folder) => Ok(folder?.then_some(Node::Folder)),
+            // Where there is no right to list, what is not there is not allowed.
+            (Err(_), Ok(true)) => Ok(Some(Node::Folder)),
+            (Err(error), _) => Err(error),
+        }
+    }
+
+    /// What is known of an object.
+    async fn head(&self, key: &[u8]) -> Result<State, FetchError> {
+        let ask = Ask::new(Method::HEAD, Target::Object(key));
+        let store = self.backend.store();
+        let answer = self.client.send(&*self.backend, &ask, &mut self.client.attempts(store)).await?;
+        let length = answer.headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+        let Some(size) = length else {
+            return Err(FetchError::Failed(format!("{store}: the server does not say how large the object is")));
+        };
+        Ok(State { size: Some(size), ..backend::state(&answer.headers) })
+    }
+
+    /// What is known of an object, and its first bytes, which are kept for who opens it.
+    async fn front(&self, key: &[u8]) -> Result<State, FetchError> {
+        let mut ask = Ask::new(Method::GET, Target::Object(key));
+        ask.headers.insert(header::RANGE, HeaderValue::from_static("bytes=0-131071"));
+        let store = self.backend.store();
+        let mut attempts = self.client.attempts(store);
+        loop {
+            let mut answer = match self.client.send(&*self.backend, &ask, &mut attempts).await {
+                // It is empty.
+                Err(FetchError::Changed) => return self.head(key).await,
+                answer => answer?,
+            };
+            let text = |name| answer.headers.get(name).and_then(|value| value.to_str().ok());
+            let size = match answer.status {
+                StatusCode::PARTIAL_CONTENT => {
+                    text(header::CONTENT_RANGE).and_then(fetch::content_range).and_then(|(_, _, size)| size)
+                }
+                _ => text(header::CONTENT_LENGTH).and_then(|length| length.parse().ok()),
+            };
+            let Some(size) = size else { return self.head(key).await };
+            let state = State { size: Some(size), ..backend::state(&answer.headers) };
+            match answer.collect(size.min(FRONT) as usize).await {
+                Ok(front) if front.len() as u64 == size.min(FRONT) => {
+                    self.fronts.lock().put(self.id(key, &state), front.into());
+                    return Ok(state);
+                }
+                Ok(_) => attempts.again(Trouble::cut(), None).await?,
+                Err(trouble) => attempts.again(trouble, None).await?,
+            }
+        }
+    }
+
+    fn id(&self, key: &[u8], state: &State) -> ObjectId {
+        // Without a tag the time has to tell the states apart.
+        let etag = match (&*state.etag, state.modified) {
+            ("", Some(modified)) => format!("modified {modified}"),
+            (etag, _) => etag.to_owned(),
+        };
+        ObjectId {
+            store: self.backend.store().clone(),
+            key: escape_key(key).into(),
+            etag: etag.into(),
+            size: state.size.unwrap_or(0),
+        }
+    }
+
+    fn stat_of(&self, key: &[u8], node: &Node) -> Stat {
+        match node {
+            Node::Folder => self.folder_stat(key),
+            Node::Object(state) => {
+                let version = version(&self.id(key, state));
+                let mtime = (state.modified.unwrap_or(self.opened), 0);
+                self.stat_from(Kind::File, 0o444, state.size.unwrap_or(0), mtime, version)
+            }
+        }
+    }
+
+    fn folder_stat(&self, key: &[u8]) -> Stat {
+        let id = ObjectId {
+            store: self.backend.store().clone(),
+            key: escape_key(key).into(),
+            etag: "folder".into(),
+            size: 0,
+        };
+        self.stat_from(Kind::Folder, 0o555, 0, (self.opened, 0), version(&id))
+    }
+
+    fn stat_from(&self, kind: Kind, mode: u32, size: u64, mtime: (i64, u32), version: Version) -> Stat {
+        let (uid, gid) = self.owner;
+        Stat { kind, size, mtime, mode, uid, gid, via_link: false, version }
+    }
+}
+
+/// A key as text, whatever its bytes.
+fn escape_key(key: &[u8]) -> String {
+    key.split(|&byte| byte == b'/')
+        .map(|part| match part {
+            b"" => String::new(),
+            part => escape::escape_all(part),
+        })
+        .collect::<Vec<_>>()
+        .join("/")
+}
+
+/// A hash of what tells the states of objects apart.
+fn version(id: &ObjectId) -> Version {
+    let mut hash = Sha256::new();
+    for part in [&id.store, &id.key, &id.etag] {
+        hash.update((part.len() as u64).to_le_bytes());
+        hash.update(part.as_bytes());
+    }
+    hash.update(id.size.to_le_bytes());
+    let mut bytes = [0; 16];
+    bytes.copy_from_slice(&hash.finalize()[..16]);
+    Version::object(u128::from_le_bytes(bytes), id.size)
+}
+
+fn not_found(url: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::NotFound, format!("{url}: there is no such object or folder"))
+}
+
+impl Store for RemoteStore {
+    fn stat(&self, path: &Path) -> io::Result<Option<Stat>> {
+        if names::is_top(path) {
+            return Ok(Some(self.folder_stat(&self.prefix)));
+        }
+        let Some(entry) = self.find(path)? else { return Ok(None) };
+        let Some(mut key) = self.key_of(path.parent().unwrap_or(Path::new("")))? else { return Ok(None) };
+        key.extend_from_slice(entry.part());
+        Ok(Some(self.stat_of(&key, &entry.node)))
+    }
+
+    fn folder<'a>(&'a self, path: &'a Path) -> io::Result<Box<dyn Folder + 'a>> {
+        let none = || io::Error::from_raw_os_error(libc::ENOENT);
+        let key = self.key_of(path)?.ok_or_else(none)?;
+        let listing = self.listing(path, &key)?;
+        if listing.entries.is_empty() && !names::is_top(path) && self.find(path)?.is_none() {
+            return Err(none());
+        }
+        Ok(Box::new(RemoteFolder { store: self, key, listing }))
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn File>> {
+        let none = || io::Error::from_raw_os_error(libc::ENOENT);
+        let entry = self.find(path)?.ok_or_else(none)?;
+        let Node::Object(state) = entry.node.clone() else {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not an object"));
+        };
+        let mut key = self.key_of(path.parent().unwrap_or(Path::new("")))?.ok_or_else(none)?;
+        key.extend_from_slice(entry.part());
+        let id = self.id(&key, &state);
+        let stat = self.stat_of(&key, &entry.node);
+        let front = self.fronts.lock().get(&id).cloned();
+        let fetch =
+            fetch::Object { backend: self.backend.clone(), client: self.client.clone(), key: key.into(), state, id };
+        Ok(Arc::new(ObjectFile { fetch, front, stat, name: path.file_name().unwrap_or_default().to_owned() }))
+    }
+
+    fn read_link(&self, _: &Path) -> io::Result<OsString> {
+        Err(io::Error::from_raw_os_error(libc::EINVAL))
+    }
+
+    fn without_links(&self, path: &Path) -> io::Result<Option<PathBuf>> {
+        Ok(Some(path.to_path_buf()))
+    }
+
+    fn watch(&self, _: &Path) -> Watch {
+        Watch::default()
+    }
+
+    fn watched(&self) -> usize {
+        0
+    }
+
+    fn wait_for_changes(&self, timeout: Duration) -> Changes {
+        let expired = self.listings.wait(timeout);
+        let event = |folder: PathBuf| DirEvent { folder, name: OsString::new(), listed: true };
+        Changes {
+            events: expired.folders.into_iter().map(event).collect(),
+            lost: Vec::new(),
+            overflowed: expired.everything,
+        }
+    }
+
+    fn wake(&self) {
+        self.listings.wake();
+    }
+
+    fn usage(&self) -> io::Result<Usage> {
+        Ok(Usage { block: 4096, used_blocks: 0, used_files: 0 })
+    }
+
+    fn detects_by_name(&self) -> bool {
+        self.detect == Detect::Name
+    }
+
+    fn refresh(&self) {
+        self.listings.forget();
+    }
+
+    fn traffic(&self) -> Option<serde_json::Value> {
+        let counters = self.counters();
+        Some(serde_json::json!({
+            "requests": counters.requests.load(Relaxed),
+            "lists": counters.lists.load(Relaxed),
+            "retries": counters.retries.load(Relaxed),
+            "failures": counters.failures.load(Relaxed),
+            "bytes": counters.bytes.load(Relaxed),
+        }))
+    }
+}
+
+/// A folder as it was listed.
+struct RemoteFolder<'a> {
+    store: &'a RemoteStore,
+    key: Vec<u8>,
+    listing: Arc<Listing>,
+}
+
+impl Folder for RemoteFolder<'_> {
+    fn version(&self) -> io::Result<Version> {
+        Ok(Version::object(self.listing.number.into(), 0))
+    }
+
+    fn names(&self) -> io::Result<Vec<OsString>> {
+        Ok(self.listing.entries.iter().map(|entry| OsString::from_vec(entry.name.as_bytes().to_vec())).collect())
+    }
+
+    fn stat(&self, name: &OsStr) -> io::Result<Option<Stat>> {
+        let Some(entry) = self.listing.get(name.as_bytes()) else { return Ok(None) };
+        Ok(Some(self.store.stat_of(&[&self.key, entry.part()].concat(), &entry.node)))
+    }
+}
+
+/// An object in one state.
+struct ObjectFile {
+    fetch: fetch::Object,
+    front: Option<Bytes>,
+    stat: Stat,
+    name: OsString,
+}
+
+impl Source for ObjectFile {
+    fn len(&self) -> u64 {
+        self.stat.size
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), SourceError> {
+        let end = offset.checked_add(buf.len() as u64).filter(|end| *end <= self.len());
+        let Some(end) = end else {
+            let end = offset.saturating_add(buf.len() as u64);
+            return Err(SourceError::OutOfRange { start: offset, end, len: self.len() });
+        };
+        if let Some(bytes) = self.front.as_ref().and_then(|front| front.get(offset as usize..end as usize)) {
+            buf.copy_from_slice(bytes);
+            return Ok(());
+        }
+        let mut at = 0;
+        let mut sink = |bytes: Bytes| {
+            if let Some(place) = buf.get_mut(at..at + bytes.len()) {
+                place.copy_from_slice(&bytes);
+            }
+            at += bytes.len();
+        };
+        Ok(runtime()?.block_on(self.fetch.fetch(offset..end, &mut sink))?)
+    }
+
+    fn is_resident(&self, range: &Range<u64>) -> bool {
+        self.front.as_ref().is_some_and(|front| range.end <= front.len() as u64)
+    }
+}
+
+impl File for ObjectFile {
+    fn version(&self) -> Version {
+        self.stat.version
+    }
+
+    fn name(&self) -> &OsStr {
+        &self.name
+    }
+
+    fn stat_now(&self) -> io::Result<Stat> {
+        Ok(self.stat)
+    }
+
+    fn is_deleted(&self) -> bool {
+        false
+    }
+
+    fn read_now(&self, offset: u64, length: usize) -> io::Result<Vec<u8>> {
+        let end = offset.saturating_add(length as u64).min(self.len());
+        let source: &dyn Source = self;
+        source.read(offset.min(end)..end).map_err(|error| match error {
+            SourceError::Changed => io::Error::from_raw_os_error(libc::ESTALE),
+            SourceError::Io(error) => error,
+            error => io::Error::other(error),
+        })
+    }
+
+    fn descriptor(&self) -> io::Result<fs::File> {
+        Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP))
+    }
+
+    fn into_source(self: Arc<Self>) -> Arc<dyn Source> {
+        self
+    }
+}
+
+/// The errno of an error of this store, which keeps its text.
+pub(crate) fn errno(error: &io::Error) -> Option<i32> {
+    object::errno(error)
+}

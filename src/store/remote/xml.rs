@@ -1,0 +1,114 @@
+//! The answers of listings in XML: items with leaves of text, as S3, Azure and WebDAV all write them.
+
+use quick_xml::{Reader, events::Event};
+
+/// How deep elements may lie in one another.
+const DEPTH: usize = 32;
+
+/// The leaves of one item, by local name: a name that comes twice keeps its first text.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Item {
+    leaves: Vec<(String, String)>,
+}
+
+impl Item {
+    /// The text of a leaf.
+    pub(super) fn get(&self, name: &str) -> Option<&str> {
+        self.leaves.iter().find(|(leaf, _)| leaf == name).map(|(_, text)| text.as_str())
+    }
+}
+
+/// The items of a document, each with the name of its element, and last what stands outside of all items.
+///
+/// # Errors
+/// What is wrong with the document.
+pub(super) fn items(document: &[u8], names: &[&'static str]) -> Result<(Vec<(&'static str, Item)>, Item), String> {
+    let text = std::str::from_utf8(document).map_err(|_| "the answer is not UTF-8")?;
+    let mut reader = Reader::from_str(text);
+    let (mut items, mut rest) = (Vec::new(), Item::default());
+    // The element that an item began with, and how deep.
+    let mut open: Vec<String> = Vec::new();
+    let mut item: Option<(usize, &'static str, Item)> = None;
+    let mut leaf = String::new();
+    let broken = |error: &dyn std::fmt::Display| format!("the answer is not XML: {error}");
+    loop {
+        match reader.read_event().map_err(|e| broken(&e))? {
+            Event::Start(element) => {
+                let name = local(element.local_name().as_ref());
+                if open.len() >= DEPTH {
+                    return Err(broken(&"elements lie too deep"));
+                }
+                if item.is_none()
+                    && let Some(known) = names.iter().find(|known| **known == name)
+                {
+                    item = Some((open.len(), known, Item::default()));
+                }
+                open.push(name);
+                leaf.clear();
+            }
+            Event::Empty(element) => {
+                let to = item.as_mut().map_or(&mut rest, |(_, _, item)| item);
+                to.leaves.push((local(element.local_name().as_ref()), String::new()));
+            }
+            Event::Text(text) => leaf.push_str(&text.decode().map_err(|e| broken(&e))?),
+            Event::CData(text) => leaf.push_str(&text.decode().map_err(|e| broken(&e))?),
+            Event::GeneralRef(reference) => {
+                let name = reference.decode().map_err(|e| broken(&e))?;
+                let character = match &*name {
+                    "amp" => Some('&'),
+                    "lt" => Some('<'),
+                    "gt" => Some('>'),
+                    "quot" => Some('"'),
+                    "apos" => Some('\''),
+                    _ => reference.resolve_char_ref().map_err(|e| broken(&e))?,
+                };
+                leaf.push(character.ok_or_else(|| broken(&"an unknown entity"))?);
+            }
+            Event::End(_) => {
+                let Some(name) = open.pop() else { return Err(broken(&"an end without a beginning")) };
+                match item.take() {
+                    Some((depth, known, done)) if depth == open.len() => items.push((known, done)),
+                    Some((depth, known, mut inner)) => {
+                        inner.leaves.push((name, std::mem::take(&mut leaf)));
+                        item = Some((depth, known, inner));
+                    }
+                    None => rest.leaves.push((name, std::mem::take(&mut leaf))),
+                }
+                leaf.clear();
+            }
+            Event::Eof if open.is_empty() => return Ok((items, rest)),
+            Event::Eof => return Err(broken(&"it is cut")),
+            _ => {}
+        }
+    }
+}
+
+fn local(name: &[u8]) -> String {
+    String::from_utf8_lossy(name).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn items_and_what_stands_beside_them() {
+        let document =
+            b"<?xml version='1.0'?><L xmlns:d='DAV:'><Next>a&amp;b&#10;</Next><C><Key>x&lt;y</Key><O><Key>no</Key></O>\
+            </C><d:C><d:Key>z</d:Key><d:kind><d:folder/></d:kind></d:C></L>";
+        let (items, rest) = items(document, &["C"]).unwrap();
+        assert_eq!(rest.get("Next"), Some("a&b\n"));
+        assert_eq!(items.len(), 2);
+        assert_eq!(items[0].1.get("Key"), Some("x<y"));
+        assert_eq!((items[1].1.get("Key"), items[1].1.get("folder")), (Some("z"), Some("")));
+    }
+
+    #[test]
+    fn what_is_no_xml_is_an_error() {
+        let deep = "<a>".repeat(100_000);
+        for bad in ["<L><C>", "<L>&unknown;</L>", "<L></M>", &deep] {
+            assert!(items(bad.as_bytes(), &["C"]).is_err(), "{}", &bad[..bad.len().min(20)]);
+        }
+        assert!(items(b"\xff", &[]).is_err());
+    }
+}
