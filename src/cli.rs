@@ -16,6 +16,8 @@ mod pages;
 mod place;
 mod probe;
 mod progress;
+#[cfg(feature = "remote")]
+mod remote;
 mod running;
 mod select;
 #[cfg(feature = "serve")]
@@ -101,6 +103,10 @@ struct ViewOptions {
 
     #[command(flatten)]
     links: LinkOptions,
+
+    #[cfg(feature = "remote")]
+    #[command(flatten)]
+    remote: remote::RemoteOptions,
 }
 
 /// Which links are followed, also for `verify`.
@@ -122,6 +128,8 @@ impl ViewOptions {
             verify: self.verify,
             spill: self.spill.options(),
             follow_links: self.links.follow_links,
+            #[cfg(feature = "remote")]
+            remote: self.remote.checked(),
             ..defaults
         }
     }
@@ -338,9 +346,20 @@ fn lies_in(inner: &std::path::Path, outer: &std::path::Path) -> bool {
     inner.starts_with(outer)
 }
 
+/// Whether a path that was given is the URL of a bucket or a web server.
+fn is_url(path: &std::path::Path) -> bool {
+    #[cfg(feature = "remote")]
+    return crate::store::remote::is_url(path);
+    #[cfg(not(feature = "remote"))]
+    return path.as_os_str().is_empty() && false;
+}
+
 /// A path made absolute, so that it means the same after the daemon has left its folder.
 fn absolute(path: &std::path::Path) -> anyhow::Result<PathBuf> {
     use anyhow::Context;
+    if is_url(path) {
+        return Ok(path.to_path_buf());
+    }
     path.canonicalize().with_context(|| path.display().to_string())
 }
 

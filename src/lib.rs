@@ -68,11 +68,11 @@ mod cli;
 pub mod codec;
 #[cfg(not(feature = "unstable-internals"))]
 mod codec;
-mod escape;
 #[cfg(feature = "unstable-internals")]
 pub mod disk;
 #[cfg(not(feature = "unstable-internals"))]
 mod disk;
+mod escape;
 #[cfg(feature = "unstable-internals")]
 pub mod format;
 #[cfg(not(feature = "unstable-internals"))]

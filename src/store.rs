@@ -165,7 +165,10 @@ impl Version {
 
     /// Names the state in a way that means the same on every machine: two of one file that differ are two states.
     pub(crate) fn text(&self) -> String {
-        format!("{:x}-{:x}.{:x}", self.size, self.mtime.0, self.mtime.1)
+        match self.0 {
+            State::Local { size, mtime, .. } => format!("{size:x}-{:x}.{:x}", mtime.0, mtime.1),
+            State::Object { hash, size } => format!("{size:x}-{hash:x}"),
+        }
     }
 
     /// Whether the kernel would notice by size and modification time that `other` is another state.
@@ -244,6 +247,16 @@ pub(crate) struct Usage {
     pub(crate) block: u64,
     pub(crate) used_blocks: u64,
     pub(crate) used_files: u64,
+}
+
+/// The errno of an error of a store: the system's, or what a remote store makes of it.
+pub(crate) fn errno(error: &io::Error) -> Option<i32> {
+    #[cfg(feature = "remote")]
+    let of_remote = remote::object::errno(error);
+    #[cfg(not(feature = "remote"))]
+    let of_remote = None;
+    let missing = (error.kind() == io::ErrorKind::NotFound).then_some(libc::ENOENT);
+    error.raw_os_error().or(of_remote).or(missing)
 }
 
 /// A tree of files that is read, never written. Paths are relative to its top, the empty one is the top itself.

@@ -24,7 +24,8 @@ use crate::{
     view::{Array, Fault, ReadContext, View},
 };
 pub use formats::{
-    Detected, FORMATS, Format, Formats, IDV, KAST, KASTORE, KDB, OpenResult, WSHARD, detect, is_container_name,
+    Detected, FORMATS, Format, Formats, IDV, KAST, KASTORE, KDB, OpenResult, WSHARD, detect, format_of_name,
+    is_container_name,
 };
 pub use item_info::ItemInfo;
 pub use overview::Overview;

@@ -35,6 +35,7 @@ pub use crate::store::FollowLinks;
 
 use std::{
     ffi::{OsStr, OsString},
+    io,
     path::{Path, PathBuf},
     sync::{
         Arc, OnceLock,
@@ -90,6 +91,9 @@ pub struct Options {
     pub serve: Serve,
     /// Which symbolic links of SOURCE are shown as what they point to.
     pub follow_links: FollowLinks,
+    /// How a bucket or a web server is reached.
+    #[cfg(feature = "remote")]
+    pub remote: crate::store::remote::Options,
     /// Owner of everything, in place of the containers' own.
     pub uid: Option<u32>,
     /// Group of everything, in place of the containers' own.
@@ -118,6 +122,8 @@ impl Default for Options {
             spill: None,
             serve: Serve::default(),
             follow_links: FollowLinks::default(),
+            #[cfg(feature = "remote")]
+            remote: crate::store::remote::Options::default(),
             uid: None,
             gid: None,
             umask: 0,
@@ -171,6 +177,15 @@ pub struct Requests {
     pub bytes_read: AtomicU64,
 }
 
+/// SOURCE, opened.
+struct OpenedSource {
+    store: Arc<dyn Store>,
+    /// Its path or URL, absolute.
+    top: PathBuf,
+    /// The file that it is, in the folder that the store stands for.
+    alone: Option<FilePath>,
+}
+
 /// A mount's content.
 pub struct Vfs {
     /// SOURCE, absolute and without links.
@@ -203,17 +218,11 @@ impl Vfs {
     /// # Errors
     /// [`Error`] when SOURCE is not there, or is a file that is no container, with the reason.
     pub fn open(source: &Path, options: Options) -> Result<Self, Error> {
-        let named = |error| Error::os(&error, "open", source.to_path_buf());
-        let top = source.canonicalize().map_err(named)?;
-        let alone = match (top.is_dir(), top.file_name()) {
-            (false, Some(name)) => Some(FilePath::new(Path::new("").into(), name)),
-            _ => None,
-        };
-        let folder = if alone.is_some() { top.parent().unwrap_or(Path::new("/")) } else { &top };
-        let store: Arc<dyn Store> =
-            Arc::new(LocalStore::new(folder.to_path_buf(), options.follow_links, options.watch).map_err(named)?);
+        let shown = Self::shown(source);
+        let named = |error| Error::os(&error, "open", shown.clone());
+        let OpenedSource { store, top, alone } = Self::open_store(source, &options).map_err(named)?;
         let found = store.stat(&alone.as_ref().map(FilePath::to_path_buf).unwrap_or_default()).map_err(named)?;
-        let Some(mounted) = found else { return Err(Error::stale(source.to_path_buf())) };
+        let Some(mounted) = found else { return Err(Error::stale(shown)) };
         let cache = match &options.cache {
             Some(cache) => cache.clone(),
             None => options.new_cache()?,
@@ -248,6 +257,38 @@ impl Vfs {
         store.watch(alone.folder());
         *vfs.root.write() = Node::InContainer(id, tree::ROOT);
         Ok(vfs)
+    }
+
+    /// SOURCE as it may be shown: a URL without its secrets.
+    fn shown(source: &Path) -> PathBuf {
+        #[cfg(feature = "remote")]
+        if let Some(Ok(location)) = crate::store::remote::Location::parse(source) {
+            return location.shown().into();
+        }
+        source.to_path_buf()
+    }
+
+    fn open_store(source: &Path, options: &Options) -> io::Result<OpenedSource> {
+        let one = |name: &OsStr| FilePath::new(Path::new("").into(), name);
+        #[cfg(feature = "remote")]
+        let formats = options.formats;
+        #[cfg(feature = "remote")]
+        let is_container_name = Box::new(move |name: &OsStr| tree::is_container_name(formats, name));
+        #[cfg(feature = "remote")]
+        if let Some(found) = crate::store::remote::open(source, &options.remote, is_container_name) {
+            let (store, top, name) = found?;
+            return Ok(OpenedSource { store, top, alone: name.as_deref().map(one) });
+        }
+        let top = source.canonicalize()?;
+        let alone = if top.is_dir() { None } else { top.file_name().map(one) };
+        let folder = if alone.is_some() { top.parent().unwrap_or(Path::new("/")) } else { &top };
+        let store = Arc::new(LocalStore::new(folder.to_path_buf(), options.follow_links, options.watch)?);
+        Ok(OpenedSource { store, top, alone })
+    }
+
+    /// Whether SOURCE is one container, and no folder.
+    pub fn is_one_container(&self) -> bool {
+        self.alone.is_some()
     }
 
     /// SOURCE, absolute.
@@ -561,6 +602,7 @@ impl Vfs {
     }
 
     fn opened(&self, id: &Arc<ContainerId>) -> Result<Arc<Opened>, Error> {
+        self.source.confirm(id)?;
         self.containers.open(id, || {
             Some(Arc::new(Siblings {
                 manifest: id.clone(),

@@ -16,7 +16,7 @@ use clap::Args;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 
 use super::{
-    ViewOptions, absolute, escape, lies_in, logging, mounts, octal, probe,
+    ViewOptions, absolute, escape, is_url, lies_in, logging, mounts, octal, probe,
     running::{self, RunningOptions},
 };
 use crate::{
@@ -115,7 +115,7 @@ pub(super) fn run(arguments: &Arguments, command_line: &[OsString]) -> anyhow::R
     raise_descriptor_limit();
     // First of all: what does not answer would keep everything below waiting.
     super::umount::repair(&mounts::without_asking(&arguments.mountpoint)?)?;
-    for place in [&arguments.source, &arguments.mountpoint] {
+    for place in [&arguments.source, &arguments.mountpoint].into_iter().filter(|place| !is_url(place)) {
         if !probe::answers(place)? {
             bail!("{}: does not answer; is the disk or server there?", escape::path(place));
         }
@@ -184,7 +184,7 @@ pub(super) fn run(arguments: &Arguments, command_line: &[OsString]) -> anyhow::R
     if let (vfs::Serve::Passthrough, Some(reason)) = (arguments.serve, &vfs.serving().reason) {
         eprintln!("shardfs: not in passthrough mode: {reason}");
     }
-    log::info!("{} is mounted on {}", source.display(), mountpoint.display());
+    log::info!("{} is mounted on {}", vfs.source().display(), mountpoint.display());
     running.begin(&vfs, &own);
     if in_background {
         leave_terminal()?;
@@ -264,6 +264,10 @@ fn leave_terminal() -> anyhow::Result<()> {
 
 /// A source directory that this user can't list would be mounted, and show nothing but errors.
 pub(super) fn check_source(vfs: &Vfs) -> anyhow::Result<()> {
+    // Of a bucket a page was listed when it was opened.
+    if is_url(vfs.source()) {
+        return Ok(());
+    }
     std::fs::read_dir(vfs.source())
         .map(drop)
         .or_else(|error| if error.kind() == io::ErrorKind::NotADirectory { Ok(()) } else { Err(error) })

@@ -26,6 +26,10 @@ impl Place {
     /// the file is shown as a mount would show it.
     pub(super) fn find(path: &Path, options: vfs::Options) -> anyhow::Result<Self> {
         let shown = path.display();
+        #[cfg(feature = "remote")]
+        if let Some((host, inside)) = super::remote::split(path) {
+            return Self::find_remote(path, &host, inside, options);
+        }
         let (host, inside) = split(path)?;
         let is_folder = host.is_dir();
         let kept = host.file_name().into_iter().chain(inside.iter().map(|name| &**name)).collect();
@@ -41,14 +45,37 @@ impl Place {
                 (Vfs::open(folder, options)?, vec![name.to_owned()])
             }
         };
+        Self::walk(path, vfs, &names, kept)
+    }
+
+    /// Goes from the root down.
+    fn walk(path: &Path, vfs: Vfs, names: &[OsString], kept: PathBuf) -> anyhow::Result<Self> {
         let mut ino = ROOT;
-        for name in &names {
-            let found = vfs.lookup(ino, name)?;
-            ino =
-                found.ok_or_else(|| anyhow!("{shown}: no '{}' there; `shardfs ls` shows what is", name.display()))?.ino;
+        for name in names {
+            let found = vfs.lookup(ino, name)?.ok_or_else(|| {
+                anyhow!("{}: no '{}' there; `shardfs ls` shows what is", path.display(), name.display())
+            });
+            ino = found?.ino;
         }
         let attr = vfs.attr(ino)?;
         Ok(Self { vfs, ino, attr, kept })
+    }
+
+    /// As [`Self::find`], for a URL: what is opened as SOURCE ends with the first name that is a container's.
+    #[cfg(feature = "remote")]
+    fn find_remote(path: &Path, host: &Path, inside: Vec<OsString>, options: vfs::Options) -> anyhow::Result<Self> {
+        let last = super::remote::parent(host);
+        let name = last.iter().map(|(_, name)| name.clone());
+        let kept = name.chain(inside.iter().cloned()).collect();
+        match Vfs::open(host, options.clone()) {
+            Ok(vfs) => Self::walk(path, vfs, &inside, kept),
+            Err(error) if !inside.is_empty() || error.errno() != libc::EINVAL => Err(error.into()),
+            // An ordinary object, in a folder that shows it as itself.
+            Err(error) => {
+                let Some((folder, name)) = last else { return Err(error.into()) };
+                Self::walk(path, Vfs::open(&folder, options)?, &[name], kept)
+            }
+        }
     }
 
     pub(super) fn is_folder(&self) -> bool {

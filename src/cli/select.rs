@@ -8,7 +8,10 @@ use std::{
 use anyhow::{Context, bail};
 use glob::{MatchOptions, Pattern};
 
-use super::place::{Place, names};
+use super::{
+    is_url,
+    place::{Place, names},
+};
 use crate::vfs::{self, Attr, FileKind, Vfs};
 
 /// As shells do: a name that begins with a dot is only found by one that begins with a dot.
@@ -57,7 +60,11 @@ pub(super) fn select(path: &Path, options: vfs::Options) -> anyhow::Result<Selec
     }
     let components: Vec<Component<'_>> = path.components().collect();
     let wild = components.iter().position(|component| is_wild(component.as_os_str())).unwrap_or(0);
-    let prefix: PathBuf = components[..wild].iter().collect();
+    let prefix = match is_url(path) {
+        // Of two slashes, components keep none.
+        true => components[..wild].iter().skip(1).fold(url_scheme(path), |url, part| url.join(part)),
+        false => components[..wild].iter().collect(),
+    };
     let parts = components[wild..].iter().map(|component| part(*component)).collect::<anyhow::Result<Vec<_>>>()?;
     let start = if wild == 0 { Path::new(".") } else { &prefix };
     let place = Place::find(start, options)?;
@@ -73,6 +80,12 @@ pub(super) fn select(path: &Path, options: vfs::Options) -> anyhow::Result<Selec
         bail!("{}: nothing matches", path.display());
     }
     Ok(Selection { vfs: place.vfs, found, is_pattern, failed })
+}
+
+/// `s3://`, as a path.
+fn url_scheme(url: &Path) -> PathBuf {
+    let text = url.to_string_lossy();
+    text.split_once("://").map_or_else(PathBuf::new, |(scheme, _)| format!("{scheme}://").into())
 }
 
 fn is_wild(component: &OsStr) -> bool {

@@ -64,6 +64,10 @@ pub(super) struct Arguments {
 
     #[command(flatten)]
     links: LinkOptions,
+
+    #[cfg(feature = "remote")]
+    #[command(flatten)]
+    remote: super::remote::RemoteOptions,
 }
 
 const WRONG: u8 = 1;
@@ -155,6 +159,8 @@ fn one(
         cache_size: arguments.cache_size.unwrap_or(defaults.cache_size),
         verify: Verify::Strict,
         follow_links: arguments.links.follow_links,
+        #[cfg(feature = "remote")]
+        remote: arguments.remote.checked(),
         ..defaults
     };
     let place = if path.is_file() {
@@ -170,7 +176,7 @@ fn one(
     } else {
         Place::find(path, options)?
     };
-    let is_container = place.vfs.source().is_file();
+    let is_container = place.vfs.is_one_container();
     let has_verified = AtomicBool::new(false);
     let Findings { problems, unread } = thread::scope(|scope| {
         if bar.is_shown() && place.is_folder() {

@@ -27,12 +27,37 @@ mod store;
 mod time;
 mod xml;
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    ffi::OsString,
+    io,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 pub(crate) use client::runtime;
 pub(crate) use location::{Location, is_url};
 pub(crate) use object::{Fetch, FetchError, ObjectId};
-pub(crate) use store::RemoteStore;
+pub(crate) use store::{IsContainerName, RemoteStore};
+
+use super::Store;
+
+/// Opens a URL: the store, the URL as it may be shown, and the name of the object that it is. `None` for what is no URL.
+pub(crate) fn open(
+    source: &Path,
+    options: &Options,
+    is_container_name: IsContainerName,
+) -> Option<io::Result<(Arc<dyn Store>, PathBuf, Option<OsString>)>> {
+    let location = match Location::parse(source)? {
+        Ok(location) => location,
+        Err(why) => return Some(Err(io::Error::new(io::ErrorKind::InvalidInput, why))),
+    };
+    let opened = RemoteStore::open(&location, options, is_container_name).map(|found| {
+        let store: Arc<dyn Store> = Arc::new(found.store);
+        (store, location.shown().into(), found.object)
+    });
+    Some(opened)
+}
 
 /// How a remote store is reached.
 #[derive(Debug, Clone, PartialEq, Eq)]

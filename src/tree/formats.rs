@@ -197,9 +197,14 @@ pub fn detect(formats: &[&'static Format], source: &dyn Source, name: &[u8]) -> 
 /// Whether a file's name says that it should be a container, finished or not: one that is none, or can't be read, is
 /// then worth reporting.
 pub fn is_container_name(formats: &[&'static Format], name: &OsStr) -> bool {
+    format_of_name(formats, name).is_some()
+}
+
+/// The format that a file should have by its name.
+pub fn format_of_name(formats: &[&'static Format], name: &OsStr) -> Option<&'static Format> {
     let name = name.to_string_lossy().to_lowercase();
     let name = name.strip_suffix(".partial").unwrap_or(&name);
-    formats.iter().flat_map(|format| format.suffixes).any(|suffix| name.ends_with(suffix))
+    formats.iter().copied().find(|format| format.suffixes.iter().any(|suffix| name.ends_with(suffix)))
 }
 
 #[cfg(test)]

@@ -146,6 +146,7 @@ fn stats(vfs: &Vfs) -> Vec<u8> {
             "memory_files_finished": count(&counters.files_finished),
         },
         "spill": cache.spill().map(|spill| disk_counters(spill.disk())),
+        "remote": vfs.source.store().traffic(),
         "problems": vfs.problems.all().len(),
     }))
 }

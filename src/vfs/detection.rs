@@ -83,9 +83,36 @@ impl Detection {
         stat: &Stat,
         problems: &Problems,
     ) -> Result<Option<Verdict>, Error> {
+        if store.detects_by_name() && !self.is_alone && !self.is_known(path, stat) {
+            let format = tree::format_of_name(self.formats, path.name());
+            return Ok(Some(format.map_or(Verdict::Plain, |format| Verdict::Container(format, 0))));
+        }
+        self.look_into(store, path, stat, problems)
+    }
+
+    /// Whether a file in this state was looked into.
+    pub(super) fn is_known(&self, path: &FilePath, stat: &Stat) -> bool {
+        self.verdicts.lock().get(self.key_of(path, stat)).is_some()
+    }
+
+    fn key_of(&self, path: &FilePath, stat: &Stat) -> u64 {
         // The name counts where it says that the file is not finished.
         let is_partial = path.name().as_encoded_bytes().ends_with(b".partial");
-        let key = self.key.hash(&[&stat.version.to_bytes(), &[is_partial.into()]]);
+        self.key.hash(&[&stat.version.to_bytes(), &[is_partial.into()]])
+    }
+
+    /// As [`Self::look`], by the file's content in any case.
+    ///
+    /// # Errors
+    /// As [`Self::look`].
+    pub(super) fn look_into(
+        &self,
+        store: &dyn Store,
+        path: &FilePath,
+        stat: &Stat,
+        problems: &Problems,
+    ) -> Result<Option<Verdict>, Error> {
+        let key = self.key_of(path, stat);
         let known = self.verdicts.lock().get(key);
         let known = match known {
             Some(known) => known,

@@ -3,7 +3,7 @@
 use std::{fmt, io, path::PathBuf, sync::Arc};
 
 use super::problems::Problem;
-use crate::{cache::BlockError, codec::DecodeError, format::FormatError, source::SourceError};
+use crate::{cache::BlockError, codec::DecodeError, format::FormatError, source::SourceError, store};
 
 /// An operation that failed.
 #[derive(Debug, Clone)]
@@ -31,7 +31,7 @@ enum Kind {
 impl Error {
     /// What the operating system said of a file of SOURCE.
     pub(super) fn os(error: &io::Error, doing: &'static str, path: PathBuf) -> Self {
-        let errno = error.raw_os_error().unwrap_or(libc::EIO);
+        let errno = store::errno(error).unwrap_or(libc::EIO);
         Self::new(Kind::Os { errno, doing, reason: error.to_string() }, path)
     }
 
@@ -100,7 +100,7 @@ impl Error {
     pub fn errno(&self) -> i32 {
         let of_source = |error: &SourceError| match error {
             SourceError::Changed => libc::ESTALE,
-            SourceError::Io(error) => error.raw_os_error().unwrap_or(libc::EIO),
+            SourceError::Io(error) => store::errno(error).unwrap_or(libc::EIO),
             SourceError::OutOfRange { .. } => libc::EIO,
         };
         match &self.kind {

@@ -126,6 +126,23 @@ impl SourceTree {
         found.map_or(Ok(None), |stat| self.entry(folder, name, stat))
     }
 
+    /// Looks into a file that was taken for a container by its name alone.
+    ///
+    /// # Errors
+    /// [`Error`] when it is another thing: who looks it up again finds that.
+    pub(super) fn confirm(&self, id: &ContainerId) -> Result<(), Error> {
+        if !self.store.detects_by_name() || self.detection.is_known(&id.path, &id.stat) {
+            return Ok(());
+        }
+        let found = self.detection.look_into(&*self.store, &id.path, &id.stat, &self.problems)?;
+        match found {
+            Some(Verdict::Container(format, others)) if (format, others) == (id.format, id.others) => Ok(()),
+            // It can't be read now: opening it says why.
+            None if !self.detection.is_known(&id.path, &id.stat) => Ok(()),
+            _ => Err(Error::stale(id.shown())),
+        }
+    }
+
     fn entry(&self, folder: &Arc<Path>, name: &OsStr, mut stat: Stat) -> Result<Option<SourceEntry>, Error> {
         let path = || Arc::from(folder.join(name));
         for _ in 0..TRIES {

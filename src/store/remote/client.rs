@@ -201,8 +201,6 @@ impl Client {
     /// What is wrong with the certificates, or the machine.
     pub(super) fn new(options: &Options) -> Result<Self, FetchError> {
         let failed = |error: &dyn std::fmt::Display| FetchError::Failed(format!("no HTTP client: {error}"));
-        // TLS by ring; where somebody has set another provider, by that.
-        let _ = rustls::crypto::ring::default_provider().install_default();
         let http = ReqwestConnector::default().connect(&client_options(options)?).map_err(|e| failed(&e))?;
         Ok(Self {
             http,
@@ -350,6 +348,8 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
 /// # Errors
 /// What is wrong with the certificates.
 pub(super) fn client_options(options: &Options) -> Result<ClientOptions, FetchError> {
+    // TLS by ring, unless another provider was installed in this process.
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let mut made = ClientOptions::new()
         .with_allow_http(true)
         .with_http1_only()

@@ -24,7 +24,7 @@ use super::{
     credentials, fetch,
     listing::{Entry, Listing, Listings, Node},
     names,
-    object::{self, Fetch, FetchError, ObjectId},
+    object::{Fetch, FetchError, ObjectId},
 };
 use crate::{
     escape,
@@ -43,7 +43,7 @@ const AGAIN: Duration = Duration::from_secs(5);
 const PAGE_BYTES: usize = 64 << 20;
 
 /// Whether a name says that an object is a container.
-pub(crate) type IsContainerName = fn(&OsStr) -> bool;
+pub(crate) type IsContainerName = Box<dyn Fn(&OsStr) -> bool + Send + Sync>;
 
 /// A bucket, or the part of one below a prefix.
 pub(crate) struct RemoteStore {
@@ -552,9 +552,4 @@ impl File for ObjectFile {
     fn into_source(self: Arc<Self>) -> Arc<dyn Source> {
         self
     }
-}
-
-/// The errno of an error of this store, which keeps its text.
-pub(crate) fn errno(error: &io::Error) -> Option<i32> {
-    object::errno(error)
 }

@@ -1,0 +1,135 @@
+//! URLs on the command line, and how what they name is reached.
+
+use std::{
+    ffi::OsString,
+    os::unix::ffi::{OsStrExt, OsStringExt},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use clap::Args;
+
+use crate::{
+    store::remote::{Detect, Options, is_url},
+    tree,
+};
+
+/// Options of every command that takes a URL.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Buckets and web servers")]
+pub(super) struct RemoteOptions {
+    /// The profile in ~/.aws/config and ~/.aws/credentials [default: AWS_PROFILE, or the keys of the environment]
+    #[arg(long, value_name = "NAME")]
+    profile: Option<String>,
+
+    /// Ask without credentials, as public buckets allow
+    #[arg(long, conflicts_with = "profile")]
+    no_sign_request: bool,
+
+    /// Another server than the cloud's own, such as http://127.0.0.1:8333 [default: AWS_ENDPOINT_URL]
+    #[arg(long, value_name = "URL")]
+    endpoint_url: Option<String>,
+
+    /// The bucket's region [default: AWS_REGION, or what the server says]
+    #[arg(long, value_name = "NAME")]
+    region: Option<String>,
+
+    /// Certificates to trust beside the system's, in PEM form [default: AWS_CA_BUNDLE]
+    #[arg(long, value_name = "FILE")]
+    ca_bundle: Option<PathBuf>,
+
+    /// Pay for the requests, as buckets of others may demand
+    #[arg(long)]
+    request_payer: bool,
+
+    /// How long to try before a request fails
+    #[arg(long, value_name = "TIME", value_parser = timeout, default_value = "30s")]
+    timeout: Duration,
+
+    /// How often to try again
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    retries: u32,
+
+    /// For how long names and sizes are trusted before the server is asked again; `shardfs refresh` asks at once
+    #[arg(long, value_name = "TIME", value_parser = super::duration, default_value = "10s")]
+    dir_ttl: Duration,
+
+    /// How containers are told from ordinary objects
+    #[arg(long, value_enum, default_value_t)]
+    detect: Detect,
+}
+
+impl RemoteOptions {
+    pub(super) fn checked(&self) -> Options {
+        Options {
+            profile: self.profile.clone(),
+            no_sign_request: self.no_sign_request,
+            endpoint_url: self.endpoint_url.clone(),
+            region: self.region.clone(),
+            ca_bundle: self.ca_bundle.clone(),
+            request_payer: self.request_payer,
+            timeout: self.timeout,
+            retries: self.retries,
+            dir_ttl: self.dir_ttl,
+            detect: self.detect,
+        }
+    }
+}
+
+fn timeout(text: &str) -> Result<Duration, String> {
+    let time = super::duration(text)?;
+    if time.is_zero() { Err("has to be longer".into()) } else { Ok(time) }
+}
+
+/// The part of a URL that is opened as SOURCE, and the names after it: it ends with the first name that is a
+/// container's. `None` for what is no URL.
+pub(super) fn split(path: &Path) -> Option<(PathBuf, Vec<OsString>)> {
+    if !is_url(path) {
+        return None;
+    }
+    let bytes = path.as_os_str().as_bytes();
+    let begin = bytes.windows(3).position(|part| part == b"://").map_or(0, |at| at + 3);
+    let mut from = begin;
+    while let Some(end) = bytes[from..].iter().position(|&byte| byte == b'/').map(|at| from + at) {
+        let name = OsString::from_vec(bytes[from..end].to_vec());
+        if from > begin && tree::is_container_name(&tree::FORMATS, &name) {
+            let inside = bytes[end..].split(|&byte| byte == b'/').filter(|name| !name.is_empty());
+            let inside = inside.map(|name| OsString::from_vec(name.to_vec())).collect();
+            return Some((OsString::from_vec(bytes[..end].to_vec()).into(), inside));
+        }
+        from = end + 1;
+    }
+    Some((path.to_path_buf(), Vec::new()))
+}
+
+/// The URL of the folder that holds what a URL names, and the last name. `None` for a whole store.
+pub(super) fn parent(url: &Path) -> Option<(PathBuf, OsString)> {
+    let bytes = url.as_os_str().as_bytes();
+    let bytes = bytes.strip_suffix(b"/").unwrap_or(bytes);
+    let begin = bytes.windows(3).position(|part| part == b"://")? + 3;
+    let at = bytes.iter().rposition(|&byte| byte == b'/').filter(|at| *at > begin)?;
+    let name = OsString::from_vec(bytes[at + 1..].to_vec());
+    Some((OsString::from_vec(bytes[..=at].to_vec()).into(), name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_split_behind_the_container() {
+        let split = |url: &str| {
+            let (host, inside) = split(Path::new(url)).unwrap();
+            (host.display().to_string(), inside.len())
+        };
+        let found = split("s3://b.kdb/a//ep.wshard/signal/x.npy");
+        assert_eq!(found, ("s3://b.kdb/a//ep.wshard".into(), 2));
+        assert_eq!(split("s3://b/a/ep.wshard"), ("s3://b/a/ep.wshard".into(), 0));
+        assert_eq!(split("s3://b/a/ep.wshard/"), ("s3://b/a/ep.wshard".into(), 0));
+        assert_eq!(split("s3://b"), ("s3://b".into(), 0));
+        assert!(super::split(Path::new("b/a")).is_none());
+        let (folder, name) = parent(Path::new("https://h/a/b")).unwrap();
+        assert_eq!((folder, name), (PathBuf::from("https://h/a/"), "b".into()));
+        assert!(parent(Path::new("s3://b")).is_none());
+    }
+}
