@@ -16,6 +16,7 @@ mod pages;
 mod place;
 mod probe;
 mod progress;
+mod refresh;
 #[cfg(feature = "remote")]
 mod remote;
 mod running;
@@ -67,6 +68,7 @@ enum Command {
     Mount(mount::Arguments),
     #[command(visible_alias = "unmount")]
     Umount(umount::Arguments),
+    Refresh(refresh::Arguments),
     Status(status::Arguments),
     Doctor(doctor::Arguments),
     Ls(ls::Arguments),
@@ -180,6 +182,7 @@ fn execute(cli: &Cli, line: &[OsString]) -> anyhow::Result<ExitCode> {
         Command::Verify(arguments) => return verify::run(arguments),
         Command::Mount(arguments) => mount::run(arguments, line),
         Command::Umount(arguments) => umount::run(arguments),
+        Command::Refresh(arguments) => refresh::run(arguments),
         Command::Status(arguments) => status::run(arguments),
         Command::Doctor(arguments) => doctor::run(arguments),
         Command::Completions(arguments) => pages::completions(arguments),

@@ -48,7 +48,8 @@ In /etc/fstab, with a link to shardfs at /sbin/mount.shardfs (options as above, 
 While mounted:
   MOUNTPOINT/.shardfs/     stats.json, problems.jsonl and config.json; not listed, but there
   SIGTERM, SIGINT          end the mount
-  SIGHUP                   opens the log file again; in the foreground on a terminal, without one, ends the mount
+  SIGHUP                   opens the log file again, and asks a bucket anew for its names; in the foreground on a
+                           terminal, without a log file, ends the mount
   SIGUSR1                  raises the level of the log
 
 Exit codes: 0 the mount answers (in the foreground: has ended), 1 it could not be made, 2 a wrong command line. As
@@ -158,11 +159,17 @@ pub(super) fn run(arguments: &Arguments, command_line: &[OsString]) -> anyhow::R
     // Without a terminal to hang up, or with a log to open again, SIGHUP is no end.
     let stays = in_background || running.log_file.is_some() || !io::stderr().is_terminal();
     let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP, SIGUSR1]).context("signals")?;
+    let to_refresh = Arc::downgrade(&vfs);
     thread::spawn(move || {
         for signal in signals.forever() {
             match signal {
                 SIGUSR1 => logging::raise(),
-                SIGHUP if stays => logging::reopen(),
+                SIGHUP if stays => {
+                    logging::reopen();
+                    if let Some(vfs) = to_refresh.upgrade() {
+                        vfs.refresh();
+                    }
+                }
                 signal => drop(by_signal.send(End::Signal(signal))),
             }
         }

@@ -35,19 +35,16 @@ use std::{
     time::Duration,
 };
 
-pub(crate) use client::runtime;
 pub(crate) use location::{Location, is_url};
-pub(crate) use object::{Fetch, FetchError, ObjectId};
 pub(crate) use store::{IsContainerName, RemoteStore};
 
 use super::Store;
 
+/// A store, the URL as it may be shown, and the name of the object that it is.
+pub(crate) type Opened = (Arc<dyn Store>, PathBuf, Option<OsString>);
+
 /// Opens a URL: the store, the URL as it may be shown, and the name of the object that it is. `None` for what is no URL.
-pub(crate) fn open(
-    source: &Path,
-    options: &Options,
-    is_container_name: IsContainerName,
-) -> Option<io::Result<(Arc<dyn Store>, PathBuf, Option<OsString>)>> {
+pub(crate) fn open(source: &Path, options: &Options, is_container_name: IsContainerName) -> Option<io::Result<Opened>> {
     let location = match Location::parse(source)? {
         Ok(location) => location,
         Err(why) => return Some(Err(io::Error::new(io::ErrorKind::InvalidInput, why))),

@@ -82,6 +82,11 @@ impl Vfs {
         changed
     }
 
+    /// Forgets what is remembered of SOURCE's names, where these are not watched.
+    pub(crate) fn refresh(&self) {
+        self.source.store().refresh();
+    }
+
     /// Gives back what is held only for files that are no longer there. To be called now and then.
     pub fn sweep(&self) {
         self.containers.sweep();

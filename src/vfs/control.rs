@@ -27,6 +27,9 @@ pub(super) const FOLDER: &str = ".shardfs";
 /// What is in it.
 pub(super) const FILES: [&str; 3] = ["config.json", "problems.jsonl", "stats.json"];
 
+/// The name whose look-up has everything asked anew. Not listed.
+const REFRESH: &str = "refresh";
+
 /// Empty files in the root of the mount that tell indexers (Spotlight over a network, GNOME's) to stay out. They are
 /// not listed, and SOURCE's own of these names are shown in their place.
 const MARKERS: [&str; 2] = [".metadata_never_index", ".trackerignore"];
@@ -67,6 +70,11 @@ impl Control {
                 vfs.problems.to_jsonl().into_bytes()
             }
             "stats.json" => stats(vfs),
+            // Looking it up is what does it (`shardfs refresh`).
+            REFRESH => {
+                vfs.refresh();
+                Vec::new()
+            }
             _ => return None,
         };
         Some(self.snapshot(bytes))

@@ -18,11 +18,14 @@ impl Item {
     }
 }
 
+/// Items with the names of their elements, and what stands beside them.
+pub(super) type Items = (Vec<(&'static str, Item)>, Item);
+
 /// The items of a document, each with the name of its element, and last what stands outside of all items.
 ///
 /// # Errors
 /// What is wrong with the document.
-pub(super) fn items(document: &[u8], names: &[&'static str]) -> Result<(Vec<(&'static str, Item)>, Item), String> {
+pub(super) fn items(document: &[u8], names: &[&'static str]) -> Result<Items, String> {
     let text = std::str::from_utf8(document).map_err(|_| "the answer is not UTF-8")?;
     let mut reader = Reader::from_str(text);
     let (mut items, mut rest) = (Vec::new(), Item::default());

@@ -1,0 +1,33 @@
+//! `shardfs refresh`: what is remembered of names is forgotten.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, bail};
+use clap::Args;
+
+use super::{escape, mounts};
+
+/// Show at once what is new in the bucket or on the web server behind a mount
+///
+/// Names and sizes that were listed are trusted for a while (`shardfs mount --dir-ttl`). This has them forgotten, so
+/// that what is looked at next is asked of the server again. SIGHUP to the process of the mount does the same. Folders
+/// of this machine are watched, and need neither.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:
+  shardfs refresh /mnt/bucket
+
+Exit codes: 0 done, 1 no shardfs is mounted there, or it does not answer.")]
+pub(super) struct Arguments {
+    /// Where the mount is
+    mountpoint: PathBuf,
+}
+
+pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    let at = &arguments.mountpoint;
+    if mounts::ours_at(&super::absolute(at)?)?.is_none() {
+        bail!("{}: no shardfs is mounted there", escape::path(at));
+    }
+    // Looking this name up is what does it.
+    std::fs::metadata(at.join(".shardfs/refresh")).with_context(|| at.display().to_string())?;
+    Ok(())
+}
