@@ -315,6 +315,11 @@ pub(crate) trait Store: Send + Sync {
         false
     }
 
+    /// How many files should be looked into at once, where each takes a request.
+    fn looked_into_at_once(&self) -> usize {
+        1
+    }
+
     /// Forgets what is remembered of names, so that what is asked next is asked anew.
     fn refresh(&self) {}
 

@@ -22,6 +22,7 @@ mod listing;
 pub(crate) mod location;
 mod names;
 pub(crate) mod object;
+mod profile;
 mod s3;
 mod store;
 mod time;

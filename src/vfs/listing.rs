@@ -87,6 +87,9 @@ impl Vfs {
         self.source.store().watch(path);
         let folder = self.source.folder(path)?;
         let names = self.source.names(path, &*folder, from == 0)?;
+        if from == 0 {
+            self.source.look_into_all(path, &names);
+        }
         for (index, name) in names.iter().enumerate().skip(usize::try_from(from).unwrap_or(usize::MAX)) {
             if **path == *Path::new("") && name == control::FOLDER {
                 continue;

