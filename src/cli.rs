@@ -142,6 +142,11 @@ pub fn run() -> ExitCode {
     if std::env::args_os().next().is_some_and(|name| name == probe::NAME) {
         return finish(probe::run(std::env::args_os().skip(1)).map(|()| ExitCode::SUCCESS), FAILED);
     }
+    #[cfg(feature = "remote")]
+    if let Some(mut again) = remote::without_secrets(&std::env::args_os().collect::<Vec<_>>()) {
+        let failed = std::os::unix::process::CommandExt::exec(&mut again);
+        return finish(Err(failed.into()), FAILED);
+    }
     let mount = mount::Arguments::augment_args(clap::Command::new("mount"));
     match fstab::called(std::env::args_os(), &mount) {
         Ok(Called::Directly(line)) => match parse(&line, &mount) {

@@ -178,7 +178,7 @@ fn describe(out: &mut impl Write, place: &Place) -> anyhow::Result<()> {
         Contents::Table(table) => table::describe(out, format, &table, part.split('/').nth(1)),
         Contents::Episodes { .. } => {
             let episode = part.split('/').nth(1).and_then(|number| number.parse().ok());
-            episodes::Summary::read(place.vfs.source(), episode)?.write(out)
+            episodes::Summary::read(place, episode)?.write(out)
         }
     }
 }
@@ -191,7 +191,7 @@ fn write_json(out: &mut impl Write, place: &Place) -> anyhow::Result<()> {
         return Ok(out.write_all(&description)?);
     }
     let mut json: Value = serde_json::from_slice(&description)?;
-    json["summary"] = episodes::Summary::read(place.vfs.source(), None)?.json();
+    json["summary"] = episodes::Summary::read(place, None)?.json();
     serde_json::to_writer_pretty(&mut *out, &json)?;
     Ok(writeln!(out)?)
 }

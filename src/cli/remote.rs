@@ -1,16 +1,20 @@
 //! URLs on the command line, and how what they name is reached.
 
 use std::{
-    ffi::OsString,
-    os::unix::ffi::{OsStrExt, OsStringExt},
+    ffi::{OsStr, OsString},
+    os::unix::{
+        ffi::{OsStrExt, OsStringExt},
+        process::CommandExt,
+    },
     path::{Path, PathBuf},
+    process::Command,
     time::Duration,
 };
 
 use clap::Args;
 
 use crate::{
-    store::remote::{Detect, Options, is_url},
+    store::remote::{Detect, Location, Options, URLS, is_url},
     tree,
 };
 
@@ -74,6 +78,32 @@ impl RemoteOptions {
             detect: self.detect,
         }
     }
+}
+
+/// This command line again without the secrets of its URLs, which go into the environment instead: other users see the
+/// arguments of a process, and not its environment. `None` where there are none.
+pub(super) fn without_secrets(line: &[OsString]) -> Option<Command> {
+    let mut urls = Vec::new();
+    let hide = |argument: &OsString| match Location::parse(Path::new(argument))
+        .and_then(Result::ok)
+        .filter(Location::has_secrets)
+    {
+        Some(location) => {
+            urls.push(argument.clone());
+            location.shown().into()
+        }
+        None => argument.clone(),
+    };
+    let line: Vec<OsString> = line.iter().map(hide).collect();
+    if urls.is_empty() {
+        return None;
+    }
+    let mut again = Command::new(std::env::current_exe().ok()?);
+    if let Some(name) = line.first() {
+        again.arg0(name);
+    }
+    again.args(line.iter().skip(1)).env(URLS, urls.join(OsStr::new("\n")));
+    Some(again)
 }
 
 fn timeout(text: &str) -> Result<Duration, String> {

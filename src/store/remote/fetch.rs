@@ -7,7 +7,7 @@ use futures_util::future::BoxFuture;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 
 use super::{
-    backend::{self, Ask, Backend, State, Target},
+    backend::{Ask, Backend, State, Target},
     client::{Answer, Client, Trouble},
     object::{Fetch, FetchError, ObjectId},
 };
@@ -80,7 +80,7 @@ impl Object {
     /// before these.
     fn check(&self, answer: &Answer, from: u64, end: u64) -> Result<u64, FetchError> {
         let store = &self.id.store;
-        let now = backend::state(&answer.headers);
+        let now = self.backend.state(&answer.headers);
         let is_same = match (&*self.state.etag, &*now.etag) {
             ("", _) | (_, "") => self.state.modified == now.modified || self.backend.is_pinned(),
             (then, now) => then == now || self.backend.is_pinned(),

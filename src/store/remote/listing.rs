@@ -46,6 +46,16 @@ impl Entry {
         Self { name: name.into(), part, node }
     }
 
+    /// The same name as something of which more is known.
+    pub(super) fn with(&self, node: Node) -> Self {
+        Self { node, ..self.clone() }
+    }
+
+    /// Whether it is an object of which the listing does not say how large it is.
+    pub(super) fn is_unsized(&self) -> bool {
+        matches!(&self.node, Node::Object(State { size: None, .. }))
+    }
+
     /// The part of the key.
     pub(super) fn part(&self) -> &[u8] {
         self.part.as_deref().unwrap_or(self.name.as_bytes())
@@ -267,6 +277,16 @@ impl Listings {
         (found.map(|(_, entry)| entry.clone()), found.is_none() && recent() >= SINGLES)
     }
 
+    /// What a name was found to be before, whenever that was.
+    pub(super) fn outdated(&self, path: &Path, name: &[u8]) -> Option<Option<Entry>> {
+        let folder = self.folder(path);
+        let state = folder.state.lock();
+        if let Some((_, listing)) = &state.listing {
+            return Some(listing.get(name).cloned());
+        }
+        state.singles.get(name).map(|(_, entry)| entry.clone())
+    }
+
     /// Remembers what a name was found to be.
     pub(super) fn remember(&self, path: &Path, name: &[u8], entry: Option<Entry>) {
         let folder = self.folder(path);
@@ -280,8 +300,10 @@ impl Listings {
     /// Forgets everything, so that whatever is asked next is asked of the server.
     pub(super) fn forget(&self) {
         let mut known = self.state.lock();
+        // Who is told of what runs out is told of all of it.
+        let now = Instant::now();
+        known.expiring = known.folders.iter().map(|(path, _)| (now, path.clone())).collect();
         known.folders.clear();
-        known.expiring.clear();
         known.is_forgotten = true;
         self.moved.notify_all();
     }

@@ -131,8 +131,20 @@ impl Location {
         format!("{prefix}{}{revision}/{key}", self.store)
     }
 
-    /// The secrets in it, one string, for a process that is started in its place; `None` where there are none.
-    #[allow(dead_code, reason = "the command line needs it next")]
+    /// The store itself, without `/` at its end and without what must not be shown.
+    pub(super) fn at_top(&self) -> String {
+        Self { key: Vec::new(), ..self.clone() }.shown().trim_end_matches('/').to_owned()
+    }
+
+    /// The same with the secrets of another URL, if that is of the same store.
+    pub(crate) fn with_secrets_of(self, other: &Self) -> Self {
+        if (self.scheme, &self.store) != (other.scheme, &other.store) || self.has_secrets() {
+            return self;
+        }
+        Self { login: other.login.clone(), query: other.query.clone(), ..self }
+    }
+
+    /// Whether there is anything in it that must not be shown.
     pub(crate) fn has_secrets(&self) -> bool {
         self.login.is_some() || self.query.is_some()
     }

@@ -77,6 +77,7 @@ impl Backend for S3 {
         Box::pin(async move {
             let base = self.base();
             let url = match ask.target {
+                Target::Store => format!("{base}/"),
                 Target::Object(key) => format!("{base}/{}", escape(key)),
                 Target::List { prefix, more, most } => {
                     // In the order of the names, as signatures want them.

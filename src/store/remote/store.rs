@@ -7,7 +7,10 @@ use std::{
     ops::Range,
     os::unix::ffi::{OsStrExt, OsStringExt},
     path::{Path, PathBuf},
-    sync::{Arc, atomic::Ordering::Relaxed},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
@@ -20,7 +23,7 @@ use sha2::{Digest, Sha256};
 use super::{
     Detect, Location, Options,
     backend::{self, Ask, Backend, PAGE, State, Target},
-    client::{Client, Trouble, runtime},
+    client::{Answer, Client, Trouble, runtime},
     credentials, fetch,
     listing::{Entry, Listing, Listings, Node},
     names,
@@ -41,6 +44,8 @@ const FRONTS: usize = 64;
 const AGAIN: Duration = Duration::from_secs(5);
 /// Objects that are looked into at once with `--detect=content`.
 const LOOKED_INTO: usize = 32;
+/// What WebDAV is asked for with (see `web`).
+const WEBDAV: &str = "webdav";
 /// Bytes of one page of a listing.
 const PAGE_BYTES: usize = 64 << 20;
 
@@ -56,6 +61,8 @@ pub(crate) struct RemoteStore {
     listings: Listings,
     fronts: Mutex<LruCache<ObjectId, Bytes>>,
     is_container_name: IsContainerName,
+    /// Whether the server lists by WebDAV only.
+    by_webdav: AtomicBool,
     detect: Detect,
     /// What folders have as their time: stores know none.
     opened: i64,
@@ -88,10 +95,12 @@ impl RemoteStore {
             listings: Listings::new(options.dir_ttl),
             fronts: Mutex::new(LruCache::new(NonZeroUsize::new(FRONTS).unwrap_or(NonZeroUsize::MIN))),
             is_container_name,
+            by_webdav: AtomicBool::new(false),
             detect: options.detect,
             opened: now,
             owner: (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw()),
         };
+        runtime()?.block_on(store.learn())?;
         let Some((folder, name)) = location.split() else {
             let is_there = runtime()?.block_on(store.has_keys(&location.key))?;
             if !is_there && !location.key.is_empty() {
@@ -113,16 +122,29 @@ impl RemoteStore {
         }
     }
 
-    /// What to do with bytes on the way: the counters of requests.
-    fn counters(&self) -> &super::client::Counters {
-        &self.client.counters
+    /// Asks what has to be known of the store itself.
+    async fn learn(&self) -> Result<(), FetchError> {
+        if !self.backend.is_pinned() {
+            return Ok(());
+        }
+        let store = self.backend.store();
+        let mut attempts = self.client.attempts(store);
+        let mut answer =
+            match self.client.send(&*self.backend, &Ask::new(Method::GET, Target::Store), &mut attempts).await {
+                Err(FetchError::Gone) => {
+                    return Err(FetchError::Failed(format!("{store}: there is no such data set, or revision")));
+                }
+                answer => answer?,
+            };
+        let body = answer.collect(PAGE_BYTES).await.map_err(|trouble| FetchError::Failed(trouble.why))?;
+        self.backend.learn(&body).map_err(|why| FetchError::Failed(format!("{store}: {why}")))
     }
 
     /// Whether anything has a key that begins so.
     async fn has_keys(&self, prefix: &[u8]) -> Result<bool, FetchError> {
         match self.page(prefix, None, 1, None).await {
             Ok(page) => Ok(!page.objects.is_empty() || !page.folders.is_empty() || page.more.is_some()),
-            Err(FetchError::Gone) if !prefix.is_empty() && self.backend.is_web() => Ok(false),
+            Err(FetchError::Gone) if self.backend.is_web() => Ok(false),
             Err(FetchError::Gone) => {
                 let store = self.backend.store();
                 Err(FetchError::Failed(format!("{store}: there is no such bucket")))
@@ -132,6 +154,29 @@ impl RemoteStore {
     }
 
     async fn page(
+        &self,
+        prefix: &[u8],
+        more: Option<&str>,
+        most: u16,
+        within: Option<Duration>,
+    ) -> Result<backend::Page, FetchError> {
+        if !self.backend.is_web() || self.backend.is_pinned() {
+            return self.ask_page(prefix, more, most, within).await;
+        }
+        // A server of the web lists by a page, or by WebDAV, which is asked for as if it were the next page.
+        let by_webdav = self.by_webdav.load(Relaxed);
+        let listed = self.ask_page(prefix, by_webdav.then_some(WEBDAV), most, within).await;
+        match listed {
+            Err(error) if !by_webdav && !matches!(error, FetchError::TimedOut(_)) => {
+                let other = self.ask_page(prefix, Some(WEBDAV), most, within).await;
+                self.by_webdav.fetch_or(other.is_ok(), Relaxed);
+                other.map_err(|_| error)
+            }
+            listed => listed,
+        }
+    }
+
+    async fn ask_page(
         &self,
         prefix: &[u8],
         more: Option<&str>,
@@ -148,11 +193,10 @@ impl RemoteStore {
             let mut answer = self.client.send(&*self.backend, &ask, &mut attempts).await?;
             let headers = answer.headers.clone();
             match answer.collect(PAGE_BYTES).await {
-                Ok(body) => match self.backend.page(prefix, &headers, &body) {
-                    Ok(page) => return Ok(page),
-                    // Cut in the middle, as it may be where no length was given.
-                    Err(why) => attempts.again(Trouble { why, is_late: false }, None).await?,
-                },
+                Ok(body) => {
+                    let page = self.backend.page(prefix, &headers, &body);
+                    return page.map_err(|why| FetchError::Failed(format!("{store}: {why}")));
+                }
                 Err(trouble) => attempts.again(trouble, None).await?,
             }
         }
@@ -210,11 +254,32 @@ impl RemoteStore {
 
     fn find(&self, path: &Path) -> io::Result<Option<Entry>> {
         let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return Ok(None) };
-        if let Some(listing) = self.listings.known(folder) {
-            return Ok(listing.get(name.as_bytes()).cloned());
+        let listing = self.listings.known(folder);
+        if let Some(found) = listing.as_ref().map(|listing| listing.get(name.as_bytes()))
+            && !found.is_some_and(Entry::is_unsized)
+        {
+            return Ok(found.cloned());
         }
         let Some(key) = self.key_of(folder)? else { return Ok(None) };
-        self.look_up(folder, &key, name.as_bytes())
+        match listing.as_ref().and_then(|listing| listing.get(name.as_bytes())) {
+            Some(entry) => self.complete(folder, &key, entry),
+            None => self.look_up(folder, &key, name.as_bytes()),
+        }
+    }
+
+    /// Asks for what a listing does not say of an object.
+    fn complete(&self, folder: &Path, key: &[u8], entry: &Entry) -> io::Result<Option<Entry>> {
+        let name = entry.name.as_bytes();
+        if let (Some(known), _) = self.listings.single(folder, name) {
+            return Ok(known);
+        }
+        let found = match runtime()?.block_on(self.head(&[key, entry.part()].concat())) {
+            Ok(state) => Some(entry.with(Node::Object(state))),
+            Err(FetchError::Gone) => None,
+            Err(error) => return Err(error.into()),
+        };
+        self.listings.remember(folder, name, found.clone());
+        Ok(found)
     }
 
     /// What a name in a folder stands for. `key` is what the folder's keys begin with; empty for the store's own.
@@ -226,12 +291,21 @@ impl RemoteStore {
             return Ok(known);
         }
         let part = names::part_of(name, is_top);
-        if is_crowd || part.is_none() && names::needs_listing(name) {
+        if is_crowd || self.backend.is_pinned() || part.is_none() && names::needs_listing(name) {
             return Ok(self.listing(folder, key)?.get(name).cloned());
         }
         let Some(part) = part else { return Ok(None) };
-        let node = runtime()?.block_on(self.look(&[key, &part].concat(), name))?;
-        let entry = node.map(|node| Entry::new(&part, node, is_top));
+        let entry = match runtime()?.block_on(self.look(&[key, &part].concat(), name)) {
+            Ok(node) => node.map(|node| Entry::new(&part, node, is_top)),
+            // A server that is not reached has deleted nothing: what was there is taken to be there for another while.
+            Err(error) => match self.listings.outdated(folder, name) {
+                Some(entry) if matches!(error, FetchError::Failed(_) | FetchError::TimedOut(_)) => {
+                    log::warn!("shown as it was before: {error}");
+                    entry
+                }
+                _ => return Err(error.into()),
+            },
+        };
         self.listings.remember(folder, name, entry.clone());
         Ok(entry)
     }
@@ -243,6 +317,17 @@ impl RemoteStore {
             return match self.front(key).await {
                 Ok(state) => Ok(Some(Node::Object(state))),
                 Err(FetchError::Gone) => Ok(self.has_keys(&below).await?.then_some(Node::Folder)),
+                Err(error) => Err(error),
+            };
+        }
+        if self.backend.is_web() {
+            // The name of a folder leads to its page.
+            if let Ok(true) = self.has_keys(&below).await {
+                return Ok(Some(Node::Folder));
+            }
+            return match self.head(key).await {
+                Ok(state) => Ok(Some(Node::Object(state))),
+                Err(FetchError::Gone) => Ok(None),
                 Err(error) => Err(error),
             };
         }
@@ -265,7 +350,7 @@ impl RemoteStore {
         let Some(size) = length else {
             return Err(FetchError::Failed(format!("{store}: the server does not say how large the object is")));
         };
-        Ok(State { size: Some(size), ..backend::state(&answer.headers) })
+        Ok(State { size: Some(size), ..self.backend.state(&answer.headers) })
     }
 
     /// What is known of an object, and its first bytes, which are kept for who opens it.
@@ -280,6 +365,9 @@ impl RemoteStore {
                 Err(FetchError::Changed) => return self.head(key).await,
                 answer => answer?,
             };
+            if self.is_page(&answer) {
+                return Err(FetchError::Gone);
+            }
             let text = |name| answer.headers.get(name).and_then(|value| value.to_str().ok());
             let size = match answer.status {
                 StatusCode::PARTIAL_CONTENT => {
@@ -288,7 +376,7 @@ impl RemoteStore {
                 _ => text(header::CONTENT_LENGTH).and_then(|length| length.parse().ok()),
             };
             let Some(size) = size else { return self.head(key).await };
-            let state = State { size: Some(size), ..backend::state(&answer.headers) };
+            let state = State { size: Some(size), ..self.backend.state(&answer.headers) };
             match answer.collect(size.min(FRONT) as usize).await {
                 Ok(front) if front.len() as u64 == size.min(FRONT) => {
                     self.fronts.lock().put(self.id(key, &state), front.into());
@@ -298,6 +386,14 @@ impl RemoteStore {
                 Err(trouble) => attempts.again(trouble, None).await?,
             }
         }
+    }
+
+    /// Whether an answer is the page of a folder to which the server led.
+    fn is_page(&self, answer: &Answer) -> bool {
+        let kind = answer.headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+        self.backend.is_web()
+            && answer.status == StatusCode::OK
+            && kind.is_some_and(|kind| kind.starts_with("text/html"))
     }
 
     fn id(&self, key: &[u8], state: &State) -> ObjectId {
@@ -318,7 +414,10 @@ impl RemoteStore {
         match node {
             Node::Folder => self.folder_stat(key),
             Node::Object(state) => {
-                let version = version(&self.id(key, state));
+                // The lists of web servers have no tags.
+                let has_time = self.backend.is_web() && state.modified.is_some();
+                let told = if has_time { &State { etag: "".into(), ..state.clone() } } else { state };
+                let version = version(&self.id(key, told));
                 let mtime = (state.modified.unwrap_or(self.opened), 0);
                 self.stat_from(Kind::File, 0o444, state.size.unwrap_or(0), mtime, version)
             }
@@ -387,7 +486,7 @@ impl Store for RemoteStore {
         if listing.entries.is_empty() && !names::is_top(path) && self.find(path)?.is_none() {
             return Err(none());
         }
-        Ok(Box::new(RemoteFolder { store: self, key, listing }))
+        Ok(Box::new(RemoteFolder { store: self, path, key, listing }))
     }
 
     fn open(&self, path: &Path) -> io::Result<Arc<dyn File>> {
@@ -398,8 +497,21 @@ impl Store for RemoteStore {
         };
         let mut key = self.key_of(path.parent().unwrap_or(Path::new("")))?.ok_or_else(none)?;
         key.extend_from_slice(entry.part());
-        let id = self.id(&key, &state);
         let stat = self.stat_of(&key, &entry.node);
+        let state = match self.backend.is_web() && state.etag.is_empty() {
+            true => runtime()?.block_on(self.head(&key))?,
+            false => state,
+        };
+        if self.stat_of(&key, &Node::Object(state.clone())).version != stat.version {
+            return Err(io::Error::from_raw_os_error(libc::ESTALE));
+        }
+        if state.etag.is_empty() && state.modified.is_none() {
+            let store = self.backend.store();
+            let text =
+                format!("{store}: the server gives neither ETag nor Last-Modified: a change could not be noticed");
+            return Err(FetchError::Failed(text).into());
+        }
+        let id = self.id(&key, &state);
         let front = self.fronts.lock().get(&id).cloned();
         let fetch =
             fetch::Object { backend: self.backend.clone(), client: self.client.clone(), key: key.into(), state, id };
@@ -445,7 +557,12 @@ impl Store for RemoteStore {
     }
 
     fn looked_into_at_once(&self) -> usize {
-        if self.detect == Detect::Content { LOOKED_INTO } else { 1 }
+        // Of a web server's page, sizes have to be asked for.
+        if self.detect == Detect::Content || self.backend.is_web() && !self.backend.is_pinned() {
+            LOOKED_INTO
+        } else {
+            1
+        }
     }
 
     fn refresh(&self) {
@@ -453,7 +570,7 @@ impl Store for RemoteStore {
     }
 
     fn traffic(&self) -> Option<serde_json::Value> {
-        let counters = self.counters();
+        let counters = &self.client.counters;
         Some(serde_json::json!({
             "requests": counters.requests.load(Relaxed),
             "lists": counters.lists.load(Relaxed),
@@ -467,6 +584,7 @@ impl Store for RemoteStore {
 /// A folder as it was listed.
 struct RemoteFolder<'a> {
     store: &'a RemoteStore,
+    path: &'a Path,
     key: Vec<u8>,
     listing: Arc<Listing>,
 }
@@ -482,6 +600,10 @@ impl Folder for RemoteFolder<'_> {
 
     fn stat(&self, name: &OsStr) -> io::Result<Option<Stat>> {
         let Some(entry) = self.listing.get(name.as_bytes()) else { return Ok(None) };
+        if entry.is_unsized() {
+            let complete = self.store.complete(self.path, &self.key, entry)?;
+            return Ok(complete.map(|entry| self.store.stat_of(&[&self.key, entry.part()].concat(), &entry.node)));
+        }
         Ok(Some(self.store.stat_of(&[&self.key, entry.part()].concat(), &entry.node)))
     }
 }

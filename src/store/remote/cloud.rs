@@ -1,0 +1,232 @@
+//! Azure's containers and Google's buckets.
+
+use std::{fmt, sync::Arc};
+
+use futures_util::future::BoxFuture;
+use http::{HeaderMap, HeaderValue, header};
+use object_store::{
+    azure::{AzureAuthorizer, AzureCredentialProvider},
+    client::HttpRequest,
+    gcp::GcpCredentialProvider,
+};
+
+use super::{
+    backend::{Ask, Backend, Object, Page, State, Target, etag, request},
+    location::{escape, escape_value},
+    object::FetchError,
+    time, xml,
+};
+
+/// A container of an Azure storage account.
+pub(super) struct Azure {
+    pub(super) store: Arc<str>,
+    /// The address of the container, without `/` at its end.
+    pub(super) base: String,
+    pub(super) account: String,
+    /// `None`: nothing is signed.
+    pub(super) credentials: Option<AzureCredentialProvider>,
+    /// A signature of the URL.
+    pub(super) query: Option<String>,
+}
+
+impl fmt::Debug for Azure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Azure").field("store", &self.store).finish_non_exhaustive()
+    }
+}
+
+impl Backend for Azure {
+    fn store(&self) -> &Arc<str> {
+        &self.store
+    }
+
+    fn request<'a>(&'a self, ask: &'a Ask<'_>) -> BoxFuture<'a, Result<HttpRequest, FetchError>> {
+        Box::pin(async move {
+            let mut url = match ask.target {
+                Target::Store => self.base.clone(),
+                Target::Object(key) => format!("{}/{}", self.base, escape(key)),
+                Target::List { prefix, more, most } => {
+                    let more = more.map_or(String::new(), |more| format!("&marker={}", escape_value(more.as_bytes())));
+                    let prefix = escape_value(prefix);
+                    let base = &self.base;
+                    format!("{base}?restype=container&comp=list&delimiter=%2F&maxresults={most}&prefix={prefix}{more}")
+                }
+            };
+            if let Some(query) = &self.query {
+                url.extend([if url.contains('?') { "&" } else { "?" }, query]);
+            }
+            let mut request = request(ask, &url)?;
+            let Some(credentials) = self.credentials.as_ref().filter(|_| self.query.is_none()) else {
+                request.headers_mut().insert("x-ms-version", HeaderValue::from_static("2023-11-03"));
+                return Ok(request);
+            };
+            let credential = credentials.get_credential().await.map_err(|error| {
+                FetchError::Denied(format!("{}: no credentials: {error}; {}", self.store, self.remedy()))
+            })?;
+            let signer = AzureAuthorizer::new(&credential, &self.account);
+            signer.try_authorize(&mut request).map_err(|error| FetchError::Failed(error.to_string()))?;
+            Ok(request)
+        })
+    }
+
+    fn page(&self, _: &[u8], _: &HeaderMap, body: &[u8]) -> Result<Page, String> {
+        azure_page(body)
+    }
+
+    fn remedy(&self) -> &'static str {
+        "give a key by AZURE_STORAGE_ACCOUNT_KEY, a token by AZURE_STORAGE_SAS_TOKEN or in the URL, or log in as object_store \
+         and the Azure SDKs do; --no-sign-request for a public container. Reading and listing need Storage Blob Data Reader"
+    }
+}
+
+/// A page of `List Blobs`.
+fn azure_page(body: &[u8]) -> Result<Page, String> {
+    const OBJECT: &str = "Blob";
+    const FOLDER: &str = "BlobPrefix";
+    let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
+    let (items, rest) = xml::items(body, &[OBJECT, FOLDER])?;
+    if rest.get("EnumerationResults").is_none() {
+        return Err("the answer is no listing of a container".into());
+    }
+    let mut page = Page::default();
+    for (kind, item) in &items {
+        let Some(name) = item.get("Name") else { return Err("a blob without a name".into()) };
+        if *kind == FOLDER {
+            page.folders.push(name.as_bytes().to_vec());
+            continue;
+        }
+        // With a hierarchical namespace, folders are listed as blobs, too.
+        if item.get("ResourceType") == Some("directory") || item.get("hdi_isfolder") == Some("true") {
+            continue;
+        }
+        let state = State {
+            size: item.get("Content-Length").and_then(|size| size.trim().parse().ok()),
+            etag: item.get("Etag").map_or("", etag).into(),
+            modified: item.get("Last-Modified").and_then(time::parse),
+        };
+        page.objects.push(Object { key: name.as_bytes().to_vec(), state });
+    }
+    page.more = rest.get("NextMarker").filter(|more| !more.is_empty()).map(Into::into);
+    Ok(page)
+}
+
+/// A bucket of Google Cloud Storage, by its JSON interface for listings and the XML one for bytes.
+pub(super) struct Gcs {
+    pub(super) store: Arc<str>,
+    /// The address of the service, without `/` at its end.
+    pub(super) base: String,
+    pub(super) bucket: String,
+    pub(super) credentials: Option<GcpCredentialProvider>,
+}
+
+impl fmt::Debug for Gcs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gcs").field("store", &self.store).finish_non_exhaustive()
+    }
+}
+
+impl Backend for Gcs {
+    fn store(&self) -> &Arc<str> {
+        &self.store
+    }
+
+    fn request<'a>(&'a self, ask: &'a Ask<'_>) -> BoxFuture<'a, Result<HttpRequest, FetchError>> {
+        Box::pin(async move {
+            let (base, bucket) = (&self.base, escape_value(self.bucket.as_bytes()));
+            let url = match ask.target {
+                Target::Store => format!("{base}/{bucket}/"),
+                Target::Object(key) => format!("{base}/{bucket}/{}", escape(key)),
+                Target::List { prefix, more, most } => {
+                    let more =
+                        more.map_or(String::new(), |more| format!("&pageToken={}", escape_value(more.as_bytes())));
+                    let fields = "fields=kind,prefixes,nextPageToken,items(name,size,etag,md5Hash,generation,updated)";
+                    let prefix = escape_value(prefix);
+                    format!(
+                        "{base}/storage/v1/b/{bucket}/o?delimiter=%2F&maxResults={most}&prefix={prefix}&{fields}{more}"
+                    )
+                }
+            };
+            let mut request = request(ask, &url)?;
+            // The tags that the two interfaces give differ, the generation is the same.
+            if let Some(condition) = request.headers_mut().remove(header::IF_MATCH)
+                && let Ok(generation) = HeaderValue::from_bytes(etag(condition.to_str().unwrap_or_default()).as_bytes())
+            {
+                request.headers_mut().insert("x-goog-if-generation-match", generation);
+            }
+            if let Some(credentials) = &self.credentials {
+                let credential = credentials.get_credential().await.map_err(|error| {
+                    FetchError::Denied(format!("{}: no credentials: {error}; {}", self.store, self.remedy()))
+                })?;
+                let bearer = HeaderValue::from_str(&format!("Bearer {}", credential.bearer));
+                let mut bearer = bearer.map_err(|_| FetchError::Failed("a token that no request can name".into()))?;
+                bearer.set_sensitive(true);
+                request.headers_mut().insert(header::AUTHORIZATION, bearer);
+            }
+            Ok(request)
+        })
+    }
+
+    fn page(&self, _: &[u8], _: &HeaderMap, body: &[u8]) -> Result<Page, String> {
+        gcs_page(body)
+    }
+
+    fn state(&self, headers: &HeaderMap) -> State {
+        let generation = headers.get("x-goog-generation").and_then(|value| value.to_str().ok());
+        let state = super::backend::state(headers);
+        State { etag: generation.map_or(state.etag, Into::into), ..state }
+    }
+
+    fn remedy(&self) -> &'static str {
+        "log in with `gcloud auth application-default login`, name a key file by GOOGLE_APPLICATION_CREDENTIALS, or say \
+         --no-sign-request for a public bucket; listing needs storage.objects.list, reading storage.objects.get"
+    }
+}
+
+/// A page of `objects.list`.
+fn gcs_page(body: &[u8]) -> Result<Page, String> {
+    let answer: serde_json::Value = serde_json::from_slice(body).map_err(|e| format!("the answer is not JSON: {e}"))?;
+    if answer["kind"] != "storage#objects" {
+        return Err("the answer is no listing of a bucket".into());
+    }
+    let text = |value: &serde_json::Value| value.as_str().map(str::to_owned);
+    let mut page = Page { more: text(&answer["nextPageToken"]), ..Page::default() };
+    for item in answer["items"].as_array().into_iter().flatten() {
+        let name = text(&item["name"]).ok_or("an object without a name")?;
+        let size = text(&item["size"]).and_then(|size| size.parse().ok()).or_else(|| item["size"].as_u64());
+        let etag = text(&item["generation"]).unwrap_or_default().into();
+        let state = State { size, etag, modified: item["updated"].as_str().and_then(time::parse) };
+        page.objects.push(Object { key: name.into_bytes(), state });
+    }
+    page.folders =
+        answer["prefixes"].as_array().into_iter().flatten().filter_map(text).map(String::into_bytes).collect();
+    Ok(page)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_of_azure() {
+        let body = b"\xef\xbb\xbf<?xml version='1.0'?><EnumerationResults><Prefix>a/</Prefix><Blobs><Blob><Name>a/x &amp; y</Name>\
+            <Properties><Last-Modified>Thu, 29 Feb 2024 12:34:56 GMT</Last-Modified><Etag>0x8D</Etag><Content-Length>7\
+            </Content-Length></Properties></Blob><BlobPrefix><Name>a/d/</Name></BlobPrefix></Blobs><NextMarker>m</NextMarker>\
+            </EnumerationResults>";
+        let page = azure_page(body).unwrap();
+        let state = State { size: Some(7), etag: "0x8D".into(), modified: Some(1_709_210_096) };
+        assert_eq!(page.objects, [Object { key: b"a/x & y".to_vec(), state }]);
+        assert_eq!((page.folders, page.more.as_deref()), (vec![b"a/d/".to_vec()], Some("m")));
+        assert!(azure_page(b"<html></html>").is_err());
+    }
+
+    #[test]
+    fn pages_of_google() {
+        let body = br#"{"kind":"storage#objects","nextPageToken":"t","prefixes":["d/"],"items":[{"name":"x","size":"7",
+            "generation":"12","updated":"2024-02-29T12:34:56.000Z"}]}"#;
+        let page = gcs_page(body).unwrap();
+        let state = State { size: Some(7), etag: "12".into(), modified: Some(1_709_210_096) };
+        assert_eq!(page.objects, [Object { key: b"x".to_vec(), state }]);
+        assert_eq!((page.folders, page.more.as_deref()), (vec![b"d/".to_vec()], Some("t")));
+        assert!(gcs_page(b"{}").is_err() && gcs_page(b"<html>").is_err());
+    }
+}

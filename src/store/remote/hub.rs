@@ -1,0 +1,148 @@
+//! Data sets of the Hugging Face Hub, by its HTTP interface.
+//!
+//! A branch or tag is a commit as of when it was opened: every request names that commit, whose files never change.
+
+use std::{fmt, sync::Arc};
+
+use futures_util::future::BoxFuture;
+use http::{HeaderMap, HeaderValue, header};
+use object_store::client::HttpRequest;
+use parking_lot::Mutex;
+
+use super::{
+    backend::{Ask, Backend, Object, Page, State, Target, etag, request},
+    location::{escape, escape_value, unescape},
+    object::FetchError,
+    time,
+};
+
+/// One data set at one revision.
+pub(super) struct Hub {
+    pub(super) store: Arc<str>,
+    /// The address of the Hub, without `/` at its end.
+    pub(super) base: String,
+    /// `owner/name`.
+    pub(super) name: String,
+    /// What was asked for, and its commit once that is known.
+    pub(super) revision: Mutex<String>,
+    pub(super) authorization: Option<HeaderValue>,
+}
+
+impl fmt::Debug for Hub {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hub").field("store", &self.store).finish_non_exhaustive()
+    }
+}
+
+impl Backend for Hub {
+    fn store(&self) -> &Arc<str> {
+        &self.store
+    }
+
+    fn request<'a>(&'a self, ask: &'a Ask<'_>) -> BoxFuture<'a, Result<HttpRequest, FetchError>> {
+        Box::pin(async move {
+            let (base, name) = (&self.base, escape(self.name.as_bytes()));
+            let revision = escape_value(self.revision.lock().as_bytes());
+            let url = match ask.target {
+                Target::Store => format!("{base}/api/datasets/{name}/revision/{revision}"),
+                Target::Object(key) => format!("{base}/datasets/{name}/resolve/{revision}/{}", escape(key)),
+                Target::List { prefix, more, most } => {
+                    let folder = escape(prefix.strip_suffix(b"/").unwrap_or(prefix));
+                    let folder = if folder.is_empty() { folder } else { format!("/{folder}") };
+                    let more = more.map_or(String::new(), |more| format!("&cursor={}", escape_value(more.as_bytes())));
+                    format!("{base}/api/datasets/{name}/tree/{revision}{folder}?expand=false&limit={most}{more}")
+                }
+            };
+            let mut request = request(ask, &url)?;
+            // The commit in the address says which state it is; the tag of the store behind it is another one.
+            request.headers_mut().remove(header::IF_MATCH);
+            if let Some(authorization) = &self.authorization {
+                request.headers_mut().insert(header::AUTHORIZATION, authorization.clone());
+            }
+            Ok(request)
+        })
+    }
+
+    fn page(&self, _: &[u8], headers: &HeaderMap, body: &[u8]) -> Result<Page, String> {
+        let mut page = page(body)?;
+        page.more = headers.get(header::LINK).and_then(|link| cursor(link.to_str().ok()?));
+        Ok(page)
+    }
+
+    fn state(&self, headers: &HeaderMap) -> State {
+        let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+        let tag = text("x-linked-etag").or_else(|| text("etag")).map_or("", etag);
+        State { size: None, etag: tag.trim_start_matches("W/").trim_matches('"').into(), modified: None }
+    }
+
+    /// From here on requests name the commit.
+    fn learn(&self, body: &[u8]) -> Result<(), String> {
+        let answer: serde_json::Value =
+            serde_json::from_slice(body).map_err(|e| format!("the answer is not JSON: {e}"))?;
+        let commit = answer["sha"].as_str().filter(|sha| sha.len() >= 40 && sha.bytes().all(|b| b.is_ascii_hexdigit()));
+        let commit = commit.ok_or("the answer names no commit")?;
+        *self.revision.lock() = commit.to_owned();
+        Ok(())
+    }
+
+    fn remedy(&self) -> &'static str {
+        "give a token by HF_TOKEN or `hf auth login` if the data set is private or has terms to agree to"
+    }
+
+    fn is_web(&self) -> bool {
+        true
+    }
+
+    fn is_pinned(&self) -> bool {
+        true
+    }
+}
+
+/// A page of the tree.
+fn page(body: &[u8]) -> Result<Page, String> {
+    let answer: serde_json::Value = serde_json::from_slice(body).map_err(|e| format!("the answer is not JSON: {e}"))?;
+    let entries = answer.as_array().ok_or("the answer is no listing of a data set")?;
+    let mut page = Page::default();
+    for entry in entries {
+        let path = entry["path"].as_str().ok_or("a file without a path")?;
+        if entry["type"] == "directory" {
+            page.folders.push(format!("{path}/").into_bytes());
+            continue;
+        }
+        // Of large files, what stands in Git is a pointer: its hash is that of the file.
+        let tag = entry["lfs"]["oid"].as_str().or(entry["oid"].as_str()).unwrap_or_default();
+        let size = entry["lfs"]["size"].as_u64().or(entry["size"].as_u64());
+        let modified = entry["lastCommit"]["date"].as_str().and_then(time::parse);
+        page.objects.push(Object { key: path.into(), state: State { size, etag: tag.into(), modified } });
+    }
+    Ok(page)
+}
+
+/// The cursor of the next page in a `Link` header.
+fn cursor(link: &str) -> Option<String> {
+    let next = link.split(',').find(|part| part.contains("rel=\"next\""))?;
+    let url = next.split_once('<')?.1.split('>').next()?;
+    let (_, query) = url.split_once('?')?;
+    let cursor = query.split('&').find_map(|pair| pair.strip_prefix("cursor="))?;
+    String::from_utf8(unescape(cursor.as_bytes())).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_of_a_data_set() {
+        let body = br#"[{"type":"directory","oid":"1","size":0,"path":"data"},{"type":"file","oid":"2","size":130,
+            "lfs":{"oid":"f00d","size":5000,"pointerSize":130},"path":"big.wshard"},
+            {"type":"file","oid":"3","size":7,"path":"README.md"}]"#;
+        let page = page(body).unwrap();
+        assert_eq!(page.folders, [b"data/".to_vec()]);
+        let found: Vec<_> = page.objects.iter().map(|o| (&*o.key, o.state.size, &*o.state.etag)).collect();
+        assert_eq!(found, [(&b"big.wshard"[..], Some(5000), "f00d"), (&b"README.md"[..], Some(7), "3")]);
+        assert!(super::page(b"{\"error\":\"no\"}").is_err());
+        let link = "<https://huggingface.co/api/datasets/a/b/tree/main?limit=2&cursor=eyJ%3D%3D>; rel=\"next\"";
+        assert_eq!(cursor(link).as_deref(), Some("eyJ=="));
+        assert_eq!(cursor("<https://x/y>; rel=\"prev\""), None);
+    }
+}

@@ -1,0 +1,208 @@
+//! Web servers: single files by range, and folders where the server lists what is in them.
+//!
+//! A folder is asked for by GET; the answer is the JSON of nginx or Caddy, or a page of HTML with links, as nginx,
+//! Apache, Caddy, lighttpd and Python write it. Where GET gives no listing, WebDAV's PROPFIND is tried.
+
+use std::{fmt, sync::Arc};
+
+use futures_util::future::BoxFuture;
+use http::{HeaderMap, HeaderValue, Method, header};
+use object_store::client::HttpRequest;
+
+use super::{
+    backend::{Ask, Backend, Object, Page, State, Target, etag, request},
+    location::{escape, unescape},
+    object::FetchError,
+    time, xml,
+};
+
+/// A host.
+pub(super) struct Web {
+    pub(super) store: Arc<str>,
+    /// Its address, without `/` at its end.
+    pub(super) base: String,
+    /// What proves who asks.
+    pub(super) authorization: Option<HeaderValue>,
+    /// What follows each address.
+    pub(super) query: Option<String>,
+}
+
+impl fmt::Debug for Web {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Web").field("store", &self.store).finish_non_exhaustive()
+    }
+}
+
+impl Backend for Web {
+    fn store(&self) -> &Arc<str> {
+        &self.store
+    }
+
+    fn request<'a>(&'a self, ask: &'a Ask<'_>) -> BoxFuture<'a, Result<HttpRequest, FetchError>> {
+        Box::pin(async move {
+            let key = match ask.target {
+                Target::Store => &[],
+                Target::Object(key) | Target::List { prefix: key, .. } => key,
+            };
+            let query = self.query.as_ref().map_or(String::new(), |query| format!("?{query}"));
+            let mut request = request(ask, &format!("{}/{}{query}", self.base, escape(key)))?;
+            if let Target::List { more, .. } = ask.target {
+                let headers = request.headers_mut();
+                headers.insert(header::ACCEPT, HeaderValue::from_static("application/json, text/html;q=0.9"));
+                if more.is_some() {
+                    headers.insert("depth", HeaderValue::from_static("1"));
+                    *request.method_mut() = Method::from_bytes(b"PROPFIND").unwrap_or(Method::GET);
+                }
+            }
+            if let Some(authorization) = &self.authorization {
+                request.headers_mut().insert(header::AUTHORIZATION, authorization.clone());
+            }
+            Ok(request)
+        })
+    }
+
+    fn page(&self, prefix: &[u8], headers: &HeaderMap, body: &[u8]) -> Result<Page, String> {
+        let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+        let listed = match kind.split(';').next().unwrap_or_default().trim() {
+            "application/json" => json(prefix, body),
+            "application/xml" | "text/xml" => propfind(prefix, body),
+            "text/html" => html(prefix, body),
+            _ => None,
+        };
+        listed.ok_or_else(|| NO_LISTING.to_owned())
+    }
+
+    fn remedy(&self) -> &'static str {
+        "write https://USER:PASSWORD@HOST/PATH where the server wants a password"
+    }
+
+    fn is_web(&self) -> bool {
+        true
+    }
+}
+
+/// What is said of a folder that the server does not list.
+const NO_LISTING: &str = "the server does not list this folder; name a single file";
+
+fn item(prefix: &[u8], name: &[u8], is_folder: bool, state: State, page: &mut Page) {
+    let name = name.strip_suffix(b"/").unwrap_or(name);
+    // What leads elsewhere is no name in this folder.
+    if name.is_empty() || name == b"." || name == b".." || name.contains(&b'/') {
+        return;
+    }
+    let key = [prefix, name].concat();
+    match is_folder {
+        true => page.folders.push([&*key, b"/"].concat()),
+        false => page.objects.push(Object { key, state }),
+    }
+}
+
+/// The index of nginx (`autoindex_format json`) or of Caddy (`file_server browse`).
+fn json(prefix: &[u8], body: &[u8]) -> Option<Page> {
+    let answer: serde_json::Value = serde_json::from_slice(body).ok()?;
+    let mut page = Page::default();
+    for entry in answer.as_array()? {
+        let name = entry["name"].as_str()?;
+        let is_folder = entry["is_dir"].as_bool().unwrap_or(entry["type"] == "directory");
+        let modified = entry["mtime"].as_str().or(entry["mod_time"].as_str()).and_then(time::parse);
+        let state = State { size: entry["size"].as_u64(), etag: "".into(), modified };
+        item(prefix, name.as_bytes(), is_folder, state, &mut page);
+    }
+    Some(page)
+}
+
+/// A page with links: those that lead to a name in this folder. Sizes and times are not taken from it, for they are
+/// rounded on most.
+fn html(prefix: &[u8], body: &[u8]) -> Option<Page> {
+    let text = String::from_utf8_lossy(body);
+    let lower = text.to_ascii_lowercase();
+    let looks_like_index =
+        ["index of ", "directory listing", "folder listing"].iter().any(|words| lower.contains(words));
+    if !looks_like_index && !lower.contains("caddy") {
+        return None;
+    }
+    let own = format!("/{}", escape(prefix));
+    let mut page = Page::default();
+    let mut at = 0;
+    while let Some(found) = lower[at..].find("href=") {
+        let begin = at + found + "href=".len();
+        at = begin;
+        let Some(quote) = text[begin..].chars().next().filter(|quote| matches!(quote, '"' | '\'')) else { continue };
+        let Some(link) = text[begin + 1..].split(quote).next() else { continue };
+        let link = link.replace("&amp;", "&").replace("&#39;", "'").replace("&quot;", "\"");
+        // Columns to sort by, other hosts, and parts of pages are no names.
+        let link = link.split(['?', '#']).next().unwrap_or_default();
+        let link = link.strip_prefix(&own).or_else(|| link.strip_prefix("./")).unwrap_or(link);
+        if link.starts_with('/') || link.contains("://") || link.starts_with("mailto:") {
+            continue;
+        }
+        item(prefix, &unescape(link.as_bytes()), link.ends_with('/'), State::default(), &mut page);
+    }
+    Some(page)
+}
+
+/// The answer of WebDAV.
+fn propfind(prefix: &[u8], body: &[u8]) -> Option<Page> {
+    let (items, _) = xml::items(body, &["response"]).ok()?;
+    let mut page = Page::default();
+    for (_, found) in &items {
+        let href = found.get("href")?.trim();
+        let path = href.split_once("://").map_or(href, |(_, rest)| rest.find('/').map_or("", |at| &rest[at..]));
+        let key = unescape(path.strip_prefix('/')?.as_bytes());
+        let Some(name) = key.strip_prefix(prefix) else { continue };
+        let state = State {
+            size: found.get("getcontentlength").and_then(|size| size.trim().parse().ok()),
+            etag: found.get("getetag").map_or("", |tag| etag(tag.trim())).into(),
+            modified: found.get("getlastmodified").and_then(time::parse),
+        };
+        item(prefix, name, found.get("collection").is_some() || name.ends_with(b"/"), state, &mut page);
+    }
+    Some(page)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(page: &Page) -> (Vec<String>, Vec<String>) {
+        let text = |key: &[u8]| String::from_utf8_lossy(key).into_owned();
+        (
+            page.objects.iter().map(|object| text(&object.key)).collect(),
+            page.folders.iter().map(|key| text(key)).collect(),
+        )
+    }
+
+    #[test]
+    fn indexes_in_json() {
+        let nginx = br#"[{"name":"d","type":"directory","mtime":"Thu, 29 Feb 2024 12:34:56 GMT"},
+            {"name":"x y","type":"file","mtime":"Thu, 29 Feb 2024 12:34:56 GMT","size":7}]"#;
+        let page = json(b"a/", nginx).unwrap();
+        assert_eq!(names(&page), (vec!["a/x y".into()], vec!["a/d/".into()]));
+        assert_eq!(page.objects[0].state, State { size: Some(7), etag: "".into(), modified: Some(1_709_210_096) });
+        let caddy = br#"[{"name":"d/","size":1,"url":"./d/","mod_time":"2024-02-29T12:34:56.1Z","is_dir":true},
+            {"name":"x","size":7,"url":"./x","mod_time":"2024-02-29T12:34:56.1Z","is_dir":false}]"#;
+        assert_eq!(names(&json(b"", caddy).unwrap()), (vec!["x".into()], vec!["d/".into()]));
+        assert!(json(b"", b"{}").is_none());
+    }
+
+    #[test]
+    fn indexes_in_html() {
+        let page = b"<html><title>Index of /a b/</title><a href=\"?C=N;O=D\">Name</a><a href='../'>up</a><a href=\"d/\">d</a>\
+            <A HREF=\"x%20&amp;%25\">x</a><a href=\"/a%20b/y\">y</a><a href=\"/etc/passwd\">no</a><a href=\"https://h/z\">no</a>\
+            <a href=\"d/deep\">no</a><a href=\"%2e%2e/up\">no</a>";
+        let found = names(&html(b"a b/", page).unwrap());
+        assert_eq!(found, (vec!["a b/x &%".into(), "a b/y".into()], vec!["a b/d/".into()]));
+        assert!(html(b"", b"<html><a href='x'>a page</a>").is_none());
+    }
+
+    #[test]
+    fn answers_of_webdav() {
+        let body = b"<D:multistatus xmlns:D='DAV:'><D:response><D:href>/a/</D:href><D:propstat><D:prop><D:resourcetype>\
+            <D:collection/></D:resourcetype></D:prop></D:propstat></D:response><D:response><D:href>http://h/a/x%20y</D:href>\
+            <D:propstat><D:prop><D:getcontentlength>7</D:getcontentlength><D:getetag>\"e\"</D:getetag></D:prop></D:propstat>\
+            </D:response></D:multistatus>";
+        let page = propfind(b"a/", body).unwrap();
+        assert_eq!(names(&page), (vec!["a/x y".into()], vec![]));
+        assert_eq!((page.objects[0].state.size, &*page.objects[0].state.etag), (Some(7), "e"));
+    }
+}
