@@ -30,6 +30,7 @@ const PLACES: [&str; 3] = ["/usr/bin", "/bin", "/usr/local/bin"];
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   shardfs doctor
+  shardfs doctor s3://bucket/data
   shardfs doctor --json | jq -r '.checks[] | select(.state != \"ok\") | .remedy'
 
 Exit codes: 0 this user can mount here (there may be warnings), 1 not.")]
@@ -38,8 +39,16 @@ pub(super) struct Arguments {
     #[arg(long)]
     json: bool,
 
+    /// Also whether this bucket or folder of a web server can be listed and read: s3://bucket/prefix
+    #[cfg(feature = "remote")]
+    url: Option<PathBuf>,
+
     #[command(flatten)]
     color: ColorOption,
+
+    #[cfg(feature = "remote")]
+    #[command(flatten)]
+    remote: super::remote::RemoteOptions,
 }
 
 /// How a check went.
@@ -73,7 +82,15 @@ fn problem(name: &'static str, message: impl Into<String>, remedy: impl Into<Str
 }
 
 pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    let checks = checks();
+    #[allow(unused_mut, reason = "without the feature `remote`")]
+    let mut checks = checks();
+    #[cfg(feature = "remote")]
+    if let Some(url) = &arguments.url {
+        checks.extend(super::remote::check(url, &arguments.remote)?.into_iter().map(|(name, found)| match found {
+            Ok(message) => ok(name, message),
+            Err(message) => problem(name, message, "see docs/TROUBLESHOOTING.md, Buckets and web servers"),
+        }));
+    }
     let can_mount = checks.iter().all(|check| check.state != State::Problem);
     let stdout = io::stdout().lock();
     let is_coloured = arguments.color.is_on(stdout.is_terminal());

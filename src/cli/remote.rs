@@ -14,7 +14,7 @@ use std::{
 use clap::Args;
 
 use crate::{
-    store::remote::{Detect, Location, Options, URLS, is_url},
+    store::remote::{self, Detect, Location, Options, URLS, is_url},
     tree,
 };
 
@@ -104,6 +104,18 @@ pub(super) fn without_secrets(line: &[OsString]) -> Option<Command> {
     }
     again.args(line.iter().skip(1)).env(URLS, urls.join(OsStr::new("\n")));
     Some(again)
+}
+
+/// Whether a URL can be listed and read.
+///
+/// # Errors
+/// That it is no URL.
+pub(super) fn check(url: &Path, options: &RemoteOptions) -> anyhow::Result<Vec<remote::Step>> {
+    let location =
+        Location::parse(url).ok_or_else(|| anyhow::anyhow!("{}: not a URL, as s3://bucket is", url.display()))?;
+    let location = remote::with_secrets(location.map_err(|why| anyhow::anyhow!("{why}"))?);
+    let is_container_name = Box::new(|name: &OsStr| tree::is_container_name(&tree::FORMATS, name));
+    Ok(remote::check(&location, &options.checked(), is_container_name))
 }
 
 fn timeout(text: &str) -> Result<Duration, String> {

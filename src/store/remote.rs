@@ -14,6 +14,7 @@
 //! | `credentials`, `profile` | what proves who asks |
 
 mod backend;
+mod check;
 mod client;
 mod cloud;
 mod credentials;
@@ -40,6 +41,7 @@ use std::{
     time::Duration,
 };
 
+pub(crate) use check::{Step, check};
 pub(crate) use location::{Location, is_url};
 pub(crate) use store::{IsContainerName, RemoteStore};
 
@@ -47,6 +49,11 @@ use super::Store;
 
 /// The variable of the environment in which a process is given the URLs with secrets that are not on its command line.
 pub(crate) const URLS: &str = "SHARDFS_URLS";
+
+/// A URL with the secrets that this process was given for its store.
+pub(crate) fn with_secrets(location: Location) -> Location {
+    hidden_secrets().fold(location, |location, other| location.with_secrets_of(&other))
+}
 
 fn hidden_secrets() -> impl Iterator<Item = Location> {
     let urls = std::env::var_os(URLS).unwrap_or_default();
@@ -61,7 +68,7 @@ pub(crate) type Opened = (Arc<dyn Store>, PathBuf, Option<OsString>);
 /// Opens a URL: the store, the URL as it may be shown, and the name of the object that it is. `None` for what is no URL.
 pub(crate) fn open(source: &Path, options: &Options, is_container_name: IsContainerName) -> Option<io::Result<Opened>> {
     let location = match Location::parse(source)? {
-        Ok(location) => hidden_secrets().fold(location, |location, other| location.with_secrets_of(&other)),
+        Ok(location) => with_secrets(location),
         Err(why) => return Some(Err(io::Error::new(io::ErrorKind::InvalidInput, why))),
     };
     let opened = RemoteStore::open(&location, options, is_container_name).map(|found| {

@@ -8,7 +8,7 @@ use std::{
     os::unix::ffi::{OsStrExt, OsStringExt},
     path::{Path, PathBuf},
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
     time::{Duration, SystemTime, UNIX_EPOCH},
@@ -54,8 +54,8 @@ pub(crate) type IsContainerName = Box<dyn Fn(&OsStr) -> bool + Send + Sync>;
 
 /// A bucket, or the part of one below a prefix.
 pub(crate) struct RemoteStore {
-    backend: Arc<dyn Backend>,
-    client: Arc<Client>,
+    pub(super) backend: Arc<dyn Backend>,
+    pub(super) client: Arc<Client>,
     /// Empty, or ends in `/`.
     prefix: Vec<u8>,
     listings: Listings,
@@ -77,19 +77,18 @@ pub(crate) struct Found {
 }
 
 impl RemoteStore {
-    /// Opens what a URL names: a folder, or one object.
+    /// The way to what a URL names. Nothing is asked yet.
     ///
     /// # Errors
-    /// That nothing is there, or what the server says.
-    pub(crate) fn open(
+    /// What is wrong with the configuration.
+    pub(super) fn new(
         location: &Location,
         options: &Options,
         is_container_name: IsContainerName,
-    ) -> io::Result<Found> {
-        let backend = credentials::backend(location, options)?;
+    ) -> Result<Self, FetchError> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() as i64;
-        let mut store = Self {
-            backend,
+        Ok(Self {
+            backend: credentials::backend(location, options)?,
             client: Arc::new(Client::new(options)?),
             prefix: location.key.clone(),
             listings: Listings::new(options.dir_ttl),
@@ -99,7 +98,19 @@ impl RemoteStore {
             detect: options.detect,
             opened: now,
             owner: (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw()),
-        };
+        })
+    }
+
+    /// Opens what a URL names: a folder, or one object.
+    ///
+    /// # Errors
+    /// That nothing is there, or what the server says.
+    pub(crate) fn open(
+        location: &Location,
+        options: &Options,
+        is_container_name: IsContainerName,
+    ) -> io::Result<Found> {
+        let mut store = Self::new(location, options, is_container_name)?;
         runtime()?.block_on(store.learn())?;
         let Some((folder, name)) = location.split() else {
             let is_there = runtime()?.block_on(store.has_keys(&location.key))?;
@@ -123,7 +134,7 @@ impl RemoteStore {
     }
 
     /// Asks what has to be known of the store itself.
-    async fn learn(&self) -> Result<(), FetchError> {
+    pub(super) async fn learn(&self) -> Result<(), FetchError> {
         if !self.backend.is_pinned() {
             return Ok(());
         }
@@ -153,7 +164,7 @@ impl RemoteStore {
         }
     }
 
-    async fn page(
+    pub(super) async fn page(
         &self,
         prefix: &[u8],
         more: Option<&str>,
@@ -342,7 +353,7 @@ impl RemoteStore {
     }
 
     /// What is known of an object.
-    async fn head(&self, key: &[u8]) -> Result<State, FetchError> {
+    pub(super) async fn head(&self, key: &[u8]) -> Result<State, FetchError> {
         let ask = Ask::new(Method::HEAD, Target::Object(key));
         let store = self.backend.store();
         let answer = self.client.send(&*self.backend, &ask, &mut self.client.attempts(store)).await?;
@@ -396,7 +407,7 @@ impl RemoteStore {
             && kind.is_some_and(|kind| kind.starts_with("text/html"))
     }
 
-    fn id(&self, key: &[u8], state: &State) -> ObjectId {
+    pub(super) fn id(&self, key: &[u8], state: &State) -> ObjectId {
         // Without a tag the time has to tell the states apart.
         let etag = match (&*state.etag, state.modified) {
             ("", Some(modified)) => format!("modified {modified}"),
@@ -512,7 +523,7 @@ impl Store for RemoteStore {
             return Err(FetchError::Failed(text).into());
         }
         let id = self.id(&key, &state);
-        let front = self.fronts.lock().get(&id).cloned();
+        let front = self.fronts.lock().get(&id).cloned().map_or_else(OnceLock::new, OnceLock::from);
         let fetch =
             fetch::Object { backend: self.backend.clone(), client: self.client.clone(), key: key.into(), state, id };
         Ok(Arc::new(ObjectFile { fetch, front, stat, name: path.file_name().unwrap_or_default().to_owned() }))
@@ -611,7 +622,7 @@ impl Folder for RemoteFolder<'_> {
 /// An object in one state.
 struct ObjectFile {
     fetch: fetch::Object,
-    front: Option<Bytes>,
+    front: OnceLock<Bytes>,
     stat: Stat,
     name: OsString,
 }
@@ -627,7 +638,13 @@ impl Source for ObjectFile {
             let end = offset.saturating_add(buf.len() as u64);
             return Err(SourceError::OutOfRange { start: offset, end, len: self.len() });
         };
-        if let Some(bytes) = self.front.as_ref().and_then(|front| front.get(offset as usize..end as usize)) {
+        if end <= FRONT && self.front.get().is_none() {
+            let mut front = Vec::new();
+            let mut sink = |bytes: Bytes| front.extend_from_slice(&bytes);
+            runtime()?.block_on(self.fetch.fetch(0..FRONT.min(self.len()), &mut sink))?;
+            let _ = self.front.set(front.into());
+        }
+        if let Some(bytes) = self.front.get().and_then(|front| front.get(offset as usize..end as usize)) {
             buf.copy_from_slice(bytes);
             return Ok(());
         }
@@ -642,7 +659,7 @@ impl Source for ObjectFile {
     }
 
     fn is_resident(&self, range: &Range<u64>) -> bool {
-        self.front.as_ref().is_some_and(|front| range.end <= front.len() as u64)
+        self.front.get().is_some_and(|front| range.end <= front.len() as u64)
     }
 }
 

@@ -1,0 +1,67 @@
+//! Whether a URL can be listed and read, for `shardfs doctor`.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::{
+    IsContainerName, Location, Options, RemoteStore,
+    backend::State,
+    client::runtime,
+    fetch,
+    object::{Fetch, FetchError},
+};
+
+/// What came of one step: what was found, or what is wrong.
+pub(crate) type Step = (&'static str, Result<String, String>);
+
+/// Lists what a URL names, and reads a byte of the first object.
+pub(crate) fn check(location: &Location, options: &Options, is_container_name: IsContainerName) -> Vec<Step> {
+    let store = match RemoteStore::new(location, options, is_container_name) {
+        Ok(store) => store,
+        Err(error) => return vec![("server", Err(error.to_string()))],
+    };
+    let mut steps = vec![("server", Ok(store.backend.store().to_string()))];
+    let runtime = match runtime() {
+        Ok(runtime) => runtime,
+        Err(error) => return vec![("server", Err(error.to_string()))],
+    };
+    let page = runtime.block_on(async {
+        store.learn().await?;
+        let folder = location.split().map_or(&*location.key, |(folder, _)| folder);
+        store.page(folder, None, 10, None).await
+    });
+    let wrong = |error: FetchError| match error {
+        FetchError::Gone => "there is no such bucket or folder".to_owned(),
+        error => error.to_string(),
+    };
+    let first = match page {
+        Ok(page) => {
+            let found = format!("{} objects and {} folders on the first page", page.objects.len(), page.folders.len());
+            steps.push(("list", Ok(found)));
+            page.objects.into_iter().map(|object| object.key).find(|key| !key.ends_with(b"/"))
+        }
+        Err(error) => {
+            steps.push(("list", Err(wrong(error))));
+            None
+        }
+    };
+    let named = location.split().map(|_| location.key.clone());
+    // The object that is named; where a folder is, one that was listed in it.
+    let Some(key) = named.into_iter().chain(first).find(|key| runtime.block_on(store.head(key)).is_ok()) else {
+        steps.push(("read", Ok("no object was found here to try it on".into())));
+        return steps;
+    };
+    let read = runtime.block_on(async {
+        let state: State = store.head(&key).await?;
+        let end = state.size.unwrap_or(0).min(1);
+        let id = store.id(&key, &state);
+        let (backend, client) = (store.backend.clone(), store.client.clone());
+        let object = fetch::Object { backend, client, key: Arc::from(&*key), state, id };
+        let mut sink = |_: Bytes| {};
+        object.fetch(0..end, &mut sink).await?;
+        Ok(format!("{} of {} bytes", object.id.key, object.id.size))
+    });
+    steps.push(("read", read.map_err(wrong)));
+    steps
+}
