@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -247,3 +248,97 @@ class Answering(BaseHTTPRequestHandler):
         if first >= len(body):
             return self.fail(416, "InvalidRange", Content_Range=f"bytes */{len(body)}")
         self.answer(206, body[first:last + 1], Content_Range=f"bytes {first}-{last}/{len(body)}", **headers)
+
+
+@contextlib.contextmanager
+def nginx(folder):
+    """The address of an nginx: `/` with an index in HTML, `/json/` in JSON, `/private/` behind joe:geheim, `/norange/`."""
+    port = free_port()
+    with tempfile.TemporaryDirectory(prefix="shardfs-nginx-") as run:
+        (Path(run) / "htpasswd").write_text("joe:{PLAIN}geheim\n")
+        (Path(run) / "conf").write_text(f"""
+daemon off; pid {run}/pid; error_log {run}/error.log; worker_processes 1; {"user root;" if os.getuid() == 0 else ""}
+events {{}}
+http {{
+  access_log off; default_type application/octet-stream; types {{ text/html html; }}
+  client_body_temp_path {run}/a; proxy_temp_path {run}/b; fastcgi_temp_path {run}/c; uwsgi_temp_path {run}/d;
+  scgi_temp_path {run}/e;
+  server {{
+    listen 127.0.0.1:{port}; root {folder}; autoindex on;
+    location /json/ {{ alias {folder}/; autoindex_format json; }}
+    location /private/ {{ alias {folder}/; auth_basic x; auth_basic_user_file {run}/htpasswd; autoindex_format json; }}
+    location /norange/ {{ alias {folder}/; max_ranges 0; }}
+    location /noindex/ {{ alias {folder}/; autoindex off; }}
+  }}
+}}
+""")
+        with stopped_at_end([shutil.which("nginx") or "/usr/sbin/nginx", "-p", run, "-c", f"{run}/conf", "-e", f"{run}/error.log"], port):
+            yield f"http://127.0.0.1:{port}"
+
+
+@contextlib.contextmanager
+def caddy(folder):
+    """The address of a Caddy that lists its folders."""
+    port = free_port()
+    program = os.environ.get("CADDY", str(Path(sys.executable).parent / "caddy"))
+    command = [program, "file-server", "--browse", "--root", folder, "--listen", f"127.0.0.1:{port}"]
+    with tempfile.TemporaryDirectory(prefix="shardfs-caddy-") as home:
+        with stopped_at_end(command, port, env={**os.environ, "HOME": home, "XDG_DATA_HOME": home}):
+            yield f"http://127.0.0.1:{port}"
+
+
+@contextlib.contextmanager
+def python_server(folder):
+    """The address of Python's own server, which knows no ranges and no entity tags."""
+    port = free_port()
+    command = [sys.executable, "-m", "http.server", "--bind", "127.0.0.1", "--directory", folder, str(port)]
+    with stopped_at_end(command, port):
+        yield f"http://127.0.0.1:{port}"
+
+
+class Hub(Store):
+    """One data set, `owner/name`, as the Hugging Face Hub gives it: a tree in pages of two, and `resolve`, which for
+    `.wshard` leads to another place, as it does for large files."""
+
+    COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+    @contextlib.contextmanager
+    def serving(self):
+        with super().serving() as endpoint:
+            self.faults.append(self.answer)
+            yield endpoint
+
+    def answer(self, handler):
+        path, _, query = handler.path.partition("?")
+        path, query = urllib.parse.unquote(path), dict(urllib.parse.parse_qsl(query))
+        objects = self.objects["b"]
+        api, resolve = "/api/datasets/owner/name/", "/datasets/owner/name/resolve/"
+        if path.startswith("/cdn/"):
+            handler.give(*objects[path[5:]])
+        elif path == f"{api}revision/main":
+            handler.answer(200, json.dumps({"id": "owner/name", "sha": self.COMMIT}).encode())
+        elif path.startswith(f"{api}tree/{self.COMMIT}"):
+            folder = path[len(f"{api}tree/{self.COMMIT}/"):]
+            folder += "/" if folder else ""
+            entries = {}
+            for key, (body, etag, _) in sorted(objects.items()):
+                name, slash, _ = key[len(folder):].partition("/")
+                if key.startswith(folder):
+                    entries[folder + name] = ({"type": "directory", "path": folder + name, "oid": "d", "size": 0} if slash
+                                              else {"type": "file", "path": key, "oid": etag, "size": len(body)})
+            names = sorted(entries)
+            begin = int(query.get("cursor", 0))
+            link = f'<http://x/tree?cursor={begin + 2}>; rel="next"' if begin + 2 < len(names) else ""
+            body = json.dumps([entries[name] for name in names[begin:begin + 2]]).encode()
+            handler.answer(200 if names else 404, body, **({"Link": link} if link else {}))
+        elif path.startswith(f"{resolve}{self.COMMIT}/"):
+            key = path[len(f"{resolve}{self.COMMIT}/"):]
+            if key not in objects:
+                handler.answer(404, b'{"error":"Entry not found"}')
+            elif key.endswith(".wshard"):
+                handler.answer(302, Location=f"/cdn/{key}", X_Linked_Etag=f'"{objects[key][1]}"')
+            else:
+                handler.give(*objects[key])
+        else:
+            handler.answer(404, b'{"error":"Repository not found"}')
+        return True

@@ -1,0 +1,182 @@
+"""Web servers, WebDAV and the Hugging Face Hub: what is shown is what the same files in a folder are."""
+
+import errno
+import os
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from support import FAMILIES, FIXTURES, GOLDEN, daemon_of, mounted, run
+from support.stores import Hub, Store, caddy, nginx, python_server
+from test_remote import assert_same_trees, public
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    """A folder with all golden files and the examples."""
+    folder = tmp_path_factory.mktemp("served")
+    shutil.copytree(FIXTURES, folder / "fixtures")
+    for family in FAMILIES:
+        shutil.copytree(GOLDEN / family, folder / "golden" / family)
+    odd = folder / "odd & <names>"
+    odd.mkdir()
+    for name in ("a b", "50%", "ü", "x?y#z", "plus+"):
+        (odd / name).write_text(name)
+    os.chmod(folder, 0o755)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def server(served):
+    with nginx(served) as address:
+        yield address
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_golden_files_are_the_same_through_http(server, served, family):
+    with (mounted(f"{server}/json/golden/{family}/", "--detect=content") as there,
+          mounted(served / "golden" / family) as here):
+        assert_same_trees(there, here)
+
+
+@pytest.mark.parametrize("way", ["", "json/"])
+def test_examples_are_the_same_through_nginx(server, served, way):
+    with mounted(f"{server}/{way}fixtures/", "--detect=content") as there, mounted(served / "fixtures") as here:
+        assert_same_trees(there, here)
+    with mounted(f"{server}/{way}odd%20&%20%3Cnames%3E/") as mnt:
+        found = {path.read_text() for path in mnt.iterdir()}
+        assert found == {"a b", "50%", "ü", "x?y#z", "plus+"}
+
+
+def test_examples_are_the_same_through_caddy(served):
+    with (caddy(served) as address, mounted(f"{address}/fixtures/", "--detect=content") as there,
+          mounted(served / "fixtures") as here):
+        assert_same_trees(there, here)
+
+
+def test_one_file_by_range(server):
+    local = run("cat", FIXTURES / "ep_001.wshard/signal/joint_pos.npy", check=True).stdout
+    for way in ("", "noindex/", "norange/"):
+        url = f"{server}/{way}fixtures/ep_001.wshard/signal/joint_pos.npy"
+        assert run("cat", url, check=True).stdout == local, way
+    folder = run("ls", f"{server}/noindex/fixtures/")
+    assert folder.returncode == 1 and len(folder.stderr.splitlines()) == 1
+
+
+def test_servers_without_tags_and_ranges(served):
+    with python_server(served) as address:
+        local = run("cat", FIXTURES / "ep_001.wshard/signal/joint_pos.npy", check=True).stdout
+        url = f"{address}/fixtures/ep_001.wshard/signal/joint_pos.npy"
+        assert run("cat", url, check=True).stdout == local
+        with mounted(f"{address}/fixtures/", "--detect=content") as there, mounted(served / "fixtures") as here:
+            assert_same_trees(there, here)
+
+
+def test_a_file_that_changes_is_noticed(tmp_path):
+    (tmp_path / "file.bin").write_bytes(b"a" * 3_000_000)
+    os.chmod(tmp_path, 0o755)
+    with nginx(tmp_path) as address, mounted(f"{address}/json/", "--dir-ttl=1h") as mnt:
+        with open(mnt / "file.bin", "rb", buffering=0) as file:
+            assert os.pread(file.fileno(), 4096, 0) == b"a" * 4096
+            (tmp_path / "new").write_bytes(b"b" * 3_000_000)
+            os.utime(tmp_path / "new", (1, 1))
+            (tmp_path / "new").rename(tmp_path / "file.bin")
+            with pytest.raises(OSError) as error:
+                os.pread(file.fileno(), 4096, 2_900_000)
+            assert error.value.errno == errno.ESTALE
+
+
+def test_passwords_are_asked_for_and_never_shown(server, tmp_path):
+    secret = server.replace("http://", "http://joe:geheim@") + "/private/fixtures/"
+    nobody = run("ls", f"{server}/private/fixtures/")
+    assert nobody.returncode == 1 and "401" in nobody.stderr
+    wrong = run("ls", secret.replace("geheim", "falsch"))
+    assert wrong.returncode == 1 and "falsch" not in wrong.stderr
+    log = tmp_path / "log"
+    with mounted(secret, f"--log-file={log}", "--log-level=trace", "--detect=content") as mnt:
+        shown = (mnt / "ep_001.wshard/signal/joint_pos.npy").read_bytes()
+        process = daemon_of(mnt)
+        seen = [(mnt / ".shardfs" / name).read_text() for name in ("config.json", "stats.json", "problems.jsonl")]
+        seen += [log.read_text(), Path("/proc/self/mounts").read_text(), run("status").stdout.decode()]
+        seen.append((Path("/proc") / str(process) / "cmdline").read_bytes().decode())
+        seen.append(subprocess.run(["ps", "axww", "-o", "args"], capture_output=True, check=True).stdout.decode())
+    assert shown == run("cat", FIXTURES / "ep_001.wshard/signal/joint_pos.npy", check=True).stdout
+    for text in seen:
+        assert "geheim" not in text
+
+
+def test_keys_are_never_shown(tmp_path):
+    store = Store()
+    store.put("d/ep.wshard", (FIXTURES / "ep_001.wshard").read_bytes())
+    log = tmp_path / "log"
+    (tmp_path / "credentials").write_text("[lab]\naws_access_key_id = AKLAB\naws_secret_access_key = geheimnis\n"
+                                          "aws_session_token = geheimtoken\n")
+    env = {**os.environ, "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "credentials")}
+    with store.serving() as endpoint:
+        mnt = tmp_path / "mnt"
+        mnt.mkdir()
+        run("mount", "s3://b/d", mnt, f"--endpoint-url={endpoint}", "--profile=lab", f"--log-file={log}",
+            "--log-level=trace", env=env, check=True)
+        try:
+            (mnt / "ep.wshard/signal/joint_pos.npy").read_bytes()
+            store.faults = [lambda handler: handler.fail(403, "AccessDenied") or True]
+            with pytest.raises(OSError):
+                os.listdir(mnt / "nothing")
+            seen = [(mnt / ".shardfs" / name).read_text() for name in ("config.json", "stats.json", "problems.jsonl")]
+            seen += [log.read_text(), run("status").stdout.decode()]
+        finally:
+            run("umount", mnt, check=True)
+    signed = [headers for headers in store.headers if "AKLAB" in headers.get("authorization", headers.get("Authorization", ""))]
+    assert signed, "the profile's keys were not used"
+    for text in seen:
+        assert "geheim" not in text
+
+
+def test_data_sets_of_the_hub():
+    hub = Hub()
+    for name in ("ep_001.wshard", "demo.kdb", "notes.txt"):
+        hub.put(f"data/{name}", (FIXTURES / name).read_bytes())
+    hub.put("README.md", b"readme")
+    with hub.serving() as endpoint:
+        option = f"--endpoint-url={endpoint}"
+        with mounted("hf://datasets/owner/name", option) as mnt:
+            assert sorted(os.listdir(mnt)) == ["README.md", "data"]
+            assert sorted(os.listdir(mnt / "data")) == ["demo.kdb", "ep_001.wshard", "notes.txt"]
+            assert (mnt / "README.md").read_bytes() == b"readme"
+            shown = (mnt / "data/ep_001.wshard/signal/joint_pos.npy").read_bytes()
+        local = run("cat", FIXTURES / "ep_001.wshard/signal/joint_pos.npy", check=True).stdout
+        assert shown == local
+        url = "hf://datasets/owner/name/data/ep_001.wshard/signal/joint_pos.npy"
+        assert run("cat", url, option, check=True).stdout == local
+        missing = run("ls", "hf://datasets/owner/other", option)
+        assert missing.returncode == 1 and "no such data set" in missing.stderr
+
+
+def test_doctor_says_what_is_missing():
+    store = Store()
+    store.put("d/x.bin", b"x")
+    with store.serving() as endpoint:
+        fine = run("doctor", "s3://b/d/", *public(endpoint))
+        assert fine.returncode == 0, fine.stderr
+        assert b"list" in fine.stdout and b"read" in fine.stdout
+        store.faults = [lambda handler: handler.command == "GET" and "?" not in handler.path
+                        and (handler.fail(403, "AccessDenied") or True)]
+        blocked = run("doctor", "s3://b/d/", *public(endpoint))
+        assert blocked.returncode == 1 and b"s3:GetObject" in blocked.stdout
+        nowhere = run("doctor", "s3://other/", *public(endpoint))
+        assert nowhere.returncode == 1 and b"no such bucket" in nowhere.stdout
+
+
+def test_a_server_that_hangs_can_be_unmounted():
+    store = Store()
+    store.put("d/x.bin", b"x" * 100)
+    with store.serving() as endpoint, mounted("s3://b/d", *public(endpoint)) as mnt:
+        os.listdir(mnt)
+        store.faults = [lambda handler: time.sleep(5) or True]
+        with subprocess.Popen(["cat", str(mnt / "x.bin")], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as reader:
+            time.sleep(0.5)
+            run("umount", "--force", mnt)
+            reader.kill()
+        assert not os.path.ismount(mnt)
