@@ -306,7 +306,11 @@ impl RemoteStore {
             return Ok(self.listing(folder, key)?.get(name).cloned());
         }
         let Some(part) = part else { return Ok(None) };
-        let entry = match runtime()?.block_on(self.look(&[key, &part].concat(), name)) {
+        // What was looked at before is compared only.
+        let was_object =
+            matches!(self.listings.outdated(folder, name), Some(Some(Entry { node: Node::Object(_), .. })));
+        let wants_front = !was_object && (self.is_container_name)(OsStr::from_bytes(name));
+        let entry = match runtime()?.block_on(self.look(&[key, &part].concat(), wants_front)) {
             Ok(node) => node.map(|node| Entry::new(&part, node, is_top)),
             // A server that is not reached has deleted nothing: what was there is taken to be there for another while.
             Err(error) => match self.listings.outdated(folder, name) {
@@ -322,9 +326,9 @@ impl RemoteStore {
     }
 
     /// Asks what has this key: an object, or a folder of keys that begin with it.
-    async fn look(&self, key: &[u8], name: &[u8]) -> Result<Option<Node>, FetchError> {
+    async fn look(&self, key: &[u8], wants_front: bool) -> Result<Option<Node>, FetchError> {
         let below = [key, b"/"].concat();
-        if (self.is_container_name)(OsStr::from_bytes(name)) {
+        if wants_front {
             return match self.front(key).await {
                 Ok(state) => Ok(Some(Node::Object(state))),
                 Err(FetchError::Gone) => Ok(self.has_keys(&below).await?.then_some(Node::Folder)),
