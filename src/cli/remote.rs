@@ -61,6 +61,18 @@ pub(super) struct RemoteOptions {
     /// How containers are told from ordinary objects
     #[arg(long, value_enum, default_value_t)]
     detect: Detect,
+
+    /// Where bytes of objects are kept for the next time, readable for this user only [default: ~/.cache/shardfs/objects]
+    #[arg(long, value_name = "DIR")]
+    disk_cache: Option<PathBuf>,
+
+    /// How much is kept there, in bytes or with K, M, G or T [default: a tenth of the disk, at most 50G]
+    #[arg(long, value_name = "SIZE", value_parser = super::size)]
+    disk_cache_size: Option<u64>,
+
+    /// Keep no bytes of objects on disk
+    #[arg(long, conflicts_with_all = ["disk_cache", "disk_cache_size"])]
+    no_disk_cache: bool,
 }
 
 impl RemoteOptions {
@@ -76,6 +88,14 @@ impl RemoteOptions {
             retries: self.retries,
             dir_ttl: self.dir_ttl,
             detect: self.detect,
+            disk_cache: match self.no_disk_cache {
+                true => None,
+                false => match &self.disk_cache {
+                    Some(folder) => Some(std::path::absolute(folder).unwrap_or_else(|_| folder.clone())),
+                    None => Options::usual_disk_cache(),
+                },
+            },
+            disk_cache_size: self.disk_cache_size,
         }
     }
 }

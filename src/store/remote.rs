@@ -9,6 +9,7 @@
 //! | `location` | URLs |
 //! | `store` | [`RemoteStore`]: paths to keys, look-ups, listings, opened objects |
 //! | `listing`, `names` | what lies in a folder, and for how long that is remembered; parts of keys as names |
+//! | `file` | bytes of objects: single flight, memory, disk, what is fetched ahead |
 //! | `client`, `fetch` | requests in several attempts; ranges of one object |
 //! | `backend` | a kind of server: `s3`, `cloud` (Azure and Google), `web` (HTTP and WebDAV), `hub` (Hugging Face) |
 //! | `credentials`, `profile` | what proves who asks |
@@ -46,6 +47,7 @@ pub(crate) use location::{Location, is_url};
 pub(crate) use store::{IsContainerName, RemoteStore};
 
 use super::Store;
+use crate::disk::{self, Disk};
 
 /// The variable of the environment in which a process is given the URLs with secrets that are not on its command line.
 pub(crate) const URLS: &str = "SHARDFS_URLS";
@@ -101,6 +103,30 @@ pub struct Options {
     pub dir_ttl: Duration,
     /// How containers are told from ordinary objects.
     pub detect: Detect,
+    /// The folder in which bytes of objects are kept; `None` for none.
+    pub disk_cache: Option<PathBuf>,
+    /// How many, in bytes, in place of a tenth of the disk.
+    pub disk_cache_size: Option<u64>,
+}
+
+impl Options {
+    /// The folder that is taken where none is named: `$XDG_CACHE_HOME/shardfs`, or `~/.cache/shardfs`.
+    pub fn usual_disk_cache() -> Option<PathBuf> {
+        let named = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        let cache = named("XDG_CACHE_HOME").or_else(|| Some(named("HOME")?.join(".cache")));
+        Some(cache?.join("shardfs/objects"))
+    }
+
+    /// The cache on disk. One that can't be had is no reason to fail: then everything is fetched again.
+    pub(crate) fn open_disk_cache(&self) -> Option<Arc<Disk>> {
+        const MOST: u64 = 50 << 30;
+        let folder = self.disk_cache.as_ref()?;
+        let total = folder.ancestors().find_map(|at| rustix::fs::statvfs(at).ok());
+        let tenth = total.map_or(0, |at| at.f_blocks.saturating_mul(at.f_frsize) / 10);
+        let size = self.disk_cache_size.unwrap_or(tenth.min(MOST));
+        let opened = Disk::open(folder, disk::Limits::new(folder, size));
+        opened.map_err(|error| log::warn!("no cache on disk: {}: {error}", folder.display())).ok()
+    }
 }
 
 impl Default for Options {
@@ -116,6 +142,8 @@ impl Default for Options {
             retries: 10,
             dir_ttl: Duration::from_secs(10),
             detect: Detect::default(),
+            disk_cache: Self::usual_disk_cache(),
+            disk_cache_size: None,
         }
     }
 }

@@ -10,6 +10,12 @@ from support import FAMILIES, FIXTURES, GOLDEN, mounted, run, statistics_of, wal
 from support.stores import KEYS, Store, s3_client, seaweedfs, upload
 
 
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    """No bytes of objects from one test to another."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
 @pytest.fixture(scope="module")
 def weed():
     """A SeaweedFS with all golden files and examples in its bucket `public`."""
@@ -23,7 +29,7 @@ def weed():
 
 
 def public(endpoint):
-    return "--no-sign-request", f"--endpoint-url={endpoint}"
+    return "--no-sign-request", "--no-disk-cache", f"--endpoint-url={endpoint}"
 
 
 @pytest.fixture

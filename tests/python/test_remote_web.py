@@ -13,6 +13,12 @@ from support.stores import Hub, Store, caddy, nginx, python_server
 from test_remote import assert_same_trees, public
 
 
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    """No bytes of objects from one test to another."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
     """A folder with all golden files and the examples."""

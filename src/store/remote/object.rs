@@ -24,7 +24,6 @@ pub(crate) struct ObjectId {
 /// each answer are compared, for servers that ignore the condition.
 pub(crate) trait Fetch: Send + Sync {
     /// The object and its state.
-    #[allow(dead_code, reason = "caches of blocks need it next")]
     fn id(&self) -> &ObjectId;
 
     /// Streams the bytes of `range` into `sink`, in order. A body that is cut is taken up where it ended. Success means

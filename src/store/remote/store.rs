@@ -3,21 +3,17 @@
 use std::{
     ffi::{OsStr, OsString},
     fs, io,
-    num::NonZeroUsize,
     ops::Range,
     os::unix::ffi::{OsStrExt, OsStringExt},
     path::{Path, PathBuf},
     sync::{
-        Arc, OnceLock,
+        Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use bytes::Bytes;
 use http::{HeaderValue, Method, StatusCode, header};
-use lru::LruCache;
-use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 
 use super::{
@@ -25,9 +21,10 @@ use super::{
     backend::{self, Ask, Backend, PAGE, State, Target},
     client::{Answer, Client, Trouble, runtime},
     credentials, fetch,
+    file::{Blocks, RemoteFile},
     listing::{Entry, Listing, Listings, Node},
     names,
-    object::{Fetch, FetchError, ObjectId},
+    object::{FetchError, ObjectId},
 };
 use crate::{
     escape,
@@ -37,9 +34,7 @@ use crate::{
 
 /// Bytes of the front of an object that are fetched where its name says that it is a container: they tell what it is,
 /// and serve to open most.
-const FRONT: u64 = 128 << 10;
-/// Fronts that are kept for who opens the object next.
-const FRONTS: usize = 64;
+const FRONT: u64 = 256 << 10;
 /// How long a server may take to list what is known from before.
 const AGAIN: Duration = Duration::from_secs(5);
 /// Objects that are looked into at once with `--detect=content`.
@@ -59,7 +54,7 @@ pub(crate) struct RemoteStore {
     /// Empty, or ends in `/`.
     prefix: Vec<u8>,
     listings: Listings,
-    fronts: Mutex<LruCache<ObjectId, Bytes>>,
+    blocks: Arc<Blocks>,
     is_container_name: IsContainerName,
     /// Whether the server lists by WebDAV only.
     by_webdav: AtomicBool,
@@ -87,12 +82,13 @@ impl RemoteStore {
         is_container_name: IsContainerName,
     ) -> Result<Self, FetchError> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() as i64;
+        let runtime = runtime().map_err(|error| FetchError::Failed(error.to_string()))?;
         Ok(Self {
             backend: credentials::backend(location, options)?,
             client: Arc::new(Client::new(options)?),
             prefix: location.key.clone(),
             listings: Listings::new(options.dir_ttl),
-            fronts: Mutex::new(LruCache::new(NonZeroUsize::new(FRONTS).unwrap_or(NonZeroUsize::MIN))),
+            blocks: Blocks::new(runtime.handle().clone(), options.open_disk_cache()),
             is_container_name,
             by_webdav: AtomicBool::new(false),
             detect: options.detect,
@@ -371,7 +367,7 @@ impl RemoteStore {
     /// What is known of an object, and its first bytes, which are kept for who opens it.
     async fn front(&self, key: &[u8]) -> Result<State, FetchError> {
         let mut ask = Ask::new(Method::GET, Target::Object(key));
-        ask.headers.insert(header::RANGE, HeaderValue::from_static("bytes=0-131071"));
+        ask.headers.insert(header::RANGE, HeaderValue::from_static("bytes=0-262143"));
         let store = self.backend.store();
         let mut attempts = self.client.attempts(store);
         loop {
@@ -394,7 +390,7 @@ impl RemoteStore {
             let state = State { size: Some(size), ..self.backend.state(&answer.headers) };
             match answer.collect(size.min(FRONT) as usize).await {
                 Ok(front) if front.len() as u64 == size.min(FRONT) => {
-                    self.fronts.lock().put(self.id(key, &state), front.into());
+                    self.object(key, &state).add_front(&front);
                     return Ok(state);
                 }
                 Ok(_) => attempts.again(Trouble::cut(), None).await?,
@@ -423,6 +419,17 @@ impl RemoteStore {
             etag: etag.into(),
             size: state.size.unwrap_or(0),
         }
+    }
+
+    /// The bytes of an object in a state.
+    fn object(&self, key: &[u8], state: &State) -> Arc<RemoteFile> {
+        self.blocks.file(Arc::new(fetch::Object {
+            backend: self.backend.clone(),
+            client: self.client.clone(),
+            key: key.into(),
+            state: state.clone(),
+            id: self.id(key, state),
+        }))
     }
 
     fn stat_of(&self, key: &[u8], node: &Node) -> Stat {
@@ -526,11 +533,8 @@ impl Store for RemoteStore {
                 format!("{store}: the server gives neither ETag nor Last-Modified: a change could not be noticed");
             return Err(FetchError::Failed(text).into());
         }
-        let id = self.id(&key, &state);
-        let front = self.fronts.lock().get(&id).cloned().map_or_else(OnceLock::new, OnceLock::from);
-        let fetch =
-            fetch::Object { backend: self.backend.clone(), client: self.client.clone(), key: key.into(), state, id };
-        Ok(Arc::new(ObjectFile { fetch, front, stat, name: path.file_name().unwrap_or_default().to_owned() }))
+        let file = self.object(&key, &state);
+        Ok(Arc::new(ObjectFile { file, stat, name: path.file_name().unwrap_or_default().to_owned() }))
     }
 
     fn read_link(&self, _: &Path) -> io::Result<OsString> {
@@ -586,7 +590,15 @@ impl Store for RemoteStore {
 
     fn traffic(&self) -> Option<serde_json::Value> {
         let counters = &self.client.counters;
+        let (limit, taken) = self.blocks.memory();
+        let blocks = &self.blocks.counters;
         Some(serde_json::json!({
+            "memory_budget": limit,
+            "memory_used": taken,
+            "bytes_from_memory": blocks.memory_bytes.load(Relaxed),
+            "bytes_from_disk": blocks.disk_bytes.load(Relaxed),
+            "bytes_waited_for": blocks.waited_bytes.load(Relaxed),
+            "bytes_ahead": blocks.ahead_bytes.load(Relaxed),
             "requests": counters.requests.load(Relaxed),
             "lists": counters.lists.load(Relaxed),
             "retries": counters.retries.load(Relaxed),
@@ -623,10 +635,9 @@ impl Folder for RemoteFolder<'_> {
     }
 }
 
-/// An object in one state.
+/// An opened object.
 struct ObjectFile {
-    fetch: fetch::Object,
-    front: OnceLock<Bytes>,
+    file: Arc<RemoteFile>,
     stat: Stat,
     name: OsString,
 }
@@ -637,33 +648,19 @@ impl Source for ObjectFile {
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), SourceError> {
-        let end = offset.checked_add(buf.len() as u64).filter(|end| *end <= self.len());
-        let Some(end) = end else {
-            let end = offset.saturating_add(buf.len() as u64);
-            return Err(SourceError::OutOfRange { start: offset, end, len: self.len() });
-        };
-        if end <= FRONT && self.front.get().is_none() {
-            let mut front = Vec::new();
-            let mut sink = |bytes: Bytes| front.extend_from_slice(&bytes);
-            runtime()?.block_on(self.fetch.fetch(0..FRONT.min(self.len()), &mut sink))?;
-            let _ = self.front.set(front.into());
-        }
-        if let Some(bytes) = self.front.get().and_then(|front| front.get(offset as usize..end as usize)) {
-            buf.copy_from_slice(bytes);
-            return Ok(());
-        }
-        let mut at = 0;
-        let mut sink = |bytes: Bytes| {
-            if let Some(place) = buf.get_mut(at..at + bytes.len()) {
-                place.copy_from_slice(&bytes);
-            }
-            at += bytes.len();
-        };
-        Ok(runtime()?.block_on(self.fetch.fetch(offset..end, &mut sink))?)
+        self.file.read_at(offset, buf)
+    }
+
+    fn check_unchanged(&self) -> Result<(), SourceError> {
+        self.file.check_unchanged()
     }
 
     fn is_resident(&self, range: &Range<u64>) -> bool {
-        self.front.get().is_some_and(|front| range.end <= front.len() as u64)
+        self.file.is_resident(range)
+    }
+
+    fn prefetch(&self, ranges: &[Range<u64>]) {
+        self.file.prefetch(ranges);
     }
 }
 
