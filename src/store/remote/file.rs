@@ -33,7 +33,7 @@ use tokio::runtime::Handle;
 
 use self::{
     kept::Unit,
-    memory::{Memory, Room},
+    memory::Memory,
     run::Run,
     streams::{MOST_AHEAD, Streams, request_size},
 };

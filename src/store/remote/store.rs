@@ -593,6 +593,15 @@ impl Store for RemoteStore {
         let (limit, taken) = self.blocks.memory();
         let blocks = &self.blocks.counters;
         Some(serde_json::json!({
+            "disk": self.blocks.disk().map(|disk| {
+                let counters = disk.counters();
+                serde_json::json!({
+                    "hits": counters.hits.load(Relaxed),
+                    "misses": counters.misses.load(Relaxed),
+                    "written_bytes": counters.written_bytes.load(Relaxed),
+                    "evicted": counters.evicted.load(Relaxed),
+                })
+            }),
             "memory_budget": limit,
             "memory_used": taken,
             "bytes_from_memory": blocks.memory_bytes.load(Relaxed),
