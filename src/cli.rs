@@ -1,6 +1,7 @@
 //! Commands and options.
 
 mod busy;
+mod cache_folders;
 mod cat;
 mod color;
 mod cp;
@@ -71,6 +72,7 @@ enum Command {
     Refresh(refresh::Arguments),
     Status(status::Arguments),
     Doctor(doctor::Arguments),
+    Cache(cache_folders::Arguments),
     Ls(ls::Arguments),
     Cat(cat::Arguments),
     Cp(cp::Arguments),
@@ -190,6 +192,7 @@ fn execute(cli: &Cli, line: &[OsString]) -> anyhow::Result<ExitCode> {
         Command::Refresh(arguments) => refresh::run(arguments),
         Command::Status(arguments) => status::run(arguments),
         Command::Doctor(arguments) => doctor::run(arguments),
+        Command::Cache(arguments) => cache_folders::run(arguments),
         Command::Completions(arguments) => pages::completions(arguments),
         Command::Man(arguments) => pages::man(arguments),
         Command::Reference => pages::reference(),

@@ -137,6 +137,8 @@ impl<'a> Pieces<'a> {
         verify: Verify,
         window: u64,
     ) -> Result<Self, BlockError> {
+        // All of it will be read in order: what is far away is fetched while this decodes.
+        source.prefetch(&[block.stored()]);
         let stream = Stream::new(block.codec, Stored::new(source, block.stored()), window)?;
         let expected = block.crc.filter(|_| verify != Verify::Off);
         Ok(Self { block, source, expected, stream, got: 0, crc: 0 })

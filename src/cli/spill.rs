@@ -26,7 +26,7 @@ pub(super) struct SpillArguments {
 impl SpillArguments {
     pub(super) fn options(&self) -> Option<SpillOptions> {
         let folder = match self.spill.as_ref()? {
-            folder if folder.as_os_str() == "auto" => default_folder(),
+            folder if folder.as_os_str() == "auto" => default_folder("decoded"),
             folder => std::path::absolute(folder).unwrap_or_else(|_| folder.clone()),
         };
         let size = self.spill_size.unwrap_or_else(|| default_size(&folder));
@@ -36,15 +36,15 @@ impl SpillArguments {
 
 /// Those of `--spill auto`.
 pub(super) fn default_options() -> SpillOptions {
-    let folder = default_folder();
+    let folder = default_folder("decoded");
     SpillOptions { size: default_size(&folder), folder, wait: false }
 }
 
 /// Below the user's cache directory (XDG Base Directory Specification), or the system's for services without a home.
-fn default_folder() -> PathBuf {
+pub(super) fn default_folder(kind: &str) -> PathBuf {
     let variable = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let cache = variable("XDG_CACHE_HOME").or_else(|| Some(variable("HOME")?.join(".cache")));
-    cache.unwrap_or_else(|| "/var/cache".into()).join("shardfs/decoded")
+    cache.unwrap_or_else(|| "/var/cache".into()).join("shardfs").join(kind)
 }
 
 /// A tenth of the filesystem that the folder is or will be on.

@@ -1,6 +1,7 @@
 """Fixtures of all tests; what they stand on is in `support`."""
 
 import os
+import tempfile
 
 import pytest
 
@@ -14,6 +15,13 @@ def pytest_sessionstart(session):
         pytest.exit(f"ERROR: no shardfs program at {BIN} (build it, or set SHARDFS_BIN)", returncode=3)
     if not os.access("/dev/fuse", os.R_OK | os.W_OK):
         pytest.exit("ERROR: /dev/fuse is missing or not accessible; these tests mount", returncode=3)
+    # What tests read of buckets stays out of the user's own cache, and is not there for the next run.
+    session.config.own_cache = tempfile.TemporaryDirectory(prefix="shardfs-cache-")
+    os.environ["XDG_CACHE_HOME"] = session.config.own_cache.name
+
+
+def pytest_sessionfinish(session):
+    session.config.own_cache.cleanup()
 
 
 def pytest_generate_tests(metafunc):

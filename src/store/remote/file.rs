@@ -29,6 +29,7 @@ use std::{
 
 use lru::LruCache;
 use parking_lot::Mutex;
+use sha2::{Digest, Sha256};
 use tokio::runtime::Handle;
 
 use self::{
@@ -599,6 +600,12 @@ impl Source for RemoteFile {
         let state = self.state.lock();
         let runs = state.all_runs(range);
         runs.is_some_and(|runs| runs.iter().all(|run| run.is_ready(range.end.min(run.range.end))))
+    }
+
+    fn state_key(&self) -> Option<[u8; 32]> {
+        let id = self.id();
+        let is_certain = kept::tells_states_apart(id);
+        is_certain.then(|| Sha256::digest([b"object\0", &kept::key(id, &(0..0))[..]].concat()).into())
     }
 
     fn prefetch(&self, ranges: &[Range<u64>]) {

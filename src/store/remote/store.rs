@@ -668,6 +668,10 @@ impl Source for ObjectFile {
         self.file.is_resident(range)
     }
 
+    fn state_key(&self) -> Option<[u8; 32]> {
+        self.file.state_key()
+    }
+
     fn prefetch(&self, ranges: &[Range<u64>]) {
         self.file.prefetch(ranges);
     }

@@ -5,6 +5,7 @@ import email.utils
 import hashlib
 import json
 import os
+import random
 import re
 import shutil
 import socket
@@ -342,3 +343,53 @@ class Hub(Store):
         else:
             handler.answer(404, b'{"error":"Repository not found"}')
         return True
+
+
+def random_faults(seed, one_in=4):
+    """A fault for `Store.faults`: one of so many requests for objects is answered wrong, each time in another way."""
+    dice, lock = random.Random(seed), threading.Lock()
+
+    def cut(handler, body, tag, first, last, length):
+        handler.answer(206, body[first:first + length % (last + 1 - first)], Content_Length=last + 1 - first, ETag=tag,
+                       Content_Range=f"bytes {first}-{last}/{len(body)}")
+        handler.close_connection = True
+
+    def reset(handler, *_):
+        handler.close_connection = True
+        handler.connection.close()
+
+    def stall(handler, *_):
+        time.sleep(3)
+        reset(handler)
+
+    def slow(handler, body, tag, first, last, length):
+        handler.answer(206, Content_Length=last + 1 - first, ETag=tag, Content_Range=f"bytes {first}-{last}/{len(body)}")
+        for at in range(first, last + 1, 1 + (last - first) // 5):
+            handler.wfile.write(body[at:min(at + 1 + (last - first) // 5, last + 1)])
+            time.sleep(0.02)
+
+    def other_range(handler, body, tag, first, last, length):
+        other = max(0, first - 1)
+        handler.answer(206, body[other:last + 1], ETag=tag, Content_Range=f"bytes {other}-{last}/{len(body)}")
+
+    def other_state(handler, body, tag, first, last, length):
+        handler.answer(206, bytes(last + 1 - first), ETag='"another"', Content_Range=f"bytes {first}-{last}/{len(body)}")
+
+    ways = [cut, cut, reset, slow, stall, other_range, other_state,
+            lambda handler, *_: handler.fail(503, "SlowDown"), lambda handler, *_: handler.fail(500, "InternalError"),
+            lambda handler, *_: handler.fail(429, "TooManyRequests", Retry_After=1)]
+
+    def fault(handler):
+        bucket, _, key = urllib.parse.unquote(handler.path[1:]).partition("/")
+        asked = re.fullmatch(r"bytes=(\d+)-(\d+)", handler.headers.get("Range", ""))
+        with lock:
+            strikes, way, length = dice.randrange(one_in) == 0, dice.choice(ways), dice.randrange(1 << 20)
+        if "?" in handler.path or asked is None or not strikes:
+            return False
+        body, etag, _ = handler.store.objects[bucket][key]
+        first, last = int(asked[1]), min(int(asked[2]), len(body) - 1)
+        with contextlib.suppress(OSError):
+            way(handler, body, f'"{etag}"', first, last, length)
+        return True
+
+    return fault

@@ -56,6 +56,11 @@ pub(super) fn key(id: &ObjectId, unit: &Unit) -> Vec<u8> {
     key
 }
 
+/// Whether the object's tag is the server's own. A time in its place may be the same for two states.
+pub(super) fn tells_states_apart(id: &ObjectId) -> bool {
+    !id.etag.is_empty() && !id.etag.starts_with("modified ")
+}
+
 /// A part of a run, to be written.
 struct Part(Arc<Run>, Range<usize>);
 
@@ -68,8 +73,7 @@ impl AsRef<[u8]> for Part {
 impl Blocks {
     /// The cache on disk, for objects whose states can be told apart for certain: a time stamp can't.
     pub(super) fn disk_for(&self, id: &ObjectId) -> Option<&Arc<Disk>> {
-        let is_certain = !id.etag.is_empty() && !id.etag.starts_with("modified ");
-        self.disk.as_ref().filter(|_| is_certain)
+        self.disk.as_ref().filter(|_| tells_states_apart(id))
     }
 
     /// Does something with the disk: at once where it is this machine's own, and with patience but not for ever where

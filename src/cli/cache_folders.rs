@@ -1,0 +1,90 @@
+//! `shardfs cache`: what lies in the caches on disk.
+
+use std::{
+    io::{self, Write},
+    path::PathBuf,
+    sync::Arc,
+};
+
+use anyhow::{Context, bail};
+use clap::{Args, Subcommand};
+
+use super::{escape, spill};
+use crate::disk::{Disk, Limits, Usage};
+
+/// Look at the caches on this machine's disk, empty them or make them smaller
+///
+/// Bytes of objects (`--disk-cache`) and decoded blocks (`--spill`) are kept in folders that several mounts share.
+/// Nothing in them is the only copy of anything; mounts go on while they are emptied.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  shardfs cache status
+  shardfs cache prune 10G
+  shardfs cache clear /mnt/volume/shardfs
+
+Exit codes: 0 done, 1 a folder can't be used or is not there.")]
+pub(super) struct Arguments {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// How many blobs each has, and their bytes
+    Status(Folders),
+    /// Remove everything
+    Clear(Folders),
+    /// Remove what was not used for longest, until each has at most so many bytes
+    Prune {
+        /// Bytes, or with K, M, G or T
+        #[arg(value_parser = super::size)]
+        size: u64,
+        #[command(flatten)]
+        folders: Folders,
+    },
+}
+
+#[derive(Debug, Args)]
+struct Folders {
+    /// The caches' folders [default: ~/.cache/shardfs/objects and ~/.cache/shardfs/decoded, as far as they are there]
+    #[arg(value_name = "DIR")]
+    folders: Vec<PathBuf>,
+}
+
+impl Folders {
+    fn open(&self) -> anyhow::Result<Vec<Arc<Disk>>> {
+        let limits = |folder: &PathBuf| Limits::new(folder, u64::MAX);
+        if self.folders.is_empty() {
+            let usual = ["objects", "decoded"].map(spill::default_folder);
+            let there = usual.iter().filter(|folder| folder.exists());
+            return there.map(|folder| Ok(Disk::existing(folder, limits(folder))?)).collect();
+        }
+        let open = |folder: &PathBuf| {
+            let named = || escape::path(folder).to_string();
+            if !folder.join("CACHEDIR.TAG").exists() {
+                bail!("{}: no cache of shardfs", named());
+            }
+            Disk::existing(folder, limits(folder)).with_context(named)
+        };
+        self.folders.iter().map(open).collect()
+    }
+}
+
+pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    let (folders, verb) = match &arguments.action {
+        Action::Status(folders) => (folders, ""),
+        Action::Clear(folders) => (folders, "removed "),
+        Action::Prune { folders, .. } => (folders, "removed "),
+    };
+    let mut out = io::stdout().lock();
+    for disk in folders.open()? {
+        let Usage { blobs, bytes } = match arguments.action {
+            Action::Status(_) => disk.usage(),
+            Action::Clear(_) => disk.clear(),
+            Action::Prune { size, .. } => disk.prune(size),
+        }
+        .with_context(|| escape::path(&disk.path()).to_string())?;
+        writeln!(out, "{}: {verb}{blobs} blobs, {bytes} bytes", escape::path(&disk.path()))?;
+    }
+    Ok(())
+}
