@@ -60,7 +60,7 @@ impl Folders {
             return there.map(|folder| Ok(Disk::existing(folder, limits(folder))?)).collect();
         }
         let open = |folder: &PathBuf| {
-            let named = || escape::path(folder).to_string();
+            let named = || escape::path(folder);
             if !folder.join("CACHEDIR.TAG").exists() {
                 bail!("{}: no cache of shardfs", named());
             }
@@ -83,7 +83,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
             Action::Clear(_) => disk.clear(),
             Action::Prune { size, .. } => disk.prune(size),
         }
-        .with_context(|| escape::path(&disk.path()).to_string())?;
+        .with_context(|| escape::path(&disk.path()))?;
         writeln!(out, "{}: {verb}{blobs} blobs, {bytes} bytes", escape::path(&disk.path()))?;
     }
     Ok(())
