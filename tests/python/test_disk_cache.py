@@ -6,7 +6,7 @@ import random
 import threading
 
 import pytest
-from support import FAMILIES, FIXTURES, GOLDEN, mounted, run, statistics_of, walk_files
+from support import FAMILIES, FIXTURES, GOLDEN, mounted, run, statistics_of
 from support.stores import Store, random_faults
 
 
@@ -26,12 +26,13 @@ def put_folder(store, folder, prefix):
 def contents(mnt):
     """The bytes of all files, or that there are none."""
     found = {}
-    for name in walk_files(mnt):
-        if not name.endswith("/"):
+    for folder, _, files in os.walk(mnt):
+        for name in (os.path.join(folder, file) for file in files):
             try:
-                found[name] = (mnt / name).read_bytes()
+                with open(name, "rb") as file:
+                    found[os.path.relpath(name, mnt)] = file.read()
             except OSError:
-                found[name] = None
+                found[os.path.relpath(name, mnt)] = None
     return found
 
 
