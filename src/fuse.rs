@@ -34,7 +34,7 @@ use fuser::{
 use parking_lot::Mutex;
 
 use crate::{
-    tree::DESCRIPTION,
+    tree::is_made,
     vfs::{Attr, DirEntry, Error, FileKind, Serve, Serving, Ttl, Vfs},
 };
 use guard::guarded;
@@ -278,7 +278,7 @@ impl Filesystem for Adapter {
 
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         self.vfs.requests.lookup.fetch_add(1, Relaxed);
-        let here = self.vfs.is_control(parent.0, name) || name != DESCRIPTION && self.vfs.is_open(parent.0);
+        let here = self.vfs.is_control(parent.0, name) || !is_made(name) && self.vfs.is_open(parent.0);
         let owned = name.to_owned();
         self.run(
             About::name(request, parent, name, here),

@@ -221,3 +221,29 @@ pub const ANSWER_SECONDS: u64 = 120;
 
 /// Seconds for which a client may take nothing of an answer.
 pub const STALLED_SECONDS: u64 = 60;
+
+/// Columns of a table that is shown as a Parquet file; those behind are left out of it. Readers open 10,000 in a tenth
+/// of a second, and ten times as many in a second and a half.
+pub const TABLE_COLUMNS: usize = 10_000;
+
+/// Elements of a list in such a file; columns of longer ones are left out.
+pub const TABLE_LIST: u64 = 4096;
+
+/// Chunks of such a file, of some 50 bytes each in its footer: with more, row groups have more rows.
+pub const TABLE_CHUNKS: u64 = 1 << 18;
+
+/// Rows of a row group, about. Readers work on several at once and hold those whole.
+pub const TABLE_GROUP: u64 = 1 << 17;
+
+/// Bytes of a page, about: wide rows make groups of fewer of them.
+pub const TABLE_PAGE: u64 = 64 << 20;
+
+/// The same of a page of texts, which is made as a whole.
+pub const TABLE_TEXT_PAGE: u64 = 16 << 20;
+
+/// Bytes of the texts that keys of one column stand for, and of all columns of a table: they stand in front of every
+/// page. With more, keys are shown as numbers.
+pub const TABLE_DICTIONARY: usize = 1 << 20;
+
+/// See [`TABLE_DICTIONARY`].
+pub const TABLE_DICTIONARIES: usize = 16 << 20;

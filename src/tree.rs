@@ -13,6 +13,7 @@ pub mod names;
 pub mod overview;
 pub mod paths;
 mod table;
+mod tables;
 mod wshard;
 
 use std::{ops::ControlFlow, sync::Arc};
@@ -39,6 +40,11 @@ pub struct NodeId(pub u128);
 /// The file in every container that says what it holds. It is written on first use, which takes a while where that
 /// is much.
 pub const DESCRIPTION: &str = "container.json";
+
+/// Whether a file of that name may be one that is made on first use, which takes a while where it is large.
+pub fn is_made(name: &std::ffi::OsStr) -> bool {
+    name == DESCRIPTION || name.as_encoded_bytes().ends_with(tables::SUFFIX.as_bytes())
+}
 
 /// What each piece of memory takes beside its bytes.
 const HEAP: usize = 16;
@@ -161,6 +167,12 @@ pub trait Container: Send + Sync {
     /// What is wrong with other files that this container needs, each looked at whole: for `shardfs verify`.
     fn verify_others(&self) -> Vec<String> {
         Vec::new()
+    }
+
+    /// Whether a node is a table, a Parquet file: it shows once more what other files show.
+    fn is_table(&self, node: NodeId) -> bool {
+        let _ = node;
+        false
     }
 
     /// Whether a node's size is known without decoding anything, so that a listing may give it. A size that is not is

@@ -8,6 +8,8 @@ mod array;
 pub mod json;
 mod memory;
 mod npy;
+pub mod parquet;
+mod pieces;
 pub mod png;
 
 pub use array::Array;

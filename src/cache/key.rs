@@ -44,6 +44,24 @@ pub enum Key {
         /// The opened container.
         container: u64,
     },
+    /// The footer of a table's Parquet file.
+    TableFooter {
+        /// The opened container.
+        container: u64,
+        /// The table's number in it.
+        table: u32,
+    },
+    /// A page of such a file.
+    TablePage {
+        /// The opened container.
+        container: u64,
+        /// The table's number in it.
+        table: u32,
+        /// The number of the column in the file.
+        column: u32,
+        /// The row group.
+        group: u64,
+    },
     /// A whole virtual file in memory.
     File {
         /// Its inode number.
@@ -72,7 +90,9 @@ impl Key {
             | Self::Picture { container, .. }
             | Self::Column { container, .. }
             | Self::Metadata { container, .. }
-            | Self::Description { container } => Some(container),
+            | Self::Description { container }
+            | Self::TableFooter { container, .. }
+            | Self::TablePage { container, .. } => Some(container),
             Self::File { .. } => None,
         }
     }

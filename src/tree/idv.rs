@@ -4,6 +4,7 @@
 mod describe;
 mod loaded;
 mod names;
+mod table;
 mod values;
 
 use std::{
@@ -19,9 +20,10 @@ use lru::LruCache;
 use parking_lot::Mutex;
 
 use super::{
-    Child, Container, DESCRIPTION, IDV, NodeId, NodeKind, Notice, Overview,
+    Child, Container, DESCRIPTION, IDV, ItemInfo, NodeId, NodeKind, Notice, Overview,
     describe::{is_kept, kept},
     overview::Contents,
+    tables::{self, LaidOut},
 };
 use crate::{
     cache::{BlockError, Buffer, nonzero},
@@ -49,10 +51,11 @@ enum Part {
     Block,
     Metadata,
     Entry,
+    Table,
 }
 
 /// All parts, in the order of their numbers.
-const PARTS: [Part; 13] = [
+const PARTS: [Part; 14] = [
     Part::Root,
     Part::Description,
     Part::Columns,
@@ -66,6 +69,7 @@ const PARTS: [Part; 13] = [
     Part::Block,
     Part::Metadata,
     Part::Entry,
+    Part::Table,
 ];
 
 const NUMBERS: [(&str, Show); 1] = [("values.npy", Show::Values)];
@@ -134,6 +138,9 @@ pub(super) struct Idv {
     loaded: Mutex<LruCache<u32, Arc<Loaded>>>,
     new_warnings: Mutex<Vec<Notice>>,
     has_warnings: AtomicBool,
+    /// Whether there is a table, once somebody asked.
+    has_table: OnceLock<bool>,
+    tables: LaidOut,
 }
 
 /// The tree of an IDV file.
@@ -145,6 +152,8 @@ pub(super) fn open(file: File, reader: &ReadContext) -> Idv {
         loaded: Mutex::new(LruCache::new(nonzero(limits::IDV_PARSED))),
         new_warnings: Mutex::default(),
         has_warnings: AtomicBool::new(false),
+        has_table: OnceLock::new(),
+        tables: LaidOut::default(),
     }
 }
 
@@ -266,6 +275,7 @@ impl Container for Idv {
             Part::Root => match name {
                 DESCRIPTION => Some(Node::of(Part::Description, 0, 0)),
                 "columns" => Some(Node::of(Part::Columns, 0, 0)),
+                table::NAME => self.has_table()?.then(|| Node::of(Part::Table, 0, 0)),
                 _ => None,
             },
             Part::Columns => {
@@ -312,7 +322,8 @@ impl Container for Idv {
         match part {
             Part::Root => {
                 let children = [("columns", Part::Columns), (DESCRIPTION, Part::Description)];
-                for (next, (name, part)) in (1..).zip(children).filter(|(next, _)| *next > from) {
+                let table = self.has_table()?.then_some((table::NAME, Part::Table));
+                for (next, (name, part)) in (1..).zip(children.into_iter().chain(table)).filter(|(next, _)| *next > from) {
                     if show(next, name, part, 0, 0).is_break() {
                         break;
                     }
@@ -374,7 +385,7 @@ impl Container for Idv {
     fn parent(&self, node: NodeId) -> NodeId {
         let Some(Node { part, column, .. }) = Node::unpack(node) else { return super::ROOT };
         match part {
-            Part::Root | Part::Description | Part::Columns => super::ROOT,
+            Part::Root | Part::Description | Part::Columns | Part::Table => super::ROOT,
             Part::Column => Node::of(Part::Columns, 0, 0).pack(),
             Part::Entry => Node::of(Part::Metadata, column, 0).pack(),
             _ => Node::of(Part::Column, column, 0).pack(),
@@ -387,6 +398,7 @@ impl Container for Idv {
         let name: Cow<'_, str> = match part {
             Part::Root => return String::new(),
             Part::Description => return DESCRIPTION.into(),
+            Part::Table => return table::NAME.into(),
             Part::Columns => return "columns".into(),
             Part::Column => self.folder(column).into(),
             Part::Metadata => "metadata".into(),
@@ -405,6 +417,7 @@ impl Container for Idv {
         let Some(node) = Node::unpack(file) else { return Ok(View::default()) };
         match node.part {
             Part::Description => Ok(View::shared(self.description(reader)?)),
+            Part::Table => Ok(self.table(reader)?.view()),
             Part::Block => self.block(reader, node),
             Part::Entry => Ok(self.entry(reader, node)?.view()),
             Part::Shown(show) => Ok(self.values(reader, node, show)?.view()),
@@ -421,13 +434,24 @@ impl Container for Idv {
         })
     }
 
+    fn item_info(&self, reader: &ReadContext, node: NodeId) -> Result<Option<ItemInfo>, Fault> {
+        if self.is_table(node) {
+            return Ok(Some(tables::item_info(&*self.table(reader)?)));
+        }
+        Ok(self.array(reader, node)?.map(ItemInfo::from))
+    }
+
+    fn is_table(&self, node: NodeId) -> bool {
+        Node::unpack(node).is_some_and(|node| node.part == Part::Table)
+    }
+
     fn description(&self, reader: &ReadContext) -> Result<Arc<Buffer>, Fault> {
         kept(reader, || describe::describe(self))
     }
 
     fn memory_usage(&self) -> usize {
         let loaded: usize = self.loaded.lock().iter().map(|(_, loaded)| loaded.memory_usage()).sum();
-        loaded * size_of::<u64>() + self.names.get().map_or(0, Names::memory_usage)
+        loaded * size_of::<u64>() + self.tables.memory_usage() + self.names.get().map_or(0, Names::memory_usage)
     }
 
     fn overview(&self) -> Result<Overview, Fault> {
@@ -454,8 +478,9 @@ impl Container for Idv {
         let Some(Node { part, column, item }) = Node::unpack(node) else { return true };
         let loaded = || self.loaded.lock().peek(&column).cloned();
         match part {
-            Part::Root => true,
+            Part::Root => self.has_table.get().is_some() || self.file.columns() <= FEW_COLUMNS,
             Part::Description => is_kept(reader),
+            Part::Table => self.tables.known(0).is_some(),
             Part::Columns => self.names.get().is_some() || self.file.columns() <= FEW_COLUMNS,
             // A look-up in these folders also asks for a size.
             Part::Column => loaded().is_some_and(|loaded| match loaded.values() {
@@ -476,6 +501,7 @@ impl Container for Idv {
         match part {
             // As for every other format: what costs more than opening the container is made on request.
             Part::Description => is_kept(reader),
+            Part::Table => self.tables.known(0).is_some(),
             Part::Entry => {
                 let loaded = self.loaded.lock().peek(&column).cloned();
                 loaded.is_some_and(|loaded| loaded.is_entry_known(item))

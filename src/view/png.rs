@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use super::{Data, Fault, ReadContext, Rendered, View};
+use super::{Data, Fault, ReadContext, Rendered, View, pieces::Pieces};
 
 /// Longest PNG chunk, and largest width and height.
 const LONGEST: u64 = (1 << 31) - 1;
@@ -269,37 +269,6 @@ impl Rendered for Png {
 
     fn fill(&self, reader: &ReadContext, part: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
         self.fill_from(part, out, &|at, buf| reader.fill(&self.pixels, at..at + buf.len() as u64, buf))
-    }
-}
-
-/// A part of a file, filled piece by piece: each at its place in the file.
-struct Pieces<'a> {
-    part: Range<u64>,
-    out: &'a mut [u8],
-}
-
-impl Pieces<'_> {
-    fn overlap(&self, range: &Range<u64>) -> Option<Range<u64>> {
-        let (start, end) = (range.start.max(self.part.start), range.end.min(self.part.end));
-        (start < end).then_some(start..end)
-    }
-
-    fn touches(&self, range: &Range<u64>) -> bool {
-        self.overlap(range).is_some()
-    }
-
-    /// The place of a range that lies in the part.
-    fn slot(&mut self, range: &Range<u64>) -> &mut [u8] {
-        &mut self.out[(range.start - self.part.start) as usize..(range.end - self.part.start) as usize]
-    }
-
-    /// Copies what is wanted of `bytes`, which stand at `at`.
-    fn take(&mut self, at: u64, bytes: &[u8]) {
-        if let Some(wanted) = self.overlap(&(at..at + bytes.len() as u64)) {
-            let from = (wanted.start - at) as usize;
-            let length = (wanted.end - wanted.start) as usize;
-            self.slot(&wanted).copy_from_slice(&bytes[from..from + length]);
-        }
     }
 }
 

@@ -39,7 +39,11 @@ pub(super) fn describe(idv: &Idv) -> Result<Buffer, Fault> {
         description.insert("columns_left_out".into(), (file.columns() - described).into());
     }
     description.insert("missing_values".into(), missing(file.version));
-    document(&description, items.iter(), &Map::new())
+    let mut back = Map::new();
+    if let Some(table) = readable(idv.described_table())?.flatten() {
+        back.insert("tables".into(), json!([table]));
+    }
+    document(&description, items.iter(), &back)
 }
 
 /// What it holds, for people.

@@ -11,6 +11,7 @@ use super::{
 use crate::{
     cache::Key,
     format::DType,
+    limits,
     view::{Array, Rendered, View},
 };
 
@@ -56,6 +57,14 @@ impl File {
         }
     }
 
+    /// The bytes, of an array without its header.
+    pub(crate) fn data(self) -> View {
+        match self {
+            Self::Array(array) => array.data,
+            Self::Other(view) => view,
+        }
+    }
+
     pub(crate) fn array(self) -> Option<Array> {
         match self {
             Self::Array(array) => Some(array),
@@ -96,6 +105,11 @@ impl Shown {
             Some((dtype, shape)) => File::Array(Array::new(dtype, shape, data)),
             None => File::Other(data),
         })
+    }
+
+    /// All texts, of which is not said how long they are: reading behind them fails.
+    pub(crate) fn unsized_text(values: &Arc<Values>) -> View {
+        View::default().with_rendered(limits::LARGEST_BLOCK, Self { values: values.clone(), show: Show::Text })
     }
 
     /// Whether the file's size is known, or known to be unknowable.

@@ -1,0 +1,296 @@
+//! `table.parquet` of an IDV file: its visible columns as columns of a Parquet file (`docs/TREE.md`, section 7).
+
+use std::sync::Arc;
+
+use serde_json::Map;
+
+use super::{
+    Idv, IDV, part_fault,
+    values::{Show, Shown, Values},
+};
+use crate::{
+    cache::BlockError,
+    format::{
+        DType, Fields,
+        idv::{Column, Item, Key},
+    },
+    limits,
+    tree::tables::{ColumnNames, Described, LeftOut},
+    view::{
+        Fault, ReadContext, View,
+        parquet::{self, Element, Missing, Parquet, Ragged, Table},
+    },
+};
+
+/// The table's name in the root.
+pub(super) const NAME: &str = "table.parquet";
+
+/// The metadata that says what the keys of a column stand for.
+const KEY_VALUES: &[u8] = b"KeyValues";
+
+/// What a column of the file is in the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Elements of a fixed size, as they are stored; of lists so many a row.
+    Plain { element: Element, slots: Option<u64> },
+    /// The same, the least number of which is "missing".
+    OrLeast(Element),
+    /// Bools of two bits.
+    OrTwo,
+    /// Two columns: ticks and minutes.
+    Offset { is_old: bool },
+    Text,
+    Key(DType, Key),
+}
+
+/// The columns of a table, as far as they are known without reading any value.
+struct Plan {
+    columns: Vec<(Column, Kind)>,
+    left_out: Vec<LeftOut>,
+    left_out_behind: u64,
+}
+
+impl Idv {
+    /// Whether there is a table: a file without columns is none.
+    pub(super) fn has_table(&self) -> Result<bool, Fault> {
+        if let Some(known) = self.has_table.get() {
+            return Ok(*known);
+        }
+        let found = !self.plan(1)?.columns.is_empty();
+        Ok(*self.has_table.get_or_init(|| found))
+    }
+
+    /// What each visible column is in the table, up to so many of them.
+    fn plan(&self, most: usize) -> Result<Plan, Fault> {
+        let names = self.names()?;
+        let mut plan = Plan { columns: Vec::new(), left_out: Vec::new(), left_out_behind: 0 };
+        // Those that become two columns count twice.
+        let mut room = most;
+        for index in 0..self.file.columns() {
+            if room == 0 || plan.left_out.len() >= limits::TABLE_COLUMNS {
+                plan.left_out_behind = (self.file.columns() - index).into();
+                break;
+            }
+            if names.is_hidden(index) {
+                continue;
+            }
+            let Some(column) = self.file.column(&*self.source, index).map_err(part_fault)? else { continue };
+            match kind(&column, self.file.version.has_missing()) {
+                Ok(kind) => {
+                    room = room.saturating_sub(if matches!(kind, Kind::Offset { .. }) { 2 } else { 1 });
+                    plan.columns.push((column, kind));
+                }
+                Err(reason) => {
+                    plan.left_out.push(LeftOut { column: String::from_utf8_lossy(&column.name).into_owned(), reason });
+                }
+            }
+        }
+        Ok(plan)
+    }
+
+    /// What `container.json` says of the table, if there is one.
+    pub(super) fn described_table(&self) -> Result<Option<Described>, Fault> {
+        let Plan { columns, left_out, left_out_behind } = self.plan(limits::TABLE_COLUMNS)?;
+        let count = |(_, kind): &(_, Kind)| if matches!(kind, Kind::Offset { .. }) { 2 } else { 1 };
+        let columns: usize = columns.iter().map(count).sum();
+        let (path, rows) = (NAME.into(), self.file.rows);
+        Ok((columns > 0).then_some(Described { path, rows, columns, left_out, left_out_behind }))
+    }
+
+    /// The table.
+    pub(super) fn table(&self, reader: &ReadContext) -> Result<Arc<Parquet>, Fault> {
+        self.tables.get(0, || self.lay_out(reader))
+    }
+
+    fn lay_out(&self, reader: &ReadContext) -> Result<Parquet, Fault> {
+        let plan = self.plan(limits::TABLE_COLUMNS)?;
+        let unit = unit(&plan.columns);
+        let mut names = ColumnNames::default();
+        let mut columns = Vec::with_capacity(plan.columns.len());
+        let mut dictionaries = limits::TABLE_DICTIONARIES;
+        for (column, kind) in plan.columns {
+            let (index, stored) = (column.index, column.name.clone());
+            let mut about = Map::new();
+            about.insert("codec".into(), String::from_utf8_lossy(&column.codec.name).into());
+            let Some(values) = Values::of_column(Arc::new(column), self.file.rows, self.file.tail) else { continue };
+            about.insert("type".into(), values.ty().describe().into());
+            let values = Arc::new(values);
+            let mut add = |mut made: parquet::Column| {
+                made.about = about.clone();
+                columns.push(made);
+            };
+            if let Kind::Offset { is_old } = kind {
+                let data = shown(&values, Show::Values, reader)?;
+                let named = |field: &str| [&stored[..], b"_", field.as_bytes()].concat();
+                let (ticks, minutes) = (names.name(&named("ticks")), names.name(&named("offset_minutes")));
+                let column = parquet::Column::field(ticks, Element::Of(DType::I64), data.clone(), 0, RECORD);
+                add(if is_old { column.with_missing(Missing::Least) } else { column });
+                add(parquet::Column::field(minutes, Element::Of(DType::I16), data, 8, RECORD));
+                continue;
+            }
+            let name = names.name(&stored);
+            add(match kind {
+                Kind::Text => parquet::Column::strings(name, Arc::new(texts(&values, reader)?), true, true),
+                Kind::Plain { element, slots } => {
+                    parquet::Column::fixed(name, element, slots, shown(&values, Show::Values, reader)?)
+                }
+                Kind::OrLeast(element) => {
+                    let data = shown(&values, Show::Values, reader)?;
+                    parquet::Column::fixed(name, element, None, data).with_missing(Missing::Least)
+                }
+                Kind::OrTwo | Kind::Offset { .. } => {
+                    let data = shown(&values, Show::Values, reader)?;
+                    parquet::Column::fixed(name, Element::Of(DType::Bool), None, data).with_missing(Missing::Two)
+                }
+                Kind::Key(dtype, key) => {
+                    let data = shown(&values, Show::Values, reader)?;
+                    match self.key_texts(reader, index, key, dictionaries)? {
+                        Some((dictionary, count)) => {
+                            dictionaries -= dictionary.len();
+                            parquet::Column::keys(name, dtype, data, dictionary, count)
+                        }
+                        None => parquet::Column::fixed(name, Element::Of(dtype), None, data)
+                            .with_missing(Missing::Zero),
+                    }
+                }
+            });
+        }
+        let mut about = Map::new();
+        about.insert("format".into(), IDV.name.into());
+        about.insert("version".into(), self.file.version.to_string().into());
+        Parquet::new(reader, Table { number: 0, rows: self.file.rows, unit, columns, about })
+    }
+
+    /// The texts that keys stand for, as a dictionary has them, and how many they are. `None` where there are none, or
+    /// too many bytes of them, or where damage makes them unreadable.
+    fn key_texts(
+        &self,
+        reader: &ReadContext,
+        column: u32,
+        key: Key,
+        room: usize,
+    ) -> Result<Option<(Vec<u8>, u64)>, Fault> {
+        match self.read_key_texts(reader, column, key, room.min(limits::TABLE_DICTIONARY)) {
+            Err(fault) if matches!(&*fault.error, BlockError::Source(_)) => Err(fault),
+            Err(_) => Ok(None),
+            found => found,
+        }
+    }
+
+    fn read_key_texts(
+        &self,
+        reader: &ReadContext,
+        column: u32,
+        key: Key,
+        room: usize,
+    ) -> Result<Option<(Vec<u8>, u64)>, Fault> {
+        let loaded = self.metadata(column)?;
+        let found = loaded.entries_from(0).map(|(number, _)| number).find_map(|number| {
+            let entry = loaded.entry(number).filter(|entry| entry.stored.kind == KEY_VALUES)?;
+            entry.values.clone().filter(|values| values.ty().item == Item::Text)
+        });
+        let Some(values) = found else { return Ok(None) };
+        let (offsets, text, missing) = (
+            shown(&values, Show::Offsets, reader)?,
+            shown(&values, Show::Text, reader)?,
+            shown(&values, Show::Missing, reader)?,
+        );
+        let count = (offsets.size() / 8).saturating_sub(1);
+        let count = if key.count > 0 { count.min(key.count) } else { count };
+        let size = text.size().saturating_add(count.saturating_mul(4));
+        if count == 0 || size > room as u64 {
+            return Ok(None);
+        }
+        let offsets = offsets.copy_at(reader, 0, 8 * (count + 1))?;
+        if missing.copy_at(reader, 0, count)?.contains(&1) {
+            return Ok(None);
+        }
+        let text = text.copy_at(reader, 0, text.size())?;
+        let mut dictionary = Vec::with_capacity(size as usize);
+        let bounds: Vec<usize> = offsets.chunks_exact(8).filter_map(|bytes| bytes.u64(0)).map(|at| at as usize).collect();
+        for bounds in bounds.windows(2) {
+            let text = text.get(bounds[0]..bounds[1]).unwrap_or_default();
+            dictionary.extend((text.len() as u32).to_le_bytes());
+            dictionary.extend(text);
+        }
+        Ok(Some((dictionary, count)))
+    }
+}
+
+/// Bytes of ticks and minutes.
+const RECORD: u64 = 10;
+
+/// The bytes of one of a column's files, without a header.
+fn shown(values: &Arc<Values>, show: Show, reader: &ReadContext) -> Result<View, Fault> {
+    Ok(Shown::open(values, show, reader)?.data())
+}
+
+/// The texts of a column.
+fn texts(values: &Arc<Values>, reader: &ReadContext) -> Result<Ragged, Fault> {
+    Ok(Ragged {
+        offsets: shown(values, Show::Offsets, reader)?,
+        dtype: DType::I64,
+        // Where damage makes it unknown how long all texts are, those in front of it can be read.
+        data: Shown::unsized_text(values),
+        missing: Some(shown(values, Show::Missing, reader)?),
+    })
+}
+
+/// The rows of a block that most columns have.
+fn unit(columns: &[(Column, Kind)]) -> u64 {
+    let mut rows: Vec<u64> = columns.iter().map(|(column, _)| column.rows_per_block).collect();
+    rows.sort_unstable();
+    let runs = rows.chunk_by(|a, b| a == b);
+    runs.max_by_key(|run| run.len()).and_then(|run| run.first()).copied().unwrap_or(1)
+}
+
+/// What a column is in the table.
+///
+/// # Errors
+/// Why the table has it not.
+fn kind(column: &Column, has_missing: bool) -> Result<Kind, String> {
+    if let Some(unusable) = column.unusable() {
+        return Err(unusable.reason().into());
+    }
+    let Ok(ty) = &column.codec.meaning else { return Err("its codec is not known".into()) };
+    let slots = ty.slots();
+    match slots {
+        Some(0) => return Err("rows have each their own number of values".into()),
+        Some(_) if ty.item == Item::Text => return Err("its rows are lists of texts".into()),
+        Some(_) if ty.item == Item::DateTimeOffset => return Err("its rows are lists of records".into()),
+        Some(slots) if slots > limits::TABLE_LIST => {
+            return Err(format!("its rows have {slots} values, more than {}", limits::TABLE_LIST));
+        }
+        _ => {}
+    }
+    let name = item_codec(column);
+    let is_date = matches!(name, b"DateTime" | b"DvDateTime");
+    let is_time = is_date || matches!(name, b"TimeSpan" | b"DvTimeSpan");
+    let is_old = has_missing || name.starts_with(b"Dv");
+    Ok(match (ty.item, slots) {
+        (Item::Text, _) => Kind::Text,
+        (Item::DateTimeOffset, _) => Kind::Offset { is_old },
+        (Item::RowId, _) => Kind::Plain { element: Element::Bytes16, slots },
+        (Item::Boolean, _) => Kind::Plain { element: Element::Of(DType::Bool), slots },
+        (Item::DvBool, None) => Kind::OrTwo,
+        (Item::DvBool, Some(_)) => Kind::Plain { element: Element::Of(DType::U8), slots },
+        (Item::Number(dtype), None) if let Some(key) = ty.key => Kind::Key(dtype, key),
+        (Item::Number(dtype), _) => {
+            let element = if is_date { Element::Ticks } else { Element::Of(dtype) };
+            let is_signed = matches!(dtype, DType::I8 | DType::I16 | DType::I32 | DType::I64);
+            match slots {
+                None if is_time && is_old || is_signed && has_missing => Kind::OrLeast(element),
+                _ => Kind::Plain { element, slots },
+            }
+        }
+    })
+}
+
+/// The load name of the codec of a column's values, of vectors that of their items.
+fn item_codec(column: &Column) -> &[u8] {
+    let (name, parameters) = (&*column.codec.name, &*column.codec.parameters);
+    match (name, parameters.split_first()) {
+        (b"VBuffer", Some((&length, rest))) => rest.get(..length.into()).unwrap_or_default(),
+        _ => name,
+    }
+}

@@ -1,0 +1,165 @@
+//! Tables of a container as Parquet files (`docs/TREE.md`, section 7): what every format's have.
+
+use std::{collections::HashSet, sync::Arc};
+
+use parking_lot::Mutex;
+use serde::Serialize;
+
+use super::{ItemInfo, names};
+use crate::{
+    format::DType,
+    limits,
+    view::{
+        Array, Fault,
+        parquet::{Column, Element, Parquet},
+    },
+};
+
+/// The suffix of their names.
+pub(super) const SUFFIX: &str = ".parquet";
+
+/// What `container.json` says of a table.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Described {
+    /// Its path in the container.
+    pub(super) path: String,
+    pub(super) rows: u64,
+    /// How many columns it has.
+    pub(super) columns: usize,
+    /// Columns that it has not, with the reason.
+    pub(super) left_out: Vec<LeftOut>,
+    /// How many more it has not, for there are too many.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(super) left_out_behind: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+/// A column that a table has not.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct LeftOut {
+    pub(super) column: String,
+    pub(super) reason: String,
+}
+
+/// The names of a table's columns: those that are stored, but for such as paths would not have either.
+#[derive(Debug, Default)]
+pub(super) struct ColumnNames {
+    taken: HashSet<String>,
+}
+
+impl ColumnNames {
+    /// The name of a column, which no other one gets.
+    pub(super) fn name(&mut self, stored: &[u8]) -> String {
+        let plain = std::str::from_utf8(stored).ok().filter(|name| {
+            !name.is_empty() && name.len() <= names::NAME_MAX && !name.chars().any(char::is_control)
+        });
+        let mut name = plain.map_or_else(|| names::file(stored, "", 1), ToOwned::to_owned);
+        for number in 2.. {
+            if self.taken.insert(name.clone()) {
+                break;
+            }
+            name = names::file(stored, "", number);
+        }
+        name
+    }
+}
+
+/// The column of an array whose first axis are the rows.
+///
+/// # Errors
+/// Why there is none.
+pub(super) fn array_column(name: &str, array: &Array) -> Result<Column, String> {
+    let slots = slots(array.dtype, &array.shape)?;
+    Ok(Column::fixed(name.into(), Element::Of(array.dtype), slots, array.data.clone()).with_about_array(array))
+}
+
+/// Elements of each row of an array that is to be a column: `None` where rows are no lists.
+///
+/// # Errors
+/// Why it can't be one.
+pub(super) fn slots(dtype: DType, shape: &[u64]) -> Result<Option<u64>, String> {
+    if dtype == DType::DateTimeOffset {
+        return Err("its elements are records".into());
+    }
+    match shape.get(1..) {
+        None => Err("it has no rows".into()),
+        Some([]) => Ok(None),
+        Some(axes) => match axes.iter().try_fold(1u64, |slots, axis| slots.checked_mul(*axis)) {
+            Some(0) => Err("its rows are empty".into()),
+            Some(slots) if slots <= limits::TABLE_LIST => Ok(Some(slots)),
+            _ => Err(format!("its rows have more than {} elements", limits::TABLE_LIST)),
+        },
+    }
+}
+
+impl Column {
+    /// The column with the array's type, and the axes of a row where they are several.
+    pub(super) fn with_about_array(self, array: &Array) -> Self {
+        let column = self.with_about("dtype", array.dtype.name());
+        match array.shape.get(1..) {
+            Some(axes) if axes.len() > 1 => column.with_about("shape", axes.to_vec()),
+            _ => column,
+        }
+    }
+}
+
+/// The tables of a container that were laid out.
+#[derive(Debug, Default)]
+pub(super) struct LaidOut {
+    tables: Mutex<Vec<Option<Arc<Parquet>>>>,
+}
+
+impl LaidOut {
+    /// The table of a number, laid out by `make` where it is not yet.
+    ///
+    /// # Errors
+    /// Those of `make`.
+    pub(super) fn get(
+        &self,
+        number: u32,
+        make: impl FnOnce() -> Result<Parquet, Fault>,
+    ) -> Result<Arc<Parquet>, Fault> {
+        if let Some(known) = self.known(number) {
+            return Ok(known);
+        }
+        // No lock is held meanwhile: lengths may have to be read. Of two that come at once the first one's is kept.
+        let made = Arc::new(make()?);
+        let mut tables = self.tables.lock();
+        let count = tables.len().max(number as usize + 1);
+        tables.resize(count, None);
+        Ok(tables[number as usize].get_or_insert(made).clone())
+    }
+
+    /// The table of a number, if it was laid out.
+    pub(super) fn known(&self, number: u32) -> Option<Arc<Parquet>> {
+        self.tables.lock().get(number as usize)?.clone()
+    }
+
+    /// Bytes of memory that they take.
+    pub(super) fn memory_usage(&self) -> usize {
+        self.tables.lock().iter().flatten().map(|table| table.memory_usage()).sum()
+    }
+}
+
+/// What is known of a table as an item: its rows and columns.
+pub(super) fn item_info(table: &Parquet) -> ItemInfo {
+    ItemInfo { shape: Some(table.shape().to_vec()), ..ItemInfo::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_named_as_stored_where_that_can_be() {
+        let mut names = ColumnNames::default();
+        let stored: [&[u8]; 9] = [b"a", b"a", b"", b"x/y", b"A", b"\xff", b"two\nlines", b"", b"50%"];
+        let expected = ["a", "a%_2", "%empty", "x/y", "A", "%FF", "two%0Alines", "%empty%_2", "50%"];
+        assert_eq!(stored.map(|name| names.name(name)), expected);
+        assert_eq!(names.name(&[b'x'; 256]).len(), 255);
+    }
+}

@@ -1,0 +1,543 @@
+//! Tables as Parquet files whose pages are computed while they are read (`docs/TREE.md`, section 7).
+//!
+//! The layout is such that size and place of every page follow from lengths alone: pages of version 1, PLAIN, not
+//! compressed, one for each column and row group. Values of a fixed size need one multiplication; where values are
+//! missing, or keys stand for texts, levels and indices take a bit or an index for each row, and the values that are
+//! there stand one behind the other, with zeros up to the size that they would have if none were missing. All
+//! readers stop at the number of values that the page states (`scripts/test_table_engines` asks each of them).
+//!
+//! Pages of values that are all there are made for the range that is read, or lent from a block. All others are made as
+//! a whole when they are touched, and kept in the cache, as the footer is.
+
+mod column;
+mod compact;
+mod element;
+mod levels;
+
+use std::{collections::HashMap, ops::Range, sync::Arc};
+
+use parking_lot::Mutex;
+use polars_parquet_format::SchemaElement;
+use serde_json::{Map, Value};
+
+pub use column::{Bounds, Column, Missing, Ragged, Strings};
+pub use element::Element;
+
+use super::{Bytes, Data, Fault, ReadContext, Rendered, View, json, pieces::Pieces};
+use crate::{
+    cache::{BlockError, Buffer, Key},
+    codec::DecodeError,
+    limits,
+};
+use column::{Values, fill_page};
+
+/// First and last bytes of every file.
+const MAGIC: &[u8; 4] = b"PAR1";
+
+/// Pages have fewer bytes than this, and fewer values: both are signed numbers of 32 bits.
+const LONGEST: u64 = i32::MAX as u64;
+
+/// A table: what it is made of.
+#[derive(Debug)]
+pub struct Table {
+    /// Its number in the container, for the cache.
+    pub number: u32,
+    /// Rows.
+    pub rows: u64,
+    /// Rows that are stored together: row groups begin where these begin, as far as that can be.
+    pub unit: u64,
+    /// The columns, at least one.
+    pub columns: Vec<Column>,
+    /// What is said of it: name and value.
+    pub about: Map<String, Value>,
+}
+
+/// A Parquet file.
+#[derive(Debug)]
+pub struct Parquet {
+    number: u32,
+    rows: u64,
+    group_rows: u64,
+    groups: u64,
+    columns: Vec<Laid>,
+    /// Where each group begins, and the last ends, where their sizes differ; otherwise nothing.
+    starts: Vec<u64>,
+    /// Bytes of a full group, where all have the same.
+    full: u64,
+    footer: Range<u64>,
+    about: Vec<(String, String)>,
+    /// Where the damage was that failed a page, by column and group: those who come later are told as well.
+    failed: Mutex<HashMap<(u32, u64), (Option<u32>, u64)>>,
+}
+
+/// A column with the sizes of its pages.
+#[derive(Debug)]
+struct Laid {
+    column: Column,
+    /// Bytes of the dictionary with its header, in front of each page.
+    dictionary: u32,
+    pages: Pages,
+}
+
+/// The pages of a column.
+#[derive(Debug)]
+enum Pages {
+    /// One size, and that of the last group.
+    Alike(Page, Page),
+    /// Each its own.
+    Each(Vec<Page>),
+}
+
+/// Bytes of a page: its header, and what follows.
+#[derive(Debug, Clone, Copy, Default)]
+struct Page {
+    header: u32,
+    body: u32,
+}
+
+impl Page {
+    fn of(column: &Column, rows: u64, text: u64) -> Option<Self> {
+        let body = column.page_size(rows, text);
+        let is_short = body <= LONGEST && column.values_in(rows) <= LONGEST - 8;
+        let header = is_short.then(|| compact::page_header(column.values_in(rows), body, column.encoding()))?;
+        Some(Self { header: header.len() as u32, body: body as u32 })
+    }
+}
+
+impl Laid {
+    fn page(&self, group: u64, is_last: bool) -> Page {
+        match &self.pages {
+            Pages::Alike(_, last) if is_last => *last,
+            Pages::Alike(full, _) => *full,
+            Pages::Each(pages) => pages.get(group as usize).copied().unwrap_or_default(),
+        }
+    }
+}
+
+/// A part of the file that a read touches.
+enum Part<'a> {
+    Inline(Vec<u8>),
+    Footer,
+    /// The body of the page of a column, of a group with these rows.
+    Body {
+        column: usize,
+        laid: &'a Laid,
+        group: u64,
+        rows: Range<u64>,
+    },
+}
+
+impl Parquet {
+    /// Lays a table out: chooses its row groups, and computes all sizes. Texts are not read where the container says
+    /// how long they are.
+    ///
+    /// # Errors
+    /// [`Fault`] where a length can't be read, or the table is larger than a file can be.
+    pub fn new(reader: &ReadContext, table: Table) -> Result<Self, Fault> {
+        let Table { number, rows, unit, columns, about } = table;
+        let group_rows = group_rows(reader, rows, unit, &columns)?;
+        let groups = rows.div_ceil(group_rows);
+        let last = rows - groups.saturating_sub(1) * group_rows;
+        let mut laid = Vec::with_capacity(columns.len());
+        for column in columns {
+            let too_long = || refused(format!("column {}: a page would have more than 2^31 bytes", column.name));
+            let (header, dictionary) = column.dictionary();
+            let dictionary = (header.len() + dictionary.len()) as u32;
+            let pages = if column.is_sized_by_texts() {
+                let mut pages = Vec::with_capacity(groups as usize);
+                for group in 0..groups {
+                    let rows = group * group_rows..rows.min((group + 1) * group_rows);
+                    let text = known(column.text_size(reader, rows.clone()))?;
+                    pages.push(Page::of(&column, rows.end - rows.start, text).ok_or_else(too_long)?);
+                }
+                Pages::Each(pages)
+            } else {
+                let page = |rows| Page::of(&column, rows, 0).ok_or_else(too_long);
+                Pages::Alike(page(group_rows.min(rows))?, page(last)?)
+            };
+            laid.push(Laid { column, dictionary, pages });
+        }
+        let mut this = Self {
+            number,
+            rows,
+            group_rows,
+            groups,
+            columns: laid,
+            starts: Vec::new(),
+            full: 0,
+            footer: 0..0,
+            about: vec![("shardfs".into(), String::new())],
+            failed: Mutex::default(),
+        };
+        this.describe(about);
+        this.place()?;
+        Ok(this)
+    }
+
+    /// What is said of the table and its columns.
+    fn describe(&mut self, mut about: Map<String, Value>) {
+        let columns = self.columns.iter().filter(|laid| !laid.column.about.is_empty());
+        let columns: Map<String, Value> =
+            columns.map(|laid| (laid.column.name.clone(), laid.column.about.clone().into())).collect();
+        about.insert("columns".into(), columns.into());
+        let text = String::from_utf8_lossy(&json::document(&about)).into_owned();
+        self.about = vec![("shardfs".into(), text)];
+    }
+
+    /// Computes where groups and the footer are.
+    fn place(&mut self) -> Result<(), Fault> {
+        let too_large = || refused("it would have more than 2^63 bytes".into());
+        let mut end = MAGIC.len() as u64;
+        if self.columns.iter().any(|laid| matches!(laid.pages, Pages::Each(_))) {
+            let mut starts = vec![end];
+            for group in 0..self.groups {
+                end = end.checked_add(self.group_size(group)).ok_or_else(too_large)?;
+                starts.push(end);
+            }
+            self.starts = starts;
+        } else if self.groups > 0 {
+            self.full = self.group_size(0);
+            let last = self.group_size(self.groups - 1);
+            let full = self.full.checked_mul(self.groups - 1).and_then(|full| full.checked_add(last));
+            end = full.and_then(|all| all.checked_add(end)).ok_or_else(too_large)?;
+        }
+        if end > limits::LARGEST_BLOCK {
+            return Err(too_large());
+        }
+        self.footer.start = end;
+        let mut size = 0;
+        self.write_footer(|bytes| size += bytes.len() as u64);
+        if size > LONGEST {
+            return Err(refused(format!("its footer would have {size} bytes")));
+        }
+        // Its length, and the magic once more.
+        self.footer.end = end + size + 8;
+        Ok(())
+    }
+
+    /// Bytes of the file.
+    pub fn size(&self) -> u64 {
+        self.footer.end
+    }
+
+    /// How many rows and columns it has.
+    pub fn shape(&self) -> [u64; 2] {
+        [self.rows, self.columns.len() as u64]
+    }
+
+    /// The file.
+    pub fn view(self: &Arc<Self>) -> View {
+        View::default().with(self.size(), Data::Rendered(self.clone()))
+    }
+
+    /// Bytes of memory that it takes, about.
+    pub fn memory_usage(&self) -> usize {
+        let of_column = |laid: &Laid| {
+            let pages = if let Pages::Each(pages) = &laid.pages { size_of_val(&**pages) } else { 0 };
+            laid.column.memory_usage() + pages
+        };
+        let about: usize = self.about.iter().map(|(_, value)| value.len()).sum();
+        self.columns.iter().map(of_column).sum::<usize>() + 8 * self.starts.len() + about
+    }
+
+    fn rows_of(&self, group: u64) -> Range<u64> {
+        let start = group * self.group_rows;
+        start..self.rows.min(start + self.group_rows)
+    }
+
+    fn page(&self, laid: &Laid, group: u64) -> Page {
+        laid.page(group, group + 1 == self.groups)
+    }
+
+    fn chunk_size(&self, laid: &Laid, group: u64) -> u64 {
+        let page = self.page(laid, group);
+        u64::from(laid.dictionary) + u64::from(page.header) + u64::from(page.body)
+    }
+
+    fn group_size(&self, group: u64) -> u64 {
+        // At most 10,000 chunks of less than 2^33 bytes.
+        self.columns.iter().map(|laid| self.chunk_size(laid, group)).sum()
+    }
+
+    fn group_start(&self, group: u64) -> u64 {
+        self.starts.get(group as usize).copied().unwrap_or_else(|| MAGIC.len() as u64 + group * self.full)
+    }
+
+    /// The group that holds a byte.
+    fn group_at(&self, at: u64) -> u64 {
+        let group = match self.starts.is_empty() {
+            true => (at - MAGIC.len() as u64) / self.full.max(1),
+            false => self.starts.partition_point(|start| *start <= at) as u64 - 1,
+        };
+        group.min(self.groups.saturating_sub(1))
+    }
+
+    /// Goes through the parts of the file that a range touches: where each begins in the file, its size, and what it
+    /// is; until `each` says that it is enough.
+    fn parts<'a>(
+        &'a self,
+        range: &Range<u64>,
+        mut each: impl FnMut(u64, u64, Part<'a>) -> Result<bool, Fault>,
+    ) -> Result<(), Fault> {
+        let mut visit = |at: u64, size: u64, part: &mut dyn FnMut() -> Part<'a>| {
+            let is_touched = at < range.end && at + size > range.start;
+            if is_touched { each(at, size, part()) } else { Ok(at < range.end) }
+        };
+        if !visit(0, MAGIC.len() as u64, &mut || Part::Inline(MAGIC.to_vec()))? {
+            return Ok(());
+        }
+        let mut at = if self.groups == 0 || range.start >= self.footer.start {
+            self.footer.start
+        } else {
+            self.group_start(self.group_at(range.start.max(MAGIC.len() as u64)))
+        };
+        while at < self.footer.start {
+            let group = self.group_at(at);
+            let rows = self.rows_of(group);
+            for (column, laid) in self.columns.iter().enumerate() {
+                let page = self.page(laid, group);
+                let (dictionary, header) = (u64::from(laid.dictionary), u64::from(page.header));
+                let body = u64::from(page.body);
+                if at + dictionary + header + body <= range.start {
+                    at += dictionary + header + body;
+                    continue;
+                }
+                let values = laid.column.values_in(rows.end - rows.start);
+                let encoding = laid.column.encoding();
+                let go_on = visit(at, dictionary, &mut || {
+                    let (mut header, dictionary) = laid.column.dictionary();
+                    header.extend(dictionary);
+                    Part::Inline(header)
+                })? && visit(at + dictionary, header, &mut || {
+                    Part::Inline(compact::page_header(values, body, encoding))
+                })? && visit(at + dictionary + header, body, &mut || Part::Body {
+                    column,
+                    laid,
+                    group,
+                    rows: rows.clone(),
+                })?;
+                if !go_on {
+                    return Ok(());
+                }
+                at += dictionary + header + body;
+            }
+        }
+        let footer = self.footer.start;
+        visit(footer, self.footer.end - footer, &mut || Part::Footer)?;
+        Ok(())
+    }
+
+    /// Writes the footer piece by piece.
+    fn write_footer(&self, mut write: impl FnMut(&[u8])) {
+        let mut out = Vec::new();
+        let mut schema = Vec::with_capacity(1 + self.columns.len());
+        let count = Some(self.columns.len() as i32);
+        schema.push(SchemaElement { num_children: count, ..compact::schema_element("schema") });
+        self.columns.iter().for_each(|laid| laid.column.add_to(&mut schema));
+        compact::footer_front(&mut out, &schema, self.rows, self.groups);
+        drop(schema);
+        let fronts: Vec<Vec<u8>> = self.columns.iter().map(|laid| laid.column.chunk_front()).collect();
+        for group in 0..self.groups {
+            let start = self.group_start(group);
+            let (mut at, rows) = (start, self.rows_of(group));
+            compact::group_front(&mut out, self.columns.len());
+            for (laid, front) in self.columns.iter().zip(&fronts) {
+                let size = self.chunk_size(laid, group);
+                let chunk = compact::Chunk {
+                    start: at,
+                    size,
+                    dictionary: laid.dictionary.into(),
+                    values: laid.column.values_in(rows.end - rows.start),
+                    bounds: laid.column.statistics(rows.clone()),
+                };
+                compact::chunk(&mut out, front, &chunk);
+                at += size;
+            }
+            compact::group_back(&mut out, start, at - start, rows.end - rows.start);
+            write(&out);
+            out.clear();
+        }
+        compact::footer_back(&mut out, &self.about, self.columns.len());
+        write(&out);
+    }
+
+    /// The footer, with its length and the magic behind it.
+    fn footer_bytes(&self, reader: &ReadContext) -> Result<Arc<Buffer>, Fault> {
+        let key = Key::TableFooter { container: reader.container, table: self.number };
+        let parts = reader.cache.get_or_insert_with(key, || {
+            let mut footer = reader.cache.buffer(self.footer.end - self.footer.start, 0)?;
+            let (mut at, length) = (0, footer.len() - 8);
+            self.write_footer(|bytes| {
+                footer[at..at + bytes.len()].copy_from_slice(bytes);
+                at += bytes.len();
+            });
+            footer[length..length + 4].copy_from_slice(&(length as u32).to_le_bytes());
+            footer[length + 4..].copy_from_slice(MAGIC);
+            Ok(vec![Arc::new(footer)])
+        });
+        let parts = parts.map_err(|error| Fault { block: None, offset: 0, error })?;
+        Ok(parts.into_iter().next().unwrap_or_default())
+    }
+
+    fn page_key(&self, reader: &ReadContext, column: usize, group: u64) -> Key {
+        let (container, table) = (reader.container, self.number);
+        Key::TablePage { container, table, column: column as u32, group }
+    }
+
+    /// A page that is made as a whole.
+    fn page_bytes(
+        &self,
+        reader: &ReadContext,
+        column: usize,
+        laid: &Laid,
+        group: u64,
+        rows: Range<u64>,
+    ) -> Result<Arc<Buffer>, Fault> {
+        let key = self.page_key(reader, column, group);
+        let size = u64::from(self.page(laid, group).body);
+        let parts = reader.cache.get_or_insert_with(key, || {
+            let mut room = reader.cache.reserve(size).map_err(BlockError::from)?;
+            // Blocks are decoded while the page is made: others must not wait for it as if it were about to end.
+            room.hold();
+            let page = Buffer::zeroed(size as usize).map_err(|_| BlockError::from(DecodeError::Memory(size)))?;
+            let mut page = page.with_room(room);
+            let filled = fill_page(&laid.column.values, reader, rows, &mut page);
+            filled.map_err(|Fault { block, offset, error }| {
+                self.failed.lock().insert((column as u32, group), (block, offset));
+                error
+            })?;
+            Ok(vec![Arc::new(page)])
+        });
+        match parts {
+            Ok(parts) => Ok(parts.into_iter().next().unwrap_or_default()),
+            Err(error) => {
+                let place = self.failed.lock().get(&(column as u32, group)).copied();
+                let (block, offset) = place.unwrap_or_default();
+                Err(Fault { block, offset, error })
+            }
+        }
+    }
+
+    fn fill_part(&self, reader: &ReadContext, part: Part<'_>, range: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
+        let places = range.start as usize..range.end as usize;
+        match part {
+            Part::Inline(bytes) => out.copy_from_slice(&bytes[places]),
+            Part::Footer => out.copy_from_slice(&self.footer_bytes(reader)?[places]),
+            Part::Body { column, laid, group, rows } => match &laid.column.values {
+                Values::Fixed(fixed) => fixed.fill(reader, rows, range, out)?,
+                _ => out.copy_from_slice(&self.page_bytes(reader, column, laid, group, rows)?[places]),
+            },
+        }
+        Ok(())
+    }
+}
+
+fn refused(reason: String) -> Fault {
+    Fault { block: None, offset: 0, error: Arc::new(BlockError::Refused(reason)) }
+}
+
+/// The size of texts. Where damage makes it unknowable their page has room for none, and reading it finds the damage:
+/// the other pages can be read all the same.
+fn known(size: Result<u64, Fault>) -> Result<u64, Fault> {
+    match size {
+        Err(fault) if is_lasting(&fault) => Ok(0),
+        size => size,
+    }
+}
+
+/// Whether a fault would be the same the next time.
+fn is_lasting(fault: &Fault) -> bool {
+    use DecodeError::{Memory, Window};
+    !matches!(&*fault.error, BlockError::Source(_) | BlockError::Decode(Memory(_) | Window(_)))
+}
+
+/// Rows of a group: about [`limits::TABLE_GROUP`], fewer where rows are wide, more where there would be too many
+/// chunks, and as many as are stored together wherever that fits.
+fn group_rows(reader: &ReadContext, rows: u64, unit: u64, columns: &[Column]) -> Result<u64, Fault> {
+    let widest = columns.iter().map(Column::row_width).max().unwrap_or(1).max(1);
+    let mut wanted = limits::TABLE_GROUP.min(limits::TABLE_PAGE / widest).max(1);
+    for column in columns.iter().filter(|column| column.is_sized_by_texts()) {
+        let text = known(column.text_size(reader, 0..rows))? / rows.max(1);
+        wanted = wanted.min(limits::TABLE_TEXT_PAGE / text.max(1)).max(1);
+    }
+    let most = limits::TABLE_CHUNKS / (columns.len() as u64).max(1);
+    wanted = wanted.max(rows.div_ceil(most.max(1)));
+    let unit = unit.max(1);
+    Ok(match wanted / unit {
+        0 if unit <= 8 * wanted && widest.saturating_mul(unit) <= LONGEST / 2 => unit,
+        // A part of the unit, if there is one of about this size.
+        0 => (unit.div_ceil(wanted)..).take(64).find(|parts| unit % parts == 0).map_or(wanted, |parts| unit / parts),
+        units => units * unit,
+    })
+}
+
+impl Rendered for Parquet {
+    fn is_ready(&self, reader: &ReadContext, range: &Range<u64>) -> bool {
+        let mut is_ready = true;
+        let mut parts = 0;
+        let looked = self.parts(range, |at, size, part| {
+            parts += 1;
+            let wanted = range.start.max(at) - at..range.end.min(at + size) - at;
+            is_ready = is_ready
+                && parts <= FEW
+                && match part {
+                    Part::Inline(_) => true,
+                    Part::Footer => {
+                        let key = Key::TableFooter { container: reader.container, table: self.number };
+                        reader.cache.get_if_ready(key).is_some()
+                    }
+                    Part::Body { column, laid, group, rows } => match &laid.column.values {
+                        Values::Fixed(fixed) => {
+                            let (data, needed) = fixed.needed(&rows, &wanted);
+                            let length = needed.end - needed.start;
+                            length <= limits::PIECE as u64 && data.is_ready(reader, needed.start, length)
+                        }
+                        _ => reader.cache.get_if_ready(self.page_key(reader, column, group)).is_some(),
+                    },
+                };
+            Ok(is_ready)
+        });
+        is_ready && looked.is_ok()
+    }
+
+    fn borrow(&self, reader: &ReadContext, range: Range<u64>) -> Result<Option<Bytes>, Fault> {
+        let mut found = None;
+        self.parts(&range, |at, size, part| {
+            // Only what one part has whole.
+            if range.start < at || range.end > at + size {
+                return Ok(false);
+            }
+            let wanted = range.start - at..range.end - at;
+            let places = wanted.start as usize..wanted.end as usize;
+            found = match part {
+                Part::Inline(_) => None,
+                Part::Footer => Some(Bytes::Decoded(self.footer_bytes(reader)?, places)),
+                Part::Body { column, laid, group, rows } => match &laid.column.values {
+                    Values::Fixed(fixed) => match fixed.stored(&rows, &wanted) {
+                        Some((data, stored)) => {
+                            Some(data.read_at(reader, stored.start, stored.end - stored.start)?)
+                        }
+                        None => None,
+                    },
+                    _ => Some(Bytes::Decoded(self.page_bytes(reader, column, laid, group, rows)?, places)),
+                },
+            };
+            Ok(false)
+        })?;
+        Ok(found)
+    }
+
+    fn fill(&self, reader: &ReadContext, range: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
+        let mut pieces = Pieces { part: range.clone(), out };
+        self.parts(&range, |at, size, part| {
+            if let Some(wanted) = pieces.overlap(&(at..at + size)) {
+                let inside = wanted.start - at..wanted.end - at;
+                self.fill_part(reader, part, inside, pieces.slot(&wanted))?;
+            }
+            Ok(true)
+        })
+    }
+}
+
+/// Parts that a read may touch and still be answered at once.
+const FEW: u64 = 16;

@@ -1,0 +1,659 @@
+//! Columns of a table: where their values come from, how large the page of some rows is, and its bytes.
+
+use std::{fmt, ops::Range, sync::Arc};
+
+use polars_parquet_format::{
+    ConvertedType, Encoding, FieldRepetitionType, ListType, LogicalType, SchemaElement,
+};
+use serde_json::{Map, Value};
+
+use super::{
+    compact::{chunk_front, dictionary_header, schema_element},
+    element::{Element, ValueType},
+    levels::{self, Lists},
+};
+use crate::{
+    cache::BlockError,
+    format::{DType, Fields},
+    limits,
+    view::{Fault, ReadContext, Rendered, View, pieces::Pieces},
+};
+
+/// Stored elements that are converted together.
+const TOGETHER: u64 = 8192;
+
+/// A column.
+#[derive(Debug)]
+pub struct Column {
+    /// Its name, no other column's.
+    pub name: String,
+    /// What the format says of it, for the file's metadata.
+    pub about: Map<String, Value>,
+    pub(super) values: Values,
+    bounds: Option<Arc<dyn Bounds>>,
+}
+
+/// The least and the greatest value of some rows, where no value has to be read for that.
+pub trait Bounds: fmt::Debug + Send + Sync {
+    /// Of at least one row.
+    fn bounds(&self, rows: Range<u64>) -> [i64; 2];
+}
+
+/// Texts, one a row.
+pub trait Strings: fmt::Debug + Send + Sync {
+    /// The bytes of the texts of some rows, or more than that.
+    ///
+    /// # Errors
+    /// [`Fault`] when that needs bytes which can't be read, or are damaged.
+    fn size(&self, reader: &ReadContext, rows: Range<u64>) -> Result<u64, Fault>;
+
+    /// Writes the texts of some rows to the front of `out`, one behind the other; `out` has [`Self::size`] bytes. Says
+    /// for each row how long its text is; `None` where it is missing.
+    ///
+    /// # Errors
+    /// As [`Self::size`].
+    fn fill(
+        &self,
+        reader: &ReadContext,
+        rows: Range<u64>,
+        out: &mut [u8],
+        each: &mut dyn FnMut(Option<u64>),
+    ) -> Result<(), Fault>;
+}
+
+/// Which elements are missing.
+#[derive(Debug, Clone)]
+pub enum Missing {
+    /// Those that are the least number of their type.
+    Least,
+    /// Those that are 0.
+    Zero,
+    /// Those that are 2: of bools, which are 0 or 1 otherwise.
+    Two,
+    /// Those that another array of bytes, one an element, marks with anything but 0.
+    Marked(View),
+}
+
+/// Where values come from.
+#[derive(Debug)]
+pub(super) enum Values {
+    /// Elements of a fixed size, all there: pages are made for the range that is read.
+    Fixed(Fixed),
+    /// The same, of which some may be missing. As all that follow, such a page is made as a whole.
+    Nullable(Fixed, Missing),
+    Strings { strings: Arc<dyn Strings>, is_text: bool, is_nullable: bool },
+    Keys(Keys),
+}
+
+/// Elements of a fixed size.
+#[derive(Debug)]
+pub(super) struct Fixed {
+    element: Element,
+    /// Of lists, how many elements each has.
+    slots: Option<u64>,
+    /// The stored elements. Of records one field.
+    data: View,
+    /// Where in the bytes of a row its elements begin, and how many bytes a row has.
+    at: u64,
+    stride: u64,
+}
+
+/// Keys that stand for texts.
+#[derive(Debug)]
+pub(super) struct Keys {
+    /// The keys, from 1; others are missing.
+    data: View,
+    dtype: DType,
+    /// The texts, each behind its length of 4 bytes, and how many they are.
+    dictionary: Vec<u8>,
+    count: u64,
+}
+
+impl Column {
+    fn new(name: String, values: Values) -> Self {
+        Self { name, about: Map::new(), values, bounds: None }
+    }
+
+    /// Elements of a fixed size, with `slots` of them a row where rows are lists. `data` are those of all rows.
+    pub fn fixed(name: String, element: Element, slots: Option<u64>, data: View) -> Self {
+        let stride = element.stored_width() * slots.unwrap_or(1);
+        Self::new(name, Values::Fixed(Fixed { element, slots, data, at: 0, stride }))
+    }
+
+    /// One field of records: `at` in bytes of a row, of which it has `stride`.
+    pub fn field(name: String, element: Element, data: View, at: u64, stride: u64) -> Self {
+        Self::new(name, Values::Fixed(Fixed { element, slots: None, data, at, stride }))
+    }
+
+    /// The numbers of the rows, from 0.
+    pub fn row_numbers(name: &str, dtype: DType, rows: u64) -> Self {
+        let data = View::default().with_rendered(rows.saturating_mul(dtype.size()), RowNumbers(dtype));
+        Self::fixed(name.into(), Element::Of(dtype), None, data).with_bounds(Arc::new(RowNumbers(dtype)))
+    }
+
+    /// Texts, or bytes of which nothing is known.
+    pub fn strings(name: String, strings: Arc<dyn Strings>, is_text: bool, is_nullable: bool) -> Self {
+        Self::new(name, Values::Strings { strings, is_text, is_nullable })
+    }
+
+    /// Keys of an unsigned type that stand for `count` texts, each behind its length of 4 bytes in `dictionary`.
+    pub fn keys(name: String, dtype: DType, data: View, dictionary: Vec<u8>, count: u64) -> Self {
+        Self::new(name, Values::Keys(Keys { data, dtype, dictionary, count }))
+    }
+
+    /// The column with some values missing; of lists and texts it has no meaning.
+    #[must_use]
+    pub fn with_missing(mut self, missing: Missing) -> Self {
+        self.values = match self.values {
+            Values::Fixed(fixed) if fixed.slots.is_none() => Values::Nullable(fixed, missing),
+            values => values,
+        };
+        self
+    }
+
+    /// The column with what is known of its least and greatest values.
+    #[must_use]
+    pub fn with_bounds(mut self, bounds: Arc<dyn Bounds>) -> Self {
+        self.bounds = Some(bounds);
+        self
+    }
+
+    /// The column with something that the format says of it.
+    #[must_use]
+    pub fn with_about(mut self, key: &str, value: impl Into<Value>) -> Self {
+        self.about.insert(key.into(), value.into());
+        self
+    }
+
+    /// Bytes of a row in a page, where that depends on no value.
+    pub(super) fn row_width(&self) -> u64 {
+        match &self.values {
+            Values::Fixed(fixed) | Values::Nullable(fixed, _) => {
+                fixed.element.width().saturating_mul(fixed.slots.unwrap_or(1))
+            }
+            Values::Strings { .. } => 4,
+            Values::Keys(keys) => keys.width(),
+        }
+    }
+
+    /// Whether the size of a page depends on its texts.
+    pub(super) fn is_sized_by_texts(&self) -> bool {
+        matches!(self.values, Values::Strings { .. })
+    }
+
+    /// Bytes that are kept in memory for it.
+    pub(super) fn memory_usage(&self) -> usize {
+        let dictionary = if let Values::Keys(keys) = &self.values { keys.dictionary.len() } else { 0 };
+        size_of::<Self>() + self.name.len() + dictionary
+    }
+
+    /// Bytes of the texts of some rows; 0 where the page has none.
+    pub(super) fn text_size(&self, reader: &ReadContext, rows: Range<u64>) -> Result<u64, Fault> {
+        match &self.values {
+            Values::Strings { strings, .. } => strings.size(reader, rows),
+            _ => Ok(0),
+        }
+    }
+
+    /// Bytes of the page of so many rows, whose texts have `text` bytes.
+    pub(super) fn page_size(&self, rows: u64, text: u64) -> u64 {
+        match &self.values {
+            Values::Fixed(fixed) => fixed.levels(rows).map_or(0, |levels| levels.size()) + fixed.values_size(rows),
+            Values::Nullable(fixed, _) => levels::optional_size(rows) + fixed.values_size(rows),
+            Values::Strings { is_nullable, .. } => {
+                let levels = if *is_nullable { levels::optional_size(rows) } else { 0 };
+                levels.saturating_add(4 * rows).saturating_add(text)
+            }
+            Values::Keys(keys) => {
+                let indices = levels::indices_head(rows, keys.width()).len() as u64 + 8 * rows.div_ceil(8) * keys.width();
+                levels::optional_size(rows) + indices
+            }
+        }
+    }
+
+    /// Values in the page of so many rows.
+    pub(super) fn values_in(&self, rows: u64) -> u64 {
+        match &self.values {
+            Values::Fixed(fixed) => rows.saturating_mul(fixed.slots.unwrap_or(1)),
+            _ => rows,
+        }
+    }
+
+    /// How values stand in a page.
+    pub(super) fn encoding(&self) -> Encoding {
+        if matches!(self.values, Values::Keys(_)) { Encoding::RLE_DICTIONARY } else { Encoding::PLAIN }
+    }
+
+    /// The texts that keys stand for, as a page with its header; empty for every other column.
+    pub(super) fn dictionary(&self) -> (Vec<u8>, &[u8]) {
+        match &self.values {
+            Values::Keys(keys) => (dictionary_header(keys.count, keys.dictionary.len() as u64), &keys.dictionary),
+            _ => Default::default(),
+        }
+    }
+
+    /// The least and the greatest value of some rows as the footer has them, where they are known.
+    pub(super) fn statistics(&self, rows: Range<u64>) -> Option<[Vec<u8>; 2]> {
+        let bounds = self.bounds.as_ref()?.bounds(rows);
+        let width = self.row_width() as usize;
+        Some(bounds.map(|bound| bound.to_le_bytes()[..width].to_vec()))
+    }
+
+    fn value_type(&self) -> ValueType {
+        match &self.values {
+            Values::Fixed(fixed) | Values::Nullable(fixed, _) => fixed.element.value_type(),
+            Values::Strings { is_text, .. } => ValueType::of_bytes(*is_text),
+            Values::Keys(_) => ValueType::of_bytes(true),
+        }
+    }
+
+    /// Adds the column to a schema.
+    pub(super) fn add_to(&self, schema: &mut Vec<SchemaElement>) {
+        let mut name = self.name.as_str();
+        if let Values::Fixed(Fixed { slots: Some(_), .. }) = self.values {
+            schema.push(SchemaElement {
+                repetition_type: Some(FieldRepetitionType::REQUIRED),
+                num_children: Some(1),
+                converted_type: Some(ConvertedType::LIST),
+                logical_type: Some(LogicalType::LIST(ListType::default())),
+                ..schema_element(name)
+            });
+            schema.push(SchemaElement {
+                repetition_type: Some(FieldRepetitionType::REPEATED),
+                num_children: Some(1),
+                ..schema_element(LIST)
+            });
+            name = ELEMENT;
+        }
+        let ValueType { physical, length, converted, logical } = self.value_type();
+        let is_nullable = match self.values {
+            Values::Fixed(_) => false,
+            Values::Strings { is_nullable, .. } => is_nullable,
+            Values::Nullable(..) | Values::Keys(_) => true,
+        };
+        let repetition = if is_nullable { FieldRepetitionType::OPTIONAL } else { FieldRepetitionType::REQUIRED };
+        schema.push(SchemaElement {
+            repetition_type: Some(repetition),
+            type_: Some(physical),
+            type_length: length,
+            converted_type: converted,
+            logical_type: logical,
+            ..schema_element(name)
+        });
+    }
+
+    /// What the footer says alike of each of its chunks.
+    pub(super) fn chunk_front(&self) -> Vec<u8> {
+        let encodings = match self.encoding() {
+            Encoding::PLAIN => vec![Encoding::PLAIN, Encoding::RLE],
+            other => vec![Encoding::PLAIN, Encoding::RLE, other],
+        };
+        let path = match self.values {
+            Values::Fixed(Fixed { slots: Some(_), .. }) => vec![&*self.name, LIST, ELEMENT],
+            _ => vec![&*self.name],
+        };
+        chunk_front(self.value_type().physical.0, &encodings, &path)
+    }
+}
+
+/// The inner names of a list, which the format fixes.
+const LIST: &str = "list";
+const ELEMENT: &str = "element";
+
+impl Fixed {
+    fn levels(&self, rows: u64) -> Option<Lists> {
+        self.slots.map(|slots| Lists::new(rows, slots))
+    }
+
+    /// Bytes of the values of so many rows.
+    fn values_size(&self, rows: u64) -> u64 {
+        self.element.packed(rows.saturating_mul(self.slots.unwrap_or(1)))
+    }
+
+    /// Whether values are the stored bytes, one behind the other.
+    fn is_copy(&self) -> bool {
+        self.element.is_copy() && self.stride == self.element.stored_width() * self.slots.unwrap_or(1)
+    }
+
+    /// The bytes of `data` that a part of a page of some rows shows, where it shows them as they are.
+    pub(super) fn stored(&self, rows: &Range<u64>, part: &Range<u64>) -> Option<(&View, Range<u64>)> {
+        let levels = self.levels(rows.end - rows.start).map_or(0, |levels| levels.size());
+        let start = rows.start * self.stride;
+        (self.is_copy() && part.start >= levels)
+            .then(|| (&self.data, start + part.start - levels..start + part.end - levels))
+    }
+
+    /// The bytes of `data` that a part of a page of some rows needs.
+    pub(super) fn needed(&self, rows: &Range<u64>, part: &Range<u64>) -> (&View, Range<u64>) {
+        let levels = self.levels(rows.end - rows.start).map_or(0, |levels| levels.size());
+        let slots = self.slots.unwrap_or(1);
+        let row = |byte: u64| {
+            let byte = byte.saturating_sub(levels);
+            (if self.element.is_bit() { byte.saturating_mul(8) } else { byte / self.element.width() }) / slots
+        };
+        let end = (rows.start + row(part.end) + 1).min(rows.end);
+        (&self.data, (rows.start + row(part.start)).min(end) * self.stride..end * self.stride)
+    }
+
+    /// Fills `out` with a part of the page of some rows.
+    pub(super) fn fill(
+        &self,
+        reader: &ReadContext,
+        rows: Range<u64>,
+        part: Range<u64>,
+        out: &mut [u8],
+    ) -> Result<(), Fault> {
+        let count = rows.end - rows.start;
+        let levels = self.levels(count);
+        let front = levels.as_ref().map_or(0, Lists::size);
+        let mut pieces = Pieces { part, out };
+        if let Some(levels) = levels.filter(|_| pieces.part.start < front) {
+            levels.fill(&mut pieces);
+        }
+        let Some(wanted) = pieces.overlap(&(front..front + self.values_size(count))) else { return Ok(()) };
+        let values = wanted.start - front..wanted.end - front;
+        self.fill_values(reader, rows, values, pieces.slot(&wanted))
+    }
+
+    fn fill_values(
+        &self,
+        reader: &ReadContext,
+        rows: Range<u64>,
+        part: Range<u64>,
+        out: &mut [u8],
+    ) -> Result<(), Fault> {
+        if self.is_copy() {
+            return self.data.fill_at(reader, rows.start * self.stride + part.start, out);
+        }
+        let (element, slots) = (self.element, self.slots.unwrap_or(1));
+        let all = (rows.end - rows.start) * slots;
+        let mut converted = vec![0; (TOGETHER * element.width()) as usize];
+        let mut pieces = Pieces { part, out };
+        // Eight bits a byte; each step begins at a whole byte.
+        let first = match element.is_bit() {
+            true => pieces.part.start * 8,
+            false => pieces.part.start / element.width(),
+        };
+        for step in first / TOGETHER.. {
+            let elements = step * TOGETHER..all.min((step + 1) * TOGETHER);
+            let at = if element.is_bit() { elements.start / 8 } else { elements.start * element.width() };
+            if elements.is_empty() || at >= pieces.part.end {
+                break;
+            }
+            let count = (elements.end - elements.start) as usize;
+            let converted = &mut converted[..count * element.width() as usize];
+            self.convert(reader, rows.start * slots + elements.start, converted)?;
+            if element.is_bit() {
+                let bits: Vec<u8> = converted.chunks(8).map(packed).collect();
+                pieces.take(at, &bits);
+            } else {
+                pieces.take(at, converted);
+            }
+        }
+        Ok(())
+    }
+
+    /// Fills `out` with whole elements from one of the table's on, one bit of which takes a byte.
+    fn convert(&self, reader: &ReadContext, first: u64, out: &mut [u8]) -> Result<(), Fault> {
+        let (width, element) = (self.element.stored_width(), self.element);
+        let count = out.len() as u64 / element.width();
+        let slots = self.slots.unwrap_or(1);
+        if self.stride == width * slots {
+            let mut stored = vec![0; (count * width) as usize];
+            self.data.fill_at(reader, first * width, &mut stored)?;
+            element.convert(&stored, out);
+            return Ok(());
+        }
+        // One field of records, of which there is one a row.
+        let mut records = vec![0; (count * self.stride) as usize];
+        self.data.fill_at(reader, first * self.stride, &mut records)?;
+        for (record, out) in records.chunks(self.stride as usize).zip(out.chunks_mut(element.width() as usize)) {
+            let field = record.get(self.at as usize..(self.at + width) as usize);
+            element.convert(field.unwrap_or_default(), out);
+        }
+        Ok(())
+    }
+}
+
+/// Up to eight bytes, each 0 or not, as bits.
+fn packed(bytes: &[u8]) -> u8 {
+    (0..8).zip(bytes).fold(0, |packed, (bit, byte)| packed | u8::from(*byte != 0) << bit)
+}
+
+/// A page that is made as a whole, for `out`, which is zeros.
+pub(super) fn fill_page(values: &Values, reader: &ReadContext, rows: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
+    match values {
+        Values::Fixed(fixed) => {
+            let part = 0..out.len() as u64;
+            fixed.fill(reader, rows, part, out)
+        }
+        Values::Nullable(fixed, missing) => fixed.fill_nullable(reader, rows, missing, out),
+        Values::Strings { strings, is_nullable, .. } => fill_strings(&**strings, reader, rows, *is_nullable, out),
+        Values::Keys(keys) => keys.fill(reader, rows, out),
+    }
+}
+
+impl Fixed {
+    fn fill_nullable(
+        &self,
+        reader: &ReadContext,
+        rows: Range<u64>,
+        missing: &Missing,
+        out: &mut [u8],
+    ) -> Result<(), Fault> {
+        let count = rows.end - rows.start;
+        let bits = levels::write_optional(count, out);
+        let (levels, values) = out.split_at_mut(levels::optional_size(count) as usize);
+        let levels = &mut levels[bits..];
+        let (element, stored_width, width) =
+            (self.element, self.element.stored_width() as usize, self.element.width() as usize);
+        let (mut filled, mut row) = (0usize, 0usize);
+        for start in rows.clone().step_by(TOGETHER as usize) {
+            let end = rows.end.min(start + TOGETHER);
+            let mut records = vec![0; ((end - start) * self.stride) as usize];
+            self.data.fill_at(reader, start * self.stride, &mut records)?;
+            let mut marks = vec![0; (end - start) as usize];
+            if let Missing::Marked(view) = missing {
+                view.fill_at(reader, start, &mut marks)?;
+            }
+            for (record, mark) in records.chunks_exact(self.stride as usize).zip(marks) {
+                let stored = record.get(self.at as usize..self.at as usize + stored_width).unwrap_or_default();
+                let is_missing = match missing {
+                    Missing::Least => stored.split_last() == Some((&0x80, &[0; 16][..stored.len() - 1])),
+                    Missing::Zero => stored.iter().all(|byte| *byte == 0),
+                    Missing::Two => stored.first() == Some(&2),
+                    Missing::Marked(_) => mark != 0,
+                };
+                if !is_missing {
+                    levels[row / 8] |= 1 << (row % 8);
+                    if element.is_bit() {
+                        values[filled / 8] |= u8::from(stored.first() != Some(&0)) << (filled % 8);
+                    } else {
+                        element.convert(stored, &mut values[filled * width..(filled + 1) * width]);
+                    }
+                    filled += 1;
+                }
+                row += 1;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Keys {
+    /// Bytes of an index.
+    fn width(&self) -> u64 {
+        match self.count {
+            0..=0x100 => 1,
+            0x101..=0x1_0000 => 2,
+            _ => 4,
+        }
+    }
+
+    fn fill(&self, reader: &ReadContext, rows: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
+        let (count, width, stored) = (rows.end - rows.start, self.width() as usize, self.dtype.size());
+        let bits = levels::write_optional(count, out);
+        let (levels, indices) = out.split_at_mut(levels::optional_size(count) as usize);
+        let (levels, head) = (&mut levels[bits..], levels::indices_head(count, width as u64));
+        let (front, indices) = indices.split_at_mut(head.len());
+        front.copy_from_slice(&head);
+        let (mut filled, mut row) = (0usize, 0usize);
+        for start in rows.clone().step_by(TOGETHER as usize) {
+            let end = rows.end.min(start + TOGETHER);
+            let mut keys = vec![0; ((end - start) * stored) as usize];
+            self.data.fill_at(reader, start * stored, &mut keys)?;
+            for key in keys.chunks_exact(stored as usize) {
+                let key = key.iter().rev().fold(0u64, |key, byte| key << 8 | u64::from(*byte));
+                if (1..=self.count).contains(&key) {
+                    levels[row / 8] |= 1 << (row % 8);
+                    indices[filled * width..(filled + 1) * width].copy_from_slice(&(key - 1).to_le_bytes()[..width]);
+                    filled += 1;
+                }
+                row += 1;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn fill_strings(
+    strings: &dyn Strings,
+    reader: &ReadContext,
+    rows: Range<u64>,
+    is_nullable: bool,
+    out: &mut [u8],
+) -> Result<(), Fault> {
+    let count = rows.end - rows.start;
+    let (levels, bits) = match is_nullable {
+        true => (levels::optional_size(count) as usize, levels::write_optional(count, out)),
+        false => (0, 0),
+    };
+    let (levels, values) = out.split_at_mut(levels);
+    // The texts are put to the end of the page first. From there each moves to its place, which is in front of it:
+    // lengths take 4 bytes a row.
+    let texts = 4 * count as usize;
+    let mut lengths = Vec::with_capacity(count as usize);
+    strings.fill(reader, rows, &mut values[texts..], &mut |length| {
+        lengths.push(length.map_or(ABSENT, |length| length as u32));
+    })?;
+    let (mut from, mut to) = (texts, 0);
+    for (row, &length) in lengths.iter().enumerate() {
+        if is_nullable && length != ABSENT {
+            levels[bits + row / 8] |= 1 << (row % 8);
+        }
+        if length == ABSENT && is_nullable {
+            continue;
+        }
+        let length = if length == ABSENT { 0 } else { length as usize };
+        values[to..to + 4].copy_from_slice(&(length as u32).to_le_bytes());
+        values.copy_within(from..from + length, to + 4);
+        (from, to) = (from + length, to + 4 + length);
+    }
+    values[to..].fill(0);
+    Ok(())
+}
+
+/// In place of the length of a text that is missing; pages are shorter.
+const ABSENT: u32 = u32::MAX;
+
+/// Texts that stand one behind the other, with an array of where each begins: one more than rows.
+#[derive(Debug)]
+pub struct Ragged {
+    /// Where each begins, in bytes of `data`.
+    pub offsets: View,
+    /// The type of the offsets: i64, u32 or u64.
+    pub dtype: DType,
+    /// The texts.
+    pub data: View,
+    /// A byte a row, which is not 0 where the text is missing.
+    pub missing: Option<View>,
+}
+
+impl Ragged {
+    /// Some offsets.
+    fn offsets(&self, reader: &ReadContext, first: u64, count: u64) -> Result<Vec<u64>, Fault> {
+        let width = self.dtype.size();
+        let mut bytes = vec![0; (count * width) as usize];
+        self.offsets.fill_at(reader, first * width, &mut bytes)?;
+        let number = |bytes: &[u8]| if width == 4 { bytes.u32(0).map(u64::from) } else { bytes.u64(0) };
+        Ok(bytes.chunks_exact(width as usize).map(|bytes| number(bytes).unwrap_or(0)).collect())
+    }
+
+    fn offset(&self, reader: &ReadContext, row: u64) -> Result<u64, Fault> {
+        Ok(self.offsets(reader, row, 1)?.first().copied().unwrap_or(0))
+    }
+}
+
+fn unsound(row: u64) -> Fault {
+    let reason = format!("the offsets of its texts are not sound at row {row}");
+    Fault { block: None, offset: 0, error: Arc::new(BlockError::Refused(reason)) }
+}
+
+impl Strings for Ragged {
+    fn size(&self, reader: &ReadContext, rows: Range<u64>) -> Result<u64, Fault> {
+        let (start, end) = (self.offset(reader, rows.start)?, self.offset(reader, rows.end)?);
+        match end.checked_sub(start) {
+            Some(size) if end <= self.data.size() => Ok(size),
+            _ => Err(unsound(rows.start)),
+        }
+    }
+
+    fn fill(
+        &self,
+        reader: &ReadContext,
+        rows: Range<u64>,
+        out: &mut [u8],
+        each: &mut dyn FnMut(Option<u64>),
+    ) -> Result<(), Fault> {
+        let mut at = self.offset(reader, rows.start)?;
+        let end = at.checked_add(out.len() as u64).filter(|end| *end <= self.data.size());
+        let end = end.ok_or_else(|| unsound(rows.start))?;
+        self.data.fill_at(reader, at, out)?;
+        for first in rows.clone().step_by(TOGETHER as usize) {
+            let count = TOGETHER.min(rows.end - first);
+            let offsets = self.offsets(reader, first + 1, count)?;
+            let mut marks = vec![0; count as usize];
+            if let Some(missing) = &self.missing {
+                missing.fill_at(reader, first, &mut marks)?;
+            }
+            for ((row, offset), mark) in (first..).zip(offsets).zip(marks) {
+                let length = offset.checked_sub(at).filter(|_| offset <= end).ok_or_else(|| unsound(row))?;
+                at = offset;
+                if mark != 0 && length > 0 {
+                    return Err(unsound(row));
+                }
+                each((mark == 0).then_some(length));
+            }
+        }
+        if at == end { Ok(()) } else { Err(unsound(rows.end)) }
+    }
+}
+
+/// The numbers of rows.
+#[derive(Debug, Clone, Copy)]
+struct RowNumbers(DType);
+
+impl Rendered for RowNumbers {
+    fn is_ready(&self, _: &ReadContext, part: &Range<u64>) -> bool {
+        part.end - part.start <= limits::PIECE as u64
+    }
+
+    fn is_copy(&self) -> bool {
+        true
+    }
+
+    fn fill(&self, _: &ReadContext, part: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
+        let width = self.0.size();
+        let mut pieces = Pieces { part, out };
+        for row in pieces.part.start / width..pieces.part.end.div_ceil(width) {
+            pieces.take(row * width, &row.to_le_bytes()[..width as usize]);
+        }
+        Ok(())
+    }
+}
+
+impl Bounds for RowNumbers {
+    fn bounds(&self, rows: Range<u64>) -> [i64; 2] {
+        [rows.start as i64, rows.end as i64 - 1]
+    }
+}

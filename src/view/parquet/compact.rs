@@ -1,0 +1,248 @@
+//! What stands between the values: headers of pages and the footer, in thrift's compact protocol.
+//!
+//! Structures that come once, or once a column, are written by polars-parquet-format. It makes a string for the name of
+//! every field; a footer of a hundred thousand chunks would take a tenth of a second, so the few fields that chunks
+//! have are written here.
+
+use polars_parquet_format::{
+    ColumnOrder, DataPageHeader, DictionaryPageHeader, Encoding, KeyValue, PageHeader, PageType, SchemaElement,
+    thrift::protocol::TCompactOutputProtocol,
+};
+
+/// Types of fields and of elements of lists.
+const I32: u8 = 5;
+const I64: u8 = 6;
+const BINARY: u8 = 8;
+const LIST: u8 = 9;
+const STRUCT: u8 = 12;
+
+/// What the footer says of a chunk: sizes are in bytes, headers of pages included.
+pub(super) struct Chunk {
+    /// Where it begins in the file: its dictionary, or where it has none its page.
+    pub(super) start: u64,
+    pub(super) size: u64,
+    /// Bytes of its dictionary, if it has one.
+    pub(super) dictionary: u64,
+    /// Values, each element of a list counted.
+    pub(super) values: u64,
+    /// The least and the greatest value, where they are known.
+    pub(super) bounds: Option<[Vec<u8>; 2]>,
+}
+
+/// The parts of a structure, written one field after the other.
+pub(super) struct Struct<'a> {
+    out: &'a mut Vec<u8>,
+    /// The number of the field that was written last.
+    last: u8,
+}
+
+impl<'a> Struct<'a> {
+    pub(super) fn new(out: &'a mut Vec<u8>) -> Self {
+        Self { out, last: 0 }
+    }
+
+    /// The head of a field. Numbers of fields rise, by less than 16.
+    fn field(&mut self, number: u8, kind: u8) -> &mut Vec<u8> {
+        self.out.push((number - self.last) << 4 | kind);
+        self.last = number;
+        self.out
+    }
+
+    pub(super) fn i32(&mut self, number: u8, value: i32) {
+        zigzag(self.field(number, I32), value.into());
+    }
+
+    pub(super) fn i64(&mut self, number: u8, value: u64) {
+        // Sizes and places in a file are below 2^63.
+        zigzag(self.field(number, I64), value as i64);
+    }
+
+    fn binary(&mut self, number: u8, value: &[u8]) {
+        bytes(self.field(number, BINARY), value);
+    }
+
+    fn list(&mut self, number: u8, kind: u8, count: usize) -> &mut Vec<u8> {
+        list(self.field(number, LIST), kind, count)
+    }
+
+    fn within(&mut self, number: u8) -> Struct<'_> {
+        Struct::new(self.field(number, STRUCT))
+    }
+
+    pub(super) fn end(self) {
+        self.out.push(0);
+    }
+}
+
+/// An unsigned number, seven bits a byte.
+pub(super) fn varint(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+fn zigzag(out: &mut Vec<u8>, value: i64) {
+    varint(out, (value << 1 ^ value >> 63) as u64);
+}
+
+fn bytes(out: &mut Vec<u8>, value: &[u8]) {
+    varint(out, value.len() as u64);
+    out.extend(value);
+}
+
+fn list(out: &mut Vec<u8>, kind: u8, count: usize) -> &mut Vec<u8> {
+    if count < 15 {
+        out.push((count as u8) << 4 | kind);
+    } else {
+        out.push(0xf0 | kind);
+        varint(out, count as u64);
+    }
+    out
+}
+
+/// An element of a schema of which only the name is known.
+pub(super) fn schema_element(name: &str) -> SchemaElement {
+    SchemaElement {
+        type_: None,
+        type_length: None,
+        repetition_type: None,
+        name: name.into(),
+        num_children: None,
+        converted_type: None,
+        scale: None,
+        precision: None,
+        field_id: None,
+        logical_type: None,
+    }
+}
+
+/// What is the same in all chunks of a column: the first fields of its `ColumnMetaData`.
+pub(super) fn chunk_front(physical: i32, encodings: &[Encoding], path: &[&str]) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut meta = Struct::new(&mut out);
+    meta.i32(1, physical);
+    let listed = meta.list(2, I32, encodings.len());
+    encodings.iter().for_each(|encoding| zigzag(listed, encoding.0.into()));
+    let listed = meta.list(3, BINARY, path.len());
+    path.iter().for_each(|part| bytes(listed, part.as_bytes()));
+    // Not compressed.
+    meta.i32(4, 0);
+    out
+}
+
+/// A `ColumnChunk`.
+pub(super) fn chunk(out: &mut Vec<u8>, front: &[u8], chunk: &Chunk) {
+    let mut column = Struct::new(out);
+    column.i64(2, chunk.start);
+    let mut meta = column.within(3);
+    meta.out.extend(front);
+    meta.last = 4;
+    meta.i64(5, chunk.values);
+    meta.i64(6, chunk.size);
+    meta.i64(7, chunk.size);
+    meta.i64(9, chunk.start + chunk.dictionary);
+    if chunk.dictionary > 0 {
+        meta.i64(11, chunk.start);
+    }
+    if let Some([least, greatest]) = &chunk.bounds {
+        let mut statistics = meta.within(12);
+        statistics.i64(3, 0);
+        statistics.binary(5, greatest);
+        statistics.binary(6, least);
+        statistics.end();
+    }
+    meta.end();
+    column.end();
+}
+
+/// The front of a `FileMetaData`, up to its row groups, which follow.
+pub(super) fn footer_front(out: &mut Vec<u8>, schema: &[SchemaElement], rows: u64, groups: u64) {
+    let mut footer = Struct::new(out);
+    footer.i32(1, 1);
+    let listed = footer.list(2, STRUCT, schema.len());
+    schema.iter().for_each(|element| write(listed, |protocol| element.write_to_out_protocol(protocol)));
+    footer.i64(3, rows);
+    footer.list(4, STRUCT, groups as usize);
+}
+
+/// The front of a `RowGroup` of so many columns, which follow.
+pub(super) fn group_front(out: &mut Vec<u8>, columns: usize) {
+    Struct::new(out).list(1, STRUCT, columns);
+}
+
+/// What stands behind the columns of a `RowGroup`.
+pub(super) fn group_back(out: &mut Vec<u8>, start: u64, size: u64, rows: u64) {
+    let mut group = Struct { out, last: 1 };
+    group.i64(2, size);
+    group.i64(3, rows);
+    group.i64(5, start);
+    group.i64(6, size);
+    group.end();
+}
+
+/// What stands behind the row groups of a `FileMetaData`.
+pub(super) fn footer_back(out: &mut Vec<u8>, about: &[(String, String)], columns: usize) {
+    let mut footer = Struct { out, last: 4 };
+    let listed = footer.list(5, STRUCT, about.len());
+    for (key, value) in about {
+        let pair = KeyValue { key: key.clone(), value: Some(value.clone()) };
+        write(listed, |protocol| pair.write_to_out_protocol(protocol));
+    }
+    footer.binary(6, concat!("shardfs version ", env!("CARGO_PKG_VERSION")).as_bytes());
+    // Without an order readers take no notice of what is said of least and greatest values.
+    let listed = footer.list(7, STRUCT, columns);
+    let order = ColumnOrder::TYPEORDER(polars_parquet_format::TypeDefinedOrder::default());
+    (0..columns).for_each(|_| write(listed, |protocol| order.write_to_out_protocol(protocol)));
+    footer.end();
+}
+
+/// The header of a page of values, whose size is that of what follows it.
+pub(super) fn page_header(values: u64, size: u64, encoding: Encoding) -> Vec<u8> {
+    let page = DataPageHeader {
+        // Pages are below 2^31 bytes, with fewer values than bits; the layout keeps to both.
+        num_values: values as i32,
+        encoding,
+        definition_level_encoding: Encoding::RLE,
+        repetition_level_encoding: Encoding::RLE,
+        statistics: None,
+    };
+    header(size, PageHeader { data_page_header: Some(page), ..empty_header(PageType::DATA_PAGE) })
+}
+
+/// The header of a dictionary.
+pub(super) fn dictionary_header(values: u64, size: u64) -> Vec<u8> {
+    let page =
+        DictionaryPageHeader { num_values: values as i32, encoding: Encoding::PLAIN, is_sorted: None };
+    header(size, PageHeader { dictionary_page_header: Some(page), ..empty_header(PageType::DICTIONARY_PAGE) })
+}
+
+fn empty_header(type_: PageType) -> PageHeader {
+    PageHeader {
+        type_,
+        uncompressed_page_size: 0,
+        compressed_page_size: 0,
+        crc: None,
+        data_page_header: None,
+        index_page_header: None,
+        dictionary_page_header: None,
+        data_page_header_v2: None,
+    }
+}
+
+fn header(size: u64, header: PageHeader) -> Vec<u8> {
+    let size = size as i32;
+    let header = PageHeader { uncompressed_page_size: size, compressed_page_size: size, ..header };
+    let mut out = Vec::new();
+    write(&mut out, |protocol| header.write_to_out_protocol(protocol));
+    out
+}
+
+fn write(
+    out: &mut Vec<u8>,
+    write: impl FnOnce(&mut TCompactOutputProtocol<&mut Vec<u8>>) -> polars_parquet_format::thrift::Result<usize>,
+) {
+    // Memory takes all that is written to it.
+    let _ = write(&mut TCompactOutputProtocol::new(out));
+}

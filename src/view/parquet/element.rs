@@ -1,0 +1,206 @@
+//! Stored elements as values of Parquet: which type they have, and how their bytes become PLAIN ones.
+
+use polars_parquet_format::{
+    ConvertedType, IntType, LogicalType, MicroSeconds, StringType, TimeUnit, TimestampType, Type,
+};
+
+use crate::format::DType;
+
+/// Ticks of 100 ns from the year 1 to 1970.
+const EPOCH: i64 = 621_355_968_000_000_000;
+
+/// An element as it is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Element {
+    /// An element of an array.
+    Of(DType),
+    /// Ticks of 100 ns since the year 1, shown as microseconds since 1970.
+    Ticks,
+    /// 16 bytes.
+    Bytes16,
+}
+
+/// The type of a column's values.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct ValueType {
+    pub(super) physical: Type,
+    /// Bytes of a value of a fixed size that has no other.
+    pub(super) length: Option<i32>,
+    pub(super) converted: Option<ConvertedType>,
+    pub(super) logical: Option<LogicalType>,
+}
+
+impl ValueType {
+    fn of(physical: Type, converted: Option<ConvertedType>, logical: Option<LogicalType>) -> Self {
+        Self { physical, length: None, converted, logical }
+    }
+
+    /// Texts, or bytes of which nothing is known.
+    pub(super) fn of_bytes(is_text: bool) -> Self {
+        match is_text {
+            true => Self::of(
+                Type::BYTE_ARRAY,
+                Some(ConvertedType::UTF8),
+                Some(LogicalType::STRING(StringType::default())),
+            ),
+            false => Self::of(Type::BYTE_ARRAY, None, None),
+        }
+    }
+}
+
+impl Element {
+    /// Bytes of a stored element.
+    pub(super) fn stored_width(self) -> u64 {
+        match self {
+            Self::Of(dtype) => dtype.size(),
+            Self::Ticks => 8,
+            Self::Bytes16 => 16,
+        }
+    }
+
+    /// Whether eight values share a byte.
+    pub(super) fn is_bit(self) -> bool {
+        self == Self::Of(DType::Bool)
+    }
+
+    /// Bytes of a value in a page; of one bit 1, before it is packed.
+    pub(super) fn width(self) -> u64 {
+        match self {
+            Self::Of(DType::Bool) => 1,
+            Self::Of(dtype) => dtype.size().max(4),
+            Self::Ticks => 8,
+            Self::Bytes16 => 16,
+        }
+    }
+
+    /// Bytes of some values in a page.
+    pub(super) fn packed(self, count: u64) -> u64 {
+        if self.is_bit() { count.div_ceil(8) } else { count.saturating_mul(self.width()) }
+    }
+
+    /// Whether values are the stored bytes.
+    pub(super) fn is_copy(self) -> bool {
+        match self {
+            Self::Of(DType::I32 | DType::U32 | DType::I64 | DType::U64 | DType::F32 | DType::F64) | Self::Bytes16 => {
+                true
+            }
+            Self::Of(_) | Self::Ticks => false,
+        }
+    }
+
+    pub(super) fn value_type(self) -> ValueType {
+        let integer = |physical, bits: i8, is_signed, converted| {
+            let logical = LogicalType::INTEGER(IntType { bit_width: bits, is_signed });
+            ValueType::of(physical, Some(converted), Some(logical))
+        };
+        match self {
+            Self::Of(DType::F64) => ValueType::of(Type::DOUBLE, None, None),
+            Self::Of(DType::F32 | DType::F16 | DType::Bf16) => ValueType::of(Type::FLOAT, None, None),
+            Self::Of(DType::I64) => ValueType::of(Type::INT64, None, None),
+            Self::Of(DType::I32) => ValueType::of(Type::INT32, None, None),
+            Self::Of(DType::I16) => integer(Type::INT32, 16, true, ConvertedType::INT_16),
+            Self::Of(DType::I8) => integer(Type::INT32, 8, true, ConvertedType::INT_8),
+            Self::Of(DType::U64) => integer(Type::INT64, 64, false, ConvertedType::UINT_64),
+            Self::Of(DType::U32) => integer(Type::INT32, 32, false, ConvertedType::UINT_32),
+            Self::Of(DType::U16) => integer(Type::INT32, 16, false, ConvertedType::UINT_16),
+            Self::Of(DType::U8) => integer(Type::INT32, 8, false, ConvertedType::UINT_8),
+            Self::Of(DType::Bool) => ValueType::of(Type::BOOLEAN, None, None),
+            // No legacy type says that a time has no zone.
+            Self::Ticks => ValueType::of(
+                Type::INT64,
+                None,
+                Some(LogicalType::TIMESTAMP(TimestampType {
+                    is_adjusted_to_u_t_c: false,
+                    unit: TimeUnit::MICROS(MicroSeconds::default()),
+                })),
+            ),
+            Self::Bytes16 | Self::Of(DType::DateTimeOffset) => {
+                let length = Some(self.width() as i32);
+                ValueType { length, ..ValueType::of(Type::FIXED_LEN_BYTE_ARRAY, None, None) }
+            }
+        }
+    }
+
+    /// Makes values of stored elements; both are whole ones, and equally many.
+    pub(super) fn convert(self, stored: &[u8], out: &mut [u8]) {
+        /// Each element of `N` bytes becomes one of `M`.
+        fn each<const N: usize, const M: usize>(stored: &[u8], out: &mut [u8], convert: impl Fn([u8; N]) -> [u8; M]) {
+            for (from, to) in stored.as_chunks::<N>().0.iter().zip(out.as_chunks_mut::<M>().0) {
+                *to = convert(*from);
+            }
+        }
+        match self {
+            Self::Of(DType::I8) => each(stored, out, |b| i32::from(i8::from_le_bytes(b)).to_le_bytes()),
+            Self::Of(DType::U8) => each(stored, out, |[b]| [b, 0, 0, 0]),
+            Self::Of(DType::I16) => each(stored, out, |b| i32::from(i16::from_le_bytes(b)).to_le_bytes()),
+            Self::Of(DType::U16) => each(stored, out, |[a, b]| [a, b, 0, 0]),
+            Self::Of(DType::F16) => each(stored, out, |b| half(u16::from_le_bytes(b)).to_le_bytes()),
+            Self::Of(DType::Bf16) => each(stored, out, |[a, b]| [0, 0, a, b]),
+            Self::Ticks => each(stored, out, |b| micros(i64::from_le_bytes(b)).to_le_bytes()),
+            _ => out.copy_from_slice(stored),
+        }
+    }
+}
+
+/// Microseconds since 1970 of ticks since the year 1, rounded down.
+fn micros(ticks: i64) -> i64 {
+    // The least number of ticks stands for "missing" and has no other meaning.
+    ticks.saturating_sub(EPOCH).div_euclid(10)
+}
+
+/// The bits of the f32 that is the same number as an f16 (IEEE 754 binary16).
+fn half(bits: u16) -> u32 {
+    let (sign, exponent, fraction) = (u32::from(bits >> 15) << 31, u32::from(bits >> 10 & 31), u32::from(bits & 1023));
+    match (exponent, fraction) {
+        (0, 0) => sign,
+        // 2^-24 for each unit: every such number is normal as f32.
+        (0, _) => sign | (fraction as f32 * (2.0f32).powi(-24)).to_bits(),
+        (31, _) => sign | 255 << 23 | fraction << 13,
+        _ => sign | (exponent + 112) << 23 | fraction << 13,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn halves_are_the_same_numbers() {
+        // numpy 2.4: np.array([…], "<f2").astype("<f4").view("<u4").
+        for (bits, expected) in [
+            (0x0000, 0x0000_0000),
+            (0x8000, 0x8000_0000),
+            (0x0001, 0x3380_0000),
+            (0x03ff, 0x387f_c000),
+            (0x0400, 0x3880_0000),
+            (0x3c00, 0x3f80_0000),
+            (0xc500, 0xc0a0_0000),
+            (0x7bff, 0x477f_e000),
+            (0x7c00, 0x7f80_0000),
+            (0xfc00, 0xff80_0000),
+            (0x7e00, 0x7fc0_0000),
+        ] {
+            assert_eq!(half(bits), expected, "{bits:04x}");
+        }
+    }
+
+    #[test]
+    fn times_are_rounded_down() {
+        assert_eq!(micros(EPOCH), 0);
+        assert_eq!(micros(EPOCH + 19), 1);
+        assert_eq!(micros(EPOCH - 1), -1);
+        assert_eq!(micros(0), -62_135_596_800_000_000);
+        assert!(micros(i64::MIN) < 0);
+    }
+
+    #[test]
+    fn integers_are_widened_with_their_sign() {
+        let mut out = [0; 8];
+        Element::Of(DType::I8).convert(&[0xff, 0x7f], &mut out);
+        assert_eq!(out, [255, 255, 255, 255, 127, 0, 0, 0]);
+        Element::Of(DType::U16).convert(&[0xff, 0xff, 1, 2], &mut out);
+        assert_eq!(out, [255, 255, 0, 0, 1, 2, 0, 0]);
+        Element::Of(DType::Bf16).convert(&[0x80, 0x3f, 0x80, 0xbf], &mut out);
+        assert_eq!(out.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect::<Vec<_>>(), [1.0, -1.0]);
+    }
+}
