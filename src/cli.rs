@@ -102,6 +102,10 @@ struct ViewOptions {
     #[arg(long, value_enum, default_value_t)]
     verify: cache::Verify,
 
+    /// Leave out the Parquet files that show tables of containers: they hold what other files hold, once more
+    #[arg(long)]
+    no_tables: bool,
+
     #[command(flatten)]
     spill: spill::SpillArguments,
 
@@ -134,6 +138,7 @@ impl ViewOptions {
             follow_links: self.links.follow_links,
             #[cfg(feature = "remote")]
             remote: self.remote.checked(),
+            tables: !self.no_tables,
             ..defaults
         }
     }

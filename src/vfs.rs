@@ -106,6 +106,9 @@ pub struct Options {
     pub xattrs: bool,
     /// Show `.shardfs`, which says much about SOURCE and this process.
     pub control: bool,
+
+    /// Show tables as Parquet files.
+    pub tables: bool,
     /// The formats that are recognised.
     pub formats: tree::Formats,
     /// What inode numbers are made with: the same key gives the same numbers in another mount.
@@ -130,6 +133,8 @@ impl Default for Options {
             slow: None,
             xattrs: false,
             control: true,
+
+            tables: true,
             formats: &tree::FORMATS,
             number_key: *PROCESS_KEY.get_or_init(NumberKey::random),
         }
@@ -456,9 +461,15 @@ impl Vfs {
         let opened = self.opened(id)?;
         let found = opened.lookup(folder, name);
         self.note_warnings(id, &opened);
-        let Some(node) = found.map_err(|fault| self.fault(id, &opened, folder, fault))? else { return Ok(None) };
+        let found = found.map_err(|fault| self.fault(id, &opened, folder, fault))?;
+        let Some(node) = found.filter(|node| self.shows(&opened, *node)) else { return Ok(None) };
         let attr = self.attr_inside(id, &opened, node)?;
         Ok(Some((Node::InContainer(id.clone(), node), attr)))
+    }
+
+    /// Whether a node of a container is shown.
+    fn shows(&self, opened: &Opened, node: NodeId) -> bool {
+        self.options.tables || !opened.tree.is_table(node)
     }
 
     /// Gives back look-ups of a node; the last one forgets it.

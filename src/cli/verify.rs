@@ -161,6 +161,8 @@ fn one(
         follow_links: arguments.links.follow_links,
         #[cfg(feature = "remote")]
         remote: arguments.remote.checked(),
+        // They show what other files show, which is verified there.
+        tables: false,
         ..defaults
     };
     let place = if path.is_file() {

@@ -323,7 +323,9 @@ impl Container for Idv {
             Part::Root => {
                 let children = [("columns", Part::Columns), (DESCRIPTION, Part::Description)];
                 let table = self.has_table()?.then_some((table::NAME, Part::Table));
-                for (next, (name, part)) in (1..).zip(children.into_iter().chain(table)).filter(|(next, _)| *next > from) {
+                for (next, (name, part)) in
+                    (1..).zip(children.into_iter().chain(table)).filter(|(next, _)| *next > from)
+                {
                     if show(next, name, part, 0, 0).is_break() {
                         break;
                     }

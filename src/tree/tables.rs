@@ -54,9 +54,9 @@ pub(super) struct ColumnNames {
 impl ColumnNames {
     /// The name of a column, which no other one gets.
     pub(super) fn name(&mut self, stored: &[u8]) -> String {
-        let plain = std::str::from_utf8(stored).ok().filter(|name| {
-            !name.is_empty() && name.len() <= names::NAME_MAX && !name.chars().any(char::is_control)
-        });
+        let plain = std::str::from_utf8(stored)
+            .ok()
+            .filter(|name| !name.is_empty() && name.len() <= names::NAME_MAX && !name.chars().any(char::is_control));
         let mut name = plain.map_or_else(|| names::file(stored, "", 1), ToOwned::to_owned);
         for number in 2.. {
             if self.taken.insert(name.clone()) {

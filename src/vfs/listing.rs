@@ -50,6 +50,9 @@ impl Vfs {
             Node::InContainer(id, folder) => {
                 let opened = self.opened(id)?;
                 let listed = opened.tree.list(&opened.reader, *folder, from, &mut |child| {
+                    if !self.shows(&opened, child.node) {
+                        return ControlFlow::Continue(());
+                    }
                     let node = Node::InContainer(id.clone(), child.node);
                     let kind = if child.is_folder { FileKind::Folder } else { FileKind::File };
                     let sized = plus && opened.tree.is_sized(&opened.reader, child.node);

@@ -34,6 +34,15 @@ use column::{Values, fill_page};
 /// First and last bytes of every file.
 const MAGIC: &[u8; 4] = b"PAR1";
 
+/// Bytes of a page of memory: large chunks have a multiple of it.
+const ALIGN: u64 = 4096;
+
+/// Chunks of so many bytes on average are large.
+const LARGE: u64 = 32 << 10;
+
+/// Zeros in front of the footer where chunks are large: readers take so much from the end of a file at first.
+const APART: u64 = 64 << 10;
+
 /// Pages have fewer bytes than this, and fewer values: both are signed numbers of 32 bits.
 const LONGEST: u64 = i32::MAX as u64;
 
@@ -64,6 +73,10 @@ pub struct Parquet {
     starts: Vec<u64>,
     /// Bytes of a full group, where all have the same.
     full: u64,
+    /// Whether chunks begin where pages of memory do.
+    is_aligned: bool,
+    /// Where the chunks end.
+    end: u64,
     footer: Range<u64>,
     about: Vec<(String, String)>,
     /// Where the damage was that failed a page, by column and group: those who come later are told as well.
@@ -102,6 +115,22 @@ impl Page {
         let header = is_short.then(|| compact::page_header(column.values_in(rows), body, column.encoding()))?;
         Some(Self { header: header.len() as u32, body: body as u32 })
     }
+
+    /// The page of so many rows with zeros at its end, so that the chunk has a multiple of [`ALIGN`] bytes.
+    fn aligned(self, column: &Column, rows: u64, dictionary: u64) -> Option<Self> {
+        let values = column.values_in(rows);
+        let header = |body| compact::page_header(values, body, column.encoding()).len() as u64;
+        let mut body = u64::from(self.body);
+        // A larger page can have a longer header.
+        loop {
+            let surplus = (dictionary + header(body) + body) % ALIGN;
+            if surplus == 0 {
+                break;
+            }
+            body += ALIGN - surplus;
+        }
+        (body <= LONGEST).then(|| Self { header: header(body) as u32, body: body as u32 })
+    }
 }
 
 impl Laid {
@@ -117,6 +146,7 @@ impl Laid {
 /// A part of the file that a read touches.
 enum Part<'a> {
     Inline(Vec<u8>),
+    Zeros,
     Footer,
     /// The body of the page of a column, of a group with these rows.
     Body {
@@ -165,6 +195,8 @@ impl Parquet {
             columns: laid,
             starts: Vec::new(),
             full: 0,
+            is_aligned: false,
+            end: 0,
             footer: 0..0,
             about: vec![("shardfs".into(), String::new())],
             failed: Mutex::default(),
@@ -187,7 +219,11 @@ impl Parquet {
     /// Computes where groups and the footer are.
     fn place(&mut self) -> Result<(), Fault> {
         let too_large = || refused("it would have more than 2^63 bytes".into());
-        let mut end = MAGIC.len() as u64;
+        let chunks = self.columns.len() as u64;
+        if self.groups > 0 && self.group_size(0) >= chunks * LARGE {
+            self.align()?;
+        }
+        let mut end = self.front();
         if self.columns.iter().any(|laid| matches!(laid.pages, Pages::Each(_))) {
             let mut starts = vec![end];
             for group in 0..self.groups {
@@ -204,15 +240,44 @@ impl Parquet {
         if end > limits::LARGEST_BLOCK {
             return Err(too_large());
         }
-        self.footer.start = end;
+        self.end = end;
+        self.footer.start = if self.is_aligned { end + APART } else { end };
         let mut size = 0;
         self.write_footer(|bytes| size += bytes.len() as u64);
         if size > LONGEST {
             return Err(refused(format!("its footer would have {size} bytes")));
         }
         // Its length, and the magic once more.
-        self.footer.end = end + size + 8;
+        self.footer.end = self.footer.start + size + 8;
         Ok(())
+    }
+
+    /// Lets every chunk end where a page of memory does.
+    fn align(&mut self) -> Result<(), Fault> {
+        self.is_aligned = true;
+        let (last, rows) = (self.groups.saturating_sub(1), self.rows);
+        let group_rows = self.group_rows;
+        let rows_of = |group: u64| group_rows.min(rows - group * group_rows);
+        for laid in &mut self.columns {
+            let Laid { column, dictionary, pages } = laid;
+            let align = |page: &Page, group| {
+                page.aligned(column, rows_of(group), u64::from(*dictionary))
+                    .ok_or_else(|| refused(format!("column {}: a page would have more than 2^31 bytes", column.name)))
+            };
+            *pages = match pages {
+                Pages::Alike(full, end) => Pages::Alike(align(full, 0)?, align(end, last)?),
+                Pages::Each(pages) => {
+                    let aligned = (0..).zip(&*pages).map(|(group, page)| align(page, group));
+                    Pages::Each(aligned.collect::<Result<_, Fault>>()?)
+                }
+            };
+        }
+        Ok(())
+    }
+
+    /// Bytes in front of the first chunk.
+    fn front(&self) -> u64 {
+        if self.is_aligned { ALIGN } else { MAGIC.len() as u64 }
     }
 
     /// Bytes of the file.
@@ -260,13 +325,13 @@ impl Parquet {
     }
 
     fn group_start(&self, group: u64) -> u64 {
-        self.starts.get(group as usize).copied().unwrap_or_else(|| MAGIC.len() as u64 + group * self.full)
+        self.starts.get(group as usize).copied().unwrap_or_else(|| self.front() + group * self.full)
     }
 
     /// The group that holds a byte.
     fn group_at(&self, at: u64) -> u64 {
         let group = match self.starts.is_empty() {
-            true => (at - MAGIC.len() as u64) / self.full.max(1),
+            true => (at - self.front()) / self.full.max(1),
             false => self.starts.partition_point(|start| *start <= at) as u64 - 1,
         };
         group.min(self.groups.saturating_sub(1))
@@ -286,12 +351,15 @@ impl Parquet {
         if !visit(0, MAGIC.len() as u64, &mut || Part::Inline(MAGIC.to_vec()))? {
             return Ok(());
         }
-        let mut at = if self.groups == 0 || range.start >= self.footer.start {
-            self.footer.start
-        } else {
-            self.group_start(self.group_at(range.start.max(MAGIC.len() as u64)))
+        let front = MAGIC.len() as u64;
+        if !visit(front, self.front() - front, &mut || Part::Zeros)? {
+            return Ok(());
+        }
+        let mut at = match range.start >= self.end {
+            true => self.end,
+            false => self.group_start(self.group_at(range.start.max(self.front()))),
         };
-        while at < self.footer.start {
+        while at < self.end {
             let group = self.group_at(at);
             let rows = self.rows_of(group);
             for (column, laid) in self.columns.iter().enumerate() {
@@ -323,7 +391,10 @@ impl Parquet {
             }
         }
         let footer = self.footer.start;
-        visit(footer, self.footer.end - footer, &mut || Part::Footer)?;
+        let go_on = visit(self.end, footer - self.end, &mut || Part::Zeros)?;
+        if go_on {
+            visit(footer, self.footer.end - footer, &mut || Part::Footer)?;
+        }
         Ok(())
     }
 
@@ -422,6 +493,7 @@ impl Parquet {
         let places = range.start as usize..range.end as usize;
         match part {
             Part::Inline(bytes) => out.copy_from_slice(&bytes[places]),
+            Part::Zeros => out.fill(0),
             Part::Footer => out.copy_from_slice(&self.footer_bytes(reader)?[places]),
             Part::Body { column, laid, group, rows } => match &laid.column.values {
                 Values::Fixed(fixed) => fixed.fill(reader, rows, range, out)?,
@@ -481,7 +553,7 @@ impl Rendered for Parquet {
             is_ready = is_ready
                 && parts <= FEW
                 && match part {
-                    Part::Inline(_) => true,
+                    Part::Inline(_) | Part::Zeros => true,
                     Part::Footer => {
                         let key = Key::TableFooter { container: reader.container, table: self.number };
                         reader.cache.get_if_ready(key).is_some()
@@ -510,13 +582,11 @@ impl Rendered for Parquet {
             let wanted = range.start - at..range.end - at;
             let places = wanted.start as usize..wanted.end as usize;
             found = match part {
-                Part::Inline(_) => None,
+                Part::Inline(_) | Part::Zeros => None,
                 Part::Footer => Some(Bytes::Decoded(self.footer_bytes(reader)?, places)),
                 Part::Body { column, laid, group, rows } => match &laid.column.values {
                     Values::Fixed(fixed) => match fixed.stored(&rows, &wanted) {
-                        Some((data, stored)) => {
-                            Some(data.read_at(reader, stored.start, stored.end - stored.start)?)
-                        }
+                        Some((data, stored)) => Some(data.read_at(reader, stored.start, stored.end - stored.start)?),
                         None => None,
                     },
                     _ => Some(Bytes::Decoded(self.page_bytes(reader, column, laid, group, rows)?, places)),

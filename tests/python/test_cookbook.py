@@ -12,7 +12,7 @@ from support import BIN, FIXTURES, ROOT, unmount
 
 BLOCK = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```$", re.M | re.S)
 # Needs that a recipe may name; nothing else is left out.
-NEEDS = {"torch", "ray", "jax", "torchvision", "pandas", "duckdb", "podman", "systemd", "a cluster", "a bucket",
+NEEDS = {"torch", "ray", "jax", "torchvision", "podman", "systemd", "a cluster", "a bucket",
          "root and /etc/fstab"}
 
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::Map;
 
 use super::{
-    Idv, IDV, part_fault,
+    IDV, Idv, part_fault,
     values::{Show, Shown, Values},
 };
 use crate::{
@@ -32,13 +32,18 @@ const KEY_VALUES: &[u8] = b"KeyValues";
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// Elements of a fixed size, as they are stored; of lists so many a row.
-    Plain { element: Element, slots: Option<u64> },
+    Plain {
+        element: Element,
+        slots: Option<u64>,
+    },
     /// The same, the least number of which is "missing".
     OrLeast(Element),
     /// Bools of two bits.
     OrTwo,
     /// Two columns: ticks and minutes.
-    Offset { is_old: bool },
+    Offset {
+        is_old: bool,
+    },
     Text,
     Key(DType, Key),
 }
@@ -149,8 +154,9 @@ impl Idv {
                             dictionaries -= dictionary.len();
                             parquet::Column::keys(name, dtype, data, dictionary, count)
                         }
-                        None => parquet::Column::fixed(name, Element::Of(dtype), None, data)
-                            .with_missing(Missing::Zero),
+                        None => {
+                            parquet::Column::fixed(name, Element::Of(dtype), None, data).with_missing(Missing::Zero)
+                        }
                     }
                 }
             });
@@ -207,7 +213,8 @@ impl Idv {
         }
         let text = text.copy_at(reader, 0, text.size())?;
         let mut dictionary = Vec::with_capacity(size as usize);
-        let bounds: Vec<usize> = offsets.chunks_exact(8).filter_map(|bytes| bytes.u64(0)).map(|at| at as usize).collect();
+        let bounds: Vec<usize> =
+            offsets.chunks_exact(8).filter_map(|bytes| bytes.u64(0)).map(|at| at as usize).collect();
         for bounds in bounds.windows(2) {
             let text = text.get(bounds[0]..bounds[1]).unwrap_or_default();
             dictionary.extend((text.len() as u32).to_le_bytes());

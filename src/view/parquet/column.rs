@@ -2,9 +2,7 @@
 
 use std::{fmt, ops::Range, sync::Arc};
 
-use polars_parquet_format::{
-    ConvertedType, Encoding, FieldRepetitionType, ListType, LogicalType, SchemaElement,
-};
+use polars_parquet_format::{ConvertedType, Encoding, FieldRepetitionType, ListType, LogicalType, SchemaElement};
 use serde_json::{Map, Value};
 
 use super::{
@@ -81,7 +79,11 @@ pub(super) enum Values {
     Fixed(Fixed),
     /// The same, of which some may be missing. As all that follow, such a page is made as a whole.
     Nullable(Fixed, Missing),
-    Strings { strings: Arc<dyn Strings>, is_text: bool, is_nullable: bool },
+    Strings {
+        strings: Arc<dyn Strings>,
+        is_text: bool,
+        is_nullable: bool,
+    },
     Keys(Keys),
 }
 
@@ -205,7 +207,8 @@ impl Column {
                 levels.saturating_add(4 * rows).saturating_add(text)
             }
             Values::Keys(keys) => {
-                let indices = levels::indices_head(rows, keys.width()).len() as u64 + 8 * rows.div_ceil(8) * keys.width();
+                let indices =
+                    levels::indices_head(rows, keys.width()).len() as u64 + 8 * rows.div_ceil(8) * keys.width();
                 levels::optional_size(rows) + indices
             }
         }
@@ -319,8 +322,8 @@ impl Fixed {
     pub(super) fn stored(&self, rows: &Range<u64>, part: &Range<u64>) -> Option<(&View, Range<u64>)> {
         let levels = self.levels(rows.end - rows.start).map_or(0, |levels| levels.size());
         let start = rows.start * self.stride;
-        (self.is_copy() && part.start >= levels)
-            .then(|| (&self.data, start + part.start - levels..start + part.end - levels))
+        let is_inside = part.start >= levels && part.end <= levels + self.values_size(rows.end - rows.start);
+        (self.is_copy() && is_inside).then(|| (&self.data, start + part.start - levels..start + part.end - levels))
     }
 
     /// The bytes of `data` that a part of a page of some rows needs.
@@ -350,7 +353,12 @@ impl Fixed {
         if let Some(levels) = levels.filter(|_| pieces.part.start < front) {
             levels.fill(&mut pieces);
         }
-        let Some(wanted) = pieces.overlap(&(front..front + self.values_size(count))) else { return Ok(()) };
+        let end = front + self.values_size(count);
+        // Behind the values there may be zeros.
+        if let Some(behind) = pieces.overlap(&(end..u64::MAX)) {
+            pieces.slot(&behind).fill(0);
+        }
+        let Some(wanted) = pieces.overlap(&(front..end)) else { return Ok(()) };
         let values = wanted.start - front..wanted.end - front;
         self.fill_values(reader, rows, values, pieces.slot(&wanted))
     }
@@ -529,11 +537,15 @@ fn fill_strings(
         false => (0, 0),
     };
     let (levels, values) = out.split_at_mut(levels);
+    let text = strings.size(reader, rows.clone())?;
     // The texts are put to the end of the page first. From there each moves to its place, which is in front of it:
     // lengths take 4 bytes a row.
     let texts = 4 * count as usize;
+    let Some(room) = usize::try_from(text).ok().and_then(|text| values[texts..].get_mut(..text)) else {
+        return Err(unsound(rows.start));
+    };
     let mut lengths = Vec::with_capacity(count as usize);
-    strings.fill(reader, rows, &mut values[texts..], &mut |length| {
+    strings.fill(reader, rows, room, &mut |length| {
         lengths.push(length.map_or(ABSENT, |length| length as u32));
     })?;
     let (mut from, mut to) = (texts, 0);

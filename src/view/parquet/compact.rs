@@ -213,8 +213,7 @@ pub(super) fn page_header(values: u64, size: u64, encoding: Encoding) -> Vec<u8>
 
 /// The header of a dictionary.
 pub(super) fn dictionary_header(values: u64, size: u64) -> Vec<u8> {
-    let page =
-        DictionaryPageHeader { num_values: values as i32, encoding: Encoding::PLAIN, is_sorted: None };
+    let page = DictionaryPageHeader { num_values: values as i32, encoding: Encoding::PLAIN, is_sorted: None };
     header(size, PageHeader { dictionary_page_header: Some(page), ..empty_header(PageType::DICTIONARY_PAGE) })
 }
 

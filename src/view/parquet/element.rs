@@ -38,11 +38,9 @@ impl ValueType {
     /// Texts, or bytes of which nothing is known.
     pub(super) fn of_bytes(is_text: bool) -> Self {
         match is_text {
-            true => Self::of(
-                Type::BYTE_ARRAY,
-                Some(ConvertedType::UTF8),
-                Some(LogicalType::STRING(StringType::default())),
-            ),
+            true => {
+                Self::of(Type::BYTE_ARRAY, Some(ConvertedType::UTF8), Some(LogicalType::STRING(StringType::default())))
+            }
             false => Self::of(Type::BYTE_ARRAY, None, None),
         }
     }
