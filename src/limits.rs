@@ -230,7 +230,7 @@ pub const TABLE_COLUMNS: usize = 10_000;
 pub const TABLE_LIST: u64 = 4096;
 
 /// Chunks of such a file, of some 50 bytes each in its footer: with more, row groups have more rows.
-pub const TABLE_CHUNKS: u64 = 1 << 18;
+pub const TABLE_CHUNKS: u64 = 1 << 17;
 
 /// Rows of a row group, about. Readers work on several at once and hold those whole.
 pub const TABLE_GROUP: u64 = 1 << 17;

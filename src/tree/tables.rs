@@ -6,14 +6,7 @@ use parking_lot::Mutex;
 use serde::Serialize;
 
 use super::{ItemInfo, names};
-use crate::{
-    format::DType,
-    limits,
-    view::{
-        Array, Fault,
-        parquet::{Column, Element, Parquet},
-    },
-};
+use crate::view::{Fault, parquet::Parquet};
 
 /// The suffix of their names.
 pub(super) const SUFFIX: &str = ".parquet";
@@ -65,45 +58,6 @@ impl ColumnNames {
             name = names::file(stored, "", number);
         }
         name
-    }
-}
-
-/// The column of an array whose first axis are the rows.
-///
-/// # Errors
-/// Why there is none.
-pub(super) fn array_column(name: &str, array: &Array) -> Result<Column, String> {
-    let slots = slots(array.dtype, &array.shape)?;
-    Ok(Column::fixed(name.into(), Element::Of(array.dtype), slots, array.data.clone()).with_about_array(array))
-}
-
-/// Elements of each row of an array that is to be a column: `None` where rows are no lists.
-///
-/// # Errors
-/// Why it can't be one.
-pub(super) fn slots(dtype: DType, shape: &[u64]) -> Result<Option<u64>, String> {
-    if dtype == DType::DateTimeOffset {
-        return Err("its elements are records".into());
-    }
-    match shape.get(1..) {
-        None => Err("it has no rows".into()),
-        Some([]) => Ok(None),
-        Some(axes) => match axes.iter().try_fold(1u64, |slots, axis| slots.checked_mul(*axis)) {
-            Some(0) => Err("its rows are empty".into()),
-            Some(slots) if slots <= limits::TABLE_LIST => Ok(Some(slots)),
-            _ => Err(format!("its rows have more than {} elements", limits::TABLE_LIST)),
-        },
-    }
-}
-
-impl Column {
-    /// The column with the array's type, and the axes of a row where they are several.
-    pub(super) fn with_about_array(self, array: &Array) -> Self {
-        let column = self.with_about("dtype", array.dtype.name());
-        match array.shape.get(1..) {
-            Some(axes) if axes.len() > 1 => column.with_about("shape", axes.to_vec()),
-            _ => column,
-        }
     }
 }
 

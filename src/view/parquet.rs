@@ -80,8 +80,11 @@ pub struct Parquet {
     footer: Range<u64>,
     about: Vec<(String, String)>,
     /// Where the damage was that failed a page, by column and group: those who come later are told as well.
-    failed: Mutex<HashMap<(u32, u64), (Option<u32>, u64)>>,
+    failed: Mutex<HashMap<(u32, u64), Place>>,
 }
+
+/// Where damage is: the number of a block, and bytes in the container.
+type Place = (Option<u32>, u64);
 
 /// A column with the sizes of its pages.
 #[derive(Debug)]
@@ -538,7 +541,10 @@ fn group_rows(reader: &ReadContext, rows: u64, unit: u64, columns: &[Column]) ->
     Ok(match wanted / unit {
         0 if unit <= 8 * wanted && widest.saturating_mul(unit) <= LONGEST / 2 => unit,
         // A part of the unit, if there is one of about this size.
-        0 => (unit.div_ceil(wanted)..).take(64).find(|parts| unit % parts == 0).map_or(wanted, |parts| unit / parts),
+        0 => (unit.div_ceil(wanted)..)
+            .take(64)
+            .find(|parts| unit.is_multiple_of(*parts))
+            .map_or(wanted, |parts| unit / parts),
         units => units * unit,
     })
 }

@@ -312,7 +312,7 @@ def test_a_footer_that_claims_much(tmp_path):
     with mounted(tmp_path) as mnt:
         path = mnt / "much.idv" / NAME
         meta = pq.read_metadata(path)
-        assert meta.num_rows == rows and meta.num_row_groups * 2 <= 1 << 18
+        assert meta.num_rows == rows and meta.num_row_groups * 2 <= 1 << 17
         with open(path, "rb") as file:
             file.seek(1 << 20)
             with pytest.raises(OSError) as failed:
