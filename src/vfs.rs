@@ -106,7 +106,6 @@ pub struct Options {
     pub xattrs: bool,
     /// Show `.shardfs`, which says much about SOURCE and this process.
     pub control: bool,
-
     /// Show tables as Parquet files.
     pub tables: bool,
     /// The formats that are recognised.
@@ -133,7 +132,6 @@ impl Default for Options {
             slow: None,
             xattrs: false,
             control: true,
-
             tables: true,
             formats: &tree::FORMATS,
             number_key: *PROCESS_KEY.get_or_init(NumberKey::random),
