@@ -91,7 +91,9 @@ struct Done {
 fn one(path: &Path, arguments: &Arguments, threads: usize, progress: &Progress, bar: &Bar) -> anyhow::Result<Done> {
     let options = arguments.view.checked();
     let spill = options.spill.clone().unwrap_or_else(default_options);
-    let place = Place::find(path, vfs::Options { spill: Some(SpillOptions { wait: true, ..spill }), ..options })?;
+    // What tables show is stored once, and warmed where it is.
+    let options = vfs::Options { spill: Some(SpillOptions { wait: true, ..spill }), tables: false, ..options };
+    let place = Place::find(path, options)?;
     let has_read = AtomicBool::new(false);
     let Findings { problems, unread } = thread::scope(|scope| {
         if bar.is_shown() && place.is_folder() {
