@@ -77,8 +77,7 @@ class Watched:
         """Waits until nothing is asked for any more."""
         # One frame, in which scripts ask for what they need.
         self.page.evaluate("new Promise(requestAnimationFrame)")
-        while self.open_requests:
-            self.page.wait_for_timeout(5)
+        wait_for(lambda: self.page.wait_for_timeout(5) or not self.open_requests, PATIENCE, "the end of all requests")
 
     def until(self, expression, argument=None):
         """Waits until an expression is true. Playwright's own wait needs `eval`, which pages do not allow."""
