@@ -1,4 +1,4 @@
-//! Folders as JSON: the objects that `shardfs ls --json` prints, made as the client takes them.
+//! Folders for programs, made as the client takes them: the objects that `shardfs ls --json` prints, or links to files.
 
 use std::sync::Arc;
 
@@ -23,9 +23,11 @@ pub(super) enum Form {
     Array,
     /// An object a line.
     Lines,
+    /// HTML with a link to each entry itself, for programs that follow links.
+    Links,
 }
 
-/// The form that a client wants rather than a page: it says so, and does not want HTML more.
+/// The form that a client wants rather than a page: browsers ask for HTML by its name.
 pub(super) fn wanted(headers: &HeaderMap) -> Option<Form> {
     let accepted = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
     let (mut array, mut lines, mut html) = (0.0, 0.0, 0.0);
@@ -41,7 +43,8 @@ pub(super) fn wanted(headers: &HeaderMap) -> Option<Form> {
         *wanted = f64::max(*wanted, quality.unwrap_or(0.0));
     }
     match f64::max(array, lines) {
-        json if json <= 0.0 || json < html => None,
+        json if html > 0.0 && json < html => None,
+        json if json <= 0.0 => Some(Form::Links),
         _ if lines > array => Some(Form::Lines),
         _ => Some(Form::Array),
     }
@@ -50,12 +53,12 @@ pub(super) fn wanted(headers: &HeaderMap) -> Option<Form> {
 /// The entries of a folder.
 pub(super) fn answer(site: &Arc<Site>, folder: &Entry, form: Form) -> Response {
     let site = site.clone();
-    let begin = Some((folder.entries(), true));
-    let pieces = stream::try_unfold(begin, move |state| {
+    let begin = Some(Rest { entries: folder.entries(), is_begun: false, has_some: false });
+    let pieces = stream::try_unfold(begin, move |rest| {
         let site = site.clone();
         async move {
-            let Some((entries, is_first)) = state else { return Ok(None) };
-            site.run(move |_| Ok(batch(form, entries, is_first))).await.map(Some).map_err(|refusal| refusal.text)
+            let Some(rest) = rest else { return Ok(None) };
+            site.run(move |_| Ok(batch(form, rest))).await.map(Some).map_err(|refusal| refusal.text)
         }
     });
     let mut response = Response::new(Body::from_stream(pieces));
@@ -65,37 +68,61 @@ pub(super) fn answer(site: &Arc<Site>, folder: &Entry, form: Form) -> Response {
         HeaderValue::from_static(match form {
             Form::Array => "application/json",
             Form::Lines => "application/x-ndjson",
+            Form::Links => "text/html; charset=utf-8",
         }),
     );
     headers.insert(header::VARY, HeaderValue::from_static("accept"));
     response
 }
 
-type Rest = Option<(Entries, bool)>;
+/// A listing that is under way.
+struct Rest {
+    entries: Entries,
+    /// Whether what stands in front of the entries was written.
+    is_begun: bool,
+    /// Whether any entry was written.
+    has_some: bool,
+}
 
-fn batch(form: Form, mut entries: Entries, mut is_first: bool) -> (Bytes, Rest) {
+/// The next entries, and what is left.
+fn batch(form: Form, mut rest: Rest) -> (Bytes, Option<Rest>) {
     let mut text = Vec::new();
-    if is_first && form == Form::Array {
-        text.push(b'[');
+    if !rest.is_begun {
+        text.extend_from_slice(match form {
+            Form::Array => b"[",
+            Form::Lines => b"",
+            Form::Links => b"<!doctype html><meta charset=utf-8><title>shardfs</title>\n",
+        });
     }
+    rest.is_begun = true;
     for _ in 0..BATCH {
-        let Some(entry) = entries.next() else {
+        let Some(entry) = rest.entries.next() else {
             text.extend_from_slice(if form == Form::Array { b"]\n" } else { b"" });
             return (text.into(), None);
         };
         // What can't be looked at is left out, as what may not be read is.
         let Some(entry) = entry.ok().filter(paths::is_shown) else { continue };
-        if form == Form::Array {
-            text.extend_from_slice(if is_first { b"\n" } else { b",\n" });
+        if form == Form::Links {
+            let (address, name) = (paths::address(&entry), escaped(&entry.name().to_string_lossy()));
+            text.extend_from_slice(format!("<a href=\"{address}\">{name}</a><br>\n").as_bytes());
+            continue;
         }
-        is_first = false;
+        if form == Form::Array {
+            text.extend_from_slice(if rest.has_some { b",\n" } else { b"\n" });
+        }
+        rest.has_some = true;
         let info = entry.vfs().item_info(entry.ino()).ok().flatten().unwrap_or_default();
         text.extend_from_slice(listed::to_json(entry.path(), Some(entry.attr()), &info).to_string().as_bytes());
         if form == Form::Lines {
             text.push(b'\n');
         }
     }
-    (text.into(), Some((entries, is_first)))
+    (text.into(), Some(rest))
+}
+
+/// A text as HTML.
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 #[cfg(test)]
@@ -105,13 +132,9 @@ mod tests {
     #[test]
     fn forms() {
         let wanted = |accept| wanted(&HeaderMap::from_iter([(header::ACCEPT, HeaderValue::from_static(accept))]));
-        let page = [
-            "*/*",
-            "text/html,application/xhtml+xml,*/*;q=0.8",
-            "application/json;q=0",
-            "text/html, application/json;q=0.9",
-        ];
+        let page = ["text/html,application/xhtml+xml,*/*;q=0.8", "text/html, application/json;q=0.9"];
         assert!(page.iter().all(|accept| wanted(accept).is_none()));
+        assert!(["*/*", "application/json;q=0", "image/png"].iter().all(|accept| wanted(accept) == Some(Form::Links)));
         let array =
             ["application/json", "application/json, text/plain, */*", "text/html;q=0.5, Application/JSON;q=0.9"];
         assert!(array.iter().all(|accept| wanted(accept) == Some(Form::Array)));

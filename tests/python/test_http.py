@@ -208,9 +208,24 @@ def test_json_is_what_ls_says(fixtures_server):
     status, headers, body = fixtures_server.ask("/files/ep_001.wshard/signal/", Accept="application/json")
     assert (status, headers["content-type"]) == (200, "application/json")
     assert json.loads(body) == expected
-    # A browser gets the page; a program that wants anything, too.
+    lines = fixtures_server.get("/files/ep_001.wshard/signal/", Accept="application/x-ndjson").splitlines()
+    assert [json.loads(line) for line in lines] == expected
+    # A browser gets the page; a program that takes anything, links to the files themselves.
     for accept in ["text/html,application/xhtml+xml;q=0.9,*/*;q=0.8", "*/*"]:
         assert fixtures_server.ask("/files/", Accept=accept)[1]["content-type"].startswith("text/html")
+    links = fixtures_server.get("/files/ep_001.wshard/signal/", Accept="*/*").decode()
+    assert 'href="/files/ep_001.wshard/signal/joint_pos.npy"' in links
+
+
+def test_a_folder_of_many(tmp_path):
+    """Listings in several batches."""
+    for number in range(700):
+        (tmp_path / f"{number:04}").write_text("")
+    with serving(tmp_path) as server:
+        for accept in ["application/json", "*/*"]:
+            body = server.get("/files/", Accept=accept)
+            assert body.count(b"0699") >= 1 and body.count(b"doctype") == (accept == "*/*")
+        assert len(json.loads(server.get("/files/", Accept="application/json"))) == 700
 
 
 def test_damage_says_where(fixtures_server):
@@ -317,6 +332,9 @@ def test_fsspec_reads_it(fixtures_server):
     with fsspec.open(url + "ep_001.wshard/signal/joint_pos.npy", block_size=256) as file:
         assert np.load(file).shape == (24, 7)
     files = fsspec.filesystem("http")
+    listed = {entry.rstrip("/").rsplit("/", 1)[-1] for entry in files.ls(url + "ep_001.wshard/signal/", detail=False)}
+    said = run("ls", FIXTURES / "ep_001.wshard/signal", check=True).stdout.decode().split()
+    assert listed == set(said)
     assert files.cat_file(url + "notes.txt", start=2, end=9) == (FIXTURES / "notes.txt").read_bytes()[2:9]
 
 
