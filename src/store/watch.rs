@@ -14,7 +14,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use parking_lot::Mutex;
@@ -25,7 +25,7 @@ use rustix::{
 
 use crate::limits;
 
-/// Events that come within this time are reported together: a file that is being written makes thousands.
+/// Events are reported at once, and then no more for this time: a file that is being written makes thousands.
 const GATHER: Duration = Duration::from_millis(30);
 
 /// Whether a folder's changes are announced. Cheap to clone; it turns false when the watch is lost.
@@ -71,6 +71,8 @@ pub(super) struct Watcher {
     /// Ends a wait before anything has changed on the disk.
     woken: Option<OwnedFd>,
     watched: Mutex<Watched>,
+    /// When events were last reported.
+    reported: Mutex<Option<Instant>>,
 }
 
 #[derive(Debug, Default)]
@@ -100,7 +102,7 @@ impl Watcher {
         let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK);
         let inotify = inotify.map_err(|error| log::info!("changes are not watched: {error}")).ok();
         let woken = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok();
-        Self { inotify, woken, watched: Mutex::default() }
+        Self { inotify, woken, watched: Mutex::default(), reported: Mutex::default() }
     }
 
     /// Watches a folder from now on, if it is not and if there is room. `open` opens it, with `O_PATH`.
@@ -177,7 +179,9 @@ impl Watcher {
             return changes;
         }
         let Some(inotify) = self.inotify.as_ref().filter(|_| is_changed) else { return changes };
-        std::thread::sleep(GATHER);
+        let last = *self.reported.lock();
+        std::thread::sleep(last.map_or(Duration::ZERO, |last| GATHER.saturating_sub(last.elapsed())));
+        *self.reported.lock() = Some(Instant::now());
         let mut buffer = [MaybeUninit::uninit(); 16 << 10];
         let mut events = inotify::Reader::new(inotify, &mut buffer);
         // An error is: nothing more at the moment.
