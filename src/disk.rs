@@ -64,7 +64,7 @@ pub struct Limits {
     pub size: u64,
     /// Bytes that stay free on the filesystem.
     pub free: u64,
-    /// Bytes of blobs that may wait to be written.
+    /// Bytes of blobs that may wait to be written; one blob may be longer when no other waits.
     pub queue: u64,
 }
 

@@ -3,8 +3,9 @@
 //! The layout is such that size and place of every page follow from lengths alone: pages of version 1, PLAIN, not
 //! compressed, one for each column and row group. Values of a fixed size need one multiplication; where values are
 //! missing, or keys stand for texts, levels and indices take a bit or an index for each row, and the values that are
-//! there stand one behind the other, with zeros up to the size that they would have if none were missing. All
-//! readers stop at the number of values that the page states (`scripts/test_table_engines` asks each of them).
+//! there stand one behind the other, with zeros up to the size that they would have if none were missing. Readers
+//! stop at the number of values that the page states (`tests/python/test_tables_idv.py` asks duckdb, polars, pyarrow and
+//! pandas).
 //!
 //! Pages of values that are all there are made for the range that is read, or lent from a block. All others are made as
 //! a whole when they are touched, and kept in the cache, as the footer is.
