@@ -83,7 +83,7 @@ pub struct Options {
     pub verify: Verify,
     /// A cache that others use, too, in place of an own one of that size.
     pub cache: Option<Arc<Cache>>,
-    /// Whether folders are watched: only where [`Vfs::wait_for_changes`] is called, for the watches are few.
+    /// Whether folders are watched: only where `Vfs::wait_for_changes` is called, for the watches are few.
     pub watch: bool,
     /// Where decoded blocks are kept that have no room in memory.
     pub spill: Option<SpillOptions>,
