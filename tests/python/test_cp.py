@@ -308,7 +308,10 @@ def test_cat_range():
 
 # --- shells and manuals -------------------------------------------------------
 
-COMMANDS = ("mount", "umount", "status", "doctor", "ls", "cat", "cp", "info", "verify", "completions", "man")
+COMMANDS = ("mount", "umount", "refresh", "status", "doctor", "cache", "ls", "cat", "cp", "info", "verify", "warm",
+            "serve", "view", "completions", "man")
+# Those of `shardfs cache`, each with a page of its own.
+CACHE_COMMANDS = ("clear", "prune", "status")
 
 
 @pytest.mark.parametrize("shell, check", [("bash", ["bash", "-n"]), ("zsh", None), ("fish", None)])
@@ -332,7 +335,8 @@ def test_bash_completes():
 def test_man_pages(tmp_path):
     run("man", tmp_path / "man", check=True)
     pages = sorted(path.name for path in (tmp_path / "man/man1").iterdir())
-    assert pages == sorted(["shardfs.1", *(f"shardfs-{command}.1" for command in COMMANDS)])
+    commands = (*COMMANDS, *(f"cache-{command}" for command in CACHE_COMMANDS))
+    assert pages == sorted(["shardfs.1", *(f"shardfs-{command}.1" for command in commands)])
     text = (tmp_path / "man/man1/shardfs-mount.1").read_text()
     assert "idle\\-timeout" in text and "/etc/fstab" in text
     assert (tmp_path / "man/man8/mount.shardfs.8").is_file()
