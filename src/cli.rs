@@ -249,7 +249,12 @@ fn counted(count: u64, what: &str) -> String {
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    error.chain().filter_map(|e| e.downcast_ref::<io::Error>()).any(|e| e.kind() == io::ErrorKind::BrokenPipe)
+    let kind = |cause: &(dyn std::error::Error + 'static)| match cause.downcast_ref::<serde_json::Error>() {
+        // Hides the error of the stream that it wrote to.
+        Some(json) => json.io_error_kind(),
+        None => cause.downcast_ref::<io::Error>().map(io::Error::kind),
+    };
+    error.chain().any(|cause| kind(cause) == Some(io::ErrorKind::BrokenPipe))
 }
 
 /// A message on one line, whatever names it quotes, and without the numbers that Rust puts behind what the system says.

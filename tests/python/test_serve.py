@@ -56,23 +56,30 @@ def read_all(mnt, names):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_second_pass_reaches_nobody(containers, mode):
+def test_a_second_pass_is_served_by_the_kernel(containers, mode):
     with mounted(containers, f"--serve={mode}", "--cache-size=512M") as mnt:
         names = sorted(name for name in walk_files(mnt) if not name.startswith("damaged"))
         first = read_all(mnt, names)
         if mode == "passthrough":
             # Uncompressed files are finished after they were read whole for the first time.
             wait_for(lambda: control(mnt, "stats")["cache"]["memory_files_finished"] == 6, what="finishing")
-        before = requests(mnt)
-        assert read_all(mnt, names) == first
-        after = requests(mnt)
         # The control file itself is opened and read once between the two counts.
         own = {"cache": (0, 1), "passthrough": (1, 2)}[mode]  # past the page cache the end is a read of its own
         opens = len(names) if mode == "passthrough" else 0
-        assert after["open"] - before["open"] == opens + own[0]
-        assert after["read"] - before["read"] == own[1], "the second pass was read from the daemon"
-        if mode == "passthrough":
-            assert after["passed"] - before["passed"] == 6
+        # A kernel that is short of memory, or that pages out what lay idle, drops pages between two passes: one pass
+        # without a request shows that the daemon need not be asked.
+        for _ in range(5):
+            before = requests(mnt)
+            assert read_all(mnt, names) == first
+            after = requests(mnt)
+            assert after["open"] - before["open"] == opens + own[0]
+            if mode == "passthrough":
+                assert after["passed"] - before["passed"] == 6
+            reads = after["read"] - before["read"]
+            if reads == own[1]:
+                break
+        else:
+            pytest.fail(f"five times the second pass was read from the daemon, last by {reads} requests")
 
 
 @pytest.mark.parametrize("mode", MODES)
