@@ -13,7 +13,7 @@ from support import mounted_by
 from .files import signal_like
 from .timing import MIB, by_turns, map_whole, mounted, read_each, read_whole, settle, timed, visit
 
-# Seconds for one reading of a large file, from which on nobody wants to wait for more.
+# Seconds for one reading of a large file, after which no more of them are timed.
 TOO_SLOW = 20
 
 

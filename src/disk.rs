@@ -6,8 +6,8 @@
 //!
 //! - *One file a blob* (`blob`): the payload from offset 0, checksums of its pieces, the key. It is written under a
 //!   temporary name and renamed, so a process that is killed leaves no half of one; what a power failure leaves is
-//!   found by checksum. A piece is compared with its checksum before anybody sees a byte of it.
-//! - *One folder for all processes of a user* (`folder`): mode 0700, and refused if it is anybody else's. Files are
+//!   found by checksum. A piece is compared with its checksum before a byte of it is given out.
+//! - *One folder for all processes of a user* (`folder`): mode 0700, and refused if another user owns it. Files are
 //!   found by the SHA-256 of their key; there is no index that could be wrong or torn, and none to load.
 //! - *One thread that writes* (`writer`): it takes blobs from a queue of bounded size. When the disk is slower than
 //!   that, blobs are dropped, and no reader waits. It evicts the least recently used blobs when they exceed the size
@@ -213,7 +213,7 @@ impl Disk {
         true
     }
 
-    /// Whether the folder lies on a disk of this machine: one that fails says so, and does not keep who asks it waiting
+    /// Whether the folder lies on a disk of this machine: one that fails says so, and does not keep a request waiting
     /// for ever, as a server may.
     pub fn is_local(&self) -> bool {
         self.shared.folder.is_local()
@@ -230,7 +230,7 @@ impl Disk {
         taken
     }
 
-    /// Removes a blob. Whoever holds it keeps it.
+    /// Removes a blob. A [`Blob`] that is held stays readable.
     pub fn remove(&self, key: &[u8]) {
         let hash = hash(key);
         self.writer.forget(&hash);

@@ -183,7 +183,7 @@ fn look_after(vfs: &Weak<Vfs>) {
     while let Some(vfs) = vfs.upgrade() {
         let round = AssertUnwindSafe(|| {
             let changes = vfs.wait_for_changes(LOOK_UP);
-            // Nobody is to be told: every request looks for itself.
+            // There is no kernel cache to invalidate: each request looks at the current state.
             drop((vfs.changed_nodes(changes), vfs.take_invalidated()));
             if swept.elapsed() > SWEEP {
                 vfs.sweep();

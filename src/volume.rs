@@ -136,7 +136,7 @@ pub struct OpenOptions(vfs::Options);
 
 impl Default for OpenOptions {
     fn default() -> Self {
-        // Nobody waits for changes: what is read is compared with the file each time.
+        // Changes are not watched: each read compares the file's state.
         Self(vfs::Options { watch: false, ..vfs::Options::default() })
     }
 }

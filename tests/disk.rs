@@ -123,7 +123,7 @@ fn a_process_that_is_killed_leaves_no_torn_blob() {
         assert_eq!((disk.counters().corrupt.load(Relaxed), disk.counters().errors.load(Relaxed)), (0, 0));
     }
     assert!(found > kills, "{found}");
-    // What it was writing is removed once anybody writes or looks after the folder.
+    // What it was writing is removed by the next write or sweep of the folder.
     let disk = Disk::open(&place, LIMITS).unwrap();
     disk.prune(LIMITS.size).unwrap();
     assert_eq!(std::fs::read_dir(place.join("tmp")).unwrap().count(), 0);

@@ -125,7 +125,7 @@ fn ranges_over_block_borders() {
     }
 }
 
-/// Listing with attributes decodes nothing; the size of what has none yet comes when somebody asks.
+/// Listing with attributes decodes nothing; the size of what has none yet is computed when it is asked for.
 #[test]
 fn listing_decodes_nothing() {
     let path = golden("idv").join("variable_vectors.idv");

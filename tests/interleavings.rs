@@ -269,7 +269,7 @@ fn owners_who_need_more_to_finish_never_wait_for_each_other() {
             let cache = cache.clone();
             Box::new(move || {
                 let first = cache.reserve(5, 0);
-                // A verdict, for which a growing file waits, waits for nobody.
+                // A verdict, for which a growing file waits, waits for nothing.
                 drop(cache.budget.reserve_small(1));
                 let more = cache.reserve(4, 5);
                 // One of them at a time is beyond the budget, and verdicts.

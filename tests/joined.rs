@@ -83,7 +83,7 @@ fn read(vfs: &Vfs, path: &str, offset: u64, length: u64) -> Result<Vec<u8>, Stri
     read_node(vfs, find(vfs, path).expect(path), offset, length)
 }
 
-/// As somebody reads who has the file open.
+/// As a reader with the file open.
 fn read_node(vfs: &Vfs, ino: u64, offset: u64, length: u64) -> Result<Vec<u8>, String> {
     let bytes = vfs.read(ino, offset, length, false).map_err(|error| {
         assert_eq!(error.errno(), libc::EIO, "{error}");

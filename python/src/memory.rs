@@ -14,7 +14,7 @@ const LARGE: usize = 256 << 10;
 /// From this size on large pages are worth asking for.
 const LARGE_PAGES: usize = 4 << 20;
 
-/// Bytes that are filled once, and then belong to whoever looks at them.
+/// Bytes that are filled once, and are then owned by the arrays that view them.
 pub(crate) enum Bytes {
     Heap(Vec<u8>),
     Map(MmapMut),
@@ -56,7 +56,7 @@ pub(crate) fn no_memory(size: u64) -> PyErr {
 }
 
 /// Elements of an array with their type and shape, for `numpy.asarray`, which keeps this object alive and looks at its
-/// memory without a copy. It can be asked once: numpy may write to it, so nobody else has it.
+/// memory without a copy. It can be asked once: numpy may write to it, so it is not shared.
 #[pyclass(module = "shardfs._core", frozen)]
 pub(crate) struct Memory {
     address: usize,

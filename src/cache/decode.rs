@@ -37,7 +37,7 @@ pub(super) fn window(block: &Block, source: &dyn Source) -> u64 {
     }
 }
 
-/// Decodes and checks a block before anybody sees it. Of an uncompressed block there is only the verdict.
+/// Decodes and checks a block before a byte of it is given out. Of an uncompressed block there is only the verdict.
 pub(super) fn whole(block: &Block, source: &dyn Source, verify: Verify) -> Result<Option<Buffer>, BlockError> {
     let crc = block.crc.filter(|_| verify != Verify::Off);
     if block.codec == Codec::None {

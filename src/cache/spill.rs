@@ -52,7 +52,7 @@ const VERSION: u8 = 1;
 /// A disk for decoded blocks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SpillOptions {
-    /// The folder, made if it is not there. Nobody but the user of this process may look into it.
+    /// The folder, made if it is not there. Only the user of this process may look into it.
     pub folder: PathBuf,
     /// Bytes that it may take.
     pub size: u64,

@@ -29,8 +29,8 @@ const MOST_TOKEN: u64 = 4096;
 
 /// Serve what a mount would show to browsers and other programs, over HTTP and WebDAV
 ///
-/// Whoever reaches the address sees what you may read below SOURCE: by default this is everybody on this machine and
-/// nobody else. Another address than a loopback one needs a token, which is printed, or --public.
+/// Clients see what you may read below SOURCE. By default only this machine can connect. Another address than a
+/// loopback one needs a token, which is printed, or --public.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   shardfs serve data/
@@ -50,7 +50,7 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8080")]
     listen: String,
 
-    /// Let in only who shows a token: a new one, which is printed as a part of the link
+    /// Serve only clients that send a token: a new one, which is printed as a part of the link
     #[arg(long)]
     token: bool,
 
@@ -58,7 +58,7 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
 
-    /// Let in everybody who reaches the address, whatever it is; .shardfs is not shown
+    /// Serve every client that reaches the address, without a token; .shardfs is not shown
     #[arg(long, conflicts_with_all = ["token", "token_file"])]
     public: bool,
 
@@ -88,9 +88,9 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let site = open(&arguments.source, options, access)?;
     println!("{} is served at {}", escape::path(&arguments.source), link(address, ""));
     match (&given, &token) {
-        (Some(_), _) => println!("for who shows the token of --token-file"),
+        (Some(_), _) => println!("with the token of --token-file"),
         (None, Some(token)) => println!("open {}", link(address, &format!("?token={token}"))),
-        (None, None) if arguments.public => println!("to everybody who reaches this address"),
+        (None, None) if arguments.public => println!("to every client that reaches this address"),
         (None, None) => {}
     }
     running::notify("READY=1");

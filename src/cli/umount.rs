@@ -136,7 +136,7 @@ fn take_down_unused(mount: &Mount) -> anyhow::Result<bool> {
     match unmount(&mount.at, UnmountFlags::NOFOLLOW) {
         Ok(()) => Ok(true),
         Err(Errno::BUSY) => Ok(false),
-        // Only root may; for everybody else a helper does it.
+        // Only root may; for other users a helper does it.
         Err(Errno::PERM) => fusermount(mount, &["-u"]),
         Err(error) => Err(error).with_context(|| escape::path(&mount.at)),
     }

@@ -320,7 +320,7 @@ impl Bar {
         Self { bar, stop, drawing: Some(drawing) }
     }
 
-    /// Whether anybody sees it.
+    /// Whether it is shown on a terminal.
     pub(super) fn is_shown(&self) -> bool {
         self.drawing.is_some()
     }

@@ -27,7 +27,7 @@ use super::Hash;
 /// The folder of temporary files in it.
 pub(super) const TEMPORARY: &str = "tmp";
 
-/// The file whose lock is held by whoever evicts.
+/// The file whose lock a process holds while it evicts.
 const LOCK: &str = "lock";
 
 /// Says to programs that make backups that this is a cache (https://bford.info/cachedir/).
@@ -119,7 +119,7 @@ impl Folder {
         let _ = unlinkat(&self.folder, name(hash), AtFlags::empty());
     }
 
-    /// Makes a file of a name that no other process has, and locks it: a temporary file that nobody has locked is what
+    /// Makes a file of a name that no other process has, and locks it: a temporary file without a lock is what
     /// a process left that was killed.
     ///
     /// # Errors
@@ -189,7 +189,7 @@ impl Folder {
         Ok(at.f_bavail.saturating_mul(at.f_frsize))
     }
 
-    /// The lock of whoever evicts, which ends when the file is dropped. `None` while another process has it.
+    /// The lock for evicting, which ends when the file is dropped. `None` while another process has it.
     ///
     /// # Errors
     /// What the operating system says.

@@ -125,7 +125,7 @@ impl Writer {
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        // A disk that does not answer keeps its thread, and nobody else.
+        // A disk that does not answer blocks this thread alone.
         self.flush(LAST);
         self.queue.state.lock().is_closed = true;
         self.queue.filled.notify_all();

@@ -1,7 +1,7 @@
 //! Who may see the site: which names the server goes by, and the token that clients show.
 //!
 //! A page of some other site may have its name lead to this machine (DNS rebinding) and would then be read as ours, so
-//! only names that are this server's own are answered. A number is nobody's name, and can't be bent.
+//! only names that are this server's own are answered. An address in numbers can't be made to resolve elsewhere.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -34,7 +34,7 @@ struct Secret {
 }
 
 impl Access {
-    /// Access by these names, for everybody who can reach the server.
+    /// Access by these names, without a token.
     pub(crate) fn new(names: impl IntoIterator<Item = String>) -> Self {
         let own = rustix::system::uname().nodename().to_str().map(str::to_owned).unwrap_or_default();
         let names = names.into_iter().chain(["localhost".to_owned(), own]);
@@ -44,7 +44,7 @@ impl Access {
         }
     }
 
-    /// The same for those only who show this token.
+    /// The same, with this token only.
     pub(crate) fn with_token(mut self, token: &str, address: SocketAddr) -> Self {
         let session = Sha256::new().chain_update(b"shardfs session\0").chain_update(token).finalize();
         self.secret = Some(Secret {
@@ -137,7 +137,7 @@ impl Secret {
             .any(|(name, value)| name == self.cookie && is_same(&Sha256::digest(value.trim()).into(), &session))
     }
 
-    /// Exchanges the token in an address for a cookie, so that it stays in no history and is sent to nobody else.
+    /// Exchanges the token in an address for a cookie, so that it stays in no history and reaches no other site.
     fn exchange(&self, head: &Parts) -> Option<Response> {
         if ![Method::GET, Method::HEAD].contains(&head.method) {
             return None;
@@ -182,7 +182,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// 128 bits that nobody can guess, as 32 digits.
+/// 128 random bits, as 32 digits.
 pub(crate) fn random_hex() -> String {
     use rustix::rand::{GetRandomFlags, getrandom};
     let mut bytes = [0u8; 16];

@@ -31,7 +31,7 @@ impl Workers {
         let place = tokio::time::timeout(PATIENCE, self.places.clone().acquire_owned()).await;
         let Ok(Ok(place)) = place else { return Err(Refusal::busy()) };
         let done = tokio::task::spawn_blocking(move || {
-            // Kept until the work is done, also where nobody waits for it any more.
+            // Kept until the work is done, also where its client is gone.
             let _place = place;
             work()
         });

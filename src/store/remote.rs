@@ -12,7 +12,7 @@
 //! | `file` | bytes of objects: single flight, memory, disk, what is fetched ahead |
 //! | `client`, `fetch` | requests in several attempts; ranges of one object |
 //! | `backend` | a kind of server: `s3`, `cloud` (Azure and Google), `web` (HTTP and WebDAV), `hub` (Hugging Face) |
-//! | `credentials`, `profile` | what proves who asks |
+//! | `credentials`, `profile` | credentials |
 
 mod backend;
 mod check;

@@ -138,7 +138,7 @@ pub(super) struct Idv {
     loaded: Mutex<LruCache<u32, Arc<Loaded>>>,
     new_warnings: Mutex<Vec<Notice>>,
     has_warnings: AtomicBool,
-    /// Whether there is a table, once somebody asked.
+    /// Whether there is a table; known once it was asked for.
     has_table: OnceLock<bool>,
     tables: LaidOut,
 }

@@ -113,7 +113,7 @@ impl Vfs {
                     _ => self.attr_from(node, FileKind::Folder, 0, stat, 2, Ttl::Source),
                 };
                 attr.mtime = control::now();
-                // They say much about everything in SOURCE, so they are for the user who mounted it.
+                // They name paths everywhere in SOURCE, so only the user who mounted it may read them.
                 attr.mode &= 0o500;
                 attr.uid = rustix::process::geteuid().as_raw();
                 attr

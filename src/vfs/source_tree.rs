@@ -132,7 +132,7 @@ impl SourceTree {
     /// Looks into a file that was taken for a container by its name alone.
     ///
     /// # Errors
-    /// [`Error`] when it is another thing: who looks it up again finds that.
+    /// [`Error`] when it is another thing: a new look-up finds that.
     pub(super) fn confirm(&self, id: &ContainerId) -> Result<(), Error> {
         if !self.store.detects_by_name() || self.detection.is_known(&id.path, &id.stat) {
             return Ok(());

@@ -80,7 +80,7 @@ pub struct Parquet {
     end: u64,
     footer: Range<u64>,
     about: Vec<(String, String)>,
-    /// Where the damage was that failed a page, by column and group: those who come later are told as well.
+    /// Where the damage was that failed a page, by column and group: later readers get the same error.
     failed: Mutex<HashMap<(u32, u64), Place>>,
 }
 

@@ -197,7 +197,7 @@ impl Entry {
     }
 
     /// Fills `out` with the bytes of a file from `offset` on. A block that the range has all of is decoded straight to
-    /// its place, and not kept in the cache: for those who keep what they read.
+    /// its place, and not kept in the cache: for callers that keep what they read.
     ///
     /// # Errors
     /// Those of [`Self::read_range`], and [`ErrorKind::InvalidInput`] for a range that does not end in the file. `out`

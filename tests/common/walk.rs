@@ -79,7 +79,7 @@ pub(crate) fn tree(vfs: &Vfs) -> Vec<Node> {
             .into_iter()
             .filter(|entry| entry.name != "." && entry.name != "..")
             .map(|entry| {
-                // A size that takes decoding is left out of a listing, and there for whoever asks.
+                // A size that takes decoding is left out of a listing, and there when it is asked for.
                 let attr = entry.attr.or_else(|| lookup(vfs, ino, &entry.name));
                 let attr = attr.unwrap_or_else(|| panic!("{folder}: no attributes for {}", entry.name));
                 (entry.name, attr)

@@ -164,7 +164,7 @@ fn blocks_that_lie_about_being_empty() {
             }
             Ok(_) => assert!(path.starts_with("meta/") || path.starts_with(".raw/meta/") || path == "container.json"),
             Err(_) => {
-                // Wherever somebody begins to read.
+                // Wherever a reader begins.
                 assert!(size > 0 && file.view.read_at(&opened.reader, 0, 1).is_err(), "{path}");
                 bad.push((path, size));
             }

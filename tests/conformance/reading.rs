@@ -9,7 +9,7 @@ use shardfs::{
 
 use crate::common::{Random, sources, walk};
 
-/// Files below this may fail: somebody damaged them on purpose.
+/// Files below this may fail: they are damaged on purpose.
 const DAMAGED: &str = "damaged/";
 /// What `read` says of damage.
 const EIO: i32 = 5;

@@ -5,7 +5,6 @@ import tempfile
 
 import pytest
 
-from support import *  # noqa: F403: tests may import what they need from here, too
 from support import BIN, FAMILIES, FIXTURES, GOLDEN, load_expected, mounted, run
 from support import writers as all_writers
 

@@ -177,7 +177,7 @@ print(sum(m[i] for i in range(0, len(m), 4096)), flush=True)
 
 
 def test_truncated_while_mapped(make, source):
-    """Whoever mapped a lost page of a virtual file gets SIGBUS, as of any file; the mount and everybody else live."""
+    """A process that maps a lost page of a virtual file gets SIGBUS, as of any file; the mount and other processes live."""
     path = source / "a.kas"
     make(path, 9, count=1_000_000)
     with mounted(source) as mnt:

@@ -73,7 +73,7 @@ def test_mount8(mnt, kind):
 
 
 def test_mount8_without_options_and_with_rw(mnt):
-    """mount(8) says `rw` where nobody said anything."""
+    """mount(8) says `rw` where no option says otherwise."""
     with helper("mount.shardfs"):
         done = mount8("-t", "shardfs", FIXTURES, mnt)
         assert done.returncode == 0 and "read-only" in done.stderr
@@ -150,7 +150,7 @@ def test_idle_timeout(mnt):
     run("mount", "--idle-timeout", "1", FIXTURES, mnt, check=True)
     with open(mnt / "notes.txt", "rb") as held:
         time.sleep(3)
-        # Somebody has a file open: it stays, though nothing is asked of it.
+        # A file is open: it stays, though nothing is asked of it.
         assert os.path.ismount(mnt)
         assert held.read() == (FIXTURES / "notes.txt").read_bytes()
     # Not by asking the mount, which would not be idle then.
@@ -233,7 +233,7 @@ def test_ordinary_user(tmp_path):
                 sleep 0.1
             done
             exit 9"""
-        # A device of its own, in a namespace of its own: everybody else's stays as it is.
+        # A device of its own, in a namespace of its own: that of other tests stays as it is.
         start = 'mknod fuse c 10 229; chmod 666 fuse; mount --bind fuse /dev/fuse; ' \
                 'exec setpriv --reuid 65534 --regid 65534 --clear-groups bash -c "$0"'
         done = subprocess.run(["unshare", "--mount", "bash", "-ec", start, script], cwd=place, capture_output=True,

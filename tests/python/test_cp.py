@@ -67,7 +67,7 @@ def test_copies_are_what_a_mount_shows(golden, out):
                 if stat.S_ISLNK(info.st_mode):
                     content = os.readlink(path)
                 size = None if stat.S_ISDIR(info.st_mode) else info.st_size
-                # Folders of the copy can be written to, or nobody could delete them.
+                # Folders of the copy can be written to, or they could not be deleted.
                 mode = info.st_mode | (0o200 if stat.S_ISDIR(info.st_mode) else 0)
                 want[str(path.relative_to(mnt))] = (oct(mode), size, info.st_mtime_ns, content)
             assert tree(out / source.name) == want

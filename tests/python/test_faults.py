@@ -156,7 +156,7 @@ def readers(mnt, count):
 
 @pytest.mark.parametrize("way", ["umount --force", "SIGTERM", "SIGKILL"])
 def test_unmount_under_load(way, tmp_path):
-    """Readers get errors, nobody hangs, nothing stays."""
+    """Readers get errors, no process hangs, nothing stays."""
     with mounted(FIXTURES, "--cache-size", "1M", mnt=tmp_path):
         daemon = daemon_of(tmp_path)
         busy = readers(tmp_path, 12)
@@ -181,7 +181,7 @@ def test_unmount_under_load(way, tmp_path):
 
 
 def test_signals_break_nothing(expected):
-    """A reader that gets a signal every few milliseconds reads what everybody reads."""
+    """A reader that gets a signal every few milliseconds reads what other readers read."""
     code = """
 import signal, sys, hashlib
 signal.signal(signal.SIGALRM, lambda *_: None)
@@ -315,7 +315,7 @@ def test_little_address_space(expected, tmp_path, megabytes):
         daemon = daemon_of(tmp_path)
         read_all_at_once(tmp_path, expected, threads=32, allowed=(errno.ENOMEM, errno.EIO, errno.EAGAIN))
         assert not is_gone(daemon)
-        # With nobody else about there is enough.
+        # Without other mounts there is enough.
         assert (tmp_path / JOINT).read_bytes() == expected[JOINT]
     finally:
         unmount(tmp_path)
@@ -336,7 +336,7 @@ def device_for_all():
 
 @pytest.fixture
 def public():
-    """A folder that everybody can reach."""
+    """A folder that all users can reach."""
     with tempfile.TemporaryDirectory(prefix="shardfs-public-", dir=tempfile.gettempdir()) as path:
         os.chmod(path, 0o755)
         yield Path(path)
@@ -349,7 +349,7 @@ def as_nobody(command, **kw):
 
 @pytest.fixture
 def program(public):
-    """The program where nobody can run it."""
+    """The program in a place where the user nobody can run it."""
     copy = public / "shardfs"
     copy.write_bytes(Path(BIN).read_bytes())
     copy.chmod(0o755)
@@ -372,7 +372,7 @@ def test_unprivileged_user(device_for_all, public, program):
         read = as_nobody(f"head -c 6 {mnt}/ep.wshard/signal/joint_pos.npy | tail -c 5; cat {mnt}/.shardfs/stats.json | head -1")
         assert read.stdout == "NUMPY{\n", read.stderr
         assert as_nobody(f"cat {mnt}/secret.wshard").returncode != 0
-        # Nobody else is let in, not even root, unless --allow-other.
+        # No other user is let in, not even root, unless --allow-other.
         with pytest.raises(PermissionError):
             os.listdir(mnt)
         os.kill(daemon_of(mnt), signal.SIGKILL)
@@ -394,7 +394,7 @@ def test_unprivileged_user(device_for_all, public, program):
 
 
 def test_others_read_what_the_modes_allow_and_nothing_else(public):
-    """With --allow-other, as root: containers, folders and files that nobody may read stay unreadable."""
+    """With --allow-other, as root: containers, folders and files that the user nobody may not read stay unreadable."""
     source, mnt = public / "source", public / "mnt"
     mnt.mkdir()
     data = (FIXTURES / "ep_001.wshard").read_bytes()
@@ -421,7 +421,7 @@ def test_others_read_what_the_modes_allow_and_nothing_else(public):
         assert as_nobody(f"cat {mnt}/.shardfs/problems.jsonl").returncode != 0
         assert as_nobody(f"ls {mnt}/.shardfs").returncode != 0
         assert json.loads((mnt / ".shardfs/stats.json").read_text())
-    # Without the option nobody else is let in at all.
+    # Without the option no other user is let in at all.
     with mounted(source, mnt=mnt):
         assert as_nobody(f"ls {mnt}").returncode != 0
 
@@ -503,7 +503,7 @@ def test_a_disk_that_fails(tmp_path):
 
 
 def test_a_server_that_does_not_answer(writers, tmp_path):
-    """Who asks for what lies on it waits; nobody else does, and all is there when it answers again.
+    """Requests for what lies on it wait; others do not, and all is there when it answers again.
 
     The server is a mount of ours inside SOURCE, whose daemon is stopped for a while.
     """

@@ -1,7 +1,7 @@
 """The first hour of a new user: installs, mounts, looks around, makes every usual mistake, copies, verifies, goes home.
 
 The program is installed into a folder laid out as the Debian package lays out /usr. What it says is quoted whole: these
-are the sentences that somebody reads who knows nothing yet.
+are the sentences that a new user reads.
 """
 
 import gzip
@@ -20,7 +20,7 @@ from support import BIN, FIXTURES, ROOT, unmount, wait_for
 
 
 class User:
-    """Somebody in a folder of theirs, with a program in their PATH."""
+    """A user in a folder of their own, with the program in PATH."""
 
     def __init__(self, home, prefix):
         self.home, self.prefix = home, prefix

@@ -72,7 +72,7 @@ def test_public():
     with serving(FIXTURES, "--public", listen="0.0.0.0:0") as server:
         server.host = "127.0.0.1"
         assert server.get("/files/notes.txt")
-        # What is said of this process and its problems is for nobody else.
+        # What is said of this process and its problems is not shown to others.
         for path in ["/files/.shardfs/", "/files/.shardfs/config.json", "/dav/.shardfs/stats.json"]:
             assert server.ask(path)[0] == 404
     failed = run("serve", FIXTURES, "--public", "--token")
@@ -161,7 +161,7 @@ def test_clients_that_never_finish_their_request():
 
 
 def test_clients_that_take_nothing(tmp_path):
-    """They keep little memory, and keep nobody else from being served."""
+    """They keep little memory, and other clients are served."""
     with open(tmp_path / "big.dat", "wb") as file:
         file.truncate(1 << 30)
     with serving(tmp_path, "--cache-size", "64M") as server, contextlib.ExitStack() as stack:
@@ -211,7 +211,7 @@ def test_view(tmp_path):
 
 
 def test_a_crowd(tmp_path):
-    """The short form of scripts/crowd: everybody gets what is there, and memory stays within what was given."""
+    """The short form of scripts/crowd: every client gets what is there, and memory stays within what was given."""
     from support.crowd import CACHE, run_crowd
 
     done = run_crowd(tmp_path, clients=30, killed=4, seconds=6)

@@ -622,7 +622,7 @@ def test_an_index_takes_less_than_its_block(tmp_path):
 
 @pytest.mark.parametrize("kind", [0, 1])
 def test_surplus_behind_no_items(kind, tmp_path):
-    """Vectors without a single text, in a block longer than needed: what is too much is nobody's text."""
+    """Vectors without a single text, in a block longer than needed: what is too much is no text."""
     blocks = [w.vectors([[], []], w.texts, 0) + bytes(100), w.vectors([["ab"], []], w.texts)]
     sparse = [w.vectors([(3, {}), (3, {})], w.texts) + b"\7" * 9, w.vectors([["a", "b", ""], ["", "", "c"]], w.texts)]
     columns = [w.Column("empty", w.vbuffer("TextSpan"), blocks, 2, kind),

@@ -1,4 +1,4 @@
-"""KDB files that the format allows and nobody expects, against a reading of the rules of our own."""
+"""KDB files that the format allows and few expect, against a reading of the rules of our own."""
 
 import io
 import json

@@ -6,19 +6,14 @@ import json
 import os
 import shlex
 import signal
-import socket
-import stat
 import subprocess
 import sys
-import tempfile
-import threading
 import time
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from support import BIN, FIXTURES, assert_one_line_error, mounted, run, unmount, wait_for
+from support import FIXTURES, assert_one_line_error, run, wait_for
 from test_faults import as_nobody, daemon_of, device_for_all, is_gone, program, public  # noqa: F401 - fixtures
 
 JOINT = "ep_001.wshard/signal/joint_pos.npy"
@@ -104,7 +99,7 @@ ODD_NAMES = ["x,allow_other", "x\\,allow_other", "x\\\\,allow_other,uid=0", "my 
 
 @pytest.mark.parametrize("name", ODD_NAMES)
 def test_a_name_of_source_is_no_option(name, device_for_all, public, program):  # noqa: F811
-    """Mounted by an ordinary user, where a helper parses options: nobody else gets in, whatever SOURCE is called."""
+    """Mounted by an ordinary user, where a helper parses options: no other user gets in, whatever SOURCE is called."""
     source, mnt = public / name, public / "mnt"
     source.mkdir()
     (source / "note.txt").write_text("for the one who mounted")
@@ -254,13 +249,13 @@ def test_mounting_a_dead_source_fails(places):
 # --- force -------------------------------------------------------------------------------------------
 
 def stuck_reader(path):
-    """A process that reads a file which nobody answers for."""
+    """A process that reads a file whose daemon does not answer."""
     return subprocess.Popen([sys.executable, "-c", "import sys\ntry: open(sys.argv[1], 'rb').read()\n"
                              "except OSError as e: sys.exit(e.errno)", str(path)])
 
 
 def test_force_ends_readers(places):
-    """Without fusectl, too: whoever waits gets an error."""
+    """Without fusectl, too: waiting readers get an error."""
     mnt = places()
     run("mount", FIXTURES, mnt, check=True)
     with stopped(daemon_of(mnt)):

@@ -68,7 +68,7 @@ def test_dead_mount(mnt):
 
 
 def test_silent_mount(mnt):
-    """One that does not answer keeps nobody waiting."""
+    """One that does not answer keeps no command waiting."""
     pid = pid_of(mnt)
     os.kill(pid, signal.SIGSTOP)
     try:

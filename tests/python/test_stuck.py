@@ -4,7 +4,6 @@ The server is a mount of ours inside SOURCE, whose daemon is stopped.
 """
 
 import contextlib
-import errno
 import json
 import os
 import signal
@@ -17,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from conftest import FIXTURES, mounted, run, seen_within, wait_for
+from support import FIXTURES, mounted, run, seen_within, wait_for
 from test_faults import as_nobody, daemon_of, device_for_all, is_gone, program, public  # noqa: F401 - fixtures
 from test_lifecycle import PATIENCE, detach, kinds_at, places, stopped  # noqa: F401 - a fixture
 

@@ -28,7 +28,7 @@ pub(super) enum Target<'a> {
     },
 }
 
-/// A request without what proves who asks.
+/// A request before it is signed.
 #[derive(Debug)]
 pub(super) struct Ask<'a> {
     pub(super) method: Method,
@@ -78,7 +78,7 @@ pub(super) trait Backend: Send + Sync + fmt::Debug {
     /// The store, as messages and caches name it: without any secret.
     fn store(&self) -> &Arc<str>;
 
-    /// A request as it is sent: with its address, and with what proves who asks as of now.
+    /// A request as it is sent: with its address, and signed with the current credentials.
     fn request<'a>(&'a self, ask: &'a Ask<'_>) -> BoxFuture<'a, Result<HttpRequest, FetchError>>;
 
     /// What an answer to a listing says.

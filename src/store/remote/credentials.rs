@@ -1,4 +1,4 @@
-//! Which server a URL names, and what proves who asks: from where users of each cloud have it.
+//! Which server a URL names, and the credentials for it, from where users of each cloud keep them.
 
 use std::{sync::Arc, time::Duration};
 
@@ -137,7 +137,7 @@ fn base64(bytes: &[u8]) -> String {
     text
 }
 
-/// Where there is no service that gives credentials, as on most machines, nobody answers: that is no reason to wait long.
+/// Where there is no service that gives credentials, as on most machines, no request is answered.
 fn retry(options: &Options) -> RetryConfig {
     RetryConfig { max_retries: 2, retry_timeout: Duration::from_secs(5).min(options.timeout), ..RetryConfig::default() }
 }

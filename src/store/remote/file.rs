@@ -2,11 +2,11 @@
 //!
 //! - `run`: consecutive bytes on their way, or there. Who wants some of them waits for those alone.
 //! - `memory`: one bound for all runs of the process, and what is evicted first.
-//! - `streams`: who reads an object in order, and how far ahead of them it is fetched.
+//! - `streams`: readers that read an object in order, and how far ahead of them it is fetched.
 //! - `kept`: bytes on the local disk ([`crate::disk`]).
 //!
 //! A read looks for its bytes in memory, then on disk, and asks the server for what is missing: in granules of 64 KiB,
-//! requests of up to 4 MiB, several in flight. Requests run on their own, so a reader that is killed keeps nobody
+//! requests of up to 4 MiB, several in flight. Requests run on their own, so a reader that is killed keeps no other
 //! waiting, and bytes that came for it serve the next one. No lock is held while anything is waited for.
 
 mod kept;
@@ -130,7 +130,7 @@ impl Blocks {
         (self.memory.limit(), self.memory.taken())
     }
 
-    /// One object in one state. Those who open the same share what was fetched.
+    /// One object in one state. Files opened in the same state share what was fetched.
     pub(crate) fn file(self: &Arc<Self>, fetch: Arc<dyn Fetch>) -> Arc<RemoteFile> {
         let mut files = self.files.lock();
         if let Some(file) = files.get(fetch.id()).filter(|file| !file.has_changed.load(Relaxed)) {
@@ -167,7 +167,7 @@ impl fmt::Debug for RemoteFile {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The run of each granule, by its number; who evicts drops the runs themselves.
+    /// The run of each granule, by its number; eviction drops the runs themselves.
     runs: HashMap<u64, Weak<Run>>,
     /// The number of entries at which those of evicted runs are swept out.
     sweep_at: usize,
@@ -453,7 +453,7 @@ impl RemoteFile {
         let (fetch, blocks, file) = (self.fetch.clone(), blocks.clone(), self.own.clone());
         let runtime = blocks.runtime.clone();
         runtime.spawn(async move {
-            // Dropped without an answer (the runtime ends), it tells those who wait.
+            // Dropped without an answer (the runtime ends), it wakes the waiting readers.
             let mut filling = Filling { runs, at: 0 };
             let mut came = 0;
             let mut sink = |bytes: bytes::Bytes| {

@@ -131,13 +131,13 @@ impl Listing {
 pub(super) struct Listings {
     ttl: Duration,
     state: Mutex<Known>,
-    /// Wakes who waits for changes.
+    /// Wakes the thread that waits for changes.
     moved: Condvar,
 }
 
 struct Known {
     folders: LruCache<PathBuf, Arc<Folder>>,
-    /// Listings in the order in which they run out, for who is told of that.
+    /// Listings in the order in which they run out, for the thread that reports it.
     expiring: VecDeque<(Instant, PathBuf)>,
     is_woken: bool,
     /// Whether everything was forgotten since the last wait.

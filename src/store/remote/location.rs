@@ -43,7 +43,7 @@ const SCHEMES: [(&str, Scheme); 10] = [
     ("hf://datasets/", Scheme::HuggingFace),
 ];
 
-/// Whether a path that somebody gave is a URL of a kind that can be opened.
+/// Whether a path of the command line is a URL of a kind that can be opened.
 pub(crate) fn is_url(path: &Path) -> bool {
     scheme(path.as_os_str()).is_some()
 }

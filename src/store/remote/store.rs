@@ -364,7 +364,7 @@ impl RemoteStore {
         Ok(State { size: Some(size), ..self.backend.state(&answer.headers) })
     }
 
-    /// What is known of an object, and its first bytes, which are kept for who opens it.
+    /// What is known of an object, and its first bytes, which are kept for its opening.
     async fn front(&self, key: &[u8]) -> Result<State, FetchError> {
         let mut ask = Ask::new(Method::GET, Target::Object(key));
         ask.headers.insert(header::RANGE, HeaderValue::from_static("bytes=0-262143"));

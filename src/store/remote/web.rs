@@ -21,7 +21,7 @@ pub(super) struct Web {
     pub(super) store: Arc<str>,
     /// Its address, without `/` at its end.
     pub(super) base: String,
-    /// What proves who asks.
+    /// Credentials.
     pub(super) authorization: Option<HeaderValue>,
     /// What follows each address.
     pub(super) query: Option<String>,

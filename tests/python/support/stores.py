@@ -23,7 +23,7 @@ KEYS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "testsecret"}
 
 
 def free_port():
-    """A port that nobody listens at, and whose number and 10,000, which SeaweedFS takes for gRPC, is free as well."""
+    """A port that no program listens at, and whose number and 10,000, which SeaweedFS takes for gRPC, is free as well."""
     while True:
         with socket.socket() as one, socket.socket() as two:
             one.bind(("127.0.0.1", 0))

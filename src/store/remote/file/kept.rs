@@ -1,7 +1,7 @@
 //! Bytes of objects on the local disk.
 //!
 //! They are kept in units of three kinds: whole blocks of 1 MiB, the front of an object, and granules of 64 KiB for
-//! those who read here and there. The key of a unit holds the object's store, key, entity tag and size, so bytes of one
+//! random readers. The key of a unit holds the object's store, key, entity tag and size, so bytes of one
 //! state are never found under another.
 
 use std::{

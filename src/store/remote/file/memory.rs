@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 
 use super::run::Run;
 
-/// How long bytes that were fetched ahead are kept for whoever they were fetched for.
+/// How long bytes that were fetched ahead are kept for the reader that they were fetched for.
 const FRESH: Duration = Duration::from_secs(5);
 
 /// The bytes in memory, of all objects.
@@ -55,7 +55,7 @@ impl Memory {
         self.limit
     }
 
-    /// Bytes in use, those included that are still held by who evicted ones are being written for.
+    /// Bytes in use, those included of runs that were evicted and are still being written.
     pub(super) fn taken(&self) -> u64 {
         self.taken.load(SeqCst)
     }

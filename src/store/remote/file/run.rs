@@ -13,7 +13,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::{super::object::FetchError, memory::Room};
 
-/// A run of bytes, filled from its front by one request. Those who want bytes of it wait for these alone.
+/// A run of bytes, filled from its front by one request. A reader waits for its own bytes only.
 #[derive(Debug)]
 pub(super) struct Run {
     pub(super) range: Range<u64>,
@@ -22,7 +22,7 @@ pub(super) struct Run {
     came: Condvar,
     /// All bytes, once they are there.
     whole: OnceLock<Vec<u8>>,
-    /// Whether anybody read any of it, and whether since the last look of who evicts.
+    /// Whether any of it was read, and whether since eviction last looked at it.
     pub(super) was_read: AtomicBool,
     pub(super) is_used: AtomicBool,
     pub(super) born: Instant,
@@ -83,7 +83,7 @@ impl Run {
         }
     }
 
-    /// Whether its request failed, so that who wants these bytes has to ask again.
+    /// Whether its request failed, so that a reader of these bytes has to request them again.
     pub(super) fn has_failed(&self) -> bool {
         self.whole.get().is_none() && self.filling.lock().error.is_some()
     }

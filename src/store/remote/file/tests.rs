@@ -290,7 +290,7 @@ fn a_second_mount_asks_for_nothing() {
     let server = Server::new("object", size as usize);
     let first = setting(Some(disk(folder.path())), 64 << 20);
     reads(&first.blocks.file(server.clone()), &server);
-    // Requests that nobody waits for are done when the runtime says so.
+    // Requests without a waiting reader end when the runtime says so.
     let asked = server.take_asked();
     assert!(!asked.is_empty());
     while first.blocks.counters.fetched_bytes.load(Relaxed) < sum(&asked) {
@@ -325,11 +325,11 @@ fn failures_are_told_and_tried_again() {
     check(&file, &server, 5 << 20..(5 << 20) + 50_000);
     let error = read(&file, 10 << 20..(10 << 20) + 200_000).unwrap_err();
     assert!(error.to_string().contains("no answer within 30 s"), "{error}");
-    // What is in memory is readable, and the next who asks gets an answer.
+    // What is in memory is readable, and the next reader gets an answer.
     check(&file, &server, 500..2000);
     *server.fails.lock() = None;
     check(&file, &server, 10 << 20..(10 << 20) + 200_000);
-    // Nobody waits for a request that ended without a word.
+    // A request that ended without an answer leaves no reader waiting.
     server.fail(FetchError::Failed("x".into()), 0);
     let gate = server.gate.blocking_write();
     thread::scope(|scope| {
