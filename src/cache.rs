@@ -26,7 +26,7 @@ mod spill;
 mod sync;
 
 pub use budget::{Budget, Reservation, TooMuch};
-pub use buffer::{Buffer, trim_heap};
+pub use buffer::{Buffer, limit_heap, trim_heap};
 use decode::Pieces;
 pub(crate) use decode::Stored;
 use entries::{Entries, Entry, InUse};
@@ -40,6 +40,7 @@ pub use spill::{Spill, SpillOptions};
 
 use std::{
     collections::HashSet,
+    fmt,
     num::NonZeroUsize,
     ops::{Deref, Range},
     sync::{
@@ -102,12 +103,9 @@ pub enum BlockError {
     /// The format says that this block can't be served.
     #[error("{0}")]
     Refused(String),
-}
-
-impl From<TooMuch> for BlockError {
-    fn from(TooMuch(bytes): TooMuch) -> Self {
-        Self::Decode(DecodeError::Memory(bytes))
-    }
+    /// It takes more memory than the budget allows.
+    #[error(transparent)]
+    Memory(#[from] TooMuch),
 }
 
 impl From<DecodeError> for BlockError {
@@ -226,6 +224,18 @@ impl Needs {
     }
 }
 
+/// See [`Cache::add_last_resort`].
+#[derive(Default)]
+struct LastResort(Mutex<Vec<GiveUp>>);
+
+type GiveUp = Arc<dyn Fn() -> Option<bool> + Send + Sync>;
+
+impl fmt::Debug for LastResort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LastResort")
+    }
+}
+
 /// The cache.
 #[derive(Debug)]
 pub struct Cache {
@@ -240,19 +250,21 @@ pub struct Cache {
     files: Arc<FileCount>,
     /// Decoded blocks on disk.
     spill: Option<Spill>,
+    /// What gives up memory that others keep, where nothing cached is left to evict.
+    last_resort: LastResort,
     /// What happened so far.
     pub counters: Counters,
 }
 
 impl Cache {
-    /// A cache of at most `budget` bytes.
+    /// A cache of at most `budget` bytes. What can't wait may take [`limits::BEYOND_BUDGET`] more.
     pub fn new(budget: u64, verify: Verify) -> Arc<Self> {
         Self::with_spill(budget, verify, None)
     }
 
     /// As [`Self::new`], with a disk below.
     pub fn with_spill(budget: u64, verify: Verify, spill: Option<Spill>) -> Arc<Self> {
-        let budget = Budget::new(budget, u64::MAX);
+        let budget = Budget::new(budget, budget.saturating_add(limits::BEYOND_BUDGET));
         Arc::new(Self {
             entries: Entries::new(budget.clone()),
             budget,
@@ -261,6 +273,7 @@ impl Cache {
             late_failures: Mutex::default(),
             files: Arc::default(),
             spill,
+            last_resort: LastResort::default(),
             counters: Counters::default(),
         })
     }
@@ -280,11 +293,11 @@ impl Cache {
     ///
     /// A caller must hold no other reservation, nor anything that others need to finish (a lock, a place in a pool of
     /// few threads). Where it has to, because it finds out only later how much it needs, it says how many bytes it has
-    /// with [`Self::reserve_more`], and gets room even beyond the budget before all wait for each other. More
-    /// than the whole budget is granted once nothing else is in use.
+    /// with [`Self::reserve_more`], and gets room even beyond the budget before all wait for each other.
     ///
     /// # Errors
-    /// [`TooMuch`] for more than the process may have at all.
+    /// [`TooMuch`] for more than the budget and [`limits::BEYOND_BUDGET`], or than is left of these beside what is
+    /// held open.
     pub fn reserve(&self, bytes: u64) -> Result<Reservation, TooMuch> {
         self.reserve_more(bytes, 0)
     }
@@ -298,6 +311,26 @@ impl Cache {
         self.budget.reserve(bytes, holding, |short| self.evict(short))
     }
 
+    /// Runs work that reserves memory in several steps: again from the start, having given back everything, where a
+    /// later step finds no room beside what others hold.
+    ///
+    /// # Errors
+    /// Those of `work`.
+    pub fn in_steps<T, E>(
+        &self,
+        refused: impl Fn(&E) -> Option<TooMuch>,
+        mut work: impl FnMut() -> Result<T, E>,
+    ) -> Result<T, E> {
+        let mut tries = limits::MEMORY_TRIES;
+        loop {
+            tries -= 1;
+            match work() {
+                Err(error) if tries > 0 && refused(&error).is_some_and(|refused| !refused.is_final) => {}
+                done => return done,
+            }
+        }
+    }
+
     /// As [`Self::reserve`], or `None` where others are in the way.
     pub fn try_reserve(&self, bytes: u64) -> Option<Reservation> {
         self.budget.try_reserve(bytes, |short| self.evict(short))
@@ -307,7 +340,25 @@ impl Cache {
     fn evict(&self, bytes: u64) -> bool {
         let evicted = self.entries.evict(bytes);
         self.counters.evictions.fetch_add(evicted as u64, Relaxed);
-        evicted > 0
+        evicted > 0 || self.give_up_kept()
+    }
+
+    /// Says how memory that others keep is given up when nothing cached is left to evict. `give_up` says whether it gave
+    /// up anything, and `None` when it never will again.
+    pub(crate) fn add_last_resort(&self, give_up: impl Fn() -> Option<bool> + Send + Sync + 'static) {
+        self.last_resort.0.lock().push(Arc::new(give_up));
+    }
+
+    fn give_up_kept(&self) -> bool {
+        // Called without the lock: what is given up may be large.
+        let all = self.last_resort.0.lock().clone();
+        all.iter().any(|give_up| match give_up() {
+            Some(gave_up) => gave_up,
+            None => {
+                self.last_resort.0.lock().retain(|other| !Arc::ptr_eq(other, give_up));
+                false
+            }
+        })
     }
 
     /// Zeros, for which room is reserved first, beside `holding` bytes that the caller has already.
@@ -688,7 +739,9 @@ impl Cache {
         if let Err(error) = slot.failure()
             && matches!(
                 &*error,
-                BlockError::Source(_) | BlockError::Decode(DecodeError::Memory(_) | DecodeError::Window(_))
+                BlockError::Source(_)
+                    | BlockError::Memory(_)
+                    | BlockError::Decode(DecodeError::Memory(_) | DecodeError::Window(_))
             )
         {
             self.entries.remove(&key, |entry| entry.is(slot));
@@ -697,20 +750,25 @@ impl Cache {
     }
 
     /// What is made of a container's bytes, once, and kept: one or more parts, of which those that other entries have
-    /// too are shared with them. `make` reserves what it takes ([`Self::buffer`]); others that ask meanwhile wait for
-    /// it, and must hold no reserved memory: `make` waits for that.
+    /// too are shared with them. `make` reserves what it takes ([`Self::buffer`]), in several steps if need be
+    /// ([`Self::in_steps`]); others that ask meanwhile wait for it, and must hold no reserved memory: `make` waits for
+    /// that.
     ///
     /// # Errors
     /// [`BlockError`], the same one for all readers.
     pub fn get_or_insert_with(
         &self,
         key: Key,
-        make: impl FnOnce() -> Result<Vec<Arc<Buffer>>, Arc<BlockError>>,
+        make: impl FnMut() -> Result<Vec<Arc<Buffer>>, Arc<BlockError>>,
     ) -> Result<Vec<Arc<Buffer>>, Arc<BlockError>> {
         let (slot, is_new) = self.acquire(key, None);
         if is_new {
+            let refused = |error: &Arc<BlockError>| match **error {
+                BlockError::Memory(refused) => Some(refused),
+                _ => None,
+            };
             self.finish(key, &slot, || {
-                let parts = make()?;
+                let parts = self.in_steps(refused, make)?;
                 let size = parts.last().map_or(0, |part| part.len() as u64);
                 parts.into_iter().for_each(|part| slot.push_shared(part));
                 Ok::<_, Arc<BlockError>>(size)

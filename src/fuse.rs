@@ -34,6 +34,7 @@ use fuser::{
 use parking_lot::Mutex;
 
 use crate::{
+    limits,
     tree::is_made,
     vfs::{Attr, DirEntry, Error, FileKind, Serve, Serving, Ttl, Vfs},
 };
@@ -76,7 +77,10 @@ impl Mount {
         options.acl = if config.allow_other { SessionACL::All } else { SessionACL::Owner };
         options.n_threads = Some(config.threads.max(1));
         options.clone_fd = true;
-        let device = mounting::make(vfs.source(), mountpoint, config.allow_other)?;
+        let largest_read = vfs.cache().usage().0 / limits::REPLIES_PART;
+        let largest_read = (largest_read < limits::LARGEST_READ)
+            .then(|| largest_read.clamp(limits::SMALLEST_READ, limits::LARGEST_READ) & !(limits::SMALLEST_READ - 1));
+        let device = mounting::make(vfs.source(), mountpoint, config.allow_other, largest_read)?;
         // Given a device, the session takes nothing down when it ends: what stands at the mount point by then may be
         // another mount.
         let adapter = Adapter::new(vfs.clone());

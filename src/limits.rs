@@ -17,6 +17,13 @@ pub const FIRST_PIECE: usize = 64 << 10;
 /// pieces of 1 MiB 440 ms, into memory that was there already 290 ms.
 pub const DECODED_PIECE: usize = 4 << 20;
 
+/// What requests for memory may go beyond the cache's budget, all together: one for more than the whole budget, or what
+/// an owner needs to finish. More is refused.
+pub const BEYOND_BUDGET: u64 = 16 << 20;
+
+/// How often work that reserves memory in several steps is begun anew when others hold what it needs.
+pub const MEMORY_TRIES: u32 = 8;
+
 /// Metadata JSON (`meta/*` of a Shard file, schemas of tree sequences) larger than this is shown as a file but not
 /// interpreted: parsed, a byte of it can take fifty in memory.
 pub const METADATA_JSON: u64 = 1 << 20;
@@ -109,6 +116,16 @@ pub const POOL_THREADS: usize = 512;
 
 /// See [`POOL_THREADS`].
 pub const POOL_PART: usize = 8;
+
+/// The part of the cache's budget that one reply may take: the 64 that can be made at once for files of one filesystem
+/// ([`POOL_THREADS`], [`POOL_PART`]) take a quarter of it.
+pub const REPLIES_PART: u64 = 256;
+
+/// The largest request for bytes that the kernel makes by itself.
+pub const LARGEST_READ: u64 = 1 << 20;
+
+/// The smallest that it is asked to keep to where the budget is small.
+pub const SMALLEST_READ: u64 = 64 << 10;
 
 /// Address space for each thread of the pool, where the process may have only so much.
 pub const ADDRESS_SPACE_A_THREAD: u64 = 48 << 20;

@@ -28,6 +28,9 @@ use rustix::{
     mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsconfig_set_string, fsmount, fsopen},
 };
 
+/// The size of a large page, where the kernel has them.
+const LARGE_PAGE: u64 = 2 << 20;
+
 /// A file of a fixed size that lies in memory and has no name.
 #[derive(Debug)]
 pub struct MemoryFile {
@@ -105,8 +108,10 @@ impl MemoryFile {
         // Readers of this process are only shown ranges that are finished (`cache::Slot`), never the one being filled.
         #[allow(unsafe_code, reason = "mapping memory is this module's job")]
         let mut map = unsafe { MmapOptions::new().offset(range.start).len(length).map_mut(&*file) }?;
-        // Large pages where the machine gives them on request; it works without.
-        let _ = map.advise(Advice::HugePage);
+        // Large pages where the machine gives them on request; it works without. Never past the end of the file:
+        // they would take memory that is not counted.
+        let whole = (range.end - range.end % LARGE_PAGE).saturating_sub(range.start);
+        let _ = map.advise_range(Advice::HugePage, 0, whole as usize);
         // Pages that could not be had are an error here; touched through the map they would be a signal.
         map.advise(Advice::PopulateWrite).or_else(|_| {
             // Linux before 5.14 does not know that.

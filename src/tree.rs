@@ -19,14 +19,14 @@ mod wshard;
 use std::{ops::ControlFlow, sync::Arc};
 
 use crate::{
-    cache::Buffer,
+    cache::{Buffer, Reservation},
     format::wshard::Shard,
     store::Version,
     view::{Array, Fault, ReadContext, View},
 };
 pub use formats::{
-    Detected, FORMATS, Format, Formats, IDV, KAST, KASTORE, KDB, OpenResult, WSHARD, detect, format_of_name,
-    is_container_name,
+    Detected, FORMATS, Format, Formats, IDV, KAST, KASTORE, KDB, OpenResult, OpeningMemory, WSHARD, detect,
+    format_of_name, is_container_name,
 };
 pub use item_info::ItemInfo;
 pub use overview::Overview;
@@ -198,6 +198,8 @@ pub struct Opened {
     pub tree: Arc<dyn Container>,
     /// The state of the file that was opened.
     pub state: Version,
+    /// What its names and indexes take of the cache's budget.
+    pub room: Reservation,
 }
 
 /// The tree with what every container has beside it: `.file`.

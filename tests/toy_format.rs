@@ -29,7 +29,7 @@ static TOY: Format = Format {
         _ => Err(FormatError::refused(Class::VersionTooNew, "only version 1 is known")),
     },
     is_meant: |source| source.len() >= 5,
-    open: |reader, _| Ok(Arc::new(Toy { elements: 5..reader.source.len() })),
+    open: |reader, _, _| Ok(Arc::new(Toy { elements: 5..reader.source.len() })),
     fixtures: &[],
 };
 

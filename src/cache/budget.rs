@@ -15,24 +15,27 @@
 //!   the few bytes that an entry of the cache is by itself.
 //!
 //! The first in line gets its bytes when they fit, or when all that is left is held: then waiting would have no end. So
-//! a request for more than the whole budget goes alone, an owner that needs more to finish gets it, and at most one of
-//! them is beyond the budget at a time.
+//! a request for a little more than the whole budget goes alone, and an owner that needs more to finish gets it. All
+//! together never reserve more than [`Budget::most`]: a request that could only be granted beyond that is refused. An
+//! owner that is refused gives back what it holds, so that others can finish, and begins again ([`TooMuch::is_final`]).
 //!
 //! Where nothing changes for [`PATIENCE`], owners are waiting for a disk that does not answer: the first in line gets
-//! its bytes all the same, so that others' files can be read.
+//! its bytes within the same bound, so that others' files can be read, or is refused after [`END_OF_PATIENCE`].
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 use super::sync::{Arc, AtomicUsize, Condvar, Mutex, Ordering::SeqCst};
 
 /// How long the first in line waits while nothing changes.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How many times that long it waits before it is refused.
+const END_OF_PATIENCE: u32 = 6;
 
 /// A number of bytes shared by all that takes memory in proportion to what files hold.
 #[derive(Debug)]
 pub struct Budget {
     total: u64,
-    /// What one request may have at most, beyond the budget: more would end the process.
+    /// What may be reserved at most, with what goes beyond the budget.
     most: u64,
     room: Mutex<Room>,
     /// Signalled when bytes come back, or something becomes idle, or is held.
@@ -84,14 +87,36 @@ impl Room {
     }
 }
 
-/// More than the process may have was asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("no memory for {0} bytes")]
-pub struct TooMuch(pub u64);
+/// More memory was asked for than the budget allows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TooMuch {
+    /// Bytes that were asked for, with those that the owner had already.
+    pub needed: u64,
+    /// The smallest budget that allows as much.
+    pub least: u64,
+    /// Whether it is more than the budget ever allows, and not only more than there is beside what others hold: then
+    /// another attempt may succeed.
+    pub is_final: bool,
+}
+
+impl fmt::Display for TooMuch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mib = |bytes: u64| bytes.div_ceil(1 << 20);
+        let needed = mib(self.needed);
+        if self.is_final {
+            write!(f, "takes {needed} MiB of memory at once: --cache-size must be {}M or more", mib(self.least))
+        } else {
+            write!(f, "takes {needed} MiB of memory at once, and open files hold too much of --cache-size")
+        }
+    }
+}
+
+impl std::error::Error for TooMuch {}
 
 impl Budget {
-    /// A budget of `total` bytes. One request may go beyond it, but never gets more than `most`.
+    /// A budget of `total` bytes. What can't wait may go beyond it, but all together never beyond `most`.
     pub fn new(total: u64, most: u64) -> Arc<Self> {
+        let most = most.max(total);
         let (room, changed, waiting) = (Mutex::default(), Condvar::new(), AtomicUsize::new(0));
         Arc::new(Self { total, most, room, changed, waiting })
     }
@@ -111,16 +136,19 @@ impl Budget {
     /// give back before it has these bytes.
     ///
     /// # Errors
-    /// [`TooMuch`], at once, for more than one request may ever have.
+    /// [`TooMuch`]: at once for more than there can ever be; later where all that is left is held by others.
     pub fn reserve(
         self: &Arc<Self>,
         bytes: u64,
         holding: u64,
         evict: impl Fn(u64) -> bool,
     ) -> Result<Reservation, TooMuch> {
-        if bytes.saturating_add(holding) > self.most {
-            return Err(TooMuch(bytes));
+        let needed = bytes.saturating_add(holding);
+        let too_much = |is_final| TooMuch { needed, least: needed.saturating_sub(self.most - self.total), is_final };
+        if needed > self.most {
+            return Err(too_much(true));
         }
+        let mut is_granted = true;
         let mut room = self.room.lock();
         let ticket = room.line(holding).join();
         if !room.is_first(ticket, holding) || !self.fits(&room, bytes) {
@@ -129,6 +157,7 @@ impl Budget {
                 room.held += holding;
                 self.signal(&mut room);
             }
+            let mut patience = END_OF_PATIENCE;
             loop {
                 if room.is_first(ticket, holding) {
                     if self.fits(&room, bytes) {
@@ -142,23 +171,28 @@ impl Budget {
                         continue;
                     }
                     if room.used <= room.held {
+                        is_granted = self.fits_beyond(&room, bytes);
                         break;
                     }
                 }
                 let changes = room.changes;
                 let waited = self.changed.wait_for(&mut room, PATIENCE);
                 if waited.timed_out() && room.changes == changes && room.is_first(ticket, holding) {
-                    break;
+                    patience -= 1;
+                    is_granted = self.fits_beyond(&room, bytes);
+                    if is_granted || patience == 0 {
+                        break;
+                    }
                 }
             }
             room.held -= holding;
             self.waiting.fetch_sub(1, SeqCst);
         }
         room.line(holding).serving += 1;
-        room.used += bytes;
+        room.used += if is_granted { bytes } else { 0 };
         self.signal(&mut room);
         drop(room);
-        Ok(self.reservation(bytes))
+        if is_granted { Ok(self.reservation(bytes)) } else { Err(too_much(false)) }
     }
 
     /// As [`Self::reserve`] where there is room now, and nobody waits for any.
@@ -202,6 +236,10 @@ impl Budget {
 
     fn fits(&self, room: &Room, bytes: u64) -> bool {
         room.used.saturating_add(bytes) <= self.total
+    }
+
+    fn fits_beyond(&self, room: &Room, bytes: u64) -> bool {
+        room.used.saturating_add(bytes) <= self.most
     }
 
     fn signal(&self, room: &mut Room) {

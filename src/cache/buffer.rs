@@ -63,6 +63,22 @@ impl Buffer {
     }
 }
 
+/// Keeps the heap from keeping what is freed: two arenas in place of eight a core, large pieces straight from the
+/// operating system whatever was freed before, and no more than a MiB kept at the end of an arena. To be called by a
+/// process that lives long, before it starts threads.
+pub fn limit_heap() {
+    #[cfg(target_env = "gnu")]
+    for (what, value) in
+        [(libc::M_ARENA_MAX, 2), (libc::M_MMAP_THRESHOLD, LARGE as i32), (libc::M_TRIM_THRESHOLD, 1 << 20)]
+    {
+        #[allow(unsafe_code, reason = "memory is this module's job; these settings have no conditions")]
+        // SAFETY: glibc takes its own locks, and these values only choose where memory comes from.
+        if unsafe { libc::mallopt(what, value) } == 0 {
+            log::debug!("the heap would not take setting {what}");
+        }
+    }
+}
+
 /// Gives the operating system what the heap has kept of small pieces: after much was freed.
 pub fn trim_heap() {
     #[cfg(target_env = "gnu")]

@@ -20,6 +20,7 @@ use super::{
     running::{self, RunningOptions},
 };
 use crate::{
+    cache::limit_heap,
     fuse::{Mount, MountConfig, raise_readahead},
     limits,
     vfs::{self, Vfs},
@@ -114,6 +115,7 @@ pub(super) fn run(arguments: &Arguments, command_line: &[OsString]) -> anyhow::R
         return Err(again.exec()).context("starting again, for little memory");
     }
     raise_descriptor_limit();
+    limit_heap();
     // First of all: what does not answer would keep everything below waiting.
     super::umount::repair(&mounts::without_asking(&arguments.mountpoint)?)?;
     for place in [&arguments.source, &arguments.mountpoint].into_iter().filter(|place| !is_url(place)) {

@@ -19,28 +19,35 @@ use rustix::{
     net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg},
 };
 
-/// Mounts, and gives the device on which requests come.
+/// Mounts, and gives the device on which requests come. Where `largest_read` is given, requests for more bytes are split
+/// by the kernel.
 ///
 /// # Errors
 /// What the kernel or `fusermount3` says.
-pub(super) fn make(source: &Path, mountpoint: &Path, allow_other: bool) -> io::Result<OwnedFd> {
-    match by_system_call(source, mountpoint, allow_other) {
-        Err(Errno::PERM) => by_helper(source, mountpoint, allow_other),
+pub(super) fn make(
+    source: &Path,
+    mountpoint: &Path,
+    allow_other: bool,
+    largest_read: Option<u64>,
+) -> io::Result<OwnedFd> {
+    let allow_other = if allow_other { ",allow_other" } else { "" };
+    let largest_read = largest_read.map_or(String::new(), |bytes| format!(",max_read={bytes}"));
+    let options = format!("default_permissions{allow_other}{largest_read}");
+    match by_system_call(source, mountpoint, &options) {
+        Err(Errno::PERM) => by_helper(source, mountpoint, &options),
         other => Ok(other?),
     }
 }
 
 /// The type becomes `fuse.shardfs`: `df`, `findmnt` and updatedb know the mount by it. SOURCE is an argument of its
 /// own, so that nothing in it can be taken for an option.
-fn by_system_call(source: &Path, mountpoint: &Path, allow_other: bool) -> rustix::io::Result<OwnedFd> {
+fn by_system_call(source: &Path, mountpoint: &Path, options: &str) -> rustix::io::Result<OwnedFd> {
     if !rustix::process::geteuid().is_root() {
         return Err(Errno::PERM);
     }
     let as_errno = |error: io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
     let device = File::options().read(true).write(true).open("/dev/fuse").map_err(as_errno)?;
-    let allow_other = if allow_other { ",allow_other" } else { "" };
-    let data =
-        format!("fd={},rootmode=40000,user_id=0,group_id=0,default_permissions{allow_other}", device.as_raw_fd());
+    let data = format!("fd={},rootmode=40000,user_id=0,group_id=0,{options}", device.as_raw_fd());
     let data = CString::new(data).map_err(|_| Errno::INVAL)?;
     let flags = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOATIME;
     mount(source, mountpoint, c"fuse.shardfs", flags, data.as_c_str())?;
@@ -48,13 +55,10 @@ fn by_system_call(source: &Path, mountpoint: &Path, allow_other: bool) -> rustix
 }
 
 /// `fusermount3` opens the device, mounts, and sends the descriptor back on a socket: here its standard input.
-fn by_helper(source: &Path, mountpoint: &Path, allow_other: bool) -> io::Result<OwnedFd> {
+fn by_helper(source: &Path, mountpoint: &Path, options: &str) -> io::Result<OwnedFd> {
     let (ours, helpers) = UnixStream::pair()?;
-    let mut options = OsString::from("ro,nosuid,nodev,noatime,default_permissions,subtype=shardfs,fsname=");
+    let mut options = OsString::from(format!("ro,nosuid,nodev,noatime,{options},subtype=shardfs,fsname="));
     options.push(safe_name(source));
-    if allow_other {
-        options.push(",allow_other");
-    }
     let mut helper = Command::new("fusermount3")
         .arg("-o")
         .arg(options)

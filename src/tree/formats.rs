@@ -4,7 +4,7 @@ use std::{cell::RefCell, ffi::OsStr, fmt, io, sync::Arc};
 
 use super::{Container, Siblings, idv, kastore, kdb, wshard};
 use crate::{
-    cache::{Cache, Reservation},
+    cache::{Cache, Reservation, TooMuch},
     format::{self, FormatError},
     source::{Memory, Source, SourceError},
     view::ReadContext,
@@ -30,7 +30,7 @@ pub struct Format {
     /// worth reporting.
     pub is_meant: fn(&dyn Source) -> bool,
     /// Parses a container and makes its tree.
-    pub open: fn(&ReadContext, Option<Arc<dyn Siblings>>) -> OpenResult,
+    pub open: fn(&ReadContext, Option<Arc<dyn Siblings>>, &OpeningMemory<'_>) -> OpenResult,
     /// The examples in `fixtures/`.
     pub fixtures: &'static [&'static str],
 }
@@ -44,11 +44,12 @@ pub static WSHARD: Format = Format {
     // Unfinished recordings count only when they are complete (`docs/TREE.md`, section 3).
     probe: |source, name| format::wshard::probe(source, name.ends_with(b".partial")),
     is_meant: |source| source.len() >= format::wshard::HEADER,
-    open: |reader, siblings| {
-        let memory = OpeningMemory::new(reader);
-        let shard = format::wshard::parse_within(&*reader.source, &memory)?;
+    open: |reader, siblings, memory| {
+        let shard = format::wshard::parse_within(&*reader.source, memory)?;
         // Joining opens chunks, which reserve for themselves: nothing is held meanwhile.
-        let _memory = shard.chunks.is_none().then_some(memory);
+        if shard.chunks.is_some() {
+            memory.release();
+        }
         Ok(Arc::new(wshard::open(shard, siblings, reader.cache.verify())))
     },
     fixtures: &["ep_001.wshard", "ep_002_lz4.wshard", "stream.wshard", "weights.shard"],
@@ -62,9 +63,9 @@ pub static KASTORE: Format = Format {
     suffixes: &[".kas", ".trees"],
     probe: |source, _| format::kastore::probe(source),
     is_meant: |source| source.len() >= format::kastore::HEADER,
-    open: |reader, _| {
-        let (source, memory) = (&*reader.source, OpeningMemory::new(reader));
-        Ok(Arc::new(kastore::open_kastore(source, format::kastore::parse_within(source, &memory)?)?))
+    open: |reader, _, memory| {
+        let source = &*reader.source;
+        Ok(Arc::new(kastore::open_kastore(source, format::kastore::parse_within(source, memory)?)?))
     },
     fixtures: &["arrays.kas", "tree_sequence.trees"],
 };
@@ -78,10 +79,7 @@ pub static KAST: Format = Format {
     suffixes: &[".kast"],
     probe: |source, _| format::kast::parse(source).map(drop),
     is_meant: format::kast::claims,
-    open: |reader, _| {
-        let memory = OpeningMemory::new(reader);
-        Ok(Arc::new(kastore::open_kast(format::kast::parse_within(&*reader.source, &memory)?)))
-    },
+    open: |reader, _, memory| Ok(Arc::new(kastore::open_kast(format::kast::parse_within(&*reader.source, memory)?))),
     fixtures: &["table.kast"],
 };
 
@@ -93,7 +91,7 @@ pub static KDB: Format = Format {
     suffixes: &[".kdb"],
     probe: |source, _| format::kdb::probe(source),
     is_meant: |source| source.len() >= format::kdb::HEADER,
-    open: |reader, _| Ok(Arc::new(kdb::open(format::kdb::parse(&*reader.source)?))),
+    open: |reader, _, _| Ok(Arc::new(kdb::open(format::kdb::parse(&*reader.source)?))),
     fixtures: &["demo.kdb"],
 };
 
@@ -105,20 +103,50 @@ pub static IDV: Format = Format {
     suffixes: &[".idv"],
     probe: |source, _| format::idv::probe(source),
     is_meant: |source| source.len() >= format::idv::HEADER,
-    open: |reader, _| Ok(Arc::new(idv::open(format::idv::parse(&*reader.source)?, reader))),
+    open: |reader, _, _| Ok(Arc::new(idv::open(format::idv::parse(&*reader.source)?, reader))),
     fixtures: &["table.idv"],
 };
 
 /// The memory of opening one container, reserved from the cache's budget until it is open.
-struct OpeningMemory<'a> {
+pub struct OpeningMemory<'a> {
     cache: &'a Cache,
     held: RefCell<Option<Reservation>>,
 }
 
-impl<'a> OpeningMemory<'a> {
-    fn new(reader: &'a ReadContext) -> Self {
-        Self { cache: &reader.cache, held: RefCell::default() }
+impl OpeningMemory<'_> {
+    /// Gives back what is reserved.
+    fn release(&self) {
+        self.held.take();
     }
+
+    /// What the open container takes from now on, for as long as it stays open.
+    fn keep(self, bytes: u64) -> Result<Reservation, TooMuch> {
+        let held = self.held.take();
+        let holding = held.as_ref().map_or(0, Reservation::bytes);
+        let mut kept = match held {
+            Some(mut held) if holding >= bytes => {
+                held.shrink_to(bytes);
+                held
+            }
+            Some(mut held) => {
+                held.merge(self.cache.reserve_more(bytes - holding, holding)?);
+                held
+            }
+            None => self.cache.reserve(bytes)?,
+        };
+        kept.hold();
+        Ok(kept)
+    }
+}
+
+/// The refusal that an error stands for.
+fn refused(error: &FormatError) -> Option<TooMuch> {
+    let FormatError::Source(SourceError::Io(error)) = error else { return None };
+    error.get_ref()?.downcast_ref().copied()
+}
+
+fn no_memory(refused: TooMuch) -> io::Error {
+    io::Error::new(io::ErrorKind::OutOfMemory, refused)
 }
 
 impl Memory for OpeningMemory<'_> {
@@ -126,7 +154,7 @@ impl Memory for OpeningMemory<'_> {
         let mut held = self.held.borrow_mut();
         let holding = held.as_ref().map_or(0, Reservation::bytes);
         let more = self.cache.reserve_more(bytes, holding);
-        let more = more.map_err(|_| io::Error::from_raw_os_error(libc::ENOMEM))?;
+        let more = more.map_err(no_memory)?;
         match &mut *held {
             Some(held) => held.merge(more),
             None => *held = Some(more),
@@ -161,7 +189,24 @@ impl Format {
     /// # Errors
     /// [`FormatError`] when the file must be refused after all, or can't be read.
     pub fn open(&self, reader: &ReadContext, siblings: Option<Arc<dyn Siblings>>) -> OpenResult {
-        (self.open)(reader, siblings)
+        self.open_within(reader, siblings).map(|(tree, _)| tree)
+    }
+
+    /// As [`Self::open`], with what the open container takes of the cache's budget.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn open_within(
+        &self,
+        reader: &ReadContext,
+        siblings: Option<Arc<dyn Siblings>>,
+    ) -> Result<(Arc<dyn Container>, Reservation), FormatError> {
+        reader.cache.in_steps(refused, || {
+            let memory = OpeningMemory { cache: &reader.cache, held: RefCell::default() };
+            let tree = (self.open)(reader, siblings.clone(), &memory)?;
+            let room = memory.keep(tree.memory_usage() as u64).map_err(|e| SourceError::from(no_memory(e)))?;
+            Ok((tree, room))
+        })
     }
 }
 

@@ -98,13 +98,26 @@ impl Drop for Ending<'_> {
 impl Containers {
     pub(super) fn new(store: Arc<dyn Store>, cache: Arc<Cache>, problems: Arc<Problems>) -> Arc<Self> {
         let budget = (cache.usage().0 / limits::OPEN_MEMORY_PART).max(limits::OPEN_MEMORY);
-        Arc::new(Self {
+        let this = Arc::new(Self {
             store,
             cache,
             state: Mutex::new(State { open: LruCache::new(nonzero(descriptors())), opening: HashMap::new() }),
             budget: usize::try_from(budget).unwrap_or(usize::MAX),
             problems,
-        })
+        });
+        let weak = Arc::downgrade(&this);
+        this.cache.add_last_resort(move || weak.upgrade().map(|containers| containers.close_idle()));
+        this
+    }
+
+    /// Closes the container that was used longest ago of those that no request uses. Whether there was one.
+    fn close_idle(&self) -> bool {
+        let mut state = self.state.lock();
+        let is_idle = |open: &Open| Arc::strong_count(&open.opened) == 1 && open.opened.room.bytes() > 0;
+        let oldest = state.open.iter().rev().find(|(_, open)| is_idle(open)).map(|(id, _)| id.clone());
+        let closed = oldest.and_then(|id| state.open.pop(&id));
+        drop(state);
+        closed.inspect(|closed| self.cache.forget(closed.opened.reader.container)).is_some()
     }
 
     pub(super) fn cache(&self) -> &Arc<Cache> {
@@ -186,11 +199,12 @@ impl Containers {
         source.check_unchanged().map_err(|_| stale())?;
         let container = NEXT_NUMBER.fetch_add(1, Relaxed);
         let reader = ReadContext { source, cache: self.cache.clone(), container };
-        let tree = id.format.open(&reader, siblings).map_err(|error| Error::format(id.shown(), error))?;
+        let (tree, room) =
+            id.format.open_within(&reader, siblings).map_err(|error| Error::format(id.shown(), error))?;
         for warning in tree.warnings() {
             self.problems.note(Problem::of(id.shown(), warning.clone()));
         }
-        let opened = Arc::new(Opened { reader, tree, state });
+        let opened = Arc::new(Opened { reader, tree, state, room });
         let open = Open { opened: opened.clone(), file, watch };
         let mut state = self.state.lock();
         let mut closed: Vec<_> = state.open.push(id.clone(), open).into_iter().collect();

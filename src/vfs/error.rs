@@ -100,6 +100,7 @@ impl Error {
     pub fn errno(&self) -> i32 {
         let of_source = |error: &SourceError| match error {
             SourceError::Changed => libc::ESTALE,
+            SourceError::Io(error) if error.kind() == io::ErrorKind::OutOfMemory => libc::ENOMEM,
             SourceError::Io(error) => store::errno(error).unwrap_or(libc::EIO),
             SourceError::OutOfRange { .. } => libc::EIO,
         };
@@ -107,7 +108,7 @@ impl Error {
             Kind::Os { errno, .. } => *errno,
             Kind::Block { error, .. } => match &**error {
                 BlockError::Source(error) => of_source(error),
-                BlockError::Decode(DecodeError::Memory(_)) => libc::ENOMEM,
+                BlockError::Memory(_) | BlockError::Decode(DecodeError::Memory(_)) => libc::ENOMEM,
                 // A manifest stays what it is when a chunk of it goes.
                 BlockError::Decode(_)
                 | BlockError::Checksum { .. }

@@ -563,51 +563,25 @@ def test_marks_between_rows(tmp_path):
         check_texts(top / "none", [[]] * 700, True, True)
 
 
-def zeros_between(front, *parts):
-    """A raw DEFLATE stream of bytes and of (byte, count), and how long it is inflated."""
-    packer, out, size = zlib.compressobj(1, zlib.DEFLATED, -15), [], 0
-    for part in (front, *parts):
-        data, count = part if isinstance(part, tuple) else (part, 1)
-        size += len(data) * count
-        step = (1 << 20) // len(data) if count > 1 else 1
-        for _ in range(count // step):
-            out.append(packer.compress(data * step))
-        out.append(packer.compress(data * (count % step)))
-    return b"".join(out) + packer.flush(), size
-
-
-def of_records(rows, per_block, columns, data, records):
-    """A file of columns (name, codec) with one table, whose records all point into `data`."""
-    out = bytearray(256) + data
-    table = len(out)
-    out += b"".join(struct.pack("<qii", 256 + at, stored, size) for at, stored, size in records)
-    toc = len(out)
-    for name, codec in columns:
-        out += w.string(name) + w.definition(*codec) + b"\1" + w.leb(per_block) + struct.pack("<qq", table, 0)
-    full = (0x000100010001 << 16) | 6
-    struct.pack_into("<8sQQqqqi", out, 0, b"CML\0DVB\0", full, full, toc, len(out), rows, len(columns))
-    return bytes(out) + b"\0BVD\0LMC"
-
-
 def test_an_index_takes_less_than_its_block(tmp_path):
     """A small file whose blocks have millions of rows: beside a block nothing is held that grows as it does."""
     count = 6 << 20
-    empty, empty_size = zeros_between(w.numbers("i", [count, 0]), (b"\0", 4 * count), (b"\xff", 4 * count), bytes(9))
-    text, text_size = zeros_between(w.numbers("i", [count]), (b"\0", 4 * count), b"\0")
+    empty, empty_size = w.zeros_between(w.numbers("i", [count, 0]), (b"\0", 4 * count), (b"\xff", 4 * count), bytes(9))
+    text, text_size = w.zeros_between(w.numbers("i", [count]), (b"\0", 4 * count), b"\0")
     # Half of them with one absent slot, so that no two rows are the same multiple of anything.
-    mixed, mixed_size = zeros_between(w.numbers("i", [count, 0]), (w.numbers("i", [0, 1]), count // 2),
+    mixed, mixed_size = w.zeros_between(w.numbers("i", [count, 0]), (w.numbers("i", [0, 1]), count // 2),
                                       (w.numbers("i", [-1, 0]), count // 2), bytes(9))
     files = {"empty": (w.vbuffer("TextSpan"), empty, empty_size), "text": (("TextSpan", b""), text, text_size),
              "mixed": (w.vbuffer("TextSpan"), mixed, mixed_size)}
     for name, (codec, data, size) in files.items():
-        (tmp_path / name).write_bytes(of_records(count, count, [("a", codec)], data, [(0, len(data), size)]))
+        (tmp_path / name).write_bytes(w.of_records(count, count, [("a", codec)], data, [(0, len(data), size)]))
         assert (tmp_path / name).stat().st_size < 1 << 20
     # The first and the last lines, how many bytes all have, and the last places of rows.
     want = {"empty": (b"[]\n", 3 * count, [0, 0, 0]), "text": (b'""\n', 3 * count, None),
             "mixed": (b'[]\n[""]\n', 8 * count // 2, [count // 2 - 1, count // 2 - 1, count // 2])}
     for name, (_, _, size) in files.items():
         lines, length, last = want[name]
-        with mounted(tmp_path, "--cache-size", "16M") as mnt:
+        with mounted(tmp_path, "--cache-size", "64M") as mnt:
             path = mnt / name / "columns/a/values.jsonl"
             assert path.stat().st_size == length
             with open(path, "rb") as file:
@@ -706,13 +680,13 @@ def test_records_that_share_their_bytes(tmp_path):
     """A hundred thousand records of one block that inflates to millions of rows: one look says the size of all."""
     rows, count = 1 << 20, 100_000
     codec = w.vbuffer("TextSpan")
-    data, size = zeros_between(w.numbers("i", [rows, 0]), (b"\0", 4 * rows), (b"\xff", 4 * rows), bytes(9))
+    data, size = w.zeros_between(w.numbers("i", [rows, 0]), (b"\0", 4 * rows), (b"\xff", 4 * rows), bytes(9))
     small = w.pack(w.vectors([["ab"], []], w.texts), 1)
     small_size = len(w.vectors([["ab"], []], w.texts))
-    same = of_records(rows * count, rows, [("a", codec), ("b", codec)], data, [(0, len(data), size)] * count)
-    mixed = of_records(6, 2, [("a", codec)], small, [(0, len(small), small_size)] * 3)
+    same = w.of_records(rows * count, rows, [("a", codec), ("b", codec)], data, [(0, len(data), size)] * count)
+    mixed = w.of_records(6, 2, [("a", codec)], small, [(0, len(small), small_size)] * 3)
     # The same bytes, told apart by what surplus their sizes add: each would be inflated.
-    other = of_records(rows * count, rows, [("a", codec)], data + bytes(count),
+    other = w.of_records(rows * count, rows, [("a", codec)], data + bytes(count),
                        [(0, len(data) + number, size) for number in range(count)])
     for name, file in {"same": same, "mixed": mixed, "other": other}.items():
         (tmp_path / name).write_bytes(file)

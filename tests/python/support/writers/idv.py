@@ -168,3 +168,29 @@ def file(rows, columns, version=6, compatible=None, header=None, damage=None, tr
 
 def split(values, per_block):
     return [values[at:at + per_block] for at in range(0, len(values), per_block)]
+
+
+def zeros_between(front, *parts):
+    """A raw DEFLATE stream of bytes and of (byte, count), and how long it is inflated."""
+    packer, out, size = zlib.compressobj(1, zlib.DEFLATED, -15), [], 0
+    for part in (front, *parts):
+        data, count = part if isinstance(part, tuple) else (part, 1)
+        size += len(data) * count
+        step = (1 << 20) // len(data) if count > 1 else 1
+        for _ in range(count // step):
+            out.append(packer.compress(data * step))
+        out.append(packer.compress(data * (count % step)))
+    return b"".join(out) + packer.flush(), size
+
+
+def of_records(rows, per_block, columns, data, records):
+    """A file of columns (name, codec) with one table, whose records all point into `data`."""
+    out = bytearray(256) + data
+    table = len(out)
+    out += b"".join(struct.pack("<qii", 256 + at, stored, size) for at, stored, size in records)
+    toc = len(out)
+    for name, codec in columns:
+        out += string(name) + definition(*codec) + b"\1" + leb(per_block) + struct.pack("<qq", table, 0)
+    full = (0x000100010001 << 16) | 6
+    struct.pack_into("<8sQQqqqi", out, 0, b"CML\0DVB\0", full, full, toc, len(out), rows, len(columns))
+    return bytes(out) + b"\0BVD\0LMC"

@@ -80,6 +80,17 @@ def write_shard(path, blocks, *, role=5, codec="none", alignment=32, header_flag
         out.write(front + index + strings)
 
 
+def write_manifest(path, episode, chunks):
+    """A manifest (docs/formats/wshard.md 15). `chunks`: list of (uri, bytes of its SHA-256, steps)."""
+    start, lines = 0, []
+    for number, (uri, digest, steps) in enumerate(chunks):
+        lines.append({"chunk_index": number, "uri": uri, "sha256": digest.hex(), "length_T": steps,
+                      "timestep_range": [start, start + steps - 1], "total_chunks": len(chunks)})
+        start += steps
+    text = dumps({"episode_id": episode, "total_chunks": len(chunks), "total_timesteps": start, "chunks": lines})
+    write_shard(path, [("meta/manifest", text)], role=4)
+
+
 def channel(block, dtype, shape, **more):
     return {"id": block.split("/", 1)[1], "dtype": dtype, "shape": shape, "signal_block": block, **more}
 

@@ -1,0 +1,175 @@
+"""What `--cache-size` promises, kept by the kernel: a mount in a control group that may have that much memory and 64 MiB.
+
+The files are the golden ones and some that were made to cost memory. The promise is that the kernel never kills the
+daemon, that files which fit are read without an error, and that those which can't be are an error.
+"""
+
+import contextlib
+import errno
+import hashlib
+import os
+import random
+import struct
+import threading
+import uuid
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zstandard
+
+from support import BIN, FAMILIES, GOLDEN, mounted_by, statistics_of, walk_files, writers
+from support.writers import idv
+
+MIB = 1 << 20
+BUDGET = 64 * MIB
+READERS = 64
+
+
+@contextlib.contextmanager
+def limited(limit):
+    """A control group of `limit` bytes, by version 1 or 2 of these: (its folder, how often the kernel killed in it)."""
+    old, new = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
+    root, name, events = ((old, "memory.limit_in_bytes", "memory.oom_control") if old.is_dir() else
+                          (new, "memory.max", "memory.events"))
+    group = root / f"shardfs-test-{uuid.uuid4().hex[:8]}"
+    group.mkdir()
+
+    def kills():
+        return int(dict(line.split() for line in (group / events).read_text().splitlines())["oom_kill"])
+
+    try:
+        if root == new and not (group / name).exists():
+            (root / "cgroup.subtree_control").write_text("+memory")
+        (group / name).write_text(str(limit))
+        # Memory that is swapped out is no memory saved.
+        with contextlib.suppress(OSError):
+            (group / ("memory.memsw.limit_in_bytes" if root == old else "memory.swap.max")).write_text(
+                str(limit) if root == old else "0")
+        yield group, kills
+    finally:
+        group.rmdir()
+
+
+def lie(path, stored=None, size=None):
+    """Has the one block of a Shard file say other numbers of bytes (docs/formats/wshard.md 3), in a sparse file."""
+    data = bytearray(path.read_bytes())
+    (offset,) = struct.unpack_from("<Q", data, 64 + 16)
+    if size is not None:
+        struct.pack_into("<Q", data, 64 + 32, size)
+    if stored is not None:
+        struct.pack_into("<Q", data, 64 + 24, stored)
+        struct.pack_into("<Q", data, 40, offset + stored)
+    path.write_bytes(data)
+    if stored is not None:
+        os.truncate(path, offset + stored)
+
+
+def windowed(path, window_log, size):
+    """A zstd block of `size` bytes whose decoder needs a window of 2 ** `window_log` bytes."""
+    parameters = zstandard.ZstdCompressionParameters.from_level(1, window_log=window_log, write_content_size=False)
+    packer = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
+    # Pieces that come again after most of a window.
+    piece = random.Random(window_log).randbytes(MIB)
+    stored = b"".join([*(packer.compress(piece if i % 8 == 0 else bytes(MIB)) for i in range(size // MIB)),
+                       packer.flush()])
+    entry = writers.shard_entry(b"signal/x", 0, 3, 128, len(stored), size, 0)
+    front = writers.shard_header(5, 0, 32, "zstd", 1, 112, 128, 128 + len(stored))
+    path.write_bytes((front + entry + b"signal/x").ljust(128, b"\0") + stored)
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    """The golden files, and files that were made to cost memory."""
+    top = tmp_path_factory.mktemp("limit")
+    for family in FAMILIES:
+        (top / family).mkdir()
+        for path in (GOLDEN / family).iterdir():
+            if path.is_file():
+                (top / family / path.name).write_bytes(path.read_bytes())
+    hostile = top / "hostile"
+    hostile.mkdir()
+    for codec in ("lz4", "zstd"):
+        writers.write_shard(hostile / f"sparse-{codec}.wshard", [("signal/x", bytes(100))], codec=codec)
+        lie(hostile / f"sparse-{codec}.wshard", stored=3 << 30)
+    # A MiB of JSON that takes fifty when it is interpreted, in many files.
+    json = b'{"a":[' + b"{}," * ((MIB - 20) // 3) + b"{}]}"
+    for number in range(16):
+        writers.write_shard(hostile / f"json{number:02}.wshard", [("meta/episode", json)])
+    for number in range(4):
+        writers.write_shard(hostile / f"many{number}.shard", [(f"x{i}", b"1234") for i in range(30_000)], role=0)
+    # Blocks that decode to more than half of the budget.
+    data = np.arange(40 * MIB // 8, dtype="<i8").tobytes()
+    for codec in ("zstd", "lz4"):
+        writers.write_shard(hostile / f"large-{codec}.wshard", [(f"signal/b{i}", data) for i in range(2)], codec=codec,
+                            quick=True)
+    windowed(hostile / "window24.wshard", 24, 72 * MIB)
+    windowed(hostile / "window27.wshard", 27, 200 * MIB)
+    # Texts: a small file whose block and index take a dozen MiB, in two columns and several files; and one that takes
+    # more than the budget.
+    for name, rows in [("texts0", 1 << 20), ("texts1", 1 << 20), ("texts-large", 20 << 20)]:
+        packed, size = idv.zeros_between(idv.numbers("i", [rows, 0]), (b"\0", 4 * rows), (b"\xff", 4 * rows), bytes(9))
+        columns = [(column, idv.vbuffer("TextSpan")) for column in "ab"]
+        (hostile / name).write_bytes(idv.of_records(rows, rows, columns, packed, [(0, len(packed), size)]))
+    chunk = (GOLDEN / "wshard/chunked_py/long_ep_chunk_0000.wshard").read_bytes()
+    folder = hostile / "chunks"
+    folder.mkdir()
+    names = [f"chunk{i:04}.wshard" for i in range(500)]
+    for name in names:
+        (folder / name).write_bytes(chunk)
+    digest = hashlib.sha256(chunk).digest()
+    writers.write_manifest(folder / "manifest.wshard", "long", [(name, digest, 64) for name in names])
+    return top
+
+
+# What can't be had: damage, and what takes more than the budget.
+DAMAGED = {f"hostile/sparse-{codec}.wshard/signal/x.{suffix}" for codec in ("lz4", "zstd") for suffix in ("bin", "npy")}
+TOO_LARGE = ("hostile/window27.wshard/", "hostile/texts-large/")
+
+
+@pytest.mark.parametrize("mode", ["cache", "passthrough"])
+def test_everything_is_read_by_64_readers_within_the_limit(source, mode):
+    with limited(BUDGET + 64 * MIB) as (group, kills):
+        command = ["sh", "-c", f'echo $$ > {group}/cgroup.procs && exec "$@"', "sh", BIN, "mount", "--foreground",
+                   f"--serve={mode}", f"--cache-size={BUDGET}", source]
+        with mounted_by(command) as (mnt, daemon):
+            names = sorted(name for name in walk_files(mnt) if not name.endswith("/"))
+            # Of tens of thousands of like files some; all are listed.
+            few = [name for name in names if "/many" not in name and "/chunks/" not in name]
+            few += [name for name in names if "/many" in name][::1000]
+            few += [name for name in names if "/manifest." in name and ".png" not in name]
+            assert {name.split("/")[1] for name in few if name.startswith("hostile/")} >= {
+                "json00.wshard", "many3.shard", "large-lz4.wshard", "window24.wshard", "texts1", "chunks"}
+            # Hostile ones by many readers at once, large ones by a few.
+            times = {name: 1 if "/large-" in name or "/texts-large" in name or "/window" in name else
+                     4 if name.startswith("hostile/") else 1 for name in few}
+            work = [name for name in few for _ in range(times[name])]
+            random.Random(mode).shuffle(work)
+            lock, wrong, failed = threading.Lock(), [], set()
+
+            def read():
+                while True:
+                    with lock:
+                        if not work:
+                            return
+                        name = work.pop()
+                    try:
+                        with open(mnt / name, "rb", buffering=0) as file:
+                            while file.read(MIB):
+                                pass
+                    except OSError as error:
+                        is_known = name in DAMAGED and error.errno == errno.EIO or (
+                            name.startswith(TOO_LARGE) and error.errno == errno.ENOMEM)
+                        with lock:
+                            failed.add(name) if is_known else wrong.append((name, error))
+
+            readers = [threading.Thread(target=read) for _ in range(READERS)]
+            [reader.start() for reader in readers]
+            [reader.join() for reader in readers]
+            assert kills() == 0 and daemon.poll() is None
+            assert not wrong, (len(wrong), wrong[:5])
+            assert failed & DAMAGED and any(name.startswith(TOO_LARGE) for name in failed)
+            problems = (mnt / ".shardfs/problems.jsonl").read_text()
+            assert "--cache-size must be " in problems
+            cache = statistics_of(mnt)["cache"]
+            assert cache["budget"] == BUDGET and cache["used"] <= BUDGET
