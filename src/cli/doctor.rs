@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 
 use super::{
     color::{Color, ColorOption, paint},
+    escape,
     mounts::KIND,
     status,
 };
@@ -102,9 +103,9 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     } else {
         for Check { name, state, message, remedy } in &checks {
             let word = paint(is_coloured, state.color(), &format!("{:8}", state.name()));
-            writeln!(out, "{word} {name:16} {message}")?;
+            writeln!(out, "{word} {name:16} {}", escape::escaped(message))?;
             if let Some(remedy) = remedy {
-                writeln!(out, "{:8} {:16} -> {remedy}", "", "")?;
+                writeln!(out, "{:8} {:16} -> {}", "", "", escape::escaped(remedy))?;
             }
         }
     }

@@ -6,7 +6,7 @@
 use std::{fmt::Write, os::unix::ffi::OsStrExt, path::Path};
 
 /// Whether a character is printed as it is. Neither are the ones that change the direction of text or break lines.
-fn is_printable(c: char) -> bool {
+pub(super) fn is_printable(c: char) -> bool {
     !c.is_control()
         && !matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
 }

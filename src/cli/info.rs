@@ -16,7 +16,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::{
-    AlreadyReported, ViewOptions, complain, counted, log_to_stderr,
+    AlreadyReported, ViewOptions, complain, counted, escape, log_to_stderr,
     place::{Place, names},
 };
 use crate::{
@@ -92,10 +92,10 @@ fn one(out: &mut Vec<u8>, path: &Path, arguments: &Arguments) -> anyhow::Result<
     if arguments.json {
         return write_json(out, &place);
     }
-    writeln!(out, "{}", path.display())?;
+    writeln!(out, "{}", escape::path(path))?;
     describe(out, &place)?;
     for warning in container.warnings() {
-        writeln!(out, "  note: {warning}")?;
+        writeln!(out, "  note: {}", escape::escaped(warning))?;
     }
     Ok(())
 }
@@ -132,7 +132,7 @@ fn count(contents: &Contents) -> (u64, &'static str) {
 
 fn describe_folder(out: &mut impl Write, place: &Place, path: &Path) -> anyhow::Result<()> {
     let (containers, others) = list_folder(place, path)?;
-    writeln!(out, "{}", path.display())?;
+    writeln!(out, "{}", escape::path(path))?;
     for Listed { name, what } in &containers {
         let what = match what {
             Ok(overview) => {

@@ -14,7 +14,7 @@ use clap::{ArgAction, Args};
 use super::{
     AlreadyReported, ViewOptions,
     color::{Color, ColorOption, END},
-    complain, log_to_stderr,
+    complain, escape, log_to_stderr,
     place::names,
     select::{Selected, Selection, select},
 };
@@ -146,6 +146,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
                 list.tree(vfs, *ino, attr.kind, shown)?;
             } else if is_listed_folder(attr, arguments) {
                 if several && !arguments.recursive && !arguments.json {
+                    let shown = if list.is_terminal { harmless(shown.as_os_str()) } else { shown.into() };
                     writeln!(list.out, "{}{}:", if is_first { "" } else { "\n" }, shown.display())?;
                     is_first = false;
                 }
@@ -372,9 +373,15 @@ fn reversed<T>(mut list: Vec<T>) -> Vec<T> {
     list
 }
 
+/// A name as a terminal may have it, with `?` for each character that would do something to it (as `ls` of coreutils).
 fn harmless(name: &OsStr) -> OsString {
-    let is_control = |byte: &u8| byte.is_ascii_control();
-    OsString::from_vec(name.as_bytes().iter().map(|byte| if is_control(byte) { b'?' } else { *byte }).collect())
+    let mut shown = Vec::with_capacity(name.len());
+    for chunk in name.as_bytes().utf8_chunks() {
+        let valid = chunk.valid().chars().map(|c| if escape::is_printable(c) { c } else { '?' });
+        shown.extend(valid.collect::<String>().into_bytes());
+        shown.extend(chunk.invalid().iter().map(|_| b'?'));
+    }
+    OsString::from_vec(shown)
 }
 
 /// `f32 [24,7]`; nothing for what is no array.

@@ -306,7 +306,7 @@ fn check_mountpoint(source: &Path, mountpoint: &Path) -> anyhow::Result<()> {
     }
     // SOURCE and MOUNTPOINT are easily swapped.
     if std::fs::read_dir(mountpoint).is_ok_and(|mut entries| entries.next().is_some()) {
-        eprintln!("shardfs: {}: not empty; what it holds is hidden while this is mounted", mountpoint.display());
+        eprintln!("shardfs: {}: not empty; what it holds is hidden while this is mounted", escape::path(mountpoint));
     }
     Ok(())
 }

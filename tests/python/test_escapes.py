@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from support import mounted, seen_within
+from support import BIN, mounted, seen_within
 from support import run as shardfs
 from test_changes import make, source, values  # noqa: F401 (fixtures)
 
@@ -243,3 +243,39 @@ def test_the_source_directory_is_replaced(tmp_path):
                 return error.errno
 
         assert seen_within(2 * SOON, lambda: errors() == errno.ESTALE), "the folder is gone, not empty"
+
+
+def on_a_terminal(*args):
+    """What a command prints on a terminal, and its exit code."""
+    import pty
+    ours, its = pty.openpty()
+    process = subprocess.Popen([BIN, *args], stdin=its, stdout=its, stderr=its, close_fds=True)
+    os.close(its)
+    said = b""
+    try:
+        while piece := os.read(ours, 4096):
+            said += piece
+    except OSError:
+        pass  # Linux says so that the other end is closed.
+    os.close(ours)
+    return said, process.wait(30)
+
+
+@pytest.mark.parametrize("command", [["ls"], ["ls", "-l"], ["ls", "-R"], ["ls", "--tree"], ["info"], ["verify"]])
+def test_names_do_nothing_to_a_terminal(tmp_path, writers, command):
+    """Escape sequences, a title, a line of its own, text from right to left: in names of folders, files, containers and keys."""
+    evil = "\x1b]0;owned\x07\n\u202e\x9b31m"
+    folder = tmp_path / f"folder{evil}"
+    folder.mkdir()
+    (folder / f"good{evil}.kas").write_bytes(writers.kastore({"x": np.arange(3), evil: np.arange(2)}))
+    (folder / f"bad{evil}.kas").write_bytes(writers.kastore({"x": np.arange(3)})[:70])
+    (folder / f"text{evil}").write_text("text")
+    for path in (folder, folder / f"good{evil}.kas", folder / f"bad{evil}.kas", folder / f"none{evil}"):
+        said, _ = on_a_terminal(*command, "--color=never" if command[0] != "info" else "--", path)
+        text = said.replace(b"\r\n", b"\n").decode()
+        # What the program itself does to show how far it is: to the line's front, and clear.
+        for own in ("\r", "\x1b[2K", "\x1b[K", "\x1b[?25l", "\x1b[?25h", "\x1b[1A", "\x1b[0m"):
+            text = text.replace(own, "")
+        bad = {c for c in text if c != "\n" and (ord(c) < 32 or 127 <= ord(c) < 160 or c == "\u202e")}
+        assert not bad, (command, path, text)
+        assert not any(line.startswith(("owned", "31m")) for line in text.splitlines()), text

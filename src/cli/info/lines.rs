@@ -4,6 +4,8 @@ use std::{collections::HashMap, io::Write};
 
 use serde_json::Value;
 
+use crate::cli::escape;
+
 /// Text out of a file as it may stand in a line of a terminal: no control characters, and no more than `most` of the
 /// others.
 pub(super) fn shown(text: &str, most: usize) -> String {
@@ -13,7 +15,7 @@ pub(super) fn shown(text: &str, most: usize) -> String {
             line.push('…');
             break;
         }
-        if c.is_control() { line.extend(c.escape_default()) } else { line.push(c) }
+        if escape::is_printable(c) { line.push(c) } else { line.extend(c.escape_default()) }
     }
     line
 }

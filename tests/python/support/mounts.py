@@ -6,6 +6,7 @@ import os
 import subprocess
 import tempfile
 import time
+import uuid
 from pathlib import Path
 
 from .paths import BIN, TIMEOUT
@@ -155,3 +156,28 @@ def memory_of(pid):
 def peak_memory(mnt):
     """The most that a mount's process has held, in MiB."""
     return status_of(daemon_of(mnt))["VmHWM"] >> 20
+
+
+@contextlib.contextmanager
+def within_limit(limit):
+    """A control group of `limit` bytes, by version 1 or 2 of these: (its folder, how often the kernel killed in it)."""
+    old, new = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
+    root, name, events = ((old, "memory.limit_in_bytes", "memory.oom_control") if old.is_dir() else
+                          (new, "memory.max", "memory.events"))
+    group = root / f"shardfs-test-{uuid.uuid4().hex[:8]}"
+    group.mkdir()
+
+    def kills():
+        return int(dict(line.split() for line in (group / events).read_text().splitlines())["oom_kill"])
+
+    try:
+        if root == new and not (group / name).exists():
+            (root / "cgroup.subtree_control").write_text("+memory")
+        (group / name).write_text(str(limit))
+        # Memory that is swapped out is no memory saved.
+        with contextlib.suppress(OSError):
+            (group / ("memory.memsw.limit_in_bytes" if root == old else "memory.swap.max")).write_text(
+                str(limit) if root == old else "0")
+        yield group, kills
+    finally:
+        group.rmdir()
