@@ -76,7 +76,7 @@ pub(super) fn table(out: &mut impl Write, rows: &[Vec<String>], right: &[usize])
             let cell = if right.contains(&column) { format!("{cell:>width$}") } else { format!("{cell:width$}") };
             line.push_str(&cell);
         }
-        writeln!(out, "{}", line.trim_end())?;
+        writeln!(out, "{}", escape::escaped(line.trim_end()))?;
     }
     Ok(())
 }
