@@ -53,7 +53,7 @@ use std::{
 use parking_lot::Mutex;
 
 use crate::{
-    codec::{Codec, DecodeError, MOST_WINDOW},
+    codec::{Codec, DecodeError},
     format::Block,
     limits,
     source::{Source, SourceError},
@@ -477,8 +477,10 @@ impl Cache {
                 // It was given up: from the front again.
                 Ok(None) => {}
                 // A later frame has a larger window than the first, for which room was reserved.
-                Err(error) if matches!(*error, BlockError::Decode(DecodeError::Window(_))) => zstd_window = MOST_WINDOW,
-                Err(error) => return Err(error),
+                Err(error) => match *error {
+                    BlockError::Decode(DecodeError::Window(needed)) => zstd_window = needed,
+                    _ => return Err(error),
+                },
             }
             self.entries.remove(&key, |entry| entry.is(&slot));
         }
@@ -530,10 +532,13 @@ impl Cache {
             let _working = self.reserve(decode::working(block, 0))?;
             return decode::into(block, &**source, self.verify, out);
         }
-        match self.stream_into(block, source, decode::window(block, &**source), out) {
-            // A later frame has a larger window than the first, for which room was reserved.
-            Err(BlockError::Decode(DecodeError::Window(_))) => self.stream_into(block, source, MOST_WINDOW, out),
-            done => done,
+        let mut window = decode::window(block, &**source);
+        loop {
+            match self.stream_into(block, source, window, out) {
+                // A later frame has a larger window than those before, for which room was reserved.
+                Err(BlockError::Decode(DecodeError::Window(needed))) => window = needed,
+                done => return done,
+            }
         }
     }
 

@@ -55,8 +55,8 @@ pub enum DecodeError {
         /// Bytes stated.
         size: u64,
     },
-    /// A zstd frame asks for a larger window than was made room for.
-    #[error("zstd: a frame asks for a window of more than {0} bytes")]
+    /// A zstd frame asks for a larger window than was made room for: for one of so many bytes.
+    #[error("zstd: a frame asks for a window of {0} bytes")]
     Window(u64),
     /// The decoded bytes are fewer or more than stated.
     #[error("decodes to {got} bytes, the index says {size}")]
@@ -275,15 +275,16 @@ fn pixels(width: u32, height: u32) -> u64 {
     u64::from(width).saturating_mul(height.into())
 }
 
+/// The smallest window of zstd.
+const LEAST_WINDOW: u64 = 1 << 10;
+
 /// The largest window that a zstd frame may ask for.
 pub const MOST_WINDOW: u64 = 1 << limits::ZSTD_WINDOW_LOG;
 
-/// The window that the zstd frame at the front of a block asks for; the largest where that can't be told.
+/// The window that the zstd frame at the front of a block asks for; the smallest where it has none or is damaged. Later
+/// frames say themselves what they need ([`DecodeError::Window`]).
 pub fn zstd_window(front: &[u8]) -> u64 {
-    match window(front) {
-        Some(window) if window > 0 => window.min(MOST_WINDOW),
-        _ => MOST_WINDOW,
-    }
+    window(front).unwrap_or(0).clamp(LEAST_WINDOW, MOST_WINDOW)
 }
 
 /// Bytes at the front of a block that [`zstd_window`] needs.

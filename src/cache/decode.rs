@@ -7,7 +7,7 @@ use std::{
 
 use super::{BlockError, Buffer, Verify};
 use crate::{
-    codec::{Codec, DecodeError, MOST_WINDOW, Stream, ZSTD_HEADER, zstd_window},
+    codec::{Codec, DecodeError, Stream, ZSTD_HEADER, zstd_window},
     format::Block,
     limits::{DECODED_PIECE, FIRST_PIECE, PIECE},
     source::{Source, SourceError},
@@ -32,7 +32,7 @@ pub(super) fn window(block: &Block, source: &dyn Source) -> u64 {
     let front = &mut front[..usize::try_from(block.stored_size).map_or(ZSTD_HEADER, |stored| stored.min(ZSTD_HEADER))];
     match block.codec {
         // What can't be read now is said when the block is read.
-        Codec::Zstd => source.read_at(block.offset, front).map_or(MOST_WINDOW, |()| zstd_window(front)),
+        Codec::Zstd => source.read_at(block.offset, front).map_or(zstd_window(&[]), |()| zstd_window(front)),
         _ => 0,
     }
 }

@@ -342,8 +342,7 @@ fn windows_of_zstd_are_counted_and_a_larger_one_is_made_room_for() {
     let size = 2 * bytes.len() as u64;
     let block = Block { offset: 0, stored_size: stored.len() as u64, size, codec: Codec::Zstd, crc: None };
     let source: Arc<dyn Source> = Arc::new(stored);
-    // Room for the largest window, which is what is asked for where a later frame needs more than the first.
-    let cache = Cache::new(192 << 20, Verify::Lazy);
+    let cache = Cache::new(64 << 20, Verify::Lazy);
     cache.piece(KEY, &block, &source, &byte(0)).unwrap();
     let used = cache.usage().1;
     assert!(used >= (16 + 4) << 20, "{used}");

@@ -4,7 +4,7 @@ use std::io::Read;
 
 use zstd::zstd_safe::{self, DCtx, DParameter, InBuffer, OutBuffer};
 
-use super::{Codec, DecodeError, MOST_WINDOW, deflate::Inflater};
+use super::{Codec, DecodeError, LEAST_WINDOW, MOST_WINDOW, ZSTD_HEADER, deflate::Inflater, window};
 use crate::source::check_room;
 
 /// What is made room for before anything has come out.
@@ -35,8 +35,7 @@ struct Frames<R: Read> {
     is_between: bool,
 }
 
-/// Numbers of zstd's errors (`zstd_errors.h`), whose codes are these as negative numbers.
-const TOO_LARGE_WINDOW: usize = 16;
+/// A number of zstd's errors (`zstd_errors.h`), whose codes are these as negative numbers.
 pub(super) const TOO_LITTLE_ROOM: usize = 70;
 
 /// Whether an error code of zstd has this number.
@@ -48,34 +47,60 @@ impl<R: Read> Frames<R> {
     fn new(stored: R, window: u64) -> Result<Self, DecodeError> {
         let mut context = DCtx::try_create().ok_or(DecodeError::Memory(window))?;
         // A power of two, and no less than zstd knows.
-        let log = window.clamp(1 << 10, MOST_WINDOW).next_power_of_two().trailing_zeros();
+        let log = window.clamp(LEAST_WINDOW, MOST_WINDOW).next_power_of_two().trailing_zeros();
         let set = context.set_parameter(DParameter::WindowLogMax(log));
         set.map_err(|code| Codec::Zstd.corrupt(zstd_safe::get_error_name(code)))?;
         Ok(Self { context, window, stored, input: Vec::new(), from: 0, to: 0, is_between: true })
     }
 
+    /// Reads more stored bytes behind those that are not used yet.
+    fn read(&mut self) -> Result<(), DecodeError> {
+        self.input.resize(INPUT, 0);
+        self.input.copy_within(self.from..self.to, 0);
+        (self.from, self.to) = (0, self.to - self.from);
+        self.to += self.stored.read(&mut self.input[self.to..]).map_err(|e| Codec::Zstd.failed(e))?;
+        Ok(())
+    }
+
+    /// Reads the header of the next frame, and looks at the window that it asks for.
+    fn begin_frame(&mut self) -> Result<(), DecodeError> {
+        while self.to - self.from < ZSTD_HEADER {
+            let before = self.to - self.from;
+            self.read()?;
+            if self.to - self.from == before {
+                break;
+            }
+        }
+        match window(&self.input[self.from..self.to]) {
+            // To be decoded again with more. A power of two, so that frames which ask for a little more each do not
+            // make it begin again for each of them.
+            Some(window) if window > self.window && window <= MOST_WINDOW => {
+                Err(DecodeError::Window(window.next_power_of_two()))
+            }
+            // More than the bound is refused by the decoder.
+            _ => Ok(()),
+        }
+    }
+
     fn fill(&mut self, out: &mut [u8]) -> Result<usize, DecodeError> {
         let mut filled = 0;
         while filled < out.len() {
-            if self.from == self.to {
-                self.from = 0;
-                self.input.resize(INPUT, 0);
-                self.to = self.stored.read(&mut self.input).map_err(|e| Codec::Zstd.failed(e))?;
-                if self.to == 0 && self.is_between {
-                    break;
-                }
+            if self.is_between {
+                self.begin_frame()?;
+            } else if self.from == self.to {
+                self.read()?;
+            }
+            if self.from == self.to && self.is_between {
+                break;
             }
             let mut input = InBuffer::around(&self.input[self.from..self.to]);
             let mut output = OutBuffer::around(&mut out[filled..]);
-            let left = self.context.decompress_stream(&mut output, &mut input).map_err(|code| {
-                // What was made room for is not what this frame needs: to be decoded again with more.
-                if is_error(code, TOO_LARGE_WINDOW) && self.window < MOST_WINDOW {
-                    return DecodeError::Window(self.window);
-                }
-                Codec::Zstd.corrupt(zstd_safe::get_error_name(code))
-            })?;
+            let left = self
+                .context
+                .decompress_stream(&mut output, &mut input)
+                .map_err(|code| Codec::Zstd.corrupt(zstd_safe::get_error_name(code)))?;
             let (taken, came) = (input.pos(), output.pos());
-            if self.to == 0 && came == 0 {
+            if self.from == self.to && came == 0 {
                 return Err(Codec::Zstd.corrupt("it ends inside a frame"));
             }
             self.from += taken;

@@ -476,7 +476,7 @@ impl Parquet {
             room.hold();
             let page = Buffer::zeroed(size as usize).map_err(|_| BlockError::from(DecodeError::Memory(size)))?;
             let mut page = page.with_room(room);
-            let filled = fill_page(&laid.column.values, reader, rows, &mut page);
+            let filled = fill_page(&laid.column.values, reader, rows.clone(), &mut page);
             filled.map_err(|Fault { block, offset, error }| {
                 self.failed.lock().insert((column as u32, group), (block, offset));
                 error
@@ -524,7 +524,7 @@ fn known(size: Result<u64, Fault>) -> Result<u64, Fault> {
 /// Whether a fault would be the same the next time.
 fn is_lasting(fault: &Fault) -> bool {
     use DecodeError::{Memory, Window};
-    !matches!(&*fault.error, BlockError::Source(_) | BlockError::Decode(Memory(_) | Window(_)))
+    !matches!(&*fault.error, BlockError::Source(_) | BlockError::Memory(_) | BlockError::Decode(Memory(_) | Window(_)))
 }
 
 /// Rows of a group: about [`limits::TABLE_GROUP`], fewer where rows are wide, more where there would be too many
