@@ -264,7 +264,12 @@ impl Cache {
 
     /// As [`Self::new`], with a disk below.
     pub fn with_spill(budget: u64, verify: Verify, spill: Option<Spill>) -> Arc<Self> {
-        let budget = Budget::new(budget, budget.saturating_add(limits::BEYOND_BUDGET));
+        Self::with_bound(budget, budget.saturating_add(limits::BEYOND_BUDGET), verify, spill)
+    }
+
+    /// As [`Self::with_spill`], where what can't wait may take up to `most` bytes.
+    pub fn with_bound(budget: u64, most: u64, verify: Verify, spill: Option<Spill>) -> Arc<Self> {
+        let budget = Budget::new(budget, most);
         Arc::new(Self {
             entries: Entries::new(budget.clone()),
             budget,
