@@ -1,7 +1,7 @@
 """Measures a mount against the same files in a plain folder: `scripts/bench`.
 
 files.py makes what is read, timing.py times and tabulates, rows.py has a method for each row of the table, peers.py
-measures other programs, episodes.py one KDB file of many episodes.
+measures other programs, episodes.py one KDB file of many episodes, first_touch.py and beyond_memory.py epochs of training.
 """
 
 import sys

@@ -1,6 +1,6 @@
 """Epochs over more decoded data than the cache holds: random frames and whole episodes, with and without `--spill`.
 
-    python -m bench.beyond_memory [--episodes N] [--cache SIZE] [--dir DIR] [--record WHAT]
+    scripts/bench_epochs beyond [--episodes N] [--cache SIZE] [--dir DIR] [--record WHAT]
 
 Each episode has 100 frames of 224 x 224 x 3 in one zstd block (15 MB). An epoch takes one random frame of each episode
 in random order, by 4 processes; the second takes other frames. The reader beside it is what a Python program does by
@@ -158,7 +158,7 @@ def main():
     table.add("whole episodes, from the tier, dropped", "mount with --spill", ratios, "x plain .npy", ">= 0.8",
               lambda ratio: ratio >= 0.8)
     if arguments.record:
-        command = "python -m bench.beyond_memory " + f"--episodes {arguments.episodes} --cache {arguments.cache}"
+        command = "scripts/bench_epochs beyond " + f"--episodes {arguments.episodes} --cache {arguments.cache}"
         print(record(arguments.record, "epochs larger than the cache", f"`{command}`\n\n{about}\n\n{table.text()}"))
 
 
