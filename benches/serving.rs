@@ -17,7 +17,7 @@ use shardfs::{
 fn example(name: &str) -> ReadContext {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures").join(name);
     let source: Arc<dyn Source> = Arc::new(std::fs::read(path).unwrap());
-    ReadContext { source, cache: Cache::new(1 << 30, Verify::Lazy), container: 0 }
+    ReadContext::new(source, Cache::new(1 << 30, Verify::Lazy), 0)
 }
 
 /// From the bytes of a container to its tree.

@@ -131,7 +131,7 @@ pub fn tree(bytes: &[u8]) {
     const LONGEST: u64 = 256 << 10;
     let bytes = bytes.to_vec();
     let Ok(Detected::Container(format)) = tree::detect(&tree::FORMATS, &bytes, b"file") else { return };
-    let reader = ReadContext { source: Arc::new(bytes), cache: Cache::new(1 << 20, Verify::Strict), container: 0 };
+    let reader = ReadContext::new(Arc::new(bytes), Cache::new(1 << 20, Verify::Strict), 0);
     let Ok(tree) = format.open(&reader, None) else { return };
     let _ = tree.description(&reader);
     let (mut folders, mut seen, mut files) = (vec![tree::ROOT], HashSet::from([tree::ROOT]), 0);

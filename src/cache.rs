@@ -21,6 +21,7 @@ mod entries;
 mod file;
 mod files;
 mod key;
+mod ready;
 mod slot;
 mod spill;
 mod sync;
@@ -100,6 +101,9 @@ pub enum BlockError {
         /// What was wrong.
         error: Arc<Self>,
     },
+    /// It would have to be decoded, checked or computed, and the caller does not wait for that.
+    #[error("it would have to be waited for")]
+    WouldBlock,
     /// The format says that this block can't be served.
     #[error("{0}")]
     Refused(String),
@@ -158,10 +162,6 @@ impl Cached {
             Self::File(_) => None,
         }
     }
-
-    fn is(&self, slot: &Arc<Slot>) -> bool {
-        self.slot().is_some_and(|own| Arc::ptr_eq(own, slot))
-    }
 }
 
 impl Entry for Cached {
@@ -208,6 +208,14 @@ impl Deref for SlotInUse {
     }
 }
 
+/// A piece of a decoded block, in use.
+pub(crate) struct Lent {
+    pub(crate) piece: Piece,
+    key: Key,
+    /// `None` for a piece that was read from the disk below.
+    slot: Option<SlotInUse>,
+}
+
 /// What decoding a block takes, in bytes.
 struct Needs {
     /// Bytes that are kept.
@@ -242,8 +250,8 @@ pub struct Cache {
     budget: Arc<Budget>,
     verify: Verify,
     entries: Entries<Key, Cached>,
-    /// Whether a block is evicted once all of it was handed out.
-    evict_after_full_read: AtomicBool,
+    /// Whether a block is evicted before all others once all of it was handed out.
+    readers_keep: AtomicBool,
     /// Containers of which a block failed when some of it may have been handed out already.
     late_failures: Mutex<HashSet<u64>>,
     /// The files in memory.
@@ -274,7 +282,7 @@ impl Cache {
             entries: Entries::new(budget.clone()),
             budget,
             verify,
-            evict_after_full_read: AtomicBool::new(false),
+            readers_keep: AtomicBool::new(false),
             late_failures: Mutex::default(),
             files: Arc::default(),
             spill,
@@ -386,21 +394,19 @@ impl Cache {
         Ok(decode::inflate(block, source)?.with_room(room))
     }
 
-    /// Says that readers keep what they read (a kernel does): a block that was handed out from end to end is then
-    /// evicted at once, for it would only be there twice.
-    pub fn set_evict_after_full_read(&self) {
-        self.evict_after_full_read.store(true, Relaxed);
+    /// Says that readers keep what they read (a kernel does): a block that was handed out from end to end is then the
+    /// next to be evicted, for that file of it is there twice. Until there is need for its room it is kept, for other
+    /// files that show it.
+    pub fn set_readers_keep(&self) {
+        self.readers_keep.store(true, Relaxed);
     }
 
-    /// Counts bytes of a decoded block of `size` bytes that were handed out.
-    pub fn add_served(&self, key: Key, size: u64, bytes: u64) {
-        if !self.evict_after_full_read.load(Relaxed) {
-            return;
+    /// Counts bytes of a decoded block that were handed out.
+    pub(crate) fn add_served(&self, lent: &Lent, bytes: u64) {
+        let Some(slot) = &lent.slot else { return };
+        if self.readers_keep.load(Relaxed) && slot.add_served(bytes, limits::PIECE as u64) {
+            self.entries.demote(&lent.key, |entry| entry.is(slot));
         }
-        // A small block costs little, and stands for files that share it.
-        let is_served =
-            |slot: &Arc<Slot>| slot.add_served(bytes) >= size && size > limits::PIECE as u64 && slot.is_done();
-        self.entries.remove(&key, |entry| entry.slot().is_some_and(is_served));
     }
 
     /// Whether since the last call a block of this container failed of which some bytes may have been handed out
@@ -411,7 +417,7 @@ impl Cache {
 
     /// Whether more than half of a decoded block was handed out: then it is being read from end to end.
     pub fn is_mostly_read(&self, key: Key, size: u64) -> bool {
-        self.peek(&key, |slot| slot.add_served(0) > size / 2).unwrap_or(false)
+        self.peek(&key, |slot| slot.served() > size / 2).unwrap_or(false)
     }
 
     /// Begins to decode a block that will be wanted soon, if there is unused room for it.
@@ -434,9 +440,9 @@ impl Cache {
         self.verify
     }
 
-    /// Whether [`Self::piece`] or [`Self::check`] would answer without decoding, checking or waiting.
-    pub fn is_ready(&self, key: Key, block: &Block, range: &Range<u64>) -> bool {
-        !self.needs_slot(block, range) || self.peek(&key, |slot| slot.is_ready(range)).unwrap_or(false)
+    /// Whether a block was decoded or checked, or is known to be bad.
+    pub fn is_decoded(&self, key: Key) -> bool {
+        self.peek(&key, |slot| slot.is_done()).unwrap_or(false)
     }
 
     /// Makes sure that an uncompressed block may be handed out for `range`: its checksum is right, or this range need
@@ -455,7 +461,7 @@ impl Cache {
             return self.slot(key, block, source, 0)?.wait_done();
         }
         // A verdict that is known holds for every range.
-        self.peek(&key, |slot| slot.failure()).unwrap_or(Ok(()))
+        self.known_failure(key, block)
     }
 
     /// A decoded piece of a compressed block that holds the first byte of `range`, which must not be empty. It may end
@@ -470,15 +476,29 @@ impl Cache {
         source: &Arc<dyn Source>,
         range: &Range<u64>,
     ) -> Result<Piece, Arc<BlockError>> {
+        self.lend(key, block, source, range).map(|lent| lent.piece)
+    }
+
+    /// As [`Self::piece`], in use until it is dropped.
+    ///
+    /// # Errors
+    /// As [`Self::piece`].
+    pub(crate) fn lend(
+        self: &Arc<Self>,
+        key: Key,
+        block: &Block,
+        source: &Arc<dyn Source>,
+        range: &Range<u64>,
+    ) -> Result<Lent, Arc<BlockError>> {
         if let Some(piece) = self.spilled_part(key, block, source, range)? {
-            return Ok(piece);
+            return Ok(Lent { piece, key, slot: None });
         }
         let offset = range.start;
         let mut zstd_window = 0;
         loop {
             let slot = self.slot(key, block, source, zstd_window)?;
             match slot.piece(offset) {
-                Ok(Some(piece)) => return Ok(piece),
+                Ok(Some(piece)) => return Ok(Lent { piece, key, slot: Some(slot) }),
                 // It was given up: from the front again.
                 Ok(None) => {}
                 // A later frame has a larger window than the first, for which room was reserved.
@@ -609,11 +629,18 @@ impl Cache {
         self.entries.peek(key, |entry| entry.slot().map(look)).flatten()
     }
 
+    fn count_hit(&self) {
+        self.counters.hits.fetch_add(1, Relaxed);
+    }
+
     /// The slot of a key, and whether it is new, so that the caller must fill it.
     fn acquire(&self, key: Key, window: Option<u64>) -> (SlotInUse, bool) {
         let (entry, is_new) = self.entries.acquire(key, || Cached::Bytes(Slot::new(&self.budget, window)));
-        let counter = if is_new { &self.counters.misses } else { &self.counters.hits };
-        counter.fetch_add(1, Relaxed);
+        if is_new {
+            self.counters.misses.fetch_add(1, Relaxed);
+        } else {
+            self.count_hit();
+        }
         match entry.slot().cloned() {
             Some(slot) => (SlotInUse { slot, _entry: entry }, is_new),
             // No file is kept under the key of a block.

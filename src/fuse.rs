@@ -35,7 +35,7 @@ use parking_lot::Mutex;
 
 use crate::{
     limits,
-    tree::is_made,
+    source::Wait,
     vfs::{Attr, DirEntry, Error, FileKind, Serve, Serving, Ttl, Vfs},
 };
 use guard::guarded;
@@ -168,56 +168,67 @@ struct About<'a> {
     reader: u32,
     ino: u64,
     name: Option<&'a OsStr>,
-    /// Whether it waits for nothing, so that it is answered by the thread that took it.
-    here: bool,
 }
 
 impl<'a> About<'a> {
-    fn node(request: &Request, ino: INodeNo, here: bool) -> Self {
-        Self { reader: request.pid(), ino: ino.0, name: None, here }
+    fn node(request: &Request, ino: INodeNo) -> Self {
+        Self { reader: request.pid(), ino: ino.0, name: None }
     }
 
-    fn name(request: &Request, ino: INodeNo, name: &'a OsStr, here: bool) -> Self {
-        Self { name: Some(name), ..Self::node(request, ino, here) }
+    fn name(request: &Request, ino: INodeNo, name: &'a OsStr) -> Self {
+        Self { name: Some(name), ..Self::node(request, ino) }
     }
 }
 
 impl Adapter {
     fn new(vfs: Arc<Vfs>) -> Self {
-        let behind = Behind { pool: Arc::new(Pool::new(vfs.source())), pending: Arc::default() };
+        let behind =
+            Behind { pool: Arc::new(Pool::new(vfs.source())), pending: Arc::default(), notifier: Arc::default() };
         Self { vfs, handles: None, behind, known: Arc::default() }
     }
 
-    /// Works on a request here, or in the pool if it may have to wait, and then answers it; with no reply where it was
-    /// answered meanwhile.
+    /// Answers a request: here, if that takes no waiting, and otherwise in the pool, with no reply where it was answered
+    /// meanwhile. `work` is tried with [`Wait::Never`] first.
     fn run<R: Fails, T>(
         &self,
         about: About<'_>,
         reply: R,
-        work: impl FnOnce(&Vfs) -> T + Send + 'static,
-        answer: impl FnOnce(&Vfs, Option<R>, T) + Send + 'static,
+        work: impl Fn(&Vfs, Wait) -> Result<T, Error> + Send + 'static,
+        answer: impl FnOnce(&Vfs, Option<R>, Result<T, Error>) + Send + 'static,
     ) {
-        if about.here {
-            guarded(&self.vfs, |vfs| {
-                let done = work(vfs);
-                answer(vfs, Some(reply), done);
-            });
-        } else {
-            self.wait(about, reply, None, move |vfs, slot| {
-                let done = work(vfs);
-                answer(vfs, slot.take(), done);
-            });
-        }
+        guarded(&self.vfs, |vfs| match work(vfs, Wait::Never) {
+            Err(error) if error.is_would_block() => {
+                let behind = self.behind.clone();
+                self.wait(about, reply, None, move |vfs, slot| {
+                    let done = behind.checked(vfs, work(vfs, Wait::Always));
+                    answer(vfs, slot.take(), done);
+                });
+            }
+            done => answer(vfs, Some(reply), self.behind.checked(vfs, done)),
+        });
     }
 
-    /// The same for work that needs the reply: it is in a slot, from which it may be gone at any moment.
-    fn run_with<R: Fails>(&self, about: About<'_>, reply: R, work: impl FnOnce(&Vfs, &Slot<R>) + Send + 'static) {
-        if about.here {
-            let slot = Slot::new(reply);
-            guarded(&self.vfs, |vfs| work(vfs, &slot));
-        } else {
-            self.wait(about, reply, None, work);
-        }
+    /// The same for a listing, which fills its reply while it works. `list` says whether anything was added to it; what
+    /// was added before something has to be waited for is an answer.
+    fn list<R: Fails>(
+        &self,
+        about: About<'_>,
+        reply: R,
+        list: impl Fn(&Vfs, &Slot<R>, Wait) -> (bool, Result<(), Error>) + Send + 'static,
+        answer: impl FnOnce(&Vfs, Option<R>, Result<(), Error>) + Send + 'static,
+    ) {
+        let slot = Slot::new(reply);
+        guarded(&self.vfs, |vfs| match list(vfs, &slot, Wait::Never) {
+            (false, Err(error)) if error.is_would_block() => {
+                let Some(reply) = slot.take() else { return };
+                self.wait(about, reply, None, move |vfs, slot| {
+                    let listed = list(vfs, slot, Wait::Always).1;
+                    answer(vfs, slot.take(), listed);
+                });
+            }
+            (_, Err(error)) if error.is_would_block() => answer(vfs, slot.take(), Ok(())),
+            (_, listed) => answer(vfs, slot.take(), listed),
+        });
     }
 
     /// Works on a request in the pool. `from_memory` gives an answer that will do when the disk gives none.
@@ -275,19 +286,18 @@ impl Filesystem for Adapter {
             }
         }
         // A file in memory is the only copy; what goes through the kernel's cache is kept there.
-        self.vfs.cache().set_evict_after_full_read();
+        self.vfs.cache().set_readers_keep();
         self.vfs.serve_as(serving);
         Ok(())
     }
 
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         self.vfs.requests.lookup.fetch_add(1, Relaxed);
-        let here = self.vfs.is_control(parent.0, name) || !is_made(name) && self.vfs.is_open(parent.0);
         let owned = name.to_owned();
         self.run(
-            About::name(request, parent, name, here),
+            About::name(request, parent, name),
             reply,
-            move |vfs| vfs.lookup(parent.0, &owned),
+            move |vfs, wait| vfs.lookup_with(parent.0, &owned, wait),
             move |vfs, reply, found| match (reply, found) {
                 (Some(reply), Ok(Some(attr))) => reply.entry(&ttl(attr.ttl), &file_attr(&attr), Generation(0)),
                 // Number 0 and a time to live: the kernel remembers that there is nothing.
@@ -316,8 +326,8 @@ impl Filesystem for Adapter {
             (None, _) => {}
         };
         if ino != INodeNo::ROOT {
-            let about = About::node(request, ino, self.vfs.is_open(ino.0));
-            return self.run(about, reply, move |vfs| vfs.attr(ino.0), move |_, reply, found| answer(reply, found));
+            let work = move |vfs: &Vfs, wait| vfs.attr_with(ino.0, wait);
+            return self.run(About::node(request, ino), reply, work, move |_, reply, found| answer(reply, found));
         }
         let from_memory = {
             let known = known.clone();
@@ -330,7 +340,7 @@ impl Filesystem for Adapter {
             return from_memory(reply);
         }
         let from_memory = known.root.is_known().then(|| -> FromMemory<_> { Box::new(from_memory) });
-        self.wait(About::node(request, ino, false), reply, from_memory, move |vfs, slot| {
+        self.wait(About::node(request, ino), reply, from_memory, move |vfs, slot| {
             let found = vfs.attr(ino.0);
             known.root.arrived(found.as_ref().ok().copied());
             answer(slot.take(), found);
@@ -340,9 +350,9 @@ impl Filesystem for Adapter {
     fn readlink(&self, request: &Request, ino: INodeNo, reply: ReplyData) {
         self.vfs.requests.readlink.fetch_add(1, Relaxed);
         self.run(
-            About::node(request, ino, false),
+            About::node(request, ino),
             reply,
-            move |vfs| vfs.read_link(ino.0),
+            move |vfs, wait| vfs.read_link_with(ino.0, wait),
             |_, reply, target| match (reply, target) {
                 (Some(reply), Ok(target)) => reply.data(target.as_encoded_bytes()),
                 (Some(reply), Err(error)) => reply.error(errno(&error)),
@@ -356,10 +366,13 @@ impl Filesystem for Adapter {
         match self.handles.clone() {
             None => reply.error(Errno::ENOSYS),
             Some(handles) => {
-                let about = About::node(request, ino, self.vfs.is_open(ino.0));
-                self.run_with(about, reply, move |vfs, slot| {
-                    if let Some(reply) = slot.take() {
-                        handles.open(vfs, ino.0, reply);
+                let choose = {
+                    let handles = handles.clone();
+                    move |vfs: &Vfs, wait| handles.choose(vfs, ino.0, wait)
+                };
+                self.run(About::node(request, ino), reply, choose, move |vfs, reply, opening| {
+                    if let Some(reply) = reply {
+                        handles.open(vfs, ino.0, opening, reply);
                     }
                 });
             }
@@ -405,11 +418,11 @@ impl Filesystem for Adapter {
     ) {
         self.vfs.requests.read.fetch_add(1, Relaxed);
         let handles = self.handles.clone().filter(|_| handle == open::DIRECT);
-        let read = move |vfs: &Vfs, only_ready| match &handles {
-            None => vfs.read(ino.0, offset, size.into(), only_ready),
+        let read = move |vfs: &Vfs, wait| match &handles {
+            None => vfs.read_with(ino.0, offset, size.into(), wait),
             Some(handles) => {
-                let bytes = vfs.read_growing(ino.0, offset, size.into(), only_ready);
-                let count = bytes.iter().flatten().map(|bytes| bytes.as_syscall_buf().len() as u64).sum();
+                let bytes = vfs.read_growing(ino.0, offset, size.into(), wait);
+                let count = bytes.iter().map(|bytes| bytes.as_syscall_buf().len() as u64).sum();
                 if handles.was_read(ino.0, count)
                     && let Err(error) = vfs.finish_file(ino.0, true)
                 {
@@ -418,63 +431,60 @@ impl Filesystem for Adapter {
                 bytes
             }
         };
-        guarded(&self.vfs, |vfs| match read(vfs, true) {
-            Ok(Some(bytes)) => reply.data(bytes.as_syscall_buf()),
-            Ok(None) => self.run(
-                About::node(request, ino, false),
-                reply,
-                move |vfs| read(vfs, false),
-                |_, reply, bytes| match (reply, bytes) {
-                    (Some(reply), Ok(bytes)) => reply.data(bytes.as_ref().map_or(&[], |bytes| bytes.as_syscall_buf())),
-                    (Some(reply), Err(error)) => reply.error(errno(&error)),
-                    (None, _) => {}
-                },
-            ),
-            Err(error) => reply.error(errno(&error)),
+        self.run(About::node(request, ino), reply, read, |_, reply, bytes| match (reply, bytes) {
+            (Some(reply), Ok(bytes)) => reply.data(bytes.as_syscall_buf()),
+            (Some(reply), Err(error)) => reply.error(errno(&error)),
+            (None, _) => {}
         });
     }
 
     fn readdir(&self, request: &Request, ino: INodeNo, _: FileHandle, offset: u64, reply: ReplyDirectory) {
         self.vfs.requests.readdir.fetch_add(1, Relaxed);
-        let about = About::node(request, ino, self.vfs.is_open(ino.0));
-        self.run_with(about, reply, move |vfs, slot: &Slot<ReplyDirectory>| {
-            let listed = vfs.read_dir(ino.0, offset, false, &mut |entry| {
+        let list = move |vfs: &Vfs, slot: &Slot<ReplyDirectory>, wait| {
+            let mut any = false;
+            let listed = vfs.read_dir_with(ino.0, offset, false, wait, &mut |entry| {
                 let kind = file_type(entry.kind);
+                any = true;
                 full(slot.with(|reply| reply.add(INodeNo(entry.ino), entry.next, kind, entry.name)).unwrap_or(true))
             });
-            match (slot.take(), listed) {
-                (Some(reply), Ok(())) => reply.ok(),
-                (Some(reply), Err(error)) => reply.error(errno(&error)),
-                (None, _) => {}
-            }
+            (any, listed)
+        };
+        self.list(About::node(request, ino), reply, list, |_, reply, listed| match (reply, listed) {
+            (Some(reply), Ok(())) => reply.ok(),
+            (Some(reply), Err(error)) => reply.error(errno(&error)),
+            (None, _) => {}
         });
     }
 
     fn readdirplus(&self, request: &Request, ino: INodeNo, _: FileHandle, offset: u64, reply: ReplyDirectoryPlus) {
         self.vfs.requests.readdir.fetch_add(1, Relaxed);
         self.vfs.requests.readdirplus.fetch_add(1, Relaxed);
-        let about = About::node(request, ino, self.vfs.is_open(ino.0));
-        self.run_with(about, reply, move |vfs, slot: &Slot<ReplyDirectoryPlus>| {
-            let mut held = Vec::new();
-            let listed = vfs.read_dir(ino.0, offset, true, &mut |entry| {
+        // Nodes that were added to the reply count as looked up once it is sent.
+        let held = Arc::new(Mutex::new(Vec::new()));
+        let added = held.clone();
+        let list = move |vfs: &Vfs, slot: &Slot<ReplyDirectoryPlus>, wait| {
+            let mut any = false;
+            let listed = vfs.read_dir_with(ino.0, offset, true, wait, &mut |entry| {
                 let DirEntry { next, name, ino, kind, attr } = entry;
                 // Attributes that are not given are asked for when they are wanted.
                 let (ttl, attr) = attr.map_or((Duration::ZERO, no_attr(ino, kind)), |a| (ttl(a.ttl), file_attr(&a)));
-                let added = slot.with(|reply| reply.add(INodeNo(ino), next, name, &ttl, &attr, Generation(0)));
-                if added == Some(false) && name != "." && name != ".." {
-                    held.push(ino);
+                let is_full = slot.with(|reply| reply.add(INodeNo(ino), next, name, &ttl, &attr, Generation(0)));
+                any = true;
+                if is_full == Some(false) && name != "." && name != ".." {
+                    added.lock().push(ino);
                 }
-                full(added.unwrap_or(true))
+                full(is_full.unwrap_or(true))
             });
-            match (slot.take(), listed) {
-                (Some(reply), Ok(())) => reply.ok(),
-                (reply, listed) => {
-                    if let (Some(reply), Err(error)) = (reply, listed) {
-                        reply.error(errno(&error));
-                    }
-                    // The kernel does not know of them.
-                    held.into_iter().for_each(|ino| vfs.forget(ino, 1));
+            (any, listed)
+        };
+        self.list(About::node(request, ino), reply, list, move |vfs, reply, listed| match (reply, listed) {
+            (Some(reply), Ok(())) => reply.ok(),
+            (reply, listed) => {
+                if let (Some(reply), Err(error)) = (reply, listed) {
+                    reply.error(errno(&error));
                 }
+                // The kernel does not know of them.
+                held.lock().drain(..).for_each(|ino| vfs.forget(ino, 1));
             }
         });
     }
@@ -495,7 +505,7 @@ impl Filesystem for Adapter {
             return from_memory(reply);
         }
         let from_memory = known.space.is_known().then(|| -> FromMemory<_> { Box::new(from_memory) });
-        self.wait(About::node(request, ino, false), reply, from_memory, move |vfs, slot| {
+        self.wait(About::node(request, ino), reply, from_memory, move |vfs, slot| {
             let found = vfs.usage();
             known.space.arrived(found.as_ref().ok().copied());
             match (slot.take(), found) {
@@ -527,11 +537,10 @@ impl Filesystem for Adapter {
             reply.error(Errno::ENOSYS);
         } else if xattr::is_ours(name) {
             let name = name.to_owned();
-            let about = About::node(request, ino, self.vfs.is_open(ino.0));
             self.run(
-                about,
+                About::node(request, ino),
                 reply,
-                move |vfs| xattr::get(vfs, ino.0, &name),
+                move |vfs, wait| xattr::get(vfs, ino.0, &name, wait),
                 move |_, reply, value| {
                     xattr::answer(value, size, reply);
                 },
@@ -543,11 +552,10 @@ impl Filesystem for Adapter {
 
     fn listxattr(&self, request: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
         if self.vfs.options().xattrs {
-            let about = About::node(request, ino, self.vfs.is_open(ino.0));
             self.run(
-                about,
+                About::node(request, ino),
                 reply,
-                move |vfs| xattr::list(vfs, ino.0),
+                move |vfs, wait| xattr::list(vfs, ino.0, wait),
                 move |_, reply, names| {
                     xattr::answer(names, size, reply);
                 },

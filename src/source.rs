@@ -1,8 +1,19 @@
 //! Where the bytes of one container come from: read by range, each range of one state of the file.
 
-use std::{io, ops::Range};
+use std::{io, ops::Range, sync::Arc};
 
 use crate::{limits, store::Mapped};
+
+/// What an operation may wait for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Wait {
+    /// Nothing: it works with what is in memory, and fails with `WouldBlock` where that is not enough.
+    Never,
+    /// Stored bytes, as they are. It fails with `WouldBlock` where something would have to be decoded or computed.
+    Disk,
+    /// Everything.
+    Always,
+}
 
 /// Why bytes of a source could not be had.
 #[derive(Debug, thiserror::Error)]
@@ -20,6 +31,9 @@ pub enum SourceError {
     /// The file is no longer the one that was opened: replaced, rewritten or truncated.
     #[error("the file has changed since it was opened")]
     Changed,
+    /// They would have to be waited for, and the caller does not wait ([`Wait::Never`]).
+    #[error("the bytes would have to be waited for")]
+    WouldBlock,
     /// The operating system failed to read.
     #[error("{0}")]
     Io(#[from] io::Error),
@@ -69,6 +83,17 @@ pub trait Source: Send + Sync {
         None
     }
 
+    /// As [`Self::read_at`] for bytes that can be had at once. A source that does not know fails with `WouldBlock`.
+    ///
+    /// # Errors
+    /// As [`Self::read_at`], and `WouldBlock`.
+    fn try_read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), SourceError> {
+        match self.is_resident(&(offset..offset.saturating_add(buf.len() as u64))) {
+            true => self.read_at(offset, buf),
+            false => Err(SourceError::WouldBlock),
+        }
+    }
+
     /// Says which ranges will be read soon, so that a source whose bytes are far away can begin to fetch them.
     fn prefetch(&self, ranges: &[Range<u64>]) {
         let _ = ranges;
@@ -97,6 +122,70 @@ impl dyn Source + '_ {
         let mut bytes = zeros(length)?;
         self.read_at(range.start, &mut bytes)?;
         Ok(bytes)
+    }
+}
+
+/// A source of what can be had at once: everything else fails with `WouldBlock`. Whatever reads from it, a parser or a
+/// view, is thereby a function that does not wait.
+pub(crate) struct Resident(pub(crate) Arc<dyn Source>);
+
+impl Source for Resident {
+    fn len(&self) -> u64 {
+        self.0.len()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), SourceError> {
+        self.0.try_read_at(offset, buf)
+    }
+
+    fn check_unchanged(&self) -> Result<(), SourceError> {
+        self.0.check_known()
+    }
+
+    fn is_resident(&self, range: &Range<u64>) -> bool {
+        self.0.is_resident(range)
+    }
+
+    /// A short range is copied: to look whether it is there, and to map it, costs more than to copy it.
+    fn mapped(&self, range: Range<u64>) -> Option<Mapped> {
+        let is_long = range.end.saturating_sub(range.start) > limits::QUICK;
+        if is_long && self.0.is_resident(&range) { self.0.mapped(range) } else { None }
+    }
+}
+
+/// The bytes of one range of a source, which were read already.
+pub(crate) struct Loaded {
+    start: u64,
+    bytes: Vec<u8>,
+    len: u64,
+}
+
+impl Loaded {
+    /// Reads a range that can be had at once.
+    ///
+    /// # Errors
+    /// As [`Source::try_read_at`].
+    pub(crate) fn new(source: &dyn Source, range: Range<u64>) -> Result<Self, SourceError> {
+        let (start, end, len) = (range.start, range.end, source.len());
+        if end > len || start > end {
+            return Err(SourceError::OutOfRange { start, end, len });
+        }
+        let mut bytes = zeros(usize::try_from(end - start).unwrap_or(usize::MAX))?;
+        source.try_read_at(start, &mut bytes)?;
+        Ok(Self { start, bytes, len })
+    }
+}
+
+impl Source for Loaded {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), SourceError> {
+        let from = offset.checked_sub(self.start).and_then(|from| usize::try_from(from).ok());
+        let bytes = from.and_then(|from| self.bytes.get(from..)?.get(..buf.len()));
+        buf.copy_from_slice(bytes.ok_or(SourceError::WouldBlock)?);
+        Ok(())
     }
 }
 

@@ -21,7 +21,8 @@ use std::{ops::ControlFlow, sync::Arc};
 use crate::{
     cache::{Buffer, Reservation},
     format::wshard::Shard,
-    store::Version,
+    source::Wait,
+    store::{Version, Watch},
     view::{Array, Fault, ReadContext, View},
 };
 pub use formats::{
@@ -40,11 +41,6 @@ pub struct NodeId(pub u128);
 /// The file in every container that says what it holds. It is written on first use, which takes a while where that
 /// is much.
 pub const DESCRIPTION: &str = "container.json";
-
-/// Whether a file of that name may be one that is made on first use, which takes a while where it is large.
-pub fn is_made(name: &std::ffi::OsStr) -> bool {
-    name == DESCRIPTION || name.as_encoded_bytes().ends_with(tables::SUFFIX.as_bytes())
-}
 
 /// What each piece of memory takes beside its bytes.
 const HEAP: usize = 16;
@@ -174,42 +170,59 @@ pub trait Container: Send + Sync {
         let _ = node;
         false
     }
-
-    /// Whether a node's size is known without decoding anything, so that a listing may give it. A size that is not is
-    /// computed on request (`docs/TREE.md`, section 6).
-    fn is_sized(&self, reader: &ReadContext, node: NodeId) -> bool {
-        let _ = (reader, node);
-        true
-    }
-
-    /// Whether operations on a node go without reading more of the container than a few bytes, and these without
-    /// waiting for a disk.
-    fn is_at_hand(&self, reader: &ReadContext, node: NodeId) -> bool {
-        let _ = (reader, node);
-        true
-    }
 }
 
 /// An open container: its bytes, and its tree.
 pub struct Opened {
     /// What reading it needs.
     pub reader: ReadContext,
+    /// The same for operations that wait for nothing, or for stored bytes only.
+    stored: ReadContext,
+    resident: ReadContext,
     /// Its names and nodes.
     pub tree: Arc<dyn Container>,
     /// The state of the file that was opened.
     pub state: Version,
     /// What its names and indexes take of the cache's budget.
     pub room: Reservation,
+    /// Whether changes of the file are announced.
+    watch: Watch,
 }
 
 /// The tree with what every container has beside it: `.file`.
 impl Opened {
+    /// A container that was opened in a state of its file.
+    pub(crate) fn new(
+        reader: ReadContext,
+        tree: Arc<dyn Container>,
+        state: Version,
+        room: Reservation,
+        watch: Watch,
+    ) -> Self {
+        let (stored, resident) = (reader.with_wait(Wait::Disk), reader.with_wait(Wait::Never));
+        Self { reader, stored, resident, tree, state, room, watch }
+    }
+
+    /// What reading needs for an operation that waits for no more than `wait`.
+    pub fn reader(&self, wait: Wait) -> &ReadContext {
+        match wait {
+            Wait::Never => &self.resident,
+            Wait::Disk => &self.stored,
+            Wait::Always => &self.reader,
+        }
+    }
+
+    /// Whether changes of the file are announced: then what is known of its inside need not be looked at again.
+    pub fn is_watched(&self) -> bool {
+        self.watch.is_alive()
+    }
+
     /// As [`Container::lookup`].
     ///
     /// # Errors
     /// As [`Container::lookup`].
-    pub fn lookup(&self, folder: NodeId, name: &str) -> Result<Option<NodeId>, Fault> {
-        let found = self.tree.lookup(&self.reader, folder, name)?;
+    pub fn lookup(&self, folder: NodeId, name: &str, wait: Wait) -> Result<Option<NodeId>, Fault> {
+        let found = self.tree.lookup(self.reader(wait), folder, name)?;
         Ok(found.or_else(|| (folder == ROOT && name == OWN_FILE).then_some(OWN_FILE_NODE)))
     }
 
@@ -233,16 +246,11 @@ impl Opened {
     ///
     /// # Errors
     /// As [`Container::view`].
-    pub fn view(&self, file: NodeId) -> Result<View, Fault> {
+    pub fn view(&self, file: NodeId, wait: Wait) -> Result<View, Fault> {
         if file == OWN_FILE_NODE {
             return Ok(View::stored(0..self.reader.source.len()));
         }
-        self.tree.view(&self.reader, file)
-    }
-
-    /// As [`Container::is_at_hand`].
-    pub fn is_at_hand(&self, node: NodeId) -> bool {
-        node == OWN_FILE_NODE || self.tree.is_at_hand(&self.reader, node)
+        self.tree.view(self.reader(wait), file)
     }
 
     /// Whether a file is the container's own bytes: they are in the kernel's page cache once already, and need no copy

@@ -321,7 +321,7 @@ impl Run<'_> {
             (FileKind::Folder, Err(error)) if is_refused(&error) => self.note_unread(path, &error),
             (FileKind::Folder, Err(error)) => self.note(error.to_problem()),
             (FileKind::Link, _) => self.link(&path),
-            (FileKind::File, _) => match self.vfs.read(ino, 0, 1, false) {
+            (FileKind::File, _) => match self.vfs.read(ino, 0, 1) {
                 // Any file may be a container, whatever its name.
                 Err(error) if is_refused(&error) => self.note_unread(path, &error),
                 _ => {

@@ -17,6 +17,7 @@ mod listing;
 mod memory;
 mod node;
 mod problems;
+mod reading;
 mod siblings;
 mod slow;
 mod source_files;
@@ -37,10 +38,7 @@ use std::{
     ffi::{OsStr, OsString},
     io,
     path::{Path, PathBuf},
-    sync::{
-        Arc, OnceLock,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
+    sync::{Arc, OnceLock, atomic::AtomicU64},
     time::{Duration, Instant},
 };
 
@@ -48,12 +46,11 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::{
     cache::{BlockError, Buffer, Cache, SpillOptions, Verify},
-    source::Source,
+    source::{Source, Wait},
     store::{FilePath, Kind, LocalStore, Stat, Store},
     tree::{self, NodeId, Notice, Opened, names},
-    view::Bytes,
 };
-use changes::Stale;
+use changes::{Invalidations, Stale};
 use container_id::ContainerId;
 use containers::Containers;
 use control::Control;
@@ -207,7 +204,7 @@ pub struct Vfs {
     inodes: Inodes,
     problems: Arc<Problems>,
     /// What the kernel has to forget.
-    to_invalidate: Mutex<Vec<Stale>>,
+    to_invalidate: Mutex<Invalidations>,
     /// Counters of requests; the adapter counts what it gets.
     pub requests: Requests,
     started: Instant,
@@ -332,7 +329,7 @@ impl Vfs {
     pub(crate) fn path_of(&self, ino: u64) -> (PathBuf, String) {
         match self.node(ino) {
             Ok(Node::InContainer(id, node)) => {
-                let path = self.opened(&id).map(|opened| opened.path(node)).unwrap_or_default();
+                let path = self.opened(&id, Wait::Always).map(|opened| opened.path(node)).unwrap_or_default();
                 (id.shown(), path)
             }
             Ok(node) => (self.place(&node), String::new()),
@@ -346,7 +343,7 @@ impl Vfs {
     /// [`Error`] when the container can't be opened.
     pub fn container(&self, ino: u64) -> Result<Option<Arc<dyn tree::Container>>, Error> {
         match self.node(ino)? {
-            Node::InContainer(id, _) => Ok(Some(self.opened(&id)?.tree.clone())),
+            Node::InContainer(id, _) => Ok(Some(self.opened(&id, Wait::Always)?.tree.clone())),
             _ => Ok(None),
         }
     }
@@ -362,7 +359,7 @@ impl Vfs {
     /// [`Error`] when the container can't be opened.
     pub(crate) fn stored(&self, ino: u64) -> Result<Option<Arc<dyn Source>>, Error> {
         match self.node(ino)? {
-            Node::InContainer(id, _) => Ok(Some(self.opened(&id)?.reader.source.clone())),
+            Node::InContainer(id, _) => Ok(Some(self.opened(&id, Wait::Always)?.reader.source.clone())),
             _ => Ok(None),
         }
     }
@@ -373,7 +370,7 @@ impl Vfs {
     /// [`Error`] when the container can't be opened or read.
     pub fn description(&self, ino: u64) -> Result<Option<Arc<Buffer>>, Error> {
         let Node::InContainer(id, node) = self.node(ino)? else { return Ok(None) };
-        let opened = self.opened(&id)?;
+        let opened = self.opened(&id, Wait::Always)?;
         let described = opened.tree.description(&opened.reader);
         described.map(Some).map_err(|fault| self.fault(&id, &opened, node, fault))
     }
@@ -384,7 +381,7 @@ impl Vfs {
     /// As [`Self::description`].
     pub fn overview(&self, ino: u64) -> Result<Option<tree::Overview>, Error> {
         let Node::InContainer(id, node) = self.node(ino)? else { return Ok(None) };
-        let opened = self.opened(&id)?;
+        let opened = self.opened(&id, Wait::Always)?;
         opened.tree.overview().map(Some).map_err(|fault| self.fault(&id, &opened, node, fault))
     }
 
@@ -393,16 +390,24 @@ impl Vfs {
     /// # Errors
     /// [`Error`] when the container can't be opened.
     pub fn item_info(&self, ino: u64) -> Result<Option<tree::ItemInfo>, Error> {
-        let Node::InContainer(id, node) = self.node(ino)? else { return Ok(None) };
+        self.item_info_with(ino, Wait::Always)
+    }
+
+    /// As [`Self::item_info`] for a caller that waits for no more than `wait`.
+    ///
+    /// # Errors
+    /// As [`Self::item_info`], and one of which [`Error::is_would_block`] is true.
+    pub fn item_info_with(&self, ino: u64, wait: Wait) -> Result<Option<tree::ItemInfo>, Error> {
+        let Node::InContainer(id, node) = self.node_with(ino, wait)? else { return Ok(None) };
         // The folder that stands for a container is no item: listing a folder opens none.
         if node == tree::ROOT {
             return Ok(None);
         }
-        let opened = self.opened(&id)?;
+        let opened = self.opened(&id, wait)?;
         if opened.is_own_file(node) {
             return Ok(None);
         }
-        opened.tree.item_info(&opened.reader, node).map_err(|fault| self.fault(&id, &opened, node, fault))
+        opened.tree.item_info(opened.reader(wait), node).map_err(|fault| self.fault(&id, &opened, node, fault))
     }
 
     /// Finds a name in a folder and remembers the node until it is forgotten. `None` if there is no such name.
@@ -410,31 +415,41 @@ impl Vfs {
     /// # Errors
     /// [`Error`] when the folder or a container can't be read.
     pub fn lookup(&self, parent: u64, name: &OsStr) -> Result<Option<Attr>, Error> {
+        self.lookup_with(parent, name, Wait::Always)
+    }
+
+    /// As [`Self::lookup`] for a caller that waits for no more than `wait`.
+    ///
+    /// # Errors
+    /// As [`Self::lookup`], and one of which [`Error::is_would_block`] is true.
+    pub fn lookup_with(&self, parent: u64, name: &OsStr, wait: Wait) -> Result<Option<Attr>, Error> {
         #[cfg(test)]
         assert!(name != TEST_PANIC, "this name is for tests of panics");
         let _timer = self.time_operation("lookup", parent, Some(name));
         if name.len() > names::NAME_MAX {
-            return Err(Error::name_too_long(self.place(&self.node(parent)?)));
+            return Err(Error::name_too_long(self.place(&self.node_with(parent, wait)?)));
         }
         if parent == ROOT && name == control::FOLDER && !self.options.control {
             return Ok(None);
         }
-        let found = match if self.is_control(parent, name) { Node::ControlFolder } else { self.node(parent)? } {
-            // It is found whatever the root is by now, or whether that can be looked at.
-            Node::ControlFolder if parent == ROOT => Some(self.control_node(Node::ControlFolder)),
-            Node::SourcePath(path) => {
-                self.source.store().watch(&path);
-                self.source.find(&path, name)?.map(SourceEntry::into_node).map(|(node, stat)| {
-                    let attr = self.attr_at(&node, &stat);
-                    (node, attr)
-                })
-            }
-            Node::InContainer(id, folder) => self.lookup_inside(&id, folder, name)?,
-            Node::ControlFolder => {
-                self.control.lookup(name, self).map(|file| self.control_node(Node::ControlFile(file)))
-            }
-            Node::SourceFile(..) | Node::ControlFile(_) => None,
-        };
+        let found =
+            match if self.is_control(parent, name) { Node::ControlFolder } else { self.node_with(parent, wait)? } {
+                // It is found whatever the root is by now, or whether that can be looked at.
+                Node::ControlFolder if parent == ROOT => Some(self.control_node(Node::ControlFolder)),
+                Node::SourcePath(_) if wait == Wait::Never => return Err(Error::would_block(Wait::Disk)),
+                Node::SourcePath(path) => {
+                    self.source.store().watch(&path);
+                    self.source.find(&path, name)?.map(SourceEntry::into_node).map(|(node, stat)| {
+                        let attr = self.attr_at(&node, &stat);
+                        (node, attr)
+                    })
+                }
+                Node::InContainer(id, folder) => self.lookup_inside(&id, folder, name, wait)?,
+                Node::ControlFolder => {
+                    self.control.lookup(name, self).map(|file| self.control_node(Node::ControlFile(file)))
+                }
+                Node::SourceFile(..) | Node::ControlFile(_) => None,
+            };
         let marker = || self.control.marker(name).filter(|_| parent == ROOT);
         let found = found.or_else(|| marker().map(|file| self.control_node(Node::ControlFile(file))));
         let Some((node, attr)) = found else { return Ok(None) };
@@ -453,15 +468,16 @@ impl Vfs {
         id: &Arc<ContainerId>,
         folder: NodeId,
         name: &OsStr,
+        wait: Wait,
     ) -> Result<Option<(Node, Attr)>, Error> {
         // Names in containers are always UTF-8: the mapping escapes everything else.
         let Some(name) = name.to_str() else { return Ok(None) };
-        let opened = self.opened(id)?;
-        let found = opened.lookup(folder, name);
+        let opened = self.opened(id, wait)?;
+        let found = opened.lookup(folder, name, wait);
         self.note_warnings(id, &opened);
         let found = found.map_err(|fault| self.fault(id, &opened, folder, fault))?;
         let Some(node) = found.filter(|node| self.shows(&opened, *node)) else { return Ok(None) };
-        let attr = self.attr_inside(id, &opened, node)?;
+        let attr = self.attr_inside(id, &opened, node, wait)?;
         Ok(Some((Node::InContainer(id.clone(), node), attr)))
     }
 
@@ -480,7 +496,16 @@ impl Vfs {
     /// # Errors
     /// [`Error`] when the node is no link or can't be read.
     pub fn read_link(&self, ino: u64) -> Result<OsString, Error> {
-        match self.node(ino)? {
+        self.read_link_with(ino, Wait::Always)
+    }
+
+    /// As [`Self::read_link`] for a caller that waits for no more than `wait`.
+    ///
+    /// # Errors
+    /// As [`Self::read_link`], and one of which [`Error::is_would_block`] is true.
+    pub fn read_link_with(&self, ino: u64, wait: Wait) -> Result<OsString, Error> {
+        match self.node_with(ino, wait)? {
+            Node::SourcePath(_) if wait == Wait::Never => Err(Error::would_block(Wait::Disk)),
             Node::SourcePath(path) => {
                 self.source.store().read_link(&path).map_err(|e| Error::os(&e, "readlink", path.to_path_buf()))
             }
@@ -496,92 +521,10 @@ impl Vfs {
         }
     }
 
-    /// Whether operations on this node would not wait for a disk or a decoder: its container is open. SOURCE's own
-    /// folders and files are looked at on the disk each time.
-    pub fn is_open(&self, ino: u64) -> bool {
-        match self.inodes.get(ino) {
-            Some(Node::InContainer(id, node)) if node != tree::ROOT => self.containers.is_at_hand(&id, node),
-            Some(Node::ControlFolder | Node::ControlFile(_)) => true,
-            _ => false,
-        }
-    }
-
     /// Notes that a request panicked, which none should.
     pub fn note_panic(&self, what: &str) {
         let message = format!("a request failed by a fault of shardfs itself, please report it: {what}");
         self.problems.note(Problem::of(PathBuf::new(), message));
-    }
-
-    /// The bytes of a file from an offset on, at most `length`; fewer only at the end. `None` with `only_ready` if the
-    /// answer would have to wait for a decoder.
-    ///
-    /// # Errors
-    /// [`Error`] when any block that the range touches fails, or the container has changed.
-    pub fn read(&self, ino: u64, offset: u64, length: u64, only_ready: bool) -> Result<Option<Bytes>, Error> {
-        let _timer = self.time_operation("read", ino, None);
-        let node = self.node(ino)?;
-        let bytes = match &node {
-            Node::SourceFile(..) if only_ready => return Ok(None),
-            Node::SourceFile(path, file) => self.files.read(path, *file, offset, length)?,
-            Node::ControlFile(snapshot) => snapshot.read(offset, length),
-            Node::InContainer(id, file) => {
-                if only_ready && !self.containers.is_at_hand(id, *file) {
-                    return Ok(None);
-                }
-                let opened = self.opened(id)?;
-                let fault = |fault| self.fault(id, &opened, *file, fault);
-                let view = opened.view(*file).map_err(fault)?;
-                if only_ready && !view.is_ready(&opened.reader, offset, length) {
-                    return Ok(None);
-                }
-                let bytes = view.read_at(&opened.reader, offset, length).map_err(fault)?;
-                view.decode_ahead(&opened.reader, offset.saturating_add(length));
-                bytes
-            }
-            Node::SourcePath(_) | Node::ControlFolder => return Err(Error::is_a_folder(self.place(&node))),
-        };
-        self.requests.bytes_read.fetch_add(bytes.as_syscall_buf().len() as u64, Relaxed);
-        Ok(Some(bytes))
-    }
-
-    /// The bytes of a file as memory of one's own, which may be looked at. Never lent from a map, so that each was
-    /// really read.
-    ///
-    /// # Errors
-    /// As [`Self::read`].
-    pub fn read_copied(&self, ino: u64, offset: u64, length: u64) -> Result<Vec<u8>, Error> {
-        let node = self.node(ino)?;
-        match &node {
-            Node::InContainer(id, file) => {
-                let opened = self.opened(id)?;
-                let fault = |fault| self.fault(id, &opened, *file, fault);
-                let view = opened.view(*file).map_err(fault)?;
-                view.copy_at(&opened.reader, offset, length).map_err(fault)
-            }
-            Node::SourceFile(path, file) => self.files.read_copied(path, *file, offset, length),
-            Node::ControlFile(snapshot) => Ok(snapshot.read(offset, length).as_syscall_buf().to_vec()),
-            _ => Err(Error::is_a_folder(self.place(&node))),
-        }
-    }
-
-    /// Fills `out` with the bytes from `offset` on; how many there were before the end. For readers who keep what they
-    /// read: of a block that the range has all of the cache keeps nothing.
-    ///
-    /// # Errors
-    /// As [`Self::read`]; `out` then holds anything.
-    pub fn read_into(&self, ino: u64, offset: u64, out: &mut [u8]) -> Result<usize, Error> {
-        let node = self.node(ino)?;
-        let Node::InContainer(id, file) = &node else {
-            let bytes = self.read_copied(ino, offset, out.len() as u64)?;
-            out[..bytes.len()].copy_from_slice(&bytes);
-            return Ok(bytes.len());
-        };
-        let opened = self.opened(id)?;
-        let fault = |fault| self.fault(id, &opened, *file, fault);
-        let view = opened.view(*file).map_err(fault)?;
-        let length = view.size().saturating_sub(offset).min(out.len() as u64) as usize;
-        view.fill_kept(&opened.reader, offset, &mut out[..length]).map_err(fault)?;
-        Ok(length)
     }
 
     /// The format of the container that a node lies in, and whether the node is the folder that stands for it; `None`
@@ -610,7 +553,18 @@ impl Vfs {
         })
     }
 
-    fn opened(&self, id: &Arc<ContainerId>) -> Result<Arc<Opened>, Error> {
+    fn opened(&self, id: &Arc<ContainerId>, wait: Wait) -> Result<Arc<Opened>, Error> {
+        let opened = self.open_container(id, wait);
+        if opened.as_ref().is_err_and(|error| error.errno() == libc::ESTALE) {
+            self.note_gone(id);
+        }
+        opened
+    }
+
+    fn open_container(&self, id: &Arc<ContainerId>, wait: Wait) -> Result<Arc<Opened>, Error> {
+        if wait == Wait::Never {
+            return self.containers.get(id)?.ok_or_else(|| Error::would_block(Wait::Disk));
+        }
         self.source.confirm(id)?;
         self.containers.open(id, || {
             Some(Arc::new(Siblings {
@@ -632,11 +586,17 @@ impl Vfs {
 
     /// Turns a fault of a view or tree into the error of the request, and notes the problem.
     fn fault(&self, id: &Arc<ContainerId>, opened: &Opened, node: NodeId, fault: crate::view::Fault) -> Error {
+        if let Some(needed) = fault.would_block_for() {
+            return Error::would_block(needed);
+        }
         let block = fault.block.map(|block| opened.tree.block_name(block));
         // A disk fails somewhere in the block; everything else is reported at its start.
         let start = (!matches!(*fault.error, BlockError::Source(_))).then_some(fault.offset);
         let error = Error::block(id.shown(), opened.path(node), block, fault.offset, fault.error);
         self.problems.note_at(error.to_problem(), start);
+        if error.errno() == libc::ESTALE {
+            self.note_gone(id);
+        }
         // What was handed out before the checksum was known to be wrong is not to be served from the kernel's cache.
         if opened.reader.cache.take_late_failure(opened.reader.container) {
             self.invalidate(Stale::Container(id.clone()));

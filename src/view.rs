@@ -18,10 +18,10 @@ pub use memory::Layout;
 use std::{ops::Range, sync::Arc};
 
 use crate::{
-    cache::{BlockError, Buffer, Cache, FileSlot, Key, Piece},
+    cache::{BlockError, Buffer, Cache, FileSlot, Key, Lent, Piece},
     codec::Codec,
     format::Block,
-    source::{Source, SourceError, zeros},
+    source::{Resident, Source, SourceError, Wait, zeros},
     store::Mapped,
 };
 
@@ -59,13 +59,10 @@ pub enum Data {
 /// another order or encoding, or a file with a part for each of a million blocks, most of which is stored nowhere.
 ///
 /// Ranges are in bytes, from the start of the extent. They are never empty and end inside the extent.
+///
+/// What is read through the [`ReadContext`] fails by itself where the caller does not wait and it would take long. An
+/// implementation that does much work of its own asks [`ReadContext::check_quick`] first.
 pub trait Rendered: std::fmt::Debug + Send + Sync {
-    /// Whether [`Self::fill`] would return without decoding, waiting, or much work.
-    fn is_ready(&self, reader: &ReadContext, part: &Range<u64>) -> bool {
-        let _ = (reader, part);
-        false
-    }
-
     /// Whether rendering costs no more than copying bytes of the container, and nothing is decoded for it.
     fn is_copy(&self) -> bool {
         false
@@ -142,7 +139,23 @@ impl From<SourceError> for Fault {
     }
 }
 
-/// What reading needs: where the bytes are, and the blocks that are decoded already.
+impl Fault {
+    /// That of something which would have to be waited for.
+    pub(crate) fn would_block(error: BlockError) -> Self {
+        Self { block: None, offset: 0, error: Arc::new(error) }
+    }
+
+    /// Where it only says that the caller would have to wait: for what.
+    pub fn would_block_for(&self) -> Option<Wait> {
+        match *self.error {
+            BlockError::WouldBlock => Some(Wait::Always),
+            BlockError::Source(SourceError::WouldBlock) => Some(Wait::Disk),
+            _ => None,
+        }
+    }
+}
+
+/// What reading needs: where the bytes are, the blocks that are decoded already, and what may be waited for.
 #[derive(Clone)]
 pub struct ReadContext {
     /// The container's bytes.
@@ -151,6 +164,7 @@ pub struct ReadContext {
     pub cache: Arc<Cache>,
     /// The container's number in the cache.
     pub container: u64,
+    wait: Wait,
 }
 
 /// The longest file that has a size: the system's are signed.
@@ -161,10 +175,6 @@ const LONGEST: u64 = i64::MAX as u64;
 struct TooLong;
 
 impl Rendered for TooLong {
-    fn is_ready(&self, _: &ReadContext, _: &Range<u64>) -> bool {
-        true
-    }
-
     fn fill(&self, _: &ReadContext, _: Range<u64>, _: &mut [u8]) -> Result<(), Fault> {
         let error = BlockError::Refused("the file would have more than 2^63 bytes".into());
         Err(Fault { block: None, offset: 0, error: Arc::new(error) })
@@ -229,11 +239,6 @@ impl View {
     /// Size in bytes.
     pub fn size(&self) -> u64 {
         self.size
-    }
-
-    /// Whether [`Self::read_at`] would answer this range without decoding, checking or waiting for a decoder.
-    pub fn is_ready(&self, reader: &ReadContext, offset: u64, length: u64) -> bool {
-        self.touched(offset, length).all(|(extent, part)| reader.is_data_ready(&extent.data, part))
     }
 
     /// The bytes from `offset` on, `length` of them or as many as the file has.
@@ -323,6 +328,14 @@ impl View {
 }
 
 impl BlockRef {
+    /// Whether the front matter says that it can never be served.
+    fn check(&self) -> Result<(), Fault> {
+        match &self.error {
+            Some(reason) => Err(self.fault(Arc::new(BlockError::Refused(reason.to_string())))),
+            None => Ok(()),
+        }
+    }
+
     /// The failure of this block.
     pub(crate) fn fault(&self, error: Arc<BlockError>) -> Fault {
         Fault { block: Some(self.number), offset: self.block.offset, error }
@@ -330,28 +343,58 @@ impl BlockRef {
 }
 
 impl ReadContext {
-    fn key(&self, block: &BlockRef) -> Key {
-        Key::Block { container: self.container, number: block.number }
+    /// A context that may wait for everything. `container` is a number of its own for each state of each file.
+    pub fn new(source: Arc<dyn Source>, cache: Arc<Cache>, container: u64) -> Self {
+        Self { source, cache, container, wait: Wait::Always }
     }
 
-    pub(crate) fn is_data_ready(&self, data: &Data, part: Range<u64>) -> bool {
-        match data {
-            Data::Inline(_) => true,
-            Data::Stored(range) => self.source.is_resident(&(range.start + part.start..range.start + part.end)),
-            Data::Block(block, range) => self.is_ready(block, &(range.start + part.start..range.start + part.end)),
-            Data::Rendered(rendered) => part.is_empty() || rendered.is_ready(self, &part),
+    /// The same for an operation that waits for no more than `wait`.
+    #[must_use]
+    pub fn with_wait(&self, wait: Wait) -> Self {
+        let source = match wait {
+            Wait::Never => Arc::new(Resident(self.source.clone())),
+            Wait::Disk | Wait::Always => self.source.clone(),
+        };
+        Self { source, wait, ..self.clone() }
+    }
+
+    /// What may be waited for.
+    pub(crate) fn wait(&self) -> Wait {
+        self.wait
+    }
+
+    /// Comes before many reads of the container.
+    ///
+    /// # Errors
+    /// `WouldBlock` with [`Wait::Never`].
+    pub(crate) fn may_read(&self) -> Result<(), Fault> {
+        match self.wait {
+            Wait::Never => Err(Fault::would_block(SourceError::WouldBlock.into())),
+            Wait::Disk | Wait::Always => Ok(()),
         }
     }
 
-    fn is_ready(&self, block: &BlockRef, range: &Range<u64>) -> bool {
-        block.error.is_some() || self.is_block_ready(self.key(block), &block.block, range)
+    /// Comes before something is decoded, computed or waited for that is worth keeping.
+    ///
+    /// # Errors
+    /// `WouldBlock`, but with [`Wait::Always`].
+    pub(crate) fn may_work(&self) -> Result<(), Fault> {
+        self.check_quick(false)
     }
 
-    /// Whether a part of a block can be had without decoding it, checking it, or waiting for a disk.
-    pub(crate) fn is_block_ready(&self, key: Key, block: &Block, part: &Range<u64>) -> bool {
-        let is_stored = block.codec == Codec::None;
-        self.cache.is_ready(key, block, part)
-            && (!is_stored || self.source.is_resident(&(block.offset + part.start..block.offset + part.end)))
+    /// Comes before work that may take long, of which the caller knows whether it does.
+    ///
+    /// # Errors
+    /// `WouldBlock` for work that is not quick, but with [`Wait::Always`].
+    pub(crate) fn check_quick(&self, is_quick: bool) -> Result<(), Fault> {
+        match is_quick || self.wait == Wait::Always {
+            true => Ok(()),
+            false => Err(Fault::would_block(BlockError::WouldBlock)),
+        }
+    }
+
+    fn key(&self, block: &BlockRef) -> Key {
+        Key::Block { container: self.container, number: block.number }
     }
 
     /// An answer that copies nothing, where there is one.
@@ -361,18 +404,9 @@ impl ReadContext {
                 Ok(self.source.mapped(range.start + part.start..range.start + part.end).map(Bytes::Mapped))
             }
             Data::Block(block, range) => {
+                block.check()?;
                 let range = range.start + part.start..range.start + part.end;
-                if block.block.codec == Codec::None {
-                    self.check(block, &range)?;
-                    let at = block.block.offset;
-                    return Ok(self.source.mapped(at + range.start..at + range.end).map(Bytes::Mapped));
-                }
-                let piece = self.piece(block, &range)?;
-                let (from, to) = ((range.start - piece.start) as usize, (range.end - piece.start) as usize);
-                if to <= piece.bytes.len() {
-                    self.cache.add_served(self.key(block), block.block.size, range.end - range.start);
-                }
-                Ok((to <= piece.bytes.len()).then_some(Bytes::Decoded(piece.bytes, from..to)))
+                self.borrow_range(self.key(block), &block.block, range).map_err(|error| block.fault(error))
             }
             Data::Inline(bytes) => Ok(Some(Bytes::Decoded(bytes.clone(), part.start as usize..part.end as usize))),
             Data::Rendered(rendered) => rendered.borrow(self, part),
@@ -393,23 +427,13 @@ impl ReadContext {
     }
 
     /// Copies from a block, decoded or as it stands.
-    pub(crate) fn fill_block(&self, block: &BlockRef, mut at: u64, out: &mut [u8]) -> Result<(), Fault> {
+    pub(crate) fn fill_block(&self, block: &BlockRef, at: u64, out: &mut [u8]) -> Result<(), Fault> {
+        block.check()?;
         if block.block.codec == Codec::None {
             self.check(block, &(at..at + out.len() as u64))?;
             return self.fill_stored(Some(block), block.block.offset + at, out);
         }
-        let mut rest = out;
-        while !rest.is_empty() {
-            let piece = self.piece(block, &(at..at + rest.len() as u64))?;
-            let from = &piece.bytes[(at - piece.start) as usize..];
-            let length = from.len().min(rest.len());
-            let (here, after) = rest.split_at_mut(length);
-            here.copy_from_slice(&from[..length]);
-            at += length as u64;
-            rest = after;
-            self.cache.add_served(self.key(block), block.block.size, length as u64);
-        }
-        Ok(())
+        self.fill_range(self.key(block), &block.block, at, out).map_err(|error| block.fault(error))
     }
 
     /// Copies bytes of the container; `block` is what they belong to.
@@ -423,26 +447,107 @@ impl ReadContext {
 
     /// Makes sure that an uncompressed block may be served for a range of it: its checksum is right, or not yet needed.
     pub(crate) fn check(&self, block: &BlockRef, range: &Range<u64>) -> Result<(), Fault> {
-        if let Some(reason) = &block.error {
-            return Err(block.fault(Arc::new(BlockError::Refused(reason.to_string()))));
+        block.check()?;
+        self.check_range(self.key(block), &block.block, range).map_err(|error| block.fault(error))
+    }
+
+    fn check_range(&self, key: Key, block: &Block, range: &Range<u64>) -> Result<(), Arc<BlockError>> {
+        match self.wait {
+            Wait::Always => self.cache.check(key, block, &self.source, range),
+            wait => self.cache.try_check(key, block, &self.source, range, wait),
         }
-        self.cache.check(self.key(block), &block.block, &self.source, range).map_err(|error| block.fault(error))
+    }
+
+    /// A range of a block without a copy, where there is such an answer.
+    ///
+    /// # Errors
+    /// Those of the block.
+    pub(crate) fn borrow_range(
+        &self,
+        key: Key,
+        block: &Block,
+        range: Range<u64>,
+    ) -> Result<Option<Bytes>, Arc<BlockError>> {
+        if range.end > block.size || range.is_empty() {
+            return Ok(None);
+        }
+        if block.codec == Codec::None {
+            self.check_range(key, block, &range)?;
+            return Ok(self.source.mapped(block.offset + range.start..block.offset + range.end).map(Bytes::Mapped));
+        }
+        let lent = self.lend(key, block, &range)?;
+        let (from, to) = ((range.start - lent.piece.start) as usize, (range.end - lent.piece.start) as usize);
+        if to > lent.piece.bytes.len() {
+            return Ok(None);
+        }
+        self.cache.add_served(&lent, range.end - range.start);
+        Ok(Some(Bytes::Decoded(lent.piece.bytes, from..to)))
+    }
+
+    /// Copies decoded bytes of a block, piece by piece, or stored ones of one that is not compressed and whose checksum
+    /// was looked at.
+    ///
+    /// # Errors
+    /// Those of the block.
+    pub(crate) fn fill_range(
+        &self,
+        key: Key,
+        block: &Block,
+        mut at: u64,
+        out: &mut [u8],
+    ) -> Result<(), Arc<BlockError>> {
+        if block.codec == Codec::None {
+            return self.source.read_at(block.offset + at, out).map_err(|error| Arc::new(error.into()));
+        }
+        let mut rest = out;
+        while !rest.is_empty() {
+            let lent = self.lend(key, block, &(at..at + rest.len() as u64))?;
+            let from = &lent.piece.bytes[(at - lent.piece.start) as usize..];
+            let length = from.len().min(rest.len());
+            let (here, after) = rest.split_at_mut(length);
+            here.copy_from_slice(&from[..length]);
+            at += length as u64;
+            rest = after;
+            self.cache.add_served(&lent, length as u64);
+        }
+        Ok(())
+    }
+
+    /// As [`Cache::piece`].
+    ///
+    /// # Errors
+    /// Those of the block.
+    pub(crate) fn piece(&self, key: Key, block: &Block, range: &Range<u64>) -> Result<Piece, Arc<BlockError>> {
+        self.lend(key, block, range).map(|lent| lent.piece)
     }
 
     /// Fills `out` with all of a block, which the cache then need not keep.
     fn read_whole(&self, block: &BlockRef, out: &mut [u8]) -> Result<(), Fault> {
-        if let Some(reason) = &block.error {
-            return Err(block.fault(Arc::new(BlockError::Refused(reason.to_string()))));
-        }
+        block.check()?;
         let done = self.cache.read_whole(self.key(block), &block.block, &self.source, out);
         done.map_err(|error| block.fault(error))
     }
 
-    fn piece(&self, block: &BlockRef, range: &Range<u64>) -> Result<Piece, Fault> {
-        if let Some(reason) = &block.error {
-            return Err(block.fault(Arc::new(BlockError::Refused(reason.to_string()))));
+    fn lend(&self, key: Key, block: &Block, range: &Range<u64>) -> Result<Lent, Arc<BlockError>> {
+        match self.wait {
+            Wait::Always => self.cache.lend(key, block, &self.source, range),
+            wait => self.cache.try_lend(key, block, &self.source, range.start, wait),
         }
-        self.cache.piece(self.key(block), &block.block, &self.source, range).map_err(|error| block.fault(error))
+    }
+
+    /// As [`Cache::get_or_insert_with`].
+    ///
+    /// # Errors
+    /// [`BlockError`].
+    pub(crate) fn get_or_insert_with(
+        &self,
+        key: Key,
+        make: impl FnOnce() -> Result<Vec<Arc<Buffer>>, Arc<BlockError>>,
+    ) -> Result<Vec<Arc<Buffer>>, Arc<BlockError>> {
+        match self.wait {
+            Wait::Always => self.cache.get_or_insert_with(key, make),
+            _ => self.cache.get_if_ready(key).unwrap_or_else(|| Err(Arc::new(BlockError::WouldBlock))),
+        }
     }
 }
 
@@ -454,7 +559,7 @@ mod tests {
     #[test]
     fn any_range_is_the_slice_of_the_whole() {
         let source: Arc<dyn Source> = Arc::new((0..=255u8).collect::<Vec<u8>>());
-        let reader = ReadContext { source, cache: Cache::new(1 << 20, Verify::Lazy), container: 0 };
+        let reader = ReadContext::new(source, Cache::new(1 << 20, Verify::Lazy), 0);
         let block = BlockRef {
             number: 0,
             block: Block { offset: 100, stored_size: 40, size: 40, codec: Codec::None, crc: None },
@@ -478,8 +583,7 @@ mod tests {
 
     #[test]
     fn a_file_is_never_longer_than_its_size_can_say() {
-        let reader =
-            ReadContext { source: Arc::new(vec![7; 8]), cache: Cache::new(1 << 20, Verify::Lazy), container: 0 };
+        let reader = ReadContext::new(Arc::new(vec![7; 8]), Cache::new(1 << 20, Verify::Lazy), 0);
         for length in [1 << 63, u64::MAX - 4, u64::MAX] {
             let data = View::default().with(length, Data::Stored(0..8));
             for view in [

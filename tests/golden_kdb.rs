@@ -32,11 +32,11 @@ impl Tree {
 
     fn read(&self, path: &str) -> Vec<u8> {
         let attr = self.find(path).unwrap_or_else(|| panic!("{path} is not there"));
-        let bytes = self.0.read(attr.ino, 0, u64::MAX >> 1, false).unwrap().unwrap().as_syscall_buf().to_vec();
+        let bytes = self.0.read(attr.ino, 0, u64::MAX >> 1).unwrap().as_syscall_buf().to_vec();
         assert_eq!(bytes.len() as u64, attr.size, "{path}");
         // Some ranges: each the slice of the whole.
         for (from, length) in [(0, 7), (60, 70), (attr.size / 2, 100), (attr.size.saturating_sub(20), 50)] {
-            let part = self.0.read(attr.ino, from, length, false).unwrap().unwrap().as_syscall_buf().to_vec();
+            let part = self.0.read(attr.ino, from, length).unwrap().as_syscall_buf().to_vec();
             let to = (from + length).min(attr.size);
             assert_eq!(part, bytes[from.min(to) as usize..to as usize], "{path} {from}+{length}");
         }

@@ -85,11 +85,11 @@ fn read(vfs: &Vfs, path: &str, offset: u64, length: u64) -> Result<Vec<u8>, Stri
 
 /// As a reader with the file open.
 fn read_node(vfs: &Vfs, ino: u64, offset: u64, length: u64) -> Result<Vec<u8>, String> {
-    let bytes = vfs.read(ino, offset, length, false).map_err(|error| {
+    let bytes = vfs.read(ino, offset, length).map_err(|error| {
         assert_eq!(error.errno(), libc::EIO, "{error}");
         error.to_string()
     })?;
-    Ok(bytes.unwrap().as_syscall_buf().to_vec())
+    Ok(bytes.as_syscall_buf().to_vec())
 }
 
 /// The names in a folder.

@@ -83,6 +83,23 @@ impl<K: Copy + Hash + Eq, E: Entry> Entries<K, E> {
         self.lru.lock().peek(key).map(look)
     }
 
+    /// An entry that is there, in use.
+    pub(super) fn find(&self, key: &K) -> Option<InUse<E>> {
+        let mut lru = self.lru.lock();
+        let entry = lru.get(key)?.clone();
+        // As in `acquire`.
+        entry.users().fetch_add(1, SeqCst);
+        Some(InUse { entry, budget: self.budget.clone() })
+    }
+
+    /// Makes an entry the next to be evicted, if it is the one that is meant.
+    pub(super) fn demote(&self, key: &K, is_meant: impl FnOnce(&E) -> bool) {
+        let mut lru = self.lru.lock();
+        if lru.peek(key).is_some_and(is_meant) {
+            lru.demote(key);
+        }
+    }
+
     /// An entry, marked as used.
     pub(super) fn get(&self, key: &K) -> Option<E> {
         self.lru.lock().get(key).cloned()

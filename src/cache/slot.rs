@@ -2,7 +2,6 @@
 
 use std::{
     collections::VecDeque,
-    ops::Range,
     panic::{AssertUnwindSafe, catch_unwind},
 };
 
@@ -113,9 +112,19 @@ impl Slot {
         self.progress.lock().room = Some(room);
     }
 
-    /// Counts bytes handed out; how many there were by now.
-    pub(super) fn add_served(&self, bytes: u64) -> u64 {
-        self.served.fetch_add(bytes, Relaxed) + bytes
+    /// Counts bytes handed out. Whether with these all of it was, of one of at least `least` bytes.
+    pub(super) fn add_served(&self, bytes: u64, least: u64) -> bool {
+        let served = self.served.fetch_add(bytes, Relaxed) + bytes;
+        if served < least {
+            return false;
+        }
+        let progress = self.progress.lock();
+        progress.done.is_some() && served >= progress.end.max(least)
+    }
+
+    /// How many bytes were handed out.
+    pub(super) fn served(&self) -> u64 {
+        self.served.load(Relaxed)
     }
 
     /// Runs the decoder and keeps its verdict. A decoder that panics is an error of this block, which its
@@ -239,6 +248,21 @@ impl Slot {
         found
     }
 
+    /// As [`Self::piece`] without waiting: `None` for what is not there.
+    pub(super) fn try_piece(&self, offset: u64) -> Result<Option<Piece>, Arc<BlockError>> {
+        let progress = self.progress.lock();
+        match (progress.find(offset), &progress.done) {
+            (Some(piece), _) => Ok(Some(piece.clone())),
+            (None, Some(Err(error))) => Err(error.clone()),
+            (None, _) => Ok(None),
+        }
+    }
+
+    /// The verdict, as far as it is known.
+    pub(super) fn verdict(&self) -> Option<Result<(), Arc<BlockError>>> {
+        self.progress.lock().done.clone()
+    }
+
     /// Waits for all pieces of what was made.
     pub(super) fn parts(&self) -> Result<Vec<Arc<Buffer>>, Arc<BlockError>> {
         self.wait_done()?;
@@ -269,13 +293,6 @@ impl Slot {
     /// Whether it is decoded or known to be bad.
     pub(super) fn is_done(&self) -> bool {
         self.progress.lock().done.is_some()
-    }
-
-    /// Whether a reader of `range` would not wait.
-    pub(super) fn is_ready(&self, range: &Range<u64>) -> bool {
-        let progress = self.progress.lock();
-        let is_there = progress.done.is_some() || range.end <= progress.end && !progress.is_given_up;
-        is_there && !progress.has_passed(range.start)
     }
 }
 

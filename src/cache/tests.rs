@@ -1,6 +1,6 @@
 use std::{sync::Barrier, thread};
 
-use crate::source::SourceError;
+use crate::source::{SourceError, Wait};
 
 use super::*;
 
@@ -130,13 +130,13 @@ fn uncompressed_blocks_keep_only_a_verdict() {
     let good = Block { offset: 10, stored_size: 50, size: 50, codec: Codec::None, crc: Some(crc32c::crc32c(&[1; 50])) };
     let bad = Block { crc: Some(7), ..good };
     let cache = Cache::new(1 << 20, Verify::Lazy);
-    assert!(!cache.is_ready(KEY, &good, &(0..1)));
+    assert!(!cache.is_decoded(KEY));
     cache.check(KEY, &good, &source, &(0..1)).unwrap();
-    assert!(cache.is_ready(KEY, &good, &(0..1)));
+    assert!(cache.is_decoded(KEY));
     let other = key(1);
     assert!(matches!(*cache.check(other, &bad, &source, &(0..1)).unwrap_err(), BlockError::Checksum { stored: 7, .. }));
     assert_eq!(cache.usage().1, 2 * OVERHEAD);
-    assert!(cache.is_ready(other, &Block { crc: None, ..bad }, &(0..1)));
+    cache.try_check(other, &Block { crc: None, ..bad }, &source, &(0..1), Wait::Never).unwrap();
 }
 
 #[test]
@@ -179,19 +179,49 @@ fn a_decoder_that_waits_for_its_readers_makes_room() {
 }
 
 #[test]
-fn what_the_reader_keeps_is_given_up() {
+fn what_the_reader_keeps_is_evicted_first() {
     let (block, source, _) = zstd_block(&vec![3; 3 << 20]);
-    let cache = Cache::new(64 << 20, Verify::Lazy);
     for keeps in [false, true] {
+        let cache = Cache::new(8 << 20, Verify::Lazy);
         if keeps {
-            cache.set_evict_after_full_read();
+            cache.set_readers_keep();
         }
-        cache.piece(KEY, &block, &source, &byte(0)).unwrap();
-        cache.add_served(KEY, block.size, 2 << 20);
-        assert!(cache.usage().1 > 3 << 20);
-        cache.add_served(KEY, block.size, 1 << 20);
-        assert_eq!(cache.usage().1 == 0, keeps);
+        cache.piece(key(0), &block, &source, &byte(0)).unwrap();
+        let lent = cache.lend(key(1), &block, &source, &byte(0)).unwrap();
+        cache.add_served(&lent, 2 << 20);
+        cache.add_served(&lent, 1 << 20);
+        drop(lent);
+        // While there is room, both are kept.
+        assert!(cache.is_decoded(key(0)) && cache.is_decoded(key(1)) && cache.usage().1 > 6 << 20);
+        cache.piece(key(2), &block, &source, &byte(0)).unwrap();
+        assert_eq!((cache.is_decoded(key(0)), cache.is_decoded(key(1))), (keeps, !keeps));
     }
+}
+
+/// Nothing is begun for a caller that does not wait, but what is quick: small, and in memory already.
+#[test]
+fn without_waiting_only_what_is_there_or_quick() {
+    let cache = Cache::new(64 << 20, Verify::Lazy);
+    let (large, source, _) = zstd_block(&vec![3; 3 << 20]);
+    let blocked = |result: Result<Lent, Arc<BlockError>>| matches!(*result.err().unwrap(), BlockError::WouldBlock);
+    assert!(blocked(cache.try_lend(key(0), &large, &source, 0, Wait::Never)));
+    assert_eq!((cache.counters.misses.load(Relaxed), cache.usage().1), (0, 0));
+    cache.piece(key(0), &large, &source, &byte(0)).unwrap();
+    let lent = cache.try_lend(key(0), &large, &source, 7, Wait::Never).unwrap();
+    assert_eq!(lent.piece.bytes.len(), 3 << 20);
+    drop(lent);
+    let (small, far, counted) = zstd_block(&[5; 5000]);
+    let source: Arc<dyn Source> = Arc::new(counted.bytes.clone());
+    assert!(blocked(cache.try_lend(key(1), &small, &source, 0, Wait::Disk)), "a listing decodes nothing");
+    assert_eq!(**cache.try_lend(key(1), &small, &source, 0, Wait::Never).unwrap().piece.bytes, [5; 5000]);
+    // A source that does not say what of it is in memory.
+    assert!(blocked(cache.try_lend(key(2), &small, &far, 0, Wait::Never)));
+    assert_eq!(cache.piece(key(2), &small, &far, &byte(0)).unwrap().bytes.len(), 5000);
+    // A verdict is the same, whether it was waited for or not.
+    let bad = Block { crc: Some(1), ..small };
+    let failed = cache.try_lend(key(3), &bad, &source, 0, Wait::Never).err().unwrap();
+    assert!(matches!(*failed, BlockError::Checksum { stored: 1, .. }), "{failed}");
+    assert!(matches!(*cache.piece(key(3), &bad, &source, &byte(0)).unwrap_err(), BlockError::Checksum { .. }));
 }
 
 #[test]
@@ -230,20 +260,20 @@ fn files_in_memory_share_the_budget() {
 fn the_next_block_is_decoded_ahead_into_free_room_only() {
     let (block, source, _) = zstd_block(&vec![3; 2 << 20]);
     let cache = Cache::new(5 << 20, Verify::Lazy);
-    cache.set_evict_after_full_read();
-    cache.piece(key(0), &block, &source, &byte(0)).unwrap();
+    cache.set_readers_keep();
+    let lent = cache.lend(key(0), &block, &source, &byte(0)).unwrap();
     assert!(!cache.is_mostly_read(key(0), block.size));
-    cache.add_served(key(0), block.size, (1 << 20) + 1);
+    cache.add_served(&lent, (1 << 20) + 1);
     assert!(cache.is_mostly_read(key(0), block.size));
     for _ in 0..2 {
         cache.decode_ahead(key(1), &block, &source);
-        while !cache.is_ready(key(1), &block, &(0..block.size)) {
+        while !cache.is_decoded(key(1)) {
             thread::yield_now();
         }
     }
     assert_eq!(cache.counters.misses.load(Relaxed), 2);
     cache.decode_ahead(key(2), &block, &source);
-    assert!(!cache.is_ready(key(2), &block, &(0..1)) && cache.counters.misses.load(Relaxed) == 2);
+    assert!(!cache.is_decoded(key(2)) && cache.counters.misses.load(Relaxed) == 2);
 }
 
 /// Reads of different blocks that have no room beside each other: each costs one decode.

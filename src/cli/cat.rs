@@ -80,9 +80,9 @@ fn one(out: &mut File, path: &Path, arguments: &Arguments) -> anyhow::Result<()>
     let end = start.saturating_add(length).min(place.attr.size);
     let mut offset = start;
     while offset < end {
-        let bytes = place.vfs.read(place.ino, offset, (end - offset).min(PIECE as u64), false);
-        let bytes = bytes.map_err(|e| anyhow!("{}: {}", path.display(), e.to_problem().detail()))?;
-        let bytes = bytes.as_ref().map_or(&[][..], |bytes| bytes.as_syscall_buf());
+        let read = place.vfs.read(place.ino, offset, (end - offset).min(PIECE as u64));
+        let read = read.map_err(|e| anyhow!("{}: {}", path.display(), e.to_problem().detail()))?;
+        let bytes = read.as_syscall_buf();
         if bytes.is_empty() {
             bail!("{}: ended at byte {offset} of {}", path.display(), place.attr.size);
         }

@@ -159,17 +159,6 @@ impl Header {
         self.index_length / ENTRY
     }
 
-    /// Whether the index entry and the metadata of an episode can be had without waiting for a disk.
-    pub fn is_resident(&self, source: &dyn Source, position: u64) -> bool {
-        let entry = self.index_offset.saturating_add(position.saturating_mul(ENTRY));
-        if !source.is_resident(&(entry..entry.saturating_add(ENTRY))) {
-            return false;
-        }
-        let episode = self.episode(source, position).ok().flatten();
-        let meta = episode.and_then(|episode| episode.meta.range(source).ok());
-        meta.is_none_or(|meta| source.is_resident(&meta))
-    }
-
     /// Reads the index entry of an episode; `None` past the last.
     ///
     /// # Errors

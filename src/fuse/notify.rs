@@ -12,7 +12,7 @@ use std::{
     io,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
-        Arc, Weak,
+        Arc, OnceLock, Weak,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     thread,
@@ -26,7 +26,10 @@ use super::{
     pending::Pending,
     pool::{Job, Place, Pool},
 };
-use crate::{store::Changes, vfs::Vfs};
+use crate::{
+    store::Changes,
+    vfs::{Error, Vfs},
+};
 
 /// How often the threads look whether they are still wanted.
 const LOOK_UP: Duration = Duration::from_secs(2);
@@ -42,10 +45,27 @@ const LOST: Duration = Duration::from_secs(20);
 pub(super) struct Behind {
     pub(super) pool: Arc<Pool>,
     pub(super) pending: Arc<Pending>,
+    /// There once the mount is.
+    pub(super) notifier: Arc<OnceLock<Notifier>>,
+}
+
+impl Behind {
+    /// Passes the result of a request on. Where it is stale, the kernel first forgets what is out of date, so that the
+    /// next look-up finds what is there now.
+    pub(super) fn checked<T>(&self, vfs: &Vfs, result: Result<T, Error>) -> Result<T, Error> {
+        if result.as_ref().is_err_and(|error| error.errno() == libc::ESTALE)
+            && let Some(notifier) = self.notifier.get()
+        {
+            forget(vfs.take_invalidated(), &self.pool, notifier);
+        }
+        result
+    }
 }
 
 /// Starts the threads. They end when the filesystem does.
 pub(super) fn start(vfs: &Arc<Vfs>, behind: &Behind, notifier: Notifier) -> io::Result<()> {
+    // Set twice only by a second session of one adapter, which there is not.
+    let _ = behind.notifier.set(notifier.clone());
     let begun = Instant::now();
     let beat = Arc::<AtomicU64>::default();
     let (weak, pool, its_beat) = (Arc::downgrade(vfs), behind.pool.clone(), beat.clone());

@@ -13,7 +13,8 @@ use parking_lot::Mutex;
 
 use crate::{
     cache::FileSlot,
-    vfs::{Opening, Vfs},
+    source::Wait,
+    vfs::{Error, Opening, Vfs},
 };
 
 /// Handles whose reads bypass the kernel's cache carry this number; all others 0.
@@ -48,20 +49,32 @@ enum How {
 }
 
 impl Handles {
+    /// How a file is best opened; `None` where it is open already.
+    ///
+    /// # Errors
+    /// As [`Vfs::opening_with`].
+    pub(super) fn choose(&self, vfs: &Vfs, ino: u64, wait: Wait) -> Result<Option<Opening>, Error> {
+        if self.0.lock().open.contains_key(&ino) {
+            return Ok(None);
+        }
+        match vfs.opening_with(ino, wait) {
+            // No descriptor to hand to the kernel now: it reads through its cache, for which one that others have
+            // open at other times will do.
+            Err(error) if matches!(error.errno(), libc::EMFILE | libc::ENFILE) => Ok(Some(Opening::Parts)),
+            opening => opening.map(Some),
+        }
+    }
+
     /// Answers an `open`.
-    pub(super) fn open(&self, vfs: &Vfs, ino: u64, reply: ReplyOpen) {
+    pub(super) fn open(&self, vfs: &Vfs, ino: u64, opening: Result<Option<Opening>, Error>, reply: ReplyOpen) {
+        let opening = match opening {
+            Ok(opening) => opening,
+            Err(error) => return reply.error(super::errno(&error)),
+        };
         let mut state = self.0.lock();
         if !state.open.contains_key(&ino) {
-            drop(state);
-            // Looks at the disk; others open meanwhile.
-            let opening = match vfs.opening(ino) {
-                Ok(opening) => opening,
-                // No descriptor to hand to the kernel now: it reads through its cache, for which one that others have
-                // open at other times will do.
-                Err(error) if matches!(error.errno(), libc::EMFILE | libc::ENFILE) => Opening::Parts,
-                Err(error) => return reply.error(super::errno(&error)),
-            };
-            state = self.0.lock();
+            // The last handle of one that was open may have gone meanwhile.
+            let opening = opening.unwrap_or(Opening::Parts);
             if let Entry::Vacant(entry) = state.open.entry(ino) {
                 let size = if let Opening::Growing(size) = opening { size } else { 0 };
                 let how = choose(opening, vfs, &reply);

@@ -5,7 +5,11 @@ use std::{ffi::OsStr, os::unix::ffi::OsStrExt};
 use fuser::{Errno, ReplyXattr};
 
 use super::errno;
-use crate::{tree::ItemInfo, vfs::Vfs};
+use crate::{
+    source::Wait,
+    tree::ItemInfo,
+    vfs::{Error, Vfs},
+};
 
 const PREFIX: &str = "user.shardfs.";
 const NAMES: [&str; 6] = ["dtype", "shape", "codec", "stored_size", "crc32c", "inferred"];
@@ -29,14 +33,15 @@ pub(super) fn is_ours(name: &OsStr) -> bool {
     name.as_bytes().starts_with(PREFIX.as_bytes())
 }
 
-pub(super) fn get(vfs: &Vfs, ino: u64, name: &OsStr) -> Result<Vec<u8>, Errno> {
-    let info = vfs.item_info(ino).map_err(|error| errno(&error))?.unwrap_or_default();
+/// The value of an attribute; `None` where the item has no such.
+pub(super) fn get(vfs: &Vfs, ino: u64, name: &OsStr, wait: Wait) -> Result<Option<Vec<u8>>, Error> {
+    let info = vfs.item_info_with(ino, wait)?.unwrap_or_default();
     let value = name.to_str().and_then(|name| value(&info, name.strip_prefix(PREFIX)?));
-    value.map(String::into_bytes).ok_or(Errno::NO_XATTR)
+    Ok(value.map(String::into_bytes))
 }
 
-pub(super) fn list(vfs: &Vfs, ino: u64) -> Result<Vec<u8>, Errno> {
-    vfs.item_info(ino).map(|info| names(&info.unwrap_or_default())).map_err(|error| errno(&error))
+pub(super) fn list(vfs: &Vfs, ino: u64, wait: Wait) -> Result<Option<Vec<u8>>, Error> {
+    vfs.item_info_with(ino, wait).map(|info| Some(names(&info.unwrap_or_default())))
 }
 
 /// The names that an item has, each ended by a zero byte.
@@ -46,8 +51,9 @@ fn names(info: &ItemInfo) -> Vec<u8> {
 }
 
 /// Answers with the value, or for a size of 0 with how long it is; not at all where there is no reply any more.
-pub(super) fn answer(value: Result<Vec<u8>, Errno>, size: u32, reply: Option<ReplyXattr>) {
+pub(super) fn answer(value: Result<Option<Vec<u8>>, Error>, size: u32, reply: Option<ReplyXattr>) {
     let Some(reply) = reply else { return };
+    let value = value.map_err(|error| errno(&error)).and_then(|value| value.ok_or(Errno::NO_XATTR));
     match value.map(|value| (u32::try_from(value.len()), value)) {
         Ok((Ok(length), _)) if size == 0 => reply.size(length),
         Ok((Ok(length), value)) if length <= size => reply.data(&value),

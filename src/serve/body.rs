@@ -12,7 +12,7 @@ use futures_util::stream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::{Refusal, Site};
-use crate::{limits::SERVED_PIECE, view, volume::Entry};
+use crate::{limits::SERVED_PIECE, source::Wait, view, volume::Entry};
 
 /// Pieces that may be lent at a time: hyper takes fewer.
 const LENT: u32 = 64;
@@ -98,13 +98,12 @@ impl Sending {
         let (start, length) = (range.start, self.most.min(left));
         self.most = SERVED_PIECE;
         // What is in memory already needs no other thread.
-        let bytes = match self.entry.vfs().read(self.entry.ino(), start, length, true)? {
-            Some(bytes) => bytes,
-            None => {
+        let bytes = match self.entry.vfs().read_with(self.entry.ino(), start, length, Wait::Never) {
+            Err(error) if error.is_would_block() => {
                 let entry = self.entry.clone();
-                let read = self.site.run(move |_| Ok(entry.vfs().read(entry.ino(), start, length, false)?)).await?;
-                read.unwrap_or_else(|| view::Bytes::Owned(Vec::new()))
+                self.site.run(move |_| Ok(entry.vfs().read(entry.ino(), start, length)?)).await?
             }
+            bytes => bytes?,
         };
         let piece = match bytes {
             view::Bytes::Owned(bytes) => bytes.into(),

@@ -213,6 +213,24 @@ impl Source for MappedFile {
         (!self.in_user_space).then(|| named.finalize().into())
     }
 
+    /// One system call, which fails where it would wait.
+    fn try_read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), SourceError> {
+        let end = offset.saturating_add(buf.len() as u64);
+        if end > self.len() {
+            return Err(SourceError::OutOfRange { start: offset, end, len: self.len() });
+        }
+        if !self.is_local {
+            return Err(SourceError::WouldBlock);
+        }
+        match rustix::io::preadv2(&self.file, &mut [io::IoSliceMut::new(&mut *buf)], offset, ReadWriteFlags::NOWAIT) {
+            Ok(read) if read == buf.len() => self.check_unchanged(),
+            // A filesystem that can't say.
+            Err(Errno::OPNOTSUPP) if self.in_memory => self.read_at(offset, buf),
+            // What is wrong with it says a read that waits.
+            _ => Err(SourceError::WouldBlock),
+        }
+    }
+
     /// Looks at the two ends: what is read ahead, and what is not yet, is a range that ends somewhere.
     fn is_resident(&self, range: &Range<u64>) -> bool {
         let is_there = |offset| {

@@ -108,20 +108,16 @@ static MAKING: [Mutex<()>; 16] = [const { Mutex::new(()) }; 16];
 /// Requests that come meanwhile wait for it, in place of making it as well.
 ///
 /// # Errors
-/// Those of `make`.
+/// Those of `make`, and `WouldBlock` where it would have to be made for a caller that does not wait.
 pub(super) fn kept(reader: &ReadContext, make: impl FnOnce() -> Result<Buffer, Fault>) -> Result<Arc<Buffer>, Fault> {
     let key = Key::Description { container: reader.container };
     if let Some(Ok(parts)) = reader.cache.get_if_ready(key) {
         return Ok(parts.into_iter().next().unwrap_or_default());
     }
+    reader.may_work()?;
     let _making = MAKING[reader.container as usize % MAKING.len()].lock();
     match reader.cache.get_if_ready(key) {
         Some(Ok(parts)) => Ok(parts.into_iter().next().unwrap_or_default()),
         _ => Ok(reader.cache.insert(key, make()?)),
     }
-}
-
-/// Whether [`kept`] would have nothing to make.
-pub(super) fn is_kept(reader: &ReadContext) -> bool {
-    reader.cache.get_if_ready(Key::Description { container: reader.container }).is_some()
 }

@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 
 use super::{
     Child, Container, DESCRIPTION, IDV, ItemInfo, NodeId, NodeKind, Notice, Overview,
-    describe::{is_kept, kept},
+    describe::kept,
     overview::Contents,
     tables::{self, LaidOut},
 };
@@ -32,7 +32,6 @@ use crate::{
         idv::{File, Item, Type, compression},
     },
     limits,
-    source::Source,
     view::{Array, Fault, ReadContext, View},
 };
 use loaded::{Loaded, Shape};
@@ -133,7 +132,7 @@ impl Node {
 pub(super) struct Idv {
     file: File,
     /// For what is said without a reader: descriptions and paths.
-    source: Arc<dyn Source>,
+    reader: ReadContext,
     names: OnceLock<Names>,
     loaded: Mutex<LruCache<u32, Arc<Loaded>>>,
     new_warnings: Mutex<Vec<Notice>>,
@@ -147,7 +146,7 @@ pub(super) struct Idv {
 pub(super) fn open(file: File, reader: &ReadContext) -> Idv {
     Idv {
         file,
-        source: reader.source.clone(),
+        reader: reader.clone(),
         names: OnceLock::new(),
         loaded: Mutex::new(LruCache::new(nonzero(limits::IDV_PARSED))),
         new_warnings: Mutex::default(),
@@ -159,18 +158,21 @@ pub(super) fn open(file: File, reader: &ReadContext) -> Idv {
 
 impl Idv {
     /// The names of all columns, gone through once.
-    fn names(&self) -> Result<&Names, Fault> {
+    fn names(&self, reader: &ReadContext) -> Result<&Names, Fault> {
         if let Some(names) = self.names.get() {
             return Ok(names);
         }
-        let names = Names::of(&self.file, &*self.source).map_err(part_fault)?;
+        reader.check_quick(self.file.columns() <= FEW_COLUMNS)?;
+        let names = Names::of(&self.file, &*reader.source).map_err(part_fault)?;
         Ok(self.names.get_or_init(|| names))
     }
 
     /// The folder of a column; for messages, so that what can't be read is nothing.
     fn folder(&self, column: u32) -> String {
-        let names = self.names();
-        names.and_then(|names| names.folder(&self.file, &*self.source, column).map_err(part_fault)).unwrap_or_default()
+        let names = self.names(&self.reader);
+        names
+            .and_then(|names| names.folder(&self.file, &*self.reader.source, column).map_err(part_fault))
+            .unwrap_or_default()
     }
 
     fn note(&self, node: Node, offset: Option<u64>, message: String) {
@@ -179,11 +181,11 @@ impl Idv {
     }
 
     /// A column, parsed while it is remembered.
-    fn column(&self, column: u32) -> Result<Arc<Loaded>, Fault> {
+    fn column(&self, reader: &ReadContext, column: u32) -> Result<Arc<Loaded>, Fault> {
         if let Some(loaded) = self.loaded.lock().get(&column) {
             return Ok(loaded.clone());
         }
-        let Some(found) = self.file.column(&*self.source, column).map_err(part_fault)? else {
+        let Some(found) = self.file.column(&*reader.source, column).map_err(part_fault)? else {
             return Err(refused(format!("there is no column {column}")));
         };
         let loaded = Arc::new(Loaded::new(found, &self.file));
@@ -205,10 +207,11 @@ impl Idv {
     }
 
     /// A column's metadata, read once while it is remembered.
-    fn metadata(&self, column: u32) -> Result<Arc<Loaded>, Fault> {
-        let loaded = self.column(column)?;
+    fn metadata(&self, reader: &ReadContext, column: u32) -> Result<Arc<Loaded>, Fault> {
+        let loaded = self.column(reader, column)?;
         if !loaded.has_read_metadata() {
-            let damage = loaded.read_metadata(&self.file, &*self.source)?;
+            reader.may_read()?;
+            let damage = loaded.read_metadata(&self.file, &*reader.source)?;
             if let Some(reason) = damage {
                 let at = loaded.column().metadata_offset(self.file.tail);
                 self.note(Node::of(Part::Metadata, column, 0), at, format!("the table of metadata: {reason}"));
@@ -228,13 +231,13 @@ impl Idv {
 
     /// A file of values.
     fn values(&self, reader: &ReadContext, node: Node, show: Show) -> Result<ValueFile, Fault> {
-        let loaded = self.column(node.column)?;
+        let loaded = self.column(reader, node.column)?;
         let Some(values) = loaded.values() else { return Err(refused("its column has no values".into())) };
         Shown::open(values, show, reader)
     }
 
     fn block(&self, reader: &ReadContext, node: Node) -> Result<View, Fault> {
-        let loaded = self.column(node.column)?;
+        let loaded = self.column(reader, node.column)?;
         let column = loaded.column();
         let at = column.record_at(node.item);
         let of_block = |error| Fault { block: Some(node.item as u32), offset: at, error: Arc::new(error) };
@@ -247,7 +250,7 @@ impl Idv {
 
     /// A metadata value.
     fn entry(&self, reader: &ReadContext, node: Node) -> Result<ValueFile, Fault> {
-        let loaded = self.metadata(node.column)?;
+        let loaded = self.metadata(reader, node.column)?;
         let Some(entry) = loaded.entry(node.item) else {
             return Err(refused(format!("there is no metadata {}", node.item)));
         };
@@ -269,21 +272,21 @@ impl Idv {
 }
 
 impl Container for Idv {
-    fn lookup(&self, _: &ReadContext, folder: NodeId, name: &str) -> Result<Option<NodeId>, Fault> {
+    fn lookup(&self, reader: &ReadContext, folder: NodeId, name: &str) -> Result<Option<NodeId>, Fault> {
         let Some(Node { part, column, .. }) = Node::unpack(folder) else { return Ok(None) };
         let node = match part {
             Part::Root => match name {
                 DESCRIPTION => Some(Node::of(Part::Description, 0, 0)),
                 "columns" => Some(Node::of(Part::Columns, 0, 0)),
-                table::NAME => self.has_table()?.then(|| Node::of(Part::Table, 0, 0)),
+                table::NAME => self.has_table(reader)?.then(|| Node::of(Part::Table, 0, 0)),
                 _ => None,
             },
             Part::Columns => {
-                let found = self.names()?.find(&self.file, &*self.source, name).map_err(part_fault)?;
+                let found = self.names(reader)?.find(&self.file, &*reader.source, name).map_err(part_fault)?;
                 found.map(|column| Node::of(Part::Column, column, 0))
             }
             Part::Column => {
-                let loaded = self.column(column)?;
+                let loaded = self.column(reader, column)?;
                 let shown = loaded.values().map_or(&[][..], |values| files(values.ty()));
                 if let Some((_, show)) = shown.iter().find(|(known, _)| *known == name) {
                     Some(Node::of(Part::Shown(*show), column, 0))
@@ -299,7 +302,7 @@ impl Container for Idv {
                 }
             }
             Part::Metadata => {
-                let loaded = self.metadata(column)?;
+                let loaded = self.metadata(reader, column)?;
                 loaded.find(name).map(|number| Node::of(Part::Entry, column, number))
             }
             _ => None,
@@ -309,7 +312,7 @@ impl Container for Idv {
 
     fn list(
         &self,
-        _: &ReadContext,
+        reader: &ReadContext,
         folder: NodeId,
         from: u64,
         each: &mut dyn FnMut(Child<'_>) -> ControlFlow<()>,
@@ -322,7 +325,7 @@ impl Container for Idv {
         match part {
             Part::Root => {
                 let children = [("columns", Part::Columns), (DESCRIPTION, Part::Description)];
-                let table = self.has_table()?.then_some((table::NAME, Part::Table));
+                let table = self.has_table(reader)?.then_some((table::NAME, Part::Table));
                 for (next, (name, part)) in
                     (1..).zip(children.into_iter().chain(table)).filter(|(next, _)| *next > from)
                 {
@@ -332,16 +335,16 @@ impl Container for Idv {
                 }
             }
             Part::Columns => {
-                let names = self.names()?;
+                let names = self.names(reader)?;
                 for column in u32::try_from(from).unwrap_or(u32::MAX)..self.file.columns() {
-                    let name = names.folder(&self.file, &*self.source, column).map_err(part_fault)?;
+                    let name = names.folder(&self.file, &*reader.source, column).map_err(part_fault)?;
                     if show(u64::from(column) + 1, &name, Part::Column, column, 0).is_break() {
                         break;
                     }
                 }
             }
             Part::Column => {
-                let loaded = self.column(column)?;
+                let loaded = self.column(reader, column)?;
                 let files = loaded.values().map_or(&[][..], |values| files(values.ty()));
                 let metadata = self.has_metadata(&loaded).then_some(("metadata", Part::Metadata));
                 let files = files.iter().map(|(name, show)| (*name, Part::Shown(*show)));
@@ -359,7 +362,7 @@ impl Container for Idv {
                 }
             }
             Part::Metadata => {
-                let loaded = self.metadata(column)?;
+                let loaded = self.metadata(reader, column)?;
                 for (number, name) in loaded.entries_from(from) {
                     if show(number + 1, name, Part::Entry, column, number).is_break() {
                         break;
@@ -396,7 +399,7 @@ impl Container for Idv {
 
     fn path(&self, node: NodeId) -> String {
         let Some(Node { part, column, item }) = Node::unpack(node) else { return String::new() };
-        let loaded = || self.column(column).ok();
+        let loaded = || self.column(&self.reader, column).ok();
         let name: Cow<'_, str> = match part {
             Part::Root => return String::new(),
             Part::Description => return DESCRIPTION.into(),
@@ -474,45 +477,6 @@ impl Container for Idv {
             return Vec::new();
         }
         std::mem::take(&mut *self.new_warnings.lock())
-    }
-
-    fn is_at_hand(&self, reader: &ReadContext, node: NodeId) -> bool {
-        let Some(Node { part, column, item }) = Node::unpack(node) else { return true };
-        let loaded = || self.loaded.lock().peek(&column).cloned();
-        match part {
-            Part::Root => self.has_table.get().is_some() || self.file.columns() <= FEW_COLUMNS,
-            Part::Description => is_kept(reader),
-            Part::Table => self.tables.known(0).is_some(),
-            Part::Columns => self.names.get().is_some() || self.file.columns() <= FEW_COLUMNS,
-            // A look-up in these folders also asks for a size.
-            Part::Column => loaded().is_some_and(|loaded| match loaded.values() {
-                Some(values) => files(values.ty()).iter().all(|(_, show)| Shown::is_known(values, *show)),
-                None => true,
-            }),
-            Part::Metadata => loaded().is_some_and(|loaded| loaded.are_entries_known()),
-            Part::Entry => loaded().is_some_and(|loaded| loaded.is_entry_known(item)),
-            Part::Block => true,
-            Part::Shown(show) => {
-                loaded().is_some_and(|loaded| loaded.values().is_none_or(|values| Shown::is_known(values, show)))
-            }
-        }
-    }
-
-    fn is_sized(&self, reader: &ReadContext, node: NodeId) -> bool {
-        let Some(Node { part, column, item }) = Node::unpack(node) else { return true };
-        match part {
-            // As for every other format: what costs more than opening the container is made on request.
-            Part::Description => is_kept(reader),
-            Part::Table => self.tables.known(0).is_some(),
-            Part::Entry => {
-                let loaded = self.loaded.lock().peek(&column).cloned();
-                loaded.is_some_and(|loaded| loaded.is_entry_known(item))
-            }
-            Part::Shown(show) => self
-                .column(column)
-                .is_ok_and(|loaded| loaded.values().is_none_or(|values| Shown::is_sized(values, show, reader))),
-            Part::Root | Part::Columns | Part::Column | Part::Block | Part::Metadata => true,
-        }
     }
 }
 

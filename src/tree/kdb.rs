@@ -220,6 +220,8 @@ impl Kdb {
         if let Some(pictures) = self.indexed.lock().episodes.get(&position) {
             return Ok(pictures.clone());
         }
+        // The walk reads the head of every picture.
+        reader.may_read()?;
         let episode = self.episode(reader, position)?;
         let images = match episode.read_images(&*reader.source) {
             Ok(images) => images,
@@ -491,17 +493,6 @@ impl Container for Kdb {
             return Vec::new();
         }
         std::mem::take(&mut *self.new_warnings.lock())
-    }
-
-    fn is_at_hand(&self, reader: &ReadContext, node: NodeId) -> bool {
-        let Some(node) = Node::unpack(node) else { return true };
-        match node.part {
-            Part::Root | Part::Description | Part::Episodes => true,
-            Part::Images | Part::Camera | Part::Picture | Part::Stack => {
-                self.indexed.lock().episodes.contains(&node.episode)
-            }
-            _ => self.header.is_resident(&*reader.source, node.episode),
-        }
     }
 }
 

@@ -115,10 +115,6 @@ impl<C: Content> Table<C> {
         Self { paths, content, memory_usage }
     }
 
-    fn is_description(&self, node: NodeId) -> bool {
-        matches!(self.paths.kind(Self::number(node)), Some(Kind::File(Entry::Description)))
-    }
-
     /// What a file of the table stands for; `None` for folders, pictures and `container.json`.
     fn stored(&self, node: NodeId) -> Option<C::File> {
         match self.paths.kind(Self::number(node))? {
@@ -218,15 +214,6 @@ impl<C: Content> Container for Table<C> {
             Some(Kind::File(Entry::Description)) => View::shared(self.description(reader)?),
             Some(Kind::Folder) | None => View::default(),
         })
-    }
-
-    /// `container.json` is written on first use: it costs more than all the rest of opening a container.
-    fn is_sized(&self, reader: &ReadContext, file: NodeId) -> bool {
-        !self.is_description(file) || describe::is_kept(reader)
-    }
-
-    fn is_at_hand(&self, reader: &ReadContext, node: NodeId) -> bool {
-        !self.is_description(node) || describe::is_kept(reader)
     }
 
     fn description(&self, reader: &ReadContext) -> Result<Arc<Buffer>, Fault> {

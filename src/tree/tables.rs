@@ -6,10 +6,7 @@ use parking_lot::Mutex;
 use serde::Serialize;
 
 use super::{ItemInfo, names};
-use crate::view::{Fault, parquet::Parquet};
-
-/// The suffix of their names.
-pub(super) const SUFFIX: &str = ".parquet";
+use crate::view::{Fault, ReadContext, parquet::Parquet};
 
 /// What `container.json` says of a table.
 #[derive(Debug, Clone, Serialize)]
@@ -71,15 +68,17 @@ impl LaidOut {
     /// The table of a number, laid out by `make` where it is not yet.
     ///
     /// # Errors
-    /// Those of `make`.
+    /// Those of `make`, and `WouldBlock` where it would have to be laid out for a caller that does not wait.
     pub(super) fn get(
         &self,
+        reader: &ReadContext,
         number: u32,
         make: impl FnOnce() -> Result<Parquet, Fault>,
     ) -> Result<Arc<Parquet>, Fault> {
         if let Some(known) = self.known(number) {
             return Ok(known);
         }
+        reader.may_work()?;
         // No lock is held meanwhile: lengths may have to be read. Of two that come at once the first one's is kept.
         let made = Arc::new(make()?);
         let mut tables = self.tables.lock();
@@ -89,7 +88,7 @@ impl LaidOut {
     }
 
     /// The table of a number, if it was laid out.
-    pub(super) fn known(&self, number: u32) -> Option<Arc<Parquet>> {
+    fn known(&self, number: u32) -> Option<Arc<Parquet>> {
         self.tables.lock().get(number as usize)?.clone()
     }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::{Error, Node, Options, Vfs, container_id::ContainerId, control, source_tree::SourceEntry};
 use crate::{
+    source::Wait,
     store::Stat,
     tree::{self, NodeId, NodeKind, Opened},
 };
@@ -57,12 +58,23 @@ impl Vfs {
     /// # Errors
     /// [`Error`] when the container can't be opened or has changed.
     pub fn attr(&self, ino: u64) -> Result<Attr, Error> {
-        let _timer = self.time_operation("stat", ino, None);
-        self.attr_of(&self.node(ino)?)
+        self.attr_with(ino, Wait::Always)
     }
 
-    pub(super) fn attr_of(&self, node: &Node) -> Result<Attr, Error> {
+    /// As [`Self::attr`] for a caller that waits for no more than `wait`.
+    ///
+    /// # Errors
+    /// As [`Self::attr`], and one of which [`Error::is_would_block`] is true.
+    pub fn attr_with(&self, ino: u64, wait: Wait) -> Result<Attr, Error> {
+        let _timer = self.time_operation("stat", ino, None);
+        self.attr_of(&self.node_with(ino, wait)?, wait)
+    }
+
+    pub(super) fn attr_of(&self, node: &Node, wait: Wait) -> Result<Attr, Error> {
         match node {
+            Node::SourcePath(_) | Node::SourceFile(..) | Node::InContainer(_, tree::ROOT) if wait == Wait::Never => {
+                Err(Error::would_block(Wait::Disk))
+            }
             Node::InContainer(id, tree::ROOT) => {
                 // The folder that stands for a container is known without opening it: listing a folder opens none.
                 match self.source.find(id.path.folder(), id.path.name())? {
@@ -70,7 +82,7 @@ impl Vfs {
                     _ => Err(Error::stale(id.shown())),
                 }
             }
-            Node::InContainer(id, child) => self.attr_inside(id, &*self.opened(id)?, *child),
+            Node::InContainer(id, child) => self.attr_inside(id, &*self.opened(id, wait)?, *child, wait),
             Node::SourcePath(path) => match self.source.find_path(path)? {
                 Some(SourceEntry::Folder(_, stat) | SourceEntry::Link(_, stat)) => Ok(self.attr_at(node, &stat)),
                 // It is something else now, or gone.
@@ -121,21 +133,27 @@ impl Vfs {
         }
     }
 
-    pub(super) fn attr_inside(&self, id: &Arc<ContainerId>, opened: &Opened, child: NodeId) -> Result<Attr, Error> {
+    pub(super) fn attr_inside(
+        &self,
+        id: &Arc<ContainerId>,
+        opened: &Opened,
+        child: NodeId,
+        wait: Wait,
+    ) -> Result<Attr, Error> {
         let node = Node::InContainer(id.clone(), child);
         let (kind, size, nlink) = match opened.kind(child) {
             Some(NodeKind::Folder { subfolders }) => {
                 (FileKind::Folder, 0, subfolders.map_or(1, |n| n.saturating_add(2)))
             }
             Some(NodeKind::File) => {
-                let view = opened.view(child);
+                let view = opened.view(child, wait);
                 (FileKind::File, view.map_err(|fault| self.fault(id, opened, child, fault))?.size(), 1)
             }
             None => return Err(Error::stale(id.shown())),
         };
         // In the root of a container that is SOURCE, names mean other nodes when it has changed.
         let ttl = match opened.parent(child) == tree::ROOT && self.alone.is_some() {
-            false if self.containers.is_watched(id) => Ttl::Container,
+            false if opened.is_watched() => Ttl::Container,
             _ => Ttl::Source,
         };
         Ok(self.attr_from(&node, kind, size, &id.stat, nlink, ttl))

@@ -7,13 +7,35 @@ use std::{
     time::Duration,
 };
 
-use super::{Node, ROOT, Vfs, container_id::ContainerId, source_tree::SourceEntry};
-use crate::store::{Changes, DirEvent, Kind};
+use lru::LruCache;
 
-/// What turned out to be out of date while a request was answered. Told to the kernel by another thread.
+use super::{Node, ROOT, Vfs, container_id::ContainerId, source_tree::SourceEntry};
+use crate::{
+    cache::nonzero,
+    store::{Changes, DirEvent, Kind},
+    tree,
+};
+
+/// What the kernel has to forget, and which containers it was notified of that are no longer what they were.
+#[derive(Debug)]
+pub(super) struct Invalidations {
+    stale: Vec<Stale>,
+    gone: LruCache<u128, ()>,
+}
+
+impl Default for Invalidations {
+    fn default() -> Self {
+        Self { stale: Vec::new(), gone: LruCache::new(nonzero(GONE)) }
+    }
+}
+
+/// Containers that are no longer what they were and of which that is remembered.
+const GONE: usize = 1024;
+
+/// What turned out to be out of date while a request was answered.
 #[derive(Debug)]
 pub(super) enum Stale {
-    /// Bytes of a container were handed out before they turned out to be bad.
+    /// The container is in another state, or bytes of it were handed out before they turned out to be bad.
     Container(Arc<ContainerId>),
     /// An ordinary file was changed in a way that the kernel does not see by size and modification time.
     Node(u64),
@@ -27,9 +49,13 @@ impl Vfs {
 
     /// The nodes that turned out to be out of date while requests were answered, for the kernel to forget.
     pub(crate) fn take_invalidated(&self) -> Vec<u64> {
-        let stale = std::mem::take(&mut *self.to_invalidate.lock());
+        let stale = std::mem::take(&mut self.to_invalidate.lock().stale);
         let nodes = stale.into_iter().map(|stale| match stale {
-            Stale::Container(id) => self.inodes.of_container(&id),
+            Stale::Container(id) => {
+                let mut nodes = self.inodes.of_container(&id);
+                nodes.push(self.ino(&Node::InContainer(id, tree::ROOT)));
+                nodes
+            }
             Stale::Node(ino) => vec![ino],
         });
         nodes.flatten().collect()
@@ -99,8 +125,17 @@ impl Vfs {
     }
 
     pub(super) fn invalidate(&self, stale: Stale) {
-        self.to_invalidate.lock().push(stale);
+        self.to_invalidate.lock().stale.push(stale);
         self.source.store().wake();
+    }
+
+    /// Notes that a container is no longer in the state that the kernel knows: with its attributes forgotten, the next
+    /// path that leads into it is looked up again. Once for each state, which never comes back.
+    pub(super) fn note_gone(&self, id: &Arc<ContainerId>) {
+        let is_new = self.to_invalidate.lock().gone.put(id.number, ()).is_none();
+        if is_new {
+            self.invalidate(Stale::Container(id.clone()));
+        }
     }
 
     /// Whether a container is still in the state that it was found in.

@@ -21,7 +21,7 @@ use crate::{
     limits,
     source::Source,
     store::{File, Store, Watch},
-    tree::{self, NodeId, Opened},
+    tree::{self, Opened},
     view::ReadContext,
 };
 
@@ -52,8 +52,6 @@ struct State {
 struct Open {
     opened: Arc<Opened>,
     file: Arc<dyn File>,
-    /// Whether changes of it are announced.
-    watch: Watch,
 }
 
 /// The opening of one container, for which others may wait.
@@ -133,16 +131,18 @@ impl Containers {
         self.state.lock().open.contains(id)
     }
 
-    /// Whether the container is open and changes of it are announced: then what is known of its inside need not be
-    /// looked at again.
-    pub(super) fn is_watched(&self, id: &Arc<ContainerId>) -> bool {
-        self.state.lock().open.peek(id).is_some_and(|open| open.watch.is_alive())
-    }
-
-    /// Whether the container is open, and operations on the node need little of it.
-    pub(super) fn is_at_hand(&self, id: &Arc<ContainerId>, node: NodeId) -> bool {
-        let opened = self.state.lock().open.peek(id).map(|open| open.opened.clone());
-        opened.is_some_and(|opened| opened.is_at_hand(node))
+    /// The container if it is open: one lock, and a look at the file's times.
+    ///
+    /// # Errors
+    /// [`Error`] when the file has changed.
+    pub(super) fn get(&self, id: &Arc<ContainerId>) -> Result<Option<Arc<Opened>>, Error> {
+        let found = self.state.lock().open.get(id).map(|open| open.opened.clone());
+        let Some(opened) = found else { return Ok(None) };
+        if opened.reader.source.check_known().is_err() {
+            self.close(id);
+            return Err(Error::stale(id.shown()));
+        }
+        Ok(Some(opened))
     }
 
     /// The container, opened if it is not: by one thread, for which others wait. `siblings` gives what a manifest
@@ -155,17 +155,13 @@ impl Containers {
         id: &Arc<ContainerId>,
         siblings: impl FnOnce() -> Option<Arc<dyn tree::Siblings>>,
     ) -> Result<Arc<Opened>, Error> {
+        if let Some(opened) = self.get(id)? {
+            return Ok(opened);
+        }
         let mut state = self.state.lock();
-        let opened = state.open.get(id).map(|open| open.opened.clone());
-        if let Some(opened) = opened {
-            drop(state);
-            return match opened.reader.source.check_known() {
-                Ok(()) => Ok(opened),
-                Err(_) => {
-                    self.close(id);
-                    Err(Error::stale(id.shown()))
-                }
-            };
+        // Another thread may have opened it meanwhile.
+        if let Some(open) = state.open.get(id) {
+            return Ok(open.opened.clone());
         }
         let opening = match state.opening.entry(id.clone()) {
             Entry::Occupied(entry) => {
@@ -198,14 +194,14 @@ impl Containers {
         let source: Arc<dyn Source> = file.clone().into_source();
         source.check_unchanged().map_err(|_| stale())?;
         let container = NEXT_NUMBER.fetch_add(1, Relaxed);
-        let reader = ReadContext { source, cache: self.cache.clone(), container };
+        let reader = ReadContext::new(source, self.cache.clone(), container);
         let (tree, room) =
             id.format.open_within(&reader, siblings).map_err(|error| Error::format(id.shown(), error))?;
         for warning in tree.warnings() {
             self.problems.note(Problem::of(id.shown(), warning.clone()));
         }
-        let opened = Arc::new(Opened { reader, tree, state, room });
-        let open = Open { opened: opened.clone(), file, watch };
+        let opened = Arc::new(Opened::new(reader, tree, state, room, watch));
+        let open = Open { opened: opened.clone(), file };
         let mut state = self.state.lock();
         let mut closed: Vec<_> = state.open.push(id.clone(), open).into_iter().collect();
         let mut weight: usize = state.open.iter().map(|(_, open)| open.opened.tree.memory_usage()).sum();

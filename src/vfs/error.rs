@@ -3,7 +3,13 @@
 use std::{fmt, io, path::PathBuf, sync::Arc};
 
 use super::problems::Problem;
-use crate::{cache::BlockError, codec::DecodeError, format::FormatError, source::SourceError, store};
+use crate::{
+    cache::BlockError,
+    codec::DecodeError,
+    format::FormatError,
+    source::{SourceError, Wait},
+    store,
+};
 
 /// An operation that failed.
 #[derive(Debug, Clone)]
@@ -22,6 +28,7 @@ enum Kind {
     Format(Arc<FormatError>),
     Invalid(String),
     Stale,
+    WouldBlock(Wait),
     NotAFolder,
     IsAFolder,
     NotALink,
@@ -75,6 +82,24 @@ impl Error {
         Self { kind: Kind::Invalid(format!("ended at byte {end} of {size}")), container, path }
     }
 
+    /// The answer takes an operation that may wait for `needed`, and this one may not.
+    pub(super) fn would_block(needed: Wait) -> Self {
+        Self::new(Kind::WouldBlock(needed), PathBuf::new())
+    }
+
+    /// Where it only says that the caller would have to wait: for what.
+    pub fn would_block_for(&self) -> Option<Wait> {
+        match self.kind {
+            Kind::WouldBlock(needed) => Some(needed),
+            _ => None,
+        }
+    }
+
+    /// Whether it only says that the caller would have to wait.
+    pub fn is_would_block(&self) -> bool {
+        self.would_block_for().is_some()
+    }
+
     pub(super) fn not_a_folder(path: PathBuf) -> Self {
         Self::new(Kind::NotAFolder, path)
     }
@@ -102,6 +127,7 @@ impl Error {
             SourceError::Changed => libc::ESTALE,
             SourceError::Io(error) if error.kind() == io::ErrorKind::OutOfMemory => libc::ENOMEM,
             SourceError::Io(error) => store::errno(error).unwrap_or(libc::EIO),
+            SourceError::WouldBlock => libc::EAGAIN,
             SourceError::OutOfRange { .. } => libc::EIO,
         };
         match &self.kind {
@@ -109,6 +135,7 @@ impl Error {
             Kind::Block { error, .. } => match &**error {
                 BlockError::Source(error) => of_source(error),
                 BlockError::Memory(_) | BlockError::Decode(DecodeError::Memory(_)) => libc::ENOMEM,
+                BlockError::WouldBlock => libc::EAGAIN,
                 // A manifest stays what it is when a chunk of it goes.
                 BlockError::Decode(_)
                 | BlockError::Checksum { .. }
@@ -121,6 +148,7 @@ impl Error {
             },
             Kind::Invalid(_) | Kind::NotALink => libc::EINVAL,
             Kind::Stale => libc::ESTALE,
+            Kind::WouldBlock(_) => libc::EAGAIN,
             Kind::NotAFolder => libc::ENOTDIR,
             Kind::IsAFolder => libc::EISDIR,
             Kind::NameTooLong => libc::ENAMETOOLONG,
@@ -159,6 +187,7 @@ impl Error {
             Kind::Format(error) => error.to_string(),
             Kind::Invalid(reason) => reason.clone(),
             Kind::Stale => "the container has changed since this was looked up".into(),
+            Kind::WouldBlock(_) => "it would have to be waited for".into(),
             Kind::NotAFolder => "not a folder".into(),
             Kind::IsAFolder => "is a folder".into(),
             Kind::NotALink => "not a symbolic link".into(),

@@ -3,6 +3,7 @@
 use std::{ffi::OsStr, ops::ControlFlow, path::Path, sync::Arc};
 
 use super::{Attr, Error, FileKind, Node, Vfs, control};
+use crate::source::Wait;
 
 /// An entry of a listing.
 #[derive(Debug)]
@@ -33,10 +34,26 @@ impl Vfs {
         plus: bool,
         each: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
     ) -> Result<(), Error> {
+        self.read_dir_with(ino, from, plus, Wait::Always, each)
+    }
+
+    /// As [`Self::read_dir`] for a caller that waits for no more than `wait`.
+    ///
+    /// # Errors
+    /// As [`Self::read_dir`], and one of which [`Error::is_would_block`] is true: some entries may have been given
+    /// before.
+    pub fn read_dir_with(
+        &self,
+        ino: u64,
+        from: u64,
+        plus: bool,
+        wait: Wait,
+        each: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
+    ) -> Result<(), Error> {
         let _timer = self.time_operation("list", ino, None);
-        let node = self.node(ino)?;
+        let node = self.node_with(ino, wait)?;
         if from < 2 {
-            let dots = [(1, ".", ino), (2, "..", self.parent(ino, &node)?)];
+            let dots = [(1, ".", ino), (2, "..", self.parent(ino, &node, wait)?)];
             for (next, name, ino) in dots.into_iter().skip(from as usize) {
                 let entry = DirEntry { next, name: OsStr::new(name), ino, kind: FileKind::Folder, attr: None };
                 if each(entry).is_break() {
@@ -46,29 +63,40 @@ impl Vfs {
         }
         let from = from.saturating_sub(2);
         match &node {
+            Node::SourcePath(_) if wait == Wait::Never => Err(Error::would_block(Wait::Disk)),
             Node::SourcePath(path) => self.list_source(path, from, plus, each),
             Node::InContainer(id, folder) => {
-                let opened = self.opened(id)?;
-                let listed = opened.tree.list(&opened.reader, *folder, from, &mut |child| {
+                let opened = self.opened(id, wait)?;
+                // A size that has to be computed is left out of a listing (`docs/TREE.md`, section 6).
+                let for_size = wait.min(Wait::Disk);
+                let mut late = None;
+                let listed = opened.tree.list(opened.reader(wait), *folder, from, &mut |child| {
                     if !self.shows(&opened, child.node) {
                         return ControlFlow::Continue(());
                     }
                     let node = Node::InContainer(id.clone(), child.node);
                     let kind = if child.is_folder { FileKind::Folder } else { FileKind::File };
-                    let sized = plus && opened.tree.is_sized(&opened.reader, child.node);
-                    let attr = sized.then(|| self.attr_inside(id, &opened, child.node).ok()).flatten();
+                    let attr = match plus.then(|| self.attr_inside(id, &opened, child.node, for_size)) {
+                        // Stored bytes that are not there yet are no reason to leave it out.
+                        Some(Err(error)) if error.would_block_for() == Some(Wait::Disk) => {
+                            late = Some(error);
+                            return ControlFlow::Break(());
+                        }
+                        attr => attr.and_then(Result::ok),
+                    };
                     let ino = attr.as_ref().map_or_else(|| self.ino(&node), |attr| attr.ino);
                     let entry = DirEntry { next: child.next + 2, name: OsStr::new(child.name), ino, kind, attr };
                     self.take(node, plus, entry, each)
                 });
                 self.note_warnings(id, &opened);
-                listed.map_err(|fault| self.fault(id, &opened, *folder, fault))
+                listed.map_err(|fault| self.fault(id, &opened, *folder, fault))?;
+                late.map_or(Ok(()), Err)
             }
             Node::ControlFolder => {
                 for (next, name) in (from + 3..).zip(control::FILES.iter().skip(from as usize)) {
                     let name = OsStr::new(name);
                     let Some(node) = self.control.lookup(name, self).map(Node::ControlFile) else { continue };
-                    let attr = self.attr_of(&node)?;
+                    let attr = self.attr_of(&node, wait)?;
                     let entry = DirEntry { next, name, ino: attr.ino, kind: attr.kind, attr: plus.then_some(attr) };
                     if self.take(node, plus, entry, each).is_break() {
                         break;

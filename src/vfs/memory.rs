@@ -9,6 +9,7 @@ use super::{Error, Node, Vfs};
 use crate::{
     cache::FileSlot,
     limits,
+    source::Wait,
     view::{Bytes, Layout, View},
 };
 
@@ -81,7 +82,16 @@ impl Vfs {
     /// # Errors
     /// [`Error`] when the file is not there any more, or its container can't be opened.
     pub fn opening(&self, ino: u64) -> Result<Opening, Error> {
-        match self.node(ino)? {
+        self.opening_with(ino, Wait::Always)
+    }
+
+    /// As [`Self::opening`] for a caller that waits for no more than `wait`.
+    ///
+    /// # Errors
+    /// As [`Self::opening`], and one of which [`Error::is_would_block`] is true.
+    pub fn opening_with(&self, ino: u64, wait: Wait) -> Result<Opening, Error> {
+        match self.node_with(ino, wait)? {
+            Node::SourceFile(..) if wait == Wait::Never => Err(Error::would_block(Wait::Disk)),
             Node::SourceFile(path, file) => self.files.descriptor(&path, file).map(Opening::Own),
             Node::ControlFile(_) => Ok(Opening::Snapshot),
             node @ (Node::SourcePath(_) | Node::ControlFolder | Node::InContainer(_, crate::tree::ROOT)) => {
@@ -89,7 +99,7 @@ impl Vfs {
             }
             Node::InContainer(id, file) => {
                 // A finished file is served only while its container is in the state that it was made of.
-                if self.opened(&id)?.is_own_file(file) {
+                if self.opened(&id, wait)?.is_own_file(file) {
                     return Ok(Opening::Parts);
                 }
                 if let Some(slot) = self.cache().file(ino) {
@@ -97,7 +107,7 @@ impl Vfs {
                     return Ok(if slot.is_whole() { Opening::Finished(slot) } else { Opening::Growing(size) });
                 }
                 let worth_it = limits::MEMORY_FILE..=self.cache().largest_file();
-                self.with_view(ino, |view, reader| {
+                self.with_view(ino, wait, |view, reader| {
                     let is_worth_it = worth_it.contains(&view.size()) && view.layout(reader) != Layout::Work;
                     Ok(if is_worth_it { Opening::Growing(view.size()) } else { Opening::Parts })
                 })
@@ -110,44 +120,38 @@ impl Vfs {
     ///
     /// # Errors
     /// As [`Self::read`].
-    pub fn read_growing(&self, ino: u64, offset: u64, length: u64, only_ready: bool) -> Result<Option<Bytes>, Error> {
+    pub fn read_growing(&self, ino: u64, offset: u64, length: u64, wait: Wait) -> Result<Bytes, Error> {
         let mut slot = self.cache().file(ino);
-        if slot.is_none() && matches!(self.node(ino)?, Node::InContainer(..)) {
-            if only_ready && !self.is_open(ino) {
-                return Ok(None);
-            }
-            match self.with_view(ino, |view, reader| Ok(view.layout(reader)))? {
-                Layout::Decode { .. } if only_ready => return Ok(None),
+        if slot.is_none() && matches!(self.node_with(ino, wait)?, Node::InContainer(..)) {
+            match self.with_view(ino, wait, |view, reader| Ok(view.layout(reader)))? {
+                Layout::Decode { .. } if wait != Wait::Always => return Err(Error::would_block(Wait::Always)),
                 Layout::Decode { in_pieces } => slot = self.finish_file(ino, in_pieces)?,
                 Layout::Copy | Layout::Work => {}
             }
         }
         let Some(slot) = slot else {
-            return self.read(ino, offset, length, only_ready);
+            return self.read_with(ino, offset, length, wait);
         };
         // A reader that asks for what is past the end, as each does to see that it is there, waits for nothing.
         let end = offset.saturating_add(length).min(slot.memory().size());
         if offset < end && !slot.is_ready(&(offset..end)) {
-            if only_ready && !self.is_open(ino) {
-                return Ok(None);
-            }
             // What is only copied can be had from where it is.
-            if self.with_view(ino, |view, reader| Ok(view.layout(reader)))? == Layout::Copy {
-                return self.read(ino, offset, length, only_ready);
+            if self.with_view(ino, wait, |view, reader| Ok(view.layout(reader)))? == Layout::Copy {
+                return self.read_with(ino, offset, length, wait);
             }
-            if only_ready {
-                return Ok(None);
+            if wait != Wait::Always {
+                return Err(Error::would_block(Wait::Always));
             }
         }
         if offset < end && !slot.wait_for(end) {
             // It failed. Its blocks say what is wrong, and where.
-            return self.read(ino, offset, length, only_ready);
+            return self.read_with(ino, offset, length, wait);
         }
         let Ok(bytes) = Bytes::in_memory(&slot, offset, length) else {
-            return self.read(ino, offset, length, only_ready);
+            return self.read_with(ino, offset, length, wait);
         };
         self.requests.bytes_read.fetch_add(bytes.as_syscall_buf().len() as u64, Relaxed);
-        Ok(Some(bytes))
+        Ok(bytes)
     }
 
     /// Lays a file out in memory, here or in a thread of its own. `None` if there is no room, or it is being
@@ -156,7 +160,8 @@ impl Vfs {
     /// # Errors
     /// When the container can't be opened.
     pub fn finish_file(&self, ino: u64, in_background: bool) -> Result<Option<Arc<FileSlot>>, Error> {
-        let (view, reader): (View, _) = self.with_view(ino, |view, reader| Ok((view.clone(), reader.clone())))?;
+        let (view, reader): (View, _) =
+            self.with_view(ino, Wait::Always, |view, reader| Ok((view.clone(), reader.clone())))?;
         let cache = self.cache().clone();
         let Some(slot) = cache.start_file(ino, view.size()) else { return Ok(cache.file(ino)) };
         let fill = {
@@ -183,12 +188,13 @@ impl Vfs {
     fn with_view<T>(
         &self,
         ino: u64,
+        wait: Wait,
         work: impl FnOnce(&View, &crate::view::ReadContext) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let node = self.node(ino)?;
+        let node = self.node_with(ino, wait)?;
         let Node::InContainer(id, file) = &node else { return Err(Error::is_a_folder(self.place(&node))) };
-        let opened = self.opened(id)?;
-        let view = opened.view(*file).map_err(|fault| self.fault(id, &opened, *file, fault))?;
-        work(&view, &opened.reader)
+        let opened = self.opened(id, wait)?;
+        let view = opened.view(*file, wait).map_err(|fault| self.fault(id, &opened, *file, fault))?;
+        work(&view, opened.reader(wait))
     }
 }

@@ -7,6 +7,7 @@ use std::{
 
 use super::{Error, ROOT, Vfs, container_id::ContainerId, control, source_tree::SourceEntry};
 use crate::{
+    source::Wait,
     store::{FileId, FilePath},
     tree::{self, NodeId},
 };
@@ -38,6 +39,17 @@ impl Vfs {
         self.inodes.get(ino).ok_or_else(|| Error::stale(PathBuf::new()))
     }
 
+    /// As [`Self::node`] for a caller that waits for no more than `wait`: what SOURCE is may have to be looked at.
+    ///
+    /// # Errors
+    /// As [`Self::node`], and `WouldBlock`.
+    pub(super) fn node_with(&self, ino: u64, wait: Wait) -> Result<Node, Error> {
+        if ino == ROOT && wait == Wait::Never && self.alone.is_some() {
+            return Err(Error::would_block(Wait::Disk));
+        }
+        self.node(ino)
+    }
+
     /// The inode number of a node.
     pub(super) fn ino(&self, node: &Node) -> u64 {
         if *node == *self.root.read() { ROOT } else { self.inodes.number(node) }
@@ -60,7 +72,7 @@ impl Vfs {
     }
 
     /// The inode number of the folder that holds a node.
-    pub(super) fn parent(&self, ino: u64, node: &Node) -> Result<u64, Error> {
+    pub(super) fn parent(&self, ino: u64, node: &Node, wait: Wait) -> Result<u64, Error> {
         if ino == ROOT {
             return Ok(ROOT);
         }
@@ -69,7 +81,7 @@ impl Vfs {
             Node::SourceFile(path, _) => self.ino(&Node::SourcePath(path.folder().clone())),
             Node::InContainer(id, tree::ROOT) => self.ino(&Node::SourcePath(id.path.folder().clone())),
             Node::InContainer(id, child) => {
-                let parent = self.opened(id)?.parent(*child);
+                let parent = self.opened(id, wait)?.parent(*child);
                 self.ino(&Node::InContainer(id.clone(), parent))
             }
             Node::ControlFolder | Node::ControlFile(_) => ROOT,

@@ -34,7 +34,7 @@ fn content_decides_and_control_is_hidden() {
     assert_eq!(names(&vfs, store.ino), ["container.json"]);
     let control = vfs.lookup(ROOT, OsStr::new(".shardfs")).unwrap().unwrap();
     let stats = vfs.lookup(control.ino, OsStr::new("stats.json")).unwrap().unwrap();
-    let bytes = vfs.read(stats.ino, 0, 1 << 20, false).unwrap().unwrap();
+    let bytes = vfs.read(stats.ino, 0, 1 << 20).unwrap();
     assert_eq!(bytes.as_syscall_buf().len() as u64, stats.size);
     let parsed: serde_json::Value = serde_json::from_slice(bytes.as_syscall_buf()).unwrap();
     assert_eq!(parsed["containers_open"], 1);
@@ -113,7 +113,7 @@ fn nobody_waits_for_a_file_in_memory_whose_bytes_are_at_hand() {
     // Laying it out was begun, and does not go on.
     let slot = vfs.cache().start_file(file.ino, file.size).unwrap();
     assert!(matches!(vfs.opening(file.ino).unwrap(), Opening::Growing(size) if size == file.size));
-    let read = |offset| vfs.read_growing(file.ino, offset, 1 << 20, false).unwrap().unwrap().as_syscall_buf().to_vec();
+    let read = |offset| vfs.read_growing(file.ino, offset, 1 << 20, Wait::Always).unwrap().as_syscall_buf().to_vec();
     assert_eq!(read(128), values);
     assert!(read(file.size).is_empty() && read(u64::MAX).is_empty());
     // It failed: what it holds is nothing.

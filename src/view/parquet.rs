@@ -439,7 +439,7 @@ impl Parquet {
     /// The footer, with its length and the magic behind it.
     fn footer_bytes(&self, reader: &ReadContext) -> Result<Arc<Buffer>, Fault> {
         let key = Key::TableFooter { container: reader.container, table: self.number };
-        let parts = reader.cache.get_or_insert_with(key, || {
+        let parts = reader.get_or_insert_with(key, || {
             let mut footer = reader.cache.buffer(self.footer.end - self.footer.start, 0)?;
             let (mut at, length) = (0, footer.len() - 8);
             self.write_footer(|bytes| {
@@ -470,7 +470,7 @@ impl Parquet {
     ) -> Result<Arc<Buffer>, Fault> {
         let key = self.page_key(reader, column, group);
         let size = u64::from(self.page(laid, group).body);
-        let parts = reader.cache.get_or_insert_with(key, || {
+        let parts = reader.get_or_insert_with(key, || {
             let mut room = reader.cache.reserve(size).map_err(BlockError::from)?;
             // Blocks are decoded while the page is made: others must not wait for it as if it were about to end.
             room.hold();
@@ -551,34 +551,6 @@ fn group_rows(reader: &ReadContext, rows: u64, unit: u64, columns: &[Column]) ->
 }
 
 impl Rendered for Parquet {
-    fn is_ready(&self, reader: &ReadContext, range: &Range<u64>) -> bool {
-        let mut is_ready = true;
-        let mut parts = 0;
-        let looked = self.parts(range, |at, size, part| {
-            parts += 1;
-            let wanted = range.start.max(at) - at..range.end.min(at + size) - at;
-            is_ready = is_ready
-                && parts <= FEW
-                && match part {
-                    Part::Inline(_) | Part::Zeros => true,
-                    Part::Footer => {
-                        let key = Key::TableFooter { container: reader.container, table: self.number };
-                        reader.cache.get_if_ready(key).is_some()
-                    }
-                    Part::Body { column, laid, group, rows } => match &laid.column.values {
-                        Values::Fixed(fixed) => {
-                            let (data, needed) = fixed.needed(&rows, &wanted);
-                            let length = needed.end - needed.start;
-                            length <= limits::PIECE as u64 && data.is_ready(reader, needed.start, length)
-                        }
-                        _ => reader.cache.get_if_ready(self.page_key(reader, column, group)).is_some(),
-                    },
-                };
-            Ok(is_ready)
-        });
-        is_ready && looked.is_ok()
-    }
-
     fn borrow(&self, reader: &ReadContext, range: Range<u64>) -> Result<Option<Bytes>, Fault> {
         let mut found = None;
         self.parts(&range, |at, size, part| {
@@ -606,7 +578,10 @@ impl Rendered for Parquet {
 
     fn fill(&self, reader: &ReadContext, range: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
         let mut pieces = Pieces { part: range.clone(), out };
+        let mut parts = 0;
         self.parts(&range, |at, size, part| {
+            parts += 1;
+            reader.check_quick(parts <= FEW)?;
             if let Some(wanted) = pieces.overlap(&(at..at + size)) {
                 let inside = wanted.start - at..wanted.end - at;
                 self.fill_part(reader, part, inside, pieces.slot(&wanted))?;

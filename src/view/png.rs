@@ -262,12 +262,9 @@ impl Png {
 }
 
 impl Rendered for Png {
-    fn is_ready(&self, reader: &ReadContext, part: &Range<u64>) -> bool {
-        let (pixels, needed) = self.needs(part);
-        needed.end - needed.start <= FEW_PIXELS && reader.is_data_ready(pixels, needed)
-    }
-
     fn fill(&self, reader: &ReadContext, part: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
+        let needed = self.needs(&part).1;
+        reader.check_quick(needed.end - needed.start <= FEW_PIXELS)?;
         self.fill_from(part, out, &|at, buf| reader.fill(&self.pixels, at..at + buf.len() as u64, buf))
     }
 }

@@ -34,7 +34,7 @@ pub(crate) fn open_source(source: Arc<dyn Source>) -> Option<Opened> {
     let Ok(Detected::Container(format)) = tree::detect(&tree::FORMATS, &*source, b"file") else { return None };
     // Little is kept, and everything is decoded, whatever it takes.
     let cache = Cache::with_bound(1 << 20, u64::MAX, Verify::Lazy, None);
-    let reader = ReadContext { source, cache, container: 0 };
+    let reader = ReadContext::new(source, cache, 0);
     let tree = format.open(&reader, None).ok()?;
     Some(Opened { tree, reader })
 }

@@ -105,8 +105,8 @@ pub(crate) fn files(vfs: &Vfs) -> Vec<Node> {
 
 /// Bytes of a file; the errno where it has none to give.
 pub(crate) fn read(vfs: &Vfs, ino: u64, offset: u64, length: u64) -> Result<Vec<u8>, i32> {
-    match vfs.read(ino, offset, length, false) {
-        Ok(bytes) => Ok(bytes.expect("a read that may wait has an answer").as_syscall_buf().to_vec()),
+    match vfs.read(ino, offset, length) {
+        Ok(bytes) => Ok(bytes.as_syscall_buf().to_vec()),
         Err(error) => Err(error.errno()),
     }
 }

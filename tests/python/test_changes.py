@@ -256,3 +256,30 @@ def holds(pid, path):
         return any(os.readlink(f"/proc/{pid}/fd/{fd}") == str(path) for fd in os.listdir(f"/proc/{pid}/fd"))
     except OSError:
         return False
+
+
+@pytest.mark.parametrize("options", [[], ["--follow-links"]])
+def test_a_path_opened_afresh_after_a_rewrite_in_place(make, source, options):
+    """A read that ends with ESTALE has the kernel forget what the path meant: the next one succeeds, at once."""
+    path = source / "store.kas"
+    if options:
+        # Changes of what a link leads to are not announced.
+        (source / "below").mkdir()
+        path.symlink_to("below/store.kas")
+        path = source / "below/store.kas"
+    make(path, 0)
+    with mounted(source, *options) as mnt:
+        array = mnt / "store.kas/x.npy"
+        for value in range(1, 9):
+            # The kernel knows names and attributes of this state, and none of its bytes.
+            known = os.stat(array).st_ino
+            make(path, -value, in_place=True)
+            wait_for(lambda: os.stat(array).st_ino != known)
+            make(path, value, in_place=True)
+            for last in (False, True):
+                try:
+                    found = np.load(array)
+                    break
+                except OSError as error:
+                    assert error.errno == errno.ESTALE and not last
+            assert (found == value).all()

@@ -138,10 +138,10 @@ impl Copier {
         let Task { vfs, ino, attr, shown, to } = task;
         let mut offset = 0;
         while offset < attr.size {
-            let bytes = vfs.read(*ino, offset, PIECE as u64, false);
-            let bytes = bytes.map_err(|e| anyhow!("{}: {}", shown.display(), e.to_problem().detail()))?;
+            let read = vfs.read(*ino, offset, PIECE as u64);
+            let read = read.map_err(|e| anyhow!("{}: {}", shown.display(), e.to_problem().detail()))?;
             // They may be a mapped file's: only a system call may look at them.
-            let bytes = bytes.as_ref().map_or(&[][..], |bytes| bytes.as_syscall_buf());
+            let bytes = read.as_syscall_buf();
             if bytes.is_empty() {
                 bail!("{}: ended at byte {offset} of {}", shown.display(), attr.size);
             }

@@ -40,7 +40,7 @@ pub(super) fn describe(idv: &Idv) -> Result<Buffer, Fault> {
     }
     description.insert("missing_values".into(), missing(file.version));
     let mut back = Map::new();
-    if let Some(table) = readable(idv.described_table())?.flatten() {
+    if let Some(table) = readable(idv.described_table(&idv.reader))?.flatten() {
         back.insert("tables".into(), json!([table]));
     }
     document(&description, items.iter(), &back)
@@ -80,10 +80,10 @@ pub(super) fn overview(idv: &Idv) -> Result<overview::Table, Fault> {
 
 /// The columns that are described, and the names of all.
 fn columns(idv: &Idv) -> Result<(Option<&Names>, Vec<Column>), Fault> {
-    let names = readable(idv.names())?;
+    let names = readable(idv.names(&idv.reader))?;
     let mut columns = Vec::new();
     for index in 0..idv.file.columns().min(limits::IDV_DESCRIBED) {
-        columns.extend(readable(idv.file.column(&*idv.source, index).map_err(part_fault))?.flatten());
+        columns.extend(readable(idv.file.column(&*idv.reader.source, index).map_err(part_fault))?.flatten());
     }
     Ok((names, columns))
 }
@@ -174,7 +174,8 @@ fn sums(idv: &Idv, column: &Column) -> Result<Option<(u64, u64)>, Fault> {
     if column.table.is_err() || column.blocks > SUMMED {
         return Ok(None);
     }
-    let records = readable(column.records(&*idv.source, 0, column.blocks).map_err(|error| part_fault(error.into())))?;
+    let records =
+        readable(column.records(&*idv.reader.source, 0, column.blocks).map_err(|error| part_fault(error.into())))?;
     Ok(records.and_then(|records| {
         records.iter().try_fold((0, 0), |(stored, size), record| {
             let block = record.block(idv.file.tail, column.compression).ok()?;

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use super::values::{Show, Shown, Values};
+use super::values::Values;
 use crate::{
     format::idv::{Column, Entry, File, Item, Metadata, Unusable},
     source::{Source, SourceError},
@@ -126,15 +126,6 @@ impl Loaded {
         (from as u64..).zip(self.entries()[from..].iter().map(|entry| entry.name.as_str()))
     }
 
-    /// Whether the size of every metadata value is known.
-    pub(super) fn are_entries_known(&self) -> bool {
-        self.has_read_metadata() && self.entries().iter().all(Described::is_known)
-    }
-
-    pub(super) fn is_entry_known(&self, number: u64) -> bool {
-        self.entry(number).is_some_and(Described::is_known)
-    }
-
     /// What is kept of it in memory, in numbers of 8 bytes.
     pub(super) fn memory_usage(&self) -> usize {
         let of_entry = |entry: &Described| {
@@ -143,12 +134,5 @@ impl Loaded {
         self.column.name.len() / 8
             + self.values.as_ref().map_or(0, |values| values.memory_usage())
             + self.entries().iter().map(of_entry).sum::<usize>()
-    }
-}
-
-impl Described {
-    fn is_known(&self) -> bool {
-        let show = if self.shape == Shape::Text { Show::Lines } else { Show::Values };
-        self.values.as_ref().is_none_or(|values| Shown::is_known(values, show))
     }
 }

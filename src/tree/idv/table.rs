@@ -57,17 +57,17 @@ struct Plan {
 
 impl Idv {
     /// Whether there is a table: a file without columns is none.
-    pub(super) fn has_table(&self) -> Result<bool, Fault> {
+    pub(super) fn has_table(&self, reader: &ReadContext) -> Result<bool, Fault> {
         if let Some(known) = self.has_table.get() {
             return Ok(*known);
         }
-        let found = !self.plan(1)?.columns.is_empty();
+        let found = !self.plan(reader, 1)?.columns.is_empty();
         Ok(*self.has_table.get_or_init(|| found))
     }
 
     /// What each visible column is in the table, up to so many of them.
-    fn plan(&self, most: usize) -> Result<Plan, Fault> {
-        let names = self.names()?;
+    fn plan(&self, reader: &ReadContext, most: usize) -> Result<Plan, Fault> {
+        let names = self.names(reader)?;
         let mut plan = Plan { columns: Vec::new(), left_out: Vec::new(), left_out_behind: 0 };
         // Those that become two columns count twice.
         let mut room = most;
@@ -79,7 +79,7 @@ impl Idv {
             if names.is_hidden(index) {
                 continue;
             }
-            let Some(column) = self.file.column(&*self.source, index).map_err(part_fault)? else { continue };
+            let Some(column) = self.file.column(&*reader.source, index).map_err(part_fault)? else { continue };
             match kind(&column, self.file.version.has_missing()) {
                 Ok(kind) => {
                     room = room.saturating_sub(if matches!(kind, Kind::Offset { .. }) { 2 } else { 1 });
@@ -94,8 +94,8 @@ impl Idv {
     }
 
     /// What `container.json` says of the table, if there is one.
-    pub(super) fn described_table(&self) -> Result<Option<Described>, Fault> {
-        let Plan { columns, left_out, left_out_behind } = self.plan(limits::TABLE_COLUMNS)?;
+    pub(super) fn described_table(&self, reader: &ReadContext) -> Result<Option<Described>, Fault> {
+        let Plan { columns, left_out, left_out_behind } = self.plan(reader, limits::TABLE_COLUMNS)?;
         let count = |(_, kind): &(_, Kind)| if matches!(kind, Kind::Offset { .. }) { 2 } else { 1 };
         let columns: usize = columns.iter().map(count).sum();
         let (path, rows) = (NAME.into(), self.file.rows);
@@ -104,11 +104,11 @@ impl Idv {
 
     /// The table.
     pub(super) fn table(&self, reader: &ReadContext) -> Result<Arc<Parquet>, Fault> {
-        self.tables.get(0, || self.lay_out(reader))
+        self.tables.get(reader, 0, || self.lay_out(reader))
     }
 
     fn lay_out(&self, reader: &ReadContext) -> Result<Parquet, Fault> {
-        let plan = self.plan(limits::TABLE_COLUMNS)?;
+        let plan = self.plan(reader, limits::TABLE_COLUMNS)?;
         let unit = unit(&plan.columns);
         let mut names = ColumnNames::default();
         let mut columns = Vec::with_capacity(plan.columns.len());
@@ -190,7 +190,7 @@ impl Idv {
         key: Key,
         room: usize,
     ) -> Result<Option<(Vec<u8>, u64)>, Fault> {
-        let loaded = self.metadata(column)?;
+        let loaded = self.metadata(reader, column)?;
         let found = loaded.entries_from(0).map(|(number, _)| number).find_map(|number| {
             let entry = loaded.entry(number).filter(|entry| entry.stored.kind == KEY_VALUES)?;
             entry.values.clone().filter(|values| values.ty().item == Item::Text)

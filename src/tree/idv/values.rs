@@ -24,7 +24,8 @@ use crate::{
         idv::{Column, Content, Entry, Item, Plan, Type},
     },
     limits,
-    view::{Bytes, Fault, ReadContext},
+    source::Wait,
+    view::{Fault, ReadContext},
 };
 use totals::{Sum, Totals};
 
@@ -134,7 +135,7 @@ impl Values {
                 }
                 let compute =
                     || front::full_size(block, &*reader.source).map_err(|error| self.fault(0, block.offset, error));
-                let size = computed(size, compute, |size| size.as_ref().err());
+                let size = computed(size, reader, compute, |size| size.as_ref().err())?;
                 let sized = size.and_then(|size| {
                     let checked = block.codec.check_size(block.stored_size, size);
                     checked.map_err(|error| self.fault(0, block.offset, error))?;
@@ -145,11 +146,6 @@ impl Values {
         }
     }
 
-    /// Whether the block's parsed form is in memory.
-    fn is_parsed(&self, reader: &ReadContext, number: u64) -> bool {
-        reader.cache.get_if_ready(self.key(reader, ColumnPart::Index, number)).is_some()
-    }
-
     /// All bytes of a block, together.
     fn whole(&self, reader: &ReadContext, number: u64, block: &Block) -> Result<Arc<Buffer>, Arc<BlockError>> {
         let (cache, source) = (&reader.cache, &reader.source);
@@ -157,12 +153,10 @@ impl Values {
             return Ok(Arc::default());
         }
         if block.codec != Codec::None && block.size <= limits::WHOLE_BLOCK {
-            return Ok(cache
-                .piece(self.key(reader, ColumnPart::Block, number), block, source, &(0..block.size))?
-                .bytes);
+            return Ok(reader.piece(self.key(reader, ColumnPart::Block, number), block, &(0..block.size))?.bytes);
         }
         let key = self.key(reader, ColumnPart::Whole, number);
-        let parts = cache.get_or_insert_with(key, || {
+        let parts = reader.get_or_insert_with(key, || {
             if block.size > limits::WHOLE_BLOCK {
                 front::check_rows(block, &**source, self.rows_of(number))?;
             }
@@ -188,7 +182,7 @@ impl Values {
         }
         let cache = &reader.cache;
         // The block stays with its index: threads that wait for the index hold nothing, not even the block.
-        let parsed = cache.get_or_insert_with(self.key(reader, ColumnPart::Index, number), || {
+        let parsed = reader.get_or_insert_with(self.key(reader, ColumnPart::Index, number), || {
             let bytes = self.whole(reader, number, block)?;
             // How large it is shows only a look through the block.
             let plan = Plan::of(&bytes, rows, self.ty.slots(), self.ty.item).map_err(BlockError::Refused)?;
@@ -203,18 +197,31 @@ impl Values {
     /// Copies decoded bytes of a block of plain values.
     fn read(&self, reader: &ReadContext, number: u64, block: &Block, at: u64, out: &mut [u8]) -> Result<(), Fault> {
         let key = self.key(reader, ColumnPart::Block, number);
-        read_block(reader, key, block, at, out).map_err(|error| self.shared_fault(number, block.offset, error))
+        if at.saturating_add(out.len() as u64) > block.size {
+            let reason = format!("{} bytes are too few for its values", block.size);
+            return Err(self.fault(number, block.offset, BlockError::Refused(reason)));
+        }
+        reader.fill_range(key, block, at, out).map_err(|error| self.shared_fault(number, block.offset, error))
     }
 
     /// Sums over blocks, computed on first use.
-    fn totals(&self, reader: &ReadContext, sum: Sum) -> Arc<Totals> {
+    ///
+    /// # Errors
+    /// `WouldBlock` where they are not known and the caller does not wait for them.
+    fn totals(&self, reader: &ReadContext, sum: Sum) -> Result<Arc<Totals>, Fault> {
+        let known = &self.totals[sum as usize];
+        // Sizes of text that stand in the lookup table are there for a read of it.
+        if sum == Sum::Text
+            && reader.wait() != Wait::Always
+            && known.try_lock().is_some_and(|known| known.is_none())
+            && reader.may_read().map(|()| true)?
+            && let Some(totals) = Totals::from_table(self, reader)
+            && let Some(mut known) = known.try_lock()
+        {
+            return Ok(known.get_or_insert_with(|| Arc::new(totals)).clone());
+        }
         let compute = || Arc::new(Totals::compute(self, reader, sum));
-        computed(&self.totals[sum as usize], compute, |totals| totals.fault())
-    }
-
-    /// Whether sums are known now.
-    fn has(&self, sum: Sum) -> bool {
-        self.totals[sum as usize].try_lock().is_some_and(|totals| totals.is_some())
+        computed(known, reader, compute, |totals| totals.fault())
     }
 
     /// How many numbers are kept of it. Those that are just being added up don't count yet.
@@ -227,60 +234,26 @@ impl Values {
 
 /// Computes a value on first use; concurrent callers wait for it. A value that could not be computed because the disk
 /// failed is not kept, so that the next call tries again.
-fn computed<T: Clone>(known: &Mutex<Option<T>>, compute: impl FnOnce() -> T, fault: fn(&T) -> Option<&Fault>) -> T {
+///
+/// # Errors
+/// `WouldBlock` where it is not known and the caller does not wait for it.
+fn computed<T: Clone>(
+    known: &Mutex<Option<T>>,
+    reader: &ReadContext,
+    compute: impl FnOnce() -> T,
+    fault: fn(&T) -> Option<&Fault>,
+) -> Result<T, Fault> {
+    if reader.wait() != Wait::Always {
+        let known = known.try_lock().and_then(|known| known.clone());
+        return known.map_or_else(|| Err(Fault::would_block(BlockError::WouldBlock)), Ok);
+    }
     let mut known = known.lock();
     if let Some(value) = &*known {
-        return value.clone();
+        return Ok(value.clone());
     }
     let value = compute();
     if !fault(&value).is_some_and(|fault| matches!(&*fault.error, BlockError::Source(_))) {
         *known = Some(value.clone());
     }
-    value
-}
-
-/// Copies decoded bytes of a block, piece by piece.
-fn read_block(
-    reader: &ReadContext,
-    key: Key,
-    block: &Block,
-    mut at: u64,
-    out: &mut [u8],
-) -> Result<(), Arc<BlockError>> {
-    if at.saturating_add(out.len() as u64) > block.size {
-        let reason = format!("{} bytes are too few for its values", block.size);
-        return Err(Arc::new(BlockError::Refused(reason)));
-    }
-    if block.codec == Codec::None {
-        return reader.source.read_at(block.offset + at, out).map_err(|error| Arc::new(error.into()));
-    }
-    let mut rest = out;
-    while !rest.is_empty() {
-        let piece = reader.cache.piece(key, block, &reader.source, &(at..at + rest.len() as u64))?;
-        let from = &piece.bytes[(at - piece.start) as usize..];
-        let length = from.len().min(rest.len());
-        let (here, after) = rest.split_at_mut(length);
-        here.copy_from_slice(&from[..length]);
-        (at, rest) = (at + length as u64, after);
-    }
-    Ok(())
-}
-
-/// An answer that copies nothing, where there is one.
-fn borrow_block(
-    reader: &ReadContext,
-    key: Key,
-    block: &Block,
-    range: std::ops::Range<u64>,
-) -> Result<Option<Bytes>, Arc<BlockError>> {
-    if range.end > block.size || range.is_empty() {
-        return Ok(None);
-    }
-    if block.codec == Codec::None {
-        let mapped = reader.source.mapped(block.offset + range.start..block.offset + range.end);
-        return Ok(mapped.map(Bytes::Mapped));
-    }
-    let piece = reader.cache.piece(key, block, &reader.source, &range)?;
-    let (from, to) = ((range.start - piece.start) as usize, (range.end - piece.start) as usize);
-    Ok((to <= piece.bytes.len()).then_some(Bytes::Decoded(piece.bytes, from..to)))
+    Ok(value)
 }

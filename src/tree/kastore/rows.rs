@@ -135,6 +135,8 @@ impl Rows {
 
 impl Rendered for Rows {
     fn fill(&self, reader: &ReadContext, part: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
+        // A read of the file for each line.
+        reader.check_quick(false)?;
         let fault = |error: SourceError| Fault { block: None, offset: self.data.start, error: Arc::new(error.into()) };
         self.fill_from(&*reader.source, part, out).map_err(fault)
     }

@@ -9,6 +9,7 @@ use crate::{
     cache::{BlockError, Key},
     codec::Codec,
     format::Block,
+    source::Wait,
     view::{Fault, ReadContext, Rendered},
 };
 
@@ -47,7 +48,7 @@ impl Wanted<'_> {
 
     /// Whether there is something to decode.
     fn is_work(&self, reader: &ReadContext) -> bool {
-        self.block.codec != Codec::None && !reader.cache.is_ready(self.key(reader), &self.block, &self.part)
+        self.block.codec != Codec::None && !reader.cache.is_decoded(self.key(reader))
     }
 
     fn fill(self, reader: &ReadContext) -> Result<(), Fault> {
@@ -55,7 +56,7 @@ impl Wanted<'_> {
             return reader.fill_stored(None, self.block.offset + self.part.start, self.out);
         }
         let fault = |error| Fault { block: None, offset: self.block.offset, error };
-        let piece = reader.cache.piece(self.key(reader), &self.block, &reader.source, &self.part).map_err(fault)?;
+        let piece = reader.piece(self.key(reader), &self.block, &self.part).map_err(fault)?;
         let part = self.part.start - piece.start..self.part.end - piece.start;
         let Some(pixels) = piece.bytes.get(part.start as usize..part.end as usize) else {
             return Err(fault(Arc::new(BlockError::Refused("a frame is shorter than the others".into()))));
@@ -79,6 +80,9 @@ fn fill(reader: &ReadContext, frames: &impl Frames, part: Range<u64>, out: &mut 
         };
         wanted.push(Wanted { block, part: from..from + length, out: here });
         (at, rest) = (at + length, after);
+    }
+    if reader.wait() != Wait::Always {
+        return wanted.into_iter().try_for_each(|wanted| wanted.fill(reader));
     }
     let work = wanted.iter().filter(|wanted| wanted.is_work(reader)).count();
     let others = work.min(thread::available_parallelism().map_or(1, usize::from)).saturating_sub(1);
@@ -160,7 +164,7 @@ mod tests {
         let source: Arc<dyn Source> = Arc::new(file);
         for budget in [1 << 20, 1] {
             let cache = Cache::new(budget, Verify::Lazy);
-            let reader = ReadContext { source: source.clone(), cache, container: 0 };
+            let reader = ReadContext::new(source.clone(), cache, 0);
             for start in (0..whole.len()).rev() {
                 for end in start..=whole.len() {
                     let mut out = vec![0xAA; end - start];
@@ -179,7 +183,7 @@ mod tests {
     fn a_broken_frame_fails_where_it_is_and_nowhere_else() {
         let (video, file) = video(30);
         let offset = video.0[BROKEN as usize].offset;
-        let reader = ReadContext { source: Arc::new(file), cache: Cache::new(1 << 20, Verify::Lazy), container: 0 };
+        let reader = ReadContext::new(Arc::new(file), Cache::new(1 << 20, Verify::Lazy), 0);
         let mut out = [0; 120];
         let fault = fill(&reader, &video, 0..120, &mut out).unwrap_err();
         assert_eq!((fault.offset, fault.block), (offset, None));

@@ -70,16 +70,13 @@ impl Strided {
 }
 
 impl Rendered for Strided {
-    fn is_ready(&self, reader: &ReadContext, part: &Range<u64>) -> bool {
-        let rows = self.rows(part);
-        rows.end - rows.start <= MUCH && reader.source.is_resident(&rows)
-    }
-
     fn is_copy(&self) -> bool {
         true
     }
 
     fn fill(&self, reader: &ReadContext, part: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
+        let rows = self.rows(&part);
+        reader.check_quick(rows.end - rows.start <= MUCH)?;
         self.gather(part, out, |at, buf| reader.fill_stored(None, at, buf))
     }
 }

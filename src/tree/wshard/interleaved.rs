@@ -20,6 +20,8 @@ impl Rendered for Interleaved {
     }
 
     fn fill(&self, reader: &ReadContext, part: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
+        // A read of the file for each piece.
+        reader.check_quick(false)?;
         // The checksum is over the bytes that the index names, mixed as they are.
         reader.check(&self.block, &(0..self.block.block.size))?;
         let mut rest = out;

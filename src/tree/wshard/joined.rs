@@ -273,7 +273,9 @@ impl Concatenated {
 }
 
 impl Rendered for Concatenated {
-    fn fill(&self, _: &ReadContext, part: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
+    fn fill(&self, reader: &ReadContext, part: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
+        // Other files have to be opened and compared for it.
+        reader.may_work()?;
         let (mut at, mut rest) = (part.start, out);
         let mut number = self.ends.partition_point(|&end| end <= at);
         while let (false, Some(chunk), Some(&end)) =

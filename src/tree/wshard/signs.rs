@@ -5,6 +5,7 @@ use std::{ops::Range, sync::Arc};
 use crate::{
     cache::BlockError,
     format::wshard::Residual,
+    limits::QUICK,
     view::{BlockRef, Fault, ReadContext, Rendered},
 };
 
@@ -17,6 +18,7 @@ pub(super) struct SignBits {
 
 impl Rendered for SignBits {
     fn fill(&self, reader: &ReadContext, part: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
+        reader.check_quick(part.end - part.start <= QUICK)?;
         let damaged = |reason| self.block.fault(Arc::new(BlockError::Refused(reason)));
         fill(&self.residual, part, out, |at, buf| reader.fill_block(&self.block, at, buf), damaged)
     }

@@ -326,18 +326,6 @@ impl Fixed {
         (self.is_copy() && is_inside).then(|| (&self.data, start + part.start - levels..start + part.end - levels))
     }
 
-    /// The bytes of `data` that a part of a page of some rows needs.
-    pub(super) fn needed(&self, rows: &Range<u64>, part: &Range<u64>) -> (&View, Range<u64>) {
-        let levels = self.levels(rows.end - rows.start).map_or(0, |levels| levels.size());
-        let slots = self.slots.unwrap_or(1);
-        let row = |byte: u64| {
-            let byte = byte.saturating_sub(levels);
-            (if self.element.is_bit() { byte.saturating_mul(8) } else { byte / self.element.width() }) / slots
-        };
-        let end = (rows.start + row(part.end) + 1).min(rows.end);
-        (&self.data, (rows.start + row(part.start)).min(end) * self.stride..end * self.stride)
-    }
-
     /// Fills `out` with a part of the page of some rows.
     pub(super) fn fill(
         &self,
@@ -646,15 +634,12 @@ impl Strings for Ragged {
 struct RowNumbers(DType);
 
 impl Rendered for RowNumbers {
-    fn is_ready(&self, _: &ReadContext, part: &Range<u64>) -> bool {
-        part.end - part.start <= limits::PIECE as u64
-    }
-
     fn is_copy(&self) -> bool {
         true
     }
 
-    fn fill(&self, _: &ReadContext, part: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
+    fn fill(&self, reader: &ReadContext, part: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
+        reader.check_quick(out.len() <= limits::PIECE)?;
         let width = self.0.size();
         let mut pieces = Pieces { part, out };
         for row in pieces.part.start / width..pieces.part.end.div_ceil(width) {

@@ -51,11 +51,6 @@ pub(super) fn fill(
     Ok(())
 }
 
-/// Whether that would go without making anything.
-pub(super) fn is_ready(values: &Values, reader: &ReadContext, number: u64) -> bool {
-    reader.cache.get_if_ready(values.key(reader, ColumnPart::Lines, number)).is_some()
-}
-
 /// What a byte adds when it is escaped.
 fn extra(byte: u8) -> u64 {
     match byte {
@@ -98,7 +93,7 @@ impl Lines {
     fn of(values: &Values, reader: &ReadContext, number: u64, block: &Block) -> Result<Self, Fault> {
         let is_vector = values.ty.dims.is_some();
         // As in `Values::content`: block and index stay with the lines' own.
-        let made = reader.cache.get_or_insert_with(values.key(reader, ColumnPart::Lines, number), || {
+        let made = reader.get_or_insert_with(values.key(reader, ColumnPart::Lines, number), || {
             let content = values.content(reader, number, block).map_err(|fault| fault.error)?;
             let mut lines = reader.cache.buffer(index_size(&content), content.memory())?;
             fill_index(&content, &mut lines);

@@ -3,16 +3,16 @@
 use std::{ops::Range, sync::Arc};
 
 use super::{
-    Block, BlockError, Bytes, ColumnPart, Fault, Item, ReadContext, Values, borrow_block,
+    Block, BlockError, ColumnPart, Fault, Item, ReadContext, Values,
     items::{self, ItemError},
-    lines, read_block,
-    totals::{Sum, Totals},
+    lines,
+    totals::Sum,
 };
 use crate::{
     cache::Key,
     format::DType,
     limits,
-    view::{Array, Rendered, View},
+    view::{Array, Bytes, Rendered, View},
 };
 
 /// Blocks that a read may touch and still be answered at once.
@@ -112,36 +112,13 @@ impl Shown {
         View::default().with_rendered(limits::LARGEST_BLOCK, Self { values: values.clone(), show: Show::Text })
     }
 
-    /// Whether the file's size is known, or known to be unknowable.
-    pub(crate) fn is_known(values: &Values, show: Show) -> bool {
-        let has = |sum| values.has(sum);
-        match show {
-            Show::Rows => true,
-            Show::Lines => has(Sum::Lines),
-            Show::Text => has(Sum::Text),
-            Show::Values | Show::Offsets | Show::Missing => values.slots().is_some() || has(Sum::Slots),
-        }
-    }
-
-    /// As [`Self::is_known`], and makes it known where the lookup table says it at a glance.
-    pub(crate) fn is_sized(values: &Values, show: Show, reader: &ReadContext) -> bool {
-        if Self::is_known(values, show) {
-            return true;
-        }
-        let Some(totals) = Totals::from_table(values, reader).filter(|_| show == Show::Text) else { return false };
-        if let Some(mut known) = values.totals[Sum::Text as usize].try_lock() {
-            known.get_or_insert_with(|| Arc::new(totals));
-        }
-        true
-    }
-
     /// How many elements the file has: of texts, bytes.
     fn elements(&self, reader: &ReadContext) -> Result<u64, Fault> {
         let values = &self.values;
         match self.show {
             Show::Rows => Ok(values.rows.saturating_add(1)),
-            Show::Text => values.totals(reader, Sum::Text).all(),
-            Show::Lines => values.totals(reader, Sum::Lines).all(),
+            Show::Text => values.totals(reader, Sum::Text)?.all(),
+            Show::Lines => values.totals(reader, Sum::Lines)?.all(),
             Show::Values | Show::Missing => self.slots(reader),
             Show::Offsets => Ok(self.slots(reader)?.saturating_add(1)),
         }
@@ -150,7 +127,7 @@ impl Shown {
     fn slots(&self, reader: &ReadContext) -> Result<u64, Fault> {
         match self.values.slots() {
             Some(slots) => Ok(self.values.rows.saturating_mul(slots)),
-            None => self.values.totals(reader, Sum::Slots).all(),
+            None => self.values.totals(reader, Sum::Slots)?.all(),
         }
     }
 
@@ -183,7 +160,7 @@ impl Shown {
     fn locate(&self, reader: &ReadContext, element: u64) -> Result<(u64, u64), Fault> {
         match self.sum() {
             Some(sum) => {
-                let totals = self.values.totals(reader, sum);
+                let totals = self.values.totals(reader, sum)?;
                 let block = totals.find(element);
                 Ok((block, element - totals.start(block)?))
             }
@@ -196,7 +173,7 @@ impl Shown {
     /// The element behind the last of a block.
     fn end_of(&self, reader: &ReadContext, block: u64) -> Result<u64, Fault> {
         match self.sum() {
-            Some(sum) => self.values.totals(reader, sum).start(block + 1),
+            Some(sum) => self.values.totals(reader, sum)?.start(block + 1),
             None => Ok((block + 1).saturating_mul(self.per_block()).min(self.full())),
         }
     }
@@ -210,16 +187,6 @@ impl Shown {
     /// Whether blocks are read in ranges, not parsed whole.
     fn is_plain(&self) -> bool {
         self.show == Show::Values && self.values.ty.dims.is_none()
-    }
-
-    fn is_totalled(&self) -> bool {
-        let has = |sum| self.values.has(sum);
-        self.sum().is_none_or(has)
-            && match self.show {
-                Show::Rows => has(Sum::Slots),
-                Show::Offsets => has(Sum::Text),
-                _ => true,
-            }
     }
 
     /// Goes through the blocks that some elements touch: number, where it is, and which of its elements.
@@ -298,7 +265,7 @@ impl Shown {
                 Ok(())
             }
             Show::Offsets => {
-                let texts = values.totals(reader, Sum::Text);
+                let texts = values.totals(reader, Sum::Text)?;
                 let base = texts.start(number)?;
                 if elements == (0..1) {
                     out.copy_from_slice(&base.to_le_bytes());
@@ -345,7 +312,7 @@ impl Shown {
         block: &Block,
     ) -> Result<crate::format::idv::Content<crate::cache::Buffer>, Fault> {
         let content = self.values.content(reader, number, block)?;
-        let texts = self.values.totals(reader, Sum::Text);
+        let texts = self.values.totals(reader, Sum::Text)?;
         let (length, stated) = (content.text().len() as u64, texts.start(number + 1)? - texts.start(number)?);
         if length != stated {
             let reason = format!("its text has {length} bytes, by its size it would have {stated}");
@@ -404,41 +371,11 @@ impl Values {
 
     /// The slots in front of a block.
     fn slots_start(&self, reader: &ReadContext, block: u64) -> Result<u64, Fault> {
-        self.totals(reader, Sum::Slots).start(block)
+        self.totals(reader, Sum::Slots)?.start(block)
     }
 }
 
 impl Rendered for Shown {
-    fn is_ready(&self, reader: &ReadContext, part: &Range<u64>) -> bool {
-        if !self.is_totalled() {
-            return false;
-        }
-        let width = self.width();
-        let elements = part.start / width..part.end.div_ceil(width);
-        let (Ok((first, _)), Ok((last, _))) =
-            (self.locate(reader, elements.start), self.locate(reader, elements.end - 1))
-        else {
-            return true;
-        };
-        if last - first >= FEW {
-            return false;
-        }
-        let mut ready = true;
-        let looked = self.each_block(reader, elements, |number, block, _| {
-            let Ok(block) = block else { return Ok(()) };
-            ready &= match self.show {
-                Show::Values if self.is_plain() => {
-                    let key = self.values.key(reader, ColumnPart::Block, number);
-                    reader.is_block_ready(key, &block, &(0..block.size))
-                }
-                Show::Lines => lines::is_ready(&self.values, reader, number),
-                _ => self.values.is_parsed(reader, number),
-            };
-            Ok(())
-        });
-        ready && looked.is_ok()
-    }
-
     fn borrow(&self, reader: &ReadContext, part: Range<u64>) -> Result<Option<Bytes>, Fault> {
         if !self.is_plain() || !matches!(self.values.ty.item, Item::Number(_) | Item::RowId) {
             return Ok(None);
@@ -455,7 +392,8 @@ impl Rendered for Shown {
         }
         let at = from * width + part.start % width;
         let key = self.values.key(reader, ColumnPart::Block, number);
-        borrow_block(reader, key, &block, at..at + (part.end - part.start))
+        reader
+            .borrow_range(key, &block, at..at + (part.end - part.start))
             .map_err(|error| self.values.shared_fault(number, block.offset, error))
     }
 
@@ -463,6 +401,8 @@ impl Rendered for Shown {
         let width = self.width();
         let elements = part.start / width..part.end.div_ceil(width);
         let first = elements.start;
+        let (last, first_block) = (self.locate(reader, elements.end - 1)?.0, self.locate(reader, first)?.0);
+        reader.check_quick(last - first_block < FEW)?;
         if part.start.is_multiple_of(width) && part.end.is_multiple_of(width) {
             // Absent slots stay as they are.
             out.fill(0);
@@ -515,15 +455,11 @@ impl Raw {
 }
 
 impl Rendered for Raw {
-    fn is_ready(&self, reader: &ReadContext, part: &Range<u64>) -> bool {
-        reader.is_block_ready(self.key(reader), &self.block, part)
-    }
-
     fn borrow(&self, reader: &ReadContext, part: Range<u64>) -> Result<Option<Bytes>, Fault> {
-        borrow_block(reader, self.key(reader), &self.block, part).map_err(|error| self.fault(error))
+        reader.borrow_range(self.key(reader), &self.block, part).map_err(|error| self.fault(error))
     }
 
     fn fill(&self, reader: &ReadContext, part: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
-        read_block(reader, self.key(reader), &self.block, part.start, out).map_err(|error| self.fault(error))
+        reader.fill_range(self.key(reader), &self.block, part.start, out).map_err(|error| self.fault(error))
     }
 }

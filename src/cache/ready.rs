@@ -1,0 +1,95 @@
+//! Blocks for callers that do not wait: what is decoded already, and what is decoded in less time than it takes to hand
+//! the request to another thread.
+
+use std::{ops::Range, sync::Arc};
+
+use super::{BlockError, Cache, Cached, Codec, Key, Lent, Slot, SlotInUse};
+use crate::{
+    format::Block,
+    limits::QUICK,
+    source::{Loaded, Source, Wait},
+};
+
+impl Cache {
+    /// As [`Cache::lend`] for a caller that does not wait for a decoder.
+    ///
+    /// # Errors
+    /// As [`Cache::lend`], and `WouldBlock`.
+    pub(crate) fn try_lend(
+        self: &Arc<Self>,
+        key: Key,
+        block: &Block,
+        source: &Arc<dyn Source>,
+        offset: u64,
+        wait: Wait,
+    ) -> Result<Lent, Arc<BlockError>> {
+        let slot = self.try_slot(key, block, source, wait).ok_or(BlockError::WouldBlock)?;
+        match slot.try_piece(offset)? {
+            Some(piece) => Ok(Lent { piece, key, slot: Some(slot) }),
+            None => Err(Arc::new(BlockError::WouldBlock)),
+        }
+    }
+
+    /// As [`Cache::check`] for a caller that does not wait for a checksum.
+    ///
+    /// # Errors
+    /// As [`Cache::check`], and `WouldBlock`.
+    pub(crate) fn try_check(
+        self: &Arc<Self>,
+        key: Key,
+        block: &Block,
+        source: &Arc<dyn Source>,
+        range: &Range<u64>,
+        wait: Wait,
+    ) -> Result<(), Arc<BlockError>> {
+        if !self.needs_slot(block, range) {
+            return self.known_failure(key, block);
+        }
+        let slot = self.try_slot(key, block, source, wait).ok_or(BlockError::WouldBlock)?;
+        slot.verdict().unwrap_or_else(|| Err(Arc::new(BlockError::WouldBlock)))
+    }
+
+    /// The slot of a block, filled here if that is quick.
+    fn try_slot(self: &Arc<Self>, key: Key, block: &Block, source: &Arc<dyn Source>, wait: Wait) -> Option<SlotInUse> {
+        if let Some(entry) = self.entries.find(&key) {
+            self.count_hit();
+            let slot = entry.slot().cloned()?;
+            return Some(SlotInUse { slot, _entry: entry });
+        }
+        let is_quick = wait == Wait::Never
+            && block.size <= QUICK
+            && block.stored_size <= QUICK
+            && !matches!(block.codec, Codec::Jpeg(..) | Codec::Png(..))
+            && self.check_size(block).is_ok();
+        if !is_quick {
+            return None;
+        }
+        // What can't be read, or is not there, is said by a read that waits.
+        let stored: Arc<dyn Source> = Arc::new(Loaded::new(&**source, block.stored()).ok()?);
+        let needs = self.needs(block, &*stored, 0);
+        let room = match block.codec {
+            Codec::None => self.budget.reserve_small(0),
+            _ => self.try_reserve(needs.all())?,
+        };
+        let (slot, is_new) = self.acquire(key, None);
+        if is_new {
+            self.fill(key, &slot, block, &stored, &needs, Ok(room));
+        }
+        Some(slot)
+    }
+
+    /// Why a block whose verdict need not be waited for is known to be bad, if it is.
+    pub(super) fn known_failure(&self, key: Key, block: &Block) -> Result<(), Arc<BlockError>> {
+        if block.crc.is_none() {
+            return Ok(());
+        }
+        self.peek(&key, |slot: &Arc<Slot>| slot.failure()).unwrap_or(Ok(()))
+    }
+}
+
+impl Cached {
+    /// Whether it is the slot.
+    pub(super) fn is(&self, slot: &Arc<Slot>) -> bool {
+        self.slot().is_some_and(|own| Arc::ptr_eq(own, slot))
+    }
+}

@@ -1,0 +1,81 @@
+//! Reading files.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::{Error, Node, Vfs};
+use crate::{source::Wait, view::Bytes};
+
+impl Vfs {
+    /// The bytes of a file from an offset on, at most `length`; fewer only at the end.
+    ///
+    /// # Errors
+    /// [`Error`] when any block that the range touches fails, or the container has changed.
+    pub fn read(&self, ino: u64, offset: u64, length: u64) -> Result<Bytes, Error> {
+        self.read_with(ino, offset, length, Wait::Always)
+    }
+
+    /// As [`Self::read`] for a caller that waits for no more than `wait`.
+    ///
+    /// # Errors
+    /// As [`Self::read`], and one of which [`Error::is_would_block`] is true.
+    pub fn read_with(&self, ino: u64, offset: u64, length: u64, wait: Wait) -> Result<Bytes, Error> {
+        let _timer = self.time_operation("read", ino, None);
+        let node = self.node_with(ino, wait)?;
+        let bytes = match &node {
+            Node::SourceFile(..) if wait == Wait::Never => return Err(Error::would_block(Wait::Disk)),
+            Node::SourceFile(path, file) => self.files.read(path, *file, offset, length)?,
+            Node::ControlFile(snapshot) => snapshot.read(offset, length),
+            Node::InContainer(id, file) => {
+                let opened = self.opened(id, wait)?;
+                let fault = |fault| self.fault(id, &opened, *file, fault);
+                let view = opened.view(*file, wait).map_err(fault)?;
+                let bytes = view.read_at(opened.reader(wait), offset, length).map_err(fault)?;
+                view.decode_ahead(&opened.reader, offset.saturating_add(length));
+                bytes
+            }
+            Node::SourcePath(_) | Node::ControlFolder => return Err(Error::is_a_folder(self.place(&node))),
+        };
+        self.requests.bytes_read.fetch_add(bytes.as_syscall_buf().len() as u64, Relaxed);
+        Ok(bytes)
+    }
+
+    /// The bytes of a file as memory of one's own, which may be looked at. Never lent from a map, so that each was
+    /// really read.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn read_copied(&self, ino: u64, offset: u64, length: u64) -> Result<Vec<u8>, Error> {
+        let node = self.node(ino)?;
+        match &node {
+            Node::InContainer(id, file) => {
+                let opened = self.opened(id, Wait::Always)?;
+                let fault = |fault| self.fault(id, &opened, *file, fault);
+                let view = opened.view(*file, Wait::Always).map_err(fault)?;
+                view.copy_at(&opened.reader, offset, length).map_err(fault)
+            }
+            Node::SourceFile(path, file) => self.files.read_copied(path, *file, offset, length),
+            Node::ControlFile(snapshot) => Ok(snapshot.read(offset, length).as_syscall_buf().to_vec()),
+            _ => Err(Error::is_a_folder(self.place(&node))),
+        }
+    }
+
+    /// Fills `out` with the bytes from `offset` on; how many there were before the end. For readers who keep what they
+    /// read: of a block that the range has all of the cache keeps nothing.
+    ///
+    /// # Errors
+    /// As [`Self::read`]; `out` then holds anything.
+    pub fn read_into(&self, ino: u64, offset: u64, out: &mut [u8]) -> Result<usize, Error> {
+        let node = self.node(ino)?;
+        let Node::InContainer(id, file) = &node else {
+            let bytes = self.read_copied(ino, offset, out.len() as u64)?;
+            out[..bytes.len()].copy_from_slice(&bytes);
+            return Ok(bytes.len());
+        };
+        let opened = self.opened(id, Wait::Always)?;
+        let fault = |fault| self.fault(id, &opened, *file, fault);
+        let view = opened.view(*file, Wait::Always).map_err(fault)?;
+        let length = view.size().saturating_sub(offset).min(out.len() as u64) as usize;
+        view.fill_kept(&opened.reader, offset, &mut out[..length]).map_err(fault)?;
+        Ok(length)
+    }
+}
