@@ -40,7 +40,7 @@ use slot::{OVERHEAD, Slot};
 pub use spill::{Spill, SpillOptions};
 
 use std::{
-    collections::HashSet,
+    collections::HashMap,
     fmt,
     num::NonZeroUsize,
     ops::{Deref, Range},
@@ -238,22 +238,30 @@ struct LastResort(Mutex<Vec<GiveUp>>);
 
 type GiveUp = Arc<dyn Fn() -> Option<bool> + Send + Sync>;
 
-impl fmt::Debug for LastResort {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("LastResort")
+/// What is called when a block fails late.
+pub(crate) type OnLateFailure = Arc<dyn Fn() + Send + Sync>;
+
+/// Until it is dropped, late failures of a container's blocks are announced ([`Cache::on_late_failure`]).
+pub struct LateFailures {
+    cache: Arc<Cache>,
+    container: u64,
+}
+
+impl Drop for LateFailures {
+    fn drop(&mut self) {
+        self.cache.late_failures.lock().remove(&self.container);
     }
 }
 
 /// The cache.
-#[derive(Debug)]
 pub struct Cache {
     budget: Arc<Budget>,
     verify: Verify,
     entries: Entries<Key, Cached>,
     /// Whether a block is evicted before all others once all of it was handed out.
     readers_keep: AtomicBool,
-    /// Containers of which a block failed when some of it may have been handed out already.
-    late_failures: Mutex<HashSet<u64>>,
+    /// What is called for a container of which a block fails when some of it may have been handed out already.
+    late_failures: Mutex<HashMap<u64, OnLateFailure>>,
     /// The files in memory.
     files: Arc<FileCount>,
     /// Decoded blocks on disk.
@@ -262,6 +270,12 @@ pub struct Cache {
     last_resort: LastResort,
     /// What happened so far.
     pub counters: Counters,
+}
+
+impl fmt::Debug for Cache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cache").field("budget", &self.budget).field("verify", &self.verify).finish_non_exhaustive()
+    }
 }
 
 impl Cache {
@@ -409,10 +423,10 @@ impl Cache {
         }
     }
 
-    /// Whether since the last call a block of this container failed of which some bytes may have been handed out
-    /// before.
-    pub fn take_late_failure(&self, container: u64) -> bool {
-        self.late_failures.lock().remove(&container)
+    /// Has `call` called whenever a block of this container fails of which some bytes may have been handed out before.
+    pub(crate) fn on_late_failure(self: &Arc<Self>, container: u64, call: OnLateFailure) -> LateFailures {
+        self.late_failures.lock().insert(container, call);
+        LateFailures { cache: self.clone(), container }
     }
 
     /// Whether more than half of a decoded block was handed out: then it is being read from end to end.
@@ -687,12 +701,10 @@ impl Cache {
         };
         let working = room.split(needs.working);
         slot.set_room(room);
+        // Bytes of smaller blocks are handed out when the whole is checked.
+        let late = if block.size > limits::WHOLE_BLOCK { self.late_failure(key) } else { None };
         if !self.in_pieces(block) {
-            let is_late = |_: &BlockError| {
-                if block.size > limits::WHOLE_BLOCK {
-                    self.note_late_failure(key);
-                }
-            };
+            let is_late = |_: &BlockError| late.iter().for_each(|announce| announce());
             let whole = || {
                 let spilled = self.spilled(block, &**source);
                 if let Some((spill, name)) = &spilled
@@ -742,7 +754,7 @@ impl Cache {
                 let is_late = |error: &BlockError| {
                     let again = matches!(error, BlockError::Decode(DecodeError::Window(_)));
                     if !again && !slot.is_given_up() {
-                        cache.note_late_failure(key);
+                        late.iter().for_each(|announce| announce());
                     }
                 };
                 cache.finish(key, &slot, || show_pieces().inspect_err(is_late));
@@ -828,9 +840,9 @@ impl Cache {
         Some(slot.parts())
     }
 
-    /// Notes that a block failed which is handed out while it is being decoded or checked.
-    fn note_late_failure(&self, key: Key) {
-        self.late_failures.lock().extend(key.container());
+    /// What announces that a block of this container failed which is handed out while it is being decoded or checked.
+    fn late_failure(&self, key: Key) -> Option<OnLateFailure> {
+        key.container().and_then(|container| self.late_failures.lock().get(&container).cloned())
     }
 
     /// Forgets what is known of a container that is no longer open.

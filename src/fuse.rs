@@ -417,19 +417,11 @@ impl Filesystem for Adapter {
         reply: ReplyData,
     ) {
         self.vfs.requests.read.fetch_add(1, Relaxed);
-        let handles = self.handles.clone().filter(|_| handle == open::DIRECT);
-        let read = move |vfs: &Vfs, wait| match &handles {
+        let handles = self.handles.as_ref().filter(|_| handle == open::DIRECT);
+        let growing = handles.and_then(|handles| handles.growing(ino.0));
+        let read = move |vfs: &Vfs, wait| match &growing {
             None => vfs.read_with(ino.0, offset, size.into(), wait),
-            Some(handles) => {
-                let bytes = vfs.read_growing(ino.0, offset, size.into(), wait);
-                let count = bytes.iter().map(|bytes| bytes.as_syscall_buf().len() as u64).sum();
-                if handles.was_read(ino.0, count)
-                    && let Err(error) = vfs.finish_file(ino.0, true)
-                {
-                    log::debug!("{error}");
-                }
-                bytes
-            }
+            Some(growing) => vfs.read_growing(ino.0, growing, offset, size.into(), wait),
         };
         self.run(About::node(request, ino), reply, read, |_, reply, bytes| match (reply, bytes) {
             (Some(reply), Ok(bytes)) => reply.data(bytes.as_syscall_buf()),

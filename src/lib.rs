@@ -95,6 +95,7 @@ mod mounts;
 pub mod serve;
 #[cfg(all(feature = "serve", not(feature = "unstable-internals")))]
 mod serve;
+mod single_flight;
 #[cfg(feature = "unstable-internals")]
 pub mod source;
 #[cfg(not(feature = "unstable-internals"))]

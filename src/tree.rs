@@ -19,7 +19,7 @@ mod wshard;
 use std::{ops::ControlFlow, sync::Arc};
 
 use crate::{
-    cache::{Buffer, Reservation},
+    cache::{Buffer, LateFailures, Reservation},
     format::wshard::Shard,
     source::Wait,
     store::{Version, Watch},
@@ -27,7 +27,7 @@ use crate::{
 };
 pub use formats::{
     Detected, FORMATS, Format, Formats, IDV, KAST, KASTORE, KDB, OpenResult, OpeningMemory, WSHARD, detect,
-    format_of_name, is_container_name,
+    format_of_name, is_container_name, no_others, no_part,
 };
 pub use item_info::ItemInfo;
 pub use overview::Overview;
@@ -187,6 +187,8 @@ pub struct Opened {
     pub room: Reservation,
     /// Whether changes of the file are announced.
     watch: Watch,
+    /// Where damage that is found late is announced.
+    pub(crate) late: Option<LateFailures>,
 }
 
 /// The tree with what every container has beside it: `.file`.
@@ -200,7 +202,7 @@ impl Opened {
         watch: Watch,
     ) -> Self {
         let (stored, resident) = (reader.with_wait(Wait::Disk), reader.with_wait(Wait::Never));
-        Self { reader, stored, resident, tree, state, room, watch }
+        Self { reader, stored, resident, tree, state, room, watch, late: None }
     }
 
     /// What reading needs for an operation that waits for no more than `wait`.

@@ -29,7 +29,7 @@ pub use attributes::{Attr, FileKind, Ttl};
 pub use error::Error;
 pub use inodes::NumberKey;
 pub use listing::DirEntry;
-pub use memory::{Opening, Serve, Serving};
+pub use memory::{Growing, Opening, Serve, Serving};
 pub use problems::Problem;
 
 pub use crate::store::FollowLinks;
@@ -42,7 +42,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::RwLock;
 
 use crate::{
     cache::{BlockError, Buffer, Cache, SpillOptions, Verify},
@@ -50,7 +50,7 @@ use crate::{
     store::{FilePath, Kind, LocalStore, Stat, Store},
     tree::{self, NodeId, Notice, Opened, names},
 };
-use changes::{Invalidations, Stale};
+use changes::Invalidations;
 use container_id::ContainerId;
 use containers::Containers;
 use control::Control;
@@ -204,7 +204,7 @@ pub struct Vfs {
     inodes: Inodes,
     problems: Arc<Problems>,
     /// What the kernel has to forget.
-    to_invalidate: Mutex<Invalidations>,
+    invalidations: Arc<Invalidations>,
     /// Counters of requests; the adapter counts what it gets.
     pub requests: Requests,
     started: Instant,
@@ -229,14 +229,15 @@ impl Vfs {
         };
         let problems = Arc::new(Problems::default());
         let key = options.number_key;
+        let invalidations = Arc::new(Invalidations::new(store.clone()));
         let vfs = Self {
             source: SourceTree::new(store.clone(), key, options.formats, alone.is_some(), problems.clone()),
             files: SourceFiles::new(store.clone()),
-            containers: Containers::new(store.clone(), cache, problems.clone()),
+            containers: Containers::new(store.clone(), cache, problems.clone(), invalidations.clone()),
             digests: Arc::default(),
             root: RwLock::new(Node::SourcePath(Arc::from(Path::new("")))),
             inodes: Inodes::new(key),
-            to_invalidate: Mutex::default(),
+            invalidations,
             requests: Requests::default(),
             started: Instant::now(),
             serving: OnceLock::new(),
@@ -596,10 +597,6 @@ impl Vfs {
         self.problems.note_at(error.to_problem(), start);
         if error.errno() == libc::ESTALE {
             self.note_gone(id);
-        }
-        // What was handed out before the checksum was known to be wrong is not to be served from the kernel's cache.
-        if opened.reader.cache.take_late_failure(opened.reader.container) {
-            self.invalidate(Stale::Container(id.clone()));
         }
         error
     }

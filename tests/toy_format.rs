@@ -11,7 +11,7 @@ use shardfs::{
     cache::Buffer,
     format::{Class, DType, FormatError},
     tree::{
-        Child, Container, FORMATS, Format, KDB, NodeId, NodeKind, Overview, ROOT,
+        Child, Container, FORMATS, Format, KDB, NodeId, NodeKind, Overview, ROOT, no_others, no_part,
         overview::{Contents, Item},
     },
     vfs::{FileKind, Options},
@@ -30,6 +30,8 @@ static TOY: Format = Format {
     },
     is_meant: |source| source.len() >= 5,
     open: |reader, _, _| Ok(Arc::new(Toy { elements: 5..reader.source.len() })),
+    others: no_others,
+    check_part: no_part,
     fixtures: &[],
 };
 

@@ -117,6 +117,22 @@ fn large_blocks_come_in_pieces_and_a_bad_checksum_is_final() {
 }
 
 #[test]
+fn a_block_that_fails_after_bytes_of_it_were_handed_out_is_announced_without_another_reader() {
+    let (mut block, source, _) = zstd_block(&vec![3; limits::WHOLE_BLOCK as usize + 12_345]);
+    block.crc = Some(1);
+    let cache = Cache::new(1 << 30, Verify::Lazy);
+    let (sender, announced) = std::sync::mpsc::channel();
+    let container = key(1).container().unwrap();
+    let late = cache.on_late_failure(container, Arc::new(move || sender.send(()).unwrap()));
+    // The reader of the first piece never comes back.
+    assert!(cache.piece(key(1), &block, &source, &byte(0)).is_ok());
+    announced.recv().unwrap();
+    // Not for a container that is closed: its channel's other end is gone.
+    drop(late);
+    assert!(announced.recv().is_err());
+}
+
+#[test]
 fn checksums_over_stored_bytes_are_accepted_for_compressed_blocks_only() {
     let (mut block, source, counted) = zstd_block(&[9; 5000]);
     block.crc = Some(crc32c::crc32c(&counted.bytes));

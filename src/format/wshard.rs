@@ -19,7 +19,7 @@ use crate::{
 pub use block::{Block, Defect};
 pub use episode::{Channel, Episode};
 pub use front::{HEADER, Header, header, probe};
-pub use manifest::Chunk;
+pub use manifest::{Chunk, check_chunk, chunk_files};
 pub use stream::{Interleave, Recovered};
 
 /// The role of an episode (section 2).

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use crate::{
     cache::FileSlot,
     source::Wait,
-    vfs::{Error, Opening, Vfs},
+    vfs::{Error, Growing, Opening, Vfs},
 };
 
 /// Handles whose reads bypass the kernel's cache carry this number; all others 0.
@@ -34,16 +34,13 @@ struct State {
 struct Open {
     count: u64,
     how: How,
-    /// Size of a file that is not finished, and how many bytes of it were read past the kernel's cache.
-    size: u64,
-    read: u64,
 }
 
 enum How {
     /// The kernel asks for what it does not have, and keeps it.
     Cached,
     /// The kernel asks for everything and keeps nothing.
-    Direct,
+    Direct(Option<Arc<Growing>>),
     /// The kernel reads from a file by itself: one in memory, kept as long as it is open, or one of SOURCE.
     Passed(BackingId, Option<Arc<FileSlot>>),
 }
@@ -76,10 +73,9 @@ impl Handles {
             // The last handle of one that was open may have gone meanwhile.
             let opening = opening.unwrap_or(Opening::Parts);
             if let Entry::Vacant(entry) = state.open.entry(ino) {
-                let size = if let Opening::Growing(size) = opening { size } else { 0 };
                 let how = choose(opening, vfs, &reply);
                 let held = how.held();
-                entry.insert(Open { count: 0, how, size, read: 0 });
+                entry.insert(Open { count: 0, how });
                 state.held += held;
             }
             // So many files are held open that none could be given up: the kernel's cache can.
@@ -97,7 +93,7 @@ impl Handles {
         open.count += 1;
         match &open.how {
             How::Cached => reply.opened(FileHandle(0), FopenFlags::FOPEN_KEEP_CACHE),
-            How::Direct => reply.opened(DIRECT, FopenFlags::FOPEN_DIRECT_IO),
+            How::Direct(_) => reply.opened(DIRECT, FopenFlags::FOPEN_DIRECT_IO),
             How::Passed(backing, _) => {
                 vfs.requests.passed.fetch_add(1, Relaxed);
                 reply.opened_passthrough(FileHandle(0), FopenFlags::empty(), backing);
@@ -116,14 +112,12 @@ impl Handles {
         }
     }
 
-    /// Counts bytes that were read past the kernel's cache. Whether with these the file was read whole: then the next
-    /// `open` should find it finished.
-    pub(super) fn was_read(&self, ino: u64, bytes: u64) -> bool {
-        let mut state = self.0.lock();
-        let Some(open) = state.open.get_mut(&ino) else { return false };
-        let before = open.read;
-        open.read += bytes;
-        before < open.size && open.read >= open.size
+    /// The file that is read past the kernel's cache, where it is one that is to be finished in memory.
+    pub(super) fn growing(&self, ino: u64) -> Option<Arc<Growing>> {
+        match &self.0.lock().open.get(&ino)?.how {
+            How::Direct(growing) => growing.clone(),
+            How::Cached | How::Passed(..) => None,
+        }
     }
 }
 
@@ -147,8 +141,8 @@ fn choose(opening: Opening, vfs: &Vfs, reply: &ReplyOpen) -> How {
     match opening {
         Opening::Finished(slot) => passed(slot.memory().with_descriptor(|file| reply.open_backing(file)), Some(slot)),
         Opening::Own(file) => passed(reply.open_backing(&file), None),
-        Opening::Growing(_) if vfs.serving().maps_direct => How::Direct,
+        Opening::Growing(growing) if vfs.serving().maps_direct => How::Direct(Some(growing)),
         Opening::Growing(_) | Opening::Parts => How::Cached,
-        Opening::Snapshot => How::Direct,
+        Opening::Snapshot => How::Direct(None),
     }
 }

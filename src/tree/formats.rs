@@ -5,7 +5,7 @@ use std::{cell::RefCell, ffi::OsStr, fmt, io, sync::Arc};
 use super::{Container, Siblings, idv, kastore, kdb, wshard};
 use crate::{
     cache::{Cache, Reservation, TooMuch},
-    format::{self, FormatError},
+    format::{self, FormatError, PartError},
     source::{Memory, Source, SourceError},
     view::ReadContext,
 };
@@ -31,6 +31,11 @@ pub struct Format {
     pub is_meant: fn(&dyn Source) -> bool,
     /// Parses a container and makes its tree.
     pub open: fn(&ReadContext, Option<Arc<dyn Siblings>>, &OpeningMemory<'_>) -> OpenResult,
+    /// The other files whose content a container shows too, as paths below its folder: the chunks of a manifest. What
+    /// can't be read names none.
+    pub others: fn(&dyn Source) -> Vec<Box<str>>,
+    /// Fails for a container that another one of the same format can't show as a part of itself.
+    pub check_part: fn(&dyn Source) -> Result<(), PartError>,
     /// The examples in `fixtures/`.
     pub fixtures: &'static [&'static str],
 }
@@ -52,6 +57,8 @@ pub static WSHARD: Format = Format {
         }
         Ok(Arc::new(wshard::open(shard, siblings, reader.cache.verify())))
     },
+    others: format::wshard::chunk_files,
+    check_part: format::wshard::check_chunk,
     fixtures: &["ep_001.wshard", "ep_002_lz4.wshard", "stream.wshard", "weights.shard"],
 };
 
@@ -67,6 +74,8 @@ pub static KASTORE: Format = Format {
         let source = &*reader.source;
         Ok(Arc::new(kastore::open_kastore(source, format::kastore::parse_within(source, memory)?)?))
     },
+    others: no_others,
+    check_part: no_part,
     fixtures: &["arrays.kas", "tree_sequence.trees"],
 };
 
@@ -80,6 +89,8 @@ pub static KAST: Format = Format {
     probe: |source, _| format::kast::parse(source).map(drop),
     is_meant: format::kast::claims,
     open: |reader, _, memory| Ok(Arc::new(kastore::open_kast(format::kast::parse_within(&*reader.source, memory)?))),
+    others: no_others,
+    check_part: no_part,
     fixtures: &["table.kast"],
 };
 
@@ -92,6 +103,8 @@ pub static KDB: Format = Format {
     probe: |source, _| format::kdb::probe(source),
     is_meant: |source| source.len() >= format::kdb::HEADER,
     open: |reader, _, _| Ok(Arc::new(kdb::open(format::kdb::parse(&*reader.source)?))),
+    others: no_others,
+    check_part: no_part,
     fixtures: &["demo.kdb"],
 };
 
@@ -104,8 +117,23 @@ pub static IDV: Format = Format {
     probe: |source, _| format::idv::probe(source),
     is_meant: |source| source.len() >= format::idv::HEADER,
     open: |reader, _, _| Ok(Arc::new(idv::open(format::idv::parse(&*reader.source)?, reader))),
+    others: no_others,
+    check_part: no_part,
     fixtures: &["table.idv"],
 };
+
+/// [`Format::others`] of a format whose containers are single files.
+pub fn no_others(_: &dyn Source) -> Vec<Box<str>> {
+    Vec::new()
+}
+
+/// [`Format::check_part`] of such a format.
+///
+/// # Errors
+/// Always.
+pub fn no_part(_: &dyn Source) -> Result<(), PartError> {
+    Err(PartError::Damaged("containers of its format are no parts of others".into()))
+}
 
 /// The memory of opening one container, reserved from the cache's budget until it is open.
 pub struct OpeningMemory<'a> {

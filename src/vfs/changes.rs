@@ -8,24 +8,48 @@ use std::{
 };
 
 use lru::LruCache;
+use parking_lot::Mutex;
 
 use super::{Node, ROOT, Vfs, container_id::ContainerId, source_tree::SourceEntry};
 use crate::{
     cache::nonzero,
-    store::{Changes, DirEvent, Kind},
+    store::{Changes, DirEvent, Kind, Store},
     tree,
 };
 
-/// What the kernel has to forget, and which containers it was notified of that are no longer what they were.
-#[derive(Debug)]
+/// What the kernel has to forget: the one queue, for requests that find something out of date and for decoders that
+/// find damage after bytes were handed out. The thread that notifies the kernel is woken for each.
 pub(super) struct Invalidations {
+    queue: Mutex<Queue>,
+    store: Arc<dyn Store>,
+}
+
+/// What waits, and which containers the kernel was notified of that are no longer what they were.
+struct Queue {
     stale: Vec<Stale>,
     gone: LruCache<u128, ()>,
 }
 
-impl Default for Invalidations {
-    fn default() -> Self {
-        Self { stale: Vec::new(), gone: LruCache::new(nonzero(GONE)) }
+impl Invalidations {
+    pub(super) fn new(store: Arc<dyn Store>) -> Self {
+        Self { queue: Mutex::new(Queue { stale: Vec::new(), gone: LruCache::new(nonzero(GONE)) }), store }
+    }
+
+    pub(super) fn push(&self, stale: Stale) {
+        self.queue.lock().stale.push(stale);
+        self.store.wake();
+    }
+
+    /// Adds a container that is in another state, unless it was added before: a state never comes back.
+    fn push_gone(&self, id: &Arc<ContainerId>) {
+        let is_new = self.queue.lock().gone.put(id.number, ()).is_none();
+        if is_new {
+            self.push(Stale::Container(id.clone()));
+        }
+    }
+
+    fn take(&self) -> Vec<Stale> {
+        std::mem::take(&mut self.queue.lock().stale)
     }
 }
 
@@ -49,7 +73,7 @@ impl Vfs {
 
     /// The nodes that turned out to be out of date while requests were answered, for the kernel to forget.
     pub(crate) fn take_invalidated(&self) -> Vec<u64> {
-        let stale = std::mem::take(&mut self.to_invalidate.lock().stale);
+        let stale = self.invalidations.take();
         let nodes = stale.into_iter().map(|stale| match stale {
             Stale::Container(id) => {
                 let mut nodes = self.inodes.of_container(&id);
@@ -121,21 +145,13 @@ impl Vfs {
 
     /// Has the kernel notified to forget a node.
     pub(super) fn invalidate_node(&self, ino: u64) {
-        self.invalidate(Stale::Node(ino));
-    }
-
-    pub(super) fn invalidate(&self, stale: Stale) {
-        self.to_invalidate.lock().stale.push(stale);
-        self.source.store().wake();
+        self.invalidations.push(Stale::Node(ino));
     }
 
     /// Notes that a container is no longer in the state that the kernel knows: with its attributes forgotten, the next
-    /// path that leads into it is looked up again. Once for each state, which never comes back.
+    /// path that leads into it is looked up again.
     pub(super) fn note_gone(&self, id: &Arc<ContainerId>) {
-        let is_new = self.to_invalidate.lock().gone.put(id.number, ()).is_none();
-        if is_new {
-            self.invalidate(Stale::Container(id.clone()));
-        }
+        self.invalidations.push_gone(id);
     }
 
     /// Whether a container is still in the state that it was found in.

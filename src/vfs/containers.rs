@@ -13,6 +13,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::{
     Error,
+    changes::{Invalidations, Stale},
     container_id::ContainerId,
     problems::{Problem, Problems},
 };
@@ -39,6 +40,7 @@ pub(super) struct Containers {
     /// Bytes of memory that they may take all together; one may take more.
     budget: usize,
     problems: Arc<Problems>,
+    invalidations: Arc<Invalidations>,
 }
 
 struct State {
@@ -94,7 +96,12 @@ impl Drop for Ending<'_> {
 }
 
 impl Containers {
-    pub(super) fn new(store: Arc<dyn Store>, cache: Arc<Cache>, problems: Arc<Problems>) -> Arc<Self> {
+    pub(super) fn new(
+        store: Arc<dyn Store>,
+        cache: Arc<Cache>,
+        problems: Arc<Problems>,
+        invalidations: Arc<Invalidations>,
+    ) -> Arc<Self> {
         let budget = (cache.usage().0 / limits::OPEN_MEMORY_PART).max(limits::OPEN_MEMORY);
         let this = Arc::new(Self {
             store,
@@ -102,6 +109,7 @@ impl Containers {
             state: Mutex::new(State { open: LruCache::new(nonzero(descriptors())), opening: HashMap::new() }),
             budget: usize::try_from(budget).unwrap_or(usize::MAX),
             problems,
+            invalidations,
         });
         let weak = Arc::downgrade(&this);
         this.cache.add_last_resort(move || weak.upgrade().map(|containers| containers.close_idle()));
@@ -200,7 +208,11 @@ impl Containers {
         for warning in tree.warnings() {
             self.problems.note(Problem::of(id.shown(), warning.clone()));
         }
-        let opened = Arc::new(Opened::new(reader, tree, state, room, watch));
+        // What was handed out before the checksum was known to be wrong is not to be served from the kernel's cache.
+        let (invalidations, stale) = (self.invalidations.clone(), id.clone());
+        let late = move || invalidations.push(Stale::Container(stale.clone()));
+        let late = self.cache.on_late_failure(container, Arc::new(late));
+        let opened = Arc::new(Opened { late: Some(late), ..Opened::new(reader, tree, state, room, watch) });
         let open = Open { opened: opened.clone(), file };
         let mut state = self.state.lock();
         let mut closed: Vec<_> = state.open.push(id.clone(), open).into_iter().collect();

@@ -12,18 +12,17 @@ use super::{
 };
 use crate::{
     cache::nonzero,
-    format::wshard::{self, Chunk},
     limits,
-    source::{Source, SourceError},
+    source::SourceError,
     store::{FilePath, Stat, Store, Version},
-    tree::{self, Detected, Format, Formats, WSHARD},
+    tree::{self, Detected, Format, Formats},
 };
 
-/// Chunks of one manifest whose files are looked at for its own state; of more, only their folder is.
+/// Other files of one container that are looked at for its own state; of more, only their folder is.
 const WATCHED: usize = 1024;
 
-/// Manifests whose list of chunks is remembered.
-const MANIFESTS: usize = 64;
+/// Containers whose list of other files is remembered.
+const LISTS: usize = 64;
 
 /// What a file is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,7 +37,8 @@ pub(super) enum Verdict {
 enum Known {
     Plain,
     Container(&'static Format),
-    Manifest,
+    /// One that shows other files' content, too.
+    WithOthers(&'static Format),
 }
 
 /// What came of looking into a file.
@@ -57,19 +57,13 @@ pub(super) struct Detection {
     /// Whether SOURCE is one file, which has to be a container.
     is_alone: bool,
     verdicts: Mutex<Verdicts>,
-    /// Chunks of manifests that join some.
-    manifests: Mutex<LruCache<Version, Arc<[Chunk]>>>,
+    /// What containers with other files name.
+    others: Mutex<LruCache<Version, Arc<[Box<str>]>>>,
 }
 
 impl Detection {
     pub(super) fn new(key: NumberKey, formats: Formats, is_alone: bool) -> Self {
-        Self {
-            key,
-            formats,
-            is_alone,
-            verdicts: Mutex::default(),
-            manifests: Mutex::new(LruCache::new(nonzero(MANIFESTS))),
-        }
+        Self { key, formats, is_alone, verdicts: Mutex::default(), others: Mutex::new(LruCache::new(nonzero(LISTS))) }
     }
 
     /// What a file in this state is; `None` where it is in another state by now.
@@ -128,7 +122,7 @@ impl Detection {
         Ok(Some(match known {
             Known::Plain => Verdict::Plain,
             Known::Container(format) => Verdict::Container(format, 0),
-            Known::Manifest => Verdict::Container(&WSHARD, self.state_of_chunks(store, path, stat)),
+            Known::WithOthers(format) => Verdict::Container(format, self.state_of_others(store, path, stat, format)),
         }))
     }
 
@@ -144,14 +138,16 @@ impl Detection {
             let name = if is_partial(own) { own } else { path.name().as_encoded_bytes() };
             let source = file.clone().into_source();
             let detected = tree::detect(self.formats, &*source, name)?;
-            let is_shard = matches!(detected, Detected::Container(format) if *format == WSHARD);
-            let chunks = if is_shard { chunks_of(&*source) } else { Vec::new() };
-            Ok((detected, chunks))
+            let others = match detected {
+                Detected::Container(format) => (format.others)(&*source),
+                _ => Vec::new(),
+            };
+            Ok((detected, others))
         });
         Ok(Look::Known(match looked {
-            Ok((Detected::Container(_), chunks)) if !chunks.is_empty() => {
-                self.manifests.lock().put(stat.version, chunks.into());
-                Known::Manifest
+            Ok((Detected::Container(format), others)) if !others.is_empty() => {
+                self.others.lock().put(stat.version, others.into());
+                Known::WithOthers(format)
             }
             Ok((Detected::Container(format), _)) => Known::Container(format),
             Ok((Detected::Plain, _)) => Known::Plain,
@@ -176,35 +172,29 @@ impl Detection {
         }))
     }
 
-    /// The state that the files of a manifest's chunks are in: another number when any of them comes, goes, or is
-    /// written to.
-    fn state_of_chunks(&self, store: &dyn Store, manifest: &FilePath, stat: &Stat) -> u64 {
-        let known = self.manifests.lock().get(&stat.version).cloned();
-        let chunks = known.unwrap_or_else(|| {
-            let opened = store.open(&manifest.to_path_buf()).ok().filter(|file| file.version() == stat.version);
-            let chunks: Arc<[Chunk]> = opened.map(|file| chunks_of(&*file.into_source())).unwrap_or_default().into();
-            self.manifests.lock().put(stat.version, chunks.clone());
-            chunks
+    /// The state that the other files are in which a container shows: another number when any of them comes, goes, or
+    /// is written to.
+    fn state_of_others(&self, store: &dyn Store, path: &FilePath, stat: &Stat, format: &Format) -> u64 {
+        let known = self.others.lock().get(&stat.version).cloned();
+        let others = known.unwrap_or_else(|| {
+            let opened = store.open(&path.to_path_buf()).ok().filter(|file| file.version() == stat.version);
+            let named = opened.map(|file| (format.others)(&*file.into_source()));
+            let others: Arc<[Box<str>]> = named.unwrap_or_default().into();
+            self.others.lock().put(stat.version, others.clone());
+            others
         });
-        let folder: &Path = manifest.folder();
-        let files = chunks.iter().take(WATCHED).map(|chunk| folder.join(&chunk.uri));
-        let all = (chunks.len() > WATCHED).then(|| folder.to_path_buf());
+        let folder: &Path = path.folder();
+        let files = others.iter().take(WATCHED).map(|name| folder.join(&**name));
+        let all = (others.len() > WATCHED).then(|| folder.to_path_buf());
         let mut bytes = Vec::new();
         for file in files.chain(all) {
             let now = store.stat(&file).ok().flatten();
             bytes.push(u8::from(now.is_some()));
             bytes.extend(now.iter().flat_map(|now| now.version.to_bytes()));
         }
-        // Never 0, which stands for no chunks.
+        // Never 0, which stands for no other files.
         self.key.hash(&[&bytes]).max(1)
     }
-}
-
-/// The chunks of a manifest that was opened, if it is one and names an episode.
-fn chunks_of(file: &dyn Source) -> Vec<Chunk> {
-    let is_manifest = wshard::header(file).is_ok_and(|header| header.role == wshard::ROLE_MANIFEST);
-    let parsed = is_manifest.then(|| wshard::parse(file).ok()).flatten();
-    parsed.and_then(|shard| shard.chunks).unwrap_or_default()
 }
 
 /// Whether an operation failed for want of something that comes back.

@@ -2,7 +2,10 @@
 
 use std::{
     fs::File,
-    sync::{Arc, atomic::Ordering::Relaxed},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
 };
 
 use super::{Error, Node, Vfs};
@@ -55,11 +58,31 @@ pub enum Opening {
     /// An ordinary file of SOURCE.
     Own(File),
     /// Not finished, of this size. Reads go to [`Vfs::read_growing`], which finish it for the next open.
-    Growing(u64),
+    Growing(Arc<Growing>),
     /// Served from parts, which the kernel should keep.
     Parts,
     /// A control file: each look-up has a new one, so nothing of it is worth keeping.
     Snapshot,
+}
+
+/// A file that is not finished in memory, while it is open.
+#[derive(Debug)]
+pub struct Growing {
+    size: u64,
+    /// Bytes of it that were read.
+    read: AtomicU64,
+}
+
+impl Growing {
+    fn of(size: u64) -> Opening {
+        Opening::Growing(Arc::new(Self { size, read: AtomicU64::new(0) }))
+    }
+
+    /// Counts bytes that were read. Whether with these the file was read whole.
+    fn add_read(&self, bytes: u64) -> bool {
+        let before = self.read.fetch_add(bytes, Relaxed);
+        before < self.size && before + bytes >= self.size
+    }
 }
 
 impl Vfs {
@@ -104,23 +127,41 @@ impl Vfs {
                 }
                 if let Some(slot) = self.cache().file(ino) {
                     let size = slot.memory().size();
-                    return Ok(if slot.is_whole() { Opening::Finished(slot) } else { Opening::Growing(size) });
+                    return Ok(if slot.is_whole() { Opening::Finished(slot) } else { Growing::of(size) });
                 }
                 let worth_it = limits::MEMORY_FILE..=self.cache().largest_file();
                 self.with_view(ino, wait, |view, reader| {
                     let is_worth_it = worth_it.contains(&view.size()) && view.layout(reader) != Layout::Work;
-                    Ok(if is_worth_it { Opening::Growing(view.size()) } else { Opening::Parts })
+                    Ok(if is_worth_it { Growing::of(view.size()) } else { Opening::Parts })
                 })
             }
         }
     }
 
-    /// The bytes of a file that is being finished in memory, or is not yet: the first reader of a compressed one begins
-    /// it. As [`Self::read`] in everything else.
+    /// The bytes of an opened file that is being finished in memory, or is not yet. The first reader of a compressed one
+    /// begins it; any other is begun once it was read whole, so that the next `open` finds it finished. As
+    /// [`Self::read_with`] in everything else.
     ///
     /// # Errors
-    /// As [`Self::read`].
-    pub fn read_growing(&self, ino: u64, offset: u64, length: u64, wait: Wait) -> Result<Bytes, Error> {
+    /// As [`Self::read_with`].
+    pub fn read_growing(
+        &self,
+        ino: u64,
+        growing: &Growing,
+        offset: u64,
+        length: u64,
+        wait: Wait,
+    ) -> Result<Bytes, Error> {
+        let bytes = self.read_unfinished(ino, offset, length, wait)?;
+        if growing.add_read(bytes.as_syscall_buf().len() as u64)
+            && let Err(error) = self.finish_file(ino, true)
+        {
+            log::debug!("{error}");
+        }
+        Ok(bytes)
+    }
+
+    fn read_unfinished(&self, ino: u64, offset: u64, length: u64, wait: Wait) -> Result<Bytes, Error> {
         let mut slot = self.cache().file(ino);
         if slot.is_none() && matches!(self.node_with(ino, wait)?, Node::InContainer(..)) {
             match self.with_view(ino, wait, |view, reader| Ok(view.layout(reader)))? {
@@ -159,7 +200,7 @@ impl Vfs {
     ///
     /// # Errors
     /// When the container can't be opened.
-    pub fn finish_file(&self, ino: u64, in_background: bool) -> Result<Option<Arc<FileSlot>>, Error> {
+    fn finish_file(&self, ino: u64, in_background: bool) -> Result<Option<Arc<FileSlot>>, Error> {
         let (view, reader): (View, _) =
             self.with_view(ino, Wait::Always, |view, reader| Ok((view.clone(), reader.clone())))?;
         let cache = self.cache().clone();

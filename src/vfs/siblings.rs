@@ -13,11 +13,12 @@ use sha2::{Digest, Sha256};
 use super::{container_id::ContainerId, containers::Containers, inodes::NumberKey};
 use crate::{
     cache::{BlockError, nonzero},
-    format::{FormatError, wshard},
+    format::PartError,
     limits,
+    single_flight::SingleFlight,
     source::SourceError,
     store::{FilePath, Kind, Stat, Store, Version},
-    tree::{self, Detected, Opened, WSHARD},
+    tree::{self, Detected, Opened},
 };
 
 /// Why a chunk is not opened that could be.
@@ -65,7 +66,7 @@ impl Siblings {
             return refused("some users who may read the manifest may not read it");
         }
         let path = Arc::new(FilePath::new(folder.into(), name));
-        Ok(ContainerId::new(&self.key, path, &WSHARD, stat, 0))
+        Ok(ContainerId::new(&self.key, path, self.manifest.format, stat, 0))
     }
 
     /// Whether a link stands for a folder on the way to a path.
@@ -81,7 +82,7 @@ impl tree::Siblings for Siblings {
         let Some(containers) = self.containers.upgrade() else { return Err(SourceError::Changed.into()) };
         let id = Arc::new(self.find(uri)?);
         if !containers.is_open(&id) {
-            self.check_episode(&id)?;
+            self.check_part(&id)?;
         }
         containers.open(&id, || None).map_err(|error| BlockError::Refused(error.to_problem().detail()))
     }
@@ -92,20 +93,20 @@ impl tree::Siblings for Siblings {
 }
 
 impl Siblings {
-    /// A manifest as a chunk, also of itself, would be joined without end.
-    fn check_episode(&self, chunk: &ContainerId) -> Result<(), BlockError> {
+    /// Whether a file may be shown as a part of the manifest: it has the same format, which says the rest.
+    fn check_part(&self, chunk: &ContainerId) -> Result<(), BlockError> {
         let refused = |reason: String| Err(BlockError::Refused(reason));
         let file = self.store.open(&chunk.shown()).map_err(SourceError::from)?.into_source();
-        match tree::detect(&[&WSHARD], &*file, chunk.path.name().as_encoded_bytes())? {
+        let format = chunk.format;
+        match tree::detect(&[format], &*file, chunk.path.name().as_encoded_bytes())? {
             Detected::Container(_) => {}
             Detected::Refused(_, error) => return refused(error.to_string()),
-            _ => return refused("not a Shard file".into()),
+            Detected::Plain => return refused(format!("not a {} file", format.title)),
         }
-        match wshard::header(&*file) {
-            Ok(header) if header.role == wshard::ROLE_EPISODE => Ok(()),
-            Ok(header) => refused(format!("not an episode: its role is {}", header.role)),
-            Err(FormatError::Source(error)) => Err(error.into()),
-            Err(error) => refused(error.to_string()),
+        match (format.check_part)(&*file) {
+            Ok(()) => Ok(()),
+            Err(PartError::Source(error)) => Err(error.into()),
+            Err(PartError::Damaged(reason)) => refused(reason),
         }
     }
 }
@@ -116,8 +117,8 @@ fn may_read_both(first: &Stat, second: &Stat) -> bool {
     missing & 0o444 & !second.mode == 0
 }
 
-/// A digest, once it is computed; the thread that holds the lock computes it.
-type Slot = Arc<Mutex<Option<[u8; 32]>>>;
+/// A digest, once it is computed.
+type Slot = Arc<SingleFlight<[u8; 32]>>;
 
 /// SHA-256 of whole files, each computed once.
 pub(super) struct Digests {
@@ -134,17 +135,15 @@ impl Digests {
     /// The digest of an opened file. Threads that ask while it is computed wait for it.
     fn of(&self, opened: &Opened) -> Result<[u8; 32], SourceError> {
         let slot = self.known.lock().get_or_insert(opened.state, Default::default).clone();
-        let mut digest = slot.lock();
-        if let Some(known) = *digest {
-            return Ok(known);
-        }
-        let source = &*opened.reader.source;
-        let (mut hash, mut at) = (Sha256::new(), 0);
-        while at < source.len() {
-            let piece = source.read(at..source.len().min(at + limits::PIECE as u64))?;
-            hash.update(&piece);
-            at += piece.len() as u64;
-        }
-        Ok(*digest.insert(hash.finalize().into()))
+        slot.get_or_try_init(|| {
+            let source = &*opened.reader.source;
+            let (mut hash, mut at) = (Sha256::new(), 0);
+            while at < source.len() {
+                let piece = source.read(at..source.len().min(at + limits::PIECE as u64))?;
+                hash.update(&piece);
+                at += piece.len() as u64;
+            }
+            Ok(hash.finalize().into())
+        })
     }
 }

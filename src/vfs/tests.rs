@@ -89,7 +89,7 @@ fn links_are_links_unless_followed() {
 }
 
 #[test]
-fn nobody_waits_for_a_file_in_memory_whose_bytes_are_at_hand() {
+fn a_read_waits_for_no_file_in_memory_whose_bytes_are_stored_uncompressed() {
     // A kastore with one uncompressed array, `x` (`docs/formats/kastore.md` 3).
     let values = vec![7_u8; 8 << 17];
     let mut bytes = empty_store();
@@ -112,8 +112,11 @@ fn nobody_waits_for_a_file_in_memory_whose_bytes_are_at_hand() {
     assert_eq!(file.size, 128 + values.len() as u64);
     // Laying it out was begun, and does not go on.
     let slot = vfs.cache().start_file(file.ino, file.size).unwrap();
-    assert!(matches!(vfs.opening(file.ino).unwrap(), Opening::Growing(size) if size == file.size));
-    let read = |offset| vfs.read_growing(file.ino, offset, 1 << 20, Wait::Always).unwrap().as_syscall_buf().to_vec();
+    let Opening::Growing(growing) = vfs.opening(file.ino).unwrap() else { panic!("it is worth being finished") };
+    let read = |offset| {
+        let bytes = vfs.read_growing(file.ino, &growing, offset, 1 << 20, Wait::Always).unwrap();
+        bytes.as_syscall_buf().to_vec()
+    };
     assert_eq!(read(128), values);
     assert!(read(file.size).is_empty() && read(u64::MAX).is_empty());
     // It failed: what it holds is nothing.

@@ -12,6 +12,12 @@ use serde::{
     de::{MapAccess, Visitor, value::MapAccessDeserializer},
 };
 
+use super::{ROLE_EPISODE, ROLE_MANIFEST, header, parse};
+use crate::{
+    format::{FormatError, PartError},
+    source::Source,
+};
+
 /// One chunk of an episode, in its place: the first is chunk 0.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chunk {
@@ -19,6 +25,26 @@ pub struct Chunk {
     pub uri: String,
     /// SHA-256 of the whole file; `None` where the manifest gives none.
     pub sha256: Option<[u8; 32]>,
+}
+
+/// The files of a manifest's chunks. Nothing where the file is no manifest, or names no episode.
+pub fn chunk_files(file: &dyn Source) -> Vec<Box<str>> {
+    let is_manifest = header(file).is_ok_and(|header| header.role == ROLE_MANIFEST);
+    let parsed = is_manifest.then(|| parse(file).ok()).flatten();
+    parsed.and_then(|shard| shard.chunks).unwrap_or_default().into_iter().map(|chunk| chunk.uri.into()).collect()
+}
+
+/// Fails for a Shard file that is no episode: a manifest as a chunk, also of itself, would be joined without end.
+///
+/// # Errors
+/// [`PartError`].
+pub fn check_chunk(file: &dyn Source) -> Result<(), PartError> {
+    match header(file) {
+        Ok(header) if header.role == ROLE_EPISODE => Ok(()),
+        Ok(header) => PartError::damaged(format!("not an episode: its role is {}", header.role)),
+        Err(FormatError::Source(error)) => Err(error.into()),
+        Err(error) => PartError::damaged(error.to_string()),
+    }
 }
 
 /// A JSON object: by itself serde takes an array of an object's values for it too.

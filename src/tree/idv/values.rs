@@ -14,8 +14,6 @@ pub(super) use shown::{File as ValueFile, Raw, Show, Shown};
 
 use std::sync::Arc;
 
-use parking_lot::Mutex;
-
 use crate::{
     cache::{BlockError, Buffer, ColumnPart, Key},
     codec::Codec,
@@ -24,6 +22,7 @@ use crate::{
         idv::{Column, Content, Entry, Item, Plan, Type},
     },
     limits,
+    single_flight::SingleFlight,
     source::Wait,
     view::{Fault, ReadContext},
 };
@@ -38,7 +37,7 @@ pub(super) struct Values {
     rows: u64,
     rows_per_block: u64,
     blocks: u64,
-    totals: [Mutex<Option<Arc<Totals>>>; 3],
+    totals: [SingleFlight<Arc<Totals>>; 3],
 }
 
 /// Where blocks are.
@@ -47,7 +46,7 @@ enum Place {
     /// In a column: by its lookup table.
     Table { column: Arc<Column>, tail: u64 },
     /// The one of a metadata entry, of that number.
-    Single { entry: u32, block: Block, error: Option<String>, size: Mutex<Option<Result<u64, Fault>>> },
+    Single { entry: u32, block: Block, error: Option<String>, size: SingleFlight<Result<u64, Fault>> },
 }
 
 impl Values {
@@ -62,13 +61,13 @@ impl Values {
     /// The value of the metadata entry of a number. `None` if it has none.
     pub(super) fn of_metadata(column: u32, number: u32, entry: &Entry) -> Option<Self> {
         let (ty, mut block) = (entry.codec.meaning.clone().ok()?, entry.block()?);
-        let mut size = None;
+        let size = SingleFlight::default();
         if ty.dims.is_none() && ty.item != Item::Text {
             // As much as is needed is there, or the value is damaged.
             block.size = ty.item.stored(1);
-            size = Some(Ok(block.size));
+            size.set(Ok(block.size));
         }
-        let place = Place::Single { entry: number, block, error: entry.error.clone(), size: Mutex::new(size) };
+        let place = Place::Single { entry: number, block, error: entry.error.clone(), size };
         Some(Self { column, place, ty, rows: 1, rows_per_block: 1, blocks: 1, totals: Default::default() })
     }
 
@@ -213,12 +212,12 @@ impl Values {
         // Sizes of text that stand in the lookup table are there for a read of it.
         if sum == Sum::Text
             && reader.wait() != Wait::Always
-            && known.try_lock().is_some_and(|known| known.is_none())
+            && known.get().is_none()
             && reader.may_read().map(|()| true)?
-            && let Some(totals) = Totals::from_table(self, reader)
-            && let Some(mut known) = known.try_lock()
+            && let Some(totals) = Totals::from_table(self, reader).map(Arc::new)
         {
-            return Ok(known.get_or_insert_with(|| Arc::new(totals)).clone());
+            known.set(totals.clone());
+            return Ok(totals);
         }
         let compute = || Arc::new(Totals::compute(self, reader, sum));
         computed(known, reader, compute, |totals| totals.fault())
@@ -226,9 +225,7 @@ impl Values {
 
     /// How many numbers are kept of it. Those that are just being added up don't count yet.
     pub(super) fn memory_usage(&self) -> usize {
-        let known =
-            self.totals.iter().filter_map(|totals| totals.try_lock()?.as_ref().map(|totals| totals.memory_usage()));
-        known.sum()
+        self.totals.iter().filter_map(|totals| Some(totals.get()?.memory_usage())).sum()
     }
 }
 
@@ -238,22 +235,20 @@ impl Values {
 /// # Errors
 /// `WouldBlock` where it is not known and the caller does not wait for it.
 fn computed<T: Clone>(
-    known: &Mutex<Option<T>>,
+    known: &SingleFlight<T>,
     reader: &ReadContext,
     compute: impl FnOnce() -> T,
     fault: fn(&T) -> Option<&Fault>,
 ) -> Result<T, Fault> {
     if reader.wait() != Wait::Always {
-        let known = known.try_lock().and_then(|known| known.clone());
-        return known.map_or_else(|| Err(Fault::would_block(BlockError::WouldBlock)), Ok);
+        return known.get().ok_or_else(|| Fault::would_block(BlockError::WouldBlock));
     }
-    let mut known = known.lock();
-    if let Some(value) = &*known {
-        return Ok(value.clone());
-    }
-    let value = compute();
-    if !fault(&value).is_some_and(|fault| matches!(&*fault.error, BlockError::Source(_))) {
-        *known = Some(value.clone());
-    }
-    Ok(value)
+    let to_keep = || {
+        let value = compute();
+        match fault(&value).is_some_and(|fault| matches!(&*fault.error, BlockError::Source(_))) {
+            true => Err(value),
+            false => Ok(value),
+        }
+    };
+    Ok(known.get_or_try_init(to_keep).unwrap_or_else(|value| value))
 }
