@@ -188,7 +188,7 @@ pub struct Opened {
     /// Whether changes of the file are announced.
     watch: Watch,
     /// Where damage that is found late is announced.
-    pub(crate) late: Option<LateFailures>,
+    _late: LateFailures,
 }
 
 /// The tree with what every container has beside it: `.file`.
@@ -200,9 +200,10 @@ impl Opened {
         state: Version,
         room: Reservation,
         watch: Watch,
+        late: LateFailures,
     ) -> Self {
         let (stored, resident) = (reader.with_wait(Wait::Disk), reader.with_wait(Wait::Never));
-        Self { reader, stored, resident, tree, state, room, watch, late: None }
+        Self { reader, stored, resident, tree, state, room, watch, _late: late }
     }
 
     /// What reading needs for an operation that waits for no more than `wait`.

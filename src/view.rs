@@ -542,7 +542,7 @@ impl ReadContext {
     pub(crate) fn get_or_insert_with(
         &self,
         key: Key,
-        make: impl FnOnce() -> Result<Vec<Arc<Buffer>>, Arc<BlockError>>,
+        make: impl FnMut() -> Result<Vec<Arc<Buffer>>, Arc<BlockError>>,
     ) -> Result<Vec<Arc<Buffer>>, Arc<BlockError>> {
         match self.wait {
             Wait::Always => self.cache.get_or_insert_with(key, make),

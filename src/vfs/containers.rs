@@ -212,7 +212,7 @@ impl Containers {
         let (invalidations, stale) = (self.invalidations.clone(), id.clone());
         let late = move || invalidations.push(Stale::Container(stale.clone()));
         let late = self.cache.on_late_failure(container, Arc::new(late));
-        let opened = Arc::new(Opened { late: Some(late), ..Opened::new(reader, tree, state, room, watch) });
+        let opened = Arc::new(Opened::new(reader, tree, state, room, watch, late));
         let open = Open { opened: opened.clone(), file };
         let mut state = self.state.lock();
         let mut closed: Vec<_> = state.open.push(id.clone(), open).into_iter().collect();
