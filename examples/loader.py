@@ -21,6 +21,11 @@ import time
 
 import numpy as np
 
+try:
+    from torch.utils.data import IterableDataset, get_worker_info
+except ImportError:  # the data sets are as good without torch
+    IterableDataset, get_worker_info = object, lambda: None
+
 
 @functools.lru_cache(maxsize=64)
 def open_array(episode, path):
@@ -63,7 +68,7 @@ class Windows:
                 for name, path in self.arrays.items()}
 
 
-class Stream:
+class Stream(IterableDataset):
     """The same windows, to be iterated over: episodes in random order, the windows of an episode in theirs, and each
     read at once. With several workers each gets every n-th episode; `epoch` gives another order."""
 
@@ -82,9 +87,7 @@ class Stream:
 
 def which_worker():
     """The number of this worker of a DataLoader, and how many there are."""
-    import sys
-    torch = sys.modules.get("torch.utils.data")
-    info = torch.get_worker_info() if torch else None
+    info = get_worker_info()
     return (info.id, info.num_workers) if info else (0, 1)
 
 
@@ -163,7 +166,7 @@ def main():
             for name, array in batch.items():
                 print(f"  {name}: {array.dtype} {tuple(array.shape)}")
         count += 1
-        size += sum(array.nbytes for array in batch.values())
+        size += sum(np.asarray(array).nbytes for array in batch.values())
     print(f"{count} batches, {size / 1e6:.1f} MB in {time.monotonic() - start:.2f} s, the start of the workers included")
 
 
