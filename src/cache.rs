@@ -566,30 +566,21 @@ impl Cache {
         if self.read_spilled(block, &**source, out) {
             return Ok(());
         }
+        if block.codec == Codec::Zstd && block.size > limits::WHOLE_BLOCK {
+            let _working = self.reserve(block.codec.working_memory(0))?;
+            return decode::zstd_into(block, &**source, self.verify, out);
+        }
         // What streams needs no more than a window beside the bytes that it makes.
         if block.size <= limits::WHOLE_BLOCK || !block.codec.is_stream() {
             let _working = self.reserve(decode::working(block, 0))?;
             return decode::into(block, &**source, self.verify, out);
         }
-        let mut window = decode::window(block, &**source);
-        loop {
-            match self.stream_into(block, source, window, out) {
-                // A later frame has a larger window than those before, for which room was reserved.
-                Err(BlockError::Decode(DecodeError::Window(needed))) => window = needed,
-                done => return done,
-            }
-        }
+        self.stream_into(block, source, out)
     }
 
-    fn stream_into(
-        &self,
-        block: &Block,
-        source: &Arc<dyn Source>,
-        window: u64,
-        mut out: &mut [u8],
-    ) -> Result<(), BlockError> {
-        let _working = self.reserve(decode::working(block, window))?;
-        let mut pieces = Pieces::new(block, &**source, self.verify, window)?;
+    fn stream_into(&self, block: &Block, source: &Arc<dyn Source>, mut out: &mut [u8]) -> Result<(), BlockError> {
+        let _working = self.reserve(decode::working(block, 0))?;
+        let mut pieces = Pieces::new(block, &**source, self.verify, 0)?;
         while pieces.next_size() > 0 {
             let (here, after) = out.split_at_mut(pieces.next_size() as usize);
             pieces.fill(here)?;

@@ -7,7 +7,7 @@ mod lz4;
 mod picture;
 mod stream;
 
-pub use stream::Stream;
+pub use stream::{Stream, decode_zstd};
 
 use std::io;
 

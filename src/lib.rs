@@ -125,7 +125,7 @@ mod volume;
 
 pub use cache::Verify;
 pub use format::DType;
-pub use store::FollowLinks;
+pub use store::{FollowLinks, Leased, before_fork, forked};
 pub use tree::ItemInfo;
 pub use vfs::Problem;
 pub use volume::{Array, Cache, Element, Entries, Entry, EntryKind, Error, ErrorKind, OpenOptions, Volume, Walk};

@@ -234,6 +234,9 @@ pub const REQUEST_BODY: usize = 64 << 10;
 /// Requests of the server that may wait for a disk or a decoder at once.
 pub const REQUESTS_AT_ONCE: usize = 64;
 
+/// Of these, pages and what their scripts ask for: each takes up to 24 MiB while it is made.
+pub const PAGES_AT_ONCE: usize = 8;
+
 /// Seconds in which a client has to send a request's head, or its body, and for which a connection may do nothing.
 pub const REQUEST_SECONDS: u64 = 15;
 

@@ -32,11 +32,12 @@ use axum::{
     response::{IntoResponse, Redirect},
     routing::any,
 };
+use bytes::Bytes;
 use futures_util::FutureExt;
 use http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use hyper_util::service::TowerToHyperService;
 
-use crate::{limits, vfs::Vfs, volume::Volume};
+use crate::{cache::Buffer, limits, vfs::Vfs, volume::Volume};
 pub(crate) use access::{Access, random_hex};
 pub(crate) use paths::encode;
 use refusal::Refusal;
@@ -87,6 +88,43 @@ impl Site {
             self.volume.vfs().note_panic(&panicked);
             Err(Refusal::fault())
         })
+    }
+
+    /// As [`Self::run`], for an answer that is made as a whole before it is sent: a few at once.
+    ///
+    /// # Errors
+    /// As [`Self::run`].
+    pub(crate) async fn make<F>(self: &Arc<Self>, work: F) -> Result<Response, Refusal>
+    where
+        F: FnOnce(&Self) -> Result<Response, Refusal> + Send + 'static,
+    {
+        let place = self.workers.page().await?;
+        self.run(move |site| {
+            // Until it is made, also where nobody waits for it any more.
+            let _place = place;
+            work(site)
+        })
+        .await
+    }
+
+    /// Bytes of an answer, which the budget counts until they are sent.
+    ///
+    /// # Errors
+    /// [`Refusal::busy`] where there is no room for them.
+    fn counted(&self, bytes: Vec<u8>) -> Result<Bytes, Refusal> {
+        let mut room = self.volume.vfs().cache().reserve(bytes.len() as u64).map_err(|_| Refusal::busy())?;
+        // For as long as a client takes.
+        room.hold();
+        Ok(Bytes::from_owner(Counted(Buffer::from(bytes).with_room(room))))
+    }
+}
+
+/// Bytes with the room that counts them.
+struct Counted(Buffer);
+
+impl AsRef<[u8]> for Counted {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
     }
 }
 

@@ -2,7 +2,10 @@
 
 use std::{io, ops::Range, sync::Arc};
 
-use crate::{limits, store::Mapped};
+use crate::{
+    limits,
+    store::{Leased, Mapped},
+};
 
 /// What an operation may wait for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -97,6 +100,15 @@ pub trait Source: Send + Sync {
     /// Says which ranges will be read soon, so that a source whose bytes are far away can begin to fetch them.
     fn prefetch(&self, ranges: &[Range<u64>]) {
         let _ = ranges;
+    }
+
+    /// A range, which may be looked at where it lies (see [`Leased`]), where the source has such a thing.
+    ///
+    /// # Errors
+    /// Why not; `Unsupported` for a source that never has.
+    fn leased(&self, range: Range<u64>) -> io::Result<Leased> {
+        let _ = range;
+        Err(io::ErrorKind::Unsupported.into())
     }
 
     /// The bytes of a range, as memory that only the kernel may look at (see [`Mapped`]), where the source has such a

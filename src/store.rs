@@ -4,6 +4,7 @@
 //! descriptor so that no link and no rename leads out of it; `remote` holds buckets and web servers.
 
 mod beneath;
+pub(crate) mod leased;
 mod local;
 pub(crate) mod mapped;
 #[cfg(feature = "remote")]
@@ -20,6 +21,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
+pub use leased::{Leased, before_fork, forked};
 pub(crate) use local::LocalStore;
 pub use mapped::{Mapped, MappedFile};
 pub(crate) use watch::{Changes, DirEvent, Watch};

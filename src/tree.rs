@@ -160,6 +160,24 @@ pub trait Container: Send + Sync {
         Ok(self.array(reader, node)?.map(ItemInfo::from))
     }
 
+    /// Some rows of the column that a folder stands for, without a look at the others: of each at most the first
+    /// `elements`, and of a text the first `bytes`. `None` where the folder is no column, or has nothing of the kind.
+    ///
+    /// # Errors
+    /// As [`Self::lookup`].
+    #[cfg(feature = "serve")]
+    fn rows(
+        &self,
+        reader: &ReadContext,
+        folder: NodeId,
+        rows: std::ops::Range<u64>,
+        elements: u64,
+        bytes: u64,
+    ) -> Result<Option<Vec<Cells>>, Fault> {
+        let _ = (reader, folder, rows, elements, bytes);
+        Ok(None)
+    }
+
     /// What is wrong with other files that this container needs, each looked at whole: for `shardfs verify`.
     fn verify_others(&self) -> Vec<String> {
         Vec::new()
@@ -170,6 +188,36 @@ pub trait Container: Send + Sync {
         let _ = node;
         false
     }
+}
+
+/// A row of a column.
+#[cfg(feature = "serve")]
+#[derive(Debug)]
+pub struct Cells {
+    /// How many elements it has; `None` in a column of one a row.
+    pub count: Option<u64>,
+    /// The first of them.
+    pub elements: Elements,
+}
+
+/// Elements of a row.
+#[cfg(feature = "serve")]
+#[derive(Debug)]
+pub enum Elements {
+    /// Numbers and other values of one size, little-endian.
+    Numbers(crate::format::DType, Vec<u8>),
+    /// Texts; `None` for those that are missing.
+    Texts(Vec<Option<Text>>),
+}
+
+/// The front of a text.
+#[cfg(feature = "serve")]
+#[derive(Debug)]
+pub struct Text {
+    /// Its first bytes.
+    pub bytes: Vec<u8>,
+    /// How many it has.
+    pub length: u64,
 }
 
 /// An open container: its bytes, and its tree.

@@ -411,6 +411,24 @@ impl Vfs {
         opened.tree.item_info(opened.reader(wait), node).map_err(|fault| self.fault(&id, &opened, node, fault))
     }
 
+    /// Some rows of the column of a table that a folder stands for: see [`tree::Container::rows`].
+    ///
+    /// # Errors
+    /// [`Error`] when the container can't be opened, or the rows can't be read.
+    #[cfg(feature = "serve")]
+    pub(crate) fn rows(
+        &self,
+        ino: u64,
+        rows: std::ops::Range<u64>,
+        elements: u64,
+        bytes: u64,
+    ) -> Result<Option<Vec<tree::Cells>>, Error> {
+        let Node::InContainer(id, node) = self.node(ino)? else { return Ok(None) };
+        let opened = self.opened(&id, Wait::Always)?;
+        let found = opened.tree.rows(&opened.reader, node, rows, elements, bytes);
+        found.map_err(|fault| self.fault(&id, &opened, node, fault))
+    }
+
     /// Finds a name in a folder and remembers the node until it is forgotten. `None` if there is no such name.
     ///
     /// # Errors

@@ -22,7 +22,7 @@ use crate::{
     codec::Codec,
     format::Block,
     source::{Resident, Source, SourceError, Wait, zeros},
-    store::Mapped,
+    store::{Leased, Mapped},
 };
 
 /// One virtual file.
@@ -311,6 +311,33 @@ impl View {
             rest = after;
         }
         Ok(())
+    }
+
+    /// The bytes from `offset` on where they lie, if they are part of one uncompressed block of a file that can be leased,
+    /// and its checksum is right.
+    ///
+    /// # Errors
+    /// As [`Self::read_at`].
+    pub fn leased(&self, reader: &ReadContext, offset: u64, length: u64) -> Result<Option<Leased>, Fault> {
+        let mut touched = self.touched(offset, length);
+        let Some((extent, part)) =
+            touched.next().filter(|(extent, part)| !extent.as_bool && part.end - part.start == length)
+        else {
+            return Ok(None);
+        };
+        let range = match &extent.data {
+            Data::Stored(range) => range.start + part.start..range.start + part.end,
+            Data::Block(block, range) if block.block.codec == Codec::None => {
+                let inner = range.start + part.start..range.start + part.end;
+                // Before the checksum is looked at: nothing changes from then on.
+                let start = block.block.offset;
+                let leased = reader.source.leased(start + inner.start..start + inner.end);
+                reader.check(block, &(0..block.block.size))?;
+                return Ok(leased.ok());
+            }
+            _ => return Ok(None),
+        };
+        Ok(reader.source.leased(range).ok())
     }
 
     /// The extents that a range touches, each with the part of it that is meant, counted from the extent's start.

@@ -5,7 +5,7 @@ mod common;
 
 use std::{fs, path::Path};
 
-const MODULES: [&str; 3] = ["cache/buffer.rs", "memfd.rs", "store/mapped.rs"];
+const MODULES: [&str; 4] = ["cache/buffer.rs", "memfd.rs", "store/leased.rs", "store/mapped.rs"];
 
 #[test]
 fn only_these_modules_use_unsafe_and_the_pages_name_them() {

@@ -37,8 +37,10 @@ class Array(Place):
       keeps it: the next `asarray` costs nothing. `numpy.array(a)` and `a[...]` copy.
     - `torch.from_dlpack(a)`, `jax.numpy.from_dlpack(a)` and whatever else knows `__dlpack__` or `__array__`.
 
-    No memory of an array is a map of the file: what was read once stays what it was, whatever happens to the file.
-    A read after the file has changed, or was truncated, is `shardfs.Changed`.
+    - `a.mapped()` is the whole array without a copy, where its elements lie in the file as they are.
+
+    What was read once stays what it was, whatever happens to the file. A read after the file has changed, or was
+    truncated, is `shardfs.Changed`.
 
     Attributes:
         dtype: numpy's; bf16 is `ml_dtypes.bfloat16` where that is installed, otherwise its bits as `uint16`.
@@ -131,6 +133,24 @@ class Array(Place):
 
     def __dask_tokenize__(self):
         return "shardfs", self._source, self._path, self._state or self._node.state
+
+    def mapped(self):
+        """All elements as a read-only numpy array that lies in the file itself, where that can be had safely; otherwise
+        what `numpy.asarray` gives.
+
+        Nothing is copied, and processes that map one file share its pages. It can be had of uncompressed arrays in files
+        of this machine that are yours (or anybody's, for root) and that nobody has open for writing. While such an
+        array is held, whoever wants to write to the file or to truncate it waits until the elements have been copied into
+        memory, some milliseconds: they stay what they were, and there is no SIGBUS. Before a fork they are copied, too.
+        A process that is stopped holds writers up for as long as the kernel allows, which is 45 seconds; if one
+        truncates the file then, the stopped process may be ended by SIGBUS when it goes on.
+        """
+        if self._held is None:
+            dtype, shape, items, itemsize, typestr, *_ = self._info()
+            memory = self._node.mapped(self._start, items * itemsize, typestr, shape) if items else None
+            if memory is not None:
+                self._held = _as_array(memory, dtype)
+        return self._whole()
 
     def _whole(self):
         """All elements, read-only, kept by this object."""

@@ -150,7 +150,7 @@ class Container(_Arrays):
 
     @property
     def episodes(self):
-        return Episodes(self, self.info.get("episodes", 0) if self.format == "kdb" else 0)
+        return Episodes(self, self._node.episodes() if self.format == "kdb" else 0)
 
     @property
     def images(self):
@@ -168,16 +168,13 @@ class Container(_Arrays):
     def __iter__(self):
         form = self.format
         if form == "kdb":
-            for number in range(self.info["episodes"]):
+            for number in range(self._node.episodes()):
                 for name in Episode(self, number):
                     yield f"episodes/{number}/{name}"
         elif form == "idv":
             yield from (name.removesuffix(".npy") for name, _ in _files(self, "") if name.endswith(".npy"))
         else:
-            items = [*self.info["items"], *self.info.get("joined", ())]
-            for item in items:
-                if item["path"].endswith(".npy"):
-                    yield item["path"].removesuffix(".npy")
+            yield from (path.removesuffix(".npy") for path in self._node.arrays())
 
     def __repr__(self):
         return f"<shardfs.Container {self.path}>"

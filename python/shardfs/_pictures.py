@@ -1,5 +1,6 @@
 """Cameras and their pictures."""
 
+import io
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -26,14 +27,18 @@ class Picture:
         self._camera, self._frame = camera, frame
 
     def _pixels(self):
-        return self._camera._stack()[self._frame]
+        if self._camera.array is None:
+            return _decoded(self._camera._file(self._frame), self.path)
+        return self._camera.array[self._frame]
 
     def __array__(self, dtype=None, copy=None):
         pixels = self._pixels()
         return pixels if dtype is None else pixels.astype(dtype, copy=False)
 
     def __getitem__(self, key):
-        return self._camera._stack()[(self._frame, *(key if isinstance(key, tuple) else (key,)))]
+        if self._camera.array is None:
+            return self._pixels()[key]
+        return self._camera.array[(self._frame, *(key if isinstance(key, tuple) else (key,)))]
 
     def __dlpack__(self, **options):
         return self._pixels().__dlpack__(**options)
@@ -41,8 +46,15 @@ class Picture:
     def __dlpack_device__(self):
         return 1, 0
 
-    shape = property(lambda self: self._camera._stack().shape[1:])
-    dtype = property(lambda self: self._camera._stack().dtype)
+    @property
+    def shape(self):
+        array = self._camera.array
+        return self._pixels().shape if array is None else array.shape[1:]
+
+    @property
+    def dtype(self):
+        array = self._camera.array
+        return self._pixels().dtype if array is None else array.dtype
 
     @property
     def path(self):
@@ -57,11 +69,29 @@ class Picture:
         return f"<shardfs.Picture {self._frame} of {self._camera.path}>"
 
 
+def _decoded(node, path):
+    """The pixels of one picture by itself, of shape (height, width, channels)."""
+    data, suffix = node.read(0, node.size), node.name.rpartition(".")[2]
+    if suffix == "npy":
+        return np.load(io.BytesIO(data))
+    if suffix == "bin":
+        raise NotAnArray("a picture of which nothing is known but its bytes", container=path)
+    try:
+        from PIL import Image
+    except ImportError:
+        reason = "pictures that are not of one size are decoded by Pillow, which is not installed; see .bytes"
+        raise NotAnArray(reason, container=path) from None
+    with Image.open(io.BytesIO(data)) as picture:
+        pixels = np.asarray(picture)
+    return pixels if pixels.ndim == 3 else pixels[..., None]
+
+
 class Camera(Sequence):
     """The pictures of a camera in the order of frames.
 
     `camera[7]` is a `Picture`; `camera[10:20]` and `camera[[5, 1]]` are numpy arrays of pixels, of shape (n, height,
-    width, channels), of which no other frame is decoded.
+    width, channels), of which no other frame is decoded. Where pictures are not all there, or not of one size, there are
+    only single ones, which Pillow decodes.
 
     Attributes:
         array: all pictures as one `Array`, or None where they are not of one size.

@@ -28,7 +28,7 @@ def _forked():
     _cache, _volumes, _lock = None, {}, threading.Lock()
 
 
-os.register_at_fork(after_in_child=_forked)
+os.register_at_fork(before=_core.before_fork, after_in_parent=_core.forked, after_in_child=_forked)
 
 
 def set_cache_size(size):

@@ -13,6 +13,7 @@ end with 0 if nothing is wrong, 1 if something is, and 2 if that could not be fo
 """
 
 import argparse
+import asyncio
 import json
 import os
 import shutil
@@ -185,8 +186,8 @@ def main(arguments=None):
         with Client(given.scheduler, timeout=given.timeout) as client:
             client.wait_for_workers(1, timeout=given.timeout)
             return run(client, work)
-    except OSError as error:
-        print(f"shardfs: {error}", file=sys.stderr)
+    except (OSError, asyncio.TimeoutError) as error:  # the second is an OSError from Python 3.11 on
+        print(f"shardfs: {error or 'no answer in time'}", file=sys.stderr)
         return UNKNOWN
 
 

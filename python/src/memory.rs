@@ -8,6 +8,7 @@ use pyo3::{
     prelude::*,
     types::{PyDict, PyTuple},
 };
+use shardfs::Leased;
 
 /// From this size on memory is a map of its own, which the system gets back at once.
 const LARGE: usize = 256 << 10;
@@ -18,6 +19,8 @@ const LARGE_PAGES: usize = 4 << 20;
 pub(crate) enum Bytes {
     Heap(Vec<u8>),
     Map(MmapMut),
+    /// Where they lie in a file, read-only.
+    Leased(Leased),
 }
 
 impl Bytes {
@@ -46,6 +49,16 @@ impl Bytes {
         match self {
             Self::Heap(bytes) => bytes,
             Self::Map(map) => map,
+            // Nobody writes there.
+            Self::Leased(_) => &mut [],
+        }
+    }
+
+    fn as_slice(&self) -> &[u8] {
+        match self {
+            Self::Heap(bytes) => bytes,
+            Self::Map(map) => map,
+            Self::Leased(leased) => leased.bytes(),
         }
     }
 }
@@ -63,14 +76,14 @@ pub(crate) struct Memory {
     taken: AtomicBool,
     typestr: String,
     shape: Py<PyTuple>,
-    _bytes: Bytes,
+    bytes: Bytes,
 }
 
 impl Memory {
-    pub(crate) fn new(mut bytes: Bytes, typestr: &str, shape: Py<PyTuple>) -> Self {
-        // Neither kind of memory moves with its owner.
-        let address = bytes.as_mut().as_mut_ptr() as usize;
-        Self { address, taken: AtomicBool::new(false), typestr: typestr.into(), shape, _bytes: bytes }
+    pub(crate) fn new(bytes: Bytes, typestr: &str, shape: Py<PyTuple>) -> Self {
+        // No kind of memory moves with its owner.
+        let address = bytes.as_slice().as_ptr() as usize;
+        Self { address, taken: AtomicBool::new(false), typestr: typestr.into(), shape, bytes }
     }
 }
 
@@ -85,7 +98,25 @@ impl Memory {
         interface.set_item("version", 3)?;
         interface.set_item("typestr", &self.typestr)?;
         interface.set_item("shape", &self.shape)?;
-        interface.set_item("data", (self.address, false))?;
+        interface.set_item("data", (self.address, matches!(self.bytes, Bytes::Leased(_))))?;
         Ok(interface)
     }
+
+    /// Whether the elements lie in the file, and not in memory of their own.
+    #[getter]
+    fn is_in_file(&self) -> bool {
+        matches!(&self.bytes, Bytes::Leased(leased) if leased.is_in_file())
+    }
+}
+
+/// Before a fork: arrays that lie in files get memory of their own.
+#[pyfunction]
+pub(crate) fn before_fork(py: Python<'_>) {
+    py.detach(shardfs::before_fork);
+}
+
+/// In the parent, after a fork.
+#[pyfunction]
+pub(crate) fn forked() {
+    shardfs::forked();
 }

@@ -132,6 +132,18 @@ impl Node {
         Ok(self.run(py, Entry::description)?.map(|bytes| PyBytes::new(py, &bytes)))
     }
 
+    /// Paths of the arrays that are stored as items of the container, in its order.
+    fn arrays(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+        let mut paths = self.run(py, Entry::items)?;
+        paths.retain(|path| path.ends_with(".npy"));
+        Ok(paths)
+    }
+
+    /// How many recorded episodes the container holds.
+    fn episodes(&self, py: Python<'_>) -> PyResult<u64> {
+        self.run(py, Entry::episodes)
+    }
+
     /// What is known of the array that the file shows: short name of the element type, numpy's type string, bytes of an
     /// element, shape, codec, stored size, whether dtype or shape is a guess. None for every other file.
     fn array<'py>(&self, py: Python<'py>) -> PyResult<Option<Info<'py>>> {
@@ -162,6 +174,19 @@ impl Node {
         let mut bytes = py.detach(|| Bytes::zeroed(length)).map_err(no_memory)?;
         self.run(py, |entry| entry.read_into(offset, bytes.as_mut()))?;
         Ok(Memory::new(bytes, typestr, shape))
+    }
+
+    /// As `elements`, read-only where they lie in the file; None where that can't be had.
+    fn mapped(
+        &self,
+        py: Python<'_>,
+        offset: u64,
+        length: u64,
+        typestr: &str,
+        shape: Py<PyTuple>,
+    ) -> PyResult<Option<Memory>> {
+        let leased = self.run(py, |entry| entry.leased(offset, length))?;
+        Ok(leased.map(|leased| Memory::new(Bytes::Leased(leased), typestr, shape)))
     }
 
     /// Rows of `row` bytes each, which begin at `offset`, by their numbers, as one array of that type and shape.

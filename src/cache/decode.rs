@@ -3,15 +3,21 @@
 use std::{
     io::{self, Read},
     ops::Range,
+    thread,
 };
+
+use parking_lot::Mutex;
 
 use super::{BlockError, Buffer, Verify};
 use crate::{
-    codec::{Codec, DecodeError, Stream, ZSTD_HEADER, zstd_window},
+    codec::{Codec, DecodeError, Stream, ZSTD_HEADER, decode_zstd, zstd_window},
     format::Block,
     limits::{DECODED_PIECE, FIRST_PIECE, PIECE},
     source::{Source, SourceError},
 };
+
+/// So much of an uncompressed block is read at a time by each of several threads.
+const PART: usize = 8 << 20;
 
 /// Bytes of memory that decoding a block takes beside the decoded bytes: `window` for a stream of zstd.
 pub(super) fn working(block: &Block, window: u64) -> u64 {
@@ -64,14 +70,61 @@ pub(super) fn into(block: &Block, source: &dyn Source, verify: Verify, out: &mut
 /// Reads and checks an uncompressed block straight to its place: once, where [`whole`] and a copy would read it twice.
 pub(super) fn read_into(block: &Block, source: &dyn Source, verify: Verify, out: &mut [u8]) -> Result<(), BlockError> {
     let crc = block.crc.filter(|_| verify != Verify::Off);
-    let (mut got, mut at) = (0, block.offset);
+    let got = read_parts(block.offset, source, crc.is_some(), out)?;
+    crc.map_or(Ok(()), |crc| compare(crc, got))
+}
+
+/// Reads `out` from `offset` on, large ones on all cores; its checksum, or 0 where none is wanted.
+fn read_parts(offset: u64, source: &dyn Source, checked: bool, out: &mut [u8]) -> Result<u32, SourceError> {
+    let most = out.len() / PART;
+    let threads = if most > 1 { thread::available_parallelism().map_or(1, usize::from).min(most) } else { 1 };
+    if threads == 1 {
+        return read_part(offset, source, checked, out);
+    }
+    let mut sums: Vec<_> = out.chunks(PART).map(|part| Ok((0, part.len()))).collect();
+    let parts = Mutex::new(out.chunks_mut(PART).zip(&mut sums).enumerate());
+    let work = || {
+        loop {
+            // By itself, so that the lock is not held while it is read.
+            let next = parts.lock().next();
+            let Some((number, (part, sum))) = next else { break };
+            let at = offset.saturating_add((number * PART) as u64);
+            *sum = read_part(at, source, checked, part).map(|crc| (crc, part.len()));
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 1..threads {
+            // Where no thread can be had, those there are do the work.
+            let _ = thread::Builder::new().name("read".into()).spawn_scoped(scope, work);
+        }
+        work();
+    });
+    sums.into_iter().try_fold(0, |before, part| part.map(|(crc, length)| crc32c::crc32c_combine(before, crc, length)))
+}
+
+/// Reads `out` from `offset` on; its checksum, or 0 where none is wanted.
+fn read_part(offset: u64, source: &dyn Source, checked: bool, out: &mut [u8]) -> Result<u32, SourceError> {
+    let (mut sum, mut at) = (0, offset);
     for piece in out.chunks_mut(PIECE) {
         source.read_at(at, piece)?;
         at = at.saturating_add(piece.len() as u64);
         // While it is in the processor's cache.
-        got = if crc.is_some() { crc32c::crc32c_append(got, piece) } else { 0 };
+        sum = if checked { crc32c::crc32c_append(sum, piece) } else { 0 };
     }
-    crc.map_or(Ok(()), |crc| compare(crc, got))
+    Ok(sum)
+}
+
+/// Decodes and checks a zstd block straight to its place, in as much memory as the decoder takes.
+pub(super) fn zstd_into(block: &Block, source: &dyn Source, verify: Verify, out: &mut [u8]) -> Result<(), BlockError> {
+    let crc = block.crc.filter(|_| verify != Verify::Off);
+    source.prefetch(&[block.stored()]);
+    let mut got = 0;
+    decode_zstd(Stored::new(source, block.stored()), out, |bytes| {
+        got = if crc.is_some() { crc32c::crc32c_append(got, bytes) } else { 0 };
+    })?;
+    let Some(expected) = crc else { return Ok(()) };
+    // The quirk of `check`.
+    compare(expected, got).or_else(|error| if stored_crc(block, source)? == expected { Ok(()) } else { Err(error) })
 }
 
 /// Zeros.

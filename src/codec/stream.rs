@@ -48,8 +48,7 @@ impl<R: Read> Frames<R> {
         let mut context = DCtx::try_create().ok_or(DecodeError::Memory(window))?;
         // A power of two, and no less than zstd knows.
         let log = window.clamp(LEAST_WINDOW, MOST_WINDOW).next_power_of_two().trailing_zeros();
-        let set = context.set_parameter(DParameter::WindowLogMax(log));
-        set.map_err(|code| Codec::Zstd.corrupt(zstd_safe::get_error_name(code)))?;
+        set(&mut context, DParameter::WindowLogMax(log))?;
         Ok(Self { context, window, stored, input: Vec::new(), from: 0, to: 0, is_between: true })
     }
 
@@ -82,32 +81,74 @@ impl<R: Read> Frames<R> {
         }
     }
 
+    /// Decodes to `out[filled..]` until that is full, a frame ends, or what was read is used; how far it is filled then, and
+    /// whether there was anything to decode.
+    fn step(&mut self, out: &mut [u8], filled: usize) -> Result<(usize, bool), DecodeError> {
+        if self.is_between {
+            self.begin_frame()?;
+        } else if self.from == self.to {
+            self.read()?;
+        }
+        if self.from == self.to && self.is_between {
+            return Ok((filled, false));
+        }
+        let size = out.len() as u64;
+        let mut input = InBuffer::around(&self.input[self.from..self.to]);
+        let mut output = OutBuffer::around_pos(out, filled);
+        let left = self.context.decompress_stream(&mut output, &mut input).map_err(|code| {
+            match is_error(code, TOO_LITTLE_ROOM) {
+                true => DecodeError::Size { got: size + 1, size },
+                false => Codec::Zstd.corrupt(zstd_safe::get_error_name(code)),
+            }
+        })?;
+        let (taken, reached) = (input.pos(), output.pos());
+        if self.from == self.to && reached == filled {
+            return Err(Codec::Zstd.corrupt("it ends inside a frame"));
+        }
+        self.from += taken;
+        self.is_between = left == 0;
+        Ok((reached, true))
+    }
+
     fn fill(&mut self, out: &mut [u8]) -> Result<usize, DecodeError> {
         let mut filled = 0;
         while filled < out.len() {
-            if self.is_between {
-                self.begin_frame()?;
-            } else if self.from == self.to {
-                self.read()?;
-            }
-            if self.from == self.to && self.is_between {
+            let (reached, is_more) = self.step(out, filled)?;
+            if !is_more {
                 break;
             }
-            let mut input = InBuffer::around(&self.input[self.from..self.to]);
-            let mut output = OutBuffer::around(&mut out[filled..]);
-            let left = self
-                .context
-                .decompress_stream(&mut output, &mut input)
-                .map_err(|code| Codec::Zstd.corrupt(zstd_safe::get_error_name(code)))?;
-            let (taken, came) = (input.pos(), output.pos());
-            if self.from == self.to && came == 0 {
-                return Err(Codec::Zstd.corrupt("it ends inside a frame"));
-            }
-            self.from += taken;
-            filled += came;
-            self.is_between = left == 0;
+            filled = reached;
         }
         Ok(filled)
+    }
+}
+
+fn set(context: &mut DCtx<'static>, parameter: DParameter) -> Result<(), DecodeError> {
+    let set = context.set_parameter(parameter).map(drop);
+    set.map_err(|code| Codec::Zstd.corrupt(zstd_safe::get_error_name(code)))
+}
+
+/// Decodes zstd frames, joined as one, to exactly the bytes that `out` has room for: straight to their place, so that
+/// it takes no window beside them. `each` is given all of them in order, a part as soon as it is decoded.
+///
+/// # Errors
+/// As [`Codec::decode_into`]; `out` may then hold anything.
+pub fn decode_zstd(stored: impl Read, out: &mut [u8], mut each: impl FnMut(&[u8])) -> Result<(), DecodeError> {
+    let mut frames = Frames::new(stored, MOST_WINDOW)?;
+    set(&mut frames.context, DParameter::StableOutBuffer(true))?;
+    let mut filled = 0;
+    // To the end of what is stored: behind the last byte stand a frame's end and its checksum.
+    loop {
+        let (reached, is_more) = frames.step(out, filled)?;
+        if !is_more {
+            break;
+        }
+        each(&out[filled..reached]);
+        filled = reached;
+    }
+    match filled == out.len() {
+        true => Ok(()),
+        false => Err(DecodeError::Size { got: filled as u64, size: out.len() as u64 }),
     }
 }
 

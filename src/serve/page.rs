@@ -46,8 +46,7 @@ const JSON: &str = "application/json";
 pub(super) async fn folder(site: &Arc<Site>, folder: &Entry, head: &Parts) -> Result<Response, Refusal> {
     let folder = folder.clone();
     let query = Query::parse(head.uri.query().unwrap_or_default());
-    let html = site.run(move |site| Ok(viewer::folder(&site.volume, &folder, &query))).await?;
-    Ok(page(html))
+    site.make(move |site| page(site, viewer::folder(&site.volume, &folder, &query))).await
 }
 
 /// Whether a client says that it takes a page.
@@ -88,14 +87,14 @@ fn container_path(entry: &Entry) -> Option<(PathBuf, String)> {
     entry.vfs().container(entry.ino()).ok().flatten().map(|_| entry.vfs().path_of(entry.ino()))
 }
 
-fn page((status, html): (StatusCode, html::Html)) -> Response {
-    let mut response = answer(HTML, html.into_bytes());
+fn page(site: &Site, (status, html): (StatusCode, html::Html)) -> Result<Response, Refusal> {
+    let mut response = answer(HTML, site.counted(html.into_bytes())?);
     *response.status_mut() = status;
-    response
+    Ok(response)
 }
 
-fn answer(media_type: &'static str, bytes: Vec<u8>) -> Response {
-    let mut response = Response::new(Body::from(bytes));
+fn answer(media_type: &'static str, bytes: impl Into<Body>) -> Response {
+    let mut response = Response::new(bytes.into());
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
     // What a folder holds, and what is damaged, is looked at anew each time.
@@ -105,7 +104,7 @@ fn answer(media_type: &'static str, bytes: Vec<u8>) -> Response {
 
 async fn asset(Captured((version, name)): Captured<(String, String)>) -> Response {
     let Some(asset) = assets::find(&name) else { return Refusal::not_found().into_response() };
-    let mut response = answer(asset.media_type, asset.bytes.to_vec());
+    let mut response = answer(asset.media_type, asset.bytes);
     if version == assets::version() {
         let forever = HeaderValue::from_static("public, max-age=31536000, immutable");
         response.headers_mut().insert(header::CACHE_CONTROL, forever);
@@ -117,18 +116,20 @@ async fn file(State(site): State<Arc<Site>>, request: Request) -> Response {
     let uri = request.uri();
     let address = uri.path().strip_prefix("/view").unwrap_or_default().to_owned();
     let query = Query::parse(uri.query().unwrap_or_default());
-    let made = site.run(move |site| {
-        Ok(match paths::find(&site.volume, &address) {
+    let made = site.make(move |site| {
+        let html = match paths::find(&site.volume, &address) {
             Ok(entry) if entry.is_folder() => viewer::folder(&site.volume, &entry, &query),
             Ok(entry) => viewer::file(&site.volume, &entry, &query),
             Err(refusal) => viewer::refusal(&site.volume, &refusal),
-        })
+        };
+        page(site, html)
     });
-    made.await.map_or_else(IntoResponse::into_response, page)
+    made.await.unwrap_or_else(IntoResponse::into_response)
 }
 
 async fn problems(State(site): State<Arc<Site>>) -> Response {
-    site.run(|site| Ok(viewer::problems(&site.volume))).await.map_or_else(IntoResponse::into_response, page)
+    let made = site.make(|site| page(site, viewer::problems(&site.volume)));
+    made.await.unwrap_or_else(IntoResponse::into_response)
 }
 
 async fn api_of_root(site: State<Arc<Site>>, Captured(what): Captured<String>, request: Request) -> Response {
@@ -144,7 +145,7 @@ async fn api(
     // The captured path is decoded as UTF-8, which names of SOURCE need not be.
     let address = uri.path().splitn(4, '/').nth(3).unwrap_or_default().to_owned();
     let query = Query::parse(uri.query().unwrap_or_default());
-    site.run(move |site| answered(site, &what, &address, &query)).await.unwrap_or_else(|refusal| {
+    site.make(move |site| answered(site, &what, &address, &query)).await.unwrap_or_else(|refusal| {
         let body = serde_json::json!({"error": refusal.text}).to_string();
         let mut response = answer(JSON, body.into_bytes());
         *response.status_mut() = refusal.status;
@@ -156,12 +157,12 @@ fn answered(site: &Site, what: &str, address: &str, query: &Query) -> Result<Res
     let entry = paths::find(&site.volume, address)?;
     let array = || -> Result<Elements, Refusal> { Elements::of(&entry)?.ok_or_else(Refusal::not_found) };
     match what {
-        "summary" => Ok(json(&summary::summary(&entry))),
-        "neighbours" => Ok(json(&episode::neighbours(&site.volume, &entry)?)),
-        "curve" => Ok(json(&curve::curve(&array()?, query)?)),
-        "texts" => Ok(json(&episode::texts(&array()?)?)),
-        "plane" => Ok(answer("application/octet-stream", plane::plane(&array()?, query)?)),
-        "rows" => Ok(json(&rows(&entry, query)?)),
+        "summary" => json(site, &summary::summary(&entry)),
+        "neighbours" => json(site, &episode::neighbours(&site.volume, &entry)?),
+        "curve" => json(site, &curve::curve(&array()?, query)?),
+        "texts" => json(site, &episode::texts(&array()?)?),
+        "plane" => Ok(answer("application/octet-stream", site.counted(plane::plane(&array()?, query)?)?)),
+        "rows" => json(site, &rows(&entry, query)?),
         _ => Err(Refusal::not_found()),
     }
 }
@@ -173,7 +174,7 @@ fn rows(entry: &Entry, query: &Query) -> Result<table::Rows, Refusal> {
     Ok(table.ok_or_else(Refusal::not_found)?.rows(query))
 }
 
-fn json(value: &impl Serialize) -> Response {
+fn json(site: &Site, value: &impl Serialize) -> Result<Response, Refusal> {
     // Answers have nothing that JSON can't say: their keys are texts, NaN is null.
-    answer(JSON, serde_json::to_vec(value).unwrap_or_default())
+    Ok(answer(JSON, site.counted(serde_json::to_vec(value).unwrap_or_default())?))
 }

@@ -2,10 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::Refusal;
-use crate::limits::REQUESTS_AT_ONCE;
+use crate::limits::{PAGES_AT_ONCE, REQUESTS_AT_ONCE};
 
 /// How long a request waits for its turn.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -13,11 +13,24 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// The threads. What their work decodes shares the cache's budget: this bounds how many there are, and not memory.
 pub(super) struct Workers {
     places: Arc<Semaphore>,
+    /// For what needs more memory than a piece of a file while it is made.
+    pages: Arc<Semaphore>,
 }
 
 impl Workers {
     pub(super) fn new() -> Self {
-        Self { places: Arc::new(Semaphore::new(REQUESTS_AT_ONCE)) }
+        Self { places: Arc::new(Semaphore::new(REQUESTS_AT_ONCE)), pages: Arc::new(Semaphore::new(PAGES_AT_ONCE)) }
+    }
+
+    /// A place for making a page, or an answer to a script; it is free again when this is dropped.
+    ///
+    /// # Errors
+    /// [`Refusal::busy`] where none gets free in time.
+    pub(super) async fn page(&self) -> Result<OwnedSemaphorePermit, Refusal> {
+        match tokio::time::timeout(PATIENCE, self.pages.clone().acquire_owned()).await {
+            Ok(Ok(place)) => Ok(place),
+            _ => Err(Refusal::busy()),
+        }
     }
 
     /// Does work in a thread that may wait. The inner error is what a panic said.

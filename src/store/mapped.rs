@@ -23,7 +23,10 @@ use rustix::{
 };
 use sha2::{Digest, Sha256};
 
-use super::{File, Kind, Stat, Version};
+use super::{
+    File, Kind, Stat, Version,
+    leased::{self, Leased},
+};
 use crate::source::{Source, SourceError, zeros};
 
 /// A local file, mapped when a zero-copy answer is first asked of it.
@@ -244,6 +247,16 @@ impl Source for MappedFile {
         };
         // Each read also looks at the file's times.
         range.is_empty() || self.is_local && is_there(range.start) && is_there(range.end - 1)
+    }
+
+    fn leased(&self, range: Range<u64>) -> io::Result<Leased> {
+        if !self.is_local || range.end > self.len() || range.start >= range.end {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        let leased = leased::lease(&self.file, range)?;
+        // Whatever was written before is seen now, and nothing is written from now on.
+        self.check_unchanged().map_err(io::Error::other)?;
+        Ok(leased)
     }
 
     fn mapped(&self, range: Range<u64>) -> Option<Mapped> {

@@ -446,6 +446,22 @@ impl Container for Idv {
         Ok(self.array(reader, node)?.map(ItemInfo::from))
     }
 
+    #[cfg(feature = "serve")]
+    fn rows(
+        &self,
+        reader: &ReadContext,
+        folder: NodeId,
+        rows: std::ops::Range<u64>,
+        elements: u64,
+        bytes: u64,
+    ) -> Result<Option<Vec<super::Cells>>, Fault> {
+        let Some(Node { part: Part::Column, column, .. }) = Node::unpack(folder) else { return Ok(None) };
+        match self.column(reader, column)?.values() {
+            Some(values) => values::rows(values, reader, rows, elements, bytes),
+            None => Ok(None),
+        }
+    }
+
     fn is_table(&self, node: NodeId) -> bool {
         Node::unpack(node).is_some_and(|node| node.part == Part::Table)
     }

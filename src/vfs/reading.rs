@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::{Error, Node, Vfs};
-use crate::{source::Wait, view::Bytes};
+use crate::{source::Wait, store::Leased, view::Bytes};
 
 impl Vfs {
     /// The bytes of a file from an offset on, at most `length`; fewer only at the end.
@@ -57,6 +57,18 @@ impl Vfs {
             Node::ControlFile(snapshot) => Ok(snapshot.read(offset, length).as_syscall_buf().to_vec()),
             _ => Err(Error::is_a_folder(self.place(&node))),
         }
+    }
+
+    /// The bytes from `offset` on where they lie: see [`crate::view::View::leased`].
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn leased(&self, ino: u64, offset: u64, length: u64) -> Result<Option<Leased>, Error> {
+        let Node::InContainer(id, file) = self.node(ino)? else { return Ok(None) };
+        let opened = self.opened(&id, Wait::Always)?;
+        let view = opened.view(file, Wait::Always);
+        let leased = view.and_then(|view| view.leased(&opened.reader, offset, length));
+        leased.map_err(|fault| self.fault(&id, &opened, file, fault))
     }
 
     /// Fills `out` with the bytes from `offset` on; how many there were before the end. For readers who keep what they

@@ -12,7 +12,8 @@ use std::{
 use super::{Array, Error, ErrorKind, Handle};
 use crate::{
     format::DType,
-    tree::ItemInfo,
+    store::Leased,
+    tree::{ItemInfo, overview::Contents},
     vfs::{Attr, FileKind, ROOT, Vfs},
 };
 
@@ -220,6 +221,16 @@ impl Entry {
         Ok(())
     }
 
+    /// The bytes of a file from `offset` on, `length` of them, where they lie: without a copy, in memory that is shared
+    /// with all who read the file. `None` where that can't be had safely: for compressed blocks, and for files that are
+    /// open for writing, somebody else's, or on a filesystem without leases. See [`Leased`].
+    ///
+    /// # Errors
+    /// Those of [`Self::read_range`].
+    pub fn leased(&self, offset: u64, length: u64) -> Result<Option<Leased>, Error> {
+        Ok(self.vfs().leased(self.handle.ino, offset, length)?)
+    }
+
     /// What is known of the stored item that a file shows, without reading it; `None` for every other file and for
     /// folders.
     ///
@@ -261,6 +272,29 @@ impl Entry {
     /// Those of opening the container.
     pub fn description(&self) -> Result<Option<Vec<u8>>, Error> {
         Ok(self.vfs().description(self.handle.ino)?.map(|bytes| bytes.to_vec()))
+    }
+
+    /// Paths of the stored items of the container that this lies in, in its order, and of arrays that are joined of
+    /// several; empty outside of containers, and for those whose arrays belong to columns or episodes. Reads nothing.
+    ///
+    /// # Errors
+    /// Those of opening the container.
+    pub fn items(&self) -> Result<Vec<String>, Error> {
+        match self.vfs().overview(self.handle.ino)?.map(|overview| overview.contents) {
+            Some(Contents::Items { items, .. }) => Ok(items.into_iter().map(|item| item.path).collect()),
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    /// How many recorded episodes the container holds that this lies in.
+    ///
+    /// # Errors
+    /// Those of opening the container.
+    pub fn episodes(&self) -> Result<u64, Error> {
+        match self.vfs().overview(self.handle.ino)?.map(|overview| overview.contents) {
+            Some(Contents::Episodes { count }) => Ok(count),
+            _ => Ok(0),
+        }
     }
 
     /// Element type and shape of the array that a `.npy` file shows, the outermost axis first; `None` for every other

@@ -386,6 +386,25 @@ def test_a_forked_child_uses_and_frees_what_its_parent_opened(episode):
     assert np.array_equal(array[...], BLOCKS["signal/joints"])
 
 
+def test_pictures_of_several_sizes(tmp_path):
+    """Each by itself, as Pillow decodes the stored file; there is no array of all of them."""
+    rng = np.random.default_rng(5)
+    raw = [rng.integers(0, 255, (height, width, 3)).astype("u1") for height, width in ((6, 4), (3, 9), (8, 8))]
+    encoded = io.BytesIO()
+    Image.fromarray(raw[2]).save(encoded, "PNG")
+    frames = [[Record("front", 4, 6, 3, 0, raw[0].tobytes())], [Record("front", 9, 3, 3, 0, raw[1].tobytes())],
+              [Record("front", 8, 8, 3, 1, encoded.getvalue())]]
+    (tmp_path / "odd.kdb").write_bytes(pack([Episode(frames=frames, state_dim=1, action_dim=1)]))
+    camera = sh.open(tmp_path / "odd.kdb").episodes[0].images["front"]
+    assert camera.array is None and len(camera) == 3
+    for picture, pixels in zip(camera, raw):
+        assert np.array_equal(picture, pixels) and picture.shape == pixels.shape and picture.dtype == "u1"
+        assert np.array_equal(picture[1:, 2], pixels[1:, 2])
+    assert camera[2].bytes == encoded.getvalue()
+    with pytest.raises(sh.NotAnArray):
+        camera[0:2]
+
+
 def test_pickles(episode):
     container = sh.open(episode)
     for thing in (container, container["signal/cube"], sh.open(episode.parent)):

@@ -152,6 +152,8 @@ def test_verify_says_what_the_command_says(scheduler, data_set):
     assert in_order(problems) == in_order(json.loads(alone.stdout)["problems"]) and len(problems) == 3
     code, problems, said = verified(folder / "nothing", scheduler)
     assert (code, problems) == (2, []) and str(folder / "nothing") in said
+    # Nobody answers at that address.
+    assert shardfs.cluster.main(["verify", str(folder), "--scheduler", "tcp://127.0.0.1:9", "--timeout", "2"]) == 2
     (folder / "empty").mkdir()
     assert verified(folder / "empty", scheduler)[:2] == (2, [])
 

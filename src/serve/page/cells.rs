@@ -1,7 +1,11 @@
 //! A column of a table as texts, row by row: each cell costs what its own bytes cost, wherever the row stands.
 
 use super::{elements::Elements, numbers};
-use crate::volume::{Entry, Error};
+use crate::{
+    format::DType,
+    tree,
+    volume::{Entry, Error, ErrorKind},
+};
 
 /// Bytes of one cell's text that are shown.
 const LONGEST: u64 = 400;
@@ -26,17 +30,8 @@ pub(super) enum Column {
         offsets: Elements,
         values: Elements,
     },
-    /// Text, and which rows have none.
-    Text { offsets: Elements, utf8: Entry, missing: Option<Elements> },
-    /// Several texts a row.
-    Texts {
-        /// Where each row begins among the texts; `None` where each row has `per_row`.
-        rows: Option<Elements>,
-        per_row: u64,
-        offsets: Elements,
-        utf8: Entry,
-        missing: Option<Elements>,
-    },
+    /// The folder of a column of an IDV file whose rows differ in length: only blocks with these rows are looked at.
+    Rows(Entry),
 }
 
 impl Column {
@@ -68,14 +63,14 @@ impl Column {
                 .windows(2)
                 .map(|row| ragged(values, row[0], row[1].saturating_sub(row[0])).map(Some))
                 .collect(),
-            Self::Text { offsets, utf8, missing } => texts(offsets, utf8, missing.as_ref(), from, count),
-            Self::Texts { rows: Some(rows), offsets, utf8, missing, .. } => starts(rows, from, count)?
-                .windows(2)
-                .map(|row| quoted(offsets, utf8, missing.as_ref(), row[0], row[1].saturating_sub(row[0])))
-                .collect(),
-            Self::Texts { rows: None, per_row, offsets, utf8, missing } => (from..from + count)
-                .map(|row| quoted(offsets, utf8, missing.as_ref(), row.saturating_mul(*per_row), *per_row))
-                .collect(),
+            Self::Rows(folder) => {
+                let rows = folder.vfs().rows(folder.ino(), from..from + count, ELEMENTS, LONGEST)?;
+                let rows = rows.ok_or_else(|| {
+                    let reason = format!("{}: its values can't be shown", folder.path().display());
+                    Error::new(ErrorKind::NotAnArray, reason)
+                })?;
+                Ok(rows.into_iter().map(row).collect())
+            }
         }
     }
 
@@ -101,13 +96,34 @@ fn starts(offsets: &Elements, from: u64, count: u64) -> Result<Vec<u64>, Error> 
 
 /// The first elements of a range, as a list.
 fn list(array: &Elements, from: u64, count: u64) -> Result<String, Error> {
-    let bytes = array.read(from, count.min(ELEMENTS))?;
-    let mut parts: Vec<String> =
-        bytes.chunks_exact(array.width()).map(|element| numbers::text(array.dtype, element)).collect();
+    Ok(listed(array.dtype, &array.read(from, count.min(ELEMENTS))?, count))
+}
+
+/// The first elements of `count`, as a list.
+fn listed(dtype: DType, bytes: &[u8], count: u64) -> String {
+    let elements = bytes.chunks_exact(dtype.size() as usize);
+    in_brackets(elements.map(|element| numbers::text(dtype, element)).collect(), count)
+}
+
+/// The first parts of `count`, as a list.
+fn in_brackets(mut parts: Vec<String>, count: u64) -> String {
     if count > ELEMENTS {
         parts.push(format!("… {} in all", super::html::grouped(count)));
     }
-    Ok(format!("[{}]", parts.join(", ")))
+    format!("[{}]", parts.join(", "))
+}
+
+/// A row of a column of an IDV file.
+fn row(row: tree::Cells) -> Cell {
+    match (row.elements, row.count) {
+        (tree::Elements::Numbers(dtype, bytes), count) => Some(listed(dtype, &bytes, count.unwrap_or(1))),
+        (tree::Elements::Texts(texts), count) => {
+            let mut texts = texts.into_iter().map(|text| text.map(|text| lossy(&text.bytes, text.length)));
+            let Some(count) = count else { return texts.next().flatten() };
+            let quoted = texts.map(|text| text.map_or_else(|| "missing".into(), |text| format!("“{text}”")));
+            Some(in_brackets(quoted.collect(), count))
+        }
+    }
 }
 
 /// A row of bytes as text where it is that, of others as a list.
@@ -138,34 +154,7 @@ fn shortened(bytes: &[u8], whole: u64) -> Option<String> {
     }
 }
 
-fn texts(
-    offsets: &Elements,
-    utf8: &Entry,
-    missing: Option<&Elements>,
-    from: u64,
-    count: u64,
-) -> Result<Vec<Cell>, Error> {
-    let starts = starts(offsets, from, count)?;
-    let missing = missing.map(|missing| missing.read(from, count)).transpose()?.unwrap_or_default();
-    let rows = starts.windows(2).enumerate();
-    rows.map(|(number, row)| {
-        if missing.get(number).is_some_and(|&missing| missing != 0) {
-            return Ok(None);
-        }
-        let length = row[1].saturating_sub(row[0]);
-        let bytes = utf8.read_range(row[0], length.min(LONGEST))?;
-        Ok(Some(shortened(&bytes, length).unwrap_or_else(|| String::from_utf8_lossy(&bytes).into_owned())))
-    })
-    .collect()
-}
-
-/// The first texts of a row, as a list.
-fn quoted(offsets: &Elements, utf8: &Entry, missing: Option<&Elements>, from: u64, count: u64) -> Result<Cell, Error> {
-    let cells = texts(offsets, utf8, missing, from, count.min(ELEMENTS))?;
-    let mut parts: Vec<String> =
-        cells.into_iter().map(|cell| cell.map_or_else(|| "missing".into(), |text| format!("“{text}”"))).collect();
-    if count > ELEMENTS {
-        parts.push(format!("… {} in all", super::html::grouped(count)));
-    }
-    Ok(Some(format!("[{}]", parts.join(", "))))
+/// The front of a text of `whole` bytes, with replacement characters where it is not UTF-8.
+fn lossy(bytes: &[u8], whole: u64) -> String {
+    shortened(bytes, whole).unwrap_or_else(|| String::from_utf8_lossy(bytes).into_owned())
 }

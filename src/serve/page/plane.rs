@@ -9,7 +9,7 @@ use crate::{format::DType, serve::Refusal};
 /// Longest side of a picture that is handed out; of larger ones every so many-th row and column.
 const SIDE: u64 = 1024;
 /// Bytes of a row of a picture that may be read.
-const ROW: u64 = 16 << 20;
+const ROW: u64 = 4 << 20;
 
 /// How an array is taken as pictures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

@@ -31,8 +31,6 @@ const ENTRIES: usize = 256;
 const KEY_NAMES: u64 = 1 << 20;
 /// Entries of a column's folder that are looked at: the files of its values stand in front of its blocks.
 const FILES: u64 = 16;
-/// Rows up to which a column is looked at whole where only that tells its size.
-const COUNTABLE: u64 = 1_000_000;
 
 /// A table.
 pub(super) struct Table {
@@ -52,7 +50,7 @@ pub(super) struct Head {
 #[derive(Debug, Clone)]
 enum Source {
     /// A folder below `columns/` of an IDV file.
-    Idv { container: Entry, name: String, is_key: bool, rows: u64 },
+    Idv { container: Entry, name: String, is_key: bool },
     /// An array.
     Array(Entry),
     /// An array, and the offsets of its rows.
@@ -138,7 +136,6 @@ impl Table {
                     container: container.clone(),
                     name: names::folder(column.name.as_bytes(), &names::RESERVED, 1),
                     is_key: column.key.is_some(),
-                    rows: table.rows,
                 },
             };
             Head { name: column.name.clone(), kind: column.kind.clone(), source }
@@ -240,68 +237,28 @@ impl Head {
             Source::Ragged(values, offsets) => {
                 Ok(Column::Ragged { values: elements(values)?, offsets: elements(offsets)? })
             }
-            Source::Idv { container, name, is_key, rows } => {
+            Source::Idv { container, name, is_key } => {
                 let folder = container.get(Path::new("columns").join(name)).map_err(|error| error.to_string())?;
-                IdvFiles { folder: &folder, is_key: *is_key, rows: *rows }.column()
+                idv_column(&folder, *is_key)
             }
         }
     }
 }
 
-/// The files of an IDV column.
-struct IdvFiles<'a> {
-    folder: &'a Entry,
-    is_key: bool,
-    /// Of the table.
-    rows: u64,
-}
-
-impl IdvFiles<'_> {
-    fn column(&self) -> Result<Column, String> {
-        if let Some(utf8) = self.open("utf8.bin")? {
-            return self.text(utf8);
-        }
-        let Some(values) = self.array("values.npy")? else {
-            return Err("its values can't be shown; the folder has its blocks".into());
-        };
-        Ok(match self.array("offsets.npy")? {
-            Some(offsets) => Column::Ragged { offsets, values },
-            None if self.is_key && values.columns == 1 => Column::Key(values, key_names(self.folder)),
-            None => Column::Elements(values),
-        })
+/// A column of an IDV file, by its folder.
+fn idv_column(folder: &Entry, is_key: bool) -> Result<Column, String> {
+    let files = folder::first_rows(folder, FILES).map_err(|error| error.to_string())?;
+    let has = |name: &str| files.iter().any(|row| row.name == name);
+    // Rows that differ in length: texts, and vectors of any number of elements.
+    if has("offsets.npy") {
+        return Ok(Column::Rows(folder.clone()));
     }
-
-    fn text(&self, utf8: Entry) -> Result<Column, String> {
-        let offsets = self.array("offsets.npy")?.ok_or("it has no offsets")?;
-        let missing = self.array("missing.npy")?;
-        let rows = self.array("rows.npy")?;
-        let texts = offsets.rows.saturating_sub(1);
-        Ok(if rows.is_some() || texts != self.rows {
-            let per_row = texts / self.rows.max(1);
-            Column::Texts { rows, per_row, offsets, utf8, missing }
-        } else {
-            Column::Text { offsets, utf8, missing }
-        })
+    if !has("values.npy") {
+        return Err("its values can't be shown; the folder has its blocks".into());
     }
-
-    /// A file of the column, if it has it. One whose size needs all blocks is opened in small tables only.
-    fn open(&self, name: &str) -> Result<Option<Entry>, String> {
-        let files = folder::first_rows(self.folder, FILES).map_err(|error| error.to_string())?;
-        match files.iter().find(|row| row.name == name) {
-            None => Ok(None),
-            Some(row) if row.size.is_none() && self.rows > COUNTABLE => {
-                Err("its rows differ in length, and the table is too long to count them".into())
-            }
-            Some(_) => self.folder.get(name).map(Some).map_err(|error| error.to_string()),
-        }
-    }
-
-    fn array(&self, name: &str) -> Result<Option<Elements>, String> {
-        match self.open(name)? {
-            Some(entry) => Elements::of(&entry).map_err(|error| error.to_string()),
-            None => Ok(None),
-        }
-    }
+    let values = folder.get("values.npy").and_then(|file| Elements::of(&file)).map_err(|error| error.to_string())?;
+    let values = values.ok_or("values.npy: not an array")?;
+    Ok(if is_key && values.columns == 1 { Column::Key(values, key_names(folder)) } else { Column::Elements(values) })
 }
 
 /// What the values of a key column stand for, where the file says so in not too many words.

@@ -126,7 +126,14 @@ fn folder_main(volume: &Volume, entry: &Entry, query: &Query) -> Result<(Html, &
     let place = super::container_path(entry);
     let inside = place.as_ref().map(|(_, inside)| &**inside);
     let mut main = Html::default();
-    main.raw("<div class=\"head\"><h1>").text(&name_of(volume, entry)).raw("</h1>");
+    main.raw("<div class=\"head\"><h1>");
+    // Of the many episodes of one file, a number is the name.
+    if overview.as_ref().is_some_and(|overview| matches!(overview.contents, Contents::Episodes { .. }))
+        && inside.and_then(|inside| inside.strip_prefix("episodes/")).is_some_and(|number| !number.contains('/'))
+    {
+        main.raw("Episode ");
+    }
+    main.text(&name_of(volume, entry)).raw("</h1>");
     if let (Some(overview), Some("")) = (&overview, inside) {
         main.raw("<span class=\"badge format\">").raw(overview.format_name()).raw("</span>");
         main.raw("<span class=\"said\">").text(&summary::line(entry, overview)).raw("</span>");

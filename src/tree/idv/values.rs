@@ -7,9 +7,13 @@
 mod front;
 mod items;
 mod lines;
+#[cfg(feature = "serve")]
+mod rows;
 mod shown;
 mod totals;
 
+#[cfg(feature = "serve")]
+pub(super) use rows::rows;
 pub(super) use shown::{File as ValueFile, Raw, Show, Shown};
 
 use std::sync::Arc;
@@ -36,6 +40,8 @@ pub(super) struct Values {
     ty: Type,
     rows: u64,
     rows_per_block: u64,
+    /// The first block in the column; another one than 0 where this is a part of it.
+    first: u64,
     blocks: u64,
     totals: [SingleFlight<Arc<Totals>>; 3],
 }
@@ -55,7 +61,26 @@ impl Values {
         let ty = column.codec.meaning.clone().ok().filter(|_| column.unusable().is_none())?;
         let (index, rows_per_block, blocks) = (column.index, column.rows_per_block, column.blocks);
         let place = Place::Table { column, tail };
-        Some(Self { column: index, place, ty, rows, rows_per_block, blocks, totals: Default::default() })
+        Some(Self { column: index, place, ty, rows, rows_per_block, first: 0, blocks, totals: Default::default() })
+    }
+
+    /// One block of a column as a column of its own, whose files need no other block. `None` for metadata.
+    #[cfg(feature = "serve")]
+    fn part(&self, block: u64) -> Option<Self> {
+        let Place::Table { column, tail } = &self.place else { return None };
+        let place = Place::Table { column: column.clone(), tail: *tail };
+        let (ty, rows, rows_per_block) = (self.ty.clone(), self.rows_of(block), self.rows_per_block);
+        let first = self.first + block;
+        Some(Self {
+            column: self.column,
+            place,
+            ty,
+            rows,
+            rows_per_block,
+            first,
+            blocks: 1,
+            totals: Default::default(),
+        })
     }
 
     /// The value of the metadata entry of a number. `None` if it has none.
@@ -68,7 +93,8 @@ impl Values {
             size.set(Ok(block.size));
         }
         let place = Place::Single { entry: number, block, error: entry.error.clone(), size };
-        Some(Self { column, place, ty, rows: 1, rows_per_block: 1, blocks: 1, totals: Default::default() })
+        let (first, totals) = (0, Default::default());
+        Some(Self { column, place, ty, rows: 1, rows_per_block: 1, first, blocks: 1, totals })
     }
 
     /// What the values are.
@@ -92,7 +118,7 @@ impl Values {
     fn key(&self, reader: &ReadContext, part: ColumnPart, block: u64) -> Key {
         let (container, column) = (reader.container, self.column);
         match self.place {
-            Place::Table { .. } => Key::Column { container, column, block, part },
+            Place::Table { .. } => Key::Column { container, column, block: self.first + block, part },
             Place::Single { entry, .. } => Key::Metadata { container, column, entry, part },
         }
     }
@@ -103,7 +129,7 @@ impl Values {
     }
 
     fn shared_fault(&self, number: u64, offset: u64, error: Arc<BlockError>) -> Fault {
-        let block = matches!(self.place, Place::Table { .. }).then_some(number as u32);
+        let block = matches!(self.place, Place::Table { .. }).then_some((self.first + number) as u32);
         Fault { block, offset, error }
     }
 
@@ -119,12 +145,14 @@ impl Values {
     fn blocks(&self, reader: &ReadContext, first: u64, count: u64) -> Result<Vec<Result<Block, Fault>>, Fault> {
         match &self.place {
             Place::Table { column, tail } => {
-                let records = column.records(&*reader.source, first, count);
-                let records = records.map_err(|error| self.fault(first, column.record_at(first), error))?;
+                let at = |number: u64| column.record_at(self.first + number);
+                let count = count.min(self.blocks.saturating_sub(first));
+                let records = column.records(&*reader.source, self.first + first, count);
+                let records = records.map_err(|error| self.fault(first, at(first), error))?;
                 let block = |(number, record): (u64, crate::format::idv::Record)| {
                     record
                         .block(*tail, column.compression)
-                        .map_err(|reason| self.fault(number, column.record_at(number), BlockError::Refused(reason)))
+                        .map_err(|reason| self.fault(number, at(number), BlockError::Refused(reason)))
                 };
                 Ok((first..).zip(records).map(block).collect())
             }

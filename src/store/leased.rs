@@ -1,0 +1,271 @@
+//! A range of a local file that may be looked at where it lies, without a copy.
+//!
+//! A map of a file is no memory of one's own: who writes to the file changes it, and who truncates it turns the next look
+//! into SIGBUS. So a map is made under a lease (`F_SETLEASE`, fcntl(2)). The kernel grants one for a file that nobody has
+//! open for writing, to its owner and to root, and from then on holds up everybody who opens it for writing or truncates
+//! it until the lease is given back. A thread of this module is told (by a signal to it alone), puts a copy of the
+//! bytes into memory at the same addresses, and gives the lease back then. Readers notice nothing, and the writer
+//! waits for as long as the copy takes.
+//!
+//! What remains: the kernel takes a lease away by itself after `/proc/sys/fs/lease-break-time` (45 seconds). A process
+//! that is stopped for so long while somebody truncates the file, and then goes on, may be ended by SIGBUS.
+
+use std::{
+    fs::File,
+    io,
+    mem::MaybeUninit,
+    ops::Range,
+    os::{
+        fd::{AsRawFd, RawFd},
+        unix::fs::{FileExt, OpenOptionsExt},
+    },
+    process, ptr,
+    sync::{Arc, OnceLock, Weak, mpsc},
+    thread,
+};
+
+use memmap2::{Mmap, MmapMut, MmapOptions};
+use parking_lot::Mutex;
+
+/// fcntl(2): which signal tells of a lease that somebody wants back, and which thread gets it.
+const F_SETSIG: libc::c_int = 10;
+const F_SETOWN_EX: libc::c_int = 15;
+const F_OWNER_TID: libc::c_int = 0;
+
+/// Maps begin at multiples of this: no machine has larger pages.
+const ALIGNMENT: u64 = 64 << 10;
+
+#[repr(C)]
+struct Owner {
+    kind: libc::c_int,
+    id: libc::pid_t,
+}
+
+/// A range of a file, read-only. Its bytes never change.
+#[derive(Debug)]
+pub struct Leased {
+    pages: Arc<Pages>,
+    range: Range<usize>,
+}
+
+impl Leased {
+    /// The bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.pages.map[self.range.clone()]
+    }
+
+    /// Whether they still lie in the file.
+    pub fn is_in_file(&self) -> bool {
+        self.pages.file.lock().is_some()
+    }
+}
+
+/// Whole pages.
+#[derive(Debug)]
+struct Pages {
+    /// Of the file, or the memory that was put to its place.
+    map: Mmap,
+    /// Where they begin in the file, in bytes.
+    start: u64,
+    /// The file, with the lease, for as long as the map is one of it.
+    file: Mutex<Option<File>>,
+}
+
+/// The leases of one process, and behind them those of a process that was forked from it.
+struct Keeper {
+    process: u32,
+    /// The thread that is told when somebody wants one back.
+    thread: libc::pid_t,
+    state: Mutex<State>,
+    forked: OnceLock<Box<Self>>,
+}
+
+#[derive(Default)]
+struct State {
+    leases: Vec<Weak<Pages>>,
+    /// Whether this process is about to fork: none is taken then.
+    is_forking: bool,
+}
+
+static KEEPER: OnceLock<Box<Keeper>> = OnceLock::new();
+
+/// Maps a range of a file, which ends inside it, under a lease.
+///
+/// # Errors
+/// What fcntl(2) says: `EAGAIN` where the file is open for writing, `EACCES` for a file of somebody else, `EINVAL` where
+/// the filesystem has no leases. Also `EBUSY` while this process forks.
+pub(super) fn lease(file: &File, range: Range<u64>) -> io::Result<Leased> {
+    let keeper = Keeper::of_this_process()?;
+    let mut state = keeper.state.lock();
+    if state.is_forking {
+        return Err(io::Error::from_raw_os_error(libc::EBUSY));
+    }
+    // A lease belongs to an opening of the file, and this one is nobody else's.
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let own = File::options().read(true).custom_flags(libc::O_NOCTTY | libc::O_NONBLOCK).open(path)?;
+    let owner = Owner { kind: F_OWNER_TID, id: keeper.thread };
+    control(&own, F_SETSIG, signal())?;
+    // SAFETY: the kernel reads an `f_owner_ex` (fcntl(2)), which `Owner` is, for the time of the call.
+    #[allow(unsafe_code, reason = "mapping a file is this module's job")]
+    check(unsafe { libc::fcntl(own.as_raw_fd(), F_SETOWN_EX, ptr::from_ref(&owner)) })?;
+    control(&own, libc::F_SETLEASE, libc::F_RDLCK)?;
+    let start = range.start / ALIGNMENT * ALIGNMENT;
+    let too_long = |_| io::Error::from_raw_os_error(libc::EOVERFLOW);
+    let length = usize::try_from(range.end - start).map_err(too_long)?;
+    // SAFETY: nobody has the file open for writing, nor will have before `Pages::detach` has put a copy to the place of
+    // the map, so its bytes never change and are never lost (module text).
+    #[allow(unsafe_code, reason = "mapping a file is this module's job")]
+    let map = unsafe { MmapOptions::new().offset(start).len(length).map(&own) }?;
+    let pages = Arc::new(Pages { map, start, file: Mutex::new(Some(own)) });
+    state.leases.retain(|pages| pages.strong_count() > 0);
+    state.leases.push(Arc::downgrade(&pages));
+    let first = (range.start - start) as usize;
+    Ok(Leased { pages, range: first..length })
+}
+
+/// Before this process forks: puts copies into memory, for the child has no thread that would. Until [`forked`] no
+/// lease is taken.
+pub fn before_fork() {
+    let Some(keeper) = Keeper::current() else { return };
+    keeper.state.lock().is_forking = true;
+    for pages in keeper.all() {
+        if let Err(error) = pages.detach() {
+            log::error!("a mapped array could not be copied before a fork: {error}");
+        }
+    }
+}
+
+/// In the parent, when it has forked.
+pub fn forked() {
+    if let Some(keeper) = Keeper::current() {
+        keeper.state.lock().is_forking = false;
+    }
+}
+
+impl Pages {
+    /// Whether somebody wants the lease back.
+    fn is_wanted(&self) -> bool {
+        let file = self.file.lock();
+        file.as_ref().is_some_and(|file| control(file, libc::F_GETLEASE, 0).ok() != Some(libc::F_RDLCK))
+    }
+
+    /// Puts a copy of the bytes to the place of the map, and gives the lease back.
+    fn detach(&self) -> io::Result<()> {
+        let mut file = self.file.lock();
+        let Some(own) = &*file else { return Ok(()) };
+        let mut copy = MmapMut::map_anon(self.map.len())?;
+        own.read_exact_at(&mut copy, self.start)?;
+        let copy = copy.make_read_only()?;
+        // SAFETY: both are whole maps of the same length, and `self.map` is the owner of what is at its place before and
+        // afterwards; the kernel replaces it in one step, for all threads. Nothing else refers to the place of `copy`.
+        #[allow(unsafe_code, reason = "mapping a file is this module's job")]
+        let moved = unsafe {
+            let (from, to) = (copy.as_ptr().cast_mut().cast(), self.map.as_ptr().cast_mut().cast::<libc::c_void>());
+            let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+            libc::mremap(from, copy.len(), copy.len(), flags, to)
+        };
+        if moved == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        // It is at the other place now.
+        std::mem::forget(copy);
+        *file = None;
+        Ok(())
+    }
+}
+
+impl Keeper {
+    /// The leases of this process, if it has had any.
+    fn current() -> Option<&'static Self> {
+        let process = process::id();
+        let mut place = &KEEPER;
+        loop {
+            match place.get() {
+                Some(keeper) if keeper.process == process => return Some(keeper),
+                Some(keeper) => place = &keeper.forked,
+                None => return None,
+            }
+        }
+    }
+
+    fn of_this_process() -> io::Result<&'static Self> {
+        if let Some(keeper) = Self::current() {
+            return Ok(keeper);
+        }
+        let (tell, told) = mpsc::channel();
+        thread::Builder::new().name("leases".into()).spawn(move || {
+            let signals = block();
+            // SAFETY: it has no conditions. Not `libc::gettid`, which glibc has from 2.30 on only.
+            #[allow(unsafe_code, reason = "mapping a file is this module's job")]
+            let _ = tell.send(unsafe { libc::syscall(libc::SYS_gettid) } as libc::pid_t);
+            watch(&signals);
+        })?;
+        let thread = told.recv().map_err(io::Error::other)?;
+        let keeper = Self { process: process::id(), thread, state: Mutex::default(), forked: OnceLock::new() };
+        let mut place = &KEEPER;
+        while let Some(parent) = place.get().filter(|parent| parent.process != process::id()) {
+            place = &parent.forked;
+        }
+        // Of two at once the first is kept; the other's thread has nothing to do.
+        Ok(place.get_or_init(|| Box::new(keeper)))
+    }
+
+    fn all(&self) -> Vec<Arc<Pages>> {
+        self.state.lock().leases.iter().filter_map(Weak::upgrade).collect()
+    }
+}
+
+/// Blocks the signals of this thread that tell of leases: they wait until they are asked for. SIGIO is what the kernel
+/// sends where its queue is full.
+fn block() -> libc::sigset_t {
+    let mut set = MaybeUninit::uninit();
+    // SAFETY: `sigemptyset` makes the set that the other calls take.
+    #[allow(unsafe_code, reason = "mapping a file is this module's job")]
+    unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        libc::sigaddset(set.as_mut_ptr(), signal());
+        libc::sigaddset(set.as_mut_ptr(), libc::SIGIO);
+        libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), ptr::null_mut());
+        set.assume_init()
+    }
+}
+
+/// Gives back what others want, for ever.
+fn watch(signals: &libc::sigset_t) {
+    let mut again = false;
+    loop {
+        // A copy for which there was no memory is tried again soon.
+        let nanos = if again { 50_000_000 } else { 0 };
+        let patience = libc::timespec { tv_sec: libc::time_t::from(!again), tv_nsec: nanos };
+        // SAFETY: the set and the time are valid; nothing is written.
+        #[allow(unsafe_code, reason = "mapping a file is this module's job")]
+        unsafe {
+            libc::sigtimedwait(signals, ptr::null_mut(), &raw const patience);
+        }
+        again = false;
+        for pages in Keeper::current().map(Keeper::all).unwrap_or_default() {
+            if pages.is_wanted()
+                && let Err(error) = pages.detach()
+            {
+                log::error!("a file that somebody wants to write to could not be copied: {error}");
+                again = true;
+            }
+        }
+    }
+}
+
+/// A signal that programs do not use as a rule, and the C library never.
+fn signal() -> libc::c_int {
+    libc::SIGRTMIN() + 11
+}
+
+fn control(file: &File, command: libc::c_int, argument: libc::c_int) -> io::Result<libc::c_int> {
+    let descriptor: RawFd = file.as_raw_fd();
+    // SAFETY: the commands of this module that take a number; the descriptor is open.
+    #[allow(unsafe_code, reason = "mapping a file is this module's job")]
+    check(unsafe { libc::fcntl(descriptor, command, argument) })
+}
+
+fn check(result: libc::c_int) -> io::Result<libc::c_int> {
+    if result == -1 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}

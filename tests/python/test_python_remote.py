@@ -1,0 +1,105 @@
+"""The Python package over a bucket: the same arrays as of the files, in processes that are forked and spawned, and
+chained in fsspec."""
+
+import multiprocessing
+import os
+import threading
+
+import fsspec
+import numpy as np
+import pytest
+from fsspec.registry import _registry as fsspec_registry
+from fsspec.spec import AbstractFileSystem
+
+import shardfs as sh
+from support import FIXTURES
+from support.stores import KEYS, Store
+
+CONTAINERS = ["ep_001.wshard", "demo.kdb", "tree_sequence.trees", "table.idv", "table.kast"]
+
+
+@pytest.fixture
+def bucket(tmp_path, monkeypatch):
+    """A bucket with examples: (the store, its address)."""
+    store = Store()
+    for name in CONTAINERS:
+        store.put(f"set/{name}", (FIXTURES / name).read_bytes())
+    with store.serving() as endpoint:
+        for name, value in {**KEYS, "AWS_ENDPOINT_URL": endpoint, "AWS_REGION": "us-east-1",
+                            "XDG_CACHE_HOME": str(tmp_path / "cache")}.items():
+            monkeypatch.setenv(name, value)
+        sh.set_cache_size(None)
+        yield store, "s3://b/set"
+
+
+@pytest.mark.parametrize("name", CONTAINERS)
+def test_arrays_are_those_of_the_file(bucket, name):
+    there, here = sh.open(f"{bucket[1]}/{name}"), sh.open(FIXTURES / name)
+    assert list(there) == list(here) and len(list(here)) > 1
+    for array, known in zip(sh.read_many([there])[0].values(), sh.read_many([here])[0].values()):
+        assert array.dtype == known.dtype and array.shape == known.shape and array.tobytes() == known.tobytes()
+
+
+def test_a_set_is_walked(bucket):
+    found = {each.path.rpartition("/")[2]: each.format for each in sh.walk(bucket[1])}
+    assert found == {name: sh.open(FIXTURES / name).format for name in CONTAINERS}
+
+
+def sums(container, number):
+    return os.getpid(), float(np.asarray(container["signal/joint_pos"])[number:].sum())
+
+
+@pytest.mark.parametrize("method", ["spawn"])
+def test_workers(bucket, method):
+    """Opened in the parent, whose other threads are waiting for the bucket when it forks."""
+    container = sh.open(f"{bucket[1]}/ep_001.wshard")
+    known = np.asarray(container["signal/joint_pos"])
+    done = threading.Event()
+
+    def busy():
+        while not done.is_set():
+            sh.open(f"{bucket[1]}/demo.kdb").episodes[0]["state"][0]
+
+    thread = threading.Thread(target=busy)
+    thread.start()
+    try:
+        with multiprocessing.get_context(method).Pool(2) as pool:
+            jobs = [(container, number) for number in range(8)]
+            found = pool.starmap_async(sums, jobs, chunksize=1).get(120)
+    finally:
+        done.set()
+        thread.join(60)
+    assert os.getpid() not in {process for process, _ in found}
+    assert [total for _, total in found] == [float(known[number:].sum()) for number in range(8)]
+    assert np.array_equal(container["signal/joint_pos"][3], known[3])
+
+
+class NeverAsked(AbstractFileSystem):
+    """In place of the filesystem for buckets that fsspec would import."""
+
+    protocol = "s3"
+    ls = info = cat_file = _open = None
+
+
+def test_a_chained_filesystem(bucket, monkeypatch):
+    """fsspec's own filesystem for buckets is not asked: shardfs reads addresses itself."""
+    monkeypatch.setitem(fsspec_registry, "s3", NeverAsked)
+    url = f"shardfs://ep_001.wshard/signal/joint_pos.npy::{bucket[1]}"
+    with fsspec.open(url) as file:
+        array = np.load(file)
+    assert np.array_equal(array, sh.open(FIXTURES / "ep_001.wshard")["signal/joint_pos"])
+    fs = fsspec.filesystem("shardfs", source=bucket[1])
+    assert sorted(os.path.basename(name) for name in fs.ls("", detail=False)) == sorted(CONTAINERS)
+    assert fs.info("demo.kdb")["format"] == "kdb"
+
+
+def test_another_object_is_changed(bucket):
+    store, address = bucket
+    container = sh.open(f"{address}/ep_001.wshard")
+    held = container["signal/joint_pos"]
+    first = held[0]
+    store.put("set/ep_001.wshard", (FIXTURES / "ep_002_lz4.wshard").read_bytes())
+    sh.set_cache_size(None)
+    with pytest.raises((sh.Changed, sh.NotFound)):
+        held[...]
+    assert np.array_equal(first, sh.open(FIXTURES / "ep_001.wshard")["signal/joint_pos"][0])
