@@ -48,9 +48,9 @@ pub struct Budget {
 struct Room {
     /// All reserved bytes.
     used: u64,
-    /// Those of them that nobody waits for.
+    /// Those of them that no thread waits for: they are kept for as long as a user pleases.
     held: u64,
-    /// Those who hold something and need more, and all others, who are served behind them.
+    /// Threads that hold reserved bytes and need more; and all others, which are served behind them.
     owners: Line,
     others: Line,
     /// Counts changes, for one that looked for something to evict meanwhile.
@@ -131,7 +131,7 @@ impl Budget {
         self.room.lock().used
     }
 
-    /// Reserves bytes, in line behind those who asked before. `evict` gives up so many bytes of what is cached, as far
+    /// Reserves bytes, in line behind earlier requests. `evict` gives up so many bytes of what is cached, as far
     /// as it can, and says whether it gave up anything. `holding` is what the caller has reserved already and can't
     /// give back before it has these bytes.
     ///
@@ -195,7 +195,7 @@ impl Budget {
         if is_granted { Ok(self.reservation(bytes)) } else { Err(too_much(false)) }
     }
 
-    /// As [`Self::reserve`] where there is room now, and nobody waits for any.
+    /// As [`Self::reserve`] where there is room now, and no other request waits for any.
     pub fn try_reserve(self: &Arc<Self>, bytes: u64, evict: impl Fn(u64) -> bool) -> Option<Reservation> {
         loop {
             let mut room = self.room.lock();
@@ -216,7 +216,7 @@ impl Budget {
     }
 
     /// Reserves a few bytes without asking whether there is room, for what an entry of the cache is by itself: evicting
-    /// it gives them back, and otherwise nobody waits for them. The next who asks makes room for these as well.
+    /// it gives them back, and otherwise no thread waits for them. The next request makes room for these as well.
     pub fn reserve_small(self: &Arc<Self>, bytes: u64) -> Reservation {
         let mut room = self.room.lock();
         room.used += bytes;
@@ -225,9 +225,9 @@ impl Budget {
         Reservation { budget: self.clone(), bytes, is_held: true }
     }
 
-    /// Says that something cached became idle, which those who wait for room may evict.
+    /// Says that something cached became idle, which threads that wait for room may evict.
     pub(super) fn note_idle(&self) {
-        // Both this and the counters of users are sequentially consistent: either the one who waits is seen here, or it
+        // Both this and the counters of users are sequentially consistent: either the thread that waits is seen here, or it
         // sees that there are no users.
         if self.waiting.load(SeqCst) > 0 {
             self.signal(&mut self.room.lock());
@@ -287,7 +287,7 @@ impl Reservation {
         drop(self.split(self.bytes.saturating_sub(bytes)));
     }
 
-    /// Says that these bytes are kept from now on for as long as a user pleases: nobody waits for them any more.
+    /// Says that these bytes are kept from now on for as long as a user pleases: no thread waits for them any more.
     pub fn hold(&mut self) {
         if !std::mem::replace(&mut self.is_held, true) {
             let mut room = self.budget.room.lock();

@@ -42,7 +42,7 @@ pub(super) enum Place {
 /// Work for the pool.
 pub(super) struct Job {
     pub(super) run: Box<dyn FnOnce() + Send>,
-    /// Set when nobody waits for it any more: a job that has not begun is dropped.
+    /// Set when its request has ended without it: a job that has not begun is dropped.
     pub(super) is_given_up: Arc<AtomicBool>,
 }
 
@@ -119,7 +119,7 @@ impl Pool {
         }
     }
 
-    /// Drops the jobs that wait for a thread and that nobody waits for.
+    /// Drops the jobs that wait for a thread and whose requests have ended.
     pub(super) fn drop_given_up(&self) {
         for busy in self.shared.state.lock().busy.values_mut() {
             busy.waiting.retain(|job| !job.is_given_up.load(Relaxed));
