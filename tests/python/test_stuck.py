@@ -192,6 +192,114 @@ def test_a_killed_reader_is_gone(how, what, far):
     assert in_time(lambda: os.stat(mnt / "far/file1").st_size) == 1000
 
 
+# Each request that may wait, of a process that has looked everything up before: on folder, file and link of SOURCE, and on
+# a folder and a file inside a container there.
+REQUESTS = {
+    "lookup": "os.stat('file9', dir_fd=folder)",
+    "lookup inside": "os.stat('y.npy', dir_fd=container)",
+    "getattr": "os.stat(file)",
+    "getattr inside": "os.stat(array)",
+    "readlink": "os.readlink('', dir_fd=link)",
+    "readdir": "os.listdir(again(folder))",
+    "readdir inside": "os.listdir(again(container))",
+    "open and read": "os.read(again(file), 10)",
+    "open and read inside": "os.read(again(array), 10)",
+    "read": "os.pread(opened, 10, 0)",
+    "getxattr": "os.getxattr(f'/proc/self/fd/{array}', 'user.shardfs.dtype')",
+    "listxattr": "os.listxattr(f'/proc/self/fd/{array}')",
+    "statfs": "os.statvfs(folder)",
+}
+# Those that no disk is asked for may be answered.
+MUST_WAIT = {"lookup", "getattr", "readdir", "open and read", "read", "readlink"}
+PREPARED = """
+import os, sys
+top = sys.argv[1]
+held = lambda name: os.open(os.path.join(top, name), os.O_PATH | os.O_NOFOLLOW)
+folder, file, link = held("."), held("file8"), held("link")
+container, array = held("outer.shard/.raw/inner.bin"), held("outer.shard/.raw/inner.bin/x.npy")
+opened = os.open(os.path.join(top, "file10"), os.O_RDONLY)
+again = lambda fd: os.open(f"/proc/self/fd/{fd}", os.O_RDONLY)
+print("ready", flush=True)
+sys.stdin.readline()
+try:
+    REQUEST
+except OSError as error:
+    print(error, flush=True)
+"""
+
+
+@pytest.mark.parametrize("mode", ["cache", "passthrough"])
+def test_killed_in_every_request(mode, places, tmp_path, writers):  # noqa: F811
+    """A reader of what never answers can be killed, whatever it asked for."""
+    remote, source, mnt = tmp_path / "remote", tmp_path / "source", places("mnt")
+    (source / "far").mkdir(parents=True)
+    remote.mkdir()
+    for i in range(20):
+        (remote / f"file{i}").write_bytes(bytes(1000))
+    (remote / "link").symlink_to("file1")
+    # A container's bytes, as a file of another one.
+    inner = writers.kastore({"x": np.arange(1000), "y": np.arange(10)})
+    writers.write_shard(remote / "outer.shard", [("inner", inner)], role=0)
+    with mounted(remote, mnt=source / "far"), mounted(source, f"--serve={mode}", "--xattrs", "--threads=1", mnt=mnt):
+        readers = {}
+        for name, request in REQUESTS.items():
+            code = PREPARED.replace("REQUEST", request)
+            readers[name] = subprocess.Popen([sys.executable, "-c", code, str(mnt / "far")], text=True,
+                                             stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        for name, reader in readers.items():
+            assert reader.stdout.readline() == "ready\n", name
+        with stopped(daemon_of(source / "far")):
+            forget_names()
+            for reader in readers.values():
+                reader.stdin.write("\n")
+                reader.stdin.flush()
+            time.sleep(1.5)
+            waited = {name for name, reader in readers.items() if reader.poll() is None}
+            assert waited >= MUST_WAIT, MUST_WAIT - waited
+            for name in waited:
+                readers[name].kill()
+            for name in waited:
+                assert readers[name].wait(PATIENCE) == -signal.SIGKILL, name
+        for reader in readers.values():
+            reader.communicate(timeout=PATIENCE)
+        # Nothing is left behind.
+        assert in_time(lambda: os.stat(mnt / "far/file1").st_size) == 1000
+        assert in_time((mnt / "far/file10").read_bytes) == bytes(1000)
+
+
+def test_a_notifier_that_does_not_answer_is_noticed(places, tmp_path):  # noqa: F811
+    """The one thread that tells the kernel of changes is held: changes are seen all the same, and the mount says so."""
+    import ctypes
+    assert os.geteuid() == 0, "this test holds a thread, as root"
+    seize, interrupt, detach_it = 0x4206, 0x4207, 17
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def ptrace(request, thread):
+        assert libc.ptrace(request, thread, None, None) == 0, os.strerror(ctypes.get_errno())
+
+    source, mnt = tmp_path / "source", places("mnt")
+    source.mkdir()
+    (source / "note.txt").write_text("before")
+    with mounted(source, mnt=mnt):
+        assert (mnt / "note.txt").read_text() == "before"
+        tasks = Path(f"/proc/{daemon_of(mnt)}/task").iterdir()
+        thread, = [int(task.name) for task in tasks if (task / "comm").read_text() == "notify\n"]
+        ptrace(seize, thread)
+        try:
+            ptrace(interrupt, thread)
+            os.waitpid(thread, 0x40000000)
+            (source / "note.txt").write_text("afterwards")
+            (source / "new.txt").write_text("new")
+            seen_within(5, lambda: in_time((mnt / "note.txt").read_text) == "afterwards")
+            seen_within(5, lambda: in_time((mnt / "new.txt").read_text) == "new")
+            told = "the kernel is no longer notified of changes"
+            wait_for(lambda: told in in_time((mnt / ".shardfs/problems.jsonl").read_text), 60)
+        finally:
+            ptrace(detach_it, thread)
+        (source / "note.txt").write_text("at the end, more")
+        seen_within(5, lambda: in_time((mnt / "note.txt").read_text) == "at the end, more")
+
+
 def test_signals_that_end_nothing_interrupt_nothing(far):
     """A reader that handles its signals gets its answer, however many come meanwhile."""
     source, mnt, server = far
