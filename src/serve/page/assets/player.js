@@ -271,13 +271,15 @@
     }).catch(() => {});
   }
 
-  // Curves come when they are seen.
+  // Curves come when they are seen, behind the first frames: drawing them keeps the browser busy. A frame that takes long
+  // does not hold them up.
+  const first = Promise.race([go(wanted()), new Promise((done) => setTimeout(done, 400))]).catch(() => {});
   const signals = byId("signals");
   const seen = new IntersectionObserver((entries) => {
     for (const { isIntersecting, target } of entries) {
       if (!isIntersecting) continue;
       seen.unobserve(target);
-      target.chart.load(...target.chart.range);
+      first.then(() => requestAnimationFrame(() => target.chart.load(...target.chart.range)));
     }
   }, { rootMargin: "300px" });
   const zoom = (from, to) => charts.forEach((chart) => chart.show(from, to));
@@ -293,12 +295,11 @@
         },
         onZoom: zoom,
       });
-      chart.at = 0;
+      chart.at = step;
       charts.push(chart);
       seen.observe(chart.element);
     }
   }
 
   shardfs.player = { go, cameras, charts, get step() { return step; }, get isPlaying() { return isPlaying; } };
-  go(wanted());
 })();
