@@ -8,6 +8,7 @@ mod cp;
 mod doctor;
 mod escape;
 mod fstab;
+mod index;
 mod info;
 mod logging;
 mod ls;
@@ -77,6 +78,7 @@ enum Command {
     Cat(cat::Arguments),
     Cp(cp::Arguments),
     Info(info::Arguments),
+    Index(index::Arguments),
     Verify(verify::Arguments),
     Warm(warm::Arguments),
     #[cfg(feature = "serve")]
@@ -205,6 +207,7 @@ fn execute(cli: &Cli, line: &[OsString]) -> anyhow::Result<ExitCode> {
         Command::Cat(arguments) => cat::run(arguments),
         Command::Cp(arguments) => cp::run(arguments),
         Command::Info(arguments) => info::run(arguments),
+        Command::Index(arguments) => index::run(arguments),
         Command::Warm(arguments) => warm::run(arguments),
         #[cfg(feature = "serve")]
         Command::Serve(arguments) => serve::run(arguments),

@@ -271,3 +271,9 @@ pub const TABLE_DICTIONARY: usize = 1 << 20;
 
 /// See [`TABLE_DICTIONARY`].
 pub const TABLE_DICTIONARIES: usize = 16 << 20;
+
+/// Episodes of a KDB file that has tables: all index entries are read for these, 64 bytes each.
+pub const TABLE_EPISODES: u64 = 1 << 24;
+
+/// Episodes of a KDB file whose description says how many steps there are.
+pub const TABLE_EPISODES_DESCRIBED: u64 = 1 << 16;

@@ -186,6 +186,17 @@ struct OpenedSource {
     alone: Option<FilePath>,
 }
 
+/// What is known of a container without opening it.
+#[derive(Debug, Clone)]
+pub(crate) struct SeenContainer {
+    /// The name of its format.
+    pub(crate) format: &'static str,
+    /// Bytes of its file.
+    pub(crate) size: u64,
+    /// Names the state of the file, and of others that it shows: two of one path that differ are two states.
+    pub(crate) state: String,
+}
+
 /// A mount's content.
 pub struct Vfs {
     /// SOURCE, absolute and without links.
@@ -352,6 +363,13 @@ impl Vfs {
     /// Whether a node that was looked up is the folder that stands for a container. Opens nothing.
     pub(crate) fn is_container(&self, ino: u64) -> bool {
         matches!(self.node(ino), Ok(Node::InContainer(_, tree::ROOT)))
+    }
+
+    /// What is known of the container whose folder a node is. Opens nothing.
+    pub(crate) fn seen_container(&self, ino: u64) -> Option<SeenContainer> {
+        let Ok(Node::InContainer(id, tree::ROOT)) = self.node(ino) else { return None };
+        let state = format!("{}-{:x}", id.stat.version.text(), id.others);
+        Some(SeenContainer { format: id.format.name, size: id.stat.size, state })
     }
 
     /// The bytes of the container that a node lies in, if it lies in one.

@@ -9,7 +9,7 @@ pub mod json;
 mod memory;
 mod npy;
 pub mod parquet;
-mod pieces;
+pub(crate) mod pieces;
 pub mod png;
 
 pub use array::Array;

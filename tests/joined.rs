@@ -123,7 +123,7 @@ fn arrays_and_pictures_run_through_all_chunks() {
     let folder = three();
     let vfs = folder.vfs(Verify::Lazy);
     // `odd` has not one shape, `meta/*` is no array.
-    assert_eq!(names(&vfs, "m"), ["container.json", "images", "meta", "signal"]);
+    assert_eq!(names(&vfs, "m"), ["container.json", "images", "meta", "signal", "steps.parquet"]);
     assert_eq!(names(&vfs, "m/signal"), ["cam.npy", "pos.npy"]);
     assert_eq!(names(&vfs, "m/meta"), ["manifest.json"]);
     let frames: Vec<String> = (0..7).map(|i| format!("{i:03}.png")).collect();
@@ -216,7 +216,7 @@ fn chunks_that_come_late_are_joined() {
     folder.write("b", &bytes[..100]);
     assert_eq!(names(&vfs, "m"), ["container.json", "meta"]);
     folder.write("b", &bytes);
-    assert_eq!(names(&vfs, "m"), ["container.json", "images", "meta", "signal"]);
+    assert_eq!(names(&vfs, "m"), ["container.json", "images", "meta", "signal", "steps.parquet"]);
     let ino = find(&vfs, "m/signal/pos.npy").unwrap();
     assert_eq!(find(&folder.vfs(Verify::Lazy), "m/signal/pos.npy"), Some(ino), "the same number in the next mount");
     fs::remove_file(folder.path().join("a")).unwrap();

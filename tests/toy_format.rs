@@ -150,12 +150,7 @@ fn its_descriptor_in_the_table_is_all_that_a_format_needs() {
 #[test]
 fn no_other_place_knows_a_format() {
     // Which files a manifest joins; what `info` says of KDB episodes beside `container.json`.
-    let known = [
-        ("wshard", "src/vfs/detection.rs"),
-        ("wshard", "src/vfs/siblings.rs"),
-        ("wshard", "src/tree.rs"),
-        ("kdb", "src/cli/info/episodes.rs"),
-    ];
+    let known = [("wshard", "src/tree.rs"), ("kdb", "src/cli/info/episodes.rs")];
     let mut found = Vec::new();
     for (file, text) in common::program() {
         for format in FORMATS.map(|format| format.name) {

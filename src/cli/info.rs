@@ -13,6 +13,7 @@ use std::{
 
 use anyhow::bail;
 use clap::Args;
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{
@@ -94,6 +95,9 @@ fn one(out: &mut Vec<u8>, path: &Path, arguments: &Arguments) -> anyhow::Result<
     }
     writeln!(out, "{}", escape::path(path))?;
     describe(out, &place)?;
+    if !arguments.view.no_tables && place.vfs.path_of(place.ino).1.is_empty() {
+        describe_tables(out, &place)?;
+    }
     for warning in container.warnings() {
         writeln!(out, "  note: {}", escape::escaped(warning))?;
     }
@@ -181,6 +185,38 @@ fn describe(out: &mut impl Write, place: &Place) -> anyhow::Result<()> {
             episodes::Summary::read(place, episode)?.write(out)
         }
     }
+}
+
+/// A line for each table that a container has as a Parquet file.
+fn describe_tables(out: &mut impl Write, place: &Place) -> anyhow::Result<()> {
+    /// What `container.json` says of them.
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Described {
+        tables: Vec<Table>,
+    }
+    #[derive(Deserialize)]
+    struct Table {
+        path: String,
+        rows: Option<u64>,
+        columns: Option<u64>,
+        left_out: Vec<serde::de::IgnoredAny>,
+        #[serde(default)]
+        left_out_behind: u64,
+    }
+    let Some(description) = place.vfs.description(place.ino)? else { return Ok(()) };
+    let described: Described = serde_json::from_slice(&description)?;
+    for Table { path, rows, columns, left_out, left_out_behind } in described.tables {
+        let left_out = left_out.len() as u64 + left_out_behind;
+        let counts = [(rows, "row"), (columns, "column")].into_iter();
+        let mut parts: Vec<String> = counts.filter_map(|(count, what)| Some(counted(count?, what))).collect();
+        if left_out > 0 {
+            parts.push(format!("{} left out", counted(left_out, "column")));
+        }
+        let said = if parts.is_empty() { String::new() } else { format!(": {}", parts.join(", ")) };
+        writeln!(out, "  table {}{said}", lines::shown(&path, usize::MAX))?;
+    }
+    Ok(())
 }
 
 /// The same for programs: what `container.json` holds, and what [`describe`] adds to it.

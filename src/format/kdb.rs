@@ -22,10 +22,16 @@ pub const MAGIC: [u8; 4] = *b"KINO";
 pub const HEADER: u64 = 64;
 
 /// Length of an index entry.
-const ENTRY: u64 = 64;
+pub const ENTRY: u64 = 64;
 
 /// Most that a metadata blob can hold of what we know (`docs/formats/kdb.md` 4); surplus bytes are not read.
-const LONGEST_META: u64 = 2 * (2 + 65_535) + 4 + 1 + 1 + 4;
+const LONGEST_META: u64 = 2 * (2 + LONGEST_TEXT) + 4 + 1 + 1 + 4;
+
+/// The longest text in a metadata blob.
+pub const LONGEST_TEXT: u64 = 65_535;
+
+/// The bytes of a metadata blob that are no text, at least.
+pub const META_FRONT: u64 = 10;
 
 /// The header (`docs/formats/kdb.md` 2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -167,22 +173,38 @@ impl Header {
         if position >= self.episodes() {
             return Ok(None);
         }
-        let mut entry = [0; ENTRY as usize];
+        Ok(self.episodes_from(source, position, 1)?.pop())
+    }
+
+    /// Reads the index entries of `count` episodes from a position on, or of as many as there are.
+    ///
+    /// # Errors
+    /// As [`Self::episode`].
+    pub fn episodes_from(&self, source: &dyn Source, first: u64, count: u64) -> Result<Vec<Episode>, SourceError> {
+        let first = first.min(self.episodes());
+        let end = first.saturating_add(count).min(self.episodes());
         // Inside the index, whose range was checked.
-        source.read_at(self.index_offset + position * ENTRY, &mut entry)?;
-        let entry = &entry[..];
-        let long = |at: usize| entry.u64(at).unwrap_or(0);
-        let section = |at: usize| Section { offset: long(at), length: long(at + 8) };
-        Ok(Some(Episode {
-            position,
-            episode_id: long(0),
-            num_frames: entry.u32(8).unwrap_or(0),
-            action_dim: entry.u16(12).unwrap_or(0),
-            state_dim: entry.u16(14).unwrap_or(0),
-            rows: section(16),
-            images: section(32),
-            meta: section(48),
-        }))
+        let bytes = source.read(self.index_offset + first * ENTRY..self.index_offset + end * ENTRY)?;
+        Ok((first..)
+            .zip(bytes.chunks_exact(ENTRY as usize))
+            .map(|(position, entry)| episode(position, entry))
+            .collect())
+    }
+}
+
+/// An index entry.
+fn episode(position: u64, entry: &[u8]) -> Episode {
+    let long = |at: usize| entry.u64(at).unwrap_or(0);
+    let section = |at: usize| Section { offset: long(at), length: long(at + 8) };
+    Episode {
+        position,
+        episode_id: long(0),
+        num_frames: entry.u32(8).unwrap_or(0),
+        action_dim: entry.u16(12).unwrap_or(0),
+        state_dim: entry.u16(14).unwrap_or(0),
+        rows: section(16),
+        images: section(32),
+        meta: section(48),
     }
 }
 

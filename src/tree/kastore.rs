@@ -1,6 +1,7 @@
 //! kastore and KAST: each key an array, and text views of what is text in a tree sequence (`docs/TREE.md`, section 5).
 
 mod rows;
+mod tables;
 mod tree_sequence;
 
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use super::{
     describe::{self, Item},
     overview::{self, Contents, Overview},
     paths::{Builder, NodeIndex, Paths, ROOT},
+    tables::described_tables,
 };
 use crate::{
     cache::Buffer,
@@ -21,7 +23,7 @@ use crate::{
         kastore::{self, Kastore},
     },
     source::{Source, SourceError},
-    view::{Array, Data, Fault, View},
+    view::{Array, Data, Fault, ReadContext, View, parquet::Parquet},
 };
 use rows::Rows;
 use tree_sequence::Text;
@@ -48,13 +50,23 @@ pub(super) struct Arrays {
     /// Where there are several stores, the number of each item's.
     store_of: Vec<usize>,
     rows: Vec<Arc<Rows>>,
+    tables: Vec<tables::Plan>,
     warnings: Vec<String>,
 }
 
 impl Arrays {
     fn new(format: &'static Format, front: Value) -> Self {
         let front = if let Value::Object(front) = front { front } else { serde_json::Map::new() };
-        Self { format, front, items: vec![], nodes: vec![], store_of: vec![], rows: vec![], warnings: vec![] }
+        Self {
+            format,
+            front,
+            items: vec![],
+            nodes: vec![],
+            store_of: vec![],
+            rows: vec![],
+            tables: vec![],
+            warnings: vec![],
+        }
     }
 
     /// Adds the arrays of one store below a folder; the number of its first item.
@@ -69,14 +81,14 @@ impl Arrays {
         first
     }
 
-    /// Adds the text views of a store that is a tree sequence.
+    /// Adds the text views of a store that is a tree sequence; whether it is one.
     fn add_texts(
         &mut self,
         source: &dyn Source,
         builder: &mut Builder<Entry<File>>,
         top: NodeIndex,
         first: usize,
-    ) -> Result<(), SourceError> {
+    ) -> Result<bool, SourceError> {
         let texts = tree_sequence::texts(source, &self.items[first..])?;
         self.warnings.extend(texts.warnings);
         for (text, suffix, number) in texts.views {
@@ -98,7 +110,16 @@ impl Arrays {
             let (folder, part) = builder.folders_of(top, &key, &[]);
             builder.file(folder, part, suffix, Entry::Of(file));
         }
-        Ok(())
+        Ok(texts.is_tree_sequence)
+    }
+
+    /// Adds the tables of a store.
+    fn add_tables(&mut self, builder: &mut Builder<Entry<File>>, top: NodeIndex, first: usize, is_tree_sequence: bool) {
+        for (group, numbers) in tables::groups(&self.items, first, is_tree_sequence) {
+            let (folder, part) = builder.folders_of(top, &group, &[]);
+            let place = (folder, part.to_vec());
+            self.tables.extend(tables::Plan::of(&self.items, &numbers, is_tree_sequence, place));
+        }
     }
 }
 
@@ -128,7 +149,8 @@ pub(super) fn open_kastore(source: &dyn Source, file: Kastore) -> Result<Table<A
         if several {
             arrays.store_of.resize(arrays.items.len(), number);
         }
-        arrays.add_texts(source, &mut builder, top, first)?;
+        let is_tree_sequence = arrays.add_texts(source, &mut builder, top, first)?;
+        arrays.add_tables(&mut builder, top, first, is_tree_sequence);
     }
     if let Some((bytes, error)) = file.trailing {
         arrays.front.insert("trailing_bytes".into(), bytes.into());
@@ -152,6 +174,7 @@ pub(super) fn open_kast(file: Kast) -> Table<Arrays> {
     }
     let mut builder = Builder::default();
     arrays.add(&mut builder, ROOT, file.items);
+    arrays.add_tables(&mut builder, ROOT, 0, false);
     Table::new(builder, arrays)
 }
 
@@ -175,7 +198,15 @@ impl Content for Arrays {
         }
     }
 
-    fn describe(&self, paths: &Paths<Entry<File>>) -> Result<Buffer, Fault> {
+    fn tables(&self) -> Vec<(NodeIndex, Vec<u8>)> {
+        self.tables.iter().map(|table| (table.folder, table.part.clone())).collect()
+    }
+
+    fn table(&self, reader: &ReadContext, number: u32) -> Result<Parquet, Fault> {
+        self.lay_out(reader, number)
+    }
+
+    fn describe(&self, paths: &Paths<Entry<File>>, tables: &[NodeIndex]) -> Result<Buffer, Fault> {
         /// Where there are several stores, which one it is in.
         #[derive(Serialize)]
         struct Own {
@@ -187,7 +218,8 @@ impl Content for Arrays {
             let own = Own { store: self.store_of.get(number as usize).copied() };
             Item::of(&item.key, paths.path(node), info.stored_size, info, own)
         });
-        describe::document(&self.front, items, &Map::new())
+        let tables = self.tables.iter().zip(tables).map(|(table, &node)| table.described(paths.path(node)));
+        describe::document(&self.front, items, &described_tables(tables.collect()))
     }
 
     fn overview(&self, paths: &Paths<Entry<File>>) -> Overview {
@@ -200,7 +232,8 @@ impl Content for Arrays {
     }
 
     fn memory_usage(&self) -> usize {
-        self.items.iter().map(|item| size_of_val(item) + item.key.len() + HEAP + size_of::<NodeIndex>()).sum()
+        let items = self.items.iter().map(|item| size_of_val(item) + item.key.len() + HEAP + size_of::<NodeIndex>());
+        items.sum::<usize>() + self.tables.iter().map(tables::Plan::memory_usage).sum::<usize>()
     }
 
     fn block_name(&self, block: u32) -> String {

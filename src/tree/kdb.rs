@@ -4,6 +4,7 @@
 mod frames;
 mod pictures;
 mod strided;
+mod tables;
 
 use std::{
     borrow::Cow,
@@ -18,7 +19,10 @@ use lru::LruCache;
 use parking_lot::Mutex;
 use serde_json::json;
 
-use super::{Child, Container, DESCRIPTION, KDB, NodeId, NodeKind, Notice, Overview, describe, overview::Contents};
+use super::{
+    Child, Container, DESCRIPTION, ItemInfo, KDB, NodeId, NodeKind, Notice, Overview, describe, overview::Contents,
+    tables::LaidOut,
+};
 use crate::{
     cache::{BlockError, Buffer},
     format::{
@@ -27,10 +31,11 @@ use crate::{
     },
     limits,
     source::Source,
-    view::{Array, Fault, ReadContext, View, json},
+    view::{Array, Fault, ReadContext, View, json, parquet::Parquet},
 };
 use pictures::Pictures;
 use strided::Strided;
+use tables::KnownSteps;
 
 /// What a node is. With the episode's position, and the number of a camera or picture in it, this is the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,10 +53,12 @@ enum Part {
     Camera,
     Picture,
     Stack,
+    EpisodesTable,
+    StepsTable,
 }
 
 /// All parts, in the order of their numbers.
-const PARTS: [Part; 13] = [
+const PARTS: [Part; 15] = [
     Part::Root,
     Part::Description,
     Part::Episodes,
@@ -65,6 +72,8 @@ const PARTS: [Part; 13] = [
     Part::Camera,
     Part::Picture,
     Part::Stack,
+    Part::EpisodesTable,
+    Part::StepsTable,
 ];
 
 /// What a folder of an episode shows, in the order of a listing.
@@ -115,6 +124,8 @@ pub(super) struct Kdb {
     indexed: Mutex<Indexed>,
     new_warnings: Mutex<Vec<Notice>>,
     has_warnings: AtomicBool,
+    steps: KnownSteps,
+    tables: LaidOut,
 }
 
 /// The tree of a KDB file.
@@ -130,20 +141,34 @@ pub(super) fn open(header: Header) -> Kdb {
         indexed: Mutex::new(Indexed { episodes: LruCache::unbounded(), records: 0 }),
         new_warnings: Mutex::default(),
         has_warnings: AtomicBool::new(false),
+        steps: KnownSteps::default(),
+        tables: LaidOut::default(),
     }
 }
 
 impl Kdb {
-    fn describe(&self) -> Vec<u8> {
+    fn describe(&self, reader: &ReadContext) -> Result<Vec<u8>, Fault> {
         let Header { version, num_episodes, num_frames, index_offset, index_length, created_timestamp } = self.header;
-        json::document(&json!({
+        let mut description = json!({
             "format": KDB.name,
             "version": format!("{}.{}", version.0, version.1),
             "header": {"num_episodes": num_episodes, "num_frames": num_frames, "index_offset": index_offset,
                        "index_length": index_length, "created_timestamp": created_timestamp},
             "episodes": self.header.episodes(),
             "items": [],
-        }))
+        });
+        if let Some(description) = description.as_object_mut() {
+            description.extend(self.described_tables(reader)?);
+        }
+        Ok(json::document(&description))
+    }
+
+    /// A table, by its part.
+    fn table(&self, reader: &ReadContext, part: Part) -> Result<Arc<Parquet>, Fault> {
+        match part {
+            Part::EpisodesTable => self.tables.get(reader, 0, || self.episodes_table(reader)),
+            _ => self.tables.get(reader, 1, || self.steps_table(reader)),
+        }
     }
 
     /// The index entry of an episode.
@@ -311,6 +336,8 @@ impl Container for Kdb {
             Part::Root => match name {
                 DESCRIPTION => Some(Node::of(Part::Description, 0, 0)),
                 "episodes" => Some(Node::of(Part::Episodes, 0, 0)),
+                tables::EPISODES if self.has_tables() => Some(Node::of(Part::EpisodesTable, 0, 0)),
+                tables::STEPS if self.has_tables() => Some(Node::of(Part::StepsTable, 0, 0)),
                 _ => None,
             },
             Part::Episodes => {
@@ -353,8 +380,14 @@ impl Container for Kdb {
         let position = folder.episode;
         match folder.part {
             Part::Root => {
-                let children = [(DESCRIPTION, Part::Description), ("episodes", Part::Episodes)];
-                for (next, (name, part)) in (1..).zip(children).filter(|(next, _)| *next > from) {
+                let children = [
+                    (DESCRIPTION, Part::Description),
+                    ("episodes", Part::Episodes),
+                    (tables::EPISODES, Part::EpisodesTable),
+                    (tables::STEPS, Part::StepsTable),
+                ];
+                let shown = if self.has_tables() { 4 } else { 2 };
+                for (next, (name, part)) in (1..=shown).zip(children).filter(|(next, _)| *next > from) {
                     if show(next, name, part, 0, 0).is_break() {
                         break;
                     }
@@ -410,7 +443,9 @@ impl Container for Kdb {
     fn parent(&self, node: NodeId) -> NodeId {
         let Some(Node { part, episode, item }) = Node::unpack(node) else { return super::ROOT };
         let parent = match part {
-            Part::Root | Part::Description | Part::Episodes => return super::ROOT,
+            Part::Root | Part::Description | Part::Episodes | Part::EpisodesTable | Part::StepsTable => {
+                return super::ROOT;
+            }
             Part::Episode => Node::of(Part::Episodes, 0, 0),
             Part::Meta | Part::State | Part::Action | Part::Reward | Part::IsTerminal | Part::Images => {
                 Node::of(Part::Episode, episode, 0)
@@ -432,6 +467,8 @@ impl Container for Kdb {
             Part::Root => return String::new(),
             Part::Description => return DESCRIPTION.into(),
             Part::Episodes => return "episodes".into(),
+            Part::EpisodesTable => return tables::EPISODES.into(),
+            Part::StepsTable => return tables::STEPS.into(),
             Part::Episode => return format!("episodes/{episode}"),
             Part::Camera | Part::Stack => {
                 pictures().map_or_else(String::new, |pictures| pictures.name(item, part == Part::Camera).into()).into()
@@ -446,6 +483,7 @@ impl Container for Kdb {
         let Some(node) = Node::unpack(file) else { return Ok(View::default()) };
         match node.part {
             Part::Description => Ok(View::shared(self.description(reader)?)),
+            Part::EpisodesTable | Part::StepsTable => Ok(self.table(reader, node.part)?.view()),
             Part::Meta => self.meta(reader, node.episode),
             Part::State | Part::Action | Part::Reward | Part::IsTerminal => Ok(self.field(reader, node)?.npy()),
             Part::Picture => Ok(self.pictures(reader, node.episode)?.picture(node.item)),
@@ -468,11 +506,12 @@ impl Container for Kdb {
     }
 
     fn description(&self, reader: &ReadContext) -> Result<Arc<Buffer>, Fault> {
-        describe::kept(reader, || Ok(self.describe().into()))
+        describe::kept(reader, || Ok(self.describe(reader)?.into()))
     }
 
     fn memory_usage(&self) -> usize {
-        self.indexed.lock().records * size_of::<Record>()
+        let steps = self.steps.lock().as_ref().map_or(0, |steps| steps.memory_usage());
+        self.indexed.lock().records * size_of::<Record>() + steps + self.tables.memory_usage()
     }
 
     fn overview(&self) -> Result<Overview, Fault> {
@@ -493,6 +532,19 @@ impl Container for Kdb {
             return Vec::new();
         }
         std::mem::take(&mut *self.new_warnings.lock())
+    }
+
+    fn item_info(&self, reader: &ReadContext, node: NodeId) -> Result<Option<ItemInfo>, Fault> {
+        match Node::unpack(node) {
+            Some(Node { part, .. }) if self.is_table(node) => {
+                Ok(Some(crate::tree::tables::item_info(&*self.table(reader, part)?)))
+            }
+            _ => Ok(self.array(reader, node)?.map(ItemInfo::from)),
+        }
+    }
+
+    fn is_table(&self, node: NodeId) -> bool {
+        Node::unpack(node).is_some_and(|node| matches!(node.part, Part::EpisodesTable | Part::StepsTable))
     }
 }
 

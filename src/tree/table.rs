@@ -5,11 +5,12 @@ use std::{ops::ControlFlow, sync::Arc};
 use super::{
     Child, Container, ItemInfo, NodeId, NodeKind, Overview, describe,
     paths::{self, Builder, Kind, Paths},
+    tables::{self, LaidOut},
 };
 use crate::{
     cache::Buffer,
     format::wshard::Shard,
-    view::{Array, Fault, ReadContext, View},
+    view::{Array, Fault, ReadContext, View, parquet::Parquet},
 };
 
 /// What a format whose items are all known adds to the table of its paths.
@@ -23,11 +24,22 @@ pub(super) trait Content: Send + Sync {
     /// The bytes of a file.
     fn view(&self, file: Self::File) -> View;
 
-    /// The bytes of `container.json`.
+    /// The bytes of `container.json`; `tables` are the nodes of the tables.
     ///
     /// # Errors
     /// `ENOMEM`.
-    fn describe(&self, paths: &Paths<Entry<Self::File>>) -> Result<Buffer, Fault>;
+    fn describe(&self, paths: &Paths<Entry<Self::File>>, tables: &[paths::NodeIndex]) -> Result<Buffer, Fault>;
+
+    /// The tables that there are, in the order of their numbers: the folder of each, and its stored name.
+    fn tables(&self) -> Vec<(paths::NodeIndex, Vec<u8>)> {
+        Vec::new()
+    }
+
+    /// The table of a number, laid out.
+    ///
+    /// # Errors
+    /// [`Fault`] where its size depends on what can't be read.
+    fn table(&self, reader: &ReadContext, number: u32) -> Result<Parquet, Fault>;
 
     /// See [`Container::overview`].
     fn overview(&self, paths: &Paths<Entry<Self::File>>) -> Overview;
@@ -95,6 +107,8 @@ impl FrameNames {
 pub(super) enum Entry<F> {
     /// `container.json`.
     Description,
+    /// A table, by its number.
+    Table(u32),
     /// Anything else.
     Of(F),
 }
@@ -104,22 +118,41 @@ pub(super) struct Table<C: Content> {
     paths: Paths<Entry<C::File>>,
     content: C,
     memory_usage: usize,
+    /// The nodes of the tables, and those that were laid out.
+    tables: Vec<paths::NodeIndex>,
+    laid_out: LaidOut,
 }
 
 impl<C: Content> Table<C> {
     /// Closes the table; `container.json` gives way to whatever is stored under its name.
     pub(super) fn new(mut builder: Builder<Entry<C::File>>, content: C) -> Self {
         builder.file(paths::ROOT, b"container", ".json", Entry::Description);
+        let tables = (0..).zip(content.tables());
+        let tables: Vec<_> = tables
+            .map(|(number, (folder, part))| builder.file(folder, &part, tables::SUFFIX, Entry::Table(number)))
+            .collect();
         let paths = builder.finish();
         let memory_usage = paths.memory_usage() + content.memory_usage();
-        Self { paths, content, memory_usage }
+        Self { paths, content, memory_usage, tables, laid_out: LaidOut::default() }
+    }
+
+    /// The number of the table that a node is.
+    fn table_of(&self, node: NodeId) -> Option<u32> {
+        match self.paths.kind(Self::number(node))? {
+            Kind::File(Entry::Table(number)) if Self::frame_of(node).is_none() => Some(number),
+            _ => None,
+        }
+    }
+
+    fn table(&self, reader: &ReadContext, number: u32) -> Result<Arc<Parquet>, Fault> {
+        self.laid_out.get(reader, number, || self.content.table(reader, number))
     }
 
     /// What a file of the table stands for; `None` for folders, pictures and `container.json`.
     fn stored(&self, node: NodeId) -> Option<C::File> {
         match self.paths.kind(Self::number(node))? {
             Kind::File(Entry::Of(file)) => Some(file),
-            Kind::File(Entry::Description) | Kind::Folder => None,
+            Kind::File(Entry::Description | Entry::Table(_)) | Kind::Folder => None,
         }
     }
 
@@ -212,12 +245,17 @@ impl<C: Content> Container for Table<C> {
         Ok(match self.paths.kind(Self::number(file)) {
             Some(Kind::File(Entry::Of(file))) => self.content.view(file),
             Some(Kind::File(Entry::Description)) => View::shared(self.description(reader)?),
+            Some(Kind::File(Entry::Table(number))) => self.table(reader, number)?.view(),
             Some(Kind::Folder) | None => View::default(),
         })
     }
 
+    fn is_table(&self, node: NodeId) -> bool {
+        self.table_of(node).is_some()
+    }
+
     fn description(&self, reader: &ReadContext) -> Result<Arc<Buffer>, Fault> {
-        describe::kept(reader, || self.content.describe(&self.paths))
+        describe::kept(reader, || self.content.describe(&self.paths, &self.tables))
     }
 
     fn overview(&self) -> Result<Overview, Fault> {
@@ -229,7 +267,7 @@ impl<C: Content> Container for Table<C> {
     }
 
     fn memory_usage(&self) -> usize {
-        self.memory_usage
+        self.memory_usage + self.laid_out.memory_usage()
     }
 
     fn warnings(&self) -> &[String] {
@@ -248,7 +286,10 @@ impl<C: Content> Container for Table<C> {
         Ok(self.stored(node).and_then(|file| self.content.array(file)))
     }
 
-    fn item_info(&self, _: &ReadContext, node: NodeId) -> Result<Option<ItemInfo>, Fault> {
+    fn item_info(&self, reader: &ReadContext, node: NodeId) -> Result<Option<ItemInfo>, Fault> {
+        if let Some(number) = self.table_of(node) {
+            return Ok(Some(tables::item_info(&*self.table(reader, number)?)));
+        }
         Ok(self.stored(node).and_then(|file| self.content.item_info(file)))
     }
 }

@@ -4,23 +4,43 @@ use std::{collections::HashSet, sync::Arc};
 
 use parking_lot::Mutex;
 use serde::Serialize;
+use serde_json::{Map, Value, json};
 
 use super::{ItemInfo, names};
-use crate::view::{Fault, ReadContext, parquet::Parquet};
+use crate::{
+    format::DType,
+    limits,
+    view::{
+        Array, Fault, ReadContext,
+        parquet::{Column, Element, Parquet},
+    },
+};
+
+/// The suffix of their names.
+pub(super) const SUFFIX: &str = ".parquet";
 
 /// What `container.json` says of a table.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Described {
     /// Its path in the container.
     pub(super) path: String,
-    pub(super) rows: u64,
-    /// How many columns it has.
-    pub(super) columns: usize,
+    /// How many rows and columns it has, where that is known without going through all of the container.
+    pub(super) rows: Option<u64>,
+    pub(super) columns: Option<usize>,
     /// Columns that it has not, with the reason.
     pub(super) left_out: Vec<LeftOut>,
     /// How many more it has not, for there are too many.
     #[serde(skip_serializing_if = "is_zero")]
     pub(super) left_out_behind: u64,
+}
+
+/// What stands behind the items in `container.json`: the tables, if there are any.
+pub(super) fn described_tables(tables: Vec<Described>) -> Map<String, Value> {
+    let mut back = Map::new();
+    if !tables.is_empty() {
+        back.insert("tables".into(), json!(tables));
+    }
+    back
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
@@ -55,6 +75,45 @@ impl ColumnNames {
             name = names::file(stored, "", number);
         }
         name
+    }
+}
+
+/// The column of an array whose first axis are the rows.
+///
+/// # Errors
+/// Why there is none.
+pub(super) fn array_column(name: &str, array: &Array) -> Result<Column, String> {
+    let slots = slots(array.dtype, &array.shape)?;
+    Ok(Column::fixed(name.into(), Element::Of(array.dtype), slots, array.data.clone()).with_about_array(array))
+}
+
+/// Elements of each row of an array that is to be a column: `None` where rows are no lists.
+///
+/// # Errors
+/// Why it can't be one.
+pub(super) fn slots(dtype: DType, shape: &[u64]) -> Result<Option<u64>, String> {
+    if dtype == DType::DateTimeOffset {
+        return Err("its elements are records".into());
+    }
+    match shape.get(1..) {
+        None => Err("it has no rows".into()),
+        Some([]) => Ok(None),
+        Some(axes) => match axes.iter().try_fold(1u64, |slots, axis| slots.checked_mul(*axis)) {
+            Some(0) => Err("its rows are empty".into()),
+            Some(slots) if slots <= limits::TABLE_LIST => Ok(Some(slots)),
+            _ => Err(format!("its rows have more than {} elements", limits::TABLE_LIST)),
+        },
+    }
+}
+
+impl Column {
+    /// The column with the array's type, and the axes of a row where they are several.
+    pub(super) fn with_about_array(self, array: &Array) -> Self {
+        let column = self.with_about("dtype", array.dtype.name());
+        match array.shape.get(1..) {
+            Some(axes) if axes.len() > 1 => column.with_about("shape", axes.to_vec()),
+            _ => column,
+        }
     }
 }
 

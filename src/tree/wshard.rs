@@ -4,6 +4,7 @@ mod cameras;
 mod interleaved;
 mod joined;
 mod signs;
+mod steps;
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -16,6 +17,7 @@ use super::{
     names,
     overview::{self, Contents, Overview},
     paths::{Builder, NodeIndex, Paths, ROOT},
+    tables::described_tables,
 };
 use crate::{
     cache::{Buffer, Verify},
@@ -24,14 +26,15 @@ use crate::{
         wshard::{self, Shard},
     },
     limits,
-    source::check_room,
-    view::{Array, BlockRef, Data, Fault, View, png::Png},
+    source::{SourceError, check_room},
+    view::{Array, BlockRef, Data, Fault, ReadContext, View, parquet::Parquet, png::Png},
 };
 use cameras::{IMAGES, Pictures, Pixels, RESERVED};
 use interleaved::Interleaved;
 use joined::JoinedArray;
 pub use joined::Siblings;
 use signs::SignBits;
+use steps::Steps;
 
 /// What a file of a Shard container stands for; the numbers are positions in `Shard::entries`.
 #[derive(Debug, Clone, Copy)]
@@ -58,6 +61,8 @@ pub(super) struct Blocks {
     joined: Vec<(JoinedArray, NodeIndex)>,
     /// What the folders below `images` hold.
     pictures: HashMap<NodeIndex, Pictures>,
+    /// The table of its steps, if it is an episode.
+    steps: Option<Steps>,
 }
 
 /// The tree of a Shard file of any role. That of a manifest shows the joined episode too, if `siblings` has its chunks.
@@ -117,7 +122,14 @@ pub(super) fn open(mut shard: Shard, siblings: Option<Arc<dyn Siblings>>, verify
         let folder = builder.folder(folder, &names::folder(part, &names::RESERVED, 1));
         pictures.entry(folder).or_insert(found);
     }
-    Table::new(builder, Blocks { shard, siblings, nodes, joined, pictures })
+    let mut blocks = Blocks { shard, siblings, nodes, joined, pictures, steps: None };
+    blocks.steps = Steps::of(&blocks);
+    Table::new(builder, blocks)
+}
+
+/// The type and shape of an array.
+fn array_type(blocks: &Blocks, file: File) -> Option<(DType, Vec<u64>)> {
+    blocks.array(file).map(|array| (array.dtype, array.shape))
 }
 
 /// The folders of blocks, for their own files and for those below `.raw`.
@@ -301,7 +313,18 @@ impl Content for Blocks {
         png.map_or_else(View::default, Png::view)
     }
 
-    fn describe(&self, paths: &Paths<Entry<File>>) -> Result<Buffer, Fault> {
+    fn tables(&self) -> Vec<(NodeIndex, Vec<u8>)> {
+        self.steps.iter().map(|_| (ROOT, steps::NAME.to_vec())).collect()
+    }
+
+    fn table(&self, reader: &ReadContext, _: u32) -> Result<Parquet, Fault> {
+        match &self.steps {
+            Some(steps) => self.lay_out(reader, steps),
+            None => Err(SourceError::Changed.into()),
+        }
+    }
+
+    fn describe(&self, paths: &Paths<Entry<File>>, tables: &[NodeIndex]) -> Result<Buffer, Fault> {
         let items = self.described().map(|(entry, node, info)| {
             let own = Own {
                 content_type: entry.content_type,
@@ -322,6 +345,8 @@ impl Content for Blocks {
             });
             back.insert("joined".into(), joined.collect::<Vec<Value>>().into());
         }
+        let tables = self.steps.iter().zip(tables).map(|(steps, &node)| steps.described(paths.path(node)));
+        back.extend(described_tables(tables.collect()));
         describe::document(&self.front(), items, &back)
     }
 

@@ -132,8 +132,10 @@ def test_an_interrupted_copy_goes_on(out):
 def test_damage_is_reported_and_the_rest_copied(out):
     done = run("cp", "-r", FIXTURES / "damaged/bad_crc.wshard", out)
     assert done.returncode == 1
-    first, last = done.stderr.splitlines()
-    assert "joint_pos.npy" in first and "checksum" in first and "1 failed" in last
+    # The array, and the table that shows it too.
+    *told, last = done.stderr.splitlines()
+    assert {next(name for name in ("joint_pos.npy", "steps.parquet") if name in line) for line in told} == {
+        "joint_pos.npy", "steps.parquet"} and all("checksum" in line for line in told) and "2 failed" in last
     copied = walk_files(out / "bad_crc.wshard")
     assert "signal/joint_pos.npy" not in copied and "signal/gripper_open.npy" in copied
     assert not [path for path in out.rglob(".shardfs-part-*")]
@@ -225,6 +227,8 @@ def test_ls_json(fixtures_mount):
             assert entry["shape"] == list(array.shape) and entry["size"] == info.st_size
             dtype = entry["dtype"]
             assert np.dtype("?" if dtype == "bool" else f"{dtype[0]}{int(dtype[1:]) // 8}") == array.dtype
+        elif path.suffix == ".parquet":
+            assert entry["shape"] == [24, 9] and entry["dtype"] is None
         else:
             assert entry["shape"] is None and entry["dtype"] is None
     # Paths are whole: they can be handed to cat.
@@ -308,7 +312,7 @@ def test_cat_range():
 
 # --- shells and manuals -------------------------------------------------------
 
-COMMANDS = ("mount", "umount", "refresh", "status", "doctor", "cache", "ls", "cat", "cp", "info", "verify", "warm",
+COMMANDS = ("mount", "umount", "refresh", "status", "doctor", "cache", "ls", "cat", "cp", "info", "index", "verify", "warm",
             "serve", "view", "completions", "man")
 # Those of `shardfs cache`, each with a page of its own.
 CACHE_COMMANDS = ("clear", "prune", "status")

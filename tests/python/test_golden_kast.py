@@ -6,7 +6,7 @@ import stat
 
 import numpy as np
 
-from support import assert_same_file, check_npy, names, read_checked, sha256, walk_files
+from support import assert_same_file, check_npy, names, read_checked, sha256, tables, walk_files
 
 
 def test_file(golden_kast, golden, kast_mount):
@@ -17,13 +17,17 @@ def test_file(golden_kast, golden, kast_mount):
         assert_same_file(entry, source)
         return
     assert stat.S_ISDIR(os.lstat(entry).st_mode), f"{rel} should be a folder"
-    listed = {}
+    listed, arrays = {}, {}
     for item in expected["items"]:
         path = names.path(bytes.fromhex(item["key_hex"]), ".npy")
         data = check_npy(entry / path, item["dtype"], (item["count"],))
         assert sha256(data) == item["sha256"], path
         listed[path] = item
-    assert walk_files(entry) == set(listed) | {"container.json"}
+        arrays[item["key"]] = np.frombuffer(data, item["dtype"])
+    found = tables.of_store(arrays)
+    for path, columns in found.items():
+        tables.assert_same(tables.polars_scan(entry / path), columns, path)
+    assert walk_files(entry) == set(listed) | set(found) | {"container.json"}
 
     info = json.loads(read_checked(entry / "container.json"))
     assert info["format"].lower() == "kast"

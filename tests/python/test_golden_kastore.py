@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tskit
 
-from support import (FIXTURES, assert_same_file, check_npy, examples, mounted, names, read_checked, sha256, text_views,
+from support import (FIXTURES, assert_same_file, check_npy, examples, mounted, names, read_checked, sha256, tables, text_views,
                      walk_files)
 
 ITEM_KEYS = ("name", "path", "dtype", "shape", "codec", "stored_size", "size", "checksum")
@@ -47,6 +47,11 @@ def test_file(golden_kastore, golden, kastore_mount):
         for path, data in text_views.views(content).items():
             want.add(prefix + path)
             assert read_checked(entry / (prefix + path)) == data, path
+        found = tables.of_store({key: np.frombuffer(data, dtype) for key, (dtype, data) in content.items()})
+        for path, columns in found.items():
+            want.add(prefix + path)
+            for reader in tables.READERS.values():
+                tables.assert_same(reader(entry / (prefix + path)), columns, f"{path} by {reader.__name__}")
     assert walk_files(entry) == want
 
     info = json.loads(read_checked(entry / "container.json"))

@@ -80,7 +80,10 @@ def test_file(golden_kdb, golden, kdb_mount):
     assert list(info)[:2] == ["format", "version"]
     assert (info["format"], info["version"], info["items"]) == ("kdb", "0.1", [])
     assert info["header"] == {k: header[k] for k in info["header"]}
-    assert sorted(os.listdir(entry)) == ["container.json", "episodes"]
+    assert sorted(os.listdir(entry)) == ["container.json", "episodes", "episodes.parquet", "steps.parquet"]
+    steps = sum(episode["num_frames"] for episode in expected["episodes"])
+    assert [(table["path"], table["rows"]) for table in info["tables"]] == [
+        ("episodes.parquet", len(expected["episodes"])), ("steps.parquet", steps)]
     assert sorted(map(int, os.listdir(entry / "episodes"))) == list(range(len(expected["episodes"])))
     for episode in expected["episodes"]:
         top = entry / "episodes" / str(episode["position"])

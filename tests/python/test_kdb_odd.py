@@ -341,9 +341,9 @@ def test_info_is_bounded_and_says_so(tmp_path):
     assert "\x1b" not in text
     for words in ("episodes: 1500", "frames: 3000", "embodiments of the first 1000 episodes: arm (999)",
                   "and 2 others", "damaged metadata of the first 1000 episodes: 1", "front 2x1 RGB raw (1 pictures)",
-                  "… and 1490 more", "(damaged)"):
+                  "… and 1490 more", "(damaged)", "table episodes.parquet: 1500 rows, 10 columns"):
         assert words in text, (words, text)
-    assert len(text.splitlines()) == 23, text
+    assert len(text.splitlines()) == 25, text
     summary = json.loads(run("info", "--json", tmp_path / "x", check=True).stdout)["summary"]
     assert (summary["episodes"], summary["frames"], summary["episodes_looked_at"]) == (1500, 3000, 1000)
     assert len(summary["first_episodes"]) == 10

@@ -7,8 +7,8 @@ import random
 import numpy as np
 import pytest
 
-from support import mounted, names, run
-from support.tables import EPOCH, READERS, assert_same, check_footer, of_numpy
+from support import mounted, run
+from support.tables import EPOCH, READERS, assert_same, check_footer, of_numpy, plain_names
 from support.writers import idv as w
 from test_idv_cases import CODECS, ROWS, column_of
 
@@ -92,19 +92,6 @@ def expected_table(top):
     return table, left_out
 
 
-def named(table):
-    """The names as the table should have them: none is empty, none has control characters, no two are the same."""
-    renamed = {}
-    for name, rows in table.items():
-        plain = name and name.isprintable() and len(name.encode()) <= 255
-        base = new = name if plain else names.file_part(name.encode(), b"").decode()
-        number = 2
-        while new in renamed:
-            new, number = f"{base}%_{number}", number + 1
-        renamed[new] = rows
-    return renamed
-
-
 def test_golden(golden_idv, idv_mount):
     name, expected = golden_idv
     top = idv_mount / name
@@ -125,7 +112,7 @@ def test_golden(golden_idv, idv_mount):
     assert all(reason["reason"] for reason in about["tables"][0]["left_out"])
     check_footer(top / NAME)
     for reader in READERS.values():
-        assert_same(reader(top / NAME), named(table), f"{name} by {reader.__name__}")
+        assert_same(reader(top / NAME), plain_names(table), f"{name} by {reader.__name__}")
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,7 @@ use crate::{
         IDV, ItemInfo,
         describe::{self, document, hex},
         overview,
+        tables::described_tables,
     },
     view::Fault,
 };
@@ -39,11 +40,8 @@ pub(super) fn describe(idv: &Idv) -> Result<Buffer, Fault> {
         description.insert("columns_left_out".into(), (file.columns() - described).into());
     }
     description.insert("missing_values".into(), missing(file.version));
-    let mut back = Map::new();
-    if let Some(table) = readable(idv.described_table(&idv.reader))?.flatten() {
-        back.insert("tables".into(), json!([table]));
-    }
-    document(&description, items.iter(), &back)
+    let table = readable(idv.described_table(&idv.reader))?.flatten();
+    document(&description, items.iter(), &described_tables(table.into_iter().collect()))
 }
 
 /// What it holds, for people.

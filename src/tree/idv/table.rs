@@ -98,8 +98,9 @@ impl Idv {
         let Plan { columns, left_out, left_out_behind } = self.plan(reader, limits::TABLE_COLUMNS)?;
         let count = |(_, kind): &(_, Kind)| if matches!(kind, Kind::Offset { .. }) { 2 } else { 1 };
         let columns: usize = columns.iter().map(count).sum();
-        let (path, rows) = (NAME.into(), self.file.rows);
-        Ok((columns > 0).then_some(Described { path, rows, columns, left_out, left_out_behind }))
+        let (path, rows) = (NAME.into(), Some(self.file.rows));
+        let described = Described { path, rows, columns: Some(columns), left_out, left_out_behind };
+        Ok((columns > 0).then_some(described))
     }
 
     /// The table.

@@ -43,6 +43,8 @@ pub(super) struct Texts {
     pub(super) views: Vec<(Text, &'static str, usize)>,
     /// Why there is none where one was to be expected.
     pub(super) warnings: Vec<String>,
+    /// Whether the store is a tree sequence.
+    pub(super) is_tree_sequence: bool,
 }
 
 /// The text views of a store. None if it is no tree sequence.
@@ -99,5 +101,5 @@ pub(super) fn texts(source: &dyn Source, items: &[Item]) -> Result<Texts, Source
     }
     found.extend(rows("provenances/record", b"{}").map(|(text, i)| (text, ".jsonl", i)));
     found.extend(rows("provenances/timestamp", b"").map(|(text, i)| (text, ".txt", i)));
-    Ok(Texts { views: found, warnings })
+    Ok(Texts { views: found, warnings, is_tree_sequence })
 }

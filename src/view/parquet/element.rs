@@ -47,6 +47,11 @@ impl ValueType {
 }
 
 impl Element {
+    /// The [`Self::Ticks`] of a number of microseconds since 1970.
+    pub fn ticks(micros: i64) -> i64 {
+        micros.saturating_mul(10).saturating_add(EPOCH)
+    }
+
     /// Bytes of a stored element.
     pub(super) fn stored_width(self) -> u64 {
         match self {

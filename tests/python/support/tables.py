@@ -1,10 +1,15 @@
 """Reading Parquet files with the programs that people use, and what a table should hold.
 
 What a column holds is said as a list with one entry a row: `None` where it is missing, numbers as the bits of floats
-or as integers, `bytes` for texts and bytes, lists for lists. So NaNs compare, and no program's own types are in the way.
+or as integers, `bytes` for texts and bytes, lists for lists. So NaNs compare, and no program's own types are in the
+way.
 """
 
+import json
+
 import numpy as np
+
+from . import names
 
 # --- programs --------------------------------------------------------------------------------
 
@@ -138,6 +143,84 @@ def of_numpy(array):
     if array.ndim > 2:
         array = array.reshape(len(array), -1)
     return array.tolist()
+
+
+def plain_names(table):
+    """The names as a table should have them: none is empty, none has control characters, no two are the same."""
+    renamed = {}
+    for name, rows in table.items():
+        plain = name and name.isprintable() and len(name.encode()) <= 255
+        base = new = name if plain else names.file_part(name.encode(), b"").decode()
+        number = 2
+        while new in renamed:
+            new, number = f"{base}%_{number}", number + 1
+        renamed[new] = rows
+    return renamed
+
+
+# --- what other formats have as tables ---------------------------------------------------------
+
+TREE_SEQUENCE_TABLES = ("nodes", "edges", "sites", "mutations", "migrations", "individuals", "populations",
+                        "provenances")
+TEXTS = ("ancestral_state", "derived_state", "record", "timestamp")
+
+
+def of_store(arrays):
+    """The tables of a kastore or KAST: path to columns. `arrays`: key to array."""
+    is_trees = "format/name" in arrays and arrays["format/name"].tobytes() == b"tskit.trees"
+    groups = {}
+    for key, array in sorted(arrays.items(), key=lambda item: item[0].encode("utf-8", "surrogateescape")):
+        group, slash, name = key.rpartition("/")
+        if slash and (not is_trees or group in TREE_SEQUENCE_TABLES):
+            groups.setdefault(group, {})[name] = array
+    tables = {}
+    for group, stored in groups.items():
+        schema = stored.pop("metadata_schema", None) if is_trees else None
+        is_json = schema is not None and len(schema) and json.loads(schema.tobytes()).get("codec") == "json"
+        is_ragged = lambda name: name + "_offset" in stored and stored[name + "_offset"].dtype.str in ("<u4", "<u8") \
+            and len(stored[name + "_offset"])
+        columns, counts = {}, set()
+        for name, array in stored.items():
+            if name.endswith("_offset") and name[:-7] in stored and is_ragged(name[:-7]):
+                continue
+            if not is_ragged(name):
+                counts.add(len(array))
+                columns[name] = of_numpy(array)
+                continue
+            offsets = stored[name + "_offset"].tolist()
+            counts.add(len(offsets) - 1)
+            if array.dtype.itemsize == 1:
+                data = array.tobytes()
+                rows = [data[start:end] for start, end in zip(offsets, offsets[1:])]
+                is_text = is_trees and (name in TEXTS or name == "metadata" and is_json)
+                columns[name] = [row.decode().encode() for row in rows] if is_text else rows
+        if len(counts) == 1 and len(columns) >= (1 if is_trees else 2):
+            path = names.path(group.encode("utf-8", "surrogateescape"), ".parquet")
+            ids = {"id": list(range(counts.pop()))} if is_trees else {}
+            tables[path] = plain_names(ids | columns)
+    return tables
+
+
+def of_steps(lanes, steps, rate=None):
+    """`steps.parquet` of an episode. `lanes`: stored name to (array, dtype), without pictures."""
+    kept = {name: (array, dtype) for name, (array, dtype) in lanes.items()
+            if array.ndim and len(array) == steps and 0 < int(np.prod(array.shape[1:], dtype=object)) <= 4096}
+    short = [name.removeprefix("signal/") for name in kept]
+    columns = {}
+    for name, (array, dtype) in kept.items():
+        if dtype == "bf16":
+            array = (array.astype("<u4") << 16).view("<f4")
+        brief = name.removeprefix("signal/")
+        columns[brief if short.count(brief) == 1 else name] = of_numpy(array)
+    if not columns:
+        return None
+    made = {"step": list(range(steps))}
+    if rate:
+        made["time"] = of_numpy(np.arange(steps) / rate)
+    renamed = {}
+    for name, rows in made.items():
+        renamed[name if name not in columns else names.file_part(name.encode(), b"%_2").decode()] = rows
+    return renamed | columns
 
 
 def assert_same(found, expected, where=""):

@@ -1,0 +1,299 @@
+//! `shardfs index`: a Parquet file with a row for each container of a folder.
+
+mod found;
+mod table;
+
+use std::{
+    collections::{HashMap, VecDeque},
+    fs::File,
+    io::{self, Read, Write},
+    ops::ControlFlow,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
+    },
+    thread,
+};
+
+use anyhow::{Context, bail};
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use parking_lot::Mutex;
+use serde_json::json;
+use signal_hook::{consts::SIGINT, flag, low_level};
+
+use super::{AlreadyReported, ViewOptions, complain, counted, log_to_stderr, place::Place};
+use crate::vfs::{self, Attr, FileKind, Problem, ROOT, Vfs};
+use found::{Row, look_into};
+use table::Index;
+
+/// Write a Parquet file that has a row for each container of a folder
+///
+/// Columns: path, format, version, size, modified (UTC), episodes, episode_id, task, steps, cameras, damaged, problem.
+/// No block is decoded. Where INDEX was written by an earlier run for the same SOURCE, only containers that are new or
+/// have changed are looked into. INDEX is replaced when all is known, so that whoever reads it meanwhile has the old
+/// one.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:
+  shardfs index data/ -o index.parquet
+  duckdb -c \"select format, count(*), sum(steps) from 'index.parquet' group by all\"
+
+Exit codes: 0 success, 1 something could not be looked at (the index has the rest) or INDEX could not be written,
+2 a wrong command line. Containers that are damaged are rows of the index, no failure.")]
+pub(super) struct Arguments {
+    /// A folder of containers, or one container
+    #[arg(value_name = "SOURCE")]
+    source: PathBuf,
+
+    /// The file to write
+    #[arg(short, long, value_name = "INDEX")]
+    output: PathBuf,
+
+    /// Look into all containers, whatever an earlier run found
+    #[arg(long)]
+    anew: bool,
+
+    /// What was found, as JSON on stdout
+    #[arg(long, conflicts_with = "quiet")]
+    json: bool,
+
+    /// Say nothing but what fails
+    #[arg(short, long)]
+    quiet: bool,
+
+    /// Threads to work on [default: one a core]
+    #[arg(short = 'j', long, value_name = "N", value_parser = super::threads)]
+    threads: Option<usize>,
+
+    #[command(flatten)]
+    view: ViewOptions,
+}
+
+/// First bytes of a Parquet file.
+const PARQUET: &[u8; 4] = b"PAR1";
+
+pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    log_to_stderr("off");
+    let output = &arguments.output;
+    check_output(output)?;
+    let place = Place::find(&arguments.source, arguments.view.checked())?;
+    if !place.is_folder() {
+        bail!("{}: neither a folder nor a container", arguments.source.display());
+    }
+    let source = place.vfs.source().join(place.vfs.path_of(place.ino).0).to_string_lossy().into_owned();
+    let known = if arguments.anew { HashMap::new() } else { table::read(output, &source) };
+    let stop = Arc::new(AtomicBool::new(false));
+    // The first Ctrl-C ends the work and leaves nothing behind, a second one ends the process.
+    let _ = flag::register_conditional_default(SIGINT, stop.clone());
+    let _ = flag::register(SIGINT, stop.clone());
+    let threads = arguments.threads.or_else(|| thread::available_parallelism().ok().map(Into::into)).unwrap_or(1);
+    let work = Work { vfs: &place.vfs, known, bar: bar(arguments), stop, failed: AtomicBool::new(false) };
+    let rows = work.rows(&place, threads);
+    if work.stop.load(Relaxed) {
+        return interrupted(&work.bar);
+    }
+    let counts = Counts::of(&rows, &work.known);
+    let index = Index::of(&source, &rows).with_context(|| output.display().to_string())?;
+    index.write(output, &work.stop).with_context(|| output.display().to_string())?;
+    if work.stop.load(Relaxed) {
+        return interrupted(&work.bar);
+    }
+    work.bar.finish_and_clear();
+    counts.print(arguments)?;
+    if work.failed.load(Relaxed) { Err(AlreadyReported.into()) } else { Ok(()) }
+}
+
+/// Ends the process as SIGINT does by itself.
+fn interrupted(bar: &ProgressBar) -> anyhow::Result<()> {
+    bar.finish_and_clear();
+    let _ = low_level::emulate_default_handler(SIGINT);
+    bail!("interrupted")
+}
+
+/// Nothing but an earlier index is ever replaced: a name that was mistyped may be a container's.
+fn check_output(output: &Path) -> anyhow::Result<()> {
+    let named = || output.display().to_string();
+    let mut front = [0; 4];
+    match File::open(output) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error).with_context(named),
+        Ok(file) if !file.metadata().with_context(named)?.is_file() => bail!("{}: is no ordinary file", named()),
+        Ok(file) => {
+            let read = file.take(4).read(&mut front).with_context(named)?;
+            match read == 0 || front == *PARQUET {
+                true => Ok(()),
+                false => bail!("{}: is there and is no Parquet file; choose another name", named()),
+            }
+        }
+    }
+}
+
+/// Draws on stderr, and nothing at all where that is no terminal.
+fn bar(arguments: &Arguments) -> ProgressBar {
+    let bar = if arguments.quiet { ProgressBar::hidden() } else { ProgressBar::new_spinner() };
+    if let Ok(style) = ProgressStyle::with_template("{pos} of {msg} containers  {per_sec}") {
+        bar.set_style(style);
+    }
+    bar
+}
+
+/// One run.
+struct Work<'a> {
+    vfs: &'a Vfs,
+    /// Rows of an earlier run, by their paths.
+    known: HashMap<String, Row>,
+    bar: ProgressBar,
+    stop: Arc<AtomicBool>,
+    failed: AtomicBool,
+}
+
+/// A container that is there, by its path and its node.
+struct Container {
+    path: PathBuf,
+    ino: u64,
+    attr: Attr,
+}
+
+impl Work<'_> {
+    /// The rows of all containers, by path.
+    fn rows(&self, place: &Place, threads: usize) -> Vec<Row> {
+        let mut rows = Vec::new();
+        let containers = self.walk(place, &mut rows);
+        self.bar.set_message(containers.len().to_string());
+        let next = AtomicUsize::new(0);
+        let found = Mutex::new(rows);
+        thread::scope(|scope| {
+            for _ in 0..threads.min(containers.len()) {
+                scope.spawn(|| {
+                    while let Some(container) = containers.get(next.fetch_add(1, Relaxed)) {
+                        if self.stop.load(Relaxed) {
+                            return;
+                        }
+                        let row = self.row(container);
+                        self.vfs.forget(container.ino, 1);
+                        self.bar.inc(1);
+                        found.lock().extend(row);
+                    }
+                });
+            }
+        });
+        let mut rows = found.into_inner();
+        rows.sort_unstable_by(|a, b| a.path.cmp(&b.path));
+        rows
+    }
+
+    fn row(&self, container: &Container) -> Option<Row> {
+        // Gone since it was listed.
+        let seen = self.vfs.seen_container(container.ino)?;
+        let path = found::shown(&container.path);
+        if let Some(known) = self.known.get(&path).filter(|known| known.state == seen.state) {
+            return Some(known.clone());
+        }
+        let (row, failed) = look_into(self.vfs, container.ino, Row::of(path, seen, &container.attr));
+        if let Some(error) = failed.filter(is_refused) {
+            self.note(&container.path, &error.to_problem().detail());
+        }
+        Some(row)
+    }
+
+    /// All containers below a place. Of files that look like one, and are too damaged to be opened, a row each.
+    fn walk(&self, place: &Place, rows: &mut Vec<Row>) -> Vec<Container> {
+        if place.vfs.is_container(place.ino) {
+            let name = PathBuf::from(place.vfs.source().file_name().unwrap_or_default());
+            return vec![Container { path: name, ino: place.ino, attr: place.attr }];
+        }
+        let top = place.vfs.path_of(place.ino).0;
+        let mut containers = Vec::new();
+        let mut folders = VecDeque::from([(place.ino, PathBuf::new())]);
+        while let Some((folder, path)) = folders.pop_front() {
+            if self.stop.load(Relaxed) {
+                break;
+            }
+            let mut entries = Vec::new();
+            let listed = self.vfs.read_dir(folder, 2, true, &mut |entry| {
+                entries.push((path.join(entry.name), entry.ino, entry.kind, entry.attr));
+                if self.stop.load(Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            });
+            if let Err(error) = listed {
+                self.note(&path, &error.to_problem().detail());
+            }
+            let mut files = HashMap::new();
+            for (path, ino, kind, attr) in entries {
+                match attr.map_or_else(|| self.vfs.attr(ino), Ok) {
+                    Ok(attr) if self.vfs.is_container(ino) => containers.push(Container { path, ino, attr }),
+                    Ok(_) if kind == FileKind::Folder => folders.push_back((ino, path)),
+                    Ok(attr) => drop(files.insert(path, attr)),
+                    // It went away, or may not be looked at.
+                    Err(error) => {
+                        if is_refused(&error) {
+                            self.note(&path, &error.to_problem().detail());
+                        }
+                        self.vfs.forget(ino, 1);
+                    }
+                }
+            }
+            for Problem { container, message, .. } in self.vfs.take_problems() {
+                let path = container.strip_prefix(&top).unwrap_or(&container);
+                let Some(attr) = files.get(path) else { continue };
+                match self.vfs.read(attr.ino, 0, 1) {
+                    Err(error) if is_refused(&error) => self.note(path, &error.to_problem().detail()),
+                    _ => rows.push(Row::damaged(path, attr, message)),
+                }
+            }
+            files.into_values().for_each(|attr| self.vfs.forget(attr.ino, 1));
+            if folder != ROOT && folder != place.ino {
+                self.vfs.forget(folder, 1);
+            }
+            self.bar.set_message(containers.len().to_string());
+        }
+        containers
+    }
+
+    /// Notes what could not be looked at.
+    fn note(&self, path: &Path, reason: &str) {
+        self.failed.store(true, Relaxed);
+        self.bar.suspend(|| complain(&anyhow::anyhow!("{}: {reason}", path.display())));
+    }
+}
+
+/// Whether this user may not look at something, so that nothing is known of it.
+fn is_refused(error: &vfs::Error) -> bool {
+    matches!(error.errno(), libc::EACCES | libc::EPERM)
+}
+
+/// What came of a run.
+struct Counts {
+    containers: usize,
+    added: usize,
+    changed: usize,
+    removed: usize,
+    damaged: usize,
+}
+
+impl Counts {
+    fn of(rows: &[Row], known: &HashMap<String, Row>) -> Self {
+        let count = |is: &dyn Fn(&Row) -> bool| rows.iter().filter(|row| is(row)).count();
+        let added = count(&|row| !known.contains_key(&row.path));
+        Self {
+            containers: rows.len(),
+            added,
+            changed: count(&|row| known.get(&row.path).is_some_and(|known| known.state != row.state)),
+            removed: known.len() - (rows.len() - added),
+            damaged: count(&|row| row.problem.is_some()),
+        }
+    }
+
+    fn print(&self, arguments: &Arguments) -> anyhow::Result<()> {
+        let Self { containers, added, changed, removed, damaged } = self;
+        if arguments.json {
+            let counts = json!({"index": arguments.output.to_string_lossy(), "containers": containers, "added": added,
+                                "changed": changed, "removed": removed, "damaged": damaged});
+            writeln!(io::stdout(), "{counts:#}")?;
+        } else if !arguments.quiet {
+            let containers = counted(*containers as u64, "container");
+            writeln!(io::stdout(), "{containers}: {added} new, {changed} changed, {removed} gone, {damaged} damaged")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,211 @@
+//! What the index says of one container.
+
+use std::{ffi::OsStr, ops::ControlFlow, os::unix::ffi::OsStrExt, path::Path};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::{
+    escape,
+    vfs::{self, Attr, FileKind, SeenContainer, Vfs},
+};
+
+/// Episodes of a KDB file whose tasks are compared.
+const TASKS: u64 = 100;
+
+/// Folders of cameras that are named; names of more are counted by nobody.
+const CAMERAS: usize = 100;
+
+/// A row of the index.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Row {
+    /// Path below SOURCE.
+    pub(super) path: String,
+    /// The state of the file: where it is the same, so is all else.
+    pub(super) state: String,
+    pub(super) format: Option<String>,
+    pub(super) version: Option<String>,
+    /// Bytes of the file.
+    pub(super) size: u64,
+    /// When it was modified, in microseconds since 1970.
+    pub(super) modified: i64,
+    pub(super) episodes: Option<u64>,
+    pub(super) episode_id: Option<String>,
+    pub(super) task: Option<String>,
+    pub(super) steps: Option<u64>,
+    pub(super) cameras: Option<String>,
+    /// What is wrong with it, as far as that is known without decoding.
+    pub(super) problem: Option<String>,
+}
+
+impl Row {
+    /// That of a container of which nothing but its file is known yet.
+    pub(super) fn of(path: String, seen: SeenContainer, attr: &Attr) -> Self {
+        let SeenContainer { format, size, state } = seen;
+        Self { path, state, format: Some(format.into()), size, modified: microseconds(attr), ..Self::default() }
+    }
+
+    /// That of a file which looks like a container and can't be opened as one.
+    pub(super) fn damaged(path: &Path, attr: &Attr, problem: String) -> Self {
+        let (size, modified) = (attr.size, microseconds(attr));
+        Self { path: shown(path), size, modified, problem: Some(problem), ..Self::default() }
+    }
+}
+
+fn microseconds(attr: &Attr) -> i64 {
+    let (seconds, nanos) = attr.mtime;
+    seconds.saturating_mul(1_000_000).saturating_add(i64::from(nanos / 1000))
+}
+
+/// A path as text: bytes that are not UTF-8 as in paths inside containers (`docs/TREE.md`, Names).
+pub(super) fn shown(path: &Path) -> String {
+    let part = |part: &OsStr| match part.to_str() {
+        Some(text) => text.to_owned(),
+        None => escape::escape(part.as_bytes()),
+    };
+    path.iter().map(part).collect::<Vec<_>>().join("/")
+}
+
+/// What is used of `container.json`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Description {
+    version: Value,
+    header: Header,
+    episode: Option<Episode>,
+    episodes: Option<u64>,
+    items: Vec<Item>,
+    tables: Vec<Table>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Header {
+    num_frames: Option<u64>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Episode {
+    episode_id: Option<String>,
+    env_id: Option<String>,
+    #[serde(rename = "length_T")]
+    steps: Option<u64>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Item {
+    error: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Table {
+    path: String,
+    rows: Option<u64>,
+}
+
+/// Looks into a container as far as that can be done without decoding. The row has what was found until something
+/// failed.
+pub(super) fn look_into(vfs: &Vfs, ino: u64, mut row: Row) -> (Row, Option<vfs::Error>) {
+    let failed = fill(vfs, ino, &mut row).err();
+    if let Some(error) = &failed {
+        row.problem = Some(error.to_problem().detail());
+    }
+    (row, failed)
+}
+
+fn fill(vfs: &Vfs, ino: u64, row: &mut Row) -> Result<(), vfs::Error> {
+    let Some(container) = vfs.container(ino)? else { return Ok(()) };
+    row.problem = container.warnings().first().cloned();
+    let Some(description) = vfs.description(ino)? else { return Ok(()) };
+    let Ok(described) = serde_json::from_slice::<Description>(&description) else { return Ok(()) };
+    drop(description);
+    let Description { version, header, episode, episodes, items, tables } = described;
+    row.version = match version {
+        Value::String(version) => Some(version),
+        Value::Null => None,
+        version => Some(version.to_string()),
+    };
+    if row.problem.is_none() {
+        row.problem = items.into_iter().find_map(|item| item.error);
+    }
+    let rows_of_steps = tables.iter().find(|table| table.path == "steps.parquet").and_then(|table| table.rows);
+    if let Some(count) = episodes {
+        row.episodes = Some(count);
+        row.steps = rows_of_steps.or(header.num_frames);
+        row.task = task(vfs, ino, count)?;
+        let first = descend(vfs, ino, &["episodes", "0", "images"])?;
+        row.cameras = first.map(|images| cameras(vfs, images)).transpose()?.flatten();
+    } else if let Some(episode) = episode {
+        row.episodes = Some(1);
+        row.steps = episode.steps.or(rows_of_steps);
+        (row.episode_id, row.task) = (episode.episode_id, episode.env_id);
+        row.cameras = descend(vfs, ino, &["images"])?.map(|images| cameras(vfs, images)).transpose()?.flatten();
+    } else if let Some(steps) = rows_of_steps {
+        // A joined episode.
+        row.steps = Some(steps);
+        row.cameras = descend(vfs, ino, &["images"])?.map(|images| cameras(vfs, images)).transpose()?.flatten();
+    }
+    Ok(())
+}
+
+/// The node at a path below another, if it is there. Its look-up is the caller's.
+fn descend(vfs: &Vfs, top: u64, names: &[&str]) -> Result<Option<u64>, vfs::Error> {
+    let mut at = top;
+    for name in names {
+        let found = vfs.lookup(at, OsStr::new(name));
+        if at != top {
+            vfs.forget(at, 1);
+        }
+        let Some(attr) = found? else { return Ok(None) };
+        at = attr.ino;
+    }
+    Ok(Some(at))
+}
+
+/// The task of a KDB file, where its first episodes have one.
+fn task(vfs: &Vfs, ino: u64, episodes: u64) -> Result<Option<String>, vfs::Error> {
+    #[derive(Deserialize)]
+    struct Meta {
+        task: String,
+    }
+    let mut task = None;
+    for position in 0..episodes.min(TASKS) {
+        let Some(meta) = descend(vfs, ino, &["episodes", &position.to_string(), "meta.json"])? else { continue };
+        let text = vfs.read_copied(meta, 0, 1 << 20);
+        vfs.forget(meta, 1);
+        let Ok(Meta { task: found }) = serde_json::from_slice(&text?) else { continue };
+        if *task.get_or_insert_with(|| found.clone()) != found {
+            return Ok(None);
+        }
+    }
+    Ok(task)
+}
+
+/// The paths of camera folders below `images`, between commas; a comma in a name is `%2C`. Gives the look-up back.
+fn cameras(vfs: &Vfs, images: u64) -> Result<Option<String>, vfs::Error> {
+    let mut found = Vec::new();
+    let mut folders = vec![(images, String::new())];
+    while let Some((folder, path)) = folders.pop() {
+        let (mut inner, mut has_pictures) = (Vec::new(), false);
+        let listed = vfs.read_dir(folder, 2, true, &mut |entry| {
+            if entry.kind == FileKind::Folder {
+                let name = entry.name.to_string_lossy().replace(',', "%2C");
+                inner.push((entry.ino, if path.is_empty() { name } else { format!("{path}/{name}") }));
+                return ControlFlow::Continue(());
+            }
+            vfs.forget(entry.ino, 1);
+            // Behind the first picture there are only more; in the top stacks of frames stand between the folders.
+            has_pictures = !path.is_empty();
+            if has_pictures { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        vfs.forget(folder, 1);
+        if has_pictures && found.len() < CAMERAS {
+            found.push(path);
+        }
+        folders.extend(inner.into_iter().rev());
+        listed?;
+    }
+    Ok((!found.is_empty()).then(|| found.join(",")))
+}

@@ -1,0 +1,201 @@
+//! The index as a file: Parquet, with the rows once more between the values and the footer, where no reader looks, so
+//! that the next run knows what it found.
+
+use std::{
+    collections::HashMap,
+    ffi::OsStr,
+    fs::{self, File},
+    io::{self, Read, Seek, SeekFrom, Write},
+    ops::Range,
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+};
+
+use anyhow::anyhow;
+use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh64::xxh64;
+
+use super::found::Row;
+use crate::{
+    cache::{Cache, Verify},
+    format::DType,
+    limits::PIECE,
+    view::{
+        ReadContext, View,
+        parquet::{Column, Element, Missing, Parquet, Ragged, Table},
+    },
+};
+
+/// Last bytes of the rows that are there once more, behind their length.
+const MAGIC: &[u8; 8] = b"SHFINDEX";
+
+/// Bytes that rows of an earlier run may take once they are decoded.
+const LONGEST: u64 = 4 << 30;
+
+/// Memory for the footer and pages while the file is written.
+const ROOM: u64 = 1 << 30;
+
+/// What stands in front of the rows. They are of use to the program that found them only: another version may find
+/// more.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+struct Front {
+    program: String,
+    source: String,
+}
+
+impl Front {
+    fn of(source: &str) -> Self {
+        Self { program: env!("CARGO_PKG_VERSION").into(), source: source.into() }
+    }
+}
+
+/// An index that can be written.
+pub(super) struct Index {
+    reader: ReadContext,
+    file: View,
+    /// The rows once more, compressed.
+    rows: Vec<u8>,
+}
+
+impl Index {
+    pub(super) fn of(source: &str, rows: &[Row]) -> anyhow::Result<Self> {
+        let reader = ReadContext::new(Arc::new(Vec::<u8>::new()), Cache::new(ROOM, Verify::Off), 0);
+        let mut about = serde_json::Map::new();
+        about.insert("index of".into(), source.into());
+        let table = Table { number: 0, rows: rows.len() as u64, unit: 1, columns: columns(rows), about };
+        let made = Parquet::new(&reader, table).map_err(|fault| anyhow!("{}", fault.error))?;
+        let file = Arc::new(made).view();
+        let mut packed = zstd::Encoder::new(Vec::new(), 1)?;
+        packed.include_checksum(true)?;
+        serde_json::to_writer(&mut packed, &Front::of(source))?;
+        for row in rows {
+            packed.write_all(b"\n")?;
+            serde_json::to_writer(&mut packed, row)?;
+        }
+        Ok(Self { reader, file, rows: packed.finish()? })
+    }
+
+    /// Writes the file under another name, and gives it its own when it is whole; unless `stop` says that it is not to
+    /// be finished.
+    pub(super) fn write(&self, output: &Path, stop: &AtomicBool) -> anyhow::Result<()> {
+        let part = part_name(output);
+        // Left over by a run that was killed.
+        let _ = fs::remove_file(&part);
+        let file = File::options().write(true).create_new(true).open(&part)?;
+        let done = self.fill(&file, stop).and_then(|()| {
+            if !stop.load(Relaxed) {
+                file.sync_all()?;
+                fs::rename(&part, output)?;
+            }
+            Ok(())
+        });
+        if done.is_err() || stop.load(Relaxed) {
+            let _ = fs::remove_file(&part);
+        }
+        done
+    }
+
+    fn fill(&self, file: &File, stop: &AtomicBool) -> anyhow::Result<()> {
+        let size = self.file.size();
+        let footer = size.saturating_sub(8 + u64::from(u32::from_le_bytes(self.bytes(size - 8, 4)?[..].try_into()?)));
+        let mut out = file;
+        let copy = |mut out: &File, range: Range<u64>| -> anyhow::Result<()> {
+            for at in range.clone().step_by(PIECE) {
+                if stop.load(Relaxed) {
+                    return Ok(());
+                }
+                out.write_all(&self.bytes(at, (PIECE as u64).min(range.end - at))?)?;
+            }
+            Ok(())
+        };
+        copy(out, 0..footer)?;
+        out.write_all(&self.rows)?;
+        out.write_all(&(self.rows.len() as u64).to_le_bytes())?;
+        out.write_all(MAGIC)?;
+        copy(out, footer..size)
+    }
+
+    fn bytes(&self, offset: u64, length: u64) -> anyhow::Result<Vec<u8>> {
+        self.file.copy_at(&self.reader, offset, length).map_err(|fault| anyhow!("{}", fault.error))
+    }
+}
+
+/// Short, whatever the file's own name is.
+fn part_name(path: &Path) -> PathBuf {
+    let name = path.file_name().unwrap_or(OsStr::new(""));
+    path.with_file_name(format!(".shardfs-index-{:016x}", xxh64(name.as_bytes(), 0)))
+}
+
+/// The columns, in the order of the file.
+fn columns(rows: &[Row]) -> Vec<Column> {
+    let text = |name: &str, of: fn(&Row) -> Option<&str>| {
+        let (mut data, mut offsets, mut missing) = (Vec::new(), vec![0; 8], Vec::with_capacity(rows.len()));
+        for text in rows.iter().map(of) {
+            data.extend(text.unwrap_or_default().as_bytes());
+            offsets.extend((data.len() as u64).to_le_bytes());
+            missing.push(u8::from(text.is_none()));
+        }
+        let missing = Some(View::inline(missing));
+        let ragged = Ragged { offsets: View::inline(offsets), dtype: DType::I64, data: View::inline(data), missing };
+        Column::strings(name.into(), Arc::new(ragged), true, true)
+    };
+    let number = |name: &str, of: fn(&Row) -> Option<u64>| {
+        let values: Vec<u8> = rows.iter().flat_map(|row| of(row).unwrap_or(0).to_le_bytes()).collect();
+        let missing = rows.iter().map(|row| u8::from(of(row).is_none())).collect::<Vec<u8>>();
+        Column::fixed(name.into(), Element::Of(DType::I64), None, View::inline(values))
+            .with_missing(Missing::Marked(View::inline(missing)))
+    };
+    let modified: Vec<u8> = rows.iter().flat_map(|row| Element::ticks(row.modified).to_le_bytes()).collect();
+    let damaged: Vec<u8> = rows.iter().map(|row| u8::from(row.problem.is_some())).collect();
+    vec![
+        text("path", |row| Some(&row.path)),
+        text("format", |row| row.format.as_deref()),
+        text("version", |row| row.version.as_deref()),
+        number("size", |row| Some(row.size)),
+        Column::fixed("modified".into(), Element::Ticks, None, View::inline(modified)),
+        number("episodes", |row| row.episodes),
+        text("episode_id", |row| row.episode_id.as_deref()),
+        text("task", |row| row.task.as_deref()),
+        number("steps", |row| row.steps),
+        text("cameras", |row| row.cameras.as_deref()),
+        Column::fixed("damaged".into(), Element::Of(DType::Bool), None, View::inline(damaged)),
+        text("problem", |row| row.problem.as_deref()),
+    ]
+}
+
+/// The rows that an earlier run found in the same place, by their paths. None where the file is not there, was written
+/// by something else, or is damaged: then all is looked into again.
+pub(super) fn read(path: &Path, source: &str) -> HashMap<String, Row> {
+    read_rows(path, source).unwrap_or_default()
+}
+
+fn read_rows(path: &Path, source: &str) -> io::Result<HashMap<String, Row>> {
+    let damaged = || io::Error::from(io::ErrorKind::InvalidData);
+    let mut file = File::open(path)?;
+    let number = |file: &mut File, back: u64, width: usize| -> io::Result<u64> {
+        let mut bytes = [0; 8];
+        file.seek(SeekFrom::End(-i64::try_from(back).map_err(|_| damaged())?))?;
+        file.read_exact(&mut bytes[..width])?;
+        Ok(u64::from_le_bytes(bytes))
+    };
+    let end = number(&mut file, 8, 4)? + 8;
+    if number(&mut file, end + 8, 8)? != u64::from_le_bytes(*MAGIC) {
+        return Err(damaged());
+    }
+    let length = number(&mut file, end + 16, 8)?;
+    let start = end.checked_add(16).and_then(|end| end.checked_add(length)).and_then(|back| i64::try_from(back).ok());
+    file.seek(SeekFrom::End(-start.ok_or_else(damaged)?))?;
+    let mut lines = Vec::new();
+    zstd::Decoder::new(file.take(length))?.take(LONGEST).read_to_end(&mut lines)?;
+    let mut lines = lines.split(|&byte| byte == b'\n');
+    let front: Front = serde_json::from_slice(lines.next().unwrap_or_default())?;
+    if front != Front::of(source) {
+        return Err(damaged());
+    }
+    let rows = lines.map(|line| serde_json::from_slice::<Row>(line).map(|row| (row.path.clone(), row)));
+    Ok(rows.collect::<Result<_, _>>()?)
+}

@@ -1,0 +1,200 @@
+//! Tables of a store: groups of arrays `<table>/<column>` (`docs/TREE.md`, section 7; `docs/formats/kastore.md` 11).
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
+
+use serde_json::Map;
+
+use super::Arrays;
+use crate::{
+    format::{DType, kastore::Item},
+    limits,
+    tree::{
+        paths::NodeIndex,
+        tables::{ColumnNames, Described, LeftOut, array_column},
+    },
+    view::{
+        Array, Fault, ReadContext, View,
+        parquet::{Column, Parquet, Ragged, Table},
+    },
+};
+
+/// The tables of a tree sequence.
+const TABLES: [&[u8]; 8] =
+    [b"nodes", b"edges", b"sites", b"mutations", b"migrations", b"individuals", b"populations", b"provenances"];
+
+/// Columns of theirs that are text whatever a schema says.
+const TEXTS: [&[u8]; 4] = [b"ancestral_state", b"derived_state", b"record", b"timestamp"];
+
+/// What says how `metadata` are coded, and is no column.
+const SCHEMA: &[u8] = b"metadata_schema";
+
+/// The end of the key that has the offsets of another one.
+const OFFSETS: &[u8] = b"_offset";
+
+/// A table.
+#[derive(Debug)]
+pub(super) struct Plan {
+    /// Where it stands, and its stored name.
+    pub(super) folder: NodeIndex,
+    pub(super) part: Vec<u8>,
+    rows: u64,
+    /// Whether rows are numbered: other tables name them by their numbers.
+    has_id: bool,
+    columns: Vec<Stored>,
+    left_out: Vec<LeftOut>,
+    left_out_behind: u64,
+    /// What says how `metadata` are coded.
+    schema: Option<usize>,
+}
+
+/// A column, by the numbers of its items.
+#[derive(Debug)]
+struct Stored {
+    data: usize,
+    /// Of ragged columns.
+    offsets: Option<usize>,
+}
+
+/// The groups of the items from `first` on that are tables: the common part of their keys, without the last slash, and
+/// the numbers of their items.
+pub(super) fn groups(items: &[Item], first: usize, is_tree_sequence: bool) -> Vec<(Vec<u8>, Vec<usize>)> {
+    let mut groups = BTreeMap::<&[u8], Vec<usize>>::new();
+    for (number, item) in items.iter().enumerate().skip(first) {
+        if let Some(slash) = item.key.iter().rposition(|&byte| byte == b'/') {
+            let group = &item.key[..slash];
+            if !is_tree_sequence || TABLES.contains(&group) {
+                groups.entry(group).or_default().push(number);
+            }
+        }
+    }
+    groups.into_iter().map(|(group, numbers)| (group.to_vec(), numbers)).collect()
+}
+
+/// The last part of a key.
+fn name(item: &Item) -> &[u8] {
+    item.key.rsplit(|&byte| byte == b'/').next().unwrap_or_default()
+}
+
+impl Plan {
+    /// The table of a group; `None` where its columns have different numbers of rows, or where a group that is no
+    /// table of a tree sequence has fewer than two.
+    pub(super) fn of(
+        items: &[Item],
+        numbers: &[usize],
+        is_tree_sequence: bool,
+        (folder, part): (NodeIndex, Vec<u8>),
+    ) -> Option<Self> {
+        let mut by_name: HashMap<&[u8], usize> = numbers.iter().map(|&number| (name(&items[number]), number)).collect();
+        let schema = by_name.remove(SCHEMA).filter(|_| is_tree_sequence);
+        let offsets_of = |item: usize| {
+            let offsets = *by_name.get(&*[name(&items[item]), OFFSETS].concat())?;
+            (matches!(items[offsets].dtype, DType::U32 | DType::U64) && items[offsets].count > 0).then_some(offsets)
+        };
+        let is_offsets = |item: usize| {
+            let of = name(&items[item]).strip_suffix(OFFSETS);
+            of.and_then(|of| by_name.get(of)).is_some_and(|&of| offsets_of(of) == Some(item))
+        };
+        let mut plan = Self {
+            folder,
+            part,
+            rows: 0,
+            has_id: is_tree_sequence,
+            columns: Vec::new(),
+            left_out: Vec::new(),
+            left_out_behind: 0,
+            schema,
+        };
+        let mut rows = None;
+        for &data in numbers.iter().filter(|&&item| Some(item) != schema && !is_offsets(item)) {
+            let offsets = offsets_of(data);
+            let count = offsets.map_or(items[data].count, |offsets| items[offsets].count - 1);
+            if *rows.get_or_insert(count) != count {
+                return None;
+            }
+            let is_bytes = matches!(items[data].dtype, DType::I8 | DType::U8);
+            if offsets.is_some() && !is_bytes {
+                let column = String::from_utf8_lossy(name(&items[data])).into_owned();
+                plan.left_out.push(LeftOut { column, reason: "rows have each their own number of values".into() });
+            } else if plan.columns.len() + usize::from(plan.has_id) < limits::TABLE_COLUMNS {
+                plan.columns.push(Stored { data, offsets });
+            } else {
+                plan.left_out_behind += 1;
+            }
+        }
+        plan.rows = rows?;
+        let least = if is_tree_sequence { 1 } else { 2 };
+        (plan.columns.len() >= least).then_some(plan)
+    }
+
+    /// What `container.json` says of it.
+    pub(super) fn described(&self, path: String) -> Described {
+        Described {
+            path,
+            rows: Some(self.rows),
+            columns: Some(self.columns.len() + usize::from(self.has_id)),
+            left_out: self.left_out.clone(),
+            left_out_behind: self.left_out_behind,
+        }
+    }
+
+    /// Bytes of memory that it takes, about.
+    pub(super) fn memory_usage(&self) -> usize {
+        size_of::<Self>() + self.columns.len() * size_of::<Stored>()
+    }
+}
+
+impl Arrays {
+    /// The table of a number, laid out.
+    pub(super) fn lay_out(&self, reader: &ReadContext, number: u32) -> Result<Parquet, Fault> {
+        let plan = &self.tables[number as usize];
+        let mut names = ColumnNames::default();
+        let is_json = plan.has_id && plan.schema.is_some_and(|schema| self.is_json(reader, schema));
+        let mut columns = Vec::with_capacity(plan.columns.len() + 1);
+        for stored in &plan.columns {
+            let item = &self.items[stored.data];
+            let (key, name) = (name(item), names.name(name(item)));
+            columns.push(match stored.offsets {
+                None => {
+                    let array = Array::new(item.dtype, [item.count], View::stored(item.data.clone()));
+                    // Elements of these formats are numbers, one a row.
+                    match array_column(&name, &array) {
+                        Ok(column) => column,
+                        Err(_) => continue,
+                    }
+                }
+                Some(offsets) => {
+                    let offsets = &self.items[offsets];
+                    let ragged = Ragged {
+                        offsets: View::stored(offsets.data.clone()),
+                        dtype: offsets.dtype,
+                        data: View::stored(item.data.clone()),
+                        missing: None,
+                    };
+                    let is_text = plan.has_id && (TEXTS.contains(&key) || key == b"metadata" && is_json);
+                    Column::strings(name, Arc::new(ragged), is_text, false)
+                }
+            });
+        }
+        if plan.has_id {
+            let dtype = if plan.rows > i32::MAX as u64 { DType::I64 } else { DType::I32 };
+            columns.insert(0, Column::row_numbers(&names.name(b"id"), dtype, plan.rows));
+        }
+        let mut about = Map::new();
+        about.insert("format".into(), self.format.name.into());
+        about.insert("version".into(), self.front.get("version").cloned().unwrap_or_default());
+        Parquet::new(reader, Table { number, rows: plan.rows, unit: 1, columns, about })
+    }
+
+    /// Whether a schema says that metadata are JSON.
+    fn is_json(&self, reader: &ReadContext, schema: usize) -> bool {
+        let item = &self.items[schema];
+        if item.count > limits::METADATA_JSON {
+            return false;
+        }
+        let stored = reader.source.read(item.data.clone()).unwrap_or_default();
+        serde_json::from_slice::<serde_json::Value>(&stored).is_ok_and(|schema| schema["codec"] == "json")
+    }
+}
