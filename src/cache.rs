@@ -24,6 +24,7 @@ mod key;
 mod ready;
 mod slot;
 mod spill;
+mod sums;
 mod sync;
 
 pub use budget::{Budget, Reservation, TooMuch};
@@ -51,7 +52,9 @@ use std::{
     time::{Duration, Instant},
 };
 
+use lru::LruCache;
 use parking_lot::Mutex;
+use sums::Sums;
 
 use crate::{
     codec::{Codec, DecodeError},
@@ -59,6 +62,9 @@ use crate::{
     limits,
     source::{Source, SourceError},
 };
+
+/// Large uncompressed blocks of which checksums of parts are remembered.
+const SUMS: usize = 64;
 
 /// When checksums are verified (`docs/TREE.md`, section 2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -262,6 +268,8 @@ pub struct Cache {
     readers_keep: AtomicBool,
     /// What is called for a container of which a block fails when some of it may have been handed out already.
     late_failures: Mutex<HashMap<u64, OnLateFailure>>,
+    /// What is known of large uncompressed blocks whose verdict is not due yet.
+    sums: Mutex<LruCache<Key, Sums>>,
     /// The files in memory.
     files: Arc<FileCount>,
     /// Decoded blocks on disk.
@@ -298,6 +306,7 @@ impl Cache {
             verify,
             readers_keep: AtomicBool::new(false),
             late_failures: Mutex::default(),
+            sums: Mutex::new(LruCache::new(nonzero(SUMS))),
             files: Arc::default(),
             spill,
             last_resort: LastResort::default(),
@@ -356,6 +365,11 @@ impl Cache {
                 done => return done,
             }
         }
+    }
+
+    /// Takes bytes of the budget for what is kept elsewhere, for as long as its owner pleases. Never waits.
+    pub fn hold(&self, bytes: u64) -> Reservation {
+        self.budget.reserve_small(bytes)
     }
 
     /// As [`Self::reserve`], or `None` where others are in the way.
@@ -476,6 +490,20 @@ impl Cache {
         }
         // A verdict that is known holds for every range.
         self.known_failure(key, block)
+    }
+
+    /// Takes note of bytes of an uncompressed block that were read for somebody, from `offset` in the block on.
+    pub(crate) fn note_read(&self, key: Key, block: &Block, offset: u64, bytes: &[u8]) {
+        let is_due_later = block.size > limits::WHOLE_BLOCK && block.crc.is_some() && self.verify == Verify::Lazy;
+        if block.codec != Codec::None || !is_due_later || self.peek(&key, |_| ()).is_some() {
+            return;
+        }
+        // Continuing a checksum costs less than putting two together.
+        let before = self.sums.lock().get_or_insert_mut(key, Sums::default).take_until(offset);
+        let (start, crc) = before.unwrap_or((offset, 0));
+        let crc = crc32c::crc32c_append(crc, bytes);
+        let length = offset - start + bytes.len() as u64;
+        self.sums.lock().get_or_insert_mut(key, Sums::default).add(start, length, crc);
     }
 
     /// A decoded piece of a compressed block that holds the first byte of `range`, which must not be empty. It may end
@@ -708,7 +736,8 @@ impl Cache {
                     }
                 }
                 let start = Instant::now();
-                if let Some(bytes) = decode::whole(block, &**source, self.verify)? {
+                let sums = self.sums.lock().pop(&key).unwrap_or_default();
+                if let Some(bytes) = decode::whole(block, &**source, self.verify, &sums)? {
                     let took = start.elapsed();
                     let bytes = Arc::new(bytes.with_room(self.room_for(slot, block.size, &working)?));
                     slot.push_shared(bytes.clone());

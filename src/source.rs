@@ -42,6 +42,9 @@ pub enum SourceError {
     Io(#[from] io::Error),
 }
 
+/// Memory that is written to no more, for as long as it is held.
+pub type SharedBytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
+
 /// Bytes read by range, from anywhere.
 pub trait Source: Send + Sync {
     /// Length in bytes.
@@ -111,6 +114,12 @@ pub trait Source: Send + Sync {
         Err(io::ErrorKind::Unsupported.into())
     }
 
+    /// The bytes of a range where they lie in memory in one piece: that memory, and the place in it. Never waits.
+    fn shared(&self, range: &Range<u64>) -> Option<(SharedBytes, Range<usize>)> {
+        let _ = range;
+        None
+    }
+
     /// The bytes of a range, as memory that only the kernel may look at (see [`Mapped`]), where the source has such a
     /// thing.
     fn mapped(&self, range: Range<u64>) -> Option<Mapped> {
@@ -156,6 +165,10 @@ impl Source for Resident {
 
     fn is_resident(&self, range: &Range<u64>) -> bool {
         self.0.is_resident(range)
+    }
+
+    fn shared(&self, range: &Range<u64>) -> Option<(SharedBytes, Range<usize>)> {
+        self.0.shared(range)
     }
 
     /// A short range is copied: to look whether it is there, and to map it, costs more than to copy it.

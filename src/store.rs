@@ -325,6 +325,22 @@ pub(crate) trait Store: Send + Sync {
     /// Forgets what is remembered of names, so that what is asked next is asked anew.
     fn refresh(&self) {}
 
+    /// Memory that it takes for bytes of files, which counts as part of the cache's budget.
+    fn memory(&self) -> u64 {
+        0
+    }
+
+    /// What was remembered of a file in this state, also by another process.
+    fn recall(&self, version: &Version) -> Option<Vec<u8>> {
+        let _ = version;
+        None
+    }
+
+    /// Remembers a word about a file in this state, where looking into it again would take a request.
+    fn remember(&self, version: &Version, word: &[u8]) {
+        let _ = (version, word);
+    }
+
     /// What went over the wire, for `stats.json`; `None` for a store without one.
     fn traffic(&self) -> Option<serde_json::Value> {
         None

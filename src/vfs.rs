@@ -45,7 +45,7 @@ use std::{
 use parking_lot::RwLock;
 
 use crate::{
-    cache::{BlockError, Buffer, Cache, SpillOptions, Verify},
+    cache::{BlockError, Buffer, Cache, Reservation, SpillOptions, Verify},
     source::{Source, Wait},
     store::{FilePath, Kind, LocalStore, Stat, Store},
     tree::{self, NodeId, Notice, Opened, names},
@@ -221,6 +221,8 @@ pub struct Vfs {
     started: Instant,
     serving: OnceLock<Serving>,
     control: Control,
+    /// What the store takes of the cache's budget.
+    _store_memory: Reservation,
 }
 
 impl Vfs {
@@ -231,17 +233,18 @@ impl Vfs {
     pub fn open(source: &Path, options: Options) -> Result<Self, Error> {
         let shown = Self::shown(source);
         let named = |error| Error::os(&error, "open", shown.clone());
-        let OpenedSource { store, top, alone } = Self::open_store(source, &options).map_err(named)?;
-        let found = store.stat(&alone.as_ref().map(FilePath::to_path_buf).unwrap_or_default()).map_err(named)?;
-        let Some(mounted) = found else { return Err(Error::stale(shown)) };
         let cache = match &options.cache {
             Some(cache) => cache.clone(),
             None => options.new_cache()?,
         };
+        let OpenedSource { store, top, alone } = Self::open_store(source, &options, cache.usage().0).map_err(named)?;
+        let found = store.stat(&alone.as_ref().map(FilePath::to_path_buf).unwrap_or_default()).map_err(named)?;
+        let Some(mounted) = found else { return Err(Error::stale(shown)) };
         let problems = Arc::new(Problems::default());
         let key = options.number_key;
         let invalidations = Arc::new(Invalidations::new(store.clone()));
         let vfs = Self {
+            _store_memory: cache.hold(store.memory()),
             source: SourceTree::new(store.clone(), key, options.formats, alone.is_some(), problems.clone()),
             files: SourceFiles::new(store.clone()),
             containers: Containers::new(store.clone(), cache, problems.clone(), invalidations.clone()),
@@ -280,14 +283,18 @@ impl Vfs {
         source.to_path_buf()
     }
 
-    fn open_store(source: &Path, options: &Options) -> io::Result<OpenedSource> {
+    fn open_store(source: &Path, options: &Options, budget: u64) -> io::Result<OpenedSource> {
+        #[cfg(not(feature = "remote"))]
+        let _ = budget;
         let one = |name: &OsStr| FilePath::new(Path::new("").into(), name);
         #[cfg(feature = "remote")]
         let formats = options.formats;
         #[cfg(feature = "remote")]
         let is_container_name = Box::new(move |name: &OsStr| tree::is_container_name(formats, name));
         #[cfg(feature = "remote")]
-        if let Some(found) = crate::store::remote::open(source, &options.remote, is_container_name) {
+        if let Some(found) =
+            crate::store::remote::open(source, &options.remote.clone().within(budget), is_container_name)
+        {
             let (store, top, name) = found?;
             return Ok(OpenedSource { store, top, alone: name.as_deref().map(one) });
         }

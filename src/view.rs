@@ -21,7 +21,7 @@ use crate::{
     cache::{BlockError, Buffer, Cache, FileSlot, Key, Lent, Piece},
     codec::Codec,
     format::Block,
-    source::{Resident, Source, SourceError, Wait, zeros},
+    source::{Resident, SharedBytes, Source, SourceError, Wait, zeros},
     store::{Leased, Mapped},
 };
 
@@ -96,7 +96,7 @@ pub struct BlockRef {
 }
 
 /// Bytes of a read, as little copied as possible.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub enum Bytes {
     /// Put together for this read.
     Owned(Vec<u8>),
@@ -104,8 +104,16 @@ pub enum Bytes {
     Decoded(Arc<Buffer>, Range<usize>),
     /// A part of the mapped file, which only a system call may look at.
     Mapped(Mapped),
+    /// A part of memory that the source has.
+    Shared(SharedBytes, Range<usize>),
     /// A part of a file in memory.
     Memory(Arc<FileSlot>, Range<usize>),
+}
+
+impl std::fmt::Debug for Bytes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} bytes", self.as_syscall_buf().len())
+    }
 }
 
 impl Bytes {
@@ -115,6 +123,7 @@ impl Bytes {
             Self::Owned(bytes) => bytes,
             Self::Decoded(bytes, range) => &bytes[range.clone()],
             Self::Mapped(mapped) => mapped.as_syscall_buf(),
+            Self::Shared(bytes, range) => &(**bytes).as_ref()[range.clone()],
             // Made only of a range that the map of the file has: see `Self::in_memory`.
             Self::Memory(file, range) => file.memory().bytes(range.clone()).unwrap_or_default(),
         }
@@ -458,7 +467,9 @@ impl ReadContext {
         block.check()?;
         if block.block.codec == Codec::None {
             self.check(block, &(at..at + out.len() as u64))?;
-            return self.fill_stored(Some(block), block.block.offset + at, out);
+            self.fill_stored(Some(block), block.block.offset + at, out)?;
+            self.cache.note_read(self.key(block), &block.block, at, out);
+            return Ok(());
         }
         self.fill_range(self.key(block), &block.block, at, out).map_err(|error| block.fault(error))
     }
@@ -500,7 +511,13 @@ impl ReadContext {
         }
         if block.codec == Codec::None {
             self.check_range(key, block, &range)?;
-            return Ok(self.source.mapped(block.offset + range.start..block.offset + range.end).map(Bytes::Mapped));
+            let place = block.offset + range.start..block.offset + range.end;
+            if let Some((bytes, part)) = self.source.shared(&place) {
+                let read = (*bytes).as_ref().get(part.clone()).unwrap_or_default();
+                self.cache.note_read(key, block, range.start, read);
+                return Ok(Some(Bytes::Shared(bytes, part)));
+            }
+            return Ok(self.source.mapped(place).map(Bytes::Mapped));
         }
         let lent = self.lend(key, block, &range)?;
         let (from, to) = ((range.start - lent.piece.start) as usize, (range.end - lent.piece.start) as usize);
@@ -524,7 +541,9 @@ impl ReadContext {
         out: &mut [u8],
     ) -> Result<(), Arc<BlockError>> {
         if block.codec == Codec::None {
-            return self.source.read_at(block.offset + at, out).map_err(|error| Arc::new(error.into()));
+            self.source.read_at(block.offset + at, out).map_err(|error| Arc::new(error.into()))?;
+            self.cache.note_read(key, block, at, out);
+            return Ok(());
         }
         let mut rest = out;
         while !rest.is_empty() {

@@ -8,7 +8,10 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::{BlockError, Buffer, Verify};
+use super::{
+    BlockError, Buffer, Verify,
+    sums::{self, Sums},
+};
 use crate::{
     codec::{Codec, DecodeError, Stream, ZSTD_HEADER, decode_zstd, zstd_window},
     format::Block,
@@ -43,12 +46,18 @@ pub(super) fn window(block: &Block, source: &dyn Source) -> u64 {
     }
 }
 
-/// Decodes and checks a block before a byte of it is given out. Of an uncompressed block there is only the verdict.
-pub(super) fn whole(block: &Block, source: &dyn Source, verify: Verify) -> Result<Option<Buffer>, BlockError> {
+/// Decodes and checks a block before a byte of it is given out. Of an uncompressed block there is only the verdict; the
+/// parts of it that `sums` knows are not read again.
+pub(super) fn whole(
+    block: &Block,
+    source: &dyn Source,
+    verify: Verify,
+    sums: &Sums,
+) -> Result<Option<Buffer>, BlockError> {
     let crc = block.crc.filter(|_| verify != Verify::Off);
     if block.codec == Codec::None {
         let Some(crc) = crc else { return Ok(None) };
-        return compare(crc, stored_crc(block, source)?).map(|()| None);
+        return compare(crc, stored_crc(block, source, sums)?).map(|()| None);
     }
     if matches!(block.codec, Codec::Deflate | Codec::Zlib) {
         return inflate(block, source).map(Some);
@@ -124,7 +133,8 @@ pub(super) fn zstd_into(block: &Block, source: &dyn Source, verify: Verify, out:
     })?;
     let Some(expected) = crc else { return Ok(()) };
     // The quirk of `check`.
-    compare(expected, got).or_else(|error| if stored_crc(block, source)? == expected { Ok(()) } else { Err(error) })
+    compare(expected, got)
+        .or_else(|error| if stored_crc(block, source, &Sums::default())? == expected { Ok(()) } else { Err(error) })
 }
 
 /// Zeros.
@@ -141,6 +151,7 @@ fn padded(block: &Block, source: &dyn Source) -> Result<Buffer, BlockError> {
     if end > len {
         return Err(SourceError::OutOfRange { start, end, len }.into());
     }
+    source.prefetch(std::slice::from_ref(&block.stored()));
     let mut bytes = zeroed(block.stored_size + 1)?;
     let length = bytes.len() - 1;
     source.read_at(start, &mut bytes[..length])?;
@@ -222,7 +233,7 @@ impl<'a> Pieces<'a> {
         let Some(expected) = self.expected else { return Ok(()) };
         compare(expected, self.crc).or_else(|error| {
             // The quirk of `check`.
-            if stored_crc(self.block, self.source)? == expected { Ok(()) } else { Err(error) }
+            if stored_crc(self.block, self.source, &Sums::default())? == expected { Ok(()) } else { Err(error) }
         })
     }
 
@@ -238,13 +249,26 @@ fn compare(stored: u32, computed: u32) -> Result<(), BlockError> {
     if stored == computed { Ok(()) } else { Err(BlockError::Checksum { stored, computed }) }
 }
 
-/// The checksum of the stored bytes, read piece by piece.
-fn stored_crc(block: &Block, source: &dyn Source) -> Result<u32, BlockError> {
+/// The checksum of the stored bytes, read piece by piece where it is not known of a part.
+fn stored_crc(block: &Block, source: &dyn Source, known: &Sums) -> Result<u32, BlockError> {
     let range = block.stored();
     let (mut crc, mut at) = (0, range.start);
+    if known.next(0).is_none() {
+        source.prefetch(std::slice::from_ref(&range));
+    }
+    let mut piece = zeroed((range.end - range.start).min(PIECE as u64))?;
     while at < range.end {
-        let end = range.end.min(at + PIECE as u64);
-        crc = crc32c::crc32c_append(crc, &source.read(at..end)?);
+        if let Some((end, part)) = known.at(at - range.start) {
+            let end = range.start.saturating_add(end);
+            crc = sums::append(crc, part, end - at);
+            at = end;
+            continue;
+        }
+        let next = known.next(at - range.start).map_or(range.end, |next| range.start.saturating_add(next));
+        let end = range.end.min(at + PIECE as u64).min(next);
+        let piece = &mut piece[..(end - at) as usize];
+        source.read_at(at, piece)?;
+        crc = crc32c::crc32c_append(crc, piece);
         at = end;
     }
     Ok(crc)

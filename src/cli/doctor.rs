@@ -89,6 +89,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     if let Some(url) = &arguments.url {
         checks.extend(super::remote::check(url, &arguments.remote)?.into_iter().map(|(name, found)| match found {
             Ok(message) => ok(name, message),
+            Err(message) if name == "disk cache" => warning(name, message, "see --disk-cache; mounts go on without it"),
             Err(message) => problem(name, message, "see docs/TROUBLESHOOTING.md, Buckets and web servers"),
         }));
     }

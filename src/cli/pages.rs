@@ -100,26 +100,31 @@ pub(super) fn reference() -> anyhow::Result<()> {
     let mut cli = super::Cli::command();
     cli.build();
     for command in cli.get_subcommands().filter(|command| !command.is_hide_set() && command.get_name() != "help") {
-        describe(&mut text, command);
+        describe(&mut text, command, command.get_name());
     }
     Ok(io::Write::write_all(&mut io::stdout(), text.as_bytes())?)
 }
 
-/// A section for a command: what it does, its arguments and options as a table, its examples.
-fn describe(text: &mut String, command: &clap::Command) {
+/// A section for a command: what it does, its arguments and options as a table, its examples; then its own commands.
+fn describe(text: &mut String, command: &clap::Command, name: &str) {
     let about = command.get_long_about().or_else(|| command.get_about()).map(ToString::to_string).unwrap_or_default();
     let usage = command.clone().render_usage().to_string();
     let usage = usage.trim_start_matches("Usage: ");
     // `String` can be written to without an error.
-    let _ = write!(text, "\n## `shardfs {}`\n\n{}\n\n", command.get_name(), sentences(&about));
-    let _ = write!(text, "```\n{usage}\n```\n\n| option | default | what it does |\n|---|---|---|\n");
-    for argument in command.get_arguments().filter(|argument| !argument.is_hide_set()) {
-        if !["help", "version"].contains(&argument.get_id().as_str()) {
-            row(text, argument);
+    let _ = write!(text, "\n## `shardfs {name}`\n\n{}\n\n```\n{usage}\n```\n", sentences(&about));
+    let is_shown =
+        |argument: &&clap::Arg| !argument.is_hide_set() && !["help", "version"].contains(&argument.get_id().as_str());
+    for (number, argument) in command.get_arguments().filter(is_shown).enumerate() {
+        if number == 0 {
+            text.push_str("\n| option | default | what it does |\n|---|---|---|\n");
         }
+        row(text, argument);
     }
     if let Some(after) = command.get_after_help() {
         let _ = write!(text, "\n```\n{after}\n```\n");
+    }
+    for inner in command.get_subcommands().filter(|inner| !inner.is_hide_set() && inner.get_name() != "help") {
+        describe(text, inner, &format!("{name} {}", inner.get_name()));
     }
 }
 

@@ -96,6 +96,7 @@ impl RemoteOptions {
                 },
             },
             disk_cache_size: self.disk_cache_size,
+            ..Options::default()
         }
     }
 }

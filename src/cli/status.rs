@@ -166,6 +166,7 @@ impl Report {
             "bytes_read": or_null(stats, "bytes_read"),
             "containers_open": or_null(stats, "containers_open"),
             "cache": or_null(stats, "cache"),
+            "remote": or_null(stats, "remote"),
             "problems": or_null(stats, "problems"),
         })
     }
@@ -201,6 +202,20 @@ impl Report {
             requests.map(|(name, count)| escape::escaped(&format!("{count} {name}"))).collect();
         requests.push(format!("{} read", bytes(number(&stats["bytes_read"]))));
         writeln!(out, "  requests  {}", wrapped(&requests))?;
+        let remote = &stats["remote"];
+        if remote.is_object() {
+            let mut parts = vec![
+                format!("{} requests", number(&remote["requests"])),
+                format!("{} repeated", number(&remote["retries"])),
+                format!("{} received", bytes(number(&remote["bytes"]))),
+            ];
+            if remote["disk"].is_object() {
+                parts.push(format!("{} from disk", bytes(number(&remote["bytes_from_disk"]))));
+                parts.push(format!("{} blobs dropped", number(&remote["disk"]["dropped"])));
+                parts.push(format!("{} corrupt", number(&remote["disk"]["corrupt"])));
+            }
+            writeln!(out, "  server    {}", wrapped(&parts))?;
+        }
         match number(&stats["problems"]) {
             0 => writeln!(out, "  problems  none")?,
             count => {

@@ -108,7 +108,7 @@ impl Sending {
         let piece = match bytes {
             view::Bytes::Owned(bytes) => bytes.into(),
             // A client that takes nothing must not keep a block in the cache.
-            view::Bytes::Decoded(..) => {
+            view::Bytes::Decoded(..) | view::Bytes::Shared(..) => {
                 let bytes = bytes.as_syscall_buf();
                 Bytes::copy_from_slice(&bytes[..bytes.len().min(SERVED_PIECE as usize)])
             }

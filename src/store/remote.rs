@@ -49,6 +49,10 @@ pub(crate) use store::{IsContainerName, RemoteStore};
 use super::Store;
 use crate::disk::{self, Disk};
 
+/// The most memory for bytes of objects, and the part of the cache's budget that it is where that is less.
+const MEMORY: u64 = 64 << 20;
+const PART_OF_BUDGET: u64 = 4;
+
 /// The variable of the environment in which a process is given the URLs with secrets that are not on its command line.
 pub(crate) const URLS: &str = "SHARDFS_URLS";
 
@@ -107,6 +111,8 @@ pub struct Options {
     pub disk_cache: Option<PathBuf>,
     /// How many, in bytes, in place of a tenth of the disk.
     pub disk_cache_size: Option<u64>,
+    /// Memory for bytes of objects: those that are being read, and those that are fetched ahead.
+    pub memory: u64,
 }
 
 impl Options {
@@ -117,14 +123,24 @@ impl Options {
         Some(cache?.join("shardfs/objects"))
     }
 
+    /// The same beside a cache of decoded blocks with this budget, in which the memory for bytes of objects is counted.
+    pub(crate) fn within(mut self, budget: u64) -> Self {
+        self.memory = MEMORY.min(budget / PART_OF_BUDGET);
+        self
+    }
+
+    /// The most bytes in the cache on disk.
+    pub(crate) fn disk_cache_limit(&self) -> u64 {
+        const MOST: u64 = 50 << 30;
+        let total = self.disk_cache.iter().flat_map(|at| at.ancestors()).find_map(|at| rustix::fs::statvfs(at).ok());
+        let tenth = total.map_or(0, |at| at.f_blocks.saturating_mul(at.f_frsize) / 10);
+        self.disk_cache_size.unwrap_or(tenth.min(MOST))
+    }
+
     /// The cache on disk. One that can't be had is no reason to fail: then everything is fetched again.
     pub(crate) fn open_disk_cache(&self) -> Option<Arc<Disk>> {
-        const MOST: u64 = 50 << 30;
         let folder = self.disk_cache.as_ref()?;
-        let total = folder.ancestors().find_map(|at| rustix::fs::statvfs(at).ok());
-        let tenth = total.map_or(0, |at| at.f_blocks.saturating_mul(at.f_frsize) / 10);
-        let size = self.disk_cache_size.unwrap_or(tenth.min(MOST));
-        let opened = Disk::open(folder, disk::Limits::new(folder, size));
+        let opened = Disk::open(folder, disk::Limits::new(folder, self.disk_cache_limit()));
         opened.map_err(|error| log::warn!("no cache on disk: {}: {error}", folder.display())).ok()
     }
 }
@@ -144,6 +160,7 @@ impl Default for Options {
             detect: Detect::default(),
             disk_cache: Self::usual_disk_cache(),
             disk_cache_size: None,
+            memory: MEMORY,
         }
     }
 }

@@ -36,9 +36,29 @@ pub(super) enum Verdict {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Known {
     Plain,
+    /// It is meant to be a container, and too damaged to be shown as one.
+    Refused,
     Container(&'static Format),
     /// One that shows other files' content, too.
     WithOthers(&'static Format),
+}
+
+impl Known {
+    /// As a store remembers it. What is refused is said anew each time, with the reason.
+    fn to_word(self) -> Option<String> {
+        match self {
+            Self::Plain => Some("plain".into()),
+            Self::Refused => None,
+            Self::Container(format) => Some(format.name.into()),
+            Self::WithOthers(format) => Some(format!("{}, with others", format.name)),
+        }
+    }
+
+    fn of_word(word: &[u8], formats: Formats) -> Option<Self> {
+        let known = formats.iter().flat_map(|format| [Self::Container(format), Self::WithOthers(format)]);
+        let mut known = known.chain([Self::Plain]);
+        known.find(|known| known.to_word().is_some_and(|own| own.as_bytes() == word))
+    }
 }
 
 /// What came of looking into a file.
@@ -77,11 +97,24 @@ impl Detection {
         stat: &Stat,
         problems: &Problems,
     ) -> Result<Option<Verdict>, Error> {
-        if store.detects_by_name() && !self.is_alone && !self.is_known(path, stat) {
+        let by_name = store.detects_by_name() && !self.is_alone && !self.is_known(path, stat);
+        if by_name && self.recall(store, self.key_of(path, stat), stat).is_none() {
             let format = tree::format_of_name(self.formats, path.name());
             return Ok(Some(format.map_or(Verdict::Plain, |format| Verdict::Container(format, 0))));
         }
         self.look_into(store, path, stat, problems)
+    }
+
+    /// Whether a file in this state was found to be a container that is too damaged to be shown as one.
+    pub(super) fn is_refused(&self, path: &FilePath, stat: &Stat) -> bool {
+        self.verdicts.lock().get(self.key_of(path, stat)) == Some(Known::Refused)
+    }
+
+    /// What another process found a file in this state to be, if the store remembers that.
+    fn recall(&self, store: &dyn Store, key: u64, stat: &Stat) -> Option<Known> {
+        let known = Known::of_word(&store.recall(&stat.version)?, self.formats)?;
+        self.verdicts.lock().put(key, known);
+        Some(known)
     }
 
     /// Whether a file in this state was looked into.
@@ -108,11 +141,15 @@ impl Detection {
     ) -> Result<Option<Verdict>, Error> {
         let key = self.key_of(path, stat);
         let known = self.verdicts.lock().get(key);
+        let known = known.or_else(|| self.recall(store, key, stat));
         let known = match known {
             Some(known) => known,
             None => match self.find_out(store, path, stat, problems)? {
                 Look::Known(known) => {
                     self.verdicts.lock().put(key, known);
+                    if let Some(word) = known.to_word() {
+                        store.remember(&stat.version, word.as_bytes());
+                    }
                     known
                 }
                 Look::Unreadable => return Ok(Some(Verdict::Plain)),
@@ -120,7 +157,7 @@ impl Detection {
             },
         };
         Ok(Some(match known {
-            Known::Plain => Verdict::Plain,
+            Known::Plain | Known::Refused => Verdict::Plain,
             Known::Container(format) => Verdict::Container(format, 0),
             Known::WithOthers(format) => Verdict::Container(format, self.state_of_others(store, path, stat, format)),
         }))
@@ -154,7 +191,7 @@ impl Detection {
             Ok((Detected::Refused(format, error), _)) => {
                 let message = format!("not shown as a {} container: {error}", format.title);
                 problems.note(Problem::of(path.to_path_buf(), message));
-                Known::Plain
+                Known::Refused
             }
             // Only what the file says of itself makes it an ordinary one for good.
             Err(SourceError::Io(error)) if is_shortage(&error) => {

@@ -33,6 +33,9 @@ impl SourceFiles {
     pub(super) fn read(&self, path: &Arc<FilePath>, file: FileId, offset: u64, length: u64) -> Result<Bytes, Error> {
         let file = self.open(path, file)?;
         let range = offset.min(file.len())..offset.saturating_add(length).min(file.len());
+        if let Some((bytes, part)) = file.shared(&range) {
+            return Ok(Bytes::Shared(bytes, part));
+        }
         if let Some(mapped) = file.mapped(range) {
             return Ok(Bytes::Mapped(mapped));
         }

@@ -145,6 +145,11 @@ impl SourceTree {
             }
             // It can't be read now: opening it says why.
             None if !self.detection.is_known(&id.path, &id.stat) => Ok(()),
+            _ if self.detection.is_refused(&id.path, &id.stat) => {
+                let damaged =
+                    io::Error::other("damaged: its name is that of a container, and it can't be opened as one");
+                Err(Error::os(&damaged, "open", id.shown()))
+            }
             _ => Err(Error::stale(id.shown())),
         }
     }

@@ -204,12 +204,48 @@ def test_odd_keys_are_all_reachable(store):
         found = {name: outcome(mnt / name) for name in walk_files(mnt)}
         again = run("ls", "-R", "s3://b/odd", *options, check=True).stdout
     assert b"%2Eshardfs" in again
-    # Keys with a part `.` or `..` are listed; no request can name them (docs/TREE.md).
-    reachable = {f"{number}".encode() for number, key in enumerate(ODD) if not key.startswith((".", "..")) or "s" in key}
-    assert reachable <= set(found.values()), sorted(reachable - set(found.values()))
+    # The marker `dir/` holds something, so it is a file in the folder of that name.
+    reachable = {f"{number}".encode() for number in range(len(ODD))}
+    assert reachable == set(found.values()), sorted(reachable - set(found.values()))
+    assert found["%2E%2E/q"] == b"5" and found["%2E/p"] == b"4"
     assert {"%empty", "50%25", "x", "%2541", "a%252Fb", "line%0Afeed", "%FF%FE"} <= {part for name in found for part in name.split("/")}
     assert found["x"] == b"2" and found["x%_2/y"] == b"3"
     assert all(len(os.fsencode(part)) <= 255 for name in found for part in name.split("/"))
+
+
+def test_a_damaged_container_is_told_as_such_and_then_shown_as_a_file(store):
+    store, options = store
+    body = (FIXTURES / "ep_001.wshard").read_bytes()
+    # Of the front only the magic is left.
+    store.put("d/bad.wshard", body[:4] + b"\xff" * 60 + body[64:])
+    with mounted("s3://b/d", *options) as mnt:
+        assert os.listdir(mnt) == ["bad.wshard"]
+        with pytest.raises(OSError) as error:
+            os.listdir(mnt / "bad.wshard")
+        assert error.value.errno == errno.EIO
+        problems = (mnt / ".shardfs/problems.jsonl").read_text()
+        assert "bad.wshard" in problems and "not shown as a Shard container" in problems
+        time.sleep(1)
+        assert (mnt / "bad.wshard").read_bytes() == store.objects["b"]["d/bad.wshard"][0]
+
+
+def test_what_objects_are_is_remembered_on_disk(store, tmp_path):
+    store, (*options, _, endpoint) = store
+    options = (*options, endpoint, f"--disk-cache={tmp_path / 'cache'}")
+    store.put("d/lies.wshard", b"no container at all")
+    for number in range(20):
+        store.put(f"d/{number:02}", (FIXTURES / "ep_001.wshard").read_bytes() if number % 2 else b"x")
+    with mounted("s3://b/d", *options, "--detect=content") as mnt:
+        expected = {path.name: path.is_dir() for path in mnt.iterdir()}
+    assert sum(expected.values()) == 10 and not expected["lies.wshard"]
+    store.counts()
+    with mounted("s3://b/d", *options, "--detect=content") as mnt:
+        assert {path.name: path.is_dir() for path in mnt.iterdir()} == expected
+    lists, others = store.counts()
+    assert others <= 1, others
+    # A name that was found to lie is not believed again.
+    with mounted("s3://b/d", *options) as mnt:
+        assert (mnt / "lies.wshard").is_file()
 
 
 def failing(times, how):

@@ -175,6 +175,21 @@ def test_doctor_says_what_is_missing():
         assert nowhere.returncode == 1 and b"no such bucket" in nowhere.stdout
 
 
+def test_a_server_that_hangs_holds_up_no_umount():
+    store = Store()
+    store.put("d/x.bin", b"x" * 100)
+    with store.serving() as endpoint, mounted("s3://b/d", *public(endpoint)) as mnt:
+        os.listdir(mnt)
+        store.faults = [lambda handler: time.sleep(5) or True]
+        with subprocess.Popen(["cat", str(mnt / "x.bin")], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as reader:
+            time.sleep(0.5)
+            reader.kill()
+            reader.wait(20)
+        begin = time.monotonic()
+        run("umount", mnt, check=True)
+        assert not os.path.ismount(mnt) and time.monotonic() - begin < 20
+
+
 def test_a_server_that_hangs_can_be_unmounted():
     store = Store()
     store.put("d/x.bin", b"x" * 100)

@@ -11,9 +11,20 @@ use super::{
     fetch,
     object::{Fetch, FetchError},
 };
+use crate::disk;
 
 /// What came of one step: what was found, or what is wrong.
 pub(crate) type Step = (&'static str, Result<String, String>);
+
+/// Whether bytes of objects can be kept on disk.
+fn disk_cache(options: &Options) -> Result<String, String> {
+    let Some(folder) = &options.disk_cache else { return Ok("none is used".into()) };
+    let limits = disk::Limits::new(folder, options.disk_cache_limit());
+    let used = disk::Disk::open(folder, limits).and_then(|disk| disk.usage());
+    let used = used.map_err(|error| format!("{}: {error}", folder.display()))?;
+    let most = limits.size;
+    Ok(format!("{}: {} blobs, {} of at most {most} bytes", folder.display(), used.blobs, used.bytes))
+}
 
 /// Lists what a URL names, and reads a byte of the first object.
 pub(crate) fn check(location: &Location, options: &Options, is_container_name: IsContainerName) -> Vec<Step> {
@@ -21,7 +32,7 @@ pub(crate) fn check(location: &Location, options: &Options, is_container_name: I
         Ok(store) => store,
         Err(error) => return vec![("server", Err(error.to_string()))],
     };
-    let mut steps = vec![("server", Ok(store.backend.store().to_string()))];
+    let mut steps = vec![("server", Ok(store.backend.store().to_string())), ("disk cache", disk_cache(options))];
     let runtime = match runtime() {
         Ok(runtime) => runtime,
         Err(error) => return vec![("server", Err(error.to_string()))],

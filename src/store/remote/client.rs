@@ -6,7 +6,7 @@ use std::{
         Arc, OnceLock,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use bytes::Bytes;
@@ -54,16 +54,30 @@ pub(crate) struct Counters {
     pub(crate) failures: AtomicU64,
 }
 
-/// The threads on which requests run: one set in a process.
+/// The threads of one process, and behind them those of a process that was forked from it.
+struct Threads {
+    process: u32,
+    runtime: Runtime,
+    forked: OnceLock<Box<Self>>,
+}
+
+/// The threads on which requests run: one set in a process. A child of `fork` has none of its parent's threads, so it
+/// makes its own; nothing that was opened before may be used in it.
 pub(crate) fn runtime() -> std::io::Result<&'static Runtime> {
-    static RUNTIME: OnceLock<Runtime> = OnceLock::new();
-    if let Some(runtime) = RUNTIME.get() {
-        return Ok(runtime);
+    static THREADS: OnceLock<Box<Threads>> = OnceLock::new();
+    let process = std::process::id();
+    let mut place = &THREADS;
+    while let Some(threads) = place.get() {
+        if threads.process == process {
+            return Ok(&threads.runtime);
+        }
+        place = &threads.forked;
     }
     let threads = std::thread::available_parallelism().map_or(2, usize::from).clamp(1, 4);
-    let mut made = tokio::runtime::Builder::new_multi_thread();
-    let made = made.worker_threads(threads).thread_name("remote").enable_io().enable_time().build()?;
-    Ok(RUNTIME.get_or_init(|| made))
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    let runtime = runtime.worker_threads(threads).thread_name("remote").enable_io().enable_time().build()?;
+    let made = Threads { process, runtime, forked: OnceLock::new() };
+    Ok(&place.get_or_init(|| Box::new(made)).runtime)
 }
 
 /// The way to one server.
@@ -338,8 +352,13 @@ fn code(body: &[u8]) -> String {
 }
 
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    let seconds = headers.get(http::header::RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
-    Some(Duration::from_secs(seconds))
+    let wait = headers.get(http::header::RETRY_AFTER)?.to_str().ok()?.trim();
+    if let Ok(seconds) = wait.parse() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?.as_secs();
+    let until = u64::try_from(super::time::parse(wait)?).ok()?;
+    Some(Duration::from_secs(until.saturating_sub(now)))
 }
 
 /// How connections are made: proxies by the usual environment variables, certificates by the system's and by those that

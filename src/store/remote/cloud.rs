@@ -12,7 +12,7 @@ use object_store::{
 
 use super::{
     backend::{Ask, Backend, Object, Page, State, Target, etag, request},
-    location::{escape, escape_value},
+    location::{escape_object, escape_value},
     object::FetchError,
     time, xml,
 };
@@ -44,7 +44,7 @@ impl Backend for Azure {
         Box::pin(async move {
             let mut url = match ask.target {
                 Target::Store => self.base.clone(),
-                Target::Object(key) => format!("{}/{}", self.base, escape(key)),
+                Target::Object(key) => format!("{}/{}", self.base, escape_object(key)),
                 Target::List { prefix, more, most } => {
                     let more = more.map_or(String::new(), |more| format!("&marker={}", escape_value(more.as_bytes())));
                     let prefix = escape_value(prefix);
@@ -135,7 +135,7 @@ impl Backend for Gcs {
             let (base, bucket) = (&self.base, escape_value(self.bucket.as_bytes()));
             let url = match ask.target {
                 Target::Store => format!("{base}/{bucket}/"),
-                Target::Object(key) => format!("{base}/{bucket}/{}", escape(key)),
+                Target::Object(key) => format!("{base}/{bucket}/{}", escape_object(key)),
                 Target::List { prefix, more, most } => {
                     let more =
                         more.map_or(String::new(), |more| format!("&pageToken={}", escape_value(more.as_bytes())));

@@ -41,7 +41,7 @@ use self::{
 use super::object::{Fetch, FetchError, ObjectId};
 use crate::{
     disk::Disk,
-    source::{Source, SourceError},
+    source::{SharedBytes, Source, SourceError},
 };
 
 /// What is asked for at least, and starts at a multiple of.
@@ -64,9 +64,6 @@ const OBJECTS: usize = 1024;
 
 /// Units of an object of which is remembered whether they are on disk.
 const REMEMBERED_UNITS: usize = 1 << 16;
-
-/// Memory for bytes of objects, beside the cache's budget.
-const MEMORY: u64 = 64 << 20;
 
 /// What happened since the start, for `stats.json`.
 #[derive(Debug, Default)]
@@ -103,12 +100,8 @@ impl fmt::Debug for Blocks {
 }
 
 impl Blocks {
-    /// Bytes of objects, fetched by tasks of a runtime, and kept on disk where there is a cache.
-    pub(crate) fn new(runtime: Handle, disk: Option<Arc<Disk>>) -> Arc<Self> {
-        Self::with_memory(runtime, disk, MEMORY)
-    }
-
-    fn with_memory(runtime: Handle, disk: Option<Arc<Disk>>, memory: u64) -> Arc<Self> {
+    /// Bytes of objects, fetched by tasks of a runtime, so many in memory, and kept on disk where there is a cache.
+    pub(crate) fn new(runtime: Handle, disk: Option<Arc<Disk>>, memory: u64) -> Arc<Self> {
         let objects = NonZeroUsize::new(OBJECTS).unwrap_or(NonZeroUsize::MIN);
         Arc::new(Self {
             runtime,
@@ -385,7 +378,9 @@ impl RemoteFile {
         on_disk: &[Unit],
     ) -> Vec<Arc<Run>> {
         let is_demanded = |range: &Range<u64>| range.start < demanded.end && range.end > demanded.start;
-        let request = request_size(wanted.end - wanted.start);
+        // Requests begin at multiples of their size, as servers divide large objects, unless that makes two of a short
+        // one; a small object is one request.
+        let request = if self.id().size <= SMALL { SMALL } else { request_size(wanted.end - wanted.start) };
         let (mut demanded_runs, mut new): (Vec<Arc<Run>>, Vec<Arc<Run>>) = (Vec::new(), Vec::new());
         let mut at = wanted.start;
         while at < wanted.end {
@@ -427,8 +422,9 @@ impl RemoteFile {
             }
             state.add(&run);
             let follows = new.last().is_some_and(|last: &Arc<Run>| last.range.end == run.range.start);
-            let length = new.first().map_or(0, |first| run.range.end - first.range.start);
-            if !new.is_empty() && (!follows || length > request) {
+            let length = new.first().map_or(0, |first: &Arc<Run>| run.range.start - first.range.start);
+            let is_full = run.range.start.is_multiple_of(request) && length >= request / 2;
+            if !new.is_empty() && (!follows || is_full) {
                 self.ask(blocks, std::mem::take(&mut new));
             }
             new.push(run);
@@ -597,9 +593,32 @@ impl Source for RemoteFile {
     }
 
     fn is_resident(&self, range: &Range<u64>) -> bool {
-        let state = self.state.lock();
-        let runs = state.all_runs(range);
-        runs.is_some_and(|runs| runs.iter().all(|run| run.is_ready(range.end.min(run.range.end))))
+        let runs = self.state.lock().all_runs(range);
+        let runs = runs.filter(|runs| runs.iter().all(|run| run.is_ready(range.end.min(run.range.end))));
+        // Who asks reads it next, and must not have to wait then.
+        runs.map(memory::promise).is_some()
+    }
+
+    fn shared(&self, range: &Range<u64>) -> Option<(SharedBytes, Range<usize>)> {
+        self.check_unchanged().ok()?;
+        let blocks = self.blocks.upgrade()?;
+        let mut state = self.state.lock();
+        let run = state.run(range.start)?;
+        if run.range.end < range.end || range.is_empty() || run.whole().is_none() {
+            return None;
+        }
+        run.note_read();
+        let size = self.id().size;
+        let ahead = state.streams.read(range, size, MOST_AHEAD);
+        let wanted = self.wanted(&blocks, &mut state, range, ahead);
+        drop(state);
+        if wanted.end > range.end.next_multiple_of(FRONT) {
+            let on_disk = self.look_ahead(&blocks, &wanted);
+            self.start(&blocks, &mut self.state.lock(), &wanted, range, &on_disk);
+        }
+        blocks.counters.memory_bytes.fetch_add(range.end - range.start, Relaxed);
+        let part = (range.start - run.range.start) as usize..(range.end - run.range.start) as usize;
+        Some((run, part))
     }
 
     fn state_key(&self) -> Option<[u8; 32]> {

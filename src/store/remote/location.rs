@@ -183,6 +183,15 @@ pub(super) fn escape(key: &[u8]) -> String {
     escaped(key, b"-._~/")
 }
 
+/// A key as the path of a URL. Parts `.` and `..` would be taken for folders, so that the slashes beside them are
+/// escaped as well; a key that is nothing else can't be named.
+pub(super) fn escape_object(key: &[u8]) -> String {
+    match key.split(|&byte| byte == b'/').any(|part| matches!(part, b"." | b"..")) {
+        true => escape_value(key),
+        false => escape(key),
+    }
+}
+
 /// A value of a query.
 pub(super) fn escape_value(value: &[u8]) -> String {
     escaped(value, b"-._~")
@@ -239,6 +248,8 @@ mod tests {
     #[test]
     fn keys_in_urls() {
         assert_eq!(escape(b"a b/c+\xff%"), "a%20b/c%2B%FF%25");
+        assert_eq!(escape_object(b"a b/c//d"), "a%20b/c//d");
+        assert_eq!(escape_object(b"../a b/./c"), "..%2Fa%20b%2F.%2Fc");
         assert_eq!(unescape(b"a%20b/c%2B%FF%25%zz%4"), b"a b/c+\xff%%zz%4");
     }
 }

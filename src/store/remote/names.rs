@@ -1,4 +1,4 @@
-//! Parts of keys as names of files, and back (`docs/TREE.md`, section 8).
+//! Parts of keys as names of files, and back (`docs/TREE.md`, section 9).
 
 use std::path::Path;
 

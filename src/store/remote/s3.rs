@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 
 use super::{
     backend::{Ask, Backend, Object, Page, State, Target, etag, request},
-    location::{escape, escape_value, unescape},
+    location::{escape_object, escape_value, unescape},
     object::FetchError,
     time, xml,
 };
@@ -78,7 +78,7 @@ impl Backend for S3 {
             let base = self.base();
             let url = match ask.target {
                 Target::Store => format!("{base}/"),
-                Target::Object(key) => format!("{base}/{}", escape(key)),
+                Target::Object(key) => format!("{base}/{}", escape_object(key)),
                 Target::List { prefix, more, most } => {
                     // In the order of the names, as signatures want them.
                     let more = more

@@ -27,8 +27,9 @@ use super::{
     object::{FetchError, ObjectId},
 };
 use crate::{
+    disk::Disk,
     escape,
-    source::{Source, SourceError},
+    source::{SharedBytes, Source, SourceError},
     store::{Changes, DirEvent, File, Folder, Kind, Stat, Store, Usage, Version, Watch},
 };
 
@@ -39,6 +40,8 @@ const FRONT: u64 = 256 << 10;
 const AGAIN: Duration = Duration::from_secs(5);
 /// Objects that are looked into at once with `--detect=content`.
 const LOOKED_INTO: usize = 32;
+/// Bytes of what is remembered of an object.
+const LONGEST_WORD: u64 = 256;
 /// What WebDAV is asked for with (see `web`).
 const WEBDAV: &str = "webdav";
 /// Bytes of one page of a listing.
@@ -88,7 +91,7 @@ impl RemoteStore {
             client: Arc::new(Client::new(options)?),
             prefix: location.key.clone(),
             listings: Listings::new(options.dir_ttl),
-            blocks: Blocks::new(runtime.handle().clone(), options.open_disk_cache()),
+            blocks: Blocks::new(runtime.handle().clone(), options.open_disk_cache(), options.memory),
             is_container_name,
             by_webdav: AtomicBool::new(false),
             detect: options.detect,
@@ -357,11 +360,14 @@ impl RemoteStore {
         let ask = Ask::new(Method::HEAD, Target::Object(key));
         let store = self.backend.store();
         let answer = self.client.send(&*self.backend, &ask, &mut self.client.attempts(store)).await?;
-        let length = answer.headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
-        let Some(size) = length else {
-            return Err(FetchError::Failed(format!("{store}: the server does not say how large the object is")));
-        };
-        Ok(State { size: Some(size), ..self.backend.state(&answer.headers) })
+        if let Some(size) = length_of(&answer) {
+            return Ok(State { size: Some(size), ..self.backend.state(&answer.headers) });
+        }
+        // Apache says nothing of the length of an empty file until it is asked for the file.
+        let ask = Ask::new(Method::GET, Target::Object(key));
+        let answer = self.client.send(&*self.backend, &ask, &mut self.client.attempts(store)).await?;
+        let unknown = || FetchError::Failed(format!("{store}: the server does not say how large the object is"));
+        Ok(State { size: Some(length_of(&answer).ok_or_else(unknown)?), ..self.backend.state(&answer.headers) })
     }
 
     /// What is known of an object, and its first bytes, which are kept for its opening.
@@ -384,7 +390,7 @@ impl RemoteStore {
                 StatusCode::PARTIAL_CONTENT => {
                     text(header::CONTENT_RANGE).and_then(fetch::content_range).and_then(|(_, _, size)| size)
                 }
-                _ => text(header::CONTENT_LENGTH).and_then(|length| length.parse().ok()),
+                _ => length_of(&answer),
             };
             let Some(size) = size else { return self.head(key).await };
             let state = State { size: Some(size), ..self.backend.state(&answer.headers) };
@@ -432,6 +438,13 @@ impl RemoteStore {
         }))
     }
 
+    /// The cache on disk, for what is remembered of objects: only where their states can be told apart for certain, and
+    /// where the disk answers at once or not at all.
+    fn disk_for_words(&self) -> Option<&Arc<Disk>> {
+        let has_tags = !self.backend.is_web() || self.backend.is_pinned();
+        self.blocks.disk().filter(|disk| has_tags && disk.is_local() && !disk.is_resting())
+    }
+
     fn stat_of(&self, key: &[u8], node: &Node) -> Stat {
         match node {
             Node::Folder => self.folder_stat(key),
@@ -462,6 +475,11 @@ impl RemoteStore {
     }
 }
 
+/// What an answer says of the length of its body.
+fn length_of(answer: &Answer) -> Option<u64> {
+    answer.headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.trim().parse().ok()
+}
+
 /// A key as text, whatever its bytes.
 fn escape_key(key: &[u8]) -> String {
     key.split(|&byte| byte == b'/')
@@ -484,6 +502,11 @@ fn version(id: &ObjectId) -> Version {
     let mut bytes = [0; 16];
     bytes.copy_from_slice(&hash.finalize()[..16]);
     Version::object(u128::from_le_bytes(bytes), id.size)
+}
+
+/// What a word about an object in a state is kept under. Another version of the program may see it otherwise.
+fn word_key(version: &Version) -> Vec<u8> {
+    [concat!("word ", env!("CARGO_PKG_VERSION"), "\0").as_bytes(), &version.to_bytes()[..]].concat()
 }
 
 fn not_found(url: &str) -> io::Error {
@@ -588,6 +611,24 @@ impl Store for RemoteStore {
         self.listings.forget();
     }
 
+    fn memory(&self) -> u64 {
+        self.blocks.memory().0
+    }
+
+    fn recall(&self, version: &Version) -> Option<Vec<u8>> {
+        let key = word_key(version);
+        let disk = self.disk_for_words().filter(|disk| disk.contains(&key))?;
+        let blob = disk.get(&key).filter(|blob| blob.len() <= LONGEST_WORD)?;
+        let mut word = vec![0; usize::try_from(blob.len()).ok()?];
+        blob.read_at(0, &mut word).ok().map(|()| word)
+    }
+
+    fn remember(&self, version: &Version, word: &[u8]) {
+        if let Some(disk) = self.disk_for_words() {
+            disk.put(&word_key(version), Arc::new(word.to_vec()));
+        }
+    }
+
     fn traffic(&self) -> Option<serde_json::Value> {
         let counters = &self.client.counters;
         let (limit, taken) = self.blocks.memory();
@@ -600,6 +641,9 @@ impl Store for RemoteStore {
                     "misses": counters.misses.load(Relaxed),
                     "written_bytes": counters.written_bytes.load(Relaxed),
                     "evicted": counters.evicted.load(Relaxed),
+                    "dropped": counters.dropped.load(Relaxed),
+                    "corrupt": counters.corrupt.load(Relaxed),
+                    "errors": counters.errors.load(Relaxed),
                 })
             }),
             "memory_budget": limit,
@@ -670,6 +714,10 @@ impl Source for ObjectFile {
 
     fn state_key(&self) -> Option<[u8; 32]> {
         self.file.state_key()
+    }
+
+    fn shared(&self, range: &Range<u64>) -> Option<(SharedBytes, Range<usize>)> {
+        self.file.shared(range)
     }
 
     fn prefetch(&self, ranges: &[Range<u64>]) {

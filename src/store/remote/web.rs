@@ -10,7 +10,7 @@ use http::{HeaderMap, HeaderValue, Method, header};
 use object_store::client::HttpRequest;
 
 use super::{
-    backend::{Ask, Backend, Object, Page, State, Target, etag, request},
+    backend::{Ask, Backend, Object, Page, State, Target, etag, request, state},
     location::{escape, unescape},
     object::FetchError,
     time, xml,
@@ -72,6 +72,11 @@ impl Backend for Web {
         listed.ok_or_else(|| NO_LISTING.to_owned())
     }
 
+    fn state(&self, headers: &HeaderMap) -> State {
+        let given = headers.get(header::ETAG).and_then(|value| value.to_str().ok());
+        State { etag: given.map_or("".into(), tag), ..state(headers) }
+    }
+
     fn remedy(&self) -> &'static str {
         "write https://USER:PASSWORD@HOST/PATH where the server wants a password"
     }
@@ -79,6 +84,14 @@ impl Backend for Web {
     fn is_web(&self) -> bool {
         true
     }
+}
+
+/// An entity tag without its quotes. One that a server gives without any is taken for a weak one: no condition can name
+/// it.
+fn tag(given: &str) -> Box<str> {
+    let given = given.trim();
+    let is_whole = given.is_empty() || given.starts_with('"') || given.starts_with("W/");
+    if is_whole { etag(given).into() } else { format!("W/\"{given}\"").into() }
 }
 
 /// What is said of a folder that the server does not list.
@@ -152,7 +165,7 @@ fn propfind(prefix: &[u8], body: &[u8]) -> Option<Page> {
         let Some(name) = key.strip_prefix(prefix) else { continue };
         let state = State {
             size: found.get("getcontentlength").and_then(|size| size.trim().parse().ok()),
-            etag: found.get("getetag").map_or("", |tag| etag(tag.trim())).into(),
+            etag: found.get("getetag").map_or("".into(), tag),
             modified: found.get("getlastmodified").and_then(time::parse),
         };
         item(prefix, name, found.get("collection").is_some() || name.ends_with(b"/"), state, &mut page);

@@ -26,8 +26,9 @@ pub(super) type Items = (Vec<(&'static str, Item)>, Item);
 /// # Errors
 /// What is wrong with the document.
 pub(super) fn items(document: &[u8], names: &[&'static str]) -> Result<Items, String> {
-    let text = std::str::from_utf8(document).map_err(|_| "the answer is not UTF-8")?;
-    let mut reader = Reader::from_str(text);
+    // One odd key makes no listing unreadable.
+    let text = String::from_utf8_lossy(document);
+    let mut reader = Reader::from_str(&text);
     let (mut items, mut rest) = (Vec::new(), Item::default());
     // The element that an item began with, and how deep.
     let mut open: Vec<String> = Vec::new();
@@ -63,7 +64,11 @@ pub(super) fn items(document: &[u8], names: &[&'static str]) -> Result<Items, St
                     "gt" => Some('>'),
                     "quot" => Some('"'),
                     "apos" => Some('\''),
-                    _ => reference.resolve_char_ref().map_err(|e| broken(&e))?,
+                    // A character that XML does not know, as keys may have.
+                    name if name.starts_with('#') => {
+                        Some(reference.resolve_char_ref().ok().flatten().unwrap_or(char::REPLACEMENT_CHARACTER))
+                    }
+                    _ => None,
                 };
                 leaf.push(character.ok_or_else(|| broken(&"an unknown entity"))?);
             }
@@ -112,6 +117,7 @@ mod tests {
         for bad in ["<L><C>", "<L>&unknown;</L>", "<L></M>", &deep] {
             assert!(items(bad.as_bytes(), &["C"]).is_err(), "{}", &bad[..bad.len().min(20)]);
         }
-        assert!(items(b"\xff", &[]).is_err());
+        let odd = items(b"<L><K>a\xff&#0;b</K></L>", &[]).unwrap().1;
+        assert_eq!(odd.get("K"), Some("a\u{fffd}\u{fffd}b"));
     }
 }

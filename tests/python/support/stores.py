@@ -34,10 +34,10 @@ def free_port():
                     return port
 
 
-def wait_for_port(port, process, seconds=60):
+def wait_for_port(port, process=None, seconds=60):
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        assert process.poll() is None, f"the server has ended with {process.returncode}"
+        assert process is None or process.poll() is None, f"the server has ended with {process.returncode}"
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
             return
         time.sleep(0.05)
@@ -65,29 +65,65 @@ def weed_program():
     return os.environ.get("WEED", str(Path(sys.executable).parent / "weed"))
 
 
+#: Who may do what in SeaweedFS.
+IDENTITIES = {"identities": [
+    {"name": "test", "credentials": [{"accessKey": "test", "secretKey": "testsecret"}],
+     "actions": ["Admin", "Read", "Write", "List", "Tagging"]},
+    {"name": "reader", "credentials": [{"accessKey": "reader", "secretKey": "readsecret"}],
+     "actions": ["Read:private", "List:private"]},
+    {"name": "anonymous", "actions": ["Read:public", "List:public"]}]}
+
+
 @contextlib.contextmanager
-def seaweedfs():
-    """The S3 endpoint of a SeaweedFS: keys test/testsecret; bucket `public` may be read without."""
-    with tempfile.TemporaryDirectory(prefix="shardfs-weed-") as folder:
+def seaweedfs(folder=None, volume_megabytes=64, webdav=None):
+    """The S3 endpoint of a SeaweedFS: keys test/testsecret; bucket `public` may be read without. `folder` keeps what is
+    in it for the next time; `webdav` is a port for WebDAV, where buckets are below /buckets."""
+    with contextlib.ExitStack() as stack:
+        if folder is None:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="shardfs-weed-"))
         folder = Path(folder)
-        (folder / "data").mkdir()
-        (folder / "s3.json").write_text(json.dumps({"identities": [
-            {"name": "test", "credentials": [{"accessKey": "test", "secretKey": "testsecret"}],
-             "actions": ["Admin", "Read", "Write", "List", "Tagging"]},
-            {"name": "reader", "credentials": [{"accessKey": "reader", "secretKey": "readsecret"}],
-             "actions": ["Read:private", "List:private"]},
-            {"name": "anonymous", "actions": ["Read:public", "List:public"]}]}))
+        (folder / "data").mkdir(parents=True, exist_ok=True)
+        (folder / "s3.json").write_text(json.dumps(IDENTITIES))
         ports = {name: free_port() for name in ("master", "volume", "filer", "s3")}
         command = [weed_program(), "server", f"-dir={folder / 'data'}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-filer",
                    "-s3", f"-s3.config={folder / 's3.json'}", "-s3.port.iceberg=0", "-s3.port.lance=0", "-volume.max=20",
-                   "-master.volumeSizeLimitMB=64", "-master.volumePreallocate=false"]
+                   f"-master.volumeSizeLimitMB={volume_megabytes}", "-master.volumePreallocate=false"]
         command += [f"-{name}.port={port}" for name, port in ports.items()]
+        command += [] if webdav is None else ["-webdav", f"-webdav.port={webdav}", f"-webdav.cacheDir={folder}"]
         with stopped_at_end(command, ports["s3"], cwd=folder):
             endpoint = f"http://127.0.0.1:{ports['s3']}"
             client = s3_client(endpoint)
             for bucket in ("public", "private"):
                 create_bucket(client, bucket)
             yield endpoint
+
+
+@contextlib.contextmanager
+def seaweedfs_cluster():
+    """SeaweedFS as six processes, each object on two of three volume servers: (endpoint, kill), where `kill(n)` ends a
+    volume server, 1 to 3, as a power failure does."""
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="shardfs-cluster-")))
+        (folder / "s3.json").write_text(json.dumps(IDENTITIES))
+        (folder / "filer.toml").write_text(f'[leveldb2]\nenabled = true\ndir = "{folder}/filer"\n')
+        for name in ("master", "filer", "volume1", "volume2", "volume3"):
+            (folder / name).mkdir()
+        here = ["-ip=127.0.0.1", "-ip.bind=127.0.0.1"]
+
+        def start(kind, *options):
+            port = free_port()
+            command = [weed_program(), kind, f"-port={port}", *options]
+            return port, stack.enter_context(stopped_at_end(command, port, cwd=folder))
+
+        master, _ = start("master", f"-mdir={folder}/master", *here, "-defaultReplication=001", "-volumeSizeLimitMB=64")
+        volumes = [start("volume", f"-dir={folder}/volume{number}", "-max=20", *here, f"-mserver=127.0.0.1:{master}",
+                         "-rack=r1", "-dataCenter=dc1")[1] for number in (1, 2, 3)]
+        filer, _ = start("filer", *here, f"-master=127.0.0.1:{master}", "-defaultReplicaPlacement=001")
+        s3, _ = start("s3", "-ip.bind=127.0.0.1", "-port.iceberg=0", "-port.lance=0", f"-filer=127.0.0.1:{filer}",
+                      f"-config={folder / 's3.json'}")
+        endpoint = f"http://127.0.0.1:{s3}"
+        create_bucket(s3_client(endpoint), "public")
+        yield endpoint, lambda number: volumes[number - 1].kill()
 
 
 def s3_client(endpoint):
@@ -105,6 +141,8 @@ def create_bucket(client, bucket, seconds=60):
     while True:
         try:
             return client.create_bucket(Bucket=bucket)
+        except (client.exceptions.BucketAlreadyExists, client.exceptions.BucketAlreadyOwnedByYou):
+            return None
         except Exception:
             if time.monotonic() > end:
                 raise
@@ -145,16 +183,19 @@ class Store:
         return lists, len(log) - lists
 
     @contextlib.contextmanager
-    def serving(self):
+    def serving(self, tls=None):
+        """Its endpoint; `tls` is the context of a server."""
         class Handler(Answering):
             store = self
 
         server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         server.daemon_threads = True
+        if tls is not None:
+            server.socket = tls.wrap_socket(server.socket, server_side=True)
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
         try:
-            yield f"http://127.0.0.1:{server.server_address[1]}"
+            yield f"http{'s' if tls else ''}://127.0.0.1:{server.server_address[1]}"
         finally:
             server.shutdown()
             server.server_close()
@@ -285,6 +326,22 @@ def caddy(folder):
     command = [program, "file-server", "--browse", "--root", folder, "--listen", f"127.0.0.1:{port}"]
     with tempfile.TemporaryDirectory(prefix="shardfs-caddy-") as home:
         with stopped_at_end(command, port, env={**os.environ, "HOME": home, "XDG_DATA_HOME": home}):
+            yield f"http://127.0.0.1:{port}"
+
+
+@contextlib.contextmanager
+def apache(folder):
+    """The address of an Apache that lists its folders (Debian: apache2-bin)."""
+    port = free_port()
+    with tempfile.TemporaryDirectory(prefix="shardfs-apache-") as own:
+        modules = "mpm_event authz_core dir autoindex mime".split()
+        lines = [f"LoadModule {name}_module /usr/lib/apache2/modules/mod_{name}.so" for name in modules]
+        lines += [f"Listen 127.0.0.1:{port}", f"ServerRoot {own}", f"PidFile {own}/pid", f"ErrorLog {own}/error.log",
+                  "ServerName localhost", "User www-data", "Group www-data", "TypesConfig /dev/null",
+                  f"DocumentRoot {folder}", f"<Directory {folder}>", "Options Indexes", "IndexOptions FancyIndexing",
+                  "Require all granted", "</Directory>"]
+        (Path(own) / "conf").write_text("\n".join(lines) + "\n")
+        with stopped_at_end(["apache2", "-D", "FOREGROUND", "-f", f"{own}/conf"], port):
             yield f"http://127.0.0.1:{port}"
 
 

@@ -26,7 +26,7 @@ pub(super) struct Run {
     pub(super) was_read: AtomicBool,
     pub(super) is_used: AtomicBool,
     pub(super) born: Instant,
-    _room: Room,
+    room: Room,
 }
 
 #[derive(Debug, Default)]
@@ -47,7 +47,7 @@ impl Run {
             was_read: AtomicBool::new(false),
             is_used: AtomicBool::new(false),
             born: Instant::now(),
-            _room: room,
+            room,
         }
     }
 
@@ -63,7 +63,7 @@ impl Run {
         }
         let mut filling = self.filling.lock();
         if filling.bytes.capacity() == 0 {
-            filling.bytes.reserve_exact(self.len());
+            filling.bytes = self.room.buffer(self.len());
         }
         let taken = bytes.len().min(self.len() - filling.bytes.len());
         filling.bytes.extend_from_slice(&bytes[..taken]);
@@ -103,13 +103,18 @@ impl Run {
         self.whole.get().is_some() || self.filling.lock().bytes.len() as u64 >= end - self.range.start
     }
 
+    /// Says that somebody reads it.
+    pub(super) fn note_read(&self) {
+        self.was_read.store(true, Relaxed);
+        self.is_used.store(true, Relaxed);
+    }
+
     /// Copies a part of it, from `offset` on in the object, and waits for it to come.
     ///
     /// # Errors
     /// That of its request.
     pub(super) fn copy(&self, offset: u64, out: &mut [u8]) -> Result<(), FetchError> {
-        self.was_read.store(true, Relaxed);
-        self.is_used.store(true, Relaxed);
+        self.note_read();
         let from = (offset - self.range.start) as usize;
         let part = from..from + out.len();
         if self.whole.get().is_none() {
@@ -131,6 +136,14 @@ impl Run {
         let bytes = self.whole.get().and_then(|bytes| bytes.get(part));
         out.copy_from_slice(bytes.unwrap_or_default());
         Ok(())
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        if let Some(bytes) = self.whole.take() {
+            self.room.give_back(bytes);
+        }
     }
 }
 

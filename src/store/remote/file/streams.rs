@@ -86,8 +86,8 @@ impl Streams {
             (stream.end, stream.run, stream.requests) = (size, 0, 0);
         }
         let window = stream.window(most);
-        // To the end of a block, which is what is kept on disk.
-        let target = stream.next.saturating_add(window).next_multiple_of(super::BLOCK).min(stream.end);
+        // To where a request ends, and with it a block, which is what is kept on disk.
+        let target = stream.next.saturating_add(window).next_multiple_of(request_size(window)).min(stream.end);
         // In large requests, not a little after each read.
         if window == 0 || target < stream.end && target < stream.asked.saturating_add(request_size(window)) {
             return range.end;
@@ -153,7 +153,8 @@ mod tests {
         assert!(*aheads.iter().max().unwrap() >= MOST_AHEAD, "{aheads:?}");
         // Fetched in vain if it ends here: a few times what was read.
         for (reads, ahead) in (1_u64..).zip(&aheads) {
-            assert!(*ahead <= 4 * reads * (128 << 10) + super::super::BLOCK);
+            let most = 4 * reads * (128 << 10);
+            assert!(*ahead <= most + request_size(most));
         }
     }
 

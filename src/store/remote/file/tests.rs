@@ -90,7 +90,7 @@ struct Setting {
 
 fn setting(disk: Option<Arc<Disk>>, memory: u64) -> Setting {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    Setting { blocks: Blocks::with_memory(runtime.handle().clone(), disk, memory), runtime }
+    Setting { blocks: Blocks::new(runtime.handle().clone(), disk, memory), runtime }
 }
 
 fn disk(folder: &std::path::Path) -> Arc<Disk> {
@@ -227,6 +227,10 @@ fn what_is_announced_is_fetched_before_it_is_read() {
         check(&file, &server, range.clone());
         assert!(file.is_resident(&range));
     }
+    // What lies in one run is lent as it is, and what does not is not.
+    let (bytes, part) = file.shared(&(5_000_100..5_000_200)).unwrap();
+    assert_eq!((*bytes).as_ref()[part], server.bytes[5_000_100..5_000_200]);
+    assert!(file.shared(&(20_000_000..28_000_000)).is_none() && file.shared(&(9_000_000..9_000_001)).is_none());
     assert_eq!(asked(), before);
     // Ranges that are not in it announce nothing.
     file.prefetch(&[u64::MAX - 5..u64::MAX, 64 << 20..65 << 20, 9..9]);
