@@ -247,7 +247,7 @@ type GiveUp = Arc<dyn Fn() -> Option<bool> + Send + Sync>;
 /// What is called when a block fails late.
 pub(crate) type OnLateFailure = Arc<dyn Fn() + Send + Sync>;
 
-/// Until it is dropped, late failures of a container's blocks are announced ([`Cache::on_late_failure`]).
+/// Until it is dropped, late failures of a container's blocks are announced (`Cache::on_late_failure`).
 pub struct LateFailures {
     cache: Arc<Cache>,
     container: u64,

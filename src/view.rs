@@ -61,7 +61,7 @@ pub enum Data {
 /// Ranges are in bytes, from the start of the extent. They are never empty and end inside the extent.
 ///
 /// What is read through the [`ReadContext`] fails by itself where the caller does not wait and it would take long. An
-/// implementation that does much work of its own asks [`ReadContext::check_quick`] first.
+/// implementation that does much work of its own asks `ReadContext::check_quick` first.
 pub trait Rendered: std::fmt::Debug + Send + Sync {
     /// Whether rendering costs no more than copying bytes of the container, and nothing is decoded for it.
     fn is_copy(&self) -> bool {
