@@ -5,6 +5,7 @@ import os
 import shutil
 import socket
 import subprocess
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -62,8 +63,20 @@ class Data:
                 list(pool.map(put, sorted(path for path in self.local.rglob("*") if path.is_file())))
         (self.top / "made").touch()
 
+    @contextlib.contextmanager
     def serving(self):
-        return seaweedfs(self.top / "weed", volume_megabytes=1024)
+        with seaweedfs(self.top / "weed", volume_megabytes=1024) as endpoint:
+            # The volumes of an earlier run are found some seconds after the gateway is there.
+            end = time.monotonic() + 60
+            while (self.top / "made").exists():
+                try:
+                    s3_client(endpoint).get_object(Bucket="public", Key="raw/x.wshard", Range="bytes=0-0")
+                    break
+                except Exception:
+                    if time.monotonic() > end:
+                        raise
+                    time.sleep(0.5)
+            yield endpoint
 
 
 class Proxy:

@@ -83,7 +83,7 @@ impl Object {
         let now = self.backend.state(&answer.headers);
         let is_same = match (&*self.state.etag, &*now.etag) {
             ("", _) | (_, "") => self.state.modified == now.modified || self.backend.is_pinned(),
-            (then, now) => then == now || self.backend.is_pinned(),
+            (then, now) => opaque(then) == opaque(now) || self.backend.is_pinned(),
         };
         if !is_same {
             return Err(FetchError::Changed);
@@ -127,6 +127,11 @@ fn condition(state: &State, headers: &mut HeaderMap) -> Result<(), FetchError> {
     Ok(())
 }
 
+/// An entity tag without the word that it is weak: Apache takes that word back once a file is a second old.
+fn opaque(tag: &str) -> &str {
+    tag.strip_prefix("W/\"").and_then(|tag| tag.strip_suffix('"')).unwrap_or(tag)
+}
+
 fn number(text: &str) -> Result<HeaderValue, FetchError> {
     HeaderValue::from_str(text).map_err(|_| FetchError::Failed("an entity tag that no request can name".into()))
 }
@@ -146,6 +151,11 @@ pub(super) fn content_range(text: &str) -> Option<(u64, u64, Option<u64>)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tags_that_lose_their_weakness() {
+        assert_eq!([opaque("W/\"a-1\""), opaque("a-1"), opaque("W/x"), opaque("")], ["a-1", "a-1", "W/x", ""]);
+    }
 
     #[test]
     fn content_ranges() {
