@@ -1,5 +1,6 @@
 """Web servers, WebDAV and the Hugging Face Hub: what is shown is what the same files in a folder are."""
 
+import contextlib
 import errno
 import os
 import shutil
@@ -175,7 +176,9 @@ def test_doctor_says_what_is_missing():
         assert nowhere.returncode == 1 and b"no such bucket" in nowhere.stdout
 
 
-def test_a_server_that_hangs_holds_up_no_umount():
+@contextlib.contextmanager
+def reader_of_a_server_that_hangs():
+    """A mount, and a process that reads a file of it while the server does not answer."""
     store = Store()
     store.put("d/x.bin", b"x" * 100)
     with store.serving() as endpoint, mounted("s3://b/d", *public(endpoint)) as mnt:
@@ -183,21 +186,22 @@ def test_a_server_that_hangs_holds_up_no_umount():
         store.faults = [lambda handler: time.sleep(5) or True]
         with subprocess.Popen(["cat", str(mnt / "x.bin")], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as reader:
             time.sleep(0.5)
-            reader.kill()
-            reader.wait(20)
+            try:
+                yield mnt, reader
+            finally:
+                reader.kill()
+
+
+def test_a_server_that_hangs_holds_up_no_umount():
+    with reader_of_a_server_that_hangs() as (mnt, reader):
+        reader.kill()
+        reader.wait(20)
         begin = time.monotonic()
         run("umount", mnt, check=True)
         assert not os.path.ismount(mnt) and time.monotonic() - begin < 20
 
 
 def test_a_server_that_hangs_can_be_unmounted():
-    store = Store()
-    store.put("d/x.bin", b"x" * 100)
-    with store.serving() as endpoint, mounted("s3://b/d", *public(endpoint)) as mnt:
-        os.listdir(mnt)
-        store.faults = [lambda handler: time.sleep(5) or True]
-        with subprocess.Popen(["cat", str(mnt / "x.bin")], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as reader:
-            time.sleep(0.5)
-            run("umount", "--force", mnt)
-            reader.kill()
+    with reader_of_a_server_that_hangs() as (mnt, _):
+        run("umount", "--force", mnt)
         assert not os.path.ismount(mnt)
