@@ -360,9 +360,14 @@ impl Cache {
         let mut tries = limits::MEMORY_TRIES;
         loop {
             tries -= 1;
-            match work() {
-                Err(error) if tries > 0 && refused(&error).is_some_and(|refused| !refused.is_final) => {}
-                done => return done,
+            let done = work();
+            match done.as_ref().err().and_then(&refused) {
+                // Waits until all of it has room at once.
+                Some(refused) if tries > 0 && !refused.is_final => match self.reserve(refused.needed) {
+                    Ok(room) => drop(room),
+                    Err(_) => return done,
+                },
+                _ => return done,
             }
         }
     }

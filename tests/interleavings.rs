@@ -289,6 +289,25 @@ fn owners_who_need_more_to_finish_never_wait_for_each_other() {
 }
 
 #[test]
+fn readers_whose_open_files_hold_the_memory_go_first() {
+    try_orders(|| {
+        // No more than 14 bytes together: 8 wait for two files to be closed, after each of which its reader needs one.
+        let budget = Budget::new(10, 14);
+        let reserve = |budget: &Arc<Budget>, bytes| budget.reserve(bytes, 0, |_| false).unwrap();
+        let mut threads: Vec<Box<dyn FnOnce() + Send>> = Vec::new();
+        for _ in 0..2 {
+            let mut open = reserve(&budget, 5);
+            open.hold();
+            let (closes, waits) = (budget.clone(), budget.clone());
+            threads.push(Box::new(move || drop((reserve(&closes, 1), open))));
+            threads.push(Box::new(move || drop(reserve(&waits, 8))));
+        }
+        together(threads);
+        assert_eq!(budget.used(), 0);
+    });
+}
+
+#[test]
 fn an_index_is_made_of_a_block_that_fills_the_budget() {
     try_orders(|| {
         let cache = Cache::new(COST);

@@ -16,19 +16,24 @@
 //!
 //! The first in line gets its bytes when they fit, or when all that is left is held: then waiting would have no end. So
 //! a request for a little more than the whole budget goes alone, and an owner that needs more to finish gets it. All
-//! together never reserve more than [`Budget::most`]: a request that could only be granted beyond that is refused. An
-//! owner that is refused gives back what it holds, so that others can finish, and begins again ([`TooMuch::is_final`]).
+//! together never reserve more than [`Budget::most`]. Where that much is held, an owner is refused: it gives back what it
+//! holds, so that others can finish, and begins again ([`TooMuch::is_final`]). A request that holds nothing goes to the
+//! end of the line: readers behind it may be those whose open files hold the memory. It is refused when nothing changes
+//! for [`PATIENCE`].
 //!
 //! Where nothing changes for [`PATIENCE`], owners are waiting for a disk that does not answer: the first in line gets
 //! its bytes within the same bound, so that others' files can be read, or is refused after [`END_OF_PATIENCE`].
 
-use std::{fmt, time::Duration};
+use std::{
+    fmt,
+    time::{Duration, Instant},
+};
 
 use super::sync::{Arc, AtomicUsize, Condvar, Mutex, Ordering::SeqCst};
 
 /// How long the first in line waits while nothing changes.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How many times that long it waits before it is refused.
+/// How many times that long it waits at most before it is refused.
 const END_OF_PATIENCE: u32 = 6;
 
 /// A number of bytes shared by all that takes memory in proportion to what files hold.
@@ -136,7 +141,8 @@ impl Budget {
     /// give back before it has these bytes.
     ///
     /// # Errors
-    /// [`TooMuch`]: at once for more than there can ever be; later where all that is left is held by others.
+    /// [`TooMuch`]: at once for more than there can ever be, or where `holding` and all that others hold leave no room;
+    /// later where what others hold does not come back.
     pub fn reserve(
         self: &Arc<Self>,
         bytes: u64,
@@ -150,18 +156,19 @@ impl Budget {
         }
         let mut is_granted = true;
         let mut room = self.room.lock();
-        let ticket = room.line(holding).join();
+        let mut ticket = room.line(holding).join();
         if !room.is_first(ticket, holding) || !self.fits(&room, bytes) {
             self.waiting.fetch_add(1, SeqCst);
-            if holding > 0 {
-                room.held += holding;
-                self.signal(&mut room);
-            }
+            room.held += holding;
+            self.signal(&mut room);
+            let start = Instant::now();
             let mut patience = END_OF_PATIENCE;
-            loop {
-                if room.is_first(ticket, holding) {
+            // The state in which all that was left was held.
+            let mut looked_at = None;
+            is_granted = loop {
+                if room.is_first(ticket, holding) && looked_at != Some(room.changes) {
                     if self.fits(&room, bytes) {
-                        break;
+                        break true;
                     }
                     let (changes, short) = (room.changes, room.used.saturating_add(bytes) - self.total);
                     drop(room);
@@ -171,20 +178,26 @@ impl Budget {
                         continue;
                     }
                     if room.used <= room.held {
-                        is_granted = self.fits_beyond(&room, bytes);
-                        break;
+                        let fits = self.fits_beyond(&room, bytes);
+                        if fits || holding > 0 || start.elapsed() > PATIENCE * END_OF_PATIENCE {
+                            break fits;
+                        }
+                        looked_at = Some(changes);
+                        room.others.serving += 1;
+                        ticket = room.others.join();
+                        self.changed.notify_all();
                     }
                 }
                 let changes = room.changes;
                 let waited = self.changed.wait_for(&mut room, PATIENCE);
                 if waited.timed_out() && room.changes == changes && room.is_first(ticket, holding) {
-                    patience -= 1;
-                    is_granted = self.fits_beyond(&room, bytes);
-                    if is_granted || patience == 0 {
-                        break;
+                    patience = if room.used <= room.held { 0 } else { patience - 1 };
+                    let fits = self.fits_beyond(&room, bytes);
+                    if fits || patience == 0 {
+                        break fits;
                     }
                 }
-            }
+            };
             room.held -= holding;
             self.waiting.fetch_sub(1, SeqCst);
         }
