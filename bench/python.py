@@ -102,8 +102,8 @@ def once(path, make, *arguments):
 
 
 def touch(size):
-    """Takes memory and gives it back. The host of a virtual machine may have taken what is free, and whoever touches it
-    first waits for the host: half a second for 200 MB, of one program or of the other."""
+    """Takes memory and gives it back. The host of a virtual machine may have taken what is free, and the first to touch it
+    waits for the host: half a second for 200 MB, of one program or of the other."""
     np.ones(size, "u1")
 
 

@@ -497,7 +497,7 @@ impl Cache {
         self.known_failure(key, block)
     }
 
-    /// Takes note of bytes of an uncompressed block that were read for somebody, from `offset` in the block on.
+    /// Takes note of bytes of an uncompressed block that a reader was given, from `offset` in the block on.
     pub(crate) fn note_read(&self, key: Key, block: &Block, offset: u64, bytes: &[u8]) {
         let is_due_later = block.size > limits::WHOLE_BLOCK && block.crc.is_some() && self.verify == Verify::Lazy;
         if block.codec != Codec::None || !is_due_later || self.peek(&key, |_| ()).is_some() {

@@ -100,7 +100,7 @@ impl Site {
     {
         let place = self.workers.page().await?;
         self.run(move |site| {
-            // Until it is made, also where nobody waits for it any more.
+            // Kept until the answer is made, also where its client has gone.
             let _place = place;
             work(site)
         })

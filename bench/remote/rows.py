@@ -214,7 +214,7 @@ class Rows:
         """400 containers of 1 MB by 8 readers, and once more from the cache on disk."""
         proxy = self.proxies["20"]
         names = [f"small/f{number:04}.wshard" for number in range(400)]
-        # The same order for all, and none that anybody could guess.
+        # The same order for all, and none that a program could foresee.
         names = [names[place % 400] for place in range(7, 7 + 400 * 149, 149)]
         server = Server(proxy.endpoint)
         bare = [400 / seconds(server.share, names, 8, server.get) for _ in range(self.rounds)]

@@ -139,8 +139,8 @@ class Array(Place):
         what `numpy.asarray` gives.
 
         Nothing is copied, and processes that map one file share its pages. It can be had of uncompressed arrays in files
-        of this machine that are yours (or anybody's, for root) and that nobody has open for writing. While such an
-        array is held, whoever wants to write to the file or to truncate it waits until the elements have been copied into
+        of this machine that are yours (or any user's, for root) and that no program has open for writing. While such an
+        array is held, a program that wants to write to the file or to truncate it waits until the elements have been copied into
         memory, some milliseconds: they stay what they were, and there is no SIGBUS. Before a fork they are copied, too.
         A process that is stopped holds writers up for as long as the kernel allows, which is 45 seconds; if one
         truncates the file then, the stopped process may be ended by SIGBUS when it goes on.

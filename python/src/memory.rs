@@ -49,7 +49,7 @@ impl Bytes {
         match self {
             Self::Heap(bytes) => bytes,
             Self::Map(map) => map,
-            // Nobody writes there.
+            // It is never written to.
             Self::Leased(_) => &mut [],
         }
     }

@@ -1,5 +1,5 @@
-//! The checksum of a large uncompressed block, made of the parts that readers were given: whoever reads it in order
-//! needs no second look at it when its verdict is due, which of bytes that are far away would be a second download.
+//! The checksum of a large uncompressed block, made of the parts that readers were given. A block that was
+//! read in order needs no second pass when its verdict is due, which in an object store would be a second download.
 
 use std::collections::BTreeMap;
 

@@ -32,8 +32,7 @@ use table::Index;
 ///
 /// Columns: path, format, version, size, modified (UTC), episodes, episode_id, task, steps, cameras, damaged, problem.
 /// No block is decoded. Where INDEX was written by an earlier run for the same SOURCE, only containers that are new or
-/// have changed are looked into. INDEX is replaced when all is known, so that whoever reads it meanwhile has the old
-/// one.
+/// have changed are looked into. INDEX is replaced when all is known: programs that read it meanwhile have the old one.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:
   shardfs index data/ -o index.parquet

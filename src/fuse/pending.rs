@@ -19,7 +19,7 @@ use fuser::{
 };
 use parking_lot::Mutex;
 
-/// How long a request waits before anybody looks after it.
+/// How long a request waits before it is looked at.
 pub(super) const LONG: Duration = Duration::from_secs(1);
 /// Readers that are looked at in one go.
 const AT_ONCE: usize = 500;

@@ -1,14 +1,14 @@
 //! A range of a local file that may be looked at where it lies, without a copy.
 //!
-//! A map of a file is no memory of one's own: who writes to the file changes it, and who truncates it turns the next look
-//! into SIGBUS. So a map is made under a lease (`F_SETLEASE`, fcntl(2)). The kernel grants one for a file that nobody has
-//! open for writing, to its owner and to root, and from then on holds up everybody who opens it for writing or truncates
-//! it until the lease is given back. A thread of this module is told (by a signal to it alone), puts a copy of the
-//! bytes into memory at the same addresses, and gives the lease back then. Readers notice nothing, and the writer
-//! waits for as long as the copy takes.
+//! A plain map of a file is unsafe: writing to the file changes the mapped bytes, and truncating it makes the next access
+//! fail with SIGBUS. So the map is made under a lease (`F_SETLEASE`, fcntl(2)). The kernel grants one to the file's owner
+//! and to root while no process has the file open for writing, and from then on blocks `open` for writing and `truncate`
+//! until the lease is released. The kernel signals a thread of this module, which puts a copy of the bytes into memory
+//! at the same addresses and then releases the lease. Readers notice nothing; the writer waits for as long as the copy
+//! takes.
 //!
-//! What remains: the kernel takes a lease away by itself after `/proc/sys/fs/lease-break-time` (45 seconds). A process
-//! that is stopped for so long while somebody truncates the file, and then goes on, may be ended by SIGBUS.
+//! What remains: the kernel breaks a lease by itself after `/proc/sys/fs/lease-break-time` (45 seconds). A process that is
+//! stopped for so long while another one truncates the file may be ended by SIGBUS when it goes on.
 
 use std::{
     fs::File,
@@ -27,7 +27,7 @@ use std::{
 use memmap2::{Mmap, MmapMut, MmapOptions};
 use parking_lot::Mutex;
 
-/// fcntl(2): which signal tells of a lease that somebody wants back, and which thread gets it.
+/// fcntl(2): which signal announces that a lease must be released, and which thread gets it.
 const F_SETSIG: libc::c_int = 10;
 const F_SETOWN_EX: libc::c_int = 15;
 const F_OWNER_TID: libc::c_int = 0;
@@ -74,7 +74,7 @@ struct Pages {
 /// The leases of one process, and behind them those of a process that was forked from it.
 struct Keeper {
     process: u32,
-    /// The thread that is told when somebody wants one back.
+    /// The thread that is signalled when one must be released.
     thread: libc::pid_t,
     state: Mutex<State>,
     forked: OnceLock<Box<Self>>,
@@ -92,7 +92,7 @@ static KEEPER: OnceLock<Box<Keeper>> = OnceLock::new();
 /// Maps a range of a file, which ends inside it, under a lease.
 ///
 /// # Errors
-/// What fcntl(2) says: `EAGAIN` where the file is open for writing, `EACCES` for a file of somebody else, `EINVAL` where
+/// What fcntl(2) says: `EAGAIN` where the file is open for writing, `EACCES` for a file of another user, `EINVAL` where
 /// the filesystem has no leases. Also `EBUSY` while this process forks.
 pub(super) fn lease(file: &File, range: Range<u64>) -> io::Result<Leased> {
     let keeper = Keeper::of_this_process()?;
@@ -100,7 +100,7 @@ pub(super) fn lease(file: &File, range: Range<u64>) -> io::Result<Leased> {
     if state.is_forking {
         return Err(io::Error::from_raw_os_error(libc::EBUSY));
     }
-    // A lease belongs to an opening of the file, and this one is nobody else's.
+    // A lease belongs to an open file description: this one is not shared.
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     let own = File::options().read(true).custom_flags(libc::O_NOCTTY | libc::O_NONBLOCK).open(path)?;
     let owner = Owner { kind: F_OWNER_TID, id: keeper.thread };
@@ -112,7 +112,7 @@ pub(super) fn lease(file: &File, range: Range<u64>) -> io::Result<Leased> {
     let start = range.start / ALIGNMENT * ALIGNMENT;
     let too_long = |_| io::Error::from_raw_os_error(libc::EOVERFLOW);
     let length = usize::try_from(range.end - start).map_err(too_long)?;
-    // SAFETY: nobody has the file open for writing, nor will have before `Pages::detach` has put a copy to the place of
+    // SAFETY: no process has the file open for writing, nor will one before `Pages::detach` has put a copy to the place of
     // the map, so its bytes never change and are never lost (module text).
     #[allow(unsafe_code, reason = "mapping a file is this module's job")]
     let map = unsafe { MmapOptions::new().offset(start).len(length).map(&own) }?;
@@ -143,7 +143,7 @@ pub fn forked() {
 }
 
 impl Pages {
-    /// Whether somebody wants the lease back.
+    /// Whether a writer waits for the lease to be released.
     fn is_wanted(&self) -> bool {
         let file = self.file.lock();
         file.as_ref().is_some_and(|file| control(file, libc::F_GETLEASE, 0).ok() != Some(libc::F_RDLCK))
@@ -247,7 +247,7 @@ fn watch(signals: &libc::sigset_t) {
             if pages.is_wanted()
                 && let Err(error) = pages.detach()
             {
-                log::error!("a file that somebody wants to write to could not be copied: {error}");
+                log::error!("a file that a program wants to write to could not be copied: {error}");
                 again = true;
             }
         }

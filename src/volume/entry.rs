@@ -223,7 +223,7 @@ impl Entry {
 
     /// The bytes of a file from `offset` on, `length` of them, where they lie: without a copy, in memory that is shared
     /// with all who read the file. `None` where that can't be had safely: for compressed blocks, and for files that are
-    /// open for writing, somebody else's, or on a filesystem without leases. See [`Leased`].
+    /// open for writing, another user's, or on a filesystem without leases. See [`Leased`].
     ///
     /// # Errors
     /// Those of [`Self::read_range`].

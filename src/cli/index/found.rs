@@ -13,7 +13,7 @@ use crate::{
 /// Episodes of a KDB file whose tasks are compared.
 const TASKS: u64 = 100;
 
-/// Folders of cameras that are named; names of more are counted by nobody.
+/// Folders of cameras that are named; more are not counted.
 const CAMERAS: usize = 100;
 
 /// A row of the index.

@@ -47,7 +47,7 @@ pub(super) struct Steps {
     action: Option<u16>,
 }
 
-/// The steps of a file, once somebody asked.
+/// The steps of a file, once they were asked for.
 pub(super) type KnownSteps = Mutex<Option<Arc<Steps>>>;
 
 /// Goes through the index.

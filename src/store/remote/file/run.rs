@@ -103,7 +103,7 @@ impl Run {
         self.whole.get().is_some() || self.filling.lock().bytes.len() as u64 >= end - self.range.start
     }
 
-    /// Says that somebody reads it.
+    /// Says that it has a reader.
     pub(super) fn note_read(&self) {
         self.was_read.store(true, Relaxed);
         self.is_used.store(true, Relaxed);
