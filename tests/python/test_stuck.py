@@ -1,4 +1,4 @@
-"""A disk or server that never answers: who asks for what lies on it waits, and nothing else does.
+"""A disk or server that never answers: requests for what lies on it wait, and no others do.
 
 The server is a mount of ours inside SOURCE, whose daemon is stopped.
 """

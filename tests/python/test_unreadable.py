@@ -1,4 +1,4 @@
-"""What an ordinary user is told of files and folders that he may not read."""
+"""What an ordinary user is told of files and folders that are not readable for them."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What else a newcomer does in the first hour: mounts of others, sources that go, copies that are tried first."""
+"""What the program says of mounts of other users, sources that are gone, copies that are tried first, and odd names."""
 
 import json
 import os

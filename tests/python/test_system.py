@@ -1,4 +1,4 @@
-"""A mount on a person's machine: fstab, the service manager, logs, idle time, extended attributes, other programs."""
+"""A mount as part of a system: fstab, the service manager, logs, idle time, extended attributes, file managers."""
 
 import configparser
 import ctypes
