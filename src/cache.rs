@@ -18,23 +18,34 @@ mod budget;
 mod buffer;
 mod decode;
 mod entries;
+mod entry;
+mod error;
 mod file;
 mod files;
+mod filling;
 mod key;
+mod late;
 mod ready;
+mod room;
 mod slot;
 mod spill;
 mod sums;
 mod sync;
+mod whole;
 
 pub use budget::{Budget, Reservation, TooMuch};
 pub use buffer::{Buffer, limit_heap, trim_heap};
-use decode::Pieces;
 pub(crate) use decode::Stored;
-use entries::{Entries, Entry, InUse};
+use entries::Entries;
+pub(crate) use entry::Lent;
+use entry::{Cached, SlotInUse};
+pub use error::BlockError;
 use file::FileCount;
 pub use file::FileSlot;
 pub use key::{ColumnPart, Key};
+pub use late::LateFailures;
+use late::OnLateFailure;
+use room::LastResort;
 pub use slot::Piece;
 use slot::{OVERHEAD, Slot};
 
@@ -44,12 +55,12 @@ use std::{
     collections::HashMap,
     fmt,
     num::NonZeroUsize,
-    ops::{Deref, Range},
+    ops::Range,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use lru::LruCache;
@@ -60,7 +71,7 @@ use crate::{
     codec::{Codec, DecodeError},
     format::Block,
     limits,
-    source::{Source, SourceError},
+    source::Source,
 };
 
 /// Large uncompressed blocks of which checksums of parts are remembered.
@@ -78,53 +89,6 @@ pub enum Verify {
     Strict,
     /// None.
     Off,
-}
-
-/// Why a block can't be served.
-#[derive(Debug, thiserror::Error)]
-pub enum BlockError {
-    /// The stored bytes could not be read.
-    #[error(transparent)]
-    Source(#[from] SourceError),
-    /// The stored bytes did not decode.
-    #[error(transparent)]
-    Decode(DecodeError),
-    /// The bytes are not those that the checksum was made over.
-    #[error("checksum is 0x{computed:08x}, the index says 0x{stored:08x}")]
-    Checksum {
-        /// The container's value.
-        stored: u32,
-        /// What the bytes give.
-        computed: u32,
-    },
-    /// A chunk of a joined episode failed.
-    #[error("chunk {uri}, {path}: {error}")]
-    Chunk {
-        /// The chunk's file, as the manifest names it.
-        uri: Box<str>,
-        /// The array's path in the chunk.
-        path: String,
-        /// What was wrong.
-        error: Arc<Self>,
-    },
-    /// It would have to be decoded, checked or computed, and the caller does not wait for that.
-    #[error("it would have to be waited for")]
-    WouldBlock,
-    /// The format says that this block can't be served.
-    #[error("{0}")]
-    Refused(String),
-    /// It takes more memory than the budget allows.
-    #[error(transparent)]
-    Memory(#[from] TooMuch),
-}
-
-impl From<DecodeError> for BlockError {
-    fn from(error: DecodeError) -> Self {
-        match error {
-            DecodeError::Source(error) => Self::Source(error),
-            error => Self::Decode(error),
-        }
-    }
 }
 
 /// Counters since the start, for `stats.json`.
@@ -151,111 +115,6 @@ impl Counters {
         let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         self.decode_nanos.fetch_add(nanos, Relaxed);
         self.slowest_nanos.fetch_max(nanos, Relaxed);
-    }
-}
-
-/// An entry of the cache.
-#[derive(Debug, Clone)]
-enum Cached {
-    Bytes(Arc<Slot>),
-    File(Arc<FileSlot>),
-}
-
-impl Cached {
-    fn slot(&self) -> Option<&Arc<Slot>> {
-        match self {
-            Self::Bytes(slot) => Some(slot),
-            Self::File(_) => None,
-        }
-    }
-}
-
-impl Entry for Cached {
-    fn users(&self) -> &AtomicUsize {
-        match self {
-            Self::Bytes(slot) => slot.users(),
-            Self::File(file) => &file.users,
-        }
-    }
-
-    fn is_idle(&self) -> bool {
-        match self {
-            Self::Bytes(slot) => slot.is_idle(),
-            // Each user of a file holds it, and takes it under the lock that is held here.
-            Self::File(file) => file.is_done() && Arc::strong_count(file) == 1,
-        }
-    }
-
-    fn cost(&self) -> u64 {
-        match self {
-            Self::Bytes(slot) => slot.cost(),
-            Self::File(file) => file.cost(),
-        }
-    }
-
-    fn give_up(&self) {
-        if let Self::Bytes(slot) = self {
-            slot.give_up();
-        }
-    }
-}
-
-/// A slot that is not evicted while it is in use.
-struct SlotInUse {
-    slot: Arc<Slot>,
-    _entry: InUse<Cached>,
-}
-
-impl Deref for SlotInUse {
-    type Target = Arc<Slot>;
-
-    fn deref(&self) -> &Arc<Slot> {
-        &self.slot
-    }
-}
-
-/// A piece of a decoded block, in use.
-pub(crate) struct Lent {
-    pub(crate) piece: Piece,
-    key: Key,
-    /// `None` for a piece that was read from the disk below.
-    slot: Option<SlotInUse>,
-}
-
-/// What decoding a block takes, in bytes.
-struct Needs {
-    /// Bytes that are kept.
-    kept: u64,
-    /// Bytes that are taken beside them while it is decoded.
-    working: u64,
-    /// How many of these zstd may take as its window; 0 if the block is decoded in one go.
-    zstd_window: u64,
-}
-
-impl Needs {
-    fn all(&self) -> u64 {
-        self.kept.saturating_add(self.working)
-    }
-}
-
-/// See [`Cache::add_last_resort`].
-#[derive(Default)]
-struct LastResort(Mutex<Vec<GiveUp>>);
-
-type GiveUp = Arc<dyn Fn() -> Option<bool> + Send + Sync>;
-
-/// What is called when a block fails late.
-pub(crate) type OnLateFailure = Arc<dyn Fn() + Send + Sync>;
-
-/// Until it is dropped, late failures of a container's blocks are announced (`Cache::on_late_failure`).
-pub struct LateFailures {
-    cache: Arc<Cache>,
-    container: u64,
-}
-
-impl Drop for LateFailures {
-    fn drop(&mut self) {
-        self.cache.late_failures.lock().remove(&self.container);
     }
 }
 
@@ -324,109 +183,6 @@ impl Cache {
         self.spill.as_ref()
     }
 
-    /// Reserves memory before it is taken; evicts what is cached, and waits for others to finish where there is no
-    /// room.
-    ///
-    /// A caller must hold no other reservation, nor anything that others need to finish (a lock, a place in a pool of
-    /// few threads). Where it has to, because it finds out only later how much it needs, it says how many bytes it has
-    /// with [`Self::reserve_more`], and gets room even beyond the budget before all wait for each other.
-    ///
-    /// # Errors
-    /// [`TooMuch`] for more than the budget and [`limits::BEYOND_BUDGET`], or than is left of these beside what is
-    /// held open.
-    pub fn reserve(&self, bytes: u64) -> Result<Reservation, TooMuch> {
-        self.reserve_more(bytes, 0)
-    }
-
-    /// As [`Self::reserve`], for a caller that has reserved `holding` bytes already and needs these too before it can
-    /// give them back.
-    ///
-    /// # Errors
-    /// As [`Self::reserve`].
-    pub fn reserve_more(&self, bytes: u64, holding: u64) -> Result<Reservation, TooMuch> {
-        self.budget.reserve(bytes, holding, |short| self.evict(short))
-    }
-
-    /// Runs work that reserves memory in several steps: again from the start, having given back everything, where a
-    /// later step finds no room beside what others hold.
-    ///
-    /// # Errors
-    /// Those of `work`.
-    pub fn in_steps<T, E>(
-        &self,
-        refused: impl Fn(&E) -> Option<TooMuch>,
-        mut work: impl FnMut() -> Result<T, E>,
-    ) -> Result<T, E> {
-        let mut tries = limits::MEMORY_TRIES;
-        loop {
-            tries -= 1;
-            let done = work();
-            match done.as_ref().err().and_then(&refused) {
-                // Waits until all of it has room at once.
-                Some(refused) if tries > 0 && !refused.is_final => match self.reserve(refused.needed) {
-                    Ok(room) => drop(room),
-                    Err(_) => return done,
-                },
-                _ => return done,
-            }
-        }
-    }
-
-    /// Takes bytes of the budget for what is kept elsewhere, for as long as its owner pleases. Never waits.
-    pub fn hold(&self, bytes: u64) -> Reservation {
-        self.budget.reserve_small(bytes)
-    }
-
-    /// As [`Self::reserve`], or `None` where others are in the way.
-    pub fn try_reserve(&self, bytes: u64) -> Option<Reservation> {
-        self.budget.try_reserve(bytes, |short| self.evict(short))
-    }
-
-    /// Evicts until about so many bytes come back. Whether anything was evicted.
-    fn evict(&self, bytes: u64) -> bool {
-        let evicted = self.entries.evict(bytes);
-        self.counters.evictions.fetch_add(evicted as u64, Relaxed);
-        evicted > 0 || self.give_up_kept()
-    }
-
-    /// Says how memory that others keep is given up when nothing cached is left to evict. `give_up` says whether it gave
-    /// up anything, and `None` when it never will again.
-    pub(crate) fn add_last_resort(&self, give_up: impl Fn() -> Option<bool> + Send + Sync + 'static) {
-        self.last_resort.0.lock().push(Arc::new(give_up));
-    }
-
-    fn give_up_kept(&self) -> bool {
-        // Called without the lock: what is given up may be large.
-        let all = self.last_resort.0.lock().clone();
-        all.iter().any(|give_up| match give_up() {
-            Some(gave_up) => gave_up,
-            None => {
-                self.last_resort.0.lock().retain(|other| !Arc::ptr_eq(other, give_up));
-                false
-            }
-        })
-    }
-
-    /// Zeros, for which room is reserved first, beside `holding` bytes that the caller has already.
-    ///
-    /// # Errors
-    /// [`BlockError::Decode`] where there is no memory.
-    pub fn buffer(&self, size: u64, holding: u64) -> Result<Buffer, BlockError> {
-        let room = self.reserve_more(size, holding)?;
-        Ok(decode::zeroed(size)?.with_room(room))
-    }
-
-    /// A DEFLATE or zlib block of any size in one piece, reserved first. Not kept.
-    ///
-    /// # Errors
-    /// [`BlockError`].
-    pub(crate) fn inflate(&self, block: &Block, source: &dyn Source) -> Result<Buffer, BlockError> {
-        let working = decode::working(block, 0);
-        let mut room = self.reserve(block.size.saturating_add(working))?;
-        let _working = room.split(working);
-        Ok(decode::inflate(block, source)?.with_room(room))
-    }
-
     /// Says that readers keep what they read (a kernel does): a block that was handed out from end to end is then the
     /// next to be evicted, for that file of it is there twice. Until there is need for its room it is kept, for other
     /// files that show it.
@@ -440,12 +196,6 @@ impl Cache {
         if self.readers_keep.load(Relaxed) && slot.add_served(bytes, limits::PIECE as u64) {
             self.entries.demote(&lent.key, |entry| entry.is(slot));
         }
-    }
-
-    /// Has `call` called whenever a block of this container fails of which some bytes may have been handed out before.
-    pub(crate) fn on_late_failure(self: &Arc<Self>, container: u64, call: OnLateFailure) -> LateFailures {
-        self.late_failures.lock().insert(container, call);
-        LateFailures { cache: self.clone(), container }
     }
 
     /// Whether more than half of a decoded block was handed out: then it is being read from end to end.
@@ -558,110 +308,6 @@ impl Cache {
         }
     }
 
-    /// Fills `out`, which has the block's size, with all of a block: decoded and checked, or, where that needs no work,
-    /// copied out of the cache. The block is not kept: for readers who keep it themselves.
-    ///
-    /// # Errors
-    /// [`BlockError`]; `out` then holds anything.
-    pub fn read_whole(
-        self: &Arc<Self>,
-        key: Key,
-        block: &Block,
-        source: &Arc<dyn Source>,
-        out: &mut [u8],
-    ) -> Result<(), Arc<BlockError>> {
-        if self.peek(&key, |slot| slot.is_done()).unwrap_or(false) && block.codec != Codec::None {
-            let mut rest = out;
-            let mut at = 0;
-            while !rest.is_empty() {
-                let piece = self.piece(key, block, source, &(at..block.size))?;
-                let from = &piece.bytes[(at - piece.start) as usize..];
-                let (here, after) = rest.split_at_mut(from.len().min(rest.len()));
-                here.copy_from_slice(&from[..here.len()]);
-                at += here.len() as u64;
-                rest = after;
-            }
-            return Ok(());
-        }
-        let start = Instant::now();
-        self.decode_into(block, source, out).map_err(Arc::new)?;
-        self.counters.misses.fetch_add(1, Relaxed);
-        self.counters.took(start.elapsed());
-        self.counters.decoded_bytes.fetch_add(block.size, Relaxed);
-        Ok(())
-    }
-
-    fn decode_into(&self, block: &Block, source: &Arc<dyn Source>, out: &mut [u8]) -> Result<(), BlockError> {
-        self.check_size(block)?;
-        if block.codec == Codec::None {
-            return decode::read_into(block, &**source, self.verify, out);
-        }
-        if self.read_spilled(block, &**source, out) {
-            return Ok(());
-        }
-        if block.codec == Codec::Zstd && block.size > limits::WHOLE_BLOCK {
-            let _working = self.reserve(block.codec.working_memory(0))?;
-            return decode::zstd_into(block, &**source, self.verify, out);
-        }
-        // What streams needs no more than a window beside the bytes that it makes.
-        if block.size <= limits::WHOLE_BLOCK || !block.codec.is_stream() {
-            let _working = self.reserve(decode::working(block, 0))?;
-            return decode::into(block, &**source, self.verify, out);
-        }
-        self.stream_into(block, source, out)
-    }
-
-    fn stream_into(&self, block: &Block, source: &Arc<dyn Source>, mut out: &mut [u8]) -> Result<(), BlockError> {
-        let _working = self.reserve(decode::working(block, 0))?;
-        let mut pieces = Pieces::new(block, &**source, self.verify, 0)?;
-        while pieces.next_size() > 0 {
-            let (here, after) = out.split_at_mut(pieces.next_size() as usize);
-            pieces.fill(here)?;
-            out = after;
-        }
-        Ok(())
-    }
-
-    /// Whether serving `range` depends on this block's slot at all.
-    fn needs_slot(&self, block: &Block, range: &Range<u64>) -> bool {
-        if block.codec != Codec::None {
-            return true;
-        }
-        let early = block.size > limits::WHOLE_BLOCK && range.end < block.size;
-        match self.verify {
-            Verify::Off => false,
-            Verify::Lazy => block.crc.is_some() && !early,
-            Verify::Strict => block.crc.is_some(),
-        }
-    }
-
-    /// Whether a compressed block is shown piece by piece: decoding it takes so long that no reader should wait for the
-    /// whole.
-    pub fn in_pieces(&self, block: &Block) -> bool {
-        // A zlib stream ends with a checksum of its own.
-        let is_checked = block.crc.is_some() || block.codec == Codec::Zlib;
-        let strict = self.verify == Verify::Strict && is_checked;
-        block.codec.is_stream() && block.size > limits::WHOLE_BLOCK && !strict
-    }
-
-    /// How much is kept of a block that has no room beside others: shown piece by piece, it is decoded only so far
-    /// ahead of its readers, and again from the front for a reader that goes back.
-    fn window(&self, block: &Block) -> Option<u64> {
-        let is_large = self.in_pieces(block) && block.size > self.budget.total() / 2;
-        is_large.then_some((self.budget.total() / 4).max(limits::SMALLEST_WINDOW))
-    }
-
-    /// What decoding a block takes, with a window of zstd that is no smaller than `least`.
-    fn needs(&self, block: &Block, source: &dyn Source, least: u64) -> Needs {
-        let zstd_window = if self.in_pieces(block) { decode::window(block, source).max(least) } else { 0 };
-        let kept = if block.codec == Codec::None { 0 } else { self.window(block).unwrap_or(block.size) };
-        Needs { kept, working: decode::working(block, zstd_window), zstd_window }
-    }
-
-    fn check_size(&self, block: &Block) -> Result<(), DecodeError> {
-        block.codec.check_size(block.stored_size, block.size)
-    }
-
     /// A slot of the cache, if it is there.
     fn peek<T>(&self, key: &Key, look: impl FnOnce(&Arc<Slot>) -> T) -> Option<T> {
         self.entries.peek(key, |entry| entry.slot().map(look)).flatten()
@@ -684,143 +330,6 @@ impl Cache {
             // No file is kept under the key of a block.
             None => (SlotInUse { slot: Slot::new(&self.budget, window), _entry: entry }, true),
         }
-    }
-
-    /// Finds the block, or decodes it. The first reader reserves the memory; the others wait for the block and hold
-    /// nothing. A stream of zstd gets a window of at least `zstd_window`.
-    fn slot(
-        self: &Arc<Self>,
-        key: Key,
-        block: &Block,
-        source: &Arc<dyn Source>,
-        zstd_window: u64,
-    ) -> Result<SlotInUse, Arc<BlockError>> {
-        self.check_size(block).map_err(|e| Arc::new(e.into()))?;
-        let (slot, is_new) = self.acquire(key, self.window(block));
-        if is_new {
-            let needs = self.needs(block, &**source, zstd_window);
-            let room = match block.codec {
-                // A verdict takes next to nothing, and files in memory wait for it: it does not wait.
-                Codec::None => Ok(self.budget.reserve_small(0)),
-                _ => self.reserve(needs.all()).map_err(BlockError::from),
-            };
-            self.fill(key, &slot, block, source, &needs, room);
-        }
-        Ok(slot)
-    }
-
-    /// Fills a new slot, in a thread of its own if readers are served meanwhile.
-    fn fill(
-        self: &Arc<Self>,
-        key: Key,
-        slot: &Arc<Slot>,
-        block: &Block,
-        source: &Arc<dyn Source>,
-        needs: &Needs,
-        room: Result<Reservation, BlockError>,
-    ) {
-        let mut room = match room {
-            Ok(room) => room,
-            Err(error) => return self.finish(key, slot, || Err(error)),
-        };
-        let working = room.split(needs.working);
-        slot.set_room(room);
-        // Bytes of smaller blocks are handed out when the whole is checked.
-        let late = if block.size > limits::WHOLE_BLOCK { self.late_failure(key) } else { None };
-        if !self.in_pieces(block) {
-            let is_late = |_: &BlockError| late.iter().for_each(|announce| announce());
-            let whole = || {
-                let spilled = self.spilled(block, &**source);
-                if let Some((spill, name)) = &spilled
-                    && spill.has(name, 0)
-                {
-                    let mut bytes = decode::zeroed(block.size)?;
-                    if spill.read(name, 0, &mut bytes) {
-                        slot.push(bytes.with_room(self.room_for(slot, block.size, &working)?));
-                        return Ok(0);
-                    }
-                }
-                let start = Instant::now();
-                let sums = self.sums.lock().pop(&key).unwrap_or_default();
-                if let Some(bytes) = decode::whole(block, &**source, self.verify, &sums)? {
-                    let took = start.elapsed();
-                    let bytes = Arc::new(bytes.with_room(self.room_for(slot, block.size, &working)?));
-                    slot.push_shared(bytes.clone());
-                    if let Some((spill, name)) = spilled {
-                        self.keep(spill, &name, block, took, bytes);
-                    }
-                }
-                Ok(block.size)
-            };
-            self.finish(key, slot, || whole().inspect_err(is_late));
-            return drop(working);
-        }
-        let zstd_window = needs.zstd_window;
-        let decode = {
-            let (cache, slot, block, source) = (self.clone(), slot.clone(), *block, source.clone());
-            move || {
-                let show_pieces = || {
-                    let mut pieces = Pieces::new(&block, &*source, cache.verify, zstd_window)?;
-                    let mut spilled = cache.spilled(&block, &*source).filter(|_| cache.verify != Verify::Off);
-                    let mut start = 0;
-                    while pieces.next_size() > 0 {
-                        let room = cache.room_for(&slot, pieces.next_size(), &working)?;
-                        let piece = Arc::new(pieces.next()?.with_room(room));
-                        slot.push_shared(piece.clone());
-                        let length = piece.len() as u64;
-                        spilled = spilled.filter(|(spill, name)| spill.keep_piece(name, start, piece));
-                        start += length;
-                    }
-                    if let Some((spill, name)) = spilled {
-                        spill.keep_verdict(&name);
-                    }
-                    Ok(block.size)
-                };
-                let is_late = |error: &BlockError| {
-                    let again = matches!(error, BlockError::Decode(DecodeError::Window(_)));
-                    if !again && !slot.is_given_up() {
-                        late.iter().for_each(|announce| announce());
-                    }
-                };
-                cache.finish(key, &slot, || show_pieces().inspect_err(is_late));
-                drop(working);
-            }
-        };
-        if let Err(error) = std::thread::Builder::new().name("decode".into()).spawn(decode) {
-            self.finish(key, slot, || Err(BlockError::Source(error.into())));
-        }
-    }
-
-    /// The room for a slot's next piece, out of what is reserved for the slot; waits for its readers where that is a
-    /// window. Its decoder has `working` beside.
-    fn room_for(&self, slot: &Slot, size: u64, working: &Reservation) -> Result<Reservation, BlockError> {
-        let reserve = |bytes, holding: u64| Ok(self.reserve_more(bytes, holding + working.bytes())?);
-        slot.room_for(size, || self.budget.note_idle(), reserve)
-    }
-
-    /// Runs a decoder to its end, and wakes the threads that wait for the block or for room. `decode` says how many
-    /// bytes it made.
-    fn finish<E: Into<Arc<BlockError>>>(&self, key: Key, slot: &Arc<Slot>, decode: impl FnOnce() -> Result<u64, E>) {
-        let start = Instant::now();
-        slot.run(|| {
-            let bytes = decode().map_err(Into::into)?;
-            self.counters.decoded_bytes.fetch_add(bytes, Relaxed);
-            Ok(())
-        });
-        self.counters.took(start.elapsed());
-        // Bytes that could not be had and memory that was refused are no verdict on the block: the next reader tries
-        // again. Readers that wait already get the error.
-        if let Err(error) = slot.failure()
-            && matches!(
-                &*error,
-                BlockError::Source(_)
-                    | BlockError::Memory(_)
-                    | BlockError::Decode(DecodeError::Memory(_) | DecodeError::Window(_))
-            )
-        {
-            self.entries.remove(&key, |entry| entry.is(slot));
-        }
-        self.budget.note_idle();
     }
 
     /// What is made of a container's bytes, once, and kept: one or more parts, of which those that other entries have
@@ -865,16 +374,12 @@ impl Cache {
         Some(slot.parts())
     }
 
-    /// What announces that a block of this container failed which is handed out while it is being decoded or checked.
-    fn late_failure(&self, key: Key) -> Option<OnLateFailure> {
-        key.container().and_then(|container| self.late_failures.lock().get(&container).cloned())
-    }
-
     /// Forgets what is known of a container that is no longer open.
     pub fn forget(&self, container: u64) {
         self.entries.remove_idle(|key| key.container() == Some(container));
     }
 }
+
 /// A sensible share of this machine's memory: an eighth, between 64 MiB and 4 GiB.
 pub fn default_budget() -> u64 {
     const MIB: u64 = 1 << 20;

@@ -5,109 +5,43 @@
 //! finished large files are handed to the kernel at `open` (`fuse/open.rs`). What would wait for a decoder or for a
 //! container to be opened is answered from a pool of threads, so that look-ups never stand behind zstd.
 
-mod open;
-
+mod dispatch;
 mod guard;
+mod known;
 mod mounting;
 mod notify;
+mod open;
 mod pending;
 mod pool;
+mod reply;
+mod session;
 #[cfg(test)]
 mod tests;
 mod xattr;
 
+pub use session::{Mount, MountConfig, raise_readahead};
+
 use std::{
     ffi::OsStr,
     io,
-    ops::ControlFlow,
-    path::Path,
     sync::{Arc, atomic::Ordering::Relaxed},
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::Duration,
 };
 
 use fuser::{
-    Config, Errno, FileAttr, FileHandle, FileType, Filesystem, Generation, INodeNo, InitFlags, IoctlFlags,
-    KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty,
-    ReplyEntry, ReplyIoctl, ReplyOpen, ReplyStatfs, ReplyXattr, Request, Session, SessionACL,
+    Errno, FileHandle, Filesystem, Generation, INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags,
+    ReplyAttr, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyOpen,
+    ReplyStatfs, ReplyXattr, Request,
 };
-
 use parking_lot::Mutex;
 
-use crate::{
-    limits,
-    source::Wait,
-    vfs::{Attr, DirEntry, Error, FileKind, Serve, Serving, Ttl, Vfs},
-};
-use guard::guarded;
+use crate::vfs::{Attr, DirEntry, Error, FileKind, Serve, Serving, Vfs};
+use dispatch::About;
+use known::{FromMemory, Known};
 use notify::Behind;
 use open::Handles;
-use pending::{Fails, Slot};
-use pool::{Job, Pool};
-
-/// How long the kernel may trust what it knows of a container's inside: an inode number stands for one state of the
-/// container, so there is nothing to go stale.
-const CONTAINER_TTL: Duration = Duration::from_secs(24 * 60 * 60);
-/// How long it may trust what it knows of SOURCE's own folders and files, which change: what is new is seen within a
-/// second, also where nothing can be watched.
-const SOURCE_TTL: Duration = Duration::from_millis(500);
-
-/// Where and how a mount appears.
-#[derive(Debug, Clone)]
-pub struct MountConfig {
-    /// Let other users in, as far as the modes of the files do.
-    pub allow_other: bool,
-    /// Threads that take requests from the kernel.
-    pub threads: usize,
-}
-
-/// A mount that has not begun to answer.
-pub struct Mount {
-    session: Session<Adapter>,
-    vfs: Arc<Vfs>,
-    behind: Behind,
-}
-
-impl Mount {
-    /// Mounts a filesystem; [`Self::serve`] answers.
-    ///
-    /// # Errors
-    /// What the kernel or `fusermount3` says.
-    pub fn new(vfs: Arc<Vfs>, mountpoint: &Path, config: &MountConfig) -> io::Result<Self> {
-        let mut options = Config::default();
-        options.acl = if config.allow_other { SessionACL::All } else { SessionACL::Owner };
-        options.n_threads = Some(config.threads.max(1));
-        options.clone_fd = true;
-        let largest_read = vfs.cache().usage().0 / limits::REPLIES_PART;
-        let largest_read = (largest_read < limits::LARGEST_READ)
-            .then(|| largest_read.clamp(limits::SMALLEST_READ, limits::LARGEST_READ) & !(limits::SMALLEST_READ - 1));
-        let device = mounting::make(vfs.source(), mountpoint, config.allow_other, largest_read)?;
-        // Given a device, the session takes nothing down when it ends: what stands at the mount point by then may be
-        // another mount.
-        let adapter = Adapter::new(vfs.clone());
-        let behind = adapter.behind.clone();
-        let session = Session::from_fd(adapter, device, options.acl, options)?;
-        Ok(Self { session, vfs, behind })
-    }
-
-    /// Answers requests until the mount is taken down.
-    ///
-    /// # Errors
-    /// What ended the session, if it was not an unmount.
-    pub fn serve(self) -> io::Result<()> {
-        notify::start(&self.vfs, &self.behind, self.session.notifier())?;
-        drop(self.vfs);
-        self.session.run()
-    }
-}
-
-/// Lets the kernel read ahead further than the 128 KiB that it grants by itself; `device` is the mount's device number,
-/// major and minor. Only root may.
-///
-/// # Errors
-/// What writing to sysfs says.
-pub fn raise_readahead((major, minor): (u32, u32), kib: u64) -> io::Result<()> {
-    std::fs::write(format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb"), kib.to_string())
-}
+use pending::Slot;
+use reply::{answer_statfs, errno, file_attr, file_type, full, no_attr, ttl};
 
 struct Adapter {
     vfs: Arc<Vfs>,
@@ -115,145 +49,6 @@ struct Adapter {
     handles: Option<Arc<Handles>>,
     behind: Behind,
     known: Arc<Known>,
-}
-
-/// Last answers, which do when a disk gives no newer ones: `.shardfs` is reached through the root's attributes.
-#[derive(Default)]
-struct Known {
-    root: LastKnown<Attr>,
-    space: LastKnown<Space>,
-}
-
-/// Answers with what is known already.
-type FromMemory<R> = Box<dyn FnOnce(R) + Send>;
-
-/// A last answer, and whether the request for a newer one has waited too long and still does.
-struct LastKnown<T>(Mutex<(Option<T>, bool)>);
-
-impl<T> Default for LastKnown<T> {
-    fn default() -> Self {
-        Self(Mutex::new((None, false)))
-    }
-}
-
-impl<T: Copy> LastKnown<T> {
-    fn is_known(&self) -> bool {
-        self.0.lock().0.is_some()
-    }
-
-    fn is_late(&self) -> bool {
-        self.0.lock().1
-    }
-
-    /// Takes note of a new answer, or that there was none.
-    fn arrived(&self, answer: Option<T>) {
-        let mut known = self.0.lock();
-        *known = (answer.or(known.0), false);
-    }
-
-    /// The last answer, given in place of a newer one.
-    fn late(&self) -> Option<T> {
-        let mut known = self.0.lock();
-        known.1 = known.0.is_some();
-        known.0
-    }
-}
-
-/// What `statfs` says: the size of a block, blocks and files in use.
-type Space = (u64, u64, u64);
-
-/// What a request is about: for whom it is, and what it looks at.
-#[derive(Clone, Copy)]
-struct About<'a> {
-    reader: u32,
-    ino: u64,
-    name: Option<&'a OsStr>,
-}
-
-impl<'a> About<'a> {
-    fn node(request: &Request, ino: INodeNo) -> Self {
-        Self { reader: request.pid(), ino: ino.0, name: None }
-    }
-
-    fn name(request: &Request, ino: INodeNo, name: &'a OsStr) -> Self {
-        Self { name: Some(name), ..Self::node(request, ino) }
-    }
-}
-
-impl Adapter {
-    fn new(vfs: Arc<Vfs>) -> Self {
-        let behind =
-            Behind { pool: Arc::new(Pool::new(vfs.source())), pending: Arc::default(), notifier: Arc::default() };
-        Self { vfs, handles: None, behind, known: Arc::default() }
-    }
-
-    /// Answers a request: here, if that takes no waiting, and otherwise in the pool, with no reply where it was answered
-    /// meanwhile. `work` is tried with [`Wait::Never`] first.
-    fn run<R: Fails, T>(
-        &self,
-        about: About<'_>,
-        reply: R,
-        work: impl Fn(&Vfs, Wait) -> Result<T, Error> + Send + 'static,
-        answer: impl FnOnce(&Vfs, Option<R>, Result<T, Error>) + Send + 'static,
-    ) {
-        guarded(&self.vfs, |vfs| match work(vfs, Wait::Never) {
-            Err(error) if error.is_would_block() => {
-                let behind = self.behind.clone();
-                self.wait(about, reply, None, move |vfs, slot| {
-                    let done = behind.checked(vfs, work(vfs, Wait::Always));
-                    answer(vfs, slot.take(), done);
-                });
-            }
-            done => answer(vfs, Some(reply), self.behind.checked(vfs, done)),
-        });
-    }
-
-    /// The same for a listing, which fills its reply while it works. `list` says whether anything was added to it; what
-    /// was added before something has to be waited for is an answer.
-    fn list<R: Fails>(
-        &self,
-        about: About<'_>,
-        reply: R,
-        list: impl Fn(&Vfs, &Slot<R>, Wait) -> (bool, Result<(), Error>) + Send + 'static,
-        answer: impl FnOnce(&Vfs, Option<R>, Result<(), Error>) + Send + 'static,
-    ) {
-        let slot = Slot::new(reply);
-        guarded(&self.vfs, |vfs| match list(vfs, &slot, Wait::Never) {
-            (false, Err(error)) if error.is_would_block() => {
-                let Some(reply) = slot.take() else { return };
-                self.wait(about, reply, None, move |vfs, slot| {
-                    let listed = list(vfs, slot, Wait::Always).1;
-                    answer(vfs, slot.take(), listed);
-                });
-            }
-            (_, Err(error)) if error.is_would_block() => answer(vfs, slot.take(), Ok(())),
-            (_, listed) => answer(vfs, slot.take(), listed),
-        });
-    }
-
-    /// Works on a request in the pool. `from_memory` gives an answer that will do when the disk gives none.
-    fn wait<R: Fails>(
-        &self,
-        about: About<'_>,
-        reply: R,
-        from_memory: Option<FromMemory<R>>,
-        work: impl FnOnce(&Vfs, &Slot<R>) + Send + 'static,
-    ) {
-        let place = self.behind.pool.place(&self.vfs.path_on_disk(about.ino, about.name));
-        let slot = Arc::new(Slot::new(reply));
-        let from_memory = from_memory.map(|answer| -> Box<dyn FnOnce() + Send> {
-            let slot = slot.clone();
-            Box::new(move || slot.take().map_or((), answer))
-        });
-        let ticket = self.behind.pending.begin(about.reader, &slot, from_memory);
-        let is_given_up = ticket.is_given_up.clone();
-        let vfs = self.vfs.clone();
-        let run = Box::new(move || {
-            let _ticket = ticket;
-            guarded(&vfs, |vfs| work(vfs, &slot));
-        });
-        self.behind.pool.run(place, Job { run, is_given_up });
-    }
 }
 
 impl Filesystem for Adapter {
@@ -569,63 +364,4 @@ fn offer_passthrough(config: &mut KernelConfig) -> Result<(), &'static str> {
     }
     config.set_max_stack_depth(1).map_err(|_| "the kernel allows no files below this mount")?;
     config.add_capabilities(InitFlags::FUSE_PASSTHROUGH).map_err(|_| "this kernel cannot (Linux 6.9 and newer can)")
-}
-
-fn answer_statfs((block, blocks, files): Space, reply: ReplyStatfs) {
-    reply.statfs(blocks.max(1), 0, 0, files.max(1), 0, block as u32, 255, block as u32);
-}
-
-fn errno(error: &Error) -> Errno {
-    log::debug!("{error}");
-    Errno::from_i32(error.errno())
-}
-
-fn full(full: bool) -> ControlFlow<()> {
-    if full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-}
-
-fn ttl(ttl: Ttl) -> Duration {
-    match ttl {
-        Ttl::None => Duration::ZERO,
-        Ttl::Source => SOURCE_TTL,
-        Ttl::Container => CONTAINER_TTL,
-    }
-}
-
-fn file_type(kind: FileKind) -> FileType {
-    match kind {
-        FileKind::Folder => FileType::Directory,
-        FileKind::File => FileType::RegularFile,
-        FileKind::Link => FileType::Symlink,
-    }
-}
-
-fn file_attr(attr: &Attr) -> FileAttr {
-    let (seconds, nanos) = attr.mtime;
-    let whole = Duration::from_secs(seconds.unsigned_abs());
-    let time: SystemTime = if seconds < 0 { UNIX_EPOCH - whole } else { UNIX_EPOCH + whole };
-    let time = time + Duration::from_nanos(nanos.into());
-    FileAttr {
-        ino: INodeNo(attr.ino),
-        size: attr.size,
-        blocks: attr.size.div_ceil(512),
-        atime: time,
-        mtime: time,
-        ctime: time,
-        crtime: time,
-        kind: file_type(attr.kind),
-        perm: attr.mode,
-        nlink: attr.nlink,
-        uid: attr.uid,
-        gid: attr.gid,
-        rdev: 0,
-        blksize: 4096,
-        flags: 0,
-    }
-}
-
-/// Attributes of a node of which no more is known.
-fn no_attr(ino: u64, kind: FileKind) -> FileAttr {
-    let (size, mode, mtime) = (0, 0, (0, 0));
-    file_attr(&Attr { ino, kind, size, mode, nlink: 0, uid: 0, gid: 0, mtime, ttl: Ttl::None })
 }

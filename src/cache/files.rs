@@ -6,7 +6,10 @@ use std::{
 };
 
 use super::{
-    BlockError, Buffer, Cache, Cached, Entry, FileSlot, Key, OVERHEAD, Pieces, Verify, decode, spill::FilePart,
+    BlockError, Buffer, Cache, Cached, FileSlot, Key, OVERHEAD, Verify,
+    decode::{self, Pieces},
+    entries::Entry,
+    spill::FilePart,
 };
 use crate::{
     format::Block,

@@ -3,7 +3,7 @@
 
 use std::{ops::Range, sync::Arc};
 
-use super::{BlockError, Cache, Cached, Codec, Key, Lent, Slot, SlotInUse};
+use super::{BlockError, Cache, Codec, Key, Lent, Slot, SlotInUse};
 use crate::{
     format::Block,
     limits::QUICK,
@@ -84,12 +84,5 @@ impl Cache {
             return Ok(());
         }
         self.peek(&key, |slot: &Arc<Slot>| slot.failure()).unwrap_or(Ok(()))
-    }
-}
-
-impl Cached {
-    /// Whether it is the slot.
-    pub(super) fn is(&self, slot: &Arc<Slot>) -> bool {
-        self.slot().is_some_and(|own| Arc::ptr_eq(own, slot))
     }
 }

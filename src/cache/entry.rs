@@ -1,0 +1,84 @@
+//! What the cache keeps under a key: a block, or a file in memory; and handles that keep it from being evicted.
+
+use std::{
+    ops::Deref,
+    sync::{Arc, atomic::AtomicUsize},
+};
+
+use super::{
+    FileSlot, Key, Piece, Slot,
+    entries::{Entry, InUse},
+};
+
+/// An entry of the cache.
+#[derive(Debug, Clone)]
+pub(super) enum Cached {
+    Bytes(Arc<Slot>),
+    File(Arc<FileSlot>),
+}
+
+impl Cached {
+    pub(super) fn slot(&self) -> Option<&Arc<Slot>> {
+        match self {
+            Self::Bytes(slot) => Some(slot),
+            Self::File(_) => None,
+        }
+    }
+
+    /// Whether it is the slot.
+    pub(super) fn is(&self, slot: &Arc<Slot>) -> bool {
+        self.slot().is_some_and(|own| Arc::ptr_eq(own, slot))
+    }
+}
+
+impl Entry for Cached {
+    fn users(&self) -> &AtomicUsize {
+        match self {
+            Self::Bytes(slot) => slot.users(),
+            Self::File(file) => &file.users,
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        match self {
+            Self::Bytes(slot) => slot.is_idle(),
+            // Each user of a file holds it, and takes it under the lock that is held here.
+            Self::File(file) => file.is_done() && Arc::strong_count(file) == 1,
+        }
+    }
+
+    fn cost(&self) -> u64 {
+        match self {
+            Self::Bytes(slot) => slot.cost(),
+            Self::File(file) => file.cost(),
+        }
+    }
+
+    fn give_up(&self) {
+        if let Self::Bytes(slot) = self {
+            slot.give_up();
+        }
+    }
+}
+
+/// A slot that is not evicted while it is in use.
+pub(super) struct SlotInUse {
+    pub(super) slot: Arc<Slot>,
+    pub(super) _entry: InUse<Cached>,
+}
+
+impl Deref for SlotInUse {
+    type Target = Arc<Slot>;
+
+    fn deref(&self) -> &Arc<Slot> {
+        &self.slot
+    }
+}
+
+/// A piece of a decoded block, in use.
+pub(crate) struct Lent {
+    pub(crate) piece: Piece,
+    pub(super) key: Key,
+    /// `None` for a piece that was read from the disk below.
+    pub(super) slot: Option<SlotInUse>,
+}

@@ -1,0 +1,53 @@
+//! Why a block can't be served.
+
+use std::sync::Arc;
+
+use super::TooMuch;
+use crate::{codec::DecodeError, source::SourceError};
+
+/// Why a block can't be served.
+#[derive(Debug, thiserror::Error)]
+pub enum BlockError {
+    /// The stored bytes could not be read.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// The stored bytes did not decode.
+    #[error(transparent)]
+    Decode(DecodeError),
+    /// The bytes are not those that the checksum was made over.
+    #[error("checksum is 0x{computed:08x}, the index says 0x{stored:08x}")]
+    Checksum {
+        /// The container's value.
+        stored: u32,
+        /// What the bytes give.
+        computed: u32,
+    },
+    /// A chunk of a joined episode failed.
+    #[error("chunk {uri}, {path}: {error}")]
+    Chunk {
+        /// The chunk's file, as the manifest names it.
+        uri: Box<str>,
+        /// The array's path in the chunk.
+        path: String,
+        /// What was wrong.
+        error: Arc<Self>,
+    },
+    /// It would have to be decoded, checked or computed, and the caller does not wait for that.
+    #[error("it would have to be waited for")]
+    WouldBlock,
+    /// The format says that this block can't be served.
+    #[error("{0}")]
+    Refused(String),
+    /// It takes more memory than the budget allows.
+    #[error(transparent)]
+    Memory(#[from] TooMuch),
+}
+
+impl From<DecodeError> for BlockError {
+    fn from(error: DecodeError) -> Self {
+        match error {
+            DecodeError::Source(error) => Self::Source(error),
+            error => Self::Decode(error),
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! How a block comes into the cache: what decoding it takes, whether it is shown in pieces, and the work itself.
+
+use std::{
+    ops::Range,
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::Instant,
+};
+
+use super::{
+    BlockError, Cache, Key, Reservation, Slot, SlotInUse, Verify,
+    decode::{self, Pieces},
+};
+use crate::{
+    codec::{Codec, DecodeError},
+    format::Block,
+    limits,
+    source::Source,
+};
+
+/// What decoding a block takes, in bytes.
+pub(super) struct Needs {
+    /// Bytes that are kept.
+    kept: u64,
+    /// Bytes that are taken beside them while it is decoded.
+    working: u64,
+    /// How many of these zstd may take as its window; 0 if the block is decoded in one go.
+    zstd_window: u64,
+}
+
+impl Needs {
+    pub(super) fn all(&self) -> u64 {
+        self.kept.saturating_add(self.working)
+    }
+}
+
+impl Cache {
+    /// Whether serving `range` depends on this block's slot at all.
+    pub(super) fn needs_slot(&self, block: &Block, range: &Range<u64>) -> bool {
+        if block.codec != Codec::None {
+            return true;
+        }
+        let early = block.size > limits::WHOLE_BLOCK && range.end < block.size;
+        match self.verify {
+            Verify::Off => false,
+            Verify::Lazy => block.crc.is_some() && !early,
+            Verify::Strict => block.crc.is_some(),
+        }
+    }
+
+    /// Whether a compressed block is shown piece by piece: decoding it takes so long that no reader should wait for the
+    /// whole.
+    pub fn in_pieces(&self, block: &Block) -> bool {
+        // A zlib stream ends with a checksum of its own.
+        let is_checked = block.crc.is_some() || block.codec == Codec::Zlib;
+        let strict = self.verify == Verify::Strict && is_checked;
+        block.codec.is_stream() && block.size > limits::WHOLE_BLOCK && !strict
+    }
+
+    /// How much is kept of a block that has no room beside others: shown piece by piece, it is decoded only so far
+    /// ahead of its readers, and again from the front for a reader that goes back.
+    pub(super) fn window(&self, block: &Block) -> Option<u64> {
+        let is_large = self.in_pieces(block) && block.size > self.budget.total() / 2;
+        is_large.then_some((self.budget.total() / 4).max(limits::SMALLEST_WINDOW))
+    }
+
+    /// What decoding a block takes, with a window of zstd that is no smaller than `least`.
+    pub(super) fn needs(&self, block: &Block, source: &dyn Source, least: u64) -> Needs {
+        let zstd_window = if self.in_pieces(block) { decode::window(block, source).max(least) } else { 0 };
+        let kept = if block.codec == Codec::None { 0 } else { self.window(block).unwrap_or(block.size) };
+        Needs { kept, working: decode::working(block, zstd_window), zstd_window }
+    }
+
+    pub(super) fn check_size(&self, block: &Block) -> Result<(), DecodeError> {
+        block.codec.check_size(block.stored_size, block.size)
+    }
+
+    /// Finds the block, or decodes it. The first reader reserves the memory; the others wait for the block and hold
+    /// nothing. A stream of zstd gets a window of at least `zstd_window`.
+    pub(super) fn slot(
+        self: &Arc<Self>,
+        key: Key,
+        block: &Block,
+        source: &Arc<dyn Source>,
+        zstd_window: u64,
+    ) -> Result<SlotInUse, Arc<BlockError>> {
+        self.check_size(block).map_err(|e| Arc::new(e.into()))?;
+        let (slot, is_new) = self.acquire(key, self.window(block));
+        if is_new {
+            let needs = self.needs(block, &**source, zstd_window);
+            let room = match block.codec {
+                // A verdict takes next to nothing, and files in memory wait for it: it does not wait.
+                Codec::None => Ok(self.budget.reserve_small(0)),
+                _ => self.reserve(needs.all()).map_err(BlockError::from),
+            };
+            self.fill(key, &slot, block, source, &needs, room);
+        }
+        Ok(slot)
+    }
+
+    /// Fills a new slot, in a thread of its own if readers are served meanwhile.
+    pub(super) fn fill(
+        self: &Arc<Self>,
+        key: Key,
+        slot: &Arc<Slot>,
+        block: &Block,
+        source: &Arc<dyn Source>,
+        needs: &Needs,
+        room: Result<Reservation, BlockError>,
+    ) {
+        let mut room = match room {
+            Ok(room) => room,
+            Err(error) => return self.finish(key, slot, || Err(error)),
+        };
+        let working = room.split(needs.working);
+        slot.set_room(room);
+        // Bytes of smaller blocks are handed out when the whole is checked.
+        let late = if block.size > limits::WHOLE_BLOCK { self.late_failure(key) } else { None };
+        if !self.in_pieces(block) {
+            let is_late = |_: &BlockError| late.iter().for_each(|announce| announce());
+            let whole = || {
+                let spilled = self.spilled(block, &**source);
+                if let Some((spill, name)) = &spilled
+                    && spill.has(name, 0)
+                {
+                    let mut bytes = decode::zeroed(block.size)?;
+                    if spill.read(name, 0, &mut bytes) {
+                        slot.push(bytes.with_room(self.room_for(slot, block.size, &working)?));
+                        return Ok(0);
+                    }
+                }
+                let start = Instant::now();
+                let sums = self.sums.lock().pop(&key).unwrap_or_default();
+                if let Some(bytes) = decode::whole(block, &**source, self.verify, &sums)? {
+                    let took = start.elapsed();
+                    let bytes = Arc::new(bytes.with_room(self.room_for(slot, block.size, &working)?));
+                    slot.push_shared(bytes.clone());
+                    if let Some((spill, name)) = spilled {
+                        self.keep(spill, &name, block, took, bytes);
+                    }
+                }
+                Ok(block.size)
+            };
+            self.finish(key, slot, || whole().inspect_err(is_late));
+            return drop(working);
+        }
+        let zstd_window = needs.zstd_window;
+        let decode = {
+            let (cache, slot, block, source) = (self.clone(), slot.clone(), *block, source.clone());
+            move || {
+                let show_pieces = || {
+                    let mut pieces = Pieces::new(&block, &*source, cache.verify, zstd_window)?;
+                    let mut spilled = cache.spilled(&block, &*source).filter(|_| cache.verify != Verify::Off);
+                    let mut start = 0;
+                    while pieces.next_size() > 0 {
+                        let room = cache.room_for(&slot, pieces.next_size(), &working)?;
+                        let piece = Arc::new(pieces.next()?.with_room(room));
+                        slot.push_shared(piece.clone());
+                        let length = piece.len() as u64;
+                        spilled = spilled.filter(|(spill, name)| spill.keep_piece(name, start, piece));
+                        start += length;
+                    }
+                    if let Some((spill, name)) = spilled {
+                        spill.keep_verdict(&name);
+                    }
+                    Ok(block.size)
+                };
+                let is_late = |error: &BlockError| {
+                    let again = matches!(error, BlockError::Decode(DecodeError::Window(_)));
+                    if !again && !slot.is_given_up() {
+                        late.iter().for_each(|announce| announce());
+                    }
+                };
+                cache.finish(key, &slot, || show_pieces().inspect_err(is_late));
+                drop(working);
+            }
+        };
+        if let Err(error) = std::thread::Builder::new().name("decode".into()).spawn(decode) {
+            self.finish(key, slot, || Err(BlockError::Source(error.into())));
+        }
+    }
+
+    /// The room for a slot's next piece, out of what is reserved for the slot; waits for its readers where that is a
+    /// window. Its decoder has `working` beside.
+    fn room_for(&self, slot: &Slot, size: u64, working: &Reservation) -> Result<Reservation, BlockError> {
+        let reserve = |bytes, holding: u64| Ok(self.reserve_more(bytes, holding + working.bytes())?);
+        slot.room_for(size, || self.budget.note_idle(), reserve)
+    }
+
+    /// Runs a decoder to its end, and wakes the threads that wait for the block or for room. `decode` says how many
+    /// bytes it made.
+    pub(super) fn finish<E: Into<Arc<BlockError>>>(
+        &self,
+        key: Key,
+        slot: &Arc<Slot>,
+        decode: impl FnOnce() -> Result<u64, E>,
+    ) {
+        let start = Instant::now();
+        slot.run(|| {
+            let bytes = decode().map_err(Into::into)?;
+            self.counters.decoded_bytes.fetch_add(bytes, Relaxed);
+            Ok(())
+        });
+        self.counters.took(start.elapsed());
+        // Bytes that could not be had and memory that was refused are no verdict on the block: the next reader tries
+        // again. Readers that wait already get the error.
+        if let Err(error) = slot.failure()
+            && matches!(
+                &*error,
+                BlockError::Source(_)
+                    | BlockError::Memory(_)
+                    | BlockError::Decode(DecodeError::Memory(_) | DecodeError::Window(_))
+            )
+        {
+            self.entries.remove(&key, |entry| entry.is(slot));
+        }
+        self.budget.note_idle();
+    }
+}

@@ -1,0 +1,69 @@
+//! A mount, from the system call to its end.
+
+use std::{io, path::Path, sync::Arc};
+
+use fuser::{Config, Session, SessionACL};
+
+use super::{
+    Adapter, mounting,
+    notify::{self, Behind},
+};
+use crate::{limits, vfs::Vfs};
+
+/// Where and how a mount appears.
+#[derive(Debug, Clone)]
+pub struct MountConfig {
+    /// Let other users in, as far as the modes of the files do.
+    pub allow_other: bool,
+    /// Threads that take requests from the kernel.
+    pub threads: usize,
+}
+
+/// A mount that has not begun to answer.
+pub struct Mount {
+    session: Session<Adapter>,
+    vfs: Arc<Vfs>,
+    behind: Behind,
+}
+
+impl Mount {
+    /// Mounts a filesystem; [`Self::serve`] answers.
+    ///
+    /// # Errors
+    /// What the kernel or `fusermount3` says.
+    pub fn new(vfs: Arc<Vfs>, mountpoint: &Path, config: &MountConfig) -> io::Result<Self> {
+        let mut options = Config::default();
+        options.acl = if config.allow_other { SessionACL::All } else { SessionACL::Owner };
+        options.n_threads = Some(config.threads.max(1));
+        options.clone_fd = true;
+        let largest_read = vfs.cache().usage().0 / limits::REPLIES_PART;
+        let largest_read = (largest_read < limits::LARGEST_READ)
+            .then(|| largest_read.clamp(limits::SMALLEST_READ, limits::LARGEST_READ) & !(limits::SMALLEST_READ - 1));
+        let device = mounting::make(vfs.source(), mountpoint, config.allow_other, largest_read)?;
+        // Given a device, the session takes nothing down when it ends: what stands at the mount point by then may be
+        // another mount.
+        let adapter = Adapter::new(vfs.clone());
+        let behind = adapter.behind.clone();
+        let session = Session::from_fd(adapter, device, options.acl, options)?;
+        Ok(Self { session, vfs, behind })
+    }
+
+    /// Answers requests until the mount is taken down.
+    ///
+    /// # Errors
+    /// What ended the session, if it was not an unmount.
+    pub fn serve(self) -> io::Result<()> {
+        notify::start(&self.vfs, &self.behind, self.session.notifier())?;
+        drop(self.vfs);
+        self.session.run()
+    }
+}
+
+/// Lets the kernel read ahead further than the 128 KiB that it grants by itself; `device` is the mount's device number,
+/// major and minor. Only root may.
+///
+/// # Errors
+/// What writing to sysfs says.
+pub fn raise_readahead((major, minor): (u32, u32), kib: u64) -> io::Result<()> {
+    std::fs::write(format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb"), kib.to_string())
+}
