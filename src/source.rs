@@ -1,6 +1,13 @@
 //! Where the bytes of one container come from: read by range, each range of one state of the file.
 
-use std::{io, ops::Range, sync::Arc};
+use std::{
+    io,
+    ops::Range,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
 
 use crate::{
     limits,
@@ -100,6 +107,15 @@ pub trait Source: Send + Sync {
         }
     }
 
+    /// Comes before memory is taken for so many bytes that will be read.
+    ///
+    /// # Errors
+    /// `WouldBlock` from a source that does not give as many ([`Sparing`]).
+    fn admit(&self, bytes: u64) -> Result<(), SourceError> {
+        let _ = bytes;
+        Ok(())
+    }
+
     /// Says which ranges will be read soon, so that a source whose bytes are far away can begin to fetch them.
     fn prefetch(&self, ranges: &[Range<u64>]) {
         let _ = ranges;
@@ -140,6 +156,7 @@ impl dyn Source + '_ {
             return Err(outside);
         }
         let Ok(length) = usize::try_from(range.end - range.start) else { return Err(outside) };
+        self.admit(range.end - range.start)?;
         let mut bytes = zeros(length)?;
         self.read_at(range.start, &mut bytes)?;
         Ok(bytes)
@@ -175,6 +192,39 @@ impl Source for Resident {
     fn mapped(&self, range: Range<u64>) -> Option<Mapped> {
         let is_long = range.end.saturating_sub(range.start) > limits::QUICK;
         if is_long && self.0.is_resident(&range) { self.0.mapped(range) } else { None }
+    }
+}
+
+/// As [`Resident`], for so many bytes in all: what needs more takes too long to be done on the spot.
+pub(crate) struct Sparing {
+    source: Resident,
+    left: AtomicU64,
+}
+
+impl Sparing {
+    pub(crate) fn new(source: Arc<dyn Source>, bytes: u64) -> Self {
+        Self { source: Resident(source), left: AtomicU64::new(bytes) }
+    }
+}
+
+impl Source for Sparing {
+    fn len(&self) -> u64 {
+        self.source.len()
+    }
+
+    fn admit(&self, bytes: u64) -> Result<(), SourceError> {
+        if bytes > self.left.load(Relaxed) { Err(SourceError::WouldBlock) } else { Ok(()) }
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), SourceError> {
+        let bytes = buf.len() as u64;
+        let taken = self.left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(bytes));
+        taken.map_err(|_| SourceError::WouldBlock)?;
+        self.source.read_at(offset, buf)
+    }
+
+    fn check_unchanged(&self) -> Result<(), SourceError> {
+        self.source.check_unchanged()
     }
 }
 

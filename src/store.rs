@@ -112,6 +112,11 @@ enum State {
 pub struct FileId(u64, u64);
 
 impl FileId {
+    /// The device number of a local file's filesystem.
+    fn device(self) -> u64 {
+        self.0
+    }
+
     /// As bytes, for hashes.
     pub(crate) fn to_bytes(self) -> [u8; 16] {
         let mut bytes = [0; 16];
@@ -281,6 +286,13 @@ pub(crate) trait Store: Send + Sync {
     /// As [`Self::stat`]; `ENOENT` where there is none, `InvalidInput` for what is not a regular file.
     fn open(&self, path: &Path) -> io::Result<Arc<dyn File>>;
 
+    /// As [`Self::open`] for a file in a known state, without waiting for a disk or a server. `None` where that can't be
+    /// had, where links are on the way, and for a file that is in another state by now.
+    fn try_open(&self, path: &Path, version: Version) -> Option<Arc<dyn File>> {
+        let _ = (path, version);
+        None
+    }
+
     /// The target of a symbolic link, as it is stored.
     ///
     /// # Errors
@@ -296,6 +308,12 @@ pub(crate) trait Store: Send + Sync {
 
     /// Watches a folder from now on, as far as that can be had. To be called before the folder is looked at.
     fn watch(&self, folder: &Path) -> Watch;
+
+    /// The watch of a folder that is being watched already.
+    fn known_watch(&self, folder: &Path) -> Watch {
+        let _ = folder;
+        Watch::default()
+    }
 
     /// How many folders are watched.
     fn watched(&self) -> usize;

@@ -607,7 +607,7 @@ impl Vfs {
 
     fn open_container(&self, id: &Arc<ContainerId>, wait: Wait) -> Result<Arc<Opened>, Error> {
         if wait == Wait::Never {
-            return self.containers.get(id)?.ok_or_else(|| Error::would_block(Wait::Disk));
+            return self.containers.try_open(id)?.ok_or_else(|| Error::would_block(Wait::Disk));
         }
         self.source.confirm(id)?;
         self.containers.open(id, || {

@@ -21,7 +21,8 @@ use crate::{
     cache::{BlockError, Buffer, Cache, FileSlot, Key, Lent, Piece},
     codec::Codec,
     format::Block,
-    source::{Resident, SharedBytes, Source, SourceError, Wait, zeros},
+    limits,
+    source::{Resident, SharedBytes, Source, SourceError, Sparing, Wait, zeros},
     store::{Leased, Mapped},
 };
 
@@ -174,6 +175,8 @@ pub struct ReadContext {
     /// The container's number in the cache.
     pub container: u64,
     wait: Wait,
+    /// The bytes for operations that may wait.
+    whole: Arc<dyn Source>,
 }
 
 /// The longest file that has a size: the system's are signed.
@@ -381,17 +384,24 @@ impl BlockRef {
 impl ReadContext {
     /// A context that may wait for everything. `container` is a number of its own for each state of each file.
     pub fn new(source: Arc<dyn Source>, cache: Arc<Cache>, container: u64) -> Self {
-        Self { source, cache, container, wait: Wait::Always }
+        Self { whole: source.clone(), source, cache, container, wait: Wait::Always }
     }
 
     /// The same for an operation that waits for no more than `wait`.
     #[must_use]
     pub fn with_wait(&self, wait: Wait) -> Self {
         let source = match wait {
-            Wait::Never => Arc::new(Resident(self.source.clone())),
-            Wait::Disk | Wait::Always => self.source.clone(),
+            Wait::Never => Arc::new(Resident(self.whole.clone())),
+            Wait::Disk | Wait::Always => self.whole.clone(),
         };
         Self { source, wait, ..self.clone() }
+    }
+
+    /// The same for opening the container on the spot: it waits for nothing, and reads few bytes.
+    #[must_use]
+    pub(crate) fn for_quick_open(&self) -> Self {
+        let source = Arc::new(Sparing::new(self.whole.clone(), limits::QUICK_OPEN));
+        Self { source, wait: Wait::Never, ..self.clone() }
     }
 
     /// What may be waited for.

@@ -54,6 +54,19 @@ pub(super) fn open(folder: impl AsFd, path: &Path, flags: OFlags) -> Result<Owne
     by_hand(folder, path, flags)
 }
 
+/// As [`open`] for a path that the kernel has in memory: nothing is asked of a disk or a server.
+///
+/// # Errors
+/// As [`open`]; `EAGAIN` where something would have to be waited for, `ENOSYS` where the kernel can't say (before Linux
+/// 5.12).
+pub(super) fn open_cached(folder: impl AsFd, path: &Path, flags: OFlags) -> Result<OwnedFd> {
+    if IS_MISSING.load(Relaxed) {
+        return Err(Errno::NOSYS);
+    }
+    let rules = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS | ResolveFlags::CACHED;
+    openat2(folder, path, flags | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty(), rules)
+}
+
 /// As [`open`], one component after the other.
 fn by_hand(folder: BorrowedFd<'_>, path: &Path, flags: OFlags) -> Result<OwnedFd> {
     let mut last = None;

@@ -5,6 +5,7 @@
 //! like any other: a link that is changed meanwhile leads nowhere.
 
 use std::{
+    collections::BTreeSet,
     ffi::{OsStr, OsString},
     fs::File as Descriptor,
     io,
@@ -20,7 +21,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use rustix::{
     fs::{AtFlags, FileType, Mode, OFlags, Statx, StatxFlags, fstatvfs, openat, readlinkat, statx},
     io::Errno,
@@ -47,6 +48,8 @@ pub(crate) struct LocalStore {
     is_looking: AtomicBool,
     links: FollowLinks,
     watcher: Watcher,
+    /// Device numbers of filesystems that answer from this machine: those of files that were opened.
+    local: RwLock<BTreeSet<u64>>,
 }
 
 /// The top, open.
@@ -73,7 +76,14 @@ impl LocalStore {
         let folder = Arc::new(open_top(&top)?);
         let root = Root { folder, looked: Instant::now(), is_gone: false };
         let watcher = if watch { Watcher::new() } else { Watcher::default() };
-        Ok(Self { top, root: Mutex::new(root), is_looking: AtomicBool::new(false), links, watcher })
+        Ok(Self {
+            top,
+            root: Mutex::new(root),
+            is_looking: AtomicBool::new(false),
+            links,
+            watcher,
+            local: RwLock::default(),
+        })
     }
 
     /// The top. When another folder has come to stand at its path, that one.
@@ -187,21 +197,35 @@ impl LocalStore {
         if stat.kind != Kind::File {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
         }
-        // What was looked at is what is opened: a pipe or device that takes the name meanwhile is not. O_NONBLOCK does
-        // not wait for a lease.
-        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let again = format!("/proc/self/fd/{}", opened.as_raw_fd());
-        let file = match rustix::fs::open(&*again, flags, Mode::empty()) {
+        let file = match open_again(&opened) {
             // Without /proc the name is opened, and has to be the same file.
-            Err(Errno::NOENT) if !stat.via_link => beneath::open(self.root()?, path, flags)?,
+            Err(Errno::NOENT) if !stat.via_link => beneath::open(self.root()?, path, READ)?,
             other => other?,
         };
         let file = MappedFile::new(Descriptor::from(file), name)?;
-        if file.version().file() != stat.version.file() {
+        let id = file.version().file();
+        if id != stat.version.file() {
             return Err(Errno::STALE.into());
+        }
+        if file.is_local() && !self.local.read().contains(&id.device()) {
+            self.local.write().insert(id.device());
         }
         Ok(file)
     }
+
+    /// The top, where it need not be looked at again.
+    fn known_root(&self) -> Option<Arc<OwnedFd>> {
+        let root = self.root.lock();
+        (!root.is_gone && root.looked.elapsed() <= RECHECK_INTERVAL).then(|| root.folder.clone())
+    }
+}
+
+/// How files are opened. `O_NONBLOCK` does not wait for a lease.
+const READ: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
+
+/// Opens for reading what was opened with `O_PATH`: a pipe or device that takes its name meanwhile is not opened.
+fn open_again(opened: &OwnedFd) -> rustix::io::Result<OwnedFd> {
+    rustix::fs::open(&*format!("/proc/self/fd/{}", opened.as_raw_fd()), READ, Mode::empty())
 }
 
 impl Store for LocalStore {
@@ -234,6 +258,22 @@ impl Store for LocalStore {
         Ok(Arc::new(self.open_once(path)?))
     }
 
+    fn try_open(&self, path: &Path, version: Version) -> Option<Arc<dyn File>> {
+        // The path is in the kernel's memory, and the file on a disk that needs no asking: what is left of opening it
+        // waits for nothing.
+        if !self.local.read().contains(&version.file().device()) {
+            return None;
+        }
+        let opened = beneath::open_cached(&*self.known_root()?, path, OFlags::PATH).ok()?;
+        let stat = mapped::stat_of(&opened, AtFlags::STATX_DONT_SYNC).ok()?;
+        if stat.kind != Kind::File || stat.version != version {
+            return None;
+        }
+        let file = Descriptor::from(open_again(&opened).ok()?);
+        let file = MappedFile::new(file, path.file_name().unwrap_or_default().to_owned()).ok()?;
+        Some(Arc::new(file))
+    }
+
     fn read_link(&self, path: &Path) -> io::Result<OsString> {
         let Resolved { opened, .. } = self.open_path(path)?;
         let target = readlinkat(&opened, c"", Vec::new())?;
@@ -250,6 +290,10 @@ impl Store for LocalStore {
 
     fn watch(&self, folder: &Path) -> Watch {
         self.watcher.watch(folder, || Ok(self.open_path(folder)?.opened))
+    }
+
+    fn known_watch(&self, folder: &Path) -> Watch {
+        self.watcher.known(folder)
     }
 
     fn watched(&self) -> usize {

@@ -120,6 +120,11 @@ impl MappedFile {
         Ok(Self { file, name, version: stat.version, in_memory, in_user_space, is_local, map: OnceLock::new() })
     }
 
+    /// Whether it lies on a filesystem that answers from this machine.
+    pub(super) fn is_local(&self) -> bool {
+        self.is_local
+    }
+
     /// Opens a file by its path, as it stands. Links are followed: only for paths that a user has typed.
     ///
     /// # Errors

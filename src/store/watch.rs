@@ -105,6 +105,11 @@ impl Watcher {
         Self { inotify, woken, watched: Mutex::default(), reported: Mutex::default() }
     }
 
+    /// The watch of a folder that is being watched already, or one of nothing.
+    pub(super) fn known(&self, folder: &Path) -> Watch {
+        self.watched.lock().by_path.get(folder).cloned().unwrap_or_default()
+    }
+
     /// Watches a folder from now on, if it is not and if there is room. `open` opens it, with `O_PATH`.
     pub(super) fn watch(&self, folder: &Path, open: impl FnOnce() -> std::io::Result<OwnedFd>) -> Watch {
         let Some(inotify) = &self.inotify else { return Watch::default() };

@@ -6,7 +6,7 @@ use super::{Container, Siblings, idv, kastore, kdb, wshard};
 use crate::{
     cache::{Cache, Reservation, TooMuch},
     format::{self, FormatError, PartError},
-    source::{Memory, Source, SourceError},
+    source::{Memory, Source, SourceError, Wait},
     view::ReadContext,
 };
 
@@ -139,6 +139,8 @@ pub fn no_part(_: &dyn Source) -> Result<(), PartError> {
 pub struct OpeningMemory<'a> {
     cache: &'a Cache,
     held: RefCell<Option<Reservation>>,
+    /// Whether it waits for others to give memory back.
+    may_wait: bool,
 }
 
 impl OpeningMemory<'_> {
@@ -147,8 +149,15 @@ impl OpeningMemory<'_> {
         self.held.take();
     }
 
+    fn more(&self, bytes: u64, holding: u64) -> io::Result<Reservation> {
+        match self.may_wait {
+            true => self.cache.reserve_more(bytes, holding).map_err(no_memory),
+            false => self.cache.try_reserve(bytes).ok_or_else(|| io::ErrorKind::WouldBlock.into()),
+        }
+    }
+
     /// What the open container takes from now on, for as long as it stays open.
-    fn keep(self, bytes: u64) -> Result<Reservation, TooMuch> {
+    fn keep(self, bytes: u64) -> io::Result<Reservation> {
         let held = self.held.take();
         let holding = held.as_ref().map_or(0, Reservation::bytes);
         let mut kept = match held {
@@ -157,10 +166,10 @@ impl OpeningMemory<'_> {
                 held
             }
             Some(mut held) => {
-                held.merge(self.cache.reserve_more(bytes - holding, holding)?);
+                held.merge(self.more(bytes - holding, holding)?);
                 held
             }
-            None => self.cache.reserve(bytes)?,
+            None => self.more(bytes, 0)?,
         };
         kept.hold();
         Ok(kept)
@@ -181,8 +190,7 @@ impl Memory for OpeningMemory<'_> {
     fn reserve(&self, bytes: u64) -> io::Result<()> {
         let mut held = self.held.borrow_mut();
         let holding = held.as_ref().map_or(0, Reservation::bytes);
-        let more = self.cache.reserve_more(bytes, holding);
-        let more = more.map_err(no_memory)?;
+        let more = self.more(bytes, holding)?;
         match &mut *held {
             Some(held) => held.merge(more),
             None => *held = Some(more),
@@ -230,9 +238,10 @@ impl Format {
         siblings: Option<Arc<dyn Siblings>>,
     ) -> Result<(Arc<dyn Container>, Reservation), FormatError> {
         reader.cache.in_steps(refused, || {
-            let memory = OpeningMemory { cache: &reader.cache, held: RefCell::default() };
+            let may_wait = reader.wait() == Wait::Always;
+            let memory = OpeningMemory { cache: &reader.cache, held: RefCell::default(), may_wait };
             let tree = (self.open)(reader, siblings.clone(), &memory)?;
-            let room = memory.keep(tree.memory_usage() as u64).map_err(|e| SourceError::from(no_memory(e)))?;
+            let room = memory.keep(tree.memory_usage() as u64).map_err(SourceError::from)?;
             Ok((tree, room))
         })
     }

@@ -32,6 +32,7 @@ use crate::{
         idv::{File, Item, Type, compression},
     },
     limits,
+    source::Wait,
     view::{Array, Fault, ReadContext, View},
 };
 use loaded::{Loaded, Shape};
@@ -146,7 +147,7 @@ pub(super) struct Idv {
 pub(super) fn open(file: File, reader: &ReadContext) -> Idv {
     Idv {
         file,
-        reader: reader.clone(),
+        reader: reader.with_wait(Wait::Always),
         names: OnceLock::new(),
         loaded: Mutex::new(LruCache::new(nonzero(limits::IDV_PARSED))),
         new_warnings: Mutex::default(),

@@ -18,9 +18,8 @@ use super::{
     problems::{Problem, Problems},
 };
 use crate::{
-    cache::{Cache, nonzero, trim_heap},
+    cache::{Cache, Reservation, nonzero, trim_heap},
     limits,
-    source::Source,
     store::{File, Store, Watch},
     tree::{self, Opened},
     view::ReadContext,
@@ -186,6 +185,32 @@ impl Containers {
         result
     }
 
+    /// The container, opened here and now if it is not: where its file can be opened, and enough of it read, without
+    /// waiting for a disk or for others. `None` where that can't be had.
+    ///
+    /// # Errors
+    /// As [`Self::get`].
+    pub(super) fn try_open(&self, id: &Arc<ContainerId>) -> Result<Option<Arc<Opened>>, Error> {
+        if let Some(opened) = self.get(id)? {
+            return Ok(Some(opened));
+        }
+        let version = id.stat.version;
+        let is_simple = id.others == 0 && !id.stat.via_link && version.unsettled().is_zero();
+        if !is_simple || self.state.lock().opening.contains_key(id) {
+            return Ok(None);
+        }
+        let watch = self.store.known_watch(id.path.folder());
+        let Some(file) = self.store.try_open(&id.shown(), version) else { return Ok(None) };
+        let reader = self.reader(&file);
+        // What went wrong, if anything did, is found again by the open that waits, and reported there.
+        let Ok((tree, room)) = id.format.open_within(&reader.for_quick_open(), None) else { return Ok(None) };
+        Ok(Some(self.insert(id, reader, tree, room, watch, file)))
+    }
+
+    fn reader(&self, file: &Arc<dyn File>) -> ReadContext {
+        ReadContext::new(file.clone().into_source(), self.cache.clone(), NEXT_NUMBER.fetch_add(1, Relaxed))
+    }
+
     fn open_now(&self, id: &Arc<ContainerId>, siblings: Option<Arc<dyn tree::Siblings>>) -> Result<Arc<Opened>, Error> {
         let stale = || Error::stale(id.shown());
         // Before it is looked at, so that no change is missed. What a followed link leads to lies in another folder,
@@ -199,20 +224,31 @@ impl Containers {
         }
         // A state that is parsed and read while the write that made it goes on would be a mix, and no later one tells.
         std::thread::sleep(state.unsettled());
-        let source: Arc<dyn Source> = file.clone().into_source();
-        source.check_unchanged().map_err(|_| stale())?;
-        let container = NEXT_NUMBER.fetch_add(1, Relaxed);
-        let reader = ReadContext::new(source, self.cache.clone(), container);
+        let reader = self.reader(&file);
+        reader.source.check_unchanged().map_err(|_| stale())?;
         let (tree, room) =
             id.format.open_within(&reader, siblings).map_err(|error| Error::format(id.shown(), error))?;
+        Ok(self.insert(id, reader, tree, room, watch, file))
+    }
+
+    /// Adds a container that was opened, and closes those used longest ago until the budget holds.
+    fn insert(
+        &self,
+        id: &Arc<ContainerId>,
+        reader: ReadContext,
+        tree: Arc<dyn tree::Container>,
+        room: Reservation,
+        watch: Watch,
+        file: Arc<dyn File>,
+    ) -> Arc<Opened> {
         for warning in tree.warnings() {
             self.problems.note(Problem::of(id.shown(), warning.clone()));
         }
         // What was handed out before the checksum was known to be wrong is not to be served from the kernel's cache.
         let (invalidations, stale) = (self.invalidations.clone(), id.clone());
         let late = move || invalidations.push(Stale::Container(stale.clone()));
-        let late = self.cache.on_late_failure(container, Arc::new(late));
-        let opened = Arc::new(Opened::new(reader, tree, state, room, watch, late));
+        let late = self.cache.on_late_failure(reader.container, Arc::new(late));
+        let opened = Arc::new(Opened::new(reader, tree, file.version(), room, watch, late));
         let open = Open { opened: opened.clone(), file };
         let mut state = self.state.lock();
         let mut closed: Vec<_> = state.open.push(id.clone(), open).into_iter().collect();
@@ -230,7 +266,7 @@ impl Containers {
         if freed > WORTH_TRIMMING {
             trim_heap();
         }
-        Ok(opened)
+        opened
     }
 
     /// Closes those whose file has lost its last name or is in another state: a deleted container's space is given back
