@@ -203,7 +203,12 @@ impl Containers {
         let Some(file) = self.store.try_open(&id.shown(), version) else { return Ok(None) };
         let reader = self.reader(&file);
         // What went wrong, if anything did, is found again by the open that waits, and reported there.
-        let Ok((tree, room)) = id.format.open_within(&reader.for_quick_open(), None) else { return Ok(None) };
+        let opened = id.format.open_within(&reader.for_quick_open(), None).ok();
+        // A manifest's tree is made with its chunks.
+        let Some((tree, room)) = opened.filter(|(tree, _)| tree.shard().is_none_or(|shard| shard.chunks.is_none()))
+        else {
+            return Ok(None);
+        };
         Ok(Some(self.insert(id, reader, tree, room, watch, file)))
     }
 

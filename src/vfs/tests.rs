@@ -74,22 +74,21 @@ fn a_replaced_container_is_another_node() {
 #[test]
 fn a_small_container_in_memory_is_opened_without_waiting() {
     let folder = tempfile::tempdir().unwrap();
-    for name in ["first", "second"] {
-        std::fs::write(folder.path().join(name), empty_store()).unwrap();
-    }
+    let path = folder.path().join("store");
+    std::fs::write(&path, empty_store()).unwrap();
     // A file that was written to a moment ago is waited for.
     std::thread::sleep(Duration::from_millis(limits::SETTLED_MILLIS + 50));
     let vfs = Vfs::open(folder.path(), Options::default()).unwrap();
-    let [first, second] = ["first", "second"].map(|name| vfs.lookup(ROOT, OsStr::new(name)).unwrap().unwrap().ino);
-    let look_up = |ino, wait| vfs.lookup_with(ino, OsStr::new("container.json"), wait);
-    // Nothing is known of its disk yet.
-    assert!(look_up(first, Wait::Never).unwrap_err().is_would_block());
-    assert!(look_up(first, Wait::Always).unwrap().is_some());
-    assert!(vfs.lookup_with(second, OsStr::new("nothing"), Wait::Never).unwrap().is_none());
-    assert_eq!(vfs.containers.count(), 2);
-    // In another state it is neither.
-    std::fs::write(folder.path().join("first"), [&empty_store()[..], b"more"].concat()).unwrap();
-    assert_eq!(look_up(first, Wait::Never).unwrap_err().errno(), libc::ESTALE);
+    // Looking into it has shown that its disk is one of this machine.
+    let store = vfs.lookup(ROOT, OsStr::new("store")).unwrap().unwrap().ino;
+    let look_up = |name| vfs.lookup_with(store, OsStr::new(name), Wait::Never);
+    assert_eq!(vfs.containers.count(), 0);
+    assert!(look_up("nothing").unwrap().is_none());
+    assert_eq!(vfs.containers.count(), 1);
+    // What is written on request is waited for.
+    assert!(look_up("container.json").unwrap_err().is_would_block());
+    std::fs::write(&path, [&empty_store()[..], b"more"].concat()).unwrap();
+    assert_eq!(look_up("nothing").unwrap_err().errno(), libc::ESTALE);
 }
 
 #[test]
