@@ -16,7 +16,12 @@ use super::{
     color::{Color, ColorOption, paint},
     escape,
     mounts::KIND,
+    spill::default_options,
     status,
+};
+use crate::{
+    cache::SpillOptions,
+    disk::{Disk, Limits},
 };
 
 /// CAP_SYS_ADMIN (capabilities(7)).
@@ -144,7 +149,7 @@ fn checks() -> Vec<Check> {
     let kernel = kernel();
     let mut checks =
         vec![kernel_check(&kernel), device(), admin_check(root, admin), fusermount(root), others(root), descriptors()];
-    checks.extend([maps(), passthrough(&kernel, admin), indexers()]);
+    checks.extend([maps(), passthrough(&kernel, admin), decoded_blocks(), indexers()]);
     checks.extend(dead_mounts());
     checks
 }
@@ -189,6 +194,29 @@ fn device() -> Check {
             problem("/dev/fuse", "may not be opened by this user", "as root: chmod 666 /dev/fuse")
         }
         Err(error) => problem("/dev/fuse", format!("can't be opened: {error}"), "as root: modprobe fuse"),
+    }
+}
+
+/// The folder of `--spill auto`, as it is now.
+fn decoded_blocks() -> Check {
+    const NAME: &str = "decoded blocks";
+    let SpillOptions { folder, size, .. } = default_options();
+    let shown = folder.display();
+    match Disk::existing(&folder, Limits::new(&folder, size)).and_then(|disk| Ok((disk.is_local(), disk.usage()?))) {
+        Ok((true, usage)) => ok(NAME, format!("{} blobs, {} bytes in {shown}", usage.blobs, usage.bytes)),
+        Ok((false, _)) => warning(
+            NAME,
+            format!("{shown} is not on a disk of this machine"),
+            "give --spill a folder on a local disk: reading from a server is no faster than decoding",
+        ),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            ok(NAME, format!("--spill auto would keep up to {size} bytes in {shown}"))
+        }
+        Err(error) => warning(
+            NAME,
+            format!("{shown} can't be used: {error}"),
+            "give it to this user with mode 0700, or name another folder with --spill",
+        ),
     }
 }
 

@@ -67,6 +67,23 @@ def test_dead_mount(mnt):
     assert os.listdir(mnt) == []
 
 
+def test_doctor_looks_at_the_folder_of_decoded_blocks(tmp_path):
+    environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}
+    folder = tmp_path / "shardfs/decoded"
+
+    def check():
+        checks = json.loads(run("doctor", "--json", env=environment).stdout)["checks"]
+        return next(check for check in checks if check["name"] == "decoded blocks")
+
+    assert check()["state"] == "ok" and "would keep" in check()["message"] and not folder.exists()
+    folder.mkdir(mode=0o755, parents=True)
+    folder.chmod(0o755)
+    found = check()
+    assert found["state"] == "warning" and str(folder) in found["message"] and "0700" in found["remedy"]
+    folder.chmod(0o700)
+    assert check()["message"].startswith("0 blobs, 0 bytes")
+
+
 def test_silent_mount(mnt):
     """One that does not answer keeps no command waiting."""
     pid = pid_of(mnt)
