@@ -9,12 +9,7 @@ use super::{
     BlockError, Cache, Key,
     decode::{self, Pieces},
 };
-use crate::{
-    codec::Codec,
-    format::Block,
-    limits,
-    source::Source,
-};
+use crate::{codec::Codec, format::Block, limits, source::Source};
 
 impl Cache {
     /// Fills `out`, which has the block's size, with all of a block: decoded and checked, or, where that needs no work,
