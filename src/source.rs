@@ -5,7 +5,7 @@ use std::{
     ops::Range,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
 };
 
@@ -199,11 +199,22 @@ impl Source for Resident {
 pub(crate) struct Sparing {
     source: Resident,
     left: AtomicU64,
+    has_refused: AtomicBool,
 }
 
 impl Sparing {
     pub(crate) fn new(source: Arc<dyn Source>, bytes: u64) -> Self {
-        Self { source: Resident(source), left: AtomicU64::new(bytes) }
+        Self { source: Resident(source), left: AtomicU64::new(bytes), has_refused: AtomicBool::new(false) }
+    }
+
+    /// Whether any bytes could not be had: what was made without them may differ from what would be made with them.
+    pub(crate) fn has_refused(&self) -> bool {
+        self.has_refused.load(Relaxed)
+    }
+
+    fn refused(&self, error: SourceError) -> SourceError {
+        self.has_refused.store(true, Relaxed);
+        error
     }
 }
 
@@ -213,14 +224,14 @@ impl Source for Sparing {
     }
 
     fn admit(&self, bytes: u64) -> Result<(), SourceError> {
-        if bytes > self.left.load(Relaxed) { Err(SourceError::WouldBlock) } else { Ok(()) }
+        if bytes > self.left.load(Relaxed) { Err(self.refused(SourceError::WouldBlock)) } else { Ok(()) }
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), SourceError> {
         let bytes = buf.len() as u64;
         let taken = self.left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(bytes));
-        taken.map_err(|_| SourceError::WouldBlock)?;
-        self.source.read_at(offset, buf)
+        taken.map_err(|_| self.refused(SourceError::WouldBlock))?;
+        self.source.read_at(offset, buf).map_err(|error| self.refused(error))
     }
 
     fn check_unchanged(&self) -> Result<(), SourceError> {

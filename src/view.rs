@@ -397,11 +397,12 @@ impl ReadContext {
         Self { source, wait, ..self.clone() }
     }
 
-    /// The same for opening the container on the spot: it waits for nothing, and reads few bytes.
+    /// The same for opening the container on the spot: it waits for nothing, and reads few bytes. The source says
+    /// whether these were enough.
     #[must_use]
-    pub(crate) fn for_quick_open(&self) -> Self {
+    pub(crate) fn for_quick_open(&self) -> (Self, Arc<Sparing>) {
         let source = Arc::new(Sparing::new(self.whole.clone(), limits::QUICK_OPEN));
-        Self { source, wait: Wait::Never, ..self.clone() }
+        (Self { source: source.clone(), wait: Wait::Never, ..self.clone() }, source)
     }
 
     /// What may be waited for.

@@ -203,10 +203,11 @@ impl Containers {
         let Some(file) = self.store.try_open(&id.shown(), version) else { return Ok(None) };
         let reader = self.reader(&file);
         // What went wrong, if anything did, is found again by the open that waits, and reported there.
-        let opened = id.format.open_within(&reader.for_quick_open(), None).ok();
-        // A manifest's tree is made with its chunks.
-        let Some((tree, room)) = opened.filter(|(tree, _)| tree.shard().is_none_or(|shard| shard.chunks.is_none()))
-        else {
+        let (quick, source) = reader.for_quick_open();
+        let opened = id.format.open_within(&quick, None).ok();
+        // A manifest's tree is made with its chunks. What could not be read may have been taken for damage.
+        let is_simple = |tree: &dyn tree::Container| tree.shard().is_none_or(|shard| shard.chunks.is_none());
+        let Some((tree, room)) = opened.filter(|(tree, _)| is_simple(&**tree) && !source.has_refused()) else {
             return Ok(None);
         };
         Ok(Some(self.insert(id, reader, tree, room, watch, file)))

@@ -1,7 +1,7 @@
 use std::ops::ControlFlow;
 
 use super::*;
-use crate::limits;
+use crate::{limits, source::Sparing, view::ReadContext};
 
 fn names(vfs: &Vfs, ino: u64) -> Vec<String> {
     let mut names = Vec::new();
@@ -89,6 +89,27 @@ fn a_small_container_in_memory_is_opened_without_waiting() {
     assert!(look_up("container.json").unwrap_err().is_would_block());
     std::fs::write(&path, [&empty_store()[..], b"more"].concat()).unwrap();
     assert_eq!(look_up("nothing").unwrap_err().errno(), libc::ESTALE);
+}
+
+#[test]
+fn what_was_opened_without_some_of_its_bytes_says_so() {
+    // Its lanes are put back in order by what its metadata says.
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/wshard/py/stream_interleaved.wshard");
+    let whole: Arc<dyn Source> = Arc::new(std::fs::read(path).unwrap());
+    let (format, cache) = (&tree::WSHARD, Cache::new(64 << 20, Verify::Lazy));
+    let reader = ReadContext::new(whole.clone(), cache, 0);
+    let expected = format.open(&reader, None).unwrap();
+    let mut differ = 0;
+    for bytes in (0..64 << 10).step_by(256) {
+        let source = Arc::new(Sparing::new(whole.clone(), bytes));
+        let mut quick = reader.with_wait(Wait::Never);
+        quick.source = source.clone();
+        let Ok(tree) = format.open(&quick, None) else { continue };
+        let is_same = tree.warnings() == expected.warnings();
+        assert!(is_same || source.has_refused(), "{bytes} bytes");
+        differ += u32::from(!is_same);
+    }
+    assert!(differ > 0, "a tree can be made without all bytes");
 }
 
 #[test]
