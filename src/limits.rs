@@ -261,7 +261,10 @@ pub const TABLE_LIST: u64 = 4096;
 pub const TABLE_CHUNKS: u64 = 1 << 17;
 
 /// Rows of a row group, about. Readers work on several at once and hold those whole.
-pub const TABLE_GROUP: u64 = 1 << 17;
+pub const TABLE_GROUP: u64 = 1 << 18;
+
+/// The same where rows are stored in blocks, which are decoded whole: a row group is to need few of each column.
+pub const TABLE_GROUP_OF_BLOCKS: u64 = 1 << 17;
 
 /// Bytes of a page, about: wide rows make groups of fewer of them.
 pub const TABLE_PAGE: u64 = 64 << 20;

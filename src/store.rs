@@ -24,6 +24,8 @@ use std::{
 pub use leased::{Leased, before_fork, forked};
 pub(crate) use local::LocalStore;
 pub use mapped::{Mapped, MappedFile};
+#[cfg(feature = "remote")]
+pub use remote::Detect;
 pub(crate) use watch::{Changes, DirEvent, Watch};
 
 use crate::{limits, source::Source};

@@ -14,3 +14,6 @@ mod listing;
 mod names;
 #[path = "conformance/reading.rs"]
 mod reading;
+#[cfg(feature = "remote")]
+#[path = "conformance/remote.rs"]
+mod remote;

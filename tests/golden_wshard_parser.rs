@@ -122,7 +122,7 @@ fn check_block(differences: &mut Differences, place: &str, block: &Json, entry: 
         block["crc32c"].as_str().unwrap(),
     );
     differences.check(place, "interleaved", stored.interleave.is_some(), block.get("recovered_sha256").is_some());
-    differences.check(place, "modality", entry.modality.as_deref(), block["modality"].as_str());
+    differences.check(place, "modality", entry.modality(), block["modality"].as_str());
     let residual = entry.residual.as_ref().map(|r| (r.shape(), r.skip == 4));
     let expected = block.get("residual").map(|r| (numbers(&r["shape"]).unwrap(), r["length_prefixed"] == true));
     differences.check(place, "residual", residual, expected);

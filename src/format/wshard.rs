@@ -17,7 +17,7 @@ use crate::{
     source::{Memory, Source, SourceError, Unlimited},
 };
 pub use block::{Block, Defect};
-pub use episode::{Channel, Episode};
+pub use episode::{Channel, Episode, Words};
 pub use front::{HEADER, Header, header, probe};
 pub use manifest::{Chunk, check_chunk, chunk_files};
 pub use stream::{Interleave, Recovered};
@@ -71,12 +71,24 @@ pub struct Entry {
     pub value: Value,
     /// Whether this is the last entry of its name, which is the one that counts (section 22).
     pub visible: bool,
-    /// The channel's modality, where `meta/channels` gives one (section 11).
-    pub modality: Option<Arc<str>>,
+    /// What the channel says in words, where `meta/channels` has any (section 11).
+    pub words: Option<Arc<Words>>,
     /// How the signs of a residual lie in the block, where its size fits (section 13). It takes the place of `value`.
     pub residual: Option<Box<Residual>>,
     /// A u8 language block whose bytes are UTF-8: it gets a text beside the array (section 12).
     pub language: bool,
+}
+
+impl Entry {
+    /// The channel's modality, where it gives one.
+    pub fn modality(&self) -> Option<&str> {
+        self.words.as_ref()?.modality.as_deref()
+    }
+
+    /// The unit of the channel's values, where it gives one.
+    pub fn unit(&self) -> Option<&str> {
+        self.words.as_ref()?.unit.as_deref()
+    }
 }
 
 /// What a block is shown as (`docs/TREE.md`, section 3).

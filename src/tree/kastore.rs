@@ -115,10 +115,14 @@ impl Arrays {
 
     /// Adds the tables of a store.
     fn add_tables(&mut self, builder: &mut Builder<Entry<File>>, top: NodeIndex, first: usize, is_tree_sequence: bool) {
+        let time_units = tables::time_units(&self.items, first).filter(|_| is_tree_sequence);
         for (group, numbers) in tables::groups(&self.items, first, is_tree_sequence) {
             let (folder, part) = builder.folders_of(top, &group, &[]);
             let place = (folder, part.to_vec());
-            self.tables.extend(tables::Plan::of(&self.items, &numbers, is_tree_sequence, place));
+            if let Some(mut plan) = tables::Plan::of(&self.items, &numbers, is_tree_sequence, place) {
+                plan.time_units = time_units;
+                self.tables.push(plan);
+            }
         }
     }
 }

@@ -84,7 +84,11 @@ impl ColumnNames {
 /// Why there is none.
 pub(super) fn array_column(name: &str, array: &Array) -> Result<Column, String> {
     let slots = slots(array.dtype, &array.shape)?;
-    Ok(Column::fixed(name.into(), Element::Of(array.dtype), slots, array.data.clone()).with_about_array(array))
+    let column = Column::fixed(name.into(), Element::Of(array.dtype), slots, array.data.clone());
+    Ok(match array.shape.get(1..) {
+        Some(axes) if axes.len() > 1 => column.with_about("shape", axes),
+        _ => column,
+    })
 }
 
 /// Elements of each row of an array that is to be a column: `None` where rows are no lists.
@@ -103,17 +107,6 @@ pub(super) fn slots(dtype: DType, shape: &[u64]) -> Result<Option<u64>, String> 
             Some(slots) if slots <= limits::TABLE_LIST => Ok(Some(slots)),
             _ => Err(format!("its rows have more than {} elements", limits::TABLE_LIST)),
         },
-    }
-}
-
-impl Column {
-    /// The column with the array's type, and the axes of a row where they are several.
-    pub(super) fn with_about_array(self, array: &Array) -> Self {
-        let column = self.with_about("dtype", array.dtype.name());
-        match array.shape.get(1..) {
-            Some(axes) if axes.len() > 1 => column.with_about("shape", axes.to_vec()),
-            _ => column,
-        }
     }
 }
 

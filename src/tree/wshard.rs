@@ -328,7 +328,7 @@ impl Content for Blocks {
         let items = self.described().map(|(entry, node, info)| {
             let own = Own {
                 content_type: entry.content_type,
-                modality: entry.modality.as_deref(),
+                modality: entry.modality(),
                 recovered: entry.block.interleave.is_some(),
                 error: entry.block.error.as_ref().map(ToString::to_string),
             };

@@ -10,6 +10,7 @@
 //! Pages of values that are all there are made for the range that is read, or lent from a block. All others are made as
 //! a whole when they are touched, and kept in the cache, as the footer is.
 
+mod arrow;
 mod column;
 mod compact;
 mod element;
@@ -31,6 +32,9 @@ use crate::{
     limits,
 };
 use column::{Values, fill_page};
+
+/// The footer's key for what is said of a table.
+const KEY: &str = "shardfs";
 
 /// First and last bytes of every file.
 const MAGIC: &[u8; 4] = b"PAR1";
@@ -79,7 +83,9 @@ pub struct Parquet {
     /// Where the chunks end.
     end: u64,
     footer: Range<u64>,
-    about: Vec<(String, String)>,
+    /// What is said of it, without its columns, and the same with them as JSON.
+    about: Map<String, Value>,
+    described: String,
     /// Where the damage was that failed a page, by column and group: later readers get the same error.
     failed: Mutex<HashMap<(u32, u64), Place>>,
 }
@@ -202,22 +208,23 @@ impl Parquet {
             is_aligned: false,
             end: 0,
             footer: 0..0,
-            about: vec![("shardfs".into(), String::new())],
+            about,
+            described: String::new(),
             failed: Mutex::default(),
         };
-        this.describe(about);
+        this.describe();
         this.place()?;
         Ok(this)
     }
 
     /// What is said of the table and its columns.
-    fn describe(&mut self, mut about: Map<String, Value>) {
+    fn describe(&mut self) {
+        let mut about = self.about.clone();
         let columns = self.columns.iter().filter(|laid| !laid.column.about.is_empty());
         let columns: Map<String, Value> =
             columns.map(|laid| (laid.column.name.clone(), laid.column.about.clone().into())).collect();
         about.insert("columns".into(), columns.into());
-        let text = String::from_utf8_lossy(&json::document(&about)).into_owned();
-        self.about = vec![("shardfs".into(), text)];
+        self.described = String::from_utf8_lossy(&json::document(&about)).into_owned();
     }
 
     /// Computes where groups and the footer are.
@@ -305,8 +312,7 @@ impl Parquet {
             let pages = if let Pages::Each(pages) = &laid.pages { size_of_val(&**pages) } else { 0 };
             laid.column.memory_usage() + pages
         };
-        let about: usize = self.about.iter().map(|(_, value)| value.len()).sum();
-        self.columns.iter().map(of_column).sum::<usize>() + 8 * self.starts.len() + about
+        self.columns.iter().map(of_column).sum::<usize>() + 8 * self.starts.len() + self.described.len()
     }
 
     fn rows_of(&self, group: u64) -> Range<u64> {
@@ -424,6 +430,7 @@ impl Parquet {
                     dictionary: laid.dictionary.into(),
                     values: laid.column.values_in(rows.end - rows.start),
                     bounds: laid.column.statistics(rows.clone()),
+                    is_full: !laid.column.is_nullable(),
                 };
                 compact::chunk(&mut out, front, &chunk);
                 at += size;
@@ -432,7 +439,10 @@ impl Parquet {
             write(&out);
             out.clear();
         }
-        compact::footer_back(&mut out, &self.about, self.columns.len());
+        // Metadata of the whole are taken from Arrow's schema where there is one.
+        let about = Map::from_iter([(KEY.into(), self.about.clone().into())]);
+        let arrow = arrow::schema(self.columns.iter().map(|laid| laid.column.arrow()), &about);
+        compact::footer_back(&mut out, &[(KEY, &self.described), (arrow::KEY, &arrow)], self.columns.len());
         write(&out);
     }
 
@@ -527,11 +537,12 @@ fn is_lasting(fault: &Fault) -> bool {
     !matches!(&*fault.error, BlockError::Source(_) | BlockError::Memory(_) | BlockError::Decode(Memory(_) | Window(_)))
 }
 
-/// Rows of a group: about [`limits::TABLE_GROUP`], fewer where rows are wide, more where there would be too many
+/// Rows of a group: about [`limits::TABLE_GROUP`] or [`limits::TABLE_GROUP_OF_BLOCKS`], fewer where rows are wide, more where there would be too many
 /// chunks, and as many as are stored together wherever that fits.
 fn group_rows(reader: &ReadContext, rows: u64, unit: u64, columns: &[Column]) -> Result<u64, Fault> {
     let widest = columns.iter().map(Column::row_width).max().unwrap_or(1).max(1);
-    let mut wanted = limits::TABLE_GROUP.min(limits::TABLE_PAGE / widest).max(1);
+    let group = if unit > 1 { limits::TABLE_GROUP_OF_BLOCKS } else { limits::TABLE_GROUP };
+    let mut wanted = group.min(limits::TABLE_PAGE / widest).max(1);
     for column in columns.iter().filter(|column| column.is_sized_by_texts()) {
         let text = known(column.text_size(reader, 0..rows))? / rows.max(1);
         wanted = wanted.min(limits::TABLE_TEXT_PAGE / text.max(1)).max(1);

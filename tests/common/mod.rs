@@ -2,6 +2,8 @@
 #![allow(dead_code, reason = "each suite uses a part of it")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
+#[cfg(feature = "remote")]
+pub(crate) mod bucket;
 pub(crate) mod container;
 pub(crate) mod idv;
 pub(crate) mod kastore;

@@ -56,6 +56,7 @@ struct Counts {
     tried: AtomicUsize,
     opened: AtomicUsize,
     files: AtomicUsize,
+    tables: AtomicUsize,
     reads: AtomicUsize,
 }
 
@@ -81,16 +82,18 @@ fn damaged_files() {
             });
         }
     });
-    let Counts { tried, opened, files: seen, reads } = counts;
+    let Counts { tried, opened, files: seen, tables, reads } = counts;
     println!(
-        "{} files, every {step}. damage: {} tried, {} of them containers with {} files, {} reads succeeded, {:.1?}",
+        "{} files, every {step}. damage: {} tried, {} of them containers with {} files, {} tables, {} reads succeeded, {:.1?}",
         files.len(),
         tried.load(Relaxed),
         opened.load(Relaxed),
         seen.load(Relaxed),
+        tables.load(Relaxed),
         reads.load(Relaxed),
         begun.elapsed()
     );
+    assert!(tables.load(Relaxed) > 100, "nearly no container had a table left");
     assert!(opened.load(Relaxed) > 100 && reads.load(Relaxed) > 1000, "nearly nothing was opened at all");
     let failures = failures.into_inner().unwrap();
     assert!(failures.is_empty(), "{} panics, first: {:#?}", failures.len(), &failures[..failures.len().min(10)]);
@@ -103,7 +106,22 @@ fn exercise(bytes: Vec<u8>, counts: &Counts) {
     for file in opened.walk() {
         counts.files.fetch_add(1, Relaxed);
         counts.reads.fetch_add(opened.read(&file) as usize, Relaxed);
+        if opened.tree.path(file.node).ends_with(".parquet") {
+            check_table(&opened, &file);
+            counts.tables.fetch_add(1, Relaxed);
+        }
     }
+}
+
+/// What is shown as a table is one, whatever the container claims: its footer says how long it is, and lies in the file.
+fn check_table(opened: &container::Opened, file: &container::File) {
+    let size = file.view.size();
+    let read =
+        |offset, length| file.view.read_at(&opened.reader, offset, length).map(|bytes| bytes.as_syscall_buf().to_vec());
+    let Ok(end) = read(size - 8, 8) else { return };
+    let length = u64::from(u32::from_le_bytes(end[..4].try_into().unwrap()));
+    assert!(&end[4..] == b"PAR1" && length + 12 <= size, "{}: {length} of {size}", opened.tree.path(file.node));
+    assert_eq!(read(0, 4).unwrap(), b"PAR1");
 }
 
 /// A block that lies about its place fails, and harms no other.

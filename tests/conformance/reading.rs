@@ -58,14 +58,19 @@ fn wholes(source: &Path, verify: Verify) -> Vec<Whole> {
 }
 
 fn check(source: &Path, verify: Verify) {
+    check_with(source, verify, 1, &|budget| mount(source, budget, verify));
+}
+
+/// Every so many files of what `mount` opens with a budget of the cache, against the files of a folder.
+pub(crate) fn check_with(source: &Path, verify: Verify, every: usize, mount: &dyn Fn(u64) -> Vfs) {
     // Without checksums everything decodes; with them a damaged block fails, but what is served is still right.
     let truth = wholes(source, Verify::Off);
     for (budget, ranges) in BUDGETS.into_iter().zip([200, 40]) {
-        let ranges = if cfg!(debug_assertions) { ranges / 8 } else { ranges };
-        let vfs = mount(source, budget, verify);
+        let ranges = if cfg!(debug_assertions) { ranges / 8 } else { ranges } / every as u64;
+        let vfs = mount(budget);
         let files = walk::files(&vfs);
         assert!(files.iter().map(|file| &file.path).eq(truth.iter().map(|whole| &whole.node.path)));
-        for (file, Whole { bytes, .. }) in files.iter().zip(&truth) {
+        for (file, Whole { bytes, .. }) in files.iter().zip(&truth).step_by(every) {
             for (offset, length) in ranges_of(file.attr.size, ranges) {
                 let place = || format!("{}: {length} bytes at {offset}, cache {budget}, {verify:?}", file.path);
                 match walk::read(&vfs, file.attr.ino, offset, length) {
@@ -102,40 +107,44 @@ fn ranges_of(size: u64, count: u64) -> Vec<(u64, u64)> {
 
 #[test]
 fn eight_readers_at_once() {
-    const READERS: u64 = 8;
     let reads = if cfg!(debug_assertions) { 300 } else { 3000 };
     for (family, source) in sources() {
-        let wholes = wholes(&source, Verify::Lazy);
         for budget in [BUDGETS[0], 64 << 10, BUDGETS[1]] {
-            let vfs = mount(&source, budget, Verify::Lazy);
-            // Nothing of this mount was read before they all begin.
-            let inodes: Vec<u64> = wholes
-                .iter()
-                .map(|whole| walk::resolve(&vfs, &whole.node.path).filter(|attr| attr.kind == FileKind::File))
-                .map(|attr| attr.unwrap().ino)
-                .collect();
-            let start = Barrier::new(READERS as usize);
-            thread::scope(|scope| {
-                for reader in 0..READERS {
-                    let (vfs, wholes, inodes, start) = (&vfs, &wholes, &inodes, &start);
-                    scope.spawn(move || {
-                        // Two by two they want the same blocks at the same time.
-                        let mut random = Random(reader / 2);
-                        start.wait();
-                        for _ in 0..reads {
-                            let file = random.below(wholes.len() as u64) as usize;
-                            let size = wholes[file].bytes.len() as u64;
-                            let (offset, length) = (random.below(size + 1), random.below(size.min(5000) + 2));
-                            let got = walk::read(vfs, inodes[file], offset, length);
-                            let path = &wholes[file].node.path;
-                            assert!(
-                                got.as_deref() == Ok(slice(&wholes[file].bytes, offset, length)),
-                                "{family}/{path}: {length} bytes at {offset}, cache {budget}"
-                            );
-                        }
-                    });
+            eight_readers(family, &source, reads, &mount(&source, budget, Verify::Lazy));
+        }
+    }
+}
+
+/// Eight threads that read what was mounted of a folder, against that folder's files.
+pub(crate) fn eight_readers(family: &str, source: &Path, reads: usize, vfs: &Vfs) {
+    const READERS: u64 = 8;
+    let wholes = wholes(source, Verify::Lazy);
+    // Nothing of this mount was read before they all begin.
+    let inodes: Vec<u64> = wholes
+        .iter()
+        .map(|whole| walk::resolve(vfs, &whole.node.path).filter(|attr| attr.kind == FileKind::File))
+        .map(|attr| attr.unwrap().ino)
+        .collect();
+    let start = Barrier::new(READERS as usize);
+    thread::scope(|scope| {
+        for reader in 0..READERS {
+            let (wholes, inodes, start) = (&wholes, &inodes, &start);
+            scope.spawn(move || {
+                // Two by two they want the same blocks at the same time.
+                let mut random = Random(reader / 2);
+                start.wait();
+                for _ in 0..reads {
+                    let file = random.below(wholes.len() as u64) as usize;
+                    let size = wholes[file].bytes.len() as u64;
+                    let (offset, length) = (random.below(size + 1), random.below(size.min(5000) + 2));
+                    let got = walk::read(vfs, inodes[file], offset, length);
+                    let path = &wholes[file].node.path;
+                    assert!(
+                        got.as_deref() == Ok(slice(&wholes[file].bytes, offset, length)),
+                        "{family}/{path}: {length} bytes at {offset}"
+                    );
                 }
             });
         }
-    }
+    });
 }

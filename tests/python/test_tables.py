@@ -5,7 +5,9 @@ import hashlib
 import json
 import os
 import random
+import re
 import struct
+import subprocess
 
 import numpy as np
 import pytest
@@ -281,8 +283,8 @@ def test_more_steps_than_a_group_has(tmp_path):
     with mounted(tmp_path) as mnt:
         path = mnt / "x.kdb/steps.parquet"
         meta = check_footer(path)
-        assert (meta.num_rows, meta.num_row_groups) == (300_000, 3)
-        for group in range(3):
+        assert [meta.row_group(at).num_rows for at in range(meta.num_row_groups)] == [262_144, 37_856]
+        for group in range(2):
             rows = pq.ParquetFile(path).read_row_group(group, ["episode", "step"])
             for at, name in enumerate(["episode", "step"]):
                 statistics = meta.row_group(group).column(at).statistics
@@ -293,6 +295,10 @@ def test_more_steps_than_a_group_has(tmp_path):
         assert [row[:2] for row in found] == [(step, step / 10) for step in range(1000)]
         assert np.array([row[2] for row in found], "<f4").tobytes() == state.tobytes() or np.isnan(state).any()
         assert duckdb.sql(f"select count(*), min(fps) from '{mnt}/x.kdb/episodes.parquet'").fetchall() == [(300, 10)]
+        # What is never missing says so; of all others nothing is said that is not known.
+        chunks = [meta.row_group(0).column(at) for at in range(meta.num_columns)]
+        told = {chunk.path_in_schema.split(".")[0]: chunk.statistics and chunk.statistics.null_count for chunk in chunks}
+        assert told == {"episode": 0, "step": 0, "time": None, "state": 0, "action": 0, "reward": 0, "is_terminal": 0}
 
 
 def test_a_million_episodes_that_share_their_bytes(tmp_path):
@@ -366,7 +372,7 @@ def test_steps_of_an_episode(codec, tmp_path):
         said = json.loads(pq.read_metadata(path).metadata[b"shardfs"])
         assert said["format"] == "wshard"
         assert said["columns"]["bf16/wide"] == {"dtype": "bf16", "shape": [3, 2], "block": "signal/bf16/wide"}
-        assert said["columns"]["time"] == {"units": "s"}
+        assert said["columns"]["time"] == {"dtype": "f64", "units": "s"}
 
 
 def test_names_of_steps(tmp_path):
@@ -437,25 +443,32 @@ def test_steps_that_are_claimed(tmp_path):
             assert not (path / "steps.parquet").exists() and described(path) == {}
 
 
-def test_a_joined_episode(tmp_path):
-    lengths, chunks, whole = [5, 9, 3], [], []
+def write_chunked(folder, name, lengths):
+    """An episode in chunks with its manifest; the lanes of each chunk."""
+    chunks, whole = [], []
     for number, steps in enumerate(lengths):
-        path = tmp_path / f"c{number}.wshard"
+        path = folder / f"c{number}.wshard"
         lanes = {"signal/a": (np.arange(steps, dtype="<f4") + 100 * number, "f32"),
                  "signal/v": (np.arange(2 * steps, dtype="<i8").reshape(steps, 2) - number, "i64")}
         channels = [channel(name, dtype, list(array.shape[1:])) for name, (array, dtype) in lanes.items()]
         meta = meta_blocks("x", steps, channels)
         first = sum(lengths[:number])
         episode = json.loads(dict(meta)["meta/episode"]) | {
-            "chunk_index": number, "total_chunks": 3, "timestep_range": [first, first + steps - 1]}
+            "chunk_index": number, "total_chunks": len(lengths), "timestep_range": [first, first + steps - 1]}
         meta[1] = ("meta/episode", dumps(episode))
         write_shard(path, meta + [(name, array.tobytes()) for name, (array, _) in lanes.items()])
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
         chunks.append({"chunk_index": number, "uri": path.name, "sha256": digest,
                        "timestep_range": [first, first + steps - 1]})
         whole.append(lanes)
-    write_shard(tmp_path / "whole.wshard", [("meta/manifest", dumps(
-        {"episode_id": "x", "total_chunks": 3, "total_timesteps": sum(lengths), "chunks": chunks}))], role=4)
+    write_shard(folder / name, [("meta/manifest", dumps({"episode_id": "x", "total_chunks": len(lengths),
+                                                         "total_timesteps": sum(lengths), "chunks": chunks}))], role=4)
+    return whole
+
+
+def test_a_joined_episode(tmp_path):
+    lengths = [5, 9, 3]
+    whole = write_chunked(tmp_path, "whole.wshard", lengths)
     joined = {name: (np.concatenate([lanes[name][0] for lanes in whole]), dtype)
               for name, (_, dtype) in whole[0].items()}
     with mounted(tmp_path) as mnt:
@@ -498,6 +511,75 @@ def test_many_containers_are_one_data_set(tmp_path):
         kdb = duckdb.sql(f"select task, count(*), sum(num_frames) from '{mnt}/*.kdb/episodes.parquet' group by all "
                          "order by all").fetchall()
         assert kdb == [("pick", 2, 7), ("place", 1, 1)]
+
+
+# --- what the schema says ----------------------------------------------------------------------
+
+def said(path):
+    """What pyarrow has of each column: its type, whether it may be null, and its metadata."""
+    import pyarrow.parquet as pq
+
+    found = {}
+    for field in pq.read_schema(path):
+        about = {key.decode(): value.decode() for key, value in (field.metadata or {}).items()}
+        found[field.name] = (str(field.type), field.nullable, about)
+    return found
+
+
+def test_columns_say_what_the_format_says(golden, tmp_path):
+    """Lists of one length are such in Arrow's schema; each column carries dtype, shape, units and what the format says."""
+    import polars as pl
+    import pyarrow.dataset as ds
+    import pyarrow.parquet as pq
+
+    steps = 5
+    arrays = {"signal/force": (np.arange(steps * 6, dtype="<f2").reshape(steps, 3, 2), "f16", {"unit": "N"}),
+              "signal/code": (np.arange(steps, dtype="<u2"), "u16", {"unit": "x" * 300}),
+              "done": (np.zeros(steps, "|b1"), "bool", {"unit": 7})}
+    channels = [channel(name, dtype, list(array.shape[1:]), **more) if "/" in name else
+                {"id": name, "dtype": dtype, "shape": [], "signal_block": name, **more}
+                for name, (array, dtype, more) in arrays.items()]
+    write_shard(tmp_path / "x.wshard", meta_blocks("x", steps, channels, hz=20)
+                + [(name, array.tobytes()) for name, (array, _, _) in arrays.items()])
+    (tmp_path / "x.kdb").write_bytes(pack([Episode([[]] * 4, 3, 2)]))
+    trees = "generated/msprime_two_populations.trees"
+    with mounted(tmp_path) as mnt, mounted(golden / "kastore") as stores:
+        path = mnt / "x.wshard/steps.parquet"
+        assert said(path) == {
+            "step": ("int64", False, {"dtype": "i64"}),
+            "time": ("double", False, {"dtype": "f64", "units": "s"}),
+            "force": ("fixed_size_list<element: float not null>[6]", False,
+                      {"dtype": "f16", "shape": "[3,2]", "units": "N", "block": "signal/force"}),
+            "code": ("uint16", False, {"dtype": "u16", "block": "signal/code"}),
+            "done": ("bool", False, {"dtype": "bool", "block": "done"}),
+        }
+        found = pq.read_table(path)["force"].combine_chunks()
+        force = arrays["signal/force"][0]
+        assert found.flatten().to_numpy().reshape(steps, 3, 2).tobytes() == force.astype("<f4").tobytes()
+        assert ds.dataset(path).schema.field("force").metadata[b"units"] == b"N"
+        assert pl.scan_parquet(path).collect_schema()["force"] == pl.Array(pl.Float32, 6)
+        kdb = said(mnt / "x.kdb/steps.parquet")
+        assert kdb["state"] == ("fixed_size_list<element: float not null>[3]", False, {"dtype": "f32", "shape": "[3]"})
+        assert kdb["time"] == ("double", True, {"dtype": "f64", "units": "s"})
+        nodes, populations = said(stores / trees / "nodes.parquet"), said(stores / trees / "populations.parquet")
+        ts = tskit.load(str(golden / "kastore" / trees))
+        assert nodes["time"] == ("double", False, {"dtype": "f64", "units": ts.time_units})
+        schema = populations["metadata"][2]["metadata_schema"]
+        assert json.loads(schema) == json.loads(repr(ts.table_metadata_schemas.population))
+        # The whole table as Arrow has it, too.
+        assert json.loads(pq.read_schema(path).metadata[b"shardfs"]) == {"format": "wshard", "version": "2"}
+
+
+def test_ragged_numbers_are_told_to_be_left_out(golden, tmp_path):
+    """Rows that have each their own number of values are no columns, and `container.json` says which these are."""
+    trees = "generated/msprime_two_populations.trees"
+    store(tmp_path, "x.kas", {"t/a": np.arange(2), "t/b": np.arange(2)} | {
+        "t/n": np.arange(5, dtype="<i4"), "t/n_offset": np.array([0, 2, 5], "<u8")})
+    with mounted(golden / "kastore") as stores, mounted(tmp_path) as mnt:
+        individuals = described(stores / trees)["individuals.parquet"]
+        assert {each["column"] for each in individuals["left_out"]} == {"location", "parents"}
+        assert {each["reason"] for each in individuals["left_out"]} == {"rows have each their own number of values"}
+        assert [each["column"] for each in described(mnt / "x.kas")["t.parquet"]["left_out"]] == ["n"]
 
 
 # --- all of them -------------------------------------------------------------------------------
@@ -543,7 +625,7 @@ def examples_of_all(folder):
     """One container of each kind, with tables of several row groups where that is cheap."""
     for name in ("tree_sequence.trees",):
         (folder / name).write_bytes((FIXTURES / name).read_bytes())
-    rows = 140_000
+    rows = 270_000
     store(folder, "x.kas", {"t/a": np.arange(rows, dtype="<i4"), "t/b": np.arange(rows, dtype="<u2")}
           | kas.ragged("t/s", [str(row).encode() * (row % 3) for row in range(rows)]))
     (folder / "x.kdb").write_bytes(pack(kdb_episodes(8, 60)))
@@ -582,24 +664,49 @@ def test_any_range_however_it_is_mounted(tmp_path):
 
 
 def test_commands_know_them(tmp_path):
+    """`ls`, `info`, `cat`, `cp` and extended attributes, for every kind of table."""
     source = tmp_path / "source"
     source.mkdir()
     examples_of_all(source)
-    import pyarrow.parquet as pq
-
-    for name, tables_of_it in {"x.kas": ["t.parquet"], "x.kdb": ["episodes.parquet", "steps.parquet"],
-                               "x.wshard": ["steps.parquet"]}.items():
-        listed = [json.loads(line) for line in run("ls", "--json", source / name, check=True).stdout.splitlines()]
-        paths = {entry["path"].rpartition("/")[2]: entry for entry in listed}
-        assert set(tables_of_it) <= set(paths)
-        for table in tables_of_it:
-            copied = tmp_path / f"{name}.{table}"
-            run("cp", source / name / table, copied, check=True)
-            meta = check_footer(copied)
-            assert paths[table]["shape"] == [meta.num_rows, len(pq.read_schema(copied))]
+    write_chunked(source, "joined.wshard", [5, 9, 3])
+    (source / "table.idv").write_bytes((FIXTURES / "table.idv").read_bytes())
+    tables_of = {"x.kas": ["t.parquet"], "x.kdb": ["episodes.parquet", "steps.parquet"], "x.wshard": ["steps.parquet"],
+                 "joined.wshard": ["steps.parquet"], "table.idv": ["table.parquet"],
+                 "tree_sequence.trees": [f"{name}.parquet" for name in tables.TREE_SEQUENCE_TABLES]}
+    with mounted(source, "--xattrs") as mnt:
+        for name, tables_of_it in tables_of.items():
+            listed = [json.loads(line) for line in run("ls", "--json", source / name, check=True).stdout.splitlines()]
+            shapes = {entry["path"].rpartition("/")[2]: entry["shape"] for entry in listed}
+            assert {path for path in shapes if path.endswith(".parquet")} == set(tables_of_it)
             about = json.loads(run("info", "--json", source / name, check=True).stdout)
-            assert table in json.dumps(about)
-        assert b".parquet" not in run("ls", "--no-tables", source / name, check=True).stdout
+            for table in tables_of_it:
+                copied = tmp_path / f"{name}.{table}"
+                run("cp", source / name / table, copied, check=True)
+                meta = check_footer(copied)
+                shape = [meta.num_rows, len(meta.schema.to_arrow_schema())]
+                assert shapes[table] == shape and table in json.dumps(about)
+                assert json.loads(os.getxattr(mnt / name / table, "user.shardfs.shape")) == shape
+                data = (mnt / name / table).read_bytes()
+                assert data == copied.read_bytes() == run("cat", source / name / table, check=True).stdout
+            assert b".parquet" not in run("ls", "--no-tables", source / name, check=True).stdout
     with mounted(source, "--no-tables") as mnt:
         assert not list(mnt.rglob("*.parquet"))
     assert run("verify", source, check=True).returncode == 0
+
+
+def test_a_copy_of_a_container_costs_what_it_shows(tmp_path):
+    """rsync reads as many bytes as it is shown, tables included; again it reads none; without tables it is less."""
+    source = tmp_path / "source"
+    source.mkdir()
+    examples_of_all(source)
+    with mounted(source) as mnt:
+        shown = sum(path.stat().st_size for path in (mnt / "x.kas").rglob("*") if path.is_file())
+        tables_of_it = sum(path.stat().st_size for path in (mnt / "x.kas").rglob("*.parquet"))
+
+        def sent(*options):
+            done = subprocess.run(["rsync", "-a", "--stats", "--no-human-readable", *options, f"{mnt}/x.kas", tmp_path / "to"],
+                                  check=True, capture_output=True, text=True)
+            return int(re.search(r"Total transferred file size: (\d+)", done.stdout)[1])
+
+        assert sent("--exclude=*.parquet") == shown - tables_of_it
+        assert sent() == tables_of_it and sent() == 0

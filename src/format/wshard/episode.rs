@@ -12,8 +12,8 @@ use crate::{
     source::{Memory, Source, SourceError},
 };
 
-/// Bytes of the longest modality. Any number of blocks can have it.
-const MODALITY: usize = 256;
+/// Bytes of the longest word of a channel that is kept. Any number of blocks can have it.
+const WORD: usize = 256;
 
 /// What `meta/episode` and `meta/wshard` say (section 11).
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -54,8 +54,17 @@ pub struct Channel {
     pub dtype: Option<DType>,
     /// Shape of one step; `None` where it is no list of non-negative integers, or a longer one than any array has.
     pub shape: Option<Vec<u64>>,
-    /// Modality, where it is a word and no text.
-    pub modality: Option<Arc<str>>,
+    /// What else it says, if anything.
+    pub words: Option<Arc<Words>>,
+}
+
+/// What a channel says of itself in words (section 11), where these are no longer than words are.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Words {
+    /// Modality.
+    pub modality: Option<String>,
+    /// Unit of the values.
+    pub unit: Option<String>,
 }
 
 /// Everything that the metadata of an episode says.
@@ -310,8 +319,10 @@ fn channel(map: &Map<String, Json>, id: String, block: String) -> Channel {
             list.and_then(|list| list.iter().map(Json::as_u64).collect())
         }
     };
-    let modality = map.get("modality").and_then(Json::as_str).filter(|word| word.len() <= MODALITY);
-    Channel { id, block, dtype, shape, modality: modality.map(Arc::from) }
+    let word = |key| text(map, key).filter(|word| word.len() <= WORD);
+    let words = Words { modality: word("modality"), unit: word("unit") };
+    let words = (words != Words::default()).then(|| Arc::new(words));
+    Channel { id, block, dtype, shape, words }
 }
 
 /// The thirteen short names, and the long ones that Go takes for them (section 11).

@@ -207,7 +207,7 @@ fn entry<'n>(
         block: Block::new(source, header, &fields, index)?,
         value: Value::Bytes,
         visible: true,
-        modality: None,
+        words: None,
         residual: None,
         language: false,
     };

@@ -2,7 +2,9 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use super::{Block, Channel, Entry, Header, Notes, ROLE_EPISODE, Residual, Value, block::Fault, episode::Meta, shown};
+use super::{
+    Block, Channel, Entry, Header, Notes, ROLE_EPISODE, Residual, Value, Words, block::Fault, episode::Meta, shown,
+};
 use crate::{
     format::{DType, Fields},
     limits,
@@ -28,7 +30,7 @@ pub(super) fn assign(
     let mut budget = LANGUAGE_BUDGET;
     for entry in entries {
         if let Some(lanes) = &lanes {
-            entry.modality = lanes.modality(&entry.name);
+            entry.words = lanes.words(&entry.name);
         }
         entry.value = if entry.name.starts_with(b"meta/") || entry.content_type == 2 {
             Value::Json
@@ -105,7 +107,7 @@ fn note_steps(entry: &Entry, steps: u64, notes: &mut Notes) {
         && entry.residual.is_none()
         && entry.block.error.is_none()
         && *source != TENSOR
-        && entry.modality.as_deref() != Some("language")
+        && entry.modality() != Some("language")
         && let Some(rows) = shape.first().filter(|rows| **rows != steps)
     {
         notes.add(format_args!("{} has {rows} steps, the episode {steps}", shown(&entry.name)));
@@ -117,8 +119,7 @@ fn is_language(entry: &Entry) -> bool {
     matches!(entry.value, Value::Array { dtype: DType::U8, data_offset: 0, .. })
         && entry.residual.is_none()
         && entry.block.extent.size <= limits::LANGUAGE_TEXT
-        && (entry.modality.as_deref() == Some("language")
-            || entry.name.rsplit(|b| *b == b'/').next() == Some(b"language"))
+        && (entry.modality() == Some("language") || entry.name.rsplit(|b| *b == b'/').next() == Some(b"language"))
 }
 
 const TENSOR: &str = "tensor_v1";
@@ -206,8 +207,8 @@ impl<'m> Lanes<'m> {
         }
     }
 
-    fn modality(&self, name: &[u8]) -> Option<Arc<str>> {
-        self.by_block.get(name)?.modality.clone()
+    fn words(&self, name: &[u8]) -> Option<Arc<Words>> {
+        self.by_block.get(name)?.words.clone()
     }
 
     /// 12.1: what the block's own description makes of it; `None` if it has none, `Bytes` if that says nothing usable.

@@ -122,7 +122,7 @@ impl Idv {
             about.insert("type".into(), values.ty().describe().into());
             let values = Arc::new(values);
             let mut add = |mut made: parquet::Column| {
-                made.about = about.clone();
+                made.about.extend(about.clone());
                 columns.push(made);
             };
             if let Kind::Offset { is_old } = kind {

@@ -31,6 +31,13 @@ const TEXTS: [&[u8]; 4] = [b"ancestral_state", b"derived_state", b"record", b"ti
 /// What says how `metadata` are coded, and is no column.
 const SCHEMA: &[u8] = b"metadata_schema";
 
+/// What says which unit the times of a tree sequence have.
+const TIME_UNITS: &[u8] = b"time_units";
+
+/// Bytes of the longest unit that is told, and of the longest schema: the footer has them.
+const LONGEST_UNIT: u64 = 256;
+const LONGEST_SCHEMA: usize = 64 << 10;
+
 /// The end of the key that has the offsets of another one.
 const OFFSETS: &[u8] = b"_offset";
 
@@ -48,6 +55,8 @@ pub(super) struct Plan {
     left_out_behind: u64,
     /// What says how `metadata` are coded.
     schema: Option<usize>,
+    /// The unit of times.
+    pub(super) time_units: Option<usize>,
 }
 
 /// A column, by the numbers of its items.
@@ -71,6 +80,12 @@ pub(super) fn groups(items: &[Item], first: usize, is_tree_sequence: bool) -> Ve
         }
     }
     groups.into_iter().map(|(group, numbers)| (group.to_vec(), numbers)).collect()
+}
+
+/// The item from `first` on that says which unit times have.
+pub(super) fn time_units(items: &[Item], first: usize) -> Option<usize> {
+    let mut items = items.iter().enumerate().skip(first);
+    items.find(|(_, item)| item.key == TIME_UNITS && item.dtype.size() == 1).map(|(number, _)| number)
 }
 
 /// The last part of a key.
@@ -106,6 +121,7 @@ impl Plan {
             left_out: Vec::new(),
             left_out_behind: 0,
             schema,
+            time_units: None,
         };
         let mut rows = None;
         for &data in numbers.iter().filter(|&&item| Some(item) != schema && !is_offsets(item)) {
@@ -151,7 +167,10 @@ impl Arrays {
     pub(super) fn lay_out(&self, reader: &ReadContext, number: u32) -> Result<Parquet, Fault> {
         let plan = &self.tables[number as usize];
         let mut names = ColumnNames::default();
-        let is_json = plan.has_id && plan.schema.is_some_and(|schema| self.is_json(reader, schema));
+        let schema = plan.schema.and_then(|schema| self.text(reader, schema, limits::METADATA_JSON));
+        let is_json = schema.as_ref().is_some_and(|schema| is_json(schema));
+        let time_units = plan.time_units.and_then(|units| self.text(reader, units, LONGEST_UNIT));
+        let schema = schema.filter(|schema| !schema.is_empty() && schema.len() <= LONGEST_SCHEMA);
         let mut columns = Vec::with_capacity(plan.columns.len() + 1);
         for stored in &plan.columns {
             let item = &self.items[stored.data];
@@ -160,9 +179,10 @@ impl Arrays {
                 None => {
                     let array = Array::new(item.dtype, [item.count], View::stored(item.data.clone()));
                     // Elements of these formats are numbers, one a row.
-                    match array_column(&name, &array) {
-                        Ok(column) => column,
-                        Err(_) => continue,
+                    match (array_column(&name, &array), &time_units) {
+                        (Ok(column), Some(units)) if key == b"time" => column.with_about("units", &**units),
+                        (Ok(column), _) => column,
+                        (Err(_), _) => continue,
                     }
                 }
                 Some(offsets) => {
@@ -174,7 +194,11 @@ impl Arrays {
                         missing: None,
                     };
                     let is_text = plan.has_id && (TEXTS.contains(&key) || key == b"metadata" && is_json);
-                    Column::strings(name, Arc::new(ragged), is_text, false)
+                    let column = Column::strings(name, Arc::new(ragged), is_text, false);
+                    match &schema {
+                        Some(schema) if key == b"metadata" => column.with_about("metadata_schema", &**schema),
+                        _ => column,
+                    }
                 }
             });
         }
@@ -188,13 +212,14 @@ impl Arrays {
         Parquet::new(reader, Table { number, rows: plan.rows, unit: 1, columns, about })
     }
 
-    /// Whether a schema says that metadata are JSON.
-    fn is_json(&self, reader: &ReadContext, schema: usize) -> bool {
-        let item = &self.items[schema];
-        if item.count > limits::METADATA_JSON {
-            return false;
-        }
-        let stored = reader.source.read(item.data.clone()).unwrap_or_default();
-        serde_json::from_slice::<serde_json::Value>(&stored).is_ok_and(|schema| schema["codec"] == "json")
+    /// An item of text of up to so many bytes; `None` where it is longer, or can't be read.
+    fn text(&self, reader: &ReadContext, number: usize, longest: u64) -> Option<String> {
+        let item = self.items.get(number).filter(|item| item.count <= longest)?;
+        String::from_utf8(reader.source.read(item.data.clone()).ok()?).ok()
     }
+}
+
+/// Whether a schema says that metadata are JSON.
+fn is_json(schema: &str) -> bool {
+    serde_json::from_str::<serde_json::Value>(schema).is_ok_and(|schema| schema["codec"] == "json")
 }

@@ -64,7 +64,7 @@ impl Pictures {
             return None;
         }
         Self::of(Pixels::Entry(number), &entry.name, *dtype, shape, || {
-            let modality = entry.modality.as_deref().is_some_and(|modality| MODALITIES.contains(&modality));
+            let modality = entry.modality().is_some_and(|modality| MODALITIES.contains(&modality));
             let last = String::from_utf8_lossy(entry.name.rsplit(|byte| *byte == b'/').next().unwrap_or_default());
             modality || NAMES.iter().any(|name| last.contains(name))
         })

@@ -57,6 +57,8 @@ pub(super) struct JoinedArray {
     pub(super) inferred: bool,
     /// Whether every chunk that has steps shows them as pictures too.
     pub(super) pictures: bool,
+    /// The unit of its values, where all chunks give the same.
+    pub(super) unit: Option<String>,
     /// Bytes of the elements.
     pub(super) size: u64,
     /// The elements.
@@ -69,6 +71,7 @@ struct Part {
     shape: Vec<u64>,
     inferred: bool,
     pictures: bool,
+    unit: Option<String>,
 }
 
 impl Part {
@@ -84,7 +87,8 @@ impl Part {
             return None;
         }
         let pictures = *shape.first()? == 0 || Pictures::of_entry(0, entry).is_some();
-        entry.visible.then_some(Self { dtype, shape, inferred, pictures })
+        let unit = entry.unit().map(ToOwned::to_owned);
+        entry.visible.then_some(Self { dtype, shape, inferred, pictures, unit })
     }
 
     fn size(&self) -> Option<u64> {
@@ -99,6 +103,7 @@ struct Growing {
     shape: Vec<u64>,
     inferred: bool,
     pictures: bool,
+    unit: Option<String>,
     ends: Vec<u64>,
 }
 
@@ -110,6 +115,7 @@ impl Growing {
             shape: part.shape.clone(),
             inferred: part.inferred,
             pictures: part.pictures,
+            unit: part.unit.clone(),
             ends: vec![part.size()?],
         })
     }
@@ -125,6 +131,7 @@ impl Growing {
         self.ends.push(self.ends.last()?.checked_add(part.size()?)?);
         self.inferred |= part.inferred;
         self.pictures &= part.pictures;
+        self.unit = self.unit.take().filter(|unit| part.unit.as_ref() == Some(unit));
         Some(())
     }
 }
@@ -170,10 +177,10 @@ pub(super) fn join(chunks: &[Chunk], siblings: &Arc<dyn Siblings>, verify: Verif
         .collect();
     let paths = builder.finish();
     let finished = arrays.into_iter().zip(nodes).map(|(array, node)| {
-        let Growing { name, dtype, shape, inferred, pictures, ends } = array;
+        let Growing { name, dtype, shape, inferred, pictures, unit, ends } = array;
         let size = ends.last().copied().unwrap_or(0);
         let data = Arc::new(Concatenated { episode: episode.clone(), path: paths.path(node), ends });
-        JoinedArray { name, dtype, shape, inferred, pictures, size, data }
+        JoinedArray { name, dtype, shape, inferred, pictures, unit, size, data }
     });
     Ok(finished.collect())
 }

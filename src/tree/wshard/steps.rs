@@ -10,6 +10,7 @@ use crate::{
     limits,
     tree::{
         WSHARD,
+        names::NAME_MAX,
         tables::{ColumnNames, Described, LeftOut, array_column, slots},
     },
     view::{
@@ -135,6 +136,15 @@ impl Blocks {
         }
     }
 
+    /// The unit of an array's values, where its channel gives one.
+    fn unit(&self, file: File) -> Option<&str> {
+        match file {
+            File::Joined(i) => self.joined.get(i as usize)?.0.unit.as_deref(),
+            File::Value(i) => self.shard.entries.get(i as usize)?.unit(),
+            File::Bytes(_) | File::Signs(_) | File::Schema => None,
+        }
+    }
+
     /// The steps, laid out.
     pub(super) fn lay_out(&self, reader: &ReadContext, steps: &Steps) -> Result<Parquet, Fault> {
         // Without the front of a channel's name, where no other column has what is left.
@@ -154,7 +164,14 @@ impl Blocks {
             else {
                 continue;
             };
-            columns.push(column.with_about("block", String::from_utf8_lossy(self.stored_name(file))));
+            let column = self.unit(file).into_iter().fold(column, |column, unit| column.with_about("units", unit));
+            // Names may share their bytes in the file, so that long ones would take more than it has.
+            let stored = Some(self.stored_name(file)).filter(|stored| stored.len() <= NAME_MAX);
+            columns.push(
+                stored
+                    .into_iter()
+                    .fold(column, |column, stored| column.with_about("block", String::from_utf8_lossy(stored))),
+            );
         }
         columns.insert(0, Column::row_numbers(&names.name(b"step"), DType::I64, steps.steps));
         if let Some(rate) = steps.rate {

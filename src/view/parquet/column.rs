@@ -6,6 +6,7 @@ use polars_parquet_format::{ConvertedType, Encoding, FieldRepetitionType, ListTy
 use serde_json::{Map, Value};
 
 use super::{
+    arrow::{ArrowType, Field},
     compact::{chunk_front, dictionary_header, schema_element},
     element::{Element, ValueType},
     levels::{self, Lists},
@@ -119,12 +120,24 @@ impl Column {
     /// Elements of a fixed size, with `slots` of them a row where rows are lists. `data` are those of all rows.
     pub fn fixed(name: String, element: Element, slots: Option<u64>, data: View) -> Self {
         let stride = element.stored_width() * slots.unwrap_or(1);
-        Self::new(name, Values::Fixed(Fixed { element, slots, data, at: 0, stride }))
+        let column = Self::new(name, Values::Fixed(Fixed { element, slots, data, at: 0, stride })).with_dtype(element);
+        match slots {
+            Some(slots) => column.with_about("shape", [slots].as_slice()),
+            None => column,
+        }
     }
 
     /// One field of records: `at` in bytes of a row, of which it has `stride`.
     pub fn field(name: String, element: Element, data: View, at: u64, stride: u64) -> Self {
-        Self::new(name, Values::Fixed(Fixed { element, slots: None, data, at, stride }))
+        Self::new(name, Values::Fixed(Fixed { element, slots: None, data, at, stride })).with_dtype(element)
+    }
+
+    /// The column with the type of its elements, where arrays have that too.
+    fn with_dtype(self, element: Element) -> Self {
+        match element {
+            Element::Of(dtype) => self.with_about("dtype", dtype.name()),
+            Element::Ticks | Element::Bytes16 => self,
+        }
     }
 
     /// The numbers of the rows, from 0.
@@ -140,7 +153,7 @@ impl Column {
 
     /// Keys of an unsigned type that stand for `count` texts, each behind its length of 4 bytes in `dictionary`.
     pub fn keys(name: String, dtype: DType, data: View, dictionary: Vec<u8>, count: u64) -> Self {
-        Self::new(name, Values::Keys(Keys { data, dtype, dictionary, count }))
+        Self::new(name, Values::Keys(Keys { data, dtype, dictionary, count })).with_dtype(Element::Of(dtype))
     }
 
     /// The column with some values missing; of lists and texts it has no meaning.
@@ -237,7 +250,7 @@ impl Column {
 
     /// The least and the greatest value of some rows as the footer has them, where they are known.
     pub(super) fn statistics(&self, rows: Range<u64>) -> Option<[Vec<u8>; 2]> {
-        let bounds = self.bounds.as_ref()?.bounds(rows);
+        let bounds = self.bounds.as_ref().filter(|_| !self.is_nullable())?.bounds(rows);
         let width = self.row_width() as usize;
         Some(bounds.map(|bound| bound.to_le_bytes()[..width].to_vec()))
     }
@@ -269,12 +282,7 @@ impl Column {
             name = ELEMENT;
         }
         let ValueType { physical, length, converted, logical } = self.value_type();
-        let is_nullable = match self.values {
-            Values::Fixed(_) => false,
-            Values::Strings { is_nullable, .. } => is_nullable,
-            Values::Nullable(..) | Values::Keys(_) => true,
-        };
-        let repetition = if is_nullable { FieldRepetitionType::OPTIONAL } else { FieldRepetitionType::REQUIRED };
+        let repetition = if self.is_nullable() { FieldRepetitionType::OPTIONAL } else { FieldRepetitionType::REQUIRED };
         schema.push(SchemaElement {
             repetition_type: Some(repetition),
             type_: Some(physical),
@@ -283,6 +291,25 @@ impl Column {
             logical_type: logical,
             ..schema_element(name)
         });
+    }
+
+    /// Whether values may be missing.
+    pub(super) fn is_nullable(&self) -> bool {
+        match self.values {
+            Values::Fixed(_) => false,
+            Values::Strings { is_nullable, .. } => is_nullable,
+            Values::Nullable(..) | Values::Keys(_) => true,
+        }
+    }
+
+    /// The column as Arrow has it.
+    pub(super) fn arrow(&self) -> Field<'_> {
+        let (value, slots) = match &self.values {
+            Values::Fixed(fixed) | Values::Nullable(fixed, _) => (fixed.element.arrow_type(), fixed.slots),
+            Values::Strings { is_text: false, .. } => (ArrowType::Bytes, None),
+            Values::Strings { .. } | Values::Keys(_) => (ArrowType::Text, None),
+        };
+        Field { name: &self.name, is_nullable: self.is_nullable(), value, slots, about: &self.about }
     }
 
     /// What the footer says alike of each of its chunks.
@@ -301,7 +328,7 @@ impl Column {
 
 /// The inner names of a list, which the format fixes.
 const LIST: &str = "list";
-const ELEMENT: &str = "element";
+pub(super) const ELEMENT: &str = "element";
 
 impl Fixed {
     fn levels(&self, rows: u64) -> Option<Lists> {

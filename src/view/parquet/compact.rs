@@ -27,6 +27,8 @@ pub(super) struct Chunk {
     pub(super) values: u64,
     /// The least and the greatest value, where they are known.
     pub(super) bounds: Option<[Vec<u8>; 2]>,
+    /// Whether no value is missing: then readers count values without reading them.
+    pub(super) is_full: bool,
 }
 
 /// The parts of a structure, written one field after the other.
@@ -146,11 +148,13 @@ pub(super) fn chunk(out: &mut Vec<u8>, front: &[u8], chunk: &Chunk) {
     if chunk.dictionary > 0 {
         meta.i64(11, chunk.start);
     }
-    if let Some([least, greatest]) = &chunk.bounds {
+    if chunk.is_full {
         let mut statistics = meta.within(12);
         statistics.i64(3, 0);
-        statistics.binary(5, greatest);
-        statistics.binary(6, least);
+        if let Some([least, greatest]) = &chunk.bounds {
+            statistics.binary(5, greatest);
+            statistics.binary(6, least);
+        }
         statistics.end();
     }
     meta.end();
@@ -183,11 +187,11 @@ pub(super) fn group_back(out: &mut Vec<u8>, start: u64, size: u64, rows: u64) {
 }
 
 /// What stands behind the row groups of a `FileMetaData`.
-pub(super) fn footer_back(out: &mut Vec<u8>, about: &[(String, String)], columns: usize) {
+pub(super) fn footer_back(out: &mut Vec<u8>, about: &[(&str, &str)], columns: usize) {
     let mut footer = Struct { out, last: 4 };
     let listed = footer.list(5, STRUCT, about.len());
     for (key, value) in about {
-        let pair = KeyValue { key: key.clone(), value: Some(value.clone()) };
+        let pair = KeyValue { key: (*key).into(), value: Some((*value).into()) };
         write(listed, |protocol| pair.write_to_out_protocol(protocol));
     }
     footer.binary(6, concat!("shardfs version ", env!("CARGO_PKG_VERSION")).as_bytes());

@@ -4,6 +4,7 @@ use polars_parquet_format::{
     ConvertedType, IntType, LogicalType, MicroSeconds, StringType, TimeUnit, TimestampType, Type,
 };
 
+use super::arrow::ArrowType;
 use crate::format::DType;
 
 /// Ticks of 100 ns from the year 1 to 1970.
@@ -121,6 +122,23 @@ impl Element {
                 let length = Some(self.width() as i32);
                 ValueType { length, ..ValueType::of(Type::FIXED_LEN_BYTE_ARRAY, None, None) }
             }
+        }
+    }
+
+    /// The type that Arrow has for it.
+    pub(super) fn arrow_type(self) -> ArrowType {
+        match self {
+            Self::Of(DType::F64) => ArrowType::Double,
+            Self::Of(DType::F32 | DType::F16 | DType::Bf16) => ArrowType::Single,
+            Self::Of(DType::Bool) => ArrowType::Bool,
+            Self::Of(dtype @ (DType::I8 | DType::I16 | DType::I32 | DType::I64)) => {
+                ArrowType::Int { bits: 8 * dtype.size() as i32, is_signed: true }
+            }
+            Self::Of(dtype @ (DType::U8 | DType::U16 | DType::U32 | DType::U64)) => {
+                ArrowType::Int { bits: 8 * dtype.size() as i32, is_signed: false }
+            }
+            Self::Ticks => ArrowType::Micros,
+            Self::Bytes16 | Self::Of(DType::DateTimeOffset) => ArrowType::BytesOf(self.width() as i32),
         }
     }
 

@@ -1,0 +1,103 @@
+//! Whatever holds for a folder of this machine holds for a bucket, and for a folder of a web server: the same names, sizes
+//! and bytes, any range, eight readers at once.
+
+use std::path::{Path, PathBuf};
+
+use shardfs::{
+    cache::Verify,
+    store::Detect,
+    vfs::{Options, Vfs},
+};
+
+use super::{listing, reading};
+use crate::common::{bucket::Bucket, sources, walk};
+
+/// How a bucket is opened: nothing is sent but the requests, and what was listed is not asked for again while it is
+/// compared.
+pub(crate) fn options(bucket: &Bucket, cache_size: u64, disk_cache: Option<&Path>) -> Options {
+    let mut options = Options { cache_size, ..Options::default() };
+    options.remote.endpoint_url = Some(bucket.endpoint());
+    options.remote.region = Some("nowhere".into());
+    options.remote.no_sign_request = true;
+    options.remote.disk_cache = disk_cache.map(PathBuf::from);
+    options.remote.dir_ttl = std::time::Duration::from_secs(3600);
+    options
+}
+
+/// Path, kind and size of everything that a filesystem shows.
+fn shown(vfs: &Vfs) -> Vec<(String, String, u64)> {
+    let nodes = walk::tree(vfs).into_iter();
+    nodes.map(|node| (node.path, format!("{:?}", node.attr.kind), node.attr.size)).collect()
+}
+
+/// What hides nothing behind a name: only names that say what an object is.
+fn has_suffixes(source: &Path) -> bool {
+    // Detection goes by names in a bucket; these folders hold containers under any name.
+    !["kastore", "wshard"].iter().any(|family| source.ends_with(family))
+}
+
+#[test]
+fn buckets_show_what_folders_show() {
+    for (family, source) in sources() {
+        let bucket = Bucket::of(&source);
+        for by_content in [false, true] {
+            let mut options = options(&bucket, 64 << 20, None);
+            if by_content {
+                options.remote.detect = Detect::Content;
+            } else if !has_suffixes(&source) {
+                continue;
+            }
+            let local = walk::open(&source, Options::default());
+            for url in ["s3://bucket".to_owned(), bucket.endpoint()] {
+                let remote = walk::open(Path::new(&url), options.clone());
+                let (local, remote) = (shown(&local), shown(&remote));
+                let local: Vec<_> = local.iter().filter(|(path, ..)| !path.starts_with(".shardfs")).collect();
+                let remote: Vec<_> = remote.iter().filter(|(path, ..)| !path.starts_with(".shardfs")).collect();
+                for (here, there) in local.iter().zip(&remote) {
+                    assert_eq!(here, there, "{family} by {url}, by content: {by_content}");
+                }
+                assert_eq!(local.len(), remote.len(), "{family} by {url}");
+            }
+        }
+    }
+}
+
+#[test]
+fn trees_of_buckets() {
+    for (family, source) in sources() {
+        let bucket = Bucket::of(&source);
+        let mut options = options(&bucket, 64 << 20, None);
+        options.remote.detect = Detect::Content;
+        let nodes = listing::check_with(Path::new("s3://bucket"), &options);
+        assert!(nodes.iter().filter(|node| node.path.ends_with("/container.json")).count() >= 6, "{family}");
+    }
+}
+
+/// Ranges against the bytes of the local folder: with room for everything and for nothing, without and with a cache on
+/// disk, and again with what that has by then.
+#[test]
+fn ranges_of_buckets() {
+    for (_, source) in sources() {
+        let bucket = Bucket::of(&source);
+        let disk = tempfile::tempdir().unwrap();
+        for disk in [None, Some(disk.path()), Some(disk.path())] {
+            reading::check_with(&source, Verify::Lazy, 9, &|budget| open(&bucket, budget, disk));
+        }
+    }
+}
+
+#[test]
+fn eight_readers_of_a_bucket() {
+    for (family, source) in sources() {
+        let bucket = Bucket::of(&source);
+        reading::eight_readers(family, &source, 300, &open(&bucket, 64 << 20, None));
+        assert!(bucket.asked() > 0);
+    }
+}
+
+/// The bucket, whatever its objects are called.
+fn open(bucket: &Bucket, cache_size: u64, disk_cache: Option<&Path>) -> Vfs {
+    let mut options = options(bucket, cache_size, disk_cache);
+    options.remote.detect = Detect::Content;
+    walk::open(Path::new("s3://bucket"), options)
+}
