@@ -228,3 +228,27 @@ fn listings_of_many() {
     assert_eq!(names.len(), 5001);
     assert!(keys.iter().all(|key| names.contains(&format!("{key}.npy").into())));
 }
+
+/// A URL is opened like a path, a folder as well as a container in it, and shows the same.
+#[cfg(feature = "remote")]
+#[test]
+fn urls_are_opened_like_paths() {
+    let folder = common::golden("kastore").join("generated");
+    let bucket = common::bucket::Bucket::of(&folder);
+    let contents = |volume: &Volume| -> BTreeMap<_, _> {
+        let files = volume.walk().map(|entry| entry.unwrap()).filter(|entry| entry.kind() == EntryKind::File);
+        files.map(|file| (file.path().to_owned(), file.read().unwrap())).collect()
+    };
+    let (here, there) = (Volume::open(&folder).unwrap(), Volume::open(bucket.endpoint()).unwrap());
+    let (here, there) = (contents(&here), contents(&there));
+    assert!(here.len() > 100 && here.keys().eq(there.keys()), "{} and {} files", here.len(), there.len());
+    assert!(here == there);
+    let name = "msprime_two_populations.trees";
+    let (here, there) =
+        (Volume::open(folder.join(name)).unwrap(), Volume::open(format!("{}/{name}", bucket.endpoint())).unwrap());
+    assert!(contents(&here) == contents(&there));
+    let array = |volume: &Volume| volume.get("nodes/time.npy").unwrap().array().unwrap().data().to_vec();
+    assert_eq!(array(&here), array(&there));
+    let gone = Volume::open(format!("{}/none", bucket.endpoint())).unwrap_err();
+    assert_eq!(gone.kind(), ErrorKind::NotFound);
+}

@@ -69,7 +69,17 @@ pub(crate) fn check_with(source: &Path, verify: Verify, every: usize, mount: &dy
         let ranges = if cfg!(debug_assertions) { ranges / 8 } else { ranges } / every as u64;
         let vfs = mount(budget);
         let files = walk::files(&vfs);
-        assert!(files.iter().map(|file| &file.path).eq(truth.iter().map(|whole| &whole.node.path)));
+        let paths =
+            |nodes: &mut dyn Iterator<Item = &walk::Node>| nodes.map(|node| node.path.clone()).collect::<Vec<_>>();
+        let (found, expected) = (paths(&mut files.iter()), paths(&mut truth.iter().map(|whole| &whole.node)));
+        let difference = found.iter().zip(&expected).find(|(found, expected)| found != expected);
+        assert!(
+            found == expected,
+            "{}: {} and {} files: {difference:?}",
+            source.display(),
+            found.len(),
+            expected.len()
+        );
         for (file, Whole { bytes, .. }) in files.iter().zip(&truth).step_by(every) {
             for (offset, length) in ranges_of(file.attr.size, ranges) {
                 let place = || format!("{}: {length} bytes at {offset}, cache {budget}, {verify:?}", file.path);

@@ -2,11 +2,12 @@
 
 import errno
 import os
+import signal
 import time
 
 import numpy as np
 import pytest
-from support import FAMILIES, FIXTURES, GOLDEN, mounted, run, statistics_of, walk_files
+from support import FAMILIES, FIXTURES, GOLDEN, daemon_of, foreground, mounted, run, statistics_of, wait_for, walk_files
 from support.stores import KEYS, Store, s3_client, seaweedfs, upload
 
 
@@ -361,3 +362,28 @@ def test_new_objects_are_seen_after_the_time_or_at_once(store):
         store.delete("d/one.bin")
         time.sleep(3)
         assert os.listdir(mnt) == ["two.bin"]
+
+
+@pytest.mark.parametrize("in_foreground", [False, True], ids=["daemon", "in the foreground"])
+def test_sighup_asks_for_names_anew(store, in_foreground, tmp_path):
+    """The process stays, and what is new is seen. In the foreground only where a log is to be opened again: without one
+    SIGHUP is a terminal that went away."""
+    store, options = store
+    store.put("d/one.bin", b"1")
+    options = [*options, "--dir-ttl=1h"]
+
+    def check(mnt, pid):
+        assert os.listdir(mnt) == ["one.bin"]
+        store.put("d/two.bin", b"2")
+        assert os.listdir(mnt) == ["one.bin"]
+        os.kill(pid, signal.SIGHUP)
+        wait_for(lambda: sorted(os.listdir(mnt)) == ["one.bin", "two.bin"])
+        assert (mnt / "two.bin").read_bytes() == b"2"
+
+    if in_foreground:
+        with foreground("s3://b/d", *options, f"--log-file={tmp_path / 'log'}") as (mnt, daemon):
+            check(mnt, daemon.pid)
+            assert daemon.poll() is None
+    else:
+        with mounted("s3://b/d", *options) as mnt:
+            check(mnt, daemon_of(mnt))

@@ -411,6 +411,8 @@ impl RemoteFile {
                 false if on_disk.iter().any(|unit| unit.start <= range.start && range.end <= unit.end) => continue,
                 false => match blocks.memory.try_take(range.end - range.start) {
                     Some(room) => room,
+                    // What is demanded may lie behind.
+                    None if range.end <= demanded.start => continue,
                     None => break,
                 },
             };
@@ -520,13 +522,19 @@ fn copy(blocks: &Blocks, runs: &[Arc<Run>], part: &Range<u64>, out: &mut [u8]) -
     let counters = &blocks.counters;
     let counter = if has_waited { &counters.waited_bytes } else { &counters.memory_bytes };
     counter.fetch_add(out.len() as u64, Relaxed);
+    let mut at = part.start;
     for run in runs {
         let (start, end) = (part.start.max(run.range.start), part.end.min(run.range.end));
-        if start < end {
+        if start < end && start == at {
             run.copy(start, &mut out[(start - part.start) as usize..(end - part.start) as usize])?;
+            at = end;
         }
     }
-    Ok(())
+    // No byte of `out` may be left as it was.
+    match at == part.end {
+        true => Ok(()),
+        false => Err(FetchError::Failed(format!("the bytes from {at} on were not fetched"))),
+    }
 }
 
 /// Runs that one request fills, in order.
