@@ -524,9 +524,9 @@ fn copy(blocks: &Blocks, runs: &[Arc<Run>], part: &Range<u64>, out: &mut [u8]) -
     counter.fetch_add(out.len() as u64, Relaxed);
     let mut at = part.start;
     for run in runs {
-        let (start, end) = (part.start.max(run.range.start), part.end.min(run.range.end));
-        if start < end && start == at {
-            run.copy(start, &mut out[(start - part.start) as usize..(end - part.start) as usize])?;
+        let end = part.end.min(run.range.end);
+        if run.range.start <= at && at < end {
+            run.copy(at, &mut out[(at - part.start) as usize..(end - part.start) as usize])?;
             at = end;
         }
     }
