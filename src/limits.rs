@@ -220,6 +220,12 @@ pub const SMALLEST_WINDOW: u64 = 16 << 20;
 /// Pieces in which the server reads files: each connection holds two at most, one that is sent and one behind it.
 pub const SERVED_PIECE: u64 = 256 << 10;
 
+/// Files that the server remembers by their address.
+pub const RECENT_FILES: usize = 8 << 10;
+
+/// Bytes of an address that is remembered. Together with the file's path these are some 10 MiB at most.
+pub const RECENT_ADDRESS: usize = 512;
+
 /// Connections of the server at once; those beyond wait to be accepted.
 pub const CONNECTIONS: usize = 256;
 

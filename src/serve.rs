@@ -14,6 +14,7 @@ mod listing;
 mod page;
 mod paths;
 mod ranges;
+mod recent;
 mod refusal;
 mod types;
 mod workers;
@@ -34,12 +35,13 @@ use axum::{
 };
 use bytes::Bytes;
 use futures_util::FutureExt;
-use http::{HeaderName, HeaderValue, Method, StatusCode, header};
+use http::{HeaderName, HeaderValue, Method, StatusCode, header, request::Parts};
 use hyper_util::service::TowerToHyperService;
 
 use crate::{cache::Buffer, limits, vfs::Vfs, volume::Volume};
 pub(crate) use access::{Access, random_hex};
 pub(crate) use paths::encode;
+use recent::Recent;
 use refusal::Refusal;
 use workers::{Workers, panic_text};
 
@@ -65,12 +67,13 @@ pub(crate) struct Site {
     pub(crate) volume: Volume,
     access: Access,
     workers: Workers,
+    recent: Recent,
 }
 
 impl Site {
     /// A site that shows a filesystem.
     pub(crate) fn new(vfs: Arc<Vfs>, access: Access) -> Arc<Self> {
-        Arc::new(Self { volume: Volume::of(vfs), access, workers: Workers::new() })
+        Arc::new(Self { volume: Volume::of(vfs), access, workers: Workers::new(), recent: Recent::new() })
     }
 
     /// Runs what may wait for a disk or a decoder in a thread that may.
@@ -153,9 +156,6 @@ pub(crate) fn serve(site: &Arc<Site>, listener: TcpListener, ended: impl Future<
 fn router(site: &Arc<Site>) -> Router {
     Router::new()
         .route("/", any(async || Redirect::temporary("/files/")))
-        .route("/files", any(files::answer))
-        .route("/files/", any(files::answer))
-        .route("/files/{*path}", any(files::answer))
         .route("/dav", any(dav::answer))
         .route("/dav/", any(dav::answer))
         .route("/dav/{*path}", any(dav::answer))
@@ -175,15 +175,14 @@ impl Handler {
     async fn answer(&self, request: http::Request<hyper::body::Incoming>) -> Response {
         let (head, body) = request.into_parts();
         // The query may hold a token.
-        let asked = format!("{} {}", head.method, head.uri.path());
+        let asked = log::log_enabled!(log::Level::Debug).then(|| format!("{} {}", head.method, head.uri.path()));
         let is_head = head.method == Method::HEAD;
         let mut response = match self.site.access.admit(&head) {
             Err(answer) => *answer,
             Ok(()) => {
-                let request = http::Request::from_parts(head, Body::new(body));
-                let answered = AssertUnwindSafe(hyper::service::Service::call(&self.router, request)).catch_unwind();
+                let answered = AssertUnwindSafe(self.routed(head, body)).catch_unwind();
                 match tokio::time::timeout(Duration::from_secs(limits::ANSWER_SECONDS), answered).await {
-                    Ok(Ok(answer)) => answer.unwrap_or_else(|never| match never {}),
+                    Ok(Ok(answer)) => answer,
                     Ok(Err(panicked)) => {
                         self.site.volume.vfs().note_panic(&panic_text(&*panicked));
                         Refusal::fault().into_response()
@@ -193,8 +192,21 @@ impl Handler {
             }
         };
         harden(&mut response);
-        log::debug!("{asked}: {}", response.status().as_u16());
+        if let Some(asked) = asked {
+            log::debug!("{asked}: {}", response.status().as_u16());
+        }
         if is_head { response.map(|_| Body::empty()) } else { response }
+    }
+
+    /// Files are most of what is asked for, so they need no router.
+    async fn routed(&self, head: Parts, body: hyper::body::Incoming) -> Response {
+        let path = head.uri.path();
+        if path == "/files" || path.starts_with("/files/") {
+            return files::answer(&self.site, head).await;
+        }
+        let request = http::Request::from_parts(head, Body::new(body));
+        let answered = hyper::service::Service::call(&self.router, request).await;
+        answered.unwrap_or_else(|never| match never {})
     }
 }
 

@@ -45,10 +45,10 @@ pub(super) struct Sending {
 /// file is still in the state of that `tag`.
 ///
 /// # Errors
-/// [`Refusal`] where they can't be read, or are of another state.
-pub(super) fn read(entry: &Entry, tag: Option<u128>, range: &Range<u64>) -> Result<Bytes, Refusal> {
+/// [`Refusal`] where they can't be read, are of another state, or would have to be waited for longer than `wait`.
+pub(super) fn read(entry: &Entry, tag: Option<u128>, range: &Range<u64>, wait: Wait) -> Result<Bytes, Refusal> {
     let (vfs, ino) = (entry.vfs(), entry.ino());
-    let piece = vfs.read_copied(ino, range.start, SERVED_PIECE.min(range.end - range.start))?;
+    let piece = vfs.read_copied_with(ino, range.start, SERVED_PIECE.min(range.end - range.start), wait)?;
     if piece.is_empty() && !range.is_empty() {
         return Err(crate::vfs::Error::short((entry.path().into(), String::new()), range.start, range.end).into());
     }
@@ -125,7 +125,7 @@ impl Sending {
     async fn last(&self, range: Range<u64>) -> Result<Bytes, Refusal> {
         let _all = self.lent.acquire_many(LENT).await.map_err(|_| Refusal::busy())?;
         let (entry, tag) = (self.entry.clone(), self.tag);
-        self.site.run(move |_| read(&entry, tag, &range)).await
+        self.site.run(move |_| read(&entry, tag, &range, Wait::Always)).await
     }
 }
 

@@ -7,12 +7,12 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use axum::{body::Body, extract::State, response::IntoResponse};
+use axum::{body::Body, response::IntoResponse};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header, request::Parts};
 
 use super::{
-    Refusal, Request, Response, Site,
+    Refusal, Response, Site,
     access::random_hex,
     body::{self, Segment, Sending},
     conditions::{self, Validators, Verdict},
@@ -20,7 +20,10 @@ use super::{
     ranges::{self, Wanted},
     types,
 };
-use crate::volume::{Entry, EntryKind};
+use crate::{
+    source::Wait,
+    volume::{Entry, EntryKind},
+};
 
 /// How often a file that changes while it is looked at is looked at again.
 const TRIES: usize = 3;
@@ -28,14 +31,12 @@ const TRIES: usize = 3;
 /// What the browser may do with a file that it shows in place: nothing but show it.
 const POLICY: &str = "default-src 'none'; img-src 'self'; media-src 'self'; style-src 'unsafe-inline'; sandbox";
 
-/// Answers a request below `/files`.
-pub(super) async fn answer(State(site): State<Arc<Site>>, request: Request) -> Response {
-    // What is sent along with a request for a file has no meaning.
-    let (head, _) = request.into_parts();
+/// Answers a request below `/files`. What is sent along with one has no meaning.
+pub(super) async fn answer(site: &Arc<Site>, head: Parts) -> Response {
     let wants_page = page::is_wanted(&head.headers);
-    match answered(&site, "/files", head).await {
+    match answered(site, "/files", head).await {
         Ok(response) => response,
-        Err(refusal) if wants_page => page::refused(&site, refusal),
+        Err(refusal) if wants_page => page::refused(site, refusal),
         Err(refusal) => refusal.into_response(),
     }
 }
@@ -48,7 +49,14 @@ pub(super) async fn answered(site: &Arc<Site>, prefix: &str, head: Parts) -> Res
     if ![Method::GET, Method::HEAD].contains(&head.method) {
         return Err(Refusal::method());
     }
-    let address = head.uri.path().strip_prefix(prefix).unwrap_or_default().to_owned();
+    let address = head.uri.path().strip_prefix(prefix).unwrap_or_default();
+    // What is in memory is sent from here: another thread would take longer to wake up than to do it.
+    if let Some(file) = site.recent.get(address)
+        && let Ok(what) = file.wanted(&head, Wait::Never)
+    {
+        return Ok(Answer { file, what }.into_response(site, &head));
+    }
+    let address = address.to_owned();
     let head = Arc::new(head);
     let asked = head.clone();
     let found = site.run(move |site| {
@@ -66,21 +74,26 @@ pub(super) async fn answered(site: &Arc<Site>, prefix: &str, head: Parts) -> Res
             Some(form) => Ok(listing::answer(site, &folder, form)),
             None => page::folder(site, &folder, &head).await,
         },
-        Found::File(file) => Ok(file.into_response(site, &head)),
+        Found::File(answer) => Ok(answer.into_response(site, &head)),
     }
 }
 
 /// What an address leads to.
 enum Found {
     Folder(Entry),
-    File(Box<Answer>),
+    File(Answer),
+}
+
+/// A file in one state.
+pub(super) struct Shown {
+    entry: Entry,
+    tag: Option<u128>,
+    validators: Validators,
 }
 
 /// A file, and what of it is sent.
 struct Answer {
-    entry: Entry,
-    tag: Option<u128>,
-    validators: Validators,
+    file: Arc<Shown>,
     what: What,
 }
 
@@ -105,39 +118,55 @@ fn look_up(site: &Site, address: &str, head: &Parts) -> Result<Found, Refusal> {
     let tag = entry.vfs().tag(entry.ino())?;
     let validators =
         Validators { etag: tag.map(|tag| format!("\"{tag:032x}\"")), modified: whole_seconds(entry.modified()) };
-    let what = match conditions::evaluate(&head.headers, &validators) {
-        Verdict::NotModified => What::Status(StatusCode::NOT_MODIFIED),
-        Verdict::Failed => What::Status(StatusCode::PRECONDITION_FAILED),
-        Verdict::Holds => wanted(&entry, tag, &validators, head)?,
-    };
-    Ok(Found::File(Box::new(Answer { entry, tag, validators, what })))
+    let file = Arc::new(Shown { entry, tag, validators });
+    let what = file.wanted(head, Wait::Always)?;
+    site.recent.put(address, &file);
+    Ok(Found::File(Answer { file, what }))
 }
 
-fn wanted(entry: &Entry, tag: Option<u128>, validators: &Validators, head: &Parts) -> Result<What, Refusal> {
-    // RFC 9110, 14.2: a range means something for GET only. And what is made anew at each look has no other parts.
-    let takes_ranges = head.method == Method::GET && tag.is_some();
-    let wanted = match takes_ranges && conditions::range_applies(&head.headers, validators) {
-        true => ranges::wanted(&head.headers, entry.size()),
-        false => Wanted::Whole,
-    };
-    let (range, is_part) = match wanted {
-        Wanted::Nothing => return Ok(What::Status(StatusCode::RANGE_NOT_SATISFIABLE)),
-        Wanted::Whole => (0..entry.size(), false),
-        Wanted::Parts(parts) => match <[_; 1]>::try_from(parts) {
-            Ok([range]) => (range, true),
-            Err(parts) => return Ok(What::Parts(parts)),
-        },
-    };
-    let first = match head.method {
-        Method::GET => Some(body::read(entry, tag, &range)?),
-        _ => None,
-    };
-    Ok(What::Bytes { range, is_part, first })
+impl Shown {
+    /// Whether its address leads to it still, in the same state; false where that can't be told without waiting.
+    pub(super) fn is_current(&self) -> bool {
+        self.entry.vfs().is_still_there(self.entry.ino())
+    }
+
+    /// What a request for it is answered, with the first piece read by a caller who waits for no more than `wait`.
+    ///
+    /// # Errors
+    /// As [`body::read`].
+    fn wanted(&self, head: &Parts, wait: Wait) -> Result<What, Refusal> {
+        let Self { entry, tag, validators } = self;
+        match conditions::evaluate(&head.headers, validators) {
+            Verdict::NotModified => return Ok(What::Status(StatusCode::NOT_MODIFIED)),
+            Verdict::Failed => return Ok(What::Status(StatusCode::PRECONDITION_FAILED)),
+            Verdict::Holds => {}
+        }
+        // RFC 9110, 14.2: a range means something for GET only. And what is made anew at each look has no other parts.
+        let takes_ranges = head.method == Method::GET && tag.is_some();
+        let wanted = match takes_ranges && conditions::range_applies(&head.headers, validators) {
+            true => ranges::wanted(&head.headers, entry.size()),
+            false => Wanted::Whole,
+        };
+        let (range, is_part) = match wanted {
+            Wanted::Nothing => return Ok(What::Status(StatusCode::RANGE_NOT_SATISFIABLE)),
+            Wanted::Whole => (0..entry.size(), false),
+            Wanted::Parts(parts) => match <[_; 1]>::try_from(parts) {
+                Ok([range]) => (range, true),
+                Err(parts) => return Ok(What::Parts(parts)),
+            },
+        };
+        let first = match head.method {
+            Method::GET => Some(body::read(entry, *tag, &range, wait)?),
+            _ => None,
+        };
+        Ok(What::Bytes { range, is_part, first })
+    }
 }
 
 impl Answer {
     fn into_response(self, site: &Arc<Site>, head: &Parts) -> Response {
-        let Self { entry, tag, validators, what } = self;
+        let Self { file, what } = self;
+        let Shown { entry, tag, validators } = &*file;
         let size = entry.size();
         let (media_type, is_shown) = types::media_type(entry.name());
         let mut response = Response::new(Body::empty());
@@ -191,8 +220,8 @@ impl Answer {
             *response.body_mut() = match <[_; 1]>::try_from(Vec::from(segments)) {
                 // All of it is there: the file need not be held any longer.
                 Ok([Segment::Text(bytes)]) => Body::from(bytes),
-                Ok([range]) => Sending::new(site.clone(), entry, tag, VecDeque::from([range])).into_body(),
-                Err(segments) => Sending::new(site.clone(), entry, tag, segments.into()).into_body(),
+                Ok([range]) => Sending::new(site.clone(), entry.clone(), *tag, VecDeque::from([range])).into_body(),
+                Err(segments) => Sending::new(site.clone(), entry.clone(), *tag, segments.into()).into_body(),
             };
         }
         response

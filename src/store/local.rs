@@ -28,8 +28,8 @@ use rustix::{
 };
 
 use super::{
-    Changes, File, Folder, FollowLinks, Kind, MappedFile, Stat, Store, Usage, Version, Watch, beneath, mapped,
-    watch::Watcher,
+    Changes, File, FilePath, Folder, FollowLinks, Kind, MappedFile, Stat, Store, Usage, Version, Watch, beneath,
+    mapped, watch::Watcher,
 };
 
 /// How often the path of the top is looked at again: another folder may stand there.
@@ -236,6 +236,12 @@ impl Store for LocalStore {
             return LocalFolder { store: self, path: Path::new(""), opened: self.root()? }.stat(name.as_os_str());
         }
         or_nothing(self.open_path(path).map(|resolved| resolved.stat))
+    }
+
+    fn stat_at_once(&self, path: &FilePath) -> Option<Stat> {
+        let opened = beneath::open_cached(&*self.known_root()?, &path.to_path_buf(), OFlags::PATH).ok()?;
+        // A server would have to be asked.
+        mapped::is_local(&opened).then(|| mapped::stat_of(&opened, AtFlags::empty()).ok())?
     }
 
     fn folder<'a>(&'a self, path: &'a Path) -> io::Result<Box<dyn Folder + 'a>> {
@@ -451,6 +457,34 @@ mod tests {
 
     fn set_mode(path: &Path, mode: u32) {
         std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+    }
+
+    #[test]
+    fn what_is_told_at_once_is_what_a_look_up_finds() {
+        let place = Temporary::new();
+        std::fs::create_dir_all(place.top().join("a/b")).unwrap();
+        std::fs::write(place.top().join("a/b/file"), b"file").unwrap();
+        std::fs::write(place.top().join("top"), b"top").unwrap();
+        symlink("a", place.top().join("link")).unwrap();
+        symlink("a/b/file", place.top().join("to")).unwrap();
+        for links in [FollowLinks::No, FollowLinks::Inside] {
+            let store = place.store(links);
+            let at_once =
+                |folder: &str, name: &str| store.stat_at_once(&FilePath::new(Path::new(folder).into(), name.as_ref()));
+            let known = |path: &str| store.stat(path.as_ref()).unwrap();
+            // Both are looked up, so the kernel knows their names. A filesystem that is not local has no answers.
+            assert_eq!((known("top").is_some(), known("a/b/file").is_some()), (true, true));
+            if mapped::is_local(std::fs::File::open(place.top()).unwrap()) {
+                assert_eq!((at_once("", "top"), at_once("a/b", "file")), (known("top"), known("a/b/file")));
+            }
+            // Links on the way lead nowhere, and one at the end is itself: never what it leads to.
+            assert_eq!((at_once("link/b", "file"), at_once("a/b", "none"), at_once("..", "top")), (None, None, None));
+            assert!(at_once("", "to").is_none_or(|stat| stat.kind == Kind::Link));
+            std::fs::write(place.top().join("new"), b"another").unwrap();
+            std::fs::rename(place.top().join("new"), place.top().join("a/b/file")).unwrap();
+            let now = known("a/b/file");
+            assert!(at_once("a/b", "file").is_none_or(|stat| Some(stat) == now));
+        }
     }
 
     #[test]

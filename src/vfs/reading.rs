@@ -45,14 +45,23 @@ impl Vfs {
     /// # Errors
     /// As [`Self::read`].
     pub fn read_copied(&self, ino: u64, offset: u64, length: u64) -> Result<Vec<u8>, Error> {
-        let node = self.node(ino)?;
+        self.read_copied_with(ino, offset, length, Wait::Always)
+    }
+
+    /// As [`Self::read_copied`] for a caller that waits for no more than `wait`.
+    ///
+    /// # Errors
+    /// As [`Self::read_copied`], and one of which [`Error::is_would_block`] is true.
+    pub fn read_copied_with(&self, ino: u64, offset: u64, length: u64, wait: Wait) -> Result<Vec<u8>, Error> {
+        let node = self.node_with(ino, wait)?;
         match &node {
             Node::InContainer(id, file) => {
-                let opened = self.opened(id, Wait::Always)?;
+                let opened = self.opened(id, wait)?;
                 let fault = |fault| self.fault(id, &opened, *file, fault);
-                let view = opened.view(*file, Wait::Always).map_err(fault)?;
-                view.copy_at(&opened.reader, offset, length).map_err(fault)
+                let view = opened.view(*file, wait).map_err(fault)?;
+                view.copy_at(opened.reader(wait), offset, length).map_err(fault)
             }
+            Node::SourceFile(..) if wait == Wait::Never => Err(Error::would_block(Wait::Disk)),
             Node::SourceFile(path, file) => self.files.read_copied(path, *file, offset, length),
             Node::ControlFile(snapshot) => Ok(snapshot.read(offset, length).as_syscall_buf().to_vec()),
             _ => Err(Error::is_a_folder(self.place(&node))),

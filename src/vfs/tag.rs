@@ -25,4 +25,16 @@ impl Vfs {
             Node::SourcePath(_) | Node::ControlFolder | Node::ControlFile(_) => None,
         })
     }
+
+    /// Whether the path of a node inside a container still leads to it: the container's file stands where it stood, in
+    /// the same state. Waits for nothing, and is false where it would have to, and for what lies in no container.
+    pub(crate) fn is_still_there(&self, ino: u64) -> bool {
+        match self.inodes.get(ino) {
+            // What joins other files is looked at as a whole.
+            Some(Node::InContainer(id, _)) if id.others == 0 => {
+                self.source.store().stat_at_once(&id.path) == Some(id.stat)
+            }
+            _ => false,
+        }
+    }
 }

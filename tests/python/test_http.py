@@ -167,6 +167,38 @@ def test_another_state_has_another_tag(tmp_path):
         assert server.get("/files/text.txt") == b"two"
 
 
+def test_what_was_asked_for_before_is_what_is_there_now(tmp_path, writers):
+    """A file that is in memory by now, whose container is replaced, hidden, moved away or replaced by a link."""
+    folder, states = tmp_path / "source/deep/er", {}
+    folder.mkdir(parents=True)
+    place = folder / "small.shard"
+
+    def put(state):
+        states[state] = os.urandom(4096)
+        writers.write_shard(tmp_path / "new", [("data", states[state])], role=1)
+        (tmp_path / "new").rename(place)
+
+    with serving(tmp_path / "source") as server:
+        path = "/files/deep/er/small.shard/data.bin"
+        for state in range(20):
+            put(state)
+            for _ in range(3):
+                assert server.get(path) == states[state]
+            assert server.ask(path, Range="bytes=5-9")[::2] == (206, states[state][5:10])
+        place.rename(folder / "moved.shard")
+        assert server.ask(path)[0] == 404
+        assert server.get(path.replace("small", "moved")) == states[19]
+        place.symlink_to("moved.shard")
+        assert server.ask(path)[0] == 404
+        place.unlink()
+        put("again")
+        assert server.get(path) == states["again"]
+        (tmp_path / "source/deep").rename(tmp_path / "elsewhere")
+        assert server.ask(path)[0] == 404
+        (tmp_path / "source/deep").symlink_to(tmp_path / "elsewhere")
+        assert server.ask(path)[0] == 404
+
+
 def test_a_file_that_changes_while_it_is_sent(tmp_path):
     """The answer ends before its length, and nothing of two states is taken for one."""
     place = tmp_path / "big.dat"

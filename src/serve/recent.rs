@@ -1,0 +1,36 @@
+//! Files that were asked for a moment ago, by their address: asked for again, they need no look-up name by name.
+
+use std::{num::NonZeroUsize, sync::Arc};
+
+use lru::LruCache;
+use parking_lot::Mutex;
+
+use super::files::Shown;
+use crate::limits;
+
+/// The files, least recently asked for last.
+pub(super) struct Recent(Mutex<LruCache<Box<str>, Arc<Shown>>>);
+
+impl Recent {
+    pub(super) fn new() -> Self {
+        Self(Mutex::new(LruCache::new(NonZeroUsize::new(limits::RECENT_FILES).unwrap_or(NonZeroUsize::MIN))))
+    }
+
+    /// The file that an address led to, if it leads there still, in the same state. Waits for nothing.
+    pub(super) fn get(&self, address: &str) -> Option<Arc<Shown>> {
+        let file = self.0.lock().get(address)?.clone();
+        if file.is_current() {
+            return Some(file);
+        }
+        // A look-up, which may wait, finds what is there now.
+        None
+    }
+
+    /// Notes what an address leads to. Only files inside containers: whether one of SOURCE's own files is still the
+    /// same is as much work as to look it up.
+    pub(super) fn put(&self, address: &str, file: &Arc<Shown>) {
+        if address.len() <= limits::RECENT_ADDRESS && file.is_current() {
+            self.0.lock().put(address.into(), file.clone());
+        }
+    }
+}
