@@ -101,18 +101,18 @@ def once(path, make, *arguments):
     return path
 
 
-def touch(size):
-    """Takes memory and gives it back. The host of a virtual machine may have taken what is free, and the first to touch it
-    waits for the host: half a second for 200 MB, of one program or of the other."""
-    np.ones(size, "u1")
-
-
+# Memory that is at hand is taken and given back right before the work. The host of a virtual machine takes away what is
+# free, two seconds after it became so where free pages are reported, and the first to touch it waits for the host: half a
+# second for 200 MB, of one program or of the other.
 FRESH = """
 import time, numpy as np
 def peak():
     # Of this program: what getrusage says begins with its parent's.
     return next(int(line.split()[1]) << 10 for line in open("/proc/self/status") if line.startswith("VmHWM"))
 {setup}
+np.ones(1 << 30, "u1")
+# The peak is from now on.
+open("/proc/self/clear_refs", "w").write("5")
 before = peak()
 start = time.perf_counter()
 held = {work}
@@ -133,13 +133,12 @@ class Bench:
         self.folder, self.size, self.rounds, self.table, self.notes = folder, size, rounds, Table(), []
 
     def rounds_of(self, warm=None, **works):
-        """The times of each work, by turns; each finds the file `warm` in the page cache, and memory at hand."""
+        """The times of each work, by turns; each finds the file `warm` in the page cache."""
         times = {name: [] for name in works}
         for _ in range(self.rounds):
             for name, work in works.items():
                 if warm is not None:
                     read_whole(warm)
-                    touch(1 << 30)
                 times[name].append(work())
         return times
 
