@@ -60,6 +60,7 @@ pub(super) fn refused(site: &Site, refusal: Refusal) -> Response {
     let (_, html) = viewer::refusal(&site.volume, &refusal);
     let mut response = refusal.into_response();
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(HTML));
+    response.headers_mut().insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(assets::policy()));
     response.headers_mut().remove(header::CONTENT_LENGTH);
     *response.body_mut() = Body::from(html.into_bytes());
     response
@@ -89,6 +90,7 @@ fn container_path(entry: &Entry) -> Option<(PathBuf, String)> {
 
 fn page(site: &Site, (status, html): (StatusCode, html::Html)) -> Result<Response, Refusal> {
     let mut response = answer(HTML, site.counted(html.into_bytes())?);
+    response.headers_mut().insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(assets::policy()));
     *response.status_mut() = status;
     Ok(response)
 }

@@ -1,7 +1,10 @@
 """Who may see what `shardfs serve` shows, and clients that mean no good."""
 
+import base64
 import contextlib
+import hashlib
 import os
+import re
 import socket
 import subprocess
 
@@ -101,6 +104,13 @@ def test_headers_of_every_answer(server):
         assert headers["referrer-policy"] == "no-referrer", path
         assert headers["cross-origin-resource-policy"] == "same-origin", path
         assert headers["access-control-allow-origin"] is None
+    # Pages hold one stylesheet and one script themselves, which are named by their hashes.
+    _, headers, page = server.ask("/files/", Accept="text/html")
+    allowed = dict(part.strip().split(" ", 1) for part in headers["content-security-policy"].split(";"))
+    for kind, element in [("script-src", "script"), ("style-src", "style")]:
+        (text,) = re.findall(rf"<{element}>(.*?)</{element}>", page.decode(), re.S)
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        assert allowed[kind] == f"'self' 'sha256-{digest}'"
 
 
 def send(server, data):

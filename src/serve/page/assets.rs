@@ -2,7 +2,11 @@
 
 use std::{fmt::Write, sync::OnceLock};
 
+use base64::{Engine, engine::general_purpose::STANDARD};
+use sha2::{Digest, Sha256};
 use xxhash_rust::xxh3::Xxh3;
+
+use crate::serve::POLICY;
 
 /// A file that pages load.
 pub(super) struct Asset {
@@ -12,7 +16,11 @@ pub(super) struct Asset {
 }
 
 const SCRIPT: &str = "text/javascript; charset=utf-8";
-const STYLE: &str = "text/css; charset=utf-8";
+
+/// The stylesheet, which stands in each page.
+pub(super) const STYLESHEET: &str = concat!(include_str!("assets/page.css"), include_str!("assets/uplot.css"));
+/// The script that stands in each page.
+pub(super) const THEME: &str = include_str!("assets/theme.js");
 
 macro_rules! assets {
     ($($name:literal: $media_type:expr,)+) => {
@@ -21,9 +29,7 @@ macro_rules! assets {
 }
 
 const ASSETS: &[Asset] = assets! {
-    "page.css": STYLE,
     "page.js": SCRIPT,
-    "theme.js": SCRIPT,
     "player.js": SCRIPT,
     "array.js": SCRIPT,
     "table.js": SCRIPT,
@@ -31,7 +37,6 @@ const ASSETS: &[Asset] = assets! {
     "plane.js": SCRIPT,
     // uPlot 1.6.32, https://github.com/leeoniya/uPlot, under the MIT licence: assets/LICENSE.uplot.
     "uplot.js": SCRIPT,
-    "uplot.css": STYLE,
     "LICENSE.uplot": "text/plain; charset=utf-8",
     "icon.svg": "image/svg+xml",
     "icons.svg": "image/svg+xml",
@@ -40,6 +45,17 @@ const ASSETS: &[Asset] = assets! {
 /// The asset of a name.
 pub(super) fn find(name: &str) -> Option<&'static Asset> {
     ASSETS.iter().find(|asset| asset.name == name)
+}
+
+/// What the browser may do with a page: as [`POLICY`] says, and apply the stylesheet and the script that stand in it.
+pub(super) fn policy() -> &'static str {
+    static TEXT: OnceLock<String> = OnceLock::new();
+    TEXT.get_or_init(|| {
+        let hash = |text: &str| format!("'self' 'sha256-{}'", STANDARD.encode(Sha256::digest(text)));
+        POLICY
+            .replace("script-src 'self'", &format!("script-src {}", hash(THEME)))
+            .replace("style-src 'self'", &format!("style-src {}", hash(STYLESHEET)))
+    })
 }
 
 /// Part of the addresses of assets, another one where any of them is: browsers keep them for good.

@@ -40,16 +40,12 @@ fn framed(volume: &Volume, title: &str, path: &Path, scripts: &[&'static str], m
         html.raw(before).raw("/-/assets/").raw(assets::version()).raw("/").raw(name).raw(after);
     };
     asset("<link rel=\"icon\" type=\"image/svg+xml\" href=\"", "icon.svg", "\">");
-    asset("<link rel=\"stylesheet\" href=\"", "page.css", "\">");
-    if scripts.contains(&"chart.js") {
-        asset("<link rel=\"stylesheet\" href=\"", "uplot.css", "\">");
-    }
-    // Before anything is drawn: the theme that was chosen.
-    asset("<script src=\"", "theme.js", "\"></script>");
     asset("<script defer src=\"", "page.js", "\"></script>");
     for script in scripts {
         asset("<script defer src=\"", script, "\"></script>");
     }
+    // In the page itself: nothing is drawn before these are there, and requests of their own take as long as all the rest.
+    html.raw("<style>").raw(assets::STYLESHEET).raw("</style><script>").raw(assets::THEME).raw("</script>");
     html.raw("</head><body><a class=\"skip\" href=\"#main\">Skip to content</a><header class=\"top\">");
     html.raw("<nav aria-label=\"Path\"><ol class=\"crumbs\"><li><a class=\"brand\" href=\"/files/\">");
     html.text(&top_name(volume)).raw("</a></li>");
@@ -116,7 +112,8 @@ fn made(volume: &Volume, entry: &Entry, main: Result<(Html, &'static [&'static s
 }
 
 const PLAIN: &[&str] = &[];
-const PLAYER: &[&str] = &["uplot.js", "chart.js", "plane.js", "player.js"];
+// It loads the scripts of curves by itself, behind the first frames.
+const PLAYER: &[&str] = &["plane.js", "player.js"];
 const ARRAY: &[&str] = &["uplot.js", "chart.js", "plane.js", "table.js", "array.js"];
 const TABLE: &[&str] = &["table.js"];
 

@@ -61,8 +61,11 @@ class Watched:
 
     def settle(self):
         """Waits until nothing is asked for any more."""
-        # One frame, in which scripts ask for what they need.
-        self.page.evaluate("new Promise(requestAnimationFrame)")
+        # Some frames, in which scripts ask for what they need; a player for the curves' scripts first.
+        self.page.evaluate("""(async () => {
+          if (typeof shardfs !== "undefined" && shardfs.player) await shardfs.player.curves;
+          for (let frame = 0; frame < 3; frame += 1) await new Promise(requestAnimationFrame);
+        })()""")
         wait_for(lambda: self.page.wait_for_timeout(5) or not self.open_requests, PATIENCE, "the end of all requests")
 
     def until(self, expression, argument=None):

@@ -234,7 +234,7 @@
     if (!link.hidden) location.href = link.href;
   };
   const { keys } = shardfs;
-  const own = [
+  const ownKeys = [
     [[" ", "k"], "play or pause", () => setPlaying(!isPlaying)],
     [["ArrowLeft", "ArrowRight"], "one step, with Shift ten", (event) => stepBy((event.key === "ArrowLeft" ? -1 : 1) * (event.shiftKey ? 10 : 1))],
     [["Home", "End"], "first and last step", (event) => stepBy(event.key === "Home" ? -last : last)],
@@ -244,7 +244,7 @@
       speed.selectedIndex = Math.min(speed.options.length - 1, Math.max(0, speed.selectedIndex + by));
     }],
   ];
-  keys.unshift(...own.map(([names, what, act]) => ({ names, what, act })));
+  keys.unshift(...ownKeys.map(([names, what, act]) => ({ names, what, act })));
 
   const showNeighbours = ({ previous, next }) => {
     for (const [id, address] of [["previous", previous], ["next", next]]) {
@@ -271,35 +271,46 @@
     }).catch(() => {});
   }
 
-  // Curves come when they are seen, behind the first frames: drawing them keeps the browser busy. A frame that takes long
-  // does not hold them up.
-  const first = Promise.race([go(wanted()), new Promise((done) => setTimeout(done, 400))]).catch(() => {});
-  const signals = byId("signals");
+  // Curves come when they are seen.
   const seen = new IntersectionObserver((entries) => {
     for (const { isIntersecting, target } of entries) {
       if (!isIntersecting) continue;
       seen.unobserve(target);
-      first.then(() => requestAnimationFrame(() => target.chart.load(...target.chart.range)));
+      requestAnimationFrame(() => target.chart.load(...target.chart.range));
     }
   }, { rootMargin: "300px" });
   const zoom = (from, to) => charts.forEach((chart) => chart.show(from, to));
-  for (const group of episode.groups) {
-    const isAlone = group.signals.length === 1 && group.signals[0].name === group.name;
-    if (!isAlone) signals.append(make("h2", {}, group.name));
-    for (const signal of group.signals) {
-      const chart = new shardfs.Chart(signals, {
-        ...signal, title: signal.name, page: `/-/view/${signal.path}`, height: 130, group: "episode",
-        onPick: (picked) => {
-          setPlaying(false);
-          go(picked);
-        },
-        onZoom: zoom,
-      });
-      chart.at = step;
-      charts.push(chart);
-      seen.observe(chart.element);
+  const addCurves = () => {
+    const signals = byId("signals");
+    for (const group of episode.groups) {
+      const isAlone = group.signals.length === 1 && group.signals[0].name === group.name;
+      if (!isAlone) signals.append(make("h2", {}, group.name));
+      for (const signal of group.signals) {
+        const chart = new shardfs.Chart(signals, {
+          ...signal, title: signal.name, page: `/-/view/${signal.path}`, height: 130, group: "episode",
+          onPick: (picked) => {
+            setPlaying(false);
+            go(picked);
+          },
+          onZoom: zoom,
+        });
+        chart.at = step;
+        charts.push(chart);
+        seen.observe(chart.element);
+      }
     }
-  }
+  };
 
-  shardfs.player = { go, cameras, charts, get step() { return step; }, get isPlaying() { return isPlaying; } };
+  // Their scripts are loaded behind the first frames: running those, and drawing curves, keeps the browser busy. A frame
+  // that takes long does not hold them up.
+  const own = document.currentScript.src;
+  const load = (name) => new Promise((done, failed) => {
+    document.head.append(make("script", { src: new URL(name, own).href, onload: done, onerror: failed }));
+  });
+  const curves = Promise.race([go(wanted()), new Promise((done) => setTimeout(done, 400))]).catch(() => {})
+    .then(() => Promise.all(["uplot.js", "chart.js"].map(load)))
+    .then(addCurves)
+    .catch(() => byId("signals").append(make("p", { class: "notice bad" }, "the scripts of curves could not be loaded")));
+
+  shardfs.player = { go, cameras, charts, curves, get step() { return step; }, get isPlaying() { return isPlaying; } };
 })();
