@@ -1,18 +1,24 @@
 """The tree over HTTP: every byte that a mount shows, ranges, conditions, names, damage."""
 
+import ast
 import contextlib
 import email.parser
 import email.policy
 import http.client
+import io
 import json
 import os
 import random
+import re
 import subprocess
+import sys
 import tempfile
+from collections import Counter
 
+import numpy as np
 import pytest
 
-from support import FAMILIES, FIXTURES, GOLDEN, address, mounted, run, serving, sha256
+from support import FAMILIES, FIXTURES, GOLDEN, ROOT, address, mounted, run, serving, sha256
 
 SOURCES = [*(GOLDEN / family for family in FAMILIES), FIXTURES]
 
@@ -348,17 +354,12 @@ def test_programs_of_every_day(fixtures_server, tmp_path):
 
 
 def test_arrays_in_memory(fixtures_server):
-    import io
-
-    import numpy as np
-
     array = np.load(io.BytesIO(fixtures_server.get("/files/ep_001.wshard/signal/joint_pos.npy")))
     assert (array.dtype, array.shape) == (np.dtype("<f4"), (24, 7))
 
 
 def test_fsspec_reads_it(fixtures_server):
     import fsspec
-    import numpy as np
 
     url = fixtures_server.url + "/files/"
     with fsspec.open(url + "ep_001.wshard/signal/joint_pos.npy", block_size=256) as file:
@@ -368,6 +369,22 @@ def test_fsspec_reads_it(fixtures_server):
     said = run("ls", FIXTURES / "ep_001.wshard/signal", check=True).stdout.decode().split()
     assert listed == set(said)
     assert files.cat_file(url + "notes.txt", start=2, end=9) == (FIXTURES / "notes.txt").read_bytes()[2:9]
+
+
+def test_what_the_page_says(fixtures_server):
+    """The programs of docs/SERVE.md, on this server's address."""
+    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs/SERVE.md").read_text(), re.S | re.M)
+    said = ["(24, 7)\n(24, 7)\n", "(10, 6)\n"]
+    assert len(blocks) == len(said)
+    for block, expected in zip(blocks, said):
+        assert "http://127.0.0.1:8080/" in block
+        program = block.replace("http://127.0.0.1:8080/", fixtures_server.url + "/")
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+        assert done.stdout.startswith(expected)
+    keys = np.load(io.BytesIO(fixtures_server.get("/files/table.idv/columns/label/values.npy")))
+    names = json.loads(fixtures_server.get("/files/table.idv/columns/label/metadata/KeyValues.jsonl"))
+    counts = Counter(None if key == 0 else names[key - 1] for key in keys.tolist())
+    assert dict(ast.literal_eval(done.stdout.removeprefix(expected))) == counts
 
 
 def test_pandas_reads_it(fixtures_server):
