@@ -157,7 +157,7 @@ impl Codec {
                 let filled = stream.fill(out)?;
                 stream.finish(filled as u64, size)
             }
-            Self::Lz4 => lz4::decode_padded(&[stored, &[0]].concat(), out),
+            Self::Lz4 => lz4::decode_padded(&[stored, &[0]].concat(), out, false),
             Self::None | Self::Jpeg(..) | Self::Png(..) => {
                 let bytes = if self == Self::None { stored.to_vec() } else { picture::decode(self, stored, size)? };
                 if bytes.len() != out.len() {
@@ -170,13 +170,13 @@ impl Codec {
     }
 
     /// As [`Self::decode_into`], of the stored bytes and one more byte, which is 0: some blocks of lz4 are decoded with
-    /// it, and need no copy then.
+    /// it, and need no copy then. `is_checked`: the decoded bytes are compared with a checksum afterwards.
     ///
     /// # Errors
     /// As [`Self::decode_into`].
-    pub fn decode_padded(self, padded: &[u8], out: &mut [u8]) -> Result<(), DecodeError> {
+    pub fn decode_padded(self, padded: &[u8], out: &mut [u8], is_checked: bool) -> Result<(), DecodeError> {
         match (self, padded.split_last()) {
-            (Self::Lz4, _) => lz4::decode_padded(padded, out),
+            (Self::Lz4, _) => lz4::decode_padded(padded, out, is_checked),
             (_, Some((_, stored))) => self.decode_into(stored, out),
             (_, None) => self.decode_into(padded, out),
         }

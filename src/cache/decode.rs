@@ -64,16 +64,15 @@ pub(super) fn whole(
     }
     let padded = padded(block, source)?;
     let mut bytes = zeroed(block.size)?;
-    block.codec.decode_padded(&padded, &mut bytes)?;
-    check(crc, &bytes, &padded)?;
+    decode(block, crc, &padded, &mut bytes)?;
     Ok(Some(bytes))
 }
 
 /// Decodes and checks a compressed block straight to its place.
 pub(super) fn into(block: &Block, source: &dyn Source, verify: Verify, out: &mut [u8]) -> Result<(), BlockError> {
+    let crc = block.crc.filter(|_| verify != Verify::Off);
     let padded = padded(block, source)?;
-    block.codec.decode_padded(&padded, out)?;
-    check(block.crc.filter(|_| verify != Verify::Off), out, &padded)
+    decode(block, crc, &padded, out)
 }
 
 /// Reads and checks an uncompressed block straight to its place: once, where [`whole`] and a copy would read it twice.
@@ -132,7 +131,7 @@ pub(super) fn zstd_into(block: &Block, source: &dyn Source, verify: Verify, out:
         got = if crc.is_some() { crc32c::crc32c_append(got, bytes) } else { 0 };
     })?;
     let Some(expected) = crc else { return Ok(()) };
-    // The quirk of `check`.
+    // The quirk of `decode`.
     compare(expected, got)
         .or_else(|error| if stored_crc(block, source, &Sums::default())? == expected { Ok(()) } else { Err(error) })
 }
@@ -158,12 +157,18 @@ fn padded(block: &Block, source: &dyn Source) -> Result<Buffer, BlockError> {
     Ok(bytes)
 }
 
-fn check(crc: Option<u32>, bytes: &[u8], padded: &[u8]) -> Result<(), BlockError> {
+/// Decodes the stored bytes of a block and compares them with its checksum, if there is one.
+fn decode(block: &Block, crc: Option<u32>, padded: &[u8], out: &mut [u8]) -> Result<(), BlockError> {
+    block.codec.decode_padded(padded, out, crc.is_some())?;
     let Some(crc) = crc else { return Ok(()) };
     let stored = padded.split_last().map_or(padded, |(_, stored)| stored);
     // A quirk of one stream writer: the checksum of a compressed block over its stored bytes. Decoding has given
     // exactly the stated size by now (docs/formats/wshard.md 7).
-    compare(crc, crc32c::crc32c(bytes)).or_else(|error| if crc32c::crc32c(stored) == crc { Ok(()) } else { Err(error) })
+    compare(crc, crc32c::crc32c(out)).or_else(|error| match crc32c::crc32c(stored) == crc {
+        // Of the decoded bytes there is no checksum then.
+        true => Ok(block.codec.decode_padded(padded, out, false)?),
+        false => Err(error),
+    })
 }
 
 /// The bytes of a DEFLATE or zlib block; its container has no checksum of its own.
@@ -232,7 +237,7 @@ impl<'a> Pieces<'a> {
         self.stream.finish(self.got, size)?;
         let Some(expected) = self.expected else { return Ok(()) };
         compare(expected, self.crc).or_else(|error| {
-            // The quirk of `check`.
+            // The quirk of `decode`.
             if stored_crc(self.block, self.source, &Sums::default())? == expected { Ok(()) } else { Err(error) }
         })
     }

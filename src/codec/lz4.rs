@@ -7,8 +7,15 @@ use super::{Codec, DecodeError};
 ///
 /// The TypeScript writer ends blocks directly after a match, with no final literals. One zero byte, an empty final
 /// token, makes such a block regular (`docs/formats/wshard.md` 6).
-pub(super) fn decode_padded(padded: &[u8], out: &mut [u8]) -> Result<(), DecodeError> {
+///
+/// Where the bytes are compared with a checksum afterwards (`is_checked`), liblz4 decodes them first. It takes a distance of
+/// 0, which lz4_flex refuses, and refuses blocks that break the rules of their end, which are shown: so whatever it
+/// refuses is decoded again, and what nothing else would check is not given to it.
+pub(super) fn decode_padded(padded: &[u8], out: &mut [u8], is_checked: bool) -> Result<(), DecodeError> {
     let stored = padded.split_last().map_or(padded, |(_, stored)| stored);
+    if is_checked && decode_quickly(stored, out) {
+        return Ok(());
+    }
     let first = match lz4_flex::block::decompress_into(stored, out) {
         Ok(got) => return exact(out, got),
         Err(error) => error,
@@ -21,6 +28,14 @@ pub(super) fn decode_padded(padded: &[u8], out: &mut [u8]) -> Result<(), DecodeE
         Ok(got) => exact(out, got),
         Err(_) => Err(Codec::Lz4.corrupt(first)),
     }
+}
+
+/// Whether liblz4 decodes a block to exactly the bytes that `out` has room for. If not, `out` holds anything.
+fn decode_quickly(stored: &[u8], out: &mut [u8]) -> bool {
+    // It counts in 32 bits.
+    let Ok(size) = i32::try_from(out.len()) else { return false };
+    i32::try_from(stored.len()).is_ok()
+        && ::lz4::block::decompress_to_buffer(stored, Some(size), out).is_ok_and(|got| got == out.len())
 }
 
 /// Whether the last sequence is whole, its match included, and nothing follows it.
@@ -96,9 +111,41 @@ fn extended(nibble: u8, input: &mut impl Iterator<Item = u8>) -> usize {
 mod tests {
     use super::*;
 
-    fn decode(stored: &[u8], size: usize) -> Result<Vec<u8>, DecodeError> {
+    fn decode_by(stored: &[u8], size: usize, is_checked: bool) -> Result<Vec<u8>, DecodeError> {
         let mut out = vec![0; size];
-        decode_padded(&[stored, &[0]].concat(), &mut out).map(|()| out)
+        decode_padded(&[stored, &[0]].concat(), &mut out, is_checked).map(|()| out)
+    }
+
+    /// Both ways, which must agree, but for distances of 0.
+    fn decode(stored: &[u8], size: usize) -> Result<Vec<u8>, DecodeError> {
+        let (by_both, by_one) = (decode_by(stored, size, true), decode_by(stored, size, false));
+        match (&by_both, &by_one) {
+            (Ok(left), Ok(right)) => assert!(left == right),
+            (Err(left), Err(right)) => assert_eq!(left.to_string(), right.to_string()),
+            (Ok(_), Err(_)) => assert!(stored.windows(2).any(|two| two == [0, 0]), "{stored:?}"),
+            (Err(error), Ok(_)) => panic!("{error}"),
+        }
+        by_one
+    }
+
+    #[test]
+    fn both_decoders_agree_on_damaged_blocks() {
+        let bytes: Vec<u8> = (0..3000u32).map(|i| (i * i / 300) as u8 ^ (i / 7) as u8).collect();
+        let stored = lz4_flex::block::compress(&bytes);
+        for at in 0..stored.len() {
+            for flip in [1, 0x80, 0xFF, stored[at]] {
+                let mut damaged = stored.clone();
+                damaged[at] ^= flip;
+                let _ = decode(&damaged, bytes.len());
+                let _ = decode(&damaged[..at], bytes.len());
+                let _ = decode(&damaged, bytes.len() - 1);
+            }
+        }
+        let zero_distance = [0x1F, 7, 0, 0, 3, 0x50, 1, 2, 3, 4, 5];
+        assert!(decode(&zero_distance, 28).is_err());
+        for size in [0, 1, 11, 12, 13, 64] {
+            assert_eq!(decode(&lz4_flex::block::compress(&bytes[..size]), size).unwrap(), bytes[..size]);
+        }
     }
 
     #[test]
