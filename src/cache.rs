@@ -49,6 +49,7 @@ use room::LastResort;
 pub use slot::Piece;
 use slot::{OVERHEAD, Slot};
 
+pub(crate) use spill::FileOfBlock;
 pub use spill::{Spill, SpillOptions};
 
 use std::{
@@ -120,6 +121,8 @@ impl Counters {
 
 /// The cache.
 pub struct Cache {
+    /// Decoded blocks on disk. Before the entries, of which some may wait to be written when the cache ends.
+    spill: Option<Spill>,
     budget: Arc<Budget>,
     verify: Verify,
     entries: Entries<Key, Cached>,
@@ -131,8 +134,6 @@ pub struct Cache {
     sums: Mutex<LruCache<Key, Sums>>,
     /// The files in memory.
     files: Arc<FileCount>,
-    /// Decoded blocks on disk.
-    spill: Option<Spill>,
     /// What gives up memory that others keep, where nothing cached is left to evict.
     last_resort: LastResort,
     /// What happened so far.

@@ -7,10 +7,12 @@
 //! - *One file a blob* (`blob`): the payload from offset 0, checksums of its pieces, the key. It is written under a
 //!   temporary name and renamed, so a process that is killed leaves no half of one; what a power failure leaves is
 //!   found by checksum. A piece is compared with its checksum before a byte of it is given out.
+//! - *Plain files* (`plain`): a payload in a file of exactly its size, which the kernel can serve by itself; its
+//!   checksums stand in a blob.
 //! - *One folder for all processes of a user* (`folder`): mode 0700, and refused if another user owns it. Files are
 //!   found by the SHA-256 of their key; there is no index that could be wrong or torn, and none to load.
-//! - *One thread that writes* (`writer`): it takes blobs from a queue of bounded size. When the disk is slower than
-//!   that, blobs are dropped, and no reader waits. It evicts the least recently used blobs when they exceed the size
+//! - *One thread that writes* (`writer`): it takes blobs from a queue of bounded size. What a cache holds may wait there
+//!   beyond that. When the disk is slower than that, blobs are dropped, and no reader waits. It evicts the least recently used blobs when they exceed the size
 //!   limit or the disk runs full (`scan`), one process at a time.
 //!
 //! After an error the cache rests for some seconds: nothing is written after one in writing (a full disk, say), and
@@ -18,6 +20,7 @@
 
 mod blob;
 mod folder;
+mod plain;
 mod scan;
 #[cfg(test)]
 mod tests;
@@ -39,6 +42,8 @@ use sha2::{Digest, Sha256};
 pub use blob::Blob;
 use blob::BlobFile;
 use folder::Folder;
+pub use plain::FileId;
+use plain::Part;
 pub use scan::Usage;
 use writer::Writer;
 
@@ -112,6 +117,8 @@ struct Shared {
     folder: Folder,
     limits: Limits,
     counters: Counters,
+    /// Bytes of all blobs, as they were counted last, and those that this process wrote since; `u64::MAX` before that.
+    used: AtomicU64,
     /// Until when nothing is read or written.
     rests: Rest,
     /// Until when nothing is written.
@@ -161,7 +168,8 @@ impl Disk {
 
     fn of(folder: Folder, limits: Limits) -> Arc<Self> {
         let (counters, rests, writing_rests) = Default::default();
-        let shared = Arc::new(Shared { folder, limits, counters, rests, writing_rests });
+        let used = AtomicU64::new(u64::MAX);
+        let shared = Arc::new(Shared { folder, limits, counters, used, rests, writing_rests });
         Arc::new(Self { writer: Writer::new(shared.clone()), shared })
     }
 
@@ -188,8 +196,7 @@ impl Disk {
             Some(payload) => Some(Blob::memory(payload)),
             None => self.shared.open_blob(key, &hash),
         };
-        let counter = if found.is_some() { &self.shared.counters.hits } else { &self.shared.counters.misses };
-        counter.fetch_add(1, Relaxed);
+        self.shared.count(found.is_some());
         found
     }
 
@@ -222,8 +229,18 @@ impl Disk {
     /// Stores a blob soon, in place of what the disk has under the key. Never waits: whether the queue had room, or has
     /// a blob of that key already.
     pub fn put(&self, key: &[u8], payload: Payload) -> bool {
+        self.take(key, payload, false, None)
+    }
+
+    /// As [`Self::put`], for bytes that a cache holds as long as it has room for them: where the queue has none, they
+    /// wait there for their turn, and are dropped if the cache gives them up before.
+    pub fn put_cached(&self, key: &[u8], payload: Payload) -> bool {
+        self.take(key, payload, true, None)
+    }
+
+    fn take(&self, key: &[u8], payload: Payload, is_cached: bool, part: Option<Part>) -> bool {
         let fits = key.len() <= LONGEST_KEY && self.shared.is_writable();
-        let taken = fits && self.writer.put(key, hash(key), payload);
+        let taken = fits && self.writer.put(key, hash(key), payload, is_cached, part);
         if !taken {
             self.shared.counters.dropped.fetch_add(1, Relaxed);
         }
@@ -252,7 +269,14 @@ impl Disk {
     /// # Errors
     /// What the operating system says.
     pub fn usage(&self) -> io::Result<Usage> {
-        scan::usage(&self.shared.folder)
+        let usage = scan::usage(&self.shared.folder)?;
+        self.shared.used.store(usage.bytes, Relaxed);
+        Ok(usage)
+    }
+
+    /// About how many bytes all blobs take, where they were counted already. Never waits.
+    pub fn used(&self) -> Option<u64> {
+        Some(self.shared.used.load(Relaxed)).filter(|used| *used < u64::MAX)
     }
 
     /// Removes all blobs. Returns what there was.
@@ -286,6 +310,12 @@ impl Disk {
 }
 
 impl Shared {
+    /// Counts what was asked for.
+    fn count(&self, is_found: bool) {
+        let counter = if is_found { &self.counters.hits } else { &self.counters.misses };
+        counter.fetch_add(1, Relaxed);
+    }
+
     fn open_blob(self: &Arc<Self>, key: &[u8], hash: &Hash) -> Option<Blob> {
         if self.is_resting() {
             return None;

@@ -2,14 +2,13 @@
 
 use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use super::{
-    BlockError, Buffer, Cache, Cached, FileSlot, Key, OVERHEAD, Verify,
+    BlockError, Buffer, Cache, Cached, FileSlot, Key, OVERHEAD,
     decode::{self, Pieces},
     entries::Entry,
-    spill::FilePart,
 };
 use crate::{
     format::Block,
@@ -73,7 +72,8 @@ impl Cache {
         self.budget.total() / 4
     }
 
-    /// Decodes and checks a compressed block into a file in memory from `at` on, showing it to readers as it goes.
+    /// Decodes and checks a compressed block into a file in memory from `at` on, showing it to readers as it goes. How
+    /// long decoding took; `None` for a block that the disk below had.
     ///
     /// # Errors
     /// [`BlockError`]; of the block nothing is then shown, or, where it comes in pieces, not its end.
@@ -83,16 +83,15 @@ impl Cache {
         source: &Arc<dyn Source>,
         file: &Arc<FileSlot>,
         at: u64,
-    ) -> Result<(), BlockError> {
+    ) -> Result<Option<Duration>, BlockError> {
         self.check_size(block)?;
-        let spilled = self.spilled(block, &**source);
-        if let Some((spill, name)) = &spilled
-            && spill.has(name, 0)
+        if let Some((spill, name)) = self.spilled(block, &**source)
+            && spill.has(&name, 0)
         {
-            let read = |out: &mut [u8]| spill.read(name, 0, out);
+            let read = |out: &mut [u8]| spill.read(&name, 0, out);
             if file.memory().fill(at..at + block.size, read).map_err(SourceError::from)? {
                 file.advance(at + block.size);
-                return Ok(());
+                return Ok(None);
             }
         }
         let start = Instant::now();
@@ -104,7 +103,7 @@ impl Cache {
             let mut pieces = Pieces::new(block, &**source, self.verify, window)?;
             // Copied there, out of one buffer: decoded there piece by piece, the file would not lie in large pages.
             let mut piece = Buffer::zeroed(limits::DECODED_PIECE).map_err(SourceError::from)?;
-            let (first, mut at) = (at, at);
+            let mut at = at;
             while pieces.next_size() > 0 {
                 let piece = &mut piece[..pieces.next_size() as usize];
                 pieces.fill(piece)?;
@@ -112,22 +111,15 @@ impl Cache {
                 at += piece.len() as u64;
                 file.advance(at);
             }
-            if let Some((spill, name)) = spilled.filter(|_| self.verify != Verify::Off) {
-                spill.keep_all(&name, |piece| FilePart::new(file, first + piece.start..first + piece.end));
-            }
         } else {
             file.memory()
                 .fill(at..at + block.size, |out| decode::into(block, &**source, self.verify, out))
                 .map_err(SourceError::from)??;
             file.advance(at + block.size);
-            if let Some((spill, name)) = spilled
-                && let Some(part) = FilePart::new(file, at..at + block.size)
-            {
-                self.keep(spill, &name, block, start.elapsed(), Arc::new(part));
-            }
         }
-        self.counters.took(start.elapsed());
+        let took = start.elapsed();
+        self.counters.took(took);
         self.counters.decoded_bytes.fetch_add(block.size, Relaxed);
-        Ok(())
+        Ok(Some(took))
     }
 }

@@ -9,10 +9,15 @@
 //! A block is one blob of [`Disk`]; one that is shown in pieces while it is decoded is a blob for each piece, and a
 //! last empty one that says that the checksum of all of them was right. Pieces without that one are never read.
 //!
+//! Where the kernel serves finished files by itself, a virtual file that is one block (and a header before it) is kept as
+//! the file that the user sees, in place of the block ([`FileOfBlock`]). The kernel is given it after all of it was
+//! compared with its checksums, once a mount; the block is read out of it.
+//!
 //! Blobs carry checksums of their own. One that is damaged, evicted or on a disk that fails is a block that is decoded
 //! again.
 
 use std::{
+    fs::File,
     io::{self, ErrorKind},
     ops::Range,
     path::PathBuf,
@@ -20,13 +25,17 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
+    thread,
     time::{Duration, Instant},
 };
+
+use lru::LruCache;
+use parking_lot::Mutex;
 
 use super::{BlockError, Buffer, Cache, FileSlot, Key, Piece, Verify, decode};
 use crate::{
     codec::Codec,
-    disk::{Disk, Limits, Payload},
+    disk::{Blob, Disk, FileId, Limits, Payload},
     format::Block,
     source::Source,
 };
@@ -46,6 +55,9 @@ const TOO_SLOW: Duration = Duration::from_secs(2);
 /// How long decoding waits for the disk where it may.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
+/// Plain files of which this process remembers that they are right.
+const CHECKED: usize = 16 << 10;
+
 /// Which version of the names this is: what a later one keeps differently has another number.
 const VERSION: u8 = 1;
 
@@ -58,6 +70,8 @@ pub struct SpillOptions {
     pub size: u64,
     /// Whether decoding waits for a disk that can't keep up, so that nothing is left out: for filling it ahead.
     pub wait: bool,
+    /// Whether blocks are kept too that cost little to decode again.
+    pub all: bool,
 }
 
 impl SpillOptions {
@@ -70,7 +84,12 @@ impl SpillOptions {
         // What waits to be written is memory of the budget, and lies in the cache anyway at first.
         let limits = Limits { queue: budget / 4, ..limits };
         match Disk::open(&self.folder, limits) {
-            Ok(disk) => Ok(Some(Spill { wait: self.wait, ..Spill::new(disk) })),
+            Ok(disk) => {
+                // Looks at each file, so nothing waits for it.
+                let counted = disk.clone();
+                let _ = thread::Builder::new().name("disk-cache".into()).spawn(move || counted.usage());
+                Ok(Some(Spill { wait: self.wait, all: self.all, ..Spill::new(disk) }))
+            }
             Err(error) if matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::NotADirectory) => Err(error),
             Err(error) => {
                 log::warn!("{}: {error}; decoded blocks are kept in memory only", self.folder.display());
@@ -88,6 +107,21 @@ pub struct Spill {
     picos_per_byte: AtomicU64,
     /// Whether decoding waits for the disk.
     wait: bool,
+    /// Whether what costs little to decode is kept too.
+    all: bool,
+    /// The plain files that were compared with their checksums.
+    checked: Mutex<LruCache<FileId, ()>>,
+}
+
+/// A virtual file that is the whole of one block, and bytes known without it.
+pub(crate) struct FileOfBlock<'a> {
+    pub(crate) block: &'a Block,
+    /// Where the block begins in it.
+    pub(crate) at: u64,
+    /// Its size.
+    pub(crate) size: u64,
+    /// SHA-256 of the other bytes.
+    pub(crate) others: [u8; 32],
 }
 
 /// What names a block in every process: the state of the file, and the block in it.
@@ -118,6 +152,19 @@ impl Name {
         [&*self.key, &start.to_le_bytes()].concat()
     }
 
+    /// What names the block in a virtual file that is kept whole.
+    fn in_file(&self) -> Vec<u8> {
+        // However it is decoded, it is the same file.
+        let mut key = self.key_of(u64::MAX - 1);
+        key[1] = 2;
+        key
+    }
+
+    /// What names that virtual file.
+    fn of_file(&self, file: &FileOfBlock<'_>) -> Vec<u8> {
+        [&*self.in_file(), &file.at.to_le_bytes(), &file.size.to_le_bytes(), &file.others].concat()
+    }
+
     /// The key of the blob that says that all pieces are right.
     fn verdict(&self) -> Vec<u8> {
         self.key_of(u64::MAX)
@@ -127,7 +174,8 @@ impl Name {
 impl Spill {
     /// Keeps decoded blocks in `disk`.
     pub fn new(disk: Arc<Disk>) -> Self {
-        Self { disk, picos_per_byte: AtomicU64::new(1000), wait: false }
+        let checked = Mutex::new(LruCache::unbounded());
+        Self { disk, picos_per_byte: AtomicU64::new(1000), wait: false, all: false, checked }
     }
 
     /// The disk cache that holds the blocks.
@@ -164,6 +212,9 @@ impl Spill {
     /// Whether a block that took so long to decode is read from this disk in half of that time, as far as one read wants
     /// of it.
     pub(super) fn is_worth(&self, block: &Block, decoding: Duration) -> bool {
+        if self.all {
+            return true;
+        }
         let bytes = block.size.min(TYPICAL_READ);
         let reading = OPENING + bytes.saturating_mul(self.picos_per_byte.load(Relaxed)) / 1000;
         decoding.as_nanos() >= u128::from(reading.saturating_mul(2))
@@ -192,10 +243,13 @@ impl Spill {
     /// must not be called.
     pub(super) fn keep_piece(&self, name: &Name, start: u64, piece: Payload) -> bool {
         let key = name.key_of(start);
-        if self.disk.contains(&key) || self.disk.put(&key, piece.clone()) {
+        if self.disk.contains(&key) {
             return true;
         }
-        self.wait && self.disk.flush(LONGEST_WAIT) && self.disk.put(&key, piece)
+        match self.wait {
+            false => self.disk.put_cached(&key, piece),
+            true => self.disk.put(&key, piece.clone()) || self.disk.flush(LONGEST_WAIT) && self.disk.put(&key, piece),
+        }
     }
 
     /// Says that all pieces of a block are kept and right.
@@ -205,12 +259,17 @@ impl Spill {
 
     /// Whether the byte at `at` of a block seems to be kept: a cheap look.
     pub(super) fn has(&self, name: &Name, at: u64) -> bool {
-        self.disk.contains(&name.key_of(name.piece_of(at).start))
+        self.disk.contains(&name.key_of(name.piece_of(at).start)) || self.disk.contains(&name.in_file())
     }
 
     /// Fills `out` with the bytes of a block from `at` on. Whether all of them were there: otherwise `out` holds
     /// anything.
-    pub(super) fn read(&self, name: &Name, mut at: u64, out: &mut [u8]) -> bool {
+    pub(super) fn read(&self, name: &Name, at: u64, out: &mut [u8]) -> bool {
+        self.read_pieces(name, at, out)
+            || self.disk.get_file(&name.in_file()).is_some_and(|blob| self.read_blob(&blob, name.size, at, out))
+    }
+
+    fn read_pieces(&self, name: &Name, mut at: u64, out: &mut [u8]) -> bool {
         if name.in_pieces && self.disk.get(&name.verdict()).is_none() {
             return false;
         }
@@ -219,7 +278,8 @@ impl Spill {
             let piece = name.piece_of(at);
             let length = usize::try_from(piece.end - at).map_or(rest.len(), |left| left.min(rest.len()));
             let (here, after) = rest.split_at_mut(length);
-            if !self.read_piece(name, &piece, at, here) {
+            let Some(blob) = self.disk.get(&name.key_of(piece.start)) else { return false };
+            if !self.read_blob(&blob, piece.end - piece.start, at - piece.start, here) {
                 return false;
             }
             (at, rest) = (at + length as u64, after);
@@ -227,10 +287,10 @@ impl Spill {
         true
     }
 
-    fn read_piece(&self, name: &Name, piece: &Range<u64>, at: u64, out: &mut [u8]) -> bool {
-        let Some(blob) = self.disk.get(&name.key_of(piece.start)) else { return false };
+    /// Fills `out` with bytes of a blob that should have `size`. Whether they could be had.
+    fn read_blob(&self, blob: &Blob, size: u64, at: u64, out: &mut [u8]) -> bool {
         let start = Instant::now();
-        let is_read = blob.len() == piece.end - piece.start && blob.read_at(at - piece.start, out).is_ok();
+        let is_read = blob.len() == size && blob.read_at(at, out).is_ok();
         let took = start.elapsed();
         if took > TOO_SLOW {
             self.disk.rest(&format!("a read of {} bytes took {:.1} s", out.len(), took.as_secs_f64()));
@@ -241,6 +301,44 @@ impl Spill {
             self.picos_per_byte.store(average - average / 8 + picos / 8, Relaxed);
         }
         is_read
+    }
+
+    /// Keeps a virtual file that was made and checked.
+    fn keep_file(&self, name: &Name, file: &FileOfBlock<'_>, bytes: Payload) {
+        let (key, block) = (name.of_file(file), file.at..file.at + file.block.size);
+        if !self.disk.contains(&key) {
+            self.disk.put_file(&key, (&name.in_file(), block), bytes);
+        }
+    }
+
+    /// A virtual file that is kept, compared with its checksums.
+    fn file(&self, name: &Name, file: &FileOfBlock<'_>) -> Option<File> {
+        let blob = self.disk.get_file(&name.of_file(file)).filter(|blob| blob.len() == file.size)?;
+        let own = blob.try_clone_file().ok()??;
+        let id = FileId::of(&own).ok()?;
+        if self.checked.lock().get(&id).is_none() {
+            blob.check().ok()?;
+            let mut checked = self.checked.lock();
+            checked.put(id, ());
+            while checked.len() > CHECKED {
+                checked.pop_lru();
+            }
+            drop(checked);
+            // The block is read out of the file from now on.
+            self.remove_pieces(name);
+        }
+        Some(own)
+    }
+
+    fn remove_pieces(&self, name: &Name) {
+        let mut at = 0;
+        while self.disk.contains(&name.key_of(at)) {
+            self.disk.remove(&name.key_of(at));
+            at = name.piece_of(at).end;
+        }
+        if name.in_pieces {
+            self.disk.remove(&name.verdict());
+        }
     }
 }
 
@@ -282,6 +380,55 @@ impl Cache {
         if self.verify != Verify::Off && spill.is_worth(block, took) {
             spill.keep(name, bytes);
         }
+    }
+}
+
+impl Cache {
+    /// A virtual file on the disk below, whose bytes are right.
+    pub(crate) fn spilled_file(&self, file: &FileOfBlock<'_>, source: &dyn Source) -> Option<File> {
+        let (spill, name) = self.spilled(file.block, source)?;
+        spill.file(&name, file)
+    }
+
+    /// Keeps a finished file in memory on disk as well, if its block was checked and it is worth it. `took` says how
+    /// long it was decoded; `None` where the block came from the disk.
+    pub(crate) fn keep_file(
+        &self,
+        file: &FileOfBlock<'_>,
+        source: &dyn Source,
+        memory: &Arc<FileSlot>,
+        took: Option<Duration>,
+    ) {
+        let Some((spill, name)) = self.spilled(file.block, source) else { return };
+        let is_worth = took.is_none_or(|took| self.verify != Verify::Off && spill.is_worth(file.block, took));
+        // Mapped now, for what could not be mapped later would have no bytes.
+        if is_worth && memory.memory().bytes(0..memory.memory().size() as usize).is_ok() {
+            spill.keep_file(&name, file, memory.clone());
+        }
+    }
+
+    /// Keeps a block that was decoded to a file in memory from `at` on.
+    pub(crate) fn keep_part(
+        &self,
+        block: &Block,
+        source: &dyn Source,
+        memory: &Arc<FileSlot>,
+        at: u64,
+        took: Duration,
+    ) {
+        let Some((spill, name)) = self.spilled(block, source).filter(|_| self.verify != Verify::Off) else { return };
+        let part = |piece: Range<u64>| FilePart::new(memory, at + piece.start..at + piece.end);
+        if self.in_pieces(block) {
+            spill.keep_all(&name, part);
+        } else if let Some(part) = part(0..block.size) {
+            self.keep(spill, &name, block, took, Arc::new(part));
+        }
+    }
+}
+
+impl AsRef<[u8]> for FileSlot {
+    fn as_ref(&self) -> &[u8] {
+        self.memory().bytes(0..self.memory().size() as usize).unwrap_or_default()
     }
 }
 

@@ -21,6 +21,10 @@ pub(super) struct SpillArguments {
     /// disk, at most 50G]
     #[arg(long, value_name = "SIZE", value_parser = super::size, requires = "spill")]
     spill_size: Option<u64>,
+
+    /// Keep also what costs little to decode again: for tests, whose blocks are small
+    #[arg(long, hide = true, requires = "spill")]
+    spill_all: bool,
 }
 
 impl SpillArguments {
@@ -30,14 +34,14 @@ impl SpillArguments {
             folder => std::path::absolute(folder).unwrap_or_else(|_| folder.clone()),
         };
         let size = self.spill_size.unwrap_or_else(|| default_size(&folder));
-        Some(SpillOptions { folder, size, wait: false })
+        Some(SpillOptions { folder, size, wait: false, all: self.spill_all })
     }
 }
 
 /// Those of `--spill auto`.
 pub(super) fn default_options() -> SpillOptions {
     let folder = default_folder("decoded");
-    SpillOptions { size: default_size(&folder), folder, wait: false }
+    SpillOptions { size: default_size(&folder), folder, wait: false, all: false }
 }
 
 /// Below the user's cache directory (XDG Base Directory Specification), or the system's for services without a home.

@@ -166,6 +166,7 @@ impl Report {
             "bytes_read": or_null(stats, "bytes_read"),
             "containers_open": or_null(stats, "containers_open"),
             "cache": or_null(stats, "cache"),
+            "spill": or_null(stats, "spill"),
             "remote": or_null(stats, "remote"),
             "problems": or_null(stats, "problems"),
         })
@@ -196,6 +197,21 @@ impl Report {
             counted(hits, "hit"),
             if misses == 1 { "miss" } else { "misses" }
         )?;
+        let spill = &stats["spill"];
+        if spill.is_object() {
+            let parts = [
+                match spill["used"].as_u64() {
+                    Some(used) => format!("{} of {}", bytes(used), bytes(number(&spill["size"]))),
+                    None => format!("at most {}", bytes(number(&spill["size"]))),
+                },
+                counted(number(&spill["hits"]), "hit"),
+                format!("{} written", bytes(number(&spill["written_bytes"]))),
+                format!("{} dropped", number(&spill["dropped"])),
+                format!("{} evicted", number(&spill["evicted"])),
+                format!("{} damaged", number(&spill["corrupt"])),
+            ];
+            writeln!(out, "  spill     {}", wrapped(&parts))?;
+        }
         let requests = stats["requests"].as_object().into_iter().flatten();
         let requests = requests.filter(|(_, count)| **count != 0);
         let mut requests: Vec<String> =

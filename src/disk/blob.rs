@@ -5,8 +5,9 @@
 //! was cut or written in part has no such end.
 
 use std::{
-    fs::{File, FileTimes},
+    fs::{File, FileTimes, Metadata},
     io::{self, Write},
+    ops::Range,
     os::unix::fs::FileExt,
     sync::{Arc, atomic::Ordering::Relaxed},
     time::{Duration, SystemTime},
@@ -20,6 +21,9 @@ const TAIL: usize = 32;
 /// The payload's pieces that have a checksum of their own, as a power of two.
 const PIECE_LOG: u32 = 16;
 const PIECE: usize = 1 << PIECE_LOG;
+
+/// Written at once.
+const WRITTEN: usize = 16 * PIECE;
 
 /// Read at once at the end of a file: of most blobs this is everything behind the payload.
 const FRONT: usize = 4096;
@@ -97,12 +101,13 @@ impl Blob {
     /// As [`Self::read_at`].
     pub fn check(&self) -> io::Result<()> {
         let Inner::File { file, hash, shared } = &self.0 else { return Ok(()) };
+        let _ = rustix::fs::fadvise(&file.file, 0, None, rustix::fs::Advice::WillNeed);
         let mut piece = vec![0; PIECE];
         let all = (0..file.sums.len()).try_for_each(|index| file.piece(index, &mut piece).map(drop));
         all.inspect_err(|error| shared.unreadable(hash, error))
     }
 
-    /// Its file, whose first [`Self::len`] bytes are the payload, for maps and for the kernel. Nothing is compared any
+    /// Its file, which begins with the payload, for maps and for the kernel. Nothing is compared any
     /// more: [`Self::check`] does it beforehand. `None` for a blob that is still in memory.
     ///
     /// # Errors
@@ -115,17 +120,21 @@ impl Blob {
     }
 }
 
-/// A blob's file whose end was read and is right.
+/// A file whose checksums were read and are right.
 #[derive(Debug)]
 pub(super) struct BlobFile {
     file: File,
+    /// Where in the file the payload begins.
+    start: u64,
     /// Bytes of payload.
     length: u64,
-    /// CRC32C of each piece.
+    /// Bytes that have checksums, from the file's front on.
+    checked: u64,
+    /// CRC32C of each piece of them.
     sums: Box<[u32]>,
 }
 
-fn damaged(what: &str) -> io::Error {
+pub(super) fn damaged(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
@@ -153,8 +162,7 @@ impl BlobFile {
         }
         // What stands behind the payload follows from the file's own size, so no stated number allocates anything.
         let behind = size.checked_sub(length).ok_or_else(short)?;
-        let sums = length.div_ceil(PIECE as u64);
-        if behind != sums.saturating_mul(4).saturating_add((key_length + TAIL) as u64) {
+        if behind != pieces(length).saturating_mul(4).saturating_add((key_length + TAIL) as u64) {
             return Err(short());
         }
         let behind = usize::try_from(behind).map_err(|_| short())?;
@@ -171,22 +179,31 @@ impl BlobFile {
         if rest[..key_length] != *key {
             return Err(damaged("another key"));
         }
-        let sums = sums.chunks_exact(4).map(|sum| u32::from_le_bytes([sum[0], sum[1], sum[2], sum[3]])).collect();
-        let now = SystemTime::now();
-        if meta.modified().is_ok_and(|used| now.duration_since(used).map_or(true, |since| since > NOTED)) {
-            // The modification time is when a blob was last used: unlike the access time it is kept by all mounts.
-            let _ = file.set_times(FileTimes::new().set_modified(now));
+        note_use(&file, &meta);
+        Ok(Self { file, start: 0, length, checked: length, sums: numbers(sums) })
+    }
+
+    /// A part of a file of `length` bytes, which has nothing but the payload, and these checksums. Notes that it was
+    /// used.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub(super) fn plain(file: File, part: Range<u64>, length: u64, sums: Box<[u32]>) -> io::Result<Self> {
+        let meta = file.metadata()?;
+        if !meta.is_file() || meta.len() != length {
+            return Err(damaged("not of the size that it should have"));
         }
-        Ok(Self { file, length, sums })
+        note_use(&file, &meta);
+        Ok(Self { file, start: part.start, length: part.end - part.start, checked: length, sums })
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
         let mut piece = Vec::new();
         let mut done = 0;
         while done < buf.len() {
-            let at = offset + done as u64;
+            let at = self.start + offset + done as u64;
             let (index, within) = ((at >> PIECE_LOG) as usize, (at % PIECE as u64) as usize);
-            let whole = usize::try_from(self.length - (at - within as u64)).unwrap_or(PIECE).min(PIECE);
+            let whole = usize::try_from(self.checked - (at - within as u64)).unwrap_or(PIECE).min(PIECE);
             if within == 0 && buf.len() - done >= whole {
                 self.piece(index, &mut buf[done..done + whole])?;
                 done += whole;
@@ -204,7 +221,7 @@ impl BlobFile {
     /// Reads one piece to the front of `buf`, which has room for it, and compares it.
     fn piece<'a>(&self, index: usize, buf: &'a mut [u8]) -> io::Result<&'a [u8]> {
         let start = (index as u64) << PIECE_LOG;
-        let length = usize::try_from(self.length - start).unwrap_or(PIECE).min(PIECE);
+        let length = usize::try_from(self.checked - start).unwrap_or(PIECE).min(PIECE);
         let bytes = &mut buf[..length];
         self.file.read_exact_at(bytes, start).map_err(|error| match error.kind() {
             io::ErrorKind::UnexpectedEof => damaged("cut short"),
@@ -217,9 +234,49 @@ impl BlobFile {
     }
 }
 
+/// Notes that a file is used, if that was noted longer ago than [`NOTED`].
+fn note_use(file: &File, meta: &Metadata) {
+    let now = SystemTime::now();
+    if meta.modified().is_ok_and(|used| now.duration_since(used).map_or(true, |since| since > NOTED)) {
+        // The modification time is when a blob was last used: unlike the access time it is kept by all mounts.
+        let _ = file.set_times(FileTimes::new().set_modified(now));
+    }
+}
+
+/// How many pieces so many bytes have.
+pub(super) fn pieces(length: u64) -> u64 {
+    length.div_ceil(PIECE as u64)
+}
+
+/// Bytes of a payload's checksums.
+pub(super) fn sums_size(payload: &[u8]) -> u64 {
+    4 * pieces(payload.len() as u64)
+}
+
+/// Checksums as numbers.
+pub(super) fn numbers(sums: &[u8]) -> Box<[u32]> {
+    sums.chunks_exact(4).map(|sum| u32::from_le_bytes([sum[0], sum[1], sum[2], sum[3]])).collect()
+}
+
 /// Bytes that a blob takes as a file.
 pub(super) fn file_size(key: &[u8], payload: &[u8]) -> u64 {
-    (payload.len() + 4 * payload.len().div_ceil(PIECE) + key.len() + TAIL) as u64
+    payload.len() as u64 + sums_size(payload) + (key.len() + TAIL) as u64
+}
+
+/// Writes a payload. Returns the checksums of its pieces.
+///
+/// # Errors
+/// What the operating system says.
+pub(super) fn write_payload(file: &mut File, payload: &[u8]) -> io::Result<Vec<u8>> {
+    let mut sums = Vec::with_capacity(sums_size(payload) as usize);
+    for part in payload.chunks(WRITTEN) {
+        // Before it is written, which finds it in the processor's cache then.
+        for piece in part.chunks(PIECE) {
+            sums.extend(crc32c::crc32c(piece).to_le_bytes());
+        }
+        file.write_all(part)?;
+    }
+    Ok(sums)
 }
 
 /// Writes a blob to an empty file.
@@ -227,11 +284,7 @@ pub(super) fn file_size(key: &[u8], payload: &[u8]) -> u64 {
 /// # Errors
 /// What the operating system says.
 pub(super) fn write(file: &mut File, key: &[u8], payload: &[u8]) -> io::Result<()> {
-    file.write_all(payload)?;
-    let mut end = Vec::with_capacity(file_size(key, payload) as usize - payload.len());
-    for piece in payload.chunks(PIECE) {
-        end.extend(crc32c::crc32c(piece).to_le_bytes());
-    }
+    let mut end = write_payload(file, payload)?;
     end.extend(key);
     end.extend(MAGIC);
     end.extend((payload.len() as u64).to_le_bytes());

@@ -269,3 +269,85 @@ fn many_threads_and_two_caches_share_a_folder() {
     // Each looks at all files again after it has written a sixteenth.
     assert!(disks[0].usage().unwrap().bytes <= 9 << 20);
 }
+
+#[test]
+fn plain_files_are_their_payload_and_nothing_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = Disk::open(&folder.path().join("d"), LIMITS).unwrap();
+    let content: Arc<Vec<u8>> = Arc::new(bytes(300_000, 5));
+    let store = || {
+        assert!(disk.put_file(b"file", (b"part", 128..299_000), content.clone()));
+        // On its way it can be read, but is no file yet.
+        assert!(disk.flush(LONG));
+    };
+    let plain = || files(&disk.path()).into_iter().find(|file| fs::metadata(file).unwrap().len() == 300_000);
+    store();
+    let (whole, part) = (disk.get_file(b"file").unwrap(), disk.get_file(b"part").unwrap());
+    assert_eq!((whole.len(), part.len()), (300_000, 298_872));
+    assert!(read(&whole).unwrap() == *content && read(&part).unwrap() == content[128..299_000]);
+    whole.check().unwrap();
+    let mut some = vec![0; 70_000];
+    part.read_at(65_000, &mut some).unwrap();
+    assert!(some == content[65_128..135_128]);
+    assert!(part.read_at(298_872, &mut [0]).is_err(), "no byte behind the part");
+    let own = whole.try_clone_file().unwrap().unwrap();
+    assert_eq!(own.metadata().unwrap().len(), 300_000);
+    assert!(fs::read(plain().unwrap()).unwrap() == *content);
+    assert!(!disk.put_file(b"file", (b"part", 0..300_001), content.clone()), "a part that is not in it");
+
+    // Damage is found by whoever reads it, and the file is gone then, as are its names.
+    let damage = |at| {
+        let file = fs::File::options().write(true).open(plain().unwrap()).unwrap();
+        file.write_all_at(&[content[at as usize] ^ 1], at).unwrap();
+    };
+    damage(200_000);
+    assert_eq!(disk.get_file(b"file").unwrap().check().unwrap_err().kind(), io::ErrorKind::InvalidData);
+    assert!(plain().is_none() && disk.get_file(b"file").is_none() && disk.get_file(b"part").is_none());
+    assert!(!disk.contains(b"file") && !disk.contains(b"part"));
+    store();
+    fs::File::options().write(true).open(plain().unwrap()).unwrap().set_len(299_999).unwrap();
+    assert!(disk.get_file(b"part").is_none());
+    // What is held stays readable.
+    store();
+    let held = disk.get_file(b"file").unwrap();
+    disk.clear().unwrap();
+    assert!(disk.get_file(b"file").is_none() && read(&held).unwrap() == *content);
+    assert_eq!(disk.usage().unwrap(), Usage::default());
+    // Another file at its place has other checksums.
+    store();
+    fs::write(plain().unwrap(), bytes(300_000, 6)).unwrap();
+    assert!(disk.get_file(b"file").unwrap().check().is_err());
+    // Another file with these bytes is not the one that was checked.
+    store();
+    let id = FileId::of(&disk.get_file(b"file").unwrap().try_clone_file().unwrap().unwrap()).unwrap();
+    assert_ne!(id, FileId::of(&own).unwrap());
+    assert_eq!(id, FileId::of(&disk.get_file(b"part").unwrap().try_clone_file().unwrap().unwrap()).unwrap());
+}
+
+#[test]
+fn what_a_cache_holds_waits_for_its_turn() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = Disk::open(&folder.path().join("d"), Limits { queue: 1 << 20, ..LIMITS }).unwrap();
+    let blocks: Vec<Arc<Vec<u8>>> = (0..40).map(|number| Arc::new(bytes(1 << 20, number))).collect();
+    let key = |number: usize| format!("block {number}").into_bytes();
+    for (number, block) in blocks.iter().enumerate() {
+        assert!(disk.put_cached(&key(number), block.clone()));
+        assert!(disk.queued() <= 1 << 20, "no more is held than the queue may hold");
+    }
+    assert!(disk.flush(LONG));
+    for (number, block) in blocks.iter().enumerate() {
+        assert!(read(&disk.get(&key(number)).unwrap()).unwrap() == **block);
+        assert_eq!(Arc::strong_count(block), 1);
+    }
+    assert_eq!(disk.counters().dropped.load(Relaxed), 0);
+    // What the cache gives up meanwhile is lost, and nothing else is.
+    disk.clear().unwrap();
+    let before = disk.counters().written.load(Relaxed);
+    let given_up: Vec<_> = (0..40).map(|number| Arc::new(bytes(1 << 20, number))).collect();
+    given_up.iter().enumerate().for_each(|(number, block)| assert!(disk.put_cached(&key(number), block.clone())));
+    drop(given_up);
+    assert!(disk.flush(LONG));
+    let (written, dropped) = (disk.counters().written.load(Relaxed) - before, disk.counters().dropped.load(Relaxed));
+    assert_eq!(written + dropped, 40);
+    assert_eq!((0..40).filter(|number| disk.contains(&key(*number))).count() as u64, written);
+}

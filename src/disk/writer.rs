@@ -2,15 +2,20 @@
 
 use std::{
     collections::{HashMap, VecDeque},
+    fs::File,
     io,
-    sync::{Arc, atomic::Ordering::Relaxed},
+    sync::{Arc, Weak, atomic::Ordering::Relaxed},
     thread,
     time::{Duration, Instant},
 };
 
 use parking_lot::{Condvar, Mutex};
 
-use super::{Hash, Payload, Shared, blob, scan};
+use super::{
+    Hash, Payload, Shared, blob,
+    plain::{self, Part},
+    scan,
+};
 
 /// How long a process that ends waits for what is still to be written.
 const LAST: Duration = Duration::from_secs(5);
@@ -20,6 +25,9 @@ const RESCAN_PART: u64 = 16;
 
 /// Eviction makes room for a part of the limit beyond what is needed, so that it is not done for each blob.
 const ROOM_PART: u64 = 16;
+
+/// So many blobs wait at most.
+const LONGEST_QUEUE: usize = 4096;
 
 /// Blobs on their way to the disk.
 pub(super) struct Writer {
@@ -40,9 +48,9 @@ struct Queue {
 struct State {
     /// In order.
     names: VecDeque<Hash>,
-    /// Their keys and payloads; the one being written is here until it is done.
-    waiting: HashMap<Hash, (Box<[u8]>, Payload)>,
-    /// Bytes of these payloads.
+    /// The blobs; the one being written is here until it is done.
+    waiting: HashMap<Hash, Waiting>,
+    /// Bytes of the payloads that are held.
     bytes: u64,
     /// Whether a blob is being written.
     is_writing: bool,
@@ -50,11 +58,68 @@ struct State {
     is_closed: bool,
 }
 
+/// A blob that is not written yet.
+struct Waiting {
+    key: Box<[u8]>,
+    /// Of one that becomes a plain file.
+    part: Option<Part>,
+    length: u64,
+    kept: Kept,
+}
+
+/// Where its payload lies meanwhile.
+enum Kept {
+    /// The queue holds it, and counts its bytes.
+    Held(Payload),
+    /// A cache holds it, until it needs the room.
+    Cached(Weak<dyn AsRef<[u8]> + Send + Sync>),
+}
+
+impl Kept {
+    fn payload(&self) -> Option<Payload> {
+        match self {
+            Self::Held(payload) => Some(payload.clone()),
+            Self::Cached(payload) => payload.upgrade(),
+        }
+    }
+}
+
 impl State {
     fn take_out(&mut self, hash: &Hash) {
-        if let Some((_, payload)) = self.waiting.remove(hash) {
-            self.bytes -= (*payload).as_ref().len() as u64;
+        if let Some(Waiting { length, kept: Kept::Held(_), .. }) = self.waiting.remove(hash) {
+            self.bytes -= length;
         }
+    }
+
+    /// Whether so many bytes more may be held: one blob always, however long it is.
+    fn has_room(&self, length: u64, limit: u64) -> bool {
+        self.bytes == 0 || self.bytes.saturating_add(length) <= limit
+    }
+
+    /// Holds payloads that only a cache held so far, those that came first, as far as there is room for them now.
+    /// Returns how many the cache has given up meanwhile.
+    fn hold_next(&mut self, limit: u64) -> u64 {
+        let mut lost = 0;
+        for at in 0..self.names.len() {
+            let Some(Waiting { length, kept: Kept::Cached(payload), .. }) = self.waiting.get(&self.names[at]) else {
+                continue;
+            };
+            let (length, payload) = (*length, payload.upgrade());
+            match payload {
+                None => {
+                    self.waiting.remove(&self.names[at]);
+                    lost += 1;
+                }
+                Some(_) if !self.has_room(length, limit) => break,
+                Some(payload) => {
+                    if let Some(waiting) = self.waiting.get_mut(&self.names[at]) {
+                        waiting.kept = Kept::Held(payload);
+                        self.bytes += length;
+                    }
+                }
+            }
+        }
+        lost
     }
 }
 
@@ -63,17 +128,19 @@ impl Writer {
         Self { queue: Arc::default(), shared }
     }
 
-    /// Takes a blob into the queue if it has room; the first starts the thread.
-    pub(super) fn put(&self, key: &[u8], hash: Hash, payload: Payload) -> bool {
+    /// Takes a blob into the queue if it has room; the first starts the thread. Where `is_cached`, a payload for which
+    /// there is no room waits where it lies, and is lost if it is given up there.
+    pub(super) fn put(&self, key: &[u8], hash: Hash, payload: Payload, is_cached: bool, part: Option<Part>) -> bool {
         let length = (*payload).as_ref().len() as u64;
         let mut state = self.queue.state.lock();
-        if state.waiting.contains_key(&hash) {
+        if state.waiting.get(&hash).is_some_and(|waiting| waiting.kept.payload().is_some()) {
             return true;
         }
-        // One blob has room however long it is.
-        if state.bytes > 0 && state.bytes.saturating_add(length) > self.shared.limits.queue {
-            return false;
-        }
+        let kept = match state.has_room(length, self.shared.limits.queue) {
+            true => Kept::Held(payload),
+            false if is_cached && state.names.len() < LONGEST_QUEUE => Kept::Cached(Arc::downgrade(&payload)),
+            false => return false,
+        };
         if !state.has_thread {
             let (queue, shared) = (self.queue.clone(), self.shared.clone());
             let thread = thread::Builder::new().name("disk-cache".to_owned());
@@ -82,16 +149,18 @@ impl Writer {
             }
             state.has_thread = true;
         }
+        if matches!(kept, Kept::Held(_)) {
+            state.bytes += length;
+        }
         state.names.push_back(hash);
-        state.waiting.insert(hash, (key.into(), payload));
-        state.bytes += length;
+        state.waiting.insert(hash, Waiting { key: key.into(), part, length, kept });
         self.queue.filled.notify_one();
         true
     }
 
     /// The payload of a blob that is not written yet.
     pub(super) fn waiting(&self, hash: &Hash) -> Option<Payload> {
-        self.queue.state.lock().waiting.get(hash).map(|(_, payload)| payload.clone())
+        self.queue.state.lock().waiting.get(hash)?.kept.payload()
     }
 
     /// Takes a blob out of the queue.
@@ -146,23 +215,32 @@ fn run(queue: &Queue, shared: &Shared) {
                 None => queue.filled.wait(&mut state),
             }
         };
-        let taken = state.waiting.get(&hash).map(|(key, payload)| (key.clone(), payload.clone()));
+        let Some(waiting) = state.waiting.get(&hash) else {
+            drop(state);
+            queue.emptied.notify_all();
+            continue;
+        };
+        let (key, part, payload) = (waiting.key.clone(), waiting.part.clone(), waiting.kept.payload());
         state.is_writing = true;
         drop(state);
-        if let Some((key, payload)) = taken {
+        if let Some(payload) = payload {
             let payload = (*payload).as_ref();
-            if shared.is_writable() && store(shared, &mut known, (&key, &hash), payload) {
+            if shared.is_writable() && store(shared, &mut known, (&key, &hash, part.as_ref()), payload) {
                 shared.counters.written.fetch_add(1, Relaxed);
                 shared.counters.written_bytes.fetch_add(payload.len() as u64, Relaxed);
             } else {
                 shared.counters.dropped.fetch_add(1, Relaxed);
             }
+        } else {
+            shared.counters.dropped.fetch_add(1, Relaxed);
         }
         let mut state = queue.state.lock();
         let was_removed = !state.waiting.contains_key(&hash);
         state.take_out(&hash);
+        let lost = state.hold_next(shared.limits.queue);
         state.is_writing = false;
         drop(state);
+        shared.counters.dropped.fetch_add(lost, Relaxed);
         if was_removed {
             shared.folder.remove(&hash);
         }
@@ -178,18 +256,26 @@ struct Known {
     written: u64,
 }
 
-/// Makes room and writes one blob. Whether it is there now; errors are noted.
-fn store(shared: &Shared, known: &mut Known, (key, hash): (&[u8], &Hash), payload: &[u8]) -> bool {
-    let size = scan::space(blob::file_size(key, payload));
-    let stored = make_room(shared, known, size).and_then(|has_room| match has_room {
-        true => write(shared, key, hash, payload).map(|()| true),
-        false => Ok(false),
+/// Makes room and writes one blob, or plain file. Whether it is there now; errors are noted.
+fn store(shared: &Shared, known: &mut Known, (key, hash, part): (&[u8], &Hash, Option<&Part>), payload: &[u8]) -> bool {
+    let size = match part {
+        Some(part) => plain::space(key, part, payload),
+        None => scan::space(blob::file_size(key, payload)),
+    };
+    let stored = make_room(shared, known, size).and_then(|has_room| {
+        match part {
+            _ if !has_room => {}
+            Some(part) => shared.write_plain(key, part, payload)?,
+            None => shared.write(hash, |file| blob::write(file, key, payload))?,
+        }
+        Ok(has_room)
     });
     let is_there = stored.unwrap_or_else(|error| {
         shared.not_written(&error);
         false
     });
     known.written += if is_there { size } else { 0 };
+    shared.used.store(known.bytes.map_or(u64::MAX, |bytes| bytes + known.written), Relaxed);
     is_there
 }
 
@@ -232,11 +318,14 @@ fn look(shared: &Shared, known: &mut Known) -> io::Result<u64> {
     Ok(bytes)
 }
 
-fn write(shared: &Shared, key: &[u8], hash: &Hash, payload: &[u8]) -> io::Result<()> {
-    let (mut file, temporary) = shared.folder.temporary()?;
-    let kept = blob::write(&mut file, key, payload).and_then(|()| shared.folder.keep(&temporary, hash));
-    if kept.is_err() {
-        shared.folder.discard(&temporary);
+impl Shared {
+    /// Writes a file under a temporary name and gives it its place.
+    pub(super) fn write(&self, hash: &Hash, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
+        let (mut file, temporary) = self.folder.temporary()?;
+        let kept = write(&mut file).and_then(|()| self.folder.keep(&temporary, hash));
+        if kept.is_err() {
+            self.folder.discard(&temporary);
+        }
+        kept
     }
-    kept
 }

@@ -153,7 +153,13 @@ fn stats(vfs: &Vfs) -> Vec<u8> {
             "memory_file_bytes": file_bytes,
             "memory_files_finished": count(&counters.files_finished),
         },
-        "spill": cache.spill().map(|spill| disk_counters(spill.disk())),
+        "spill": cache.spill().map(|spill| {
+            let disk = spill.disk();
+            let mut counters = disk_counters(disk);
+            counters["size"] = disk.limits().size.into();
+            counters["used"] = disk.used().into();
+            counters
+        }),
         "remote": vfs.source.store().traffic(),
         "problems": vfs.problems.all().len(),
     }))

@@ -55,7 +55,7 @@ pub struct Serving {
 pub enum Opening {
     /// A finished file in memory.
     Finished(Arc<FileSlot>),
-    /// An ordinary file of SOURCE.
+    /// An ordinary file of SOURCE, or of the disk below the cache.
     Own(File),
     /// Not finished, of this size. Reads go to [`Vfs::read_growing`], which finish it for the next open.
     Growing(Arc<Growing>),
@@ -129,10 +129,20 @@ impl Vfs {
                     let size = slot.memory().size();
                     return Ok(if slot.is_whole() { Opening::Finished(slot) } else { Growing::of(size) });
                 }
-                let worth_it = limits::MEMORY_FILE..=self.cache().largest_file();
+                let largest = self.cache().largest_file();
                 self.with_view(ino, wait, |view, reader| {
-                    let is_worth_it = worth_it.contains(&view.size()) && view.layout(reader) != Layout::Work;
-                    Ok(if is_worth_it { Growing::of(view.size()) } else { Opening::Parts })
+                    if view.size() < limits::MEMORY_FILE || view.layout(reader) == Layout::Work {
+                        return Ok(Opening::Parts);
+                    }
+                    if view.may_be_on_disk(reader) {
+                        if wait == Wait::Never {
+                            return Err(Error::would_block(Wait::Disk));
+                        }
+                        if let Some(file) = view.on_disk(reader) {
+                            return Ok(Opening::Own(file));
+                        }
+                    }
+                    Ok(if view.size() <= largest { Growing::of(view.size()) } else { Opening::Parts })
                 })
             }
         }

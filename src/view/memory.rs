@@ -1,10 +1,12 @@
 //! Whole files in memory: which views are worth it, and how one is laid out.
 
-use std::{io, sync::Arc};
+use std::{fs::File, io, sync::Arc};
+
+use sha2::{Digest, Sha256};
 
 use super::{Bytes, Data, Extent, Fault, ReadContext, View};
 use crate::{
-    cache::{BlockError, FileSlot},
+    cache::{BlockError, FileOfBlock, FileSlot},
     codec::Codec,
     limits::PIECE,
     source::SourceError,
@@ -47,9 +49,14 @@ impl View {
     /// # Errors
     /// [`BlockError`], from which the reader learns nothing: it reads the view itself, and gets the [`Fault`].
     pub fn lay_out(&self, reader: &ReadContext, file: &Arc<FileSlot>) -> Result<(), BlockError> {
+        let of_block = self.of_one_block();
+        let mut decoding = None;
         for extent in &self.extents {
             if let Some(block) = extent.whole_block() {
-                reader.cache.decode_to(&block.block, &reader.source, file, extent.start)?;
+                decoding = reader.cache.decode_to(&block.block, &reader.source, file, extent.start)?;
+                if let (None, Some(took)) = (&of_block, decoding) {
+                    reader.cache.keep_part(&block.block, &*reader.source, file, extent.start, took);
+                }
                 continue;
             }
             let (mut at, end) = (extent.start, extent.start + extent.length);
@@ -60,7 +67,38 @@ impl View {
                 file.advance(at);
             }
         }
-        Ok(file.memory().seal().map_err(SourceError::from)?)
+        file.memory().seal().map_err(SourceError::from)?;
+        if let Some(of_block) = of_block {
+            reader.cache.keep_file(&of_block, &*reader.source, file, decoding);
+        }
+        Ok(())
+    }
+
+    /// The whole of one compressed block, and little beside it that is in memory: what may be kept on disk as it is.
+    fn of_one_block(&self) -> Option<FileOfBlock<'_>> {
+        let (mut found, mut others, mut known) = (None, Sha256::new(), 0);
+        for extent in &self.extents {
+            match (extent.whole_block(), &extent.data) {
+                (Some(block), _) if found.is_none() => found = Some((&block.block, extent.start)),
+                (None, Data::Inline(bytes)) if !extent.as_bool => {
+                    known += bytes.len();
+                    others.update(&**bytes);
+                }
+                _ => return None,
+            }
+        }
+        let (block, at) = found.filter(|_| known <= PIECE)?;
+        Some(FileOfBlock { block, at, size: self.size, others: others.finalize().into() })
+    }
+
+    /// Whether the disk below the cache may have the file itself.
+    pub(crate) fn may_be_on_disk(&self, reader: &ReadContext) -> bool {
+        reader.cache.spill().is_some() && self.of_one_block().is_some()
+    }
+
+    /// The file itself, where it lies on the disk below the cache, and all of it is right.
+    pub(crate) fn on_disk(&self, reader: &ReadContext) -> Option<File> {
+        reader.cache.spilled_file(&self.of_one_block()?, &*reader.source)
     }
 }
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 from support import foreground, mounted, run
 from support.mounts import statistics_of
 from support.writers import shard
@@ -96,6 +97,58 @@ def test_a_remount_decodes_nothing(source, tmp_path, serve, codec):
         assert spilled(mnt)["hits"] > 0
 
 
+def test_the_kernel_reads_files_of_the_disk_by_itself(source, tmp_path):
+    expected = {f"ep_{i}.wshard": episode(source / f"ep_{i}.wshard", i) for i in range(4)}
+    options = (f"--spill={tmp_path / 'spill'}", "--serve=passthrough")
+    with mounted(source, *options) as mnt:
+        for name, pictures in expected.items():
+            # The first open decodes it.
+            assert np.array_equal(np.load(array_of(mnt, name)), pictures)
+        settle(mnt)
+    # A budget that holds no file at all.
+    with mounted(source, *options, "--cache-size=32M") as mnt:
+        before = statistics_of(mnt)["requests"]
+        for _ in range(2):
+            for name, pictures in expected.items():
+                assert np.array_equal(np.load(array_of(mnt, name)), pictures)
+        # Their pictures come out of the same files.
+        for name, pictures in expected.items():
+            frames = sorted((mnt / name).rglob("*.png"))
+            assert frames
+            for number in (0, 7, len(frames) - 1):
+                assert np.array_equal(np.asarray(Image.open(frames[number])), pictures[number])
+        after = statistics_of(mnt)
+        assert after["requests"]["passed"] - before["passed"] == 2 * len(expected)
+        assert after["cache"]["decoded_bytes"] == 0 and after["cache"]["memory_files"] == 0, after
+        # What is open can be read on when the disk is emptied.
+        with open(array_of(mnt, "ep_0.wshard"), "rb") as file:
+            run("cache", "clear", tmp_path / "spill", check=True)
+            assert not files_of(tmp_path / "spill")
+            assert np.array_equal(np.load(file), expected["ep_0.wshard"])
+        assert np.array_equal(np.load(array_of(mnt, "ep_1.wshard")), expected["ep_1.wshard"])
+
+
+def test_blocks_become_files_where_the_kernel_can_read_them(source, tmp_path):
+    pictures = episode(source / "ep.wshard", 1)
+    spill = tmp_path / "spill"
+    with mounted(source, f"--spill={spill}", "--serve=cache") as mnt:
+        np.load(array_of(mnt, "ep.wshard"))
+        settle(mnt)
+    for passed in (0, 1):
+        with mounted(source, f"--spill={spill}", "--serve=passthrough") as mnt:
+            assert np.array_equal(np.load(array_of(mnt, "ep.wshard")), pictures)
+            settle(mnt)
+            statistics = statistics_of(mnt)
+            assert statistics["cache"]["decoded_bytes"] == 0
+            assert statistics["requests"]["passed"] == passed, statistics
+    # The block is not there twice, and other mounts have it out of the file.
+    assert sum(path.stat().st_size for path in files_of(spill)) < 1.5 * pictures.nbytes
+    with mounted(source, f"--spill={spill}", "--serve=cache") as mnt:
+        assert np.array_equal(frame(array_of(mnt, "ep.wshard"), 3), pictures[3])
+        assert np.array_equal(np.load(array_of(mnt, "ep.wshard")), pictures)
+        assert statistics_of(mnt)["cache"]["decoded_bytes"] == 0
+
+
 def test_the_folder_is_ours_alone(source, tmp_path):
     episode(source / "ep.wshard", 1)
     spill = tmp_path / "spill"
@@ -114,9 +167,10 @@ def test_the_folder_is_ours_alone(source, tmp_path):
     assert done.returncode == 1 and str(open_to_all) in done.stderr
 
 
-def test_damaged_blobs_are_decoded_again(source, tmp_path):
+@pytest.mark.parametrize("serve", ["cache", "passthrough"])
+def test_damaged_blobs_are_decoded_again(source, tmp_path, serve):
     pictures = episode(source / "ep.wshard", 1)
-    options = (f"--spill={tmp_path / 'spill'}", "--serve=cache")
+    options = (f"--spill={tmp_path / 'spill'}", f"--serve={serve}")
     with mounted(source, *options) as mnt:
         np.load(array_of(mnt, "ep.wshard"))
         settle(mnt)
@@ -134,10 +188,11 @@ def test_damaged_blobs_are_decoded_again(source, tmp_path):
         assert any(str(tmp_path / "spill") in json.dumps(problem) for problem in problems), problems
 
 
-def test_another_state_of_a_container_is_never_served_from_the_disk(source, tmp_path):
+@pytest.mark.parametrize("serve", ["cache", "passthrough"])
+def test_another_state_of_a_container_is_never_served_from_the_disk(source, tmp_path, serve):
     path = source / "ep.wshard"
     before, after = episode(path, 1), episode(tmp_path / "new.wshard", 2)
-    with mounted(source, f"--spill={tmp_path / 'spill'}") as mnt:
+    with mounted(source, f"--spill={tmp_path / 'spill'}", f"--serve={serve}") as mnt:
         assert np.array_equal(np.load(array_of(mnt, "ep.wshard")), before)
         settle(mnt)
         times = path.stat()
@@ -145,13 +200,14 @@ def test_another_state_of_a_container_is_never_served_from_the_disk(source, tmp_
         os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
         time.sleep(1)
         assert np.array_equal(np.load(array_of(mnt, "ep.wshard")), after)
-    with mounted(source, f"--spill={tmp_path / 'spill'}") as mnt:
+    with mounted(source, f"--spill={tmp_path / 'spill'}", f"--serve={serve}") as mnt:
         assert np.array_equal(np.load(array_of(mnt, "ep.wshard")), after)
 
 
-def test_two_mounts_share_the_disk(source, tmp_path):
+@pytest.mark.parametrize("serve", ["cache", "passthrough"])
+def test_two_mounts_share_the_disk(source, tmp_path, serve):
     expected = {f"ep_{i}.wshard": episode(source / f"ep_{i}.wshard", i) for i in range(3)}
-    options = (f"--spill={tmp_path / 'spill'}", "--serve=cache", "--cache-size=32M")
+    options = (f"--spill={tmp_path / 'spill'}", f"--serve={serve}", "--cache-size=64M")
     with mounted(source, *options) as one, mounted(source, *options) as two, ThreadPoolExecutor(8) as pool:
         def check(job):
             mnt, name, number = job
@@ -204,9 +260,10 @@ def test_large_blocks_are_kept_in_pieces(source, tmp_path):
         assert statistics_of(mnt)["cache"]["decoded_bytes"] == 0
 
 
-def test_killed_at_any_moment_of_writing(source, tmp_path):
+@pytest.mark.parametrize("serve", ["cache", "passthrough"])
+def test_killed_at_any_moment_of_writing(source, tmp_path, serve):
     expected = {f"ep_{i}.wshard": episode(source / f"ep_{i}.wshard", i) for i in range(4)}
-    options = (f"--spill={tmp_path / 'spill'}", "--serve=cache")
+    options = (f"--spill={tmp_path / 'spill'}", f"--serve={serve}")
     random = np.random.default_rng(5)
     for _ in range(int(os.environ.get("SHARDFS_KILLS", "8"))):
         with contextlib.suppress(OSError), foreground(source, *options) as (mnt, daemon):
@@ -222,6 +279,20 @@ def test_killed_at_any_moment_of_writing(source, tmp_path):
             assert np.array_equal(np.load(array_of(mnt, name)), pictures)
         assert spilled(mnt)["corrupt"] == 0
     shutil.rmtree(tmp_path / "spill")
+
+
+def test_status_says_how_full_it_is(source, tmp_path):
+    pictures = episode(source / "ep.wshard", 1)
+    with mounted(source, f"--spill={tmp_path / 'spill'}", "--spill-size=300M", "--serve=cache") as mnt:
+        np.load(array_of(mnt, "ep.wshard"))
+        settle(mnt)
+        (one,) = json.loads(run("status", "--json", mnt, check=True).stdout)
+        kept = sum(path.stat().st_size for path in files_of(tmp_path / "spill"))
+        assert (one["spill"]["size"], one["spill"]["written"]) == (300 << 20, 1)
+        assert pictures.nbytes < kept <= one["spill"]["used"] < kept + 8192
+        text = run("status", mnt, check=True).stdout.decode()
+        (line,) = [line for line in text.splitlines() if line.startswith("  spill ")]
+        assert "of 300.0 MiB" in line and "0 dropped" in text, text
 
 
 def test_warm_fills_the_disk_ahead(source, tmp_path):

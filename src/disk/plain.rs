@@ -1,0 +1,128 @@
+//! Plain files: nothing but a payload, so that the kernel can serve one by itself.
+//!
+//! Its checksums stand in blobs of their own, one for each name that it has; a name may stand for a part of it. Such a
+//! blob's payload, little-endian: the file's own name (32 bytes), start and end of the part and length of the file (u64
+//! each), CRC32C of each piece of the file. The file is there before these blobs: a process that is killed in between
+//! leaves a file that nothing leads to, which is evicted like any other.
+
+use std::{fs::File, io, ops::Range, sync::Arc};
+
+use rustix::fs::{AtFlags, StatxFlags, statx};
+use sha2::{Digest, Sha256};
+
+use super::{
+    Blob, Disk, Hash, LONGEST_KEY, Payload, Shared,
+    blob::{self, BlobFile, damaged},
+    hash,
+};
+
+/// Bytes before the checksums.
+const HEAD: usize = 56;
+
+/// Tells one file from others, also from one that had its place before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct FileId(u32, u32, u64, i64, u32);
+
+impl FileId {
+    /// That of an open file.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn of(file: &File) -> io::Result<Self> {
+        let stat = statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::INO | StatxFlags::BTIME)?;
+        let born = stat.stx_btime;
+        Ok(Self(stat.stx_dev_major, stat.stx_dev_minor, stat.stx_ino, born.tv_sec, born.tv_nsec))
+    }
+}
+
+/// A part of a plain file that has a name of its own.
+#[derive(Debug, Clone)]
+pub(super) struct Part {
+    pub(super) key: Box<[u8]>,
+    pub(super) range: Range<u64>,
+}
+
+impl Disk {
+    /// Stores a plain file soon, and gives a part of it a name too. As [`Self::put_cached`] in everything else.
+    pub fn put_file(&self, key: &[u8], part: (&[u8], Range<u64>), payload: Payload) -> bool {
+        let fits = part.0.len() <= LONGEST_KEY && part.1.end <= (*payload).as_ref().len() as u64;
+        fits && self.take(key, payload, true, Some(Part { key: part.0.into(), range: part.1 }))
+    }
+
+    /// The plain file of a name, or the part of it that the name stands for. [`Blob::try_clone_file`] is all of it.
+    pub fn get_file(&self, key: &[u8]) -> Option<Blob> {
+        let hash = hash(key);
+        let found = match self.writer.waiting(&hash) {
+            Some(payload) => Some(Blob::memory(payload)),
+            None => self.shared.open_plain(key, &hash),
+        };
+        self.shared.count(found.is_some());
+        found
+    }
+}
+
+impl Shared {
+    fn open_plain(self: &Arc<Self>, key: &[u8], hash: &Hash) -> Option<Blob> {
+        let named = self.open_blob(key, hash)?;
+        let mut bytes = crate::source::zeros(usize::try_from(named.len()).ok()?).ok()?;
+        named.read_at(0, &mut bytes).ok()?;
+        let Some((own, part, length, sums)) = parse(&bytes) else {
+            self.unreadable(hash, &damaged("not the checksums of a file"));
+            return None;
+        };
+        let file = match self.folder.open_blob(&own) {
+            Ok(Some(file)) => file,
+            Ok(None) => {
+                // It was evicted.
+                self.folder.remove(hash);
+                return None;
+            }
+            Err(error) => {
+                self.failed("opening a file", &error);
+                return None;
+            }
+        };
+        match BlobFile::plain(file, part, length, sums) {
+            Ok(file) => Some(Blob::file(file, own, self.clone())),
+            Err(error) => {
+                self.unreadable(&own, &error);
+                None
+            }
+        }
+    }
+
+    /// Writes a plain file, and then the blobs of both names.
+    pub(super) fn write_plain(&self, key: &[u8], part: &Part, payload: &[u8]) -> io::Result<()> {
+        let own: Hash = Sha256::new().chain_update(b"plain file\0").chain_update(key).finalize().into();
+        let mut sums = Vec::new();
+        self.write(&own, |file| {
+            sums = blob::write_payload(file, payload)?;
+            Ok(())
+        })?;
+        let length = payload.len() as u64;
+        for (key, range) in [(key, &(0..length)), (&part.key, &part.range)] {
+            let numbers = [range.start, range.end, length].map(u64::to_le_bytes);
+            let named = [&own, numbers.as_flattened(), &sums].concat();
+            self.write(&hash(key), |file| blob::write(file, key, &named))?;
+        }
+        Ok(())
+    }
+}
+
+/// About how many bytes a plain file and the blobs of its names take.
+pub(super) fn space(key: &[u8], part: &Part, payload: &[u8]) -> u64 {
+    let named = HEAD as u64 + blob::sums_size(payload);
+    let of = |key: &[u8]| super::scan::space(named + blob::sums_size(&[]) + key.len() as u64 + 64);
+    super::scan::space(payload.len() as u64) + of(key) + of(&part.key)
+}
+
+type Named = (Hash, Range<u64>, u64, Box<[u32]>);
+
+fn parse(bytes: &[u8]) -> Option<Named> {
+    let (head, sums) = bytes.split_at_checked(HEAD)?;
+    let (own, numbers) = head.split_first_chunk::<32>()?;
+    let number = |at: usize| Some(u64::from_le_bytes(numbers.get(at..at + 8)?.try_into().ok()?));
+    let (start, end, length) = (number(0)?, number(8)?, number(16)?);
+    let fits = start <= end && end <= length && sums.len() as u64 == blob::pieces(length).checked_mul(4)?;
+    fits.then(|| (*own, start..end, length, blob::numbers(sums)))
+}
