@@ -14,6 +14,9 @@ from .paths import BIN, TIMEOUT
 # How mounts serve files where a test does not say: `scripts/test` runs everything that mounts in both modes.
 SERVE = os.environ.get("SHARDFS_SERVE", "auto")
 
+# Options of all mounts in which a test does not say the same: `scripts/with_spill` runs tests with decoded blocks on disk.
+OPTIONS = os.environ.get("SHARDFS_MOUNT_OPTIONS", "").split()
+
 
 def run(*args, check=False, timeout=TIMEOUT, **kw):
     """Runs shardfs; output goes through files, since a daemon keeps pipes open."""
@@ -48,6 +51,11 @@ def unmount(mnt):
                            stderr=subprocess.DEVNULL, timeout=20)
 
 
+def with_spill(options):
+    """Options of a mount, and those that all have, unless it has its own folder of decoded blocks."""
+    return options if any(str(option).startswith("--spill") for option in options) else (*options, *OPTIONS)
+
+
 @contextlib.contextmanager
 def mount_point(mnt=None):
     """`mnt`, or a new folder that is removed again."""
@@ -69,7 +77,7 @@ def mounted(source, *options, mnt=None):
         options = (*options, f"--serve={SERVE}")
     with mount_point(mnt) as mnt:
         try:
-            run("mount", *options, source, mnt, check=True)
+            run("mount", *with_spill(options), source, mnt, check=True)
             assert os.path.ismount(mnt), "the command came back before the mount was there"
             yield mnt
         finally:
@@ -106,7 +114,7 @@ def mounted_by(command, mnt=None, *, seconds=20, env=(), stderr=subprocess.DEVNU
 
 def foreground(source, *options, mnt=None, **kw):
     """`shardfs mount --foreground`: (mnt, process)."""
-    return mounted_by([BIN, "mount", "--foreground", *options, source], mnt, **kw)
+    return mounted_by([BIN, "mount", "--foreground", *with_spill(options), source], mnt, **kw)
 
 
 def is_answering(mnt):
