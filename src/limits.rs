@@ -93,7 +93,7 @@ pub const OPEN_FILES: usize = 64;
 /// Files of which is remembered whether they are containers, at some 30 bytes of memory each.
 pub const VERDICTS: usize = 1 << 19;
 
-/// Names that one folder of a remote store may have, at some 200 bytes of memory each.
+/// Names that one folder of a remote store may have, at some 100 bytes of memory each.
 pub const LISTED: usize = 5_000_000;
 
 /// Names of all listed folders of a remote store together that are remembered; the newest listing is always kept.

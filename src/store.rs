@@ -100,13 +100,17 @@ pub struct Stat {
 /// also where only the mode or the number of links changed: the kernel does not tell programs which of both it was. Of
 /// an object it is a hash of what its server tells the states apart by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Version(State);
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum State {
-    Local { dev: u64, ino: u64, size: u64, mtime: (i64, u32), ctime: (i64, u32) },
-    Object { hash: u128, size: u64 },
+pub struct Version {
+    /// Device and inode number; of an object the halves of its hash.
+    file: FileId,
+    size: u64,
+    /// Seconds of modification and change, and their nanoseconds; of an object 0 and [`NO_TIME`].
+    seconds: [i64; 2],
+    nanos: [u32; 2],
 }
+
+/// No time has so many nanoseconds.
+const NO_TIME: u32 = u32::MAX;
 
 /// Which file it is, whatever its content: a name that comes to mean another file is another node, a file that grows is
 /// the same one. An object never grows: each state of it is another one.
@@ -131,71 +135,62 @@ impl FileId {
 impl Version {
     /// That of a local file.
     pub(crate) fn local(dev: u64, ino: u64, size: u64, mtime: (i64, u32), ctime: (i64, u32)) -> Self {
-        Self(State::Local { dev, ino, size, mtime, ctime })
+        Self { file: FileId(dev, ino), size, seconds: [mtime.0, ctime.0], nanos: [mtime.1, ctime.1] }
     }
 
     /// That of an object, by a hash of its state.
     pub(crate) fn object(hash: u128, size: u64) -> Self {
-        Self(State::Object { hash, size })
+        Self { file: FileId((hash >> 64) as u64, hash as u64), size, seconds: [0; 2], nanos: [NO_TIME; 2] }
+    }
+
+    /// The times of modification and change of a local file.
+    fn times(&self) -> Option<[(i64, u32); 2]> {
+        let [modified, changed] = self.seconds;
+        (self.nanos != [NO_TIME; 2]).then_some([(modified, self.nanos[0]), (changed, self.nanos[1])])
     }
 
     /// Size in bytes.
     pub(crate) fn size(&self) -> u64 {
-        match self.0 {
-            State::Local { size, .. } | State::Object { size, .. } => size,
-        }
+        self.size
     }
 
     /// Which file this is a state of.
     pub fn file(&self) -> FileId {
-        match self.0 {
-            State::Local { dev, ino, .. } => FileId(dev, ino),
-            State::Object { hash, .. } => FileId((hash >> 64) as u64, hash as u64),
-        }
+        self.file
     }
 
     /// The whole version as bytes, for hashes.
     pub(crate) fn to_bytes(self) -> [u8; 48] {
-        let (numbers, nanos) = match self.0 {
-            State::Local { dev, ino, size, mtime, ctime } => {
-                ([dev, ino, size, mtime.0 as u64, ctime.0 as u64], [mtime.1, ctime.1])
-            }
-            // No time has so many nanoseconds.
-            State::Object { hash, size } => ([(hash >> 64) as u64, hash as u64, size, 0, 0], [u32::MAX; 2]),
-        };
+        let numbers = [self.file.0, self.file.1, self.size, self.seconds[0] as u64, self.seconds[1] as u64];
         let mut bytes = [0; 48];
         for (place, number) in bytes.chunks_exact_mut(8).zip(numbers) {
             place.copy_from_slice(&number.to_le_bytes());
         }
-        bytes[40..44].copy_from_slice(&nanos[0].to_le_bytes());
-        bytes[44..].copy_from_slice(&nanos[1].to_le_bytes());
+        bytes[40..44].copy_from_slice(&self.nanos[0].to_le_bytes());
+        bytes[44..].copy_from_slice(&self.nanos[1].to_le_bytes());
         bytes
     }
 
     /// Names the state in a way that means the same on every machine: two of one file that differ are two states.
     pub(crate) fn text(&self) -> String {
-        match self.0 {
-            State::Local { size, mtime, .. } => format!("{size:x}-{:x}.{:x}", mtime.0, mtime.1),
-            State::Object { hash, size } => format!("{size:x}-{hash:x}"),
+        match self.times() {
+            Some([modified, _]) => format!("{:x}-{:x}.{:x}", self.size, modified.0, modified.1),
+            None => format!("{:x}-{:x}", self.size, u128::from(self.file.0) << 64 | u128::from(self.file.1)),
         }
     }
 
     /// Whether the kernel would notice by size and modification time that `other` is another state.
     pub(crate) fn looks_like(&self, other: &Self) -> bool {
-        match (self.0, other.0) {
-            (State::Local { size, mtime, .. }, State::Local { size: other_size, mtime: other_mtime, .. }) => {
-                (size, mtime) == (other_size, other_mtime)
-            }
-            _ => self.size() == other.size(),
+        let modified = |version: &Self| version.times().map(|[modified, _]| modified);
+        match (modified(self), modified(other)) {
+            (Some(own), Some(others)) => (self.size, own) == (other.size, others),
+            _ => self.size == other.size,
         }
     }
 
     /// The newest of the file's times; `None` where times say nothing.
     fn newest(&self) -> Option<(i64, u32)> {
-        match self.0 {
-            State::Local { mtime, ctime, .. } => Some(mtime.max(ctime)),
-            State::Object { .. } => None,
-        }
+        self.times().map(|[modified, changed]| modified.max(changed))
     }
 
     /// Whether the file was written to a moment ago.
@@ -344,6 +339,11 @@ pub(crate) trait Store: Send + Sync {
         false
     }
 
+    /// Whether opening a file takes a request to a server.
+    fn is_far(&self) -> bool {
+        false
+    }
+
     /// How many files should be looked into at once, where each takes a request.
     fn looked_into_at_once(&self) -> usize {
         1
@@ -374,6 +374,25 @@ pub(crate) trait Store: Send + Sync {
     }
 }
 
+/// The names in a folder as they were when it was listed.
+pub(crate) trait Names: Send + Sync {
+    /// How many there are.
+    fn len(&self) -> usize;
+
+    /// The name of that number; empty where there is none.
+    fn name(&self, at: usize) -> &OsStr;
+}
+
+impl Names for Vec<OsString> {
+    fn len(&self) -> usize {
+        self.len()
+    }
+
+    fn name(&self, at: usize) -> &OsStr {
+        self.get(at).map_or(OsStr::new(""), |name| name)
+    }
+}
+
 /// An opened folder.
 pub(crate) trait Folder {
     /// Its state now: another one when names come or go.
@@ -382,11 +401,11 @@ pub(crate) trait Folder {
     /// What the operating system says.
     fn version(&self) -> io::Result<Version>;
 
-    /// The names in it, in no order.
+    /// The names in it, in order.
     ///
     /// # Errors
     /// What the operating system says.
-    fn names(&self) -> io::Result<Vec<OsString>>;
+    fn names(&self) -> io::Result<Arc<dyn Names>>;
 
     /// What a name in it means now, as [`Store::stat`] would say.
     ///

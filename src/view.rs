@@ -352,6 +352,21 @@ impl View {
         Ok(reader.source.leased(range).ok())
     }
 
+    /// Says that a range will be read soon: what is stored of it may be fetched meanwhile.
+    pub(crate) fn prefetch(&self, reader: &ReadContext, range: Range<u64>) {
+        let touched = self.touched(range.start, range.end.saturating_sub(range.start));
+        let stored = touched.filter_map(|(extent, part)| match &extent.data {
+            Data::Stored(stored) => Some(stored.start + part.start..stored.start + part.end),
+            Data::Block(BlockRef { block, .. }, range) if block.codec == Codec::None => {
+                let start = block.offset.checked_add(range.start)?;
+                Some(start.checked_add(part.start)?..start.checked_add(part.end)?)
+            }
+            Data::Block(block, _) => Some(block.block.stored()),
+            Data::Inline(_) | Data::Rendered(_) => None,
+        });
+        reader.source.prefetch(&stored.collect::<Vec<_>>());
+    }
+
     /// The extents that a range touches, each with the part of it that is meant, counted from the extent's start.
     fn touched(&self, offset: u64, length: u64) -> impl Iterator<Item = (&Extent, Range<u64>)> {
         let end = offset.saturating_add(length).min(self.size);

@@ -28,7 +28,7 @@ use rustix::{
 };
 
 use super::{
-    Changes, File, FilePath, Folder, FollowLinks, Kind, MappedFile, Stat, Store, Usage, Version, Watch, beneath,
+    Changes, File, FilePath, Folder, FollowLinks, Kind, MappedFile, Names, Stat, Store, Usage, Version, Watch, beneath,
     mapped, watch::Watcher,
 };
 
@@ -336,7 +336,7 @@ impl Folder for LocalFolder<'_> {
         Ok(mapped::stat_of(&*self.opened, AtFlags::empty())?.version)
     }
 
-    fn names(&self) -> io::Result<Vec<OsString>> {
+    fn names(&self) -> io::Result<Arc<dyn Names>> {
         let mut names = Vec::new();
         for entry in rustix::fs::Dir::read_from(&*self.opened)? {
             let name = entry?.file_name().to_bytes().to_vec();
@@ -344,7 +344,8 @@ impl Folder for LocalFolder<'_> {
                 names.push(OsString::from_vec(name));
             }
         }
-        Ok(names)
+        names.sort_unstable();
+        Ok(Arc::new(names))
     }
 
     fn stat(&self, name: &OsStr) -> io::Result<Option<Stat>> {

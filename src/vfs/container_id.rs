@@ -3,7 +3,6 @@
 use std::{
     hash::{Hash, Hasher},
     path::PathBuf,
-    sync::Arc,
 };
 
 use super::inodes::NumberKey;
@@ -18,7 +17,7 @@ pub(super) struct ContainerId {
     /// A keyed hash of everything else here, made once: every request looks its container up.
     pub(super) number: u128,
     /// Path below SOURCE, as it is shown.
-    pub(super) path: Arc<FilePath>,
+    pub(super) path: FilePath,
     pub(super) format: &'static Format,
     pub(super) stat: Stat,
     /// The state of the other files that it shows: of a manifest's chunks. 0 where there are none.
@@ -33,7 +32,7 @@ impl Hash for ContainerId {
 
 impl ContainerId {
     /// A file in a state, with the state of the other files that it shows.
-    pub(super) fn new(key: &NumberKey, path: Arc<FilePath>, format: &'static Format, stat: Stat, others: u64) -> Self {
+    pub(super) fn new(key: &NumberKey, path: FilePath, format: &'static Format, stat: Stat, others: u64) -> Self {
         let [folder, name] = path.parts();
         let rights = [stat.mode, stat.uid, stat.gid].map(u32::to_le_bytes);
         let number =

@@ -270,7 +270,7 @@ impl Verdicts {
 
 /// Passes a number through.
 #[derive(Debug, Default)]
-struct Unhashed(u64);
+pub(super) struct Unhashed(u64);
 
 impl std::hash::Hasher for Unhashed {
     fn write(&mut self, bytes: &[u8]) {

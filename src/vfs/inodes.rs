@@ -1,16 +1,17 @@
 //! Inode numbers: a keyed hash of what the node is, and the nodes that the kernel holds.
 
 use std::{
-    collections::{HashMap, HashSet, hash_map::Entry},
-    hash::Hasher,
+    collections::{HashMap, HashSet},
+    hash::{BuildHasherDefault, Hasher},
     os::unix::ffi::OsStrExt,
     sync::Arc,
 };
 
+use indexmap::{IndexMap, map::Entry};
 use parking_lot::RwLock;
 use siphasher::{sip::SipHasher24, sip128::Hasher128, sip128::SipHasher24 as SipHasher24x128};
 
-use super::{Node, ROOT, container_id::ContainerId};
+use super::{Node, ROOT, container_id::ContainerId, detection::Unhashed};
 use crate::{store::Version, tree};
 
 /// Numbers of control files have this bit; they count up and mean nothing.
@@ -82,7 +83,7 @@ pub(super) struct Inodes {
 
 #[derive(Debug, Default)]
 struct Nodes {
-    by_number: HashMap<u64, Held>,
+    by_number: IndexMap<u64, Held, BuildHasherDefault<Unhashed>>,
     /// For each container the numbers of the nodes inside it.
     inside: HashMap<Arc<ContainerId>, HashSet<u64>>,
     /// For ordinary files the state in which each was last seen.
@@ -139,7 +140,7 @@ impl Inodes {
             let held = entry.get_mut();
             held.lookups = held.lookups.saturating_sub(lookups);
             if held.lookups == 0 {
-                let Held { node, .. } = entry.remove();
+                let Held { node, .. } = entry.swap_remove();
                 nodes.seen.remove(&ino);
                 if let Some(id) = inside(&node)
                     && let Some(numbers) = nodes.inside.get_mut(id)

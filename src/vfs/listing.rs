@@ -119,9 +119,10 @@ impl Vfs {
         let folder = self.source.folder(path)?;
         let names = self.source.names(path, &*folder, from == 0)?;
         if from == 0 {
-            self.source.look_into_all(path, &names);
+            self.source.look_into_all(path, &*names);
         }
-        for (index, name) in names.iter().enumerate().skip(usize::try_from(from).unwrap_or(usize::MAX)) {
+        for index in usize::try_from(from).unwrap_or(usize::MAX)..names.len() {
+            let name = names.name(index);
             if **path == *Path::new("") && name == control::FOLDER {
                 continue;
             }

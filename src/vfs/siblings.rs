@@ -24,6 +24,9 @@ use crate::{
 /// Why a chunk is not opened that could be.
 const LINK: &str = "a symbolic link is on the way to it";
 
+/// Chunks of a far store that are opened at once.
+const TOGETHER: usize = 16;
+
 /// Files whose SHA-256 is remembered.
 const DIGESTS: usize = 1 << 14;
 
@@ -65,7 +68,7 @@ impl Siblings {
         if !may_read_both(&self.manifest.stat, &stat) {
             return refused("some users who may read the manifest may not read it");
         }
-        let path = Arc::new(FilePath::new(folder.into(), name));
+        let path = FilePath::new(folder.into(), name);
         Ok(ContainerId::new(&self.key, path, self.manifest.format, stat, 0))
     }
 
@@ -89,6 +92,10 @@ impl tree::Siblings for Siblings {
 
     fn sha256(&self, opened: &Opened) -> Result<[u8; 32], SourceError> {
         self.digests.of(opened)
+    }
+
+    fn opened_at_once(&self) -> usize {
+        if self.store.is_far() { TOGETHER } else { 1 }
     }
 }
 

@@ -23,12 +23,15 @@ use super::{
 use crate::{
     cache::nonzero,
     limits,
-    store::{FilePath, Folder, Kind, Stat, Store, Version},
+    store::{FilePath, Folder, Kind, Names, Stat, Store, Version},
     tree::Formats,
 };
 
 /// Folders whose listing is remembered, so that a listing in several calls is one listing.
 const LISTINGS: usize = 64;
+
+/// Bytes that a name takes beside its own.
+const NAME: usize = size_of::<OsString>() + 16;
 
 /// How often a file is looked at that changes while it is looked into.
 const TRIES: usize = 4;
@@ -155,7 +158,7 @@ impl SourceTree {
     }
 
     /// Looks into the files of a folder, many at once where each takes a request: what they are is then remembered.
-    pub(super) fn look_into_all(&self, folder: &Arc<Path>, names: &[OsString]) {
+    pub(super) fn look_into_all(&self, folder: &Arc<Path>, names: &dyn Names) {
         let threads = self.store.looked_into_at_once().min(names.len());
         if threads < 2 {
             return;
@@ -165,9 +168,13 @@ impl SourceTree {
             for _ in 0..threads {
                 // Where there is no thread to be had, the others do it, or the listing itself.
                 let _ = std::thread::Builder::new().spawn_scoped(scope, || {
-                    while let Some(name) = names.get(next.fetch_add(1, Relaxed)) {
+                    loop {
+                        let at = next.fetch_add(1, Relaxed);
+                        if at >= names.len() {
+                            break;
+                        }
                         // Its own look-up says what is wrong.
-                        let _ = self.find(folder, name);
+                        let _ = self.find(folder, names.name(at));
                     }
                 });
             }
@@ -183,9 +190,9 @@ impl SourceTree {
                 Kind::Other => return Ok(None),
                 Kind::File => {}
             }
-            let path = Arc::new(FilePath::new(folder.clone(), name));
+            let path = FilePath::new(folder.clone(), name);
             match self.detection.look(&*self.store, &path, &stat, &self.problems)? {
-                Some(Verdict::Plain) => return Ok(Some(SourceEntry::File(path, stat))),
+                Some(Verdict::Plain) => return Ok(Some(SourceEntry::File(Arc::new(path), stat))),
                 Some(Verdict::Container(format, others)) => {
                     let id = ContainerId::new(&self.key, path, format, stat, others);
                     return Ok(Some(SourceEntry::Container(Arc::new(id))));
@@ -206,7 +213,7 @@ impl SourceTree {
     ///
     /// # Errors
     /// [`Error`] when the folder can't be read.
-    pub(super) fn names(&self, path: &Path, opened: &dyn Folder, from_start: bool) -> Result<Arc<[OsString]>, Error> {
+    pub(super) fn names(&self, path: &Path, opened: &dyn Folder, from_start: bool) -> Result<Arc<dyn Names>, Error> {
         let failed = |e: io::Error| Error::os(&e, "readdir", path.to_path_buf());
         let version = opened.version().map_err(failed)?;
         if let Some((known, names)) = self.listings.lock().known.get(path)
@@ -215,9 +222,7 @@ impl SourceTree {
         {
             return Ok(names.clone());
         }
-        let mut names = opened.names().map_err(failed)?;
-        names.sort_unstable();
-        let names: Arc<[OsString]> = names.into();
+        let names = opened.names().map_err(failed)?;
         self.listings.lock().put(path, version, names.clone());
         Ok(names)
     }
@@ -233,7 +238,7 @@ impl SourceTree {
 
 /// Names of folders that were listed, least recently used last.
 struct Listings {
-    known: LruCache<PathBuf, (Version, Arc<[OsString]>)>,
+    known: LruCache<PathBuf, (Version, Arc<dyn Names>)>,
     /// Bytes that they take, about.
     size: usize,
 }
@@ -245,16 +250,16 @@ impl Default for Listings {
 }
 
 impl Listings {
-    fn put(&mut self, path: &Path, version: Version, names: Arc<[OsString]>) {
-        let cost = |names: &[OsString]| names.iter().map(|name| size_of::<OsString>() + 16 + name.len()).sum::<usize>();
-        self.size += cost(&names);
+    fn put(&mut self, path: &Path, version: Version, names: Arc<dyn Names>) {
+        let cost = |names: &dyn Names| (0..names.len()).map(|at| NAME + names.name(at).len()).sum::<usize>();
+        self.size += cost(&*names);
         if let Some((_, (_, gone))) = self.known.push(path.to_path_buf(), (version, names)) {
-            self.size -= cost(&gone);
+            self.size -= cost(&*gone);
         }
         // The newest is always kept: its listing goes on.
         while self.size > limits::LISTINGS && self.known.len() > 1 {
             let Some((_, (_, gone))) = self.known.pop_lru() else { break };
-            self.size -= cost(&gone);
+            self.size -= cost(&*gone);
         }
     }
 }

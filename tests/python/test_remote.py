@@ -3,12 +3,14 @@
 import errno
 import os
 import signal
+import threading
 import time
 
 import numpy as np
 import pytest
 from support import FAMILIES, FIXTURES, GOLDEN, daemon_of, foreground, mounted, run, statistics_of, wait_for, walk_files
-from support.stores import KEYS, Store, s3_client, seaweedfs, upload
+from support.stores import KEYS, Store, fake_gcs, s3_client, seaweedfs, upload
+from test_tables import write_chunked
 
 
 @pytest.fixture(autouse=True)
@@ -68,6 +70,15 @@ def test_golden_files_are_the_same_through_s3(weed, family):
 def test_examples_are_the_same_through_s3(weed):
     with mounted("s3://public/fixtures/", *public(weed), "--detect=content") as there, mounted(FIXTURES) as here:
         assert_same_trees(there, here)
+
+
+def test_examples_are_the_same_through_gs():
+    """The same of Google's storage, by its emulator. scripts/remote_clouds compares all golden files, and those of Azure."""
+    objects = {f"x/{path.relative_to(FIXTURES)}": path.read_bytes() for path in FIXTURES.rglob("*") if path.is_file()}
+    with fake_gcs(objects) as (url, options, _):
+        options = (*options, "--no-disk-cache", "--detect=content")
+        with mounted(f"{url}/x/", *options) as there, mounted(FIXTURES) as here:
+            assert_same_trees(there, here)
 
 
 def test_one_container_is_the_root(weed):
@@ -362,6 +373,32 @@ def test_new_objects_are_seen_after_the_time_or_at_once(store):
         store.delete("d/one.bin")
         time.sleep(3)
         assert os.listdir(mnt) == ["two.bin"]
+
+
+def test_chunks_of_an_episode_are_opened_at_once(store, tmp_path):
+    """Requests for the chunks' fronts wait for each other here: one behind the other they would not be answered."""
+    store, options = store
+    whole = write_chunked(tmp_path, "whole.wshard", [3] * 12)
+    for path in tmp_path.iterdir():
+        store.put(f"d/{path.name}", path.read_bytes())
+    there, known = threading.Condition(), {"now": 0, "most": 0}
+
+    def meet(handler):
+        if "/c" not in handler.path:
+            return False
+        with there:
+            known["now"] += 1
+            known["most"] = max(known["most"], known["now"])
+            there.notify_all()
+            there.wait_for(lambda: known["most"] >= 4, timeout=5)
+            known["now"] -= 1
+        return False
+
+    store.faults.append(meet)
+    with mounted("s3://b/d", *options) as mnt:
+        found = np.load(mnt / "whole.wshard/signal/a.npy")
+    assert known["most"] >= 4
+    assert found.tobytes() == np.concatenate([lanes["signal/a"][0] for lanes in whole]).tobytes()
 
 
 @pytest.mark.parametrize("in_foreground", [False, True], ids=["daemon", "in the foreground"])

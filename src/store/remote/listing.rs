@@ -2,7 +2,9 @@
 
 use std::{
     collections::{HashMap, VecDeque},
+    ffi::OsStr,
     num::NonZeroUsize,
+    os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, Instant},
@@ -16,7 +18,7 @@ use super::{
     names,
     object::FetchError,
 };
-use crate::limits;
+use crate::{limits, store::Names};
 
 /// Names looked up one by one before all of their folder is listed.
 const SINGLES: usize = 8;
@@ -62,12 +64,72 @@ impl Entry {
     }
 }
 
-/// All that a folder holds, by name.
+/// All that a folder holds, by name. Names, parts of keys and entity tags stand in one piece of memory: a folder may have
+/// millions of names.
 #[derive(Debug, Default)]
 pub(super) struct Listing {
-    pub(super) entries: Vec<Entry>,
+    text: Vec<u8>,
+    rows: Vec<Row>,
     /// Another one each time.
     pub(super) number: u64,
+}
+
+/// An [`Entry`] of a listing: its texts stand one behind the other.
+#[derive(Debug, Clone, Copy)]
+struct Row {
+    at: u64,
+    /// Bytes of the object, and seconds since 1970, where they are known.
+    size: u64,
+    modified: i64,
+    /// Bytes of the name; of the part of the key, which may be the name; and of the entity tag.
+    name: u8,
+    is_folder: bool,
+    tag: u16,
+    part: u32,
+}
+
+/// In place of what a listing does not say.
+const NO_SIZE: u64 = u64::MAX;
+const NO_TIME: i64 = i64::MIN;
+
+/// In place of the length of a part that is the name.
+const AS_NAME: u32 = u32::MAX;
+
+impl Row {
+    fn text(self, text: &[u8], skip: usize, length: usize) -> &[u8] {
+        let start = self.at as usize + skip;
+        text.get(start..start + length).unwrap_or_default()
+    }
+
+    fn name(self, text: &[u8]) -> &[u8] {
+        self.text(text, 0, self.name.into())
+    }
+
+    /// The part of the key, where it is not the name.
+    fn own_part(self, text: &[u8]) -> Option<&[u8]> {
+        (self.part != AS_NAME).then(|| self.text(text, self.name.into(), self.part as usize))
+    }
+
+    fn part(self, text: &[u8]) -> &[u8] {
+        self.own_part(text).unwrap_or_else(|| self.name(text))
+    }
+
+    fn entry(self, text: &[u8]) -> Entry {
+        let words = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned().into_boxed_str();
+        let part = self.own_part(text);
+        let node = match self.is_folder {
+            true => Node::Folder,
+            false => {
+                let skip = usize::from(self.name) + part.map_or(0, <[u8]>::len);
+                Node::Object(State {
+                    size: (self.size != NO_SIZE).then_some(self.size),
+                    etag: words(self.text(text, skip, self.tag.into())),
+                    modified: (self.modified != NO_TIME).then_some(self.modified),
+                })
+            }
+        };
+        Entry { name: words(self.name(text)), part: part.map(Into::into), node }
+    }
 }
 
 impl Listing {
@@ -82,48 +144,92 @@ impl Listing {
             if part.is_empty() && (prefix.is_empty() || state.size.unwrap_or(0) == 0) || part.contains(&b'/') {
                 continue;
             }
-            self.entries.push(Entry::new(part, Node::Object(state), is_top));
+            self.push(&Entry::new(part, Node::Object(state), is_top))?;
         }
         for folder in page.folders {
             let part = folder.strip_prefix(prefix).and_then(|part| part.strip_suffix(b"/"));
             if let Some(part) = part.filter(|part| !part.contains(&b'/')) {
-                self.entries.push(Entry::new(part, Node::Folder, is_top));
+                self.push(&Entry::new(part, Node::Folder, is_top))?;
             }
         }
-        match self.entries.len() > limits::LISTED {
+        match self.rows.len() > limits::LISTED {
             true => Err(FetchError::Failed(format!("a folder of more than {} names", limits::LISTED))),
             false => Ok(()),
         }
     }
 
+    fn push(&mut self, entry: &Entry) -> Result<(), FetchError> {
+        let row = self.row(entry)?;
+        self.rows.push(row);
+        Ok(())
+    }
+
+    /// Puts the texts of an entry behind the others.
+    fn row(&mut self, entry: &Entry) -> Result<Row, FetchError> {
+        let at = self.text.len() as u64;
+        let (part, none) = (entry.part.as_deref(), State::default());
+        let (is_folder, state) = match &entry.node {
+            Node::Folder => (true, &none),
+            Node::Object(state) => (false, state),
+        };
+        let too_long = |what: &str, length| FetchError::Failed(format!("{what} of {length} bytes in a listing"));
+        let name = u8::try_from(entry.name.len()).map_err(|_| too_long("a name", entry.name.len()))?;
+        let tag = u16::try_from(state.etag.len()).map_err(|_| too_long("an entity tag", state.etag.len()))?;
+        let part_size =
+            part.map_or(Ok(AS_NAME), |part| u32::try_from(part.len()).map_err(|_| too_long("a key", part.len())))?;
+        self.text.extend(entry.name.as_bytes());
+        self.text.extend(part.unwrap_or_default());
+        self.text.extend(state.etag.as_bytes());
+        let (size, modified) = (state.size.unwrap_or(NO_SIZE), state.modified.unwrap_or(NO_TIME));
+        Ok(Row { at, size, modified, name, is_folder, tag, part: part_size })
+    }
+
     /// Puts the names in order, and gives those that come twice a number: an object keeps its name, and the folder whose
     /// keys begin with it has another one.
-    pub(super) fn finish(&mut self) {
-        let rank = |node: &Node| matches!(node, Node::Folder);
-        self.entries.sort_by(|a, b| (&a.name, rank(&a.node)).cmp(&(&b.name, rank(&b.node))));
+    ///
+    /// # Errors
+    /// As [`Self::add`].
+    pub(super) fn finish(&mut self) -> Result<(), FetchError> {
+        let text = &self.text;
+        self.rows.sort_by(|a, b| (a.name(text), a.is_folder).cmp(&(b.name(text), b.is_folder)));
         // A server may say the same twice.
-        self.entries.dedup_by(|b, a| a.name == b.name && a.part() == b.part() && rank(&a.node) == rank(&b.node));
+        self.rows
+            .dedup_by(|b, a| (a.name(text), a.is_folder, a.part(text)) == (b.name(text), b.is_folder, b.part(text)));
         let mut renamed = false;
-        for at in 1..self.entries.len() {
-            let (before, here) = self.entries.split_at_mut(at);
-            let (Some(before), Some(entry)) = (before.last(), here.first_mut()) else { break };
-            if before.name == entry.name {
+        for at in 1..self.rows.len() {
+            let (before, row) = (self.rows[at - 1], self.rows[at]);
+            if before.name(&self.text) == row.name(&self.text) {
+                let mut entry = row.entry(&self.text);
                 let part: Box<[u8]> = entry.part().into();
                 entry.name = names::name_of(&part, false, 2).into();
                 entry.part = Some(part);
+                self.rows[at] = self.row(&entry)?;
                 renamed = true;
             }
         }
         if renamed {
-            self.entries.sort_by(|a, b| a.name.cmp(&b.name));
-            self.entries.dedup_by(|b, a| a.name == b.name);
+            let text = &self.text;
+            self.rows.sort_by(|a, b| a.name(text).cmp(b.name(text)));
+            self.rows.dedup_by(|b, a| a.name(text) == b.name(text));
         }
-        self.entries.shrink_to_fit();
+        self.rows.shrink_to_fit();
+        self.text.shrink_to_fit();
+        Ok(())
     }
 
-    pub(super) fn get(&self, name: &[u8]) -> Option<&Entry> {
-        let found = self.entries.binary_search_by(|entry| entry.name.as_bytes().cmp(name));
-        found.ok().and_then(|at| self.entries.get(at))
+    pub(super) fn get(&self, name: &[u8]) -> Option<Entry> {
+        let found = self.rows.binary_search_by(|row| row.name(&self.text).cmp(name));
+        found.ok().and_then(|at| self.rows.get(at)).map(|row| row.entry(&self.text))
+    }
+}
+
+impl Names for Listing {
+    fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    fn name(&self, at: usize) -> &OsStr {
+        OsStr::from_bytes(self.rows.get(at).map_or(b"", |row| row.name(&self.text)))
     }
 }
 
@@ -282,7 +388,7 @@ impl Listings {
         let folder = self.folder(path);
         let state = folder.state.lock();
         if let Some((_, listing)) = &state.listing {
-            return Some(listing.get(name).cloned());
+            return Some(listing.get(name));
         }
         state.singles.get(name).map(|(_, entry)| entry.clone())
     }
@@ -335,7 +441,7 @@ impl Listings {
     fn shrink(&self) {
         let mut known = self.state.lock();
         let size = |folder: &Folder| {
-            folder.state.try_lock().and_then(|state| Some(state.listing.as_ref()?.1.entries.len())).unwrap_or(0)
+            folder.state.try_lock().and_then(|state| Some(state.listing.as_ref()?.1.len())).unwrap_or(0)
         };
         let mut all: usize = known.folders.iter().map(|(_, folder)| size(folder)).sum();
         while all > limits::LISTED_NAMES && known.folders.len() > 1 {
@@ -370,12 +476,12 @@ mod tests {
         let objects = objects.iter().map(|key| object(key)).collect();
         let folders = folders.iter().map(|key| key.as_bytes().to_vec()).collect();
         listing.add(prefix.as_bytes(), prefix.is_empty(), Page { objects, folders, more: None }).unwrap();
-        listing.finish();
+        listing.finish().unwrap();
         listing
     }
 
     fn names(listing: &Listing) -> Vec<&str> {
-        listing.entries.iter().map(|entry| &*entry.name).collect()
+        (0..listing.len()).map(|at| listing.name(at).to_str().unwrap()).collect()
     }
 
     #[test]
@@ -390,12 +496,37 @@ mod tests {
     }
 
     #[test]
+    fn what_is_listed_is_told_as_it_was() {
+        let states = [
+            State { size: None, etag: "".into(), modified: None },
+            State { size: Some(u64::MAX - 1), etag: "W/\"x\u{e9}\"".into(), modified: Some(-5) },
+            State { size: Some(0), etag: "t".repeat(65_535).into(), modified: Some(0) },
+        ];
+        let mut listing = Listing::default();
+        for (state, key) in states.iter().zip(["a/\u{e9}", "a/%", "a/b"]) {
+            let page = Page { objects: vec![Object { key: key.into(), state: state.clone() }], ..Page::default() };
+            listing.add(b"a/", false, page).unwrap();
+        }
+        listing.finish().unwrap();
+        for (state, (name, part)) in states.iter().zip([("\u{e9}", "\u{e9}"), ("%25", "%"), ("b", "b")]) {
+            let entry = listing.get(name.as_bytes()).unwrap();
+            assert_eq!(
+                (&*entry.name, entry.part(), &entry.node),
+                (name, part.as_bytes(), &Node::Object(state.clone()))
+            );
+        }
+        let state = State { etag: "t".repeat(65_536).into(), ..State::default() };
+        let page = Page { objects: vec![Object { key: b"a/c".to_vec(), state }], ..Page::default() };
+        assert!(listing.add(b"a/", false, page).is_err());
+    }
+
+    #[test]
     fn markers_of_folders_are_no_files() {
         let mut found = Listing::default();
         let marker = Object { key: b"a/".to_vec(), state: State { size: Some(0), ..State::default() } };
         let odd = Object { key: b"a/".to_vec(), state: State { size: Some(3), ..State::default() } };
         found.add(b"a/", false, Page { objects: vec![marker], ..Page::default() }).unwrap();
-        assert!(found.entries.is_empty());
+        assert_eq!(found.len(), 0);
         found.add(b"a/", false, Page { objects: vec![odd], ..Page::default() }).unwrap();
         assert_eq!(names(&found), ["%empty"]);
     }

@@ -4,7 +4,7 @@ use std::{
     ffi::{OsStr, OsString},
     fs, io,
     ops::Range,
-    os::unix::ffi::{OsStrExt, OsStringExt},
+    os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -30,7 +30,7 @@ use crate::{
     disk::Disk,
     escape,
     source::{SharedBytes, Source, SourceError},
-    store::{Changes, DirEvent, File, Folder, Kind, Stat, Store, Usage, Version, Watch},
+    store::{Changes, DirEvent, File, Folder, Kind, Names, Stat, Store, Usage, Version, Watch},
 };
 
 /// Bytes of the front of an object that are fetched where its name says that it is a container: they tell what it is,
@@ -39,7 +39,7 @@ const FRONT: u64 = 256 << 10;
 /// How long a server may take to list what is known from before.
 const AGAIN: Duration = Duration::from_secs(5);
 /// Objects that are looked into at once with `--detect=content`.
-const LOOKED_INTO: usize = 32;
+const LOOKED_INTO: usize = 64;
 /// Bytes of what is remembered of an object.
 const LONGEST_WORD: u64 = 256;
 /// What WebDAV is asked for with (see `web`).
@@ -229,7 +229,7 @@ impl RemoteStore {
             }
             more = next;
         }
-        listing.finish();
+        listing.finish()?;
         Ok(listing)
     }
 
@@ -266,13 +266,13 @@ impl RemoteStore {
         let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return Ok(None) };
         let listing = self.listings.known(folder);
         if let Some(found) = listing.as_ref().map(|listing| listing.get(name.as_bytes()))
-            && !found.is_some_and(Entry::is_unsized)
+            && !found.as_ref().is_some_and(Entry::is_unsized)
         {
-            return Ok(found.cloned());
+            return Ok(found);
         }
         let Some(key) = self.key_of(folder)? else { return Ok(None) };
         match listing.as_ref().and_then(|listing| listing.get(name.as_bytes())) {
-            Some(entry) => self.complete(folder, &key, entry),
+            Some(entry) => self.complete(folder, &key, &entry),
             None => self.look_up(folder, &key, name.as_bytes()),
         }
     }
@@ -302,7 +302,7 @@ impl RemoteStore {
         }
         let part = names::part_of(name, is_top);
         if is_crowd || self.backend.is_pinned() || part.is_none() && names::needs_listing(name) {
-            return Ok(self.listing(folder, key)?.get(name).cloned());
+            return Ok(self.listing(folder, key)?.get(name));
         }
         let Some(part) = part else { return Ok(None) };
         // What was looked at before is compared only.
@@ -528,7 +528,7 @@ impl Store for RemoteStore {
         let none = || io::Error::from_raw_os_error(libc::ENOENT);
         let key = self.key_of(path)?.ok_or_else(none)?;
         let listing = self.listing(path, &key)?;
-        if listing.entries.is_empty() && !names::is_top(path) && self.find(path)?.is_none() {
+        if listing.len() == 0 && !names::is_top(path) && self.find(path)?.is_none() {
             return Err(none());
         }
         Ok(Box::new(RemoteFolder { store: self, path, key, listing }))
@@ -596,6 +596,10 @@ impl Store for RemoteStore {
 
     fn detects_by_name(&self) -> bool {
         self.detect == Detect::Name
+    }
+
+    fn is_far(&self) -> bool {
+        true
     }
 
     fn looked_into_at_once(&self) -> usize {
@@ -674,14 +678,14 @@ impl Folder for RemoteFolder<'_> {
         Ok(Version::object(self.listing.number.into(), 0))
     }
 
-    fn names(&self) -> io::Result<Vec<OsString>> {
-        Ok(self.listing.entries.iter().map(|entry| OsString::from_vec(entry.name.as_bytes().to_vec())).collect())
+    fn names(&self) -> io::Result<Arc<dyn Names>> {
+        Ok(self.listing.clone())
     }
 
     fn stat(&self, name: &OsStr) -> io::Result<Option<Stat>> {
         let Some(entry) = self.listing.get(name.as_bytes()) else { return Ok(None) };
         if entry.is_unsized() {
-            let complete = self.store.complete(self.path, &self.key, entry)?;
+            let complete = self.store.complete(self.path, &self.key, &entry)?;
             return Ok(complete.map(|entry| self.store.stat_of(&[&self.key, entry.part()].concat(), &entry.node)));
         }
         Ok(Some(self.store.stat_of(&[&self.key, entry.part()].concat(), &entry.node)))

@@ -84,6 +84,12 @@ fn fill(reader: &ReadContext, frames: &impl Frames, part: Range<u64>, out: &mut 
     if reader.wait() != Wait::Always {
         return wanted.into_iter().try_for_each(|wanted| wanted.fill(reader));
     }
+    // Those that are decoded are not fetched again; pictures that are stored as they are never are.
+    let is_far = |wanted: &&Wanted<'_>| wanted.block.codec == Codec::None || wanted.is_work(reader);
+    let soon: Vec<_> = wanted.iter().filter(is_far).map(|wanted| wanted.block.stored()).collect();
+    if soon.len() > 1 {
+        reader.source.prefetch(&soon);
+    }
     let work = wanted.iter().filter(|wanted| wanted.is_work(reader)).count();
     let others = work.min(thread::available_parallelism().map_or(1, usize::from)).saturating_sub(1);
     if others == 0 {
@@ -122,7 +128,7 @@ mod tests {
     use super::*;
     use crate::{
         cache::{Cache, Verify},
-        source::Source,
+        source::{Source, SourceError},
     };
 
     /// A frame has 4 bytes: its number, compressed. Every fifth is stored as it is; one is broken.
@@ -177,6 +183,39 @@ mod tests {
                 assert_eq!(reader.cache.counters.misses.load(Relaxed), BROKEN - 3);
             }
         }
+    }
+
+    /// Bytes, and what was said to be read soon.
+    #[derive(Debug)]
+    struct Far(Vec<u8>, Mutex<Vec<Range<u64>>>);
+
+    impl Source for Far {
+        fn len(&self) -> u64 {
+            self.0.len() as u64
+        }
+
+        fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), SourceError> {
+            self.0.read_at(offset, buf)
+        }
+
+        fn prefetch(&self, ranges: &[Range<u64>]) {
+            self.1.lock().extend_from_slice(ranges);
+        }
+    }
+
+    #[test]
+    fn frames_of_one_read_are_fetched_together_and_once() {
+        let (video, file) = video(BROKEN as u32);
+        let source = Arc::new(Far(file, Mutex::default()));
+        let reader = ReadContext::new(source.clone(), Cache::new(1 << 20, Verify::Lazy), 0);
+        let mut out = [0; 12];
+        let stored = |numbers: &[usize]| numbers.iter().map(|&number| video.0[number].stored()).collect::<Vec<_>>();
+        fill(&reader, &video, 0..12, &mut out).unwrap();
+        // Each frame that is decoded says so by itself again.
+        assert_eq!(source.1.lock()[..3], stored(&[0, 1, 2]));
+        source.1.lock().clear();
+        fill(&reader, &video, 4..16, &mut out).unwrap();
+        assert!(!source.1.lock().iter().any(|range| stored(&[1, 2]).contains(range)), "frames 1 and 2 are decoded");
     }
 
     #[test]

