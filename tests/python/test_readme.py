@@ -79,3 +79,7 @@ def test_the_first_screen_shows_what_it_says():
     assert "scripts/demo" in first and "scripts/test --install" in first and "docs/img/screenshot.png" in first
     for link in re.findall(r"\]\(([^)#:]+)\)", first):
         assert link.startswith("../../actions/") or (ROOT / link).exists(), link
+    for page in ("folder", "player", "array", "table"):
+        for theme in ("light", "dark"):
+            picture = f"docs/img/{page}-{theme}.png"
+            assert f'="{picture}"' in text and (ROOT / picture).exists(), picture
