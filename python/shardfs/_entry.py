@@ -23,12 +23,32 @@ class Place:
     def _node(self):
         if self._node_ is None or self._generation != _process.generation:
             generation = _process.generation
-            node = self._look_up()
+            try:
+                node = self._look_up()
+            except (NotFound, NotADirectoryError):
+                self._check_way()
+                raise
             if self._state is not None and node.state != self._state:
-                reason = "the container has changed since this was opened"
-                raise Changed(reason, container=_process.shown(self._source, self._path))
+                raise self._changed()
             self._node_, self._generation = node, generation
         return self._node_
+
+    def _changed(self):
+        return Changed("the container has changed since this was opened", container=self.path)
+
+    def _check_way(self):
+        """Raises `Changed` where this is gone because its container is in another state, and still there."""
+        path = self._path
+        while self._state is not None and path:
+            path = path.rpartition("/")[0]
+            try:
+                state = _process.node(self._source, path).state
+            except (NotFound, NotADirectoryError):
+                continue
+            # Folders outside of containers have none: then the container is gone, too.
+            if state not in (None, self._state):
+                raise self._changed()
+            return
 
     def _look_up(self):
         return _process.node(self._source, self._path)

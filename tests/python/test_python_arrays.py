@@ -212,12 +212,16 @@ def test_a_file_that_changes_while_an_array_is_held(tmp_path, change):
         os.replace(other, path)
     assert np.array_equal(whole, big["signal/big"]) and np.array_equal(part, big["signal/big"][5:9])
     for read in (lambda: unread[...], lambda: np.asarray(unread), lambda: container["signal/big"][7],
-                 lambda: sh.read_many([unread])):
+                 lambda: sh.read_many([unread]), lambda: pickle.loads(pickle.dumps(unread))[...]):
         with pytest.raises(sh.Changed) as caught:
             read()
         assert caught.value.errno == errno.ESTALE and str(path) in str(caught.value)
     if change == "replace":
         assert np.array_equal(sh.open(path)["signal/big"][:3], big["signal/big"][::-1][:3])
+    # What is gone as a whole has not changed.
+    path.unlink()
+    with pytest.raises(sh.NotFound):
+        pickle.loads(pickle.dumps(unread))[...]
 
 
 def test_only_the_frames_that_are_touched_are_decoded(tmp_path):
