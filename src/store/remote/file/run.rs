@@ -18,7 +18,7 @@ use super::{super::object::FetchError, memory::Room};
 pub(super) struct Run {
     pub(super) range: Range<u64>,
     filling: Mutex<Filling>,
-    /// Signalled when bytes came, and when no more will come.
+    /// Signalled when bytes came that a reader waits for, and when no more will come.
     came: Condvar,
     /// All bytes, once they are there.
     whole: OnceLock<Vec<u8>>,
@@ -32,6 +32,9 @@ pub(super) struct Run {
 #[derive(Debug, Default)]
 struct Filling {
     bytes: Vec<u8>,
+    /// The fewest bytes that a reader waits for. Bytes come in pieces of some KiB, and a reader wants up to a MiB: it is
+    /// not woken for each piece.
+    awaited: Option<usize>,
     /// Why no more bytes will come.
     error: Option<FetchError>,
 }
@@ -67,11 +70,15 @@ impl Run {
         }
         let taken = bytes.len().min(self.len() - filling.bytes.len());
         filling.bytes.extend_from_slice(&bytes[..taken]);
-        if filling.bytes.len() == self.len() {
+        let length = filling.bytes.len();
+        if length == self.len() {
             let _ = self.whole.set(std::mem::take(&mut filling.bytes));
         }
+        let wakes = filling.awaited.take_if(|awaited| *awaited <= length).is_some();
         drop(filling);
-        self.came.notify_all();
+        if wakes {
+            self.came.notify_all();
+        }
         taken
     }
 
@@ -130,6 +137,8 @@ impl Run {
                 if let Some(error) = &filling.error {
                     return Err(error.clone());
                 }
+                let awaited = filling.awaited.map_or(part.end, |awaited| awaited.min(part.end));
+                filling.awaited = Some(awaited);
                 self.came.wait(&mut filling);
             }
         }
