@@ -11,9 +11,11 @@ mod npy;
 pub mod parquet;
 pub(crate) mod pieces;
 pub mod png;
+mod scratch;
 
 pub use array::Array;
 pub use memory::Layout;
+pub use scratch::Scratch;
 
 use std::{ops::Range, sync::Arc};
 
@@ -100,7 +102,7 @@ pub struct BlockRef {
 #[derive(Clone)]
 pub enum Bytes {
     /// Put together for this read.
-    Owned(Vec<u8>),
+    Owned(Scratch),
     /// A part of a decoded piece.
     Decoded(Arc<Buffer>, Range<usize>),
     /// A part of the mapped file, which only a system call may look at.
@@ -109,6 +111,18 @@ pub enum Bytes {
     Shared(SharedBytes, Range<usize>),
     /// A part of a file in memory.
     Memory(Arc<FileSlot>, Range<usize>),
+}
+
+impl From<Scratch> for Bytes {
+    fn from(bytes: Scratch) -> Self {
+        Self::Owned(bytes)
+    }
+}
+
+impl From<Vec<u8>> for Bytes {
+    fn from(bytes: Vec<u8>) -> Self {
+        Scratch::from(bytes).into()
+    }
 }
 
 impl std::fmt::Debug for Bytes {
@@ -266,7 +280,11 @@ impl View {
         {
             return Ok(bytes);
         }
-        self.copy_at(reader, offset, length).map(Bytes::Owned)
+        // Bounded by the length of the request, which the kernel and `cat` keep small.
+        let length = usize::try_from(length).unwrap_or(usize::MAX);
+        let mut out = Scratch::zeroed(length).map_err(SourceError::from)?;
+        self.fill_at(reader, offset, &mut out)?;
+        Ok(out.into())
     }
 
     /// As [`Self::read_at`], as memory of one's own, which may be looked at.
@@ -276,11 +294,7 @@ impl View {
     pub fn copy_at(&self, reader: &ReadContext, offset: u64, length: u64) -> Result<Vec<u8>, Fault> {
         let length = length.min(self.size.saturating_sub(offset));
         // Bounded by the length of the request, which the kernel and `cat` keep small.
-        let mut out = zeros(usize::try_from(length).unwrap_or(usize::MAX)).map_err(|error| Fault {
-            block: None,
-            offset: 0,
-            error: Arc::new(SourceError::from(error).into()),
-        })?;
+        let mut out = zeros(usize::try_from(length).unwrap_or(usize::MAX)).map_err(SourceError::from)?;
         self.fill_at(reader, offset, &mut out)?;
         Ok(out)
     }

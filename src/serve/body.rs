@@ -106,7 +106,7 @@ impl Sending {
             bytes => bytes?,
         };
         let piece = match bytes {
-            view::Bytes::Owned(bytes) => bytes.into(),
+            view::Bytes::Owned(bytes) => Bytes::from_owner(bytes),
             // A client that takes nothing must not keep a block in the cache.
             view::Bytes::Decoded(..) | view::Bytes::Shared(..) => {
                 let bytes = bytes.as_syscall_buf();

@@ -53,7 +53,7 @@ impl Snapshot {
     pub(super) fn read(&self, offset: u64, length: u64) -> Bytes {
         let from = offset.min(self.size()) as usize;
         let to = offset.saturating_add(length).min(self.size()) as usize;
-        Bytes::Owned(self.bytes[from..to].to_vec())
+        self.bytes[from..to].to_vec().into()
     }
 }
 

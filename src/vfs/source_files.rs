@@ -39,7 +39,7 @@ impl SourceFiles {
         if let Some(mapped) = file.mapped(range) {
             return Ok(Bytes::Mapped(mapped));
         }
-        Self::copy(&*file, path, offset, length).map(Bytes::Owned)
+        Self::copy(&*file, path, offset, length).map(Bytes::from)
     }
 
     /// The same as memory of one's own, never lent from a map.

@@ -1,0 +1,98 @@
+//! Memory in which replies are put together, kept for the next ones: memory that the process has already costs no page
+//! faults, which were a third of the time of a sequential read.
+
+use std::{
+    fmt, io,
+    ops::{Deref, DerefMut},
+};
+
+use parking_lot::Mutex;
+
+use crate::source::zeros;
+
+/// What is kept: so many pieces of memory, of sizes between these.
+const SPARES: usize = 4;
+const SMALLEST: usize = 64 << 10;
+const LARGEST: usize = 1 << 20;
+
+static SPARE: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
+
+/// Bytes of one reply, zeros at first.
+#[derive(Clone)]
+pub struct Scratch(Vec<u8>);
+
+impl Scratch {
+    /// So many zeros.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub(super) fn zeroed(length: usize) -> io::Result<Self> {
+        if (SMALLEST..=LARGEST).contains(&length) {
+            let spare = SPARE.lock().pop();
+            if let Some(mut bytes) = spare.filter(|bytes| bytes.capacity() >= length) {
+                bytes.clear();
+                bytes.resize(length, 0);
+                return Ok(Self(bytes));
+            }
+        }
+        zeros(length).map(Self)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if (SMALLEST..=LARGEST).contains(&self.0.capacity()) {
+            let mut spare = SPARE.lock();
+            if spare.len() < SPARES {
+                spare.push(std::mem::take(&mut self.0));
+            }
+        }
+    }
+}
+
+impl From<Vec<u8>> for Scratch {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self(bytes)
+    }
+}
+
+impl AsRef<[u8]> for Scratch {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Deref for Scratch {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl DerefMut for Scratch {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.0
+    }
+}
+
+impl fmt::Debug for Scratch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes", self.0.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_of_a_reply_is_used_again_as_zeros() {
+        for length in [LARGEST, SMALLEST, LARGEST / 2, LARGEST] {
+            let mut scratch = Scratch::zeroed(length).unwrap();
+            assert!(scratch.len() == length && scratch.iter().all(|byte| *byte == 0));
+            scratch.fill(7);
+        }
+        assert!((1..=SPARES).contains(&SPARE.lock().len()));
+    }
+}
