@@ -202,7 +202,7 @@ def footers(files, table, rounds):
                 "pq.read_metadata(io.BytesIO(data))\nprint(time.perf_counter() - start)")
         parsed.append(1000 * in_process(code, b"PAR1" + data))
         with mounted(files.source, None) as (mnt, _):
-            path = str(path)
+            path = str(mnt / "wide.idv/table.parquet")
             code = ("import pyarrow.parquet as pq\nstart = time.perf_counter()\n"
                     f"meta = pq.read_metadata({path!r})\n"
                     "assert (meta.num_columns, meta.num_row_groups) == (1000, 100)\nprint(time.perf_counter() - start)")
