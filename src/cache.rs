@@ -33,6 +33,7 @@ mod sums;
 mod sync;
 mod whole;
 
+pub(crate) use budget::Alone;
 pub use budget::{Budget, Reservation, TooMuch};
 pub use buffer::{Buffer, limit_heap, trim_heap};
 pub(crate) use decode::Stored;
@@ -40,6 +41,7 @@ use entries::Entries;
 pub(crate) use entry::Lent;
 use entry::{Cached, SlotInUse};
 pub use error::BlockError;
+pub(crate) use error::refused_memory;
 use file::FileCount;
 pub use file::FileSlot;
 pub use key::{ColumnPart, Key};
@@ -160,6 +162,7 @@ impl Cache {
     /// As [`Self::with_spill`], where what can't wait may take up to `most` bytes.
     pub fn with_bound(budget: u64, most: u64, verify: Verify, spill: Option<Spill>) -> Arc<Self> {
         let budget = Budget::new(budget, most);
+        let last_resort = LastResort::of(spill.as_ref());
         Arc::new(Self {
             entries: Entries::new(budget.clone()),
             budget,
@@ -169,7 +172,7 @@ impl Cache {
             sums: Mutex::new(LruCache::new(nonzero(SUMS))),
             files: Arc::default(),
             spill,
-            last_resort: LastResort::default(),
+            last_resort,
             counters: Counters::default(),
         })
     }
@@ -347,12 +350,8 @@ impl Cache {
     ) -> Result<Vec<Arc<Buffer>>, Arc<BlockError>> {
         let (slot, is_new) = self.acquire(key, None);
         if is_new {
-            let refused = |error: &Arc<BlockError>| match **error {
-                BlockError::Memory(refused) => Some(refused),
-                _ => None,
-            };
             self.finish(key, &slot, || {
-                let parts = self.in_steps(refused, make)?;
+                let parts = self.in_steps(|error: &Arc<BlockError>| error.refused_memory(), make)?;
                 let size = parts.last().map_or(0, |part| part.len() as u64);
                 parts.into_iter().for_each(|part| slot.push_shared(part));
                 Ok::<_, Arc<BlockError>>(size)

@@ -259,6 +259,11 @@ impl Disk {
         self.writer.flush(most)
     }
 
+    /// Gives up what waits to be written to a disk that seems not to answer, for its memory. Whether there was any.
+    pub fn give_up_queue(&self) -> bool {
+        self.writer.give_up()
+    }
+
     /// Bytes that wait to be written.
     pub fn queued(&self) -> u64 {
         self.writer.queued()

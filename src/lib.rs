@@ -123,6 +123,11 @@ mod view;
 
 mod volume;
 
+#[cfg(feature = "unstable-internals")]
+pub mod wanted;
+#[cfg(not(feature = "unstable-internals"))]
+mod wanted;
+
 pub use cache::Verify;
 pub use format::DType;
 pub use store::{FollowLinks, Leased, before_fork, forked};

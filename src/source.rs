@@ -52,6 +52,16 @@ pub enum SourceError {
 /// Memory that is written to no more, for as long as it is held.
 pub type SharedBytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
 
+impl SourceError {
+    /// Whether it says nothing of the file: the reader was killed, or memory or descriptors ran out.
+    pub fn is_passing(&self) -> bool {
+        use libc::{EINTR, EMFILE, ENFILE, ENOMEM};
+        let Self::Io(error) = self else { return false };
+        error.kind() == io::ErrorKind::OutOfMemory
+            || matches!(error.raw_os_error(), Some(EINTR | EMFILE | ENFILE | ENOMEM))
+    }
+}
+
 /// Bytes read by range, from anywhere.
 pub trait Source: Send + Sync {
     /// Length in bytes.

@@ -259,8 +259,12 @@ pub(crate) fn errno(error: &io::Error) -> Option<i32> {
     let of_remote = remote::object::errno(error);
     #[cfg(not(feature = "remote"))]
     let of_remote = None;
-    let missing = (error.kind() == io::ErrorKind::NotFound).then_some(libc::ENOENT);
-    error.raw_os_error().or(of_remote).or(missing)
+    let by_kind = match error.kind() {
+        io::ErrorKind::NotFound => Some(libc::ENOENT),
+        io::ErrorKind::OutOfMemory => Some(libc::ENOMEM),
+        _ => None,
+    };
+    error.raw_os_error().or(of_remote).or(by_kind)
 }
 
 /// A tree of files that is read, never written. Paths are relative to its top, the empty one is the top itself.

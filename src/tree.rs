@@ -9,6 +9,7 @@ mod idv;
 mod item_info;
 mod kastore;
 mod kdb;
+mod memory;
 pub mod names;
 pub mod overview;
 pub mod paths;
@@ -26,10 +27,12 @@ use crate::{
     view::{Array, Fault, ReadContext, View},
 };
 pub use formats::{
-    Detected, FORMATS, Format, Formats, IDV, KAST, KASTORE, KDB, OpenResult, OpeningMemory, WSHARD, detect,
+    Detected, FORMATS, Format, Formats, IDV, KAST, KASTORE, KDB, OpenResult, Probe, WSHARD, detect, detect_within,
     format_of_name, is_container_name, no_others, no_part,
 };
 pub use item_info::ItemInfo;
+pub use memory::WorkingMemory;
+pub(crate) use memory::refused;
 pub use overview::Overview;
 use table::{Content, Entry, FrameNames, Table};
 pub use wshard::Siblings;

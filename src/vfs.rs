@@ -245,7 +245,14 @@ impl Vfs {
         let invalidations = Arc::new(Invalidations::new(store.clone()));
         let vfs = Self {
             _store_memory: cache.hold(store.memory()),
-            source: SourceTree::new(store.clone(), key, options.formats, alone.is_some(), problems.clone()),
+            source: SourceTree::new(
+                store.clone(),
+                key,
+                options.formats,
+                alone.is_some(),
+                problems.clone(),
+                cache.clone(),
+            ),
             files: SourceFiles::new(store.clone()),
             containers: Containers::new(store.clone(), cache, problems.clone(), invalidations.clone()),
             digests: Arc::default(),

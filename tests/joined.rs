@@ -5,13 +5,26 @@
 
 mod common;
 
-use std::{ffi::OsStr, fs, ops::ControlFlow, os::unix::fs::PermissionsExt, path::Path};
+use std::{
+    ffi::OsStr,
+    fs,
+    ops::ControlFlow,
+    os::unix::fs::PermissionsExt,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    thread,
+    time::Duration,
+};
 
 use common::shard::{self, Block};
 use sha2::{Digest, Sha256};
 use shardfs::{
     cache::Verify,
     vfs::{FollowLinks, Options, ROOT, Vfs},
+    wanted,
 };
 use tempfile::TempDir;
 
@@ -282,4 +295,49 @@ fn what_the_manifest_stores_keeps_its_path() {
     assert_eq!(names(&vfs, "m/signal"), ["cam%_2.npy", "cam.npy", "odd.npy", "pos.json", "pos.npy"]);
     assert_eq!(read(&vfs, "m/signal/cam.npy", HEADER, 9).unwrap(), [9, 9]);
     assert_eq!(read(&vfs, "m/signal/cam%_2.npy", HEADER, 54).unwrap(), pixels(3, 0));
+}
+
+/// How many containers are open, as `stats.json` says.
+fn containers_open(vfs: &Vfs) -> u64 {
+    let bytes = vfs.read(find(vfs, ".shardfs/stats.json").unwrap(), 0, 1 << 20).unwrap();
+    let stats: serde_json::Value = serde_json::from_slice(bytes.as_syscall_buf()).unwrap();
+    stats["containers_open"].as_u64().unwrap()
+}
+
+/// A reader that is killed ends the joining that it began: nothing of it is remembered, and others are not failed by it.
+#[test]
+fn joining_ends_with_its_reader() {
+    const CHUNKS: usize = 400;
+    let folder = Folder::new();
+    let uris: Vec<String> = (0..CHUNKS).map(|i| format!("chunk{i}")).collect();
+    uris.iter().for_each(|uri| folder.write(uri, &chunk(1, 0, 5)));
+    let chunks: Vec<(&str, &str)> = uris.iter().map(|name| (name.as_str(), "")).collect();
+    folder.write("m", &manifest(&chunks));
+    // Written just now: opened once they were left alone.
+    thread::sleep(Duration::from_millis(200));
+    let vfs = folder.vfs(Verify::Lazy);
+    let given_up = Arc::new(AtomicBool::new(false));
+    let manifest = vfs.lookup(ROOT, OsStr::new("m")).unwrap().unwrap().ino;
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            // Until some chunks are open, or all has ended.
+            while containers_open(&vfs) < 20 && !given_up.load(Relaxed) {
+                thread::yield_now();
+            }
+            given_up.store(true, Relaxed);
+        });
+        // One that waits for that opening, and was not killed, gets its answer.
+        scope.spawn(|| {
+            while containers_open(&vfs) < 5 && !given_up.load(Relaxed) {
+                thread::yield_now();
+            }
+            assert!(vfs.lookup(manifest, OsStr::new("signal")).unwrap().is_some());
+        });
+        let error = wanted::until(given_up.clone(), || vfs.lookup(manifest, OsStr::new("signal"))).unwrap_err();
+        given_up.store(true, Relaxed);
+        assert_eq!(error.errno(), libc::EINTR);
+    });
+    assert!(vfs.problems().is_empty(), "{:?}", vfs.problems());
+    assert!(read(&vfs, "m/signal/pos.npy", 0, 128).unwrap().starts_with(b"\x93NUMPY"));
+    assert_eq!(names(&vfs, "m/signal"), ["cam.npy", "odd.npy", "pos.npy"]);
 }

@@ -24,7 +24,7 @@ static TOY: Format = Format {
     title: "Toy",
     magic: b"TOYS",
     suffixes: &[".toy"],
-    probe: |source, _| match source.read(4..5)?[..] {
+    probe: |source, _, _| match source.read(4..5)?[..] {
         [1] => Ok(()),
         _ => Err(FormatError::refused(Class::VersionTooNew, "only version 1 is known")),
     },

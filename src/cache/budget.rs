@@ -25,7 +25,9 @@
 //! its bytes within the same bound, so that others' files can be read, or is refused after [`END_OF_PATIENCE`].
 
 use std::{
+    cell::Cell,
     fmt,
+    marker::PhantomData,
     time::{Duration, Instant},
 };
 
@@ -149,6 +151,7 @@ impl Budget {
         holding: u64,
         evict: impl Fn(u64) -> bool,
     ) -> Result<Reservation, TooMuch> {
+        debug_assert!(holding > 0 || ALONE.get() == 0, "memory in use must be held while other memory is waited for");
         let needed = bytes.saturating_add(holding);
         let too_much = |is_final| TooMuch { needed, least: needed.saturating_sub(self.most - self.total), is_final };
         if needed > self.most {
@@ -300,12 +303,47 @@ impl Reservation {
         drop(self.split(self.bytes.saturating_sub(bytes)));
     }
 
+    /// Whether [`Self::hold`] was said.
+    pub fn is_held(&self) -> bool {
+        self.is_held
+    }
+
     /// Says that these bytes are kept from now on for as long as a user pleases: no thread waits for them any more.
     pub fn hold(&mut self) {
         if !std::mem::replace(&mut self.is_held, true) {
             let mut room = self.budget.room.lock();
             room.held += self.bytes;
             self.budget.signal(&mut room);
+        }
+    }
+}
+
+/// Memory of a thread that is in use: while there is any, the same thread may ask for more only as its owner (`holding`
+/// in [`Budget::reserve`]), for otherwise it would wait for itself. Debug builds check it.
+#[derive(Debug, Default)]
+pub(crate) struct Alone {
+    has_memory: bool,
+    // The thread that counts it is the one that drops it.
+    _not_send: PhantomData<*const ()>,
+}
+
+thread_local! {
+    static ALONE: Cell<usize> = const { Cell::new(0) };
+}
+
+impl Alone {
+    /// Says that there is some.
+    pub(crate) fn has_memory(&mut self) {
+        if !std::mem::replace(&mut self.has_memory, true) {
+            ALONE.set(ALONE.get() + 1);
+        }
+    }
+}
+
+impl Drop for Alone {
+    fn drop(&mut self) {
+        if self.has_memory {
+            ALONE.set(ALONE.get() - 1);
         }
     }
 }

@@ -43,6 +43,23 @@ pub enum BlockError {
     Memory(#[from] TooMuch),
 }
 
+impl BlockError {
+    /// The refusal of memory that it stands for.
+    pub(crate) fn refused_memory(&self) -> Option<TooMuch> {
+        match self {
+            Self::Memory(refused) => Some(*refused),
+            Self::Source(error) => refused_memory(error),
+            _ => None,
+        }
+    }
+}
+
+/// The refusal of memory that an error of reading stands for.
+pub(crate) fn refused_memory(error: &SourceError) -> Option<TooMuch> {
+    let SourceError::Io(error) = error else { return None };
+    error.get_ref()?.downcast_ref().copied()
+}
+
 impl From<DecodeError> for BlockError {
     fn from(error: DecodeError) -> Self {
         match error {

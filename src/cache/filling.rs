@@ -15,6 +15,7 @@ use crate::{
     format::Block,
     limits,
     source::Source,
+    wanted,
 };
 
 /// What decoding a block takes, in bytes.
@@ -196,7 +197,8 @@ impl Cache {
     ) {
         let start = Instant::now();
         slot.run(|| {
-            let bytes = decode().map_err(Into::into)?;
+            // Others may wait for it as well: it is not given up with the reader that began it.
+            let bytes = wanted::until(Arc::default(), decode).map_err(Into::into)?;
             self.counters.decoded_bytes.fetch_add(bytes, Relaxed);
             Ok(())
         });

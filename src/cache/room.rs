@@ -4,7 +4,7 @@ use std::sync::{Arc, atomic::Ordering::Relaxed};
 
 use parking_lot::Mutex;
 
-use super::{BlockError, Buffer, Cache, Reservation, TooMuch, decode};
+use super::{BlockError, Buffer, Cache, Reservation, Spill, TooMuch, decode};
 use crate::{format::Block, limits, source::Source};
 
 /// See [`Cache::add_last_resort`].
@@ -12,6 +12,14 @@ use crate::{format::Block, limits, source::Source};
 pub(super) struct LastResort(Mutex<Vec<GiveUp>>);
 
 type GiveUp = Arc<dyn Fn() -> Option<bool> + Send + Sync>;
+
+impl LastResort {
+    /// What waits to be written to a disk that does not answer is given up.
+    pub(super) fn of(spill: Option<&Spill>) -> Self {
+        let disk = spill.map(|spill| spill.disk().clone());
+        Self(Mutex::new(disk.into_iter().map(|disk| Arc::new(move || Some(disk.give_up_queue())) as GiveUp).collect()))
+    }
+}
 
 impl Cache {
     /// Reserves memory before it is taken; evicts what is cached, and waits for others to finish where there is no
@@ -35,6 +43,11 @@ impl Cache {
     /// As [`Self::reserve`].
     pub fn reserve_more(&self, bytes: u64, holding: u64) -> Result<Reservation, TooMuch> {
         self.budget.reserve(bytes, holding, |short| self.evict(short))
+    }
+
+    /// Reserves bytes without waiting and beyond any bound: for little that is kept beside something large.
+    pub fn reserve_small(&self, bytes: u64) -> Reservation {
+        self.budget.reserve_small(bytes)
     }
 
     /// Runs work that reserves memory in several steps: again from the start, having given back everything, where a

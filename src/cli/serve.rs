@@ -18,6 +18,7 @@ use signal_hook::{
 
 use super::{ViewOptions, escape, log_to_stderr, mount::raise_descriptor_limit, number_key, running};
 use crate::{
+    cache::limit_heap,
     serve::{self, Access, Site},
     vfs::{self, Vfs},
 };
@@ -100,6 +101,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
 /// What a server shows, as the options say.
 pub(super) fn options(view: &ViewOptions) -> vfs::Options {
     raise_descriptor_limit();
+    limit_heap();
     // Entity tags are made with it: kept, so that what a client has is still the same after a restart.
     vfs::Options { number_key: number_key::kept(), ..view.checked() }
 }

@@ -20,6 +20,9 @@ use super::{
 /// How long a process that ends waits for what is still to be written.
 const LAST: Duration = Duration::from_secs(5);
 
+/// A disk that takes longer than this for one blob may never answer.
+const STUCK: Duration = Duration::from_secs(5);
+
 /// All files are looked at again after a part of the limit was written: others write too.
 const RESCAN_PART: u64 = 16;
 
@@ -52,8 +55,8 @@ struct State {
     waiting: HashMap<Hash, Waiting>,
     /// Bytes of the payloads that are held.
     bytes: u64,
-    /// Whether a blob is being written.
-    is_writing: bool,
+    /// Since when a blob is being written, if one is.
+    writing_since: Option<Instant>,
     has_thread: bool,
     is_closed: bool,
 }
@@ -168,6 +171,17 @@ impl Writer {
         self.queue.state.lock().take_out(hash);
     }
 
+    /// Takes out all but the one that is being written, if that takes long already. Whether there was any.
+    pub(super) fn give_up(&self) -> bool {
+        let mut state = self.queue.state.lock();
+        if state.writing_since.is_none_or(|since| since.elapsed() < STUCK) {
+            return false;
+        }
+        let names = std::mem::take(&mut state.names);
+        names.iter().for_each(|hash| state.take_out(hash));
+        !names.is_empty()
+    }
+
     /// Takes all of them out.
     pub(super) fn clear(&self) {
         let mut state = self.queue.state.lock();
@@ -183,7 +197,7 @@ impl Writer {
     pub(super) fn flush(&self, most: Duration) -> bool {
         let end = Instant::now() + most;
         let mut state = self.queue.state.lock();
-        while state.is_writing || !state.names.is_empty() {
+        while state.writing_since.is_some() || !state.names.is_empty() {
             if self.queue.emptied.wait_until(&mut state, end).timed_out() {
                 return false;
             }
@@ -221,7 +235,7 @@ fn run(queue: &Queue, shared: &Shared) {
             continue;
         };
         let (key, part, payload) = (waiting.key.clone(), waiting.part.clone(), waiting.kept.payload());
-        state.is_writing = true;
+        state.writing_since = Some(Instant::now());
         drop(state);
         if let Some(payload) = payload {
             let payload = (*payload).as_ref();
@@ -238,7 +252,7 @@ fn run(queue: &Queue, shared: &Shared) {
         let was_removed = !state.waiting.contains_key(&hash);
         state.take_out(&hash);
         let lost = state.hold_next(shared.limits.queue);
-        state.is_writing = false;
+        state.writing_since = None;
         drop(state);
         shared.counters.dropped.fetch_add(lost, Relaxed);
         if was_removed {

@@ -15,11 +15,14 @@ pub use metadata::{Entry, Metadata};
 pub use text::{length_at, length_in};
 pub use vector::{Content, Place, Plan, Run, common_length};
 
+use std::ops::Range;
+
 use super::{Block, Class, Fields, FormatError, PartError};
 use crate::{
     codec::Codec,
     limits,
-    source::{Source, SourceError},
+    source::{Memory, Source, SourceError, Unlimited},
+    wanted,
 };
 use cursor::Cursor;
 
@@ -34,6 +37,9 @@ pub const HEADER: u64 = 256;
 
 /// The shortest entry of the table of contents.
 const SHORTEST_ENTRY: u64 = 22;
+
+/// Columns after which is asked whether anybody still waits.
+const LOOK: u32 = 4096;
 
 /// Length of a record of a lookup table.
 const RECORD: u64 = 16;
@@ -73,6 +79,8 @@ pub struct File {
     pub tail: u64,
     /// Where the entry of each column begins.
     entries: Vec<u64>,
+    /// Where the last entry ends.
+    end: u64,
 }
 
 /// A column, as the table of contents describes it (`docs/formats/idv.md` 4).
@@ -111,7 +119,7 @@ pub fn compression(kind: u8) -> Option<Codec> {
 /// # Errors
 /// As [`parse`].
 pub fn probe(source: &dyn Source) -> Result<(), FormatError> {
-    parse(source).map(drop)
+    read(source, None).map(drop)
 }
 
 /// Reads and checks header and table of contents, in the order of `docs/formats/idv.md` 12.
@@ -119,6 +127,19 @@ pub fn probe(source: &dyn Source) -> Result<(), FormatError> {
 /// # Errors
 /// [`FormatError`] when the file must be refused, or can't be read.
 pub fn parse(source: &dyn Source) -> Result<File, FormatError> {
+    parse_within(source, &Unlimited)
+}
+
+/// As [`parse`], where memory has to be asked for.
+///
+/// # Errors
+/// As [`parse`]; `Source` where there is not enough memory.
+pub fn parse_within(source: &dyn Source, memory: &dyn Memory) -> Result<File, FormatError> {
+    read(source, Some(memory))
+}
+
+/// Reads all columns, and keeps where they begin if there is memory for that.
+fn read(source: &dyn Source, memory: Option<&dyn Memory>) -> Result<File, FormatError> {
     let len = source.len();
     let refuse = |class, reason: String| Err(FormatError::refused(class, reason));
     if len < HEADER {
@@ -153,7 +174,7 @@ pub fn parse(source: &dyn Source) -> Result<File, FormatError> {
     if signature != TAIL {
         return refuse(Class::BadFormat, format!("there is no tail signature at {tail}"));
     }
-    let mut file = File { version, compatible, rows, tail, entries: Vec::new() };
+    let mut file = File { version, compatible, rows, tail, entries: Vec::new(), end: 0 };
     if columns == 0 {
         return Ok(file);
     }
@@ -168,9 +189,18 @@ pub fn parse(source: &dyn Source) -> Result<File, FormatError> {
     if columns > limits::IDV_COLUMNS {
         return refuse(Class::BadFormat, format!("{columns} columns, at most {} are shown", limits::IDV_COLUMNS));
     }
+    if let Some(memory) = memory {
+        memory.reserve(columns * size_of::<u64>() as u64).map_err(SourceError::from)?;
+        file.entries.reserve_exact(columns as usize);
+    }
     let mut cursor = Cursor::new(source, toc, tail);
     for index in 0..columns as u32 {
-        file.entries.push(cursor.at());
+        if index.is_multiple_of(LOOK) {
+            wanted::check().map_err(SourceError::from)?;
+        }
+        if memory.is_some() {
+            file.entries.push(cursor.at());
+        }
         let column = file.entry(&mut cursor, index);
         let per_block = match column {
             Ok(column) => column.rows_per_block,
@@ -181,6 +211,7 @@ pub fn parse(source: &dyn Source) -> Result<File, FormatError> {
             return refuse(Class::BadFormat, format!("column {index}: {per_block} rows in a block"));
         }
     }
+    file.end = cursor.at();
     Ok(file)
 }
 
@@ -188,6 +219,17 @@ impl File {
     /// How many columns there are.
     pub fn columns(&self) -> u32 {
         self.entries.len() as u32
+    }
+
+    /// Bytes that the entries of columns have in the file: names, and the names and parameters of codecs.
+    pub fn entry_size(&self, columns: Range<u32>) -> u64 {
+        let start = |column: u32| self.entries.get(column as usize).copied().unwrap_or(self.end);
+        start(columns.end).saturating_sub(start(columns.start))
+    }
+
+    /// Bytes of memory that it takes, about.
+    pub fn memory_usage(&self) -> usize {
+        size_of_val(&*self.entries)
     }
 
     /// Reads a column's entry; `None` behind the last.
@@ -215,7 +257,10 @@ impl File {
     pub fn names(&self, source: &dyn Source, mut each: impl FnMut(u32, Vec<u8>)) -> Result<(), PartError> {
         let Some(&first) = self.entries.first() else { return Ok(()) };
         let mut cursor = Cursor::new(source, first, self.tail);
-        for (index, &at) in (0..).zip(&self.entries) {
+        for (index, &at) in (0u32..).zip(&self.entries) {
+            if index.is_multiple_of(LOOK) {
+                wanted::check().map_err(SourceError::from)?;
+            }
             cursor.skip(at - cursor.at(), "a column")?;
             each(index, cursor.string("a column's name", limits::IDV_NAME)?);
         }

@@ -166,6 +166,8 @@ fn parse_items(
     while found.len() as u64 * 64 < keys - HEADER {
         let from = HEADER + found.len() as u64 * 64;
         let descriptors = source.read(base + from..base + keys.min(from + 64 * TOGETHER))?;
+        let needed = descriptors.len() as u64 / 64 * ITEM_MEMORY;
+        memory.reserve(needed).and_then(|()| check_room(needed, 1)).map_err(SourceError::from)?;
         for descriptor in descriptors.chunks_exact(64) {
             let j = found.len();
             let code = u32::from(descriptor[0]);
@@ -198,7 +200,7 @@ fn parse_items(
     if position - keys > limits::STORE_KEYS {
         return Err(bad(format!("{} bytes of keys, this reads {}", position - keys, limits::STORE_KEYS)));
     }
-    let needed = found.len() as u64 * ITEM_MEMORY + 2 * (position - keys);
+    let needed = 2 * (position - keys);
     memory.reserve(needed).and_then(|()| check_room(needed, 1)).map_err(SourceError::from)?;
     let key_bytes = source.read(base + keys..base + position)?;
     for (j, (.., data)) in found.iter().enumerate() {

@@ -13,7 +13,7 @@ pub use images::{Camera, Images, Kind, Record};
 use std::{borrow::Cow, ops::Range};
 
 use super::{Class, Fields, FormatError};
-use crate::source::{Source, SourceError};
+use crate::source::{Memory, Source, SourceError};
 
 /// First bytes of every file.
 pub const MAGIC: [u8; 4] = *b"KINO";
@@ -265,8 +265,8 @@ impl Episode {
     /// # Errors
     /// [`PartError`] where the section is not in the file, or could not be read; damage inside it is no error, see
     /// [`Images::damage`].
-    pub fn read_images(&self, source: &dyn Source) -> Result<Images, PartError> {
-        Ok(Images::read(source, self.images.range(source)?, self.num_frames)?)
+    pub fn read_images(&self, source: &dyn Source, memory: &dyn Memory) -> Result<Images, PartError> {
+        Ok(Images::read(source, self.images.range(source)?, self.num_frames, memory)?)
     }
 }
 

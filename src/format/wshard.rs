@@ -25,6 +25,9 @@ pub use stream::{Interleave, Recovered};
 /// The role of an episode (section 2).
 pub const ROLE_EPISODE: u8 = 5;
 
+/// Bytes of memory that a byte of `meta/manifest` can take: itself, and twice what is kept of it, as text and as paths.
+const MANIFEST_ROOM: u64 = 12;
+
 /// The role of a chunked episode's manifest (sections 2 and 15).
 pub const ROLE_MANIFEST: u8 = 4;
 
@@ -169,7 +172,8 @@ pub fn parse_within(source: &dyn Source, memory: &dyn Memory) -> Result<Shard, F
         }
         ROLE_MANIFEST => {
             let limit = limits::SHARD_MANIFEST;
-            let manifest = episode::json(source, &entries, ("meta/manifest", limit), memory, &mut notes)?;
+            let manifest =
+                episode::json(source, &entries, ("meta/manifest", limit, MANIFEST_ROOM), memory, &mut notes)?;
             match manifest.map(|manifest::Object::<manifest::Manifest>(manifest)| manifest.chunks()) {
                 Some(Ok(found)) => chunks = Some(found),
                 Some(Err(reason)) => notes.add(format_args!("no joined view: {reason}")),

@@ -37,8 +37,12 @@ impl<'a> About<'a> {
 
 impl Adapter {
     pub(super) fn new(vfs: Arc<Vfs>) -> Self {
-        let behind =
-            Behind { pool: Arc::new(Pool::new(vfs.source())), pending: Arc::default(), notifier: Arc::default() };
+        let behind = Behind {
+            pool: Arc::new(Pool::new(vfs.source())),
+            pending: Arc::default(),
+            notifier: Arc::default(),
+            pages: Arc::default(),
+        };
         Self { vfs, handles: None, behind, known: Arc::default() }
     }
 

@@ -4,11 +4,12 @@
 //! A notification that drops a name waits in the kernel for the folder's lock, which every look-up in that folder holds
 //! until it is answered; and each later look-up waits behind the notification. So names are never dropped: they
 //! are trusted for half a second only. Dropping the pages of a file waits for reads that are under way, which is done
-//! in the pool. What is left, forgetting attributes, waits for no request. What changed is looked at in the pool as
-//! well.
+//! in the pool, and some time later, when these have been answered: a process that is killed while one of its threads
+//! waits so is never freed by the kernel, nor are its readers, until the mount is taken down by force. What is left,
+//! forgetting attributes, waits for no request. What changed is looked at in the pool as well.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
     io,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
@@ -20,6 +21,7 @@ use std::{
 };
 
 use fuser::{INodeNo, Notifier};
+use parking_lot::Mutex;
 
 use super::{
     guard::guarded,
@@ -37,6 +39,8 @@ const LOOK_UP: Duration = Duration::from_secs(2);
 const SWEEP: Duration = Duration::from_secs(5);
 /// How often requests that wait are looked at.
 const LOOK_AFTER: Duration = Duration::from_millis(250);
+/// How long reads of a file that has changed are given to end before its pages are dropped.
+const READS_END: Duration = Duration::from_millis(400);
 /// How long the notifying thread may say nothing.
 const LOST: Duration = Duration::from_secs(20);
 
@@ -47,6 +51,7 @@ pub(super) struct Behind {
     pub(super) pending: Arc<Pending>,
     /// There once the mount is.
     pub(super) notifier: Arc<OnceLock<Notifier>>,
+    pub(super) pages: Arc<Pages>,
 }
 
 impl Behind {
@@ -56,9 +61,26 @@ impl Behind {
         if result.as_ref().is_err_and(|error| error.errno() == libc::ESTALE)
             && let Some(notifier) = self.notifier.get()
         {
-            forget(vfs.take_invalidated(), &self.pool, notifier);
+            forget(vfs.take_invalidated(), &self.pages, notifier);
         }
         result
+    }
+}
+
+/// Nodes whose pages are to be dropped, with the time when they came.
+#[derive(Default)]
+pub(super) struct Pages(Mutex<VecDeque<(Instant, Vec<u64>)>>);
+
+impl Pages {
+    fn add(&self, nodes: Vec<u64>) {
+        self.0.lock().push_back((Instant::now(), nodes));
+    }
+
+    /// Those that came long enough before `now`.
+    fn due(&self, now: Instant) -> Vec<u64> {
+        let mut waiting = self.0.lock();
+        let count = waiting.iter().take_while(|(since, _)| now.duration_since(*since) >= READS_END).count();
+        waiting.drain(..count).flat_map(|(_, nodes)| nodes).collect()
     }
 }
 
@@ -68,19 +90,20 @@ pub(super) fn start(vfs: &Arc<Vfs>, behind: &Behind, notifier: Notifier) -> io::
     let _ = behind.notifier.set(notifier.clone());
     let begun = Instant::now();
     let beat = Arc::<AtomicU64>::default();
-    let (weak, pool, its_beat) = (Arc::downgrade(vfs), behind.pool.clone(), beat.clone());
+    let (weak, its_behind, its_beat, its_notifier) =
+        (Arc::downgrade(vfs), behind.clone(), beat.clone(), notifier.clone());
     thread::Builder::new().name("notify".into()).spawn(move || {
         let is_swept = Arc::new(AtomicBool::new(true));
         let mut swept = Instant::now();
         while let Some(vfs) = weak.upgrade() {
             its_beat.store(begun.elapsed().as_secs(), Relaxed);
             // A panic costs the changes of one round, and names run out by themselves.
-            guarded(&vfs, |_| tell(&vfs, &weak, &pool, &notifier));
+            guarded(&vfs, |_| tell(&vfs, &weak, &its_behind, &its_notifier));
             if swept.elapsed() > SWEEP && is_swept.swap(false, Relaxed) {
                 swept = Instant::now();
                 let (vfs, is_swept) = (vfs.clone(), is_swept.clone());
                 // It looks at disks, which may not answer.
-                pool.run(
+                its_behind.pool.run(
                     Place::Sweep,
                     job(move || {
                         guarded(&vfs, Vfs::sweep);
@@ -96,6 +119,11 @@ pub(super) fn start(vfs: &Arc<Vfs>, behind: &Behind, notifier: Notifier) -> io::
         while let Some(vfs) = weak.upgrade() {
             if behind.pending.look_after() {
                 behind.pool.drop_given_up();
+            }
+            let nodes = behind.pages.due(Instant::now());
+            if !nodes.is_empty() {
+                let notifier = notifier.clone();
+                behind.pool.run(Place::Pages, job(move || forget_each(&nodes, &notifier, EVERYTHING)));
             }
             let silent = begun.elapsed().as_secs().saturating_sub(beat.load(Relaxed));
             if (silent > LOST.as_secs()) != is_lost {
@@ -113,48 +141,49 @@ pub(super) fn start(vfs: &Arc<Vfs>, behind: &Behind, notifier: Notifier) -> io::
 }
 
 /// Waits for changes and tells the kernel of them: what changed is looked at in the pool, each filesystem by itself.
-fn tell(vfs: &Arc<Vfs>, weak: &Weak<Vfs>, pool: &Arc<Pool>, notifier: &Notifier) {
+fn tell(vfs: &Arc<Vfs>, weak: &Weak<Vfs>, behind: &Behind, notifier: &Notifier) {
     let Changes { events, lost, overflowed } = vfs.wait_for_changes(LOOK_UP);
-    forget(vfs.take_invalidated(), pool, notifier);
+    forget(vfs.take_invalidated(), &behind.pages, notifier);
     let mut by_place: HashMap<Place, Changes> = HashMap::new();
     for event in events {
-        let place = pool.place(&vfs.full(&event.folder.join(&event.name)));
+        let place = behind.pool.place(&vfs.full(&event.folder.join(&event.name)));
         by_place.entry(place).or_default().events.insert(event);
     }
     if overflowed || !lost.is_empty() {
         by_place.insert(Place::Lost, Changes { lost, overflowed, ..Changes::default() });
     }
     for (place, changes) in by_place {
-        let (weak, behind, notifier) = (weak.clone(), pool.clone(), notifier.clone());
-        pool.run(
+        let (weak, pages, notifier) = (weak.clone(), behind.pages.clone(), notifier.clone());
+        behind.pool.run(
             place,
             job(move || {
                 if let Some(vfs) = weak.upgrade() {
-                    guarded(&vfs, |vfs| forget(vfs.changed_nodes(changes), &behind, &notifier));
+                    guarded(&vfs, |vfs| forget(vfs.changed_nodes(changes), &pages, &notifier));
                 }
             }),
         );
     }
 }
 
-/// Has the kernel forget what it knows of nodes: attributes now, bytes as soon as no read of them is under way.
-fn forget(nodes: Vec<u64>, pool: &Pool, notifier: &Notifier) {
-    const ATTRIBUTES: i64 = -1;
-    const EVERYTHING: i64 = 0;
-    let forget = |nodes: &[u64], notifier: &Notifier, what| {
-        for &ino in nodes {
-            if let Err(error) = notifier.inval_inode(INodeNo(ino), what, 0) {
-                // The mount is gone, or the kernel is too old for this: attributes run out by themselves.
-                log::debug!("node {ino}: not forgotten: {error}");
-            }
-        }
-    };
-    if nodes.is_empty() {
-        return;
+/// What the kernel forgets of a node.
+const ATTRIBUTES: i64 = -1;
+const EVERYTHING: i64 = 0;
+
+/// Has the kernel forget what it knows of nodes: attributes now, bytes as soon as reads of them have ended.
+fn forget(nodes: Vec<u64>, pages: &Pages, notifier: &Notifier) {
+    if !nodes.is_empty() {
+        forget_each(&nodes, notifier, ATTRIBUTES);
+        pages.add(nodes);
     }
-    forget(&nodes, notifier, ATTRIBUTES);
-    let notifier = notifier.clone();
-    pool.run(Place::Pages, job(move || forget(&nodes, &notifier, EVERYTHING)));
+}
+
+fn forget_each(nodes: &[u64], notifier: &Notifier, what: i64) {
+    for &ino in nodes {
+        if let Err(error) = notifier.inval_inode(INodeNo(ino), what, 0) {
+            // The mount is gone, or the kernel is too old for this: attributes run out by themselves.
+            log::debug!("node {ino}: not forgotten: {error}");
+        }
+    }
 }
 
 fn job(run: impl FnOnce() + Send + 'static) -> Job {

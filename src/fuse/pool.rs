@@ -18,7 +18,7 @@ use std::{
 use parking_lot::{Condvar, Mutex};
 use rustix::process::{Resource, getrlimit};
 
-use crate::{limits, mounts};
+use crate::{limits, mounts, wanted};
 
 /// How long a thread without work stays.
 const IDLE: Duration = Duration::from_secs(5);
@@ -42,7 +42,8 @@ pub(super) enum Place {
 /// Work for the pool.
 pub(super) struct Job {
     pub(super) run: Box<dyn FnOnce() + Send>,
-    /// Set when its request has ended without it: a job that has not begun is dropped.
+    /// Set when its request has ended without it: a job that has not begun is dropped, and one that has may end early
+    /// ([`wanted::check`]).
     pub(super) is_given_up: Arc<AtomicBool>,
 }
 
@@ -75,6 +76,12 @@ struct State {
 struct Busy {
     running: usize,
     waiting: VecDeque<Job>,
+}
+
+impl Job {
+    fn run(self) {
+        wanted::until(self.is_given_up, self.run);
+    }
 }
 
 impl Pool {
@@ -114,7 +121,7 @@ impl Pool {
             && let Some((place, job)) = state.ready.pop_front()
         {
             drop(state);
-            (job.run)();
+            job.run();
             self.shared.end(&mut self.shared.state.lock(), place);
         }
     }
@@ -169,7 +176,7 @@ impl Shared {
             self.clone().grow(&mut state);
             drop(state);
             if !job.is_given_up.load(Relaxed) {
-                (job.run)();
+                job.run();
             }
             state = self.state.lock();
             self.end(&mut state, place);

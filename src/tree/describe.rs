@@ -2,15 +2,14 @@
 
 use std::{borrow::Cow, sync::Arc};
 
-use parking_lot::Mutex;
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 
-use super::ItemInfo;
+use super::{ItemInfo, WorkingMemory};
 use crate::{
-    cache::{Buffer, Key},
+    cache::{BlockError, Buffer, Key},
     format::DType,
-    source::SourceError,
+    source::{Memory, SourceError},
     view::{Fault, ReadContext, json},
 };
 
@@ -76,7 +75,12 @@ pub(super) fn is_false(flag: &bool) -> bool {
 ///
 /// # Errors
 /// `ENOMEM`.
-pub(super) fn document<I>(front: &Map<String, Value>, items: I, back: &Map<String, Value>) -> Result<Buffer, Fault>
+pub(super) fn document<I>(
+    front: &Map<String, Value>,
+    items: I,
+    back: &Map<String, Value>,
+    memory: &dyn Memory,
+) -> Result<Buffer, Fault>
 where
     I: Iterator<Item: Serialize> + Clone,
 {
@@ -89,7 +93,7 @@ where
         #[serde(flatten)]
         back: &'a Map<String, Value>,
     }
-    Ok(json::large_document(&Document { front, items: Each(items), back }).map_err(SourceError::from)?)
+    Ok(json::large_document(&Document { front, items: Each(items), back }, memory).map_err(SourceError::from)?)
 }
 
 struct Each<I>(I);
@@ -100,24 +104,27 @@ impl<I: Iterator<Item: Serialize> + Clone> Serialize for Each<I> {
     }
 }
 
-/// Held while a document is made: by container, and by a few others together. Documents can be large, and the kernel
-/// asks for many parts of one at once.
-static MAKING: [Mutex<()>; 16] = [const { Mutex::new(()) }; 16];
-
 /// A container's document, made on the first request and kept in the cache, within the budget.
 /// Requests that come meanwhile wait for it, in place of making it as well.
 ///
 /// # Errors
 /// Those of `make`, and `WouldBlock` where it would have to be made for a caller that does not wait.
-pub(super) fn kept(reader: &ReadContext, make: impl FnOnce() -> Result<Buffer, Fault>) -> Result<Arc<Buffer>, Fault> {
+pub(super) fn kept(
+    reader: &ReadContext,
+    mut make: impl FnMut(&WorkingMemory<'_>) -> Result<Buffer, Fault>,
+) -> Result<Arc<Buffer>, Fault> {
     let key = Key::Description { container: reader.container };
     if let Some(Ok(parts)) = reader.cache.get_if_ready(key) {
         return Ok(parts.into_iter().next().unwrap_or_default());
     }
     reader.may_work()?;
-    let _making = MAKING[reader.container as usize % MAKING.len()].lock();
-    match reader.cache.get_if_ready(key) {
-        Some(Ok(parts)) => Ok(parts.into_iter().next().unwrap_or_default()),
-        _ => Ok(reader.cache.insert(key, make()?)),
-    }
+    let parts = reader.cache.get_or_insert_with(key, || {
+        let memory = WorkingMemory::held(&reader.cache);
+        let document = make(&memory).map_err(|fault| fault.error)?;
+        // Held: who looks at it may want other memory meanwhile.
+        let room = memory.keep(document.len() as u64).map_err(SourceError::from).map_err(BlockError::from)?;
+        Ok(vec![Arc::new(document.with_room(room))])
+    });
+    let parts = parts.map_err(|error| Fault { block: None, offset: 0, error })?;
+    Ok(parts.into_iter().next().unwrap_or_default())
 }

@@ -1,17 +1,27 @@
 //! The container formats: one descriptor each, in one table.
 
-use std::{cell::RefCell, ffi::OsStr, fmt, io, sync::Arc};
+use std::{ffi::OsStr, fmt, sync::Arc};
 
-use super::{Container, Siblings, idv, kastore, kdb, wshard};
+use super::{
+    Container, Siblings, idv, kastore, kdb,
+    memory::{WorkingMemory, refused},
+    wshard,
+};
 use crate::{
-    cache::{Cache, Reservation, TooMuch},
+    cache::Reservation,
     format::{self, FormatError, PartError},
-    source::{Memory, Source, SourceError, Wait},
+    source::{Memory, Source, SourceError, Unlimited},
     view::ReadContext,
 };
 
 /// A container that was opened, or why it must be refused after all.
 pub type OpenResult = Result<Arc<dyn Container>, FormatError>;
+
+/// See [`Format::others`]; fails where memory ran out or the reader was killed.
+pub(super) type Others = fn(&dyn Source, &dyn Memory) -> Result<Vec<Box<str>>, SourceError>;
+
+/// See [`Format::probe`].
+pub type Probe = fn(&dyn Source, name: &[u8], &dyn Memory) -> Result<(), FormatError>;
 
 /// A container format: everything that the rest of the program knows of it. Two are equal if they have the same name.
 pub struct Format {
@@ -24,16 +34,16 @@ pub struct Format {
     /// Suffixes that such files usually have. A container is recognised by its content, never by its name.
     pub suffixes: &'static [&'static str],
     /// Looks at the front of a file that begins with the magic, and fails for one that must be refused. The name is
-    /// that of the file.
-    pub probe: fn(&dyn Source, name: &[u8]) -> Result<(), FormatError>,
+    /// that of the file; memory in proportion to what it holds is asked for.
+    pub probe: Probe,
     /// Whether a file that begins with the magic and was refused is meant to be such a container, so that the reason is
     /// worth reporting.
     pub is_meant: fn(&dyn Source) -> bool,
     /// Parses a container and makes its tree.
-    pub open: fn(&ReadContext, Option<Arc<dyn Siblings>>, &OpeningMemory<'_>) -> OpenResult,
+    pub open: fn(&ReadContext, Option<Arc<dyn Siblings>>, &WorkingMemory<'_>) -> OpenResult,
     /// The other files whose content a container shows too, as paths below its folder: the chunks of a manifest. What
-    /// can't be read names none.
-    pub others: fn(&dyn Source) -> Vec<Box<str>>,
+    /// is damaged names none.
+    pub others: Others,
     /// Fails for a container that another one of the same format can't show as a part of itself.
     pub check_part: fn(&dyn Source) -> Result<(), PartError>,
     /// The examples in `fixtures/`.
@@ -47,15 +57,15 @@ pub static WSHARD: Format = Format {
     magic: b"SHRD",
     suffixes: &[".wshard", ".shard"],
     // Unfinished recordings count only when they are complete (`docs/TREE.md`, section 3).
-    probe: |source, name| format::wshard::probe(source, name.ends_with(b".partial")),
+    probe: |source, name, _| format::wshard::probe(source, name.ends_with(b".partial")),
     is_meant: |source| source.len() >= format::wshard::HEADER,
     open: |reader, siblings, memory| {
         let shard = format::wshard::parse_within(&*reader.source, memory)?;
-        // Joining opens chunks, which reserve for themselves: nothing is held meanwhile.
+        // Joining opens chunks, which reserve for themselves.
         if shard.chunks.is_some() {
-            memory.release();
+            memory.hold();
         }
-        Ok(Arc::new(wshard::open(shard, siblings, reader.cache.verify())))
+        Ok(Arc::new(wshard::open(shard, siblings, reader.cache.verify(), memory)?))
     },
     others: format::wshard::chunk_files,
     check_part: format::wshard::check_chunk,
@@ -68,7 +78,7 @@ pub static KASTORE: Format = Format {
     title: "kastore",
     magic: &format::kastore::SIGNATURE,
     suffixes: &[".kas", ".trees"],
-    probe: |source, _| format::kastore::probe(source),
+    probe: |source, _, _| format::kastore::probe(source),
     is_meant: |source| source.len() >= format::kastore::HEADER,
     open: |reader, _, memory| {
         let source = &*reader.source;
@@ -86,7 +96,7 @@ pub static KAST: Format = Format {
     title: "KAST",
     magic: b"KAST",
     suffixes: &[".kast"],
-    probe: |source, _| format::kast::parse(source).map(drop),
+    probe: |source, _, memory| format::kast::parse_within(source, memory).map(drop),
     is_meant: format::kast::claims,
     open: |reader, _, memory| Ok(Arc::new(kastore::open_kast(format::kast::parse_within(&*reader.source, memory)?))),
     others: no_others,
@@ -100,7 +110,7 @@ pub static KDB: Format = Format {
     title: "KDB",
     magic: &format::kdb::MAGIC,
     suffixes: &[".kdb"],
-    probe: |source, _| format::kdb::probe(source),
+    probe: |source, _, _| format::kdb::probe(source),
     is_meant: |source| source.len() >= format::kdb::HEADER,
     open: |reader, _, _| Ok(Arc::new(kdb::open(format::kdb::parse(&*reader.source)?))),
     others: no_others,
@@ -114,17 +124,20 @@ pub static IDV: Format = Format {
     title: "IDV",
     magic: &format::idv::MAGIC,
     suffixes: &[".idv"],
-    probe: |source, _| format::idv::probe(source),
+    probe: |source, _, _| format::idv::probe(source),
     is_meant: |source| source.len() >= format::idv::HEADER,
-    open: |reader, _, _| Ok(Arc::new(idv::open(format::idv::parse(&*reader.source)?, reader))),
+    open: |reader, _, memory| Ok(Arc::new(idv::open(format::idv::parse_within(&*reader.source, memory)?, reader))),
     others: no_others,
     check_part: no_part,
     fixtures: &["table.idv"],
 };
 
 /// [`Format::others`] of a format whose containers are single files.
-pub fn no_others(_: &dyn Source) -> Vec<Box<str>> {
-    Vec::new()
+///
+/// # Errors
+/// None.
+pub fn no_others(_: &dyn Source, _: &dyn Memory) -> Result<Vec<Box<str>>, SourceError> {
+    Ok(Vec::new())
 }
 
 /// [`Format::check_part`] of such a format.
@@ -133,70 +146,6 @@ pub fn no_others(_: &dyn Source) -> Vec<Box<str>> {
 /// Always.
 pub fn no_part(_: &dyn Source) -> Result<(), PartError> {
     Err(PartError::Damaged("containers of its format are no parts of others".into()))
-}
-
-/// The memory of opening one container, reserved from the cache's budget until it is open.
-pub struct OpeningMemory<'a> {
-    cache: &'a Cache,
-    held: RefCell<Option<Reservation>>,
-    /// Whether it waits for others to give memory back.
-    may_wait: bool,
-}
-
-impl OpeningMemory<'_> {
-    /// Gives back what is reserved.
-    fn release(&self) {
-        self.held.take();
-    }
-
-    fn more(&self, bytes: u64, holding: u64) -> io::Result<Reservation> {
-        match self.may_wait {
-            true => self.cache.reserve_more(bytes, holding).map_err(no_memory),
-            false => self.cache.try_reserve(bytes).ok_or_else(|| io::ErrorKind::WouldBlock.into()),
-        }
-    }
-
-    /// What the open container takes from now on, for as long as it stays open.
-    fn keep(self, bytes: u64) -> io::Result<Reservation> {
-        let held = self.held.take();
-        let holding = held.as_ref().map_or(0, Reservation::bytes);
-        let mut kept = match held {
-            Some(mut held) if holding >= bytes => {
-                held.shrink_to(bytes);
-                held
-            }
-            Some(mut held) => {
-                held.merge(self.more(bytes - holding, holding)?);
-                held
-            }
-            None => self.more(bytes, 0)?,
-        };
-        kept.hold();
-        Ok(kept)
-    }
-}
-
-/// The refusal that an error stands for.
-fn refused(error: &FormatError) -> Option<TooMuch> {
-    let FormatError::Source(SourceError::Io(error)) = error else { return None };
-    error.get_ref()?.downcast_ref().copied()
-}
-
-fn no_memory(refused: TooMuch) -> io::Error {
-    io::Error::new(io::ErrorKind::OutOfMemory, refused)
-}
-
-impl Memory for OpeningMemory<'_> {
-    fn reserve(&self, bytes: u64) -> io::Result<()> {
-        let mut held = self.held.borrow_mut();
-        let holding = held.as_ref().map_or(0, Reservation::bytes);
-        let more = self.more(bytes, holding)?;
-        match &mut *held {
-            Some(held) => held.merge(more),
-            None => *held = Some(more),
-        }
-        Ok(())
-    }
 }
 
 /// The formats that a mount recognises. No magic is the beginning of another one.
@@ -238,8 +187,7 @@ impl Format {
         siblings: Option<Arc<dyn Siblings>>,
     ) -> Result<(Arc<dyn Container>, Reservation), FormatError> {
         reader.cache.in_steps(refused, || {
-            let may_wait = reader.wait() == Wait::Always;
-            let memory = OpeningMemory { cache: &reader.cache, held: RefCell::default(), may_wait };
+            let memory = WorkingMemory::of_reader(reader);
             let tree = (self.open)(reader, siblings.clone(), &memory)?;
             let room = memory.keep(tree.memory_usage() as u64).map_err(SourceError::from)?;
             Ok((tree, room))
@@ -263,12 +211,25 @@ pub enum Detected {
 /// # Errors
 /// [`SourceError`] when the front could not be read.
 pub fn detect(formats: &[&'static Format], source: &dyn Source, name: &[u8]) -> Result<Detected, SourceError> {
+    detect_within(formats, source, name, &Unlimited)
+}
+
+/// As [`detect`], where memory has to be asked for.
+///
+/// # Errors
+/// As [`detect`]; also where there is not enough memory.
+pub fn detect_within(
+    formats: &[&'static Format],
+    source: &dyn Source,
+    name: &[u8],
+    memory: &dyn Memory,
+) -> Result<Detected, SourceError> {
     let longest = formats.iter().map(|format| format.magic.len() as u64).max().unwrap_or(0);
     let front = source.read(0..longest.min(source.len()))?;
     let Some(format) = formats.iter().find(|format| front.starts_with(format.magic)) else {
         return Ok(Detected::Plain);
     };
-    match (format.probe)(source, name) {
+    match (format.probe)(source, name, memory) {
         Ok(()) => Ok(Detected::Container(format)),
         Err(FormatError::Source(error)) => Err(error),
         Err(error) if (format.is_meant)(source) => Ok(Detected::Refused(format, error)),

@@ -22,6 +22,7 @@ use parking_lot::Mutex;
 use super::{
     Child, Container, DESCRIPTION, IDV, ItemInfo, NodeId, NodeKind, Notice, Overview,
     describe::kept,
+    memory::{WorkingMemory, with_memory},
     overview::Contents,
     tables::{self, LaidOut},
 };
@@ -91,8 +92,8 @@ const VARIABLE_TEXT: [(&str, Show); 5] = [
 /// Where in the listing of a column its blocks begin, behind the files of its values and the metadata.
 const BLOCKS_FROM: u64 = 16;
 
-/// Columns whose names are gone through at once, where a thread of the pool would cost more.
-const FEW_COLUMNS: u32 = 4096;
+/// Bytes of memory that a column takes while it is remembered, beside its texts.
+const COLUMN: usize = 1024;
 
 /// The decoded files of a column of a type.
 fn files(ty: &Type) -> &'static [(&'static str, Show)] {
@@ -163,8 +164,9 @@ impl Idv {
         if let Some(names) = self.names.get() {
             return Ok(names);
         }
-        reader.check_quick(self.file.columns() <= FEW_COLUMNS)?;
-        let names = Names::of(&self.file, &*reader.source).map_err(part_fault)?;
+        reader.may_work()?;
+        let find = |memory: WorkingMemory<'_>| Names::of(&self.file, &*reader.source, memory).map_err(part_fault);
+        let names = with_memory(&self.reader.cache, find)?;
         Ok(self.names.get_or_init(|| names))
     }
 
@@ -189,7 +191,9 @@ impl Idv {
         let Some(found) = self.file.column(&*reader.source, column).map_err(part_fault)? else {
             return Err(refused(format!("there is no column {column}")));
         };
-        let loaded = Arc::new(Loaded::new(found, &self.file));
+        let texts = found.name.len() + found.codec.name.len() + found.codec.parameters.len();
+        let room = self.reader.cache.reserve_small((texts + COLUMN) as u64);
+        let loaded = Arc::new(Loaded::new(found, &self.file, room));
         for problem in loaded.problems(self.file.tail) {
             self.note(Node::of(Part::Column, column, 0), None, problem);
         }
@@ -212,7 +216,9 @@ impl Idv {
         let loaded = self.column(reader, column)?;
         if !loaded.has_read_metadata() {
             reader.may_read()?;
-            let damage = loaded.read_metadata(&self.file, &*reader.source)?;
+            reader.may_work()?;
+            let read = |memory: WorkingMemory<'_>| loaded.read_metadata(&self.file, &*reader.source, memory);
+            let damage = with_memory(&self.reader.cache, read)?;
             if let Some(reason) = damage {
                 let at = loaded.column().metadata_offset(self.file.tail);
                 self.note(Node::of(Part::Metadata, column, 0), at, format!("the table of metadata: {reason}"));
@@ -468,12 +474,13 @@ impl Container for Idv {
     }
 
     fn description(&self, reader: &ReadContext) -> Result<Arc<Buffer>, Fault> {
-        kept(reader, || describe::describe(self))
+        kept(reader, |memory| describe::describe(self, memory))
     }
 
     fn memory_usage(&self) -> usize {
         let loaded: usize = self.loaded.lock().iter().map(|(_, loaded)| loaded.memory_usage()).sum();
-        loaded * size_of::<u64>() + self.tables.memory_usage() + self.names.get().map_or(0, Names::memory_usage)
+        let names = self.names.get().map_or(0, Names::memory_usage);
+        self.file.memory_usage() + loaded * size_of::<u64>() + self.tables.memory_usage() + names
     }
 
     fn overview(&self) -> Result<Overview, Fault> {

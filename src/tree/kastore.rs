@@ -22,7 +22,7 @@ use crate::{
         kast::Kast,
         kastore::{self, Kastore},
     },
-    source::{Source, SourceError},
+    source::{Memory, Source, SourceError},
     view::{Array, Data, Fault, ReadContext, View, parquet::Parquet},
 };
 use rows::Rows;
@@ -206,11 +206,11 @@ impl Content for Arrays {
         self.tables.iter().map(|table| (table.folder, table.part.clone())).collect()
     }
 
-    fn table(&self, reader: &ReadContext, number: u32) -> Result<Parquet, Fault> {
-        self.lay_out(reader, number)
+    fn table(&self, reader: &ReadContext, number: u32, memory: &dyn Memory) -> Result<Parquet, Fault> {
+        self.lay_out(reader, number, memory)
     }
 
-    fn describe(&self, paths: &Paths<Entry<File>>, tables: &[NodeIndex]) -> Result<Buffer, Fault> {
+    fn describe(&self, paths: &Paths<Entry<File>>, tables: &[NodeIndex], memory: &dyn Memory) -> Result<Buffer, Fault> {
         /// Where there are several stores, which one it is in.
         #[derive(Serialize)]
         struct Own {
@@ -223,7 +223,7 @@ impl Content for Arrays {
             Item::of(&item.key, paths.path(node), info.stored_size, info, own)
         });
         let tables = self.tables.iter().zip(tables).map(|(table, &node)| table.described(paths.path(node)));
-        describe::document(&self.front, items, &described_tables(tables.collect()))
+        describe::document(&self.front, items, &described_tables(tables.collect()), memory)
     }
 
     fn overview(&self, paths: &Paths<Entry<File>>) -> Overview {

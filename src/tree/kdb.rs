@@ -20,8 +20,8 @@ use parking_lot::Mutex;
 use serde_json::json;
 
 use super::{
-    Child, Container, DESCRIPTION, ItemInfo, KDB, NodeId, NodeKind, Notice, Overview, describe, overview::Contents,
-    tables::LaidOut,
+    Child, Container, DESCRIPTION, ItemInfo, KDB, NodeId, NodeKind, Notice, Overview, describe, memory::with_memory,
+    overview::Contents, tables::LaidOut,
 };
 use crate::{
     cache::{BlockError, Buffer},
@@ -166,8 +166,8 @@ impl Kdb {
     /// A table, by its part.
     fn table(&self, reader: &ReadContext, part: Part) -> Result<Arc<Parquet>, Fault> {
         match part {
-            Part::EpisodesTable => self.tables.get(reader, 0, || self.episodes_table(reader)),
-            _ => self.tables.get(reader, 1, || self.steps_table(reader)),
+            Part::EpisodesTable => self.tables.get(reader, 0, |memory| self.episodes_table(reader, memory)),
+            _ => self.tables.get(reader, 1, |memory| self.steps_table(reader, memory)),
         }
     }
 
@@ -245,16 +245,15 @@ impl Kdb {
         if let Some(pictures) = self.indexed.lock().episodes.get(&position) {
             return Ok(pictures.clone());
         }
-        // The walk reads the head of every picture.
-        reader.may_read()?;
+        // The walk reads the head of every picture, and waits for memory.
+        reader.may_work()?;
         let episode = self.episode(reader, position)?;
-        let images = match episode.read_images(&*reader.source) {
-            Ok(images) => images,
-            Err(PartError::Source(error)) => return Err(fault(episode.images.offset, error.into())),
-            Err(PartError::Damaged(reason)) => {
-                return Err(fault(episode.images.offset, BlockError::Refused(reason)));
-            }
-        };
+        let pictures = with_memory(&reader.cache, |memory| match episode.read_images(&*reader.source, &memory) {
+            Ok(images) => Pictures::new(images, episode.num_frames, memory),
+            Err(PartError::Source(error)) => Err(fault(episode.images.offset, error.into())),
+            Err(PartError::Damaged(reason)) => Err(fault(episode.images.offset, BlockError::Refused(reason))),
+        })?;
+        let images = pictures.images();
         if let Some((offset, reason)) = &images.damage {
             let reason = format!("{reason}; it and the frames behind it are not shown");
             self.note(Part::Images, position, *offset, reason);
@@ -267,7 +266,7 @@ impl Kdb {
                 format!("{} bytes behind the last frame", images.surplus),
             );
         }
-        let pictures = Arc::new(Pictures::new(images, episode.num_frames));
+        let pictures = Arc::new(pictures);
         let mut indexed = self.indexed.lock();
         indexed.records += pictures.len();
         if let Some(previous) = indexed.episodes.put(position, pictures.clone()) {
@@ -506,7 +505,7 @@ impl Container for Kdb {
     }
 
     fn description(&self, reader: &ReadContext) -> Result<Arc<Buffer>, Fault> {
-        describe::kept(reader, || Ok(self.describe(reader)?.into()))
+        describe::kept(reader, |_| Ok(self.describe(reader)?.into()))
     }
 
     fn memory_usage(&self) -> usize {

@@ -10,6 +10,7 @@ use super::{
 use crate::{
     cache::Buffer,
     format::wshard::Shard,
+    source::Memory,
     view::{Array, Fault, ReadContext, View, parquet::Parquet},
 };
 
@@ -28,18 +29,23 @@ pub(super) trait Content: Send + Sync {
     ///
     /// # Errors
     /// `ENOMEM`.
-    fn describe(&self, paths: &Paths<Entry<Self::File>>, tables: &[paths::NodeIndex]) -> Result<Buffer, Fault>;
+    fn describe(
+        &self,
+        paths: &Paths<Entry<Self::File>>,
+        tables: &[paths::NodeIndex],
+        memory: &dyn Memory,
+    ) -> Result<Buffer, Fault>;
 
     /// The tables that there are, in the order of their numbers: the folder of each, and its stored name.
     fn tables(&self) -> Vec<(paths::NodeIndex, Vec<u8>)> {
         Vec::new()
     }
 
-    /// The table of a number, laid out.
+    /// The table of a number, laid out; what that takes is reserved from `memory`.
     ///
     /// # Errors
     /// [`Fault`] where its size depends on what can't be read.
-    fn table(&self, reader: &ReadContext, number: u32) -> Result<Parquet, Fault>;
+    fn table(&self, reader: &ReadContext, number: u32, memory: &dyn Memory) -> Result<Parquet, Fault>;
 
     /// See [`Container::overview`].
     fn overview(&self, paths: &Paths<Entry<Self::File>>) -> Overview;
@@ -145,7 +151,7 @@ impl<C: Content> Table<C> {
     }
 
     fn table(&self, reader: &ReadContext, number: u32) -> Result<Arc<Parquet>, Fault> {
-        self.laid_out.get(reader, number, || self.content.table(reader, number))
+        self.laid_out.get(reader, number, |memory| self.content.table(reader, number, memory))
     }
 
     /// What a file of the table stands for; `None` for folders, pictures and `container.json`.
@@ -255,7 +261,7 @@ impl<C: Content> Container for Table<C> {
     }
 
     fn description(&self, reader: &ReadContext) -> Result<Arc<Buffer>, Fault> {
-        describe::kept(reader, || self.content.describe(&self.paths, &self.tables))
+        describe::kept(reader, |memory| self.content.describe(&self.paths, &self.tables, memory))
     }
 
     fn overview(&self) -> Result<Overview, Fault> {

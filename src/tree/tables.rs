@@ -6,10 +6,16 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::{ItemInfo, names};
+use super::{
+    ItemInfo,
+    memory::{WorkingMemory, with_memory},
+    names,
+};
 use crate::{
+    cache::Reservation,
     format::DType,
     limits,
+    source::SourceError,
     view::{
         Array, Fault, ReadContext,
         parquet::{Column, Element, Parquet},
@@ -18,6 +24,9 @@ use crate::{
 
 /// The suffix of their names.
 pub(super) const SUFFIX: &str = ".parquet";
+
+/// Bytes of memory that a column of a table takes, beside several times its texts.
+pub(super) const COLUMN_MEMORY: u64 = 2048;
 
 /// What `container.json` says of a table.
 #[derive(Debug, Clone, Serialize)]
@@ -110,43 +119,52 @@ pub(super) fn slots(dtype: DType, shape: &[u64]) -> Result<Option<u64>, String> 
     }
 }
 
+/// A table with the memory that it takes.
+type Kept = (Arc<Parquet>, Reservation);
+
 /// The tables of a container that were laid out.
 #[derive(Debug, Default)]
 pub(super) struct LaidOut {
-    tables: Mutex<Vec<Option<Arc<Parquet>>>>,
+    tables: Mutex<Vec<Option<Kept>>>,
 }
 
 impl LaidOut {
-    /// The table of a number, laid out by `make` where it is not yet.
+    /// The table of a number, laid out by `make` where it is not yet, with the memory that it takes.
     ///
     /// # Errors
-    /// Those of `make`, and `WouldBlock` where it would have to be laid out for a caller that does not wait.
+    /// Those of `make`; `WouldBlock` where it would have to be laid out for a caller that does not wait.
     pub(super) fn get(
         &self,
         reader: &ReadContext,
         number: u32,
-        make: impl FnOnce() -> Result<Parquet, Fault>,
+        mut make: impl FnMut(&WorkingMemory<'_>) -> Result<Parquet, Fault>,
     ) -> Result<Arc<Parquet>, Fault> {
         if let Some(known) = self.known(number) {
             return Ok(known);
         }
         reader.may_work()?;
-        // No lock is held meanwhile: lengths may have to be read. Of two that come at once the first one's is kept.
-        let made = Arc::new(make()?);
+        // No lock is held meanwhile: lengths and keys may have to be read, out of blocks. Of two that come at once the first one's is kept.
+        let (made, room) = with_memory(&reader.cache, |memory| {
+            memory.hold();
+            let made = make(&memory)?;
+            let usage = made.memory_usage() as u64;
+            let room = memory.keep(usage).map_err(SourceError::from)?;
+            Ok((made, room))
+        })?;
         let mut tables = self.tables.lock();
         let count = tables.len().max(number as usize + 1);
-        tables.resize(count, None);
-        Ok(tables[number as usize].get_or_insert(made).clone())
+        tables.resize_with(count, || None);
+        Ok(tables[number as usize].get_or_insert_with(|| (Arc::new(made), room)).0.clone())
     }
 
     /// The table of a number, if it was laid out.
     fn known(&self, number: u32) -> Option<Arc<Parquet>> {
-        self.tables.lock().get(number as usize)?.clone()
+        Some(self.tables.lock().get(number as usize)?.as_ref()?.0.clone())
     }
 
     /// Bytes of memory that they take.
     pub(super) fn memory_usage(&self) -> usize {
-        self.tables.lock().iter().flatten().map(|table| table.memory_usage()).sum()
+        self.tables.lock().iter().flatten().map(|(table, _)| table.memory_usage()).sum()
     }
 }
 

@@ -22,11 +22,11 @@ use super::{
 use crate::{
     cache::{Buffer, Verify},
     format::{
-        Block, DType,
+        Block, DType, FormatError,
         wshard::{self, Shard},
     },
     limits,
-    source::{SourceError, check_room},
+    source::{Memory, SourceError, check_room},
     view::{Array, BlockRef, Data, Fault, ReadContext, View, parquet::Parquet, png::Png},
 };
 use cameras::{IMAGES, Pictures, Pixels, RESERVED};
@@ -66,7 +66,15 @@ pub(super) struct Blocks {
 }
 
 /// The tree of a Shard file of any role. That of a manifest shows the joined episode too, if `siblings` has its chunks.
-pub(super) fn open(mut shard: Shard, siblings: Option<Arc<dyn Siblings>>, verify: Verify) -> Table<Blocks> {
+///
+/// # Errors
+/// Where joining the chunks failed for no fault of theirs.
+pub(super) fn open(
+    mut shard: Shard,
+    siblings: Option<Arc<dyn Siblings>>,
+    verify: Verify,
+    memory: &dyn Memory,
+) -> Result<Table<Blocks>, FormatError> {
     let mut builder = Builder::default();
     let mut nodes = vec![ROOT; shard.entries.len()];
     let raw = builder.hidden_folder(ROOT, ".raw");
@@ -99,7 +107,7 @@ pub(super) fn open(mut shard: Shard, siblings: Option<Arc<dyn Siblings>>, verify
     }
     let mut arrays = Vec::new();
     if let (Some(chunks), Some(siblings)) = (&shard.chunks, &siblings) {
-        match joined::join(chunks, siblings, verify) {
+        match joined::join(chunks, siblings, verify, memory)? {
             Ok(found) => arrays = found,
             Err(reason) => shard.problems.push(format!("no joined view: {reason}")),
         }
@@ -124,7 +132,7 @@ pub(super) fn open(mut shard: Shard, siblings: Option<Arc<dyn Siblings>>, verify
     }
     let mut blocks = Blocks { shard, siblings, nodes, joined, pictures, steps: None };
     blocks.steps = Steps::of(&blocks);
-    Table::new(builder, blocks)
+    Ok(Table::new(builder, blocks))
 }
 
 /// The type and shape of an array.
@@ -317,14 +325,14 @@ impl Content for Blocks {
         self.steps.iter().map(|_| (ROOT, steps::NAME.to_vec())).collect()
     }
 
-    fn table(&self, reader: &ReadContext, _: u32) -> Result<Parquet, Fault> {
+    fn table(&self, reader: &ReadContext, _: u32, memory: &dyn Memory) -> Result<Parquet, Fault> {
         match &self.steps {
-            Some(steps) => self.lay_out(reader, steps),
+            Some(steps) => self.lay_out(reader, steps, memory),
             None => Err(SourceError::Changed.into()),
         }
     }
 
-    fn describe(&self, paths: &Paths<Entry<File>>, tables: &[NodeIndex]) -> Result<Buffer, Fault> {
+    fn describe(&self, paths: &Paths<Entry<File>>, tables: &[NodeIndex], memory: &dyn Memory) -> Result<Buffer, Fault> {
         let items = self.described().map(|(entry, node, info)| {
             let own = Own {
                 content_type: entry.content_type,
@@ -347,7 +355,7 @@ impl Content for Blocks {
         }
         let tables = self.steps.iter().zip(tables).map(|(steps, &node)| steps.described(paths.path(node)));
         back.extend(described_tables(tables.collect()));
-        describe::document(&self.front(), items, &back)
+        describe::document(&self.front(), items, &back, memory)
     }
 
     fn overview(&self, paths: &Paths<Entry<File>>) -> Overview {
@@ -371,7 +379,9 @@ impl Content for Blocks {
 
     fn memory_usage(&self) -> usize {
         let entries = self.shard.entries.iter();
-        entries.map(|entry| size_of_val(entry) + entry.name.len() + 2 * HEAP + size_of::<NodeIndex>()).sum()
+        let own: usize =
+            entries.map(|entry| size_of_val(entry) + entry.name.len() + 2 * HEAP + size_of::<NodeIndex>()).sum();
+        own + JoinedArray::memory_usage_of(&self.joined, self.shard.chunks.as_deref().unwrap_or_default())
     }
 
     fn block_name(&self, block: u32) -> String {

@@ -6,6 +6,7 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
+    time::Duration,
 };
 
 use lru::LruCache;
@@ -23,10 +24,14 @@ use crate::{
     store::{File, Store, Watch},
     tree::{self, Opened},
     view::ReadContext,
+    wanted,
 };
 
 /// Bytes of small pieces that are freed at once, and that the heap would keep for later.
 const WORTH_TRIMMING: usize = 4 << 20;
+
+/// How often a thread that waits for an opening looks whether its reader still does.
+const LOOK: Duration = Duration::from_millis(200);
 
 /// Numbers containers for the cache, which several volumes may share.
 static NEXT_NUMBER: AtomicU64 = AtomicU64::new(0);
@@ -68,14 +73,13 @@ impl Opening {
         self.moved.notify_all();
     }
 
-    fn wait(&self) -> Result<Arc<Opened>, Error> {
+    /// Waits for the end; `None` for the reader of this thread was killed.
+    fn wait(&self) -> Option<Result<Arc<Opened>, Error>> {
         let mut done = self.done.lock();
-        loop {
-            match &*done {
-                Some(result) => return result.clone(),
-                None => self.moved.wait(&mut done),
-            }
+        while done.is_none() && wanted::check().is_ok() {
+            self.moved.wait_for(&mut done, LOOK);
         }
+        done.clone()
     }
 }
 
@@ -118,7 +122,7 @@ impl Containers {
     /// Closes the container that was used longest ago of those that no request uses. Whether there was one.
     fn close_idle(&self) -> bool {
         let mut state = self.state.lock();
-        let is_idle = |open: &Open| Arc::strong_count(&open.opened) == 1 && open.opened.room.bytes() > 0;
+        let is_idle = |open: &Open| Arc::strong_count(&open.opened) == 1 && open.opened.tree.memory_usage() > 0;
         let oldest = state.open.iter().rev().find(|(_, open)| is_idle(open)).map(|(id, _)| id.clone());
         let closed = oldest.and_then(|id| state.open.pop(&id));
         drop(state);
@@ -165,20 +169,34 @@ impl Containers {
         if let Some(opened) = self.get(id)? {
             return Ok(opened);
         }
-        let mut state = self.state.lock();
-        // Another thread may have opened it meanwhile.
-        if let Some(open) = state.open.get(id) {
-            return Ok(open.opened.clone());
-        }
-        let opening = match state.opening.entry(id.clone()) {
-            Entry::Occupied(entry) => {
-                let opening = entry.get().clone();
+        let opening = loop {
+            let mut state = self.state.lock();
+            let opened = state.open.get(id).map(|open| open.opened.clone());
+            if let Some(opened) = opened {
                 drop(state);
-                return opening.wait();
+                return match opened.reader.source.check_known() {
+                    Ok(()) => Ok(opened),
+                    Err(_) => {
+                        self.close(id);
+                        Err(Error::stale(id.shown()))
+                    }
+                };
             }
-            Entry::Vacant(entry) => entry.insert(Arc::default()).clone(),
+            match state.opening.entry(id.clone()) {
+                Entry::Occupied(entry) => {
+                    let opening = entry.get().clone();
+                    drop(state);
+                    match opening.wait() {
+                        // The reader that opened it was killed, this one was not.
+                        Some(Err(error)) if error.errno() == libc::EINTR => {}
+                        Some(done) => return done,
+                        None => {}
+                    }
+                    wanted::check().map_err(|error| Error::os(&error, "open", id.shown()))?;
+                }
+                Entry::Vacant(entry) => break entry.insert(Arc::default()).clone(),
+            }
         };
-        drop(state);
         let ending = Ending { containers: self, id, opening };
         let result = self.open_now(id, siblings());
         ending.opening.finish(result.clone());

@@ -11,15 +11,19 @@ use super::{
     problems::{Problem, Problems},
 };
 use crate::{
-    cache::nonzero,
+    cache::{Cache, nonzero},
     limits,
-    source::SourceError,
+    source::{Source, SourceError},
     store::{FilePath, Stat, Store, Version},
-    tree::{self, Detected, Format, Formats},
+    tree::{self, Detected, Format, Formats, WorkingMemory},
+    wanted,
 };
 
 /// Other files of one container that are looked at for its own state; of more, only their folder is.
 const WATCHED: usize = 1024;
+
+/// Bytes of their paths; of longer ones only their folder is looked at.
+const WATCHED_PATHS: usize = 256 << 10;
 
 /// Containers whose list of other files is remembered.
 const LISTS: usize = 64;
@@ -78,12 +82,41 @@ pub(super) struct Detection {
     is_alone: bool,
     verdicts: Mutex<Verdicts>,
     /// What containers with other files name.
-    others: Mutex<LruCache<Version, Arc<[Box<str>]>>>,
+    others: Mutex<LruCache<Version, Arc<Watched>>>,
+    /// For memory that is needed to look into a file.
+    cache: Arc<Cache>,
+}
+
+/// The other files of a container, as far as they are looked at.
+#[derive(Debug, Default)]
+struct Watched {
+    paths: Vec<Box<str>>,
+    /// Whether there are more, for which the folder has to do.
+    has_more: bool,
+}
+
+impl Watched {
+    fn of(others: &[Box<str>]) -> Self {
+        let mut room = WATCHED_PATHS;
+        let paths = others.iter().take(WATCHED).map_while(|path| {
+            room = room.checked_sub(path.len())?;
+            Some(path.clone())
+        });
+        let paths: Vec<_> = paths.collect();
+        Self { has_more: paths.len() < others.len(), paths }
+    }
 }
 
 impl Detection {
-    pub(super) fn new(key: NumberKey, formats: Formats, is_alone: bool) -> Self {
-        Self { key, formats, is_alone, verdicts: Mutex::default(), others: Mutex::new(LruCache::new(nonzero(LISTS))) }
+    pub(super) fn new(key: NumberKey, formats: Formats, is_alone: bool, cache: Arc<Cache>) -> Self {
+        Self {
+            key,
+            formats,
+            is_alone,
+            verdicts: Mutex::default(),
+            others: Mutex::new(LruCache::new(nonzero(LISTS))),
+            cache,
+        }
     }
 
     /// What a file in this state is; `None` where it is in another state by now.
@@ -159,7 +192,10 @@ impl Detection {
         Ok(Some(match known {
             Known::Plain | Known::Refused => Verdict::Plain,
             Known::Container(format) => Verdict::Container(format, 0),
-            Known::WithOthers(format) => Verdict::Container(format, self.state_of_others(store, path, stat, format)),
+            Known::WithOthers(format) => match self.state_of_others(store, path, stat, format) {
+                Ok(state) => Verdict::Container(format, state),
+                Err(error) => return Err(Error::os(&error, "open", path.to_path_buf())),
+            },
         }))
     }
 
@@ -174,16 +210,18 @@ impl Detection {
             let own = file.name().as_encoded_bytes();
             let name = if is_partial(own) { own } else { path.name().as_encoded_bytes() };
             let source = file.clone().into_source();
-            let detected = tree::detect(self.formats, &*source, name)?;
+            let memory = WorkingMemory::new(&self.cache);
+            let detected = tree::detect_within(self.formats, &*source, name, &memory)?;
+            drop(memory);
             let others = match detected {
-                Detected::Container(format) => (format.others)(&*source),
-                _ => Vec::new(),
+                Detected::Container(format) => self.others_of(format, &*source)?,
+                _ => None,
             };
             Ok((detected, others))
         });
         Ok(Look::Known(match looked {
-            Ok((Detected::Container(format), others)) if !others.is_empty() => {
-                self.others.lock().put(stat.version, others.into());
+            Ok((Detected::Container(format), Some(others))) => {
+                self.others.lock().put(stat.version, others);
                 Known::WithOthers(format)
             }
             Ok((Detected::Container(format), _)) => Known::Container(format),
@@ -211,32 +249,52 @@ impl Detection {
 
     /// The state that the other files are in which a container shows: another number when any of them comes, goes, or
     /// is written to.
-    fn state_of_others(&self, store: &dyn Store, path: &FilePath, stat: &Stat, format: &Format) -> u64 {
+    ///
+    /// # Errors
+    /// What comes back: memory that there is not now, a reader that was killed.
+    fn state_of_others(&self, store: &dyn Store, path: &FilePath, stat: &Stat, format: &Format) -> io::Result<u64> {
         let known = self.others.lock().get(&stat.version).cloned();
-        let others = known.unwrap_or_else(|| {
-            let opened = store.open(&path.to_path_buf()).ok().filter(|file| file.version() == stat.version);
-            let named = opened.map(|file| (format.others)(&*file.into_source()));
-            let others: Arc<[Box<str>]> = named.unwrap_or_default().into();
-            self.others.lock().put(stat.version, others.clone());
-            others
-        });
+        let others = match known {
+            Some(known) => known,
+            None => {
+                let opened = store.open(&path.to_path_buf()).ok().filter(|file| file.version() == stat.version);
+                let others = match opened.map(|file| self.others_of(format, &*file.into_source())) {
+                    Some(Err(SourceError::Io(error))) if is_shortage(&error) => return Err(error),
+                    Some(Ok(Some(others))) => others,
+                    _ => Arc::default(),
+                };
+                self.others.lock().put(stat.version, others.clone());
+                others
+            }
+        };
         let folder: &Path = path.folder();
-        let files = others.iter().take(WATCHED).map(|name| folder.join(&**name));
-        let all = (others.len() > WATCHED).then(|| folder.to_path_buf());
+        let files = others.paths.iter().map(|path| folder.join(&**path));
+        let all = others.has_more.then(|| folder.to_path_buf());
         let mut bytes = Vec::new();
         for file in files.chain(all) {
+            wanted::check()?;
             let now = store.stat(&file).ok().flatten();
             bytes.push(u8::from(now.is_some()));
             bytes.extend(now.iter().flat_map(|now| now.version.to_bytes()));
         }
         // Never 0, which stands for no other files.
-        self.key.hash(&[&bytes]).max(1)
+        Ok(self.key.hash(&[&bytes]).max(1))
+    }
+
+    /// The other files that a container names, if it names any.
+    ///
+    /// # Errors
+    /// What comes back, as [`is_shortage`] says.
+    fn others_of(&self, format: &Format, file: &dyn Source) -> Result<Option<Arc<Watched>>, SourceError> {
+        let others = (format.others)(file, &WorkingMemory::new(&self.cache))?;
+        Ok((!others.is_empty()).then(|| Arc::new(Watched::of(&others))))
     }
 }
 
-/// Whether an operation failed for want of something that comes back.
+/// Whether an operation failed for want of something that comes back, or for its reader was killed.
 fn is_shortage(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::EAGAIN))
+    use libc::{EAGAIN, EINTR, EMFILE, ENFILE, ENOMEM};
+    matches!(crate::store::errno(error), Some(EMFILE | ENFILE | ENOMEM | EAGAIN | EINTR))
 }
 
 /// Verdicts by a keyed hash of file and state, some 30 bytes each. There are two generations: when the younger is full

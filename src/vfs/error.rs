@@ -4,11 +4,11 @@ use std::{fmt, io, path::PathBuf, sync::Arc};
 
 use super::problems::Problem;
 use crate::{
-    cache::BlockError,
+    cache::{BlockError, TooMuch},
     codec::DecodeError,
     format::FormatError,
     source::{SourceError, Wait},
-    store,
+    store, tree,
 };
 
 /// An operation that failed.
@@ -125,7 +125,6 @@ impl Error {
     pub fn errno(&self) -> i32 {
         let of_source = |error: &SourceError| match error {
             SourceError::Changed => libc::ESTALE,
-            SourceError::Io(error) if error.kind() == io::ErrorKind::OutOfMemory => libc::ENOMEM,
             SourceError::Io(error) => store::errno(error).unwrap_or(libc::EIO),
             SourceError::WouldBlock => libc::EAGAIN,
             SourceError::OutOfRange { .. } => libc::EIO,
@@ -155,9 +154,25 @@ impl Error {
         }
     }
 
+    /// The refusal of memory that it stands for.
+    pub(super) fn refused_memory(&self) -> Option<TooMuch> {
+        match &self.kind {
+            Kind::Block { error, .. } => error.refused_memory(),
+            Kind::Format(error) => tree::refused(error),
+            _ => None,
+        }
+    }
+
+    /// Whether it says nothing of the file: the reader was killed, or something ran out that comes back.
+    pub(super) fn is_passing(&self) -> bool {
+        matches!(self.errno(), libc::EINTR | libc::ENOMEM | libc::EMFILE | libc::ENFILE)
+    }
+
     /// Whether a block, or bytes of the container, could not be made sense of.
     pub(crate) fn is_damage(&self) -> bool {
-        matches!(&self.kind, Kind::Block { error, .. } if !matches!(**error, BlockError::Source(_)))
+        use DecodeError::{Memory, Window};
+        let Kind::Block { error, .. } = &self.kind else { return false };
+        !matches!(**error, BlockError::Source(_) | BlockError::Memory(_) | BlockError::Decode(Memory(_) | Window(_)))
     }
 
     /// What it comes from, where that is an error of another layer.

@@ -19,6 +19,7 @@ use crate::{
     source::SourceError,
     store::{FilePath, Kind, Stat, Store, Version},
     tree::{self, Detected, Opened},
+    wanted,
 };
 
 /// Why a chunk is not opened that could be.
@@ -87,7 +88,11 @@ impl tree::Siblings for Siblings {
         if !containers.is_open(&id) {
             self.check_part(&id)?;
         }
-        containers.open(&id, || None).map_err(|error| BlockError::Refused(error.to_problem().detail()))
+        containers.open(&id, || None).map_err(|error| match error.refused_memory() {
+            Some(refused) => refused.into(),
+            None if error.is_passing() => SourceError::Io(io::Error::from_raw_os_error(error.errno())).into(),
+            None => BlockError::Refused(error.to_problem().detail()),
+        })
     }
 
     fn sha256(&self, opened: &Opened) -> Result<[u8; 32], SourceError> {
@@ -146,6 +151,7 @@ impl Digests {
             let source = &*opened.reader.source;
             let (mut hash, mut at) = (Sha256::new(), 0);
             while at < source.len() {
+                wanted::check()?;
                 let piece = source.read(at..source.len().min(at + limits::PIECE as u64))?;
                 hash.update(&piece);
                 at += piece.len() as u64;

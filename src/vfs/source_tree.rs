@@ -21,7 +21,7 @@ use super::{
     problems::Problems,
 };
 use crate::{
-    cache::nonzero,
+    cache::{Cache, nonzero},
     limits,
     store::{FilePath, Folder, Kind, Names, Stat, Store, Version},
     tree::Formats,
@@ -84,8 +84,9 @@ impl SourceTree {
         formats: Formats,
         is_alone: bool,
         problems: Arc<Problems>,
+        cache: Arc<Cache>,
     ) -> Self {
-        let detection = Detection::new(key, formats, is_alone);
+        let detection = Detection::new(key, formats, is_alone, cache);
         Self { store, key, problems, detection, listings: Mutex::new(Listings::default()) }
     }
 

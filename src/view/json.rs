@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
-use crate::cache::Buffer;
+use crate::{cache::Buffer, source::Memory};
 
 /// The bytes of a document. NaN and the infinities are `null`.
 pub fn document(value: &impl Serialize) -> Vec<u8> {
@@ -18,9 +18,10 @@ pub fn document(value: &impl Serialize) -> Vec<u8> {
 ///
 /// # Errors
 /// `ENOMEM`.
-pub fn large_document(value: &impl Serialize) -> io::Result<Buffer> {
+pub fn large_document(value: &impl Serialize, memory: &dyn Memory) -> io::Result<Buffer> {
     let mut size = Counted(0);
     write(value, &mut size)?;
+    memory.reserve(size.0 as u64)?;
     let mut bytes = Buffer::zeroed(size.0)?;
     write(value, &mut &mut bytes[..])?;
     Ok(bytes)

@@ -30,6 +30,7 @@ use crate::{
     cache::{BlockError, Buffer, Key},
     codec::DecodeError,
     limits,
+    source::{Memory, SourceError},
 };
 use column::{Values, fill_page};
 
@@ -173,7 +174,7 @@ impl Parquet {
     ///
     /// # Errors
     /// [`Fault`] where a length can't be read, or the table is larger than a file can be.
-    pub fn new(reader: &ReadContext, table: Table) -> Result<Self, Fault> {
+    pub fn new(reader: &ReadContext, table: Table, memory: &dyn Memory) -> Result<Self, Fault> {
         let Table { number, rows, unit, columns, about } = table;
         let group_rows = group_rows(reader, rows, unit, &columns)?;
         let groups = rows.div_ceil(group_rows);
@@ -184,6 +185,8 @@ impl Parquet {
             let (header, dictionary) = column.dictionary();
             let dictionary = (header.len() + dictionary.len()) as u32;
             let pages = if column.is_sized_by_texts() {
+                let size = groups.saturating_mul(size_of::<Page>() as u64);
+                memory.reserve(size).map_err(SourceError::from)?;
                 let mut pages = Vec::with_capacity(groups as usize);
                 for group in 0..groups {
                     let rows = group * group_rows..rows.min((group + 1) * group_rows);

@@ -24,6 +24,7 @@ use crate::{
     cache::{Cache, Verify},
     format::DType,
     limits::PIECE,
+    source::Unlimited,
     view::{
         ReadContext, View,
         parquet::{Column, Element, Missing, Parquet, Ragged, Table},
@@ -67,7 +68,7 @@ impl Index {
         let mut about = serde_json::Map::new();
         about.insert("index of".into(), source.into());
         let table = Table { number: 0, rows: rows.len() as u64, unit: 1, columns: columns(rows), about };
-        let made = Parquet::new(&reader, table).map_err(|fault| anyhow!("{}", fault.error))?;
+        let made = Parquet::new(&reader, table, &Unlimited).map_err(|fault| anyhow!("{}", fault.error))?;
         let file = Arc::new(made).view();
         let mut packed = zstd::Encoder::new(Vec::new(), 1)?;
         packed.include_checksum(true)?;

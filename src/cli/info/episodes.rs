@@ -10,7 +10,7 @@ use super::lines::{Counts, shown, table};
 use crate::{
     cli::{ls::date, place::Place},
     format::kdb::{self, Camera, Episode, Header, Images, Kind, Meta},
-    source::Source,
+    source::{Source, Unlimited},
 };
 
 /// Index entries that are read to count frames; a file with more has only its header's count.
@@ -252,7 +252,7 @@ fn cameras(source: &dyn Source, episode: &Episode, walked: &mut u64) -> Result<V
     if *walked > FRAMES {
         return Err("too many frames to look at".into());
     }
-    let images = episode.read_images(source).map_err(|_| "damaged")?;
+    let images = episode.read_images(source, &Unlimited).map_err(|_| "damaged")?;
     Ok(images.cameras.iter().map(|camera| Seen::of(&images, camera)).collect())
 }
 

@@ -1,7 +1,15 @@
 //! The metadata of one column, read on first use (`docs/formats/idv.md` 9).
 
 use super::{Column, Definition, File, PartError, codec::definition, cursor::Cursor};
-use crate::{codec::Codec, format::Block, limits, source::Source};
+use crate::{
+    codec::Codec,
+    format::Block,
+    limits,
+    source::{Memory, Source, SourceError},
+};
+
+/// What an entry takes in memory beside its texts, with its file name and its values.
+const ENTRY_MEMORY: u64 = 1536;
 
 /// One value about a column.
 #[derive(Debug, Clone)]
@@ -43,11 +51,11 @@ impl Metadata {
     /// Reads a column's metadata. None if it has none.
     ///
     /// # Errors
-    /// [`crate::source::SourceError`] when they can't be read; damage is no error.
-    pub fn read(file: &File, column: &Column, source: &dyn Source) -> Result<Self, crate::source::SourceError> {
+    /// [`SourceError`] when they can't be read, or there is no memory for them; damage is no error.
+    pub fn read(file: &File, column: &Column, source: &dyn Source, memory: &dyn Memory) -> Result<Self, SourceError> {
         let mut metadata = Self::default();
         let Some(offset) = column.metadata_offset(file.tail) else { return Ok(metadata) };
-        match metadata.fill(&mut Cursor::new(source, offset, file.tail)) {
+        match metadata.fill(&mut Cursor::new(source, offset, file.tail), memory) {
             Ok(()) => {}
             Err(PartError::Damaged(reason)) => metadata.damage = Some(reason),
             Err(PartError::Source(error)) => return Err(error),
@@ -55,7 +63,7 @@ impl Metadata {
         Ok(metadata)
     }
 
-    fn fill(&mut self, cursor: &mut Cursor<'_>) -> Result<(), PartError> {
+    fn fill(&mut self, cursor: &mut Cursor<'_>, memory: &dyn Memory) -> Result<(), PartError> {
         let count = cursor.leb("the count of metadata")?;
         if count == 0 {
             return PartError::damaged("a table of no metadata");
@@ -68,6 +76,8 @@ impl Metadata {
                 return PartError::damaged(format!("{count} metadata are too many"));
             }
             let codec = definition(cursor)?;
+            let texts = kind.len() + codec.name.len() + codec.parameters.len();
+            memory.reserve(ENTRY_MEMORY + 6 * texts as u64).map_err(SourceError::from)?;
             let compression = cursor.u8("the compression of metadata")?;
             let offset = cursor.i64("the offset of metadata")?;
             let stored_size = cursor.leb("the length of metadata")?;

@@ -6,7 +6,8 @@ use super::picture::{JPEG, PNG, Size, jpeg_size, png_size};
 use crate::{
     format::Fields,
     limits,
-    source::{Source, SourceError},
+    source::{Memory, Source, SourceError},
+    wanted,
 };
 
 /// What the bytes of a picture really are (`docs/formats/kdb.md` 7).
@@ -68,6 +69,12 @@ pub struct Images {
     pub is_old: bool,
 }
 
+/// Room for so many records is made first.
+const FIRST_RECORDS: usize = 256;
+
+/// Bytes of memory that a camera takes beside its name, which is kept twice.
+const CAMERA: u64 = 256;
+
 /// How the walk ended, with the camera of each record beside it.
 #[derive(Default)]
 struct Walk {
@@ -83,15 +90,26 @@ struct Walk {
 
 impl Images {
     /// Walks a section that lies in the file. By the current grammar, and where that does not fit by the old one.
-    pub(super) fn read(source: &dyn Source, section: Range<u64>, frames: u32) -> Result<Self, SourceError> {
-        let walk = walk(source, section.clone(), frames, false)?;
+    pub(super) fn read(
+        source: &dyn Source,
+        section: Range<u64>,
+        frames: u32,
+        memory: &dyn Memory,
+    ) -> Result<Self, SourceError> {
+        let walk = walk(source, section.clone(), frames, false, memory)?;
         if walk.damage.is_some() || walk.surplus > 0 {
-            let old = self::walk(source, section, frames, true)?;
+            let old = self::walk(source, section, frames, true, memory)?;
             if old.damage.is_none() && old.surplus == 0 && old.all_raw && !old.records.is_empty() {
-                return Ok(old.finish(frames, true));
+                return old.finish(frames, true, memory);
             }
         }
-        Ok(walk.finish(frames, false))
+        walk.finish(frames, false, memory)
+    }
+
+    /// Bytes of memory that they take, about.
+    pub fn memory_usage(&self) -> usize {
+        let names: usize = self.cameras.iter().map(|camera| size_of_val(camera) + camera.name.len()).sum();
+        size_of_val(&*self.records) + names
     }
 
     /// The pictures of a camera, in order of their frames.
@@ -102,7 +120,9 @@ impl Images {
 
 impl Walk {
     /// Orders the pictures by camera; what is left of each camera decides about its stack.
-    fn finish(mut self, frames: u32, is_old: bool) -> Images {
+    fn finish(mut self, frames: u32, is_old: bool, memory: &dyn Memory) -> Result<Images, SourceError> {
+        // What sorting and the result take.
+        memory.reserve(2 * size_of_val(&*self.records) as u64)?;
         // Stable, so frames stay in order, and so do the pictures of one frame.
         self.records.sort_by_key(|(camera, _)| *camera);
         let mut cameras = Vec::with_capacity(self.names.len());
@@ -119,21 +139,33 @@ impl Walk {
             }
         }
         let records = self.records.into_iter().map(|(_, record)| record).collect();
-        Images { cameras, records, damage: self.damage, surplus: self.surplus, is_old }
+        Ok(Images { cameras, records, damage: self.damage, surplus: self.surplus, is_old })
     }
 
-    fn camera(&mut self, name: &[u8]) -> Option<u32> {
+    fn camera(&mut self, name: &[u8], memory: &dyn Memory) -> Result<Option<u32>, SourceError> {
         if let Some(&number) = self.by_name.get(name) {
-            return Some(number);
+            return Ok(Some(number));
         }
         self.name_bytes += name.len();
         if self.names.len() >= limits::KDB_CAMERAS || self.name_bytes > limits::KDB_CAMERA_NAMES {
-            return None;
+            return Ok(None);
         }
+        memory.reserve(CAMERA + 2 * name.len() as u64)?;
         let number = self.names.len() as u32;
         self.names.push(name.to_vec());
         self.by_name.insert(name.to_vec(), number);
-        Some(number)
+        Ok(Some(number))
+    }
+
+    /// Adds a record; memory for as many again is reserved before it is taken.
+    fn push(&mut self, camera: u32, record: Record, memory: &dyn Memory) -> Result<(), SourceError> {
+        if self.records.len() == self.records.capacity() {
+            let more = self.records.len().max(FIRST_RECORDS);
+            memory.reserve((size_of::<(u32, Record)>() * (self.records.len() + more)) as u64)?;
+            self.records.reserve_exact(more);
+        }
+        self.records.push((camera, record));
+        Ok(())
     }
 }
 
@@ -161,13 +193,19 @@ fn stack(records: &[(u32, Record)], frames: u32) -> Option<(u32, u32, u8)> {
 }
 
 /// One pass over all heads. Memory is bounded by limits, time by the section's length.
-fn walk(source: &dyn Source, section: Range<u64>, frames: u32, old: bool) -> Result<Walk, SourceError> {
+fn walk(
+    source: &dyn Source,
+    section: Range<u64>,
+    frames: u32,
+    old: bool,
+    memory: &dyn Memory,
+) -> Result<Walk, SourceError> {
     let mut walk = Walk { all_raw: true, ..Walk::default() };
     let mut window = Window { source, end: section.end, start: 0, bytes: Vec::new() };
     let mut at = section.start;
     for frame in 0..frames {
         let complete = walk.records.len();
-        match walk_frame(&mut walk, &mut window, at, frame, old)? {
+        match walk_frame(&mut walk, &mut window, at, (frame, old), memory)? {
             Ok(next) => at = next,
             Err((place, reason)) => {
                 walk.records.truncate(complete);
@@ -188,8 +226,8 @@ fn walk_frame(
     walk: &mut Walk,
     window: &mut Window<'_>,
     mut at: u64,
-    frame: u32,
-    old: bool,
+    (frame, old): (u32, bool),
+    memory: &dyn Memory,
 ) -> Result<Result<u64, Broken>, SourceError> {
     let Some(count) = window.get(at, 2)?.and_then(|bytes| bytes.u16(0)) else {
         return Ok(Err((at, "the section ends before its count of pictures")));
@@ -204,7 +242,7 @@ fn walk_frame(
         let Some(head) = window.get(at, head_end)? else {
             return Ok(Err((at, "the section ends inside the head of a picture")));
         };
-        let Some(camera) = walk.camera(&head[2..name_end]) else {
+        let Some(camera) = walk.camera(&head[2..name_end], memory)? else {
             return Ok(Err((at, "more cameras, or longer names of cameras, than shardfs takes")));
         };
         let number = |at: usize| head.u32(name_end + at).unwrap_or(0);
@@ -227,7 +265,7 @@ fn walk_frame(
             return Ok(Err((offset, "more pictures in one episode than shardfs takes")));
         }
         let record = if old { record } else { classify(window, record, format)? };
-        walk.records.push((camera, record));
+        walk.push(camera, record, memory)?;
     }
     Ok(Ok(at))
 }
@@ -298,6 +336,7 @@ impl Window<'_> {
             self.bytes.resize(wanted, 0);
             // Whatever the window held is gone, also if this fails.
             self.start = u64::MAX - self.bytes.len() as u64;
+            wanted::check()?;
             self.source.read_at(at, &mut self.bytes)?;
             self.start = at;
         }

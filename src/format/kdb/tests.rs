@@ -1,4 +1,5 @@
 use super::*;
+use crate::source::Unlimited;
 
 /// A file of one episode without rows whose images are `section`.
 fn file(section: &[u8], frames: u32) -> Vec<u8> {
@@ -37,7 +38,7 @@ fn frame(records: &[Vec<u8>]) -> Vec<u8> {
 fn images(section: &[u8], frames: u32) -> Images {
     let file = file(section, frames);
     let header = parse(&file).unwrap();
-    header.episode(&file, 0).unwrap().unwrap().read_images(&file).unwrap()
+    header.episode(&file, 0).unwrap().unwrap().read_images(&file, &Unlimited).unwrap()
 }
 
 fn kind_of(size: (u32, u32, u8), format: u8, data: &[u8]) -> Option<(Kind, u32, u8)> {
@@ -117,7 +118,7 @@ fn lying_sizes_cost_nothing() {
     let bytes = file(&[0, 0], u32::MAX);
     let episode = parse(&bytes).unwrap().episode(&bytes, 0).unwrap().unwrap();
     assert!(matches!(episode.locate_rows(&bytes), Err(PartError::Damaged(_))));
-    let images = episode.read_images(&bytes).unwrap();
+    let images = episode.read_images(&bytes, &Unlimited).unwrap();
     assert!(images.damage.is_some() && images.records.is_empty());
     assert!(episode.read_meta(&bytes).is_err());
 }

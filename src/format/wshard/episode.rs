@@ -116,19 +116,19 @@ fn find<'e>(entries: &'e [Entry], name: &[u8]) -> Option<&'e Entry> {
 /// Bytes of memory that a byte of JSON can take when it is interpreted: `{"":0},` is an object with a map of its own.
 const JSON_ROOM: u64 = 50;
 
-/// A metadata block of up to `limit` bytes as JSON; `None` where there is none or it can't be interpreted, which is
+/// A metadata block of up to `limit` bytes as JSON, a byte of which can take `room` bytes of memory; `None` where there is none or it can't be interpreted, which is
 /// noted.
 pub(super) fn json<T: DeserializeOwned>(
     source: &dyn Source,
     entries: &[Entry],
-    (name, limit): (&str, u64),
+    (name, limit, room): (&str, u64, u64),
     memory: &dyn Memory,
     notes: &mut Notes,
 ) -> Result<Option<T>, SourceError> {
     let Some(entry) = find(entries, name.as_bytes()) else { return Ok(None) };
     // A larger one is not interpreted, and one that is shorter than it says does not decode.
     if entry.block.extent.size <= limit {
-        memory.reserve(entry.block.extent.size * JSON_ROOM)?;
+        memory.reserve(entry.block.extent.size * room)?;
     }
     let bytes = match entry.block.load(source, limit) {
         Ok(bytes) => bytes,
@@ -161,7 +161,7 @@ fn object(
     memory: &dyn Memory,
     notes: &mut Notes,
 ) -> Result<Option<Map<String, Json>>, SourceError> {
-    match json(source, entries, (name, limits::METADATA_JSON), memory, notes)? {
+    match json(source, entries, (name, limits::METADATA_JSON, JSON_ROOM), memory, notes)? {
         Some(Json::Object(map)) => Ok(Some(map)),
         Some(_) => {
             notes.add(format_args!("{name} is not a JSON object"));

@@ -12,10 +12,10 @@ use serde::{
     de::{MapAccess, Visitor, value::MapAccessDeserializer},
 };
 
-use super::{ROLE_EPISODE, ROLE_MANIFEST, header, parse};
+use super::{ROLE_EPISODE, ROLE_MANIFEST, header, parse_within};
 use crate::{
     format::{FormatError, PartError},
-    source::Source,
+    source::{Memory, Source, SourceError},
 };
 
 /// One chunk of an episode, in its place: the first is chunk 0.
@@ -28,10 +28,18 @@ pub struct Chunk {
 }
 
 /// The files of a manifest's chunks. Nothing where the file is no manifest, or names no episode.
-pub fn chunk_files(file: &dyn Source) -> Vec<Box<str>> {
-    let is_manifest = header(file).is_ok_and(|header| header.role == ROLE_MANIFEST);
-    let parsed = is_manifest.then(|| parse(file).ok()).flatten();
-    parsed.and_then(|shard| shard.chunks).unwrap_or_default().into_iter().map(|chunk| chunk.uri.into()).collect()
+///
+/// # Errors
+/// Where memory ran out, or the reader was killed: what says nothing of the file.
+pub fn chunk_files(file: &dyn Source, memory: &dyn Memory) -> Result<Vec<Box<str>>, SourceError> {
+    if !header(file).is_ok_and(|header| header.role == ROLE_MANIFEST) {
+        return Ok(Vec::new());
+    }
+    match parse_within(file, memory) {
+        Ok(shard) => Ok(shard.chunks.unwrap_or_default().into_iter().map(|chunk| chunk.uri.into()).collect()),
+        Err(FormatError::Source(error)) if error.is_passing() => Err(error),
+        Err(_) => Ok(Vec::new()),
+    }
 }
 
 /// Fails for a Shard file that is no episode: a manifest as a chunk, also of itself, would be joined without end.

@@ -9,6 +9,7 @@ use crate::{
     codec::Codec,
     format::idv::{Column, Type, Unusable, Version, compression},
     limits,
+    source::{Memory, SourceError},
     tree::{
         IDV, ItemInfo,
         describe::{self, document, hex},
@@ -18,6 +19,9 @@ use crate::{
     view::Fault,
 };
 
+/// Bytes of memory that describing a column takes, beside several times its texts.
+const COLUMN: u64 = 2048;
+
 /// Blocks whose sizes are added up; of more, none are given.
 const SUMMED: u64 = 1 << 16;
 
@@ -25,8 +29,11 @@ const SUMMED: u64 = 1 << 16;
 ///
 /// # Errors
 /// Only for what can't be read; what is damaged is described as such.
-pub(super) fn describe(idv: &Idv) -> Result<Buffer, Fault> {
+pub(super) fn describe(idv: &Idv, memory: &dyn Memory) -> Result<Buffer, Fault> {
     let file = &idv.file;
+    let described = file.columns().min(limits::IDV_DESCRIBED);
+    let room = u64::from(described) * COLUMN + 8 * file.entry_size(0..described);
+    memory.reserve(room).map_err(SourceError::from)?;
     let (names, columns) = columns(idv)?;
     let items: Vec<_> = columns.iter().map(|column| item(idv, names, column)).collect::<Result<_, _>>()?;
     let mut description = Map::new();
@@ -35,13 +42,12 @@ pub(super) fn describe(idv: &Idv) -> Result<Buffer, Fault> {
     description.insert("compatible_version".into(), file.compatible.to_string().into());
     description.insert("rows".into(), file.rows.into());
     description.insert("columns".into(), file.columns().into());
-    let described = file.columns().min(limits::IDV_DESCRIBED);
     if described < file.columns() {
         description.insert("columns_left_out".into(), (file.columns() - described).into());
     }
     description.insert("missing_values".into(), missing(file.version));
-    let table = readable(idv.described_table(&idv.reader))?.flatten();
-    document(&description, items.iter(), &described_tables(table.into_iter().collect()))
+    let table = readable(idv.described_table(&idv.reader, memory))?.flatten();
+    document(&description, items.iter(), &described_tables(table.into_iter().collect()), memory)
 }
 
 /// What it holds, for people.

@@ -7,9 +7,11 @@ use std::{
 
 use super::values::Values;
 use crate::{
+    cache::Reservation,
     format::idv::{Column, Entry, File, Item, Metadata, Unusable},
     source::{Source, SourceError},
-    tree::names,
+    tree::{memory::WorkingMemory, names},
+    view::Fault,
 };
 
 /// What an entry weighs in numbers of 8 bytes, beside its sizes.
@@ -19,7 +21,9 @@ const ENTRY: usize = 64;
 pub(super) struct Loaded {
     column: Arc<Column>,
     values: Option<Arc<Values>>,
-    metadata: OnceLock<Vec<Described>>,
+    metadata: OnceLock<(Vec<Described>, Reservation)>,
+    /// The memory that the column takes.
+    _room: Reservation,
     /// The entries by their file names.
     by_name: OnceLock<HashMap<String, u64>>,
 }
@@ -44,10 +48,11 @@ pub(super) struct Described {
 }
 
 impl Loaded {
-    pub(super) fn new(column: Column, file: &File) -> Self {
+    /// `room` is held for the column.
+    pub(super) fn new(column: Column, file: &File, room: Reservation) -> Self {
         let column = Arc::new(column);
         let values = Values::of_column(column.clone(), file.rows, file.tail).map(Arc::new);
-        Self { column, values, metadata: OnceLock::new(), by_name: OnceLock::new() }
+        Self { column, values, metadata: OnceLock::new(), _room: room, by_name: OnceLock::new() }
     }
 
     pub(super) fn column(&self) -> &Column {
@@ -75,8 +80,13 @@ impl Loaded {
     }
 
     /// Reads the metadata; what was wrong with them, if anything.
-    pub(super) fn read_metadata(&self, file: &File, source: &dyn Source) -> Result<Option<String>, SourceError> {
-        let Metadata { entries, damage } = Metadata::read(file, &self.column, source)?;
+    pub(super) fn read_metadata(
+        &self,
+        file: &File,
+        source: &dyn Source,
+        memory: WorkingMemory<'_>,
+    ) -> Result<Option<String>, Fault> {
+        let Metadata { entries, damage } = Metadata::read(file, &self.column, source, &memory)?;
         let (mut seen, mut taken) = (HashMap::<String, u32>::new(), HashSet::new());
         let describe = |(number, stored): (u32, Entry)| {
             let values = Values::of_metadata(self.column.index, number, &stored).map(Arc::new);
@@ -96,13 +106,15 @@ impl Loaded {
             };
             Described { stored, shape, values, name }
         };
-        let described = (0..).zip(entries).map(describe).collect();
-        let _ = self.metadata.set(described);
+        let described: Vec<Described> = (0..).zip(entries).map(describe).collect();
+        let usage = described.iter().map(Described::memory_usage).sum::<usize>();
+        let room = memory.keep(usage as u64).map_err(SourceError::from)?;
+        let _ = self.metadata.set((described, room));
         Ok(damage)
     }
 
     fn entries(&self) -> &[Described] {
-        self.metadata.get().map_or(&[], Vec::as_slice)
+        self.metadata.get().map_or(&[], |(entries, _)| entries)
     }
 
     pub(super) fn entry(&self, number: u64) -> Option<&Described> {
@@ -129,10 +141,19 @@ impl Loaded {
     /// What is kept of it in memory, in numbers of 8 bytes.
     pub(super) fn memory_usage(&self) -> usize {
         let of_entry = |entry: &Described| {
-            ENTRY + entry.stored.kind.len() / 4 + entry.values.as_ref().map_or(0, |values| values.memory_usage())
+            ENTRY + entry.memory_usage() / 8 + entry.values.as_ref().map_or(0, |values| values.memory_usage())
         };
-        self.column.name.len() / 8
+        let Column { name, codec, .. } = &*self.column;
+        (name.len() + codec.name.len() + codec.parameters.len()) / 8
             + self.values.as_ref().map_or(0, |values| values.memory_usage())
             + self.entries().iter().map(of_entry).sum::<usize>()
+    }
+}
+
+impl Described {
+    /// Bytes of memory that it takes, with its name in the list of names, about.
+    fn memory_usage(&self) -> usize {
+        let Entry { kind, codec, .. } = &self.stored;
+        2 * size_of_val(self) + size_of::<Values>() + 2 * (kind.len() + codec.name.len() + codec.parameters.len())
     }
 }

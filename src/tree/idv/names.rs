@@ -5,9 +5,13 @@ use std::collections::{HashMap, HashSet};
 use xxhash_rust::xxh64::xxh64;
 
 use crate::{
+    cache::Reservation,
     format::{PartError, idv::File},
-    source::Source,
-    tree::names::{RESERVED, folder},
+    source::{Memory, Source, SourceError},
+    tree::{
+        memory::WorkingMemory,
+        names::{RESERVED, folder},
+    },
 };
 
 /// What is kept of the names: a hash of each. The names themselves stay in the file.
@@ -19,7 +23,12 @@ pub(super) struct Names {
     numbers: HashMap<u32, u32>,
     /// Those of them that another column of the same name does not hide: long names can end up in the same folder.
     visible: HashSet<u32>,
+    /// The memory that they take.
+    _room: Reservation,
 }
+
+/// What telling equal names apart takes in memory for each, beside the names themselves.
+const EQUAL: u64 = 512;
 
 /// Whether a folder's name has only a part of the column's, and a hash of it: no other escape looks like that.
 fn is_cut(folder: &str) -> bool {
@@ -33,11 +42,20 @@ fn hash(name: &str) -> u64 {
 impl Names {
     /// Bytes of memory that they take, about.
     pub(super) fn memory_usage(&self) -> usize {
-        size_of_val(&*self.by_hash) + (self.numbers.len() + self.visible.len()) * size_of::<u64>()
+        Self::usage(&self.by_hash, self.numbers.len() + self.visible.len())
+    }
+
+    fn usage(by_hash: &[(u64, u32)], equal: usize) -> usize {
+        size_of_val(by_hash) + 4 * equal * size_of::<u64>()
     }
 
     /// Goes through all names.
-    pub(super) fn of(file: &File, source: &dyn Source) -> Result<Self, PartError> {
+    ///
+    /// # Errors
+    /// [`PartError`] where they can't be read, or there is no memory for them.
+    pub(super) fn of(file: &File, source: &dyn Source, memory: WorkingMemory<'_>) -> Result<Self, PartError> {
+        let size = u64::from(file.columns()) * size_of::<(u64, u32)>() as u64;
+        memory.reserve(size).map_err(SourceError::from)?;
         let mut by_hash = Vec::with_capacity(file.columns() as usize);
         file.names(source, |column, name| by_hash.push((hash(&folder(&name, &RESERVED, 1)), column)))?;
         by_hash.sort_unstable();
@@ -45,6 +63,8 @@ impl Names {
         // Hashes of the numbered folders of long names: these need not differ where the plain ones do.
         let mut taken = HashSet::new();
         for group in by_hash.chunk_by_mut(|a, b| a.0 == b.0).filter(|group| group.len() > 1) {
+            let texts: u64 = group.iter().map(|&(_, column)| file.entry_size(column..column + 1)).sum();
+            memory.reserve(EQUAL * group.len() as u64 + 4 * texts).map_err(SourceError::from)?;
             let names: Result<Vec<Vec<u8>>, PartError> =
                 group.iter().map(|&(_, column)| file.name(source, column)).collect();
             let names = names?;
@@ -74,7 +94,9 @@ impl Names {
             }
         }
         by_hash.sort_unstable();
-        Ok(Self { by_hash, numbers, visible })
+        let usage = Self::usage(&by_hash, numbers.len() + visible.len());
+        let room = memory.keep(usage as u64).map_err(SourceError::from)?;
+        Ok(Self { by_hash, numbers, visible, _room: room })
     }
 
     /// Whether another column of the same name hides this one.

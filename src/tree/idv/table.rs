@@ -15,7 +15,12 @@ use crate::{
         idv::{Column, Item, Key},
     },
     limits,
-    tree::tables::{ColumnNames, Described, LeftOut},
+    source::{Memory, SourceError},
+    tree::{
+        WorkingMemory,
+        memory::with_memory,
+        tables::{COLUMN_MEMORY, ColumnNames, Described, LeftOut},
+    },
     view::{
         Fault, ReadContext, View,
         parquet::{self, Element, Missing, Parquet, Ragged, Table},
@@ -61,12 +66,13 @@ impl Idv {
         if let Some(known) = self.has_table.get() {
             return Ok(*known);
         }
-        let found = !self.plan(reader, 1)?.columns.is_empty();
+        reader.may_work()?;
+        let found = !with_memory(&self.reader.cache, |memory| self.plan(reader, 1, &memory))?.columns.is_empty();
         Ok(*self.has_table.get_or_init(|| found))
     }
 
     /// What each visible column is in the table, up to so many of them.
-    fn plan(&self, reader: &ReadContext, most: usize) -> Result<Plan, Fault> {
+    fn plan(&self, reader: &ReadContext, most: usize, memory: &dyn Memory) -> Result<Plan, Fault> {
         let names = self.names(reader)?;
         let mut plan = Plan { columns: Vec::new(), left_out: Vec::new(), left_out_behind: 0 };
         // Those that become two columns count twice.
@@ -79,6 +85,8 @@ impl Idv {
             if names.is_hidden(index) {
                 continue;
             }
+            let needed = COLUMN_MEMORY + 8 * self.file.entry_size(index..index + 1);
+            memory.reserve(needed).map_err(SourceError::from)?;
             let Some(column) = self.file.column(&*reader.source, index).map_err(part_fault)? else { continue };
             match kind(&column, self.file.version.has_missing()) {
                 Ok(kind) => {
@@ -94,8 +102,12 @@ impl Idv {
     }
 
     /// What `container.json` says of the table, if there is one.
-    pub(super) fn described_table(&self, reader: &ReadContext) -> Result<Option<Described>, Fault> {
-        let Plan { columns, left_out, left_out_behind } = self.plan(reader, limits::TABLE_COLUMNS)?;
+    pub(super) fn described_table(
+        &self,
+        reader: &ReadContext,
+        memory: &dyn Memory,
+    ) -> Result<Option<Described>, Fault> {
+        let Plan { columns, left_out, left_out_behind } = self.plan(reader, limits::TABLE_COLUMNS, memory)?;
         let count = |(_, kind): &(_, Kind)| if matches!(kind, Kind::Offset { .. }) { 2 } else { 1 };
         let columns: usize = columns.iter().map(count).sum();
         let (path, rows) = (NAME.into(), Some(self.file.rows));
@@ -105,11 +117,11 @@ impl Idv {
 
     /// The table.
     pub(super) fn table(&self, reader: &ReadContext) -> Result<Arc<Parquet>, Fault> {
-        self.tables.get(reader, 0, || self.lay_out(reader))
+        self.tables.get(reader, 0, |memory| self.lay_out(reader, memory))
     }
 
-    fn lay_out(&self, reader: &ReadContext) -> Result<Parquet, Fault> {
-        let plan = self.plan(reader, limits::TABLE_COLUMNS)?;
+    fn lay_out(&self, reader: &ReadContext, memory: &WorkingMemory<'_>) -> Result<Parquet, Fault> {
+        let plan = self.plan(reader, limits::TABLE_COLUMNS, memory)?;
         let unit = unit(&plan.columns);
         let mut names = ColumnNames::default();
         let mut columns = Vec::with_capacity(plan.columns.len());
@@ -150,7 +162,7 @@ impl Idv {
                 }
                 Kind::Key(dtype, key) => {
                     let data = shown(&values, Show::Values, reader)?;
-                    match self.key_texts(reader, index, key, dictionaries)? {
+                    match self.key_texts(reader, index, key, (dictionaries, memory))? {
                         Some((dictionary, count)) => {
                             dictionaries -= dictionary.len();
                             parquet::Column::keys(name, dtype, data, dictionary, count)
@@ -165,7 +177,7 @@ impl Idv {
         let mut about = Map::new();
         about.insert("format".into(), IDV.name.into());
         about.insert("version".into(), self.file.version.to_string().into());
-        Parquet::new(reader, Table { number: 0, rows: self.file.rows, unit, columns, about })
+        Parquet::new(reader, Table { number: 0, rows: self.file.rows, unit, columns, about }, memory)
     }
 
     /// The texts that keys stand for, as a dictionary has them, and how many they are. `None` where there are none, or
@@ -175,10 +187,10 @@ impl Idv {
         reader: &ReadContext,
         column: u32,
         key: Key,
-        room: usize,
+        (room, memory): (usize, &dyn Memory),
     ) -> Result<Option<(Vec<u8>, u64)>, Fault> {
-        match self.read_key_texts(reader, column, key, room.min(limits::TABLE_DICTIONARY)) {
-            Err(fault) if matches!(&*fault.error, BlockError::Source(_)) => Err(fault),
+        match self.read_key_texts(reader, column, key, (room.min(limits::TABLE_DICTIONARY), memory)) {
+            Err(fault) if matches!(&*fault.error, BlockError::Source(_) | BlockError::Memory(_)) => Err(fault),
             Err(_) => Ok(None),
             found => found,
         }
@@ -189,7 +201,7 @@ impl Idv {
         reader: &ReadContext,
         column: u32,
         key: Key,
-        room: usize,
+        (room, memory): (usize, &dyn Memory),
     ) -> Result<Option<(Vec<u8>, u64)>, Fault> {
         let loaded = self.metadata(reader, column)?;
         let found = loaded.entries_from(0).map(|(number, _)| number).find_map(|number| {
@@ -208,6 +220,8 @@ impl Idv {
         if count == 0 || size > room as u64 {
             return Ok(None);
         }
+        // Offsets, marks, texts and the dictionary.
+        memory.reserve(17 * (count + 1) + 2 * size).map_err(SourceError::from)?;
         let offsets = offsets.copy_at(reader, 0, 8 * (count + 1))?;
         if missing.copy_at(reader, 0, count)?.contains(&1) {
             return Ok(None);

@@ -258,7 +258,7 @@ impl Values {
 }
 
 /// Computes a value on first use; concurrent callers wait for it. A value that could not be computed because the disk
-/// failed is not kept, so that the next call tries again.
+/// failed, memory ran out or the reader was killed is not kept, so that the next call tries again.
 ///
 /// # Errors
 /// `WouldBlock` where it is not known and the caller does not wait for it.
@@ -273,7 +273,8 @@ fn computed<T: Clone>(
     }
     let to_keep = || {
         let value = compute();
-        match fault(&value).is_some_and(|fault| matches!(&*fault.error, BlockError::Source(_))) {
+        match fault(&value).is_some_and(|fault| matches!(&*fault.error, BlockError::Source(_) | BlockError::Memory(_)))
+        {
             true => Err(value),
             false => Ok(value),
         }

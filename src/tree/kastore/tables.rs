@@ -11,9 +11,10 @@ use super::Arrays;
 use crate::{
     format::{DType, kastore::Item},
     limits,
+    source::{Memory, SourceError},
     tree::{
         paths::NodeIndex,
-        tables::{ColumnNames, Described, LeftOut, array_column},
+        tables::{COLUMN_MEMORY, ColumnNames, Described, LeftOut, array_column},
     },
     view::{
         Array, Fault, ReadContext, View,
@@ -164,8 +165,9 @@ impl Plan {
 
 impl Arrays {
     /// The table of a number, laid out.
-    pub(super) fn lay_out(&self, reader: &ReadContext, number: u32) -> Result<Parquet, Fault> {
+    pub(super) fn lay_out(&self, reader: &ReadContext, number: u32, memory: &dyn Memory) -> Result<Parquet, Fault> {
         let plan = &self.tables[number as usize];
+        memory.reserve(COLUMN_MEMORY * (plan.columns.len() as u64 + 1)).map_err(SourceError::from)?;
         let mut names = ColumnNames::default();
         let schema = plan.schema.and_then(|schema| self.text(reader, schema, limits::METADATA_JSON));
         let is_json = schema.as_ref().is_some_and(|schema| is_json(schema));
@@ -209,7 +211,7 @@ impl Arrays {
         let mut about = Map::new();
         about.insert("format".into(), self.format.name.into());
         about.insert("version".into(), self.front.get("version").cloned().unwrap_or_default());
-        Parquet::new(reader, Table { number, rows: plan.rows, unit: 1, columns, about })
+        Parquet::new(reader, Table { number, rows: plan.rows, unit: 1, columns, about }, memory)
     }
 
     /// An item of text of up to so many bytes; `None` where it is longer, or can't be read.

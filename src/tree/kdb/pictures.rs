@@ -7,19 +7,26 @@ use std::{
 
 use super::frames::{Frames, Stacked};
 use crate::{
+    cache::Reservation,
     codec::Codec,
     format::{
         Block, DType,
         kdb::{Camera, Images, Kind, Record},
     },
-    tree::names,
-    view::{Array, Data, View, png::Png},
+    source::{Memory, SourceError},
+    tree::{memory::WorkingMemory, names},
+    view::{Array, Data, Fault, View, png::Png},
 };
+
+/// Bytes of memory for the names of a camera's folder and stack, long ones.
+const NAMES: usize = 1536;
 
 /// The pictures, with the names in `images/`.
 #[derive(Debug)]
 pub(super) struct Pictures {
     images: Images,
+    /// The memory that they take.
+    _room: Reservation,
     frames: u32,
     /// Digits of a frame's number.
     digits: usize,
@@ -28,8 +35,11 @@ pub(super) struct Pictures {
 }
 
 impl Pictures {
-    pub(super) fn new(images: Images, frames: u32) -> Self {
+    /// What was reserved while the pictures were found is given back but for what they take.
+    pub(super) fn new(images: Images, frames: u32, memory: WorkingMemory<'_>) -> Result<Self, Fault> {
         let digits = frames.saturating_sub(1).to_string().len().max(3);
+        let usage = (images.memory_usage() + images.cameras.len() * NAMES) as u64;
+        memory.reserve(usage).map_err(SourceError::from)?;
         let (mut names, mut free) = (Vec::new(), Free::default());
         for (number, camera) in (0..).zip(&images.cameras) {
             let folder = free.name(&|copy| names::folder(&camera.name, &names::RESERVED, copy));
@@ -39,7 +49,13 @@ impl Pictures {
             }
         }
         names.sort_unstable();
-        Self { images, frames, digits, names }
+        let room = memory.keep(usage).map_err(SourceError::from)?;
+        Ok(Self { images, _room: room, frames, digits, names })
+    }
+
+    /// What was found.
+    pub(super) fn images(&self) -> &Images {
+        &self.images
     }
 
     /// What this costs to remember: at least 1.

@@ -17,7 +17,7 @@ use crate::{
         kdb::{ENTRY, Episode, Header, LONGEST_TEXT, META_FRONT, Meta, PartError},
     },
     limits,
-    source::{Source, SourceError, check_room},
+    source::{Memory, Source, SourceError, check_room},
     tree::tables::{Described, LeftOut, described_tables},
     view::{
         Fault, ReadContext, Rendered, View,
@@ -394,7 +394,7 @@ impl Kdb {
     }
 
     /// `episodes.parquet`.
-    pub(super) fn episodes_table(&self, reader: &ReadContext) -> Result<Parquet, Fault> {
+    pub(super) fn episodes_table(&self, reader: &ReadContext, memory: &dyn Memory) -> Result<Parquet, Fault> {
         let header = self.header;
         let index = View::stored(header.index_offset..header.index_offset + header.index_length);
         let field = |name: &str, dtype, at| Column::field(name.into(), Element::Of(dtype), index.clone(), at, ENTRY);
@@ -422,11 +422,12 @@ impl Kdb {
             field("action_dim", DType::U16, 12),
         ];
         let rows = header.episodes();
-        Parquet::new(reader, Table { number: 0, rows, unit: UNIT, columns, about: self.about() })
+        Parquet::new(reader, Table { number: 0, rows, unit: UNIT, columns, about: self.about() }, memory)
     }
 
     /// `steps.parquet`.
-    pub(super) fn steps_table(&self, reader: &ReadContext) -> Result<Parquet, Fault> {
+    pub(super) fn steps_table(&self, reader: &ReadContext, memory: &dyn Memory) -> Result<Parquet, Fault> {
+        memory.reserve(8 * (self.header.episodes() + 1)).map_err(SourceError::from)?;
         let steps = self.steps(reader)?;
         let rows = steps.steps();
         let count = |name: &str, is_episode| {
@@ -452,7 +453,7 @@ impl Kdb {
         }
         columns.push(field("reward", DType::F32, None, |_, stride| stride - 5));
         columns.push(field("is_terminal", DType::Bool, None, |_, stride| stride - 1));
-        Parquet::new(reader, Table { number: 1, rows, unit: UNIT, columns, about: self.about() })
+        Parquet::new(reader, Table { number: 1, rows, unit: UNIT, columns, about: self.about() }, memory)
     }
 
     fn about(&self) -> Map<String, serde_json::Value> {

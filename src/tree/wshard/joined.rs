@@ -23,15 +23,20 @@ use crate::{
         wshard::{Chunk, Entry, Value},
     },
     limits,
-    source::SourceError,
+    source::{Memory, SourceError},
     store::Version,
     tree::{
         Opened, ROOT,
         describe::hex,
+        memory::no_memory,
         paths::{self, Builder},
     },
     view::{Fault, ReadContext, Rendered},
+    wanted,
 };
+
+/// Bytes of memory that is kept of a chunk, beside its uri, and that telling it from the others takes.
+const KNOWN: u64 = 320;
 
 /// The containers in the folder of a manifest.
 pub trait Siblings: Send + Sync {
@@ -147,23 +152,37 @@ impl Growing {
 
 /// Joins the chunks.
 ///
+/// The inner error says why there is no joined view: the first chunk that can't be opened, and what was wrong with it.
+///
 /// # Errors
-/// Why there is no joined view: the first chunk that can't be opened, and what was wrong with it.
-pub(super) fn join(chunks: &[Chunk], siblings: &Arc<dyn Siblings>, verify: Verify) -> Result<Vec<JoinedArray>, String> {
+/// What says nothing of the chunks: the reader was killed, or memory or descriptors ran out. Nothing is to be remembered.
+pub(super) fn join(
+    chunks: &[Chunk],
+    siblings: &Arc<dyn Siblings>,
+    verify: Verify,
+    memory: &dyn Memory,
+) -> Result<Result<Vec<JoinedArray>, String>, SourceError> {
+    memory.reserve(chunks.iter().map(|chunk| KNOWN + chunk.uri.len() as u64).sum())?;
     let mut arrays: Vec<Growing> = Vec::new();
     let mut known = Vec::with_capacity(chunks.len());
     // By another name, a link say: chunks are disjoint.
     let mut seen = HashSet::new();
     for (number, chunk) in chunks.iter().enumerate() {
+        wanted::check()?;
         let together = siblings.opened_at_once();
         if together > 1 && number.is_multiple_of(together) {
             open_all(&chunks[number..chunks.len().min(number + together)], &**siblings);
         }
-        let failed = |error: &dyn fmt::Display| format!("chunk {number} ({}): {error}", chunk.uri);
-        let opened = siblings.open(&chunk.uri).map_err(|error| failed(&error))?;
-        let Some(shard) = opened.tree.shard() else { return Err(failed(&"not an episode")) };
+        let failed = |error: &dyn fmt::Display| Ok(Err(format!("chunk {number} ({}): {error}", chunk.uri)));
+        let opened = match siblings.open(&chunk.uri) {
+            Ok(opened) => opened,
+            Err(BlockError::Memory(refused)) => return Err(no_memory(refused).into()),
+            Err(BlockError::Source(error)) if error.is_passing() => return Err(error),
+            Err(error) => return failed(&error),
+        };
+        let Some(shard) = opened.tree.shard() else { return failed(&"not an episode") };
         if !seen.insert(opened.state) {
-            return Err(failed(&"it is the file of another chunk too"));
+            return failed(&"it is the file of another chunk too");
         }
         known.push(Known { uri: chunk.uri.as_str().into(), sha256: chunk.sha256, state: opened.state });
         let parts = shard.entries.iter().filter_map(|entry| Some((&*entry.name, Part::of(entry)?)));
@@ -171,8 +190,10 @@ pub(super) fn join(chunks: &[Chunk], siblings: &Arc<dyn Siblings>, verify: Verif
             arrays = parts.filter_map(|(name, part)| Growing::new(name, &part)).collect();
             if arrays.len().saturating_mul(chunks.len()) > limits::JOINED_PARTS {
                 let (arrays, chunks) = (arrays.len(), chunks.len());
-                return Err(format!("{arrays} arrays of {chunks} chunks are too many to join"));
+                return Ok(Err(format!("{arrays} arrays of {chunks} chunks are too many to join")));
             }
+            // Grown by doubling.
+            memory.reserve(16 * (arrays.len() * chunks.len()) as u64)?;
         } else {
             let parts: HashMap<&[u8], Part> = parts.collect();
             arrays.retain_mut(|array| parts.get(&*array.name).and_then(|part| array.add(part)).is_some());
@@ -200,7 +221,7 @@ pub(super) fn join(chunks: &[Chunk], siblings: &Arc<dyn Siblings>, verify: Verif
         });
         JoinedArray { name, dtype, shape, inferred, pictures, unit, size, data }
     });
-    Ok(finished.collect())
+    Ok(Ok(finished.collect()))
 }
 
 /// Opens chunks at once, so that they are open when they are looked at one by one.
@@ -286,6 +307,18 @@ const EXPECTED: u64 = 4 << 20;
 impl fmt::Debug for Concatenated {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} of {} chunks", self.path, self.ends.len())
+    }
+}
+
+impl JoinedArray {
+    /// Bytes of memory that the joined arrays take, about.
+    pub(super) fn memory_usage_of(arrays: &[(Self, paths::NodeIndex)], chunks: &[Chunk]) -> usize {
+        let chunks_usage: usize = chunks.iter().map(|chunk| 2 * (size_of::<Known>() + chunk.uri.len())).sum();
+        chunks_usage
+            + arrays
+                .iter()
+                .map(|(array, _)| size_of_val(array) + 2 * array.name.len() + 8 * chunks.len())
+                .sum::<usize>()
     }
 }
 

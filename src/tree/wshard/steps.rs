@@ -8,10 +8,11 @@ use super::{Blocks, File, Pictures};
 use crate::{
     format::{DType, wshard::Value},
     limits,
+    source::{Memory, SourceError},
     tree::{
         WSHARD,
         names::NAME_MAX,
-        tables::{ColumnNames, Described, LeftOut, array_column, slots},
+        tables::{COLUMN_MEMORY, ColumnNames, Described, LeftOut, array_column, slots},
     },
     view::{
         Fault, ReadContext, Rendered, View,
@@ -146,7 +147,8 @@ impl Blocks {
     }
 
     /// The steps, laid out.
-    pub(super) fn lay_out(&self, reader: &ReadContext, steps: &Steps) -> Result<Parquet, Fault> {
+    pub(super) fn lay_out(&self, reader: &ReadContext, steps: &Steps, memory: &dyn Memory) -> Result<Parquet, Fault> {
+        memory.reserve(COLUMN_MEMORY * (steps.columns.len() as u64 + 2)).map_err(SourceError::from)?;
         // Without the front of a channel's name, where no other column has what is left.
         let short = |file| {
             let name = self.stored_name(file);
@@ -182,6 +184,6 @@ impl Blocks {
         let mut about = Map::new();
         about.insert("format".into(), WSHARD.name.into());
         about.insert("version".into(), "2".into());
-        Parquet::new(reader, Table { number: 0, rows: steps.steps, unit: 1, columns, about })
+        Parquet::new(reader, Table { number: 0, rows: steps.steps, unit: 1, columns, about }, memory)
     }
 }

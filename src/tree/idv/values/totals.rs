@@ -10,10 +10,12 @@ use parking_lot::Mutex;
 
 use super::{Fault, ReadContext, Values, front, lines};
 use crate::{
-    cache::BlockError,
+    cache::{BlockError, Reservation},
     codec::{Codec, DecodeError},
     format::Block,
     limits,
+    source::SourceError,
+    wanted,
 };
 
 /// Blocks whose sums are made together.
@@ -24,6 +26,9 @@ const WORTH: u64 = 1 << 20;
 
 /// Blocks of text whose sums may be made to list a folder: their sizes stand in the lookup table.
 const FEW: u64 = 4096;
+
+/// Bytes of memory that a block takes which is remembered by where it is stored.
+const SEEN: u64 = 96;
 
 /// What is summed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,16 +47,30 @@ pub(super) struct Totals {
     /// One more than blocks, or fewer if one failed.
     starts: Vec<u64>,
     fault: Option<Fault>,
+    /// The memory that they take.
+    room: Option<Reservation>,
 }
 
 impl Totals {
     /// Looks at every block, several at a time where they must be decoded.
     pub(super) fn compute(values: &Values, reader: &ReadContext, sum: Sum) -> Self {
-        let mut totals = Self { starts: vec![0], fault: None };
+        let mut totals = Self { starts: vec![0], fault: None, room: None };
         if values.blocks > limits::IDV_SIZED_BLOCKS {
             let reason = format!("{} blocks are too many to add up their sizes", values.blocks);
             totals.fault = Some(values.fault(0, 0, BlockError::Refused(reason)));
             return totals;
+        }
+        let kept = 8 * (values.blocks + 1);
+        match reader.cache.reserve(kept + SEEN * values.blocks.min(limits::IDV_SEEN_BLOCKS as u64)) {
+            Ok(mut room) => {
+                // Blocks are decoded meanwhile.
+                room.hold();
+                totals.room = Some(room);
+            }
+            Err(refused) => {
+                totals.fault = Some(values.fault(0, 0, refused));
+                return totals;
+            }
         }
         // As many blocks have a record in the file.
         if totals.starts.try_reserve_exact(values.blocks as usize).is_err() {
@@ -62,6 +81,10 @@ impl Totals {
         let mut at = 0u64;
         let mut seen = Seen::default();
         while first < values.blocks {
+            if let Err(error) = wanted::check() {
+                totals.fault = Some(values.fault(first, 0, SourceError::from(error)));
+                return totals;
+            }
             let sizes = match values.blocks(reader, first, STEP) {
                 Ok(blocks) => seen.sizes(values, reader, sum, first, &blocks),
                 Err(fault) => vec![Err(fault)],
@@ -83,6 +106,9 @@ impl Totals {
             }
             first += STEP;
         }
+        if let Some(room) = &mut totals.room {
+            room.shrink_to(kept);
+        }
         totals
     }
 
@@ -91,7 +117,7 @@ impl Totals {
         if values.blocks > FEW || values.ty.dims.is_some() {
             return None;
         }
-        let mut totals = Self { starts: vec![0], fault: None };
+        let mut totals = Self { starts: vec![0], fault: None, room: None };
         let mut at = 0;
         for (number, block) in (0..).zip(values.blocks(reader, 0, FEW).ok()?) {
             at += front::text_of_scalars(&block.ok()?, values.rows_of(number))?;

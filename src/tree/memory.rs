@@ -1,0 +1,142 @@
+//! Memory that parsers and trees take beside blocks, in proportion to what a file holds: reserved from the cache's
+//! budget piece by piece, while it is not known yet how much it will be.
+
+use std::{
+    cell::{Cell, RefCell},
+    io,
+};
+
+use crate::{
+    cache::{Alone, Cache, Reservation, TooMuch, refused_memory},
+    format::FormatError,
+    source::{Memory, Wait},
+    view::{Fault, ReadContext},
+};
+
+/// So many bytes are reserved at once, at least.
+const STEP: u64 = 64 << 10;
+
+/// What is reserved for one piece of work, given back when it ends.
+pub struct WorkingMemory<'a> {
+    cache: &'a Cache,
+    reserved: RefCell<Option<Reservation>>,
+    /// Bytes of it that nobody asked for yet.
+    spare: Cell<u64>,
+    /// In debug builds, finds requests of other work in the same thread that would wait for this memory. `None` once it
+    /// is held.
+    alone: RefCell<Option<Alone>>,
+    /// Whether it waits for others to give memory back.
+    may_wait: bool,
+}
+
+impl<'a> WorkingMemory<'a> {
+    /// For work during which this thread reserves nothing else. Nothing is reserved yet.
+    pub fn new(cache: &'a Cache) -> Self {
+        let (reserved, spare) = (RefCell::default(), Cell::new(0));
+        Self { cache, reserved, spare, alone: RefCell::new(Some(Alone::default())), may_wait: true }
+    }
+
+    /// As [`Self::new`]; for a reader that does not wait, what is not there at once is `WouldBlock`.
+    pub fn of_reader(reader: &'a ReadContext) -> Self {
+        Self { may_wait: reader.wait() == Wait::Always, ..Self::new(&reader.cache) }
+    }
+
+    /// For work that reads blocks, columns or other containers, which reserve memory for themselves.
+    pub fn held(cache: &'a Cache) -> Self {
+        let memory = Self::new(cache);
+        memory.hold();
+        memory
+    }
+
+    /// Says that from now on other work, which reserves memory for itself, goes on while this is kept.
+    pub fn hold(&self) {
+        self.alone.take();
+        if let Some(reserved) = &mut *self.reserved.borrow_mut() {
+            reserved.hold();
+        }
+    }
+
+    fn more(&self, bytes: u64, holding: u64) -> io::Result<Reservation> {
+        match self.may_wait {
+            true => self.cache.reserve_more(bytes, holding).map_err(no_memory),
+            false => self.cache.try_reserve(bytes).ok_or_else(|| io::ErrorKind::WouldBlock.into()),
+        }
+    }
+
+    /// What the result takes from now on, for as long as a user pleases; the rest is given back.
+    ///
+    /// # Errors
+    /// Where that is more than was reserved, and there is no room.
+    pub fn keep(self, bytes: u64) -> io::Result<Reservation> {
+        self.alone.take();
+        let reserved = self.reserved.take();
+        let holding = reserved.as_ref().map_or(0, Reservation::bytes);
+        Ok(match reserved {
+            Some(mut reserved) if holding >= bytes => {
+                // First: others may wait for the rest.
+                reserved.shrink_to(bytes);
+                reserved.hold();
+                reserved
+            }
+            reserved => {
+                let mut more = self.more(bytes - holding, holding)?;
+                more.hold();
+                if let Some(mut reserved) = reserved {
+                    reserved.hold();
+                    more.merge(reserved);
+                }
+                more
+            }
+        })
+    }
+}
+
+impl Memory for WorkingMemory<'_> {
+    fn reserve(&self, bytes: u64) -> io::Result<()> {
+        if bytes <= self.spare.get() {
+            self.spare.set(self.spare.get() - bytes);
+            return Ok(());
+        }
+        let wanted = (bytes - self.spare.get()).max(STEP);
+        let mut reserved = self.reserved.borrow_mut();
+        let holding = reserved.as_ref().map_or(0, Reservation::bytes);
+        let mut more = self.more(wanted, holding)?;
+        if self.alone.borrow().is_none() {
+            more.hold();
+        }
+        match &mut *reserved {
+            Some(reserved) => reserved.merge(more),
+            None => *reserved = Some(more),
+        }
+        if let Some(alone) = &mut *self.alone.borrow_mut() {
+            alone.has_memory();
+        }
+        self.spare.set(self.spare.get() + wanted - bytes);
+        Ok(())
+    }
+}
+
+/// Runs work that reserves memory step by step: anew, having given back everything, where a step finds no room beside
+/// what others hold. It begins as [`WorkingMemory::new`].
+///
+/// # Errors
+/// Those of `work`.
+pub(super) fn with_memory<'a, T>(
+    cache: &'a Cache,
+    mut work: impl FnMut(WorkingMemory<'a>) -> Result<T, Fault>,
+) -> Result<T, Fault> {
+    cache.in_steps(|fault: &Fault| fault.error.refused_memory(), || work(WorkingMemory::new(cache)))
+}
+
+/// The refusal as an error of reading.
+pub(super) fn no_memory(refused: TooMuch) -> io::Error {
+    io::Error::new(io::ErrorKind::OutOfMemory, refused)
+}
+
+/// The refusal that an error stands for.
+pub(crate) fn refused(error: &FormatError) -> Option<TooMuch> {
+    match error {
+        FormatError::Source(error) => refused_memory(error),
+        FormatError::Refused { .. } => None,
+    }
+}
