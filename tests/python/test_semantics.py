@@ -1,12 +1,15 @@
-"""docs/SEMANTICS.md: every promise names tests that exist."""
+"""docs/SEMANTICS.md: every promise names tests that exist; SECURITY.md: so does every attempt."""
 
 import re
+
+import pytest
 
 from support import ROOT
 
 
-def test_every_named_test_exists():
-    text = (ROOT / "docs/SEMANTICS.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize("page", ["docs/SEMANTICS.md", "SECURITY.md"])
+def test_every_named_test_exists(page):
+    text = (ROOT / page).read_text(encoding="utf-8")
     named = re.findall(r"`([\w/.]+)::(\w+)`", text)
     assert len(named) > 40
     for path, name in named:
