@@ -143,9 +143,9 @@ impl Report {
             (State::Gone, _) => {
                 Some(format!("shows nothing: the source directory is gone; take it down with: shardfs umount {word}"))
             }
-            (State::Silent | State::Hidden, _) => Some(format!(
-                "does not answer; if that stays so: shardfs umount --lazy {word} (--force ends what waits, too)"
-            )),
+            (State::Silent | State::Hidden, _) => {
+                Some(format!("does not answer; if that stays so: shardfs umount --lazy {word}"))
+            }
         }
     }
 
