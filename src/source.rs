@@ -120,7 +120,7 @@ pub trait Source: Send + Sync {
     /// Comes before memory is taken for so many bytes that will be read.
     ///
     /// # Errors
-    /// `WouldBlock` from a source that does not give as many ([`Sparing`]).
+    /// `WouldBlock` from a source that does not give as many (`Sparing`).
     fn admit(&self, bytes: u64) -> Result<(), SourceError> {
         let _ = bytes;
         Ok(())
