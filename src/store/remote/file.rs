@@ -459,7 +459,6 @@ impl RemoteFile {
                 filling.push(&bytes);
             };
             let answer = fetch.fetch(range, &mut sink).await;
-            blocks.counters.fetched_bytes.fetch_add(came, Relaxed);
             let error = match answer {
                 Ok(()) if filling.is_full() => None,
                 Ok(()) => Some(FetchError::Failed(format!("{}: fewer bytes than were asked for", fetch.id().store))),
@@ -480,6 +479,8 @@ impl RemoteFile {
                 Some(file) => file.finished(&blocks, &runs),
                 None => runs.iter().for_each(|run| drop(blocks.store(fetch.id(), run))),
             }
+            // Counted when nothing more is to be done with them.
+            blocks.counters.fetched_bytes.fetch_add(came, Relaxed);
         });
     }
 
