@@ -169,9 +169,13 @@ impl Arrays {
         let plan = &self.tables[number as usize];
         memory.reserve(COLUMN_MEMORY * (plan.columns.len() as u64 + 1)).map_err(SourceError::from)?;
         let mut names = ColumnNames::default();
-        let schema = plan.schema.and_then(|schema| self.text(reader, schema, limits::METADATA_JSON));
+        let text = |item: Option<usize>, longest| match item {
+            Some(number) => self.text(reader, number, longest),
+            None => Ok(None),
+        };
+        let schema = text(plan.schema, limits::METADATA_JSON)?;
         let is_json = schema.as_ref().is_some_and(|schema| is_json(schema));
-        let time_units = plan.time_units.and_then(|units| self.text(reader, units, LONGEST_UNIT));
+        let time_units = text(plan.time_units, LONGEST_UNIT)?;
         let schema = schema.filter(|schema| !schema.is_empty() && schema.len() <= LONGEST_SCHEMA);
         let mut columns = Vec::with_capacity(plan.columns.len() + 1);
         for stored in &plan.columns {
@@ -214,10 +218,11 @@ impl Arrays {
         Parquet::new(reader, Table { number, rows: plan.rows, unit: 1, columns, about }, memory)
     }
 
-    /// An item of text of up to so many bytes; `None` where it is longer, or can't be read.
-    fn text(&self, reader: &ReadContext, number: usize, longest: u64) -> Option<String> {
-        let item = self.items.get(number).filter(|item| item.count <= longest)?;
-        String::from_utf8(reader.source.read(item.data.clone()).ok()?).ok()
+    /// An item of text of up to so many bytes; `None` where it is longer, or is no UTF-8. One that can't be read now is an
+    /// error: the table would have other bytes without it.
+    fn text(&self, reader: &ReadContext, number: usize, longest: u64) -> Result<Option<String>, Fault> {
+        let Some(item) = self.items.get(number).filter(|item| item.count <= longest) else { return Ok(None) };
+        Ok(String::from_utf8(reader.source.read(item.data.clone())?).ok())
     }
 }
 
