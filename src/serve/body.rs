@@ -12,7 +12,12 @@ use futures_util::stream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::{Refusal, Site};
-use crate::{limits::SERVED_PIECE, source::Wait, view, volume::Entry};
+use crate::{
+    limits::SERVED_PIECE,
+    source::Wait,
+    view::{self, Scratch},
+    volume::Entry,
+};
 
 /// Pieces that may be lent at a time: hyper takes fewer.
 const LENT: u32 = 64;
@@ -110,7 +115,7 @@ impl Sending {
             // A client that takes nothing must not keep a block in the cache.
             view::Bytes::Decoded(..) | view::Bytes::Shared(..) => {
                 let bytes = bytes.as_syscall_buf();
-                Bytes::copy_from_slice(&bytes[..bytes.len().min(SERVED_PIECE as usize)])
+                Bytes::from_owner(Scratch::copy_of(&bytes[..bytes.len().min(SERVED_PIECE as usize)]))
             }
             view::Bytes::Mapped(_) | view::Bytes::Memory(..) => {
                 self.most = LENT_PIECE;

@@ -27,15 +27,28 @@ impl Scratch {
     /// # Errors
     /// `ENOMEM`.
     pub(super) fn zeroed(length: usize) -> io::Result<Self> {
-        if (SMALLEST..=LARGEST).contains(&length) {
-            let spare = SPARE.lock().pop();
-            if let Some(mut bytes) = spare.filter(|bytes| bytes.capacity() >= length) {
-                bytes.clear();
-                bytes.resize(length, 0);
-                return Ok(Self(bytes));
+        match Self::spare(length) {
+            Some(mut spare) => {
+                spare.0.resize(length, 0);
+                Ok(spare)
             }
+            None => zeros(length).map(Self),
         }
-        zeros(length).map(Self)
+    }
+
+    /// A copy of bytes, for a reply that is sent later.
+    pub fn copy_of(bytes: &[u8]) -> Self {
+        let mut copy = Self::spare(bytes.len()).unwrap_or_else(|| Self(Vec::new()));
+        copy.0.extend_from_slice(bytes);
+        copy
+    }
+
+    /// Empty, with the memory for so many bytes, if there is some.
+    fn spare(length: usize) -> Option<Self> {
+        let is_kept = (SMALLEST..=LARGEST).contains(&length);
+        let mut bytes = is_kept.then(|| SPARE.lock().pop()).flatten().filter(|bytes| bytes.capacity() >= length)?;
+        bytes.clear();
+        Some(Self(bytes))
     }
 }
 
@@ -92,6 +105,7 @@ mod tests {
             let mut scratch = Scratch::zeroed(length).unwrap();
             assert!(scratch.len() == length && scratch.iter().all(|byte| *byte == 0));
             scratch.fill(7);
+            assert!(*Scratch::copy_of(&scratch) == *scratch);
         }
         assert!((1..=SPARES).contains(&SPARE.lock().len()));
     }
