@@ -66,20 +66,19 @@ def test_a_second_pass_is_served_by_the_kernel(containers, mode):
         # The control file itself is opened and read once between the two counts.
         own = {"cache": (0, 1), "passthrough": (1, 2)}[mode]  # past the page cache the end is a read of its own
         opens = len(names) if mode == "passthrough" else 0
-        # A kernel that is short of memory, or that pages out what lay idle, drops pages between two passes: one pass
-        # without a request shows that the daemon need not be asked.
+        # A kernel that is short of memory, or that pages out what lay idle, drops pages between two passes, and `shardfs
+        # status` of another test looks into all mounts: one pass without a request shows that the daemon need not be asked.
         for _ in range(5):
             before = requests(mnt)
             assert read_all(mnt, names) == first
             after = requests(mnt)
-            assert after["open"] - before["open"] == opens + own[0]
             if mode == "passthrough":
                 assert after["passed"] - before["passed"] == 6
-            reads = after["read"] - before["read"]
-            if reads == own[1]:
+            asked = tuple(after[what] - before[what] for what in ("open", "read"))
+            if asked == (opens + own[0], own[1]):
                 break
         else:
-            pytest.fail(f"five times the second pass was read from the daemon, last by {reads} requests")
+            pytest.fail(f"five times the second pass asked the daemon, last by {asked} requests to open and read")
 
 
 @pytest.mark.parametrize("mode", MODES)
