@@ -6,7 +6,7 @@ import sys
 from .files import Tree
 from .peers import peers, readers
 from .rows import ROWS, Bench
-from .timing import Table, machine, record
+from .timing import Table, machine, record_table
 
 ABOUT = """Measure a mount against the same files in a plain folder, in one run.
 
@@ -47,7 +47,7 @@ def main():
         readers(bench, tree, table, arguments.modes.split(",")[0])
     if arguments.record:
         command = "scripts/bench " + " ".join(sys.argv[1:])
-        print(record(arguments.record, arguments.record, f"`{command}`\n\n{about}\n\n{table.text()}"))
+        print(record_table(arguments.record, arguments.record, f"`{command}`", about, table))
 
 
 if __name__ == "__main__":

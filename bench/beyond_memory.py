@@ -21,7 +21,7 @@ import zstandard
 from support.mounts import statistics_of
 from support.writers import shard
 
-from .timing import Table, machine, mounted, record
+from .timing import Table, machine, mounted, record_table
 
 FRAMES, SHAPE = 100, (224, 224, 3)
 FRAME = int(np.prod(SHAPE))
@@ -184,7 +184,7 @@ def main():
                   lambda ratio: ratio >= 30)
     if arguments.record:
         command = "scripts/bench_epochs beyond " + f"--episodes {arguments.episodes} --cache {arguments.cache}"
-        print(record(arguments.record, "epochs larger than the cache", f"`{command}`\n\n{about}\n\n{table.text()}"))
+        print(record_table(arguments.record, "epochs larger than the cache", f"`{command}`", about, table))
 
 
 if __name__ == "__main__":

@@ -23,7 +23,19 @@ import zstandard
 from support.writers import channel, kdb, meta_blocks, write_shard
 
 from .files import signal_like
-from .timing import MIB, Table, by_turns, machine, mounted, read_each, read_whole, record, settle, timed, visit_all
+from .timing import (
+    MIB,
+    Table,
+    by_turns,
+    machine,
+    mounted,
+    read_each,
+    read_whole,
+    record_table,
+    settle,
+    timed,
+    visit_all,
+)
 
 EPISODES, SMALL, CONTAINERS, FOLDER, TRAJECTORIES = 500, 2000, 10_000, 50_000, 2000
 
@@ -272,7 +284,7 @@ def main():
     for row in arguments.rows.split(","):
         getattr(rows, row)()
     if arguments.record:
-        print(record(arguments.record, "First touches", f"`scripts/bench_epochs first`\n\n{about}\n\n{table.text()}"))
+        print(record_table(arguments.record, "First touches", "`scripts/bench_epochs first`", about, table))
 
 
 if __name__ == "__main__":

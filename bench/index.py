@@ -12,7 +12,7 @@ import numpy as np
 from support import BIN
 from support.writers import channel, meta_blocks, write_shard
 
-from .timing import Table, machine, record, timed
+from .timing import Table, machine, record_table, timed
 
 # Containers of one folder.
 A_FOLDER = 1000
@@ -73,8 +73,8 @@ def main():
     table.add("size of the index", "shardfs index", [output.stat().st_size / 2**20], "MiB")
     if arguments.record:
         command = "scripts/bench_index " + " ".join(sys.argv[1:])
-        print(record(arguments.record, arguments.record,
-                     f"`{command}`, {time.perf_counter() - start:.0f} s\n\n{about}\n\n{table.text()}"))
+        command = f"`{command}`, {time.perf_counter() - start:.0f} s"
+        print(record_table(arguments.record, "Index of a folder", command, about, table))
 
 
 if __name__ == "__main__":

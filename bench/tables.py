@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from support.writers import channel, idv, kas, meta_blocks, write_shard
 
-from .timing import Table, by_turns, machine, mounted, record, timed
+from .timing import Table, by_turns, machine, mounted, record_table, timed
 
 # Rows of a block of the compressed table.
 BLOCK = 1 << 17
@@ -235,8 +235,8 @@ def main():
     scans(files, table, arguments.rounds)
     if arguments.record:
         command = "scripts/bench_tables " + " ".join(sys.argv[1:])
-        print(record(arguments.record, arguments.record,
-                     f"`{command}`, {time.perf_counter() - start:.0f} s\n\n{about}\n\n{table.text()}"))
+        command = f"`{command}`, {time.perf_counter() - start:.0f} s"
+        print(record_table(arguments.record, "Tables", command, about, table))
 
 
 if __name__ == "__main__":

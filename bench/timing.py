@@ -122,6 +122,11 @@ def machine():
             f"- revision: {commit.stdout.strip()}")
 
 
+def record_table(name, title, command, about, table):
+    """Writes what a command measured to bench/record/DATE-NAME.md; gives the path."""
+    return record(name, title, f"{command}\n\n{about}\n\n{table.text()}")
+
+
 def record(name, title, text):
     """Writes a report to bench/record/DATE-NAME.md; gives the path."""
     day = datetime.date.today().isoformat()

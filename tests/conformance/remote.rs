@@ -35,8 +35,7 @@ fn shown(vfs: &Vfs) -> Vec<(String, String, u64)> {
 fn buckets_show_what_folders_show() {
     for (family, source) in sources() {
         let bucket = Bucket::of(&source);
-        let mut options = options(&bucket, 64 << 20, None);
-        options.remote.detect = Detect::Content;
+        let options = by_content(&bucket, 64 << 20, None);
         let local = shown(&walk::open(&source, Options::default()));
         for url in ["s3://bucket".to_owned(), bucket.endpoint()] {
             let remote = shown(&walk::open(Path::new(&url), options.clone()));
@@ -52,8 +51,7 @@ fn buckets_show_what_folders_show() {
 fn trees_of_buckets() {
     for (family, source) in sources() {
         let bucket = Bucket::of(&source);
-        let mut options = options(&bucket, 64 << 20, None);
-        options.remote.detect = Detect::Content;
+        let options = by_content(&bucket, 64 << 20, None);
         let nodes = listing::check_with(Path::new("s3://bucket"), &options);
         assert!(nodes.iter().filter(|node| node.path.ends_with("/container.json")).count() >= 6, "{family}");
     }
@@ -81,9 +79,13 @@ fn eight_readers_of_a_bucket() {
     }
 }
 
-/// The bucket, whatever its objects are called.
-fn open(bucket: &Bucket, cache_size: u64, disk_cache: Option<&Path>) -> Vfs {
+/// As [`options`], whatever the objects are called.
+fn by_content(bucket: &Bucket, cache_size: u64, disk_cache: Option<&Path>) -> Options {
     let mut options = options(bucket, cache_size, disk_cache);
     options.remote.detect = Detect::Content;
-    walk::open(Path::new("s3://bucket"), options)
+    options
+}
+
+fn open(bucket: &Bucket, cache_size: u64, disk_cache: Option<&Path>) -> Vfs {
+    walk::open(Path::new("s3://bucket"), by_content(bucket, cache_size, disk_cache))
 }
