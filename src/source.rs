@@ -291,7 +291,7 @@ pub trait Memory {
     ///
     /// # Errors
     /// `ENOMEM` for more than there can be.
-    fn reserve(&self, bytes: u64) -> io::Result<()>;
+    fn reserve(&self, bytes: u64) -> Result<(), SourceError>;
 }
 
 /// No budget: for looking into one file at a time.
@@ -299,7 +299,7 @@ pub trait Memory {
 pub struct Unlimited;
 
 impl Memory for Unlimited {
-    fn reserve(&self, _: u64) -> io::Result<()> {
+    fn reserve(&self, _: u64) -> Result<(), SourceError> {
         Ok(())
     }
 }

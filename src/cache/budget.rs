@@ -303,11 +303,6 @@ impl Reservation {
         drop(self.split(self.bytes.saturating_sub(bytes)));
     }
 
-    /// Whether [`Self::hold`] was said.
-    pub fn is_held(&self) -> bool {
-        self.is_held
-    }
-
     /// Says that these bytes are kept from now on for as long as a user pleases: no thread waits for them any more.
     pub fn hold(&mut self) {
         if !std::mem::replace(&mut self.is_held, true) {

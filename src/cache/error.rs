@@ -44,6 +44,12 @@ pub enum BlockError {
 }
 
 impl BlockError {
+    /// Whether the block itself is at fault, now and later: not bytes that could not be had, nor memory.
+    pub(crate) fn is_damage(&self) -> bool {
+        use DecodeError::{Memory, Window};
+        !matches!(self, Self::Source(_) | Self::Memory(_) | Self::Decode(Memory(_) | Window(_)))
+    }
+
     /// The refusal of memory that it stands for.
     pub(crate) fn refused_memory(&self) -> Option<TooMuch> {
         match self {

@@ -206,12 +206,7 @@ impl Cache {
         // Bytes that could not be had and memory that was refused are no verdict on the block: the next reader tries
         // again. Readers that wait already get the error.
         if let Err(error) = slot.failure()
-            && matches!(
-                &*error,
-                BlockError::Source(_)
-                    | BlockError::Memory(_)
-                    | BlockError::Decode(DecodeError::Memory(_) | DecodeError::Window(_))
-            )
+            && !error.is_damage()
         {
             self.entries.remove(&key, |entry| entry.is(slot));
         }

@@ -45,11 +45,6 @@ impl Cache {
         self.budget.reserve(bytes, holding, |short| self.evict(short))
     }
 
-    /// Reserves bytes without waiting and beyond any bound: for little that is kept beside something large.
-    pub fn reserve_small(&self, bytes: u64) -> Reservation {
-        self.budget.reserve_small(bytes)
-    }
-
     /// Runs work that reserves memory in several steps: again from the start, having given back everything, where a
     /// later step finds no room beside what others hold.
     ///

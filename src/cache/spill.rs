@@ -32,7 +32,7 @@ use std::{
 use lru::LruCache;
 use parking_lot::Mutex;
 
-use super::{BlockError, Buffer, Cache, FileSlot, Key, Piece, Verify, decode};
+use super::{BlockError, Buffer, Cache, FileSlot, Key, Piece, Verify, decode, nonzero};
 use crate::{
     codec::Codec,
     disk::{Blob, Disk, FileId, Limits, Payload},
@@ -174,7 +174,7 @@ impl Name {
 impl Spill {
     /// Keeps decoded blocks in `disk`.
     pub fn new(disk: Arc<Disk>) -> Self {
-        let checked = Mutex::new(LruCache::unbounded());
+        let checked = Mutex::new(LruCache::new(nonzero(CHECKED)));
         Self { disk, picos_per_byte: AtomicU64::new(1000), wait: false, all: false, checked }
     }
 
@@ -318,12 +318,7 @@ impl Spill {
         let id = FileId::of(&own).ok()?;
         if self.checked.lock().get(&id).is_none() {
             blob.check().ok()?;
-            let mut checked = self.checked.lock();
-            checked.put(id, ());
-            while checked.len() > CHECKED {
-                checked.pop_lru();
-            }
-            drop(checked);
+            self.checked.lock().put(id, ());
             // The block is read out of the file from now on.
             self.remove_pieces(name);
         }

@@ -190,7 +190,7 @@ fn read(source: &dyn Source, memory: Option<&dyn Memory>) -> Result<File, Format
         return refuse(Class::BadFormat, format!("{columns} columns, at most {} are shown", limits::IDV_COLUMNS));
     }
     if let Some(memory) = memory {
-        memory.reserve(columns * size_of::<u64>() as u64).map_err(SourceError::from)?;
+        memory.reserve(columns * size_of::<u64>() as u64)?;
         file.entries.reserve_exact(columns as usize);
     }
     let mut cursor = Cursor::new(source, toc, tail);

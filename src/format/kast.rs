@@ -103,7 +103,8 @@ pub fn parse_within(source: &dyn Source, memory: &dyn Memory) -> Result<Kast, Fo
         let from = table + ENTRY * items.len() as u64;
         let entries = source.read(from..keys_start.min(from + ENTRY * TOGETHER))?;
         let needed = entries.len() as u64 / ENTRY * ITEM_MEMORY;
-        memory.reserve(needed).and_then(|()| check_room(needed, 1)).map_err(SourceError::from)?;
+        memory.reserve(needed)?;
+        check_room(needed, 1).map_err(SourceError::from)?;
         for entry in entries.chunks_exact(ENTRY as usize) {
             let j = items.len();
             let fields = (entry.u32(0), entry.u64(4), entry.u32(12), entry.u64(16), entry.u64(24));
@@ -116,7 +117,7 @@ pub fn parse_within(source: &dyn Source, memory: &dyn Memory) -> Result<Kast, Fo
             if keys_size > limits::STORE_KEYS {
                 return Err(bad(format!("entry {j}: more than {} bytes of keys", limits::STORE_KEYS)));
             }
-            memory.reserve(key_len.into()).map_err(SourceError::from)?;
+            memory.reserve(key_len.into())?;
             let Some(key) = read_key(source, key_at, key_len, keys_start..data)? else {
                 let reason = "is empty, outside the keys area, not terminated, or has a null inside";
                 return Err(bad(format!("entry {j}: key of {key_len} bytes at {key_at} {reason}"))); // 10

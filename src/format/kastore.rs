@@ -167,7 +167,8 @@ fn parse_items(
         let from = HEADER + found.len() as u64 * 64;
         let descriptors = source.read(base + from..base + keys.min(from + 64 * TOGETHER))?;
         let needed = descriptors.len() as u64 / 64 * ITEM_MEMORY;
-        memory.reserve(needed).and_then(|()| check_room(needed, 1)).map_err(SourceError::from)?;
+        memory.reserve(needed)?;
+        check_room(needed, 1).map_err(SourceError::from)?;
         for descriptor in descriptors.chunks_exact(64) {
             let j = found.len();
             let code = u32::from(descriptor[0]);
@@ -201,7 +202,8 @@ fn parse_items(
         return Err(bad(format!("{} bytes of keys, this reads {}", position - keys, limits::STORE_KEYS)));
     }
     let needed = 2 * (position - keys);
-    memory.reserve(needed).and_then(|()| check_room(needed, 1)).map_err(SourceError::from)?;
+    memory.reserve(needed)?;
+    check_room(needed, 1).map_err(SourceError::from)?;
     let key_bytes = source.read(base + keys..base + position)?;
     for (j, (.., data)) in found.iter().enumerate() {
         let expected = position.next_multiple_of(8);

@@ -9,7 +9,7 @@ use super::{ItemInfo, WorkingMemory};
 use crate::{
     cache::{BlockError, Buffer, Key},
     format::DType,
-    source::{Memory, SourceError},
+    source::Memory,
     view::{Fault, ReadContext, json},
 };
 
@@ -93,7 +93,7 @@ where
         #[serde(flatten)]
         back: &'a Map<String, Value>,
     }
-    Ok(json::large_document(&Document { front, items: Each(items), back }, memory).map_err(SourceError::from)?)
+    Ok(json::large_document(&Document { front, items: Each(items), back }, memory)?)
 }
 
 struct Each<I>(I);
@@ -122,7 +122,7 @@ pub(super) fn kept(
         let memory = WorkingMemory::held(&reader.cache);
         let document = make(&memory).map_err(|fault| fault.error)?;
         // Held: who looks at it may want other memory meanwhile.
-        let room = memory.keep(document.len() as u64).map_err(SourceError::from).map_err(BlockError::from)?;
+        let room = memory.keep(document.len() as u64).map_err(BlockError::from)?;
         Ok(vec![Arc::new(document.with_room(room))])
     });
     let parts = parts.map_err(|error| Fault { block: None, offset: 0, error })?;

@@ -189,7 +189,7 @@ impl Format {
         reader.cache.in_steps(refused, || {
             let memory = WorkingMemory::of_reader(reader);
             let tree = (self.open)(reader, siblings.clone(), &memory)?;
-            let room = memory.keep(tree.memory_usage() as u64).map_err(SourceError::from)?;
+            let room = memory.keep(tree.memory_usage() as u64)?;
             Ok((tree, room))
         })
     }

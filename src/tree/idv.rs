@@ -192,7 +192,7 @@ impl Idv {
             return Err(refused(format!("there is no column {column}")));
         };
         let texts = found.name.len() + found.codec.name.len() + found.codec.parameters.len();
-        let room = self.reader.cache.reserve_small((texts + COLUMN) as u64);
+        let room = self.reader.cache.hold((texts + COLUMN) as u64);
         let loaded = Arc::new(Loaded::new(found, &self.file, room));
         for problem in loaded.problems(self.file.tail) {
             self.note(Node::of(Part::Column, column, 0), None, problem);

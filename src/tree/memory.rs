@@ -9,7 +9,7 @@ use std::{
 use crate::{
     cache::{Alone, Cache, Reservation, TooMuch, refused_memory},
     format::FormatError,
-    source::{Memory, Wait},
+    source::{Memory, SourceError, Wait},
     view::{Fault, ReadContext},
 };
 
@@ -56,10 +56,10 @@ impl<'a> WorkingMemory<'a> {
         }
     }
 
-    fn more(&self, bytes: u64, holding: u64) -> io::Result<Reservation> {
+    fn more(&self, bytes: u64, holding: u64) -> Result<Reservation, SourceError> {
         match self.may_wait {
             true => self.cache.reserve_more(bytes, holding).map_err(no_memory),
-            false => self.cache.try_reserve(bytes).ok_or_else(|| io::ErrorKind::WouldBlock.into()),
+            false => self.cache.try_reserve(bytes).ok_or_else(|| io::Error::from(io::ErrorKind::WouldBlock).into()),
         }
     }
 
@@ -67,7 +67,7 @@ impl<'a> WorkingMemory<'a> {
     ///
     /// # Errors
     /// Where that is more than was reserved, and there is no room.
-    pub fn keep(self, bytes: u64) -> io::Result<Reservation> {
+    pub fn keep(self, bytes: u64) -> Result<Reservation, SourceError> {
         self.alone.take();
         let reserved = self.reserved.take();
         let holding = reserved.as_ref().map_or(0, Reservation::bytes);
@@ -92,7 +92,7 @@ impl<'a> WorkingMemory<'a> {
 }
 
 impl Memory for WorkingMemory<'_> {
-    fn reserve(&self, bytes: u64) -> io::Result<()> {
+    fn reserve(&self, bytes: u64) -> Result<(), SourceError> {
         if bytes <= self.spare.get() {
             self.spare.set(self.spare.get() - bytes);
             return Ok(());
@@ -129,8 +129,8 @@ pub(super) fn with_memory<'a, T>(
 }
 
 /// The refusal as an error of reading.
-pub(super) fn no_memory(refused: TooMuch) -> io::Error {
-    io::Error::new(io::ErrorKind::OutOfMemory, refused)
+pub(super) fn no_memory(refused: TooMuch) -> SourceError {
+    io::Error::new(io::ErrorKind::OutOfMemory, refused).into()
 }
 
 /// The refusal that an error stands for.

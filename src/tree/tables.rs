@@ -15,7 +15,6 @@ use crate::{
     cache::Reservation,
     format::DType,
     limits,
-    source::SourceError,
     view::{
         Array, Fault, ReadContext,
         parquet::{Column, Element, Parquet},
@@ -148,7 +147,7 @@ impl LaidOut {
             memory.hold();
             let made = make(&memory)?;
             let usage = made.memory_usage() as u64;
-            let room = memory.keep(usage).map_err(SourceError::from)?;
+            let room = memory.keep(usage)?;
             Ok((made, room))
         })?;
         let mut tables = self.tables.lock();

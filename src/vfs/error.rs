@@ -170,9 +170,7 @@ impl Error {
 
     /// Whether a block, or bytes of the container, could not be made sense of.
     pub(crate) fn is_damage(&self) -> bool {
-        use DecodeError::{Memory, Window};
-        let Kind::Block { error, .. } = &self.kind else { return false };
-        !matches!(**error, BlockError::Source(_) | BlockError::Memory(_) | BlockError::Decode(Memory(_) | Window(_)))
+        matches!(&self.kind, Kind::Block { error, .. } if error.is_damage())
     }
 
     /// What it comes from, where that is an error of another layer.

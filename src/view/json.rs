@@ -4,7 +4,10 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
-use crate::{cache::Buffer, source::Memory};
+use crate::{
+    cache::Buffer,
+    source::{Memory, SourceError},
+};
 
 /// The bytes of a document. NaN and the infinities are `null`.
 pub fn document(value: &impl Serialize) -> Vec<u8> {
@@ -18,7 +21,7 @@ pub fn document(value: &impl Serialize) -> Vec<u8> {
 ///
 /// # Errors
 /// `ENOMEM`.
-pub fn large_document(value: &impl Serialize, memory: &dyn Memory) -> io::Result<Buffer> {
+pub fn large_document(value: &impl Serialize, memory: &dyn Memory) -> Result<Buffer, SourceError> {
     let mut size = Counted(0);
     write(value, &mut size)?;
     memory.reserve(size.0 as u64)?;

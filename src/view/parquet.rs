@@ -30,7 +30,7 @@ use crate::{
     cache::{BlockError, Buffer, Key},
     codec::DecodeError,
     limits,
-    source::{Memory, SourceError},
+    source::Memory,
 };
 use column::{Values, fill_page};
 
@@ -186,7 +186,7 @@ impl Parquet {
             let dictionary = (header.len() + dictionary.len()) as u32;
             let pages = if column.is_sized_by_texts() {
                 let size = groups.saturating_mul(size_of::<Page>() as u64);
-                memory.reserve(size).map_err(SourceError::from)?;
+                memory.reserve(size)?;
                 let mut pages = Vec::with_capacity(groups as usize);
                 for group in 0..groups {
                     let rows = group * group_rows..rows.min((group + 1) * group_rows);
@@ -529,15 +529,9 @@ fn refused(reason: String) -> Fault {
 /// the other pages can be read all the same.
 fn known(size: Result<u64, Fault>) -> Result<u64, Fault> {
     match size {
-        Err(fault) if is_lasting(&fault) => Ok(0),
+        Err(fault) if fault.error.is_damage() => Ok(0),
         size => size,
     }
-}
-
-/// Whether a fault would be the same the next time.
-fn is_lasting(fault: &Fault) -> bool {
-    use DecodeError::{Memory, Window};
-    !matches!(&*fault.error, BlockError::Source(_) | BlockError::Memory(_) | BlockError::Decode(Memory(_) | Window(_)))
 }
 
 /// Rows of a group: about [`limits::TABLE_GROUP`] or [`limits::TABLE_GROUP_OF_BLOCKS`], fewer where rows are wide, more where there would be too many

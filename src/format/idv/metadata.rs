@@ -77,7 +77,7 @@ impl Metadata {
             }
             let codec = definition(cursor)?;
             let texts = kind.len() + codec.name.len() + codec.parameters.len();
-            memory.reserve(ENTRY_MEMORY + 6 * texts as u64).map_err(SourceError::from)?;
+            memory.reserve(ENTRY_MEMORY + 6 * texts as u64)?;
             let compression = cursor.u8("the compression of metadata")?;
             let offset = cursor.i64("the offset of metadata")?;
             let stored_size = cursor.leb("the length of metadata")?;

@@ -9,7 +9,7 @@ use crate::{
     codec::Codec,
     format::idv::{Column, Type, Unusable, Version, compression},
     limits,
-    source::{Memory, SourceError},
+    source::Memory,
     tree::{
         IDV, ItemInfo,
         describe::{self, document, hex},
@@ -33,7 +33,7 @@ pub(super) fn describe(idv: &Idv, memory: &dyn Memory) -> Result<Buffer, Fault> 
     let file = &idv.file;
     let described = file.columns().min(limits::IDV_DESCRIBED);
     let room = u64::from(described) * COLUMN + 8 * file.entry_size(0..described);
-    memory.reserve(room).map_err(SourceError::from)?;
+    memory.reserve(room)?;
     let (names, columns) = columns(idv)?;
     let items: Vec<_> = columns.iter().map(|column| item(idv, names, column)).collect::<Result<_, _>>()?;
     let mut description = Map::new();

@@ -9,7 +9,7 @@ use super::values::Values;
 use crate::{
     cache::Reservation,
     format::idv::{Column, Entry, File, Item, Metadata, Unusable},
-    source::{Source, SourceError},
+    source::Source,
     tree::{memory::WorkingMemory, names},
     view::Fault,
 };
@@ -108,7 +108,7 @@ impl Loaded {
         };
         let described: Vec<Described> = (0..).zip(entries).map(describe).collect();
         let usage = described.iter().map(Described::memory_usage).sum::<usize>();
-        let room = memory.keep(usage as u64).map_err(SourceError::from)?;
+        let room = memory.keep(usage as u64)?;
         let _ = self.metadata.set((described, room));
         Ok(damage)
     }

@@ -7,7 +7,7 @@ use xxhash_rust::xxh64::xxh64;
 use crate::{
     cache::Reservation,
     format::{PartError, idv::File},
-    source::{Memory, Source, SourceError},
+    source::{Memory, Source},
     tree::{
         memory::WorkingMemory,
         names::{RESERVED, folder},
@@ -55,7 +55,7 @@ impl Names {
     /// [`PartError`] where they can't be read, or there is no memory for them.
     pub(super) fn of(file: &File, source: &dyn Source, memory: WorkingMemory<'_>) -> Result<Self, PartError> {
         let size = u64::from(file.columns()) * size_of::<(u64, u32)>() as u64;
-        memory.reserve(size).map_err(SourceError::from)?;
+        memory.reserve(size)?;
         let mut by_hash = Vec::with_capacity(file.columns() as usize);
         file.names(source, |column, name| by_hash.push((hash(&folder(&name, &RESERVED, 1)), column)))?;
         by_hash.sort_unstable();
@@ -64,7 +64,7 @@ impl Names {
         let mut taken = HashSet::new();
         for group in by_hash.chunk_by_mut(|a, b| a.0 == b.0).filter(|group| group.len() > 1) {
             let texts: u64 = group.iter().map(|&(_, column)| file.entry_size(column..column + 1)).sum();
-            memory.reserve(EQUAL * group.len() as u64 + 4 * texts).map_err(SourceError::from)?;
+            memory.reserve(EQUAL * group.len() as u64 + 4 * texts)?;
             let names: Result<Vec<Vec<u8>>, PartError> =
                 group.iter().map(|&(_, column)| file.name(source, column)).collect();
             let names = names?;
@@ -95,7 +95,7 @@ impl Names {
         }
         by_hash.sort_unstable();
         let usage = Self::usage(&by_hash, numbers.len() + visible.len());
-        let room = memory.keep(usage as u64).map_err(SourceError::from)?;
+        let room = memory.keep(usage as u64)?;
         Ok(Self { by_hash, numbers, visible, _room: room })
     }
 

@@ -15,7 +15,7 @@ use crate::{
         idv::{Column, Item, Key},
     },
     limits,
-    source::{Memory, SourceError},
+    source::Memory,
     tree::{
         WorkingMemory,
         memory::with_memory,
@@ -86,7 +86,7 @@ impl Idv {
                 continue;
             }
             let needed = COLUMN_MEMORY + 8 * self.file.entry_size(index..index + 1);
-            memory.reserve(needed).map_err(SourceError::from)?;
+            memory.reserve(needed)?;
             let Some(column) = self.file.column(&*reader.source, index).map_err(part_fault)? else { continue };
             match kind(&column, self.file.version.has_missing()) {
                 Ok(kind) => {
@@ -221,7 +221,7 @@ impl Idv {
             return Ok(None);
         }
         // Offsets, marks, texts and the dictionary.
-        memory.reserve(17 * (count + 1) + 2 * size).map_err(SourceError::from)?;
+        memory.reserve(17 * (count + 1) + 2 * size)?;
         let offsets = offsets.copy_at(reader, 0, 8 * (count + 1))?;
         if missing.copy_at(reader, 0, count)?.contains(&1) {
             return Ok(None);

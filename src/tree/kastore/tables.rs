@@ -11,7 +11,7 @@ use super::Arrays;
 use crate::{
     format::{DType, kastore::Item},
     limits,
-    source::{Memory, SourceError},
+    source::Memory,
     tree::{
         paths::NodeIndex,
         tables::{COLUMN_MEMORY, ColumnNames, Described, LeftOut, array_column},
@@ -167,7 +167,7 @@ impl Arrays {
     /// The table of a number, laid out.
     pub(super) fn lay_out(&self, reader: &ReadContext, number: u32, memory: &dyn Memory) -> Result<Parquet, Fault> {
         let plan = &self.tables[number as usize];
-        memory.reserve(COLUMN_MEMORY * (plan.columns.len() as u64 + 1)).map_err(SourceError::from)?;
+        memory.reserve(COLUMN_MEMORY * (plan.columns.len() as u64 + 1))?;
         let mut names = ColumnNames::default();
         let text = |item: Option<usize>, longest| match item {
             Some(number) => self.text(reader, number, longest),

@@ -13,7 +13,7 @@ use crate::{
         Block, DType,
         kdb::{Camera, Images, Kind, Record},
     },
-    source::{Memory, SourceError},
+    source::Memory,
     tree::{memory::WorkingMemory, names},
     view::{Array, Data, Fault, View, png::Png},
 };
@@ -39,7 +39,7 @@ impl Pictures {
     pub(super) fn new(images: Images, frames: u32, memory: WorkingMemory<'_>) -> Result<Self, Fault> {
         let digits = frames.saturating_sub(1).to_string().len().max(3);
         let usage = (images.memory_usage() + images.cameras.len() * NAMES) as u64;
-        memory.reserve(usage).map_err(SourceError::from)?;
+        memory.reserve(usage)?;
         let (mut names, mut free) = (Vec::new(), Free::default());
         for (number, camera) in (0..).zip(&images.cameras) {
             let folder = free.name(&|copy| names::folder(&camera.name, &names::RESERVED, copy));
@@ -49,7 +49,7 @@ impl Pictures {
             }
         }
         names.sort_unstable();
-        let room = memory.keep(usage).map_err(SourceError::from)?;
+        let room = memory.keep(usage)?;
         Ok(Self { images, _room: room, frames, digits, names })
     }
 

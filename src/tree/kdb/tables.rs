@@ -427,7 +427,7 @@ impl Kdb {
 
     /// `steps.parquet`.
     pub(super) fn steps_table(&self, reader: &ReadContext, memory: &dyn Memory) -> Result<Parquet, Fault> {
-        memory.reserve(8 * (self.header.episodes() + 1)).map_err(SourceError::from)?;
+        memory.reserve(8 * (self.header.episodes() + 1))?;
         let steps = self.steps(reader)?;
         let rows = steps.steps();
         let count = |name: &str, is_episode| {

@@ -176,7 +176,7 @@ pub(super) fn join(
         let failed = |error: &dyn fmt::Display| Ok(Err(format!("chunk {number} ({}): {error}", chunk.uri)));
         let opened = match siblings.open(&chunk.uri) {
             Ok(opened) => opened,
-            Err(BlockError::Memory(refused)) => return Err(no_memory(refused).into()),
+            Err(BlockError::Memory(refused)) => return Err(no_memory(refused)),
             Err(BlockError::Source(error)) if error.is_passing() => return Err(error),
             Err(error) => return failed(&error),
         };

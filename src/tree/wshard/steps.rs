@@ -8,7 +8,7 @@ use super::{Blocks, File, Pictures};
 use crate::{
     format::{DType, wshard::Value},
     limits,
-    source::{Memory, SourceError},
+    source::Memory,
     tree::{
         WSHARD,
         names::NAME_MAX,
@@ -148,7 +148,7 @@ impl Blocks {
 
     /// The steps, laid out.
     pub(super) fn lay_out(&self, reader: &ReadContext, steps: &Steps, memory: &dyn Memory) -> Result<Parquet, Fault> {
-        memory.reserve(COLUMN_MEMORY * (steps.columns.len() as u64 + 2)).map_err(SourceError::from)?;
+        memory.reserve(COLUMN_MEMORY * (steps.columns.len() as u64 + 2))?;
         // Without the front of a channel's name, where no other column has what is left.
         let short = |file| {
             let name = self.stored_name(file);
