@@ -144,7 +144,8 @@ impl Report {
                 Some(format!("shows nothing: the source directory is gone; take it down with: shardfs umount {word}"))
             }
             (State::Silent | State::Hidden, _) => {
-                Some(format!("does not answer; if that stays so: shardfs umount --lazy {word}"))
+                let way = super::umount::way_out(&self.mount);
+                Some(format!("does not answer; if that stays so: shardfs umount {way} {word}"))
             }
         }
     }

@@ -78,6 +78,14 @@ fn is_own(mount: &Mount) -> bool {
     me.is_root() || mount.user.is_none_or(|user| user == me.as_raw())
 }
 
+/// What takes down a mount that does not answer, and ends those who wait for it where this user may do that.
+pub(super) fn way_out(mount: &Mount) -> &'static str {
+    let may_write = |file: &PathBuf| rustix::fs::access(file, rustix::fs::Access::WRITE_OK).is_ok();
+    let may_abort =
+        rustix::process::geteuid().is_root() || mount.abort_file().ok().flatten().is_some_and(|file| may_write(&file));
+    if may_abort { "--force" } else { "--lazy" }
+}
+
 /// The mounts of shardfs that this user may take down, the latest first: one may stand on another.
 fn own_mounts() -> anyhow::Result<Vec<PathBuf>> {
     let mounts = mounts::all()?.into_iter().rev().filter(|mount| mount.is_ours() && is_own(mount));

@@ -104,7 +104,7 @@ impl Adapter {
             let slot = slot.clone();
             Box::new(move || slot.take().map_or((), answer))
         });
-        let ticket = self.behind.pending.begin(about.reader, &slot, from_memory);
+        let ticket = self.behind.pending.begin((about.ino, about.reader), &slot, from_memory);
         let is_given_up = ticket.is_given_up.clone();
         let vfs = self.vfs.clone();
         let run = Box::new(move || {

@@ -3,10 +3,10 @@
 //!
 //! A notification that drops a name waits in the kernel for the folder's lock, which every look-up in that folder holds
 //! until it is answered; and each later look-up waits behind the notification. So names are never dropped: they
-//! are trusted for half a second only. Dropping the pages of a file waits for reads that are under way, which is done
-//! in the pool, and some time later, when these have been answered: a process that is killed while one of its threads
-//! waits so is never freed by the kernel, nor are its readers, until the mount is taken down by force. What is left,
-//! forgetting attributes, waits for no request. What changed is looked at in the pool as well.
+//! are trusted for half a second only. Dropping the pages of a file waits for reads that are under way: a process that
+//! is killed while one of its threads waits so is never freed by the kernel, nor are its readers, until the mount is
+//! taken down by force. So it is done some time later, in the pool, and not before all requests for the file have been
+//! answered. What is left, forgetting attributes, waits for no request. What changed is looked at in the pool as well.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -39,7 +39,7 @@ const LOOK_UP: Duration = Duration::from_secs(2);
 const SWEEP: Duration = Duration::from_secs(5);
 /// How often requests that wait are looked at.
 const LOOK_AFTER: Duration = Duration::from_millis(250);
-/// How long reads of a file that has changed are given to end before its pages are dropped.
+/// How long reads of a file that has changed are given to end, at least, before its pages are dropped.
 const READS_END: Duration = Duration::from_millis(400);
 /// How long the notifying thread may say nothing.
 const LOST: Duration = Duration::from_secs(20);
@@ -76,11 +76,18 @@ impl Pages {
         self.0.lock().push_back((Instant::now(), nodes));
     }
 
-    /// Those that came long enough before `now`.
-    fn due(&self, now: Instant) -> Vec<u64> {
+    /// Those that came long enough before `now`, and for which no request waits: the others are due later.
+    fn due(&self, now: Instant, pending: &Pending) -> Vec<u64> {
         let mut waiting = self.0.lock();
+        let Some(&(oldest, _)) = waiting.front() else { return Vec::new() };
         let count = waiting.iter().take_while(|(since, _)| now.duration_since(*since) >= READS_END).count();
-        waiting.drain(..count).flat_map(|(_, nodes)| nodes).collect()
+        let waited_for = pending.nodes();
+        let nodes = waiting.drain(..count).flat_map(|(_, nodes)| nodes);
+        let (later, due): (Vec<u64>, Vec<u64>) = nodes.partition(|node| waited_for.contains(node));
+        if !later.is_empty() {
+            waiting.push_front((oldest, later));
+        }
+        due
     }
 }
 
@@ -120,7 +127,7 @@ pub(super) fn start(vfs: &Arc<Vfs>, behind: &Behind, notifier: Notifier) -> io::
             if behind.pending.look_after() {
                 behind.pool.drop_given_up();
             }
-            let nodes = behind.pages.due(Instant::now());
+            let nodes = behind.pages.due(Instant::now(), &behind.pending);
             if !nodes.is_empty() {
                 let notifier = notifier.clone();
                 behind.pool.run(Place::Pages, job(move || forget_each(&nodes, &notifier, EVERYTHING)));
@@ -188,4 +195,35 @@ fn forget_each(nodes: &[u64], notifier: &Notifier, what: i64) {
 
 fn job(run: impl FnOnce() + Send + 'static) -> Job {
     Job { run: Box::new(run), is_given_up: Arc::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use fuser::Errno;
+
+    use super::{
+        super::pending::{Fails, Slot},
+        *,
+    };
+
+    struct Reply;
+
+    impl Fails for Reply {
+        fn fail(self, _: Errno) {}
+    }
+
+    #[test]
+    fn pages_are_dropped_when_no_request_waits_for_them() {
+        let (pages, pending) = (Pages::default(), Arc::<Pending>::default());
+        let slot = Arc::new(Slot::new(Reply));
+        let read = pending.begin((7, 0), &slot, None);
+        pages.add(vec![7, 8]);
+        let now = Instant::now();
+        assert!(pages.due(now, &pending).is_empty(), "reads are given time to end");
+        assert_eq!(pages.due(now + READS_END, &pending), [8]);
+        assert!(pages.due(now + READS_END, &pending).is_empty(), "one is waited for");
+        drop(read);
+        assert_eq!(pages.due(now + READS_END, &pending), [7]);
+        assert!(pages.due(now + READS_END, &pending).is_empty());
+    }
 }

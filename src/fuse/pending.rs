@@ -6,7 +6,7 @@
 //! answers from memory what can be.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
@@ -69,6 +69,7 @@ pub(super) struct Pending {
 }
 
 struct Entry {
+    ino: u64,
     since: Instant,
     looked: Instant,
     reader: u32,
@@ -96,7 +97,7 @@ impl Pending {
     /// Looks after a request from now on. `from_memory` gives an answer that will do when no better one comes.
     pub(super) fn begin<R: Fails>(
         self: &Arc<Self>,
-        reader: u32,
+        (ino, reader): (u64, u32),
         slot: &Arc<Slot<R>>,
         from_memory: Option<Box<dyn FnOnce() + Send>>,
     ) -> Ticket {
@@ -109,9 +110,15 @@ impl Pending {
             }
         });
         let since = Instant::now();
-        let entry = Entry { since, looked: since, reader, is_given_up: is_given_up.clone(), fail, from_memory };
+        let entry = Entry { ino, since, looked: since, reader, is_given_up: is_given_up.clone(), fail, from_memory };
         self.all.lock().insert(number, entry);
         Ticket { pending: self.clone(), number, is_given_up }
+    }
+
+    /// The nodes of requests that are not answered yet.
+    pub(super) fn nodes(&self) -> HashSet<u64> {
+        let all = self.all.lock();
+        all.values().filter(|entry| !entry.is_given_up.load(Relaxed)).map(|entry| entry.ino).collect()
     }
 
     /// Answers requests that have waited long: from memory where that will do, with EINTR where the reader was killed.

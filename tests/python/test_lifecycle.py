@@ -163,6 +163,12 @@ def test_unmounting_asks_nothing(ways, places):
     wait_for(lambda: is_gone(pid), 20, "the end of the daemon")
 
 
+def waits(pid):
+    """Whether `cat` runs and sleeps."""
+    name, rest = Path(f"/proc/{pid}/stat").read_text().split("(")[1].rsplit(") ", 1)
+    return name == "cat" and rest[0] in "SD"
+
+
 def test_status_recommends_what_works_then(places):
     mnt = places("my 'odd' mount")
     run("mount", FIXTURES, mnt, check=True)
@@ -172,8 +178,12 @@ def test_status_recommends_what_works_then(places):
         assert said.returncode == 1 and "does not answer" in said.stderr
         again = run("mount", FIXTURES, mnt, timeout=PATIENCE)
         assert again.returncode == 1 and recommended(again.stderr) == ["umount", "--lazy", str(mnt)]
+        # It ends those who wait, too: the daemon may be one that can't end.
+        reader = subprocess.Popen(["cat", mnt / JOINT], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        wait_for(lambda: waits(reader.pid), 20, "the reader to wait")
         run(*recommended(said.stderr), check=True, timeout=PATIENCE)
         assert kinds_at(mnt) == []
+        assert reader.wait(timeout=PATIENCE) == 1
     wait_for(lambda: is_gone(pid), 20, "the end of the daemon")
 
 
