@@ -9,7 +9,7 @@ import time
 import numpy as np
 import pytest
 from support import FAMILIES, FIXTURES, GOLDEN, daemon_of, foreground, mounted, run, statistics_of, wait_for, walk_files
-from support.stores import KEYS, Store, fake_gcs, s3_client, seaweedfs, upload
+from support.stores import KEYS, Store, fake_gcs, moto, s3_client, seaweedfs, upload
 from test_tables import write_chunked
 
 
@@ -223,6 +223,22 @@ def test_odd_keys_are_all_reachable(store):
     assert {"%empty", "50%25", "x", "%2541", "a%252Fb", "line%0Afeed", "%FF%FE"} <= {part for name in found for part in name.split("/")}
     assert found["x"] == b"2" and found["x%_2/y"] == b"3"
     assert all(len(os.fsencode(part)) <= 255 for name in found for part in name.split("/"))
+
+
+def test_odd_keys_as_another_server_keeps_them(monkeypatch):
+    """Written by boto3 and kept by moto, which takes no line breaks; boto3 sends UTF-8 only."""
+    keys = [key for key in ODD if key.isprintable() and key.isascii()] + ["ü/ü", "a/.", "b/.."]
+    for name, value in KEYS.items():
+        monkeypatch.setenv(name, value)
+    with moto() as endpoint:
+        client = s3_client(endpoint)
+        client.create_bucket(Bucket="odd")
+        for number, key in enumerate(keys):
+            client.put_object(Bucket="odd", Key=key, Body=b"%d" % number)
+        with mounted("s3://odd", "--no-disk-cache", f"--endpoint-url={endpoint}") as mnt:
+            found = {outcome(mnt / name) for name in walk_files(mnt)}
+            assert (mnt / "a/%2E").read_bytes() == b"%d" % keys.index("a/.")
+    assert found == {b"%d" % number for number in range(len(keys))}
 
 
 def test_a_damaged_container_is_told_as_such_and_then_shown_as_a_file(store):

@@ -127,6 +127,14 @@ def fake_gcs(objects):
 
 
 @contextlib.contextmanager
+def moto():
+    """The S3 endpoint of moto, which keeps keys as they are; without authentication."""
+    port = free_port()
+    with stopped_at_end([sys.executable, "-m", "moto.server", "-p", port], port):
+        yield f"http://127.0.0.1:{port}"
+
+
+@contextlib.contextmanager
 def seaweedfs_cluster():
     """SeaweedFS as six processes, each object on two of three volume servers: (endpoint, kill), where `kill(n)` ends a
     volume server, 1 to 3, as a power failure does."""
