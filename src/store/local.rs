@@ -432,7 +432,12 @@ fn may_pass(file: &Stat, folders: &[Stat]) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::{
+        mem::MaybeUninit,
+        os::unix::fs::{PermissionsExt, symlink},
+    };
+
+    use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 
     use super::*;
 
@@ -515,8 +520,13 @@ mod tests {
         let pipe = place.top().join("pipe");
         assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
         let store = place.store(FollowLinks::Inside);
+        let openings = inotify::init(CreateFlags::NONBLOCK).unwrap();
+        inotify::add_watch(&openings, &pipe, WatchFlags::OPEN).unwrap();
         assert_eq!(store.stat(Path::new("pipe")).unwrap().unwrap().kind, Kind::Other);
         assert_eq!(store.open(Path::new("pipe")).err().unwrap().kind(), io::ErrorKind::InvalidInput);
+        let mut buffer = [MaybeUninit::uninit(); 512];
+        let mut events = inotify::Reader::new(&openings, &mut buffer);
+        assert_eq!(events.next().err(), Some(Errno::AGAIN), "the pipe was opened, and then refused");
     }
 
     #[test]

@@ -264,3 +264,27 @@ impl Listings {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_listed_folders_are_bounded() {
+        let version = Version::local(1, 1, 0, (0, 0), (0, 0));
+        // Each takes about a fifth of the room.
+        let count = limits::LISTINGS / 5 / (NAME + 10);
+        let names: Arc<dyn Names> = Arc::new(vec![OsString::from("0123456789"); count]);
+        let mut listings = Listings::default();
+        for number in 0..20 {
+            listings.put(Path::new(&format!("folder{number}")), version, names.clone());
+            assert!(listings.size <= limits::LISTINGS, "{} bytes after {number} folders", listings.size);
+            assert!(listings.known.contains(Path::new(&format!("folder{number}"))));
+        }
+        assert_eq!(listings.known.len(), 5);
+        // One that is larger than all the room is kept alone, for its listing goes on.
+        let large: Arc<dyn Names> = Arc::new(vec![OsString::from("0123456789"); 6 * count]);
+        listings.put(Path::new("large"), version, large);
+        assert!(listings.known.len() == 1 && listings.known.contains(Path::new("large")));
+    }
+}

@@ -135,25 +135,32 @@ def test_two_files_of_one_size_and_time(make, source, tmp_path, mode):
         assert seen_within(SOON, lambda: values(mnt / "old/c.kas/x.npy") == {1})
 
 
-def test_a_mode_reaches_those_who_stand_inside(public, make, source):
-    path = source / "a.kas"
-    make(path, 3)
+@pytest.mark.parametrize("place, names", [("a.kas", ["x.npy", "y.npy", "container.json"]), ("a.wshard/signal", ["x.bin"])],
+                         ids=["in its root", "deeper"])
+def test_a_mode_reaches_those_who_stand_inside(public, make, writers, source, place, names):
+    """Deeper inside, what was read before is read without asking: the kernel has to be notified."""
+    path = source / place.split("/")[0]
+    if path.suffix == ".kas":
+        make(path, 3)
+    else:
+        writers.write_shard(path, [("signal/x", bytes(4096))])
     path.chmod(0o644)
     with mounted(source, "--allow-other") as mnt:
         stand = subprocess.Popen(
             [sys.executable, "-u", "-c", AS_NOBODY + "\nos.chdir(sys.argv[1])\n"
              "for line in sys.stdin:\n"
              "    try:\n        open(line.strip(), 'rb').read(); print('read')\n"
-             "    except OSError as error: print(error.errno)\n", mnt / "a.kas"],
+             "    except OSError as error: print(error.errno)\n", mnt / place],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
         def read(name):
             print(name, file=stand.stdin, flush=True)
             return stand.stdout.readline().strip()
 
-        assert (read("x.npy"), read("y.npy")) == ("read", "read")
+        for name in names[:2]:
+            assert read(name) == "read"
         path.chmod(0)
-        for name in ("x.npy", "y.npy", "container.json"):
+        for name in names:
             assert seen_within(SOON, lambda: read(name) in (str(errno.EACCES), str(errno.ESTALE))), name
         stand.stdin.close()
         stand.wait()

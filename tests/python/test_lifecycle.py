@@ -75,6 +75,11 @@ def stopped(pid):
             os.kill(pid, signal.SIGCONT)
 
 
+def forget_attributes():
+    """Waits until the kernel asks again: what it remembers would be an answer of a mount that has none."""
+    time.sleep(1)
+
+
 @pytest.fixture
 def places(tmp_path):
     """Folders to mount on, of which nothing stays."""
@@ -158,6 +163,7 @@ def test_unmounting_asks_nothing(ways, places):
     run("mount", FIXTURES, mnt, check=True)
     pid = daemon_of(mnt)
     with stopped(pid):
+        forget_attributes()
         run(*ways, mnt, check=True, timeout=PATIENCE)
         assert kinds_at(mnt) == []
     wait_for(lambda: is_gone(pid), 20, "the end of the daemon")
@@ -174,6 +180,7 @@ def test_status_recommends_what_works_then(places):
     run("mount", FIXTURES, mnt, check=True)
     pid = daemon_of(mnt)
     with stopped(pid):
+        forget_attributes()
         said = run("status", mnt, timeout=PATIENCE)
         assert said.returncode == 1 and "does not answer" in said.stderr
         again = run("mount", FIXTURES, mnt, timeout=PATIENCE)
@@ -203,6 +210,7 @@ def test_a_busy_mount_that_is_stopped(places):
     # Not held by this process: each command it starts would close it, and wait.
     inside = holding(mnt / JOINT)
     with stopped(daemon_of(mnt)):
+        forget_attributes()
         refused = run("umount", mnt, timeout=PATIENCE)
         assert_one_line_error(refused, f"pid {inside.pid}", "--lazy")
         assert kinds_at(mnt) == ["fuse.shardfs"]
@@ -219,6 +227,7 @@ def test_unmounting_asks_nothing_as_a_user(device_for_all, public, program):  # 
         try:
             assert as_nobody(f"{program} mount {FIXTURES} {mnt} > /dev/null 2>&1").returncode == 0
             with stopped(daemon_of(mnt)):
+                forget_attributes()
                 done = as_nobody(f"timeout {PATIENCE} {program} umount {way} {mnt}")
                 assert done.returncode == 0, done
                 assert kinds_at(mnt) == []
@@ -235,6 +244,7 @@ def test_a_dead_source(tmp_path, places):
         run("mount", server, mnt, check=True)
         daemon = daemon_of(mnt)
         with stopped(json.loads((server / ".shardfs/config.json").read_text())["pid"]):
+            forget_attributes()
             if ways:
                 run(*ways, mnt, check=True, timeout=PATIENCE)
             else:
@@ -249,8 +259,7 @@ def test_mounting_a_dead_source_fails(places):
     run("mount", FIXTURES, server, check=True)
     pid = json.loads((server / ".shardfs/config.json").read_text())["pid"]
     with stopped(pid):
-        # Until then the kernel answers from what it remembers.
-        time.sleep(1)
+        forget_attributes()
         done = run("mount", server, mnt, timeout=60)
         assert_one_line_error(done, server, "does not answer")
         assert kinds_at(mnt) == []

@@ -1,6 +1,9 @@
-"""docs/SEMANTICS.md: every promise names tests that exist; SECURITY.md: so does every attempt."""
+"""docs/SEMANTICS.md: every promise names tests that exist; SECURITY.md: so does every attempt; tests/mutants.toml: what it
+takes away stands where it says."""
 
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -36,3 +39,8 @@ def test_limits_named_in_security_exist():
     assert len(named) > 10
     for name in named:
         assert f"pub const {name}:" in limits, name
+
+
+def test_the_list_of_mutants_is_of_this_tree():
+    done = subprocess.run([sys.executable, ROOT / "scripts/mutants", "--check"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
