@@ -301,7 +301,8 @@ def test_a_notifier_that_does_not_answer_is_noticed(places, tmp_path):  # noqa: 
 
 
 def test_signals_that_end_nothing_interrupt_nothing(far):
-    """A reader that handles its signals gets its answer, however many come meanwhile."""
+    """A reader that handles its signals gets its answer, however many come meanwhile. (`open` would not show it: Python
+    tries that again where it is interrupted.)"""
     source, mnt, server = far
     os.listdir(mnt / "far")
     code = ("import os, signal, sys; signal.signal(signal.SIGALRM, lambda *_: None)\n"
