@@ -98,7 +98,10 @@ impl LocalStore {
             let known = file_of(&folder);
             let mut root = self.root.lock();
             root.looked = Instant::now();
-            root.is_gone = now.is_err();
+            // Without a descriptor to look with, nothing is known that was not known before.
+            if !now.as_ref().is_err_and(is_shortage) {
+                root.is_gone = now.is_err();
+            }
             match now {
                 Ok((file, opened)) if known.is_ok_and(|known| known != file) => root.folder = Arc::new(opened),
                 _ => {}
@@ -255,7 +258,7 @@ impl Store for LocalStore {
         for pause in PAUSES {
             match self.open_once(path) {
                 // Where descriptors have run out, others will give theirs back.
-                Err(e) if matches!(e.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => {
+                Err(e) if is_shortage(&e) => {
                     std::thread::sleep(Duration::from_millis(pause));
                 }
                 other => return Ok(Arc::new(other?)),
@@ -369,6 +372,11 @@ fn open_top(top: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY;
     let everything = rustix::fs::open(c"/", flags | OFlags::CLOEXEC, Mode::empty())?;
     Ok(beneath::open(&everything, top.strip_prefix("/").unwrap_or(top), flags)?)
+}
+
+/// Whether something failed for want of descriptors, which others will give back.
+fn is_shortage(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
 }
 
 fn gone() -> io::Error {

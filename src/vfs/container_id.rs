@@ -45,3 +45,52 @@ impl ContainerId {
         self.path.to_path_buf()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::HashSet, ffi::OsStr, path::Path, sync::Arc};
+
+    use super::*;
+    use crate::{
+        store::{Kind, Version},
+        tree::FORMATS,
+    };
+
+    /// Not only while the kernel holds the node of the one: files in memory are found by such a number as long as they
+    /// are kept.
+    #[test]
+    fn states_that_differ_in_anything_have_different_numbers() {
+        let version = |dev, ino, size, mtime, ctime| Version::local(dev, ino, size, (mtime, 5), (ctime, 5));
+        let same = version(1, 2, 3, 4, 6);
+        let versions = [
+            same,
+            version(9, 2, 3, 4, 6),
+            version(1, 9, 3, 4, 6),
+            version(1, 2, 9, 4, 6),
+            version(1, 2, 3, 9, 6),
+            version(1, 2, 3, 4, 9),
+            Version::local(1, 2, 3, (4, 9), (6, 5)),
+            Version::local(1, 2, 3, (4, 5), (6, 9)),
+        ];
+        let stat = |version| Stat {
+            kind: Kind::File,
+            size: 3,
+            mtime: (4, 5),
+            mode: 0o644,
+            uid: 0,
+            gid: 0,
+            via_link: false,
+            version,
+        };
+        let mut all: Vec<(&str, Stat, u64)> = versions.iter().map(|&version| ("a", stat(version), 0)).collect();
+        all.extend([("b", stat(same), 0), ("a", stat(same), 1), ("a", Stat { mode: 0, ..stat(same) }, 0)]);
+        all.extend([("a", Stat { uid: 1, ..stat(same) }, 0), ("a", Stat { gid: 1, ..stat(same) }, 0)]);
+        let number = |&(name, stat, others): &(&str, Stat, u64)| {
+            let path = FilePath::new(Arc::from(Path::new("folder")), OsStr::new(name));
+            ContainerId::new(&NumberKey::new([7; 16]), path, FORMATS[0], stat, others).number
+        };
+        let numbers: HashSet<u128> = all.iter().map(number).collect();
+        assert_eq!(numbers.len(), all.len());
+        assert_eq!(number(&all[0]), number(&("a", stat(same), 0)));
+    }
+}

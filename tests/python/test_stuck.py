@@ -4,6 +4,7 @@ The server is a mount of ours inside SOURCE, whose daemon is stopped.
 """
 
 import contextlib
+import errno
 import json
 import os
 import signal
@@ -410,3 +411,28 @@ def test_256_descriptors_in_passthrough_mode(writers, places, tmp_path):  # noqa
             f.close()
     assert all(map(is_right, random.Random(2).sample([*values, *plain], 60)))
     assert json.loads((mnt / ".shardfs/stats.json").read_text())["requests"]["passed"] > 0
+
+
+def test_no_descriptor_left_in_passthrough_mode(places, tmp_path):  # noqa: F811
+    """Not a single one more: what is open is read through the kernel's cache, SOURCE is not taken for gone, and all is well
+    when there are descriptors again."""
+    import resource
+    source, mnt = tmp_path / "source", places("mnt")
+    source.mkdir()
+    (source / "open.bin").write_bytes(b"open" * 100_000)
+    (source / "closed.bin").write_bytes(b"closed" * 100_000)
+    with mounted(source, "--serve=passthrough", mnt=mnt):
+        assert (mnt / "open.bin").read_bytes() == b"open" * 100_000
+        assert (mnt / "closed.bin").stat().st_size == 600_000
+        daemon = daemon_of(mnt)
+        before = resource.prlimit(daemon, resource.RLIMIT_NOFILE, (3, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+        # Long enough for the daemon to look at SOURCE's own path again, and for the kernel to ask for all names.
+        for _ in range(3):
+            time.sleep(0.7)
+            assert (mnt / "open.bin").read_bytes() == b"open" * 100_000
+            with pytest.raises(OSError) as failed:
+                (mnt / "closed.bin").read_bytes()
+            assert failed.value.errno == errno.EMFILE
+        resource.prlimit(daemon, resource.RLIMIT_NOFILE, before)
+        assert (mnt / "closed.bin").read_bytes() == b"closed" * 100_000
+        assert (mnt / "open.bin").read_bytes() == b"open" * 100_000
