@@ -233,12 +233,15 @@ fn open_again(opened: &OwnedFd) -> rustix::io::Result<OwnedFd> {
 
 impl Store for LocalStore {
     fn stat(&self, path: &Path) -> io::Result<Option<Stat>> {
-        // One name in the top needs no descriptor of its own.
+        // The top, and one name in it, need no descriptor of their own.
         let mut components = path.components();
-        if let (Some(name), None) = (components.next(), components.next()) {
-            return LocalFolder { store: self, path: Path::new(""), opened: self.root()? }.stat(name.as_os_str());
+        match (components.next(), components.next()) {
+            (None, _) => mapped::stat_of(&*self.root()?, AtFlags::empty()).map(Some),
+            (Some(name), None) => {
+                LocalFolder { store: self, path: Path::new(""), opened: self.root()? }.stat(name.as_os_str())
+            }
+            _ => or_nothing(self.open_path(path).map(|resolved| resolved.stat)),
         }
-        or_nothing(self.open_path(path).map(|resolved| resolved.stat))
     }
 
     fn stat_at_once(&self, path: &FilePath) -> Option<Stat> {
