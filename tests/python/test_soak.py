@@ -10,10 +10,13 @@ import pytest
 from support import BIN, ROOT
 
 
-@pytest.mark.parametrize("mode", ["cache", "passthrough"])
-def test_soak(mode):
+@pytest.mark.parametrize("mode,spill", [("cache", False), ("passthrough", False), ("cache", True)])
+def test_soak(mode, spill):
     # In the group of processes that the kernel limits a budget of 64 MiB has 64 MiB beside it, as docs/TUNING.md says.
     limit = ["--cache-size", "64M", "--beside", "64M"] if os.geteuid() == 0 else []
+    if spill and os.geteuid() == 0:
+        # Neither memory nor the disk for decoded blocks has room for all.
+        limit = ["--cache-size", "2M", "--spill", "3M"]
     done = subprocess.run([sys.executable, ROOT / "scripts/soak", "0.3", "--serve", mode, *limit],
                           stdin=subprocess.DEVNULL, capture_output=True, timeout=180,
                           env={**os.environ, "SHARDFS_BIN": BIN})
