@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from support import BIN, FIXTURES, ROOT, mounted, png_size, wait_for, walk_files
+from support import BIN, FIXTURES, ROOT, mounted, png_size, statistics_of, wait_for, walk_files
+from support.writers import shard
 from test_programs import program
 
 FRONT, WRIST = "demo.kdb/episodes/0/images/front", "demo.kdb/episodes/1/images/wrist"
@@ -252,3 +253,28 @@ def test_commands_of_the_readme(tmp_path, monkeypatch):
                     ran.append(command.split()[0])
     assert sorted(ran) == ["ffmpeg", "identify", "ls", "ls"]
     assert probe(tmp_path / "front.mp4", "nb_read_frames") == "8"
+
+
+def test_an_array_that_was_read_whole_is_there_for_its_pictures(tmp_path):
+    """While there is room, a block that the kernel has all of as an array is kept for the pictures in it."""
+    source = tmp_path / "source"
+    source.mkdir()
+    cameras = {}
+    for number in range(6):
+        small = np.random.default_rng(number).integers(0, 256, (12, 28, 28, 3), np.uint8)
+        cameras[f"ep{number}.wshard"] = small.repeat(8, 1).repeat(8, 2)
+    channel = {"id": "cam0/rgb", "dtype": "u8", "shape": [224, 224, 3], "signal_block": "signal/cam0/rgb",
+               "modality": "rgb"}
+    for name, frames in cameras.items():
+        blocks = [*shard.meta_blocks(name, len(frames), [channel]), ("signal/cam0/rgb", frames.tobytes())]
+        shard.write_shard(source / name, blocks, codec="zstd", quick=True)
+    with mounted(source, "--serve=cache", "--cache-size=64M") as mnt:
+        for name, frames in cameras.items():
+            assert np.array_equal(np.load(mnt / name / "signal/cam0/rgb.npy"), frames)
+        before = statistics_of(mnt)["cache"]
+        assert before["used"] > sum(frames.nbytes for frames in cameras.values())
+        for name, frames in cameras.items():
+            folder = mnt / name / "images/cam0/rgb"
+            for number, picture in enumerate(sorted(os.listdir(folder))):
+                assert np.array_equal(np.asarray(Image.open(folder / picture)), frames[number])
+        assert statistics_of(mnt)["cache"]["misses"] == before["misses"]
