@@ -1,6 +1,7 @@
 """Epochs over more decoded data than the cache holds: random frames and whole episodes, with and without `--spill`.
 
-    scripts/bench_epochs beyond [--episodes N] [--cache SIZE] [--dir DIR] [--record WHAT]
+    scripts/bench_epochs beyond [--episodes N] [--cache SIZE] [--dir DIR] [--part frames|whole] [--serve MODES]
+                                [--record WHAT]
 
 Each episode has 100 frames of 224 x 224 x 3 in one zstd block (15 MB). An epoch takes one random frame of each episode
 in random order, by 4 processes; the second takes other frames. The reader beside it is what a Python program does by
@@ -102,89 +103,121 @@ def drop():
     Path("/proc/sys/vm/drop_caches").write_text("3")
 
 
+def warm(files):
+    """Brings files to the page cache."""
+    for path in files:
+        path.read_bytes()
+
+
+class Bench:
+    """One run: the episodes, the table, and what a mount of them is."""
+
+    def __init__(self, arguments):
+        self.arguments, self.table = arguments, Table()
+        self.source, self.spill, self.plain = (arguments.dir / name for name in ("source", "spill", "plain"))
+        make(self.source, arguments.episodes)
+        self.files = sorted(self.source.iterdir())[: arguments.episodes]
+        self.options = (f"--spill={self.spill}", "--spill-size=50G")
+        self.rates, self.expected = [], None
+
+    def mounted(self, *options):
+        return mounted(self.source, "", f"--cache-size={self.arguments.cache}", *options)
+
+    def of(self, mnt):
+        return [mnt / path.name / "signal/cam0/rgb.npy" for path in self.files]
+
+    def reader(self):
+        """What the other rows are compared with."""
+        warm(self.files)
+        for seed in (1, 2):
+            rate, self.expected = epoch(by_reader, self.files, seed)
+            self.rates.append(rate)
+            self.table.add(f"random frames, epoch {seed}", "reader", [rate], "samples/s")
+
+    def epochs(self, name, *options, seeds, goals=(), dropped=False):
+        """Random frames of one mount: an epoch for each seed, each with what it has to reach."""
+        warm(self.files)
+        with self.mounted(*options) as (mnt, _):
+            for seed, goal in zip(seeds, goals or (0,) * len(seeds), strict=True):
+                if dropped:
+                    drop()
+                rate, sums = epoch(by_file, self.of(mnt), seed)
+                if seed == 2:
+                    got = {(path.parts[-4], frame): value for (path, frame), value in sums.items()}
+                    assert got == {(path.name, frame): value for (path, frame), value in self.expected.items()}
+                ratio = rate / self.rates[min(seed, 2) - 1]
+                work = f"random frames, epoch {seed}{', dropped' if dropped else ''}: {rate:.0f}/s"
+                meets = (lambda ratio, goal=goal: ratio >= goal) if goal else None
+                self.table.add(work, name, [ratio], "x reader", f">= {goal}" if goal else "", meets)
+            print(statistics_of(mnt), flush=True)
+
+    def frames(self):
+        """Random frames without and with the tier, which is empty at first, and after a remount."""
+        self.reader()
+        self.epochs("mount", seeds=(1, 2))
+        for serve in self.serves():
+            for path in self.spill.glob("**/*"):
+                if path.is_file():
+                    path.unlink()
+            how = (*self.options, f"--serve={serve}")
+            self.epochs(f"--spill --serve={serve}", *how, seeds=(1, 2, 3), goals=(1.5, 30, 30))
+            self.epochs(f"--spill --serve={serve}, remounted", *how, seeds=(2, 8, 9), goals=(30, 30, 30))
+            self.epochs(f"--spill --serve={serve}, remounted", *how, seeds=(2,), dropped=True)
+
+    def serves(self):
+        return self.arguments.serve.split(",")
+
+    def whole(self):
+        """Whole episodes out of a tier that has them all, each epoch after a plain one."""
+        self.plain.mkdir(exist_ok=True)
+        with self.mounted(*self.options) as (mnt, _):
+            for path in self.files:
+                target = self.plain / f"{path.name}.npy"
+                if not target.exists():
+                    target.write_bytes((mnt / path.name / "signal/cam0/rgb.npy").read_bytes())
+            settle(mnt)
+        for serve in self.serves():
+            how = (*self.options, f"--serve={serve}")
+            if serve == "passthrough":
+                # Blocks become files when they are read first.
+                with self.mounted(*how) as (mnt, _):
+                    epoch(whole, self.of(mnt), 4)
+                    settle(mnt)
+            for dropped in (False, True):
+                ratios = {"first epoch": [], "second": []}
+                for seed in range(5, 5 + self.arguments.rounds):
+                    warm(self.files)
+                    with self.mounted(*how) as (mnt, _):
+                        for which, found in ratios.items():
+                            rates = []
+                            for paths in (sorted(self.plain.iterdir())[: len(self.files)], self.of(mnt)):
+                                if dropped:
+                                    drop()
+                                rates.append(epoch(whole, paths, seed + (10 if which == "second" else 0))[0])
+                            found.append(rates[1] / rates[0])
+                for which, found in ratios.items():
+                    is_goal = serve == "passthrough"
+                    self.table.add(f"whole episodes, remounted, {which}{', dropped' if dropped else ''}",
+                                   f"--spill --serve={serve}", found, "x plain .npy", ">= 0.8" if is_goal else "",
+                                   (lambda ratio: ratio >= 0.8) if is_goal else None)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--episodes", type=int, default=500)
     parser.add_argument("--cache", default="1G")
     parser.add_argument("--dir", type=Path, default=Path("/var/tmp/shardfs-beyond"))
+    parser.add_argument("--part", choices=("frames", "whole"), help="only these rows")
+    parser.add_argument("--serve", default="cache,passthrough", help="modes of mounts with the tier")
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--record", metavar="WHAT")
     arguments = parser.parse_args()
-    about, table = machine(), Table()
-    source, spill, plain = arguments.dir / "source", arguments.dir / "spill", arguments.dir / "plain"
-    make(source, arguments.episodes)
-    files = sorted(source.iterdir())[: arguments.episodes]
-
-    rates = []
-    for seed in (1, 2):
-        rate, expected = epoch(by_reader, files, seed)
-        rates.append(rate)
-        table.add(f"random frames, epoch {seed}", "reader", [rate], "samples/s")
-    expected_second = expected
-
-    def of(mnt):
-        return [mnt / path.name / "signal/cam0/rgb.npy" for path in files]
-
-    def epochs(name, *options, seeds, dropped=False):
-        with mounted(source, "", f"--cache-size={arguments.cache}", *options) as (mnt, _):
-            for seed in seeds:
-                if dropped:
-                    drop()
-                rate, sums = epoch(by_file, of(mnt), seed)
-                if seed == 2:
-                    got = {(path.parts[-4], frame): value for (path, frame), value in sums.items()}
-                    assert got == {(path.name, frame): value for (path, frame), value in expected_second.items()}
-                base = rates[min(seed, 2) - 1]
-                goal, least = ("30 x reader", 30) if seed >= 2 or "remount" in name else ("1.5 x reader", 1.5)
-                table.add(f"random frames, epoch {seed}{', dropped' if dropped else ''}: {rate:.0f}/s", name,
-                          [rate / base], "x reader", goal if "spill" in name else "",
-                          (lambda ratio, least=least: ratio >= least) if "spill" in name else None)
-            print(statistics_of(mnt), flush=True)
-
-    epochs("mount", seeds=(1, 2))
-    for path in spill.glob("**/*"):
-        if path.is_file():
-            path.unlink()
-    options = (f"--spill={spill}", "--spill-size=50G")
-    epochs("mount with --spill", *options, seeds=(1, 2, 3))
-    epochs("the same, remounted", *options, seeds=(2,))
-    epochs("the same, remounted", *options, seeds=(2,), dropped=True)
-
-    plain.mkdir(exist_ok=True)
-    with mounted(source, "", f"--cache-size={arguments.cache}", *options) as (mnt, _):
-        for path in files:
-            target = plain / f"{path.name}.npy"
-            if not target.exists():
-                target.write_bytes((mnt / path.name / "signal/cam0/rgb.npy").read_bytes())
-    for serve, goal in (("cache", None), ("passthrough", 0.8)):
-        how = (*options, f"--serve={serve}")
-        if serve == "passthrough":
-            # Blocks become files when they are read first.
-            with mounted(source, "", f"--cache-size={arguments.cache}", *how) as (mnt, _):
-                epoch(whole, of(mnt), 4)
-                settle(mnt)
-        ratios = {"": [], ", again": []}
-        for seed in (5, 6, 7):
-            drop()
-            rate_plain, _ = epoch(whole, sorted(plain.iterdir()), seed)
-            with mounted(source, "", f"--cache-size={arguments.cache}", *how) as (mnt, _):
-                for times, found in ratios.items():
-                    drop()
-                    rate, _ = epoch(whole, of(mnt), seed + (10 if times else 0))
-                    found.append(rate / rate_plain)
-        for times, found in ratios.items():
-            table.add(f"whole episodes, from the tier, dropped{times}", f"mount with --spill --serve={serve}", found,
-                      "x plain .npy", ">= 0.8" if goal else "", (lambda ratio: ratio >= 0.8) if goal else None)
-    rates_of = {}
-    for name, serve in (("cache", "cache"), ("passthrough", "passthrough")):
-        with mounted(source, "", f"--cache-size={arguments.cache}", *options, f"--serve={serve}") as (mnt, _):
-            rates_of[name] = [epoch(by_file, of(mnt), seed)[0] for seed in (2, 8, 9)]
-    for name, found in rates_of.items():
-        table.add(f"random frames, remounted, three epochs: {', '.join(f'{rate:.0f}/s' for rate in found)}",
-                  f"mount with --spill --serve={name}", [rate / rates[1] for rate in found], "x reader", ">= 30",
-                  lambda ratio: ratio >= 30)
+    about, bench = machine(), Bench(arguments)
+    for part in [arguments.part] if arguments.part else ["frames", "whole"]:
+        getattr(bench, part)()
     if arguments.record:
         command = "scripts/bench_epochs beyond " + f"--episodes {arguments.episodes} --cache {arguments.cache}"
-        print(record_table(arguments.record, "epochs larger than the cache", f"`{command}`", about, table))
+        print(record_table(arguments.record, "epochs larger than the cache", f"`{command}`", about, bench.table))
 
 
 if __name__ == "__main__":
