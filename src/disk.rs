@@ -12,8 +12,9 @@
 //! - *One folder for all processes of a user* (`folder`): mode 0700, and refused if another user owns it. Files are
 //!   found by the SHA-256 of their key; there is no index that could be wrong or torn, and none to load.
 //! - *One thread that writes* (`writer`): it takes blobs from a queue of bounded size. What a cache holds may wait there
-//!   beyond that. When the disk is slower than that, blobs are dropped, and no reader waits. It evicts the least recently used blobs when they exceed the size
-//!   limit or the disk runs full (`scan`), one process at a time.
+//!   beyond that. When the disk is slower than that, blobs are dropped, and no reader waits. Large blobs that lie on whole
+//!   pages are written past the kernel's page cache where the caller says so. It evicts the least recently used blobs when
+//!   they exceed the size limit or the disk runs full (`scan`), one process at a time.
 //!
 //! After an error the cache rests for some seconds: nothing is written after one in writing (a full disk, say), and
 //! nothing is looked for either after one in reading.
@@ -45,7 +46,7 @@ use folder::Folder;
 pub use plain::FileId;
 use plain::Part;
 pub use scan::Usage;
-use writer::Writer;
+use writer::{Way, Writer};
 
 /// The longest key.
 pub const LONGEST_KEY: usize = 32 << 10;
@@ -229,18 +230,25 @@ impl Disk {
     /// Stores a blob soon, in place of what the disk has under the key. Never waits: whether the queue had room, or has
     /// a blob of that key already.
     pub fn put(&self, key: &[u8], payload: Payload) -> bool {
-        self.take(key, payload, false, None)
+        self.take(key, payload, Way::Held, None)
     }
 
     /// As [`Self::put`], for bytes that a cache holds as long as it has room for them: where the queue has none, they
     /// wait there for their turn, and are dropped if the cache gives them up before.
     pub fn put_cached(&self, key: &[u8], payload: Payload) -> bool {
-        self.take(key, payload, true, None)
+        self.take(key, payload, Way::Cached, None)
     }
 
-    fn take(&self, key: &[u8], payload: Payload, is_cached: bool, part: Option<Part>) -> bool {
+    /// As [`Self::put`], for bytes that were just read and are not read from the disk soon: a payload that lies on whole
+    /// pages is written past the kernel's page cache, which takes a fraction of the processor's time, as long as the
+    /// disk keeps up.
+    pub fn put_direct(&self, key: &[u8], payload: Payload) -> bool {
+        self.take(key, payload, Way::Direct, None)
+    }
+
+    fn take(&self, key: &[u8], payload: Payload, way: Way, part: Option<Part>) -> bool {
         let fits = key.len() <= LONGEST_KEY && self.shared.is_writable();
-        let taken = fits && self.writer.put(key, hash(key), payload, is_cached, part);
+        let taken = fits && self.writer.put(key, hash(key), payload, way, part);
         if !taken {
             self.shared.counters.dropped.fetch_add(1, Relaxed);
         }

@@ -16,6 +16,8 @@ use crate::source::zeros;
 
 /// Buffers from this size on are maps of their own.
 const LARGE: usize = 256 << 10;
+/// What others ask the heap for is a map of its own from this size on.
+const HEAP: usize = 512 << 10;
 /// From this size on, large pages are worth asking for.
 const LARGE_PAGES: usize = 4 << 20;
 
@@ -64,12 +66,13 @@ impl Buffer {
 }
 
 /// Keeps the heap from keeping what is freed: two arenas in place of eight a core, large pieces straight from the
-/// operating system whatever was freed before, and no more than a MiB kept at the end of an arena. To be called by a
+/// operating system whatever was freed before (but not the HTTP client's buffers of 408 KiB, of which a request takes
+/// many), and no more than a MiB kept at the end of an arena. To be called by a
 /// process that lives long, before it starts threads.
 pub fn limit_heap() {
     #[cfg(target_env = "gnu")]
     for (what, value) in
-        [(libc::M_ARENA_MAX, 2), (libc::M_MMAP_THRESHOLD, LARGE as i32), (libc::M_TRIM_THRESHOLD, 1 << 20)]
+        [(libc::M_ARENA_MAX, 2), (libc::M_MMAP_THRESHOLD, HEAP as i32), (libc::M_TRIM_THRESHOLD, 1 << 20)]
     {
         #[allow(unsafe_code, reason = "memory is this module's job; these settings have no conditions")]
         // SAFETY: glibc takes its own locks, and these values only choose where memory comes from.

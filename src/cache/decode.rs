@@ -22,6 +22,10 @@ use crate::{
 /// So much of an uncompressed block is read at a time by each of several threads.
 const PART: usize = 8 << 20;
 
+/// So much is read at a time where only the checksum is wanted: little enough to stay in the processor's cache, and to
+/// come from memory that the process has already.
+const SUMMED: u64 = 128 << 10;
+
 /// Bytes of memory that decoding a block takes beside the decoded bytes: `window` for a stream of zstd.
 pub(super) fn working(block: &Block, window: u64) -> u64 {
     // Decoding in one go takes all stored bytes into memory.
@@ -261,7 +265,7 @@ fn stored_crc(block: &Block, source: &dyn Source, known: &Sums) -> Result<u32, B
     if known.next(0).is_none() {
         source.prefetch(std::slice::from_ref(&range));
     }
-    let mut piece = zeroed((range.end - range.start).min(PIECE as u64))?;
+    let mut piece = zeroed((range.end - range.start).min(SUMMED))?;
     while at < range.end {
         if let Some((end, part)) = known.at(at - range.start) {
             let end = range.start.saturating_add(end);
@@ -270,7 +274,7 @@ fn stored_crc(block: &Block, source: &dyn Source, known: &Sums) -> Result<u32, B
             continue;
         }
         let next = known.next(at - range.start).map_or(range.end, |next| range.start.saturating_add(next));
-        let end = range.end.min(at + PIECE as u64).min(next);
+        let end = range.end.min(at + SUMMED).min(next);
         let piece = &mut piece[..(end - at) as usize];
         source.read_at(at, piece)?;
         crc = crc32c::crc32c_append(crc, piece);

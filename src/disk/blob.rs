@@ -13,6 +13,8 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+
 use super::{Hash, LONGEST_KEY, Payload, Shared};
 
 const MAGIC: [u8; 8] = *b"SFSBLOB1";
@@ -24,6 +26,10 @@ const PIECE: usize = 1 << PIECE_LOG;
 
 /// Written at once.
 const WRITTEN: usize = 16 * PIECE;
+
+/// What memory, place and length are multiples of where the page cache is passed by, and what is worth it at least.
+const PAGE: usize = 4096;
+const DIRECT: usize = 512 << 10;
 
 /// Read at once at the end of a file: of most blobs this is everything behind the payload.
 const FRONT: usize = 4096;
@@ -263,12 +269,17 @@ pub(super) fn file_size(key: &[u8], payload: &[u8]) -> u64 {
     payload.len() as u64 + sums_size(payload) + (key.len() + TAIL) as u64
 }
 
-/// Writes a payload. Returns the checksums of its pieces.
+/// Writes a payload, `past_page_cache` as far as that can be done. Returns the checksums of its pieces.
 ///
 /// # Errors
 /// What the operating system says.
-pub(super) fn write_payload(file: &mut File, payload: &[u8]) -> io::Result<Vec<u8>> {
+pub(super) fn write_payload(file: &mut File, payload: &[u8], past_page_cache: bool) -> io::Result<Vec<u8>> {
     let mut sums = Vec::with_capacity(sums_size(payload) as usize);
+    if past_page_cache && let written @ 1.. = write_direct(file, payload)? {
+        payload.chunks(PIECE).for_each(|piece| sums.extend(crc32c::crc32c(piece).to_le_bytes()));
+        file.write_all(&payload[written..])?;
+        return Ok(sums);
+    }
     for part in payload.chunks(WRITTEN) {
         // Before it is written, which finds it in the processor's cache then.
         for piece in part.chunks(PIECE) {
@@ -279,12 +290,38 @@ pub(super) fn write_payload(file: &mut File, payload: &[u8]) -> io::Result<Vec<u
     Ok(sums)
 }
 
-/// Writes a blob to an empty file.
+/// Writes the pages of a payload that lies on whole ones straight to the disk (`O_DIRECT`). Returns how many bytes that
+/// were: none where the filesystem does not do that.
+fn write_direct(file: &mut File, payload: &[u8]) -> io::Result<usize> {
+    let flags = fcntl_getfl(&*file)?;
+    let whole = payload.len() / PAGE * PAGE;
+    if whole < DIRECT
+        || !payload.as_ptr().addr().is_multiple_of(PAGE)
+        || fcntl_setfl(&*file, flags | OFlags::DIRECT).is_err()
+    {
+        return Ok(0);
+    }
+    let mut written = 0;
+    // What is written to the middle of a page, or not at all, leaves the rest to the page cache.
+    while written < whole && written.is_multiple_of(PAGE) {
+        match file.write(&payload[written..whole]) {
+            Ok(0) => break,
+            Ok(length) => written += length,
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => break,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    fcntl_setfl(&*file, flags)?;
+    Ok(written)
+}
+
+/// Writes a blob to an empty file; `past_page_cache` as in [`write_payload`].
 ///
 /// # Errors
 /// What the operating system says.
-pub(super) fn write(file: &mut File, key: &[u8], payload: &[u8]) -> io::Result<()> {
-    let mut end = write_payload(file, payload)?;
+pub(super) fn write(file: &mut File, key: &[u8], payload: &[u8], past_page_cache: bool) -> io::Result<()> {
+    let mut end = write_payload(file, payload, past_page_cache)?;
     end.extend(key);
     end.extend(MAGIC);
     end.extend((payload.len() as u64).to_le_bytes());

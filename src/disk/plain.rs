@@ -14,6 +14,7 @@ use super::{
     Blob, Disk, Hash, LONGEST_KEY, Payload, Shared,
     blob::{self, BlobFile, damaged},
     hash,
+    writer::Way,
 };
 
 /// Bytes before the checksums.
@@ -46,7 +47,7 @@ impl Disk {
     /// Stores a plain file soon, and gives a part of it a name too. As [`Self::put_cached`] in everything else.
     pub fn put_file(&self, key: &[u8], part: (&[u8], Range<u64>), payload: Payload) -> bool {
         let fits = part.0.len() <= LONGEST_KEY && part.1.end <= (*payload).as_ref().len() as u64;
-        fits && self.take(key, payload, true, Some(Part { key: part.0.into(), range: part.1 }))
+        fits && self.take(key, payload, Way::Cached, Some(Part { key: part.0.into(), range: part.1 }))
     }
 
     /// The plain file of a name, or the part of it that the name stands for. [`Blob::try_clone_file`] is all of it.
@@ -96,14 +97,14 @@ impl Shared {
         let own: Hash = Sha256::new().chain_update(b"plain file\0").chain_update(key).finalize().into();
         let mut sums = Vec::new();
         self.write(&own, |file| {
-            sums = blob::write_payload(file, payload)?;
+            sums = blob::write_payload(file, payload, false)?;
             Ok(())
         })?;
         let length = payload.len() as u64;
         for (key, range) in [(key, &(0..length)), (&part.key, &part.range)] {
             let numbers = [range.start, range.end, length].map(u64::to_le_bytes);
             let named = [&own, numbers.as_flattened(), &sums].concat();
-            self.write(&hash(key), |file| blob::write(file, key, &named))?;
+            self.write(&hash(key), |file| blob::write(file, key, &named, false))?;
         }
         Ok(())
     }

@@ -79,6 +79,35 @@ fn blobs_of_all_sizes_come_back_whole_and_in_ranges() {
 }
 
 #[test]
+fn what_is_written_past_the_page_cache_comes_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = Disk::open(&folder.path().join("blocks"), LIMITS).unwrap();
+    // Whole pages and not, too little to be worth it, and memory that begins in the middle of a page.
+    let cases = [(1 << 20, 0), (512 << 10, 0), ((1 << 20) + 4097, 0), ((2 << 20) - 1, 0), (8192, 0), (1 << 20, 16)];
+    for (size, from) in cases {
+        let mut pages = memmap2::MmapMut::map_anon(size + from).unwrap();
+        pages[from..].copy_from_slice(&bytes(size, 3));
+        let key = format!("{size} from {from}");
+        assert!(disk.put_direct(key.as_bytes(), Arc::new(From(pages, from))));
+        assert!(disk.flush(LONG));
+        let blob = disk.get(key.as_bytes()).unwrap();
+        assert!(read(&blob).unwrap() == bytes(size, 3), "{key}");
+        blob.check().unwrap();
+    }
+    assert_eq!(disk.counters().written.load(Relaxed), cases.len() as u64);
+    assert_eq!(disk.usage().unwrap().blobs, cases.len() as u64);
+}
+
+/// Memory from a place in it on.
+struct From(memmap2::MmapMut, usize);
+
+impl AsRef<[u8]> for From {
+    fn as_ref(&self) -> &[u8] {
+        &self.0[self.1..]
+    }
+}
+
+#[test]
 fn no_damage_is_handed_out() {
     let folder = tempfile::tempdir().unwrap();
     let disk = Disk::open(&folder.path().join("d"), LIMITS).unwrap();

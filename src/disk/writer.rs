@@ -23,6 +23,9 @@ const LAST: Duration = Duration::from_secs(5);
 /// A disk that takes longer than this for one blob may never answer.
 const STUCK: Duration = Duration::from_secs(5);
 
+/// A disk that takes longer than this for a byte is slow: 200 MB/s.
+const SLOW: Duration = Duration::from_nanos(5);
+
 /// All files are looked at again after a part of the limit was written: others write too.
 const RESCAN_PART: u64 = 16;
 
@@ -68,6 +71,18 @@ struct Waiting {
     part: Option<Part>,
     length: u64,
     kept: Kept,
+    way: Way,
+}
+
+/// How a payload waits and is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    /// The queue holds it.
+    Held,
+    /// The same, and it is written past the kernel's page cache while the disk keeps up.
+    Direct,
+    /// A cache holds it where the queue has no room.
+    Cached,
 }
 
 /// Where its payload lies meanwhile.
@@ -131,9 +146,9 @@ impl Writer {
         Self { queue: Arc::default(), shared }
     }
 
-    /// Takes a blob into the queue if it has room; the first starts the thread. Where `is_cached`, a payload for which
+    /// Takes a blob into the queue if it has room; the first starts the thread. A [`Way::Cached`] payload for which
     /// there is no room waits where it lies, and is lost if it is given up there.
-    pub(super) fn put(&self, key: &[u8], hash: Hash, payload: Payload, is_cached: bool, part: Option<Part>) -> bool {
+    pub(super) fn put(&self, key: &[u8], hash: Hash, payload: Payload, way: Way, part: Option<Part>) -> bool {
         let length = (*payload).as_ref().len() as u64;
         let mut state = self.queue.state.lock();
         if state.waiting.get(&hash).is_some_and(|waiting| waiting.kept.payload().is_some()) {
@@ -141,7 +156,7 @@ impl Writer {
         }
         let kept = match state.has_room(length, self.shared.limits.queue) {
             true => Kept::Held(payload),
-            false if is_cached && state.names.len() < LONGEST_QUEUE => Kept::Cached(Arc::downgrade(&payload)),
+            false if way == Way::Cached && state.names.len() < LONGEST_QUEUE => Kept::Cached(Arc::downgrade(&payload)),
             false => return false,
         };
         if !state.has_thread {
@@ -156,7 +171,7 @@ impl Writer {
             state.bytes += length;
         }
         state.names.push_back(hash);
-        state.waiting.insert(hash, Waiting { key: key.into(), part, length, kept });
+        state.waiting.insert(hash, Waiting { key: key.into(), part, length, kept, way });
         self.queue.filled.notify_one();
         true
     }
@@ -235,13 +250,21 @@ fn run(queue: &Queue, shared: &Shared) {
             continue;
         };
         let (key, part, payload) = (waiting.key.clone(), waiting.part.clone(), waiting.kept.payload());
+        // The page cache takes more at once than a slow disk that is behind.
+        let is_behind = known.is_slow && state.bytes > shared.limits.queue / 2;
+        let past_page_cache = waiting.way == Way::Direct && !is_behind;
         state.writing_since = Some(Instant::now());
         drop(state);
         if let Some(payload) = payload {
             let payload = (*payload).as_ref();
-            if shared.is_writable() && store(shared, &mut known, (&key, &hash, part.as_ref()), payload) {
+            let begun = Instant::now();
+            if shared.is_writable() && store(shared, &mut known, (&key, &hash, part.as_ref()), payload, past_page_cache)
+            {
                 shared.counters.written.fetch_add(1, Relaxed);
                 shared.counters.written_bytes.fetch_add(payload.len() as u64, Relaxed);
+                if past_page_cache {
+                    known.is_slow = begun.elapsed() > SLOW.mul_f64(payload.len() as f64);
+                }
             } else {
                 shared.counters.dropped.fetch_add(1, Relaxed);
             }
@@ -268,10 +291,18 @@ struct Known {
     /// Bytes of all blobs when they were looked at last, and those that were written since.
     bytes: Option<u64>,
     written: u64,
+    /// Whether the disk took long for what was written past the page cache last.
+    is_slow: bool,
 }
 
 /// Makes room and writes one blob, or plain file. Whether it is there now; errors are noted.
-fn store(shared: &Shared, known: &mut Known, (key, hash, part): (&[u8], &Hash, Option<&Part>), payload: &[u8]) -> bool {
+fn store(
+    shared: &Shared,
+    known: &mut Known,
+    (key, hash, part): (&[u8], &Hash, Option<&Part>),
+    payload: &[u8],
+    past_page_cache: bool,
+) -> bool {
     let size = match part {
         Some(part) => plain::space(key, part, payload),
         None => scan::space(blob::file_size(key, payload)),
@@ -280,7 +311,7 @@ fn store(shared: &Shared, known: &mut Known, (key, hash, part): (&[u8], &Hash, O
         match part {
             _ if !has_room => {}
             Some(part) => shared.write_plain(key, part, payload)?,
-            None => shared.write(hash, |file| blob::write(file, key, payload))?,
+            None => shared.write(hash, |file| blob::write(file, key, payload, past_page_cache))?,
         }
         Ok(has_room)
     });
@@ -328,7 +359,7 @@ fn make_room(shared: &Shared, known: &mut Known, size: u64) -> io::Result<bool> 
 fn look(shared: &Shared, known: &mut Known) -> io::Result<u64> {
     scan::clean(&shared.folder)?;
     let bytes = scan::usage(&shared.folder)?.bytes;
-    *known = Known { bytes: Some(bytes), written: 0 };
+    (known.bytes, known.written) = (Some(bytes), 0);
     Ok(bytes)
 }
 

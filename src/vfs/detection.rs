@@ -36,6 +36,9 @@ pub(super) enum Verdict {
     Container(&'static Format, u64),
 }
 
+/// Files of up to this size are read again in place of a verdict.
+const SMALL: u64 = 64 << 10;
+
 /// What is remembered of a state of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Known {
@@ -180,7 +183,7 @@ impl Detection {
             None => match self.find_out(store, path, stat, problems)? {
                 Look::Known(known) => {
                     self.verdicts.lock().put(key, known);
-                    if let Some(word) = known.to_word() {
+                    if let Some(word) = known.to_word().filter(|_| !self.is_plain_to_see(path, stat, known)) {
                         store.remember(&stat.version, word.as_bytes());
                     }
                     known
@@ -197,6 +200,13 @@ impl Detection {
                 Err(error) => return Err(Error::os(&error, "open", path.to_path_buf())),
             },
         }))
+    }
+
+    /// Whether a file is what its name says, and so small that a store which remembers verdicts has kept its bytes as
+    /// well: there are many of those, and each would be one more file on disk.
+    fn is_plain_to_see(&self, path: &FilePath, stat: &Stat, known: Known) -> bool {
+        let by_name = tree::format_of_name(self.formats, path.name()).map_or(Known::Plain, Known::Container);
+        stat.size <= SMALL && known == by_name
     }
 
     /// Looks into a file.

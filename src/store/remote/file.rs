@@ -400,14 +400,18 @@ impl RemoteFile {
                 }
                 next += GRANULE;
             }
-            // What is demanded is one run, and what is only expected another, which may be left out.
+            // What is only expected is in the run of what is demanded if there is memory for both.
+            let mut room = None;
             if is_demanded(&(at..end)) && demanded.end.next_multiple_of(GRANULE) < end && !self.is_cheap(at..end) {
-                end = demanded.end.next_multiple_of(GRANULE);
+                room = blocks.memory.try_take(end - at);
+                if room.is_none() {
+                    end = demanded.end.next_multiple_of(GRANULE);
+                }
             }
             let range = at..end;
             at = end;
             let room = match is_demanded(&range) {
-                true => blocks.memory.take(range.end - range.start),
+                true => room.unwrap_or_else(|| blocks.memory.take(range.end - range.start)),
                 false if on_disk.iter().any(|unit| unit.start <= range.start && range.end <= unit.end) => continue,
                 false => match blocks.memory.try_take(range.end - range.start) {
                     Some(room) => room,

@@ -129,7 +129,8 @@ impl Blocks {
         let Some(disk) = self.disk_for(id) else { return Vec::new() };
         let range = &run.range;
         let whole = [block(range.start, id.size), 0..FRONT.min(id.size)];
-        let mut units: Vec<Unit> = whole.into_iter().filter(|unit| unit == range).collect();
+        // Of a small object both are the same.
+        let mut units: Vec<Unit> = whole.into_iter().find(|unit| unit == range).into_iter().collect();
         if units.is_empty() {
             let starts = (range.start..range.end).step_by(GRANULE as usize);
             units.extend(starts.map(|start| start..(start + GRANULE).min(range.end)));
@@ -138,7 +139,7 @@ impl Blocks {
         units.retain(|unit| {
             let part = (unit.start - range.start) as usize..(unit.end - range.start) as usize;
             let payload: Payload = Arc::new(Part(run.clone(), part));
-            disk.put(&key(id, unit), payload)
+            disk.put_direct(&key(id, unit), payload)
         });
         units
     }
@@ -151,6 +152,6 @@ impl Blocks {
         for part in parts {
             whole.push(part.whole().ok_or(io::ErrorKind::UnexpectedEof)?);
         }
-        Ok(whole.whole().is_some() && disk.put(&key(id, unit), Arc::new(whole)))
+        Ok(whole.whole().is_some() && disk.put_direct(&key(id, unit), Arc::new(whole)))
     }
 }

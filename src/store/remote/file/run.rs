@@ -11,7 +11,10 @@ use std::{
 
 use parking_lot::{Condvar, Mutex};
 
-use super::{super::object::FetchError, memory::Room};
+use super::{
+    super::object::FetchError,
+    memory::{Room, Space},
+};
 
 /// A run of bytes, filled from its front by one request. A reader waits for its own bytes only.
 #[derive(Debug)]
@@ -21,7 +24,7 @@ pub(super) struct Run {
     /// Signalled when bytes came that a reader waits for, and when no more will come.
     came: Condvar,
     /// All bytes, once they are there.
-    whole: OnceLock<Vec<u8>>,
+    whole: OnceLock<Space>,
     /// Whether any of it was read, and whether since eviction last looked at it.
     pub(super) was_read: AtomicBool,
     pub(super) is_used: AtomicBool,
@@ -31,7 +34,7 @@ pub(super) struct Run {
 
 #[derive(Debug, Default)]
 struct Filling {
-    bytes: Vec<u8>,
+    space: Space,
     /// The fewest bytes that a reader waits for. Bytes come in pieces of some KiB, and a reader wants up to a MiB: it is
     /// not woken for each piece.
     awaited: Option<usize>,
@@ -41,10 +44,10 @@ struct Filling {
 
 impl Run {
     /// A run to be filled. `room` counts its memory.
-    pub(super) fn new(range: Range<u64>, room: Room) -> Self {
+    pub(super) fn new(range: Range<u64>, mut room: Room) -> Self {
         Self {
             range,
-            filling: Mutex::default(),
+            filling: Mutex::new(Filling { space: room.buffer(), ..Filling::default() }),
             came: Condvar::new(),
             whole: OnceLock::new(),
             was_read: AtomicBool::new(false),
@@ -65,14 +68,11 @@ impl Run {
             return 0;
         }
         let mut filling = self.filling.lock();
-        if filling.bytes.capacity() == 0 {
-            filling.bytes = self.room.buffer(self.len());
-        }
-        let taken = bytes.len().min(self.len() - filling.bytes.len());
-        filling.bytes.extend_from_slice(&bytes[..taken]);
-        let length = filling.bytes.len();
+        let taken = bytes.len().min(self.len() - filling.space.bytes().len());
+        filling.space.push(&bytes[..taken], self.len());
+        let length = filling.space.bytes().len();
         if length == self.len() {
-            let _ = self.whole.set(std::mem::take(&mut filling.bytes));
+            let _ = self.whole.set(std::mem::take(&mut filling.space));
         }
         let wakes = filling.awaited.take_if(|awaited| *awaited <= length).is_some();
         drop(filling);
@@ -97,7 +97,7 @@ impl Run {
 
     /// All bytes, if they are there.
     pub(super) fn whole(&self) -> Option<&[u8]> {
-        self.whole.get().map(Vec::as_slice)
+        self.whole.get().map(Space::bytes)
     }
 
     /// Whether nothing more will come, be it all or not.
@@ -107,7 +107,7 @@ impl Run {
 
     /// Whether a part of it is there.
     pub(super) fn is_ready(&self, end: u64) -> bool {
-        self.whole.get().is_some() || self.filling.lock().bytes.len() as u64 >= end - self.range.start
+        self.whole.get().is_some() || self.filling.lock().space.bytes().len() as u64 >= end - self.range.start
     }
 
     /// Says that it has a reader.
@@ -130,7 +130,7 @@ impl Run {
                 if self.whole.get().is_some() {
                     break;
                 }
-                if let Some(bytes) = filling.bytes.get(part.clone()) {
+                if let Some(bytes) = filling.space.bytes().get(part.clone()) {
                     out.copy_from_slice(bytes);
                     return Ok(());
                 }
@@ -142,7 +142,7 @@ impl Run {
                 self.came.wait(&mut filling);
             }
         }
-        let bytes = self.whole.get().and_then(|bytes| bytes.get(part));
+        let bytes = self.whole().and_then(|bytes| bytes.get(part));
         out.copy_from_slice(bytes.unwrap_or_default());
         Ok(())
     }
@@ -150,9 +150,8 @@ impl Run {
 
 impl Drop for Run {
     fn drop(&mut self) {
-        if let Some(bytes) = self.whole.take() {
-            self.room.give_back(bytes);
-        }
+        let part = std::mem::take(&mut self.filling.get_mut().space);
+        self.room.give_back(self.whole.take().unwrap_or(part));
     }
 }
 

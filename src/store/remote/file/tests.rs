@@ -238,6 +238,33 @@ fn what_is_announced_is_fetched_before_it_is_read() {
 }
 
 #[test]
+fn memory_of_blocks_is_used_again_within_the_bound() {
+    use super::memory::{Memory, spare_blocks};
+
+    let memory = Memory::new(16 << 20);
+    let fill = |number: u64, length: u64| {
+        let run = Run::new(number * BLOCK..number * BLOCK + length, memory.take(length));
+        let bytes = vec![number as u8; length as usize];
+        // Nothing of the run that had its memory before is in it.
+        assert_eq!((run.push(&bytes[..1000]), run.is_ready(number * BLOCK + 1001)), (1000, false));
+        run.push(&bytes[1000..]);
+        assert!(run.whole().unwrap() == bytes);
+        memory.keep(Arc::new(run));
+        assert!(memory.taken() <= 16 << 20);
+    };
+    for number in 0..40 {
+        fill(number, if number % 3 == 0 { BLOCK - 2000 } else { BLOCK });
+    }
+    assert_eq!(memory.taken(), 16 << 20);
+    assert!(spare_blocks(&memory) <= 1);
+    // Readers of little pieces have the blocks evicted; their memory is not kept beyond the bound and a little more.
+    for number in 40..400 {
+        fill(number, GRANULE);
+        assert!(memory.taken() + spare_blocks(&memory) * BLOCK <= 26 << 20);
+    }
+}
+
+#[test]
 fn readers_of_one_range_cause_one_request() {
     let setting = setting(None, 64 << 20);
     let server = Server::new("object", 10 << 20);
