@@ -4,7 +4,7 @@ use std::{
     io,
     ops::Range,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
 };
@@ -186,6 +186,10 @@ impl Source for Resident {
         self.0.try_read_at(offset, buf)
     }
 
+    fn try_read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), SourceError> {
+        self.0.try_read_at(offset, buf)
+    }
+
     fn check_unchanged(&self) -> Result<(), SourceError> {
         self.0.check_known()
     }
@@ -205,16 +209,30 @@ impl Source for Resident {
     }
 }
 
-/// As [`Resident`], for so many bytes in all: what needs more takes too long to be done on the spot.
+/// As [`Resident`], for so many bytes in all: what needs more takes too long to be done on the spot. The front is read at
+/// once: parsers read many small parts of it, each of which would be two system calls.
 pub(crate) struct Sparing {
     source: Resident,
+    front: OnceLock<Option<Vec<u8>>>,
     left: AtomicU64,
     has_refused: AtomicBool,
 }
 
 impl Sparing {
     pub(crate) fn new(source: Arc<dyn Source>, bytes: u64) -> Self {
-        Self { source: Resident(source), left: AtomicU64::new(bytes), has_refused: AtomicBool::new(false) }
+        let (left, has_refused) = (AtomicU64::new(bytes), AtomicBool::new(false));
+        Self { source: Resident(source), front: OnceLock::new(), left, has_refused }
+    }
+
+    /// A range of the front, where all of the front can be had at once.
+    fn in_front(&self, offset: u64, length: usize) -> Option<&[u8]> {
+        let start = usize::try_from(offset).ok()?;
+        let end = start.checked_add(length).filter(|end| *end <= limits::FRONT)?;
+        let front = self.front.get_or_init(|| {
+            let mut front = zeros(limits::FRONT.min(usize::try_from(self.len()).unwrap_or(limits::FRONT))).ok()?;
+            self.source.read_at(0, &mut front).ok().map(|()| front)
+        });
+        front.as_ref()?.get(start..end)
     }
 
     /// Whether any bytes could not be had: what was made without them may differ from what would be made with them.
@@ -241,6 +259,10 @@ impl Source for Sparing {
         let bytes = buf.len() as u64;
         let taken = self.left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(bytes));
         taken.map_err(|_| self.refused(SourceError::WouldBlock))?;
+        if let Some(bytes) = self.in_front(offset, buf.len()) {
+            buf.copy_from_slice(bytes);
+            return Ok(());
+        }
         self.source.read_at(offset, buf).map_err(|error| self.refused(error))
     }
 

@@ -487,10 +487,15 @@ impl Vfs {
             match if self.is_control(parent, name) { Node::ControlFolder } else { self.node_with(parent, wait)? } {
                 // It is found whatever the root is by now, or whether that can be looked at.
                 Node::ControlFolder if parent == ROOT => Some(self.control_node(Node::ControlFolder)),
-                Node::SourcePath(_) if wait == Wait::Never => return Err(Error::would_block(Wait::Disk)),
                 Node::SourcePath(path) => {
-                    self.source.store().watch(&path);
-                    self.source.find(&path, name)?.map(SourceEntry::into_node).map(|(node, stat)| {
+                    let found = if wait == Wait::Never {
+                        let found = self.source.find_at_once(&path, name);
+                        Some(found.ok_or_else(|| Error::would_block(Wait::Disk))?)
+                    } else {
+                        self.source.store().watch(&path);
+                        self.source.find(&path, name)?
+                    };
+                    found.map(SourceEntry::into_node).map(|(node, stat)| {
                         let attr = self.attr_at(&node, &stat);
                         (node, attr)
                     })
@@ -614,7 +619,8 @@ impl Vfs {
 
     fn open_container(&self, id: &Arc<ContainerId>, wait: Wait) -> Result<Arc<Opened>, Error> {
         if wait == Wait::Never {
-            return self.containers.try_open(id)?.ok_or_else(|| Error::would_block(Wait::Disk));
+            let looked_into = || self.source.looked_into(id.stat.version);
+            return self.containers.try_open(id, looked_into)?.ok_or_else(|| Error::would_block(Wait::Disk));
         }
         self.source.confirm(id)?;
         self.containers.open(id, || {

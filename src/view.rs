@@ -506,6 +506,12 @@ impl ReadContext {
     pub(crate) fn fill_block(&self, block: &BlockRef, at: u64, out: &mut [u8]) -> Result<(), Fault> {
         block.check()?;
         if block.block.codec == Codec::None {
+            if self.wait == Wait::Never
+                && at == 0
+                && let Some(read) = self.cache.try_read_checked(self.key(block), &block.block, &self.source, out)
+            {
+                return read.map_err(|error| block.fault(error));
+            }
             self.check(block, &(at..at + out.len() as u64))?;
             self.fill_stored(Some(block), block.block.offset + at, out)?;
             self.cache.note_read(self.key(block), &block.block, at, out);
@@ -550,9 +556,14 @@ impl ReadContext {
             return Ok(None);
         }
         if block.codec == Codec::None {
-            self.check_range(key, block, &range)?;
             let place = block.offset + range.start..block.offset + range.end;
-            if let Some((bytes, part)) = self.source.shared(&place) {
+            let shared = self.source.shared(&place);
+            // A short range is copied, and checked in the same pass.
+            if shared.is_none() && self.wait == Wait::Never && range.end - range.start <= limits::QUICK {
+                return Ok(None);
+            }
+            self.check_range(key, block, &range)?;
+            if let Some((bytes, part)) = shared {
                 let read = (*bytes).as_ref().get(part.clone()).unwrap_or_default();
                 self.cache.note_read(key, block, range.start, read);
                 return Ok(Some(Bytes::Shared(bytes, part)));

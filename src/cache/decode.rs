@@ -254,7 +254,7 @@ impl<'a> Pieces<'a> {
     }
 }
 
-fn compare(stored: u32, computed: u32) -> Result<(), BlockError> {
+pub(super) fn compare(stored: u32, computed: u32) -> Result<(), BlockError> {
     if stored == computed { Ok(()) } else { Err(BlockError::Checksum { stored, computed }) }
 }
 

@@ -3,7 +3,7 @@
 
 use std::{ops::Range, sync::Arc};
 
-use super::{BlockError, Cache, Codec, Key, Lent, Slot, SlotInUse};
+use super::{BlockError, Cache, Codec, Key, Lent, Slot, SlotInUse, decode::compare};
 use crate::{
     format::Block,
     limits::QUICK,
@@ -47,6 +47,30 @@ impl Cache {
         }
         let slot = self.try_slot(key, block, source, wait).ok_or(BlockError::WouldBlock)?;
         slot.verdict().unwrap_or_else(|| Err(Arc::new(BlockError::WouldBlock)))
+    }
+
+    /// Fills `out` with all of a small uncompressed block that can be had at once, and checks it: one read, where
+    /// [`Cache::try_check`] and a copy take two. `None` where the block is not of this kind, or its verdict known.
+    pub(crate) fn try_read_checked(
+        &self,
+        key: Key,
+        block: &Block,
+        source: &Arc<dyn Source>,
+        out: &mut [u8],
+    ) -> Option<Result<(), Arc<BlockError>>> {
+        let is_whole = block.codec == Codec::None && block.stored_size == block.size && block.size == out.len() as u64;
+        let range = 0..block.size;
+        let is_due =
+            is_whole && block.size <= QUICK && self.needs_slot(block, &range) && self.check_size(block).is_ok();
+        let crc = block.crc.filter(|_| is_due && self.entries.find(&key).is_none())?;
+        // What can't be read, or is not there, is said by a read that waits.
+        source.try_read_at(block.offset, out).ok()?;
+        let (slot, is_new) = self.acquire(key, None);
+        if is_new {
+            slot.set_room(self.budget.reserve_small(0));
+            self.finish(key, &slot, || compare(crc, crc32c::crc32c(out)).map(|()| block.size));
+        }
+        slot.verdict()
     }
 
     /// The slot of a block, filled here if that is quick.

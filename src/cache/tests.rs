@@ -156,6 +156,30 @@ fn uncompressed_blocks_keep_only_a_verdict() {
 }
 
 #[test]
+fn a_small_uncompressed_block_is_read_and_checked_in_one_pass() {
+    let source: Arc<dyn Source> = Arc::new((0..100).collect::<Vec<u8>>());
+    let crc = crc32c::crc32c(&(10..60).collect::<Vec<u8>>());
+    let good = Block { offset: 10, stored_size: 50, size: 50, codec: Codec::None, crc: Some(crc) };
+    let bad = Block { crc: Some(7), ..good };
+    let cache = Cache::new(1 << 20, Verify::Lazy);
+    let mut out = [0; 50];
+    // Only all of a block has a checksum, and only one that has none needs no look at it.
+    assert!(cache.try_read_checked(KEY, &good, &source, &mut out[..49]).is_none());
+    assert!(cache.try_read_checked(KEY, &Block { crc: None, ..good }, &source, &mut out).is_none());
+    assert!(!cache.is_decoded(KEY));
+    cache.try_read_checked(KEY, &good, &source, &mut out).unwrap().unwrap();
+    assert!(cache.is_decoded(KEY) && out.iter().copied().eq(10..60));
+    assert!(cache.try_read_checked(KEY, &good, &source, &mut out).is_none(), "the verdict is known");
+    let failed = cache.try_read_checked(key(1), &bad, &source, &mut out).unwrap().unwrap_err();
+    assert!(matches!(*failed, BlockError::Checksum { stored: 7, .. }));
+    // The verdict holds for readers that wait.
+    assert!(matches!(*cache.check(key(1), &bad, &source, &(0..1)).unwrap_err(), BlockError::Checksum { .. }));
+    assert_eq!(cache.usage().1, 2 * OVERHEAD);
+    let (_, far, _) = zstd_block(&[5; 5000]);
+    assert!(cache.try_read_checked(key(2), &Block { offset: 0, ..good }, &far, &mut out).is_none());
+}
+
+#[test]
 fn a_large_block_goes_through_a_window() {
     let size = limits::WHOLE_BLOCK + 6_000_000;
     let bytes: Vec<u8> = (0..size).map(|i| (i / 1000) as u8).collect();

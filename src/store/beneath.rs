@@ -54,16 +54,18 @@ pub(super) fn open(folder: impl AsFd, path: &Path, flags: OFlags) -> Result<Owne
     by_hand(folder, path, flags)
 }
 
-/// As [`open`] for a path that the kernel has in memory: nothing is asked of a disk or a server.
+/// As [`open`] for a path that the kernel has in memory: nothing is asked of a disk or a server. `more` are rules beside
+/// those of [`open`].
 ///
 /// # Errors
 /// As [`open`]; `EAGAIN` where something would have to be waited for, `ENOSYS` where the kernel can't say (before Linux
 /// 5.12).
-pub(super) fn open_cached(folder: impl AsFd, path: &Path, flags: OFlags) -> Result<OwnedFd> {
+pub(super) fn open_cached(folder: impl AsFd, path: &Path, flags: OFlags, more: ResolveFlags) -> Result<OwnedFd> {
     if IS_MISSING.load(Relaxed) {
         return Err(Errno::NOSYS);
     }
-    let rules = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS | ResolveFlags::CACHED;
+    let rules =
+        ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS | ResolveFlags::CACHED | more;
     openat2(folder, path, flags | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty(), rules)
 }
 

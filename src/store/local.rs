@@ -5,7 +5,7 @@
 //! like any other: a link that is changed meanwhile leads nowhere.
 
 use std::{
-    collections::BTreeSet,
+    collections::BTreeMap,
     ffi::{OsStr, OsString},
     fs::File as Descriptor,
     io,
@@ -23,7 +23,7 @@ use std::{
 
 use parking_lot::{Mutex, RwLock};
 use rustix::{
-    fs::{AtFlags, FileType, Mode, OFlags, Statx, StatxFlags, fstatvfs, openat, readlinkat, statx},
+    fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags, fstatvfs, openat, readlinkat, statx},
     io::Errno,
 };
 
@@ -48,14 +48,17 @@ pub(crate) struct LocalStore {
     is_looking: AtomicBool,
     links: FollowLinks,
     watcher: Watcher,
-    /// Device numbers of filesystems that answer from this machine: those of files that were opened.
-    local: RwLock<BTreeSet<u64>>,
+    /// Device numbers of filesystems that answer from this machine, those of files that were opened, and whether each is
+    /// a tmpfs.
+    local: RwLock<BTreeMap<u64, bool>>,
 }
 
 /// The top, open.
 #[derive(Debug)]
 struct Root {
     folder: Arc<OwnedFd>,
+    /// Whether it lies on a filesystem that answers from this machine.
+    is_local: bool,
     looked: Instant,
     is_gone: bool,
 }
@@ -74,7 +77,7 @@ impl LocalStore {
     /// Those of `open(2)`.
     pub(crate) fn new(top: PathBuf, links: FollowLinks, watch: bool) -> io::Result<Self> {
         let folder = Arc::new(open_top(&top)?);
-        let root = Root { folder, looked: Instant::now(), is_gone: false };
+        let root = Root { is_local: mapped::is_local(&*folder), folder, looked: Instant::now(), is_gone: false };
         let watcher = if watch { Watcher::new() } else { Watcher::default() };
         Ok(Self {
             top,
@@ -94,7 +97,7 @@ impl LocalStore {
         };
         // One looks, and not under the lock: where the path does not answer, the others go on with what is open.
         if is_due && !self.is_looking.swap(true, Relaxed) {
-            let now = open_top(&self.top).and_then(|now| Ok((file_of(&now)?, now)));
+            let now = open_top(&self.top).and_then(|now| Ok((file_of(&now)?, mapped::is_local(&now), now)));
             let known = file_of(&folder);
             let mut root = self.root.lock();
             root.looked = Instant::now();
@@ -103,7 +106,9 @@ impl LocalStore {
                 root.is_gone = now.is_err();
             }
             match now {
-                Ok((file, opened)) if known.is_ok_and(|known| known != file) => root.folder = Arc::new(opened),
+                Ok((file, is_local, opened)) if known.is_ok_and(|known| known != file) => {
+                    (root.folder, root.is_local) = (Arc::new(opened), is_local);
+                }
                 _ => {}
             }
             self.is_looking.store(false, Relaxed);
@@ -210,16 +215,17 @@ impl LocalStore {
         if id != stat.version.file() {
             return Err(Errno::STALE.into());
         }
-        if file.is_local() && !self.local.read().contains(&id.device()) {
-            self.local.write().insert(id.device());
+        if file.is_local() && !self.local.read().contains_key(&id.device()) {
+            self.local.write().insert(id.device(), file.is_in_memory());
         }
         Ok(file)
     }
 
-    /// The top, where it need not be looked at again.
-    fn known_root(&self) -> Option<Arc<OwnedFd>> {
+    /// The top, where it need not be looked at again; only one that lies on a local filesystem, if `local` is asked for.
+    fn known_root(&self, local: bool) -> Option<Arc<OwnedFd>> {
         let root = self.root.lock();
-        (!root.is_gone && root.looked.elapsed() <= RECHECK_INTERVAL).then(|| root.folder.clone())
+        (!root.is_gone && (root.is_local || !local) && root.looked.elapsed() <= RECHECK_INTERVAL)
+            .then(|| root.folder.clone())
     }
 }
 
@@ -245,9 +251,10 @@ impl Store for LocalStore {
     }
 
     fn stat_at_once(&self, path: &FilePath) -> Option<Stat> {
-        let opened = beneath::open_cached(&*self.known_root()?, &path.to_path_buf(), OFlags::PATH).ok()?;
-        // A server would have to be asked.
-        mapped::is_local(&opened).then(|| mapped::stat_of(&opened, AtFlags::empty()).ok())?
+        // Behind another mount a server might have to be asked, even for what filesystem it is.
+        let root = self.known_root(true)?;
+        let opened = beneath::open_cached(&*root, &path.to_path_buf(), OFlags::PATH, ResolveFlags::NO_XDEV).ok()?;
+        mapped::stat_of(&opened, AtFlags::empty()).ok()
     }
 
     fn folder<'a>(&'a self, path: &'a Path) -> io::Result<Box<dyn Folder + 'a>> {
@@ -273,17 +280,15 @@ impl Store for LocalStore {
     fn try_open(&self, path: &Path, version: Version) -> Option<Arc<dyn File>> {
         // The path is in the kernel's memory, and the file on a disk that needs no asking: what is left of opening it
         // waits for nothing.
-        if !self.local.read().contains(&version.file().device()) {
-            return None;
-        }
-        let opened = beneath::open_cached(&*self.known_root()?, path, OFlags::PATH).ok()?;
+        let in_memory = *self.local.read().get(&version.file().device())?;
+        let opened = beneath::open_cached(&*self.known_root(false)?, path, OFlags::PATH, ResolveFlags::empty()).ok()?;
         let stat = mapped::stat_of(&opened, AtFlags::STATX_DONT_SYNC).ok()?;
         if stat.kind != Kind::File || stat.version != version {
             return None;
         }
         let file = Descriptor::from(open_again(&opened).ok()?);
-        let file = MappedFile::new(file, path.file_name().unwrap_or_default().to_owned()).ok()?;
-        Some(Arc::new(file))
+        let name = path.file_name().unwrap_or_default().to_owned();
+        Some(Arc::new(MappedFile::of_known(file, name, version, in_memory)))
     }
 
     fn read_link(&self, path: &Path) -> io::Result<OsString> {

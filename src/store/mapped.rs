@@ -120,9 +120,20 @@ impl MappedFile {
         Ok(Self { file, name, version: stat.version, in_memory, in_user_space, is_local, map: OnceLock::new() })
     }
 
+    /// A regular file that was opened for reading just after it was looked at, on a filesystem that answers from this
+    /// machine.
+    pub(super) fn of_known(file: Descriptor, name: OsString, version: Version, in_memory: bool) -> Self {
+        Self { file, name, version, in_memory, in_user_space: false, is_local: true, map: OnceLock::new() }
+    }
+
     /// Whether it lies on a filesystem that answers from this machine.
     pub(super) fn is_local(&self) -> bool {
         self.is_local
+    }
+
+    /// Whether it lies in a tmpfs.
+    pub(super) fn is_in_memory(&self) -> bool {
+        self.in_memory
     }
 
     /// Opens a file by its path, as it stands. Links are followed: only for paths that a user has typed.

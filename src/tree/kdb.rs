@@ -24,7 +24,7 @@ use super::{
     overview::Contents, tables::LaidOut,
 };
 use crate::{
-    cache::{BlockError, Buffer},
+    cache::{BlockError, Buffer, nonzero},
     format::{
         DType,
         kdb::{Episode, Header, Meta, PartError, Record},
@@ -110,6 +110,12 @@ impl Node {
     }
 }
 
+/// Index entries that are read at once: who reads one episode mostly reads the next ones.
+const ENTRIES_AT_ONCE: u64 = 64;
+
+/// Episodes of which the metadata is remembered.
+const METAS: usize = 8;
+
 /// Pictures of episodes that were looked into lately.
 struct Indexed {
     episodes: LruCache<u64, Arc<Pictures>>,
@@ -122,6 +128,9 @@ pub(super) struct Kdb {
     header: Header,
     warnings: Vec<String>,
     indexed: Mutex<Indexed>,
+    /// Index entries that were read last, and metadata: a look-up of a file and its first read need the same ones.
+    entries: Mutex<Vec<Episode>>,
+    metas: Mutex<LruCache<u64, Meta>>,
     new_warnings: Mutex<Vec<Notice>>,
     has_warnings: AtomicBool,
     steps: KnownSteps,
@@ -139,6 +148,8 @@ pub(super) fn open(header: Header) -> Kdb {
         header,
         warnings,
         indexed: Mutex::new(Indexed { episodes: LruCache::unbounded(), records: 0 }),
+        entries: Mutex::default(),
+        metas: Mutex::new(LruCache::new(nonzero(METAS))),
         new_warnings: Mutex::default(),
         has_warnings: AtomicBool::new(false),
         steps: KnownSteps::default(),
@@ -171,8 +182,21 @@ impl Kdb {
         }
     }
 
-    /// The index entry of an episode.
+    /// The index entry of an episode, read with those behind it.
     fn episode(&self, reader: &ReadContext, position: u64) -> Result<Episode, Fault> {
+        let known = |entries: &[Episode]| {
+            let at = position.checked_sub(entries.first()?.position)?;
+            entries.get(usize::try_from(at).ok()?).copied()
+        };
+        if let Some(episode) = known(&self.entries.lock()) {
+            return Ok(episode);
+        }
+        if let Ok(entries) = self.header.episodes_from(&*reader.source, position, ENTRIES_AT_ONCE)
+            && let Some(episode) = known(&entries)
+        {
+            *self.entries.lock() = entries;
+            return Ok(episode);
+        }
         let offset = self.header.index_offset;
         match self.header.episode(&*reader.source, position) {
             Ok(Some(episode)) => Ok(episode),
@@ -210,7 +234,7 @@ impl Kdb {
     fn has(&self, source: &dyn Source, episode: &Episode, part: Part) -> Result<bool, Fault> {
         Ok(match part {
             Part::Meta => {
-                let meta = self.sound(part, episode, episode.meta.offset, episode.read_meta(source))?;
+                let meta = self.sound(part, episode, episode.meta.offset, self.meta_of(source, episode))?;
                 if meta.as_ref().is_some_and(|meta| !meta.is_utf8) {
                     self.note(part, episode.position, episode.meta.offset, "its texts are not UTF-8".into());
                 }
@@ -301,9 +325,19 @@ impl Kdb {
         Ok(Array::new(dtype, shape, if dtype == DType::Bool { data.into_bool() } else { data }))
     }
 
+    /// The metadata of an episode.
+    fn meta_of(&self, source: &dyn Source, episode: &Episode) -> Result<Meta, PartError> {
+        if let Some(meta) = self.metas.lock().get(&episode.position) {
+            return Ok(meta.clone());
+        }
+        let meta = episode.read_meta(source)?;
+        self.metas.lock().put(episode.position, meta.clone());
+        Ok(meta)
+    }
+
     fn meta(&self, reader: &ReadContext, position: u64) -> Result<View, Fault> {
         let episode = self.episode(reader, position)?;
-        match episode.read_meta(&*reader.source) {
+        match self.meta_of(&*reader.source, &episode) {
             Ok(meta) => Ok(View::inline(meta_json(&episode, &meta))),
             Err(PartError::Source(error)) => Err(fault(episode.meta.offset, error.into())),
             Err(PartError::Damaged(reason)) => Err(fault(episode.meta.offset, BlockError::Refused(reason))),

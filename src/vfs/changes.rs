@@ -141,6 +141,7 @@ impl Vfs {
     pub fn sweep(&self) {
         self.containers.sweep();
         self.files.sweep();
+        self.source.sweep();
     }
 
     /// Has the kernel notified to forget a node.

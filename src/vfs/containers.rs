@@ -204,11 +204,16 @@ impl Containers {
     }
 
     /// The container, opened here and now if it is not: where its file can be opened, and enough of it read, without
-    /// waiting for a disk or for others. `None` where that can't be had.
+    /// waiting for a disk or for others. `None` where that can't be had. `looked_into` gives the file, if it is still
+    /// open.
     ///
     /// # Errors
     /// As [`Self::get`].
-    pub(super) fn try_open(&self, id: &Arc<ContainerId>) -> Result<Option<Arc<Opened>>, Error> {
+    pub(super) fn try_open(
+        &self,
+        id: &Arc<ContainerId>,
+        looked_into: impl FnOnce() -> Option<Arc<dyn File>>,
+    ) -> Result<Option<Arc<Opened>>, Error> {
         if let Some(opened) = self.get(id)? {
             return Ok(Some(opened));
         }
@@ -218,7 +223,8 @@ impl Containers {
             return Ok(None);
         }
         let watch = self.store.known_watch(id.path.folder());
-        let Some(file) = self.store.try_open(&id.shown(), version) else { return Ok(None) };
+        let file = looked_into().or_else(|| self.store.try_open(&id.shown(), version));
+        let Some(file) = file else { return Ok(None) };
         let reader = self.reader(&file);
         // What went wrong, if anything did, is found again by the open that waits, and reported there.
         let (quick, source) = reader.for_quick_open();

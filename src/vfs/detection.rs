@@ -13,8 +13,8 @@ use super::{
 use crate::{
     cache::{Cache, nonzero},
     limits,
-    source::{Source, SourceError},
-    store::{FilePath, Stat, Store, Version},
+    source::{Source, SourceError, Sparing, Unlimited},
+    store::{File, FilePath, Stat, Store, Version},
     tree::{self, Detected, Format, Formats, WorkingMemory},
     wanted,
 };
@@ -207,6 +207,45 @@ impl Detection {
     fn is_plain_to_see(&self, path: &FilePath, stat: &Stat, known: Known) -> bool {
         let by_name = tree::format_of_name(self.formats, path.name()).map_or(Known::Plain, Known::Container);
         stat.size <= SMALL && known == by_name
+    }
+
+    /// As [`Self::look`] where that takes no waiting. Of a container the file is given, too, if it was looked into for
+    /// that. `None` where it can't be told at once.
+    pub(super) fn look_at_once(
+        &self,
+        store: &dyn Store,
+        path: &FilePath,
+        stat: &Stat,
+    ) -> Option<(Verdict, Option<Arc<dyn File>>)> {
+        let key = self.key_of(path, stat);
+        let known = self.verdicts.lock().get(key);
+        let (known, file) = match known {
+            Some(known) => (known, None),
+            None => {
+                let file = store.try_open(&path.to_path_buf(), stat.version)?;
+                let source = Sparing::new(file.clone().into_source(), limits::QUICK_OPEN);
+                // So little is read that what is made of it need not be asked for.
+                let looked = tree::detect_within(self.formats, &source, path.name().as_encoded_bytes(), &Unlimited);
+                let known = match looked.ok().filter(|_| !source.has_refused())? {
+                    Detected::Plain => Known::Plain,
+                    Detected::Container(format) if (format.others)(&source, &Unlimited).ok()?.is_empty() => {
+                        Known::Container(format)
+                    }
+                    // A look that waits says what is wrong.
+                    Detected::Container(_) | Detected::Refused(..) => return None,
+                };
+                if source.has_refused() {
+                    return None;
+                }
+                self.verdicts.lock().put(key, known);
+                (known, Some(file))
+            }
+        };
+        match known {
+            Known::Plain | Known::Refused => Some((Verdict::Plain, None)),
+            Known::Container(format) => Some((Verdict::Container(format, 0), file)),
+            Known::WithOthers(_) => None,
+        }
     }
 
     /// Looks into a file.

@@ -23,7 +23,7 @@ use super::{
 use crate::{
     cache::{Cache, nonzero},
     limits,
-    store::{FilePath, Folder, Kind, Names, Stat, Store, Version},
+    store::{File, FilePath, Folder, Kind, Names, Stat, Store, Version},
     tree::Formats,
 };
 
@@ -74,6 +74,8 @@ pub(super) struct SourceTree {
     problems: Arc<Problems>,
     detection: Detection,
     listings: Mutex<Listings>,
+    /// The file that was looked into last: mostly it is opened next.
+    looked_into: Mutex<Option<Arc<dyn File>>>,
 }
 
 impl SourceTree {
@@ -87,7 +89,7 @@ impl SourceTree {
         cache: Arc<Cache>,
     ) -> Self {
         let detection = Detection::new(key, formats, is_alone, cache);
-        Self { store, key, problems, detection, listings: Mutex::new(Listings::default()) }
+        Self { store, key, problems, detection, listings: Mutex::default(), looked_into: Mutex::default() }
     }
 
     pub(super) fn store(&self) -> &Arc<dyn Store> {
@@ -103,6 +105,40 @@ impl SourceTree {
         let path = folder.join(name);
         let found = self.store.stat(&path).map_err(|e| Error::os(&e, "stat", path))?;
         found.map_or(Ok(None), |stat| self.entry(folder, name, stat))
+    }
+
+    /// As [`Self::find`] where that takes no waiting; `None` where it can't be told at once, or nothing stands there.
+    pub(super) fn find_at_once(&self, folder: &Arc<Path>, name: &OsStr) -> Option<SourceEntry> {
+        // What is looked at must be watched before.
+        if self.store.detects_by_name() || !self.store.known_watch(folder).is_alive() {
+            return None;
+        }
+        let path = FilePath::new(folder.clone(), name);
+        let stat = self.store.stat_at_once(&path)?;
+        match stat.kind {
+            Kind::Folder => Some(SourceEntry::Folder(path.to_path_buf().into(), stat)),
+            Kind::File => Some(match self.detection.look_at_once(&*self.store, &path, &stat)? {
+                (Verdict::Plain, _) => SourceEntry::File(Arc::new(path), stat),
+                (Verdict::Container(format, others), file) => {
+                    if file.is_some() {
+                        *self.looked_into.lock() = file;
+                    }
+                    SourceEntry::Container(Arc::new(ContainerId::new(&self.key, path, format, stat, others)))
+                }
+            }),
+            // A link may be followed.
+            Kind::Link | Kind::Other => None,
+        }
+    }
+
+    /// The file of a container, if it is the one that was looked into last and in this state: it is opened already.
+    pub(super) fn looked_into(&self, version: Version) -> Option<Arc<dyn File>> {
+        self.looked_into.lock().take_if(|file| file.version() == version)
+    }
+
+    /// Lets go of the file that was looked into last.
+    pub(super) fn sweep(&self) {
+        *self.looked_into.lock() = None;
     }
 
     /// As [`Self::find`], by a whole path.

@@ -92,6 +92,52 @@ fn a_small_container_in_memory_is_opened_without_waiting() {
 }
 
 #[test]
+fn names_of_source_that_the_kernel_knows_are_told_without_waiting() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    for name in ["first", "store", "other"] {
+        std::fs::write(path(name), empty_store()).unwrap();
+    }
+    // It says that it is longer.
+    let mut damaged = empty_store();
+    damaged[16] += 1;
+    std::fs::write(path("damaged"), damaged).unwrap();
+    std::fs::write(path("text"), "text").unwrap();
+    std::fs::create_dir(path("folder")).unwrap();
+    std::os::unix::fs::symlink("store", path("link")).unwrap();
+    // A file that was written to a moment ago is waited for.
+    std::thread::sleep(Duration::from_millis(limits::SETTLED_MILLIS + 50));
+    let vfs = Vfs::open(folder.path(), Options::default()).unwrap();
+    let at_once = |name: &str| vfs.lookup_with(ROOT, OsStr::new(name), Wait::Never);
+    let waits = |name: &str| at_once(name).unwrap_err().is_would_block();
+    // Nothing is watched, and it is not known that the disk is one of this machine.
+    assert!(waits("first") && waits("folder"));
+    vfs.lookup(ROOT, OsStr::new("first")).unwrap();
+    let is_local = crate::store::mapped::is_local(std::fs::File::open(folder.path()).unwrap());
+    for name in ["store", "other", "text", "folder"] {
+        let Ok(found) = at_once(name) else {
+            assert!(!is_local, "{name} is waited for");
+            continue;
+        };
+        assert_eq!(found, vfs.lookup(ROOT, OsStr::new(name)).unwrap(), "{name}");
+    }
+    // What is wrong with a file says a look-up that waits, and so for a link and a name that is not there.
+    assert!(waits("damaged") && waits("link") && waits("nothing"));
+    assert_eq!(vfs.problems().len(), 0);
+    vfs.lookup(ROOT, OsStr::new("damaged")).unwrap();
+    assert_eq!(vfs.problems().len(), 1);
+    // The file that was looked into is the one that is opened, unless another stands there by now.
+    let open = |ino| vfs.lookup_with(ino, OsStr::new("nothing"), Wait::Never);
+    if let Ok(Some(store)) = at_once("store") {
+        assert_eq!(open(store.ino).unwrap(), None);
+        std::fs::write(path("new"), empty_store()).unwrap();
+        std::fs::rename(path("new"), path("store")).unwrap();
+        assert_eq!(open(store.ino).unwrap_err().errno(), libc::ESTALE);
+        assert!(at_once("store").map_or(true, |now| now.is_some_and(|now| now.ino != store.ino)));
+    }
+}
+
+#[test]
 fn what_was_opened_without_some_of_its_bytes_says_so() {
     // Its lanes are put back in order by what its metadata says.
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/wshard/py/stream_interleaved.wshard");
