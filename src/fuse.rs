@@ -5,6 +5,7 @@
 //! finished large files are handed to the kernel at `open` (`fuse/open.rs`). What would wait for a decoder or for a
 //! container to be opened is answered from a pool of threads, so that look-ups never stand behind zstd.
 
+mod awake;
 mod dispatch;
 mod guard;
 mod known;
@@ -36,6 +37,7 @@ use fuser::{
 use parking_lot::Mutex;
 
 use crate::vfs::{Attr, DirEntry, Error, FileKind, Serve, Serving, Vfs};
+use awake::Awake;
 use dispatch::About;
 use known::{FromMemory, Known};
 use notify::Behind;
@@ -49,6 +51,8 @@ struct Adapter {
     handles: Option<Arc<Handles>>,
     behind: Behind,
     known: Arc<Known>,
+    /// There where a thread may stay awake for the next request: not on one core.
+    awake: Option<Awake>,
 }
 
 impl Filesystem for Adapter {
@@ -316,6 +320,7 @@ impl Filesystem for Adapter {
         reply: ReplyIoctl,
     ) {
         reply.error(Errno::ENOTTY);
+        self.answered();
     }
 
     // "Not implemented" is asked once a mount; "no such attribute" again and again.

@@ -6,6 +6,7 @@ use fuser::{INodeNo, Request};
 
 use super::{
     Adapter,
+    awake::Awake,
     guard::guarded,
     known::FromMemory,
     notify::Behind,
@@ -36,14 +37,14 @@ impl<'a> About<'a> {
 }
 
 impl Adapter {
-    pub(super) fn new(vfs: Arc<Vfs>) -> Self {
+    pub(super) fn new(vfs: Arc<Vfs>, awake: Option<Awake>) -> Self {
         let behind = Behind {
             pool: Arc::new(Pool::new(vfs.source())),
             pending: Arc::default(),
             notifier: Arc::default(),
             pages: Arc::default(),
         };
-        Self { vfs, handles: None, behind, known: Arc::default() }
+        Self { vfs, handles: None, behind, known: Arc::default(), awake }
     }
 
     /// Answers a request: here, if that takes no waiting, and otherwise in the pool, with no reply where it was answered
@@ -63,7 +64,10 @@ impl Adapter {
                     answer(vfs, slot.take(), done);
                 });
             }
-            done => answer(vfs, Some(reply), self.behind.checked(vfs, done)),
+            done => {
+                answer(vfs, Some(reply), self.behind.checked(vfs, done));
+                self.answered();
+            }
         });
     }
 
@@ -85,9 +89,17 @@ impl Adapter {
                     answer(vfs, slot.take(), listed);
                 });
             }
-            (_, Err(error)) if error.is_would_block() => answer(vfs, slot.take(), Ok(())),
-            (_, listed) => answer(vfs, slot.take(), listed),
+            (_, listed) => {
+                let listed = listed.or_else(|error| if error.is_would_block() { Ok(()) } else { Err(error) });
+                answer(vfs, slot.take(), listed);
+                self.answered();
+            }
         });
+    }
+
+    /// Comes after an answer that was given on the spot.
+    pub(super) fn answered(&self) {
+        self.awake.iter().for_each(Awake::wait);
     }
 
     /// Works on a request in the pool. `from_memory` gives an answer that will do when the disk gives none.

@@ -5,7 +5,9 @@ use std::{io, path::Path, sync::Arc};
 use fuser::{Config, Session, SessionACL};
 
 use super::{
-    Adapter, mounting,
+    Adapter,
+    awake::Awake,
+    mounting,
     notify::{self, Behind},
 };
 use crate::{limits, vfs::Vfs};
@@ -42,7 +44,9 @@ impl Mount {
         let device = mounting::make(vfs.source(), mountpoint, config.allow_other, largest_read)?;
         // Given a device, the session takes nothing down when it ends: what stands at the mount point by then may be
         // another mount.
-        let adapter = Adapter::new(vfs.clone());
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let awake = if cores > 1 { Some(Awake::new(device.try_clone()?)) } else { None };
+        let adapter = Adapter::new(vfs.clone(), awake);
         let behind = adapter.behind.clone();
         let session = Session::from_fd(adapter, device, options.acl, options)?;
         Ok(Self { session, vfs, behind })
