@@ -267,6 +267,11 @@ impl Disk {
         self.writer.flush(most)
     }
 
+    /// Waits until everything is written or dropped, at most for some seconds: for a process that ends.
+    pub fn finish(&self) {
+        self.writer.finish();
+    }
+
     /// Gives up what waits to be written to a disk that seems not to answer, for its memory. Whether there was any.
     pub fn give_up_queue(&self) -> bool {
         self.writer.give_up()

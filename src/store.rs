@@ -372,6 +372,9 @@ pub(crate) trait Store: Send + Sync {
         let _ = (version, word);
     }
 
+    /// Waits until what is to be kept of files is on disk, at most for some seconds: for a process that ends.
+    fn finish(&self) {}
+
     /// What went over the wire, for `stats.json`; `None` for a store without one.
     fn traffic(&self) -> Option<serde_json::Value> {
         None

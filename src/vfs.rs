@@ -341,6 +341,15 @@ impl Vfs {
         self.containers.cache()
     }
 
+    /// Waits until what is to be kept on disk, decoded blocks and bytes of objects, is written, for each at most for some
+    /// seconds: for a process that ends.
+    pub fn finish(&self) {
+        if let Some(spill) = self.cache().spill() {
+            spill.disk().finish();
+        }
+        self.source.store().finish();
+    }
+
     /// The problems seen so far.
     pub fn problems(&self) -> Vec<Problem> {
         self.problems.all()

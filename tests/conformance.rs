@@ -17,3 +17,5 @@ mod reading;
 #[cfg(feature = "remote")]
 #[path = "conformance/remote.rs"]
 mod remote;
+#[path = "conformance/spill.rs"]
+mod spill;

@@ -200,14 +200,16 @@ pub(super) fn run(arguments: &Arguments, command_line: &[OsString]) -> anyhow::R
     }
     let end = end.recv().context("the mount's threads are gone")?;
     running::notify("STOPPING=1");
-    match end {
+    let ended = match end {
         End::Session(result) => result.with_context(|| mountpoint.display().to_string()),
         End::Signal(signal) => {
             log::info!("signal {signal}: unmounting {}", mountpoint.display());
             // It may still be in use. The name goes now; its users get errors once this process ends.
             super::umount::detach(&own)
         }
-    }
+    };
+    vfs.finish();
+    ended
 }
 
 enum End {

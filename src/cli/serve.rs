@@ -131,7 +131,9 @@ pub(super) fn until_signal(site: &Arc<Site>, listener: TcpListener) -> anyhow::R
     let ended = async {
         let _ = receiver.await;
     };
-    serve::serve(site, listener, ended).context("serving")
+    let served = serve::serve(site, listener, ended).context("serving");
+    site.volume.vfs().finish();
+    served
 }
 
 /// The address as people type it. What listens everywhere is reached by this machine's name.

@@ -208,6 +208,12 @@ impl Writer {
         self.queue.state.lock().bytes
     }
 
+    /// Waits until the queue is empty, as long as a process that ends may.
+    pub(super) fn finish(&self) {
+        // A disk that does not answer blocks this thread alone.
+        self.flush(LAST);
+    }
+
     /// Waits until the queue is empty.
     pub(super) fn flush(&self, most: Duration) -> bool {
         let end = Instant::now() + most;
@@ -223,8 +229,7 @@ impl Writer {
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        // A disk that does not answer blocks this thread alone.
-        self.flush(LAST);
+        self.finish();
         self.queue.state.lock().is_closed = true;
         self.queue.filled.notify_all();
     }

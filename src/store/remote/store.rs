@@ -633,6 +633,12 @@ impl Store for RemoteStore {
         }
     }
 
+    fn finish(&self) {
+        if let Some(disk) = self.blocks.disk() {
+            disk.finish();
+        }
+    }
+
     fn traffic(&self) -> Option<serde_json::Value> {
         let counters = &self.client.counters;
         let (limit, taken) = self.blocks.memory();
