@@ -97,6 +97,25 @@ def test_a_remount_decodes_nothing(source, tmp_path, serve, codec):
         assert spilled(mnt)["hits"] > 0
 
 
+@pytest.mark.parametrize("ends", ["umount", "terminated"])
+def test_a_mount_that_ends_writes_what_waits(source, tmp_path, ends):
+    names = [f"ep_{number}.wshard" for number in range(6)]
+    expected = {name: episode(source / name, number) for number, name in enumerate(names)}
+    options = (f"--spill={tmp_path / 'spill'}", "--serve=cache")
+    with foreground(source, *options) as (mnt, process):
+        with ThreadPoolExecutor(6) as pool:
+            list(pool.map(lambda name: np.load(array_of(mnt, name)), names))
+        if ends == "umount":
+            run("umount", mnt, check=True)
+        else:
+            process.terminate()
+        assert process.wait(20) == 0
+    with mounted(source, *options) as mnt:
+        for name, pictures in expected.items():
+            assert np.array_equal(np.load(array_of(mnt, name)), pictures)
+        assert statistics_of(mnt)["cache"]["decoded_bytes"] == 0
+
+
 def test_the_kernel_reads_files_of_the_disk_by_itself(source, tmp_path):
     expected = {f"ep_{i}.wshard": episode(source / f"ep_{i}.wshard", i) for i in range(4)}
     options = (f"--spill={tmp_path / 'spill'}", "--serve=passthrough")
