@@ -113,8 +113,12 @@ impl Node {
 /// Index entries that are read at once: who reads one episode mostly reads the next ones.
 const ENTRIES_AT_ONCE: u64 = 64;
 
-/// Episodes of which the metadata is remembered.
+/// Episodes of which the metadata is remembered, and bytes of its texts at most: a file can state hundreds of KiB.
 const METAS: usize = 8;
+const REMEMBERED_TEXTS: usize = 1 << 10;
+/// What is remembered of episodes takes no more; it is part of the container's memory from the beginning.
+const REMEMBERED: usize =
+    ENTRIES_AT_ONCE as usize * size_of::<Episode>() + METAS * (size_of::<Meta>() + REMEMBERED_TEXTS);
 
 /// Pictures of episodes that were looked into lately.
 struct Indexed {
@@ -331,7 +335,9 @@ impl Kdb {
             return Ok(meta.clone());
         }
         let meta = episode.read_meta(source)?;
-        self.metas.lock().put(episode.position, meta.clone());
+        if meta.embodiment.len() + meta.task.len() <= REMEMBERED_TEXTS {
+            self.metas.lock().put(episode.position, meta.clone());
+        }
         Ok(meta)
     }
 
@@ -544,7 +550,7 @@ impl Container for Kdb {
 
     fn memory_usage(&self) -> usize {
         let steps = self.steps.lock().as_ref().map_or(0, |steps| steps.memory_usage());
-        self.indexed.lock().records * size_of::<Record>() + steps + self.tables.memory_usage()
+        REMEMBERED + self.indexed.lock().records * size_of::<Record>() + steps + self.tables.memory_usage()
     }
 
     fn overview(&self) -> Result<Overview, Fault> {

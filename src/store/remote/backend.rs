@@ -3,7 +3,7 @@
 use std::{fmt, sync::Arc};
 
 use futures_util::future::BoxFuture;
-use http::{HeaderMap, HeaderValue, Method};
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use object_store::client::{HttpRequest, HttpRequestBody};
 
 use super::object::FetchError;
@@ -88,8 +88,8 @@ pub(super) trait Backend: Send + Sync + fmt::Debug {
     fn page(&self, prefix: &[u8], headers: &HeaderMap, body: &[u8]) -> Result<Page, String>;
 
     /// Takes note of an answer that refuses; says whether asking again may be answered otherwise.
-    fn was_refused(&self, headers: &HeaderMap, code: &str) -> bool {
-        let _ = (headers, code);
+    fn was_refused(&self, status: StatusCode, headers: &HeaderMap, code: &str) -> bool {
+        let _ = (status, headers, code);
         false
     }
 

@@ -303,7 +303,7 @@ impl Client {
             let code = code(&text);
             let status = answer.status;
             let wait = retry_after(&answer.headers);
-            let may_change = !is_second_chance && backend.was_refused(&answer.headers, &code);
+            let may_change = !is_second_chance && backend.was_refused(status, &answer.headers, &code);
             drop(answer);
             if may_change {
                 is_second_chance = true;

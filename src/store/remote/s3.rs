@@ -3,7 +3,7 @@
 use std::{fmt, sync::Arc};
 
 use futures_util::future::BoxFuture;
-use http::HeaderMap;
+use http::{HeaderMap, StatusCode};
 use object_store::{
     aws::{AwsAuthorizer, AwsCredentialProvider},
     client::HttpRequest,
@@ -106,13 +106,17 @@ impl Backend for S3 {
         page(body)
     }
 
-    fn was_refused(&self, headers: &HeaderMap, code: &str) -> bool {
+    fn was_refused(&self, status: StatusCode, headers: &HeaderMap, code: &str) -> bool {
         if let Some(region) = headers.get("x-amz-bucket-region").and_then(|value| value.to_str().ok()) {
             let is_name = !region.is_empty() && region.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
             let mut known = self.region.lock();
             if is_name && *known != region {
                 log::debug!("{}: the region is {region}", self.store);
                 *known = region.to_owned();
+                return true;
+            }
+            // Another request may have learnt the region while this one, signed for the old one, was under way.
+            if is_name && matches!(status, StatusCode::MOVED_PERMANENTLY | StatusCode::BAD_REQUEST) {
                 return true;
             }
         }
@@ -177,6 +181,20 @@ mod tests {
         assert!(super::page(b"<html><body>no</body></html>").is_err());
         let endless = b"<L><Name>b</Name><IsTruncated>true</IsTruncated></L>";
         assert!(super::page(endless).is_err());
+    }
+
+    #[test]
+    fn requests_under_way_while_the_region_is_learnt_are_all_sent_again() {
+        let s3 = S3::new("b", None, "us-east-1".into(), None, false);
+        let elsewhere = HeaderMap::from_iter([(
+            http::HeaderName::from_static("x-amz-bucket-region"),
+            http::HeaderValue::from_static("eu-other-1"),
+        )]);
+        assert!(s3.was_refused(StatusCode::BAD_REQUEST, &elsewhere, "AuthorizationHeaderMalformed"));
+        assert_eq!(s3.base(), "https://b.s3.eu-other-1.amazonaws.com");
+        assert!(s3.was_refused(StatusCode::BAD_REQUEST, &elsewhere, "AuthorizationHeaderMalformed"));
+        assert!(s3.was_refused(StatusCode::MOVED_PERMANENTLY, &elsewhere, ""));
+        assert!(!s3.was_refused(StatusCode::FORBIDDEN, &elsewhere, "AccessDenied"), "the region was right");
     }
 
     #[test]
