@@ -19,6 +19,9 @@ use crate::{
     source::{Source, SourceError},
 };
 
+/// Blocks of zstd from this size on are not read as a whole before they are decoded.
+const LARGE_BLOCK: u64 = 1 << 20;
+
 /// So much of an uncompressed block is read at a time by each of several threads.
 const PART: usize = 8 << 20;
 
@@ -30,7 +33,7 @@ const SUMMED: u64 = 128 << 10;
 pub(super) fn working(block: &Block, window: u64) -> u64 {
     // Decoding in one go takes all stored bytes into memory.
     let stored = match block.codec {
-        Codec::Zstd if window > 0 => 0,
+        Codec::Zstd if window > 0 || goes_to_its_place(block) => 0,
         Codec::None | Codec::Deflate | Codec::Zlib => 0,
         // And a byte that ends some blocks of lz4.
         Codec::Zstd | Codec::Lz4 | Codec::Jpeg(..) | Codec::Png(..) => block.stored_size.saturating_add(1),
@@ -66,14 +69,16 @@ pub(super) fn whole(
     if matches!(block.codec, Codec::Deflate | Codec::Zlib) {
         return inflate(block, source).map(Some);
     }
-    let padded = padded(block, source)?;
     let mut bytes = zeroed(block.size)?;
-    decode(block, crc, &padded, &mut bytes)?;
+    into(block, source, verify, &mut bytes)?;
     Ok(Some(bytes))
 }
 
 /// Decodes and checks a compressed block straight to its place.
 pub(super) fn into(block: &Block, source: &dyn Source, verify: Verify, out: &mut [u8]) -> Result<(), BlockError> {
+    if goes_to_its_place(block) {
+        return zstd_into(block, source, verify, out);
+    }
     let crc = block.crc.filter(|_| verify != Verify::Off);
     let padded = padded(block, source)?;
     decode(block, crc, &padded, out)
@@ -126,8 +131,14 @@ fn read_part(offset: u64, source: &dyn Source, checked: bool, out: &mut [u8]) ->
     Ok(sum)
 }
 
-/// Decodes and checks a zstd block straight to its place, in as much memory as the decoder takes.
-pub(super) fn zstd_into(block: &Block, source: &dyn Source, verify: Verify, out: &mut [u8]) -> Result<(), BlockError> {
+/// Whether a block is decoded from pieces of what is stored ([`zstd_into`]): smaller ones take less time in one go.
+fn goes_to_its_place(block: &Block) -> bool {
+    block.codec == Codec::Zstd && block.size >= LARGE_BLOCK
+}
+
+/// Decodes and checks a zstd block straight to its place: neither the stored bytes nor a window take memory, of which each
+/// page would be cleared by the kernel first, and bytes are checked while they are in the processor's cache.
+fn zstd_into(block: &Block, source: &dyn Source, verify: Verify, out: &mut [u8]) -> Result<(), BlockError> {
     let crc = block.crc.filter(|_| verify != Verify::Off);
     source.prefetch(&[block.stored()]);
     let mut got = 0;
@@ -299,6 +310,9 @@ impl<'a> Stored<'a> {
 impl Read for Stored<'_> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let length = usize::try_from(self.end - self.at).map_or(buf.len(), |left| left.min(buf.len()));
+        if length == 0 {
+            return Ok(0);
+        }
         self.source.read_at(self.at, &mut buf[..length]).map_err(io::Error::other)?;
         self.at += length as u64;
         Ok(length)

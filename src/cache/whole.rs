@@ -53,12 +53,8 @@ impl Cache {
         if self.read_spilled(block, &**source, out) {
             return Ok(());
         }
-        if block.codec == Codec::Zstd && block.size > limits::WHOLE_BLOCK {
-            let _working = self.reserve(block.codec.working_memory(0))?;
-            return decode::zstd_into(block, &**source, self.verify, out);
-        }
         // What streams needs no more than a window beside the bytes that it makes.
-        if block.size <= limits::WHOLE_BLOCK || !block.codec.is_stream() {
+        if block.codec == Codec::Zstd || block.size <= limits::WHOLE_BLOCK || !block.codec.is_stream() {
             let _working = self.reserve(decode::working(block, 0))?;
             return decode::into(block, &**source, self.verify, out);
         }
