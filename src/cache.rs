@@ -28,6 +28,7 @@ mod late;
 mod ready;
 mod room;
 mod slot;
+mod spares;
 mod spill;
 mod sums;
 mod sync;

@@ -228,7 +228,8 @@ impl Disk {
     }
 
     /// Stores a blob soon, in place of what the disk has under the key. Never waits: whether the queue had room, or has
-    /// a blob of that key already.
+    /// a blob of that key already. A payload that lies on whole pages is written past the kernel's page cache, which
+    /// takes a fraction of the processor's time, as long as the disk keeps up.
     pub fn put(&self, key: &[u8], payload: Payload) -> bool {
         self.take(key, payload, Way::Held, None)
     }
@@ -237,13 +238,6 @@ impl Disk {
     /// wait there for their turn, and are dropped if the cache gives them up before.
     pub fn put_cached(&self, key: &[u8], payload: Payload) -> bool {
         self.take(key, payload, Way::Cached, None)
-    }
-
-    /// As [`Self::put`], for bytes that were just read and are not read from the disk soon: a payload that lies on whole
-    /// pages is written past the kernel's page cache, which takes a fraction of the processor's time, as long as the
-    /// disk keeps up.
-    pub fn put_direct(&self, key: &[u8], payload: Payload) -> bool {
-        self.take(key, payload, Way::Direct, None)
     }
 
     fn take(&self, key: &[u8], payload: Payload, way: Way, part: Option<Part>) -> bool {
@@ -346,7 +340,7 @@ impl Shared {
             }
         };
         match BlobFile::new(file, key) {
-            Ok(file) => Some(Blob::file(file, *hash, self.clone())),
+            Ok(file) => Some(Blob::of_file(file, *hash, self.clone())),
             Err(error) => {
                 self.unreadable(hash, &error);
                 None

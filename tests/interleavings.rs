@@ -12,6 +12,8 @@ mod budget;
 mod entries;
 #[path = "../src/cache/slot.rs"]
 mod slot;
+#[path = "../src/cache/spares.rs"]
+mod spares;
 
 /// In place of `src/cache/sync.rs`.
 mod sync {

@@ -31,7 +31,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::sync::{Arc, AtomicUsize, Condvar, Mutex, Ordering::SeqCst};
+use memmap2::MmapMut;
+
+use super::{
+    spares::Spares,
+    sync::{Arc, AtomicUsize, Condvar, Mutex, Ordering::SeqCst},
+};
 
 /// How long the first in line waits while nothing changes.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -49,6 +54,7 @@ pub struct Budget {
     changed: Condvar,
     /// How many wait for room.
     waiting: AtomicUsize,
+    spares: Spares,
 }
 
 #[derive(Debug, Default)]
@@ -125,7 +131,22 @@ impl Budget {
     pub fn new(total: u64, most: u64) -> Arc<Self> {
         let most = most.max(total);
         let (room, changed, waiting) = (Mutex::default(), Condvar::new(), AtomicUsize::new(0));
-        Arc::new(Self { total, most, room, changed, waiting })
+        Arc::new(Self { total, most, room, changed, waiting, spares: Spares::default() })
+    }
+
+    /// Keeps memory that is no longer used for the next that is wanted, as far as there is room for it beside what is
+    /// reserved; `counted` bytes are reserved for it still.
+    pub(super) fn keep_spare(&self, map: MmapMut, counted: u64) {
+        self.spares.put(map, || self.unreserved(self.used().saturating_sub(counted)));
+    }
+
+    /// Memory that was kept, of about that size if there is some.
+    pub(super) fn take_spare(&self, size: usize) -> Option<MmapMut> {
+        self.spares.take(size)
+    }
+
+    fn unreserved(&self, used: u64) -> u64 {
+        self.total.saturating_sub(used)
     }
 
     /// The budget, in bytes.
@@ -207,7 +228,9 @@ impl Budget {
         room.line(holding).serving += 1;
         room.used += if is_granted { bytes } else { 0 };
         self.signal(&mut room);
+        let used = room.used;
         drop(room);
+        self.spares.trim(self.unreserved(used));
         if is_granted { Ok(self.reservation(bytes)) } else { Err(too_much(false)) }
     }
 
@@ -220,7 +243,9 @@ impl Budget {
             }
             if self.fits(&room, bytes) {
                 room.used += bytes;
+                let used = room.used;
                 drop(room);
+                self.spares.trim(self.unreserved(used));
                 return Some(self.reservation(bytes));
             }
             let short = room.used.saturating_add(bytes) - self.total;
@@ -237,7 +262,9 @@ impl Budget {
         let mut room = self.room.lock();
         room.used += bytes;
         room.held += bytes;
+        let used = room.used;
         drop(room);
+        self.spares.trim(self.unreserved(used));
         Reservation { budget: self.clone(), bytes, is_held: true }
     }
 
@@ -283,6 +310,11 @@ impl Reservation {
     /// How many bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// The budget that they are of.
+    pub(super) fn budget(&self) -> &Arc<Budget> {
+        &self.budget
     }
 
     /// Takes so many bytes out of it, or as many as it has, as a reservation of their own.

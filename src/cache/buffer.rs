@@ -9,7 +9,7 @@ use std::{
     ops::{Deref, DerefMut},
 };
 
-use memmap2::{Advice, MmapMut};
+use memmap2::{Advice, MmapMut, RemapOptions};
 
 use super::budget::Reservation;
 use crate::source::zeros;
@@ -21,10 +21,9 @@ const HEAP: usize = 512 << 10;
 /// From this size on, large pages are worth asking for.
 const LARGE_PAGES: usize = 4 << 20;
 
-/// Bytes, zero at first, with the reservation that they are counted by.
+/// Bytes, with the reservation that they are counted by.
 #[derive(Debug)]
 pub struct Buffer {
-    // In this order: memory is freed before its room is given to others.
     bytes: Kind,
     room: Option<Reservation>,
 }
@@ -53,16 +52,57 @@ impl Buffer {
         zeros(size).map(Self::from)
     }
 
-    /// These bytes, counted by a reservation, which is given back with them.
-    #[must_use]
-    pub fn with_room(self, room: Reservation) -> Self {
-        Self { room: Some(room), ..self }
+    /// Memory that is counted by a reservation, of an earlier buffer if there is some: it may hold that one's bytes, and
+    /// all of it is to be written before any is shown.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub(super) fn used(size: usize, room: Reservation) -> io::Result<Self> {
+        let spare = if size >= LARGE { room.budget().take_spare(size) } else { None };
+        let fitting = spare.and_then(|mut map| (map.len() == size || resize(&mut map, size)).then_some(map));
+        match fitting {
+            Some(map) => Ok(Self { bytes: Kind::Map(map), room: Some(room) }),
+            None => Ok(Self::zeroed(size)?.with_room(room)),
+        }
     }
 
-    /// Frees the memory, for the room that it was counted by.
-    pub(super) fn into_room(self) -> Option<Reservation> {
-        self.room
+    /// These bytes, counted by a reservation, which is given back with them.
+    #[must_use]
+    pub fn with_room(mut self, room: Reservation) -> Self {
+        self.room = Some(room);
+        self
     }
+
+    /// Gives up the memory, for the room that it was counted by.
+    pub(super) fn into_room(mut self) -> Option<Reservation> {
+        let room = self.room.take();
+        if let (Some(room), Kind::Map(map)) = (&room, std::mem::take(&mut self.bytes)) {
+            room.budget().keep_spare(map, 0);
+        }
+        room
+    }
+}
+
+/// Memory is given up before its room is given to others.
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        if let (Some(room), Kind::Map(map)) = (&self.room, std::mem::take(&mut self.bytes)) {
+            room.budget().keep_spare(map, room.bytes());
+        }
+    }
+}
+
+impl Default for Kind {
+    fn default() -> Self {
+        Self::Heap(Vec::new())
+    }
+}
+
+/// Gives a map another size. Whether that could be done.
+fn resize(map: &mut MmapMut, size: usize) -> bool {
+    #[allow(unsafe_code, reason = "memory is this module's job")]
+    // SAFETY: no reference into the map exists, since it is borrowed mutably; what is added is anonymous memory.
+    unsafe { map.remap(size, RemapOptions::new().may_move(true)) }.is_ok()
 }
 
 /// Keeps the heap from keeping what is freed: two arenas in place of eight a core, large pieces straight from the

@@ -9,7 +9,7 @@ use std::{
 use parking_lot::Mutex;
 
 use super::{
-    BlockError, Buffer, Verify,
+    BlockError, Buffer, Reservation, Verify,
     sums::{self, Sums},
 };
 use crate::{
@@ -54,12 +54,13 @@ pub(super) fn window(block: &Block, source: &dyn Source) -> u64 {
 }
 
 /// Decodes and checks a block before a byte of it is given out. Of an uncompressed block there is only the verdict; the
-/// parts of it that `sums` knows are not read again.
+/// parts of it that `sums` knows are not read again. `room` is asked for where there are bytes.
 pub(super) fn whole(
     block: &Block,
     source: &dyn Source,
     verify: Verify,
     sums: &Sums,
+    room: impl FnOnce() -> Result<Reservation, BlockError>,
 ) -> Result<Option<Buffer>, BlockError> {
     let crc = block.crc.filter(|_| verify != Verify::Off);
     if block.codec == Codec::None {
@@ -67,9 +68,10 @@ pub(super) fn whole(
         return compare(crc, stored_crc(block, source, sums)?).map(|()| None);
     }
     if matches!(block.codec, Codec::Deflate | Codec::Zlib) {
-        return inflate(block, source).map(Some);
+        let bytes = inflate(block, source)?;
+        return Ok(Some(bytes.with_room(room()?)));
     }
-    let mut bytes = zeroed(block.size)?;
+    let mut bytes = used(block.size, room()?)?;
     into(block, source, verify, &mut bytes)?;
     Ok(Some(bytes))
 }
@@ -157,6 +159,14 @@ fn zstd_into(block: &Block, source: &dyn Source, verify: Verify, out: &mut [u8])
 /// `Memory` where there is none.
 pub(super) fn zeroed(size: u64) -> Result<Buffer, DecodeError> {
     Buffer::zeroed(usize::try_from(size).unwrap_or(usize::MAX)).map_err(|_| DecodeError::Memory(size))
+}
+
+/// Memory to be filled ([`Buffer::used`]).
+///
+/// # Errors
+/// `Memory` where there is none.
+pub(super) fn used(size: u64, room: Reservation) -> Result<Buffer, DecodeError> {
+    Buffer::used(usize::try_from(size).unwrap_or(usize::MAX), room).map_err(|_| DecodeError::Memory(size))
 }
 
 /// The stored bytes of a block, and a byte 0.
@@ -257,9 +267,9 @@ impl<'a> Pieces<'a> {
         })
     }
 
-    /// The next piece as memory of its own.
-    pub(super) fn next(&mut self) -> Result<Buffer, BlockError> {
-        let mut piece = zeroed(self.next_size())?;
+    /// The next piece as memory of its own, for which there is room.
+    pub(super) fn next(&mut self, room: Reservation) -> Result<Buffer, BlockError> {
+        let mut piece = used(self.next_size(), room)?;
         self.fill(&mut piece)?;
         Ok(piece)
     }

@@ -123,17 +123,18 @@ impl Cache {
                 if let Some((spill, name)) = &spilled
                     && spill.has(name, 0)
                 {
-                    let mut bytes = decode::zeroed(block.size)?;
+                    let mut bytes = decode::used(block.size, self.room_for(slot, block.size, &working)?)?;
                     if spill.read(name, 0, &mut bytes) {
-                        slot.push(bytes.with_room(self.room_for(slot, block.size, &working)?));
+                        slot.push(bytes);
                         return Ok(0);
                     }
+                    slot.take_back(bytes);
                 }
                 let start = Instant::now();
                 let sums = self.sums.lock().pop(&key).unwrap_or_default();
-                if let Some(bytes) = decode::whole(block, &**source, self.verify, &sums)? {
-                    let took = start.elapsed();
-                    let bytes = Arc::new(bytes.with_room(self.room_for(slot, block.size, &working)?));
+                let room = || self.room_for(slot, block.size, &working);
+                if let Some(bytes) = decode::whole(block, &**source, self.verify, &sums, room)? {
+                    let (took, bytes) = (start.elapsed(), Arc::new(bytes));
                     slot.push_shared(bytes.clone());
                     if let Some((spill, name)) = spilled {
                         self.keep(spill, &name, block, took, bytes);
@@ -154,7 +155,7 @@ impl Cache {
                     let mut start = 0;
                     while pieces.next_size() > 0 {
                         let room = cache.room_for(&slot, pieces.next_size(), &working)?;
-                        let piece = Arc::new(pieces.next()?.with_room(room));
+                        let piece = Arc::new(pieces.next(room)?);
                         slot.push_shared(piece.clone());
                         let length = piece.len() as u64;
                         spilled = spilled.filter(|(spill, name)| spill.keep_piece(name, start, piece));

@@ -112,6 +112,13 @@ impl Slot {
         self.progress.lock().room = Some(room);
     }
 
+    /// Takes back what was to be its bytes and can't be, with the room for it.
+    pub(super) fn take_back(&self, bytes: Buffer) {
+        if let (Some(room), Some(back)) = (&mut self.progress.lock().room, bytes.into_room()) {
+            room.merge(back);
+        }
+    }
+
     /// Counts bytes handed out. Whether with these all of it was, of one of at least `least` bytes.
     pub(super) fn add_served(&self, bytes: u64, least: u64) -> bool {
         let served = self.served.fetch_add(bytes, Relaxed) + bytes;

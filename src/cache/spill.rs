@@ -11,7 +11,7 @@
 //!
 //! Where the kernel serves finished files by itself, a virtual file that is one block (and a header before it) is kept as
 //! the file that the user sees, in place of the block ([`FileOfBlock`]). The kernel is given it after all of it was
-//! compared with its checksums, once a mount; the block is read out of it.
+//! compared with its checksums, once since the machine started; the block is read out of it.
 //!
 //! Blobs carry checksums of their own. One that is damaged, evicted or on a disk that fails is a block that is decoded
 //! again.
@@ -313,11 +313,12 @@ impl Spill {
 
     /// A virtual file that is kept, compared with its checksums.
     fn file(&self, name: &Name, file: &FileOfBlock<'_>) -> Option<File> {
-        let blob = self.disk.get_file(&name.of_file(file)).filter(|blob| blob.len() == file.size)?;
+        let key = name.of_file(file);
+        let blob = self.disk.get_file(&key).filter(|blob| blob.len() == file.size)?;
         let own = blob.try_clone_file().ok()??;
         let id = FileId::of(&own).ok()?;
         if self.checked.lock().get(&id).is_none() {
-            blob.check().ok()?;
+            self.disk.check_file(&key, &blob).ok()?;
             self.checked.lock().put(id, ());
             // The block is read out of the file from now on.
             self.remove_pieces(name);

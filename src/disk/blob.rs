@@ -60,7 +60,7 @@ impl Blob {
         Self(Inner::Memory(payload))
     }
 
-    pub(super) fn file(file: BlobFile, hash: Hash, shared: Arc<Shared>) -> Self {
+    pub(super) fn of_file(file: BlobFile, hash: Hash, shared: Arc<Shared>) -> Self {
         Self(Inner::File { file, hash, shared })
     }
 
@@ -113,8 +113,26 @@ impl Blob {
         all.inspect_err(|error| shared.unreadable(hash, error))
     }
 
+    /// Its payload, for small ones.
+    ///
+    /// # Errors
+    /// As [`Self::read_at`], and `OutOfMemory`.
+    pub(super) fn whole(&self) -> io::Result<Vec<u8>> {
+        let mut bytes = crate::source::zeros(usize::try_from(self.len()).unwrap_or(usize::MAX))?;
+        self.read_at(0, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Its file, if it is written.
+    pub(super) fn file(&self) -> Option<&File> {
+        match &self.0 {
+            Inner::Memory(_) => None,
+            Inner::File { file, .. } => Some(&file.file),
+        }
+    }
+
     /// Its file, which begins with the payload, for maps and for the kernel. Nothing is compared any
-    /// more: [`Self::check`] does it beforehand. `None` for a blob that is still in memory.
+    /// more: [`Disk::check_file`](super::Disk::check_file) does it beforehand. `None` for a blob that is still in memory.
     ///
     /// # Errors
     /// When there are no descriptors left.
@@ -243,9 +261,11 @@ impl BlobFile {
 /// Notes that a file is used, if that was noted longer ago than [`NOTED`].
 fn note_use(file: &File, meta: &Metadata) {
     let now = SystemTime::now();
-    if meta.modified().is_ok_and(|used| now.duration_since(used).map_or(true, |since| since > NOTED)) {
-        // The modification time is when a blob was last used: unlike the access time it is kept by all mounts.
-        let _ = file.set_times(FileTimes::new().set_modified(now));
+    let used = meta.accessed().and_then(|read| Ok(read.max(meta.modified()?)));
+    if used.is_ok_and(|used| now.duration_since(used).map_or(true, |since| since > NOTED)) {
+        // Filesystems that keep no access times by themselves take one that is given. The modification time says whether
+        // a file is what it was ([`super::plain`]).
+        let _ = file.set_times(FileTimes::new().set_accessed(now));
     }
 }
 

@@ -4,8 +4,17 @@
 //! blob's payload, little-endian: the file's own name (32 bytes), start and end of the part and length of the file (u64
 //! each), CRC32C of each piece of the file. The file is there before these blobs: a process that is killed in between
 //! leaves a file that nothing leads to, which is evicted like any other.
+//!
+//! Reading a part compares the checksums of that part. The kernel, which compares nothing, is given a file that was
+//! compared as a whole, or written, since the machine started, and not written to since: a blob of its own notes that,
+//! with the state of the file ([`state`]).
 
-use std::{fs::File, io, ops::Range, sync::Arc};
+use std::{
+    fs::{self, File},
+    io,
+    ops::Range,
+    sync::{Arc, LazyLock},
+};
 
 use rustix::fs::{AtFlags, StatxFlags, statx};
 use sha2::{Digest, Sha256};
@@ -62,11 +71,58 @@ impl Disk {
     }
 }
 
+impl Disk {
+    /// Compares all of a plain file with its checksums, unless this or another process did, or wrote it, since the
+    /// machine started.
+    ///
+    /// # Errors
+    /// As [`Blob::check`].
+    pub fn check_file(&self, key: &[u8], blob: &Blob) -> io::Result<()> {
+        let now = blob.file().and_then(state);
+        let (marker, is) = (marker(key), |bytes: &[u8]| now.as_deref() == Some(bytes));
+        let hash = hash(&marker);
+        let noted = match self.writer.waiting(&hash) {
+            Some(payload) => is((*payload).as_ref()),
+            None => self.shared.open_blob(&marker, &hash).and_then(|noted| noted.whole().ok()).is_some_and(|b| is(&b)),
+        };
+        if !noted {
+            blob.check()?;
+            now.map(|now| self.put(&marker, Arc::new(now)));
+        }
+        Ok(())
+    }
+}
+
+/// The key of the blob that says in which state a file was right.
+fn marker(key: &[u8]) -> Vec<u8> {
+    [b"right\0", key].concat()
+}
+
+/// The state of a file, which another start of the machine, another file and a write make another one. `None` where the
+/// starts can't be told apart: a machine that lost its power may have lost what was written.
+fn state(file: &File) -> Option<Vec<u8>> {
+    static START: LazyLock<Option<String>> =
+        LazyLock::new(|| fs::read_to_string("/proc/sys/kernel/random/boot_id").ok());
+    let start = START.as_ref()?;
+    let wanted = StatxFlags::INO | StatxFlags::BTIME | StatxFlags::MTIME | StatxFlags::SIZE;
+    let stat = statx(file, c"", AtFlags::EMPTY_PATH, wanted).ok()?;
+    let (born, written) = (stat.stx_btime, stat.stx_mtime);
+    let numbers = [
+        u64::from(stat.stx_dev_major) << 32 | u64::from(stat.stx_dev_minor),
+        stat.stx_ino,
+        born.tv_sec.cast_unsigned(),
+        u64::from(born.tv_nsec),
+        written.tv_sec.cast_unsigned(),
+        u64::from(written.tv_nsec),
+        stat.stx_size,
+    ];
+    Some([start.as_bytes(), numbers.map(u64::to_le_bytes).as_flattened()].concat())
+}
+
 impl Shared {
     fn open_plain(self: &Arc<Self>, key: &[u8], hash: &Hash) -> Option<Blob> {
         let named = self.open_blob(key, hash)?;
-        let mut bytes = crate::source::zeros(usize::try_from(named.len()).ok()?).ok()?;
-        named.read_at(0, &mut bytes).ok()?;
+        let bytes = named.whole().ok()?;
         let Some((own, part, length, sums)) = parse(&bytes) else {
             self.unreadable(hash, &damaged("not the checksums of a file"));
             return None;
@@ -84,7 +140,7 @@ impl Shared {
             }
         };
         match BlobFile::plain(file, part, length, sums) {
-            Ok(file) => Some(Blob::file(file, own, self.clone())),
+            Ok(file) => Some(Blob::of_file(file, own, self.clone())),
             Err(error) => {
                 self.unreadable(&own, &error);
                 None
@@ -93,11 +149,12 @@ impl Shared {
     }
 
     /// Writes a plain file, and then the blobs of both names.
-    pub(super) fn write_plain(&self, key: &[u8], part: &Part, payload: &[u8]) -> io::Result<()> {
+    pub(super) fn write_plain(&self, key: &[u8], part: &Part, payload: &[u8], past_page_cache: bool) -> io::Result<()> {
         let own: Hash = Sha256::new().chain_update(b"plain file\0").chain_update(key).finalize().into();
-        let mut sums = Vec::new();
+        let (mut sums, mut right) = (Vec::new(), None);
         self.write(&own, |file| {
-            sums = blob::write_payload(file, payload, false)?;
+            sums = blob::write_payload(file, payload, past_page_cache)?;
+            right = state(file);
             Ok(())
         })?;
         let length = payload.len() as u64;
@@ -106,7 +163,8 @@ impl Shared {
             let named = [&own, numbers.as_flattened(), &sums].concat();
             self.write(&hash(key), |file| blob::write(file, key, &named, false))?;
         }
-        Ok(())
+        let (Some(right), marker) = (right, marker(key)) else { return Ok(()) };
+        self.write(&hash(&marker), |file| blob::write(file, &marker, &right, false))
     }
 }
 
@@ -114,7 +172,8 @@ impl Shared {
 pub(super) fn space(key: &[u8], part: &Part, payload: &[u8]) -> u64 {
     let named = HEAD as u64 + blob::sums_size(payload);
     let of = |key: &[u8]| super::scan::space(named + blob::sums_size(&[]) + key.len() as u64 + 64);
-    super::scan::space(payload.len() as u64) + of(key) + of(&part.key)
+    // The marker is a block of the filesystem too.
+    super::scan::space(payload.len() as u64) + of(key) + of(&part.key) + super::scan::space(1)
 }
 
 type Named = (Hash, Range<u64>, u64, Box<[u32]>);

@@ -48,7 +48,7 @@ fn each(folder: &Folder, mut found: impl FnMut(Candidate)) -> io::Result<()> {
             // Another process may have removed it.
             let Ok(stat) = statat(&fd, &name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
             if FileType::from_raw_mode(stat.st_mode).is_file() {
-                let used = (stat.st_mtime, stat.st_mtime_nsec);
+                let used = (stat.st_atime, stat.st_atime_nsec).max((stat.st_mtime, stat.st_mtime_nsec));
                 found(Candidate { used, part, name, bytes: space(stat.st_size.unsigned_abs()) });
             }
         }

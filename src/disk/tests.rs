@@ -88,7 +88,7 @@ fn what_is_written_past_the_page_cache_comes_back() {
         let mut pages = memmap2::MmapMut::map_anon(size + from).unwrap();
         pages[from..].copy_from_slice(&bytes(size, 3));
         let key = format!("{size} from {from}");
-        assert!(disk.put_direct(key.as_bytes(), Arc::new(From(pages, from))));
+        assert!(disk.put(key.as_bytes(), Arc::new(From(pages, from))));
         assert!(disk.flush(LONG));
         let blob = disk.get(key.as_bytes()).unwrap();
         assert!(read(&blob).unwrap() == bytes(size, 3), "{key}");
@@ -162,7 +162,8 @@ fn the_least_recently_used_go_first() {
     let age = |name: &str, seconds| {
         let file = files(&disk.path()).into_iter().find(|file| file.ends_with(folder::name(&hash(name.as_bytes()))));
         let then = std::time::SystemTime::now() - Duration::from_secs(seconds);
-        fs::File::options().write(true).open(file.unwrap()).unwrap().set_modified(then).unwrap();
+        let times = fs::FileTimes::new().set_accessed(then).set_modified(then);
+        fs::File::options().write(true).open(file.unwrap()).unwrap().set_times(times).unwrap();
     };
     for number in 0..8 {
         put(&disk, format!("{number}").as_bytes(), bytes(1 << 20, number));
@@ -351,6 +352,38 @@ fn plain_files_are_their_payload_and_nothing_else() {
     let id = FileId::of(&disk.get_file(b"file").unwrap().try_clone_file().unwrap().unwrap()).unwrap();
     assert_ne!(id, FileId::of(&own).unwrap());
     assert_eq!(id, FileId::of(&disk.get_file(b"part").unwrap().try_clone_file().unwrap().unwrap()).unwrap());
+}
+
+#[test]
+fn a_plain_file_that_nothing_wrote_to_is_checked_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = || Disk::open(&folder.path().join("d"), LIMITS).unwrap();
+    let content = Arc::new(bytes(300_000, 5));
+    let path = || files(&folder.path().join("d")).into_iter().find(|path| path.metadata().unwrap().len() == 300_000);
+    let write = |bytes: &[u8], keeps_time: bool| {
+        let file = fs::File::options().write(true).open(path().unwrap()).unwrap();
+        let times = fs::FileTimes::new().set_modified(file.metadata().unwrap().modified().unwrap());
+        file.write_all_at(bytes, 200_000).unwrap();
+        if keeps_time {
+            file.set_times(times).unwrap();
+        }
+    };
+    let check = |disk: &Arc<Disk>| disk.check_file(b"file", &disk.get_file(b"file").unwrap());
+    let damage = [content[200_000] ^ 1];
+    assert!(open().put_file(b"file", (b"part", 0..300_000), content.clone()), "dropped, it has written it");
+    // Whether it is compared can only be seen by damage that leaves its times alone. It is not: it was just written.
+    write(&damage, true);
+    check(&open()).unwrap();
+    // A write makes it another state: compared, and after that not any more.
+    write(&content[200_000..200_001], false);
+    let disk = open();
+    check(&disk).unwrap();
+    assert!(disk.flush(LONG));
+    write(&damage, true);
+    check(&open()).unwrap();
+    write(&damage, false);
+    assert_eq!(check(&open()).unwrap_err().kind(), io::ErrorKind::InvalidData);
+    assert!(path().is_none() && open().get_file(b"file").is_none());
 }
 
 #[test]

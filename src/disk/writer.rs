@@ -71,16 +71,13 @@ struct Waiting {
     part: Option<Part>,
     length: u64,
     kept: Kept,
-    way: Way,
 }
 
-/// How a payload waits and is written.
+/// How a payload waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
     /// The queue holds it.
     Held,
-    /// The same, and it is written past the kernel's page cache while the disk keeps up.
-    Direct,
     /// A cache holds it where the queue has no room.
     Cached,
 }
@@ -171,7 +168,7 @@ impl Writer {
             state.bytes += length;
         }
         state.names.push_back(hash);
-        state.waiting.insert(hash, Waiting { key: key.into(), part, length, kept, way });
+        state.waiting.insert(hash, Waiting { key: key.into(), part, length, kept });
         self.queue.filled.notify_one();
         true
     }
@@ -257,7 +254,7 @@ fn run(queue: &Queue, shared: &Shared) {
         let (key, part, payload) = (waiting.key.clone(), waiting.part.clone(), waiting.kept.payload());
         // The page cache takes more at once than a slow disk that is behind.
         let is_behind = known.is_slow && state.bytes > shared.limits.queue / 2;
-        let past_page_cache = waiting.way == Way::Direct && !is_behind;
+        let past_page_cache = !is_behind;
         state.writing_since = Some(Instant::now());
         drop(state);
         if let Some(payload) = payload {
@@ -315,7 +312,7 @@ fn store(
     let stored = make_room(shared, known, size).and_then(|has_room| {
         match part {
             _ if !has_room => {}
-            Some(part) => shared.write_plain(key, part, payload)?,
+            Some(part) => shared.write_plain(key, part, payload, past_page_cache)?,
             None => shared.write(hash, |file| blob::write(file, key, payload, past_page_cache))?,
         }
         Ok(has_room)

@@ -139,7 +139,7 @@ impl Blocks {
         units.retain(|unit| {
             let part = (unit.start - range.start) as usize..(unit.end - range.start) as usize;
             let payload: Payload = Arc::new(Part(run.clone(), part));
-            disk.put_direct(&key(id, unit), payload)
+            disk.put(&key(id, unit), payload)
         });
         units
     }
@@ -152,6 +152,6 @@ impl Blocks {
         for part in parts {
             whole.push(part.whole().ok_or(io::ErrorKind::UnexpectedEof)?);
         }
-        Ok(whole.whole().is_some() && disk.put_direct(&key(id, unit), Arc::new(whole)))
+        Ok(whole.whole().is_some() && disk.put(&key(id, unit), Arc::new(whole)))
     }
 }
