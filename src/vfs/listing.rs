@@ -52,17 +52,37 @@ impl Vfs {
     ) -> Result<(), Error> {
         let _timer = self.time_operation("list", ino, None);
         let node = self.node_with(ino, wait)?;
-        if from < 2 {
-            let dots = [(1, ".", ino), (2, "..", self.parent(ino, &node, wait)?)];
-            for (next, name, ino) in dots.into_iter().skip(from as usize) {
-                let entry = DirEntry { next, name: OsStr::new(name), ino, kind: FileKind::Folder, attr: None };
-                if each(entry).is_break() {
-                    return Ok(());
-                }
-            }
+        let dots = if from < 2 { vec![(1, ".", ino), (2, "..", self.parent(ino, &node, wait)?)] } else { Vec::new() };
+        let mut dots = dots.into_iter().skip(from as usize);
+        // Not before the first entry is there: an answer of these two alone would make the kernel ask for the rest
+        // without attributes, and then for those of each name by itself.
+        let mut add_dots = |each: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>| {
+            dots.try_for_each(|(next, name, ino)| {
+                each(DirEntry { next, name: OsStr::new(name), ino, kind: FileKind::Folder, attr: None })
+            })
+        };
+        let mut is_empty = true;
+        let mut each_after_dots = |entry: DirEntry<'_>| {
+            is_empty = false;
+            add_dots(each)?;
+            each(entry)
+        };
+        self.list_entries(&node, from.saturating_sub(2), plus, wait, &mut each_after_dots)?;
+        if is_empty {
+            let _ = add_dots(each);
         }
-        let from = from.saturating_sub(2);
-        match &node {
+        Ok(())
+    }
+
+    fn list_entries(
+        &self,
+        node: &Node,
+        from: u64,
+        plus: bool,
+        wait: Wait,
+        each: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
+    ) -> Result<(), Error> {
+        match node {
             Node::SourcePath(_) if wait == Wait::Never => Err(Error::would_block(Wait::Disk)),
             Node::SourcePath(path) => self.list_source(path, from, plus, each),
             Node::InContainer(id, folder) => {
@@ -104,7 +124,7 @@ impl Vfs {
                 }
                 Ok(())
             }
-            Node::SourceFile(..) | Node::ControlFile(_) => Err(Error::not_a_folder(self.place(&node))),
+            Node::SourceFile(..) | Node::ControlFile(_) => Err(Error::not_a_folder(self.place(node))),
         }
     }
 

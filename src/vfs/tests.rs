@@ -41,6 +41,38 @@ fn content_decides_and_control_is_hidden() {
     assert_eq!(parsed["containers_open"], 1);
 }
 
+/// What was given of a listing before something had to be waited for is an answer, and should be worth one: after `.` and
+/// `..` alone the kernel asks for the attributes of each name by itself.
+#[test]
+fn no_listing_begins_with_the_dots_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("empty")).unwrap();
+    std::fs::write(folder.path().join("store"), empty_store()).unwrap();
+    let vfs = Vfs::open(folder.path(), Options::default()).unwrap();
+    let list = |ino, most: usize, wait| {
+        let mut names = Vec::new();
+        let listed = vfs.read_dir_with(ino, 0, true, wait, &mut |entry| {
+            if names.len() == most {
+                return ControlFlow::Break(());
+            }
+            names.push(entry.name.to_string_lossy().into_owned());
+            ControlFlow::Continue(())
+        });
+        (names, listed.err().map(|error| error.is_would_block()))
+    };
+    assert_eq!(list(ROOT, 9, Wait::Never), (vec![], Some(true)));
+    let empty = vfs.lookup(ROOT, OsStr::new("empty")).unwrap().unwrap();
+    let store = vfs.lookup(ROOT, OsStr::new("store")).unwrap().unwrap();
+    let strings = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
+    assert_eq!(list(ROOT, 9, Wait::Always), (strings(&[".", "..", "empty", "store"]), None));
+    assert_eq!(list(empty.ino, 9, Wait::Always), (strings(&[".", ".."]), None));
+    assert_eq!(list(store.ino, 9, Wait::Always), (strings(&[".", "..", "container.json"]), None));
+    for most in 0..4 {
+        assert_eq!(list(ROOT, most, Wait::Always), (strings(&[".", "..", "empty", "store"][..most]), None));
+        assert_eq!(list(empty.ino, most, Wait::Always).0.len(), most.min(2));
+    }
+}
+
 #[test]
 fn forgotten_nodes_are_stale_and_numbers_are_the_same_again() {
     let folder = tempfile::tempdir().unwrap();
