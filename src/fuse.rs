@@ -74,14 +74,17 @@ impl Filesystem for Adapter {
         let _ = config.set_max_background(u16::MAX);
         let _ = config.set_max_readahead(u32::MAX).or_else(|most| config.set_max_readahead(most));
         let mut serving = Serving::default();
-        if self.vfs.options().serve == Serve::Passthrough {
+        let asked = self.vfs.options().serve;
+        // Files that lie on the disk below the cache need no memory, and are read as any file on that disk is.
+        let is_better = asked == Serve::Auto && self.vfs.cache().spill().is_some();
+        if asked == Serve::Passthrough || is_better {
             match offer_passthrough(config) {
                 Ok(()) => {
                     serving.passthrough = true;
                     serving.maps_direct = config.add_capabilities(InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP).is_ok();
                     self.handles = Some(Arc::default());
                 }
-                Err(reason) => serving.reason = Some(reason.into()),
+                Err(reason) => serving.reason = (!is_better).then(|| reason.into()),
             }
         }
         // A file in memory is the only copy; what goes through the kernel's cache is kept there.

@@ -20,7 +20,7 @@ use crate::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 pub enum Serve {
-    /// What suits most uses best: at present always `cache`
+    /// What suits most uses best: `passthrough` with `--spill` where kernel and privileges allow it, otherwise `cache`
     #[default]
     Auto,
     /// The kernel keeps what was read, and opens files without asking

@@ -147,6 +147,14 @@ def test_the_kernel_reads_files_of_the_disk_by_itself(source, tmp_path):
         assert np.array_equal(np.load(array_of(mnt, "ep_1.wshard")), expected["ep_1.wshard"])
 
 
+def test_the_kernel_reads_them_unless_it_is_told_otherwise(source, tmp_path):
+    spill = f"--spill={tmp_path / 'spill'}"
+    for options, serve in (([], "cache"), ([spill], "passthrough"), ([spill, "--serve=cache"], "cache")):
+        with mounted(source, *options) as mnt:
+            config = json.loads((mnt / ".shardfs/config.json").read_text())
+            assert (config["serve"], config["serve_reason"]) == (serve, None)
+
+
 def test_blocks_become_files_where_the_kernel_can_read_them(source, tmp_path):
     pictures = episode(source / "ep.wshard", 1)
     spill = tmp_path / "spill"
