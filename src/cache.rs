@@ -208,13 +208,19 @@ impl Cache {
         self.peek(&key, |slot| slot.served() > size / 2).unwrap_or(false)
     }
 
-    /// Begins to decode a block that will be wanted soon, if there is unused room for it.
-    pub fn decode_ahead(self: &Arc<Self>, key: Key, block: &Block, source: &Arc<dyn Source>) {
-        if self.peek(&key, |_| ()).is_some() || self.check_size(block).is_err() {
+    /// Begins to decode a block that will be wanted soon and is not on the disk below. Takes unused room alone, or,
+    /// with `may_evict`, up to a quarter of all in place of what is used by nobody now.
+    pub fn decode_ahead(self: &Arc<Self>, key: Key, block: &Block, source: &Arc<dyn Source>, may_evict: bool) {
+        let is_spilled = || self.spilled(block, &**source).is_some_and(|(spill, name)| spill.has(&name, 0));
+        if self.peek(&key, |_| ()).is_some() || self.check_size(block).is_err() || is_spilled() {
             return;
         }
         let needs = self.needs(block, &**source, 0);
-        let Some(room) = self.budget.try_reserve(needs.all(), |_| false) else { return };
+        let room = match may_evict && needs.all() <= self.budget.total() / 4 {
+            true => self.try_reserve(needs.all()),
+            false => self.budget.try_reserve(needs.all(), |_| false),
+        };
+        let Some(room) = room else { return };
         let (slot, is_new) = self.acquire(key, self.window(block));
         if is_new {
             let (cache, block, source) = (self.clone(), *block, source.clone());

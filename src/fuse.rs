@@ -39,6 +39,7 @@ use parking_lot::Mutex;
 use crate::vfs::{Attr, DirEntry, Error, FileKind, Serve, Serving, Vfs};
 use awake::Awake;
 use dispatch::About;
+use guard::guarded;
 use known::{FromMemory, Known};
 use notify::Behind;
 use open::Handles;
@@ -221,6 +222,9 @@ impl Filesystem for Adapter {
         self.vfs.requests.read.fetch_add(1, Relaxed);
         let handles = self.handles.as_ref().filter(|_| handle == open::DIRECT);
         let growing = handles.and_then(|handles| handles.growing(ino.0));
+        if offset == 0 && growing.is_none() {
+            guarded(&self.vfs, |_| self.vfs.note_begun(ino.0));
+        }
         let read = move |vfs: &Vfs, wait| match &growing {
             None => vfs.read_with(ino.0, offset, size.into(), wait),
             Some(growing) => vfs.read_growing(ino.0, growing, offset, size.into(), wait),

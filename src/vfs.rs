@@ -4,6 +4,7 @@
 //! the node in it. They are the same after a remount while the container is unchanged, and a changed container has
 //! new ones, so that nothing which the kernel kept of the old state is ever shown as the new.
 
+mod ahead;
 mod attributes;
 mod changes;
 mod container_id;
@@ -50,6 +51,7 @@ use crate::{
     store::{FilePath, Kind, LocalStore, Stat, Store},
     tree::{self, NodeId, Notice, Opened, names},
 };
+use ahead::Begun;
 use changes::Invalidations;
 use container_id::ContainerId;
 use containers::Containers;
@@ -221,6 +223,7 @@ pub struct Vfs {
     started: Instant,
     serving: OnceLock<Serving>,
     control: Control,
+    begun: Begun,
     /// What the store takes of the cache's budget.
     _store_memory: Reservation,
 }
@@ -263,6 +266,7 @@ impl Vfs {
             started: Instant::now(),
             serving: OnceLock::new(),
             control: Control::default(),
+            begun: Begun::default(),
             top,
             options,
             alone,

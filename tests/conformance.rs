@@ -6,6 +6,8 @@
 
 mod common;
 
+#[path = "conformance/ahead.rs"]
+mod ahead;
 #[path = "conformance/hostile.rs"]
 mod hostile;
 #[path = "conformance/listing.rs"]

@@ -306,14 +306,24 @@ fn the_next_block_is_decoded_ahead_into_free_room_only() {
     cache.add_served(&lent, (1 << 20) + 1);
     assert!(cache.is_mostly_read(key(0), block.size));
     for _ in 0..2 {
-        cache.decode_ahead(key(1), &block, &source);
+        cache.decode_ahead(key(1), &block, &source, false);
         while !cache.is_decoded(key(1)) {
             thread::yield_now();
         }
     }
     assert_eq!(cache.counters.misses.load(Relaxed), 2);
-    cache.decode_ahead(key(2), &block, &source);
+    cache.decode_ahead(key(2), &block, &source, false);
     assert!(!cache.is_decoded(key(2)) && cache.counters.misses.load(Relaxed) == 2);
+    // Nor in place of others where it takes much of the room.
+    cache.decode_ahead(key(2), &block, &source, true);
+    assert!(!cache.is_decoded(key(2)) && cache.is_decoded(key(1)));
+    let (block, source, _) = zstd_block(&vec![4; 100 << 10]);
+    let small: Vec<_> = (10..20).map(|number| cache.lend(key(number), &block, &source, &byte(0)).unwrap()).collect();
+    cache.decode_ahead(key(3), &block, &source, true);
+    while !cache.is_decoded(key(3)) {
+        thread::yield_now();
+    }
+    drop(small);
 }
 
 /// Reads of different blocks that have no room beside each other: each costs one decode.

@@ -4,13 +4,16 @@ use std::{fs::File, io, sync::Arc};
 
 use sha2::{Digest, Sha256};
 
-use super::{Bytes, Data, Extent, Fault, ReadContext, View};
+use super::{BlockRef, Bytes, Data, Extent, Fault, ReadContext, View};
 use crate::{
     cache::{BlockError, FileOfBlock, FileSlot},
     codec::Codec,
     limits::PIECE,
     source::SourceError,
 };
+
+/// Smaller blocks are decoded while another thread would wake up.
+const WORTH_AHEAD: u64 = 1 << 20;
 
 /// What laying a view out in memory means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -114,7 +117,23 @@ impl View {
             && here.number != next.number
             && reader.cache.is_mostly_read(reader.key(here), here.block.size)
         {
-            reader.cache.decode_ahead(reader.key(next), &next.block, &reader.source);
+            reader.cache.decode_ahead(reader.key(next), &next.block, &reader.source, false);
+        }
+    }
+
+    /// The first compressed block of the file, if it is worth decoding ahead.
+    pub(crate) fn block_in_front(&self) -> Option<&BlockRef> {
+        let block = self.extents.iter().find_map(|extent| match &extent.data {
+            Data::Block(block, _) => Some(block),
+            _ => None,
+        })?;
+        (block.block.codec != Codec::None && block.error.is_none() && block.block.size >= WORTH_AHEAD).then_some(block)
+    }
+
+    /// Begins to decode the first block of a file that will be read soon.
+    pub(crate) fn decode_front(&self, reader: &ReadContext) {
+        if let Some(block) = self.block_in_front() {
+            reader.cache.decode_ahead(reader.key(block), &block.block, &reader.source, true);
         }
     }
 }
