@@ -329,7 +329,7 @@ def test_warm_fills_the_disk_ahead(source, tmp_path):
     done = run("warm", spill, "--cache-size=32M", "-j2", source, check=True)
     # Where a core is shared, decoding a small block may take long enough to be worth keeping, too.
     assert b"3 containers" in done.stdout and int(done.stdout.split()[-2]) >= 3, done.stdout
-    with mounted(source, spill) as mnt:
+    with mounted(source, spill, "--serve=cache") as mnt:
         for name, pictures in expected.items():
             assert np.array_equal(np.load(array_of(mnt, name)), pictures)
         assert statistics_of(mnt)["cache"]["decoded_bytes"] == 0
