@@ -269,8 +269,9 @@ def test_what_objects_are_is_remembered_on_disk(store, tmp_path):
     store.counts()
     with mounted("s3://b/d", *options, "--detect=content") as mnt:
         assert {path.name: path.is_dir() for path in mnt.iterdir()} == expected
-    lists, others = store.counts()
-    assert others <= 1, others
+    # `status` of another test may ask for the folder meanwhile.
+    objects = [path for _, path in store.log if path.startswith("/b/d/")]
+    assert not objects, objects
     # A name that was found to lie is not believed again.
     with mounted("s3://b/d", *options) as mnt:
         assert (mnt / "lies.wshard").is_file()
