@@ -66,6 +66,12 @@ fn whole_units(name: &str, room: usize) -> usize {
     end
 }
 
+/// Bytes as hexadecimal digits, two each.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    let digit = |value: u8| char::from(b"0123456789abcdef"[usize::from(value & 15)]);
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(*byte)]).collect()
+}
+
 /// All of a part that is not to be cut, however long: for messages, and for what is told apart by text.
 pub(crate) fn escape_all(part: &[u8]) -> String {
     part.utf8_chunks().fold(String::with_capacity(part.len()), |mut text, chunk| {

@@ -91,6 +91,7 @@ pub mod memfd;
 mod memfd;
 #[cfg(feature = "fuse")]
 mod mounts;
+mod parallel;
 #[cfg(all(feature = "serve", feature = "unstable-internals"))]
 pub mod serve;
 #[cfg(all(feature = "serve", not(feature = "unstable-internals")))]

@@ -12,6 +12,7 @@ pub(crate) mod remote;
 mod watch;
 
 use std::{
+    cmp::Ordering,
     ffi::{OsStr, OsString},
     fs::File as Descriptor,
     io,
@@ -388,6 +389,20 @@ pub(crate) trait Names: Send + Sync {
 
     /// The name of that number; empty where there is none.
     fn name(&self, at: usize) -> &OsStr;
+
+    /// The number of a name.
+    fn find(&self, name: &OsStr) -> Option<usize> {
+        let (mut start, mut end) = (0, self.len());
+        while start < end {
+            let middle = start.midpoint(end);
+            match self.name(middle).cmp(name) {
+                Ordering::Less => start = middle + 1,
+                Ordering::Equal => return Some(middle),
+                Ordering::Greater => end = middle,
+            }
+        }
+        None
+    }
 }
 
 impl Names for Vec<OsString> {

@@ -17,7 +17,13 @@ mod table;
 mod tables;
 mod wshard;
 
-use std::{ops::ControlFlow, sync::Arc};
+use std::{
+    ops::ControlFlow,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+};
 
 use crate::{
     cache::{Buffer, LateFailures, Reservation},
@@ -238,6 +244,8 @@ pub struct Opened {
     pub room: Reservation,
     /// Whether changes of the file are announced.
     watch: Watch,
+    /// Whether a request has used it; it may have been opened ahead.
+    was_used: AtomicBool,
     /// Where damage that is found late is announced.
     _late: LateFailures,
 }
@@ -254,7 +262,7 @@ impl Opened {
         late: LateFailures,
     ) -> Self {
         let (stored, resident) = (reader.with_wait(Wait::Disk), reader.with_wait(Wait::Never));
-        Self { reader, stored, resident, tree, state, room, watch, _late: late }
+        Self { reader, stored, resident, tree, state, room, watch, was_used: AtomicBool::new(false), _late: late }
     }
 
     /// What reading needs for an operation that waits for no more than `wait`.
@@ -264,6 +272,11 @@ impl Opened {
             Wait::Disk => &self.stored,
             Wait::Always => &self.reader,
         }
+    }
+
+    /// Notes that a request uses it. Whether none has before.
+    pub(crate) fn note_use(&self) -> bool {
+        !self.was_used.load(Relaxed) && !self.was_used.swap(true, Relaxed)
     }
 
     /// Whether changes of the file are announced: then what is known of its inside need not be looked at again.

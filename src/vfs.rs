@@ -17,6 +17,7 @@ pub(crate) mod listed;
 mod listing;
 mod memory;
 mod node;
+mod opener;
 mod problems;
 mod reading;
 mod siblings;
@@ -58,8 +59,8 @@ use containers::Containers;
 use control::Control;
 use inodes::Inodes;
 use node::Node;
+use opener::Opener;
 use problems::Problems;
-use siblings::{Digests, Siblings};
 use source_files::SourceFiles;
 use source_tree::{SourceEntry, SourceTree};
 
@@ -204,7 +205,7 @@ pub struct Vfs {
     /// SOURCE, absolute and without links.
     top: PathBuf,
     options: Options,
-    source: SourceTree,
+    source: Arc<SourceTree>,
     /// SOURCE itself where it is one container: a file in the folder that the store stands for.
     alone: Option<FilePath>,
     /// What the root of the mount is. A container may become another one.
@@ -213,7 +214,7 @@ pub struct Vfs {
     mounted: Stat,
     files: SourceFiles,
     containers: Arc<Containers>,
-    digests: Arc<Digests>,
+    opener: Arc<Opener>,
     inodes: Inodes,
     problems: Arc<Problems>,
     /// What the kernel has to forget.
@@ -246,19 +247,17 @@ impl Vfs {
         let problems = Arc::new(Problems::default());
         let key = options.number_key;
         let invalidations = Arc::new(Invalidations::new(store.clone()));
+        let _store_memory = cache.hold(store.memory());
+        let formats = options.formats;
+        let source = SourceTree::new(store.clone(), key, formats, alone.is_some(), problems.clone(), cache.clone());
+        let source = Arc::new(source);
+        let containers = Containers::new(store.clone(), cache, problems.clone(), invalidations.clone());
         let vfs = Self {
-            _store_memory: cache.hold(store.memory()),
-            source: SourceTree::new(
-                store.clone(),
-                key,
-                options.formats,
-                alone.is_some(),
-                problems.clone(),
-                cache.clone(),
-            ),
+            _store_memory,
+            opener: Opener::new(source.clone(), containers.clone(), key),
+            source,
             files: SourceFiles::new(store.clone()),
-            containers: Containers::new(store.clone(), cache, problems.clone(), invalidations.clone()),
-            digests: Arc::default(),
+            containers,
             root: RwLock::new(Node::SourcePath(Arc::from(Path::new("")))),
             inodes: Inodes::new(key),
             invalidations,
@@ -623,28 +622,11 @@ impl Vfs {
     }
 
     fn opened(&self, id: &Arc<ContainerId>, wait: Wait) -> Result<Arc<Opened>, Error> {
-        let opened = self.open_container(id, wait);
+        let opened = self.opener.open(id, wait);
         if opened.as_ref().is_err_and(|error| error.errno() == libc::ESTALE) {
             self.note_gone(id);
         }
         opened
-    }
-
-    fn open_container(&self, id: &Arc<ContainerId>, wait: Wait) -> Result<Arc<Opened>, Error> {
-        if wait == Wait::Never {
-            let looked_into = || self.source.looked_into(id.stat.version);
-            return self.containers.try_open(id, looked_into)?.ok_or_else(|| Error::would_block(Wait::Disk));
-        }
-        self.source.confirm(id)?;
-        self.containers.open(id, || {
-            Some(Arc::new(Siblings {
-                manifest: id.clone(),
-                store: self.source.store().clone(),
-                containers: Arc::downgrade(&self.containers),
-                digests: self.digests.clone(),
-                key: *self.inodes.key(),
-            }))
-        })
     }
 
     /// Notes what a container found wrong while it was looked into.

@@ -506,9 +506,8 @@ impl ReadContext {
     pub(crate) fn fill_block(&self, block: &BlockRef, at: u64, out: &mut [u8]) -> Result<(), Fault> {
         block.check()?;
         if block.block.codec == Codec::None {
-            if self.wait == Wait::Never
-                && at == 0
-                && let Some(read) = self.cache.try_read_checked(self.key(block), &block.block, &self.source, out)
+            if at == 0
+                && let Some(read) = self.cache.read_checked(self.key(block), &block.block, &self.source, out, self.wait)
             {
                 return read.map_err(|error| block.fault(error));
             }

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ..timing import machine, record
 from .data import Data, proxies
-from .mounts import PEERS, version
+from .mounts import PEERS, remove_caches, version
 from .rows import NAMES, Rows
 
 ABOUT = """Measure a mount of a bucket beside rclone, s3fs and bare requests, in one run.
@@ -34,6 +34,7 @@ def main():
     arguments = parser.parse_args()
     data, kept = Data(arguments.dir), Path(arguments.dir) / "lines.jsonl"
     if arguments.record:
+        remove_caches()
         lines = [json.loads(line) for line in kept.read_text().splitlines()]
         head = [["work", "by", "median", "spread", "goal", ""], ["---"] * 6]
         text = "\n".join("| " + " | ".join(line) + " |" for line in head + [line for each in lines for line in each["lines"]])

@@ -1,6 +1,5 @@
 """Mounts of the bucket: shardfs and the programs that it is compared with, each with a cache of its own."""
 
-import atexit
 import contextlib
 import os
 import shutil
@@ -18,6 +17,9 @@ from ..timing import MIB
 
 #: What shardfs may take for decoded blocks and bytes of objects, in MiB.
 BUDGET = 256
+
+#: The caches on disk of all programs.
+CACHES = Path("/var/tmp/shardfs-bench-caches")
 
 #: The programs, as the tables name them.
 PEERS = ("rclone", "rclone, 8 streams", "s3fs")
@@ -64,10 +66,14 @@ def mounted(program, endpoint, cache=None, options=()):
 
 
 def new_cache():
-    """An empty folder, which is removed when all is done: a filesystem is slow for some seconds after large files went."""
-    cache = tempfile.mkdtemp(prefix="shardfs-bench-cache-", dir="/var/tmp")
-    atexit.register(shutil.rmtree, cache, ignore_errors=True)
-    return cache
+    """An empty folder. It stays until `remove_caches`: for minutes after files went, ext4 looks at each inode that was
+    theirs before it makes another file, which took a third of the time of a cache's writes."""
+    CACHES.mkdir(exist_ok=True)
+    return tempfile.mkdtemp(dir=CACHES)
+
+
+def remove_caches():
+    shutil.rmtree(CACHES, ignore_errors=True)
 
 
 def path(mount, program, key):

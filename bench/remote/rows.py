@@ -6,7 +6,7 @@ import time
 
 from support import foreground
 
-from ..timing import BUFFER, MIB
+from ..timing import BUFFER, MIB, touch_memory
 from .bare import Server, offsets, seconds
 from .data import LARGE, MANY
 from .mounts import BUDGET, PEERS, drop_page_cache, mounted, new_cache, path
@@ -52,6 +52,7 @@ class Rows:
 
     def megabytes_a_second(self, program, place, cache=None, key="raw/x.wshard", options=()):
         with mounted(program, self.proxies[place].endpoint, cache, options) as mount:
+            touch_memory()
             begin = time.perf_counter()
             size = read(path(mount, program, key))
             rate = size / (time.perf_counter() - begin) / 1e6
@@ -67,6 +68,7 @@ class Rows:
         key, work = "raw/x.wshard", f"first sequential read, {place}"
         rates = {who: [] for who in ("1 stream", "8 ranges", "shardfs", *self.peers)}
         for _ in range(self.rounds):
+            touch_memory()
             rates["1 stream"].append(LARGE / seconds(server.get, key) / 1e6)
             rates["8 ranges"].append(LARGE / seconds(server.get_in_ranges, key, LARGE) / 1e6)
             for program in ("shardfs", *self.peers):
@@ -90,6 +92,7 @@ class Rows:
         decoding = []
         for _ in range(self.rounds):
             with foreground(self.data.local, f"--cache-size={BUDGET}M") as (mnt, _):
+                touch_memory()
                 decoding.append(seconds(read, mnt / key / "signal/x.npy"))
         for place, proxy in self.proxies.items():
             server = Server(proxy.endpoint)
@@ -149,6 +152,30 @@ class Rows:
                 met = percentile(times, 0.5) <= most and requests <= 3 if goal else None
                 self.add(f"first 4 KiB in a container of 1 MB, p50, {place}", program, [percentile(times, 0.5)], "ms",
                          goal, met)
+
+    def walk(self):
+        """A program that goes through a folder by its listing: the front of each container, and `find` into each."""
+        proxy = self.proxies["20"]
+        for program in ("shardfs", *self.peers):
+            with mounted(program, proxy.endpoint) as mount:
+                names = sorted(os.listdir(mount.mnt / "small"))[:300]
+                proxy.counts()
+                begin = time.perf_counter()
+                for name in names:
+                    with open(path(mount, program, f"small/{name}"), "rb", buffering=0) as file:
+                        file.read(4096)
+                took = (time.perf_counter() - begin) / len(names)
+                requests = proxy.counts()[1] / len(names)
+                self.add("4 KiB of each of 300 containers of 1 MB, in order, 20", program, [1e3 * took], "ms each",
+                         f"{requests:.2f} requests a container")
+                self.note(program, mount)
+        with mounted("shardfs", proxy.endpoint) as mount:
+            folder = mount.mnt / "many"
+            names = sorted(os.listdir(folder))[:1000]
+            proxy.counts()
+            took = seconds(lambda: [list(os.walk(folder / name)) for name in names])
+            requests = proxy.counts()[1] / len(names)
+            self.add("every name in 1,000 containers, in order, 20", "shardfs", [took], "s", f"{requests:.2f} requests a container")
 
     def random(self):
         """300 reads of 4 KiB in the raw array."""
@@ -217,6 +244,7 @@ class Rows:
         # The same order for all, and none that a program could foresee.
         names = [names[place % 400] for place in range(7, 7 + 400 * 149, 149)]
         server = Server(proxy.endpoint)
+        touch_memory()
         bare = [400 / seconds(server.share, names, 8, server.get) for _ in range(self.rounds)]
         work = "400 containers of 1 MB, 8 readers, 20"
         self.add(work, "bare", bare, "files/s")
@@ -224,6 +252,7 @@ class Rows:
         for _ in range(self.rounds):
             for program in once:
                 with mounted(program, proxy.endpoint) as mount:
+                    touch_memory()
                     read_all = lambda: server.share(names, 8, lambda key: read(path(mount, program, key)))  # noqa: B023
                     once[program].append(400 / seconds(read_all))
                     self.note(program, mount)
@@ -236,11 +265,13 @@ class Rows:
         cache = new_cache()
         for round_number in range(self.rounds + 1):
             with mounted("shardfs", proxy.endpoint, cache) as mount:
+                touch_memory()
                 rate = 400 / seconds(server.share, names, 8, lambda key: read(path(mount, "shardfs", key)))  # noqa: B023
                 self.note("shardfs", mount)
             if round_number:
                 again.append(rate)
                 with foreground(self.data.local, f"--cache-size={BUDGET}M") as (mnt, _):
+                    touch_memory()
                     local.append(400 / seconds(server.share, names, 8, lambda key: read(mnt / key / "signal/x.npy")))  # noqa: B023
         part = statistics.median(again) / statistics.median(local)
         work = "the same once more, from the cache on disk"
@@ -256,4 +287,4 @@ class Rows:
                      statistics.median(self.mounting) <= 0.3)
 
 
-NAMES = ("first", "zstd", "again", "fronts", "random", "listing", "epoch")
+NAMES = ("first", "zstd", "again", "fronts", "walk", "random", "listing", "epoch")

@@ -49,22 +49,30 @@ impl Cache {
         slot.verdict().unwrap_or_else(|| Err(Arc::new(BlockError::WouldBlock)))
     }
 
-    /// Fills `out` with all of a small uncompressed block that can be had at once, and checks it: one read, where
-    /// [`Cache::try_check`] and a copy take two. `None` where the block is not of this kind, or its verdict known.
-    pub(crate) fn try_read_checked(
+    /// Fills `out` with all of an uncompressed block, and checks it: one read, where [`Cache::check`] and a copy take two.
+    /// `None` where `out` is not of its size, or its verdict known; and, for a caller that waits for nothing, where it is
+    /// large or not at hand.
+    pub(crate) fn read_checked(
         &self,
         key: Key,
         block: &Block,
         source: &Arc<dyn Source>,
         out: &mut [u8],
+        wait: Wait,
     ) -> Option<Result<(), Arc<BlockError>>> {
         let is_whole = block.codec == Codec::None && block.stored_size == block.size && block.size == out.len() as u64;
         let range = 0..block.size;
-        let is_due =
-            is_whole && block.size <= QUICK && self.needs_slot(block, &range) && self.check_size(block).is_ok();
+        let is_quick = wait == Wait::Always || block.size <= QUICK;
+        let is_due = is_whole && is_quick && self.needs_slot(block, &range) && self.check_size(block).is_ok();
         let crc = block.crc.filter(|_| is_due && self.entries.find(&key).is_none())?;
-        // What can't be read, or is not there, is said by a read that waits.
-        source.try_read_at(block.offset, out).ok()?;
+        match wait {
+            Wait::Always => match source.read_at(block.offset, out) {
+                Ok(()) => {}
+                Err(error) => return Some(Err(Arc::new(error.into()))),
+            },
+            // What can't be read, or is not there, is said by a read that waits.
+            Wait::Never | Wait::Disk => source.try_read_at(block.offset, out).ok()?,
+        }
         let (slot, is_new) = self.acquire(key, None);
         if is_new {
             slot.set_room(self.budget.reserve_small(0));

@@ -156,7 +156,7 @@ fn uncompressed_blocks_keep_only_a_verdict() {
 }
 
 #[test]
-fn a_small_uncompressed_block_is_read_and_checked_in_one_pass() {
+fn an_uncompressed_block_is_read_and_checked_in_one_pass() {
     let source: Arc<dyn Source> = Arc::new((0..100).collect::<Vec<u8>>());
     let crc = crc32c::crc32c(&(10..60).collect::<Vec<u8>>());
     let good = Block { offset: 10, stored_size: 50, size: 50, codec: Codec::None, crc: Some(crc) };
@@ -164,19 +164,30 @@ fn a_small_uncompressed_block_is_read_and_checked_in_one_pass() {
     let cache = Cache::new(1 << 20, Verify::Lazy);
     let mut out = [0; 50];
     // Only all of a block has a checksum, and only one that has none needs no look at it.
-    assert!(cache.try_read_checked(KEY, &good, &source, &mut out[..49]).is_none());
-    assert!(cache.try_read_checked(KEY, &Block { crc: None, ..good }, &source, &mut out).is_none());
+    assert!(cache.read_checked(KEY, &good, &source, &mut out[..49], Wait::Never).is_none());
+    assert!(cache.read_checked(KEY, &Block { crc: None, ..good }, &source, &mut out, Wait::Always).is_none());
     assert!(!cache.is_decoded(KEY));
-    cache.try_read_checked(KEY, &good, &source, &mut out).unwrap().unwrap();
+    cache.read_checked(KEY, &good, &source, &mut out, Wait::Never).unwrap().unwrap();
     assert!(cache.is_decoded(KEY) && out.iter().copied().eq(10..60));
-    assert!(cache.try_read_checked(KEY, &good, &source, &mut out).is_none(), "the verdict is known");
-    let failed = cache.try_read_checked(key(1), &bad, &source, &mut out).unwrap().unwrap_err();
+    assert!(cache.read_checked(KEY, &good, &source, &mut out, Wait::Never).is_none(), "the verdict is known");
+    let failed = cache.read_checked(key(1), &bad, &source, &mut out, Wait::Always).unwrap().unwrap_err();
     assert!(matches!(*failed, BlockError::Checksum { stored: 7, .. }));
     // The verdict holds for readers that wait.
     assert!(matches!(*cache.check(key(1), &bad, &source, &(0..1)).unwrap_err(), BlockError::Checksum { .. }));
     assert_eq!(cache.usage().1, 2 * OVERHEAD);
     let (_, far, _) = zstd_block(&[5; 5000]);
-    assert!(cache.try_read_checked(key(2), &Block { offset: 0, ..good }, &far, &mut out).is_none());
+    assert!(cache.read_checked(key(2), &Block { offset: 0, ..good }, &far, &mut out, Wait::Never).is_none());
+    // One that is larger than what is read on the spot, and bytes that can't be read.
+    let size = limits::QUICK + 1;
+    let source: Arc<dyn Source> = Arc::new(vec![3u8; size as usize]);
+    let crc = Some(crc32c::crc32c(&vec![3; size as usize]));
+    let large = Block { offset: 0, stored_size: size, size, codec: Codec::None, crc };
+    let mut out = vec![0; size as usize];
+    assert!(cache.read_checked(key(3), &large, &source, &mut out, Wait::Never).is_none());
+    cache.read_checked(key(3), &large, &source, &mut out, Wait::Always).unwrap().unwrap();
+    assert!(out.iter().all(|byte| *byte == 3) && cache.is_decoded(key(3)));
+    let gone = cache.read_checked(key(4), &Block { offset: 1, ..large }, &source, &mut out, Wait::Always);
+    assert!(matches!(*gone.unwrap().unwrap_err(), BlockError::Source(_)) && !cache.is_decoded(key(4)));
 }
 
 #[test]

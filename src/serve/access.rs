@@ -11,6 +11,7 @@ use percent_encoding::percent_decode_str;
 use sha2::{Digest, Sha256};
 
 use super::{Refusal, Response};
+use crate::escape::hex;
 
 /// The parameter of an address that holds the token.
 const PARAMETER: &str = "token";
@@ -176,10 +177,6 @@ fn without_token(uri: &Uri) -> Option<(Vec<u8>, String)> {
 fn is_same(a: &[u8; 32], b: &[u8; 32]) -> bool {
     let differences = a.iter().zip(b).fold(0, |differences, (a, b)| differences | (a ^ b));
     std::hint::black_box(differences) == 0
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// 128 random bits, as 32 digits.

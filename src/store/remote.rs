@@ -8,7 +8,7 @@
 //! |---|---|
 //! | `location` | URLs |
 //! | `store` | [`RemoteStore`]: paths to keys, look-ups, listings, opened objects |
-//! | `listing`, `names` | what lies in a folder, and for how long that is remembered; parts of keys as names |
+//! | `pages`, `listing`, `names` | listings, page by page; what lies in a folder, and for how long that is remembered; parts of keys as names |
 //! | `file` | bytes of objects: single flight, memory, disk, what is fetched ahead |
 //! | `client`, `fetch` | requests in several attempts; ranges of one object |
 //! | `backend` | a kind of server: `s3`, `cloud` (Azure and Google), `web` (HTTP and WebDAV), `hub` (Hugging Face) |
@@ -26,6 +26,7 @@ mod listing;
 pub(crate) mod location;
 mod names;
 pub(crate) mod object;
+mod pages;
 mod profile;
 mod s3;
 mod store;

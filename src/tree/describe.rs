@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 use super::{ItemInfo, WorkingMemory};
 use crate::{
     cache::{BlockError, Buffer, Key},
+    escape,
     format::DType,
     source::Memory,
     view::{Fault, ReadContext, json},
@@ -40,7 +41,7 @@ impl<'a, Own: Serialize> Item<'a, Own> {
         let ItemInfo { dtype, shape, codec, stored_size, crc32c, inferred } = info;
         Self {
             name: String::from_utf8_lossy(name),
-            name_hex: std::str::from_utf8(name).is_err().then(|| hex(name)),
+            name_hex: std::str::from_utf8(name).is_err().then(|| escape::hex(name)),
             path,
             dtype: dtype.map(DType::name),
             shape,
@@ -57,11 +58,6 @@ impl<'a, Own: Serialize> Item<'a, Own> {
     pub(super) fn with_names(self, dtype: Option<&'static str>, codec: Cow<'a, str>) -> Self {
         Self { dtype, codec, ..self }
     }
-}
-
-/// Bytes in hexadecimal.
-pub(super) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// For keys that are there only where they say yes.

@@ -133,6 +133,11 @@ impl Containers {
         &self.cache
     }
 
+    /// How many may be open.
+    pub(super) fn most(&self) -> usize {
+        self.state.lock().open.cap().get()
+    }
+
     /// How many are open.
     pub(super) fn count(&self) -> usize {
         self.state.lock().open.len()
@@ -203,38 +208,30 @@ impl Containers {
         result
     }
 
-    /// The container, opened here and now if it is not: where its file can be opened, and enough of it read, without
+    /// Opens a container that is not open, here and now: where its file can be opened, and enough of it read, without
     /// waiting for a disk or for others. `None` where that can't be had. `looked_into` gives the file, if it is still
     /// open.
-    ///
-    /// # Errors
-    /// As [`Self::get`].
     pub(super) fn try_open(
         &self,
         id: &Arc<ContainerId>,
         looked_into: impl FnOnce() -> Option<Arc<dyn File>>,
-    ) -> Result<Option<Arc<Opened>>, Error> {
-        if let Some(opened) = self.get(id)? {
-            return Ok(Some(opened));
-        }
+    ) -> Option<Arc<Opened>> {
         let version = id.stat.version;
         let is_simple = id.others == 0 && !id.stat.via_link && version.unsettled().is_zero();
         if !is_simple || self.state.lock().opening.contains_key(id) {
-            return Ok(None);
+            return None;
         }
         let watch = self.store.known_watch(id.path.folder());
         let file = looked_into().or_else(|| self.store.try_open(&id.shown(), version));
-        let Some(file) = file else { return Ok(None) };
+        let file = file?;
         let reader = self.reader(&file);
         // What went wrong, if anything did, is found again by the open that waits, and reported there.
         let (quick, source) = reader.for_quick_open();
         let opened = id.format.open_within(&quick, None).ok();
         // A manifest's tree is made with its chunks. What could not be read may have been taken for damage.
         let is_simple = |tree: &dyn tree::Container| tree.shard().is_none_or(|shard| shard.chunks.is_none());
-        let Some((tree, room)) = opened.filter(|(tree, _)| is_simple(&**tree) && !source.has_refused()) else {
-            return Ok(None);
-        };
-        Ok(Some(self.insert(id, reader, tree, room, watch, file)))
+        let (tree, room) = opened.filter(|(tree, _)| is_simple(&**tree) && !source.has_refused())?;
+        Some(self.insert(id, reader, tree, room, watch, file))
     }
 
     fn reader(&self, file: &Arc<dyn File>) -> ReadContext {

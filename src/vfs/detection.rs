@@ -1,6 +1,6 @@
 //! Which of SOURCE's files are containers: each state of a file is looked into once, and the verdict is remembered.
 
-use std::{collections::HashMap, hash::BuildHasherDefault, io, path::Path, sync::Arc};
+use std::{collections::HashMap, hash::BuildHasherDefault, io, ops::ControlFlow, path::Path, sync::Arc};
 
 use lru::LruCache;
 use parking_lot::Mutex;
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     cache::{Cache, nonzero},
-    limits,
+    limits, parallel,
     source::{Source, SourceError, Sparing, Unlimited},
     store::{File, FilePath, Stat, Store, Version},
     tree::{self, Detected, Format, Formats, WorkingMemory},
@@ -21,6 +21,9 @@ use crate::{
 
 /// Other files of one container that are looked at for its own state; of more, only their folder is.
 const WATCHED: usize = 1024;
+
+/// Other files of a far store that are looked at together.
+const TOGETHER: usize = 16;
 
 /// Bytes of their paths; of longer ones only their folder is looked at.
 const WATCHED_PATHS: usize = 256 << 10;
@@ -317,14 +320,21 @@ impl Detection {
             }
         };
         let folder: &Path = path.folder();
-        let files = others.paths.iter().map(|path| folder.join(&**path));
-        let all = others.has_more.then(|| folder.to_path_buf());
-        let mut bytes = Vec::new();
-        for file in files.chain(all) {
-            wanted::check()?;
+        let count = others.paths.len() + usize::from(others.has_more);
+        let versions = Mutex::new(vec![None; count]);
+        let threads = if store.is_far() { TOGETHER } else { 1 };
+        parallel::for_each(threads, count, |at| {
+            let Ok(()) = wanted::check() else { return ControlFlow::Break(()) };
+            let file = others.paths.get(at).map_or_else(|| folder.to_path_buf(), |path| folder.join(&**path));
             let now = store.stat(&file).ok().flatten();
-            bytes.push(u8::from(now.is_some()));
-            bytes.extend(now.iter().flat_map(|now| now.version.to_bytes()));
+            versions.lock()[at] = now.map(|now| now.version);
+            ControlFlow::Continue(())
+        });
+        wanted::check()?;
+        let mut bytes = Vec::new();
+        for version in versions.into_inner() {
+            bytes.push(u8::from(version.is_some()));
+            bytes.extend(version.iter().flat_map(|version| version.to_bytes()));
         }
         // Never 0, which stands for no other files.
         Ok(self.key.hash(&[&bytes]).max(1))

@@ -3,11 +3,9 @@
 use std::{
     ffi::{OsStr, OsString},
     io,
+    ops::ControlFlow,
     path::{Path, PathBuf},
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering::Relaxed},
-    },
+    sync::Arc,
 };
 
 use lru::LruCache;
@@ -22,7 +20,7 @@ use super::{
 };
 use crate::{
     cache::{Cache, nonzero},
-    limits,
+    limits, parallel,
     store::{File, FilePath, Folder, Kind, Names, Stat, Store, Version},
     tree::Formats,
 };
@@ -196,25 +194,14 @@ impl SourceTree {
 
     /// Looks into the files of a folder, many at once where each takes a request: what they are is then remembered.
     pub(super) fn look_into_all(&self, folder: &Arc<Path>, names: &dyn Names) {
-        let threads = self.store.looked_into_at_once().min(names.len());
+        let threads = self.store.looked_into_at_once();
         if threads < 2 {
             return;
         }
-        let next = AtomicUsize::new(0);
-        std::thread::scope(|scope| {
-            for _ in 0..threads {
-                // Where there is no thread to be had, the others do it, or the listing itself.
-                let _ = std::thread::Builder::new().spawn_scoped(scope, || {
-                    loop {
-                        let at = next.fetch_add(1, Relaxed);
-                        if at >= names.len() {
-                            break;
-                        }
-                        // Its own look-up says what is wrong.
-                        let _ = self.find(folder, names.name(at));
-                    }
-                });
-            }
+        parallel::for_each(threads, names.len(), |at| {
+            // Its own look-up says what is wrong.
+            let _ = self.find(folder, names.name(at));
+            ControlFlow::Continue(())
         });
     }
 
@@ -262,6 +249,11 @@ impl SourceTree {
         let names = opened.names().map_err(failed)?;
         self.listings.lock().put(path, version, names.clone());
         Ok(names)
+    }
+
+    /// The names in a folder, if it was listed a while ago.
+    pub(super) fn listed(&self, path: &Path) -> Option<Arc<dyn Names>> {
+        self.listings.lock().known.peek(path).map(|(_, names)| names.clone())
     }
 
     /// Opens a folder, to list it.

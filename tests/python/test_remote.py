@@ -1,10 +1,12 @@
 """Buckets: what a mount of one shows is what a mount of the same files in a folder shows, with as few requests."""
 
+import contextlib
 import errno
 import os
 import signal
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -392,30 +394,110 @@ def test_new_objects_are_seen_after_the_time_or_at_once(store):
         assert os.listdir(mnt) == ["two.bin"]
 
 
+class Meeting:
+    """Requests for objects of this prefix wait until four are there together: one behind the other would be slow, and
+    are told from what `most` says."""
+
+    def __init__(self, store, prefix):
+        self.prefix, self.there, self.now, self.most = prefix, threading.Condition(), 0, 0
+        store.faults.append(self)
+
+    def __call__(self, handler):
+        if handler.path.startswith(self.prefix):
+            with self.there:
+                self.now += 1
+                self.most = max(self.most, self.now)
+                self.there.notify_all()
+                self.there.wait_for(lambda: self.most >= 4, timeout=5)
+                self.now -= 1
+        return False
+
+
 def test_chunks_of_an_episode_are_opened_at_once(store, tmp_path):
     """Requests for the chunks' fronts wait for each other here: one behind the other they would not be answered."""
     store, options = store
     whole = write_chunked(tmp_path, "whole.wshard", [3] * 12)
     for path in tmp_path.iterdir():
         store.put(f"d/{path.name}", path.read_bytes())
-    there, known = threading.Condition(), {"now": 0, "most": 0}
-
-    def meet(handler):
-        if "/c" not in handler.path:
-            return False
-        with there:
-            known["now"] += 1
-            known["most"] = max(known["most"], known["now"])
-            there.notify_all()
-            there.wait_for(lambda: known["most"] >= 4, timeout=5)
-            known["now"] -= 1
-        return False
-
-    store.faults.append(meet)
+    meeting = Meeting(store, "/b/d/c")
     with mounted("s3://b/d", *options) as mnt:
         found = np.load(mnt / "whole.wshard/signal/a.npy")
-    assert known["most"] >= 4
+    assert meeting.most >= 4
     assert found.tobytes() == np.concatenate([lanes["signal/a"][0] for lanes in whole]).tobytes()
+
+
+def test_containers_of_a_walk_are_opened_ahead(store):
+    """From the third on, those that come next in the listing are asked for before they are wanted; out of order, none."""
+    store, options = store
+    body = (FIXTURES / "ep_001.wshard").read_bytes()
+    for number in range(64):
+        store.put(f"d/{number:02}.wshard", body)
+        store.put(f"e/{number:02}.wshard", body)
+
+    def opened(folder):
+        return {path for _, path in store.log if path.startswith(f"/b/{folder}/")}
+
+    with mounted("s3://b/", *options) as mnt:
+        for folder in "de":
+            assert len(os.listdir(mnt / folder)) == 64
+        for number in (40, 5, 60, 20, 31, 1):
+            assert "signal" in os.listdir(mnt / f"e/{number:02}.wshard")
+        time.sleep(0.5)
+        assert opened("e") == {f"/b/e/{number:02}.wshard" for number in (40, 5, 60, 20, 31, 1)}
+        for number in range(3):
+            assert "signal" in os.listdir(mnt / f"d/{number:02}.wshard")
+        wait_for(lambda: len(opened("d")) == 7)
+        time.sleep(0.5)
+        assert opened("d") == {f"/b/d/{number:02}.wshard" for number in range(7)}
+        # Of the rest several are asked for at once, and each once.
+        meeting = Meeting(store, "/b/d/")
+        before = len(store.log)
+        for number in range(64):
+            assert "signal" in os.listdir(mnt / f"d/{number:02}.wshard")
+        asked = sorted(path for _, path in store.log[before:] if path.startswith("/b/d/"))
+        assert asked == [f"/b/d/{number:02}.wshard" for number in range(7, 64)]
+        assert meeting.most >= 4
+
+
+def test_walks_ahead_of_a_server_that_does_not_answer(store):
+    """What they ask for ahead is held by no more than 64 threads, and containers that are answered open meanwhile."""
+    store, options = store
+    body = (FIXTURES / "ep_001.wshard").read_bytes()
+    folders = [f"w{number:02}" for number in range(24)]
+    for folder in folders:
+        for number in range(12):
+            store.put(f"{folder}/{number:02}.wshard", body)
+    answers, asked = threading.Event(), []
+
+    def hold(handler):
+        if handler.path.startswith("/b/w") and int(handler.path.split("/")[3][:2]) >= 3:
+            asked.append(handler.path)
+            answers.wait(60)
+        return False
+
+    store.faults.append(hold)
+    with mounted("s3://b/", *options) as mnt:
+        pid = daemon_of(mnt)
+
+        def ahead():
+            """Threads that open ahead; one may end while it is looked at."""
+            names = []
+            for task in Path(f"/proc/{pid}/task").iterdir():
+                with contextlib.suppress(OSError):
+                    names.append((task / "comm").read_text())
+            return names.count("ahead\n")
+
+        for folder in folders:
+            assert len(os.listdir(mnt / folder)) == 12
+            for number in range(3):
+                assert "signal" in os.listdir(mnt / folder / f"{number:02}.wshard")
+        wait_for(lambda: ahead() == 64)
+        answers.set()
+        wait_for(lambda: not ahead())
+        assert 0 < len(set(asked)) <= 64
+        for folder in folders:
+            for number in range(12):
+                assert "signal" in os.listdir(mnt / folder / f"{number:02}.wshard")
 
 
 @pytest.mark.parametrize("in_foreground", [False, True], ids=["daemon", "in the foreground"])

@@ -18,7 +18,7 @@ pub(super) enum Target<'a> {
     Object(&'a [u8]),
     /// What the store itself is, where that has to be asked.
     Store,
-    /// What lies in the folder of this prefix, which is empty or ends in `/`: one page of it.
+    /// What has keys that begin so, up to the next `/`: one page of it. Of a folder, the prefix is empty or ends in `/`.
     List {
         prefix: &'a [u8],
         /// Where the page before it ended.
@@ -86,6 +86,12 @@ pub(super) trait Backend: Send + Sync + fmt::Debug {
     /// # Errors
     /// What is wrong with the answer.
     fn page(&self, prefix: &[u8], headers: &HeaderMap, body: &[u8]) -> Result<Page, String>;
+
+    /// What to ask the next page with, where that is told before an answer is read: it may be wrong.
+    fn next_page(&self, headers: &HeaderMap, body: &[u8]) -> Option<String> {
+        let _ = (headers, body);
+        None
+    }
 
     /// Takes note of an answer that refuses; says whether asking again may be answered otherwise.
     fn was_refused(&self, status: StatusCode, headers: &HeaderMap, code: &str) -> bool {

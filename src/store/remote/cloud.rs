@@ -73,11 +73,18 @@ impl Backend for Azure {
         azure_page(body)
     }
 
+    fn next_page(&self, _: &HeaderMap, body: &[u8]) -> Option<String> {
+        xml::early_leaf(body, NEXT).map(Into::into)
+    }
+
     fn remedy(&self) -> &'static str {
         "give a key by AZURE_STORAGE_ACCOUNT_KEY, a token by AZURE_STORAGE_SAS_TOKEN or in the URL, or log in as object_store \
          and the Azure SDKs do; --no-sign-request for a public container. Reading and listing need Storage Blob Data Reader"
     }
 }
+
+/// Where a listing of Azure says how it goes on.
+const NEXT: &str = "NextMarker";
 
 /// A page of `List Blobs`.
 fn azure_page(body: &[u8]) -> Result<Page, String> {
@@ -106,7 +113,7 @@ fn azure_page(body: &[u8]) -> Result<Page, String> {
         };
         page.objects.push(Object { key: name.as_bytes().to_vec(), state });
     }
-    page.more = rest.get("NextMarker").filter(|more| !more.is_empty()).map(Into::into);
+    page.more = rest.get(NEXT).filter(|more| !more.is_empty()).map(Into::into);
     Ok(page)
 }
 

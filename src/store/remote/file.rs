@@ -59,6 +59,12 @@ const TAIL: u64 = 256 << 10;
 /// Objects of up to this size are fetched whole with their front, where those before were read beyond it.
 const SMALL: u64 = BLOCK + (256 << 10);
 
+/// An object that is read beyond its front counts for so many that are not, or are opened ahead and not read yet.
+const BEYOND: i32 = 4;
+
+/// So many objects that are not read beyond their fronts are fetched whole in vain at most.
+const LEAN: i32 = 16;
+
 /// Objects of which is remembered what is in memory.
 const OBJECTS: usize = 1024;
 
@@ -243,12 +249,12 @@ impl RemoteFile {
         let (mut start, mut end) = (part.start / GRANULE * GRANULE, part.end.max(ahead));
         let is_small = size <= SMALL;
         if part.end > FRONT && is_small && !std::mem::replace(&mut state.is_read_beyond, true) {
-            blocks.small.fetch_add(2, Relaxed);
+            blocks.small.fetch_add(BEYOND, Relaxed);
         }
         if part.start < FRONT {
             end = end.max(FRONT);
             if !std::mem::replace(&mut state.has_front, true) && is_small {
-                let lean = blocks.small.load(Relaxed).clamp(-4, 4);
+                let lean = blocks.small.load(Relaxed).clamp(-BEYOND, LEAN);
                 blocks.small.store(lean - 1, Relaxed);
                 end = if lean > 0 { size } else { end };
             }

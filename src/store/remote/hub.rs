@@ -65,8 +65,12 @@ impl Backend for Hub {
 
     fn page(&self, _: &[u8], headers: &HeaderMap, body: &[u8]) -> Result<Page, String> {
         let mut page = page(body)?;
-        page.more = headers.get(header::LINK).and_then(|link| cursor(link.to_str().ok()?));
+        page.more = self.next_page(headers, body);
         Ok(page)
+    }
+
+    fn next_page(&self, headers: &HeaderMap, _: &[u8]) -> Option<String> {
+        headers.get(header::LINK).and_then(|link| cursor(link.to_str().ok()?))
     }
 
     fn state(&self, headers: &HeaderMap) -> State {

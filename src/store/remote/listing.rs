@@ -115,7 +115,8 @@ impl Row {
     }
 
     fn entry(self, text: &[u8]) -> Entry {
-        let words = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned().into_boxed_str();
+        // They were text when they were put there.
+        let words = |bytes: &[u8]| std::str::from_utf8(bytes).unwrap_or_default().into();
         let part = self.own_part(text);
         let node = match self.is_folder {
             true => Node::Folder,
@@ -218,8 +219,14 @@ impl Listing {
     }
 
     pub(super) fn get(&self, name: &[u8]) -> Option<Entry> {
-        let found = self.rows.binary_search_by(|row| row.name(&self.text).cmp(name));
-        found.ok().and_then(|at| self.rows.get(at)).map(|row| row.entry(&self.text))
+        self.find(OsStr::from_bytes(name)).and_then(|at| self.rows.get(at)).map(|row| row.entry(&self.text))
+    }
+
+    /// An entry and its number, looked for first behind the entry of another number.
+    pub(super) fn find_after(&self, before: usize, name: &[u8]) -> Option<(usize, Entry)> {
+        let is_next = self.rows.get(before + 1).is_some_and(|row| row.name(&self.text) == name);
+        let at = if is_next { before + 1 } else { self.find(OsStr::from_bytes(name))? };
+        self.rows.get(at).map(|row| (at, row.entry(&self.text)))
     }
 }
 

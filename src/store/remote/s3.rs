@@ -106,6 +106,10 @@ impl Backend for S3 {
         page(body)
     }
 
+    fn next_page(&self, _: &HeaderMap, body: &[u8]) -> Option<String> {
+        xml::early_leaf(body, NEXT).map(Into::into)
+    }
+
     fn was_refused(&self, status: StatusCode, headers: &HeaderMap, code: &str) -> bool {
         if let Some(region) = headers.get("x-amz-bucket-region").and_then(|value| value.to_str().ok()) {
             let is_name = !region.is_empty() && region.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
@@ -129,6 +133,9 @@ impl Backend for S3 {
          listing needs s3:ListBucket, reading s3:GetObject"
     }
 }
+
+/// Where a listing says how it goes on.
+const NEXT: &str = "NextContinuationToken";
 
 /// A page of `ListObjectsV2`.
 fn page(body: &[u8]) -> Result<Page, String> {
@@ -158,7 +165,7 @@ fn page(body: &[u8]) -> Result<Page, String> {
         }
     }
     if rest.get("IsTruncated") == Some("true") {
-        let more = rest.get("NextContinuationToken").filter(|more| !more.is_empty());
+        let more = rest.get(NEXT).filter(|more| !more.is_empty());
         page.more = Some(more.ok_or("the listing goes on, and the answer does not say where")?.to_owned());
     }
     Ok(page)

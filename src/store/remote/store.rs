@@ -1,6 +1,7 @@
 //! A store that is reached by requests.
 
 use std::{
+    cell::Cell,
     ffi::{OsStr, OsString},
     fs, io,
     ops::Range,
@@ -18,13 +19,14 @@ use sha2::{Digest, Sha256};
 
 use super::{
     Detect, Location, Options,
-    backend::{self, Ask, Backend, PAGE, State, Target},
+    backend::{Ask, Backend, State, Target},
     client::{Answer, Client, Trouble, runtime},
     credentials, fetch,
     file::{Blocks, RemoteFile},
     listing::{Entry, Listing, Listings, Node},
     names,
     object::{FetchError, ObjectId},
+    pages,
 };
 use crate::{
     disk::Disk,
@@ -36,16 +38,12 @@ use crate::{
 /// Bytes of the front of an object that are fetched where its name says that it is a container: they tell what it is,
 /// and serve to open most.
 const FRONT: u64 = 256 << 10;
-/// How long a server may take to list what is known from before.
-const AGAIN: Duration = Duration::from_secs(5);
 /// Objects that are looked into at once with `--detect=content`.
 const LOOKED_INTO: usize = 64;
 /// Bytes of what is remembered of an object.
 const LONGEST_WORD: u64 = 256;
-/// What WebDAV is asked for with (see `web`).
-const WEBDAV: &str = "webdav";
-/// Bytes of one page of a listing.
-const PAGE_BYTES: usize = 64 << 20;
+/// Names that begin as the one that is looked up, of which the list is worth asking for.
+const BESIDE: u16 = 16;
 
 /// Whether a name says that an object is a container.
 pub(crate) type IsContainerName = Box<dyn Fn(&OsStr) -> bool + Send + Sync>;
@@ -60,7 +58,7 @@ pub(crate) struct RemoteStore {
     blocks: Arc<Blocks>,
     is_container_name: IsContainerName,
     /// Whether the server lists by WebDAV only.
-    by_webdav: AtomicBool,
+    pub(super) by_webdav: AtomicBool,
     detect: Detect,
     /// What folders have as their time: stores know none.
     opened: i64,
@@ -146,91 +144,8 @@ impl RemoteStore {
                 }
                 answer => answer?,
             };
-        let body = answer.collect(PAGE_BYTES).await.map_err(|trouble| FetchError::Failed(trouble.why))?;
+        let body = answer.collect(pages::LONGEST).await.map_err(|trouble| FetchError::Failed(trouble.why))?;
         self.backend.learn(&body).map_err(|why| FetchError::Failed(format!("{store}: {why}")))
-    }
-
-    /// Whether anything has a key that begins so.
-    async fn has_keys(&self, prefix: &[u8]) -> Result<bool, FetchError> {
-        match self.page(prefix, None, 1, None).await {
-            Ok(page) => Ok(!page.objects.is_empty() || !page.folders.is_empty() || page.more.is_some()),
-            Err(FetchError::Gone) if self.backend.is_web() => Ok(false),
-            Err(FetchError::Gone) => {
-                let store = self.backend.store();
-                Err(FetchError::Failed(format!("{store}: there is no such bucket")))
-            }
-            Err(error) => Err(error),
-        }
-    }
-
-    pub(super) async fn page(
-        &self,
-        prefix: &[u8],
-        more: Option<&str>,
-        most: u16,
-        within: Option<Duration>,
-    ) -> Result<backend::Page, FetchError> {
-        if !self.backend.is_web() || self.backend.is_pinned() {
-            return self.ask_page(prefix, more, most, within).await;
-        }
-        // A server of the web lists by a page, or by WebDAV, which is asked for as if it were the next page.
-        let by_webdav = self.by_webdav.load(Relaxed);
-        let listed = self.ask_page(prefix, by_webdav.then_some(WEBDAV), most, within).await;
-        match listed {
-            Err(error) if !by_webdav && !matches!(error, FetchError::TimedOut(_)) => {
-                let other = self.ask_page(prefix, Some(WEBDAV), most, within).await;
-                self.by_webdav.fetch_or(other.is_ok(), Relaxed);
-                other.map_err(|_| error)
-            }
-            listed => listed,
-        }
-    }
-
-    async fn ask_page(
-        &self,
-        prefix: &[u8],
-        more: Option<&str>,
-        most: u16,
-        within: Option<Duration>,
-    ) -> Result<backend::Page, FetchError> {
-        let ask = Ask::new(Method::GET, Target::List { prefix, more, most });
-        let store = self.backend.store();
-        let mut attempts = match within {
-            Some(within) => self.client.attempts_within(store, within),
-            None => self.client.attempts(store),
-        };
-        loop {
-            let mut answer = self.client.send(&*self.backend, &ask, &mut attempts).await?;
-            let headers = answer.headers.clone();
-            match answer.collect(PAGE_BYTES).await {
-                Ok(body) => {
-                    let page = self.backend.page(prefix, &headers, &body);
-                    return page.map_err(|why| FetchError::Failed(format!("{store}: {why}")));
-                }
-                Err(trouble) => attempts.again(trouble, None).await?,
-            }
-        }
-    }
-
-    /// All of a folder.
-    async fn list(&self, prefix: &[u8], is_top: bool, was_known: bool) -> Result<Listing, FetchError> {
-        let mut listing = Listing::default();
-        let mut more: Option<String> = None;
-        loop {
-            let page = self.page(prefix, more.as_deref(), PAGE, was_known.then_some(AGAIN)).await?;
-            let next = page.more.clone();
-            listing.add(prefix, is_top, page)?;
-            if next.is_none() {
-                break;
-            }
-            if next == more {
-                let store = self.backend.store();
-                return Err(FetchError::Failed(format!("{store}: the server lists the same page again and again")));
-            }
-            more = next;
-        }
-        listing.finish()?;
-        Ok(listing)
     }
 
     /// The key that a folder's names are appended to; `None` where there can be no such folder.
@@ -344,6 +259,16 @@ impl RemoteStore {
                 Err(FetchError::Gone) => Ok(None),
                 Err(error) => Err(error),
             };
+        }
+        // One page of the names that begin so tells both, unless it is full of others.
+        if let Ok(page) = self.page(key, None, BESIDE, Some(pages::BRIEFLY)).await {
+            match page.objects.into_iter().find(|object| object.key == key) {
+                Some(object) if object.state.size.is_some() => return Ok(Some(Node::Object(object.state))),
+                Some(_) => {}
+                None if page.folders.contains(&below) => return Ok(Some(Node::Folder)),
+                None if page.more.is_none() => return Ok(None),
+                None => {}
+            }
         }
         let (object, folder) = futures_util::join!(self.head(key), self.has_keys(&below));
         match (object, folder) {
@@ -482,6 +407,10 @@ fn length_of(answer: &Answer) -> Option<u64> {
 
 /// A key as text, whatever its bytes.
 fn escape_key(key: &[u8]) -> String {
+    // Nearly all of them are.
+    if key.iter().all(|byte| matches!(byte, b' '..=b'~') && *byte != b'%') {
+        return String::from_utf8_lossy(key).into_owned();
+    }
     key.split(|&byte| byte == b'/')
         .map(|part| match part {
             b"" => String::new(),
@@ -531,7 +460,7 @@ impl Store for RemoteStore {
         if listing.len() == 0 && !names::is_top(path) && self.find(path)?.is_none() {
             return Err(none());
         }
-        Ok(Box::new(RemoteFolder { store: self, path, key, listing }))
+        Ok(Box::new(RemoteFolder { store: self, path, key, listing, last: Cell::new(0) }))
     }
 
     fn open(&self, path: &Path) -> io::Result<Arc<dyn File>> {
@@ -677,6 +606,8 @@ struct RemoteFolder<'a> {
     path: &'a Path,
     key: Vec<u8>,
     listing: Arc<Listing>,
+    /// The number of the name that was asked for last: mostly the next one is next.
+    last: Cell<usize>,
 }
 
 impl Folder for RemoteFolder<'_> {
@@ -689,7 +620,9 @@ impl Folder for RemoteFolder<'_> {
     }
 
     fn stat(&self, name: &OsStr) -> io::Result<Option<Stat>> {
-        let Some(entry) = self.listing.get(name.as_bytes()) else { return Ok(None) };
+        let found = self.listing.find_after(self.last.get(), name.as_bytes());
+        let Some((at, entry)) = found else { return Ok(None) };
+        self.last.set(at);
         if entry.is_unsized() {
             let complete = self.store.complete(self.path, &self.key, &entry)?;
             return Ok(complete.map(|entry| self.store.stat_of(&[&self.key, entry.part()].concat(), &entry.node)));

@@ -91,6 +91,14 @@ pub(super) fn items(document: &[u8], names: &[&'static str]) -> Result<Items, St
     }
 }
 
+/// The text of the first leaf of a name, without reading all of the document: a guess, which [`items`] has to confirm.
+/// `None` where there is none, or text that is written in another way than it reads.
+pub(super) fn early_leaf<'a>(document: &'a [u8], name: &str) -> Option<&'a str> {
+    let (_, rest) = std::str::from_utf8(document).ok()?.split_once(&format!("<{name}>"))?;
+    let (text, _) = rest.split_once('<')?;
+    (!text.is_empty() && !text.contains('&')).then_some(text)
+}
+
 fn local(name: &[u8]) -> String {
     String::from_utf8_lossy(name).into_owned()
 }
@@ -109,6 +117,15 @@ mod tests {
         assert_eq!(items.len(), 2);
         assert_eq!(items[0].1.get("Key"), Some("x<y"));
         assert_eq!((items[1].1.get("Key"), items[1].1.get("folder")), (Some("z"), Some("")));
+    }
+
+    #[test]
+    fn a_leaf_is_found_early() {
+        let document = b"<L><C><Key>x</Key></C><Next>a+/=</Next><Other>a&amp;b</Other><None></None></L>";
+        assert_eq!(early_leaf(document, "Next"), Some("a+/="));
+        for name in ["Other", "None", "Missing"] {
+            assert_eq!(early_leaf(document, name), None);
+        }
     }
 
     #[test]

@@ -7,12 +7,13 @@ use super::{Idv, names::Names, part_fault};
 use crate::{
     cache::{BlockError, Buffer},
     codec::Codec,
+    escape,
     format::idv::{Column, Type, Unusable, Version, compression},
     limits,
     source::Memory,
     tree::{
         IDV, ItemInfo,
-        describe::{self, document, hex},
+        describe::{self, document},
         overview,
         tables::described_tables,
     },
@@ -152,7 +153,7 @@ fn item<'a>(idv: &Idv, names: Option<&Names>, column: &'a Column) -> Result<desc
     let own = Own {
         index: column.index,
         r#type: meaning.map(Type::describe),
-        parameters: hex(&column.codec.parameters),
+        parameters: escape::hex(&column.codec.parameters),
         dims: meaning.and_then(|ty| ty.dims.clone()),
         key: key.map(|key| json!({"count": key.count, "min": key.min, "contiguous": key.contiguous})),
         compression: compression(column.compression).map_or("unknown", Codec::name),

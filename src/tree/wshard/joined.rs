@@ -7,27 +7,26 @@
 use std::{
     collections::{HashMap, HashSet},
     fmt,
-    ops::Range,
+    ops::{ControlFlow, Range},
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering::Relaxed},
     },
-    thread,
 };
 
 use super::cameras::{Pictures, RESERVED};
 use crate::{
     cache::{BlockError, Verify},
+    escape::hex,
     format::{
         DType,
         wshard::{Chunk, Entry, Value},
     },
-    limits,
+    limits, parallel,
     source::{Memory, SourceError},
     store::Version,
     tree::{
         Opened, ROOT,
-        describe::hex,
         memory::no_memory,
         paths::{self, Builder},
     },
@@ -226,12 +225,10 @@ pub(super) fn join(
 
 /// Opens chunks at once, so that they are open when they are looked at one by one.
 fn open_all(chunks: &[Chunk], siblings: &dyn Siblings) {
-    thread::scope(|scope| {
-        for chunk in chunks {
-            // What is wrong, with a thread or with the chunk, is said when it is opened in its turn.
-            let _ =
-                thread::Builder::new().name("chunks".into()).spawn_scoped(scope, || drop(siblings.open(&chunk.uri)));
-        }
+    parallel::for_each(chunks.len(), chunks.len(), |at| {
+        // What is wrong with a chunk is said when it is opened in its turn.
+        drop(siblings.open(&chunks[at].uri));
+        ControlFlow::Continue(())
     });
 }
 

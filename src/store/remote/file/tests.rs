@@ -432,5 +432,5 @@ fn small_objects_are_fetched_whole_where_they_are_read_whole() {
         check(&setting.blocks.file(server.clone()), &server, 0..1000);
         bytes += sum(&server.take_asked());
     }
-    assert!(bytes <= 36 * FRONT + 4_000_000 + FRONT, "{bytes}");
+    assert!(bytes <= 24 * FRONT + 16_000_000 + FRONT, "{bytes}");
 }

@@ -1,0 +1,64 @@
+//! Work on many things at once where each is mostly waited for: requests to a server, reads of a disk.
+
+use std::{
+    ops::ControlFlow,
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
+    thread,
+};
+
+/// Calls `each` with every number below `count`, on up to `threads` threads of which this is one, until all are done or
+/// one breaks. Where no thread is to be had the others do its part.
+pub(crate) fn for_each(threads: usize, count: usize, each: impl Fn(usize) -> ControlFlow<()> + Sync) {
+    let (next, has_ended) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let work = || {
+        while !has_ended.load(Relaxed) {
+            let number = next.fetch_add(1, Relaxed);
+            if number >= count {
+                break;
+            }
+            if each(number).is_break() {
+                has_ended.store(true, Relaxed);
+            }
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 1..threads.min(count) {
+            let _ = thread::Builder::new().name("parallel".into()).spawn_scoped(scope, work);
+        }
+        work();
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+
+    use parking_lot::Mutex;
+
+    use super::*;
+
+    #[test]
+    fn each_is_done_once_and_so_many_at_a_time() {
+        let (done, together) = (Mutex::new(Vec::new()), Barrier::new(4));
+        for_each(4, 12, |number| {
+            together.wait();
+            done.lock().push(number);
+            ControlFlow::Continue(())
+        });
+        let mut done = done.into_inner();
+        done.sort_unstable();
+        assert_eq!(done, (0..12).collect::<Vec<_>>());
+        for_each(0, 3, |_| ControlFlow::Continue(()));
+        for_each(4, 0, |_| panic!("there is none"));
+    }
+
+    #[test]
+    fn none_is_begun_after_one_broke() {
+        let done = Mutex::new(0);
+        for_each(1, 100, |number| {
+            *done.lock() += 1;
+            if number == 7 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        assert_eq!(*done.lock(), 8);
+    }
+}

@@ -1,0 +1,240 @@
+//! Opens the container that a request is about; and, ahead of a program that goes through a folder, those that come next.
+//!
+//! A walk is told by the listing of the folder: containers that are used one after the other in its order. From the third
+//! on, the next ones are opened on other threads, the more the longer the walk, so that what takes a round trip to a server
+//! each, or a seek of a disk, takes that for many together. A program that jumps about has none opened in vain, and no
+//! thread opens what a request can open on the spot.
+
+use std::{collections::VecDeque, ops::Range, path::Path, sync::Arc, thread};
+
+use parking_lot::Mutex;
+
+use super::{
+    Error,
+    container_id::ContainerId,
+    containers::Containers,
+    inodes::NumberKey,
+    siblings::{Digests, Siblings},
+    source_tree::{SourceEntry, SourceTree},
+};
+use crate::{source::Wait, tree::Opened};
+
+/// Walks that are followed: of programs that go through folders side by side, each has one.
+const WALKS: usize = 8;
+
+/// The most that are opened ahead of one walk.
+const MOST: usize = 16;
+
+/// Threads that open ahead, of all walks: a server or a disk that does not answer holds no more than these.
+const MOST_THREADS: usize = 4 * MOST;
+
+/// A part of the containers that may be open at all, which the ones ahead of a walk stay within.
+const PART: usize = 8;
+
+/// Several readers that share a folder use its containers a little out of order.
+const REACH: usize = 16;
+
+/// From so many steps on it is a walk.
+const STEPS: usize = 2;
+
+/// Opens containers, as requests and walks want them.
+pub(super) struct Opener {
+    source: Arc<SourceTree>,
+    containers: Arc<Containers>,
+    digests: Arc<Digests>,
+    key: NumberKey,
+    walks: Mutex<Walks>,
+    /// Each thread that opens ahead holds it once more.
+    threads: Arc<()>,
+}
+
+impl Opener {
+    pub(super) fn new(source: Arc<SourceTree>, containers: Arc<Containers>, key: NumberKey) -> Arc<Self> {
+        let walks = Walks { most: (containers.most() / PART).min(MOST), walks: VecDeque::new() };
+        Arc::new(Self {
+            source,
+            containers,
+            digests: Arc::default(),
+            key,
+            walks: Mutex::new(walks),
+            threads: Arc::default(),
+        })
+    }
+
+    /// The container, opened if it is not, for a request that waits for no more than `wait`.
+    ///
+    /// # Errors
+    /// [`Error`] when the file is gone, has changed, or can't be parsed; and one of which [`Error::is_would_block`] is
+    /// true.
+    pub(super) fn open(self: &Arc<Self>, id: &Arc<ContainerId>, wait: Wait) -> Result<Arc<Opened>, Error> {
+        let opened = match (wait, self.containers.get(id)?) {
+            (_, Some(opened)) => opened,
+            (Wait::Never, None) => {
+                let looked_into = || self.source.looked_into(id.stat.version);
+                let opened = self.containers.try_open(id, looked_into).ok_or_else(|| Error::would_block(Wait::Disk))?;
+                // Where that takes no waiting, there is nothing to be gained ahead.
+                opened.note_use();
+                return Ok(opened);
+            }
+            (_, None) => self.open_now(id)?,
+        };
+        if opened.note_use() {
+            self.follow(id);
+        }
+        Ok(opened)
+    }
+
+    fn open_now(&self, id: &Arc<ContainerId>) -> Result<Arc<Opened>, Error> {
+        self.source.confirm(id)?;
+        self.containers.open(id, || {
+            Some(Arc::new(Siblings {
+                manifest: id.clone(),
+                store: self.source.store().clone(),
+                containers: Arc::downgrade(&self.containers),
+                digests: self.digests.clone(),
+                key: self.key,
+            }))
+        })
+    }
+
+    /// Takes note that a container is used for the first time, and has those opened that a walk comes to next. Waits for
+    /// nothing.
+    fn follow(self: &Arc<Self>, id: &ContainerId) {
+        let folder = id.path.folder();
+        let Some(names) = self.source.listed(folder) else { return };
+        let Some(at) = names.find(id.path.name()) else { return };
+        let next = self.walks.lock().note(folder, at);
+        for at in next.start..next.end.min(names.len()) {
+            match self.source.find_at_once(folder, names.name(at)) {
+                // Nor do the others behind it take any waiting, as far as can be told.
+                Some(SourceEntry::Container(id)) if self.is_open_at_once(&id) => break,
+                Some(SourceEntry::Container(_)) | None => {}
+                Some(_) => continue,
+            }
+            let thread = self.threads.clone();
+            if Arc::strong_count(&thread) > MOST_THREADS + 1 {
+                break;
+            }
+            let (opener, folder, name) = (self.clone(), folder.clone(), names.name(at).to_owned());
+            // What is wrong with one is told to the request that wants it.
+            let open = move || {
+                if let Ok(Some(SourceEntry::Container(id))) = opener.source.find(&folder, &name) {
+                    drop(opener.open_now(&id));
+                }
+                drop(thread);
+            };
+            // A thread of its own: a pool's would be missing in a process that is forked from this one.
+            let _ = thread::Builder::new().name("ahead".into()).spawn(open);
+        }
+    }
+
+    /// Whether a container is open, or could be opened here and now.
+    fn is_open_at_once(&self, id: &Arc<ContainerId>) -> bool {
+        let looked_into = || self.source.looked_into(id.stat.version);
+        matches!(self.containers.get(id), Ok(Some(_))) || self.containers.try_open(id, looked_into).is_some()
+    }
+}
+
+/// The programs that go through folders.
+#[derive(Debug)]
+struct Walks {
+    /// How many containers are opened ahead of each at most.
+    most: usize,
+    /// Those that went on last stand last.
+    walks: VecDeque<Walk>,
+}
+
+#[derive(Debug)]
+struct Walk {
+    folder: Arc<Path>,
+    /// The furthest place in the listing that was come to.
+    at: usize,
+    steps: usize,
+    /// Up to which place containers are opened, or being opened.
+    end: usize,
+}
+
+impl Walks {
+    /// Notes that the container at this place of a folder's listing is used. Returns the places of those to be opened.
+    fn note(&mut self, folder: &Arc<Path>, at: usize) -> Range<usize> {
+        let is_near = |walk: &Walk| walk.folder == *folder && walk.at.abs_diff(at) <= REACH;
+        let found = self.walks.iter().position(is_near).and_then(|index| self.walks.remove(index));
+        if self.walks.len() == WALKS {
+            self.walks.pop_front();
+        }
+        let mut walk = found.unwrap_or_else(|| Walk { folder: folder.clone(), at, steps: 0, end: at + 1 });
+        let is_step = walk.at < at;
+        let begin = walk.end.max(at + 1);
+        if is_step {
+            walk.at = at;
+            walk.steps += 1;
+        }
+        let ahead = if is_step && walk.steps >= STEPS { (2 * walk.steps).min(self.most) } else { 0 };
+        let next = begin..(at + 1 + ahead).max(begin);
+        walk.end = next.end;
+        self.walks.push_back(walk);
+        next
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn notes(walks: &mut Walks, folder: &str, places: impl IntoIterator<Item = usize>) -> Vec<Range<usize>> {
+        let folder = Arc::from(Path::new(folder));
+        places.into_iter().map(|at| walks.note(&folder, at)).collect()
+    }
+
+    fn walks(most: usize) -> Walks {
+        Walks { most, walks: VecDeque::new() }
+    }
+
+    #[test]
+    fn a_walk_is_ahead_of_by_more_and_more() {
+        let mut walks = walks(8);
+        assert_eq!(notes(&mut walks, "a", 10..17), [11..11, 12..12, 13..17, 17..20, 20..23, 23..24, 24..25]);
+    }
+
+    #[test]
+    fn each_place_is_opened_once_whatever_is_left_out() {
+        let mut walks = walks(8);
+        let opened: Vec<_> = notes(&mut walks, "a", (0..200).step_by(3)).into_iter().flatten().collect();
+        assert!(opened.is_sorted() && opened.windows(2).all(|pair| pair[0] < pair[1]), "{opened:?}");
+    }
+
+    #[test]
+    fn readers_that_share_a_folder_make_one_walk() {
+        let mut walks = walks(8);
+        let places = [0, 2, 1, 3, 5, 4, 7, 6];
+        let opened: Vec<_> = notes(&mut walks, "a", places).into_iter().flatten().collect();
+        assert_eq!(walks.walks.len(), 1);
+        assert!(opened.iter().eq((4..16).collect::<Vec<_>>().iter()), "{opened:?}");
+    }
+
+    #[test]
+    fn programs_that_jump_about_have_none_opened() {
+        let mut walks = walks(8);
+        let places = (0..500).map(|step| step * 389 % 10_000);
+        assert!(notes(&mut walks, "a", places).into_iter().all(|next| next.is_empty()));
+        let backwards = (0..500).rev();
+        assert!(notes(&mut walks, "b", backwards).into_iter().all(|next| next.is_empty()));
+    }
+
+    #[test]
+    fn walks_side_by_side_are_told_apart() {
+        let mut walks = walks(4);
+        for step in 0..5 {
+            let next = ["a", "b"].map(|folder| notes(&mut walks, folder, [step]).remove(0));
+            let far = notes(&mut walks, "a", [5000 + step]).remove(0);
+            assert_eq!(next[0], next[1]);
+            assert_eq!(far.len(), next[0].len());
+            assert_eq!(next[0].is_empty(), step < 2);
+        }
+        assert_eq!(walks.walks.len(), 3);
+        for other in 0..100 {
+            notes(&mut walks, &format!("{other}"), [0]);
+            assert!(walks.walks.len() <= WALKS);
+        }
+    }
+}
