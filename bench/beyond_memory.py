@@ -1,13 +1,14 @@
-"""Epochs over more decoded data than the cache holds: random frames and whole episodes, with and without `--spill`.
+"""Epochs over more decoded data than the cache holds: random frames and whole episodes, with and without `--spill`, and
+after `shardfs warm`.
 
-    scripts/bench_epochs beyond [--episodes N] [--cache SIZE] [--dir DIR] [--part frames|whole] [--serve MODES]
-                                [--record WHAT]
+    scripts/bench_epochs beyond [--episodes N] [--cache SIZE] [--dir DIR] [--part frames|warmed|whole]
+                                [--serve MODES] [--record WHAT]
 
 Each episode has 100 frames of 224 x 224 x 3 in one zstd block (15 MB). An epoch takes one random frame of each episode
 in random order, by 4 processes; the second takes other frames. The reader beside it is the Python package `wshard` where it
 imports, and otherwise one of a few lines that reads the block, decompresses all of it, compares the checksum, and takes
-the frame. Sources are warm in the page
-cache at the start of each epoch; `dropped` means that all page caches were dropped before (needs root).
+the frame. Sources are warm in the page cache at the start of each epoch; `dropped` means that all page caches were dropped
+before (needs root).
 """
 
 import argparse
@@ -21,10 +22,11 @@ from pathlib import Path
 import crc32c
 import numpy as np
 import zstandard
+from support import run
 from support.mounts import statistics_of
 from support.writers import shard
 
-from .timing import Table, machine, mounted, record_table
+from .timing import Table, machine, mounted, record_table, timed, warm
 
 FRAMES, SHAPE = 100, (224, 224, 3)
 FRAME = int(np.prod(SHAPE))
@@ -117,12 +119,6 @@ def drop():
     Path("/proc/sys/vm/drop_caches").write_text("3")
 
 
-def warm(files):
-    """Brings files to the page cache."""
-    for path in files:
-        path.read_bytes()
-
-
 class Bench:
     """One run: the episodes, the table, and what a mount of them is."""
 
@@ -171,13 +167,31 @@ class Bench:
         self.reader()
         self.epochs("mount", seeds=(1, 2))
         for serve in self.serves():
-            for path in self.spill.glob("**/*"):
-                if path.is_file():
-                    path.unlink()
+            self.clear()
             how = (*self.options, f"--serve={serve}")
             self.epochs(f"--spill --serve={serve}", *how, seeds=(1, 2, 3), goals=(1.5, 30, 30))
             self.epochs(f"--spill --serve={serve}, remounted", *how, seeds=(2, 8, 9), goals=(30, 30, 30))
             self.epochs(f"--spill --serve={serve}, remounted", *how, seeds=(2,), dropped=True)
+
+    def warmed(self):
+        """Random frames in the first epoch after `shardfs warm`."""
+        if not self.rates:
+            self.reader()
+        for serve in self.serves():
+            self.clear()
+            warm(self.files)
+            seconds = timed(lambda: run("warm", "--quiet", *self.options, self.source, check=True))
+            # All that lie there, of earlier runs too.
+            episodes = len(list(self.source.iterdir()))
+            self.table.add("every episode", "shardfs warm", [episodes / seconds], "samples/s")
+            how = (*self.options, f"--serve={serve}")
+            self.epochs(f"--spill --serve={serve}, first epoch after warm", *how, seeds=(2,))
+
+    def clear(self):
+        """Empties the tier."""
+        for path in self.spill.glob("**/*"):
+            if path.is_file():
+                path.unlink()
 
     def serves(self):
         return self.arguments.serve.split(",")
@@ -222,16 +236,17 @@ def main():
     parser.add_argument("--episodes", type=int, default=500)
     parser.add_argument("--cache", default="1G")
     parser.add_argument("--dir", type=Path, default=Path("/var/tmp/shardfs-beyond"))
-    parser.add_argument("--part", choices=("frames", "whole"), help="only these rows")
+    parser.add_argument("--part", choices=("frames", "warmed", "whole"), help="only these rows")
     parser.add_argument("--serve", default="cache,passthrough", help="modes of mounts with the tier")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--record", metavar="WHAT")
     arguments = parser.parse_args()
     about, bench = machine(), Bench(arguments)
-    for part in [arguments.part] if arguments.part else ["frames", "whole"]:
+    for part in [arguments.part] if arguments.part else ["frames", "warmed", "whole"]:
         getattr(bench, part)()
     if arguments.record:
         command = "scripts/bench_epochs beyond " + f"--episodes {arguments.episodes} --cache {arguments.cache}"
+        command += f" --part {arguments.part}" if arguments.part else ""
         print(record_table(arguments.record, "epochs larger than the cache", f"`{command}`", about, bench.table))
 
 

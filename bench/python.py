@@ -101,9 +101,7 @@ def once(path, make, *arguments):
     return path
 
 
-# Memory that is at hand is taken and given back right before the work. The host of a virtual machine takes away what is
-# free, two seconds after it became so where free pages are reported, and the first to touch it waits for the host: half a
-# second for 200 MB, of one program or of the other.
+# As timing.touch_memory does, and in the process itself.
 FRESH = """
 import time, numpy as np
 def peak():

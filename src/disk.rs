@@ -46,7 +46,8 @@ use folder::Folder;
 pub use plain::FileId;
 use plain::Part;
 pub use scan::Usage;
-use writer::{Way, Writer};
+pub use writer::Way;
+use writer::Writer;
 
 /// The longest key.
 pub const LONGEST_KEY: usize = 32 << 10;
@@ -231,13 +232,12 @@ impl Disk {
     /// a blob of that key already. A payload that lies on whole pages is written past the kernel's page cache, which
     /// takes a fraction of the processor's time, as long as the disk keeps up.
     pub fn put(&self, key: &[u8], payload: Payload) -> bool {
-        self.take(key, payload, Way::Held, None)
+        self.put_by(Way::Held, key, payload)
     }
 
-    /// As [`Self::put`], for bytes that a cache holds as long as it has room for them: where the queue has none, they
-    /// wait there for their turn, and are dropped if the cache gives them up before.
-    pub fn put_cached(&self, key: &[u8], payload: Payload) -> bool {
-        self.take(key, payload, Way::Cached, None)
+    /// As [`Self::put`], for bytes that may wait elsewhere.
+    pub fn put_by(&self, way: Way, key: &[u8], payload: Payload) -> bool {
+        self.take(key, payload, way, None)
     }
 
     fn take(&self, key: &[u8], payload: Payload, way: Way, part: Option<Part>) -> bool {

@@ -365,13 +365,18 @@ impl Filesystem for Adapter {
     }
 }
 
-/// Asks the kernel to read files by itself.
-fn offer_passthrough(config: &mut KernelConfig) -> Result<(), &'static str> {
+/// Whether this process has CAP_SYS_ADMIN (capabilities(7)).
+pub(crate) fn has_sys_admin() -> bool {
     const CAP_SYS_ADMIN: u32 = 21;
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     let effective = effective.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0);
-    if effective >> CAP_SYS_ADMIN & 1 == 0 {
+    effective >> CAP_SYS_ADMIN & 1 == 1
+}
+
+/// Asks the kernel to read files by itself.
+fn offer_passthrough(config: &mut KernelConfig) -> Result<(), &'static str> {
+    if !has_sys_admin() {
         return Err("the kernel takes files to serve from root (CAP_SYS_ADMIN) only");
     }
     config.set_max_stack_depth(1).map_err(|_| "the kernel allows no files below this mount")?;

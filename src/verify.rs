@@ -69,7 +69,10 @@ pub enum Which {
     All,
     /// Those for which blocks are decoded: not pictures made of decoded pixels, nor other views of what `.npy` files
     /// hold, nor what is stored as it is shown.
-    Decoded,
+    Decoded {
+        /// Whether one that is a block, and bytes before it, is kept as the file that it is where that can be done.
+        as_files: bool,
+    },
 }
 
 impl Which {
@@ -348,6 +351,11 @@ impl Run<'_> {
 
     /// Reads a file to its end. Behind an error it goes on with the next megabyte: another block may be bad, too.
     fn read(&self, ino: u64, size: u64) {
+        let as_file = self.which == Which::Decoded { as_files: true };
+        if as_file && self.vfs.keep_file(ino).is_ok_and(|is_kept| is_kept) {
+            self.progress.bytes.fetch_add(size, Relaxed);
+            return;
+        }
         let (length, step) = if is_rendered(self.vfs, ino, size) { (1, size / PROBES) } else { (PIECE as u64, 0) };
         let mut offset = 0;
         while offset < size {

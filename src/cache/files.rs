@@ -67,6 +67,11 @@ impl Cache {
         }
     }
 
+    /// Forgets a file in memory, which is there as long as others hold it.
+    pub(crate) fn forget_file(&self, ino: u64) {
+        self.entries.remove(&Key::File { ino }, |_| true);
+    }
+
     /// The largest file that is finished in memory: others must have room beside it.
     pub fn largest_file(&self) -> u64 {
         self.budget.total() / 4

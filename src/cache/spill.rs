@@ -35,7 +35,7 @@ use parking_lot::Mutex;
 use super::{BlockError, Buffer, Cache, FileSlot, Key, Piece, Verify, decode, nonzero};
 use crate::{
     codec::Codec,
-    disk::{Blob, Disk, FileId, Limits, Payload},
+    disk::{Blob, Disk, FileId, Limits, Payload, Way},
     format::Block,
     source::Source,
 };
@@ -54,6 +54,9 @@ const TOO_SLOW: Duration = Duration::from_secs(2);
 
 /// How long decoding waits for the disk where it may.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
+
+/// Bytes that may wait for the disk where decoding waits for it.
+const WAITED_FOR: u64 = 128 << 20;
 
 /// Plain files of which this process remembers that they are right.
 const CHECKED: usize = 16 << 10;
@@ -81,8 +84,10 @@ impl SpillOptions {
     /// For a folder that can't be meant: of another user, or no folder.
     pub fn open(&self, budget: u64) -> io::Result<Option<Spill>> {
         let limits = Limits::new(&self.folder, self.size);
-        // What waits to be written is memory of the budget, and lies in the cache anyway at first.
-        let limits = Limits { queue: budget / 4, ..limits };
+        // What waits to be written is memory of the budget, and lies in the cache anyway at first. Where decoding waits for
+        // the disk, a longer queue gains nothing.
+        let queue = if self.wait { (budget / 4).min(WAITED_FOR) } else { budget / 4 };
+        let limits = Limits { queue, ..limits };
         match Disk::open(&self.folder, limits) {
             Ok(disk) => {
                 // Looks at each file, so nothing waits for it.
@@ -246,9 +251,14 @@ impl Spill {
         if self.disk.contains(&key) {
             return true;
         }
+        self.put(|way| self.disk.put_by(way, &key, piece.clone()))
+    }
+
+    /// Puts something into the disk's queue, and waits for room there where decoding may.
+    fn put(&self, put: impl Fn(Way) -> bool) -> bool {
         match self.wait {
-            false => self.disk.put_cached(&key, piece),
-            true => self.disk.put(&key, piece.clone()) || self.disk.flush(LONGEST_WAIT) && self.disk.put(&key, piece),
+            false => put(Way::Cached),
+            true => put(Way::Held) || self.disk.flush(LONGEST_WAIT) && put(Way::Held),
         }
     }
 
@@ -307,7 +317,7 @@ impl Spill {
     fn keep_file(&self, name: &Name, file: &FileOfBlock<'_>, bytes: Payload) {
         let (key, block) = (name.of_file(file), file.at..file.at + file.block.size);
         if !self.disk.contains(&key) {
-            self.disk.put_file(&key, (&name.in_file(), block), bytes);
+            self.put(|way| self.disk.put_file(way, &key, (&name.in_file(), block.clone()), bytes.clone()));
         }
     }
 

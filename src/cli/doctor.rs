@@ -22,10 +22,9 @@ use super::{
 use crate::{
     cache::SpillOptions,
     disk::{Disk, Limits},
+    fuse::has_sys_admin,
 };
 
-/// CAP_SYS_ADMIN (capabilities(7)).
-const SYS_ADMIN: u64 = 1 << 21;
 /// Where programs are that have to be on every PATH.
 const PLACES: [&str; 3] = ["/usr/bin", "/bin", "/usr/local/bin"];
 
@@ -220,12 +219,6 @@ fn decoded_blocks() -> Check {
     }
 }
 
-fn has_sys_admin() -> bool {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-    effective.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok()).is_some_and(|bits| bits & SYS_ADMIN != 0)
-}
-
 fn admin_check(root: bool, admin: bool) -> Check {
     match (root, admin) {
         (_, true) => ok("CAP_SYS_ADMIN", "is there"),
@@ -294,6 +287,11 @@ fn maps() -> Check {
         Ok(count) => ok(name, format!("{count} maps in a process")),
         Err(_) => ok(name, "not known"),
     }
+}
+
+/// Whether a mount by this user may let the kernel serve files by itself.
+pub(super) fn has_passthrough() -> bool {
+    passthrough(&kernel(), has_sys_admin()).state == State::Ok
 }
 
 /// Reads that the kernel answers by itself from a file of ours (Linux 6.9, `CONFIG_FUSE_PASSTHROUGH`).

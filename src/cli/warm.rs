@@ -13,8 +13,8 @@ use std::{
 use clap::Args;
 
 use super::{
-    AlreadyReported, ViewOptions, complain, counted, log_to_stderr, one_line, place::Place, spill::default_options,
-    status, verify::Bar,
+    AlreadyReported, ViewOptions, complain, counted, doctor, log_to_stderr, one_line, place::Place,
+    spill::default_options, status, verify::Bar,
 };
 use crate::{
     cache::SpillOptions,
@@ -28,7 +28,8 @@ const LAST_BLOCKS: Duration = Duration::from_secs(600);
 /// Decode containers ahead, into the folder of --spill
 ///
 /// Reads what is compressed in these containers once, and keeps the decoded blocks on the local disk, where a mount with
-/// the same --spill finds them. Blocks that cost little to decode are left out, as always.
+/// the same --spill finds them: arrays as the files that a mount by this user would let the kernel read, where it can. Blocks
+/// that cost little to decode are left out, as always.
 #[derive(Debug, Args)]
 #[command(after_help = "Example, for a job that starts in the morning:
   shardfs warm --spill /scratch/shardfs --spill-size 200G data/
@@ -59,9 +60,10 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let threads = arguments.threads.or_else(|| thread::available_parallelism().ok().map(Into::into)).unwrap_or(1);
     let progress = Arc::new(Progress::default());
     let bar = Bar::start(&progress, arguments.quiet);
+    let which = Which::Decoded { as_files: doctor::has_passthrough() };
     let (mut failed, mut written) = (false, (0, 0));
     for path in &arguments.paths {
-        match one(path, arguments, threads, &progress, &bar) {
+        match one(path, arguments, which, threads, &progress, &bar) {
             Ok(done) => {
                 failed |= done.problems > 0;
                 written = (written.0 + done.blobs, written.1 + done.bytes);
@@ -88,7 +90,14 @@ struct Done {
     bytes: u64,
 }
 
-fn one(path: &Path, arguments: &Arguments, threads: usize, progress: &Progress, bar: &Bar) -> anyhow::Result<Done> {
+fn one(
+    path: &Path,
+    arguments: &Arguments,
+    which: Which,
+    threads: usize,
+    progress: &Progress,
+    bar: &Bar,
+) -> anyhow::Result<Done> {
     let options = arguments.view.checked();
     let spill = options.spill.clone().unwrap_or_else(default_options);
     // What tables show is stored once, and warmed where it is.
@@ -97,9 +106,9 @@ fn one(path: &Path, arguments: &Arguments, threads: usize, progress: &Progress, 
     let has_read = AtomicBool::new(false);
     let Findings { problems, unread } = thread::scope(|scope| {
         if bar.is_shown() && place.is_folder() {
-            scope.spawn(|| expect(&place.vfs, place.ino, Which::Decoded, progress, &has_read));
+            scope.spawn(|| expect(&place.vfs, place.ino, which, progress, &has_read));
         }
-        let findings = read_all(&place.vfs, &place.attr, threads, progress, Which::Decoded);
+        let findings = read_all(&place.vfs, &place.attr, threads, progress, which);
         has_read.store(true, Relaxed);
         findings
     });

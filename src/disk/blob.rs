@@ -131,16 +131,13 @@ impl Blob {
         }
     }
 
-    /// Its file, which begins with the payload, for maps and for the kernel. Nothing is compared any
-    /// more: [`Disk::check_file`](super::Disk::check_file) does it beforehand. `None` for a blob that is still in memory.
+    /// Its file, which begins with the payload, for maps and for the kernel. Nothing is compared any more:
+    /// [`Disk::check_file`](super::Disk::check_file) does it beforehand. `None` for a blob that is still in memory.
     ///
     /// # Errors
     /// When there are no descriptors left.
     pub fn try_clone_file(&self) -> io::Result<Option<File>> {
-        match &self.0 {
-            Inner::Memory(_) => Ok(None),
-            Inner::File { file, .. } => file.file.try_clone().map(Some),
-        }
+        self.file().map(File::try_clone).transpose()
     }
 }
 

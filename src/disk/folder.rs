@@ -2,7 +2,6 @@
 
 use std::{
     ffi::{CString, OsStr},
-    fmt::Write as _,
     fs::{DirBuilder, File},
     io,
     os::{
@@ -23,6 +22,7 @@ use rustix::{
 };
 
 use super::Hash;
+use crate::escape;
 
 /// The folder of temporary files in it.
 pub(super) const TEMPORARY: &str = "tmp";
@@ -223,11 +223,8 @@ impl AsFd for Folder {
 
 /// The path of a blob below the folder: two hexadecimal digits of its hash, a slash, the others.
 pub(super) fn name(hash: &Hash) -> String {
-    let mut name = String::with_capacity(65);
-    for (at, byte) in hash.iter().enumerate() {
-        // Writing to a string does not fail.
-        let _ = write!(name, "{byte:02x}{}", if at == 0 { "/" } else { "" });
-    }
+    let mut name = escape::hex(hash);
+    name.insert(2, '/');
     name
 }
 

@@ -53,10 +53,10 @@ pub(super) struct Part {
 }
 
 impl Disk {
-    /// Stores a plain file soon, and gives a part of it a name too. As [`Self::put_cached`] in everything else.
-    pub fn put_file(&self, key: &[u8], part: (&[u8], Range<u64>), payload: Payload) -> bool {
+    /// Stores a plain file soon, and gives a part of it a name too. As [`Self::put_by`] in everything else.
+    pub fn put_file(&self, way: Way, key: &[u8], part: (&[u8], Range<u64>), payload: Payload) -> bool {
         let fits = part.0.len() <= LONGEST_KEY && part.1.end <= (*payload).as_ref().len() as u64;
-        fits && self.take(key, payload, Way::Cached, Some(Part { key: part.0.into(), range: part.1 }))
+        fits && self.take(key, payload, way, Some(Part { key: part.0.into(), range: part.1 }))
     }
 
     /// The plain file of a name, or the part of it that the name stands for. [`Blob::try_clone_file`] is all of it.
@@ -69,9 +69,7 @@ impl Disk {
         self.shared.count(found.is_some());
         found
     }
-}
 
-impl Disk {
     /// Compares all of a plain file with its checksums, unless this or another process did, or wrote it, since the
     /// machine started.
     ///

@@ -306,7 +306,7 @@ fn plain_files_are_their_payload_and_nothing_else() {
     let disk = Disk::open(&folder.path().join("d"), LIMITS).unwrap();
     let content: Arc<Vec<u8>> = Arc::new(bytes(300_000, 5));
     let store = || {
-        assert!(disk.put_file(b"file", (b"part", 128..299_000), content.clone()));
+        assert!(disk.put_file(Way::Cached, b"file", (b"part", 128..299_000), content.clone()));
         // On its way it can be read, but is no file yet.
         assert!(disk.flush(LONG));
     };
@@ -323,7 +323,7 @@ fn plain_files_are_their_payload_and_nothing_else() {
     let own = whole.try_clone_file().unwrap().unwrap();
     assert_eq!(own.metadata().unwrap().len(), 300_000);
     assert!(fs::read(plain().unwrap()).unwrap() == *content);
-    assert!(!disk.put_file(b"file", (b"part", 0..300_001), content.clone()), "a part that is not in it");
+    assert!(!disk.put_file(Way::Cached, b"file", (b"part", 0..300_001), content.clone()), "a part that is not in it");
 
     // Damage is found by whoever reads it, and the file is gone then, as are its names.
     let damage = |at| {
@@ -370,7 +370,10 @@ fn a_plain_file_that_nothing_wrote_to_is_checked_once() {
     };
     let check = |disk: &Arc<Disk>| disk.check_file(b"file", &disk.get_file(b"file").unwrap());
     let damage = [content[200_000] ^ 1];
-    assert!(open().put_file(b"file", (b"part", 0..300_000), content.clone()), "dropped, it has written it");
+    assert!(
+        open().put_file(Way::Cached, b"file", (b"part", 0..300_000), content.clone()),
+        "dropped, it has written it"
+    );
     // Whether it is compared can only be seen by damage that leaves its times alone. It is not: it was just written.
     write(&damage, true);
     check(&open()).unwrap();
@@ -393,7 +396,7 @@ fn what_a_cache_holds_waits_for_its_turn() {
     let blocks: Vec<Arc<Vec<u8>>> = (0..40).map(|number| Arc::new(bytes(1 << 20, number))).collect();
     let key = |number: usize| format!("block {number}").into_bytes();
     for (number, block) in blocks.iter().enumerate() {
-        assert!(disk.put_cached(&key(number), block.clone()));
+        assert!(disk.put_by(Way::Cached, &key(number), block.clone()));
         assert!(disk.queued() <= 1 << 20, "no more is held than the queue may hold");
     }
     assert!(disk.flush(LONG));
@@ -406,7 +409,10 @@ fn what_a_cache_holds_waits_for_its_turn() {
     disk.clear().unwrap();
     let before = disk.counters().written.load(Relaxed);
     let given_up: Vec<_> = (0..40).map(|number| Arc::new(bytes(1 << 20, number))).collect();
-    given_up.iter().enumerate().for_each(|(number, block)| assert!(disk.put_cached(&key(number), block.clone())));
+    given_up
+        .iter()
+        .enumerate()
+        .for_each(|(number, block)| assert!(disk.put_by(Way::Cached, &key(number), block.clone())));
     drop(given_up);
     assert!(disk.flush(LONG));
     let (written, dropped) = (disk.counters().written.load(Relaxed) - before, disk.counters().dropped.load(Relaxed));

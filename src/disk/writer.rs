@@ -73,12 +73,13 @@ struct Waiting {
     kept: Kept,
 }
 
-/// How a payload waits.
+/// How a payload waits to be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
-    /// The queue holds it.
+pub enum Way {
+    /// The queue holds it, and takes it only if it has room.
     Held,
-    /// A cache holds it where the queue has no room.
+    /// Where the queue has no room, it waits for its turn in the cache that holds it, and is dropped if the cache gives it
+    /// up before.
     Cached,
 }
 

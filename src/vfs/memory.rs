@@ -205,6 +205,25 @@ impl Vfs {
         Ok(bytes)
     }
 
+    /// Makes a file for the disk below the cache, which lets the kernel serve it from there. Whether it could be made, or
+    /// is there already. Otherwise it is to be read: that keeps its blocks, or says what is wrong with them.
+    ///
+    /// # Errors
+    /// As [`Self::opening`].
+    pub(crate) fn keep_file(&self, ino: u64) -> Result<bool, Error> {
+        let (is_meant, is_there) = self.with_view(ino, Wait::Always, |view, reader| {
+            let is_meant = view.size() >= limits::MEMORY_FILE && view.may_be_on_disk(reader);
+            Ok((is_meant, is_meant && view.on_disk(reader).is_some()))
+        })?;
+        if is_there || !is_meant {
+            return Ok(is_there);
+        }
+        let made = self.finish_file(ino, false)?;
+        // Nobody opens it now, and memory that is used again costs less than more of it.
+        self.cache().forget_file(ino);
+        Ok(made.is_some_and(|slot| slot.is_whole()))
+    }
+
     /// Lays a file out in memory, here or in a thread of its own. `None` if there is no room, or it is being
     /// done already.
     ///

@@ -336,7 +336,7 @@ def test_warm_fills_the_disk_ahead(source, tmp_path):
     # Of what is there already nothing is written again.
     before = {path: path.stat().st_ino for path in files_of(tmp_path / "spill")}
     assert len(before) == 3
-    run("warm", spill, source, check=True)
+    run("warm", spill, "--cache-size=32M", source, check=True)
     assert {path: path.stat().st_ino for path in files_of(tmp_path / "spill")} == before
     shutil.copy(source / "ep_0.wshard", source / "damaged.wshard")
     with open(source / "damaged.wshard", "r+b") as file:
@@ -344,3 +344,31 @@ def test_warm_fills_the_disk_ahead(source, tmp_path):
         file.write(bytes(100))
     done = run("warm", spill, source)
     assert done.returncode == 1 and "damaged.wshard" in done.stderr
+
+
+@pytest.mark.parametrize("before", ["nothing", "blocks"])
+def test_warm_keeps_files_that_the_kernel_reads(source, tmp_path, before):
+    """With a budget that holds whole files the arrays are kept as such: the first reader of each has it from the kernel."""
+    expected = {f"ep_{i}.wshard": episode(source / f"ep_{i}.wshard", i) for i in range(3)}
+    spill = f"--spill={tmp_path / 'spill'}"
+    if before == "blocks":
+        run("warm", spill, "--cache-size=32M", source, check=True)
+    # A budget for one file beside the one that is made: the others wait for the disk.
+    run("warm", spill, "--cache-size=64M", "-j2", source, check=True)
+    inodes = {path: path.stat().st_ino for path in files_of(tmp_path / "spill")}
+    run("warm", spill, "--cache-size=64M", source, check=True)
+    assert before == "blocks" or {path: path.stat().st_ino for path in files_of(tmp_path / "spill")} == inodes
+    with mounted(source, spill, "--cache-size=32M") as mnt:
+        for name, pictures in expected.items():
+            assert np.array_equal(np.load(array_of(mnt, name)), pictures)
+        settle(mnt)
+        statistics = statistics_of(mnt)
+        assert statistics["requests"]["passed"] == len(expected), statistics
+        assert (statistics["cache"]["decoded_bytes"], statistics["spill"]["written"]) == (0, 0), statistics
+    size = sum(path.stat().st_size for path in files_of(tmp_path / "spill"))
+    assert size < 1.01 * sum(pictures.nbytes for pictures in expected.values())
+    with mounted(source, spill, "--serve=cache") as mnt:
+        for name, pictures in expected.items():
+            for number in (0, 7, FRAMES - 1):
+                assert np.array_equal(frame(array_of(mnt, name), number), pictures[number])
+        assert statistics_of(mnt)["cache"]["decoded_bytes"] == 0
