@@ -119,6 +119,9 @@ const NO_TIME: u32 = u32::MAX;
 pub struct FileId(u64, u64);
 
 impl FileId {
+    /// Of a name behind which no file could be looked at.
+    pub(crate) const UNKNOWN: Self = Self(0, 0);
+
     /// The device number of a local file's filesystem.
     fn device(self) -> u64 {
         self.0

@@ -28,6 +28,9 @@ use crate::limits;
 /// Events are reported at once, and then no more for this time: a file that is being written makes thousands.
 const GATHER: Duration = Duration::from_millis(30);
 
+/// How often a watch is set up again that was overtaken by a move of the folder.
+const TRIES: usize = 4;
+
 /// Whether a folder's changes are announced. Cheap to clone; it turns false when the watch is lost.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Watch(Arc<AtomicBool>);
@@ -49,7 +52,7 @@ pub(crate) struct DirEvent {
     /// The folder, below the top of the store.
     pub(crate) folder: PathBuf,
     pub(crate) name: OsString,
-    /// Whether the folder's list of names changed, too.
+    /// Whether a listing of the folder may now say something else: other names, or another kind for one of them.
     pub(crate) listed: bool,
 }
 
@@ -107,19 +110,33 @@ impl Watcher {
 
     /// The watch of a folder that is being watched already, or one of nothing.
     pub(super) fn known(&self, folder: &Path) -> Watch {
-        self.watched.lock().by_path.get(folder).cloned().unwrap_or_default()
+        // Not one that is still to be set up: it would be taken for one that has been there all the time.
+        self.watched.lock().by_path.get(folder).filter(|watch| watch.is_alive()).cloned().unwrap_or_default()
     }
 
     /// Watches a folder from now on, if it is not and if there is room. `open` opens it, with `O_PATH`.
-    pub(super) fn watch(&self, folder: &Path, open: impl FnOnce() -> std::io::Result<OwnedFd>) -> Watch {
+    pub(super) fn watch(&self, folder: &Path, open: impl Fn() -> std::io::Result<OwnedFd>) -> Watch {
         let Some(inotify) = &self.inotify else { return Watch::default() };
+        (0..TRIES).find_map(|_| self.try_watch(inotify, folder, &open)).unwrap_or_default()
+    }
+
+    /// As [`Self::watch`]; `None` where the folder was moved meanwhile, so that what is watched now is another one than
+    /// stands at the path.
+    fn try_watch(
+        &self,
+        inotify: &OwnedFd,
+        folder: &Path,
+        open: impl Fn() -> std::io::Result<OwnedFd>,
+    ) -> Option<Watch> {
         let watch = {
             let mut watched = self.watched.lock();
-            if let Some(watch) = watched.by_path.get(folder) {
-                return watch.clone();
+            let known = watched.by_path.get(folder);
+            if let Some(watch) = known.filter(|watch| watch.is_alive()) {
+                return Some(watch.clone());
             }
-            if watched.full {
-                return Watch::default();
+            // One that another thread is setting up is set up here as well: what changes until then is not announced.
+            if known.is_none() && watched.full {
+                return Some(Watch::default());
             }
             watched.by_path.entry(folder.to_path_buf()).or_default().clone()
         };
@@ -139,6 +156,7 @@ impl Watcher {
             Ok(inotify::add_watch(inotify, &*link, flags)?)
         });
         let mut watched = self.watched.lock();
+        let is_ours = watched.by_path.get(folder).is_some_and(|known| Arc::ptr_eq(&known.0, &watch.0));
         match added {
             Ok(number) => {
                 if let Some(before) = watched.by_number.insert(number, folder.to_path_buf())
@@ -146,10 +164,15 @@ impl Watcher {
                 {
                     watched.lose(|path| path == before);
                 }
+                if !is_ours {
+                    return None;
+                }
                 watch.set(true);
             }
             Err(error) => {
-                watched.by_path.remove(folder);
+                if is_ours && !watch.is_alive() {
+                    watched.by_path.remove(folder);
+                }
                 log::debug!("{}: not watched: {error}", folder.display());
             }
         }
@@ -157,7 +180,7 @@ impl Watcher {
             log::info!("{} folders are watched for changes; others are looked at again", watched.by_path.len());
             watched.full = true;
         }
-        watch
+        Some(watch)
     }
 
     /// How many folders are watched.
@@ -219,6 +242,10 @@ impl Watcher {
                 changes.lost.extend(watched.lose(|path| path.starts_with(&moved)));
             }
             drop(watched);
+            if kind.contains(ReadFlags::CLOSE_WRITE) {
+                // What was half a container may be a whole one now, and listed as a folder.
+                changes.events.insert(DirEvent { folder: folder.clone(), name: name.clone(), listed: true });
+            }
             changes.events.insert(DirEvent { folder, name, listed });
         }
         changes
@@ -259,5 +286,30 @@ mod tests {
         std::fs::rename(root.join("sub"), root.join("bus")).unwrap();
         assert_eq!(watcher.wait(Duration::from_secs(5)).lost, [Path::new("sub")]);
         assert!(watcher.count() == 1 && !sub.is_alive() && top.is_alive());
+    }
+    #[test]
+    fn a_folder_that_is_moved_while_its_watch_is_set_up_is_not_taken_for_the_next() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        std::fs::create_dir(root.join("sub")).unwrap();
+        let watcher = Watcher::new();
+        let open = |path: &str| Ok(std::fs::File::open(root.join(path))?.into());
+        watcher.watch(Path::new(""), || open(""));
+        let count = std::cell::Cell::new(0);
+        let replace = || {
+            let opened = open("sub");
+            assert!(!watcher.known(Path::new("sub")).is_alive(), "it is not set up");
+            std::fs::rename(root.join("sub"), root.join(format!("aside {}", count.replace(count.get() + 1)))).unwrap();
+            std::fs::create_dir(root.join("sub")).unwrap();
+            assert_eq!(watcher.wait(Duration::from_secs(5)).lost, [Path::new("sub")]);
+            opened
+        };
+        assert!(!watcher.watch(Path::new("sub"), replace).is_alive());
+        assert!(!watcher.known(Path::new("sub")).is_alive());
+        let sub = watcher.watch(Path::new("sub"), || if count.get() == TRIES { replace() } else { open("sub") });
+        assert!(sub.is_alive());
+        std::fs::write(root.join("sub/new"), b"").unwrap();
+        let seen = watcher.wait(Duration::from_secs(5)).events;
+        assert!(seen.iter().any(|event| event.folder == Path::new("sub") && event.name == "new"), "{seen:?}");
     }
 }

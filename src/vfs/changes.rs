@@ -109,6 +109,8 @@ impl Vfs {
             }
             touched.insert(path);
         }
+        // Another folder may stand at the path, and the kernel takes two for one if they have the same modification time.
+        changed.extend(lost.iter().map(|folder| self.ino(&Node::SourcePath(folder.as_path().into()))));
         // A process whose working directory is inside a container looks nothing up by the container's name, so the
         // nodes inside are invalidated one by one.
         let is_concerned = |id: &ContainerId| {

@@ -3,7 +3,11 @@
 use std::{ffi::OsStr, ops::ControlFlow, path::Path, sync::Arc};
 
 use super::{Attr, Error, FileKind, Node, Vfs, control};
-use crate::source::Wait;
+use crate::{
+    source::Wait,
+    store::{FileId, FilePath},
+    tree,
+};
 
 /// An entry of a listing.
 #[derive(Debug)]
@@ -135,27 +139,48 @@ impl Vfs {
         plus: bool,
         each: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
     ) -> Result<(), Error> {
-        self.source.store().watch(path);
+        let watch = self.source.store().watch(path);
         let folder = self.source.folder(path)?;
         let names = self.source.names(path, &*folder, from == 0)?;
         if from == 0 {
             self.source.look_into_all(path, &*names);
         }
+        // The kernel keeps what is listed until it is told of a change, or the folder's time is another: that does not
+        // change when a recording has become a container.
+        let is_kept = self.options.watch && !self.source.store().is_far() && !watch.is_alive();
+        let mut may_become = false;
         for index in usize::try_from(from).unwrap_or(usize::MAX)..names.len() {
             let name = names.name(index);
             if **path == *Path::new("") && name == control::FOLDER {
                 continue;
             }
-            // What can't be looked at now (gone, no permission) is not shown; its look-up says why.
-            let Ok(Some(found)) = self.source.find_in(&*folder, path, name) else { continue };
-            let kind = found.kind();
-            let (node, stat) = found.into_node();
-            let attr = plus.then(|| self.attr_at(&node, &stat));
+            let (kind, node, attr) = match self.source.find_in(&*folder, path, name) {
+                Ok(Some(found)) => {
+                    let kind = found.kind();
+                    may_become |= kind == FileKind::File && tree::is_container_name(self.options.formats, name);
+                    let (node, stat) = found.into_node();
+                    let attr = plus.then(|| self.attr_at(&node, &stat));
+                    (kind, node, attr)
+                }
+                // The kernel keeps a listing, so nothing is left out of it for what passes.
+                Err(error) if error.is_passing() => return Err(error),
+                // Gone, or of no kind that is shown; or not to be looked at by this user.
+                Ok(None) => continue,
+                Err(error) if matches!(error.errno(), libc::EACCES | libc::EPERM) => continue,
+                // A disk or a server fails: a name that is missing would be taken for a file that was removed.
+                Err(_) => {
+                    let file = FilePath::new(path.clone(), name);
+                    (FileKind::File, Node::SourceFile(Arc::new(file), FileId::UNKNOWN), None)
+                }
+            };
             let ino = attr.as_ref().map_or_else(|| self.ino(&node), |attr| attr.ino);
             let entry = DirEntry { next: index as u64 + 3, name, ino, kind, attr };
             if self.take(node, plus, entry, each).is_break() {
                 break;
             }
+        }
+        if is_kept && may_become {
+            self.invalidate_node(self.ino(&Node::SourcePath(path.clone())));
         }
         Ok(())
     }

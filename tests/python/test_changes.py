@@ -11,7 +11,7 @@ import time
 import numpy as np
 import pytest
 
-from support import mounted, seen_within, wait_for
+from support import BIN, mounted, seen_within, wait_for
 
 SOON = 1.0
 
@@ -129,6 +129,65 @@ def test_a_file_becomes_a_container_and_back(make, source):
         assert seen_within(SOON, lambda: (mnt / "a.kas").is_dir() and values(mnt / "a.kas/x.npy") == {3})
         path.write_bytes(b"no more")
         assert seen_within(SOON, lambda: (mnt / "a.kas").is_file() and (mnt / "a.kas").read_bytes() == b"no more")
+
+
+RECORDING = """
+import os, sys, time
+source, mnt, whole = sys.argv[1:]
+whole = open(whole, "rb").read()
+
+def kinds():
+    with os.scandir(mnt) as entries:
+        return {entry.name: entry.is_dir(follow_symlinks=False) for entry in entries}
+
+with open(f"{source}/a.kas", "r+b") as recording:
+    assert kinds() == {"a.kas": False}
+    # Its creation is told to the kernel by then, which keeps what it lists now.
+    time.sleep(1)
+    assert kinds() == {"a.kas": False}
+    recording.seek(1000)
+    recording.write(whole[1000:])
+end = time.monotonic() + float(os.environ["SOON"])
+while kinds() != {"a.kas": True}:
+    assert time.monotonic() < end, kinds()
+    time.sleep(0.02)
+assert [top for top, _, _ in os.walk(mnt)] == [mnt, f"{mnt}/a.kas"]
+"""
+
+
+@pytest.mark.parametrize("watched", [True, False], ids=["watched", "not watched"])
+def test_a_listing_says_when_a_recording_has_become_a_container(make, source, tmp_path, watched):
+    """Written in place, it changes no name of its folder: the kernel would keep a listing that says `file`."""
+    make(tmp_path / "whole.kas", 1)
+    (source / "a.kas").write_bytes((tmp_path / "whole.kas").read_bytes()[:1000])
+    (tmp_path / "mnt").mkdir()
+    forbid = "" if watched else "echo 0 > /proc/sys/user/max_inotify_watches; "
+    line = forbid + ('"$0" mount "$2" "$3"; "$1" -c "$5" "$2" "$3" "$4" && '
+                     'grep -q "folders_watched.: $6," "$3/.shardfs/stats.json"; code=$?; "$0" umount "$3"; exit $code')
+    done = subprocess.run(["unshare", "--user", "--map-root-user", "--mount", "bash", "-c", line, BIN, sys.executable, source,
+                           tmp_path / "mnt", tmp_path / "whole.kas", RECORDING, str(int(watched))],
+                          stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, timeout=60,
+                          env={**os.environ, "SOON": str(SOON)})
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_folder_that_takes_the_place_of_another_is_listed(source, tmp_path):
+    """Also one with the same times, as two that came out of one archive."""
+    for top, name in ((source / "top/data", "old"), (tmp_path / "data", "new")):
+        (top / "sub").mkdir(parents=True)
+        (top / "sub" / name).touch()
+        (top / name).touch()
+        for folder in (top / "sub", top):
+            os.utime(folder, (1e9, 1e9))
+    with mounted(source) as mnt:
+        def names():
+            return {name for _, _, files in os.walk(mnt) for name in files}
+
+        for _ in range(3):
+            assert names() == {"old"}
+        os.rename(source / "top/data", tmp_path / "aside")
+        os.rename(tmp_path / "data", source / "top/data")
+        assert seen_within(SOON, lambda: names() == {"new"}), names()
 
 
 def test_mode_changes_are_seen(make, source):

@@ -1,10 +1,14 @@
 """Web servers, WebDAV and the Hugging Face Hub: what is shown is what the same files in a folder are."""
 
+import concurrent.futures
 import contextlib
 import errno
+import functools
+import http.server
 import os
 import shutil
 import subprocess
+import tempfile
 import time
 from pathlib import Path
 
@@ -79,6 +83,41 @@ def test_servers_without_tags_and_ranges(served):
         assert run("cat", url, check=True).stdout == local
         with mounted(f"{address}/fixtures/", "--detect=content") as there, mounted(served / "fixtures") as here:
             assert_same_trees(there, here)
+
+
+def test_a_name_that_the_server_fails_for_is_listed():
+    """Its size is asked for in vain: left out, it would be taken for a file that was removed."""
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        def do_HEAD(self):
+            if self.path == "/bad.bin":
+                self.send_error(500)
+            else:
+                super().do_HEAD()
+
+        def log_message(self, *_):
+            pass
+
+    def names():
+        with os.scandir(mnt) as entries:
+            return sorted(entry.name for entry in entries)
+
+    with tempfile.TemporaryDirectory() as folder:
+        for name in ("bad.bin", "good.bin"):
+            Path(folder, name).write_text(name)
+        with (http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=folder)) as server,
+              concurrent.futures.ThreadPoolExecutor() as pool):
+            pool.submit(server.serve_forever)
+            try:
+                with mounted(f"http://127.0.0.1:{server.server_port}/", "--retries=1") as mnt:
+                    assert names() == names() == ["bad.bin", "good.bin"]
+                    assert (mnt / "good.bin").read_text() == "good.bin"
+                    with pytest.raises(OSError) as error:
+                        (mnt / "bad.bin").stat()
+                    assert error.value.errno == errno.EIO
+                    done = subprocess.run(["ls", "-l", mnt], capture_output=True, text=True)
+                    assert done.returncode == 1 and "good.bin" in done.stdout and "Input/output error" in done.stderr
+            finally:
+                server.shutdown()
 
 
 def test_a_file_that_changes_is_noticed(tmp_path):
