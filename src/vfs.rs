@@ -258,7 +258,7 @@ impl Vfs {
             source,
             files: SourceFiles::new(store.clone()),
             containers,
-            root: RwLock::new(Node::SourcePath(Arc::from(Path::new("")))),
+            root: RwLock::new(Node::SourceFolder(Arc::from(Path::new("")))),
             inodes: Inodes::new(key),
             invalidations,
             requests: Requests::default(),
@@ -499,7 +499,7 @@ impl Vfs {
             match if self.is_control(parent, name) { Node::ControlFolder } else { self.node_with(parent, wait)? } {
                 // It is found whatever the root is by now, or whether that can be looked at.
                 Node::ControlFolder if parent == ROOT => Some(self.control_node(Node::ControlFolder)),
-                Node::SourcePath(path) => {
+                Node::SourceFolder(path) => {
                     let found = if wait == Wait::Never {
                         let found = self.source.find_at_once(&path, name);
                         Some(found.ok_or_else(|| Error::would_block(Wait::Disk))?)
@@ -516,7 +516,7 @@ impl Vfs {
                 Node::ControlFolder => {
                     self.control.lookup(name, self).map(|file| self.control_node(Node::ControlFile(file)))
                 }
-                Node::SourceFile(..) | Node::ControlFile(_) => None,
+                Node::SourceLink(_) | Node::SourceFile(..) | Node::ControlFile(_) => None,
             };
         let marker = || self.control.marker(name).filter(|_| parent == ROOT);
         let found = found.or_else(|| marker().map(|file| self.control_node(Node::ControlFile(file))));
@@ -573,8 +573,8 @@ impl Vfs {
     /// As [`Self::read_link`], and one of which [`Error::is_would_block`] is true.
     pub fn read_link_with(&self, ino: u64, wait: Wait) -> Result<OsString, Error> {
         match self.node_with(ino, wait)? {
-            Node::SourcePath(_) if wait == Wait::Never => Err(Error::would_block(Wait::Disk)),
-            Node::SourcePath(path) => {
+            Node::SourceLink(_) if wait == Wait::Never => Err(Error::would_block(Wait::Disk)),
+            Node::SourceLink(path) => {
                 self.source.store().read_link(&path).map_err(|e| Error::os(&e, "readlink", path.to_path_buf()))
             }
             node => Err(Error::not_a_link(self.place(&node))),

@@ -72,7 +72,9 @@ impl Vfs {
 
     pub(super) fn attr_of(&self, node: &Node, wait: Wait) -> Result<Attr, Error> {
         match node {
-            Node::SourcePath(_) | Node::SourceFile(..) | Node::InContainer(_, tree::ROOT) if wait == Wait::Never => {
+            Node::SourceFolder(_) | Node::SourceLink(_) | Node::SourceFile(..) | Node::InContainer(_, tree::ROOT)
+                if wait == Wait::Never =>
+            {
                 Err(Error::would_block(Wait::Disk))
             }
             Node::InContainer(id, tree::ROOT) => {
@@ -83,8 +85,9 @@ impl Vfs {
                 }
             }
             Node::InContainer(id, child) => self.attr_inside(id, &*self.opened(id, wait)?, *child, wait),
-            Node::SourcePath(path) => match self.source.find_path(path)? {
-                Some(SourceEntry::Folder(_, stat) | SourceEntry::Link(_, stat)) => Ok(self.attr_at(node, &stat)),
+            Node::SourceFolder(path) | Node::SourceLink(path) => match (node, self.source.find_path(path)?) {
+                (Node::SourceFolder(_), Some(SourceEntry::Folder(_, stat)))
+                | (Node::SourceLink(_), Some(SourceEntry::Link(_, stat))) => Ok(self.attr_at(node, &stat)),
                 // It is something else now, or gone.
                 _ => Err(Error::stale(path.to_path_buf())),
             },
@@ -104,10 +107,8 @@ impl Vfs {
     pub(super) fn attr_at(&self, node: &Node, stat: &Stat) -> Attr {
         match node {
             // How many folders one holds, containers among them, would need a walk.
-            Node::SourcePath(_) if stat.kind == crate::store::Kind::Link => {
-                self.attr_from(node, FileKind::Link, stat.size, stat, 1, Ttl::Source)
-            }
-            Node::SourcePath(_) | Node::InContainer(..) => {
+            Node::SourceLink(_) => self.attr_from(node, FileKind::Link, stat.size, stat, 1, Ttl::Source),
+            Node::SourceFolder(_) | Node::InContainer(..) => {
                 self.attr_from(node, FileKind::Folder, 0, stat, 1, Ttl::Source)
             }
             Node::SourceFile(..) => {
@@ -164,7 +165,7 @@ impl Vfs {
         let read = stat.mode & 0o444;
         let mode = match (kind, node) {
             // SOURCE's own folders are entered by whom they let in.
-            (FileKind::Folder, Node::SourcePath(_)) => stat.mode & 0o555,
+            (FileKind::Folder, Node::SourceFolder(_)) => stat.mode & 0o555,
             // One that stands for a container, by every reader of the file.
             (FileKind::Folder, _) => read | read >> 2,
             (FileKind::File, _) => read,

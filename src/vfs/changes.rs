@@ -102,7 +102,7 @@ impl Vfs {
                 continue;
             }
             if listed {
-                changed.push(self.ino(&Node::SourcePath(folder.as_path().into())));
+                changed.push(self.ino(&Node::SourceFolder(folder.as_path().into())));
             } else {
                 // If it is a container by now, the name says so when it is next looked up.
                 changed.extend(self.held_file(&path));
@@ -110,7 +110,7 @@ impl Vfs {
             touched.insert(path);
         }
         // Another folder may stand at the path, and the kernel takes two for one if they have the same modification time.
-        changed.extend(lost.iter().map(|folder| self.ino(&Node::SourcePath(folder.as_path().into()))));
+        changed.extend(lost.iter().map(|folder| self.ino(&Node::SourceFolder(folder.as_path().into()))));
         // A process whose working directory is inside a container looks nothing up by the container's name, so the
         // nodes inside are invalidated one by one.
         let is_concerned = |id: &ContainerId| {

@@ -197,7 +197,8 @@ impl Inodes {
     fn hash(&self, node: &Node, salt: u64) -> u64 {
         let salt = salt.to_le_bytes();
         let hash = match node {
-            Node::SourcePath(path) => self.key.hash(&[b"p", &salt, path.as_os_str().as_bytes()]),
+            Node::SourceFolder(path) => self.key.hash(&[b"p", &salt, path.as_os_str().as_bytes()]),
+            Node::SourceLink(path) => self.key.hash(&[b"l", &salt, path.as_os_str().as_bytes()]),
             Node::SourceFile(path, file) => {
                 let [folder, name] = path.parts();
                 self.key.hash(&[b"f", &salt, &file.to_bytes(), folder, b"/", name])
@@ -230,7 +231,7 @@ mod tests {
     #[test]
     fn what_is_forgotten_takes_no_room() {
         let inodes = Inodes::new(NumberKey::random());
-        let node = Node::SourcePath(Arc::from(Path::new("folder")));
+        let node = Node::SourceFolder(Arc::from(Path::new("folder")));
         (FIRST..100_000).for_each(|ino| inodes.remember(ino, node.clone()));
         let most = inodes.held.read().by_number.capacity();
         (FIRST + 10..100_000).for_each(|ino| inodes.forget(ino, 1));
@@ -241,7 +242,7 @@ mod tests {
 
     #[test]
     fn numbers_depend_on_the_key() {
-        let node = Node::SourcePath(Arc::from(Path::new("folder")));
+        let node = Node::SourceFolder(Arc::from(Path::new("folder")));
         let number = |key| Inodes::new(key).number(&node);
         assert_eq!(number(NumberKey::new([7; 16])), number(NumberKey::new([7; 16])));
         assert_ne!(number(NumberKey::new([7; 16])), number(NumberKey::new([8; 16])));

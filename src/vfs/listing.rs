@@ -87,8 +87,8 @@ impl Vfs {
         each: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
     ) -> Result<(), Error> {
         match node {
-            Node::SourcePath(_) if wait == Wait::Never => Err(Error::would_block(Wait::Disk)),
-            Node::SourcePath(path) => self.list_source(path, from, plus, each),
+            Node::SourceFolder(_) if wait == Wait::Never => Err(Error::would_block(Wait::Disk)),
+            Node::SourceFolder(path) => self.list_source(path, from, plus, each),
             Node::InContainer(id, folder) => {
                 let opened = self.opened(id, wait)?;
                 // A size that has to be computed is left out of a listing (`docs/TREE.md`, section 6).
@@ -128,7 +128,9 @@ impl Vfs {
                 }
                 Ok(())
             }
-            Node::SourceFile(..) | Node::ControlFile(_) => Err(Error::not_a_folder(self.place(node))),
+            Node::SourceLink(_) | Node::SourceFile(..) | Node::ControlFile(_) => {
+                Err(Error::not_a_folder(self.place(node)))
+            }
         }
     }
 
@@ -180,7 +182,7 @@ impl Vfs {
             }
         }
         if is_kept && may_become {
-            self.invalidate_node(self.ino(&Node::SourcePath(path.clone())));
+            self.invalidate_node(self.ino(&Node::SourceFolder(path.clone())));
         }
         Ok(())
     }

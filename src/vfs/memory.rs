@@ -117,9 +117,10 @@ impl Vfs {
             Node::SourceFile(..) if wait == Wait::Never => Err(Error::would_block(Wait::Disk)),
             Node::SourceFile(path, file) => self.files.descriptor(&path, file).map(Opening::Own),
             Node::ControlFile(_) => Ok(Opening::Snapshot),
-            node @ (Node::SourcePath(_) | Node::ControlFolder | Node::InContainer(_, crate::tree::ROOT)) => {
-                Err(Error::is_a_folder(self.place(&node)))
-            }
+            node @ (Node::SourceFolder(_)
+            | Node::SourceLink(_)
+            | Node::ControlFolder
+            | Node::InContainer(_, crate::tree::ROOT)) => Err(Error::is_a_folder(self.place(&node))),
             Node::InContainer(id, file) => {
                 // A finished file is served only while its container is in the state that it was made of.
                 if self.opened(&id, wait)?.is_own_file(file) {

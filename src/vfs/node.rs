@@ -15,8 +15,10 @@ use crate::{
 /// What a node is. Cheap to clone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Node {
-    /// A folder or a link of SOURCE, by its path below it.
-    SourcePath(Arc<Path>),
+    /// A folder of SOURCE, by its path below it.
+    SourceFolder(Arc<Path>),
+    /// A link of SOURCE, by its path.
+    SourceLink(Arc<Path>),
     /// An ordinary file of SOURCE.
     SourceFile(Arc<FilePath>, FileId),
     /// A node of a container.
@@ -77,9 +79,11 @@ impl Vfs {
             return Ok(ROOT);
         }
         Ok(match node {
-            Node::SourcePath(path) => self.ino(&Node::SourcePath(path.parent().unwrap_or(Path::new("")).into())),
-            Node::SourceFile(path, _) => self.ino(&Node::SourcePath(path.folder().clone())),
-            Node::InContainer(id, tree::ROOT) => self.ino(&Node::SourcePath(id.path.folder().clone())),
+            Node::SourceFolder(path) | Node::SourceLink(path) => {
+                self.ino(&Node::SourceFolder(path.parent().unwrap_or(Path::new("")).into()))
+            }
+            Node::SourceFile(path, _) => self.ino(&Node::SourceFolder(path.folder().clone())),
+            Node::InContainer(id, tree::ROOT) => self.ino(&Node::SourceFolder(id.path.folder().clone())),
             Node::InContainer(id, child) => {
                 let parent = self.opened(id, wait)?.parent(*child);
                 self.ino(&Node::InContainer(id.clone(), parent))
@@ -91,7 +95,7 @@ impl Vfs {
     /// A node's path below SOURCE, for messages.
     pub(super) fn place(&self, node: &Node) -> PathBuf {
         match node {
-            Node::SourcePath(path) => path.to_path_buf(),
+            Node::SourceFolder(path) | Node::SourceLink(path) => path.to_path_buf(),
             Node::SourceFile(path, _) => path.to_path_buf(),
             Node::InContainer(id, _) => id.shown(),
             Node::ControlFolder | Node::ControlFile(_) => control::FOLDER.into(),

@@ -33,7 +33,9 @@ impl Vfs {
                 view.decode_ahead(&opened.reader, offset.saturating_add(length));
                 bytes
             }
-            Node::SourcePath(_) | Node::ControlFolder => return Err(Error::is_a_folder(self.place(&node))),
+            Node::SourceFolder(_) | Node::SourceLink(_) | Node::ControlFolder => {
+                return Err(Error::is_a_folder(self.place(&node)));
+            }
         };
         self.requests.bytes_read.fetch_add(bytes.as_syscall_buf().len() as u64, Relaxed);
         Ok(bytes)

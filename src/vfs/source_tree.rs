@@ -55,7 +55,8 @@ impl SourceEntry {
     /// The node, and what is known of it.
     pub(super) fn into_node(self) -> (Node, Stat) {
         match self {
-            Self::Folder(path, stat) | Self::Link(path, stat) => (Node::SourcePath(path), stat),
+            Self::Folder(path, stat) => (Node::SourceFolder(path), stat),
+            Self::Link(path, stat) => (Node::SourceLink(path), stat),
             Self::File(path, stat) => (Node::SourceFile(path, stat.version.file()), stat),
             Self::Container(id) => {
                 let stat = id.stat;

@@ -22,7 +22,7 @@ impl Vfs {
                 }
                 _ => return Err(Error::stale(path.to_path_buf())),
             },
-            Node::SourcePath(_) | Node::ControlFolder | Node::ControlFile(_) => None,
+            Node::SourceFolder(_) | Node::SourceLink(_) | Node::ControlFolder | Node::ControlFile(_) => None,
         })
     }
 

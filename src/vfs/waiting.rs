@@ -12,7 +12,7 @@ impl Vfs {
     /// counts for where it stands.
     pub(crate) fn path_on_disk(&self, ino: u64, name: Option<&OsStr>) -> PathBuf {
         let below = match self.inodes.get(ino) {
-            Some(Node::SourcePath(path)) => path.to_path_buf(),
+            Some(Node::SourceFolder(path) | Node::SourceLink(path)) => path.to_path_buf(),
             Some(Node::SourceFile(path, _)) => path.to_path_buf(),
             Some(Node::InContainer(id, _)) => id.path.to_path_buf(),
             Some(Node::ControlFolder | Node::ControlFile(_)) | None => PathBuf::new(),
