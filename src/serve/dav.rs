@@ -1,9 +1,19 @@
 //! `/dav/…`: the tree for clients of WebDAV (RFC 4918), read-only. `dav_server` speaks the protocol; files are answered
 //! as under `/files`.
 
-use std::{sync::Arc, time::SystemTime};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::SystemTime,
+};
 
-use axum::{body::Body, extract::State, response::IntoResponse};
+use axum::{
+    body::{Body, Bytes},
+    extract::State,
+    response::IntoResponse,
+};
 use dav_server::{
     DavHandler, DavMethodSet,
     davpath::DavPath,
@@ -16,7 +26,7 @@ use futures_util::{FutureExt, StreamExt, stream};
 use http::{HeaderName, HeaderValue, Method, StatusCode, header};
 
 use super::{Refusal, Request, Response, Site, files, limits, paths};
-use crate::volume::{Entries, Entry, EntryKind};
+use crate::volume::{Entries, Entry, EntryKind, ErrorKind};
 
 /// Where it stands.
 pub(super) const PREFIX: &str = "/dav";
@@ -60,18 +70,29 @@ async fn answered(site: &Arc<Site>, request: Request) -> Result<Response, Refusa
     };
     let body = body.map_err(|_| Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "the request's body is too large"))?;
     head.headers.remove(LITMUS);
+    let tree = Tree { site: site.clone(), has_failed: Arc::default() };
+    let has_failed = tree.has_failed.clone();
     let handler = DavHandler::builder()
         .strip_prefix(PREFIX)
         .methods(DavMethodSet::WEBDAV_RO)
-        .filesystem(Box::new(Tree(site.clone())))
+        .filesystem(Box::new(tree))
         .build_handler();
     let response = handler.handle(http::Request::from_parts(head, Body::from(body))).await;
-    Ok(response.map(Body::new))
+    // `dav_server` leaves out what fails, and a client that synchronises would take it for removed: the answer breaks off.
+    let checked = move |piece: Result<Bytes, axum::Error>| match has_failed.load(Relaxed) {
+        true => Err(axum::Error::new("a part of the folder can't be listed")),
+        false => piece,
+    };
+    Ok(response.map(|body| Body::from_stream(Body::new(body).into_data_stream().map(checked))))
 }
 
 /// The tree, as `dav_server` asks for it.
 #[derive(Clone)]
-struct Tree(Arc<Site>);
+struct Tree {
+    site: Arc<Site>,
+    /// Whether something that should have been listed could not be looked at.
+    has_failed: Arc<AtomicBool>,
+}
 
 impl DavFileSystem for Tree {
     /// Never asked for: files are answered without `dav_server`.
@@ -81,13 +102,15 @@ impl DavFileSystem for Tree {
 
     fn read_dir<'a>(&'a self, path: &'a DavPath, _: ReadDirMeta) -> FsFuture<'a, FsStream<Box<dyn DavDirEntry>>> {
         async move {
-            let folder = self.find(path).await?.0;
-            let site = self.0.clone();
+            let folder = self.find(path).await.inspect_err(|_| self.has_failed.store(true, Relaxed))?.0;
+            let tree = self.clone();
             let batches = stream::try_unfold(Some(folder.entries()), move |rest| {
-                let site = site.clone();
+                let Tree { site, has_failed } = tree.clone();
                 async move {
                     let Some(rest) = rest else { return Ok(None) };
-                    site.run(move |_| Ok(Some(batch(rest)))).await.map_err(error_of)
+                    let found = site.run(move |_| batch(rest).map(Some)).await;
+                    has_failed.fetch_or(found.is_err(), Relaxed);
+                    found.map_err(error_of)
                 }
             });
             let entries = batches.flat_map(|batch: FsResult<Vec<Found>>| {
@@ -110,7 +133,7 @@ impl DavFileSystem for Tree {
 impl Tree {
     async fn find(&self, path: &DavPath) -> FsResult<Found> {
         let path = path.as_rel_ospath().to_owned();
-        let found = self.0.run(move |site| {
+        let found = self.site.run(move |site| {
             let entry = site.volume.get(&path)?;
             Found::of(entry).ok_or_else(Refusal::not_found)
         });
@@ -118,14 +141,18 @@ impl Tree {
     }
 }
 
-fn batch(mut entries: Entries) -> (Vec<Found>, Option<Entries>) {
+fn batch(mut entries: Entries) -> Result<(Vec<Found>, Option<Entries>), Refusal> {
     let mut found = Vec::new();
     for _ in 0..BATCH {
-        let Some(entry) = entries.next() else { return (found, None) };
-        // What can't be looked at is left out, as what may not be read is.
-        found.extend(entry.ok().and_then(Found::of));
+        let Some(entry) = entries.next() else { return Ok((found, None)) };
+        match entry {
+            Ok(entry) => found.extend(Found::of(entry)),
+            Err(error) if matches!(error.kind(), ErrorKind::Io | ErrorKind::OutOfMemory) => return Err(error.into()),
+            // What is damaged can't be read, nor what belongs to others.
+            Err(_) => {}
+        }
     }
-    (found, Some(entries))
+    Ok((found, Some(entries)))
 }
 
 fn error_of(refusal: Refusal) -> FsError {

@@ -7,10 +7,10 @@ use bytes::Bytes;
 use futures_util::stream;
 use http::{HeaderMap, HeaderValue, header};
 
-use super::{Response, Site, paths};
+use super::{Refusal, Response, Site, paths};
 use crate::{
     vfs::listed,
-    volume::{Entries, Entry},
+    volume::{Entries, Entry, ErrorKind},
 };
 
 /// Entries that are looked at together.
@@ -53,12 +53,12 @@ pub(super) fn wanted(headers: &HeaderMap) -> Option<Form> {
 /// The entries of a folder.
 pub(super) fn answer(site: &Arc<Site>, folder: &Entry, form: Form) -> Response {
     let site = site.clone();
-    let begin = Some(Rest { entries: folder.entries(), is_begun: false, has_some: false });
+    let begin = Some(Rest { folder: folder.clone(), entries: folder.entries(), is_begun: false, has_some: false });
     let pieces = stream::try_unfold(begin, move |rest| {
         let site = site.clone();
         async move {
             let Some(rest) = rest else { return Ok(None) };
-            site.run(move |_| Ok(batch(form, rest))).await.map(Some).map_err(|refusal| refusal.text)
+            site.run(move |_| batch(form, rest)).await.map(Some).map_err(|refusal| refusal.text)
         }
     });
     let mut response = Response::new(Body::from_stream(pieces));
@@ -77,6 +77,7 @@ pub(super) fn answer(site: &Arc<Site>, folder: &Entry, form: Form) -> Response {
 
 /// A listing that is under way.
 struct Rest {
+    folder: Entry,
     entries: Entries,
     /// Whether what stands in front of the entries was written.
     is_begun: bool,
@@ -85,7 +86,7 @@ struct Rest {
 }
 
 /// The next entries, and what is left.
-fn batch(form: Form, mut rest: Rest) -> (Bytes, Option<Rest>) {
+fn batch(form: Form, mut rest: Rest) -> Result<(Bytes, Option<Rest>), Refusal> {
     let mut text = Vec::new();
     if !rest.is_begun {
         text.extend_from_slice(match form {
@@ -96,14 +97,24 @@ fn batch(form: Form, mut rest: Rest) -> (Bytes, Option<Rest>) {
     }
     rest.is_begun = true;
     for _ in 0..BATCH {
-        let Some(entry) = rest.entries.next() else {
+        let Some((name, found)) = rest.entries.next_named() else {
             text.extend_from_slice(if form == Form::Array { b"]\n" } else { b"" });
-            return (text.into(), None);
+            return Ok((text.into(), None));
         };
-        // What can't be looked at is left out, as what may not be read is.
-        let Some(entry) = entry.ok().filter(paths::is_shown) else { continue };
+        let (path, entry) = match (name, found) {
+            (_, Ok(entry)) if paths::is_shown(&entry) => (entry.path().to_path_buf(), Some(entry)),
+            // Not to be read by this user; or gone.
+            (_, Ok(_)) => continue,
+            (Some(_), Err(error)) if matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::Changed) => {
+                continue;
+            }
+            // It is there, and a client that leaves it out would take it for removed.
+            (Some(name), Err(_)) => (rest.folder.path().join(name), None),
+            (None, Err(error)) => return Err(error.into()),
+        };
         if form == Form::Links {
-            let (address, name) = (paths::address(&entry), escaped(&entry.name().to_string_lossy()));
+            let address = paths::address_of(&path, entry.is_some_and(|entry| entry.is_folder()));
+            let name = escaped(&path.file_name().unwrap_or_default().to_string_lossy());
             text.extend_from_slice(format!("<a href=\"{address}\">{name}</a><br>\n").as_bytes());
             continue;
         }
@@ -111,13 +122,14 @@ fn batch(form: Form, mut rest: Rest) -> (Bytes, Option<Rest>) {
             text.extend_from_slice(if rest.has_some { b",\n" } else { b"\n" });
         }
         rest.has_some = true;
-        let info = entry.vfs().item_info(entry.ino()).ok().flatten().unwrap_or_default();
-        text.extend_from_slice(listed::to_json(entry.path(), Some(entry.attr()), &info).to_string().as_bytes());
+        let info = entry.as_ref().and_then(|entry| entry.vfs().item_info(entry.ino()).ok().flatten());
+        let attr = entry.as_ref().map(Entry::attr);
+        text.extend_from_slice(listed::to_json(&path, attr, &info.unwrap_or_default()).to_string().as_bytes());
         if form == Form::Lines {
             text.push(b'\n');
         }
     }
-    (text.into(), Some(rest))
+    Ok((text.into(), Some(rest)))
 }
 
 /// A text as HTML.

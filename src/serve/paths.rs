@@ -52,8 +52,13 @@ pub(crate) fn encode(path: &Path) -> String {
 
 /// The address of an entry on this server: `/files/…`, with a slash behind folders.
 pub(crate) fn address(entry: &Entry) -> String {
-    let path = encode(entry.path());
-    let slash = if entry.is_folder() && !path.is_empty() { "/" } else { "" };
+    address_of(entry.path(), entry.is_folder())
+}
+
+/// As [`address`], by a path.
+pub(crate) fn address_of(path: &Path, is_folder: bool) -> String {
+    let path = encode(path);
+    let slash = if is_folder && !path.is_empty() { "/" } else { "" };
     format!("/files/{path}{slash}")
 }
 

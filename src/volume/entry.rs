@@ -360,22 +360,29 @@ impl Entries {
     }
 }
 
-impl Iterator for Entries {
-    type Item = Result<Entry, Error>;
-
-    fn next(&mut self) -> Option<Self::Item> {
+impl Entries {
+    /// The next entry, with its name; without one where it is the folder that can't be read.
+    pub(crate) fn next_named(&mut self) -> Option<(Option<OsString>, Result<Entry, Error>)> {
         loop {
             if let Some(name) = self.names.pop_front() {
                 // What is gone since it was listed is left out.
                 match self.folder.child(&name).transpose() {
-                    Some(found) => return Some(found),
+                    Some(found) => return Some((Some(name), found)),
                     None => continue,
                 }
             }
             if let Err(error) = self.fill(self.next?) {
-                return Some(Err(error));
+                return Some((None, Err(error)));
             }
         }
+    }
+}
+
+impl Iterator for Entries {
+    type Item = Result<Entry, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.next_named().map(|(_, found)| found)
     }
 }
 

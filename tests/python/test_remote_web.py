@@ -4,7 +4,9 @@ import concurrent.futures
 import contextlib
 import errno
 import functools
+import http.client
 import http.server
+import json
 import os
 import shutil
 import subprocess
@@ -13,7 +15,7 @@ import time
 from pathlib import Path
 
 import pytest
-from support import FAMILIES, FIXTURES, GOLDEN, daemon_of, mounted, run
+from support import FAMILIES, FIXTURES, GOLDEN, daemon_of, mounted, run, serving
 from support.stores import Hub, Store, caddy, nginx, python_server
 from test_remote import assert_same_trees, public
 
@@ -116,6 +118,14 @@ def test_a_name_that_the_server_fails_for_is_listed():
                     assert error.value.errno == errno.EIO
                     done = subprocess.run(["ls", "-l", mnt], capture_output=True, text=True)
                     assert done.returncode == 1 and "good.bin" in done.stdout and "Input/output error" in done.stderr
+                with serving(f"http://127.0.0.1:{server.server_port}/", "--retries=1") as served:
+                    listed = json.loads(served.ask("/files/", Accept="application/json")[2])
+                    assert [(entry["path"], entry["size"]) for entry in listed] == [("bad.bin", None), ("good.bin", 8)]
+                    assert b'<a href="/files/bad.bin">' in served.ask("/files/")[2]
+                    assert served.ask("/files/bad.bin")[0] == 500
+                    # WebDAV has no way to say that of one name.
+                    with pytest.raises(http.client.IncompleteRead):
+                        served.ask("/dav/", "PROPFIND", Depth="1")
             finally:
                 server.shutdown()
 

@@ -20,7 +20,7 @@ class Server:
         self.process = process
         self._out = out
         deadline = time.monotonic() + TIMEOUT
-        while not (found := re.findall(r"http://\S+", self.printed())):
+        while not (found := re.findall(r"http://\S+(?! is served)(?=\s)", self.printed())):
             if process.poll() is not None or time.monotonic() > deadline:
                 raise AssertionError(f"no server: exit {process.poll()}\n{self.printed()}")
             time.sleep(0.01)
