@@ -41,6 +41,13 @@ pub(super) fn message(mount: &Mount) -> String {
     format!("{shown}: in use by {}{more}; close them, {remedy}", users.join(", "))
 }
 
+/// Whether what keeps a mount busy can be told: mounts on it, or processes.
+pub(super) fn is_explained(mount: &Mount) -> bool {
+    let all = mounts::all().unwrap_or_default();
+    let stands = mounts::standing_on(mount, &all).next().is_some();
+    stands || !users(mount).0.is_empty()
+}
+
 /// Runs something for each place, also after one has failed; the errors but the last are printed.
 ///
 /// # Errors

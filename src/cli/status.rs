@@ -51,14 +51,15 @@ pub(super) struct Report {
     stats: Value,
 }
 
-/// All mounts of shardfs, each asked once.
+/// The mounts of shardfs that are wanted, each asked once. The others are left alone: one that does not answer would be
+/// waited for, and be in use meanwhile.
 ///
 /// # Errors
 /// When the kernel's table can't be read, or no process started.
-pub(super) fn reports() -> anyhow::Result<Vec<Report>> {
+pub(super) fn reports(is_wanted: impl Fn(&Mount) -> bool) -> anyhow::Result<Vec<Report>> {
     let all = mounts::all()?;
     // All are asked at once: several that do not answer take no longer than one.
-    let asked = all.iter().filter(|mount| mount.is_ours()).map(|mount| {
+    let asked = all.iter().filter(|mount| mount.is_ours() && is_wanted(mount)).map(|mount| {
         // A path would lead to what hides it.
         let hidden_by = mounts::hidden_by(mount, &all).map(|other| other.at.clone());
         let probe = if hidden_by.is_some() { None } else { Some(Probe::mount(&mount.at)?) };
@@ -77,16 +78,13 @@ pub(super) fn reports() -> anyhow::Result<Vec<Report>> {
 }
 
 pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    let mut reports = reports()?;
-    if !arguments.mountpoints.is_empty() {
-        let wanted = arguments.mountpoints.iter().map(|place| Ok((place, without_asking(place)?)));
-        let wanted = wanted.collect::<anyhow::Result<Vec<_>>>()?;
-        for (typed, place) in &wanted {
-            if !reports.iter().any(|report| report.mount.at == *place) {
-                bail!("{}: no shardfs is mounted here", escape::path(typed));
-            }
+    let wanted = arguments.mountpoints.iter().map(|place| Ok((place, without_asking(place)?)));
+    let wanted = wanted.collect::<anyhow::Result<Vec<_>>>()?;
+    let reports = reports(|mount| wanted.is_empty() || wanted.iter().any(|(_, place)| mount.at == *place))?;
+    for (typed, place) in &wanted {
+        if !reports.iter().any(|report| report.mount.at == *place) {
+            bail!("{}: no shardfs is mounted here", escape::path(typed));
         }
-        reports.retain(|report| wanted.iter().any(|(_, place)| report.mount.at == *place));
     }
     let stdout = io::stdout().lock();
     let is_coloured = arguments.color.is_on(stdout.is_terminal());

@@ -7,6 +7,8 @@ use std::{
     os::fd::{AsRawFd, OwnedFd},
     path::{Path, PathBuf},
     process::Command,
+    thread,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context, bail};
@@ -21,6 +23,11 @@ use super::{
     mounts::{self, Mount, ours_at, without_asking},
     probe::{self, State},
 };
+
+/// How long a mount may be in use by what can't be seen before that is an error: longer than a probe of one that does not
+/// answer.
+const GLANCE: Duration = Duration::from_secs(3);
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// Take mounts down
 #[derive(Debug, Args)]
@@ -136,8 +143,19 @@ pub(super) fn take_down(mount: &Mount) -> anyhow::Result<()> {
     if take_down_unused(mount)? { Ok(()) } else { bail!(super::busy::message(mount)) }
 }
 
-/// Takes a mount down, or says that it is in use.
+/// Takes a mount down, or says that it is in use: by a process that can be named, or for longer than a look at it takes,
+/// as `shardfs status` takes one at all mounts.
 fn take_down_unused(mount: &Mount) -> anyhow::Result<bool> {
+    let end = Instant::now() + GLANCE;
+    loop {
+        match try_take_down(mount)? {
+            false if Instant::now() < end && !super::busy::is_explained(mount) => thread::sleep(PAUSE),
+            done => return Ok(done),
+        }
+    }
+}
+
+fn try_take_down(mount: &Mount) -> anyhow::Result<bool> {
     // A descriptor would keep the mount busy, so this one goes by its path, which has just been looked at. The kernel
     // refuses where anything stands on it.
     drop(seen(mount)?);

@@ -55,6 +55,20 @@ def test_status_of_nothing(tmp_path):
     assert_one_line_error(run("status", tmp_path), tmp_path)
 
 
+def test_only_the_mount_that_is_meant_is_asked(tmp_path):
+    """Another may not answer. In a namespace of their own, where no other test asks these two."""
+    script = """
+        mkdir a b; "$0" mount "$1" a; "$0" mount "$1" b
+        count() { grep -o '"read": [0-9]*' b/.shardfs/stats.json; }
+        count; count; "$0" status a > said; count; "$0" status > said; count
+        "$0" umount a b"""
+    done = subprocess.run(["unshare", "--mount", "bash", "-ec", script, BIN, FIXTURES], cwd=tmp_path, capture_output=True,
+                          text=True, timeout=60, stdin=subprocess.DEVNULL)
+    assert done.returncode == 0, done.stderr
+    first, second, third, last = (int(line.split()[-1]) for line in done.stdout.splitlines())
+    assert third - second == second - first < last - third
+
+
 def test_dead_mount(mnt):
     os.kill(pid_of(mnt), signal.SIGKILL)
     wait_for(lambda: status(mnt)[1]["state"] == "dead", what="death")
