@@ -226,11 +226,14 @@ def test_unmounting_asks_nothing_as_a_user(device_for_all, public, program):  # 
         os.chown(mnt, 65534, 65534)
         try:
             assert as_nobody(f"{program} mount {FIXTURES} {mnt} > /dev/null 2>&1").returncode == 0
-            with stopped(daemon_of(mnt)):
+            daemon = daemon_of(mnt)
+            with stopped(daemon):
                 forget_attributes()
                 done = as_nobody(f"timeout {PATIENCE} {program} umount {way} {mnt}")
                 assert done.returncode == 0, done
                 assert kinds_at(mnt) == []
+            # A daemon that was stopped when its mount went ends only now, and the next one has its command line.
+            wait_for(lambda: is_gone(daemon), 20, "the end of the daemon")
         finally:
             detach(mnt)
 
