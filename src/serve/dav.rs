@@ -105,7 +105,7 @@ impl DavFileSystem for Tree {
             let folder = self.find(path).await.inspect_err(|_| self.has_failed.store(true, Relaxed))?.0;
             let tree = self.clone();
             let batches = stream::try_unfold(Some(folder.entries()), move |rest| {
-                let Tree { site, has_failed } = tree.clone();
+                let Self { site, has_failed } = tree.clone();
                 async move {
                     let Some(rest) = rest else { return Ok(None) };
                     let found = site.run(move |_| batch(rest).map(Some)).await;
