@@ -287,6 +287,7 @@ mod tests {
         assert_eq!(watcher.wait(Duration::from_secs(5)).lost, [Path::new("sub")]);
         assert!(watcher.count() == 1 && !sub.is_alive() && top.is_alive());
     }
+
     #[test]
     fn a_folder_that_is_moved_while_its_watch_is_set_up_is_not_taken_for_the_next() {
         let folder = tempfile::tempdir().unwrap();
