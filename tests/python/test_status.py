@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from support import BIN, FIXTURES, assert_one_line_error, run, unmount, wait_for
+from support import BIN, FIXTURES, assert_one_line_error, in_own_namespace, run, unmount, wait_for
 
 EPISODE = "ep_001.wshard"
 
@@ -62,8 +62,7 @@ def test_only_the_mount_that_is_meant_is_asked(tmp_path):
         count() { grep -o '"read": [0-9]*' b/.shardfs/stats.json; }
         count; count; "$0" status a > said; count; "$0" status > said; count
         "$0" umount a b"""
-    done = subprocess.run(["unshare", "--mount", "bash", "-ec", script, BIN, FIXTURES], cwd=tmp_path, capture_output=True,
-                          text=True, timeout=60, stdin=subprocess.DEVNULL)
+    done = in_own_namespace(script, BIN, FIXTURES, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     first, second, third, last = (int(line.split()[-1]) for line in done.stdout.splitlines())
     assert third - second == second - first < last - third

@@ -3,13 +3,12 @@
 import json
 import os
 import shutil
-import subprocess
 import tempfile
 from pathlib import Path
 
 import pytest
 
-from support import BIN, FIXTURES
+from support import BIN, FIXTURES, as_nobody
 
 DENIED = "Permission denied"
 
@@ -21,12 +20,8 @@ class Home:
         self.place = place
 
     def run(self, line):
-        """A command line of that user; exit code, output, complaints. A device of his own, in a namespace of its own."""
-        start = ("mknod fuse c 10 229; chmod 666 fuse; mount --bind fuse /dev/fuse; "
-                 'exec setpriv --reuid 65534 --regid 65534 --clear-groups bash -c "$0"')
-        done = subprocess.run(["unshare", "--mount", "bash", "-ec", start, line], cwd=self.place, capture_output=True,
-                              text=True, timeout=60, stdin=subprocess.DEVNULL)
-        (self.place / "fuse").unlink(missing_ok=True)
+        """A command line of that user; exit code, output, complaints."""
+        done = as_nobody(line, self.place)
         return done.returncode, done.stdout, done.stderr
 
 

@@ -117,6 +117,25 @@ def foreground(source, *options, mnt=None, **kw):
     return mounted_by([BIN, "mount", "--foreground", *with_spill(options), source], mnt, **kw)
 
 
+def in_own_namespace(script, *args, **kw):
+    """Runs a shell script of root, where mounts are its own; `args` are its $0, $1 and so on.
+
+    Mounts of other tests are detached there: `status` would list them, and a copy of a mount keeps its daemon running.
+    """
+    detached = "umount --all --lazy --types fuse.shardfs\n"
+    return subprocess.run(["unshare", "--mount", "--propagation", "private", "bash", "-ec", detached + script, *args],
+                          stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TIMEOUT, **kw)
+
+
+def as_nobody(line, place):
+    """Runs a command line in `place`, as an ordinary user for whom /dev/fuse is open, whatever it is outside."""
+    script = """mknod fuse c 10 229; chmod 666 fuse; mount --bind fuse /dev/fuse
+                exec setpriv --reuid 65534 --regid 65534 --clear-groups bash -c "$0\""""
+    done = in_own_namespace(script, line, cwd=place)
+    (place / "fuse").unlink(missing_ok=True)
+    return done
+
+
 def is_answering(mnt):
     """Whether a mount is there and its daemon answers."""
     with contextlib.suppress(OSError):
