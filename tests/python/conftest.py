@@ -23,6 +23,12 @@ def pytest_sessionfinish(session):
     session.config.own_cache.cleanup()
 
 
+def pytest_collection_modifyitems(items):
+    """Tests that take minutes begin first: at the end, nothing would run beside them."""
+    first = ("test_memory_of_indexes.py", "test_page.py::test_every_link_of_the_fixtures")
+    items.sort(key=lambda item: not any(name in item.nodeid for name in first))
+
+
 def pytest_generate_tests(metafunc):
     """`golden_wshard`, `golden_kastore`, `golden_kast`, `golden_kdb`, `golden_idv`: one test a golden file."""
     for family in FAMILIES:
