@@ -458,18 +458,21 @@ mod tests {
     use super::*;
 
     /// A temporary folder with the top of a store in it.
-    struct Temporary(PathBuf, #[allow(dead_code, reason = "removes the folder")] tempfile::TempDir);
+    struct Temporary {
+        path: PathBuf,
+        _folder: tempfile::TempDir,
+    }
 
     impl Temporary {
         fn new() -> Self {
             let folder = tempfile::tempdir().unwrap();
             let path = folder.path().canonicalize().unwrap();
             std::fs::create_dir(path.join("top")).unwrap();
-            Self(path, folder)
+            Self { path, _folder: folder }
         }
 
         fn top(&self) -> PathBuf {
-            self.0.join("top")
+            self.path.join("top")
         }
 
         fn store(&self, links: FollowLinks) -> LocalStore {
@@ -512,15 +515,15 @@ mod tests {
     #[test]
     fn a_folder_that_becomes_a_link_leads_nowhere() {
         let place = Temporary::new();
-        std::fs::create_dir_all(place.0.join("outside/etc")).unwrap();
-        std::fs::write(place.0.join("outside/etc/secret"), b"secret").unwrap();
+        std::fs::create_dir_all(place.path.join("outside/etc")).unwrap();
+        std::fs::write(place.path.join("outside/etc/secret"), b"secret").unwrap();
         std::fs::create_dir_all(place.top().join("a/etc")).unwrap();
         std::fs::write(place.top().join("a/etc/secret"), b"own").unwrap();
         let store = place.store(FollowLinks::No);
         let path = Path::new("a/etc/secret");
         assert_eq!(store.stat(path).unwrap().unwrap().size, 3);
-        std::fs::rename(place.top().join("a"), place.0.join("aside")).unwrap();
-        symlink(place.0.join("outside"), place.top().join("a")).unwrap();
+        std::fs::rename(place.top().join("a"), place.path.join("aside")).unwrap();
+        symlink(place.path.join("outside"), place.top().join("a")).unwrap();
         assert_eq!(store.stat(path).unwrap(), None);
         assert_eq!(store.stat(Path::new("a")).unwrap().unwrap().kind, Kind::Link);
         let is_loop = |error: io::Error| assert_eq!(error.raw_os_error(), Some(libc::ELOOP));
@@ -597,7 +600,7 @@ mod tests {
         std::fs::write(place.top().join("file"), b"one").unwrap();
         let store = place.store(FollowLinks::No);
         assert_eq!(store.stat(Path::new("file")).unwrap().unwrap().size, 3);
-        std::fs::rename(place.top(), place.0.join("before")).unwrap();
+        std::fs::rename(place.top(), place.path.join("before")).unwrap();
         std::thread::sleep(2 * RECHECK_INTERVAL);
         assert_eq!(store.stat(Path::new("file")).unwrap_err().raw_os_error(), Some(libc::ESTALE));
         // A link in its place is not followed.

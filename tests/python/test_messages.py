@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from support import BIN, FIXTURES, as_nobody, mounted, run, wait_for
+from support import BIN, FIXTURES, as_ordinary_user, mounted, run, wait_for
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def test_options_without_the_rights_say_so():
         shutil.copy(BIN, place / "shardfs")
         shutil.copytree(FIXTURES, place / "data")
         line = "./shardfs mount --mkdir --rmdir --serve passthrough --readahead 1M data mnt; ./shardfs umount mnt"
-        done = as_nobody(line, place)
+        done = as_ordinary_user(line, place)
         assert done.returncode == 0, done
         lines = done.stderr.splitlines()
         assert len(lines) == 2, lines

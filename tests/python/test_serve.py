@@ -13,7 +13,7 @@ from pathlib import Path
 import kastore
 import numpy as np
 import pytest
-from support import BIN, GOLDEN, as_nobody, daemon_of, memory_of, mounted, sha256, wait_for, walk_files
+from support import BIN, GOLDEN, as_ordinary_user, daemon_of, memory_of, mounted, sha256, wait_for, walk_files
 
 MODES = ("cache", "passthrough")
 MIB = 1 << 20
@@ -259,8 +259,8 @@ def test_without_privilege_it_is_page_cache_mode_and_says_why(containers):
         os.chown(folder / "mnt", 65534, 65534)
         shutil.copyfile(containers / "zstd.wshard", folder / "source/zstd.wshard")
         shutil.copy(BIN, folder / "shardfs")
-        shown = as_nobody("set -e; ./shardfs mount --serve=passthrough source mnt; cat mnt/.shardfs/config.json; "
-                          "sha256sum mnt/zstd.wshard/signal/large.npy >&2; ./shardfs umount mnt", folder)
+        shown = as_ordinary_user("set -e; ./shardfs mount --serve=passthrough source mnt; cat mnt/.shardfs/config.json; "
+                                 "sha256sum mnt/zstd.wshard/signal/large.npy >&2; ./shardfs umount mnt", folder)
         assert shown.returncode == 0, shown
         config = json.loads(shown.stdout)
         assert (config["serve"], config["serve_asked"]) == ("cache", "passthrough")

@@ -18,8 +18,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from support import (BIN, FIXTURES, ROOT, as_nobody, assert_one_line_error, foreground, is_mounted, run, unmount,
-                     wait_for)
+from support import (BIN, FIXTURES, ROOT, as_ordinary_user, assert_one_line_error, foreground, is_mounted, run,
+                     unmount, wait_for)
 
 EPISODE = "ep_001.wshard"
 
@@ -240,7 +240,7 @@ def test_ordinary_user(tmp_path):
                 sleep 0.1
             done
             exit 9"""
-        done = as_nobody(script, place)
+        done = as_ordinary_user(script, place)
         assert done.returncode == 0, done
         (one,) = json.loads(done.stdout)
         assert (one["state"], one["user"]) == ("answers", 65534)

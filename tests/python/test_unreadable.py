@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from support import BIN, FIXTURES, as_nobody
+from support import BIN, FIXTURES, as_ordinary_user
 
 DENIED = "Permission denied"
 
@@ -21,7 +21,7 @@ class Home:
 
     def run(self, line):
         """A command line of that user; exit code, output, complaints."""
-        done = as_nobody(line, self.place)
+        done = as_ordinary_user(line, self.place)
         return done.returncode, done.stdout, done.stderr
 
 

@@ -6,15 +6,15 @@ the rules written down here say.
 
 from .checks import (assert_one_line_error, assert_same_file, check_npy, png_size, read_checked, seen_within, sha256,
                      wait_for, walk_files)
-from .mounts import (as_nobody, daemon_of, foreground, in_own_namespace, is_mounted, memory_of, mounted, mounted_by,
-                     peak_memory, run, statistics_of, unmount, within_limit)
+from .mounts import (as_ordinary_user, daemon_of, foreground, in_own_namespace, is_mounted, memory_of, mounted,
+                     mounted_by, peak_memory, run, statistics_of, unmount, within_limit)
 from .paths import BIN, FAMILIES, FIXTURES, GOLDEN, ROOT, TIMEOUT, load_expected
 from .servers import address, serving
 
 __all__ = [
     "BIN", "FAMILIES", "FIXTURES", "GOLDEN", "ROOT", "TIMEOUT", "load_expected",
-    "as_nobody", "daemon_of", "foreground", "in_own_namespace", "is_mounted", "memory_of", "mounted", "mounted_by",
-    "peak_memory", "run", "statistics_of", "unmount", "within_limit",
+    "as_ordinary_user", "daemon_of", "foreground", "in_own_namespace", "is_mounted", "memory_of", "mounted",
+    "mounted_by", "peak_memory", "run", "statistics_of", "unmount", "within_limit",
     "address", "serving",
     "assert_one_line_error", "assert_same_file", "check_npy", "png_size", "read_checked", "seen_within", "sha256",
     "wait_for", "walk_files",

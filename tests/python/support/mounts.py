@@ -127,8 +127,8 @@ def in_own_namespace(script, *args, **kw):
                           stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TIMEOUT, **kw)
 
 
-def as_nobody(line, place):
-    """Runs a command line in `place`, as an ordinary user for whom /dev/fuse is open, whatever it is outside."""
+def as_ordinary_user(line, place):
+    """Runs a command line in `place` as nobody, in a namespace of its own, in which /dev/fuse is open to all."""
     script = """mknod fuse c 10 229; chmod 666 fuse; mount --bind fuse /dev/fuse
                 exec setpriv --reuid 65534 --regid 65534 --clear-groups bash -c "$0\""""
     done = in_own_namespace(script, line, cwd=place)
