@@ -1,4 +1,10 @@
 //! A mount, from the system call to its end.
+//!
+//! Requests come through `/dev/fuse`: one `read` and one `write` for each. FUSE over io_uring (Linux 6.14) saves the two
+//! system calls and a wake-up. With libfuse's passthrough example and two busy cores, a cold `stat` took 13-16 us instead of
+//! 25, and opening, reading and closing 20 KB took 67-71 us instead of 89-143. It is not used because fuser does not have
+//! it, kernels switch it off by default (module parameter `enable_uring`, which only root can change), and it gains nothing
+//! when the kernel answers from its own caches.
 
 use std::{io, path::Path, sync::Arc};
 

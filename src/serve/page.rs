@@ -2,6 +2,25 @@
 //!
 //! Pages hold names and numbers, never bytes of pictures or arrays: those come from `/files/`, or in bounded answers
 //! from `/-/api/`. Every name and text out of a container goes through `html::Html::text`.
+//!
+//! The server writes a page whole, with the address of the first frame of each camera in it, so the browser asks for
+//! pictures before any script runs. The stylesheet and the script that sets the theme are inline, because nothing is drawn
+//! before they are there; the page's policy names both by their hashes (`assets::policy`). Scripts of curves are loaded
+//! when the first frames are shown. `tree::Overview` says whether a container is an episode, a table or a list of items, so
+//! a new format needs no page of its own.
+//!
+//! Answers of `/-/api/`:
+//!
+//! | route | answer |
+//! |---|---|
+//! | `curve` | columns of an array over a range of rows: each row, or the smallest and largest value of each of 1500 buckets; statistics of the same rows |
+//! | `plane` | one picture of an array, at most 1024 pixels a side: a line of JSON, then bytes or f32 |
+//! | `rows` | rows of a table, of a folder of arrays of one length, or of an array: texts, column by column. Of IDV columns whose rows differ in length only blocks with these rows are read (`Container::rows`) |
+//! | `texts` | what was said at each step |
+//! | `summary`, `neighbours` | the line about a container; the episodes before and after one |
+//!
+//! Pages and these answers are made whole, a few at once (`limits::PAGES_AT_ONCE`), and the cache's budget counts them
+//! until they are sent (`Site::counted`).
 
 mod assets;
 mod cells;

@@ -1,4 +1,8 @@
 //! Files that were asked for a moment ago, by their address: asked for again, they need no look-up name by name.
+//!
+//! A remembered file is answered without another thread if the container's file is still at its path in the same state
+//! (`openat2` with `RESOLVE_CACHED` says so without waiting) and the bytes are in memory. If either fails, the request
+//! starts again with the look-up.
 
 use std::{num::NonZeroUsize, sync::Arc};
 

@@ -1,4 +1,6 @@
 //! Tables of a container as Parquet files (`docs/TREE.md`, section 7): what every format's have.
+//!
+//! A table is laid out when its size is first asked for. `Container::is_table` lets `--no-tables` hide it.
 
 use std::{collections::HashSet, sync::Arc};
 

@@ -1,4 +1,8 @@
 //! Inode numbers: a keyed hash of what the node is, and the nodes that the kernel holds.
+//!
+//! The nodes that the kernel holds inside a container are kept by container. When a watched container changes, they are
+//! invalidated one by one, because processes whose current folder is inside it do not look up the container's name again.
+//! Where changes cannot be watched, attributes inside containers are valid for half a second only.
 
 use std::{
     collections::{HashMap, HashSet},
