@@ -1,16 +1,19 @@
-//! Every limit that protects the daemon from what a file claims, in one place.
+//! Limits that protect the process from what files, clients and servers claim. SECURITY.md lists those that users meet.
+//!
+//! Limits that concern one module alone are constants of that module.
 
 /// Blocks up to this size are decoded and checked whole before their first byte is handed out; larger ones while
 /// they are read (`docs/TREE.md`, section 2).
 pub const WHOLE_BLOCK: u64 = 64 << 20;
 
-/// The most bytes that a block may state: sizes of files are below 2^63, and a header stands in front.
+/// Largest size in bytes that a block may state. File sizes are below 2^63, and a header comes before the block.
 pub const LARGEST_BLOCK: u64 = 1 << 62;
 
-/// Pieces in which stored bytes are read for a checksum, and files from end to end.
+/// Size in bytes of the pieces in which stored bytes are read for a checksum, and files from end to end.
 pub const PIECE: usize = 1 << 20;
 
-/// The first of the pieces in which larger blocks are decoded; each next one doubles what is there.
+/// Size in bytes of the first piece of a block larger than [`WHOLE_BLOCK`]. Each next piece is as large as all before it
+/// together, up to [`DECODED_PIECE`].
 pub const FIRST_PIECE: usize = 64 << 10;
 
 /// Bytes that are read, copied, decoded or checked on the spot where they can be had at once: handing the request to
@@ -24,28 +27,28 @@ pub const QUICK_OPEN: u64 = 128 << 10;
 /// Bytes of its front that are read in one go when a container is opened on the spot.
 pub const FRONT: usize = 16 << 10;
 
-/// The largest of them. Of this size they lie in large pages: decoding 256 MiB of zstd into these took 305 ms, into
-/// pieces of 1 MiB 440 ms, into memory that was there already 290 ms.
+/// Largest piece in bytes of a block larger than [`WHOLE_BLOCK`]. Pieces of 4 MiB get large pages: decoding 256 MiB of
+/// zstd took 305 ms with them, 440 ms with pieces of 1 MiB, and 290 ms into memory that was there already.
 pub const DECODED_PIECE: usize = 4 << 20;
 
-/// What requests for memory may go beyond the cache's budget, all together: one for more than the whole budget, or what
-/// an owner needs to finish. More is refused.
+/// Bytes that all requests for memory together may take beyond the cache's budget: one request for more than the whole
+/// budget, or what an owner needs to finish. More is refused.
 pub const BEYOND_BUDGET: u64 = 16 << 20;
 
-/// How often work that reserves memory in several steps is begun anew when others hold what it needs.
+/// How often work that reserves memory in several steps starts again when others hold what it needs.
 pub const MEMORY_TRIES: u32 = 8;
 
 /// Metadata JSON (`meta/*` of a Shard file, schemas of tree sequences) larger than this is shown as a file but not
 /// interpreted: parsed, a byte of it can take fifty in memory.
 pub const METADATA_JSON: u64 = 1 << 20;
 
-/// `meta/manifest` of a chunked episode. Only what joins the chunks is kept of it, less than four times its size.
+/// Largest `meta/manifest` of a chunked episode, in bytes. What is kept of it takes less than four times its size.
 pub const SHARD_MANIFEST: u64 = 16 << 20;
 
-/// Arrays of a joined episode times its chunks; 8 bytes of memory each.
+/// Largest product of a joined episode's arrays and chunks; 8 bytes of memory each.
 pub const JOINED_PARTS: usize = 1 << 20;
 
-/// The schema section of a Shard file, of which only is asked whether it is JSON.
+/// Largest schema section of a Shard file, in bytes. It is only checked for being JSON.
 pub const SHARD_SCHEMA: u64 = 16 << 20;
 
 /// u8 language blocks up to this size get a text view beside the array (`docs/TREE.md`, section 3).
@@ -54,242 +57,242 @@ pub const LANGUAGE_TEXT: u64 = 1 << 20;
 /// Bytes at the front of a block that may be decoded to choose a suffix (`docs/TREE.md`, section 3).
 pub const SNIFF: usize = 2048;
 
-/// Entries of a Shard file (`docs/formats/wshard.md` 22).
+/// Most entries of a Shard file (`docs/formats/wshard.md` 22).
 pub const SHARD_ENTRIES: u32 = 10_000_000;
 
-/// String table of a Shard file (`docs/formats/wshard.md` 22).
+/// Largest string table of a Shard file, in bytes (`docs/formats/wshard.md` 22).
 pub const SHARD_STRING_TABLE: u64 = 100 << 20;
 
-/// Folders that the names of one container may ask for with their slashes, at some 200 bytes of memory each: so many,
-/// and [`FOLDERS_A_NAME`] more for each name.
+/// Folders that the slashes in one container's names may create, about 200 bytes of memory each: this many, and
+/// [`FOLDERS_A_NAME`] more for each name.
 pub const FOLDERS: usize = 1 << 18;
 
 /// See [`FOLDERS`].
 pub const FOLDERS_A_NAME: usize = 16;
 
-/// Bytes of all keys of one store of a kastore or KAST file together, which are held in memory; in a KAST file keys may
-/// share their bytes.
+/// Bytes of all keys of one store together (kastore or KAST), which are held in memory. Keys of a KAST file may share
+/// their bytes.
 pub const STORE_KEYS: u64 = 16 << 20;
 
-/// Dimensions of an array that becomes `.npy` (numpy 1's own limit, `docs/TREE.md`, section 3).
+/// Most dimensions of an array that becomes `.npy` (numpy 1's own limit, `docs/TREE.md`, section 3).
 pub const DIMENSIONS: usize = 32;
 
-/// Memory that a zstd frame may ask for as its window (`docs/formats/wshard.md` 22): 2^27 = 128 MiB.
+/// Base-2 logarithm of the largest window that a zstd frame may ask for (`docs/formats/wshard.md` 22): 128 MiB.
 pub const ZSTD_WINDOW_LOG: u32 = 27;
 
 /// Containers kept open (descriptor and map) at once, where the limit on descriptors allows it.
 pub const OPEN_SOURCES: usize = 256;
 
-/// Their names and indexes take at most this part of the cache's budget, and [`OPEN_MEMORY`] where that is more. One
-/// is always open, whatever it takes.
+/// Names and indexes of open containers take at most this fraction (1/n) of the cache's budget, or [`OPEN_MEMORY`] if
+/// that is more. One container may always be open, whatever it takes.
 pub const OPEN_MEMORY_PART: u64 = 8;
 
 /// See [`OPEN_MEMORY_PART`].
 pub const OPEN_MEMORY: u64 = 16 << 20;
 
-/// The part of this process's descriptors that open containers may take: the rest is for requests under way.
+/// Fraction (1/n) of this process's descriptors that open containers may take. The rest is for requests under way.
 pub const DESCRIPTORS_PART: u64 = 4;
 
-/// Ordinary files that are kept open between two reads.
+/// Most ordinary files that are kept open between two reads.
 pub const OPEN_FILES: usize = 64;
 
-/// Files of which is remembered whether they are containers, at some 30 bytes of memory each.
+/// Most files whose detection is remembered (container or not), about 30 bytes of memory each.
 pub const VERDICTS: usize = 1 << 19;
 
-/// Names that one folder of a remote store may have, at some 100 bytes of memory each.
+/// Most names in one folder of a remote store, about 100 bytes of memory each.
 pub const LISTED: usize = 5_000_000;
 
-/// Names of all listed folders of a remote store together that are remembered; the newest listing is always kept.
+/// Most names that are remembered of all listed folders of a remote store together. The newest listing is always kept.
 pub const LISTED_NAMES: usize = 1_000_000;
 
-/// Folders of a remote store of which something is remembered.
+/// Most folders of a remote store about which something is remembered.
 pub const LISTED_FOLDERS: usize = 4096;
 
-/// Bytes of the names of folders that were listed and are remembered; the newest listing is always kept.
+/// Bytes of names that are remembered of listed folders of SOURCE. The newest listing is always kept.
 pub const LISTINGS: usize = 16 << 20;
 
-/// Folders of SOURCE that are watched for changes; those beyond are looked at again when their names run out.
+/// Most folders of SOURCE that are watched. Others are looked at again when the kernel asks for their names again.
 pub const WATCHES: usize = 8192;
 
-/// Milliseconds for which a file must not have been written to before it is opened as a container: the call that moved
-/// its modification time may still be writing.
+/// Milliseconds without a change before a file is opened as a container. The call that moved its modification time may
+/// still be writing.
 pub const SETTLED_MILLIS: u64 = 100;
 
-/// A file that was changed this recently is not lent from its map.
+/// Seconds without a change before bytes of a file are lent from its map instead of copied.
 pub const QUIET_SECONDS: u64 = 3;
 
-/// Address space that must be left beside a large allocation, where the process may have only so much.
+/// Bytes of address space that a large allocation must leave free if the process has a limit (`RLIMIT_AS`).
 pub const HEADROOM: usize = 16 << 20;
 
-/// Threads for requests that wait for a disk or a decoder. A part of them may be in requests to one filesystem, so that
-/// one which never answers leaves the others theirs.
+/// Most threads for requests that wait for a disk or a decoder. One filesystem gets 1/[`POOL_PART`] of them, so that one
+/// which never answers leaves the others theirs.
 pub const POOL_THREADS: usize = 512;
 
 /// See [`POOL_THREADS`].
 pub const POOL_PART: usize = 8;
 
-/// The part of the cache's budget that one reply may take: the 64 that can be made at once for files of one filesystem
-/// ([`POOL_THREADS`], [`POOL_PART`]) take a quarter of it.
+/// Fraction (1/n) of the cache's budget that one reply may take. The 64 replies that can be made at once for one
+/// filesystem ([`POOL_THREADS`], [`POOL_PART`]) then take a quarter of it.
 pub const REPLIES_PART: u64 = 256;
 
-/// The largest request for bytes that the kernel makes by itself.
+/// Largest reply in bytes: FUSE asks for at most 1 MiB.
 pub const LARGEST_READ: u64 = 1 << 20;
 
-/// The smallest that it is asked to keep to where the budget is small.
+/// Largest reply in bytes if the budget is small; no budget makes it smaller.
 pub const SMALLEST_READ: u64 = 64 << 10;
 
-/// Address space for each thread of the pool, where the process may have only so much.
+/// Bytes of address space counted for each thread of the pool if the process has a limit (`RLIMIT_AS`).
 pub const ADDRESS_SPACE_A_THREAD: u64 = 48 << 20;
 
-/// Problems kept for `problems.jsonl`; older ones make room.
+/// Most problems kept for `problems.jsonl`. The oldest go first.
 pub const PROBLEMS: usize = 10_000;
 
-/// Bytes of each text of a problem (container, path, block, message); names in containers may be longer.
+/// Longest text of a problem (container, path, block, message), in bytes. Names in containers may be longer.
 pub const PROBLEM_TEXT: usize = 1024;
 
-/// Problems written to the log a minute; how many more there were is said afterwards.
+/// Most problems written to the log in a minute. One line then says how many more there were.
 pub const LOGGED_A_MINUTE: u32 = 200;
 
-/// Pictures of one KDB episode that are indexed; the frames behind count as damaged. 32 bytes of memory each.
+/// Most pictures of one KDB episode that are indexed, 32 bytes of memory each. Later frames count as damaged.
 pub const KDB_RECORDS: usize = 4 << 20;
 
-/// Cameras of one KDB episode, and bytes of all their names.
+/// Most cameras of one KDB episode.
 pub const KDB_CAMERAS: usize = 1 << 16;
 
-/// See [`KDB_CAMERAS`].
+/// Bytes of the names of all cameras of one KDB episode.
 pub const KDB_CAMERA_NAMES: usize = 16 << 20;
 
 /// Pictures whose places one KDB container keeps in memory, over all its episodes; the newest episode is always kept.
 pub const KDB_INDEXED: usize = 1 << 18;
 
-/// Bytes that an encoded picture may decode to. A larger one is still handed out as it is stored.
+/// Largest decoded size of an encoded picture, in bytes. A larger picture is only shown as it is stored.
 pub const PICTURE: u64 = 256 << 20;
 
-/// What chunks of a picture that are no pixels (a colour profile, say) may take, stored and in memory.
+/// Bytes that chunks of a picture other than pixels (a colour profile, say) may take, stored and in memory.
 pub const PICTURE_CHUNKS: u64 = 8 << 20;
 
-/// Columns of an IDV file; 16 bytes of memory each.
+/// Most columns of an IDV file; 16 bytes of memory each.
 pub const IDV_COLUMNS: u64 = 10_000_000;
 
-/// Columns of an IDV file that `container.json` describes; of more it says how many were left out.
+/// Most columns of an IDV file that `container.json` describes. It says how many were left out.
 pub const IDV_DESCRIBED: u32 = 10_000;
 
-/// A name in an IDV file: of a column, a codec, a kind of metadata.
+/// Longest name in an IDV file (of a column, a codec, a kind of metadata), in bytes.
 pub const IDV_NAME: u64 = 1 << 20;
 
-/// Parameters of a codec of an IDV file; known codecs need far fewer.
+/// Longest parameters of a codec of an IDV file, in bytes. Known codecs need far fewer.
 pub const IDV_PARAMETERS: u64 = 4096;
 
-/// Blocks of one column of an IDV file: numbers of files and of problems end there.
+/// Most blocks of one column of an IDV file. Numbers of blocks have 32 bits.
 pub const IDV_BLOCKS: u64 = u32::MAX as u64;
 
-/// Blocks of a column whose sizes depend on each block's content, 8 bytes of memory each.
+/// Most blocks of an IDV column if their sizes depend on their content; 8 bytes of memory each.
 pub const IDV_SIZED_BLOCKS: u64 = 1 << 24;
 
-/// Sizes of blocks that one IDV container keeps in memory, over all its columns; the newest column is always kept.
+/// Most sizes of blocks that one IDV container keeps, over all its columns. The newest column is always kept.
 pub const IDV_SIZES: usize = 1 << 21;
 
-/// Columns, and metadata, of one IDV container that are kept parsed.
+/// Most columns, and most metadata, that one IDV container keeps parsed.
 pub const IDV_PARSED: usize = 256;
 
-/// Metadata of one column, and bytes of all their kinds.
+/// Most metadata of one IDV column.
 pub const IDV_METADATA: usize = 1 << 16;
 
-/// See [`IDV_METADATA`].
+/// Bytes of the names of all metadata of one IDV column.
 pub const IDV_METADATA_NAMES: u64 = 16 << 20;
 
-/// Bytes that one metadata value may decode to (`docs/formats/idv.md` 12).
+/// Largest decoded size of one metadata value, in bytes (`docs/formats/idv.md` 12).
 pub const IDV_METADATA_VALUE: u64 = 64 << 20;
 
-/// Blocks that are remembered by where they are stored while the sizes of a column are added up; about 60 bytes each.
+/// Most blocks that are remembered by their place while the sizes of an IDV column are added up; about 60 bytes each.
 pub const IDV_SEEN_BLOCKS: usize = 1 << 16;
 
-/// Files smaller than this are not finished in memory for the kernel: opening and reading them takes as long from its
-/// page cache (docs/TUNING.md), without a descriptor for each.
+/// Smallest file in bytes that is finished in memory for the kernel. Smaller ones are as fast from its page cache
+/// (docs/TUNING.md), and need no descriptor each.
 pub const MEMORY_FILE: u64 = 256 << 10;
 
-/// Files that are kept in memory for the kernel at once. Each is a descriptor.
+/// Most files that are kept in memory for the kernel. Each takes a descriptor.
 pub const MEMORY_FILES: usize = 4096;
 
-/// [`MEMORY_FILES`], or the part of this process's descriptors that they may take where that is less.
+/// Returns how many files are kept in memory for the kernel: [`MEMORY_FILES`], or fewer if the limit on descriptors is
+/// low.
 pub fn memory_files() -> usize {
     let descriptors = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
     usize::try_from(descriptors / DESCRIPTORS_PART).unwrap_or(usize::MAX).min(MEMORY_FILES)
 }
 
-/// What is at least kept of a large block that the budget has no room for.
+/// Bytes that are kept at least of a large block for which the budget has no room.
 pub const SMALLEST_WINDOW: u64 = 16 << 20;
 
-/// Pieces in which the server reads files: each connection holds two at most, one that is sent and one behind it.
+/// Bytes that the server reads of a file at a time. A connection holds at most two pieces: one is sent, one waits.
 pub const SERVED_PIECE: u64 = 256 << 10;
 
-/// Files that the server remembers by their address.
+/// Most files that the server remembers by their address.
 pub const RECENT_FILES: usize = 8 << 10;
 
-/// Bytes of an address that is remembered. Together with the file's path these are some 10 MiB at most.
+/// Longest address that is remembered, in bytes. All of them with the paths of the files take about 10 MiB at most.
 pub const RECENT_ADDRESS: usize = 512;
 
-/// Connections of the server at once; those beyond wait to be accepted.
+/// Most connections of the server. Others wait to be accepted.
 pub const CONNECTIONS: usize = 256;
 
-/// Of these, those of one address of another machine.
+/// Most connections of one address of another machine.
 pub const CONNECTIONS_AN_ADDRESS: usize = 64;
 
-/// Bytes of a request's line and headers.
+/// Longest request line and headers, in bytes.
 pub const REQUEST_HEAD: usize = 32 << 10;
 
-/// Headers of a request.
+/// Most headers of a request.
 pub const REQUEST_HEADERS: usize = 64;
 
-/// Bytes of a request's body: what WebDAV clients ask for, as XML.
+/// Longest body of a request, in bytes: the XML of WebDAV clients.
 pub const REQUEST_BODY: usize = 64 << 10;
 
-/// Requests of the server that may wait for a disk or a decoder at once.
+/// Most requests of the server that wait for a disk or a decoder at once.
 pub const REQUESTS_AT_ONCE: usize = 64;
 
-/// Of these, pages and what their scripts ask for: each takes up to 24 MiB while it is made.
+/// Most pages, and answers to their scripts, that are made at once. Each takes up to 24 MiB meanwhile.
 pub const PAGES_AT_ONCE: usize = 8;
 
-/// Seconds in which a client has to send a request's head, or its body, and for which a connection may do nothing.
+/// Seconds that a client has to send a request's head, or its body. A connection may also be idle for so long.
 pub const REQUEST_SECONDS: u64 = 15;
 
-/// Seconds in which an answer has to begin.
+/// Seconds until an answer has to begin.
 pub const ANSWER_SECONDS: u64 = 120;
 
 /// Seconds for which a client may take nothing of an answer.
 pub const STALLED_SECONDS: u64 = 60;
 
-/// Columns of a table that is shown as a Parquet file; those behind are left out of it. Readers open 10,000 in a tenth
-/// of a second, and ten times as many in a second and a half.
+/// Most columns of a Parquet file; later ones are left out. Readers open 10,000 columns in 0.1 s and 100,000 in 1.5 s.
 pub const TABLE_COLUMNS: usize = 10_000;
 
-/// Elements of a list in such a file; columns of longer ones are left out.
+/// Most elements of a list in a Parquet file. Columns with longer lists are left out.
 pub const TABLE_LIST: u64 = 4096;
 
-/// Chunks of such a file, of some 50 bytes each in its footer: with more, row groups have more rows.
+/// Most column chunks of a Parquet file, about 50 bytes each in its footer. Row groups get larger to stay below it.
 pub const TABLE_CHUNKS: u64 = 1 << 17;
 
-/// Rows of a row group, about. Readers work on several at once and hold those whole.
+/// Usual rows of a row group. Readers work on several at once and hold each one whole.
 pub const TABLE_GROUP: u64 = 1 << 18;
 
-/// The same where rows are stored in blocks, which are decoded whole: a row group is to need few of each column.
+/// Usual rows of a row group if rows are stored in blocks. Blocks are decoded whole, so a group should need few of
+/// each column.
 pub const TABLE_GROUP_OF_BLOCKS: u64 = 1 << 17;
 
-/// Bytes of a page, about: wide rows make groups of fewer of them.
+/// Usual largest page in bytes. Groups of wide rows have fewer rows.
 pub const TABLE_PAGE: u64 = 64 << 20;
 
-/// The same of a page of texts, which is made as a whole.
+/// Usual largest page of texts in bytes. Such pages are made whole.
 pub const TABLE_TEXT_PAGE: u64 = 16 << 20;
 
-/// Bytes of the texts that keys of one column stand for, and of all columns of a table: they stand in front of every
-/// page. With more, keys are shown as numbers.
+/// Bytes of the texts of one column's keys. They come before every page; if there are more, keys are shown as numbers.
 pub const TABLE_DICTIONARY: usize = 1 << 20;
 
-/// See [`TABLE_DICTIONARY`].
+/// Bytes of the texts of all columns' keys in one table. Columns beyond it show keys as numbers.
 pub const TABLE_DICTIONARIES: usize = 16 << 20;
 
-/// Episodes of a KDB file that has tables: all index entries are read for these, 64 bytes each.
+/// Most episodes of a KDB file that has tables. Tables need all index entries, 64 bytes each.
 pub const TABLE_EPISODES: u64 = 1 << 24;
 
-/// Episodes of a KDB file whose description says how many steps there are.
+/// Most episodes of a KDB file whose `container.json` says how many steps there are.
 pub const TABLE_EPISODES_DESCRIBED: u64 = 1 << 16;
