@@ -9,12 +9,14 @@ pub mod idv;
 pub mod kast;
 pub mod kastore;
 pub mod kdb;
+mod recognition;
 pub mod wshard;
 
 use std::fmt;
 
 use crate::{codec::Codec, source::SourceError};
 pub use dtype::DType;
+pub use recognition::{FRONT, Front, Recognition, has_suffix};
 
 /// Why a file is not a container that can be opened.
 #[derive(Debug, thiserror::Error)]

@@ -34,7 +34,7 @@ use crate::{
 };
 pub use formats::{
     Detected, FORMATS, Format, Formats, IDV, KAST, KASTORE, KDB, OpenResult, Probe, WSHARD, detect, detect_within,
-    format_of_name, is_container_name, no_others, no_part,
+    format_of_name, is_container_name, no_others, no_part, should_be_container,
 };
 pub use item_info::ItemInfo;
 pub use memory::WorkingMemory;

@@ -9,7 +9,7 @@ use std::{fs, ops::ControlFlow, path::Path, sync::Arc};
 use common::walk;
 use shardfs::{
     cache::Buffer,
-    format::{Class, DType, FormatError},
+    format::{Class, DType, FormatError, Recognition},
     tree::{
         Child, Container, FORMATS, Format, KDB, NodeId, NodeKind, Overview, ROOT, no_others, no_part,
         overview::{Contents, Item},
@@ -22,13 +22,15 @@ use shardfs::{
 static TOY: Format = Format {
     name: "toy",
     title: "Toy",
-    magic: b"TOYS",
+    summary: "one array of bytes",
     suffixes: &[".toy"],
+    shared_suffixes: &[],
+    is_default: true,
+    recognise: |front| front.by_magic(b"TOYS", 5),
     probe: |source, _, _| match source.read(4..5)?[..] {
         [1] => Ok(()),
         _ => Err(FormatError::refused(Class::VersionTooNew, "only version 1 is known")),
     },
-    is_meant: |source| source.len() >= 5,
     open: |reader, _, _| Ok(Arc::new(Toy { elements: 5..reader.source.len() })),
     others: no_others,
     check_part: no_part,
@@ -143,6 +145,42 @@ fn its_descriptor_in_the_table_is_all_that_a_format_needs() {
     // A refused one is reported under the format's title, and what is too short to be meant as one is not.
     let problems: Vec<_> = vfs.problems().into_iter().map(|problem| problem.message).collect();
     assert_eq!(problems, ["not shown as a Toy container: version_too_new: only version 1 is known"]);
+}
+
+/// A format without a magic: the name says it.
+static NAMED: Format = Format {
+    name: "named",
+    title: "Named",
+    summary: "bytes whose name says what they are",
+    suffixes: &[".named"],
+    shared_suffixes: &[],
+    is_default: true,
+    recognise: |front| if front.has_suffix(&[".named"]) { Recognition::Meant } else { Recognition::No },
+    probe: |_, _, _| Ok(()),
+    open: |reader, _, _| Ok(Arc::new(Toy { elements: 5..reader.source.len() })),
+    others: no_others,
+    check_part: no_part,
+    fixtures: &[],
+};
+
+static BY_NAME: [&Format; 1] = [&NAMED];
+
+#[test]
+fn what_a_name_says_is_remembered_for_that_name_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("a"), b"12345678").unwrap();
+    // One file, in one state, by three names.
+    for name in ["b.named", "c.txt", "d.NAMED"] {
+        fs::hard_link(folder.path().join("a"), folder.path().join(name)).unwrap();
+    }
+    let vfs = walk::open(folder.path(), Options { formats: &BY_NAME, ..Options::default() });
+    for _ in 0..2 {
+        let listed = walk::list(&vfs, shardfs::vfs::ROOT, 2, 100, true);
+        let kinds: Vec<_> = listed.into_iter().map(|entry| (entry.name, entry.kind)).collect();
+        let (file, shown) = (FileKind::File, FileKind::Folder);
+        let expected = [("a", file), ("b.named", shown), ("c.txt", file), ("d.NAMED", shown)];
+        assert_eq!(kinds, expected.map(|(name, kind)| (name.into(), kind)));
+    }
 }
 
 /// Files of the program that name the parser of a format: a format is its own modules and one entry of the table. What

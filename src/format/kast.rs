@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::{
-    Class, DType, Fields, FormatError,
+    Class, DType, Fields, FormatError, Front, Recognition,
     kastore::{ITEM_MEMORY, Item, TOGETHER, dtype_of_code},
 };
 use crate::{
@@ -38,12 +38,11 @@ fn bad(reason: impl Into<String>) -> FormatError {
     FormatError::refused(Class::BadFormat, reason)
 }
 
-fn parse_header(source: &dyn Source) -> Result<Header, FormatError> {
-    let length = source.len();
+/// The header of a file of `length` bytes, of which these are the first, the header's or more.
+fn parse_header(header: &[u8], length: u64) -> Result<Header, FormatError> {
     if length == 0 {
         return Err(FormatError::refused(Class::Empty, "no bytes")); // 1
     }
-    let header = source.read(0..length.min(HEADER))?;
     let present = header.len().min(4);
     if header.get(..present) != b"KAST".get(..present) {
         return Err(FormatError::refused(Class::BadMagic, "the first 4 bytes are not KAST")); // 2
@@ -76,9 +75,14 @@ fn parse_header(source: &dyn Source) -> Result<Header, FormatError> {
     Ok(Header { minor, n, table, data })
 }
 
-/// Whether the file claims to be KAST strongly enough that a refusal is worth telling: rules 4 to 8 hold (section 5).
-pub fn claims(source: &dyn Source) -> bool {
-    parse_header(source).is_ok()
+/// Recognises KAST files by their front. One claims to be KAST strongly enough that a refusal is worth telling if rules 4
+/// to 8 hold (section 5).
+pub fn recognise(front: &Front<'_>) -> Recognition {
+    match (front.by_magic(b"KAST", HEADER), parse_header(front.bytes, front.len)) {
+        (Recognition::No, _) => Recognition::No,
+        (_, Ok(_)) => Recognition::Meant,
+        (_, Err(_)) => Recognition::Maybe,
+    }
 }
 
 /// Reads the header, the keys table and the keys.
@@ -94,8 +98,9 @@ pub fn parse(source: &dyn Source) -> Result<Kast, FormatError> {
 /// # Errors
 /// As [`parse`]; `Source` where there is not enough memory.
 pub fn parse_within(source: &dyn Source, memory: &dyn Memory) -> Result<Kast, FormatError> {
-    let Header { minor, n, table, data } = parse_header(source)?;
     let length = source.len();
+    let header = source.read(0..length.min(HEADER))?;
+    let Header { minor, n, table, data } = parse_header(&header, length)?;
     let keys_start = table + ENTRY * u64::from(n);
     let mut items: Vec<Item> = Vec::new();
     let mut keys_size = 0;
@@ -159,7 +164,9 @@ mod tests {
 
     #[test]
     fn text_that_begins_with_the_letters_claims_nothing() {
-        assert!(!claims(&b"KASTORE is a file format of some forty bytes".to_vec()));
+        let bytes = b"KASTORE is a file format of some forty bytes";
+        let recognised = recognise(&Front { bytes, len: bytes.len() as u64, name: b"a.kast" });
+        assert_eq!(recognised, Recognition::Maybe);
     }
 
     /// A store of empty arrays, whose keys are the ends of one long one.

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     cache::Reservation,
-    format::{self, FormatError, PartError},
+    format::{self, FormatError, Front, PartError, Recognition},
     source::{Memory, Source, SourceError, Unlimited},
     view::ReadContext,
 };
@@ -23,22 +23,31 @@ pub(super) type Others = fn(&dyn Source, &dyn Memory) -> Result<Vec<Box<str>>, S
 /// See [`Format::probe`].
 pub type Probe = fn(&dyn Source, name: &[u8], &dyn Memory) -> Result<(), FormatError>;
 
+/// The suffix of a recording that is not finished.
+const PARTIAL: &str = ".partial";
+
 /// A container format: everything that the rest of the program knows of it. Two are equal if they have the same name.
 pub struct Format {
     /// The name in `container.json`, and of the format's page below `docs/formats`.
     pub name: &'static str,
     /// The name in messages.
     pub title: &'static str,
-    /// The first bytes of every such file.
-    pub magic: &'static [u8],
-    /// Suffixes that such files usually have. A container is recognised by its content, never by its name.
+    /// What it is, in a few words for users.
+    pub summary: &'static str,
+    /// Suffixes of such files, in lower case (see [`format::has_suffix`]). Where files are looked into, a container is
+    /// recognised by its content, and by its name only if the format has no magic.
     pub suffixes: &'static [&'static str],
-    /// Looks at the front of a file that begins with the magic, and fails for one that must be refused. The name is
-    /// that of the file; memory in proportion to what it holds is asked for.
+    /// Suffixes that such files have too, but that other programs give to files of other kinds: a file with one of them
+    /// that is no container is not worth a word.
+    pub shared_suffixes: &'static [&'static str],
+    /// Whether files of this format are shown as folders unless the user says otherwise.
+    pub is_default: bool,
+    /// Says by a file's front whether it may be such a container. Reads nothing.
+    pub recognise: fn(&Front<'_>) -> Recognition,
+    /// Looks closer at a file that was recognised, and fails for one that must be refused. It reads what the file is
+    /// told by, such as a header or an index, and nothing else. The name is that of the file; memory in proportion to
+    /// what it holds is asked for.
     pub probe: Probe,
-    /// Whether a file that begins with the magic and was refused is meant to be such a container, so that the reason is
-    /// worth reporting.
-    pub is_meant: fn(&dyn Source) -> bool,
     /// Parses a container and makes its tree.
     pub open: fn(&ReadContext, Option<Arc<dyn Siblings>>, &WorkingMemory<'_>) -> OpenResult,
     /// The other files whose content a container shows too, as paths below its folder: the chunks of a manifest. What
@@ -54,11 +63,13 @@ pub struct Format {
 pub static WSHARD: Format = Format {
     name: "wshard",
     title: "Shard",
-    magic: b"SHRD",
+    summary: "robot episodes and other blocks of a Shard file",
     suffixes: &[".wshard", ".shard"],
+    shared_suffixes: &[],
+    is_default: true,
+    recognise: |front| front.by_magic(b"SHRD", format::wshard::HEADER),
     // Unfinished recordings count only when they are complete (`docs/TREE.md`, section 3).
     probe: |source, name, _| format::wshard::probe(source, name.ends_with(b".partial")),
-    is_meant: |source| source.len() >= format::wshard::HEADER,
     open: |reader, siblings, memory| {
         let shard = format::wshard::parse_within(&*reader.source, memory)?;
         // Joining opens chunks, which reserve for themselves.
@@ -76,10 +87,12 @@ pub static WSHARD: Format = Format {
 pub static KASTORE: Format = Format {
     name: "kastore",
     title: "kastore",
-    magic: &format::kastore::SIGNATURE,
+    summary: "arrays of kastore, and tree sequences of tskit",
     suffixes: &[".kas", ".trees"],
+    shared_suffixes: &[],
+    is_default: true,
+    recognise: |front| front.by_magic(&format::kastore::SIGNATURE, format::kastore::HEADER),
     probe: |source, _, _| format::kastore::probe(source),
-    is_meant: |source| source.len() >= format::kastore::HEADER,
     open: |reader, _, memory| {
         let source = &*reader.source;
         Ok(Arc::new(kastore::open_kastore(source, format::kastore::parse_within(source, memory)?)?))
@@ -94,10 +107,12 @@ pub static KASTORE: Format = Format {
 pub static KAST: Format = Format {
     name: "kast",
     title: "KAST",
-    magic: b"KAST",
+    summary: "arrays of the KAST draft",
     suffixes: &[".kast"],
+    shared_suffixes: &[],
+    is_default: true,
+    recognise: format::kast::recognise,
     probe: |source, _, memory| format::kast::parse_within(source, memory).map(drop),
-    is_meant: format::kast::claims,
     open: |reader, _, memory| Ok(Arc::new(kastore::open_kast(format::kast::parse_within(&*reader.source, memory)?))),
     others: no_others,
     check_part: no_part,
@@ -108,10 +123,12 @@ pub static KAST: Format = Format {
 pub static KDB: Format = Format {
     name: "kdb",
     title: "KDB",
-    magic: &format::kdb::MAGIC,
+    summary: "recorded robot episodes with cameras",
     suffixes: &[".kdb"],
+    shared_suffixes: &[],
+    is_default: true,
+    recognise: |front| front.by_magic(&format::kdb::MAGIC, format::kdb::HEADER),
     probe: |source, _, _| format::kdb::probe(source),
-    is_meant: |source| source.len() >= format::kdb::HEADER,
     open: |reader, _, _| Ok(Arc::new(kdb::open(format::kdb::parse(&*reader.source)?))),
     others: no_others,
     check_part: no_part,
@@ -122,10 +139,12 @@ pub static KDB: Format = Format {
 pub static IDV: Format = Format {
     name: "idv",
     title: "IDV",
-    magic: &format::idv::MAGIC,
+    summary: "binary data views of ML.NET",
     suffixes: &[".idv"],
+    shared_suffixes: &[],
+    is_default: true,
+    recognise: |front| front.by_magic(&format::idv::MAGIC, format::idv::HEADER),
     probe: |source, _, _| format::idv::probe(source),
-    is_meant: |source| source.len() >= format::idv::HEADER,
     open: |reader, _, memory| Ok(Arc::new(idv::open(format::idv::parse_within(&*reader.source, memory)?, reader))),
     others: no_others,
     check_part: no_part,
@@ -148,7 +167,7 @@ pub fn no_part(_: &dyn Source) -> Result<(), PartError> {
     Err(PartError::Damaged("containers of its format are no parts of others".into()))
 }
 
-/// The formats that a mount recognises. No magic is the beginning of another one.
+/// The formats that a mount recognises. Of several that recognise a file, the first whose closer look accepts it has it.
 pub type Formats = &'static [&'static Format];
 
 /// All formats of this program.
@@ -169,6 +188,17 @@ impl fmt::Debug for Format {
 }
 
 impl Format {
+    /// All suffixes of such files.
+    pub fn all_suffixes(&self) -> impl Iterator<Item = &'static str> {
+        self.suffixes.iter().chain(self.shared_suffixes).copied()
+    }
+
+    /// Whether a file's name has a suffix of this format, or will have one when the file is finished.
+    pub fn has_name(&self, name: &OsStr) -> bool {
+        let name = finished(name);
+        self.all_suffixes().any(|suffix| format::has_suffix(name, suffix))
+    }
+
     /// Opens a container of this format. A manifest finds its chunks among `siblings`; without, it joins none.
     ///
     /// # Errors
@@ -193,6 +223,13 @@ impl Format {
             Ok((tree, room))
         })
     }
+}
+
+/// A file's name without what says that it is not finished.
+fn finished(name: &OsStr) -> &[u8] {
+    let name = name.as_encoded_bytes();
+    let length = name.len().saturating_sub(PARTIAL.len());
+    if format::has_suffix(name, PARTIAL) { &name[..length] } else { name }
 }
 
 /// What a file turned out to be, by its content alone.
@@ -224,35 +261,50 @@ pub fn detect_within(
     name: &[u8],
     memory: &dyn Memory,
 ) -> Result<Detected, SourceError> {
-    let longest = formats.iter().map(|format| format.magic.len() as u64).max().unwrap_or(0);
-    let front = source.read(0..longest.min(source.len()))?;
-    let Some(format) = formats.iter().find(|format| front.starts_with(format.magic)) else {
-        return Ok(Detected::Plain);
-    };
-    match (format.probe)(source, name, memory) {
-        Ok(()) => Ok(Detected::Container(format)),
-        Err(FormatError::Source(error)) => Err(error),
-        Err(error) if (format.is_meant)(source) => Ok(Detected::Refused(format, error)),
-        Err(_) => Ok(Detected::Plain),
+    let mut front = [0; format::FRONT];
+    let bytes = &mut front[..usize::try_from(source.len()).map_or(format::FRONT, |len| len.min(format::FRONT))];
+    source.read_at(0, bytes)?;
+    let front = Front { bytes, len: source.len(), name };
+    let mut refused = None;
+    for format in formats {
+        let recognised = (format.recognise)(&front);
+        if recognised == Recognition::No {
+            continue;
+        }
+        match (format.probe)(source, name, memory) {
+            Ok(()) => return Ok(Detected::Container(format)),
+            Err(FormatError::Source(error)) => return Err(error),
+            Err(error) if recognised == Recognition::Meant && refused.is_none() => refused = Some((*format, error)),
+            Err(_) => {}
+        }
     }
+    Ok(refused.map_or(Detected::Plain, |(format, error)| Detected::Refused(format, error)))
 }
 
-/// Whether a file's name says that it should be a container, finished or not: one that is none, or can't be read, is
-/// then worth reporting.
+/// Whether a file's name is one that containers have, finished or not.
 pub fn is_container_name(formats: &[&'static Format], name: &OsStr) -> bool {
     format_of_name(formats, name).is_some()
 }
 
+/// Whether a file's name says that it should be a container, finished or not: one that is none, or can't be read, is
+/// then worth reporting.
+pub fn should_be_container(formats: &[&'static Format], name: &OsStr) -> bool {
+    let name = finished(name);
+    formats.iter().any(|format| format.suffixes.iter().any(|suffix| format::has_suffix(name, suffix)))
+}
+
 /// The format that a file should have by its name.
 pub fn format_of_name(formats: &[&'static Format], name: &OsStr) -> Option<&'static Format> {
-    let name = name.to_string_lossy().to_lowercase();
-    let name = name.strip_suffix(".partial").unwrap_or(&name);
-    formats.iter().copied().find(|format| format.suffixes.iter().any(|suffix| name.ends_with(suffix)))
+    formats.iter().copied().find(|format| format.has_name(name))
 }
 
 #[cfg(test)]
 mod tests {
-    use std::{collections::BTreeSet, fs, path::Path};
+    use std::{
+        collections::BTreeSet,
+        fs,
+        path::{Path, PathBuf},
+    };
 
     use super::*;
 
@@ -278,11 +330,70 @@ mod tests {
         assert_eq!(containers.iter().map(String::as_str).collect::<BTreeSet<_>>(), known);
     }
 
-    #[test]
-    fn no_magic_is_the_beginning_of_another_one() {
-        for a in FORMATS {
-            let others = FORMATS.iter().filter(|b| b.magic.starts_with(a.magic));
-            assert_eq!(others.count(), 1, "{a:?}");
+    /// All example and golden files, the damaged ones and what lies beside them.
+    fn files() -> Vec<PathBuf> {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let (mut folders, mut files) = (vec![root.join("fixtures"), root.join("tests/golden")], Vec::new());
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() { folders.push(path) } else { files.push(path) }
+            }
         }
+        assert!(files.len() > 150, "{}", files.len());
+        files
+    }
+
+    #[test]
+    fn no_file_is_claimed_by_two_formats() {
+        for path in files() {
+            let (bytes, name) = (fs::read(&path).unwrap(), path.file_name().unwrap().as_encoded_bytes());
+            let alone = |format: &'static Format| detect(&[format], &bytes, name).unwrap();
+            let claims = |format: &&'static Format| matches!(alone(format), Detected::Container(_));
+            let claimed: Vec<_> = FORMATS.into_iter().filter(claims).collect();
+            assert!(claimed.len() < 2, "{}: {claimed:?}", path.display());
+            let found = detect(&FORMATS, &bytes, name).unwrap();
+            let found = if let Detected::Container(found) = found { Some(found) } else { None };
+            assert_eq!(found, claimed.first().copied(), "{}", path.display());
+        }
+    }
+
+    #[test]
+    fn the_first_that_accepts_a_file_has_it_and_a_refusal_is_told_of_one_that_is_meant() {
+        const fn toy(name: &'static str, recognise: fn(&Front<'_>) -> Recognition, probe: Probe) -> Format {
+            Format {
+                name,
+                title: name,
+                summary: "",
+                suffixes: &[],
+                shared_suffixes: &[],
+                is_default: true,
+                recognise,
+                probe,
+                open: |_, _, _| Err(FormatError::refused(format::Class::BadFormat, "no")),
+                others: no_others,
+                check_part: no_part,
+                fixtures: &[],
+            }
+        }
+        fn no(_: &dyn Source, _: &[u8], _: &dyn Memory) -> Result<(), FormatError> {
+            Err(FormatError::refused(format::Class::BadFormat, "no"))
+        }
+        fn yes(_: &dyn Source, _: &[u8], _: &dyn Memory) -> Result<(), FormatError> {
+            Ok(())
+        }
+        static MAY_NOT: Format = toy("may not", |_| Recognition::Maybe, no);
+        static SHOULD_NOT: Format = toy("should not", |_| Recognition::Meant, no);
+        static NEVER: Format = toy("never", |_| Recognition::No, yes);
+        static DOES: Format = toy("does", |front| front.by_magic(b"P", 1), yes);
+        let found = |formats: &[&'static Format]| match detect(formats, &b"PK".to_vec(), b"a").unwrap() {
+            Detected::Container(format) => ("container", format.name),
+            Detected::Refused(format, _) => ("refused", format.name),
+            Detected::Plain => ("plain", ""),
+        };
+        assert_eq!(found(&[&NEVER, &MAY_NOT, &SHOULD_NOT, &DOES]), ("container", "does"));
+        assert_eq!(found(&[&MAY_NOT, &SHOULD_NOT]), ("refused", "should not"));
+        assert_eq!(found(&[&MAY_NOT, &NEVER]), ("plain", ""));
+        assert!(matches!(detect(&[&DOES], &Vec::new(), b"a").unwrap(), Detected::Plain));
     }
 }

@@ -54,10 +54,14 @@ enum Known {
 }
 
 impl Known {
-    /// As a store remembers it. What is refused is said anew each time, with the reason.
-    fn to_word(self) -> Option<String> {
+    /// As a store remembers it, which other mounts ask that may know other formats. What is refused is said anew each
+    /// time, with the reason.
+    fn to_word(self, formats: Formats) -> Option<String> {
         match self {
-            Self::Plain => Some("plain".into()),
+            Self::Plain => {
+                let names: Vec<_> = formats.iter().map(|format| format.name).collect();
+                Some(format!("none of {}", names.join(", ")))
+            }
             Self::Refused => None,
             Self::Container(format) => Some(format.name.into()),
             Self::WithOthers(format) => Some(format!("{}, with others", format.name)),
@@ -67,7 +71,7 @@ impl Known {
     fn of_word(word: &[u8], formats: Formats) -> Option<Self> {
         let known = formats.iter().flat_map(|format| [Self::Container(format), Self::WithOthers(format)]);
         let mut known = known.chain([Self::Plain]);
-        known.find(|known| known.to_word().is_some_and(|own| own.as_bytes() == word))
+        known.find(|known| known.to_word(formats).is_some_and(|own| own.as_bytes() == word))
     }
 }
 
@@ -162,9 +166,11 @@ impl Detection {
     }
 
     fn key_of(&self, path: &FilePath, stat: &Stat) -> u64 {
-        // The name counts where it says that the file is not finished.
+        // Of the name counts what formats are told by: their suffixes, and whether the file is not finished.
         let is_partial = path.name().as_encoded_bytes().ends_with(b".partial");
-        self.key.hash(&[&stat.version.to_bytes(), &[is_partial.into()]])
+        let has_name = self.formats.iter().map(|format| u64::from(format.has_name(path.name())));
+        let names = has_name.fold(u64::from(is_partial), |names, has| names << 1 | has);
+        self.key.hash(&[&stat.version.to_bytes(), &names.to_le_bytes()])
     }
 
     /// As [`Self::look`], by the file's content in any case.
@@ -186,7 +192,8 @@ impl Detection {
             None => match self.find_out(store, path, stat, problems)? {
                 Look::Known(known) => {
                     self.verdicts.lock().put(key, known);
-                    if let Some(word) = known.to_word().filter(|_| !self.is_plain_to_see(path, stat, known)) {
+                    if let Some(word) = known.to_word(self.formats).filter(|_| !self.is_plain_to_see(path, stat, known))
+                    {
                         store.remember(&stat.version, word.as_bytes());
                     }
                     known
@@ -290,7 +297,7 @@ impl Detection {
             Err(SourceError::Changed) => return Ok(Look::Changed),
             Err(error) => {
                 // Whether it is a container can't be known. Its name may say so; as SOURCE it has to be one.
-                if self.is_alone || tree::is_container_name(self.formats, path.name()) {
+                if self.is_alone || tree::should_be_container(self.formats, path.name()) {
                     problems.note(Problem::of(path.to_path_buf(), format!("can't be read: {error}")));
                 }
                 log::debug!("{}: {error}", path.to_path_buf().display());

@@ -1,0 +1,74 @@
+//! Which files a format takes for its own, by what is known of a file after one short read.
+
+/// Bytes of a file's front that formats recognise it by.
+pub const FRONT: usize = 4 << 10;
+
+/// What formats recognise a file by, without reading any more of it.
+#[derive(Debug, Clone, Copy)]
+pub struct Front<'a> {
+    /// The first bytes: [`FRONT`] of them, or all that there are.
+    pub bytes: &'a [u8],
+    /// Bytes of the whole file.
+    pub len: u64,
+    /// The file's name, without its folder.
+    pub name: &'a [u8],
+}
+
+/// What a format says of a file by its front.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Recognition {
+    /// It is none of this format.
+    No,
+    /// It may be one: if a closer look refuses it, it is an ordinary file and not worth a word.
+    Maybe,
+    /// It is meant to be one: if a closer look refuses it, the reason is worth reporting.
+    Meant,
+}
+
+impl Front<'_> {
+    /// Recognises files that begin with these bytes. One that is shorter than the header is not worth a word.
+    pub fn by_magic(&self, magic: &[u8], header: u64) -> Recognition {
+        match self.bytes.starts_with(magic) {
+            false => Recognition::No,
+            true if self.len < header => Recognition::Maybe,
+            true => Recognition::Meant,
+        }
+    }
+
+    /// Whether the name has one of these suffixes, which are in lower case; see [`has_suffix`].
+    pub fn has_suffix(&self, suffixes: &[&str]) -> bool {
+        suffixes.iter().any(|suffix| has_suffix(self.name, suffix))
+    }
+}
+
+/// Whether a name ends with a suffix, in upper or lower case. In a suffix `begin*.end` what stands before the star has to
+/// begin the name.
+pub fn has_suffix(name: &[u8], suffix: &str) -> bool {
+    let (begin, end) = suffix.split_once('*').unwrap_or(("", suffix));
+    let (begin, end) = (begin.as_bytes(), end.as_bytes());
+    let Some(from) = name.len().checked_sub(end.len()).filter(|from| *from >= begin.len()) else { return false };
+    name[..begin.len()].eq_ignore_ascii_case(begin) && name[from..].eq_ignore_ascii_case(end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn suffixes_are_compared_in_any_case_and_may_have_a_beginning() {
+        assert!(has_suffix(b"a.KAS", ".kas") && has_suffix(b".kas", ".kas") && !has_suffix(b"akas", ".kas"));
+        let both = "model*.bin";
+        assert!(has_suffix(b"model.bin", both) && has_suffix(b"Model-00001-of-00002.BIN", both));
+        assert!(!has_suffix(b"a model.bin", both) && !has_suffix(b"model.bin.txt", both));
+        // The two do not share bytes.
+        assert!(!has_suffix(b"aba", "ab*ba") && has_suffix(b"abba", "ab*ba"));
+    }
+
+    #[test]
+    fn what_is_shorter_than_a_header_is_not_worth_a_word() {
+        let front = |bytes, len| Front { bytes, len, name: b"" }.by_magic(b"MAGIC", 10);
+        assert_eq!(front(b"MAGICAL", 10), Recognition::Meant);
+        assert_eq!(front(b"MAGICAL", 9), Recognition::Maybe);
+        assert_eq!(front(b"MAGI", 10), Recognition::No);
+    }
+}
