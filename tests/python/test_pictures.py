@@ -228,11 +228,11 @@ def test_the_golden_cameras_were_looked_at(golden, wshard_mount):
     assert {mode for _, mode in kinds} >= {"RGB"}, kinds
 
 
-# --- the README -----------------------------------------------------------------
+# --- the tour -------------------------------------------------------------------
 
-def test_commands_of_the_readme(tmp_path, monkeypatch):
+def test_commands_of_the_tour(tmp_path, monkeypatch):
     """What the section on pictures shows is what the commands print. (feh has a test of its own.)"""
-    section = (ROOT / "README.md").read_text(encoding="utf-8").split("### Pictures\n")[1].split("\n### ")[0]
+    section = (ROOT / "docs/TOUR.md").read_text(encoding="utf-8").split("\n## Pictures\n")[1].split("\n## ")[0]
     blocks = section.split("```console\n")[1:]
     assert len(blocks) == 2
     (tmp_path / "fixtures").symlink_to(FIXTURES)
