@@ -1,9 +1,5 @@
 """docs/COOKBOOK.md: what is marked `run` is run, in order, and prints what stands below it."""
 
-import re
-
-import pytest
-
 from support import ROOT
 from support.pages import blocks, environment, run_blocks
 
@@ -25,12 +21,3 @@ def test_recipes(tmp_path):
     home, env = environment(tmp_path)
     (home / "examples").symlink_to(ROOT / "examples")
     run_blocks(PAGE, home, env, ["mnt", "notebook-mnt"])
-
-
-@pytest.mark.parametrize("page", sorted(path.relative_to(ROOT).as_posix() for path in
-                                        [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]))
-def test_links_lead_somewhere(page):
-    text = (ROOT / page).read_text(encoding="utf-8")
-    for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text):
-        # That of the badge is the forge's.
-        assert link.startswith("../../actions/") or ((ROOT / page).parent / link).exists(), link
