@@ -86,12 +86,12 @@ const SUMS: usize = 64;
 #[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 #[non_exhaustive]
 pub enum Verify {
-    /// Blocks of up to 64 MiB before their first byte is handed out, larger ones while they are read.
+    /// Blocks of up to 64 MiB before their first byte is read, larger ones while they are read
     #[default]
     Lazy,
-    /// Every block whole before its first byte.
+    /// Every block whole before its first byte is read
     Strict,
-    /// None.
+    /// Never
     Off,
 }
 

@@ -40,17 +40,23 @@ use fstab::Called;
 
 use crate::{cache, mounts, vfs};
 
-/// Exit codes beside 0, for scripts. That of a wrong command line is clap's, too.
+/// Exit code of a command that failed.
 const FAILED: u8 = 1;
-/// See [`FAILED`].
+/// Exit code of a wrong command line; clap uses the same.
 const WRONG: u8 = 2;
-/// What mount(8) expects of a helper that could not mount; a wrong command line is 1.
+/// Exit code that mount(8) expects of a helper that could not mount; for a wrong command line it expects 1.
 const NOT_MOUNTED: u8 = 32;
+
+/// Headings in help texts of the options that several commands have. The reference describes the options below each of
+/// them once.
+const READING: &str = "Reading containers";
+/// See [`READING`].
+const OUTPUT: &str = "Output";
 
 /// shardfs shows container files as folders of ordinary files.
 ///
 /// WShard and other Shard files, KDB, kastore (tskit's .trees), KAST and IDV (ML.NET's tables) are recognised by their
-/// content. Nothing is unpacked: what a program reads is decoded when it is read.
+/// content. Nothing is unpacked: data is decoded when a program reads it.
 #[derive(Debug, Parser)]
 #[command(name = "shardfs", version, propagate_version = true, args_override_self = true)]
 #[command(after_help = "Example:
@@ -64,7 +70,7 @@ struct Cli {
     command: Command,
 }
 
-/// What each does is said where its arguments are: a comment here would hide the longer text there.
+/// Variants have no comments: clap would show those instead of the longer texts at the arguments of each command.
 #[derive(Debug, Subcommand)]
 enum Command {
     Mount(mount::Arguments),
@@ -94,17 +100,17 @@ enum Command {
 
 /// Options of every command that shows containers.
 #[derive(Debug, Args)]
+#[command(next_help_heading = READING)]
 struct ViewOptions {
-    /// Memory for decoded blocks, in bytes or with K, M, G or T: 1.5G [default: an eighth of memory, at most 4G]
+    /// Memory for decoded blocks, in bytes or with K, M, G or T, such as 1.5G [default: an eighth of memory, at most 4G]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     cache_size: Option<u64>,
 
-    /// When checksums are verified: before a block's first byte (large blocks: while reading), before the first byte of
-    /// every block, or not at all
+    /// When checksums are verified
     #[arg(long, value_enum, default_value_t)]
     verify: cache::Verify,
 
-    /// Leave out the Parquet files that show tables of containers: they hold what other files hold, once more
+    /// Do not show tables of containers as Parquet files; they repeat what other files hold
     #[arg(long)]
     no_tables: bool,
 
@@ -121,10 +127,9 @@ struct ViewOptions {
 
 /// Which links are followed, also for `verify`.
 #[derive(Debug, Args)]
+#[command(next_help_heading = READING)]
 struct LinkOptions {
-    /// Show what symbolic links point to: `inside` (also without a value) where that lies inside the source directory,
-    /// `outside` wherever that is. With `outside`, anyone who may write to the source directory chooses which of your
-    /// files are shown
+    /// Which symbolic links are shown as the files and folders that they point to; without a value: `inside`
     #[arg(long, value_enum, value_name = "WHERE", num_args = 0..=1, require_equals = true, default_value_t,
           default_missing_value = "inside")]
     follow_links: vfs::FollowLinks,

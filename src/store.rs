@@ -36,12 +36,12 @@ use crate::{limits, source::Source};
 #[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 #[non_exhaustive]
 pub enum FollowLinks {
-    /// None: links stay links
+    /// None; links are shown as links
     #[default]
     No,
-    /// Those that lead to a place inside SOURCE
+    /// Links to a place inside SOURCE
     Inside,
-    /// All, also those that lead out of SOURCE: a user who may write to SOURCE chooses what the mount shows
+    /// All links; anyone who may write to SOURCE then chooses which of your files are shown
     Outside,
 }
 

@@ -12,17 +12,17 @@ use clap::{Args, Subcommand};
 use super::{escape, spill};
 use crate::disk::{Disk, Limits, Usage};
 
-/// Look at the caches on this machine's disk, empty them or make them smaller
+/// Show, shrink or empty the disk caches
 ///
-/// Bytes of objects (`--disk-cache`) and decoded blocks (`--spill`) are kept in folders that several mounts share.
-/// Nothing in them is the only copy of anything; mounts go on while they are emptied.
+/// Several mounts can share the folders for bytes of objects (`--disk-cache`) and for decoded blocks (`--spill`). They
+/// hold copies only, and mounts go on while they are emptied.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   shardfs cache status
   shardfs cache prune 10G
   shardfs cache clear /mnt/volume/shardfs
 
-Exit codes: 0 done, 1 a folder can't be used or is not there.")]
+Exit codes: 0 done, 1 a folder does not exist or cannot be used.")]
 pub(super) struct Arguments {
     #[command(subcommand)]
     action: Action,
@@ -30,13 +30,13 @@ pub(super) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// How many blobs each has, and their bytes
+    /// Print how many blobs each cache has, and their bytes
     Status(Folders),
     /// Remove everything
     Clear(Folders),
-    /// Remove what was not used for longest, until each has at most so many bytes
+    /// Remove the least recently used blobs until each cache has at most SIZE bytes
     Prune {
-        /// Bytes, or with K, M, G or T
+        /// In bytes, or with K, M, G or T
         #[arg(value_parser = super::size)]
         size: u64,
         #[command(flatten)]
@@ -46,7 +46,7 @@ enum Action {
 
 #[derive(Debug, Args)]
 struct Folders {
-    /// The caches' folders [default: ~/.cache/shardfs/objects and ~/.cache/shardfs/decoded, as far as they are there]
+    /// Folders of caches [default: ~/.cache/shardfs/objects and ~/.cache/shardfs/decoded, if they exist]
     #[arg(value_name = "DIR")]
     folders: Vec<PathBuf>,
 }

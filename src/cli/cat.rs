@@ -22,11 +22,11 @@ use crate::limits::PIECE;
 
 Exit codes: 0 success, 1 something could not be printed (the rest is), 2 a wrong command line.")]
 pub(super) struct Arguments {
-    /// Files, with the container's own path in front
+    /// Files inside containers: the container's path, then the path in it
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
 
-    /// Only these bytes of each file: LENGTH from START on, or all from START on. With K, M, G or T, if you like
+    /// Print only LENGTH bytes of each file from START on, or all from START on; K, M, G and T are units
     #[arg(long, value_name = "START:[LENGTH]", value_parser = range)]
     range: Option<Range>,
 

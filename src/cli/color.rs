@@ -8,16 +8,17 @@ enum When {
     /// On a terminal, unless NO_COLOR is set or TERM is dumb
     #[default]
     Auto,
-    /// Also into files and pipes
+    /// Also in files and pipes
     Always,
-    /// Not at all
+    /// Never
     Never,
 }
 
 /// The option of commands that print for people.
 #[derive(Debug, Args)]
+#[command(next_help_heading = super::OUTPUT)]
 pub(super) struct ColorOption {
-    /// When to use colours; without a value: always
+    /// When to use colours; without a value: `always`
     #[arg(long, value_enum, value_name = "WHEN", num_args = 0..=1, require_equals = true, default_value_t,
           default_missing_value = "always")]
     color: When,

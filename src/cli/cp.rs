@@ -31,11 +31,11 @@ const WAITING: usize = 256;
 
 /// Copy files out of containers, without a mount
 ///
-/// Paths may have wildcards (*, ?, [...], ** for any folders) that reach into containers; quote them, or the shell
-/// looks for them among its own files. Copies keep their path from the container's name on, or from the first
-/// wildcard if that comes earlier. Times and modes are those that a mount would show, but folders can be written to.
-/// What is there already with the same size and time is left alone, so that a copy that was interrupted goes on.
-/// What is damaged is reported, and the rest copied.
+/// Wildcards (*, ?, [...], ** for any folders) in paths also match inside containers; quote them, so that the shell does
+/// not expand them. Copies keep their path from the container's name on, or from the first wildcard if that comes
+/// earlier. Times and modes are those that a mount would show, except that folders are writable. Files that DEST already
+/// has with the same size and time are skipped, so an interrupted copy can be continued. Damaged files are reported, and
+/// all others are copied.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   shardfs cp 'data/*.wshard/signal/joint_*.npy' out/
@@ -44,33 +44,33 @@ const WAITING: usize = 256;
   shardfs cp data/ep_001.wshard/signal/joint_pos.npy q.npy
   shardfs cp -rn --exclude '*.json' --exclude images data/ep_001.wshard out/
 
-Exit codes: 0 everything is there, 1 something could not be copied (the others are), 2 a wrong command line.")]
+Exit codes: 0 everything is there, 1 something could not be copied (the rest was), 2 a wrong command line.")]
 pub(super) struct Arguments {
-    /// Files and folders, with the container's own path in front
+    /// Files and folders inside containers: the container's path, then the path in it
     #[arg(required = true, value_name = "PATH")]
     sources: Vec<PathBuf>,
 
-    /// A folder, made if it is not there; for one file also the name of the copy
+    /// A folder, made if it does not exist; for a single file also the name of the copy
     #[arg(required = true, value_name = "DEST")]
     destination: PathBuf,
 
-    /// Folders too, with everything in them
+    /// Copy folders with everything in them
     #[arg(short, long)]
     recursive: bool,
 
-    /// Leave out what has such a name or path below PATH, with wildcards; may be given several times
+    /// Leave out files and folders whose name, or path below PATH, matches; may be given several times
     #[arg(long, value_name = "PATTERN", value_parser = pattern)]
     exclude: Vec<Pattern>,
 
-    /// Say what would be copied, and where to; write nothing
+    /// Print what would be copied, and where to; write nothing
     #[arg(short = 'n', long)]
     dry_run: bool,
 
-    /// Files copied at a time [default: the number of cores]
+    /// Number of files copied at once [default: the number of cores]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     jobs: Option<u16>,
 
-    /// No progress, which only terminals get
+    /// Do not show progress on a terminal
     #[arg(short, long)]
     quiet: bool,
 

@@ -30,21 +30,21 @@ const PLACES: [&str; 3] = ["/usr/bin", "/bin", "/usr/local/bin"];
 
 /// Check whether this machine can mount
 ///
-/// Looks at what mounting needs, and at what makes it better, and says for each what is wrong and how to put it right.
-/// Nothing is changed.
+/// Checks everything that mounting needs or that makes it faster, and says what is wrong and how to fix it. It changes
+/// nothing.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   shardfs doctor
   shardfs doctor s3://bucket/data
   shardfs doctor --json | jq -r '.checks[] | select(.state != \"ok\") | .remedy'
 
-Exit codes: 0 this user can mount here (there may be warnings), 1 not.")]
+Exit codes: 0 this user can mount here (perhaps with warnings), 1 this user cannot.")]
 pub(super) struct Arguments {
-    /// As JSON: `can_mount`, and `checks` with name, state, message and remedy
+    /// Print JSON: `can_mount`, and `checks` with name, state, message and remedy
     #[arg(long)]
     json: bool,
 
-    /// Also whether this bucket or folder of a web server can be listed and read: s3://bucket/prefix
+    /// Also check whether this bucket or folder of a web server can be listed and read: s3://bucket/prefix
     #[cfg(feature = "remote")]
     url: Option<PathBuf>,
 

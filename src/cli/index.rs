@@ -28,18 +28,18 @@ use crate::vfs::{self, Attr, FileKind, Problem, ROOT, Vfs};
 use found::{Row, look_into};
 use table::Index;
 
-/// Write a Parquet file that has a row for each container of a folder
+/// Write a Parquet file with a row for each container of a folder
 ///
 /// Columns: path, format, version, size, modified (UTC), episodes, episode_id, task, steps, cameras, damaged, problem.
-/// No block is decoded. Where INDEX was written by an earlier run for the same SOURCE, only containers that are new or
-/// have changed are looked into. INDEX is replaced when all is known: programs that read it meanwhile have the old one.
+/// No block is decoded. If INDEX was written by an earlier run for the same SOURCE, only new and changed containers are
+/// opened. INDEX is replaced at the end, so programs that read it meanwhile have the old one.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:
   shardfs index data/ -o index.parquet
   duckdb -c \"select format, count(*), sum(steps) from 'index.parquet' group by all\"
 
-Exit codes: 0 success, 1 something could not be looked at (the index has the rest) or INDEX could not be written,
-2 a wrong command line. Containers that are damaged are rows of the index, no failure.")]
+Exit codes: 0 success, 1 something could not be read (the index has the rest) or INDEX could not be written, 2 a wrong
+command line. Damaged containers are rows of the index and no failure.")]
 pub(super) struct Arguments {
     /// A folder of containers, or one container
     #[arg(value_name = "SOURCE")]
@@ -49,19 +49,19 @@ pub(super) struct Arguments {
     #[arg(short, long, value_name = "INDEX")]
     output: PathBuf,
 
-    /// Look into all containers, whatever an earlier run found
+    /// Open all containers, whatever an earlier run found
     #[arg(long)]
     anew: bool,
 
-    /// What was found, as JSON on stdout
+    /// Print a summary as JSON
     #[arg(long, conflicts_with = "quiet")]
     json: bool,
 
-    /// Say nothing but what fails
+    /// Print only failures
     #[arg(short, long)]
     quiet: bool,
 
-    /// Threads to work on [default: one a core]
+    /// Number of threads [default: the number of cores]
     #[arg(short = 'j', long, value_name = "N", value_parser = super::threads)]
     threads: Option<usize>,
 

@@ -27,20 +27,20 @@ use crate::{
 
 /// Say what a container holds, or which containers a folder holds
 ///
-/// Of a path inside a container only what is stored below it is listed.
+/// For a path inside a container, lists only the items below it.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   shardfs info data/
   shardfs info data/ep_001.wshard/signal
   shardfs info --json data/ep_001.wshard | jq '.items[].name'
 
-Exit codes: 0 success, 1 something can't be described (the rest is), 2 a wrong command line.")]
+Exit codes: 0 success, 1 something could not be described (the rest is), 2 a wrong command line.")]
 pub(super) struct Arguments {
     /// Containers, paths inside one, or folders
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
 
-    /// As JSON: of a container what `container.json` holds, of a folder its containers
+    /// Print JSON: for a container its `container.json`, for a folder its containers
     #[arg(long)]
     json: bool,
 

@@ -23,13 +23,13 @@ use super::escape;
 pub(super) enum Level {
     /// Nothing
     Off,
-    /// What ends the mount
+    /// Errors that end the mount
     Error,
-    /// Problems of containers, operations that took long
+    /// Also problems of containers and slow operations
     Warn,
-    /// Mounting and unmounting
+    /// Also mounting and unmounting
     Info,
-    /// Each request that fails
+    /// Also each request that fails
     Debug,
     /// Everything
     Trace,

@@ -23,12 +23,12 @@ use crate::{
     vfs::{self, Attr, FileKind, Vfs, listed},
 };
 
-/// What the root of a container has beside what it lists.
+/// Names that the root of a container has but does not list.
 const HIDDEN: [&str; 2] = [".file", ".raw"];
 
-/// List what a mount would show, without one
+/// List what a mount would show, without a mount
 ///
-/// Paths may have wildcards (*, ?, [...], ** for any folders) that reach into containers; quote them.
+/// Wildcards (*, ?, [...], ** for any folders) in paths also match inside containers; quote them.
 #[derive(Debug, Args)]
 #[command(disable_help_flag = true)]
 #[command(after_help = "Examples:
@@ -46,55 +46,55 @@ pub(super) struct Arguments {
     #[arg(value_name = "PATH", default_value = ".")]
     paths: Vec<PathBuf>,
 
-    /// Also modes, sizes, times of modification, and dtype and shape of arrays
+    /// Also print modes, sizes, modification times, and dtype and shape of arrays
     #[arg(short, long)]
     long: bool,
 
-    /// With -l: sizes as 1.5K, 12M
+    /// With -l, print sizes as 1.5K, 12M
     #[arg(short = 'h', long)]
     human_readable: bool,
 
-    /// Also what a mount does not list: .file (the container's own bytes) and .raw (its blocks)
+    /// Also list hidden entries: .file (the container's own bytes) and .raw (its blocks)
     #[arg(short, long)]
     all: bool,
 
-    /// Folders themselves, not what is in them
+    /// List folders themselves, not their contents
     #[arg(short, long, conflicts_with_all = ["recursive", "tree"])]
     directory: bool,
 
-    /// Also what is in the folders, with paths that begin as PATH does
+    /// Also list what is in the folders, with paths that start with PATH
     #[arg(short = 'R', long)]
     recursive: bool,
 
-    /// Also what is in the folders, drawn as a tree
+    /// Also list what is in the folders, drawn as a tree
     #[arg(long, conflicts_with_all = ["recursive", "long", "json"])]
     tree: bool,
 
-    /// The newest first
+    /// Sort by modification time, newest first
     #[arg(short = 't', conflicts_with = "by_size")]
     by_time: bool,
 
-    /// The largest first
+    /// Sort by size, largest first
     #[arg(short = 'S')]
     by_size: bool,
 
-    /// The other way round
+    /// Reverse the order
     #[arg(short, long)]
     reverse: bool,
 
-    /// Folders with a / behind them
+    /// Print a / after folders
     #[arg(short = 'p')]
     slash: bool,
 
-    /// One name a line, which is always so
+    /// One name per line, which is always the case
     #[arg(short = '1')]
     one_a_line: bool,
 
-    /// Names end with a NUL byte, not with a line break: for `xargs -0`
+    /// End names with a NUL byte instead of a line break, for `xargs -0`
     #[arg(short = '0', long, conflicts_with_all = ["tree", "json"])]
     null: bool,
 
-    /// A JSON object a line: path, kind, size, mtime (in seconds) and mtime_ns, dtype, shape
+    /// Print a JSON object per line: path, kind, size, mtime (in seconds), mtime_ns, dtype, shape
     #[arg(long, conflicts_with = "long")]
     json: bool,
 

@@ -35,8 +35,8 @@ const READAHEAD: u64 = 4 << 20;
 
 /// Mount a folder of containers, or one container
 ///
-/// SOURCE is mirrored, recursively: containers appear as folders of the same name, everything else as itself. The
-/// command returns when the mount answers; the mount stays until `shardfs umount`, `umount` or SIGTERM.
+/// The mount mirrors SOURCE, recursively: containers appear as folders of the same name, all other files as themselves.
+/// The command returns when the mount answers. `shardfs umount`, `umount` and SIGTERM end the mount.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   shardfs mount data/ /mnt/shards
@@ -47,10 +47,10 @@ In /etc/fstab, with a link to shardfs at /sbin/mount.shardfs (options as above, 
   /srv/data  /mnt/shards  shardfs  ro,allow_other,cache_size=2G,_netdev,nofail  0 0
 
 While mounted:
-  MOUNTPOINT/.shardfs/     stats.json, problems.jsonl and config.json; not listed, but there
+  MOUNTPOINT/.shardfs/     stats.json, problems.jsonl and config.json (hidden)
   SIGTERM, SIGINT          end the mount
-  SIGHUP                   opens the log file again, and asks a bucket anew for its names; in the foreground on a
-                           terminal, without a log file, ends the mount
+  SIGHUP                   opens the log file again, and forgets listings of a bucket; in the foreground on a terminal,
+                           without a log file, ends the mount
   SIGUSR1                  raises the level of the log
 
 Exit codes: 0 the mount answers (in the foreground: has ended), 1 it could not be made, 2 a wrong command line. As
@@ -59,15 +59,12 @@ pub(super) struct Arguments {
     /// A folder, or one container
     source: PathBuf,
 
-    /// A folder outside SOURCE; what it holds is hidden while this is mounted
+    /// A folder outside SOURCE; its own files are hidden while this is mounted
     mountpoint: PathBuf,
 
     /// Stay in the foreground, with the log on stderr
     #[arg(short, long)]
     foreground: bool,
-
-    #[command(flatten)]
-    view: ViewOptions,
 
     /// Show everything as owned by this user, by number or name
     #[arg(long, value_name = "USER", value_parser = super::user)]
@@ -81,7 +78,7 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "MASK", value_parser = octal, default_value = "000")]
     umask: u32,
 
-    /// Let other users in, as far as the modes of the files do
+    /// Let other users read what the modes of the files permit
     #[arg(long)]
     allow_other: bool,
 
@@ -89,20 +86,24 @@ pub(super) struct Arguments {
     #[arg(long, value_enum, default_value_t)]
     serve: vfs::Serve,
 
-    /// How far the kernel reads ahead, in bytes or with K or M [default: 4M; without root 128K, which can't be raised]
+    /// How far the kernel reads ahead, in bytes or with K or M [default: 4M; without root 128K, which cannot be raised]
     #[arg(long, value_name = "SIZE", value_parser = super::size)]
     readahead: Option<u64>,
 
-    /// Threads that take requests from the kernel [default: half as many as cores, 1 to 8]
+    /// Threads that take requests from the kernel [default: half the number of cores, 1 to 8]
     #[arg(long, value_name = "N", value_parser = super::threads)]
     threads: Option<usize>,
 
     #[command(flatten)]
     running: RunningOptions,
 
-    /// Options as mount(8) takes them, between commas: cache_size=2G,allow_other
+    /// Options in the form of mount(8), separated by commas: cache_size=2G,allow_other
     #[arg(short = 'o', value_name = "OPTIONS")]
     pub(super) options: Vec<String>,
+
+    // Last, because its heading in the help text would also stand above what follows.
+    #[command(flatten)]
+    view: ViewOptions,
 }
 
 /// Mounts. `command_line` is what `arguments` were parsed from.

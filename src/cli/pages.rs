@@ -1,5 +1,5 @@
-//! `shardfs completions` and `man`: what shells and man(1) want to know, from the definitions of the options
-//! themselves.
+//! `shardfs completions`, `man` and `reference`: completions for shells, man pages and docs/CLI.md, made from the
+//! definitions of the options.
 
 use std::{fmt::Write as _, fs, io, path::PathBuf};
 
@@ -14,7 +14,7 @@ use clap_complete::Shell;
   shardfs completions zsh > /usr/local/share/zsh/site-functions/_shardfs
   shardfs completions fish > ~/.config/fish/completions/shardfs.fish")]
 pub(super) struct CompletionArguments {
-    /// Which shell
+    /// The shell
     shell: Shell,
 }
 
@@ -25,7 +25,7 @@ pub(super) struct CompletionArguments {
 
 Writes DIR/man1/shardfs.1, a page for each command beside it, and DIR/man8/mount.shardfs.8.")]
 pub(super) struct ManArguments {
-    /// The folder, made if it is not there
+    /// The folder, made if it does not exist
     #[arg(value_name = "DIR")]
     folder: PathBuf,
 }
@@ -36,7 +36,7 @@ pub(super) fn completions(arguments: &CompletionArguments) -> anyhow::Result<()>
     if arguments.shell == Shell::Bash {
         script.extend_from_slice(include_bytes!("completion.bash"));
     }
-    // Not by clap itself, for which a closed pipe is a panic.
+    // Not written by clap itself, which panics if the pipe is closed.
     Ok(io::Write::write_all(&mut io::stdout(), &script)?)
 }
 
@@ -56,7 +56,7 @@ pub(super) fn man(arguments: &ManArguments) -> anyhow::Result<()> {
     fs::write(helpers.join("mount.shardfs.8"), helper_page(&mount)).with_context(named)
 }
 
-/// A page of clap_mangen with the project and its version in the footer, and examples whose lines stay lines.
+/// Returns a page of clap_mangen with the project and its version in the footer, and with line breaks in examples kept.
 fn readable(page: &str) -> String {
     let mut lines: Vec<String> = Vec::new();
     let mut is_example = false;
@@ -84,7 +84,7 @@ fn readable(page: &str) -> String {
     lines.join("\n") + "\n"
 }
 
-/// The page of the mount helper: that of `shardfs mount`, under its own name and section.
+/// Returns the page of the mount helper: the page of `shardfs mount` under its own name and section.
 fn helper_page(mount: &str) -> String {
     let page = mount.replacen(".TH shardfs-mount 1", ".TH mount.shardfs 8", 1);
     page.replacen(".SH NAME\nshardfs\\-mount \\-", ".SH NAME\nmount.shardfs \\-", 1)
@@ -93,42 +93,91 @@ fn helper_page(mount: &str) -> String {
 /// Print the options of every command as Markdown: docs/CLI.md
 pub(super) fn reference() -> anyhow::Result<()> {
     let mut text = String::from(
-        "# Commands and options\n\nWritten by `shardfs reference > docs/CLI.md` from the definitions of the options; a test \
-         compares.\n`shardfs help COMMAND` and the man pages say the same. In /etc/fstab the long options of `mount` are\nmount \
-         options, with `_` or `-`.\n",
+        "# Commands and options\n\n`shardfs help COMMAND` and the man pages say the same. In /etc/fstab the long options of \
+         `mount` are mount\noptions, with `_` or `-`. Options that several commands have are described once, at the \
+         [end](#shared-options).\n\nThis page is the output of `shardfs reference`; a test compares them.\n",
     );
     let mut cli = super::Cli::command();
     cli.build();
-    for command in cli.get_subcommands().filter(|command| !command.is_hide_set() && command.get_name() != "help") {
-        describe(&mut text, command, command.get_name());
+    let shared = shared_options(&cli);
+    for command in shown_commands(&cli) {
+        describe(&mut text, command, command.get_name(), &shared);
+    }
+    text.push_str("\n## Shared options\n");
+    for (heading, options) in shared {
+        let _ = write!(text, "\n### {heading}\n\n{TABLE}");
+        options.into_iter().for_each(|option| row(&mut text, option));
     }
     Ok(io::Write::write_all(&mut io::stdout(), text.as_bytes())?)
 }
 
-/// A section for a command: what it does, its arguments and options as a table, its examples; then its own commands.
-fn describe(text: &mut String, command: &clap::Command, name: &str) {
+/// First lines of a table of arguments and options.
+const TABLE: &str = "| option | default | what it does |\n|---|---|---|\n";
+
+fn shown_commands(command: &clap::Command) -> impl Iterator<Item = &clap::Command> {
+    command.get_subcommands().filter(|inner| !inner.is_hide_set() && inner.get_name() != "help")
+}
+
+fn shown_arguments(command: &clap::Command) -> impl Iterator<Item = &clap::Arg> {
+    let is_shown =
+        |argument: &&clap::Arg| !argument.is_hide_set() && !["help", "version"].contains(&argument.get_id().as_str());
+    command.get_arguments().filter(is_shown)
+}
+
+/// Returns the headings of options that several commands have, each with all options below it.
+fn shared_options(cli: &clap::Command) -> Vec<(&str, Vec<&clap::Arg>)> {
+    let mut shared: Vec<(&str, Vec<&clap::Arg>)> = Vec::new();
+    for argument in shown_commands(cli).flat_map(shown_arguments) {
+        let Some(heading) = argument.get_help_heading() else { continue };
+        match shared.iter_mut().find(|(known, _)| *known == heading) {
+            Some((_, options)) if options.iter().any(|option| option.get_id() == argument.get_id()) => {}
+            Some((_, options)) => options.push(argument),
+            None => shared.push((heading, vec![argument])),
+        }
+    }
+    shared
+}
+
+/// Writes a section for a command: what it does, its own arguments and options as a table, links to shared ones, and
+/// examples; then sections for its own commands.
+fn describe(text: &mut String, command: &clap::Command, name: &str, shared: &[(&str, Vec<&clap::Arg>)]) {
     let about = command.get_long_about().or_else(|| command.get_about()).map(ToString::to_string).unwrap_or_default();
     let usage = command.clone().render_usage().to_string();
     let usage = usage.trim_start_matches("Usage: ");
     // `String` can be written to without an error.
     let _ = write!(text, "\n## `shardfs {name}`\n\n{}\n\n```\n{usage}\n```\n", sentences(&about));
-    let is_shown =
-        |argument: &&clap::Arg| !argument.is_hide_set() && !["help", "version"].contains(&argument.get_id().as_str());
-    for (number, argument) in command.get_arguments().filter(is_shown).enumerate() {
+    let own = shown_arguments(command).filter(|argument| argument.get_help_heading().is_none());
+    for (number, argument) in own.enumerate() {
         if number == 0 {
-            text.push_str("\n| option | default | what it does |\n|---|---|---|\n");
+            let _ = write!(text, "\n{TABLE}");
         }
         row(text, argument);
+    }
+    let links: Vec<String> = shared.iter().filter_map(|(heading, options)| link(command, heading, options)).collect();
+    if !links.is_empty() {
+        let _ = writeln!(text, "\nAlso: {}.", links.join("; "));
     }
     if let Some(after) = command.get_after_help() {
         let _ = write!(text, "\n```\n{after}\n```\n");
     }
-    for inner in command.get_subcommands().filter(|inner| !inner.is_hide_set() && inner.get_name() != "help") {
-        describe(text, inner, &format!("{name} {}", inner.get_name()));
+    for inner in shown_commands(command) {
+        describe(text, inner, &format!("{name} {}", inner.get_name()), shared);
     }
 }
 
-/// Paragraphs of a description, each with its full stop.
+/// Returns a link to the options below a heading, with their names if the command does not have all of them.
+fn link(command: &clap::Command, heading: &str, options: &[&clap::Arg]) -> Option<String> {
+    let has = |option: &&&clap::Arg| shown_arguments(command).any(|argument| argument.get_id() == option.get_id());
+    let names: Vec<String> = options.iter().filter(has).map(|option| format!("`--{}`", option.get_id())).collect();
+    let target = format!("[{heading}](#{})", heading.to_lowercase().replace(' ', "-"));
+    match names.len() {
+        0 => None,
+        count if count == options.len() => Some(target),
+        _ => Some(format!("{} ({target})", names.join(", ").replace('_', "-"))),
+    }
+}
+
+/// Returns the paragraphs of a description, each with a full stop.
 fn sentences(about: &str) -> String {
     let paragraphs = about.split("\n\n").map(|text| text.trim_end_matches('.').replace('\n', " ") + ".");
     paragraphs.collect::<Vec<_>>().join("\n\n")
@@ -149,7 +198,7 @@ fn row(text: &mut String, argument: &clap::Arg) {
     };
     let help = argument.get_long_help().or_else(|| argument.get_help()).map(ToString::to_string).unwrap_or_default();
     let help = help.replace('\n', " ");
-    // Defaults that depend on the machine stand in the text.
+    // Help texts name the defaults that depend on the machine.
     let (help, said) = match help.split_once(" [default: ") {
         Some((help, said)) => (help.to_owned(), said.trim_end_matches(']').to_owned()),
         None => (help, String::new()),

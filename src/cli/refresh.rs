@@ -9,16 +9,16 @@ use super::{escape, mounts};
 
 /// Show at once what is new in the bucket or on the web server behind a mount
 ///
-/// Names and sizes that were listed are trusted for a while (`shardfs mount --dir-ttl`). This has them forgotten, so
-/// that what is looked at next is asked of the server again. SIGHUP to the process of the mount does the same. Folders
-/// of this machine are watched, and need neither.
+/// A mount trusts names and sizes for a while (`shardfs mount --dir-ttl`). This command makes it forget them, so that
+/// the next look asks the server again. SIGHUP to the process of the mount does the same. Folders of this machine are
+/// watched and need neither.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:
   shardfs refresh /mnt/bucket
 
-Exit codes: 0 done, 1 no shardfs is mounted there, or it does not answer.")]
+Exit codes: 0 done, 1 shardfs is not mounted there, or does not answer.")]
 pub(super) struct Arguments {
-    /// Where the mount is
+    /// Where shardfs is mounted
     mountpoint: PathBuf,
 }
 

@@ -1,4 +1,4 @@
-//! URLs on the command line, and how what they name is reached.
+//! URLs on the command line, and the options for their servers.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -22,55 +22,55 @@ use crate::{
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Buckets and web servers")]
 pub(super) struct RemoteOptions {
-    /// The profile in ~/.aws/config and ~/.aws/credentials [default: AWS_PROFILE, or the keys of the environment]
+    /// Profile in ~/.aws/config and ~/.aws/credentials [default: AWS_PROFILE, or the keys of the environment]
     #[arg(long, value_name = "NAME")]
     profile: Option<String>,
 
-    /// Ask without credentials, as public buckets allow
+    /// Send requests without credentials, as public buckets permit
     #[arg(long, conflicts_with = "profile")]
     no_sign_request: bool,
 
-    /// Another server than the cloud's own, such as http://127.0.0.1:8333 [default: AWS_ENDPOINT_URL]
+    /// Address of a server other than the cloud's own, such as http://127.0.0.1:8333 [default: AWS_ENDPOINT_URL]
     #[arg(long, value_name = "URL")]
     endpoint_url: Option<String>,
 
-    /// The bucket's region [default: AWS_REGION, or what the server says]
+    /// Region of the bucket [default: AWS_REGION, or what the server says]
     #[arg(long, value_name = "NAME")]
     region: Option<String>,
 
-    /// Certificates to trust beside the system's, in PEM form [default: AWS_CA_BUNDLE]
+    /// File of certificates (PEM) to trust in addition to the system's [default: AWS_CA_BUNDLE]
     #[arg(long, value_name = "FILE")]
     ca_bundle: Option<PathBuf>,
 
-    /// Pay for the requests, as buckets of others may demand
+    /// Agree to pay for the requests, as some buckets require
     #[arg(long)]
     request_payer: bool,
 
-    /// How long to try before a request fails
+    /// How long a request is tried before it fails
     #[arg(long, value_name = "TIME", value_parser = timeout, default_value = "30s")]
     timeout: Duration,
 
-    /// How often to try again
+    /// How often a request is tried again
     #[arg(long, value_name = "N", default_value_t = 10)]
     retries: u32,
 
-    /// For how long names and sizes are trusted before the server is asked again; `shardfs refresh` asks at once
+    /// How long names and sizes are trusted before the server is asked again; `shardfs refresh` asks at once
     #[arg(long, value_name = "TIME", value_parser = super::duration, default_value = "10s")]
     dir_ttl: Duration,
 
-    /// How containers are told from ordinary objects
+    /// How containers are distinguished from ordinary objects
     #[arg(long, value_enum, default_value_t)]
     detect: Detect,
 
-    /// Where bytes of objects are kept for the next time, readable for this user only [default: ~/.cache/shardfs/objects]
+    /// Folder in which bytes of objects are kept, readable only by this user [default: ~/.cache/shardfs/objects]
     #[arg(long, value_name = "DIR")]
     disk_cache: Option<PathBuf>,
 
-    /// How much is kept there, in bytes or with K, M, G or T [default: a tenth of the disk, at most 50G]
+    /// Largest size of that folder, in bytes or with K, M, G or T [default: a tenth of the disk, at most 50G]
     #[arg(long, value_name = "SIZE", value_parser = super::size)]
     disk_cache_size: Option<u64>,
 
-    /// Keep no bytes of objects on disk
+    /// Do not keep bytes of objects on disk
     #[arg(long, conflicts_with_all = ["disk_cache", "disk_cache_size"])]
     no_disk_cache: bool,
 }

@@ -29,34 +29,32 @@ use crate::vfs::Vfs;
 /// Options of a running mount.
 #[derive(Debug, Args)]
 pub(super) struct RunningOptions {
-    /// Make MOUNTPOINT if it is not there
+    /// Make MOUNTPOINT if it does not exist
     #[arg(long)]
     mkdir: bool,
 
-    /// Remove MOUNTPOINT, an empty folder then, when the mount ends
+    /// Remove the empty folder MOUNTPOINT when the mount ends
     #[arg(long)]
     rmdir: bool,
 
-    /// End the mount when it was not used for so long and nothing is open in it: seconds, or 10m, 1h
+    /// End the mount after so long without use, if nothing is open in it: seconds, or 10m, 1h
     #[arg(long, value_name = "TIME", value_parser = idle_time)]
     idle_timeout: Option<Duration>,
 
-    /// Show what is known of stored items as extended attributes (user.shardfs.dtype, .shape, .codec, .stored_size,
-    /// .crc32c, .inferred)
+    /// Show extended attributes on stored items: user.shardfs.dtype, .shape, .codec, .stored_size, .crc32c, .inferred
     #[arg(long)]
     pub(super) xattrs: bool,
 
-    /// Where the log goes, appended; opened again on SIGHUP [default: stderr in the foreground, nowhere in the
-    /// background]
+    /// Append the log to this file; SIGHUP opens it again [default: stderr in the foreground, nowhere in the background]
     #[arg(long, value_name = "FILE")]
     pub(super) log_file: Option<PathBuf>,
 
-    /// What is logged; SIGUSR1 raises it, and from the highest goes back [default: RUST_LOG, or info in the foreground
-    /// and warn in the background]
+    /// How much is logged; SIGUSR1 raises the level, and after the highest goes back to this one [default: RUST_LOG, or
+    /// info in the foreground and warn in the background]
     #[arg(long, value_enum, value_name = "LEVEL")]
     log_level: Option<Level>,
 
-    /// Log operations that take longer than this, as warnings: seconds, or 500ms; 0 for none
+    /// Log a warning for operations that take longer than this: seconds, or 500ms; 0 for none
     #[arg(long, value_name = "TIME", value_parser = super::duration, default_value = "5s")]
     slow: Duration,
 }

@@ -23,15 +23,15 @@ use crate::{
     vfs::{self, Vfs},
 };
 
-/// Bytes that a token in a file has at least: 128 bits as hexadecimal digits have twice as many.
+/// Shortest token in a file, in bytes. 128 bits as hexadecimal digits have twice as many.
 const LEAST_TOKEN: usize = 16;
-/// And at most.
+/// Longest token in a file, in bytes.
 const MOST_TOKEN: u64 = 4096;
 
 /// Serve what a mount would show to browsers and other programs, over HTTP and WebDAV
 ///
-/// Clients see what you may read below SOURCE. By default only this machine can connect. Another address than a
-/// loopback one needs a token, which is printed, or --public.
+/// Clients see what you may read below SOURCE. By default only this machine can connect. Binding to a non-loopback
+/// address requires a token, which is printed, or --public.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   shardfs serve data/
@@ -47,23 +47,24 @@ pub(super) struct Arguments {
     /// A folder, or one container
     source: PathBuf,
 
-    /// Address and port to listen on; port 0 takes a free one
+    /// Address and port to listen on; port 0 means any free one
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8080")]
     listen: String,
 
-    /// Serve only clients that send a token: a new one, which is printed as a part of the link
+    /// Serve only clients that send a token; a new one is made and printed as part of the link
     #[arg(long)]
     token: bool,
 
-    /// The same with the token that this file holds, of 16 characters or more
+    /// Serve only clients that send the token in this file, of at least 16 characters
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
 
-    /// Serve every client that reaches the address, without a token; .shardfs is not shown
+    /// Serve every client that can connect, without a token; .shardfs is not shown
     #[arg(long, conflicts_with_all = ["token", "token_file"])]
     public: bool,
 
-    /// A name that the server goes by, beside numbers, localhost and this machine's own; may be given several times
+    /// Also accept this host name in requests, besides numbers, localhost and this machine's own name; may be given
+    /// several times
     #[arg(long, value_name = "NAME")]
     allow_host: Vec<String>,
 

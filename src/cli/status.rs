@@ -20,8 +20,8 @@ use super::{
 
 /// Say what is mounted, and how it does
 ///
-/// Lists the mounts of shardfs: what they show, since when, their process, cache, requests and problems. A mount whose
-/// process is gone, or that does not answer within two seconds, is listed as that.
+/// Lists the mounts of shardfs: what they show, since when, their process, cache, requests and problems. It also says
+/// which mounts have no process any more, or do not answer within two seconds.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   shardfs status
@@ -29,11 +29,11 @@ use super::{
 
 Exit codes: 0 every mount answers (or there is none), 1 one does not, or nothing is mounted at a MOUNTPOINT.")]
 pub(super) struct Arguments {
-    /// Only these [default: all]
+    /// Only these mounts [default: all]
     #[arg(value_name = "MOUNTPOINT")]
     mountpoints: Vec<PathBuf>,
 
-    /// As JSON: an array with an object for each mount
+    /// Print JSON: an array with an object for each mount
     #[arg(long)]
     json: bool,
 

@@ -40,15 +40,15 @@ pub(super) struct Arguments {
     #[arg(required_unless_present = "all", value_name = "MOUNTPOINT")]
     mountpoints: Vec<PathBuf>,
 
-    /// All mounts of shardfs of this user (of root: all)
+    /// All mounts of shardfs that this user made (for root: of all users)
     #[arg(short, long, conflicts_with = "mountpoints")]
     all: bool,
 
-    /// Take the name away at once; programs that use the mount go on until they are done
+    /// Remove the mount from MOUNTPOINT at once; programs that use it continue until they are done
     #[arg(short, long)]
     lazy: bool,
 
-    /// Also while programs use the mount: what they read from then on is an error
+    /// Unmount even while programs use the mount; their further reads fail
     #[arg(short, long)]
     force: bool,
 }

@@ -32,8 +32,8 @@ use crate::{
 
 /// Check that containers are whole: structure, checksums, every byte of every file
 ///
-/// Everything that a mount would show is read to its end. Ends with 0 if nothing is wrong, 1 if something is, 2 if that
-/// could not be found out: a path is missing or can't be read, or there was nothing to check.
+/// Reads every file that a mount would show to its end. Exits with 0 if nothing is wrong, 1 if something is, and 2 if
+/// that could not be found out because a path is missing or cannot be read, or because there was nothing to check.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:
   shardfs verify data/
@@ -43,20 +43,20 @@ pub(super) struct Arguments {
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
 
-    /// The result as JSON
+    /// Print the result as JSON
     #[arg(long)]
     json: bool,
 
-    /// Say nothing, only end with 0, 1 or 2
+    /// Print nothing; only the exit code tells
     #[arg(short, long, conflicts_with = "json")]
     quiet: bool,
 
-    /// Threads to work on [default: one a core]
+    /// Number of threads [default: the number of cores]
     #[arg(short = 'j', long, value_name = "N", value_parser = super::threads)]
     threads: Option<usize>,
 
-    /// Memory for decoded blocks, in bytes or with K, M, G or T: 1.5G [default: an eighth of memory, at most 4G]
-    #[arg(long, value_name = "SIZE", value_parser = size)]
+    /// Memory for decoded blocks, in bytes or with K, M, G or T, such as 1.5G [default: an eighth of memory, at most 4G]
+    #[arg(long, value_name = "SIZE", value_parser = size, help_heading = super::READING)]
     cache_size: Option<u64>,
 
     #[command(flatten)]

@@ -17,22 +17,23 @@ use crate::{
 
 /// Look at a container in the browser
 ///
-/// Serves it on a free port of this machine and opens the browser; where there is none, the link that is printed can be
-/// opened in another one. Ctrl-C ends it.
+/// Serves it on a free port of this machine and opens the browser. Without a browser here, open the printed link in
+/// another one. Ctrl-C ends it.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   shardfs view data/ep_001.wshard
   shardfs view data/
   shardfs view data/demo.kdb/episodes/0
 
-The link leads to this machine alone. From another one: ssh -L 8080:127.0.0.1:PORT, and open http://127.0.0.1:8080/
+The link works on this machine only. From another machine, run ssh -L 8080:127.0.0.1:PORT and open
+http://127.0.0.1:8080/
 
 Exit codes: 0 ended by Ctrl-C, 1 it could not be served, 2 a wrong command line.")]
 pub(super) struct Arguments {
     /// A container, a folder, or a path inside a container
     path: PathBuf,
 
-    /// Print the link only
+    /// Print the link, and do not open a browser
     #[arg(long)]
     no_browser: bool,
 

@@ -22,32 +22,32 @@ use crate::{
     vfs,
 };
 
-/// How long the last blocks may take to be written.
+/// Longest time for writing the last blocks.
 const LAST_BLOCKS: Duration = Duration::from_secs(600);
 
-/// Decode containers ahead, into the folder of --spill
+/// Decode containers in advance, into the folder of --spill
 ///
-/// Reads what is compressed in these containers once, and keeps the decoded blocks on the local disk, where a mount with
-/// the same --spill finds them: arrays as the files that a mount by this user would let the kernel read, where it can. Blocks
-/// that cost little to decode are left out, as always.
+/// Reads all compressed data of these containers once and keeps the decoded blocks on the local disk, where a mount with
+/// the same --spill finds them. Arrays are kept as plain files if a mount by this user can let the kernel read them
+/// directly. Blocks that are quick to decode are not kept, as with mounts.
 #[derive(Debug, Args)]
 #[command(after_help = "Example, for a job that starts in the morning:
   shardfs warm --spill /scratch/shardfs --spill-size 200G data/
   shardfs mount --spill /scratch/shardfs --spill-size 200G data/ /mnt/shards
 
-Without --spill the folder is that of `--spill auto`.
+Without --spill, the folder of `--spill auto` is used.
 
-Exit codes: 0 all was read, 1 something could not be read (the rest was), 2 a wrong command line.")]
+Exit codes: 0 everything was read, 1 something could not be read (the rest was), 2 a wrong command line.")]
 pub(super) struct Arguments {
     /// Containers, folders of them, or paths inside one
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
 
-    /// Say nothing but what fails
+    /// Print only failures
     #[arg(short, long)]
     quiet: bool,
 
-    /// Threads to work on [default: one a core]
+    /// Number of threads [default: the number of cores]
     #[arg(short = 'j', long, value_name = "N", value_parser = super::threads)]
     threads: Option<usize>,
 

@@ -131,7 +131,7 @@ pub struct Options {
     pub retries: u32,
     /// For how long what is known of names is trusted.
     pub dir_ttl: Duration,
-    /// How containers are told from ordinary objects.
+    /// How containers are distinguished from ordinary objects.
     pub detect: Detect,
     /// The folder in which bytes of objects are kept; `None` for none.
     pub disk_cache: Option<PathBuf>,
@@ -191,14 +191,15 @@ impl Default for Options {
     }
 }
 
-/// How containers are told from ordinary objects.
+/// How containers are distinguished from ordinary objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 #[non_exhaustive]
 pub enum Detect {
-    /// By the suffix of the name, confirmed when one is first looked into: a listing costs no request for each
+    /// By the suffix of the name, confirmed when something inside is first looked up; a listing needs no request for each
+    /// object
     #[default]
     Name,
-    /// By the first bytes, as in a folder of this machine: a listing costs one request for each object
+    /// By the first bytes, as in a folder of this machine; a listing needs one request for each object
     Content,
 }

@@ -20,12 +20,12 @@ use crate::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 pub enum Serve {
-    /// What suits most uses best: `passthrough` with `--spill` where kernel and privileges allow it, otherwise `cache`
+    /// `passthrough` with `--spill` if kernel and privileges allow it, otherwise `cache`
     #[default]
     Auto,
-    /// The kernel keeps what was read, and opens files without asking
+    /// The kernel opens files by itself and keeps what was read in its page cache
     Cache,
-    /// Finished large files are handed to the kernel as files in memory, within the cache's budget
+    /// The kernel reads finished large files directly from memory, within the cache's budget
     Passthrough,
 }
 
