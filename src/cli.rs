@@ -7,6 +7,7 @@ mod color;
 mod cp;
 mod doctor;
 mod escape;
+mod formats;
 mod fstab;
 mod index;
 mod info;
@@ -87,6 +88,7 @@ enum Command {
     Index(index::Arguments),
     Verify(verify::Arguments),
     Warm(warm::Arguments),
+    Formats(formats::Arguments),
     #[cfg(feature = "serve")]
     Serve(serve::Arguments),
     #[cfg(feature = "serve")]
@@ -113,6 +115,9 @@ struct ViewOptions {
     /// Do not show tables of containers as Parquet files; they repeat what other files hold
     #[arg(long)]
     no_tables: bool,
+
+    #[command(flatten)]
+    formats: formats::FormatOptions,
 
     #[command(flatten)]
     spill: spill::SpillArguments,
@@ -146,6 +151,7 @@ impl ViewOptions {
             #[cfg(feature = "remote")]
             remote: self.remote.checked(),
             tables: !self.no_tables,
+            formats: self.formats.chosen(),
             ..defaults
         }
     }
@@ -214,6 +220,7 @@ fn execute(cli: &Cli, line: &[OsString]) -> anyhow::Result<ExitCode> {
         Command::Info(arguments) => info::run(arguments),
         Command::Index(arguments) => index::run(arguments),
         Command::Warm(arguments) => warm::run(arguments),
+        Command::Formats(arguments) => formats::run(arguments),
         #[cfg(feature = "serve")]
         Command::Serve(arguments) => serve::run(arguments),
         #[cfg(feature = "serve")]

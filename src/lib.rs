@@ -134,7 +134,10 @@ pub use format::DType;
 pub use store::{FollowLinks, Leased, before_fork, forked};
 pub use tree::ItemInfo;
 pub use vfs::Problem;
-pub use volume::{Array, Cache, Element, Entries, Entry, EntryKind, Error, ErrorKind, OpenOptions, Volume, Walk};
+pub use volume::{
+    Array, Cache, Element, Entries, Entry, EntryKind, Error, ErrorKind, FormatInfo, Likeness, OpenOptions, Volume,
+    Walk, formats, likeness,
+};
 
 /// The `shardfs` command: what its `main` calls.
 #[cfg(feature = "cli")]

@@ -3,6 +3,7 @@
 //! [`Container`] is what the rest of the program knows of a format. A format whose items are all known when it is
 //! opened describes them as `Content` and gets the rest from `Table`.
 
+mod choice;
 mod describe;
 mod formats;
 mod idv;
@@ -32,6 +33,7 @@ use crate::{
     store::{Version, Watch},
     view::{Array, Fault, ReadContext, View},
 };
+pub use choice::{ChoiceError, choose, default_formats, names as format_names};
 pub use formats::{
     Detected, FORMATS, Format, Formats, IDV, KAST, KASTORE, KDB, OpenResult, Probe, WSHARD, detect, detect_within,
     format_of_name, is_container_name, no_others, no_part, should_be_container,

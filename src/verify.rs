@@ -15,7 +15,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::{
     limits::PIECE,
-    tree::{FORMATS, should_be_container},
+    tree::should_be_container,
     vfs::{Attr, Error, FileKind, Problem, Vfs},
 };
 
@@ -329,7 +329,7 @@ impl Run<'_> {
                 Err(error) if is_refused(&error) => self.note_unread(path, &error),
                 _ => {
                     self.progress.others.fetch_add(1, Relaxed);
-                    if should_be_container(&FORMATS, name) {
+                    if should_be_container(self.vfs.options().formats, name) {
                         self.note(Problem::of(path, NO_CONTAINER.to_owned()));
                     }
                 }

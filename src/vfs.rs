@@ -133,7 +133,7 @@ impl Default for Options {
             xattrs: false,
             control: true,
             tables: true,
-            formats: &tree::FORMATS,
+            formats: tree::default_formats(),
             number_key: *PROCESS_KEY.get_or_init(NumberKey::random),
         }
     }
@@ -276,12 +276,22 @@ impl Vfs {
         let found = if mounted.kind == Kind::File { vfs.source.find(alone.folder(), alone.name())? } else { None };
         let Some(SourceEntry::Container(id)) = found else {
             let reason = vfs.problems.last_message();
-            let reason = reason.unwrap_or_else(|| "not a folder, and not a container of any known format".into());
+            let reason = reason.unwrap_or_else(|| format!("not a folder, and {}", vfs.no_container()));
             return Err(Error::invalid(vfs.top, reason));
         };
         store.watch(alone.folder());
         *vfs.root.write() = Node::InContainer(id, tree::ROOT);
         Ok(vfs)
+    }
+
+    /// That a file is shown as a file.
+    pub(crate) fn no_container(&self) -> String {
+        match self.options.formats == tree::default_formats() {
+            true => "not a container of any known format".into(),
+            false => {
+                format!("not a container of a format that was chosen ({})", tree::format_names(self.options.formats))
+            }
+        }
     }
 
     /// SOURCE as it may be shown: a URL without its secrets.

@@ -3,15 +3,18 @@
 mod array;
 mod entry;
 mod error;
+mod formats;
 
 use std::{ffi::OsStr, path::Path, sync::Arc};
 
 pub use array::{Array, Element};
 pub use entry::{Entries, Entry, EntryKind, Walk};
 pub use error::{Error, ErrorKind};
+pub use formats::{FormatInfo, Likeness, formats, likeness};
 
 use crate::{
     cache::{self, Verify},
+    tree,
     vfs::{self, FollowLinks, Problem, Vfs},
 };
 
@@ -168,6 +171,16 @@ impl OpenOptions {
     pub fn follow_links(mut self, follow: FollowLinks) -> Self {
         self.0.follow_links = follow;
         self
+    }
+
+    /// Which formats are shown as folders: names between commas, or names with `+` or `-` in front, which are added to
+    /// the default or taken away from it; as `--formats` of the commands has it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`] for a name that no format has; the message lists them.
+    pub fn formats(mut self, list: &str) -> Result<Self, Error> {
+        self.0.formats = tree::choose(list).map_err(|why| Error::new(ErrorKind::InvalidInput, why.to_string()))?;
+        Ok(self)
     }
 
     /// Opens a folder, or one container.

@@ -24,7 +24,7 @@ spawned. The same tree is an fsspec filesystem: `fsspec.open("shardfs://data/ep_
 """
 
 from ._array import Array, read_many
-from ._container import Container, Episode, Episodes, Folder, Found, open, walk
+from ._container import Container, Episode, Episodes, Folder, Format, Found, formats, open, walk
 from ._core import __version__
 from ._errors import Changed, DamagedBlock, Error, NotAContainer, NotAnArray, NotFound
 from ._pictures import Camera, Cameras, Picture
@@ -32,6 +32,6 @@ from ._process import cache_usage, set_cache_size
 
 __all__ = [
     "Array", "Camera", "Cameras", "Changed", "Container", "DamagedBlock", "Episode", "Episodes", "Error", "Folder",
-    "Found", "NotAContainer", "NotAnArray", "NotFound", "Picture", "__version__", "cache_usage", "open", "read_many",
-    "set_cache_size", "walk",
+    "Format", "Found", "NotAContainer", "NotAnArray", "NotFound", "Picture", "__version__", "cache_usage", "formats", "open",
+    "read_many", "set_cache_size", "walk",
 ]

@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 import io
+from typing import NamedTuple
 
-from . import _process
+from . import _core, _process
 from ._array import Array
 from ._entry import Place, parsed, reason_of_refusal
 from ._errors import NotFound
@@ -118,7 +119,7 @@ class Container(_Arrays):
 
     Attributes:
         path: where it is: a path of this machine, or an address.
-        format: 'wshard', 'kdb', 'kastore', 'kast' or 'idv'.
+        format: the name of its format; `shardfs.formats()` lists them.
         info: what `container.json` says: format, version, and under 'items' what is stored.
         meta: what `meta/*.json` says, parsed, by name without the suffix; empty where there is none.
         images: cameras by name, where there are any.
@@ -314,11 +315,13 @@ def _camera_folders(place, path):
         folders[:0] = below
 
 
-def open(source):  # noqa: A001 - named as the thing that it does
+def open(source, *, formats=None):  # noqa: A001 - named as the thing that it does
     """Opens a container, or a folder of them. Nothing is decoded.
 
     Args:
         source: a path of this machine, or an address such as 's3://bucket/ep_001.wshard'.
+        formats: which formats are containers: their names ('kdb,idv', or a list of names), or names with '-' or '+' in
+            front, which are taken away from the default or added to it. `shardfs.formats()` lists them.
 
     Returns:
         A `Container` for a container, a `Folder` for a folder.
@@ -326,13 +329,35 @@ def open(source):  # noqa: A001 - named as the thing that it does
     Raises:
         shardfs.NotFound: there is no such file.
         shardfs.NotAContainer: it is a file of no known format, or too damaged to be opened; the error says why.
+        ValueError: there is no format of such a name.
         OSError: what the operating system or the server says.
     """
-    source, path = _process.split(source)
+    source, path = _process.split(source, formats)
     node = _process.node(source, path)
     if node.kind != "folder":
         reason_of_refusal(source, path)
     return _of(node, source, path)
+
+
+class Format(NamedTuple):
+    """A container format.
+
+    Attributes:
+        name: as `open` takes it in `formats`, and `Container.format` says it.
+        suffixes: suffixes that such files usually have.
+        shown: whether such files are containers unless `formats` says something else.
+        summary: what it is.
+    """
+
+    name: str
+    suffixes: list
+    shown: bool
+    summary: str
+
+
+def formats():
+    """The container formats that this version knows, as `Format` tuples."""
+    return [Format(*row) for row in _core.formats()]
 
 
 class Found:
@@ -359,7 +384,7 @@ class Found:
         return f"<shardfs.Found {self.format} {self.path}>"
 
 
-def walk(source):
+def walk(source, *, formats=None):
     """Every container below a folder (or the container itself), in the order of listings.
 
     Yields:
@@ -368,7 +393,7 @@ def walk(source):
     Raises:
         As `open`; folders that can't be read are left out, as `os.walk` does.
     """
-    top = open(source)
+    top = open(source, formats=formats)
     if isinstance(top, Container):
         yield Found(top)
         return

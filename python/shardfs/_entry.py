@@ -87,7 +87,7 @@ def reason_of_refusal(source, path):
     shown = _process.shown(source, path)
     try:
         from . import _core
-        _core.Volume(shown, _core.Cache(1 << 20))
+        _core.Volume(shown, _core.Cache(1 << 20), source[1] if isinstance(source, tuple) else None)
     except NotFound:
         raise
     except (NotAContainer, OSError) as error:

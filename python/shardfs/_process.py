@@ -61,7 +61,8 @@ def _shared_cache():
 
 
 def node(source, path):
-    """The node at a path of a source: '/' for this machine, or an address."""
+    """The node at a path of a source: '/' for this machine, or an address; as a pair also which formats are shown."""
+    address, formats = _parts(source)
     with _lock:
         volume = _volumes.pop(source, None)
         if volume is not None:
@@ -69,7 +70,7 @@ def node(source, path):
         cache = _shared_cache()
     if volume is None:
         # Outside of the lock: a server may take its time.
-        volume = _core.Volume(source, cache)
+        volume = _core.Volume(address, cache, formats)
         with _lock:
             volume = _volumes.setdefault(source, volume)
             while len(_volumes) > _KEPT:
@@ -77,8 +78,15 @@ def node(source, path):
     return volume.get(path)
 
 
-def split(source):
-    """What a user calls a source as what `node` takes: `(source, path)`."""
+def _parts(source):
+    return source if isinstance(source, tuple) else (source, None)
+
+
+def split(source, formats=None):
+    """What a user calls a source, and which formats are to be shown, as what `node` takes: `(source, path)`."""
+    if formats is not None:
+        address, path = split(source)
+        return (address, formats if isinstance(formats, str) else ",".join(formats)), path
     source = os.fspath(source)
     if isinstance(source, bytes):
         source = os.fsdecode(source)
@@ -93,6 +101,7 @@ def split(source):
 
 def shown(source, path):
     """A source and a path as one name for people: a path of this machine, or an address."""
+    source, _ = _parts(source)
     return "/" + path if source == "/" else "/".join(part for part in (source.rstrip("/"), path) if part)
 
 

@@ -21,12 +21,12 @@ import subprocess
 import sys
 import sysconfig
 
-from . import _process
+from . import _core, _process
 from ._container import Container, Folder, Readable, open as open_source
 
 WRONG, UNKNOWN = 1, 2
-#: How files begin that are meant to be containers: one that is shown as a file all the same has to be looked at.
-_MAGIC = (b"SHRD", b"KINO", b"\x89KAS", b"CML\0DVB\0")
+#: Bytes by which containers are recognised.
+_FRONT = 4096
 
 
 def command():
@@ -62,10 +62,15 @@ def containers(source):
             try:
                 if node.kind == "folder" and not node.is_container:
                     folders.append(Folder(folder._source, path, None, node))
-                elif node.kind == "folder" or node.kind == "file" and Readable(node).read(8).startswith(_MAGIC):
+                elif node.kind == "folder" or node.kind == "file" and _is_meant(node):
                     yield shown, path.removeprefix(top._path).lstrip("/")
             except OSError as error:
                 yield shown, error
+
+
+def _is_meant(node):
+    """Whether a file is meant to be a container: one that is shown as a file all the same has to be looked at."""
+    return _core.likeness(Readable(node).read(_FRONT), node.size, node.name) == "meant"
 
 
 def verify(paths):

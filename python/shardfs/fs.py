@@ -25,8 +25,8 @@ from ._container import Readable
 from ._errors import NotFound
 
 
-#: How containers begin.
-_MAGIC = (b"SHRD", b"KINO", b"\x89KAS", b"KAST", b"CML\0DVB\0")
+#: Bytes by which containers are recognised.
+_FRONT = 4096
 #: What shardfs reads itself, by fsspec's names of protocols.
 _SCHEMES = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "abfs": "az", "http": "http",
             "https": "https", "hf": "hf"}
@@ -38,6 +38,7 @@ class ShardFileSystem(AbstractFileSystem):
     Args:
         source: a folder, a container or an address that paths are relative to. Without one they are paths of this
             machine, from the working folder where they do not begin with '/'.
+        formats: which formats are containers, as `shardfs.open` takes it.
         fo, target_protocol, target_options: what fsspec gives for a chained URL.
 
     `info` has, beside name, size, type and mtime: for arrays dtype (numpy's), shape and codec; for folders that stand
@@ -47,15 +48,16 @@ class ShardFileSystem(AbstractFileSystem):
     protocol = "shardfs"
     root_marker = ""
 
-    def __init__(self, source=None, fo=None, target_protocol=None, target_options=None, **options):
+    def __init__(self, source=None, fo=None, target_protocol=None, target_options=None, formats=None, **options):
         super().__init__(source=source, fo=fo, target_protocol=target_protocol, target_options=target_options,
-                         **options)
+                         formats=formats, **options)
+        self._machine, _ = _process.split("/", formats)
         self._copies = None
         if source is None and target_protocol is not None:
             source = _address(fo, target_protocol, target_options)
             if source is None:
-                self._copies = _Copies(filesystem(target_protocol, **(target_options or {})), fo)
-        self._top = _process.split(source) if source is not None else None
+                self._copies = _Copies(filesystem(target_protocol, **(target_options or {})), fo, self._machine)
+        self._top = _process.split(source, formats) if source is not None else None
 
     @classmethod
     def _strip_protocol(cls, path):
@@ -71,7 +73,7 @@ class ShardFileSystem(AbstractFileSystem):
             if self._copies is not None:
                 return self._copies.node(path)
             if self._top is None:
-                return _process.node("/", os.path.abspath(path)[1:] if path else os.getcwd()[1:])
+                return _process.node(self._machine, os.path.abspath(path)[1:] if path else os.getcwd()[1:])
             source, top = self._top
             below = path.strip("/")
             if below == ".." or below.startswith("../") or "/../" in f"{below}/":
@@ -248,8 +250,8 @@ def _address(fo, protocol, options):
 class _Copies:
     """Files of another filesystem, copied into a temporary folder when they are first looked into."""
 
-    def __init__(self, other, top):
-        self._other, self._top = other, other._strip_protocol(top)
+    def __init__(self, other, top, machine):
+        self._other, self._top, self._machine = other, other._strip_protocol(top), machine
         self._lock, self._process, self._folder = threading.Lock(), None, None
 
     def _theirs(self, path):
@@ -275,7 +277,10 @@ class _Copies:
         return found
 
     def _looks_like_one(self, theirs):
-        return self._other.cat_file(theirs, start=0, end=8).startswith(_MAGIC)
+        front = self._other.cat_file(theirs, start=0, end=_FRONT)
+        # Of a file that ends there the length is known.
+        size = self._other.size(theirs) if len(front) == _FRONT else len(front)
+        return _core.likeness(front, size or 0, posixpath.basename(theirs.rstrip("/"))) is not None
 
     def node(self, path):
         """The node at a path: the first file of the other filesystem on the way is copied."""
@@ -285,7 +290,7 @@ class _Copies:
         for end in range(len(parts) + 1):
             theirs = self._theirs("/".join(parts[:end]))
             if self._other.isfile(theirs):
-                return _process.node("/", "/".join([self._copy(theirs)[1:], *parts[end:]]))
+                return _process.node(self._machine, "/".join([self._copy(theirs)[1:], *parts[end:]]))
         if self._other.isdir(self._theirs(path)):
             return _Elsewhere(self._theirs(path))
         raise NotFound(os.strerror(errno.ENOENT), container=self._theirs(path))

@@ -30,6 +30,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<node::Nodes>()?;
     module.add_class::<memory::Memory>()?;
     module.add_function(wrap_pyfunction!(node::read_many, module)?)?;
+    module.add_function(wrap_pyfunction!(volume::formats, module)?)?;
+    module.add_function(wrap_pyfunction!(volume::likeness, module)?)?;
     module.add_function(wrap_pyfunction!(memory::before_fork, module)?)?;
     module.add_function(wrap_pyfunction!(memory::forked, module)?)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use pyo3::prelude::*;
+use pyo3::{exceptions::PyValueError, prelude::*};
 use shardfs::Verify;
 
 use crate::{error::to_python, node::Node, owned::Owned};
@@ -36,10 +36,14 @@ pub(crate) struct Volume {
 
 #[pymethods]
 impl Volume {
-    /// Opens a folder, a container, or an address.
+    /// Opens a folder, a container, or an address; `formats` says which formats are shown as folders.
     #[new]
-    fn new(py: Python<'_>, source: &str, cache: &Cache) -> PyResult<Self> {
-        let options = shardfs::Volume::options().cache(cache.0.get()?);
+    #[pyo3(signature = (source, cache, formats=None))]
+    fn new(py: Python<'_>, source: &str, cache: &Cache, formats: Option<&str>) -> PyResult<Self> {
+        let mut options = shardfs::Volume::options().cache(cache.0.get()?);
+        if let Some(list) = formats {
+            options = options.formats(list).map_err(|error| PyValueError::new_err(error.to_string()))?;
+        }
         let volume = py.detach(|| options.open(source)).map_err(|error| to_python(py, &error, source))?;
         Ok(Self { volume: Owned::new(volume), source: source.into() })
     }
@@ -49,5 +53,25 @@ impl Volume {
         let volume = self.volume.get()?;
         let entry = py.detach(|| volume.get(path)).map_err(|error| to_python(py, &error, &self.source))?;
         Ok(Node::new(entry, self.source.clone()))
+    }
+}
+
+/// The container formats: name, suffixes, whether they are shown by default, and a line about each.
+#[pyfunction]
+pub(crate) fn formats() -> Vec<(&'static str, Vec<&'static str>, bool, &'static str)> {
+    let row = |format: shardfs::FormatInfo| {
+        let suffixes = format.suffixes.iter().chain(format.shared_suffixes).copied().collect();
+        (format.name, suffixes, format.is_default, format.summary)
+    };
+    shardfs::formats().map(row).collect()
+}
+
+/// Whether a file is a container by its first 4 KiB, its size and its name: `None`, 'maybe' or 'meant'.
+#[pyfunction]
+pub(crate) fn likeness(front: &[u8], size: u64, name: &str) -> Option<&'static str> {
+    match shardfs::likeness(front, size, name) {
+        shardfs::Likeness::None => None,
+        shardfs::Likeness::Maybe => Some("maybe"),
+        shardfs::Likeness::Meant => Some("meant"),
     }
 }

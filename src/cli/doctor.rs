@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::{
     color::{Color, ColorOption, paint},
-    escape,
+    escape, formats,
     mounts::KIND,
     spill::default_options,
     status,
@@ -23,6 +23,7 @@ use crate::{
     cache::SpillOptions,
     disk::{Disk, Limits},
     fuse::has_sys_admin,
+    tree::FORMATS,
 };
 
 /// Where programs are that have to be on every PATH.
@@ -150,6 +151,10 @@ fn checks() -> Vec<Check> {
         vec![kernel_check(&kernel), device(), admin_check(root, admin), fusermount(root), others(root), descriptors()];
     checks.extend([maps(), passthrough(&kernel, admin), decoded_blocks(), indexers()]);
     checks.extend(dead_mounts());
+    checks.extend(FORMATS.into_iter().map(|format| {
+        let shown = if format.is_default { "" } else { "; not shown unless --formats=+ says so" };
+        ok("format", format!("{} ({}): {}{shown}", format.name, formats::suffixes(format), format.summary))
+    }));
     checks
 }
 

@@ -236,6 +236,7 @@ mod tests {
         assert_eq!(translated("log_file=\"/var/log/a,b\""), Ok(words("--log-file=/var/log/a,b")));
         let links = words("--follow-links --follow-links=outside");
         assert_eq!(translated("follow_links,follow_links=outside"), Ok(links));
+        assert_eq!(translated("formats=\"kdb,-idv\",ro"), Ok(words("--formats=kdb,-idv")));
         assert_eq!(translated("user=anna,fsname=x,x-gvfs-hide,comment=hello"), Ok(vec![]));
     }
 

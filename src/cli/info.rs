@@ -87,7 +87,7 @@ fn one(out: &mut Vec<u8>, path: &Path, arguments: &Arguments) -> anyhow::Result<
             };
         }
         let problem = place.vfs.problems().pop();
-        let reason = problem.map_or_else(|| "not a container of any known format".into(), |problem| problem.message);
+        let reason = problem.map_or_else(|| place.vfs.no_container(), |problem| problem.message);
         bail!("{}: {reason}", path.display());
     };
     if arguments.json {

@@ -27,7 +27,7 @@ impl Place {
     pub(super) fn find(path: &Path, options: vfs::Options) -> anyhow::Result<Self> {
         let shown = path.display();
         #[cfg(feature = "remote")]
-        if let Some((host, inside)) = super::remote::split(path) {
+        if let Some((host, inside)) = super::remote::split(path, options.formats) {
             return Self::find_remote(path, &host, inside, options);
         }
         let (host, inside) = split(path)?;

@@ -146,7 +146,7 @@ fn timeout(text: &str) -> Result<Duration, String> {
 
 /// The part of a URL that is opened as SOURCE, and the names after it: it ends with the first name that is a
 /// container's. `None` for what is no URL.
-pub(super) fn split(path: &Path) -> Option<(PathBuf, Vec<OsString>)> {
+pub(super) fn split(path: &Path, formats: tree::Formats) -> Option<(PathBuf, Vec<OsString>)> {
     if !is_url(path) {
         return None;
     }
@@ -155,7 +155,7 @@ pub(super) fn split(path: &Path) -> Option<(PathBuf, Vec<OsString>)> {
     let mut from = begin;
     while let Some(end) = bytes[from..].iter().position(|&byte| byte == b'/').map(|at| from + at) {
         let name = OsString::from_vec(bytes[from..end].to_vec());
-        if from > begin && tree::is_container_name(&tree::FORMATS, &name) {
+        if from > begin && tree::is_container_name(formats, &name) {
             let inside = bytes[end..].split(|&byte| byte == b'/').filter(|name| !name.is_empty());
             let inside = inside.map(|name| OsString::from_vec(name.to_vec())).collect();
             return Some((OsString::from_vec(bytes[..end].to_vec()).into(), inside));
@@ -182,7 +182,7 @@ mod tests {
     #[test]
     fn urls_are_split_behind_the_container() {
         let split = |url: &str| {
-            let (host, inside) = split(Path::new(url)).unwrap();
+            let (host, inside) = split(Path::new(url), &tree::FORMATS).unwrap();
             (host.display().to_string(), inside.len())
         };
         let found = split("s3://b.kdb/a//ep.wshard/signal/x.npy");
@@ -190,7 +190,7 @@ mod tests {
         assert_eq!(split("s3://b/a/ep.wshard"), ("s3://b/a/ep.wshard".into(), 0));
         assert_eq!(split("s3://b/a/ep.wshard/"), ("s3://b/a/ep.wshard".into(), 0));
         assert_eq!(split("s3://b"), ("s3://b".into(), 0));
-        assert!(super::split(Path::new("b/a")).is_none());
+        assert!(super::split(Path::new("b/a"), &tree::FORMATS).is_none());
         let (folder, name) = parent(Path::new("https://h/a/b")).unwrap();
         assert_eq!((folder, name), (PathBuf::from("https://h/a/"), "b".into()));
         assert!(parent(Path::new("s3://b")).is_none());

@@ -20,7 +20,9 @@ use serde_json::{Value, json};
 use super::{
     LinkOptions,
     color::{Color, ColorOption, paint},
-    complain, counted, log_to_stderr, one_line,
+    complain, counted,
+    formats::FormatOptions,
+    log_to_stderr, one_line,
     place::Place,
     size,
 };
@@ -58,6 +60,9 @@ pub(super) struct Arguments {
     /// Memory for decoded blocks, in bytes or with K, M, G or T, such as 1.5G [default: an eighth of memory, at most 4G]
     #[arg(long, value_name = "SIZE", value_parser = size, help_heading = super::READING)]
     cache_size: Option<u64>,
+
+    #[command(flatten)]
+    formats: FormatOptions,
 
     #[command(flatten)]
     color: ColorOption,
@@ -163,6 +168,7 @@ fn one(
         remote: arguments.remote.checked(),
         // They show what other files show, which is verified there.
         tables: false,
+        formats: arguments.formats.chosen(),
         ..defaults
     };
     let place = if path.is_file() {

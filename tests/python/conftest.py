@@ -5,7 +5,7 @@ import tempfile
 
 import pytest
 
-from support import BIN, FAMILIES, FIXTURES, GOLDEN, load_expected, mounted, run
+from support import BIN, FAMILIES, FIXTURES, GOLDEN, TYPED, load_expected, mounted, run
 from support import writers as all_writers
 
 
@@ -69,7 +69,8 @@ def mounted_once(source):
     return mounted_source
 
 
-wshard_mount, kastore_mount, kast_mount, kdb_mount, idv_mount = (mounted_once(GOLDEN / family) for family in FAMILIES)
+wshard_mount, kastore_mount, kast_mount, kdb_mount, idv_mount = (
+    mounted_once(GOLDEN / family) for family in FAMILIES if family not in TYPED)
 fixtures_mount = mounted_once(FIXTURES)
 
 

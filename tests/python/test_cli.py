@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from support import BIN, FIXTURES, assert_one_line_error, mounted, read_checked, run, walk_files
+from support import BIN, FAMILIES, FIXTURES, assert_one_line_error, mounted, read_checked, run, walk_files
 
 # Below the golden folder: container, the mount that shows it, some files in it.
 SAMPLES = [
@@ -153,6 +153,43 @@ def test_mount_errors(tmp_path):
     line = assert_one_line_error(run("mount", FIXTURES / "damaged/cut_short.trees", mnt), "cut_short.trees")
     assert re.search(r"truncated|incomplete|cut|\d+ bytes", line), line
     assert not os.path.ismount(mnt)
+
+
+def test_formats_are_chosen(tmp_path):
+    """--formats of every command that shows containers, in fstab's words, and in config.json."""
+    demo, table = FIXTURES / "demo.kdb", FIXTURES / "table.idv"
+    source = tmp_path / "source"
+    source.mkdir()
+    for path in (demo, table):
+        shutil.copy(path, source)
+    for options in (["--formats=kdb"], ["--formats", "-idv"], ["-o", "ro,formats=kdb"], ["-o", 'formats="-idv,-wshard"']):
+        with mounted(source, *options) as mnt:
+            assert (mnt / "demo.kdb").is_dir()
+            assert (mnt / "table.idv").read_bytes() == table.read_bytes()
+            formats = json.loads((mnt / ".shardfs/config.json").read_text())["formats"]
+            assert "kdb" in formats and "idv" not in formats
+            assert (mnt / ".shardfs/problems.jsonl").read_text() == ""
+    listed = run("ls", "--formats=idv", source, check=True).stdout.split()
+    assert listed == [b"demo.kdb", b"table.idv/"] or listed == [b"demo.kdb", b"table.idv"]
+    assert run("cat", "--formats=-kdb", demo, check=True).stdout == demo.read_bytes()
+    run("cp", "--formats=-kdb", demo, tmp_path / "copy", check=True)
+    assert (tmp_path / "copy").read_bytes() == demo.read_bytes()
+    assert_one_line_error(run("info", "--formats=wshard,idv", demo),
+                          "not a container of a format that was chosen (wshard, idv)")
+    assert "1 container" in run("verify", "--formats=kdb", source, check=True).stdout.decode()
+    assert run("info", "--formats=+idv", table, check=True).stdout
+
+
+def test_formats_are_listed():
+    lines = run("formats", check=True).stdout.decode().splitlines()
+    assert [line.split()[0] for line in lines] == list(FAMILIES) and all("shown" in line for line in lines)
+    told = run("help", "formats", check=True).stdout.decode()
+    assert all(line in told for line in lines)
+    checks = json.loads(run("doctor", "--json").stdout)["checks"]
+    assert [check["message"].split()[0] for check in checks if check["name"] == "format"] == list(FAMILIES)
+    for wrong in ("kdb,what", "what", "kdb,-idv", ""):
+        done = run("ls", f"--formats={wrong}", FIXTURES)
+        assert done.returncode == 2 and all(family in done.stderr for family in FAMILIES) or wrong == "kdb,-idv"
 
 
 def test_umount_of_nothing(tmp_path):

@@ -313,7 +313,7 @@ def test_cat_range():
 # --- shells and manuals -------------------------------------------------------
 
 COMMANDS = ("mount", "umount", "refresh", "status", "doctor", "cache", "ls", "cat", "cp", "info", "index", "verify", "warm",
-            "serve", "view", "completions", "man")
+            "formats", "serve", "view", "completions", "man")
 # Those of `shardfs cache`, each with a page of its own.
 CACHE_COMMANDS = ("clear", "prune", "status")
 

@@ -8,7 +8,9 @@ ROOT = Path(__file__).resolve().parents[3]
 BIN = str(Path(os.environ.get("SHARDFS_BIN", ROOT / "target" / "release" / "shardfs")).resolve())
 GOLDEN = ROOT / "tests" / "golden"
 FIXTURES = ROOT / "fixtures"
-FAMILIES = ("wshard", "kastore", "kast", "kdb", "idv")
+# Formats whose `expected.json` has the form of `tests/golden/treespec.py`; the others have their own.
+TYPED = ()
+FAMILIES = ("wshard", "kastore", "kast", "kdb", "idv", *TYPED)
 # Seconds that a command of shardfs may take.
 TIMEOUT = 60
 

@@ -1,0 +1,50 @@
+//! `shardfs formats`: which containers are shown as folders.
+
+use std::io::Write as _;
+
+use clap::Args;
+
+use crate::tree::{self, FORMATS, Format};
+
+/// List the container formats: their names for --formats, their suffixes, whether they are shown by default
+///
+/// Files of these formats appear as folders. `--formats=kdb,idv` names those that do, `--formats=-kdb` takes one away from
+/// the default. Most formats are recognised by their content, whatever the file's name.
+#[derive(Debug, Args)]
+#[command(after_help = format!("{}\n\nExample:\n  shardfs mount --formats=-kdb data/ /mnt/shards", table()))]
+pub(super) struct Arguments {}
+
+pub(super) fn run(_: &Arguments) -> anyhow::Result<()> {
+    Ok(writeln!(std::io::stdout(), "{}", table())?)
+}
+
+/// One line for each format.
+fn table() -> String {
+    let widest = |text: fn(&Format) -> usize| FORMATS.iter().map(|format| text(format)).max().unwrap_or(0);
+    let (name, suffixes) = (widest(|format| format.name.len()), widest(|format| suffixes(format).len()));
+    let line = |format: &Format| {
+        let shown = if format.is_default { "shown" } else { "hidden" };
+        format!("{:name$}  {:suffixes$}  {shown:6}  {}", format.name, self::suffixes(format), format.summary)
+    };
+    FORMATS.iter().map(|format| line(format)).collect::<Vec<_>>().join("\n")
+}
+
+/// The suffixes of a format, for people.
+pub(super) fn suffixes(format: &Format) -> String {
+    format.all_suffixes().collect::<Vec<_>>().join(" ")
+}
+
+/// The choice of formats among the options of a command.
+#[derive(Debug, Args)]
+pub(super) struct FormatOptions {
+    /// Which formats are shown as folders: their names between commas, or with - or + in front to take away from the default
+    /// or add to it (`shardfs help formats` lists them)
+    #[arg(long, value_name = "LIST", value_parser = tree::choose, allow_hyphen_values = true)]
+    formats: Option<tree::Formats>,
+}
+
+impl FormatOptions {
+    pub(super) fn chosen(&self) -> tree::Formats {
+        self.formats.unwrap_or_else(tree::default_formats)
+    }
+}

@@ -1,0 +1,114 @@
+//! Which formats are shown as folders: the user's choice, as `--formats` and its like have it.
+
+use parking_lot::Mutex;
+
+use super::{FORMATS, Format, Formats};
+
+/// Why a list names no choice.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ChoiceError {
+    /// No format has that name.
+    #[error("no format is called '{name}'; there are {}", names(&FORMATS))]
+    Unknown {
+        /// The name.
+        name: String,
+    },
+    /// Some names have a sign and some have none.
+    #[error("either all names begin with + or -, to change the default, or none does, to name the formats")]
+    Mixed,
+    /// It names nothing.
+    #[error("no format is named; there are {}", names(&FORMATS))]
+    Empty,
+}
+
+/// The formats that are shown unless the user says otherwise.
+pub fn default_formats() -> Formats {
+    interned(FORMATS.into_iter().filter(|format| format.is_default).collect())
+}
+
+/// The formats that a list stands for: names between commas, or names with `+` or `-` in front, which are added to the
+/// default or taken away.
+///
+/// # Errors
+/// [`ChoiceError`].
+pub fn choose(list: &str) -> Result<Formats, ChoiceError> {
+    let words: Vec<&str> = list.split(',').map(str::trim).filter(|word| !word.is_empty()).collect();
+    let is_signed = |word: &&str| word.starts_with(['+', '-']);
+    let signed = words.iter().copied().filter(|word| is_signed(word)).count();
+    let mut chosen = match (words.len(), signed) {
+        (0, _) => return Err(ChoiceError::Empty),
+        (_, 0) => Vec::new(),
+        (all, signed) if all == signed => default_formats().to_vec(),
+        _ => return Err(ChoiceError::Mixed),
+    };
+    for word in words {
+        let name = word.trim_start_matches(['+', '-']);
+        let known = FORMATS.into_iter().find(|format| format.name.eq_ignore_ascii_case(name));
+        let format = known.ok_or_else(|| ChoiceError::Unknown { name: name.into() })?;
+        match word.starts_with('-') {
+            true => chosen.retain(|other| *other != format),
+            false => chosen.push(format),
+        }
+    }
+    Ok(interned(FORMATS.into_iter().filter(|format| chosen.contains(format)).collect()))
+}
+
+/// The names of formats, as a list for people.
+pub fn names(formats: &[&Format]) -> String {
+    formats.iter().map(|format| format.name).collect::<Vec<_>>().join(", ")
+}
+
+/// A choice, kept as long as the process: there are few different ones.
+fn interned(choice: Vec<&'static Format>) -> Formats {
+    static CHOICES: Mutex<Vec<Formats>> = Mutex::new(Vec::new());
+    if choice == FORMATS {
+        return &FORMATS;
+    }
+    let mut choices = CHOICES.lock();
+    match choices.iter().copied().find(|known| *known == choice) {
+        Some(known) => known,
+        None => {
+            let choice: Formats = choice.leak();
+            choices.push(choice);
+            choice
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chosen(list: &str) -> Result<String, String> {
+        choose(list).map(names).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn lists_name_formats_or_change_the_default() {
+        // In the order of the table, whatever that of the list.
+        assert_eq!(chosen("kdb, WSHARD").unwrap(), "wshard, kdb");
+        let all = names(default_formats());
+        assert_eq!(chosen("-idv").unwrap(), all.replace(", idv", ""));
+        assert_eq!(chosen("-idv,+idv").unwrap(), all);
+        assert_eq!(chosen("-idv,-kdb,+kdb").unwrap(), all.replace(", idv", ""));
+        let everything: Vec<_> = FORMATS.iter().map(|format| format!("-{}", format.name)).collect();
+        assert_eq!(chosen(&everything.join(",")).unwrap(), "");
+    }
+
+    #[test]
+    fn what_names_no_format_is_an_error_that_lists_them() {
+        assert_eq!(
+            chosen("kdb,hdf4").unwrap_err(),
+            format!("no format is called 'hdf4'; there are {}", names(&FORMATS))
+        );
+        assert!(chosen("-").unwrap_err().starts_with("no format is called ''"));
+        assert!(chosen("kdb,-idv").unwrap_err().starts_with("either all names"));
+        assert!(chosen(" ,").unwrap_err().starts_with("no format is named"));
+    }
+
+    #[test]
+    fn a_choice_is_kept_once() {
+        assert!(std::ptr::eq(choose("kdb,idv").unwrap(), choose("idv,kdb").unwrap()));
+        assert!(std::ptr::eq(choose("+kdb").unwrap(), default_formats()));
+    }
+}
