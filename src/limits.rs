@@ -248,6 +248,16 @@ pub const REQUEST_HEADERS: usize = 64;
 /// Longest body of a request, in bytes: the XML of WebDAV clients.
 pub const REQUEST_BODY: usize = 64 << 10;
 
+/// Most elements of such a body. Clients name about ten properties, and each costs work for each name of a folder.
+pub const DAV_ELEMENTS: usize = 128;
+
+/// Deepest element of such a body: `propfind`, `prop`, a property, and what an extension puts there.
+pub const DAV_DEPTH: usize = 8;
+
+/// Bytes of the names of properties in such a body, with their namespaces. The answer repeats the unknown ones for each
+/// name of a folder.
+pub const DAV_NAMES: usize = 4 << 10;
+
 /// Most requests of the server that wait for a disk or a decoder at once.
 pub const REQUESTS_AT_ONCE: usize = 64;
 

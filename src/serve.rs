@@ -93,13 +93,14 @@ impl Site {
         })
     }
 
-    /// As [`Self::run`], for an answer that is made as a whole before it is sent: a few at once.
+    /// As [`Self::run`], for pages, and pieces of answers that are made as the client takes them: a few at once.
     ///
     /// # Errors
     /// As [`Self::run`].
-    pub(crate) async fn make<F>(self: &Arc<Self>, work: F) -> Result<Response, Refusal>
+    pub(crate) async fn make<T, F>(self: &Arc<Self>, work: F) -> Result<T, Refusal>
     where
-        F: FnOnce(&Self) -> Result<Response, Refusal> + Send + 'static,
+        T: Send + 'static,
+        F: FnOnce(&Self) -> Result<T, Refusal> + Send + 'static,
     {
         let place = self.workers.page().await?;
         self.run(move |site| {

@@ -8,7 +8,7 @@ use std::{collections::VecDeque, ops::Range, sync::Arc};
 
 use axum::body::Body;
 use bytes::Bytes;
-use futures_util::stream;
+use futures_util::{StreamExt, stream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::{Refusal, Site};
@@ -23,6 +23,40 @@ use crate::{
 const LENT: u32 = 64;
 /// Bytes of a piece where the one before was lent: it takes no memory.
 const LENT_PIECE: u64 = 2 << 20;
+
+/// Entries that are looked at together for a list of them.
+pub(super) const PIECE_ENTRIES: usize = 256;
+/// Bytes at which such a piece ends.
+pub(super) const PIECE_BYTES: usize = 64 << 10;
+
+/// A body that is made by a function from what is left of it, piece by piece, each when the client has taken the one
+/// before. The function runs as [`Site::make`] has it, and the cache's budget counts what it made until it is sent. A
+/// failure ends the body, and the connection with it.
+///
+/// # Errors
+/// [`Refusal`] where the first piece can't be made.
+pub(super) async fn made<R: Send + 'static>(
+    site: &Arc<Site>,
+    begin: R,
+    make: fn(R) -> Result<(Vec<u8>, Option<R>), Refusal>,
+) -> Result<Body, Refusal> {
+    let site = site.clone();
+    let next = async move |rest: R| {
+        site.make(move |site| {
+            let (bytes, rest) = make(rest)?;
+            Ok((site.counted(bytes)?, rest))
+        })
+        .await
+    };
+    let (first, rest) = next(begin).await?;
+    let Some(rest) = rest else { return Ok(Body::from(first)) };
+    let others = stream::try_unfold((Some(rest), next), async |(rest, next)| {
+        let Some(rest) = rest else { return Ok(None) };
+        let (bytes, rest) = next(rest).await.map_err(|refusal: Refusal| refusal.text)?;
+        Ok::<_, String>(Some((bytes, (rest, next))))
+    });
+    Ok(Body::from_stream(stream::once(async { Ok(first) }).chain(others)))
+}
 
 /// A part of a body.
 #[derive(Debug)]

@@ -71,7 +71,7 @@ pub(super) async fn answered(site: &Arc<Site>, prefix: &str, head: Parts) -> Res
     });
     match found.await? {
         Found::Folder(folder) => match listing::wanted(&head.headers) {
-            Some(form) => Ok(listing::answer(site, &folder, form)),
+            Some(form) => listing::answer(site, &folder, form).await,
             None => page::folder(site, &folder, &head).await,
         },
         Found::File(answer) => Ok(answer.into_response(site, &head)),
@@ -257,7 +257,7 @@ fn insert(headers: &mut HeaderMap, name: header::HeaderName, value: &str) {
 }
 
 /// A time as headers have it. What lies before 1970, or beyond the year 9999, is told as the nearest that can be.
-fn whole_seconds(time: SystemTime) -> SystemTime {
+pub(super) fn whole_seconds(time: SystemTime) -> SystemTime {
     const YEAR_10000: u64 = 253_402_300_800;
     let seconds = time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
     SystemTime::UNIX_EPOCH + Duration::from_secs(seconds.min(YEAR_10000 - 1))

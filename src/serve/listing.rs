@@ -2,19 +2,13 @@
 
 use std::sync::Arc;
 
-use axum::body::Body;
-use bytes::Bytes;
-use futures_util::stream;
 use http::{HeaderMap, HeaderValue, header};
 
-use super::{Refusal, Response, Site, paths};
+use super::{Refusal, Response, Site, body, paths};
 use crate::{
     vfs::listed,
     volume::{Entries, Entry, ErrorKind},
 };
-
-/// Entries that are looked at together.
-const BATCH: usize = 256;
 
 /// How a listing is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,17 +45,12 @@ pub(super) fn wanted(headers: &HeaderMap) -> Option<Form> {
 }
 
 /// The entries of a folder.
-pub(super) fn answer(site: &Arc<Site>, folder: &Entry, form: Form) -> Response {
-    let site = site.clone();
-    let begin = Some(Rest { folder: folder.clone(), entries: folder.entries(), is_begun: false, has_some: false });
-    let pieces = stream::try_unfold(begin, move |rest| {
-        let site = site.clone();
-        async move {
-            let Some(rest) = rest else { return Ok(None) };
-            site.run(move |_| batch(form, rest)).await.map(Some).map_err(|refusal| refusal.text)
-        }
-    });
-    let mut response = Response::new(Body::from_stream(pieces));
+///
+/// # Errors
+/// [`Refusal`] where the first of them can't be listed.
+pub(super) async fn answer(site: &Arc<Site>, folder: &Entry, form: Form) -> Result<Response, Refusal> {
+    let begin = Rest { form, folder: folder.clone(), entries: folder.entries(), is_begun: false, has_some: false };
+    let mut response = Response::new(body::made(site, begin, Rest::piece).await?);
     let headers = response.headers_mut();
     headers.insert(
         header::CONTENT_TYPE,
@@ -72,11 +61,12 @@ pub(super) fn answer(site: &Arc<Site>, folder: &Entry, form: Form) -> Response {
         }),
     );
     headers.insert(header::VARY, HeaderValue::from_static("accept"));
-    response
+    Ok(response)
 }
 
 /// A listing that is under way.
 struct Rest {
+    form: Form,
     folder: Entry,
     entries: Entries,
     /// Whether what stands in front of the entries was written.
@@ -85,51 +75,57 @@ struct Rest {
     has_some: bool,
 }
 
-/// The next entries, and what is left.
-fn batch(form: Form, mut rest: Rest) -> Result<(Bytes, Option<Rest>), Refusal> {
-    let mut text = Vec::new();
-    if !rest.is_begun {
-        text.extend_from_slice(match form {
-            Form::Array => b"[",
-            Form::Lines => b"",
-            Form::Links => b"<!doctype html><meta charset=utf-8><title>shardfs</title>\n",
-        });
-    }
-    rest.is_begun = true;
-    for _ in 0..BATCH {
-        let Some((name, found)) = rest.entries.next_named() else {
-            text.extend_from_slice(if form == Form::Array { b"]\n" } else { b"" });
-            return Ok((text.into(), None));
-        };
-        let (path, entry) = match (name, found) {
-            (_, Ok(entry)) if paths::is_shown(&entry) => (entry.path().to_path_buf(), Some(entry)),
-            // Not to be read by this user; or gone.
-            (_, Ok(_)) => continue,
-            (Some(_), Err(error)) if matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::Changed) => {
+impl Rest {
+    /// The next entries, and what is left.
+    fn piece(mut self) -> Result<(Vec<u8>, Option<Self>), Refusal> {
+        let form = self.form;
+        let mut text = Vec::new();
+        if !self.is_begun {
+            text.extend_from_slice(match form {
+                Form::Array => b"[",
+                Form::Lines => b"",
+                Form::Links => b"<!doctype html><meta charset=utf-8><title>shardfs</title>\n",
+            });
+        }
+        self.is_begun = true;
+        for _ in 0..body::PIECE_ENTRIES {
+            if text.len() >= body::PIECE_BYTES {
+                break;
+            }
+            let Some((name, found)) = self.entries.next_named() else {
+                text.extend_from_slice(if form == Form::Array { b"]\n" } else { b"" });
+                return Ok((text, None));
+            };
+            let (path, entry) = match (name, found) {
+                (_, Ok(entry)) if paths::is_shown(&entry) => (entry.path().to_path_buf(), Some(entry)),
+                // Not to be read by this user; or gone.
+                (_, Ok(_)) => continue,
+                (Some(_), Err(error)) if matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::Changed) => {
+                    continue;
+                }
+                // It is there, and a client that leaves it out would take it for removed.
+                (Some(name), Err(_)) => (self.folder.path().join(name), None),
+                (None, Err(error)) => return Err(error.into()),
+            };
+            if form == Form::Links {
+                let address = paths::address_of(&path, entry.is_some_and(|entry| entry.is_folder()));
+                let name = escaped(&path.file_name().unwrap_or_default().to_string_lossy());
+                text.extend_from_slice(format!("<a href=\"{address}\">{name}</a><br>\n").as_bytes());
                 continue;
             }
-            // It is there, and a client that leaves it out would take it for removed.
-            (Some(name), Err(_)) => (rest.folder.path().join(name), None),
-            (None, Err(error)) => return Err(error.into()),
-        };
-        if form == Form::Links {
-            let address = paths::address_of(&path, entry.is_some_and(|entry| entry.is_folder()));
-            let name = escaped(&path.file_name().unwrap_or_default().to_string_lossy());
-            text.extend_from_slice(format!("<a href=\"{address}\">{name}</a><br>\n").as_bytes());
-            continue;
+            if form == Form::Array {
+                text.extend_from_slice(if self.has_some { b",\n" } else { b"\n" });
+            }
+            self.has_some = true;
+            let info = entry.as_ref().and_then(|entry| entry.vfs().item_info(entry.ino()).ok().flatten());
+            let attr = entry.as_ref().map(Entry::attr);
+            text.extend_from_slice(listed::to_json(&path, attr, &info.unwrap_or_default()).to_string().as_bytes());
+            if form == Form::Lines {
+                text.push(b'\n');
+            }
         }
-        if form == Form::Array {
-            text.extend_from_slice(if rest.has_some { b",\n" } else { b"\n" });
-        }
-        rest.has_some = true;
-        let info = entry.as_ref().and_then(|entry| entry.vfs().item_info(entry.ino()).ok().flatten());
-        let attr = entry.as_ref().map(Entry::attr);
-        text.extend_from_slice(listed::to_json(&path, attr, &info.unwrap_or_default()).to_string().as_bytes());
-        if form == Form::Lines {
-            text.push(b'\n');
-        }
+        Ok((text, Some(self)))
     }
-    Ok((text.into(), Some(rest)))
 }
 
 /// A text as HTML.

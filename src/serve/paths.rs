@@ -57,9 +57,14 @@ pub(crate) fn address(entry: &Entry) -> String {
 
 /// As [`address`], by a path.
 pub(crate) fn address_of(path: &Path, is_folder: bool) -> String {
+    address_below("/files", path, is_folder)
+}
+
+/// As [`address_of`], behind another prefix.
+pub(crate) fn address_below(prefix: &str, path: &Path, is_folder: bool) -> String {
     let path = encode(path);
     let slash = if is_folder && !path.is_empty() { "/" } else { "" };
-    format!("/files/{path}{slash}")
+    format!("{prefix}/{path}{slash}")
 }
 
 /// Whether the user who started the server may read it, by its mode.

@@ -1,6 +1,8 @@
 """The tree over WebDAV, with the clients that people use."""
 
+import contextlib
 import os
+import socket
 import subprocess
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
@@ -62,10 +64,77 @@ def test_propfind(server):
     assert file[DAV + "getlastmodified"] == headers["last-modified"]
     # Of one thing alone, and never of everything below at once.
     assert len(entries(server.ask("/dav/", "PROPFIND", Depth="0")[2])) == 1
-    assert server.ask("/dav/", "PROPFIND", Depth="infinity")[0] in (403, 501)
+    for depth in [{"Depth": "infinity"}, {}]:
+        status, _, body = server.ask("/dav/", "PROPFIND", **depth)
+        assert status == 403 and ElementTree.fromstring(body).find(DAV + "propfind-finite-depth") is not None
+    assert server.ask("/dav/", "PROPFIND", Depth="1,noroot")[0] == 400
     assert server.ask("/dav/nothing", "PROPFIND", Depth="0")[0] == 404
     status, headers, _ = server.ask("/dav/", "OPTIONS")
     assert status == 200 and "1" in headers["dav"] and "PROPFIND" in headers["allow"] and "PUT" not in headers["allow"]
+
+
+def propstats(server, path, body):
+    """What a PROPFIND of one thing answers: for each status its properties, with their texts."""
+    status, headers, answer = server.ask(path, "PROPFIND", body=body.encode(), Depth="0")
+    assert status == 207 and headers["content-type"].startswith("application/xml")
+    (response,) = ElementTree.fromstring(answer)
+    return {stat.find(DAV + "status").text.split()[1]: {prop.tag: prop.text for prop in stat.find(DAV + "prop")}
+            for stat in response.iter(DAV + "propstat")}
+
+
+def test_properties_that_are_asked_for(server):
+    """RFC 4918, 9.1: what is there with 200, what is not with 404, each named as it was asked for."""
+    asked = "<prop><displayname/><getcontentlength/><x:a xmlns:x='urn:a&lt;b&amp;'/><y xmlns=''/></prop>"
+    body = f"<?xml version='1.0'?><propfind xmlns='DAV:'>{asked}</propfind>"
+    assert propstats(server, "/dav/notes.txt", body) == {
+        "200": {DAV + "displayname": "notes.txt", DAV + "getcontentlength": str((FIXTURES / "notes.txt").stat().st_size)},
+        "404": {"{urn:a<b&}a": None, "y": None}}
+    folder = propstats(server, "/dav/ep_001.wshard", body)
+    assert folder["200"] == {DAV + "displayname": "ep_001.wshard"} and DAV + "getcontentlength" in folder["404"]
+    names = propstats(server, "/dav/notes.txt", "<propfind xmlns='DAV:'><propname/></propfind>")
+    everything = propstats(server, "/dav/notes.txt", "<propfind xmlns='DAV:'><allprop/></propfind>")
+    assert set(names) == set(everything) == {"200"} and set(names["200"]) == set(everything["200"])
+    assert {DAV + name for name in ("getetag", "getlastmodified", "resourcetype", "supportedlock")} < set(names["200"])
+    for wrong in ["<propfind/>", "x", "<propfind xmlns='DAV:'><prop>", "<!DOCTYPE p><propfind xmlns='DAV:'/>"]:
+        assert server.ask("/dav/", "PROPFIND", body=wrong.encode(), Depth="0")[0] == 400, wrong
+
+
+def test_bodies_that_are_deep_or_wide(server):
+    """60 KB of elements in one another, or side by side: refused, and the server goes on."""
+    deep = "<propfind xmlns='DAV:'><prop>" + "<a>" * 20_000
+    wide = "<propfind xmlns='DAV:'><prop>" + "".join(f"<p{i}/>" for i in range(6_500)) + "</prop></propfind>"
+    for body in [deep, deep + "</a>" * 1000, wide]:
+        status, _, answer = server.ask("/dav/", "PROPFIND", body=body.encode(), Depth="1")
+        assert status == 413 and b"elements" in answer
+    assert server.process.poll() is None and server.get("/files/notes.txt")
+
+
+def test_many_who_ask_for_all_that_is_permitted(tmp_path):
+    """A hundred clients that ask for as many properties of as many names as they may, and take nothing of the answers:
+    each holds little memory, and others are served. One of them gets all of its answer in the end."""
+    names = [f"name-{number}-{'x' * 100}" for number in range(2000)]
+    for name in names:
+        (tmp_path / name).touch()
+    asked = "".join(f"<{'p' * 28}{number}/>" for number in range(120))
+    body = f"<propfind xmlns='DAV:'><prop>{asked}</prop></propfind>".encode()
+    head = (f"PROPFIND /dav/ HTTP/1.1\r\nHost: localhost\r\nDepth: 1\r\nConnection: close\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n").encode()
+    with serving(tmp_path, "--cache-size", "64M") as server, contextlib.ExitStack() as stack:
+        before = server.peak_memory()
+        clients = []
+        for _ in range(100):
+            client = stack.enter_context(contextlib.closing(socket.socket()))
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            client.settimeout(TIMEOUT)
+            client.connect((server.host, server.port))
+            client.sendall(head + body)
+            clients.append(client)
+        for client in clients:
+            assert client.recv(12) == b"HTTP/1.1 207"
+        assert server.get(f"/files/{names[0]}") == b""
+        assert server.peak_memory() - before < 64 << 20
+        answer = b"".join(iter(lambda: clients[0].recv(1 << 16), b""))
+        assert answer.count(b"<D:response>") == 2001 and answer.endswith(b"0\r\n\r\n")
 
 
 def test_odd_names(tmp_path):

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
+from .mounts import status_of
 from .paths import BIN, TIMEOUT
 
 
@@ -35,6 +36,10 @@ class Server:
     @property
     def url(self):
         return f"http://{self.host}:{self.port}"
+
+    def peak_memory(self):
+        """The most memory that the process has held, in bytes."""
+        return status_of(self.process.pid)["VmHWM"]
 
     def connect(self):
         return contextlib.closing(http.client.HTTPConnection(self.host, self.port, timeout=TIMEOUT))

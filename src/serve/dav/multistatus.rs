@@ -1,0 +1,183 @@
+//! The answer to a PROPFIND (RFC 4918, 14.16): properties of one file or folder after another.
+
+use std::fmt::Write;
+
+use super::{
+    Refusal, paths,
+    propfind::{Known, Property, Wanted, is_character},
+};
+use crate::{serve::types, volume::Entry};
+
+/// What stands in front of all responses.
+pub(super) const BEGIN: &str = "<?xml version=\"1.0\" encoding=\"utf-8\"?>\n<D:multistatus xmlns:D=\"DAV:\">\n";
+/// What stands behind them.
+pub(super) const END: &str = "</D:multistatus>\n";
+/// The body of a refusal to list everything below a folder (RFC 4918, 9.1.1).
+pub(super) const FINITE_DEPTH: &str = "<?xml version=\"1.0\" encoding=\"utf-8\"?>\n\
+                                       <D:error xmlns:D=\"DAV:\"><D:propfind-finite-depth/></D:error>\n";
+
+/// Writes responses, each with what a client asked for.
+#[derive(Debug)]
+pub(super) struct Writer {
+    known: Vec<Known>,
+    with_values: bool,
+    /// Whether properties that something does not have are named.
+    tells_missing: bool,
+    /// Properties that nothing has, as elements.
+    unknown: String,
+}
+
+impl Writer {
+    pub(super) fn new(wanted: Wanted) -> Self {
+        let (known, with_values) = match wanted {
+            Wanted::All => (Known::ALL.to_vec(), true),
+            Wanted::Names => (Known::ALL.to_vec(), false),
+            Wanted::Some(properties) => return Self::of(properties),
+        };
+        Self { known, with_values, tells_missing: false, unknown: String::new() }
+    }
+
+    fn of(properties: Vec<Property>) -> Self {
+        let (mut known, mut unknown) = (Vec::new(), String::new());
+        for property in properties {
+            match property {
+                Property::Known(property) => known.push(property),
+                Property::Unknown { namespace, name } => {
+                    let (prefix, bound) = if namespace.is_empty() { ("", "") } else { ("x:", " xmlns:x=\"") };
+                    unknown += &format!("<{prefix}{name}{bound}");
+                    if !namespace.is_empty() {
+                        escape(&mut unknown, &namespace);
+                        unknown.push('"');
+                    }
+                    unknown.push_str("/>");
+                }
+            }
+        }
+        Self { known, with_values: true, tells_missing: true, unknown }
+    }
+
+    /// Writes the response for an entry.
+    ///
+    /// # Errors
+    /// [`Refusal`] where it is another one by now.
+    pub(super) fn write(&self, xml: &mut String, entry: &Entry) -> Result<(), Refusal> {
+        let tag = entry.vfs().tag(entry.ino())?;
+        xml.push_str("<D:response><D:href>");
+        xml.push_str(&paths::address_below(super::PREFIX, entry.path(), entry.is_folder()));
+        xml.push_str("</D:href>");
+        let has = |property: Known| match property {
+            Known::ContentLength => !entry.is_folder(),
+            Known::ContentType => !entry.is_folder(),
+            Known::Etag => tag.is_some(),
+            _ => true,
+        };
+        let mut missing = String::new();
+        let begun = xml.len();
+        xml.push_str("<D:propstat><D:prop>");
+        let mut is_any = false;
+        for &property in &self.known {
+            let name = property.name();
+            if !has(property) {
+                missing += &format!("<D:{name}/>");
+                continue;
+            }
+            is_any = true;
+            let value = if self.with_values { value(property, entry, tag) } else { String::new() };
+            // A String takes all that is written.
+            let _ = match value.is_empty() {
+                true => write!(xml, "<D:{name}/>"),
+                false => write!(xml, "<D:{name}>{value}</D:{name}>"),
+            };
+        }
+        missing.push_str(&self.unknown);
+        let tells_missing = self.tells_missing && !missing.is_empty();
+        if is_any || !tells_missing {
+            xml.push_str("</D:prop><D:status>HTTP/1.1 200 OK</D:status></D:propstat>");
+        } else {
+            xml.truncate(begun);
+        }
+        if tells_missing {
+            xml.push_str("<D:propstat><D:prop>");
+            xml.push_str(&missing);
+            xml.push_str("</D:prop><D:status>HTTP/1.1 404 Not Found</D:status></D:propstat>");
+        }
+        xml.push_str("</D:response>\n");
+        Ok(())
+    }
+}
+
+/// The value of a property that an entry has, as XML.
+fn value(property: Known, entry: &Entry, tag: Option<u128>) -> String {
+    match property {
+        Known::ResourceType if entry.is_folder() => "<D:collection/>".into(),
+        Known::DisplayName => {
+            let mut name = String::new();
+            escape(&mut name, &entry.name().to_string_lossy());
+            name
+        }
+        Known::ContentLength => entry.size().to_string(),
+        Known::ContentType => types::media_type(entry.name()).0.into(),
+        Known::Etag => tag.map(|tag| format!("\"{tag:032x}\"")).unwrap_or_default(),
+        Known::LastModified => httpdate::fmt_http_date(super::files::whole_seconds(entry.modified())),
+        // There are no locks.
+        Known::ResourceType | Known::LockDiscovery | Known::SupportedLock => String::new(),
+    }
+}
+
+/// Writes text, or the value of an attribute between double quotes. Characters that XML does not have are shown as
+/// U+FFFD.
+fn escape(xml: &mut String, text: &str) {
+    for c in text.chars() {
+        match c {
+            '&' => xml.push_str("&amp;"),
+            '<' => xml.push_str("&lt;"),
+            '>' => xml.push_str("&gt;"),
+            '"' => xml.push_str("&quot;"),
+            // Readers take these for spaces, or a line break for another one.
+            '\t' => xml.push_str("&#9;"),
+            '\n' => xml.push_str("&#10;"),
+            '\r' => xml.push_str("&#13;"),
+            c if is_character(c) => xml.push(c),
+            _ => xml.push(char::REPLACEMENT_CHARACTER),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::volume::Volume;
+
+    fn written(wanted: Wanted, path: &str) -> String {
+        let mut xml = String::new();
+        Writer::new(wanted).write(&mut xml, &Volume::open("fixtures").unwrap().get(path).unwrap()).unwrap();
+        xml
+    }
+
+    #[test]
+    fn what_is_there_and_what_is_not() {
+        let unknown = Property::Unknown { namespace: "a\"<&".into(), name: "b".into() };
+        let asked = || Wanted::Some(vec![Property::Known(Known::ContentLength), unknown.clone()]);
+        assert_eq!(
+            written(asked(), "notes.txt"),
+            "<D:response><D:href>/dav/notes.txt</D:href><D:propstat><D:prop><D:getcontentlength>405\
+             </D:getcontentlength></D:prop><D:status>HTTP/1.1 200 OK</D:status></D:propstat><D:propstat><D:prop>\
+             <x:b xmlns:x=\"a&quot;&lt;&amp;\"/></D:prop><D:status>HTTP/1.1 404 Not Found</D:status></D:propstat>\
+             </D:response>\n"
+        );
+        // Folders have no length: there is nothing with 200.
+        let folder = written(asked(), "ep_001.wshard");
+        assert!(folder.contains("<D:getcontentlength/><x:b") && !folder.contains("200 OK"), "{folder}");
+        assert!(written(Wanted::All, "ep_001.wshard").contains("<D:resourcetype><D:collection/></D:resourcetype>"));
+        let names = written(Wanted::Names, "notes.txt");
+        assert!(names.contains("<D:getcontentlength/>") && !names.contains("404"), "{names}");
+        assert!(written(Wanted::Some(Vec::new()), "notes.txt").contains("<D:prop></D:prop><D:status>HTTP/1.1 200"));
+    }
+
+    #[test]
+    fn text_is_never_markup() {
+        let mut xml = String::new();
+        escape(&mut xml, "<a&\"'>\u{1}\u{ffff}\n");
+        assert_eq!(xml, "&lt;a&amp;&quot;'&gt;\u{fffd}\u{fffd}&#10;");
+    }
+}
