@@ -1,8 +1,8 @@
 //! Virtual files: a list of extents, with a size that is known without decoding and a read of any range.
 //!
-//! An extent is bytes in memory, a range of the container, a range of a block, or bytes that are rendered for each read
-//! by an implementation of [`Rendered`]. PNG files are rendered here, since several formats have raw pixels; what only
-//! one format needs is rendered in that format's folder below `tree`.
+//! An extent is bytes in memory, a range of the container, a range of a block, or bytes that an implementation of
+//! [`Rendered`] makes for each read. PNG files are rendered here because several formats have raw pixels. What only one
+//! format needs is rendered in that format's folder below `tree`.
 
 mod array;
 pub mod json;
@@ -41,16 +41,16 @@ struct Extent {
     start: u64,
     length: u64,
     data: Data,
-    /// Each byte that is not 0 becomes 1: numpy's bool.
+    /// Every byte that is not 0 is shown as 1, as numpy's bool requires.
     as_bool: bool,
 }
 
 /// Where the bytes of an extent come from.
 #[derive(Debug, Clone)]
 pub enum Data {
-    /// They are here.
+    /// The bytes themselves.
     Inline(Arc<Buffer>),
-    /// A range of the container, as it stands there.
+    /// A range of the container, as stored.
     Stored(Range<u64>),
     /// A range of a decoded block.
     Block(BlockRef, Range<u64>),
@@ -58,20 +58,20 @@ pub enum Data {
     Rendered(Arc<dyn Rendered>),
 }
 
-/// A run of bytes that is neither in memory, nor a range of the container or of one of its blocks: values put into
-/// another order or encoding, or a file with a part for each of a million blocks, most of which is stored nowhere.
+/// Bytes that are neither in memory, nor a range of the container or of one of its blocks: values in another order or
+/// encoding, or a file with a part for each of a million blocks.
 ///
 /// Ranges are in bytes, from the start of the extent. They are never empty and end inside the extent.
 ///
-/// What is read through the [`ReadContext`] fails by itself where the caller does not wait and it would take long. An
+/// Reads through the [`ReadContext`] fail by themselves if the caller does not wait and they would take long. An
 /// implementation that does much work of its own asks `ReadContext::check_quick` first.
 pub trait Rendered: std::fmt::Debug + Send + Sync {
-    /// Whether rendering costs no more than copying bytes of the container, and nothing is decoded for it.
+    /// Returns whether rendering costs no more than copying bytes of the container, without decoding anything.
     fn is_copy(&self) -> bool {
         false
     }
 
-    /// The bytes of a range without a copy, where they stand together somewhere.
+    /// Returns the bytes of a range without a copy, if they are contiguous somewhere.
     ///
     /// # Errors
     /// [`Fault`] when a block that the range touches can't be served.
@@ -80,7 +80,7 @@ pub trait Rendered: std::fmt::Debug + Send + Sync {
         Ok(None)
     }
 
-    /// Writes the bytes of a range to `out`, which has its length.
+    /// Writes the bytes of a range to `out`, whose length is that of the range.
     ///
     /// # Errors
     /// As [`Self::borrow`].
@@ -90,24 +90,24 @@ pub trait Rendered: std::fmt::Debug + Send + Sync {
 /// A block with its number in the container.
 #[derive(Debug, Clone)]
 pub struct BlockRef {
-    /// The number: index of the entry.
+    /// Index of the block in the container.
     pub number: u32,
-    /// Where it stands.
+    /// Where and how the block is stored.
     pub block: Block,
-    /// Why it can never be served, where the front matter says so.
+    /// Why the block can never be served, if the front matter says so.
     pub error: Option<Arc<str>>,
 }
 
-/// Bytes of a read, as little copied as possible.
+/// Bytes of a read, copied as little as possible.
 #[derive(Clone)]
 pub enum Bytes {
     /// Put together for this read.
     Owned(Scratch),
     /// A part of a decoded piece.
     Decoded(Arc<Buffer>, Range<usize>),
-    /// A part of the mapped file, which only a system call may look at.
+    /// A part of the mapped file. Only a system call may look at it, never this process.
     Mapped(Mapped),
-    /// A part of memory that the source has.
+    /// A part of memory that the source holds.
     Shared(SharedBytes, Range<usize>),
     /// A part of a file in memory.
     Memory(Arc<FileSlot>, Range<usize>),
@@ -132,14 +132,14 @@ impl std::fmt::Debug for Bytes {
 }
 
 impl Bytes {
-    /// The bytes as the buffer of a system call.
+    /// Returns the bytes as the buffer of a system call.
     pub fn as_syscall_buf(&self) -> &[u8] {
         match self {
             Self::Owned(bytes) => bytes,
             Self::Decoded(bytes, range) => &bytes[range.clone()],
             Self::Mapped(mapped) => mapped.as_syscall_buf(),
             Self::Shared(bytes, range) => &(**bytes).as_ref()[range.clone()],
-            // Made only of a range that the map of the file has: see `Self::in_memory`.
+            // `Self::in_memory` makes it only of a range that the map of the file has.
             Self::Memory(file, range) => file.memory().bytes(range.clone()).unwrap_or_default(),
         }
     }
@@ -150,13 +150,13 @@ impl Bytes {
 pub struct Fault {
     /// The block that failed; `None` for bytes that belong to none.
     pub block: Option<u32>,
-    /// Where in the container the trouble is.
+    /// Offset of the failure in the container, in bytes.
     pub offset: u64,
     /// What was wrong.
     pub error: Arc<BlockError>,
 }
 
-/// Bytes that belong to no block, and could not be had.
+/// A failure to read bytes that belong to no block.
 impl From<SourceError> for Fault {
     fn from(error: SourceError) -> Self {
         Self { block: None, offset: 0, error: Arc::new(error.into()) }
@@ -164,12 +164,12 @@ impl From<SourceError> for Fault {
 }
 
 impl Fault {
-    /// That of something which would have to be waited for.
+    /// The failure of an operation that would have to wait.
     pub(crate) fn would_block(error: BlockError) -> Self {
         Self { block: None, offset: 0, error: Arc::new(error) }
     }
 
-    /// Where it only says that the caller would have to wait: for what.
+    /// Returns what the caller would have to wait for, if that is the only reason of the failure.
     pub fn would_block_for(&self) -> Option<Wait> {
         match *self.error {
             BlockError::WouldBlock => Some(Wait::Always),
@@ -179,7 +179,7 @@ impl Fault {
     }
 }
 
-/// What reading needs: where the bytes are, the blocks that are decoded already, and what may be waited for.
+/// What reading needs: the source, the decoded blocks, and what may be waited for.
 #[derive(Clone)]
 pub struct ReadContext {
     /// The container's bytes.
@@ -189,14 +189,14 @@ pub struct ReadContext {
     /// The container's number in the cache.
     pub container: u64,
     wait: Wait,
-    /// The bytes for operations that may wait.
+    /// The same source for operations that may wait.
     whole: Arc<dyn Source>,
 }
 
-/// The longest file that has a size: the system's are signed.
+/// Largest size of a file in bytes: the system's sizes are signed.
 const LONGEST: u64 = i64::MAX as u64;
 
-/// The end of a file that would be longer than any can be.
+/// Stands for extents beyond [`LONGEST`]; reading it fails.
 #[derive(Debug)]
 struct TooLong;
 
@@ -208,29 +208,29 @@ impl Rendered for TooLong {
 }
 
 impl View {
-    /// A file of bytes that are known.
+    /// Returns a file of the given bytes.
     pub fn inline(bytes: impl Into<Vec<u8>>) -> Self {
         Self::shared(Arc::new(Buffer::from(bytes.into())))
     }
 
-    /// A file of bytes that others hold too.
+    /// Returns a file of bytes that others hold too.
     pub fn shared(bytes: Arc<Buffer>) -> Self {
         let length = bytes.len() as u64;
         Self::default().with(length, Data::Inline(bytes))
     }
 
-    /// A file that is a range of the container.
+    /// Returns a file that is a range of the container.
     pub fn stored(range: Range<u64>) -> Self {
         Self::default().with(range.end.saturating_sub(range.start), Data::Stored(range))
     }
 
-    /// The file with one more extent at its end, of bytes that are rendered.
+    /// Returns the file with one more extent of rendered bytes at its end.
     #[must_use]
     pub fn with_rendered(self, length: u64, rendered: impl Rendered + 'static) -> Self {
         self.with(length, Data::Rendered(Arc::new(rendered)))
     }
 
-    /// The file with one more extent at its end.
+    /// Returns the file with one more extent at its end.
     #[must_use]
     pub fn with(mut self, length: u64, data: Data) -> Self {
         let room = LONGEST.saturating_sub(self.size);
@@ -242,7 +242,7 @@ impl View {
         self
     }
 
-    /// The file with another one behind it.
+    /// Returns the file with another one appended.
     #[must_use]
     pub fn followed_by(mut self, other: Self) -> Self {
         for Extent { length, data, as_bool, .. } in other.extents {
@@ -253,7 +253,7 @@ impl View {
         self
     }
 
-    /// The file with its last extent's bytes as numpy's bool.
+    /// Returns the file with the bytes of its last extent shown as numpy's bool.
     #[must_use]
     pub fn into_bool(mut self) -> Self {
         if let Some(extent) = self.extents.last_mut() {
@@ -267,7 +267,7 @@ impl View {
         self.size
     }
 
-    /// The bytes from `offset` on, `length` of them or as many as the file has.
+    /// Returns up to `length` bytes from `offset` on; fewer only at the end of the file.
     ///
     /// # Errors
     /// [`Fault`] when any block that the range touches can't be served.
@@ -287,7 +287,7 @@ impl View {
         Ok(out.into())
     }
 
-    /// As [`Self::read_at`], as memory of one's own, which may be looked at.
+    /// Does the same as [`Self::read_at`], but into memory of its own, which this process may look at.
     ///
     /// # Errors
     /// As [`Self::read_at`].
@@ -299,7 +299,7 @@ impl View {
         Ok(out)
     }
 
-    /// Fills `out` with the bytes from `offset` on. What lies past the file's end is left as it is.
+    /// Fills `out` with the bytes from `offset` on. Bytes of `out` beyond the end of the file are left unchanged.
     ///
     /// # Errors
     /// As [`Self::read_at`].
@@ -316,8 +316,8 @@ impl View {
         Ok(())
     }
 
-    /// As [`Self::fill_at`], for readers who keep what they read: a block that the range has all of is decoded to its
-    /// place, and not kept in the cache.
+    /// Does the same as [`Self::fill_at`] for readers who keep what they read: a block that lies whole in the range is
+    /// decoded straight into `out` and not kept in the cache.
     ///
     /// # Errors
     /// As [`Self::read_at`].
@@ -339,8 +339,8 @@ impl View {
         Ok(())
     }
 
-    /// The bytes from `offset` on where they lie, if they are part of one uncompressed block of a file that can be leased,
-    /// and its checksum is right.
+    /// Returns the bytes from `offset` on in place, under a lease. `None` unless they are part of one uncompressed
+    /// block with a correct checksum, in a file that can be leased.
     ///
     /// # Errors
     /// As [`Self::read_at`].
@@ -355,7 +355,7 @@ impl View {
             Data::Stored(range) => range.start + part.start..range.start + part.end,
             Data::Block(block, range) if block.block.codec == Codec::None => {
                 let inner = range.start + part.start..range.start + part.end;
-                // Before the checksum is looked at: nothing changes from then on.
+                // The lease comes before the checksum is computed: from then on nothing changes.
                 let start = block.block.offset;
                 let leased = reader.source.leased(start + inner.start..start + inner.end);
                 reader.check(block, &(0..block.block.size))?;
@@ -366,7 +366,7 @@ impl View {
         Ok(reader.source.leased(range).ok())
     }
 
-    /// Says that a range will be read soon: what is stored of it may be fetched meanwhile.
+    /// Announces that a range will be read soon, so that its stored bytes can be fetched meanwhile.
     pub(crate) fn prefetch(&self, reader: &ReadContext, range: Range<u64>) {
         let touched = self.touched(range.start, range.end.saturating_sub(range.start));
         let stored = touched.filter_map(|(extent, part)| match &extent.data {
@@ -381,7 +381,7 @@ impl View {
         reader.source.prefetch(&stored.collect::<Vec<_>>());
     }
 
-    /// The extents that a range touches, each with the part of it that is meant, counted from the extent's start.
+    /// Returns the extents that a range touches, each with the touched part, counted from the start of the extent.
     fn touched(&self, offset: u64, length: u64) -> impl Iterator<Item = (&Extent, Range<u64>)> {
         let end = offset.saturating_add(length).min(self.size);
         let first = match offset < end {
@@ -396,7 +396,7 @@ impl View {
 }
 
 impl BlockRef {
-    /// Whether the front matter says that it can never be served.
+    /// Fails if the front matter says that the block can never be served.
     fn check(&self) -> Result<(), Fault> {
         match &self.error {
             Some(reason) => Err(self.fault(Arc::new(BlockError::Refused(reason.to_string())))),
@@ -404,19 +404,19 @@ impl BlockRef {
         }
     }
 
-    /// The failure of this block.
+    /// Returns this error as a failure of this block.
     pub(crate) fn fault(&self, error: Arc<BlockError>) -> Fault {
         Fault { block: Some(self.number), offset: self.block.offset, error }
     }
 }
 
 impl ReadContext {
-    /// A context that may wait for everything. `container` is a number of its own for each state of each file.
+    /// Returns a context that may wait for everything. `container` is a different number for each state of each file.
     pub fn new(source: Arc<dyn Source>, cache: Arc<Cache>, container: u64) -> Self {
         Self { whole: source.clone(), source, cache, container, wait: Wait::Always }
     }
 
-    /// The same for an operation that waits for no more than `wait`.
+    /// Returns the same context for an operation that waits for no more than `wait`.
     #[must_use]
     pub fn with_wait(&self, wait: Wait) -> Self {
         let source = match wait {
@@ -426,20 +426,20 @@ impl ReadContext {
         Self { source, wait, ..self.clone() }
     }
 
-    /// The same for opening the container on the spot: it waits for nothing, and reads few bytes. The source says
-    /// whether these were enough.
+    /// Returns the same context for opening the container on the spot: it waits for nothing and reads few bytes. The
+    /// returned source tells whether these were enough.
     #[must_use]
     pub(crate) fn for_quick_open(&self) -> (Self, Arc<Sparing>) {
         let source = Arc::new(Sparing::new(self.whole.clone(), limits::QUICK_OPEN));
         (Self { source: source.clone(), wait: Wait::Never, ..self.clone() }, source)
     }
 
-    /// What may be waited for.
+    /// Returns what may be waited for.
     pub(crate) fn wait(&self) -> Wait {
         self.wait
     }
 
-    /// Comes before many reads of the container.
+    /// Must be called before many reads of the container.
     ///
     /// # Errors
     /// `WouldBlock` with [`Wait::Never`].
@@ -450,18 +450,18 @@ impl ReadContext {
         }
     }
 
-    /// Comes before something is decoded, computed or waited for that is worth keeping.
+    /// Must be called before decoding, computing or waiting for something that is worth keeping.
     ///
     /// # Errors
-    /// `WouldBlock`, but with [`Wait::Always`].
+    /// `WouldBlock`, except with [`Wait::Always`].
     pub(crate) fn may_work(&self) -> Result<(), Fault> {
         self.check_quick(false)
     }
 
-    /// Comes before work that may take long, of which the caller knows whether it does.
+    /// Must be called before work that may take long, by callers who know whether it does.
     ///
     /// # Errors
-    /// `WouldBlock` for work that is not quick, but with [`Wait::Always`].
+    /// `WouldBlock` for work that is not quick, except with [`Wait::Always`].
     pub(crate) fn check_quick(&self, is_quick: bool) -> Result<(), Fault> {
         match is_quick || self.wait == Wait::Always {
             true => Ok(()),
@@ -473,7 +473,7 @@ impl ReadContext {
         Key::Block { container: self.container, number: block.number }
     }
 
-    /// An answer that copies nothing, where there is one.
+    /// Returns the bytes without a copy, if that is possible.
     fn borrow(&self, data: &Data, part: Range<u64>) -> Result<Option<Bytes>, Fault> {
         match data {
             Data::Stored(range) => {
@@ -502,7 +502,7 @@ impl ReadContext {
         }
     }
 
-    /// Copies from a block, decoded or as it stands.
+    /// Copies from a block, decoded or stored.
     pub(crate) fn fill_block(&self, block: &BlockRef, at: u64, out: &mut [u8]) -> Result<(), Fault> {
         block.check()?;
         if block.block.codec == Codec::None {
@@ -519,7 +519,7 @@ impl ReadContext {
         self.fill_range(self.key(block), &block.block, at, out).map_err(|error| block.fault(error))
     }
 
-    /// Copies bytes of the container; `block` is what they belong to.
+    /// Copies bytes of the container that belong to `block`.
     pub(crate) fn fill_stored(&self, block: Option<&BlockRef>, offset: u64, out: &mut [u8]) -> Result<(), Fault> {
         self.source.read_at(offset, out).map_err(|error: SourceError| Fault {
             block: block.map(|block| block.number),
@@ -528,7 +528,7 @@ impl ReadContext {
         })
     }
 
-    /// Makes sure that an uncompressed block may be served for a range of it: its checksum is right, or not yet needed.
+    /// Fails if an uncompressed block may not be served for this range: its checksum is wrong, and is needed by now.
     pub(crate) fn check(&self, block: &BlockRef, range: &Range<u64>) -> Result<(), Fault> {
         block.check()?;
         self.check_range(self.key(block), &block.block, range).map_err(|error| block.fault(error))
@@ -541,10 +541,10 @@ impl ReadContext {
         }
     }
 
-    /// A range of a block without a copy, where there is such an answer.
+    /// Returns a range of a block without a copy, if that is possible.
     ///
     /// # Errors
-    /// Those of the block.
+    /// The errors of the block.
     pub(crate) fn borrow_range(
         &self,
         key: Key,
@@ -557,7 +557,7 @@ impl ReadContext {
         if block.codec == Codec::None {
             let place = block.offset + range.start..block.offset + range.end;
             let shared = self.source.shared(&place);
-            // A short range is copied, and checked in the same pass.
+            // Copying a short range also computes its checksum in the same pass.
             if shared.is_none() && self.wait == Wait::Never && range.end - range.start <= limits::QUICK {
                 return Ok(None);
             }
@@ -578,11 +578,11 @@ impl ReadContext {
         Ok(Some(Bytes::Decoded(lent.piece.bytes, from..to)))
     }
 
-    /// Copies decoded bytes of a block, piece by piece, or stored ones of one that is not compressed and whose checksum
-    /// was looked at.
+    /// Copies decoded bytes of a block, piece by piece. Copies stored bytes if the block is not compressed and its
+    /// checksum was checked.
     ///
     /// # Errors
-    /// Those of the block.
+    /// The errors of the block.
     pub(crate) fn fill_range(
         &self,
         key: Key,
@@ -609,15 +609,15 @@ impl ReadContext {
         Ok(())
     }
 
-    /// As [`Cache::piece`].
+    /// Does the same as [`Cache::piece`].
     ///
     /// # Errors
-    /// Those of the block.
+    /// The errors of the block.
     pub(crate) fn piece(&self, key: Key, block: &Block, range: &Range<u64>) -> Result<Piece, Arc<BlockError>> {
         self.lend(key, block, range).map(|lent| lent.piece)
     }
 
-    /// Fills `out` with all of a block, which the cache then need not keep.
+    /// Fills `out` with all of a block, so that the cache need not keep it.
     fn read_whole(&self, block: &BlockRef, out: &mut [u8]) -> Result<(), Fault> {
         block.check()?;
         let done = self.cache.read_whole(self.key(block), &block.block, &self.source, out);
@@ -631,7 +631,7 @@ impl ReadContext {
         }
     }
 
-    /// As [`Cache::get_or_insert_with`].
+    /// Does the same as [`Cache::get_or_insert_with`].
     ///
     /// # Errors
     /// [`BlockError`].

@@ -3,8 +3,8 @@
 use super::{View, npy};
 use crate::format::DType;
 
-/// An array of a container: what its `.npy` file, `container.json` and the extended attributes say of it comes from
-/// here.
+/// An array of a container. Its `.npy` file, its item in `container.json` and its extended attributes are made from
+/// this value.
 #[derive(Debug, Clone)]
 pub struct Array {
     /// The type of the elements.
@@ -21,12 +21,12 @@ impl Array {
         Self { dtype, shape: shape.into(), data }
     }
 
-    /// The header of its `.npy` file.
+    /// Returns the header of the array's `.npy` file.
     pub fn header(&self) -> Vec<u8> {
         npy::header(self.dtype, &self.shape)
     }
 
-    /// Its `.npy` file: header and elements.
+    /// Returns the array's `.npy` file: header and elements.
     pub fn npy(self) -> View {
         View::inline(self.header()).followed_by(self.data)
     }

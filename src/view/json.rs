@@ -9,15 +9,15 @@ use crate::{
     source::{Memory, SourceError},
 };
 
-/// The bytes of a document. NaN and the infinities are `null`.
+/// Returns the bytes of a document. NaN and infinities become `null`.
 pub fn document(value: &impl Serialize) -> Vec<u8> {
     let mut bytes = Vec::new();
-    // Nothing in documents of ours has keys that JSON can't say, and a `Vec` takes all.
+    // Cannot fail: documents of ours have no keys that JSON cannot write, and a `Vec` takes everything.
     let _ = write(value, &mut bytes);
     bytes
 }
 
-/// As [`document`], of any size: memory for it is asked for once, when it is known how much it is.
+/// Does the same as [`document`] for documents of any size: they are measured first, and memory is asked for once.
 ///
 /// # Errors
 /// `ENOMEM`.
@@ -35,7 +35,7 @@ fn write(value: &impl Serialize, out: &mut impl Write) -> io::Result<()> {
     out.write_all(b"\n")
 }
 
-/// Counts what is written.
+/// Counts the bytes that are written.
 struct Counted(usize);
 
 impl Write for Counted {

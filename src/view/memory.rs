@@ -12,25 +12,25 @@ use crate::{
     source::SourceError,
 };
 
-/// Smaller blocks are decoded while another thread would wake up.
+/// Smallest block in bytes that is decoded ahead. Smaller ones are decoded before another thread would wake up.
 const WORTH_AHEAD: u64 = 1 << 20;
 
-/// What laying a view out in memory means.
+/// What it costs to lay a view out in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layout {
-    /// Nothing is decoded: a copy of bytes that can be handed out as well from where they are.
+    /// A copy of bytes that could be served from where they are; nothing is decoded.
     Copy,
-    /// One block is decoded straight to its place, which its first reader would have waited for anyway.
+    /// Decoding one block straight to its place, which its first reader would have waited for anyway.
     Decode {
-        /// Whether readers are served while that goes on.
+        /// Whether readers can be served while it is decoded.
         in_pieces: bool,
     },
-    /// Much work that no reader of a part asked for: several blocks, pictures, texts.
+    /// Much work that no reader asked for: several blocks, pictures, texts.
     Work,
 }
 
 impl View {
-    /// What it would be to lay this view out in memory.
+    /// Returns what it would cost to lay this view out in memory.
     pub fn layout(&self, reader: &ReadContext) -> Layout {
         let mut layout = Layout::Copy;
         for extent in &self.extents {
@@ -50,7 +50,7 @@ impl View {
     /// Fills a file in memory with this view and seals it.
     ///
     /// # Errors
-    /// [`BlockError`], from which the reader learns nothing: it reads the view itself, and gets the [`Fault`].
+    /// [`BlockError`]. The reader does not see it: it reads the view itself and gets the [`Fault`].
     pub fn lay_out(&self, reader: &ReadContext, file: &Arc<FileSlot>) -> Result<(), BlockError> {
         let of_block = self.of_one_block();
         let mut decoding = None;
@@ -77,7 +77,8 @@ impl View {
         Ok(())
     }
 
-    /// The whole of one compressed block, and little beside it that is in memory: what may be kept on disk as it is.
+    /// Returns the compressed block that makes up the file, except for some bytes that are in memory. Such a file may
+    /// be kept on disk as it is.
     fn of_one_block(&self) -> Option<FileOfBlock<'_>> {
         let (mut found, mut others, mut known) = (None, Sha256::new(), 0);
         for extent in &self.extents {
@@ -94,20 +95,20 @@ impl View {
         Some(FileOfBlock { block, at, size: self.size, others: others.finalize().into() })
     }
 
-    /// Whether the disk below the cache may have the file itself.
+    /// Returns whether the disk cache may have the file itself.
     pub(crate) fn may_be_on_disk(&self, reader: &ReadContext) -> bool {
         reader.cache.spill().is_some() && self.of_one_block().is_some()
     }
 
-    /// The file itself, where it lies on the disk below the cache, and all of it is right.
+    /// Returns the file itself, if the disk cache has it and all of it is right.
     pub(crate) fn on_disk(&self, reader: &ReadContext) -> Option<File> {
         reader.cache.spilled_file(&self.of_one_block()?, &*reader.source)
     }
 }
 
 impl View {
-    /// Begins to decode the next block of a file whose reader, now at `at`, has read most of the block that it is in.
-    /// Only where the cache has unused room.
+    /// Starts to decode the next block of a file whose reader, now at `at`, has read most of the current block. Does so
+    /// only if the cache has unused room.
     pub fn decode_ahead(&self, reader: &ReadContext, at: u64) {
         let here = self.extents.partition_point(|extent| extent.start + extent.length <= at);
         let [here, next, ..] = &self.extents[here..] else { return };
@@ -121,7 +122,7 @@ impl View {
         }
     }
 
-    /// The first compressed block of the file, if it is worth decoding ahead.
+    /// Returns the first compressed block of the file, if it is worth decoding ahead.
     pub(crate) fn block_in_front(&self) -> Option<&BlockRef> {
         let block = self.extents.iter().find_map(|extent| match &extent.data {
             Data::Block(block, _) => Some(block),
@@ -130,7 +131,7 @@ impl View {
         (block.block.codec != Codec::None && block.error.is_none() && block.block.size >= WORTH_AHEAD).then_some(block)
     }
 
-    /// Begins to decode the first block of a file that will be read soon.
+    /// Starts to decode the first block of a file that will be read soon.
     pub(crate) fn decode_front(&self, reader: &ReadContext) {
         if let Some(block) = self.block_in_front() {
             reader.cache.decode_ahead(reader.key(block), &block.block, &reader.source, true);
@@ -143,7 +144,7 @@ fn unread(fault: Fault) -> BlockError {
 }
 
 impl Extent {
-    /// The compressed block, if the extent is the whole of one.
+    /// Returns the compressed block, if the extent is the whole of one.
     fn whole_block(&self) -> Option<&super::BlockRef> {
         match &self.data {
             Data::Block(block, range)
@@ -161,10 +162,10 @@ impl Extent {
 }
 
 impl Bytes {
-    /// A part of a file in memory.
+    /// Returns a part of a file in memory.
     ///
     /// # Errors
-    /// `ENOMEM` where the file can't be mapped.
+    /// `ENOMEM` if the file cannot be mapped.
     pub fn in_memory(file: &Arc<FileSlot>, offset: u64, length: u64) -> io::Result<Self> {
         let end = offset.saturating_add(length).min(file.memory().size()) as usize;
         let range = (offset as usize).min(end)..end;

@@ -2,16 +2,16 @@
 
 use crate::format::DType;
 
-/// Room that numpy leaves behind the dictionary, so that a first axis can grow to this many digits in place.
+/// Digits for which numpy leaves room after the dictionary, so that the first axis can grow in place.
 const GROWTH_DIGITS: usize = 21;
-/// Array data start at a multiple of this.
+/// Array data start at a multiple of this many bytes.
 const ALIGN: usize = 64;
 
-/// The header of a C-ordered array: magic, version, length, dictionary, padding.
+/// Returns the header of a C-ordered array: magic, version, length, dictionary, padding.
 ///
 /// `shape` in elements, outermost axis first, `[]` for a 0-dimensional array.
 pub(super) fn header(dtype: DType, shape: &[u64]) -> Vec<u8> {
-    // A type string stands in quotes, a list of fields has its own.
+    // A type string is quoted; a list of fields brings its own quotes.
     let quote = if dtype.descr().starts_with('[') { "" } else { "'" };
     let axes: Vec<String> = shape.iter().map(u64::to_string).collect();
     let tuple = match axes.as_slice() {
@@ -22,7 +22,7 @@ pub(super) fn header(dtype: DType, shape: &[u64]) -> Vec<u8> {
     let descr = dtype.descr();
     let dictionary =
         format!("{{'descr': {quote}{descr}{quote}, 'fortran_order': False, 'shape': {tuple}, }}{:growth$}", "");
-    // numpy pads by 64 where nothing would be needed; so do we.
+    // numpy adds 64 bytes of padding even if none is needed.
     let padding = ALIGN - (10 + dictionary.len() + 1) % ALIGN;
     let mut header = b"\x93NUMPY\x01\x00".to_vec();
     let length = (dictionary.len() + padding + 1) as u16;

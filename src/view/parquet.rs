@@ -1,14 +1,13 @@
 //! Tables as Parquet files whose pages are computed while they are read (`docs/TREE.md`, section 7).
 //!
-//! The layout is such that size and place of every page follow from lengths alone: pages of version 1, PLAIN, not
-//! compressed, one for each column and row group. Values of a fixed size need one multiplication; where values are
-//! missing, or keys stand for texts, levels and indices take a bit or an index for each row, and the values that are
-//! there stand one behind the other, with zeros up to the size that they would have if none were missing. Readers
-//! stop at the number of values that the page states (`tests/python/test_tables_idv.py` asks duckdb, polars, pyarrow and
-//! pandas).
+//! Size and place of every page follow from lengths alone: pages have version 1, are PLAIN and not compressed, one for
+//! each column and row group. Values of a fixed size need one multiplication. If values are missing, or keys stand for
+//! texts, levels and indices take a bit or an index for each row; the present values come first, and zeros fill the
+//! page to the size that it would have if none were missing. Readers stop at the number of values that the page states
+//! (`tests/python/test_tables_idv.py` asks duckdb, polars, pyarrow and pandas).
 //!
-//! Pages of values that are all there are made for the range that is read, or lent from a block. All others are made as
-//! a whole when they are touched, and kept in the cache, as the footer is.
+//! Pages without missing values are made for the range that is read, or lent from a block. All others are made whole
+//! when they are touched and kept in the cache, like the footer.
 
 mod arrow;
 mod column;
@@ -34,40 +33,40 @@ use crate::{
 };
 use column::{Values, fill_page};
 
-/// The footer's key for what is said of a table.
+/// The footer's key for the description of a table.
 const KEY: &str = "shardfs";
 
 /// First and last bytes of every file.
 const MAGIC: &[u8; 4] = b"PAR1";
 
-/// Bytes of a page of memory: large chunks have a multiple of it.
+/// Size in bytes of a page of memory. Large chunks have a multiple of it.
 const ALIGN: u64 = 4096;
 
-/// Chunks of so many bytes on average are large.
+/// Average size in bytes from which chunks count as large.
 const LARGE: u64 = 32 << 10;
 
-/// Zeros in front of the footer where chunks are large: readers take so much from the end of a file at first.
+/// Bytes of zeros before the footer if chunks are large. Readers start with this many bytes from the end of a file.
 const APART: u64 = 64 << 10;
 
-/// Pages have fewer bytes than this, and fewer values: both are signed numbers of 32 bits.
+/// Upper bound for the bytes and for the values of a page: both are signed 32-bit numbers.
 const LONGEST: u64 = i32::MAX as u64;
 
-/// A table: what it is made of.
+/// What a table consists of.
 #[derive(Debug)]
 pub struct Table {
-    /// Its number in the container, for the cache.
+    /// The table's number in the container, for the cache.
     pub number: u32,
-    /// Rows.
+    /// Number of rows.
     pub rows: u64,
-    /// Rows that are stored together: row groups begin where these begin, as far as that can be.
+    /// Number of rows that are stored together. Row groups begin where these begin, as far as possible.
     pub unit: u64,
     /// The columns, at least one.
     pub columns: Vec<Column>,
-    /// What is said of it: name and value.
+    /// Description of the table: names and values.
     pub about: Map<String, Value>,
 }
 
-/// A Parquet file.
+/// A table as a Parquet file.
 #[derive(Debug)]
 pub struct Parquet {
     number: u32,
@@ -75,30 +74,30 @@ pub struct Parquet {
     group_rows: u64,
     groups: u64,
     columns: Vec<Laid>,
-    /// Where each group begins, and the last ends, where their sizes differ; otherwise nothing.
+    /// Where each group begins, and where the last one ends, if their sizes differ; otherwise empty.
     starts: Vec<u64>,
-    /// Bytes of a full group, where all have the same.
+    /// Bytes of a full group, if all have the same size.
     full: u64,
-    /// Whether chunks begin where pages of memory do.
+    /// Whether chunks begin at multiples of [`ALIGN`].
     is_aligned: bool,
     /// Where the chunks end.
     end: u64,
     footer: Range<u64>,
-    /// What is said of it, without its columns, and the same with them as JSON.
+    /// Description of the table without its columns, and the same with them as JSON.
     about: Map<String, Value>,
     described: String,
-    /// Where the damage was that failed a page, by column and group: later readers get the same error.
+    /// Where the damage is that made a page fail, by column and group. Later readers get the same error.
     failed: Mutex<HashMap<(u32, u64), Place>>,
 }
 
-/// Where damage is: the number of a block, and bytes in the container.
+/// Place of damage: the number of a block, and an offset in the container.
 type Place = (Option<u32>, u64);
 
 /// A column with the sizes of its pages.
 #[derive(Debug)]
 struct Laid {
     column: Column,
-    /// Bytes of the dictionary with its header, in front of each page.
+    /// Bytes of the dictionary with its header, which comes before each page.
     dictionary: u32,
     pages: Pages,
 }
@@ -106,13 +105,13 @@ struct Laid {
 /// The pages of a column.
 #[derive(Debug)]
 enum Pages {
-    /// One size, and that of the last group.
+    /// All of one size, except the last.
     Alike(Page, Page),
-    /// Each its own.
+    /// Each of its own size.
     Each(Vec<Page>),
 }
 
-/// Bytes of a page: its header, and what follows.
+/// Sizes of a page in bytes: its header and its body.
 #[derive(Debug, Clone, Copy, Default)]
 struct Page {
     header: u32,
@@ -127,7 +126,7 @@ impl Page {
         Some(Self { header: header.len() as u32, body: body as u32 })
     }
 
-    /// The page of so many rows with zeros at its end, so that the chunk has a multiple of [`ALIGN`] bytes.
+    /// Returns the page of `rows` rows with zeros at its end, so that the chunk has a multiple of [`ALIGN`] bytes.
     fn aligned(self, column: &Column, rows: u64, dictionary: u64) -> Option<Self> {
         let values = column.values_in(rows);
         let header = |body| compact::page_header(values, body, column.encoding()).len() as u64;
@@ -159,7 +158,7 @@ enum Part<'a> {
     Inline(Vec<u8>),
     Zeros,
     Footer,
-    /// The body of the page of a column, of a group with these rows.
+    /// The body of the page of a column, for a group with these rows.
     Body {
         column: usize,
         laid: &'a Laid,
@@ -169,11 +168,11 @@ enum Part<'a> {
 }
 
 impl Parquet {
-    /// Lays a table out: chooses its row groups, and computes all sizes. Texts are not read where the container says
-    /// how long they are.
+    /// Lays a table out: chooses its row groups and computes all sizes. Texts are not read if the container says how
+    /// long they are.
     ///
     /// # Errors
-    /// [`Fault`] where a length can't be read, or the table is larger than a file can be.
+    /// [`Fault`] if a length cannot be read, or if the table is larger than a file can be.
     pub fn new(reader: &ReadContext, table: Table, memory: &dyn Memory) -> Result<Self, Fault> {
         let Table { number, rows, unit, columns, about } = table;
         let group_rows = group_rows(reader, rows, unit, &columns)?;
@@ -220,7 +219,7 @@ impl Parquet {
         Ok(this)
     }
 
-    /// What is said of the table and its columns.
+    /// Completes the description of the table and its columns.
     fn describe(&mut self) {
         let mut about = self.about.clone();
         let columns = self.columns.iter().filter(|laid| !laid.column.about.is_empty());
@@ -230,7 +229,7 @@ impl Parquet {
         self.described = String::from_utf8_lossy(&json::document(&about)).into_owned();
     }
 
-    /// Computes where groups and the footer are.
+    /// Computes the places of the groups and the footer.
     fn place(&mut self) -> Result<(), Fault> {
         let too_large = || refused("it would have more than 2^63 bytes".into());
         let chunks = self.columns.len() as u64;
@@ -261,12 +260,12 @@ impl Parquet {
         if size > LONGEST {
             return Err(refused(format!("its footer would have {size} bytes")));
         }
-        // Its length, and the magic once more.
+        // The footer's length and the second magic follow.
         self.footer.end = self.footer.start + size + 8;
         Ok(())
     }
 
-    /// Lets every chunk end where a page of memory does.
+    /// Makes every chunk end at a multiple of [`ALIGN`].
     fn align(&mut self) -> Result<(), Fault> {
         self.is_aligned = true;
         let (last, rows) = (self.groups.saturating_sub(1), self.rows);
@@ -289,17 +288,17 @@ impl Parquet {
         Ok(())
     }
 
-    /// Bytes in front of the first chunk.
+    /// Returns the number of bytes before the first chunk.
     fn front(&self) -> u64 {
         if self.is_aligned { ALIGN } else { MAGIC.len() as u64 }
     }
 
-    /// Bytes of the file.
+    /// Returns the size of the file in bytes.
     pub fn size(&self) -> u64 {
         self.footer.end
     }
 
-    /// How many rows and columns it has.
+    /// Returns the numbers of rows and columns.
     pub fn shape(&self) -> [u64; 2] {
         [self.rows, self.columns.len() as u64]
     }
@@ -309,7 +308,7 @@ impl Parquet {
         View::default().with(self.size(), Data::Rendered(self.clone()))
     }
 
-    /// Bytes of memory that it takes, about.
+    /// Returns the memory that it takes, in bytes, about.
     pub fn memory_usage(&self) -> usize {
         let of_column = |laid: &Laid| {
             let pages = if let Pages::Each(pages) = &laid.pages { size_of_val(&**pages) } else { 0 };
@@ -341,7 +340,7 @@ impl Parquet {
         self.starts.get(group as usize).copied().unwrap_or_else(|| self.front() + group * self.full)
     }
 
-    /// The group that holds a byte.
+    /// Returns the group that holds a byte of the file.
     fn group_at(&self, at: u64) -> u64 {
         let group = match self.starts.is_empty() {
             true => (at - self.front()) / self.full.max(1),
@@ -350,8 +349,8 @@ impl Parquet {
         group.min(self.groups.saturating_sub(1))
     }
 
-    /// Goes through the parts of the file that a range touches: where each begins in the file, its size, and what it
-    /// is; until `each` says that it is enough.
+    /// Goes through the parts of the file that a range touches and passes each to `each`: its start in the file, its
+    /// size, and what it is. Stops when `each` says so.
     fn parts<'a>(
         &'a self,
         range: &Range<u64>,
@@ -442,14 +441,14 @@ impl Parquet {
             write(&out);
             out.clear();
         }
-        // Metadata of the whole are taken from Arrow's schema where there is one.
+        // Readers take metadata of the whole file from Arrow's schema, if there is one.
         let about = Map::from_iter([(KEY.into(), self.about.clone().into())]);
         let arrow = arrow::schema(self.columns.iter().map(|laid| laid.column.arrow()), &about);
         compact::footer_back(&mut out, &[(KEY, &self.described), (arrow::KEY, &arrow)], self.columns.len());
         write(&out);
     }
 
-    /// The footer, with its length and the magic behind it.
+    /// Returns the footer with its length and the magic after it.
     fn footer_bytes(&self, reader: &ReadContext) -> Result<Arc<Buffer>, Fault> {
         let key = Key::TableFooter { container: reader.container, table: self.number };
         let parts = reader.get_or_insert_with(key, || {
@@ -472,7 +471,7 @@ impl Parquet {
         Key::TablePage { container, table, column: column as u32, group }
     }
 
-    /// A page that is made as a whole.
+    /// Returns a page that is made whole.
     fn page_bytes(
         &self,
         reader: &ReadContext,
@@ -485,7 +484,8 @@ impl Parquet {
         let size = u64::from(self.page(laid, group).body);
         let parts = reader.get_or_insert_with(key, || {
             let mut room = reader.cache.reserve(size).map_err(BlockError::from)?;
-            // Blocks are decoded while the page is made: others must not wait for it as if it were about to end.
+            // Blocks are decoded while the page is made, so others must not wait for this memory as if it were free
+            // soon.
             room.hold();
             let page = Buffer::zeroed(size as usize).map_err(|_| BlockError::from(DecodeError::Memory(size)))?;
             let mut page = page.with_room(room);
@@ -525,8 +525,8 @@ fn refused(reason: String) -> Fault {
     Fault { block: None, offset: 0, error: Arc::new(BlockError::Refused(reason)) }
 }
 
-/// The size of texts. Where damage makes it unknowable their page has room for none, and reading it finds the damage:
-/// the other pages can be read all the same.
+/// Returns the size of texts. If damage makes it unknowable, their page has no room for any, and reading that page
+/// finds the damage; all other pages can be read.
 fn known(size: Result<u64, Fault>) -> Result<u64, Fault> {
     match size {
         Err(fault) if fault.error.is_damage() => Ok(0),
@@ -534,8 +534,8 @@ fn known(size: Result<u64, Fault>) -> Result<u64, Fault> {
     }
 }
 
-/// Rows of a group: about [`limits::TABLE_GROUP`] or [`limits::TABLE_GROUP_OF_BLOCKS`], fewer where rows are wide, more where there would be too many
-/// chunks, and as many as are stored together wherever that fits.
+/// Returns the rows of a group: about [`limits::TABLE_GROUP`] or [`limits::TABLE_GROUP_OF_BLOCKS`], fewer if rows are
+/// wide, more if there would be too many chunks, and a multiple of the rows that are stored together if possible.
 fn group_rows(reader: &ReadContext, rows: u64, unit: u64, columns: &[Column]) -> Result<u64, Fault> {
     let widest = columns.iter().map(Column::row_width).max().unwrap_or(1).max(1);
     let group = if unit > 1 { limits::TABLE_GROUP_OF_BLOCKS } else { limits::TABLE_GROUP };
@@ -549,7 +549,7 @@ fn group_rows(reader: &ReadContext, rows: u64, unit: u64, columns: &[Column]) ->
     let unit = unit.max(1);
     Ok(match wanted / unit {
         0 if unit <= 8 * wanted && widest.saturating_mul(unit) <= LONGEST / 2 => unit,
-        // A part of the unit, if there is one of about this size.
+        // A divisor of the unit, if there is one of about this size.
         0 => (unit.div_ceil(wanted)..)
             .take(64)
             .find(|parts| unit.is_multiple_of(*parts))
@@ -562,7 +562,7 @@ impl Rendered for Parquet {
     fn borrow(&self, reader: &ReadContext, range: Range<u64>) -> Result<Option<Bytes>, Fault> {
         let mut found = None;
         self.parts(&range, |at, size, part| {
-            // Only what one part has whole.
+            // Only ranges that lie in one part.
             if range.start < at || range.end > at + size {
                 return Ok(false);
             }
@@ -599,5 +599,5 @@ impl Rendered for Parquet {
     }
 }
 
-/// Parts that a read may touch and still be answered at once.
+/// Most parts that a read may touch and still be answered on the spot.
 const FEW: u64 = 16;

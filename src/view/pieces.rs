@@ -1,4 +1,4 @@
-//! Files that are put together of small pieces, of which a read wants a part.
+//! Files that are put together from small pieces, for a read that wants a part.
 
 use std::ops::Range;
 
@@ -6,28 +6,28 @@ use std::ops::Range;
 pub(crate) struct Pieces<'a> {
     /// The range of the file that is wanted.
     pub(crate) part: Range<u64>,
-    /// Its bytes.
+    /// The bytes of that range.
     pub(crate) out: &'a mut [u8],
 }
 
 impl Pieces<'_> {
-    /// The bytes of a range of the file that lie in the part.
+    /// Returns the part of a range of the file that is wanted.
     pub(crate) fn overlap(&self, range: &Range<u64>) -> Option<Range<u64>> {
         let (start, end) = (range.start.max(self.part.start), range.end.min(self.part.end));
         (start < end).then_some(start..end)
     }
 
-    /// Whether a range of the file has bytes in the part.
+    /// Returns whether a range of the file has bytes that are wanted.
     pub(crate) fn touches(&self, range: &Range<u64>) -> bool {
         self.overlap(range).is_some()
     }
 
-    /// The place of a range that lies in the part.
+    /// Returns the place in `out` of a wanted range.
     pub(crate) fn slot(&mut self, range: &Range<u64>) -> &mut [u8] {
         &mut self.out[(range.start - self.part.start) as usize..(range.end - self.part.start) as usize]
     }
 
-    /// Copies what is wanted of `bytes`, which stand at `at`.
+    /// Copies the wanted part of `bytes`, which begin at `at` in the file.
     pub(crate) fn take(&mut self, at: u64, bytes: &[u8]) {
         if let Some(wanted) = self.overlap(&(at..at + bytes.len() as u64)) {
             let from = (wanted.start - at) as usize;

@@ -1,8 +1,9 @@
 //! Raw pixels as a PNG file whose size follows from width, height and channels alone (`docs/TREE.md`, section 2,
 //! Pictures).
 //!
-//! No filter, *stored* deflate blocks of up to 65535 bytes, one IDAT chunk as long as the zlib stream stays below
-//! 2^31 bytes and several of that size beyond. All bytes but the checksums map straight to pixels.
+//! The file has no filter and *stored* deflate blocks of up to 65535 bytes. It has one IDAT chunk while the zlib stream
+//! is shorter than 2^31 bytes, and otherwise several of that size. All bytes except the checksums map straight to
+//! pixels.
 
 use std::ops::Range;
 
@@ -10,19 +11,19 @@ use super::{Data, Fault, ReadContext, Rendered, View, pieces::Pieces};
 
 /// Longest PNG chunk, and largest width and height.
 const LONGEST: u64 = (1 << 31) - 1;
-/// Bytes of rows that no picture has: twice as many are still a size.
+/// Upper bound for the bytes of all rows of a picture; twice as much still fits a file size.
 const LARGEST: u128 = 1 << 62;
-/// Data of a stored deflate block, and the bytes in front of it.
+/// Data of a stored deflate block, in bytes; the bytes before it.
 const BLOCK: u64 = 65_535;
 const BLOCK_HEAD: u64 = 5;
-/// Signature and IHDR; length and type of a chunk; its checksum; IEND.
+/// Sizes in bytes: signature and IHDR; length and type of a chunk; its checksum; IEND.
 const FRONT: u64 = 33;
 const CHUNK_HEAD: u64 = 8;
 const CHUNK_TAIL: u64 = 4;
 const END: &[u8; 12] = b"\0\0\0\0IEND\xAE\x42\x60\x82";
-/// Pixels that are put into a PNG at once, where a thread of the pool would cost more.
+/// Pixels up to which a PNG is made on the spot, because a thread of the pool would cost more.
 const FEW_PIXELS: u64 = 1 << 20;
-/// Header and Adler-32 of the zlib stream.
+/// Header of the zlib stream, and the size of its Adler-32 at the end.
 const ZLIB_HEAD: [u8; 2] = [0x78, 0x01];
 const ZLIB_TAIL: u64 = 4;
 
@@ -32,21 +33,21 @@ type Read<'a, E> = dyn Fn(u64, &mut [u8]) -> Result<(), E> + 'a;
 /// One picture.
 #[derive(Debug, Clone)]
 pub struct Png {
-    /// Where the pixels are: rows from the top, channels interleaved, 16-bit ones little-endian.
+    /// Source of the pixels: rows from the top, channels interleaved, 16-bit ones little-endian.
     pixels: Data,
-    /// Where in `pixels` the first one begins.
+    /// Offset of the first pixel in `pixels`.
     start: u64,
     width: u32,
     height: u32,
     channels: u8,
-    /// Bytes of one channel.
+    /// Bytes per channel.
     depth: u8,
 }
 
 impl Png {
-    /// A picture of pixels that begin at `start` of `pixels`. `None` for what PNG has no way to say (no pixels, too
-    /// many in a row or column, other than 1 to 4 channels, 1 or 2 bytes each), and of more pixels than a file can
-    /// have.
+    /// Returns a picture of the pixels that begin at `start` of `pixels`. `None` for what PNG cannot represent (no
+    /// pixels, too many in a row or column, other than 1 to 4 channels of 1 or 2 bytes), and for more pixels than a
+    /// file can have.
     pub fn new(pixels: Data, start: u64, width: u32, height: u32, channels: u8, depth: u8) -> Option<Self> {
         let side = 1..=LONGEST as u32;
         let sound = side.contains(&width) && side.contains(&height) && (1..=4).contains(&channels);
@@ -54,7 +55,8 @@ impl Png {
             return None;
         }
         let png = Self { pixels, start, width, height, channels, depth };
-        // Below 2^31 * (1 + 2^31 * 8): fits. All that is computed of a picture stays below twice the bytes of its rows.
+        // Below 2^31 * (1 + 2^31 * 8), so it fits. All numbers computed for a picture are below twice the bytes of its
+        // rows.
         let rows = u128::from(height) * u128::from(png.row());
         let end = rows.checked_add(start.into())?;
         (end < LARGEST).then_some(png)
@@ -70,7 +72,7 @@ impl Png {
         FRONT + self.zlib() + self.chunks() * (CHUNK_HEAD + CHUNK_TAIL) + END.len() as u64
     }
 
-    /// The pixels that a part of the file shows (all of them where it holds a checksum), and where they come from.
+    /// Returns the pixels that a part of the file needs (all of them if it holds a checksum), and their source.
     fn needs(&self, part: &Range<u64>) -> (&Data, Range<u64>) {
         let whole = self.filtered();
         let filtered = if self.has_checksum(part) {
@@ -120,7 +122,7 @@ impl Png {
         1 + u64::from(self.width) * u64::from(self.channels) * u64::from(self.depth)
     }
 
-    /// Bytes of all rows, each with its filter byte.
+    /// Returns the bytes of all rows, each with its filter byte.
     fn filtered(&self) -> u64 {
         u64::from(self.height) * self.row()
     }
@@ -129,7 +131,7 @@ impl Png {
         self.filtered().div_ceil(BLOCK)
     }
 
-    /// Bytes of the zlib stream.
+    /// Returns the bytes of the zlib stream.
     fn zlib(&self) -> u64 {
         ZLIB_HEAD.len() as u64 + self.filtered() + BLOCK_HEAD * self.blocks() + ZLIB_TAIL
     }
@@ -138,7 +140,7 @@ impl Png {
         self.zlib().div_ceil(LONGEST)
     }
 
-    /// Signature and IHDR.
+    /// Returns signature and IHDR.
     fn front(&self) -> Vec<u8> {
         let color = match self.channels {
             1 => 0,
@@ -154,19 +156,20 @@ impl Png {
         front
     }
 
-    /// Whether a part of the file holds bytes that depend on more than themselves.
+    /// Returns whether a part of the file holds checksums.
     fn has_checksum(&self, part: &Range<u64>) -> bool {
         self.chunks() > 1 || part.end > FRONT + CHUNK_HEAD + self.zlib() - ZLIB_TAIL && part.start < self.size() - 12
     }
 
-    /// Head of a deflate block, with the length of its data.
+    /// Returns the head of a deflate block, and the length of its data.
     fn block_head(&self, block: u64) -> ([u8; 5], u64) {
         let length = BLOCK.min(self.filtered() - block * BLOCK);
         let [l0, l1] = (length as u16).to_le_bytes();
         ([u8::from(block + 1 == self.blocks()), l0, l1, !l0, !l1], length)
     }
 
-    /// Adler-32 of the whole stream, and the CRC of the chunk that holds `chunk` of it: one pass over the pixels.
+    /// Returns the Adler-32 of the whole stream and the CRC of the chunk that holds `chunk` of it, in one pass over the
+    /// pixels.
     fn checksums<E>(&self, chunk: &Range<u64>, read: &Read<'_, E>) -> Result<(u32, u32), E> {
         let mut adler = simd_adler32::Adler32::new();
         let mut crc = crc32fast::Hasher::new();
@@ -192,7 +195,7 @@ impl Png {
         Ok((adler.finish(), crc.finalize()))
     }
 
-    /// A part of the zlib stream. `adler` matters only where the part reaches its last bytes.
+    /// Fills `out` with a part of the zlib stream. `adler` matters only if the part reaches its last bytes.
     fn fill_zlib<E>(&self, part: Range<u64>, out: &mut [u8], adler: u32, read: &Read<'_, E>) -> Result<(), E> {
         let mut pieces = Pieces { part, out };
         let head = ZLIB_HEAD.len() as u64;
@@ -216,7 +219,7 @@ impl Png {
         Ok(())
     }
 
-    /// The pixel bytes behind a part of the filtered rows: contiguous, and whole channels.
+    /// Returns the pixel bytes for a part of the filtered rows: contiguous, and whole channels.
     fn source_range(&self, filtered: &Range<u64>) -> Range<u64> {
         let row = self.row();
         let pixel = |at: u64| at / row * (row - 1) + (at % row).saturating_sub(1);
@@ -225,10 +228,10 @@ impl Png {
         self.start + from / depth * depth..self.start + to.div_ceil(depth) * depth
     }
 
-    /// A part of the rows, each behind a filter byte of 0.
+    /// Fills `out` with a part of the rows, each after a filter byte of 0.
     fn fill_filtered<E>(&self, part: Range<u64>, out: &mut [u8], read: &Read<'_, E>) -> Result<(), E> {
         let range = self.source_range(&part);
-        // No longer than what was asked for, and one byte at each end.
+        // No longer than the request, and one byte at each end.
         let mut pixels = vec![0; (range.end - range.start) as usize];
         if !pixels.is_empty() {
             read(range.start, &mut pixels)?;
@@ -254,7 +257,7 @@ impl Png {
         Ok(())
     }
 
-    /// The pixel byte at or behind a place of the filtered rows.
+    /// Returns the offset of the pixel byte at or after a place of the filtered rows.
     fn source_at(&self, filtered: u64) -> u64 {
         let row = self.row();
         filtered / row * (row - 1) + (filtered % row).saturating_sub(1)

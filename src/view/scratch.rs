@@ -1,5 +1,5 @@
-//! Memory in which replies are put together, kept for the next ones: memory that the process has already costs no page
-//! faults, which were a third of the time of a sequential read.
+//! Memory in which replies are put together. It is kept for the next replies, because fresh memory costs page faults;
+//! these were a third of the time of a sequential read.
 
 use std::{
     fmt, io,
@@ -10,19 +10,19 @@ use parking_lot::Mutex;
 
 use crate::source::zeros;
 
-/// What is kept: so many pieces of memory, of sizes between these.
+/// Number of pieces of memory that are kept, and their smallest and largest size.
 const SPARES: usize = 4;
 const SMALLEST: usize = 64 << 10;
 const LARGEST: usize = 1 << 20;
 
 static SPARE: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
 
-/// Bytes of one reply, zeros at first.
+/// Bytes of one reply, initially zero.
 #[derive(Clone)]
 pub struct Scratch(Vec<u8>);
 
 impl Scratch {
-    /// So many zeros.
+    /// Returns `length` zeros.
     ///
     /// # Errors
     /// `ENOMEM`.
@@ -36,14 +36,14 @@ impl Scratch {
         }
     }
 
-    /// A copy of bytes, for a reply that is sent later.
+    /// Returns a copy of bytes, for a reply that is sent later.
     pub fn copy_of(bytes: &[u8]) -> Self {
         let mut copy = Self::spare(bytes.len()).unwrap_or_else(|| Self(Vec::new()));
         copy.0.extend_from_slice(bytes);
         copy
     }
 
-    /// Empty, with the memory for so many bytes, if there is some.
+    /// Returns an empty one with memory for `length` bytes, if one is kept.
     fn spare(length: usize) -> Option<Self> {
         let is_kept = (SMALLEST..=LARGEST).contains(&length);
         let mut bytes = is_kept.then(|| SPARE.lock().pop()).flatten().filter(|bytes| bytes.capacity() >= length)?;
