@@ -1,17 +1,17 @@
-//! Decoded blocks: one budget in bytes, each block decoded once however many readers want it.
+//! Decoded blocks under one budget in bytes. Each block is decoded once, however many readers want it.
 //!
-//! A block of up to [`limits::WHOLE_BLOCK`] is decoded and checked before a reader gets a byte of it. A larger block of
-//! a codec that streams is decoded by a thread of its own, piece by piece, and readers take each piece as it comes; the
-//! last piece is held back until the checksum is known. Uncompressed blocks are never copied here: for them the cache
-//! remembers only whether their checksum was right.
+//! A block of up to [`limits::WHOLE_BLOCK`] is decoded and checked before a reader gets a byte of it. A larger block of a
+//! codec that streams is decoded by a thread of its own, and readers take each piece as it comes; the last piece is held
+//! back until the checksum is known. Uncompressed blocks are not copied: the cache only remembers whether their checksum
+//! was right.
 //!
-//! Where the kernel serves finished files by itself, these are in the same cache ([`FileSlot`]): the decoder writes
-//! into a file in memory in place of the heap, and its bytes count against the same budget. A file that the kernel
-//! holds open is not evicted.
+//! If the kernel reads finished files by itself, these files are in the same cache ([`FileSlot`]): the decoder writes into
+//! a file in memory instead of the heap, and its bytes count against the same budget. A file that the kernel holds open
+//! is not evicted.
 //!
-//! Decoded blocks may be kept on a local disk too ([`Spill`]), where those that have no room here are found again.
+//! Decoded blocks may also be kept on a local disk ([`Spill`]) and are found again there when they were evicted.
 //!
-//! All memory in proportion to what files hold is reserved from one [`Budget`] before it is taken ([`Cache::reserve`],
+//! All memory that grows with what files hold is reserved from one [`Budget`] before it is taken ([`Cache::reserve`],
 //! [`Cache::buffer`]): decoded blocks, stored bytes, windows of zstd, indexes, and what opening a container needs.
 
 mod budget;
@@ -78,7 +78,7 @@ use crate::{
     source::Source,
 };
 
-/// Large uncompressed blocks of which checksums of parts are remembered.
+/// Most large uncompressed blocks whose checksums of parts are remembered.
 const SUMS: usize = 64;
 
 /// When checksums are verified (`docs/TREE.md`, section 2).
@@ -98,15 +98,15 @@ pub enum Verify {
 /// Counters since the start, for `stats.json`.
 #[derive(Debug, Default)]
 pub struct Counters {
-    /// Requests answered by a block that was there or being decoded.
+    /// Requests answered by a block that was in the cache or being decoded.
     pub hits: AtomicU64,
     /// Blocks decoded or checked.
     pub misses: AtomicU64,
-    /// Blocks evicted for others.
+    /// Blocks evicted to make room.
     pub evictions: AtomicU64,
     /// Bytes decoded.
     pub decoded_bytes: AtomicU64,
-    /// Nanoseconds that decoding and checking took, all threads together.
+    /// Nanoseconds spent on decoding and checking, summed over all threads.
     pub decode_nanos: AtomicU64,
     /// Nanoseconds of the slowest block.
     pub slowest_nanos: AtomicU64,
@@ -122,22 +122,22 @@ impl Counters {
     }
 }
 
-/// The cache.
+/// Decoded blocks, results of checksums and files in memory, under one budget.
 pub struct Cache {
-    /// Decoded blocks on disk. Before the entries, of which some may wait to be written when the cache ends.
+    /// The disk cache. It is dropped before the entries, because some of them may wait to be written to it.
     spill: Option<Spill>,
     budget: Arc<Budget>,
     verify: Verify,
     entries: Entries<Key, Cached>,
-    /// Whether a block is evicted before all others once all of it was handed out.
+    /// Whether a block becomes the first to be evicted once all of it was served.
     readers_keep: AtomicBool,
-    /// What is called for a container of which a block fails when some of it may have been handed out already.
+    /// Called for a container when one of its blocks fails after bytes of it may have been served.
     late_failures: Mutex<HashMap<u64, OnLateFailure>>,
-    /// What is known of large uncompressed blocks whose verdict is not due yet.
+    /// Checksums of parts of large uncompressed blocks whose verdict is not due yet.
     sums: Mutex<LruCache<Key, Sums>>,
     /// The files in memory.
     files: Arc<FileCount>,
-    /// What gives up memory that others keep, where nothing cached is left to evict.
+    /// Gives up memory outside the cache when nothing cached is left to evict.
     last_resort: LastResort,
     /// What happened so far.
     pub counters: Counters,
@@ -150,17 +150,17 @@ impl fmt::Debug for Cache {
 }
 
 impl Cache {
-    /// A cache of at most `budget` bytes. What can't wait may take [`limits::BEYOND_BUDGET`] more.
+    /// Returns a cache of at most `budget` bytes. Requests that cannot wait may take [`limits::BEYOND_BUDGET`] more.
     pub fn new(budget: u64, verify: Verify) -> Arc<Self> {
         Self::with_spill(budget, verify, None)
     }
 
-    /// As [`Self::new`], with a disk below.
+    /// Does the same as [`Self::new`], with a disk cache below.
     pub fn with_spill(budget: u64, verify: Verify, spill: Option<Spill>) -> Arc<Self> {
         Self::with_bound(budget, budget.saturating_add(limits::BEYOND_BUDGET), verify, spill)
     }
 
-    /// As [`Self::with_spill`], where what can't wait may take up to `most` bytes.
+    /// Does the same as [`Self::with_spill`]; requests that cannot wait may take up to `most` bytes in all.
     pub fn with_bound(budget: u64, most: u64, verify: Verify, spill: Option<Spill>) -> Arc<Self> {
         let budget = Budget::new(budget, most);
         let last_resort = LastResort::of(spill.as_ref());
@@ -178,24 +178,24 @@ impl Cache {
         })
     }
 
-    /// The budget in bytes, and how much of it is reserved.
+    /// Returns the budget in bytes, and how much of it is reserved.
     pub fn usage(&self) -> (u64, u64) {
         (self.budget.total(), self.budget.used())
     }
 
-    /// The disk below, if there is one.
+    /// Returns the disk cache, if there is one.
     pub fn spill(&self) -> Option<&Spill> {
         self.spill.as_ref()
     }
 
-    /// Says that readers keep what they read (a kernel does): a block that was handed out from end to end is then the
-    /// next to be evicted, for that file of it is there twice. Until there is need for its room it is kept, for other
-    /// files that show it.
+    /// Sets that readers keep what they read, as a kernel does. A block that was served from end to end is then the
+    /// next to be evicted, because the kernel has the file too. Until its room is needed it stays, for other files that
+    /// show it.
     pub fn set_readers_keep(&self) {
         self.readers_keep.store(true, Relaxed);
     }
 
-    /// Counts bytes of a decoded block that were handed out.
+    /// Counts bytes of a decoded block that were served.
     pub(crate) fn add_served(&self, lent: &Lent, bytes: u64) {
         let Some(slot) = &lent.slot else { return };
         if self.readers_keep.load(Relaxed) && slot.add_served(bytes, limits::PIECE as u64) {
@@ -203,13 +203,13 @@ impl Cache {
         }
     }
 
-    /// Whether more than half of a decoded block was handed out: then it is being read from end to end.
+    /// Returns whether more than half of a decoded block was served: then it is being read from end to end.
     pub fn is_mostly_read(&self, key: Key, size: u64) -> bool {
         self.peek(&key, |slot| slot.served() > size / 2).unwrap_or(false)
     }
 
-    /// Begins to decode a block that will be wanted soon and is not on the disk below. Takes unused room alone, or,
-    /// with `may_evict`, up to a quarter of all in place of what is used by nobody now.
+    /// Starts to decode a block that will be wanted soon and is not in the disk cache. Takes only unused room, or, with
+    /// `may_evict`, up to a quarter of the budget by evicting idle entries.
     pub fn decode_ahead(self: &Arc<Self>, key: Key, block: &Block, source: &Arc<dyn Source>, may_evict: bool) {
         let is_spilled = || self.spilled(block, &**source).is_some_and(|(spill, name)| spill.has(&name, 0));
         if self.peek(&key, |_| ()).is_some() || self.check_size(block).is_err() || is_spilled() {
@@ -224,7 +224,7 @@ impl Cache {
         let (slot, is_new) = self.acquire(key, self.window(block));
         if is_new {
             let (cache, block, source) = (self.clone(), *block, source.clone());
-            // A reader gets the error, if it is one.
+            // An error is not lost: the next reader gets it.
             blocking::unblock(move || cache.fill(key, &slot, &block, &source, &needs, Ok(room))).detach();
         }
     }
@@ -234,13 +234,13 @@ impl Cache {
         self.verify
     }
 
-    /// Whether a block was decoded or checked, or is known to be bad.
+    /// Returns whether a block was decoded or checked, or is known to be bad.
     pub fn is_decoded(&self, key: Key) -> bool {
         self.peek(&key, |slot| slot.is_done()).unwrap_or(false)
     }
 
-    /// Makes sure that an uncompressed block may be handed out for `range`: its checksum is right, or this range need
-    /// not wait for the verdict.
+    /// Fails if an uncompressed block may not be served for `range`. It may if its checksum is right, or if this range
+    /// need not wait for the verdict.
     ///
     /// # Errors
     /// [`BlockError`], the same one for all readers.
@@ -254,17 +254,17 @@ impl Cache {
         if self.needs_slot(block, range) {
             return self.slot(key, block, source, 0)?.wait_done();
         }
-        // A verdict that is known holds for every range.
+        // A known verdict holds for every range.
         self.known_failure(key, block)
     }
 
-    /// Takes note of bytes of an uncompressed block that a reader was given, from `offset` in the block on.
+    /// Notes bytes of an uncompressed block that a reader was given; they begin at `offset` in the block.
     pub(crate) fn note_read(&self, key: Key, block: &Block, offset: u64, bytes: &[u8]) {
         let is_due_later = block.size > limits::WHOLE_BLOCK && block.crc.is_some() && self.verify == Verify::Lazy;
         if block.codec != Codec::None || !is_due_later || self.peek(&key, |_| ()).is_some() {
             return;
         }
-        // Continuing a checksum costs less than putting two together.
+        // Continuing a checksum costs less than combining two.
         let before = self.sums.lock().get_or_insert_mut(key, Sums::default).take_until(offset);
         let (start, crc) = before.unwrap_or((offset, 0));
         let crc = crc32c::crc32c_append(crc, bytes);
@@ -272,8 +272,8 @@ impl Cache {
         self.sums.lock().get_or_insert_mut(key, Sums::default).add(start, length, crc);
     }
 
-    /// A decoded piece of a compressed block that holds the first byte of `range`, which must not be empty. It may end
-    /// before the range does, unless that is the whole of a block that is not shown in pieces.
+    /// Returns the decoded piece of a compressed block that holds the first byte of `range`, which must not be empty.
+    /// It may end before the range does, except for blocks that are not shown in pieces: there it is the whole block.
     ///
     /// # Errors
     /// [`BlockError`], the same one for all readers.
@@ -287,7 +287,7 @@ impl Cache {
         self.lend(key, block, source, range).map(|lent| lent.piece)
     }
 
-    /// As [`Self::piece`], in use until it is dropped.
+    /// Does the same as [`Self::piece`]. The piece stays in use until it is dropped.
     ///
     /// # Errors
     /// As [`Self::piece`].
@@ -307,7 +307,7 @@ impl Cache {
             let slot = self.slot(key, block, source, zstd_window)?;
             match slot.piece(offset) {
                 Ok(Some(piece)) => return Ok(Lent { piece, key, slot: Some(slot) }),
-                // It was given up: from the front again.
+                // The slot was given up: decode the block again from its front.
                 Ok(None) => {}
                 // A later frame has a larger window than the first, for which room was reserved.
                 Err(error) => match *error {
@@ -319,7 +319,7 @@ impl Cache {
         }
     }
 
-    /// A slot of the cache, if it is there.
+    /// Looks at a slot of the cache, if there is one.
     fn peek<T>(&self, key: &Key, look: impl FnOnce(&Arc<Slot>) -> T) -> Option<T> {
         self.entries.peek(key, |entry| entry.slot().map(look)).flatten()
     }
@@ -328,7 +328,7 @@ impl Cache {
         self.counters.hits.fetch_add(1, Relaxed);
     }
 
-    /// The slot of a key, and whether it is new, so that the caller must fill it.
+    /// Returns the slot of a key, and whether it is new, so that the caller must fill it.
     fn acquire(&self, key: Key, window: Option<u64>) -> (SlotInUse, bool) {
         let (entry, is_new) = self.entries.acquire(key, || Cached::Bytes(Slot::new(&self.budget, window)));
         if is_new {
@@ -338,15 +338,15 @@ impl Cache {
         }
         match entry.slot().cloned() {
             Some(slot) => (SlotInUse { slot, _entry: entry }, is_new),
-            // No file is kept under the key of a block.
+            // Unreachable: no file has the key of a block.
             None => (SlotInUse { slot: Slot::new(&self.budget, window), _entry: entry }, true),
         }
     }
 
-    /// What is made of a container's bytes, once, and kept: one or more parts, of which those that other entries have
-    /// too are shared with them. `make` reserves what it takes ([`Self::buffer`]), in several steps if need be
-    /// ([`Self::in_steps`]); others that ask meanwhile wait for it, and must hold no reserved memory: `make` waits for
-    /// that.
+    /// Returns what `make` computes from a container's bytes: one or more parts, computed once and kept. Parts that
+    /// other entries also have are shared. `make` reserves the memory that it takes ([`Self::buffer`]), in several
+    /// steps if necessary ([`Self::in_steps`]). Other callers wait for it meanwhile and must hold no reserved memory,
+    /// because `make` may wait for that.
     ///
     /// # Errors
     /// [`BlockError`], the same one for all readers.
@@ -367,27 +367,27 @@ impl Cache {
         slot.parts()
     }
 
-    /// Keeps bytes that were made of a container's, for the next reader.
+    /// Keeps bytes that were computed from a container's, for the next reader.
     pub fn insert(&self, key: Key, bytes: Buffer) -> Arc<Buffer> {
         let bytes = Arc::new(bytes);
         self.entries.put(key, Cached::Bytes(Slot::of_bytes(&self.budget, bytes.clone())));
         bytes
     }
 
-    /// What [`Self::get_or_insert_with`] would give without making anything or waiting.
+    /// Returns what [`Self::get_or_insert_with`] would return, if it is ready.
     pub fn get_if_ready(&self, key: Key) -> Option<Result<Vec<Arc<Buffer>>, Arc<BlockError>>> {
         let entry = self.entries.get(&key)?;
         let slot = entry.slot().filter(|slot| slot.is_done())?;
         Some(slot.parts())
     }
 
-    /// Forgets what is known of a container that is no longer open.
+    /// Forgets everything about a container that is no longer open.
     pub fn forget(&self, container: u64) {
         self.entries.remove_idle(|key| key.container() == Some(container));
     }
 }
 
-/// A sensible share of this machine's memory: an eighth, between 64 MiB and 4 GiB.
+/// Returns the default budget in bytes: an eighth of this machine's memory, between 64 MiB and 4 GiB.
 pub fn default_budget() -> u64 {
     const MIB: u64 = 1 << 20;
     let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
@@ -396,7 +396,7 @@ pub fn default_budget() -> u64 {
     (kib.unwrap_or(0) * 1024 / 8).clamp(64 * MIB, 4096 * MIB)
 }
 
-/// A count known not to be zero, for the LRUs of this crate.
+/// Returns a size for an LRU of this crate; 0 counts as 1.
 pub(crate) fn nonzero(n: usize) -> NonZeroUsize {
     NonZeroUsize::new(n).unwrap_or(NonZeroUsize::MIN)
 }

@@ -16,7 +16,7 @@ use crate::{limits, source::SourceError};
 /// How a block is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Codec {
-    /// As it is.
+    /// Uncompressed.
     None,
     /// Standard zstd frames.
     Zstd,
@@ -45,7 +45,7 @@ pub enum DecodeError {
         /// Bytes stated.
         size: u64,
     },
-    /// More is stored than any encoder needs for the stated size.
+    /// More bytes are stored than any encoder needs for the stated size.
     #[error("{stored} bytes are stored for {size} decoded ones; {codec} never needs so many")]
     Excess {
         /// The codec's name.
@@ -55,13 +55,13 @@ pub enum DecodeError {
         /// Bytes stated.
         size: u64,
     },
-    /// A zstd frame asks for a larger window than was made room for: for one of so many bytes.
+    /// A zstd frame needs a larger window than there is room for; its size in bytes.
     #[error("zstd: a frame asks for a window of {0} bytes")]
     Window(u64),
     /// The decoded bytes are fewer or more than stated.
     #[error("decodes to {got} bytes, the index says {size}")]
     Size {
-        /// Bytes that came out (or, where decoding stopped at the stated size, one more than stated).
+        /// Bytes that came out. If decoding stopped at the stated size, one more than stated.
         got: u64,
         /// Bytes stated.
         size: u64,
@@ -83,7 +83,7 @@ pub enum DecodeError {
 }
 
 impl Codec {
-    /// The name that `container.json` gives.
+    /// Returns the name used in `container.json`.
     pub fn name(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -96,22 +96,22 @@ impl Codec {
         }
     }
 
-    /// The most bytes that `stored` bytes can decode to. A zstd block of 4 bytes makes at most 128 KiB; lz4 255 of each
-    /// byte, DEFLATE 258 of two bits.
+    /// Returns the most bytes that `stored` bytes can decode to. A zstd block of 4 bytes makes at most 128 KiB, lz4 255
+    /// bytes of each byte, DEFLATE 258 bytes of two bits.
     pub fn max_size(self, stored: u64) -> u64 {
         match self {
             Self::None => stored,
             Self::Zstd => stored.saturating_mul(1 << 15),
             Self::Lz4 => stored.saturating_mul(255).saturating_add(64),
             Self::Deflate | Self::Zlib => stored.saturating_mul(1032).saturating_add(64),
-            // Deflate makes 258 bytes of 2 bits.
+            // DEFLATE makes 258 bytes of 2 bits.
             Self::Png(..) => stored.saturating_mul(1032).min(limits::PICTURE),
-            // A bit for 32 x 32 pixels of three channels, where the one that is stored is the coarsest.
+            // At most 32 x 32 pixels of three channels for each stored bit, if only the coarsest component is stored.
             Self::Jpeg(..) => stored.saturating_mul(8 * 32 * 32 * 3).min(limits::PICTURE),
         }
     }
 
-    /// Decodes a whole block to exactly `size` bytes.
+    /// Decodes a whole block of `size` bytes.
     ///
     /// # Errors
     /// [`DecodeError`]; nothing is allocated for an impossible size.
@@ -133,7 +133,7 @@ impl Codec {
         }
     }
 
-    /// Decodes a whole block to exactly the bytes that `out` has room for.
+    /// Decodes a whole block into `out`, which has its size.
     ///
     /// # Errors
     /// [`DecodeError`]; `out` may then hold anything.
@@ -143,7 +143,7 @@ impl Codec {
             check_windows(stored)?;
         }
         match self {
-            // In one go, which is quicker than a stream by a fifth, and takes no window.
+            // In one go: a fifth faster than a stream, and without a window.
             Self::Zstd => match zstd::zstd_safe::decompress(out, stored) {
                 Ok(got) if got as u64 == size => Ok(()),
                 Ok(got) => Err(DecodeError::Size { got: got as u64, size }),
@@ -169,8 +169,8 @@ impl Codec {
         }
     }
 
-    /// As [`Self::decode_into`], of the stored bytes and one more byte, which is 0: some blocks of lz4 are decoded with
-    /// it, and need no copy then. `is_checked`: the decoded bytes are compared with a checksum afterwards.
+    /// Does the same as [`Self::decode_into`] with `padded`, the stored bytes and one more byte 0. Some lz4 blocks need
+    /// that byte, and then need no copy. `is_checked`: the decoded bytes are compared with a checksum afterwards.
     ///
     /// # Errors
     /// As [`Self::decode_into`].
@@ -182,16 +182,16 @@ impl Codec {
         }
     }
 
-    /// Decodes up to `limit` bytes from the front of a block, of which `stored` is the beginning or the whole.
+    /// Decodes up to `limit` bytes from the front of a block. `stored` is the block or its beginning.
     ///
     /// # Errors
-    /// [`DecodeError::Corrupt`] when even that much does not decode.
+    /// [`DecodeError::Corrupt`] if not even that much decodes.
     pub fn decode_front(self, stored: &[u8], limit: usize) -> Result<Vec<u8>, DecodeError> {
         match self {
             Self::None => Ok(stored[..limit.min(stored.len())].to_vec()),
             Self::Zstd => {
                 let mut out = vec![0; limit];
-                // Only as much of the window is ever touched as is decoded.
+                // The window takes only as much memory as is decoded.
                 let filled = Stream::new(self, stored, MOST_WINDOW)?.fill(&mut out)?;
                 out.truncate(filled);
                 Ok(out)
@@ -202,20 +202,20 @@ impl Codec {
         }
     }
 
-    /// Whether [`Stream`] decodes it.
+    /// Returns whether [`Stream`] decodes it.
     pub fn is_stream(self) -> bool {
         matches!(self, Self::Zstd | Self::Deflate | Self::Zlib)
     }
 
-    /// The most bytes that may be stored for `size` decoded ones. Encoders add at most a hundredth to what they can't
-    /// compress, and a few bytes for each piece that was flushed by itself; pictures may carry profiles and previews.
+    /// Returns the most bytes that may be stored for `size` decoded ones. Encoders add at most a hundredth to
+    /// incompressible data, and a few bytes for each piece that is flushed; pictures may carry profiles and previews.
     pub fn max_stored(self, size: u64) -> u64 {
         let beside = if matches!(self, Self::Jpeg(..) | Self::Png(..)) { limits::PICTURE_CHUNKS } else { 64 << 10 };
         size.saturating_mul(2).saturating_add(beside)
     }
 
     /// # Errors
-    /// `Impossible` when `stored` bytes can't become `size`, `Excess` when no encoder stores as many for it.
+    /// `Impossible` if `stored` bytes cannot become `size` bytes, `Excess` if no encoder stores that many.
     pub fn check_size(self, stored: u64, size: u64) -> Result<(), DecodeError> {
         let codec = self.name();
         if size > self.max_size(stored) {
@@ -227,8 +227,8 @@ impl Codec {
         Ok(())
     }
 
-    /// Bytes of memory that decoding takes beside the stored and the decoded bytes: `window` is what a stream of zstd
-    /// may use as its window, 0 where a block is decoded whole.
+    /// Returns the bytes of memory that decoding takes in addition to the stored and the decoded bytes. `window` is
+    /// what a zstd stream may use as its window, 0 if a block is decoded whole.
     pub fn working_memory(self, window: u64) -> u64 {
         /// Tables of a decoder, and the pieces in which it reads its input.
         const CONTEXT: u64 = 640 << 10;
@@ -236,11 +236,11 @@ impl Codec {
             Self::None => 0,
             Self::Zstd => CONTEXT.saturating_add(window),
             Self::Lz4 | Self::Deflate | Self::Zlib => CONTEXT,
-            // Coefficients of three components for each pixel, and the pixels once more.
+            // Coefficients of three components for each pixel, and the pixels themselves.
             Self::Jpeg(width, height, channels) => {
                 CONTEXT + pixels(width, height).saturating_mul(8 + u64::from(channels))
             }
-            // As many as its limits allow below.
+            // As much as the decoder's limits below permit.
             Self::Png(width, height, channels) => {
                 let size = pixels(width, height).saturating_mul(channels.into());
                 limits::PICTURE_CHUNKS.saturating_add(size.saturating_mul(4))
@@ -248,7 +248,7 @@ impl Codec {
         }
     }
 
-    /// What a decoder says that reads a source by itself: either of them may have failed.
+    /// Converts the error of a decoder that reads a source by itself: either of the two may have failed.
     fn failed(self, error: io::Error) -> DecodeError {
         error.downcast().map_or_else(|error| self.corrupt(error), DecodeError::Source)
     }
@@ -258,10 +258,10 @@ impl Codec {
     }
 }
 
-/// Zeros, for what is decoded or made of it.
+/// Returns zeros, for decoding.
 ///
 /// # Errors
-/// `Memory` where there is none.
+/// `Memory` if there is none.
 pub(crate) fn memory(size: u64) -> Result<Vec<u8>, DecodeError> {
     crate::source::zeros(to_usize(size)).map_err(|_| DecodeError::Memory(size))
 }
@@ -275,14 +275,14 @@ fn pixels(width: u32, height: u32) -> u64 {
     u64::from(width).saturating_mul(height.into())
 }
 
-/// The smallest window of zstd.
+/// The smallest window of zstd, in bytes.
 const LEAST_WINDOW: u64 = 1 << 10;
 
-/// The largest window that a zstd frame may ask for.
+/// The largest window that a zstd frame may ask for, in bytes.
 pub const MOST_WINDOW: u64 = 1 << limits::ZSTD_WINDOW_LOG;
 
-/// The window that the zstd frame at the front of a block asks for; the smallest where it has none or is damaged. Later
-/// frames say themselves what they need ([`DecodeError::Window`]).
+/// Returns the window that the zstd frame at the front of a block asks for; the smallest if there is no frame or it is
+/// damaged. Later frames that need more fail with [`DecodeError::Window`].
 pub fn zstd_window(front: &[u8]) -> u64 {
     window(front).unwrap_or(0).clamp(LEAST_WINDOW, MOST_WINDOW)
 }
@@ -290,8 +290,8 @@ pub fn zstd_window(front: &[u8]) -> u64 {
 /// Bytes at the front of a block that [`zstd_window`] needs.
 pub const ZSTD_HEADER: usize = 18;
 
-/// Looks at the window of each zstd frame: decoding in one go needs none and so never asks, but a block is not to be
-/// served or refused by the way in which it is decoded. What is no frame is left to the decoder.
+/// Checks the window of each zstd frame. Decoding in one go needs no window and does not check it, but whether a block
+/// is served must not depend on how it is decoded. Bytes that are no frame are left to the decoder.
 fn check_windows(stored: &[u8]) -> Result<(), DecodeError> {
     let mut rest = stored;
     while let Some(window) = window(rest) {
@@ -305,8 +305,8 @@ fn check_windows(stored: &[u8]) -> Result<(), DecodeError> {
     Ok(())
 }
 
-/// The window that a zstd frame states in its header (RFC 8878, 3.1.1.1): of a single segment the content, of a frame
-/// that is skipped nothing; `None` where there is no whole header.
+/// Returns the window that a zstd frame states in its header (RFC 8878, 3.1.1.1): the content size for a single
+/// segment, 0 for a skippable frame, `None` without a whole header.
 fn window(frame: &[u8]) -> Option<u64> {
     let magic = u32::from_le_bytes(*frame.first_chunk()?);
     let (descriptor, window) = (frame.get(4)?, frame.get(5)?);

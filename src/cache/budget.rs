@@ -1,28 +1,27 @@
 //! One budget in bytes: memory is reserved before it is taken.
 //!
-//! A [`Reservation`] gives its bytes back when it is dropped. Memory carries its reservation (`Buffer`, `FileSlot`), so
-//! that what is counted is what there is, also of a block that was evicted while a reply is still being written from
-//! it.
+//! A [`Reservation`] gives its bytes back when it is dropped. Memory carries its reservation (`Buffer`, `FileSlot`), so a
+//! block that was evicted while a reply is still being written from it still counts.
 //!
 //! # Why waiting ends
 //!
-//! Requests for room are served in the order in which they come, but owners who need more to finish what they have
-//! begun (`holding` in [`Budget::reserve`]) before all others. The first in line evicts what is cached and idle; then
+//! Requests for room are served in the order in which they come. Owners who need more to finish what they have begun
+//! (`holding` in [`Budget::reserve`]) come before all others. The first in line evicts what is cached and idle. Then
 //! reserved bytes are of two kinds:
 //!
 //! - *in use*: their owner works and gives them back without waiting for anything but a disk or a decoder;
 //! - *held*: kept for as long as a user pleases (an open file in memory), by an owner that itself waits for room, or for
 //!   the few bytes that an entry of the cache is by itself.
 //!
-//! The first in line gets its bytes when they fit, or when all that is left is held: then waiting would have no end. So
-//! a request for a little more than the whole budget goes alone, and an owner that needs more to finish gets it. All
-//! together never reserve more than [`Budget::most`]. Where that much is held, an owner is refused: it gives back what it
-//! holds, so that others can finish, and begins again ([`TooMuch::is_final`]). A request that holds nothing goes to the
-//! end of the line: readers behind it may be those whose open files hold the memory. It is refused when nothing changes
-//! for [`PATIENCE`].
+//! The first in line gets its bytes when they fit, or when all that is left is held, because waiting would then have no
+//! end. So a request for a little more than the whole budget is served alone, and an owner that needs more to finish
+//! gets it. All together never reserve more than [`Budget::most`]. If that much is held, an owner is refused: it gives
+//! back what it holds, so that others can finish, and starts again ([`TooMuch::is_final`]). A request that holds nothing
+//! goes to the end of the line, because readers behind it may be those whose open files hold the memory. It is refused
+//! if nothing changes for [`PATIENCE`].
 //!
-//! Where nothing changes for [`PATIENCE`], owners are waiting for a disk that does not answer: the first in line gets
-//! its bytes within the same bound, so that others' files can be read, or is refused after [`END_OF_PATIENCE`].
+//! If nothing changes for [`PATIENCE`], owners are waiting for a disk that does not answer. The first in line then gets its
+//! bytes within the same bound, so that others' files can be read, or is refused after [`END_OF_PATIENCE`].
 
 use std::{
     cell::Cell,
@@ -38,21 +37,21 @@ use super::{
     sync::{Arc, AtomicUsize, Condvar, Mutex, Ordering::SeqCst},
 };
 
-/// How long the first in line waits while nothing changes.
+/// How long the first in line waits if nothing changes.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How many times that long it waits at most before it is refused.
+/// After this many times [`PATIENCE`] the first in line is refused.
 const END_OF_PATIENCE: u32 = 6;
 
-/// A number of bytes shared by all that takes memory in proportion to what files hold.
+/// A number of bytes shared by everything that takes memory in proportion to what files hold.
 #[derive(Debug)]
 pub struct Budget {
     total: u64,
-    /// What may be reserved at most, with what goes beyond the budget.
+    /// Most bytes that may be reserved, including those beyond the budget.
     most: u64,
     room: Mutex<Room>,
-    /// Signalled when bytes come back, or something becomes idle, or is held.
+    /// Signalled when bytes come back, or when something becomes idle or held.
     changed: Condvar,
-    /// How many wait for room.
+    /// Number of threads that wait for room.
     waiting: AtomicUsize,
     spares: Spares,
 }
@@ -61,12 +60,12 @@ pub struct Budget {
 struct Room {
     /// All reserved bytes.
     used: u64,
-    /// Those of them that no thread waits for: they are kept for as long as a user pleases.
+    /// The held part of them: kept for as long as a user pleases, so no thread waits for them.
     held: u64,
-    /// Threads that hold reserved bytes and need more; and all others, which are served behind them.
+    /// Threads that hold reserved bytes and need more. All other threads are served after them.
     owners: Line,
     others: Line,
-    /// Counts changes, for one that looked for something to evict meanwhile.
+    /// Counts changes, so that a thread that looked for something to evict notices those made meanwhile.
     changes: u64,
 }
 
@@ -103,12 +102,11 @@ impl Room {
 /// More memory was asked for than the budget allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TooMuch {
-    /// Bytes that were asked for, with those that the owner had already.
+    /// Bytes that were asked for, and those that the owner had already.
     pub needed: u64,
-    /// The smallest budget that allows as much.
+    /// The smallest budget that would allow this.
     pub least: u64,
-    /// Whether it is more than the budget ever allows, and not only more than there is beside what others hold: then
-    /// another attempt may succeed.
+    /// Whether it is more than the budget ever allows. Otherwise others hold too much, and another attempt may succeed.
     pub is_final: bool,
 }
 
@@ -127,20 +125,21 @@ impl fmt::Display for TooMuch {
 impl std::error::Error for TooMuch {}
 
 impl Budget {
-    /// A budget of `total` bytes. What can't wait may go beyond it, but all together never beyond `most`.
+    /// Returns a budget of `total` bytes. Requests that cannot wait may go beyond it, but all together never beyond
+    /// `most`.
     pub fn new(total: u64, most: u64) -> Arc<Self> {
         let most = most.max(total);
         let (room, changed, waiting) = (Mutex::default(), Condvar::new(), AtomicUsize::new(0));
         Arc::new(Self { total, most, room, changed, waiting, spares: Spares::default() })
     }
 
-    /// Keeps memory that is no longer used for the next that is wanted, as far as there is room for it beside what is
-    /// reserved; `counted` bytes are reserved for it still.
+    /// Keeps unused memory for the next buffer, as far as there is room for it beside what is reserved. `counted` bytes
+    /// are still reserved for it.
     pub(super) fn keep_spare(&self, map: MmapMut, counted: u64) {
         self.spares.put(map, || self.unreserved(self.used().saturating_sub(counted)));
     }
 
-    /// Memory that was kept, of about that size if there is some.
+    /// Returns kept memory of about that size, if there is some.
     pub(super) fn take_spare(&self, size: usize) -> Option<MmapMut> {
         self.spares.take(size)
     }
@@ -149,23 +148,23 @@ impl Budget {
         self.total.saturating_sub(used)
     }
 
-    /// The budget, in bytes.
+    /// Returns the budget in bytes.
     pub fn total(&self) -> u64 {
         self.total
     }
 
-    /// Bytes reserved.
+    /// Returns the reserved bytes.
     pub fn used(&self) -> u64 {
         self.room.lock().used
     }
 
-    /// Reserves bytes, in line behind earlier requests. `evict` gives up so many bytes of what is cached, as far
-    /// as it can, and says whether it gave up anything. `holding` is what the caller has reserved already and can't
-    /// give back before it has these bytes.
+    /// Reserves bytes, after earlier requests. `evict` evicts about the given number of cached bytes, as far as it can,
+    /// and returns whether it evicted anything. `holding` is what the caller has reserved already and cannot give back
+    /// before it has these bytes.
     ///
     /// # Errors
-    /// [`TooMuch`]: at once for more than there can ever be, or where `holding` and all that others hold leave no room;
-    /// later where what others hold does not come back.
+    /// [`TooMuch`]: at once for more than there can ever be, or if `holding` and what all others hold leave no room;
+    /// later if what others hold does not come back.
     pub fn reserve(
         self: &Arc<Self>,
         bytes: u64,
@@ -187,7 +186,7 @@ impl Budget {
             self.signal(&mut room);
             let start = Instant::now();
             let mut patience = END_OF_PATIENCE;
-            // The state in which all that was left was held.
+            // The last state in which all remaining bytes were held.
             let mut looked_at = None;
             is_granted = loop {
                 if room.is_first(ticket, holding) && looked_at != Some(room.changes) {
@@ -234,7 +233,7 @@ impl Budget {
         if is_granted { Ok(self.reservation(bytes)) } else { Err(too_much(false)) }
     }
 
-    /// As [`Self::reserve`] where there is room now, and no other request waits for any.
+    /// Reserves bytes only if there is room now and no other request waits. See [`Self::reserve`].
     pub fn try_reserve(self: &Arc<Self>, bytes: u64, evict: impl Fn(u64) -> bool) -> Option<Reservation> {
         loop {
             let mut room = self.room.lock();
@@ -256,8 +255,9 @@ impl Budget {
         }
     }
 
-    /// Reserves a few bytes without asking whether there is room, for what an entry of the cache is by itself: evicting
-    /// it gives them back, and otherwise no thread waits for them. The next request makes room for these as well.
+    /// Reserves the few bytes that an entry of the cache takes by itself, without asking whether there is room.
+    /// Evicting the entry gives them back, and no thread waits for them otherwise. The next request makes room for
+    /// these as well.
     pub fn reserve_small(self: &Arc<Self>, bytes: u64) -> Reservation {
         let mut room = self.room.lock();
         room.used += bytes;
@@ -268,10 +268,10 @@ impl Budget {
         Reservation { budget: self.clone(), bytes, is_held: true }
     }
 
-    /// Says that something cached became idle, which threads that wait for room may evict.
+    /// Tells threads that wait for room that something cached became idle and can be evicted.
     pub(super) fn note_idle(&self) {
-        // Both this and the counters of users are sequentially consistent: either the thread that waits is seen here, or it
-        // sees that there are no users.
+        // This load and the counters of users are sequentially consistent: either this thread sees the one that waits,
+        // or that one sees that there are no users.
         if self.waiting.load(SeqCst) > 0 {
             self.signal(&mut self.room.lock());
         }
@@ -307,17 +307,17 @@ pub struct Reservation {
 }
 
 impl Reservation {
-    /// How many bytes.
+    /// Returns the number of bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The budget that they are of.
+    /// Returns the budget that they belong to.
     pub(super) fn budget(&self) -> &Arc<Budget> {
         &self.budget
     }
 
-    /// Takes so many bytes out of it, or as many as it has, as a reservation of their own.
+    /// Takes up to `bytes` out of it, as a reservation of their own.
     pub fn split(&mut self, bytes: u64) -> Self {
         let bytes = bytes.min(self.bytes);
         self.bytes -= bytes;
@@ -330,12 +330,12 @@ impl Reservation {
         self.bytes += std::mem::take(&mut other.bytes);
     }
 
-    /// Gives back all but so many bytes.
+    /// Gives back all but `bytes`.
     pub fn shrink_to(&mut self, bytes: u64) {
         drop(self.split(self.bytes.saturating_sub(bytes)));
     }
 
-    /// Says that these bytes are kept from now on for as long as a user pleases: no thread waits for them any more.
+    /// Marks the bytes as held: they are kept for as long as a user pleases, and no thread waits for them any more.
     pub fn hold(&mut self) {
         if !std::mem::replace(&mut self.is_held, true) {
             let mut room = self.budget.room.lock();
@@ -345,12 +345,12 @@ impl Reservation {
     }
 }
 
-/// Memory of a thread that is in use: while there is any, the same thread may ask for more only as its owner (`holding`
-/// in [`Budget::reserve`]), for otherwise it would wait for itself. Debug builds check it.
+/// Checks in debug builds that no thread waits for itself: while a thread has memory in use, it may ask for more only
+/// as its owner (`holding` in [`Budget::reserve`]).
 #[derive(Debug, Default)]
 pub(crate) struct Alone {
     has_memory: bool,
-    // The thread that counts it is the one that drops it.
+    // It must be dropped by the thread that counts it.
     _not_send: PhantomData<*const ()>,
 }
 
@@ -359,7 +359,7 @@ thread_local! {
 }
 
 impl Alone {
-    /// Says that there is some.
+    /// Notes that the thread has memory in use.
     pub(crate) fn has_memory(&mut self) {
         if !std::mem::replace(&mut self.has_memory, true) {
             ALONE.set(ALONE.get() + 1);

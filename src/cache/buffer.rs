@@ -1,8 +1,7 @@
 //! Memory for decoded bytes, large ones straight from the operating system.
 //!
-//! What the heap gets back it keeps for later, up to dozens of MiB a thread; a budget that users set must mean what it
-//! says. Large buffers are therefore maps of their own, which also lets them ask for large pages: filling those costs a
-//! tenth of the page faults.
+//! The heap keeps freed memory for later, up to dozens of MiB a thread, which would not count against the budget. So large
+//! buffers are maps of their own. Maps can also have large pages; filling those costs a tenth of the page faults.
 
 use std::{
     io,
@@ -14,14 +13,14 @@ use memmap2::{Advice, MmapMut, RemapOptions};
 use super::budget::Reservation;
 use crate::source::zeros;
 
-/// Buffers from this size on are maps of their own.
+/// Smallest buffer in bytes that gets a map of its own.
 const LARGE: usize = 256 << 10;
-/// What others ask the heap for is a map of its own from this size on.
+/// Smallest allocation in bytes for which the heap uses a map of its own.
 const HEAP: usize = 512 << 10;
-/// From this size on, large pages are worth asking for.
+/// Smallest buffer in bytes for which large pages are asked for.
 const LARGE_PAGES: usize = 4 << 20;
 
-/// Bytes, with the reservation that they are counted by.
+/// Bytes, with the reservation that counts them.
 #[derive(Debug)]
 pub struct Buffer {
     bytes: Kind,
@@ -35,7 +34,7 @@ enum Kind {
 }
 
 impl Buffer {
-    /// Zeros.
+    /// Returns zeros.
     ///
     /// # Errors
     /// `ENOMEM`.
@@ -44,7 +43,7 @@ impl Buffer {
             && let Ok(map) = MmapMut::map_anon(size)
         {
             if size >= LARGE_PAGES {
-                // As good as it goes: it works without.
+                // Only a hint: without large pages it is slower.
                 let _ = map.advise(Advice::HugePage);
             }
             return Ok(Self { bytes: Kind::Map(map), room: None });
@@ -52,8 +51,8 @@ impl Buffer {
         zeros(size).map(Self::from)
     }
 
-    /// Memory that is counted by a reservation, of an earlier buffer if there is some: it may hold that one's bytes, and
-    /// all of it is to be written before any is shown.
+    /// Returns memory counted by a reservation, reused from an earlier buffer if possible. It may hold that buffer's
+    /// bytes, so all of it must be written before any is shown.
     ///
     /// # Errors
     /// `ENOMEM`.
@@ -66,14 +65,14 @@ impl Buffer {
         }
     }
 
-    /// These bytes, counted by a reservation, which is given back with them.
+    /// Returns these bytes with the reservation that counts them; it is given back with them.
     #[must_use]
     pub fn with_room(mut self, room: Reservation) -> Self {
         self.room = Some(room);
         self
     }
 
-    /// Gives up the memory, for the room that it was counted by.
+    /// Frees the memory and returns the reservation that counted it.
     pub(super) fn into_room(mut self) -> Option<Reservation> {
         let room = self.room.take();
         if let (Some(room), Kind::Map(map)) = (&room, std::mem::take(&mut self.bytes)) {
@@ -83,7 +82,7 @@ impl Buffer {
     }
 }
 
-/// Memory is given up before its room is given to others.
+/// Frees the memory before others get its room.
 impl Drop for Buffer {
     fn drop(&mut self) {
         if let (Some(room), Kind::Map(map)) = (&self.room, std::mem::take(&mut self.bytes)) {
@@ -98,17 +97,16 @@ impl Default for Kind {
     }
 }
 
-/// Gives a map another size. Whether that could be done.
+/// Resizes a map and returns whether that succeeded.
 fn resize(map: &mut MmapMut, size: usize) -> bool {
     #[allow(unsafe_code, reason = "memory is this module's job")]
-    // SAFETY: no reference into the map exists, since it is borrowed mutably; what is added is anonymous memory.
+    // SAFETY: no reference into the map exists, because it is borrowed mutably; what is added is anonymous memory.
     unsafe { map.remap(size, RemapOptions::new().may_move(true)) }.is_ok()
 }
 
-/// Keeps the heap from keeping what is freed: two arenas in place of eight a core, large pieces straight from the
-/// operating system whatever was freed before (but not the HTTP client's buffers of 408 KiB, of which a request takes
-/// many), and no more than a MiB kept at the end of an arena. To be called by a
-/// process that lives long, before it starts threads.
+/// Limits what the heap keeps of freed memory: two arenas instead of eight per core, maps for large allocations
+/// whatever was freed before (except the HTTP client's buffers of 408 KiB, of which a request takes many), and at most
+/// 1 MiB kept at the end of an arena. A long-lived process calls it before it starts threads.
 pub fn limit_heap() {
     #[cfg(target_env = "gnu")]
     for (what, value) in
@@ -122,7 +120,7 @@ pub fn limit_heap() {
     }
 }
 
-/// Gives the operating system what the heap has kept of small pieces: after much was freed.
+/// Returns to the operating system what the heap has kept of small pieces. Called after much was freed.
 pub fn trim_heap() {
     #[cfg(target_env = "gnu")]
     #[allow(unsafe_code, reason = "memory is this module's job; the call has no conditions")]

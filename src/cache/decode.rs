@@ -19,42 +19,43 @@ use crate::{
     source::{Source, SourceError},
 };
 
-/// Blocks of zstd from this size on are not read as a whole before they are decoded.
+/// Smallest zstd block in bytes that is not read whole before it is decoded.
 const LARGE_BLOCK: u64 = 1 << 20;
 
-/// So much of an uncompressed block is read at a time by each of several threads.
+/// Bytes of an uncompressed block that each of several threads reads at a time.
 const PART: usize = 8 << 20;
 
-/// So much is read at a time where only the checksum is wanted: little enough to stay in the processor's cache, and to
-/// come from memory that the process has already.
+/// Bytes that are read at a time if only the checksum is wanted: few enough to stay in the processor's cache, and in
+/// memory that the process already has.
 const SUMMED: u64 = 128 << 10;
 
-/// Bytes of memory that decoding a block takes beside the decoded bytes: `window` for a stream of zstd.
+/// Returns the bytes of memory that decoding a block takes in addition to the decoded bytes. `window` is for a zstd
+/// stream.
 pub(super) fn working(block: &Block, window: u64) -> u64 {
-    // Decoding in one go takes all stored bytes into memory.
+    // Decoding in one go needs all stored bytes in memory.
     let stored = match block.codec {
         Codec::Zstd if window > 0 || goes_to_its_place(block) => 0,
         Codec::None | Codec::Deflate | Codec::Zlib => 0,
-        // And a byte that ends some blocks of lz4.
+        // One byte more, with which some lz4 blocks are decoded.
         Codec::Zstd | Codec::Lz4 | Codec::Jpeg(..) | Codec::Png(..) => block.stored_size.saturating_add(1),
     };
     block.codec.working_memory(window).saturating_add(stored)
 }
 
-/// The window that decoding a block in pieces takes: what its first frame asks for. Of a block that is not zstd it has
-/// no meaning.
+/// Returns the window that decoding a block in pieces takes, as its first frame asks. Meaningless for blocks that are
+/// not zstd.
 pub(super) fn window(block: &Block, source: &dyn Source) -> u64 {
     let mut front = [0; ZSTD_HEADER];
     let front = &mut front[..usize::try_from(block.stored_size).map_or(ZSTD_HEADER, |stored| stored.min(ZSTD_HEADER))];
     match block.codec {
-        // What can't be read now is said when the block is read.
+        // A read error is reported when the block is read.
         Codec::Zstd => source.read_at(block.offset, front).map_or(zstd_window(&[]), |()| zstd_window(front)),
         _ => 0,
     }
 }
 
-/// Decodes and checks a block before a byte of it is given out. Of an uncompressed block there is only the verdict; the
-/// parts of it that `sums` knows are not read again. `room` is asked for where there are bytes.
+/// Decodes and checks a block before any byte of it is served. For an uncompressed block the result is only the
+/// verdict, and parts that `sums` knows are not read again. `room` is asked for only if there are bytes.
 pub(super) fn whole(
     block: &Block,
     source: &dyn Source,
@@ -76,7 +77,7 @@ pub(super) fn whole(
     Ok(Some(bytes))
 }
 
-/// Decodes and checks a compressed block straight to its place.
+/// Decodes and checks a compressed block straight into `out`.
 pub(super) fn into(block: &Block, source: &dyn Source, verify: Verify, out: &mut [u8]) -> Result<(), BlockError> {
     if goes_to_its_place(block) {
         return zstd_into(block, source, verify, out);
@@ -86,14 +87,14 @@ pub(super) fn into(block: &Block, source: &dyn Source, verify: Verify, out: &mut
     decode(block, crc, &padded, out)
 }
 
-/// Reads and checks an uncompressed block straight to its place: once, where [`whole`] and a copy would read it twice.
+/// Reads and checks an uncompressed block straight into `out`, in one read; [`whole`] and a copy would read it twice.
 pub(super) fn read_into(block: &Block, source: &dyn Source, verify: Verify, out: &mut [u8]) -> Result<(), BlockError> {
     let crc = block.crc.filter(|_| verify != Verify::Off);
     let got = read_parts(block.offset, source, crc.is_some(), out)?;
     crc.map_or(Ok(()), |crc| compare(crc, got))
 }
 
-/// Reads `out` from `offset` on, large ones on all cores; its checksum, or 0 where none is wanted.
+/// Reads `out` from `offset` on, large ranges on all cores. Returns the checksum, or 0 if `checked` is false.
 fn read_parts(offset: u64, source: &dyn Source, checked: bool, out: &mut [u8]) -> Result<u32, SourceError> {
     let most = out.len() / PART;
     let threads = if most > 1 { thread::available_parallelism().map_or(1, usize::from).min(most) } else { 1 };
@@ -104,7 +105,7 @@ fn read_parts(offset: u64, source: &dyn Source, checked: bool, out: &mut [u8]) -
     let parts = Mutex::new(out.chunks_mut(PART).zip(&mut sums).enumerate());
     let work = || {
         loop {
-            // By itself, so that the lock is not held while it is read.
+            // A statement of its own, so that the lock is not held during the read.
             let next = parts.lock().next();
             let Some((number, (part, sum))) = next else { break };
             let at = offset.saturating_add((number * PART) as u64);
@@ -113,7 +114,7 @@ fn read_parts(offset: u64, source: &dyn Source, checked: bool, out: &mut [u8]) -
     };
     thread::scope(|scope| {
         for _ in 1..threads {
-            // Where no thread can be had, those there are do the work.
+            // If no thread can be started, the existing ones do the work.
             let _ = thread::Builder::new().name("read".into()).spawn_scoped(scope, work);
         }
         work();
@@ -121,25 +122,26 @@ fn read_parts(offset: u64, source: &dyn Source, checked: bool, out: &mut [u8]) -
     sums.into_iter().try_fold(0, |before, part| part.map(|(crc, length)| crc32c::crc32c_combine(before, crc, length)))
 }
 
-/// Reads `out` from `offset` on; its checksum, or 0 where none is wanted.
+/// Reads `out` from `offset` on. Returns the checksum, or 0 if `checked` is false.
 fn read_part(offset: u64, source: &dyn Source, checked: bool, out: &mut [u8]) -> Result<u32, SourceError> {
     let (mut sum, mut at) = (0, offset);
     for piece in out.chunks_mut(PIECE) {
         source.read_at(at, piece)?;
         at = at.saturating_add(piece.len() as u64);
-        // While it is in the processor's cache.
+        // Now, while the bytes are in the processor's cache.
         sum = if checked { crc32c::crc32c_append(sum, piece) } else { 0 };
     }
     Ok(sum)
 }
 
-/// Whether a block is decoded from pieces of what is stored ([`zstd_into`]): smaller ones take less time in one go.
+/// Returns whether a block is decoded from pieces of its stored bytes ([`zstd_into`]). Smaller ones are faster in one
+/// go.
 fn goes_to_its_place(block: &Block) -> bool {
     block.codec == Codec::Zstd && block.size >= LARGE_BLOCK
 }
 
-/// Decodes and checks a zstd block straight to its place: neither the stored bytes nor a window take memory, of which each
-/// page would be cleared by the kernel first, and bytes are checked while they are in the processor's cache.
+/// Decodes and checks a zstd block straight into `out`. Neither stored bytes nor a window take memory, whose pages the
+/// kernel would have to clear first, and bytes are checked while they are in the processor's cache.
 fn zstd_into(block: &Block, source: &dyn Source, verify: Verify, out: &mut [u8]) -> Result<(), BlockError> {
     let crc = block.crc.filter(|_| verify != Verify::Off);
     source.prefetch(&[block.stored()]);
@@ -148,28 +150,28 @@ fn zstd_into(block: &Block, source: &dyn Source, verify: Verify, out: &mut [u8])
         got = if crc.is_some() { crc32c::crc32c_append(got, bytes) } else { 0 };
     })?;
     let Some(expected) = crc else { return Ok(()) };
-    // The quirk of `decode`.
+    // The same quirk as in `decode`.
     compare(expected, got)
         .or_else(|error| if stored_crc(block, source, &Sums::default())? == expected { Ok(()) } else { Err(error) })
 }
 
-/// Zeros.
+/// Returns zeros.
 ///
 /// # Errors
-/// `Memory` where there is none.
+/// `Memory` if there is none.
 pub(super) fn zeroed(size: u64) -> Result<Buffer, DecodeError> {
     Buffer::zeroed(usize::try_from(size).unwrap_or(usize::MAX)).map_err(|_| DecodeError::Memory(size))
 }
 
-/// Memory to be filled ([`Buffer::used`]).
+/// Returns memory to be filled ([`Buffer::used`]).
 ///
 /// # Errors
-/// `Memory` where there is none.
+/// `Memory` if there is none.
 pub(super) fn used(size: u64, room: Reservation) -> Result<Buffer, DecodeError> {
     Buffer::used(usize::try_from(size).unwrap_or(usize::MAX), room).map_err(|_| DecodeError::Memory(size))
 }
 
-/// The stored bytes of a block, and a byte 0.
+/// Returns the stored bytes of a block, followed by a byte 0.
 fn padded(block: &Block, source: &dyn Source) -> Result<Buffer, BlockError> {
     let (start, end, len) = (block.offset, block.offset.saturating_add(block.stored_size), source.len());
     if end > len {
@@ -187,32 +189,32 @@ fn decode(block: &Block, crc: Option<u32>, padded: &[u8], out: &mut [u8]) -> Res
     block.codec.decode_padded(padded, out, crc.is_some())?;
     let Some(crc) = crc else { return Ok(()) };
     let stored = padded.split_last().map_or(padded, |(_, stored)| stored);
-    // A quirk of one stream writer: the checksum of a compressed block over its stored bytes. Decoding has given
-    // exactly the stated size by now (docs/formats/wshard.md 7).
+    // One stream writer computes the checksum of a compressed block over its stored bytes. Decoding has given exactly
+    // the stated size by now (docs/formats/wshard.md 7).
     compare(crc, crc32c::crc32c(out)).or_else(|error| match crc32c::crc32c(stored) == crc {
-        // Of the decoded bytes there is no checksum then.
+        // The decoded bytes then have no checksum.
         true => Ok(block.codec.decode_padded(padded, out, false)?),
         false => Err(error),
     })
 }
 
-/// The bytes of a DEFLATE or zlib block; its container has no checksum of its own.
+/// Returns the bytes of a DEFLATE or zlib block; its container has no checksum for it.
 pub(super) fn inflate(block: &Block, source: &dyn Source) -> Result<Buffer, BlockError> {
     let mut stream = Stream::new(block.codec, Stored::new(source, block.stored()), 0)?;
-    // Address space only, as far as it is large: what is never filled takes no memory.
+    // This takes address space only: pages that are never filled take no memory.
     let mut bytes = zeroed(block.size)?;
     let filled = stream.fill(&mut bytes)?;
     stream.finish(filled as u64, block.size)?;
     Ok(bytes)
 }
 
-/// The size of the piece that begins at `start` in a block of `size` bytes; 0 behind the last.
+/// Returns the size of the piece that begins at `start` in a block of `size` bytes; 0 after the last.
 pub(super) fn piece_size(start: u64, size: u64) -> u64 {
     let most = usize::try_from(start).unwrap_or(usize::MAX).clamp(FIRST_PIECE, DECODED_PIECE);
     size.saturating_sub(start).min(most as u64)
 }
 
-/// A large block of a codec that streams, decoded piece by piece, each of which may be shown as soon as it is there.
+/// Decodes a large block of a codec that streams, piece by piece. Each piece may be shown at once.
 pub(super) struct Pieces<'a> {
     block: &'a Block,
     source: &'a dyn Source,
@@ -231,21 +233,20 @@ impl<'a> Pieces<'a> {
         verify: Verify,
         window: u64,
     ) -> Result<Self, BlockError> {
-        // All of it will be read in order: what is far away is fetched while this decodes.
+        // All of it will be read in order, so the rest can be fetched while this decodes.
         source.prefetch(&[block.stored()]);
         let stream = Stream::new(block.codec, Stored::new(source, block.stored()), window)?;
         let expected = block.crc.filter(|_| verify != Verify::Off);
         Ok(Self { block, source, expected, stream, got: 0, crc: 0 })
     }
 
-    /// The size of the next piece; 0 behind the last. Small ones come first: a reader of the front should not wait for
-    /// a MiB.
+    /// Returns the size of the next piece; 0 after the last. Small pieces come first, so that a reader of the front
+    /// does not wait for a MiB.
     pub(super) fn next_size(&self) -> u64 {
         piece_size(self.got, self.block.size)
     }
 
-    /// Decodes the next piece, for which `out` has exactly the room. The last one is good only if the checksum is
-    /// right.
+    /// Decodes the next piece into `out`, which has exactly its size. Fails on the last piece if the checksum is wrong.
     pub(super) fn fill(&mut self, out: &mut [u8]) -> Result<(), BlockError> {
         let size = self.block.size;
         let filled = self.stream.fill(out)?;
@@ -262,12 +263,12 @@ impl<'a> Pieces<'a> {
         self.stream.finish(self.got, size)?;
         let Some(expected) = self.expected else { return Ok(()) };
         compare(expected, self.crc).or_else(|error| {
-            // The quirk of `decode`.
+            // The same quirk as in `decode`.
             if stored_crc(self.block, self.source, &Sums::default())? == expected { Ok(()) } else { Err(error) }
         })
     }
 
-    /// The next piece as memory of its own, for which there is room.
+    /// Returns the next piece as memory of its own, counted by `room`.
     pub(super) fn next(&mut self, room: Reservation) -> Result<Buffer, BlockError> {
         let mut piece = used(self.next_size(), room)?;
         self.fill(&mut piece)?;
@@ -279,7 +280,7 @@ pub(super) fn compare(stored: u32, computed: u32) -> Result<(), BlockError> {
     if stored == computed { Ok(()) } else { Err(BlockError::Checksum { stored, computed }) }
 }
 
-/// The checksum of the stored bytes, read piece by piece where it is not known of a part.
+/// Returns the checksum of the stored bytes; parts that `known` does not have are read piece by piece.
 fn stored_crc(block: &Block, source: &dyn Source, known: &Sums) -> Result<u32, BlockError> {
     let range = block.stored();
     let (mut crc, mut at) = (0, range.start);

@@ -12,15 +12,15 @@ use super::{
     sync::{Arc, AtomicUsize, Mutex, Ordering::SeqCst},
 };
 
-/// Something in the cache. Clones stand for the same thing.
+/// Something in the cache. Clones share one state.
 pub(super) trait Entry: Clone {
-    /// How many operations wait for it or take something from it.
+    /// Number of operations that wait for it or take something from it.
     fn users(&self) -> &AtomicUsize;
 
-    /// Whether evicting it interrupts no work. Its users are counted elsewhere.
+    /// Whether evicting it interrupts no work. Users are counted separately.
     fn is_idle(&self) -> bool;
 
-    /// About how many bytes come back when it is evicted.
+    /// Bytes that come back when it is evicted, about.
     fn cost(&self) -> u64;
 
     /// Called when it was evicted or removed.
@@ -62,7 +62,7 @@ impl<K: Copy + Hash + Eq, E: Entry> Entries<K, E> {
         Self { budget, lru: Mutex::new(LruCache::unbounded()) }
     }
 
-    /// The entry of a key, and whether it is new, so that the caller must fill it.
+    /// Returns the entry of a key, and whether it is new, so that the caller must fill it.
     pub(super) fn acquire(&self, key: K, new: impl FnOnce() -> E) -> (InUse<E>, bool) {
         let mut lru = self.lru.lock();
         let (entry, is_new) = match lru.get(&key) {
@@ -73,17 +73,17 @@ impl<K: Copy + Hash + Eq, E: Entry> Entries<K, E> {
                 (entry, true)
             }
         };
-        // Under the lock: what is evicted has no users, nor gets any.
+        // Under the lock, so that what is evicted has no users and gets none.
         entry.users().fetch_add(1, SeqCst);
         (InUse { entry, budget: self.budget.clone() }, is_new)
     }
 
-    /// Looks at an entry, without marking it as used.
+    /// Looks at an entry without marking it as used.
     pub(super) fn peek<T>(&self, key: &K, look: impl FnOnce(&E) -> T) -> Option<T> {
         self.lru.lock().peek(key).map(look)
     }
 
-    /// An entry that is there, in use.
+    /// Returns an entry in use, if it exists.
     pub(super) fn find(&self, key: &K) -> Option<InUse<E>> {
         let mut lru = self.lru.lock();
         let entry = lru.get(key)?.clone();
@@ -92,7 +92,7 @@ impl<K: Copy + Hash + Eq, E: Entry> Entries<K, E> {
         Some(InUse { entry, budget: self.budget.clone() })
     }
 
-    /// Makes an entry the next to be evicted, if it is the one that is meant.
+    /// Makes an entry the next to be evicted, if `is_meant` accepts it.
     pub(super) fn demote(&self, key: &K, is_meant: impl FnOnce(&E) -> bool) {
         let mut lru = self.lru.lock();
         if lru.peek(key).is_some_and(is_meant) {
@@ -100,12 +100,12 @@ impl<K: Copy + Hash + Eq, E: Entry> Entries<K, E> {
         }
     }
 
-    /// An entry, marked as used.
+    /// Returns an entry and marks it as used.
     pub(super) fn get(&self, key: &K) -> Option<E> {
         self.lru.lock().get(key).cloned()
     }
 
-    /// Inserts an entry in place of what is there.
+    /// Inserts an entry and replaces an existing one.
     pub(super) fn put(&self, key: K, entry: E) {
         let replaced = self.lru.lock().put(key, entry);
         if let Some(replaced) = replaced {
@@ -113,7 +113,7 @@ impl<K: Copy + Hash + Eq, E: Entry> Entries<K, E> {
         }
     }
 
-    /// Inserts an entry unless there is one.
+    /// Inserts an entry unless there is one. Returns whether it did.
     pub(super) fn put_new(&self, key: K, entry: E) -> bool {
         let mut lru = self.lru.lock();
         let is_new = !lru.contains(&key);
@@ -123,7 +123,7 @@ impl<K: Copy + Hash + Eq, E: Entry> Entries<K, E> {
         is_new
     }
 
-    /// Removes an entry, if it is the one that is meant.
+    /// Removes an entry, if `is_meant` accepts it.
     pub(super) fn remove(&self, key: &K, is_meant: impl FnOnce(&E) -> bool) {
         let mut lru = self.lru.lock();
         let removed = if lru.peek(key).is_some_and(is_meant) { lru.pop(key) } else { None };
@@ -133,7 +133,7 @@ impl<K: Copy + Hash + Eq, E: Entry> Entries<K, E> {
         }
     }
 
-    /// Removes the least recently used entry that is meant. Whether there was one.
+    /// Removes the least recently used entry that `is_meant` accepts. Returns whether there was one.
     pub(super) fn remove_oldest(&self, is_meant: impl Fn(&K, &E) -> bool) -> bool {
         let mut lru = self.lru.lock();
         let oldest = lru.iter().rev().find(|(key, entry)| is_meant(key, entry)).map(|(key, _)| *key);
@@ -142,7 +142,7 @@ impl<K: Copy + Hash + Eq, E: Entry> Entries<K, E> {
         removed.inspect(Entry::give_up).is_some()
     }
 
-    /// Removes those of some keys that are idle.
+    /// Removes the idle entries whose keys `is_meant` accepts.
     pub(super) fn remove_idle(&self, is_meant: impl Fn(&K) -> bool) {
         let mut lru = self.lru.lock();
         let keys: Vec<K> =
@@ -152,7 +152,7 @@ impl<K: Copy + Hash + Eq, E: Entry> Entries<K, E> {
         removed.iter().for_each(Entry::give_up);
     }
 
-    /// Evicts the least recently used idle entries until about so many bytes come back; how many there were.
+    /// Evicts the least recently used idle entries until about `bytes` come back. Returns how many it evicted.
     pub(super) fn evict(&self, bytes: u64) -> usize {
         let mut lru = self.lru.lock();
         let (mut keys, mut freed) = (Vec::new(), 0);

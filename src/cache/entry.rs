@@ -25,7 +25,7 @@ impl Cached {
         }
     }
 
-    /// Whether it is the slot.
+    /// Returns whether this is the given slot.
     pub(super) fn is(&self, slot: &Arc<Slot>) -> bool {
         self.slot().is_some_and(|own| Arc::ptr_eq(own, slot))
     }
@@ -42,7 +42,7 @@ impl Entry for Cached {
     fn is_idle(&self) -> bool {
         match self {
             Self::Bytes(slot) => slot.is_idle(),
-            // Each user of a file holds it, and takes it under the lock that is held here.
+            // Each user of a file holds a clone, and takes it under the lock that is held here.
             Self::File(file) => file.is_done() && Arc::strong_count(file) == 1,
         }
     }
@@ -79,6 +79,6 @@ impl Deref for SlotInUse {
 pub(crate) struct Lent {
     pub(crate) piece: Piece,
     pub(super) key: Key,
-    /// `None` for a piece that was read from the disk below.
+    /// `None` for a piece that was read from the disk cache.
     pub(super) slot: Option<SlotInUse>,
 }

@@ -14,7 +14,7 @@ pub enum BlockError {
     /// The stored bytes did not decode.
     #[error(transparent)]
     Decode(DecodeError),
-    /// The bytes are not those that the checksum was made over.
+    /// The bytes do not match their checksum.
     #[error("checksum is 0x{computed:08x}, the index says 0x{stored:08x}")]
     Checksum {
         /// The container's value.
@@ -44,13 +44,13 @@ pub enum BlockError {
 }
 
 impl BlockError {
-    /// Whether the block itself is at fault, now and later: not bytes that could not be had, nor memory.
+    /// Returns whether the block itself is damaged, now and later; not if bytes or memory could not be had.
     pub(crate) fn is_damage(&self) -> bool {
         use DecodeError::{Memory, Window};
         !matches!(self, Self::Source(_) | Self::Memory(_) | Self::Decode(Memory(_) | Window(_)))
     }
 
-    /// The refusal of memory that it stands for.
+    /// Returns the refusal of memory that this error stands for.
     pub(crate) fn refused_memory(&self) -> Option<TooMuch> {
         match self {
             Self::Memory(refused) => Some(*refused),
@@ -60,7 +60,7 @@ impl BlockError {
     }
 }
 
-/// The refusal of memory that an error of reading stands for.
+/// Returns the refusal of memory that a read error stands for.
 pub(crate) fn refused_memory(error: &SourceError) -> Option<TooMuch> {
     let SourceError::Io(error) = error else { return None };
     error.get_ref()?.downcast_ref().copied()

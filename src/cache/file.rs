@@ -15,12 +15,12 @@ use crate::memfd::MemoryFile;
 /// A file in memory: growing, finished, or failed.
 #[derive(Debug)]
 pub struct FileSlot {
-    /// Not used: each user of a file holds a clone of its `Arc`.
+    /// Unused: each user of a file holds a clone of its `Arc`.
     pub(super) users: AtomicUsize,
     memory: MemoryFile,
     progress: Mutex<Progress>,
     moved: Condvar,
-    // Behind the memory, which is freed first.
+    // Declared after the memory, so that the memory is freed first.
     room: Mutex<Reservation>,
     cost: u64,
     count: Arc<FileCount>,
@@ -36,7 +36,7 @@ pub(super) struct FileCount {
 #[derive(Debug, Default)]
 struct Progress {
     end: u64,
-    /// Whether it is finished, and all right.
+    /// Whether it is finished and right; `None` until then.
     done: Option<bool>,
 }
 
@@ -54,43 +54,43 @@ impl FileSlot {
         &self.memory
     }
 
-    /// Bytes reserved for it.
+    /// Returns the bytes reserved for it.
     pub(super) fn cost(&self) -> u64 {
         self.cost
     }
 
-    /// Fills the file. A panic meanwhile is a failure like any other: waiting readers are woken.
+    /// Fills the file. A panic meanwhile counts as a failure, and waiting readers are woken.
     pub fn run(&self, fill: impl FnOnce() -> Result<(), BlockError>) {
         let is_good = matches!(catch_unwind(AssertUnwindSafe(fill)), Ok(Ok(())));
         self.progress.lock().done = Some(is_good);
         self.moved.notify_all();
-        // It may be open for as long as a user pleases: no request waits for its room.
+        // It may be open for as long as a user pleases, so no request waits for its room.
         self.room.lock().hold();
     }
 
-    /// Shows readers the file up to `end`.
+    /// Shows the file to readers up to `end`.
     pub fn advance(&self, end: u64) {
         self.progress.lock().end = end;
         self.moved.notify_all();
     }
 
-    /// Whether it is finished and all right.
+    /// Returns whether it is finished and right.
     pub fn is_whole(&self) -> bool {
         self.progress.lock().done == Some(true)
     }
 
-    /// Whether it is finished or has failed.
+    /// Returns whether it is finished or has failed.
     pub(super) fn is_done(&self) -> bool {
         self.progress.lock().done.is_some()
     }
 
-    /// Whether a reader of `range` would not wait.
+    /// Returns whether a reader of `range` would not have to wait.
     pub fn is_ready(&self, range: &Range<u64>) -> bool {
         let progress = self.progress.lock();
         progress.done.is_some() || range.end <= progress.end
     }
 
-    /// Waits until the file is finished up to `end`. Whether it is: not if it failed on the way.
+    /// Waits until the file is finished up to `end`. Returns `false` if it failed before.
     pub fn wait_for(&self, end: u64) -> bool {
         let mut progress = self.progress.lock();
         loop {

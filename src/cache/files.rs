@@ -18,12 +18,12 @@ use crate::{
 };
 
 impl Cache {
-    /// Files in memory: how many, and their bytes.
+    /// Returns the number of files in memory, and their bytes.
     pub fn files(&self) -> (usize, u64) {
         (self.files.files.load(Relaxed), self.files.bytes.load(Relaxed))
     }
 
-    /// The file in memory of an inode: growing, finished, or known to fail.
+    /// Returns the file in memory of an inode: growing, finished, or known to fail.
     pub fn file(&self, ino: u64) -> Option<Arc<FileSlot>> {
         match self.entries.get(&Key::File { ino })? {
             Cached::File(file) => Some(file),
@@ -31,14 +31,14 @@ impl Cache {
         }
     }
 
-    /// Makes room for a file in memory, which the caller then fills ([`FileSlot::run`]) and ends with
-    /// [`Self::end_file`]. `None` if it is there already, or there is no room for it now.
+    /// Makes room for a file in memory. The caller fills it ([`FileSlot::run`]) and then calls [`Self::end_file`].
+    /// `None` if the file exists already, or if there is no room for it now.
     pub fn start_file(&self, ino: u64, size: u64) -> Option<Arc<FileSlot>> {
         let key = Key::File { ino };
         if size > self.largest_file() || self.file(ino).is_some() {
             return None;
         }
-        // The file that was used longest ago, if it is not open: its descriptor is wanted for another.
+        // Evicts the least recently used file that is not open, because its descriptor is needed.
         let is_idle_file = |key: &Key, entry: &Cached| matches!(key, Key::File { .. }) && entry.is_idle();
         if self.files().0 >= limits::memory_files() && self.entries.remove_oldest(is_idle_file) {
             self.counters.evictions.fetch_add(1, Relaxed);
@@ -56,8 +56,8 @@ impl Cache {
         Some(file)
     }
 
-    /// Ends what [`Self::start_file`] began. Of a file that failed nothing is kept: its readers go to its blocks, which
-    /// say what is wrong.
+    /// Ends what [`Self::start_file`] began. A file that failed is not kept: its readers read its blocks, which report
+    /// the error.
     pub fn end_file(&self, ino: u64, file: &Arc<FileSlot>) {
         if file.is_whole() {
             self.counters.files_finished.fetch_add(1, Relaxed);
@@ -67,21 +67,21 @@ impl Cache {
         }
     }
 
-    /// Forgets a file in memory, which is there as long as others hold it.
+    /// Forgets a file in memory; it exists until its holders drop it.
     pub(crate) fn forget_file(&self, ino: u64) {
         self.entries.remove(&Key::File { ino }, |_| true);
     }
 
-    /// The largest file that is finished in memory: others must have room beside it.
+    /// Returns the largest size of a file in memory: others must have room beside it.
     pub fn largest_file(&self) -> u64 {
         self.budget.total() / 4
     }
 
-    /// Decodes and checks a compressed block into a file in memory from `at` on, showing it to readers as it goes. How
-    /// long decoding took; `None` for a block that the disk below had.
+    /// Decodes and checks a compressed block into a file in memory from `at` on, and shows it to readers as it goes.
+    /// Returns how long decoding took; `None` for a block from the disk cache.
     ///
     /// # Errors
-    /// [`BlockError`]; of the block nothing is then shown, or, where it comes in pieces, not its end.
+    /// [`BlockError`]. Then nothing of the block is shown, or, if it comes in pieces, not its end.
     pub fn decode_to(
         &self,
         block: &Block,
@@ -106,7 +106,7 @@ impl Cache {
         let _working = self.reserve_more(decode::working(block, window).saturating_add(piece), file.cost())?;
         if in_pieces {
             let mut pieces = Pieces::new(block, &**source, self.verify, window)?;
-            // Copied there, out of one buffer: decoded there piece by piece, the file would not lie in large pages.
+            // Copied from one buffer: a file that is decoded in place piece by piece would not get large pages.
             let mut piece = Buffer::zeroed(limits::DECODED_PIECE).map_err(SourceError::from)?;
             let mut at = at;
             while pieces.next_size() > 0 {

@@ -18,13 +18,13 @@ use crate::{
     wanted,
 };
 
-/// What decoding a block takes, in bytes.
+/// Bytes of memory that decoding a block takes.
 pub(super) struct Needs {
     /// Bytes that are kept.
     kept: u64,
-    /// Bytes that are taken beside them while it is decoded.
+    /// Bytes that are taken in addition while it is decoded.
     working: u64,
-    /// How many of these zstd may take as its window; 0 if the block is decoded in one go.
+    /// The part of them that zstd may use as its window; 0 if the block is decoded in one go.
     zstd_window: u64,
 }
 
@@ -35,7 +35,7 @@ impl Needs {
 }
 
 impl Cache {
-    /// Whether serving `range` depends on this block's slot at all.
+    /// Returns whether serving `range` depends on this block's slot.
     pub(super) fn needs_slot(&self, block: &Block, range: &Range<u64>) -> bool {
         if block.codec != Codec::None {
             return true;
@@ -48,8 +48,8 @@ impl Cache {
         }
     }
 
-    /// Whether a compressed block is shown piece by piece: decoding it takes so long that no reader should wait for the
-    /// whole.
+    /// Returns whether a compressed block is shown piece by piece, because decoding takes so long that no reader should
+    /// wait for all of it.
     pub fn in_pieces(&self, block: &Block) -> bool {
         // A zlib stream ends with a checksum of its own.
         let is_checked = block.crc.is_some() || block.codec == Codec::Zlib;
@@ -57,14 +57,14 @@ impl Cache {
         block.codec.is_stream() && block.size > limits::WHOLE_BLOCK && !strict
     }
 
-    /// How much is kept of a block that has no room beside others: shown piece by piece, it is decoded only so far
+    /// Returns how many bytes are kept of a block that has no room beside others. Such a block is decoded only a little
     /// ahead of its readers, and again from the front for a reader that goes back.
     pub(super) fn window(&self, block: &Block) -> Option<u64> {
         let is_large = self.in_pieces(block) && block.size > self.budget.total() / 2;
         is_large.then_some((self.budget.total() / 4).max(limits::SMALLEST_WINDOW))
     }
 
-    /// What decoding a block takes, with a window of zstd that is no smaller than `least`.
+    /// Returns what decoding a block takes, with a zstd window of at least `least` bytes.
     pub(super) fn needs(&self, block: &Block, source: &dyn Source, least: u64) -> Needs {
         let zstd_window = if self.in_pieces(block) { decode::window(block, source).max(least) } else { 0 };
         let kept = if block.codec == Codec::None { 0 } else { self.window(block).unwrap_or(block.size) };
@@ -75,8 +75,8 @@ impl Cache {
         block.codec.check_size(block.stored_size, block.size)
     }
 
-    /// Finds the block, or decodes it. The first reader reserves the memory; the others wait for the block and hold
-    /// nothing. A stream of zstd gets a window of at least `zstd_window`.
+    /// Finds the block or decodes it. The first reader reserves the memory; the others wait for the block and hold
+    /// nothing. A zstd stream gets a window of at least `zstd_window` bytes.
     pub(super) fn slot(
         self: &Arc<Self>,
         key: Key,
@@ -89,7 +89,7 @@ impl Cache {
         if is_new {
             let needs = self.needs(block, &**source, zstd_window);
             let room = match block.codec {
-                // A verdict takes next to nothing, and files in memory wait for it: it does not wait.
+                // A verdict takes almost no memory and files in memory wait for it, so it does not wait for room.
                 Codec::None => Ok(self.budget.reserve_small(0)),
                 _ => self.reserve(needs.all()).map_err(BlockError::from),
             };
@@ -98,7 +98,7 @@ impl Cache {
         Ok(slot)
     }
 
-    /// Fills a new slot, in a thread of its own if readers are served meanwhile.
+    /// Fills a new slot, on a thread of its own if readers are served meanwhile.
     pub(super) fn fill(
         self: &Arc<Self>,
         key: Key,
@@ -114,7 +114,7 @@ impl Cache {
         };
         let working = room.split(needs.working);
         slot.set_room(room);
-        // Bytes of smaller blocks are handed out when the whole is checked.
+        // Smaller blocks are served only after all of it was checked.
         let late = if block.size > limits::WHOLE_BLOCK { self.late_failure(key) } else { None };
         if !self.in_pieces(block) {
             let is_late = |_: &BlockError| late.iter().for_each(|announce| announce());
@@ -181,14 +181,14 @@ impl Cache {
         }
     }
 
-    /// The room for a slot's next piece, out of what is reserved for the slot; waits for its readers where that is a
-    /// window. Its decoder has `working` beside.
+    /// Returns room for a slot's next piece, out of what is reserved for the slot. If that is a window, waits for its
+    /// readers. The decoder has `working` in addition.
     fn room_for(&self, slot: &Slot, size: u64, working: &Reservation) -> Result<Reservation, BlockError> {
         let reserve = |bytes, holding: u64| Ok(self.reserve_more(bytes, holding + working.bytes())?);
         slot.room_for(size, || self.budget.note_idle(), reserve)
     }
 
-    /// Runs a decoder to its end, and wakes the threads that wait for the block or for room. `decode` says how many
+    /// Runs a decoder to its end, and wakes the threads that wait for the block or for room. `decode` returns how many
     /// bytes it made.
     pub(super) fn finish<E: Into<Arc<BlockError>>>(
         &self,

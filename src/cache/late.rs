@@ -1,4 +1,4 @@
-//! Blocks that turn out to be damaged after bytes of them were handed out: announced at once by the thread that finds it.
+//! Blocks that turn out to be damaged after bytes of them were served. The thread that finds it announces it at once.
 
 use std::sync::Arc;
 

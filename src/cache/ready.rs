@@ -1,5 +1,5 @@
-//! Blocks for callers that do not wait: what is decoded already, and what is decoded in less time than it takes to hand
-//! the request to another thread.
+//! Blocks for callers that do not wait: those that are decoded, and those that are decoded in less time than handing the
+//! request to another thread takes.
 
 use std::{ops::Range, sync::Arc};
 
@@ -11,7 +11,7 @@ use crate::{
 };
 
 impl Cache {
-    /// As [`Cache::lend`] for a caller that does not wait for a decoder.
+    /// Does the same as [`Cache::lend`], for a caller that does not wait for a decoder.
     ///
     /// # Errors
     /// As [`Cache::lend`], and `WouldBlock`.
@@ -30,7 +30,7 @@ impl Cache {
         }
     }
 
-    /// As [`Cache::check`] for a caller that does not wait for a checksum.
+    /// Does the same as [`Cache::check`], for a caller that does not wait for a checksum.
     ///
     /// # Errors
     /// As [`Cache::check`], and `WouldBlock`.
@@ -49,9 +49,9 @@ impl Cache {
         slot.verdict().unwrap_or_else(|| Err(Arc::new(BlockError::WouldBlock)))
     }
 
-    /// Fills `out` with all of an uncompressed block, and checks it: one read, where [`Cache::check`] and a copy take two.
-    /// `None` where `out` is not of its size, or its verdict known; and, for a caller that waits for nothing, where it is
-    /// large or not at hand.
+    /// Fills `out` with all of an uncompressed block and checks it, in one read; [`Cache::check`] and a copy take two.
+    /// `None` if `out` has another size or the verdict is known. Callers that wait for nothing also get `None` if the
+    /// block is large or not in memory.
     pub(crate) fn read_checked(
         &self,
         key: Key,
@@ -70,7 +70,7 @@ impl Cache {
                 Ok(()) => {}
                 Err(error) => return Some(Err(Arc::new(error.into()))),
             },
-            // What can't be read, or is not there, is said by a read that waits.
+            // What cannot be read, or is not there, is reported by a read that waits.
             Wait::Never | Wait::Disk => source.try_read_at(block.offset, out).ok()?,
         }
         let (slot, is_new) = self.acquire(key, None);
@@ -81,7 +81,7 @@ impl Cache {
         slot.verdict()
     }
 
-    /// The slot of a block, filled here if that is quick.
+    /// Returns the slot of a block, filled here if that is quick.
     fn try_slot(self: &Arc<Self>, key: Key, block: &Block, source: &Arc<dyn Source>, wait: Wait) -> Option<SlotInUse> {
         if let Some(entry) = self.entries.find(&key) {
             self.count_hit();
@@ -96,7 +96,7 @@ impl Cache {
         if !is_quick {
             return None;
         }
-        // What can't be read, or is not there, is said by a read that waits.
+        // What cannot be read, or is not there, is reported by a read that waits.
         let stored: Arc<dyn Source> = Arc::new(Loaded::new(&**source, block.stored()).ok()?);
         let needs = self.needs(block, &*stored, 0);
         let room = match block.codec {
@@ -110,7 +110,7 @@ impl Cache {
         Some(slot)
     }
 
-    /// Why a block whose verdict need not be waited for is known to be bad, if it is.
+    /// Fails if a block whose verdict need not be waited for is known to be bad.
     pub(super) fn known_failure(&self, key: Key, block: &Block) -> Result<(), Arc<BlockError>> {
         if block.crc.is_none() {
             return Ok(());

@@ -14,7 +14,7 @@ pub(super) struct LastResort(Mutex<Vec<GiveUp>>);
 type GiveUp = Arc<dyn Fn() -> Option<bool> + Send + Sync>;
 
 impl LastResort {
-    /// What waits to be written to a disk that does not answer is given up.
+    /// Gives up blobs that wait to be written to a disk that does not answer.
     pub(super) fn of(spill: Option<&Spill>) -> Self {
         let disk = spill.map(|spill| spill.disk().clone());
         Self(Mutex::new(disk.into_iter().map(|disk| Arc::new(move || Some(disk.give_up_queue())) as GiveUp).collect()))
@@ -22,22 +22,21 @@ impl LastResort {
 }
 
 impl Cache {
-    /// Reserves memory before it is taken; evicts what is cached, and waits for others to finish where there is no
-    /// room.
+    /// Reserves memory before it is taken. Evicts cached entries, and waits for others to finish if there is no room.
     ///
-    /// A caller must hold no other reservation, nor anything that others need to finish (a lock, a place in a pool of
-    /// few threads). Where it has to, because it finds out only later how much it needs, it says how many bytes it has
-    /// with [`Self::reserve_more`], and gets room even beyond the budget before all wait for each other.
+    /// A caller must hold no other reservation, and nothing that others need to finish (a lock, a place in a pool of
+    /// few threads). A caller that finds out only later how much it needs uses [`Self::reserve_more`] with the bytes
+    /// that it has, and gets room even beyond the budget before all wait for each other.
     ///
     /// # Errors
-    /// [`TooMuch`] for more than the budget and [`limits::BEYOND_BUDGET`], or than is left of these beside what is
-    /// held open.
+    /// [`TooMuch`] for more than the budget and [`limits::BEYOND_BUDGET`], or for more than what others hold leaves of
+    /// these.
     pub fn reserve(&self, bytes: u64) -> Result<Reservation, TooMuch> {
         self.reserve_more(bytes, 0)
     }
 
-    /// As [`Self::reserve`], for a caller that has reserved `holding` bytes already and needs these too before it can
-    /// give them back.
+    /// Does the same as [`Self::reserve`], for a caller that has reserved `holding` bytes and needs these too before it
+    /// can give them back.
     ///
     /// # Errors
     /// As [`Self::reserve`].
@@ -45,8 +44,8 @@ impl Cache {
         self.budget.reserve(bytes, holding, |short| self.evict(short))
     }
 
-    /// Runs work that reserves memory in several steps: again from the start, having given back everything, where a
-    /// later step finds no room beside what others hold.
+    /// Runs work that reserves memory in several steps. If a later step finds no room beside what others hold, the work
+    /// gives back everything and starts again.
     ///
     /// # Errors
     /// Those of `work`.
@@ -70,31 +69,31 @@ impl Cache {
         }
     }
 
-    /// Takes bytes of the budget for what is kept elsewhere, for as long as its owner pleases. Never waits.
+    /// Takes bytes of the budget for something outside the cache, for as long as its owner pleases. Never waits.
     pub fn hold(&self, bytes: u64) -> Reservation {
         self.budget.reserve_small(bytes)
     }
 
-    /// As [`Self::reserve`], or `None` where others are in the way.
+    /// Does the same as [`Self::reserve`], without waiting; `None` if there is no room.
     pub fn try_reserve(&self, bytes: u64) -> Option<Reservation> {
         self.budget.try_reserve(bytes, |short| self.evict(short))
     }
 
-    /// Evicts until about so many bytes come back. Whether anything was evicted.
+    /// Evicts until about `bytes` come back. Returns whether anything was evicted.
     fn evict(&self, bytes: u64) -> bool {
         let evicted = self.entries.evict(bytes);
         self.counters.evictions.fetch_add(evicted as u64, Relaxed);
         evicted > 0 || self.give_up_kept()
     }
 
-    /// Says how memory that others keep is given up when nothing cached is left to evict. `give_up` says whether it gave
-    /// up anything, and `None` when it never will again.
+    /// Adds a way to give up memory outside the cache when nothing cached is left to evict. `give_up` returns whether
+    /// it gave up anything, and `None` when it never will again.
     pub(crate) fn add_last_resort(&self, give_up: impl Fn() -> Option<bool> + Send + Sync + 'static) {
         self.last_resort.0.lock().push(Arc::new(give_up));
     }
 
     fn give_up_kept(&self) -> bool {
-        // Called without the lock: what is given up may be large.
+        // Called without the lock, because what is given up may be large.
         let all = self.last_resort.0.lock().clone();
         all.iter().any(|give_up| match give_up() {
             Some(gave_up) => gave_up,
@@ -105,16 +104,16 @@ impl Cache {
         })
     }
 
-    /// Zeros, for which room is reserved first, beside `holding` bytes that the caller has already.
+    /// Returns zeros, after reserving room for them. The caller has `holding` bytes already.
     ///
     /// # Errors
-    /// [`BlockError::Decode`] where there is no memory.
+    /// [`BlockError::Decode`] if there is no memory.
     pub fn buffer(&self, size: u64, holding: u64) -> Result<Buffer, BlockError> {
         let room = self.reserve_more(size, holding)?;
         Ok(decode::zeroed(size)?.with_room(room))
     }
 
-    /// A DEFLATE or zlib block of any size in one piece, reserved first. Not kept.
+    /// Inflates a DEFLATE or zlib block of any size into one piece, reserved first. The cache does not keep it.
     ///
     /// # Errors
     /// [`BlockError`].

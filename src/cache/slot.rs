@@ -12,10 +12,10 @@ use super::{
     sync::{Arc, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering::Relaxed},
 };
 
-/// What an entry counts against the budget, beside its bytes.
+/// Bytes that an entry counts against the budget in addition to its contents.
 pub(super) const OVERHEAD: u64 = 256;
 
-/// Decoded bytes that stand together, and where they begin in the block.
+/// Contiguous decoded bytes, and their offset in the block.
 #[derive(Debug, Clone)]
 pub struct Piece {
     /// Offset of the first byte in the block.
@@ -30,40 +30,40 @@ impl Piece {
     }
 }
 
-/// A block being decoded, decoded, or known to be bad; or bytes that were made of blocks, in the same states.
+/// A block that is being decoded, is decoded, or is known to be bad; or bytes computed from blocks, in the same states.
 #[derive(Debug)]
 pub(super) struct Slot {
     users: AtomicUsize,
-    /// Bytes of it that were handed to a kernel which keeps them.
+    /// Bytes of it that were served to a kernel, which keeps them.
     served: AtomicU64,
-    /// At most so many bytes are kept of a block that is too large for the cache, around where its readers are.
+    /// Most bytes that are kept around its readers, for a block that is too large for the cache.
     window: Option<u64>,
     progress: Mutex<Progress>,
     moved: Condvar,
-    /// What it takes by itself.
+    /// Counts the slot itself.
     _overhead: Reservation,
 }
 
 #[derive(Debug, Default)]
 struct Progress {
-    /// In order, without gaps.
+    /// In order and without gaps.
     pieces: VecDeque<Piece>,
     end: u64,
     done: Option<Result<(), Arc<BlockError>>>,
-    /// What is reserved for pieces that are still to come.
+    /// Reserved for pieces that are still to come.
     room: Option<Reservation>,
-    /// The furthest byte that a reader asked for.
+    /// The highest offset that a reader asked for.
     wanted: u64,
-    /// The bytes for which readers wait now.
+    /// The offsets for which readers wait now.
     waiting: Vec<u64>,
     /// Whether the decoder waits for readers to follow.
     is_parked: bool,
-    /// Whether the slot was dropped: no reader will ask for more.
+    /// Whether the slot was dropped, so that no reader will ask for more.
     is_given_up: bool,
 }
 
 impl Progress {
-    /// Whether a byte was there and is not any more.
+    /// Returns whether a byte was there and is gone.
     fn has_passed(&self, offset: u64) -> bool {
         offset < self.pieces.front().map_or(0, |first| first.start)
     }
@@ -77,7 +77,7 @@ impl Progress {
         self.end - self.pieces.front().map_or(self.end, |first| first.start)
     }
 
-    /// Whether the first piece is one that a reader waits for, which has only to wake up to take it.
+    /// Returns whether a reader waits for the first piece, and has only to wake up to take it.
     fn is_first_wanted(&self) -> bool {
         let Some(first) = self.pieces.front() else { return false };
         self.waiting.iter().any(|offset| (first.start..first.end()).contains(offset))
@@ -85,7 +85,7 @@ impl Progress {
 }
 
 impl Slot {
-    /// A slot to be filled. Of a block that is shown through a window so many bytes are kept at most.
+    /// Returns a slot to be filled. `window` is the most bytes that are kept of a block that is shown through a window.
     pub(super) fn new(budget: &Arc<Budget>, window: Option<u64>) -> Arc<Self> {
         Arc::new(Self {
             users: AtomicUsize::new(0),
@@ -97,7 +97,7 @@ impl Slot {
         })
     }
 
-    /// One that is done.
+    /// Returns a slot that is done.
     pub(super) fn of_bytes(budget: &Arc<Budget>, bytes: Arc<Buffer>) -> Arc<Self> {
         let slot = Self::new(budget, None);
         let mut progress = slot.progress.lock();
@@ -107,19 +107,19 @@ impl Slot {
         slot
     }
 
-    /// Gives it the reservation for its pieces.
+    /// Sets the reservation for its pieces.
     pub(super) fn set_room(&self, room: Reservation) {
         self.progress.lock().room = Some(room);
     }
 
-    /// Takes back what was to be its bytes and can't be, with the room for it.
+    /// Takes back memory for a piece that could not be made, with its room.
     pub(super) fn take_back(&self, bytes: Buffer) {
         if let (Some(room), Some(back)) = (&mut self.progress.lock().room, bytes.into_room()) {
             room.merge(back);
         }
     }
 
-    /// Counts bytes handed out. Whether with these all of it was, of one of at least `least` bytes.
+    /// Counts served bytes. Returns whether all of the block has now been served, if it has at least `least` bytes.
     pub(super) fn add_served(&self, bytes: u64, least: u64) -> bool {
         let served = self.served.fetch_add(bytes, Relaxed) + bytes;
         if served < least {
@@ -129,13 +129,13 @@ impl Slot {
         progress.done.is_some() && served >= progress.end.max(least)
     }
 
-    /// How many bytes were handed out.
+    /// Returns how many bytes were served.
     pub(super) fn served(&self) -> u64 {
         self.served.load(Relaxed)
     }
 
-    /// Runs the decoder and keeps its verdict. A decoder that panics is an error of this block, which its
-    /// readers get.
+    /// Runs the decoder and keeps its verdict. If the decoder panics, that is an error of this block, which its readers
+    /// get.
     pub(super) fn run(&self, decode: impl FnOnce() -> Result<(), Arc<BlockError>>) {
         let verdict = catch_unwind(AssertUnwindSafe(decode)).unwrap_or_else(|_| {
             Err(Arc::new(BlockError::Refused("the decoder panicked; please report this file".into())))
@@ -151,12 +151,12 @@ impl Slot {
         self.moved.notify_all();
     }
 
-    /// The room for the next piece of `size` bytes. In a window it waits for readers to follow (`parked` is called
-    /// then), and lets go of what lies behind them; what they still hold of that is not room, and `reserve` gets
-    /// as much beside what the slot has already (its second argument).
+    /// Returns room for the next piece of `size` bytes. A window first waits for readers to follow (`parked` is called
+    /// then), and drops what is behind them. What they still hold of it is no room; `reserve` gets as much in addition
+    /// to what the slot has (its second argument).
     ///
     /// # Errors
-    /// When the block was given up meanwhile, and those of `reserve`.
+    /// If the block was given up meanwhile, and the errors of `reserve`.
     pub(super) fn room_for(
         &self,
         size: u64,
@@ -196,12 +196,12 @@ impl Slot {
         Ok(room)
     }
 
-    /// Adds the next piece, for readers to take at once.
+    /// Adds the next piece; readers can take it at once.
     pub(super) fn push(&self, bytes: Buffer) {
         self.push_shared(Arc::new(bytes));
     }
 
-    /// Adds the next piece, which others may have too.
+    /// Adds the next piece, which others may hold too.
     pub(super) fn push_shared(&self, bytes: Arc<Buffer>) {
         let mut progress = self.progress.lock();
         let start = progress.end;
@@ -211,8 +211,8 @@ impl Slot {
         self.moved.notify_all();
     }
 
-    /// Waits for the piece that holds the byte at `offset`. `None` if it is no longer there: then the slot was given
-    /// up, and the block has to be decoded from its front again. Readers that wait for bytes further on get them first.
+    /// Waits for the piece that holds the byte at `offset`. `None` if it is gone: then the slot was given up, and the
+    /// block has to be decoded from its front again. Readers that wait for later bytes get them first.
     pub(super) fn piece(&self, offset: u64) -> Result<Option<Piece>, Arc<BlockError>> {
         let mut progress = self.progress.lock();
         progress.waiting.push(offset);
@@ -249,13 +249,13 @@ impl Slot {
         }
         drop(progress);
         if self.window.is_some() {
-            // The decoder, and those whose bytes have passed, wait for the last of these.
+            // The decoder waits for the last of these readers, and so do readers whose bytes have passed.
             self.moved.notify_all();
         }
         found
     }
 
-    /// As [`Self::piece`] without waiting: `None` for what is not there.
+    /// Does the same as [`Self::piece`] without waiting; `None` for what is not there.
     pub(super) fn try_piece(&self, offset: u64) -> Result<Option<Piece>, Arc<BlockError>> {
         let progress = self.progress.lock();
         match (progress.find(offset), &progress.done) {
@@ -265,12 +265,12 @@ impl Slot {
         }
     }
 
-    /// The verdict, as far as it is known.
+    /// Returns the verdict, if it is known.
     pub(super) fn verdict(&self) -> Option<Result<(), Arc<BlockError>>> {
         self.progress.lock().done.clone()
     }
 
-    /// Waits for all pieces of what was made.
+    /// Waits for all pieces of computed bytes.
     pub(super) fn parts(&self) -> Result<Vec<Arc<Buffer>>, Arc<BlockError>> {
         self.wait_done()?;
         Ok(self.progress.lock().pieces.iter().map(|piece| piece.bytes.clone()).collect())
@@ -287,17 +287,17 @@ impl Slot {
         }
     }
 
-    /// The error, if the block is known to be bad.
+    /// Fails if the block is known to be bad.
     pub(super) fn failure(&self) -> Result<(), Arc<BlockError>> {
         self.progress.lock().done.clone().unwrap_or(Ok(()))
     }
 
-    /// Whether it is to be decoded again.
+    /// Returns whether it has to be decoded again.
     pub(super) fn is_given_up(&self) -> bool {
         self.progress.lock().is_given_up
     }
 
-    /// Whether it is decoded or known to be bad.
+    /// Returns whether it is decoded or known to be bad.
     pub(super) fn is_done(&self) -> bool {
         self.progress.lock().done.is_some()
     }
@@ -318,7 +318,7 @@ impl Entry for Arc<Slot> {
         OVERHEAD + progress.kept() + progress.room.as_ref().map_or(0, Reservation::bytes)
     }
 
-    /// Ends a decoder that waits for readers: they begin anew.
+    /// Ends a decoder that waits for readers. The readers start again.
     fn give_up(&self) {
         let mut progress = self.progress.lock();
         progress.is_given_up |= progress.done.is_none();

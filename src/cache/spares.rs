@@ -1,17 +1,18 @@
-//! Memory of blocks that were evicted, for the blocks that come in their place: of memory that is new to the process the
-//! kernel clears each page first, which takes about as long as a third of decoding zstd.
+//! Memory of evicted blocks, reused for the next ones. The kernel clears each page of fresh memory first, which takes
+//! about a third of the time of decoding zstd.
 
 use memmap2::MmapMut;
 
 use super::sync::{AtomicU64, Mutex, Ordering::SeqCst};
 
-/// Kept beyond the budget where all of it is reserved: what one thread frees just before another reserves it.
+/// Bytes that may be kept beyond the budget if all of it is reserved: one thread frees them just before another
+/// reserves them.
 const BEYOND: u64 = 16 << 20;
 
-/// The most that is kept at all.
+/// Most bytes that are kept at all.
 const MOST: u64 = 64 << 20;
 
-/// Maps that no buffer uses. They are not reserved: they and what is reserved are never more than the budget and
+/// Maps that no buffer uses. They are not reserved. They and all reserved bytes together never exceed the budget and
 /// [`BEYOND`].
 #[derive(Debug, Default)]
 pub(super) struct Spares {
@@ -21,7 +22,7 @@ pub(super) struct Spares {
 }
 
 impl Spares {
-    /// Keeps a map. `unreserved` says how many bytes of the budget are not reserved, those of this map among them.
+    /// Keeps a map. `unreserved` returns how many bytes of the budget are not reserved, including those of this map.
     pub(super) fn put(&self, map: MmapMut, unreserved: impl FnOnce() -> u64) {
         if map.len() as u64 > MOST {
             return;
@@ -29,18 +30,18 @@ impl Spares {
         let mut maps = self.maps.lock();
         self.bytes.fetch_add(map.len() as u64, SeqCst);
         maps.push(map);
-        // Read under the lock: a thread that reserves more from now on looks at what is kept afterwards.
+        // Called under the lock: a thread that reserves more from now on looks at the kept maps afterwards.
         let freed = self.surplus(&mut maps, unreserved());
         drop(maps);
         drop(freed);
     }
 
-    /// Bytes that are kept.
+    /// Returns the bytes that are kept.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes.load(SeqCst)
     }
 
-    /// Frees what has no room any more beside what is reserved.
+    /// Frees maps for which there is no room beside what is reserved.
     pub(super) fn trim(&self, unreserved: u64) {
         if self.bytes() > unreserved.saturating_add(BEYOND).min(MOST) {
             let freed = self.surplus(&mut self.maps.lock(), unreserved);
@@ -48,7 +49,7 @@ impl Spares {
         }
     }
 
-    /// The map whose size comes next to `size`; larger ones first.
+    /// Returns the map whose size is closest to `size`; larger ones first.
     pub(super) fn take(&self, size: usize) -> Option<MmapMut> {
         let mut maps = self.maps.lock();
         let nearest = |(at, map): (usize, &MmapMut)| (map.len() < size, map.len().abs_diff(size), at);
@@ -58,7 +59,7 @@ impl Spares {
         Some(map)
     }
 
-    /// Takes out the oldest, until the others fit.
+    /// Takes out the oldest maps until the others fit.
     fn surplus(&self, maps: &mut Vec<MmapMut>, unreserved: u64) -> Vec<MmapMut> {
         let most = unreserved.saturating_add(BEYOND).min(MOST);
         let (mut kept, mut count) = (self.bytes(), 0);

@@ -40,57 +40,57 @@ use crate::{
     source::Source,
 };
 
-/// Of a block so many bytes are read at once, at most, to judge whether it is worth keeping.
+/// Most bytes of a block that one read is assumed to want, to judge whether the block is worth keeping.
 const TYPICAL_READ: u64 = 1 << 20;
 
-/// What finding and opening a blob takes, in nanoseconds.
+/// Time to find and open a blob, in nanoseconds.
 const OPENING: u64 = 50_000;
 
-/// Reads of fewer bytes say more of opening than of the disk's speed.
+/// Smaller reads in bytes show the time of opening rather than the speed of the disk.
 const TELLING_READ: usize = 64 << 10;
 
-/// A read that took longer than this says that the disk is too slow to be waited for.
+/// A read that takes longer shows that the disk is too slow to wait for.
 const TOO_SLOW: Duration = Duration::from_secs(2);
 
-/// How long decoding waits for the disk where it may.
+/// How long decoding waits for the disk, if it may.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
-/// Bytes that may wait for the disk where decoding waits for it.
+/// Most bytes in the queue for the disk, if decoding waits for it.
 const WAITED_FOR: u64 = 128 << 20;
 
-/// Plain files of which this process remembers that they are right.
+/// Most plain files that this process remembers as checked.
 const CHECKED: usize = 16 << 10;
 
-/// Which version of the names this is: what a later one keeps differently has another number.
+/// Version of the names. A later layout uses another number.
 const VERSION: u8 = 1;
 
-/// A disk for decoded blocks.
+/// Options of the disk cache for decoded blocks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SpillOptions {
-    /// The folder, made if it is not there. Only the user of this process may look into it.
+    /// The folder, made if it does not exist. Only the user of this process may enter it.
     pub folder: PathBuf,
-    /// Bytes that it may take.
+    /// Largest size of the folder in bytes.
     pub size: u64,
-    /// Whether decoding waits for a disk that can't keep up, so that nothing is left out: for filling it ahead.
+    /// Whether decoding waits for a disk that is too slow, so that nothing is left out. `shardfs warm` sets it.
     pub wait: bool,
-    /// Whether blocks are kept too that cost little to decode again.
+    /// Whether blocks that are quick to decode are kept too.
     pub all: bool,
 }
 
 impl SpillOptions {
-    /// Opens the folder. A disk that fails or is full is one to do without: that is logged, and `None`.
+    /// Opens the folder. A disk that fails or is full can be done without: that is logged, and the result is `None`.
     ///
     /// # Errors
-    /// For a folder that can't be meant: of another user, or no folder.
+    /// If the folder belongs to another user, others may enter it, or it is no folder.
     pub fn open(&self, budget: u64) -> io::Result<Option<Spill>> {
         let limits = Limits::new(&self.folder, self.size);
-        // What waits to be written is memory of the budget, and lies in the cache anyway at first. Where decoding waits for
-        // the disk, a longer queue gains nothing.
+        // What waits to be written counts against the budget, and is in the cache at first anyway. If decoding waits
+        // for the disk, a longer queue gains nothing.
         let queue = if self.wait { (budget / 4).min(WAITED_FOR) } else { budget / 4 };
         let limits = Limits { queue, ..limits };
         match Disk::open(&self.folder, limits) {
             Ok(disk) => {
-                // Looks at each file, so nothing waits for it.
+                // This looks at each file, so nothing waits for it.
                 let counted = disk.clone();
                 let _ = thread::Builder::new().name("disk-cache".into()).spawn(move || counted.usage());
                 Ok(Some(Spill { wait: self.wait, all: self.all, ..Spill::new(disk) }))
@@ -108,28 +108,28 @@ impl SpillOptions {
 #[derive(Debug)]
 pub struct Spill {
     disk: Arc<Disk>,
-    /// Picoseconds that a byte takes to be read, a moving average.
+    /// Moving average of the time to read a byte, in picoseconds.
     picos_per_byte: AtomicU64,
     /// Whether decoding waits for the disk.
     wait: bool,
-    /// Whether what costs little to decode is kept too.
+    /// Whether blocks that are quick to decode are kept too.
     all: bool,
-    /// The plain files that were compared with their checksums.
+    /// Plain files that were compared with their checksums.
     checked: Mutex<LruCache<FileId, ()>>,
 }
 
-/// A virtual file that is the whole of one block, and bytes known without it.
+/// A virtual file that consists of one whole block, and of bytes that are known without it.
 pub(crate) struct FileOfBlock<'a> {
     pub(crate) block: &'a Block,
-    /// Where the block begins in it.
+    /// Offset of the block in the file.
     pub(crate) at: u64,
-    /// Its size.
+    /// Size of the file.
     pub(crate) size: u64,
     /// SHA-256 of the other bytes.
     pub(crate) others: [u8; 32],
 }
 
-/// What names a block in every process: the state of the file, and the block in it.
+/// Names a block in every process: the state of the container's file, and the block in it.
 pub(super) struct Name {
     key: Vec<u8>,
     size: u64,
@@ -137,7 +137,7 @@ pub(super) struct Name {
 }
 
 impl Name {
-    /// The piece that holds the byte at `at`, as a decoder makes them.
+    /// Returns the range of the piece that holds the byte at `at`, as a decoder makes pieces.
     fn piece_of(&self, at: u64) -> Range<u64> {
         if !self.in_pieces {
             return 0..self.size;
@@ -152,32 +152,32 @@ impl Name {
         }
     }
 
-    /// The key of the piece that begins at `start`.
+    /// Returns the key of the piece that begins at `start`.
     fn key_of(&self, start: u64) -> Vec<u8> {
         [&*self.key, &start.to_le_bytes()].concat()
     }
 
-    /// What names the block in a virtual file that is kept whole.
+    /// Returns the key of the block inside a virtual file that is kept whole.
     fn in_file(&self) -> Vec<u8> {
-        // However it is decoded, it is the same file.
+        // The file is the same, in whatever way it was decoded.
         let mut key = self.key_of(u64::MAX - 1);
         key[1] = 2;
         key
     }
 
-    /// What names that virtual file.
+    /// Returns the key of that virtual file.
     fn of_file(&self, file: &FileOfBlock<'_>) -> Vec<u8> {
         [&*self.in_file(), &file.at.to_le_bytes(), &file.size.to_le_bytes(), &file.others].concat()
     }
 
-    /// The key of the blob that says that all pieces are right.
+    /// Returns the key of the blob that marks all pieces as right.
     fn verdict(&self) -> Vec<u8> {
         self.key_of(u64::MAX)
     }
 }
 
 impl Spill {
-    /// Keeps decoded blocks in `disk`.
+    /// Returns a tier that keeps decoded blocks in `disk`.
     pub fn new(disk: Arc<Disk>) -> Self {
         let checked = Mutex::new(LruCache::new(nonzero(CHECKED)));
         Self { disk, picos_per_byte: AtomicU64::new(1000), wait: false, all: false, checked }
@@ -188,8 +188,8 @@ impl Spill {
         &self.disk
     }
 
-    /// The block's name. `None` for a block that is stored as it is, and for bytes that have no name of their own. A
-    /// block that is shown in pieces is kept in pieces.
+    /// Returns the block's name. `None` for an uncompressed block, and for bytes without a name of their own. A block
+    /// that is shown in pieces is kept in pieces.
     pub(super) fn name(&self, block: &Block, source: &dyn Source, in_pieces: bool) -> Option<Name> {
         let code = match block.codec {
             Codec::None => return None,
@@ -214,8 +214,8 @@ impl Spill {
         Some(Name { key: name, size: block.size, in_pieces })
     }
 
-    /// Whether a block that took so long to decode is read from this disk in half of that time, as far as one read wants
-    /// of it.
+    /// Returns whether reading a part of the block from this disk takes at most half of `decoding`, the time to decode
+    /// it.
     pub(super) fn is_worth(&self, block: &Block, decoding: Duration) -> bool {
         if self.all {
             return true;
@@ -244,8 +244,8 @@ impl Spill {
         self.keep_verdict(name);
     }
 
-    /// Keeps a piece of a block whose checksum is not known yet. Whether it could be: otherwise [`Self::keep_verdict`]
-    /// must not be called.
+    /// Keeps a piece of a block whose checksum is not known yet. If it returns `false`, [`Self::keep_verdict`] must not
+    /// be called.
     pub(super) fn keep_piece(&self, name: &Name, start: u64, piece: Payload) -> bool {
         let key = name.key_of(start);
         if self.disk.contains(&key) {
@@ -254,7 +254,7 @@ impl Spill {
         self.put(|way| self.disk.put_by(way, &key, piece.clone()))
     }
 
-    /// Puts something into the disk's queue, and waits for room there where decoding may.
+    /// Puts something into the disk's queue. Waits for room there if decoding may wait.
     fn put(&self, put: impl Fn(Way) -> bool) -> bool {
         match self.wait {
             false => put(Way::Cached),
@@ -262,18 +262,18 @@ impl Spill {
         }
     }
 
-    /// Says that all pieces of a block are kept and right.
+    /// Marks all pieces of a block as kept and right.
     pub(super) fn keep_verdict(&self, name: &Name) {
         self.disk.put(&name.verdict(), Arc::new([]));
     }
 
-    /// Whether the byte at `at` of a block seems to be kept: a cheap look.
+    /// Returns whether the byte at `at` of a block seems to be kept. Cheap.
     pub(super) fn has(&self, name: &Name, at: u64) -> bool {
         self.disk.contains(&name.key_of(name.piece_of(at).start)) || self.disk.contains(&name.in_file())
     }
 
-    /// Fills `out` with the bytes of a block from `at` on. Whether all of them were there: otherwise `out` holds
-    /// anything.
+    /// Fills `out` with the bytes of a block from `at` on. Returns whether all of them were there; otherwise `out`
+    /// holds anything.
     pub(super) fn read(&self, name: &Name, at: u64, out: &mut [u8]) -> bool {
         self.read_pieces(name, at, out)
             || self.disk.get_file(&name.in_file()).is_some_and(|blob| self.read_blob(&blob, name.size, at, out))
@@ -297,7 +297,7 @@ impl Spill {
         true
     }
 
-    /// Fills `out` with bytes of a blob that should have `size`. Whether they could be had.
+    /// Fills `out` with bytes of a blob that should have `size` bytes. Returns whether that succeeded.
     fn read_blob(&self, blob: &Blob, size: u64, at: u64, out: &mut [u8]) -> bool {
         let start = Instant::now();
         let is_read = blob.len() == size && blob.read_at(at, out).is_ok();
@@ -321,7 +321,7 @@ impl Spill {
         }
     }
 
-    /// A virtual file that is kept, compared with its checksums.
+    /// Returns a kept virtual file, compared with its checksums.
     fn file(&self, name: &Name, file: &FileOfBlock<'_>) -> Option<File> {
         let key = name.of_file(file);
         let blob = self.disk.get_file(&key).filter(|blob| blob.len() == file.size)?;
@@ -330,7 +330,7 @@ impl Spill {
         if self.checked.lock().get(&id).is_none() {
             self.disk.check_file(&key, &blob).ok()?;
             self.checked.lock().put(id, ());
-            // The block is read out of the file from now on.
+            // From now on the block is read out of the file.
             self.remove_pieces(name);
         }
         Some(own)
@@ -349,13 +349,14 @@ impl Spill {
 }
 
 impl Cache {
-    /// The disk below, and what names a block there.
+    /// Returns the disk cache, and the name of a block there.
     pub(super) fn spilled(&self, block: &Block, source: &dyn Source) -> Option<(&Spill, Name)> {
         let spill = self.spill.as_ref()?;
         Some((spill, spill.name(block, source, self.in_pieces(block))?))
     }
 
-    /// A part of a block that is not in memory, and on disk. A block that is wanted whole comes to memory instead.
+    /// Returns a part of a block that is on disk and not in memory. A block that is wanted whole comes to memory
+    /// instead.
     pub(super) fn spilled_part(
         &self,
         key: Key,
@@ -390,14 +391,14 @@ impl Cache {
 }
 
 impl Cache {
-    /// A virtual file on the disk below, whose bytes are right.
+    /// Returns a virtual file from the disk cache, whose bytes are right.
     pub(crate) fn spilled_file(&self, file: &FileOfBlock<'_>, source: &dyn Source) -> Option<File> {
         let (spill, name) = self.spilled(file.block, source)?;
         spill.file(&name, file)
     }
 
-    /// Keeps a finished file in memory on disk as well, if its block was checked and it is worth it. `took` says how
-    /// long it was decoded; `None` where the block came from the disk.
+    /// Keeps a finished file in memory on disk as well, if its block was checked and it is worth it. `took` is how long
+    /// decoding took; `None` if the block came from the disk.
     pub(crate) fn keep_file(
         &self,
         file: &FileOfBlock<'_>,
@@ -407,7 +408,7 @@ impl Cache {
     ) {
         let Some((spill, name)) = self.spilled(file.block, source) else { return };
         let is_worth = took.is_none_or(|took| self.verify != Verify::Off && spill.is_worth(file.block, took));
-        // Mapped now, for what could not be mapped later would have no bytes.
+        // Mapped now: a file that cannot be mapped later would have no bytes.
         if is_worth && memory.memory().bytes(0..memory.memory().size() as usize).is_ok() {
             spill.keep_file(&name, file, memory.clone());
         }
@@ -451,7 +452,7 @@ pub(super) struct FilePart {
 }
 
 impl FilePart {
-    /// `None` where the file can't be mapped.
+    /// `None` if the file cannot be mapped.
     pub(super) fn new(file: &Arc<FileSlot>, range: Range<u64>) -> Option<Self> {
         let range = usize::try_from(range.start).ok()?..usize::try_from(range.end).ok()?;
         file.memory().bytes(range.clone()).ok()?;

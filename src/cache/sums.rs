@@ -1,20 +1,20 @@
-//! The checksum of a large uncompressed block, made of the parts that readers were given. A block that was
-//! read in order needs no second pass when its verdict is due, which in an object store would be a second download.
+//! The checksum of a large uncompressed block, computed from the parts that readers were given. A block that was read in
+//! order then needs no second pass for its verdict, which for an object store would be a second download.
 
 use std::collections::BTreeMap;
 
-/// Parts of one block of which the checksum is remembered, at most.
+/// Most parts of one block whose checksum is remembered.
 const PARTS: usize = 4096;
 
-/// CRC32C of parts of a block, those that touch put together.
+/// CRC32C of parts of a block. Adjacent parts are combined.
 #[derive(Debug, Default)]
 pub(super) struct Sums {
-    /// By their start: the end, and the checksum of what lies between.
+    /// By start: the end, and the checksum of the bytes between.
     parts: BTreeMap<u64, (u64, u32)>,
 }
 
 impl Sums {
-    /// Adds a part. One that overlaps another is left out, for its bytes are known in part already.
+    /// Adds a part. A part that overlaps another is left out, because some of its bytes are known already.
     pub(super) fn add(&mut self, start: u64, length: u64, crc: u32) {
         let end = start.saturating_add(length);
         let before = self.parts.range(..end).next_back().map(|(&start, &(end, crc))| (start, end, crc));
@@ -34,7 +34,7 @@ impl Sums {
         }
     }
 
-    /// Takes out the part that ends here: its start and its checksum.
+    /// Takes out the part that ends at `end`: its start and its checksum.
     pub(super) fn take_until(&mut self, end: u64) -> Option<(u64, u32)> {
         let (&start, &(to, crc)) = self.parts.range(..end).next_back()?;
         (to == end).then(|| {
@@ -43,12 +43,12 @@ impl Sums {
         })
     }
 
-    /// The end and the checksum of the part that begins here.
+    /// Returns the end and the checksum of the part that begins at `start`.
     pub(super) fn at(&self, start: u64) -> Option<(u64, u32)> {
         self.parts.get(&start).copied()
     }
 
-    /// Where the first part behind an offset begins.
+    /// Returns the start of the first part after an offset.
     pub(super) fn next(&self, offset: u64) -> Option<u64> {
         self.parts.range(offset..).next().map(|(&start, _)| start)
     }
@@ -58,7 +58,7 @@ fn length_of(range: std::ops::Range<u64>) -> usize {
     usize::try_from(range.end - range.start).unwrap_or(usize::MAX)
 }
 
-/// Continues a checksum by that of the `length` bytes that follow.
+/// Continues a checksum by the checksum of the `length` bytes that follow.
 pub(super) fn append(crc: u32, following: u32, length: u64) -> u32 {
     crc32c::crc32c_combine(crc, following, length_of(0..length))
 }

@@ -1,5 +1,5 @@
-//! The locks of the cache, named in one place: `tests/interleavings.rs` compiles the modules that wait for each other
-//! once more, with the locks of a model checker in place of these.
+//! The locks of the cache. `tests/interleavings.rs` compiles the modules that wait for each other once more, with the locks
+//! of a model checker instead of these.
 
 pub(super) use std::sync::{
     Arc,

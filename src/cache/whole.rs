@@ -12,8 +12,8 @@ use super::{
 use crate::{codec::Codec, format::Block, limits, source::Source};
 
 impl Cache {
-    /// Fills `out`, which has the block's size, with all of a block: decoded and checked, or, where that needs no work,
-    /// copied out of the cache. The block is not kept: for readers who keep it themselves.
+    /// Fills `out`, which has the block's size, with all of a block: decoded and checked, or copied out of the cache if
+    /// it is there. The cache does not keep the block, because the reader does.
     ///
     /// # Errors
     /// [`BlockError`]; `out` then holds anything.
@@ -53,7 +53,7 @@ impl Cache {
         if self.read_spilled(block, &**source, out) {
             return Ok(());
         }
-        // What streams needs no more than a window beside the bytes that it makes.
+        // Codecs that stream need only a window in addition to the bytes that they make.
         if block.codec == Codec::Zstd || block.size <= limits::WHOLE_BLOCK || !block.codec.is_stream() {
             let _working = self.reserve(decode::working(block, 0))?;
             return decode::into(block, &**source, self.verify, out);

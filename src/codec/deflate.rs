@@ -6,7 +6,7 @@ use flate2::{Decompress, FlushDecompress, Status};
 
 use super::{Codec, DecodeError};
 
-/// Stored bytes that are read at first, and at most at once: most blocks are small, or only their front is wanted.
+/// Stored bytes that are read first, and at most at once. Most blocks are small, or only their front is wanted.
 const INPUT: (usize, usize) = (4 << 10, 128 << 10);
 
 /// A stream being inflated.
@@ -15,20 +15,20 @@ pub(super) struct Inflater<R: Read> {
     stored: R,
     inflate: Decompress,
     input: Vec<u8>,
-    /// What of `input` was read and not yet used.
+    /// Offset of the bytes in `input` that are not used yet.
     from: usize,
     to: usize,
     ended: bool,
 }
 
 impl<R: Read> Inflater<R> {
-    /// `codec` is `Deflate` or `Zlib`.
+    /// Starts to inflate. `codec` must be `Deflate` or `Zlib`.
     pub(super) fn new(codec: Codec, stored: R) -> Self {
         let inflate = Decompress::new(codec == Codec::Zlib);
         Self { codec, stored, inflate, input: Vec::new(), from: 0, to: 0, ended: false }
     }
 
-    /// Inflates until `out` is full or the stream ends, be it where it should or not; how much came.
+    /// Inflates until `out` is full or the stream ends, even if it ends too early. Returns how many bytes came.
     pub(super) fn fill(&mut self, out: &mut [u8]) -> Result<usize, DecodeError> {
         let mut filled = 0;
         while filled < out.len() && !self.ended {
@@ -53,8 +53,8 @@ impl<R: Read> Inflater<R> {
         Ok(filled)
     }
 
-    /// Whether `got` bytes are all of `size`. What the stream may hold behind them is not looked at, but where it ends
-    /// there, zlib's checksum is compared.
+    /// Fails unless `got` bytes are all `size` bytes. Data after them is ignored; if the stream ends there, zlib's
+    /// checksum is compared.
     pub(super) fn finish(&mut self, got: u64, size: u64) -> Result<(), DecodeError> {
         if got < size {
             return Err(DecodeError::Size { got, size });

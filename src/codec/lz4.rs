@@ -5,15 +5,14 @@
 
 use super::{Codec, DecodeError};
 
-/// Decodes a block to exactly the bytes that `out` has room for. `padded` is the block and a byte 0, which is not part
-/// of it.
+/// Decodes a block into `out`, which has its size. `padded` is the block and a byte 0 that is not part of it.
 ///
 /// The TypeScript writer ends blocks directly after a match, with no final literals. One zero byte, an empty final
 /// token, makes such a block regular (`docs/formats/wshard.md` 6).
 ///
-/// Where the bytes are compared with a checksum afterwards (`is_checked`), liblz4 decodes them first. It takes a distance of
-/// 0, which lz4_flex refuses, and refuses blocks that break the rules of their end, which are shown: so whatever it
-/// refuses is decoded again, and what nothing else would check is not given to it.
+/// If the decoded bytes are compared with a checksum afterwards (`is_checked`), liblz4 decodes first. It accepts a distance
+/// of 0, which lz4_flex refuses, and refuses blocks that break the end-of-block rules, which shardfs shows. So whatever it
+/// refuses is decoded again, and it decodes nothing that no checksum covers.
 pub(super) fn decode_padded(padded: &[u8], out: &mut [u8], is_checked: bool) -> Result<(), DecodeError> {
     let stored = padded.split_last().map_or(padded, |(_, stored)| stored);
     if is_checked && decode_quickly(stored, out) {
@@ -23,7 +22,7 @@ pub(super) fn decode_padded(padded: &[u8], out: &mut [u8], is_checked: bool) -> 
         Ok(got) => return exact(out, got),
         Err(error) => error,
     };
-    // Anywhere else the byte would be a literal or half of a distance: made up.
+    // Anywhere else the added byte would count as a literal or as half of a distance.
     if !ends_in_match(stored) {
         return Err(Codec::Lz4.corrupt(first));
     }
@@ -33,7 +32,7 @@ pub(super) fn decode_padded(padded: &[u8], out: &mut [u8], is_checked: bool) -> 
     }
 }
 
-/// Whether liblz4 decodes a block to exactly the bytes that `out` has room for. If not, `out` holds anything.
+/// Decodes with liblz4 and returns whether exactly the bytes of `out` came. If not, `out` holds anything.
 fn decode_quickly(stored: &[u8], out: &mut [u8]) -> bool {
     // It counts in 32 bits.
     let Ok(size) = i32::try_from(out.len()) else { return false };
@@ -41,7 +40,7 @@ fn decode_quickly(stored: &[u8], out: &mut [u8]) -> bool {
         && ::lz4::block::decompress_to_buffer(stored, Some(size), out).is_ok_and(|got| got == out.len())
 }
 
-/// Whether the last sequence is whole, its match included, and nothing follows it.
+/// Returns whether the last sequence is complete, including its match, and nothing follows it.
 fn ends_in_match(mut stored: &[u8]) -> bool {
     loop {
         let Some((&token, rest)) = stored.split_first() else { return false };
@@ -68,8 +67,8 @@ fn exact(out: &[u8], got: usize) -> Result<(), DecodeError> {
     if got == out.len() { Ok(()) } else { Err(DecodeError::Size { got: got as u64, size: out.len() as u64 }) }
 }
 
-/// Decodes sequences until `limit` bytes are there or the input ends: the front of a block is all that choosing a
-/// suffix needs, and the library decodes whole blocks only.
+/// Decodes sequences until `limit` bytes are there or the input ends. Choosing a suffix needs only the front of a
+/// block, and the library decodes whole blocks only.
 pub(super) fn decode_front(stored: &[u8], limit: usize) -> Result<Vec<u8>, DecodeError> {
     let mut out = Vec::with_capacity(limit);
     let mut input = stored.iter().copied();
@@ -96,7 +95,7 @@ pub(super) fn decode_front(stored: &[u8], limit: usize) -> Result<Vec<u8>, Decod
     Ok(out)
 }
 
-/// A length of a token: 15 goes on in further bytes, of which the first below 255 is the last.
+/// Reads a length. A nibble of 15 continues in further bytes; the first below 255 is the last.
 fn extended(nibble: u8, input: &mut impl Iterator<Item = u8>) -> usize {
     let mut length = usize::from(nibble);
     if nibble == 15 {

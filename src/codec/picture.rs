@@ -11,7 +11,7 @@ use zune_jpeg::{
 use super::{Codec, DecodeError, to_usize};
 use crate::limits;
 
-/// Decodes to exactly `size` bytes: rows from the top, channels interleaved.
+/// Decodes `size` bytes of pixels: rows from the top, channels interleaved.
 pub(super) fn decode(codec: Codec, stored: &[u8], size: u64) -> Result<Vec<u8>, DecodeError> {
     let (size_stated, (size_found, pixels)) = match codec {
         Codec::Jpeg(width, height, channels) => ((width, height), jpeg(codec, stored, (width, height), channels)?),
@@ -52,12 +52,12 @@ fn png(
     let mut reader = ImageReader::with_format(Cursor::new(stored), ImageFormat::Png);
     let mut bounds = Limits::default();
     (bounds.max_image_width, bounds.max_image_height) = (Some(width), Some(height));
-    // A transparent colour takes one channel more.
+    // A transparent colour takes one more channel.
     bounds.max_alloc = Some(4 * size + limits::PICTURE_CHUNKS);
     reader.limits(bounds);
     let decoded = reader.decode().map_err(|error| codec.corrupt(error))?;
     let dimensions = (decoded.width(), decoded.height());
-    // A transparent colour comes as alpha; the picture's own channels are without.
+    // The decoder returns a transparent colour as alpha; the picture's own channels do not have it.
     let pixels = match (channels, decoded) {
         (1, DynamicImage::ImageLuma8(pixels)) => pixels.into_raw(),
         (1, DynamicImage::ImageLumaA8(pixels)) => pixels.pixels().map(|pixel| pixel[0]).collect(),

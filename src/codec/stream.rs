@@ -7,7 +7,7 @@ use zstd::zstd_safe::{self, DCtx, DParameter, InBuffer, OutBuffer};
 use super::{Codec, DecodeError, LEAST_WINDOW, MOST_WINDOW, ZSTD_HEADER, deflate::Inflater, window};
 use crate::source::check_room;
 
-/// What is made room for before anything has come out.
+/// Bytes for which room is made before anything has come out.
 const FIRST: u64 = 1 << 20;
 
 /// A block being decoded, from the front.
@@ -21,24 +21,24 @@ enum Decoder<R: Read> {
 /// Stored bytes that are read at once.
 const INPUT: usize = 128 << 10;
 
-/// zstd frames joined as one.
+/// Consecutive zstd frames as one stream.
 struct Frames<R: Read> {
     context: DCtx<'static>,
-    /// The largest window that it may make.
+    /// The largest window in bytes that it may use.
     window: u64,
     stored: R,
     input: Vec<u8>,
-    /// What of `input` was read and not yet used.
+    /// Offset of the bytes in `input` that are not used yet.
     from: usize,
     to: usize,
-    /// Whether nothing is decoded of a frame that has not ended.
+    /// Whether it is between two frames.
     is_between: bool,
 }
 
-/// A number of zstd's errors (`zstd_errors.h`), whose codes are these as negative numbers.
+/// The number of a zstd error (`zstd_errors.h`); error codes are these numbers, negated.
 pub(super) const TOO_LITTLE_ROOM: usize = 70;
 
-/// Whether an error code of zstd has this number.
+/// Returns whether an error code of zstd has this number.
 pub(super) fn is_error(code: usize, number: usize) -> bool {
     code.wrapping_neg() == number
 }
@@ -46,13 +46,13 @@ pub(super) fn is_error(code: usize, number: usize) -> bool {
 impl<R: Read> Frames<R> {
     fn new(stored: R, window: u64) -> Result<Self, DecodeError> {
         let mut context = DCtx::try_create().ok_or(DecodeError::Memory(window))?;
-        // A power of two, and no less than zstd knows.
+        // A power of two, and not below zstd's minimum.
         let log = window.clamp(LEAST_WINDOW, MOST_WINDOW).next_power_of_two().trailing_zeros();
         set(&mut context, DParameter::WindowLogMax(log))?;
         Ok(Self { context, window, stored, input: Vec::new(), from: 0, to: 0, is_between: true })
     }
 
-    /// Reads more stored bytes behind those that are not used yet.
+    /// Reads more stored bytes after those that are not used yet.
     fn read(&mut self) -> Result<(), DecodeError> {
         self.input.resize(INPUT, 0);
         self.input.copy_within(self.from..self.to, 0);
@@ -61,7 +61,7 @@ impl<R: Read> Frames<R> {
         Ok(())
     }
 
-    /// Reads the header of the next frame, and looks at the window that it asks for.
+    /// Reads the header of the next frame and checks the window that it asks for.
     fn begin_frame(&mut self) -> Result<(), DecodeError> {
         while self.to - self.from < ZSTD_HEADER {
             let before = self.to - self.from;
@@ -71,18 +71,18 @@ impl<R: Read> Frames<R> {
             }
         }
         match window(&self.input[self.from..self.to]) {
-            // To be decoded again with more. A power of two, so that frames which ask for a little more each do not
-            // make it begin again for each of them.
+            // The block is decoded again with a larger window. A power of two, so that frames which ask for a little
+            // more each do not restart it each time.
             Some(window) if window > self.window && window <= MOST_WINDOW => {
                 Err(DecodeError::Window(window.next_power_of_two()))
             }
-            // More than the bound is refused by the decoder.
+            // The decoder refuses windows beyond the bound.
             _ => Ok(()),
         }
     }
 
-    /// Decodes to `out[filled..]` until that is full, a frame ends, or what was read is used; how far it is filled then, and
-    /// whether there was anything to decode.
+    /// Decodes into `out[filled..]` until it is full, a frame ends, or all input is used. Returns how far `out` is
+    /// filled, and whether there was anything to decode.
     fn step(&mut self, out: &mut [u8], filled: usize) -> Result<(usize, bool), DecodeError> {
         if self.is_between {
             self.begin_frame()?;
@@ -128,8 +128,8 @@ fn set(context: &mut DCtx<'static>, parameter: DParameter) -> Result<(), DecodeE
     set.map_err(|code| Codec::Zstd.corrupt(zstd_safe::get_error_name(code)))
 }
 
-/// Decodes zstd frames, joined as one, to exactly the bytes that `out` has room for: straight to their place, so that
-/// it takes no window beside them. `each` is given all of them in order, a part as soon as it is decoded.
+/// Decodes consecutive zstd frames into `out`, which has exactly their size. No window is needed because they are
+/// decoded in place. `each` gets all bytes in order, each part as soon as it is decoded.
 ///
 /// # Errors
 /// As [`Codec::decode_into`]; `out` may then hold anything.
@@ -137,7 +137,7 @@ pub fn decode_zstd(stored: impl Read, out: &mut [u8], mut each: impl FnMut(&[u8]
     let mut frames = Frames::new(stored, MOST_WINDOW)?;
     set(&mut frames.context, DParameter::StableOutBuffer(true))?;
     let mut filled = 0;
-    // To the end of what is stored: behind the last byte stand a frame's end and its checksum.
+    // Until all stored bytes are read: a frame's end and its checksum come after the last decoded byte.
     loop {
         let (reached, is_more) = frames.step(out, filled)?;
         if !is_more {
@@ -153,11 +153,11 @@ pub fn decode_zstd(stored: impl Read, out: &mut [u8], mut each: impl FnMut(&[u8]
 }
 
 impl<R: Read> Stream<R> {
-    /// Starts decoding: zstd frames joined as one, each with a window of `window` bytes at most, or a DEFLATE or zlib
+    /// Starts to decode: consecutive zstd frames, each with a window of at most `window` bytes, or a DEFLATE or zlib
     /// stream.
     ///
     /// # Errors
-    /// [`DecodeError::Corrupt`] if no decoder could be made, as for a codec that decodes whole blocks only.
+    /// [`DecodeError::Corrupt`] if there is no decoder, as for a codec that decodes only whole blocks.
     pub fn new(codec: Codec, stored: R, window: u64) -> Result<Self, DecodeError> {
         match codec {
             Codec::Zstd => Ok(Self(Decoder::Zstd(Frames::new(stored, window)?))),
@@ -166,10 +166,10 @@ impl<R: Read> Stream<R> {
         }
     }
 
-    /// Decodes until `out` is full or the data end; how much came.
+    /// Decodes until `out` is full or the data end. Returns how many bytes came.
     ///
     /// # Errors
-    /// [`DecodeError::Corrupt`] for a damaged payload, of zstd also for a cut one; [`DecodeError::Window`].
+    /// [`DecodeError::Corrupt`] for a damaged payload (for zstd also a cut one); [`DecodeError::Window`].
     pub fn fill(&mut self, out: &mut [u8]) -> Result<usize, DecodeError> {
         match &mut self.0 {
             Decoder::Zstd(frames) => frames.fill(out),
@@ -177,10 +177,10 @@ impl<R: Read> Stream<R> {
         }
     }
 
-    /// Decodes `size` bytes, or as many as there are. Room is made for what came, never for what was stated.
+    /// Decodes `size` bytes, or as many as there are. Room is made for bytes that came, never for a stated size.
     ///
     /// # Errors
-    /// As [`Self::fill`]; [`DecodeError::Memory`] where there is no room.
+    /// As [`Self::fill`]; [`DecodeError::Memory`] if there is no room.
     pub fn take(&mut self, size: u64) -> Result<Vec<u8>, DecodeError> {
         let mut out = Vec::new();
         while (out.len() as u64) < size {
@@ -198,7 +198,7 @@ impl<R: Read> Stream<R> {
         Ok(out)
     }
 
-    /// Checks that the block ends as it should: `got` bytes came, `size` were stated, and of zstd nothing follows.
+    /// Checks that the block ends properly: `got` bytes came, `size` were stated, and nothing follows a zstd stream.
     ///
     /// # Errors
     /// [`DecodeError::Size`], or `Corrupt` if the end of the payload is damaged.
