@@ -198,14 +198,14 @@ impl Cache {
     ) {
         let start = Instant::now();
         slot.run(|| {
-            // Others may wait for it as well: it is not given up with the reader that began it.
+            // Other readers may wait for it too, so it goes on if the reader that began it is killed.
             let bytes = wanted::until(Arc::default(), decode).map_err(Into::into)?;
             self.counters.decoded_bytes.fetch_add(bytes, Relaxed);
             Ok(())
         });
         self.counters.took(start.elapsed());
-        // Bytes that could not be had and memory that was refused are no verdict on the block: the next reader tries
-        // again. Readers that wait already get the error.
+        // Bytes that could not be had and memory that was refused are no verdict on the block, so the next reader tries
+        // again. Readers that already wait get the error.
         if let Err(error) = slot.failure()
             && !error.is_damage()
         {

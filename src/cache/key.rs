@@ -1,9 +1,9 @@
 //! What names an entry of the cache.
 
-/// What is kept, of which container (a number of its own for each state of each file).
+/// Names an entry of the cache. `container` is a different number for each state of each file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Key {
-    /// A block, or the verdict on one that is stored as it is.
+    /// A block, or the verdict on an uncompressed one.
     Block {
         /// The opened container.
         container: u64,
@@ -17,7 +17,7 @@ pub enum Key {
         /// Where the picture is stored.
         offset: u64,
     },
-    /// Of a block of an IDV column.
+    /// A part of a block of an IDV column.
     Column {
         /// The opened container.
         container: u64,
@@ -25,10 +25,10 @@ pub enum Key {
         column: u32,
         /// The number of the block.
         block: u64,
-        /// What of it.
+        /// Which part.
         part: ColumnPart,
     },
-    /// Of a metadata value of an IDV column.
+    /// A part of a metadata value of an IDV column.
     Metadata {
         /// The opened container.
         container: u64,
@@ -36,10 +36,10 @@ pub enum Key {
         column: u32,
         /// The number of the entry.
         entry: u32,
-        /// What of it.
+        /// Which part.
         part: ColumnPart,
     },
-    /// What a container's `container.json` says.
+    /// The text of a container's `container.json`.
     Description {
         /// The opened container.
         container: u64,
@@ -51,7 +51,7 @@ pub enum Key {
         /// The table's number in it.
         table: u32,
     },
-    /// A page of such a file.
+    /// A page of a table's Parquet file.
     TablePage {
         /// The opened container.
         container: u64,
@@ -69,12 +69,12 @@ pub enum Key {
     },
 }
 
-/// What is kept of a block of a column.
+/// What is kept of a block of an IDV column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ColumnPart {
     /// The block, decoded.
     Block,
-    /// A block in one piece that is stored as it is, or of more than [`crate::limits::WHOLE_BLOCK`].
+    /// An uncompressed block, or one of more than [`crate::limits::WHOLE_BLOCK`], in one piece.
     Whole,
     /// The index of its rows.
     Index,
@@ -83,7 +83,7 @@ pub enum ColumnPart {
 }
 
 impl Key {
-    /// The container, if it is of one.
+    /// Returns the container, unless the entry belongs to none.
     pub(super) fn container(&self) -> Option<u64> {
         match *self {
             Self::Block { container, .. }

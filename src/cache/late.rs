@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use super::{Cache, Key};
 
-/// What is called when a block fails late.
+/// Called when a block fails late.
 pub(crate) type OnLateFailure = Arc<dyn Fn() + Send + Sync>;
 
-/// Until it is dropped, late failures of a container's blocks are announced (`Cache::on_late_failure`).
+/// Announces late failures of a container's blocks until it is dropped (`Cache::on_late_failure`).
 pub struct LateFailures {
     cache: Arc<Cache>,
     container: u64,
@@ -20,13 +20,13 @@ impl Drop for LateFailures {
 }
 
 impl Cache {
-    /// Has `call` called whenever a block of this container fails of which some bytes may have been handed out before.
+    /// Calls `call` whenever a block of this container fails after bytes of it may have been served.
     pub(crate) fn on_late_failure(self: &Arc<Self>, container: u64, call: OnLateFailure) -> LateFailures {
         self.late_failures.lock().insert(container, call);
         LateFailures { cache: self.clone(), container }
     }
 
-    /// What announces that a block of this container failed which is handed out while it is being decoded or checked.
+    /// Returns what to call when a block of this container fails that is served while it is decoded or checked.
     pub(super) fn late_failure(&self, key: Key) -> Option<OnLateFailure> {
         key.container().and_then(|container| self.late_failures.lock().get(&container).cloned())
     }

@@ -58,8 +58,8 @@ impl DType {
         }
     }
 
-    /// numpy's `descr` (`docs/TREE.md`, section 2): a type string, or the list of a record's fields. bf16 has none of
-    /// its own: the bits, as `<u2`.
+    /// Returns numpy's `descr` (`docs/TREE.md`, section 2): a type string, or the list of a record's fields. numpy has
+    /// none for bf16; its bits are `<u2`.
     pub fn descr(self) -> &'static str {
         match self {
             Self::F64 => "<f8",

@@ -1,8 +1,8 @@
 //! IDV files (`docs/formats/idv.md`), the binary data views of ML.NET: a header, columns of blocks, and tables that say
 //! where everything is.
 //!
-//! Opening walks through the table of contents once and keeps where each column's entry begins; the entry itself, a
-//! column's lookup table and its metadata are read on first use.
+//! Opening walks through the table of contents once and keeps where each column's entry begins. The entry, a column's
+//! lookup table and its metadata are read on first use.
 
 mod codec;
 mod cursor;
@@ -29,7 +29,7 @@ use cursor::Cursor;
 /// First bytes of every file.
 pub const MAGIC: [u8; 8] = *b"CML\0DVB\0";
 
-/// Last bytes of every file, but for what follows them.
+/// Last bytes of every file; further bytes may follow them.
 const TAIL: [u8; 8] = *b"\0BVD\0LMC";
 
 /// Length of the header.
@@ -38,13 +38,13 @@ pub const HEADER: u64 = 256;
 /// The shortest entry of the table of contents.
 const SHORTEST_ENTRY: u64 = 22;
 
-/// Columns after which is asked whether anybody still waits.
+/// Number of columns after which it checks whether the reader still waits.
 const LOOK: u32 = 4096;
 
 /// Length of a record of a lookup table.
 const RECORD: u64 = 16;
 
-/// A version: four numbers, the most important first.
+/// A version: four numbers, the most significant first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version(pub u64);
 
@@ -53,7 +53,7 @@ impl Version {
         Self(0x0001_0001_0001_0000 | last)
     }
 
-    /// Whether values of this version have missing ones that were replaced later (`docs/formats/idv.md` 8).
+    /// Returns whether signed integers of this version have missing values (`docs/formats/idv.md` 8).
     pub fn has_missing(self) -> bool {
         self < Self::new(6)
     }
@@ -75,11 +75,11 @@ pub struct File {
     pub compatible: Version,
     /// Rows.
     pub rows: u64,
-    /// Where the tail signature begins: nothing of the file lies behind it.
+    /// Offset of the tail signature. Nothing of the file lies after it.
     pub tail: u64,
-    /// Where the entry of each column begins.
+    /// Offset of the entry of each column.
     entries: Vec<u64>,
-    /// Where the last entry ends.
+    /// Offset of the end of the last entry.
     end: u64,
 }
 
@@ -88,15 +88,15 @@ pub struct File {
 pub struct Column {
     /// Its number.
     pub index: u32,
-    /// Its name: any bytes, not unique.
+    /// Its name: any bytes, not necessarily unique.
     pub name: Vec<u8>,
-    /// What its values are.
+    /// Type of its values.
     pub codec: Definition,
     /// How its blocks are compressed: 0 not, 1 DEFLATE, 2 zlib.
     pub compression: u8,
-    /// Rows of a block; the last one may have fewer.
+    /// Rows per block; the last block may have fewer.
     pub rows_per_block: u64,
-    /// Blocks; 0 where their table can't be.
+    /// Number of blocks; 0 if their table cannot exist.
     pub blocks: u64,
     /// Why there is no table of blocks.
     pub table: Result<(), String>,
@@ -104,7 +104,7 @@ pub struct Column {
     metadata_offset: i64,
 }
 
-/// How blocks of a kind are compressed; `None` for an unknown kind.
+/// Returns the codec of a kind of compression; `None` for an unknown kind.
 pub fn compression(kind: u8) -> Option<Codec> {
     match kind {
         0 => Some(Codec::None),
@@ -114,7 +114,7 @@ pub fn compression(kind: u8) -> Option<Codec> {
     }
 }
 
-/// Whether the file opens as IDV: all that refuses a file stands in its header and table of contents.
+/// Checks whether the file opens as IDV. Header and table of contents decide that.
 ///
 /// # Errors
 /// As [`parse`].
@@ -125,15 +125,15 @@ pub fn probe(source: &dyn Source) -> Result<(), FormatError> {
 /// Reads and checks header and table of contents, in the order of `docs/formats/idv.md` 12.
 ///
 /// # Errors
-/// [`FormatError`] when the file must be refused, or can't be read.
+/// [`FormatError`] if the file must be refused or cannot be read.
 pub fn parse(source: &dyn Source) -> Result<File, FormatError> {
     parse_within(source, &Unlimited)
 }
 
-/// As [`parse`], where memory has to be asked for.
+/// Does the same as [`parse`], with memory reserved first.
 ///
 /// # Errors
-/// As [`parse`]; `Source` where there is not enough memory.
+/// As [`parse`]; `Source` if there is not enough memory.
 pub fn parse_within(source: &dyn Source, memory: &dyn Memory) -> Result<File, FormatError> {
     read(source, Some(memory))
 }
@@ -221,21 +221,21 @@ impl File {
         self.entries.len() as u32
     }
 
-    /// Bytes that the entries of columns have in the file: names, and the names and parameters of codecs.
+    /// Returns the bytes of the columns' entries in the file: names, and the names and parameters of codecs.
     pub fn entry_size(&self, columns: Range<u32>) -> u64 {
         let start = |column: u32| self.entries.get(column as usize).copied().unwrap_or(self.end);
         start(columns.end).saturating_sub(start(columns.start))
     }
 
-    /// Bytes of memory that it takes, about.
+    /// Returns the bytes of memory that it takes, about.
     pub fn memory_usage(&self) -> usize {
         size_of_val(&*self.entries)
     }
 
-    /// Reads a column's entry; `None` behind the last.
+    /// Reads a column's entry; `None` after the last.
     ///
     /// # Errors
-    /// [`PartError`] when it can't be read, or is not what it was when the file was opened.
+    /// [`PartError`] if it cannot be read, or differs from what was there when the file was opened.
     pub fn column(&self, source: &dyn Source, index: u32) -> Result<Option<Column>, PartError> {
         let Some(&at) = self.entries.get(index as usize) else { return Ok(None) };
         self.entry(&mut Cursor::new(source, at, self.tail), index).map(Some)
@@ -299,7 +299,7 @@ impl File {
 }
 
 impl Column {
-    /// Why the column has no values, if it has none.
+    /// Returns why the column has no values, if it has none.
     pub fn unusable(&self) -> Option<Unusable> {
         if let Err(reason) = &self.table {
             return Some(Unusable::Bad(reason.clone()));
@@ -311,29 +311,29 @@ impl Column {
         compression(kind).is_none().then(|| Unusable::Dead(format!("compression kind {kind} is not known")))
     }
 
-    /// Rows of a block, of `rows` in all.
+    /// Returns the rows of a block, of `rows` in all.
     pub fn rows_of(&self, block: u64, rows: u64) -> u64 {
         rows.saturating_sub(block.saturating_mul(self.rows_per_block)).min(self.rows_per_block)
     }
 
-    /// Where the metadata of this column are described, where that can be.
+    /// Returns the offset of this column's metadata, if it is possible.
     pub fn metadata_offset(&self, tail: u64) -> Option<u64> {
         u64::try_from(self.metadata_offset).ok().filter(|offset| (HEADER..=tail).contains(offset))
     }
 
-    /// The offset of metadata that can't be there.
+    /// Returns the stored offset of metadata, if it is impossible.
     pub fn bad_metadata_offset(&self, tail: u64) -> Option<i64> {
         (self.metadata_offset != 0 && self.metadata_offset(tail).is_none()).then_some(self.metadata_offset)
     }
 
-    /// Reads records of the lookup table: of `count` blocks from `first` on, or as many as there are.
+    /// Reads up to `count` records of the lookup table from `first` on; fewer only at the end.
     ///
     /// # Errors
-    /// [`SourceError`] when they can't be read.
+    /// [`SourceError`] if they cannot be read.
     pub fn records(&self, source: &dyn Source, first: u64, count: u64) -> Result<Vec<Record>, SourceError> {
         let first = first.min(self.blocks);
         let end = first.saturating_add(count).min(self.blocks);
-        // Inside the table, whose place was checked.
+        // In the table, whose place was checked.
         let bytes = source.read(self.lookup_offset + first * RECORD..self.lookup_offset + end * RECORD)?;
         let record = |bytes: &[u8]| Record {
             offset: bytes.u64(0).unwrap_or(0) as i64,
@@ -343,13 +343,13 @@ impl Column {
         Ok(bytes.chunks_exact(RECORD as usize).map(record).collect())
     }
 
-    /// Where a record of this column's lookup table is, for messages.
+    /// Returns the offset of a record of this column's lookup table, for messages.
     pub fn record_at(&self, block: u64) -> u64 {
         self.lookup_offset.saturating_add(block.saturating_mul(RECORD))
     }
 }
 
-/// What a lookup table says of a block (`docs/formats/idv.md` 6), not checked.
+/// A record of a lookup table (`docs/formats/idv.md` 6), unchecked.
 #[derive(Debug, Clone, Copy)]
 pub struct Record {
     /// Where the stored bytes begin.
@@ -361,7 +361,8 @@ pub struct Record {
 }
 
 impl Record {
-    /// The block, if it can be where it is said to be. Of an unknown compression the bytes are those stored.
+    /// Returns the block, if it can be where the record says. For an unknown compression, its bytes are the stored
+    /// ones.
     ///
     /// # Errors
     /// What is wrong with it.

@@ -1,4 +1,4 @@
-//! The KAST draft, by the strict rules of `docs/formats/kast.md` 3; the comments name them by number.
+//! The KAST draft, by the strict rules of `docs/formats/kast.md` 3. Comments name them by number.
 
 use std::ops::Range;
 
@@ -93,10 +93,10 @@ pub fn parse(source: &dyn Source) -> Result<Kast, FormatError> {
     parse_within(source, &Unlimited)
 }
 
-/// As [`parse`], where memory has to be asked for.
+/// Does the same as [`parse`], with memory reserved first.
 ///
 /// # Errors
-/// As [`parse`]; `Source` where there is not enough memory.
+/// As [`parse`]; `Source` if there is not enough memory.
 pub fn parse_within(source: &dyn Source, memory: &dyn Memory) -> Result<Kast, FormatError> {
     let length = source.len();
     let header = source.read(0..length.min(HEADER))?;
@@ -117,7 +117,7 @@ pub fn parse_within(source: &dyn Source, memory: &dyn Memory) -> Result<Kast, Fo
             let Some(dtype) = dtype_of_code(code) else {
                 return Err(FormatError::refused(Class::BadType, format!("entry {j}: type code {code}"))); // 9
             };
-            // Keys may share their bytes, so that their sum can be far more than the file holds.
+            // Keys may share their bytes, so their sum can be far more than the file holds.
             keys_size += u64::from(key_len);
             if keys_size > limits::STORE_KEYS {
                 return Err(bad(format!("entry {j}: more than {} bytes of keys", limits::STORE_KEYS)));
@@ -145,7 +145,7 @@ pub fn parse_within(source: &dyn Source, memory: &dyn Memory) -> Result<Kast, Fo
     Ok(Kast { version: (1, minor), items, trailing: length - end })
 }
 
-/// The key of an entry, if it lies in `area` whole and with its terminator. The area itself may be of any size.
+/// Returns the key of an entry, if it lies in `area` with its terminator. The area itself may have any size.
 fn read_key(source: &dyn Source, at: u64, length: u32, area: Range<u64>) -> Result<Option<Vec<u8>>, FormatError> {
     let end = at.checked_add(u64::from(length) + 1).filter(|&end| at >= area.start && end <= area.end && length > 0);
     let Some(end) = end else { return Ok(None) };

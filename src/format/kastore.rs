@@ -1,6 +1,6 @@
 //! kastore stores, `.trees` files among them (`docs/formats/kastore.md`).
 //!
-//! The rules are those of section 6 of that page, in its order; the comments name them by number.
+//! The rules are those of section 6 of that page, in its order. Comments name them by number.
 
 use std::{collections::HashSet, ops::Range};
 
@@ -44,11 +44,11 @@ pub struct Store {
 pub struct Kastore {
     /// At least one.
     pub stores: Vec<Store>,
-    /// What follows the last store, where that is no store: how many bytes, and what is wrong with them.
+    /// Bytes after the last store that are no store: how many, and what is wrong with them.
     pub trailing: Option<(u64, FormatError)>,
 }
 
-/// The element type of a type code (section 1.3), shared with KAST.
+/// Returns the element type of a type code (section 1.3). KAST uses the same codes.
 pub fn dtype_of_code(code: u32) -> Option<DType> {
     const TYPES: [DType; 10] = [
         DType::I8,
@@ -65,7 +65,7 @@ pub fn dtype_of_code(code: u32) -> Option<DType> {
     TYPES.get(usize::try_from(code).ok()?).copied()
 }
 
-/// Whether the first store opens; all that detection asks.
+/// Checks whether the first store opens, which is all that detection needs.
 ///
 /// # Errors
 /// As [`parse`].
@@ -81,10 +81,10 @@ pub fn parse(source: &dyn Source) -> Result<Kastore, FormatError> {
     parse_within(source, &Unlimited)
 }
 
-/// As [`parse`], where memory has to be asked for.
+/// Does the same as [`parse`], with memory reserved first.
 ///
 /// # Errors
-/// As [`parse`]; `Source` where there is not enough memory.
+/// As [`parse`]; `Source` if there is not enough memory.
 pub fn parse_within(source: &dyn Source, memory: &dyn Memory) -> Result<Kastore, FormatError> {
     let mut stores = vec![parse_store(source, 0, memory)?];
     let mut base = stores[0].range.end;
@@ -147,13 +147,13 @@ fn parse_store(source: &dyn Source, base: u64, memory: &dyn Memory) -> Result<St
     Ok(Store { version: (major, minor), range: base..base + file_size, items })
 }
 
-/// What an item takes in memory beside its key, with its place in the tree.
+/// Bytes of memory that an item takes in addition to its key, including its place in the tree.
 pub(super) const ITEM_MEMORY: u64 = 500;
 
-/// Descriptors that are read together: what is no store is refused by its first ones, however many it claims.
+/// Descriptors that are read together. A file that is no store is refused by its first ones, however many it claims.
 pub(super) const TOGETHER: u64 = 1 << 14;
 
-/// Rules 9 to 12. The store's real bytes bound the number of items by now.
+/// Rules 9 to 12. The number of items is now bounded by the store's real bytes.
 fn parse_items(
     source: &dyn Source,
     store: Range<u64>,
@@ -227,7 +227,7 @@ fn parse_items(
     Ok(items)
 }
 
-/// A range of the store out of bytes that begin at `from`; the ranges were checked to lie inside.
+/// Returns a range of the store from bytes that begin at `from`. The range was checked to lie inside.
 fn slice<'a>(bytes: &'a [u8], from: u64, range: &Range<u64>) -> &'a [u8] {
     bytes.get((range.start - from) as usize..(range.end - from) as usize).unwrap_or_default()
 }

@@ -1,8 +1,7 @@
-//! KDB files (`docs/formats/kdb.md`): a header, then by position in an index the metadata, rows and pictures of
-//! episodes.
+//! KDB files (`docs/formats/kdb.md`): a header, an index of episodes, and each episode's metadata, rows and pictures.
 //!
-//! Opening reads the header alone. Everything of one episode is found by arithmetic from its 64-byte index entry, but
-//! for its pictures, whose record heads must be walked once ([`Images`]).
+//! Opening reads only the header. Everything of an episode is found by arithmetic from its 64-byte index entry, except
+//! its pictures, whose record heads must be walked once ([`Images`]).
 
 mod images;
 mod picture;
@@ -24,13 +23,13 @@ pub const HEADER: u64 = 64;
 /// Length of an index entry.
 pub const ENTRY: u64 = 64;
 
-/// Most that a metadata blob can hold of what we know (`docs/formats/kdb.md` 4); surplus bytes are not read.
+/// Longest useful metadata blob in bytes (`docs/formats/kdb.md` 4). Bytes beyond it are not read.
 const LONGEST_META: u64 = 2 * (2 + LONGEST_TEXT) + 4 + 1 + 1 + 4;
 
 /// The longest text in a metadata blob.
 pub const LONGEST_TEXT: u64 = 65_535;
 
-/// The bytes of a metadata blob that are no text, at least.
+/// Least bytes of a metadata blob that are no text.
 pub const META_FRONT: u64 = 10;
 
 /// The header (`docs/formats/kdb.md` 2).
@@ -38,7 +37,7 @@ pub const META_FRONT: u64 = 10;
 pub struct Header {
     /// Major and minor version.
     pub version: (u16, u16),
-    /// How many episodes the header claims; only [`Self::episodes`] counts.
+    /// Number of episodes that the header claims. Only [`Self::episodes`] counts.
     pub num_episodes: u64,
     /// How many frames the header claims in all.
     pub num_frames: u64,
@@ -50,7 +49,7 @@ pub struct Header {
     pub created_timestamp: u64,
 }
 
-/// A part of an episode, as its index entry places it. Not checked: see [`Section::range`].
+/// A part of an episode, as its index entry states. Not checked; see [`Section::range`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Section {
     /// First byte in the file.
@@ -83,7 +82,7 @@ pub struct Episode {
 /// A metadata blob (`docs/formats/kdb.md` 4).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Meta {
-    /// What moved.
+    /// The robot.
     pub embodiment: String,
     /// The instruction.
     pub task: String,
@@ -93,22 +92,22 @@ pub struct Meta {
     pub success: Option<bool>,
     /// The sum of rewards, where there is one.
     pub total_reward: Option<f32>,
-    /// Whether both texts were UTF-8; if not, they hold replacement characters.
+    /// Whether both texts were UTF-8. If not, they contain replacement characters.
     pub is_utf8: bool,
 }
 
-/// Where the rows of an episode are (`docs/formats/kdb.md` 5).
+/// Location of an episode's rows (`docs/formats/kdb.md` 5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rows {
     /// First byte of the first row.
     pub start: u64,
     /// Bytes of a row.
     pub stride: u64,
-    /// Bytes of the section that no row needs.
+    /// Bytes of the section after the last row.
     pub surplus: u64,
 }
 
-/// Whether the file opens as KDB, by its header alone.
+/// Checks by the header alone whether the file opens as KDB.
 ///
 /// # Errors
 /// As [`parse`].
@@ -119,7 +118,7 @@ pub fn probe(source: &dyn Source) -> Result<(), FormatError> {
 /// Reads and checks the header (`docs/formats/kdb.md` 12).
 ///
 /// # Errors
-/// [`FormatError`] when the file must be refused, or can't be read.
+/// [`FormatError`] if the file must be refused or cannot be read.
 pub fn parse(source: &dyn Source) -> Result<Header, FormatError> {
     let len = source.len();
     if len < HEADER {
@@ -165,10 +164,10 @@ impl Header {
         self.index_length / ENTRY
     }
 
-    /// Reads the index entry of an episode; `None` past the last.
+    /// Reads the index entry of an episode; `None` after the last.
     ///
     /// # Errors
-    /// [`SourceError`] when it can't be read.
+    /// [`SourceError`] if it cannot be read.
     pub fn episode(&self, source: &dyn Source, position: u64) -> Result<Option<Episode>, SourceError> {
         if position >= self.episodes() {
             return Ok(None);
@@ -176,14 +175,14 @@ impl Header {
         Ok(self.episodes_from(source, position, 1)?.pop())
     }
 
-    /// Reads the index entries of `count` episodes from a position on, or of as many as there are.
+    /// Reads up to `count` index entries from a position on; fewer only at the end.
     ///
     /// # Errors
     /// As [`Self::episode`].
     pub fn episodes_from(&self, source: &dyn Source, first: u64, count: u64) -> Result<Vec<Episode>, SourceError> {
         let first = first.min(self.episodes());
         let end = first.saturating_add(count).min(self.episodes());
-        // Inside the index, whose range was checked.
+        // In the index, whose range was checked.
         let bytes = source.read(self.index_offset + first * ENTRY..self.index_offset + end * ENTRY)?;
         Ok((first..)
             .zip(bytes.chunks_exact(ENTRY as usize))
@@ -209,10 +208,10 @@ fn episode(position: u64, entry: &[u8]) -> Episode {
 }
 
 impl Section {
-    /// The bytes in the file, where they lie in it.
+    /// Returns the range of the bytes, if it lies in the file.
     ///
     /// # Errors
-    /// [`PartError::Damaged`] for what overflows or ends behind the file.
+    /// [`PartError::Damaged`] if it overflows or ends after the file.
     pub fn range(&self, source: &dyn Source) -> Result<Range<u64>, PartError> {
         let Self { offset, length } = *self;
         match offset.checked_add(length) {
@@ -226,7 +225,7 @@ impl Episode {
     /// Reads the metadata blob.
     ///
     /// # Errors
-    /// [`PartError`] where it is not in the file, or shorter than its fields claim.
+    /// [`PartError`] if it is not in the file, or shorter than its fields claim.
     pub fn read_meta(&self, source: &dyn Source) -> Result<Meta, PartError> {
         let range = self.meta.range(source)?;
         let blob = source.read(range.start..range.end.min(range.start + LONGEST_META))?;
@@ -236,10 +235,10 @@ impl Episode {
         Ok(meta)
     }
 
-    /// Where the rows are. Nothing is read.
+    /// Returns where the rows are. Reads nothing.
     ///
     /// # Errors
-    /// [`PartError::Damaged`] where they are not in the file, or fewer than the entry claims.
+    /// [`PartError::Damaged`] if they are not in the file, or fewer than the entry claims.
     pub fn locate_rows(&self, source: &dyn Source) -> Result<Rows, PartError> {
         let range = self.rows.range(source)?;
         let stride = 4 * (u64::from(self.state_dim) + u64::from(self.action_dim)) + 5;
@@ -254,16 +253,16 @@ impl Episode {
         Ok(Rows { start: range.start, stride, surplus })
     }
 
-    /// Whether the index entry says that there are pictures (`docs/formats/kdb.md` 6): more than an empty frame count
-    /// each.
+    /// Returns whether the index entry says that there are pictures (`docs/formats/kdb.md` 6): more bytes than the
+    /// counts of empty frames.
     pub fn has_images(&self) -> bool {
         self.images.length > 2 * u64::from(self.num_frames)
     }
 
-    /// Walks the record heads of the pictures, once.
+    /// Walks the record heads of the pictures once.
     ///
     /// # Errors
-    /// [`PartError`] where the section is not in the file, or could not be read; damage inside it is no error, see
+    /// [`PartError`] if the section is not in the file or could not be read. Damage inside it is no error; see
     /// [`Images::damage`].
     pub fn read_images(&self, source: &dyn Source, memory: &dyn Memory) -> Result<Images, PartError> {
         Ok(Images::read(source, self.images.range(source)?, self.num_frames, memory)?)

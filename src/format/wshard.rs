@@ -1,6 +1,6 @@
 //! WShard and every other Shard file (`SHRD`, version 2): `docs/formats/wshard.md`.
 //!
-//! Only the front matter decides whether the container opens (section 22); every later defect stays with its block.
+//! Only the front matter decides whether the container opens (section 22). Every later defect affects its block only.
 
 mod block;
 mod episode;
@@ -25,7 +25,8 @@ pub use stream::{Interleave, Recovered};
 /// The role of an episode (section 2).
 pub const ROLE_EPISODE: u8 = 5;
 
-/// Bytes of memory that a byte of `meta/manifest` can take: itself, and twice what is kept of it, as text and as paths.
+/// Bytes of memory that a byte of `meta/manifest` can take: itself, and twice what is kept of it (as text and as
+/// paths).
 const MANIFEST_ROOM: u64 = 12;
 
 /// The role of a chunked episode's manifest (sections 2 and 15).
@@ -46,10 +47,10 @@ pub struct Shard {
     pub recovered: Option<Recovered>,
     /// The schema section, if it parses as JSON (section 9).
     pub schema: Option<Range<u64>>,
-    /// The chunks that `meta/manifest` of a role 4 file lists, in their order; `None` where it names no whole episode
-    /// (section 15).
+    /// The chunks that `meta/manifest` of a role 4 file lists, in order; `None` if they are no whole episode (section
+    /// 15).
     pub chunks: Option<Vec<Chunk>>,
-    /// What is worth noting and no error.
+    /// Observations that are worth noting but no errors.
     pub problems: Vec<String>,
 }
 
@@ -58,7 +59,7 @@ pub struct Shard {
 pub struct Entry {
     /// Position in the index.
     pub index: u32,
-    /// The name's bytes, any at all.
+    /// The bytes of the name, which need not be UTF-8.
     pub name: Box<[u8]>,
     /// The stored hash of the name; not reliable (section 8).
     pub name_hash: u64,
@@ -68,33 +69,33 @@ pub struct Entry {
     pub content_type: u16,
     /// The user's tag bits (section 3).
     pub tag_bits: u16,
-    /// Where the bytes are.
+    /// Where the bytes are stored.
     pub block: Block,
-    /// What the block is shown as.
+    /// How the block is shown.
     pub value: Value,
-    /// Whether this is the last entry of its name, which is the one that counts (section 22).
+    /// Whether this is the last entry of its name, which is the visible one (section 22).
     pub visible: bool,
-    /// What the channel says in words, where `meta/channels` has any (section 11).
+    /// Modality and unit of the channel, if `meta/channels` states them (section 11).
     pub words: Option<Arc<Words>>,
-    /// How the signs of a residual lie in the block, where its size fits (section 13). It takes the place of `value`.
+    /// How the signs of a residual are packed in the block, if its size fits (section 13). Used instead of `value`.
     pub residual: Option<Box<Residual>>,
-    /// A u8 language block whose bytes are UTF-8: it gets a text beside the array (section 12).
+    /// A u8 language block whose bytes are UTF-8: it is also shown as text (section 12).
     pub language: bool,
 }
 
 impl Entry {
-    /// The channel's modality, where it gives one.
+    /// Returns the channel's modality, if it is stated.
     pub fn modality(&self) -> Option<&str> {
         self.words.as_ref()?.modality.as_deref()
     }
 
-    /// The unit of the channel's values, where it gives one.
+    /// Returns the unit of the channel's values, if it is stated.
     pub fn unit(&self) -> Option<&str> {
         self.words.as_ref()?.unit.as_deref()
     }
 }
 
-/// What a block is shown as (`docs/TREE.md`, section 3).
+/// How a block is shown (`docs/TREE.md`, section 3).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Value {
     /// `.json`, as stored.
@@ -109,11 +110,11 @@ pub enum Value {
         dtype: DType,
         /// The whole shape, steps first.
         shape: Vec<u64>,
-        /// Where in the decoded block the elements begin (section 17; 0 for all others).
+        /// Offset of the elements in the decoded block (section 17; 0 for all others).
         data_offset: u64,
         /// Whether dtype or shape is a guess (section 12).
         inferred: bool,
-        /// What said so.
+        /// Which metadata decided it.
         source: &'static str,
     },
     /// `.bin`.
@@ -144,15 +145,15 @@ impl Residual {
 /// Opens a Shard file of any role.
 ///
 /// # Errors
-/// `Refused` by the container rules of section 22 alone; `Source` when the front matter could not be read.
+/// `Refused` only by the container rules of section 22; `Source` if the front matter could not be read.
 pub fn parse(source: &dyn Source) -> Result<Shard, FormatError> {
     parse_within(source, &Unlimited)
 }
 
-/// As [`parse`], where memory has to be asked for.
+/// Does the same as [`parse`], with memory reserved first.
 ///
 /// # Errors
-/// As [`parse`]; `Source` where there is not enough memory.
+/// As [`parse`]; `Source` if there is not enough memory.
 pub fn parse_within(source: &dyn Source, memory: &dyn Memory) -> Result<Shard, FormatError> {
     let mut notes = Notes::default();
     let header = front::header(source)?;
@@ -188,7 +189,7 @@ pub fn parse_within(source: &dyn Source, memory: &dyn Memory) -> Result<Shard, F
     Ok(Shard { header, entries, episode, channels, recovered, schema, chunks, problems: notes.finish() })
 }
 
-/// Section 22: of equal names the last one counts.
+/// Section 22: of several entries with one name, the last is visible.
 fn mark_visible(entries: &mut [Entry]) {
     let mut seen: HashSet<&[u8]> = HashSet::new();
     let visible: Vec<bool> = entries.iter().rev().map(|entry| seen.insert(&entry.name)).collect();
@@ -197,7 +198,7 @@ fn mark_visible(entries: &mut [Entry]) {
     }
 }
 
-/// Section 9: the schema runs to `total_file_size`; outside the file or not JSON, there is none.
+/// Section 9: the schema runs to `total_file_size`. If it is outside the file or not JSON, there is none.
 fn schema(source: &dyn Source, header: &Header) -> Result<Option<Range<u64>>, SourceError> {
     let range = header.schema_offset..header.total_file_size.min(source.len());
     let length = range.end.saturating_sub(range.start);
@@ -211,7 +212,7 @@ fn schema(source: &dyn Source, header: &Header) -> Result<Option<Range<u64>>, So
     }
 }
 
-/// Problems found while parsing; a hostile file can't make them many.
+/// Problems found while parsing, bounded in number.
 #[derive(Debug, Default)]
 struct Notes {
     list: Vec<String>,
@@ -221,7 +222,7 @@ struct Notes {
 impl Notes {
     const KEPT: usize = 100;
 
-    /// Nothing is made of a note that is not kept.
+    /// The text of a note that is not kept is never formatted.
     fn add(&mut self, note: impl fmt::Display) {
         if self.list.len() < Self::KEPT {
             self.list.push(note.to_string());
@@ -238,7 +239,7 @@ impl Notes {
     }
 }
 
-/// A name for messages: escaped, and cut where it is long.
+/// Returns a name for messages: escaped, and cut if it is long.
 fn shown(name: &[u8]) -> String {
     const SHOWN: usize = 200;
     let cut = name.get(..SHOWN).unwrap_or(name);

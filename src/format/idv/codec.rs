@@ -1,4 +1,4 @@
-//! Codec definitions: what the values of a column are (`docs/formats/idv.md` 5).
+//! Codec definitions: the types of a column's values (`docs/formats/idv.md` 5).
 
 use super::{PartError, cursor::Cursor};
 use crate::{
@@ -7,7 +7,7 @@ use crate::{
     source::{Source, SourceError},
 };
 
-/// How deep definitions stand in each other: a vector of keys of integers.
+/// Deepest nesting of definitions: a vector of keys of integers.
 const DEEPEST: u32 = 3;
 
 /// A codec definition as it is stored, and what it means.
@@ -15,11 +15,11 @@ const DEEPEST: u32 = 3;
 pub struct Definition {
     /// The load name.
     pub name: Vec<u8>,
-    /// The parameters; of unreasonably long ones none.
+    /// The parameters; empty if they are unreasonably long.
     pub parameters: Vec<u8>,
     /// Bytes of the parameters.
     pub parameters_length: u64,
-    /// What the values are.
+    /// Type of the values.
     pub meaning: Result<Type, Unusable>,
 }
 
@@ -41,14 +41,14 @@ impl Unusable {
     }
 }
 
-/// What the values of a column are.
+/// Type of the values of a column.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Type {
     /// One value, or one slot of a vector.
     pub item: Item,
-    /// Of keys, what they stand for.
+    /// For keys, what they stand for.
     pub key: Option<Key>,
-    /// Of vectors, the stored dimensions.
+    /// For vectors, the stored dimensions.
     pub dims: Option<Vec<u64>>,
 }
 
@@ -72,7 +72,7 @@ pub enum Item {
 /// What the raw values of a key stand for; 0 is always "missing".
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Key {
-    /// How many keys there are; 0 for an open end.
+    /// Number of keys; 0 if unbounded.
     pub count: u64,
     /// The logical value of raw 1.
     pub min: u64,
@@ -81,13 +81,13 @@ pub struct Key {
 }
 
 impl Item {
-    /// Bytes of a value as it is shown; of text none.
+    /// Returns the bytes of a value as shown; 0 for text.
     pub fn width(self) -> u64 {
         let elements = if self == Self::RowId { 2 } else { 1 };
         self.dtype().map_or(0, |dtype| elements * dtype.size())
     }
 
-    /// Bytes of `count` values in a block (`docs/formats/idv.md` 7); of text the least.
+    /// Returns the bytes of `count` values in a block (`docs/formats/idv.md` 7); for text the least.
     pub fn stored(self, count: u64) -> u64 {
         match self {
             Self::Boolean => count.div_ceil(8),
@@ -97,7 +97,7 @@ impl Item {
         }
     }
 
-    /// The type of the elements of the array that shows it; `None` for text.
+    /// Returns the element type of the array that shows it; `None` for text.
     pub fn dtype(self) -> Option<DType> {
         Some(match self {
             Self::Number(dtype) => dtype,
@@ -109,7 +109,7 @@ impl Item {
         })
     }
 
-    /// The short name that `container.json` gives.
+    /// Returns the short name used in `container.json`.
     pub fn name(self) -> &'static str {
         self.dtype().map_or("text", DType::name)
     }

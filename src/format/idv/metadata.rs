@@ -8,17 +8,17 @@ use crate::{
     source::{Memory, Source, SourceError},
 };
 
-/// What an entry takes in memory beside its texts, with its file name and its values.
+/// Bytes of memory that an entry takes in addition to its texts, including its file name and its values.
 const ENTRY_MEMORY: u64 = 1536;
 
 /// One value about a column.
 #[derive(Debug, Clone)]
 pub struct Entry {
-    /// What it says: `SlotNames`, `KeyValues` and so on.
+    /// Its kind: `SlotNames`, `KeyValues` and so on.
     pub kind: Vec<u8>,
-    /// What it is.
+    /// Type of the value.
     pub codec: Definition,
-    /// As in a column.
+    /// How it is compressed, as for a column.
     pub compression: u8,
     /// Where it is stored.
     pub offset: u64,
@@ -29,7 +29,8 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// The block as it is stored: the size when decoded is not in the file, and is as much as it may be.
+    /// Returns the block as stored. The file does not give its decoded size, so the block states the largest one
+    /// allowed.
     pub fn block(&self) -> Option<Block> {
         let (offset, stored_size) = (self.offset, self.stored_size);
         let codec = super::compression(self.compression)?;
@@ -38,7 +39,7 @@ impl Entry {
     }
 }
 
-/// The metadata of a column: those before the first damage, and the damage.
+/// The metadata of a column up to the first damage, and that damage.
 #[derive(Debug, Default)]
 pub struct Metadata {
     /// In their order.
@@ -48,10 +49,10 @@ pub struct Metadata {
 }
 
 impl Metadata {
-    /// Reads a column's metadata. None if it has none.
+    /// Reads a column's metadata; empty if it has none.
     ///
     /// # Errors
-    /// [`SourceError`] when they can't be read, or there is no memory for them; damage is no error.
+    /// [`SourceError`] if they cannot be read, or if there is no memory for them. Damage is no error.
     pub fn read(file: &File, column: &Column, source: &dyn Source, memory: &dyn Memory) -> Result<Self, SourceError> {
         let mut metadata = Self::default();
         let Some(offset) = column.metadata_offset(file.tail) else { return Ok(metadata) };

@@ -5,7 +5,7 @@ use crate::format::Fields;
 /// Set in the end of a missing value.
 const MISSING: u32 = 1 << 31;
 
-/// The bytes of UTF-8 in `rest`, the bytes that a length and so much text take together: none where only a length of
+/// Returns the bytes of UTF-8 in `rest`, the bytes of a length and its text together. `None` if only a length of
 /// redundant bytes fits (`docs/formats/idv.md` 11).
 pub fn length_in(rest: u64) -> Option<u64> {
     (1..=5).map(|bytes| (bytes, rest.wrapping_sub(bytes))).find_map(|(bytes, length)| {
@@ -14,7 +14,7 @@ pub fn length_in(rest: u64) -> Option<u64> {
     })
 }
 
-/// Reads a length of up to 5 bytes: its value, and how many bytes it has.
+/// Reads a length of up to 5 bytes. Returns its value and its number of bytes.
 pub fn length_at(bytes: &[u8]) -> Option<(u64, usize)> {
     let mut value = 0;
     for (at, &byte) in bytes.iter().take(5).enumerate() {
@@ -26,18 +26,18 @@ pub fn length_at(bytes: &[u8]) -> Option<(u64, usize)> {
     None
 }
 
-/// What is stored of a value, or made of it by [`bounds`]: a place in the text, and whether the value is missing.
+/// Splits a stored end, or a number from [`bounds`], into a place in the text and whether the value is missing.
 pub(super) fn bound(entry: u32) -> (u64, bool) {
     (u64::from(entry & !MISSING), entry & MISSING != 0)
 }
 
-/// Where a value ends, in UTF-16 units, as it is stored.
+/// Returns where a value ends, in UTF-16 units, as stored.
 pub(super) fn end(block: &[u8], number: u64) -> Option<u32> {
     block.u32(4 + 4 * number as usize)
 }
 
-/// Looks through a block of `count` values: where its text is, and whether it is ASCII. Then the ends that are stored
-/// are those in bytes, and they are right; else [`bounds`] says it.
+/// Examines a block of `count` values. Returns where its text is, and whether it is ASCII. For ASCII the stored ends
+/// are byte offsets and have been checked; otherwise [`bounds`] computes them.
 ///
 /// # Errors
 /// What is wrong with the block.
@@ -58,18 +58,19 @@ pub(super) fn check(block: &[u8], count: u64) -> Result<(std::ops::Range<usize>,
     Ok((text, is_ascii))
 }
 
-/// Where each of `count` values begins in the text, as u32 with a bit for "missing", and where the last one ends.
+/// Passes to `each` where each of `count` values begins in the text (u32 with a bit for "missing"), and where the last
+/// one ends.
 ///
-/// The stored ends count UTF-16 units. One that falls inside a surrogate pair is moved behind the whole character.
+/// Stored ends count UTF-16 units. An end inside a surrogate pair is moved after the whole character.
 ///
 /// # Errors
-/// What is wrong with the block; what was given to `each` is then not to be used.
+/// What is wrong with the block. Then discard what was passed to `each`.
 pub(super) fn bounds(block: &[u8], count: u64, text: &[u8], mut each: impl FnMut(u32)) -> Result<(), String> {
     let ends = block.get(4..4 + 4 * count as usize).unwrap_or(&[]);
     let text = std::str::from_utf8(text).map_err(|error| format!("its text is not UTF-8: {error}"))?;
     let is_ascii = text.is_ascii();
     let mut chars = text.char_indices();
-    // Units and bytes behind the character that was taken last.
+    // Units and bytes after the last character that was read.
     let (mut units, mut at, mut previous) = (0u64, 0usize, 0u64);
     for (number, end) in ends.chunks_exact(4).enumerate() {
         let entry = end.u32(0).unwrap_or(0);

@@ -6,43 +6,43 @@ use std::{ops::Deref, ops::Range, sync::Arc};
 use super::{Item, text};
 use crate::format::Fields;
 
-/// Numbers at the front of an index, of 8 bytes each.
+/// Number of numbers at the front of an index, of 8 bytes each.
 const NUMBERS: usize = 8;
 const HEAD: usize = 8 * NUMBERS;
-/// In place of a length that all vectors have: each has its own.
+/// Stands for the common length if each vector has its own.
 const OWN: u64 = u64::MAX;
 
-/// Rows from one mark to the next, and bytes of a mark.
+/// Rows between two marks, and bytes of a mark.
 const MARK_ROWS: u64 = 32;
 const MARK: usize = 20;
 
-/// What a look through a block has found: that its rows are sound, and how large its index will be.
+/// Result of a pass over a block: its rows are sound, and its index has this size.
 #[derive(Debug, Clone, Copy)]
 pub struct Plan {
     rows: u64,
     items: u64,
-    /// The slots that all rows have; `None` where rows have each their own.
+    /// Slots of each row, if all rows have the same number.
     common: Option<u64>,
-    /// Whether the block has a length for each row, be they all the same.
+    /// Whether the block stores a length for each row, even if all are the same.
     has_lengths: bool,
     /// Whether every slot is an item.
     is_dense: bool,
-    /// Where in the block the items begin.
+    /// Offset of the items in the block.
     items_at: usize,
-    /// Where the text is, of items that are texts.
+    /// Offset and length of the text, if items are texts.
     text: Option<(usize, usize)>,
-    /// Whether characters, UTF-16 units and bytes of the text are the same.
+    /// Whether characters, UTF-16 units and bytes of the text are equally many.
     is_ascii: bool,
 }
 
 /// A decoded block of texts, vectors, or vectors of texts, with its index.
 ///
-/// A *slot* is an element of a vector as it is shown; an *item* is one that is stored. A scalar is a vector of one
-/// slot, and its item is there.
+/// A *slot* is an element of a vector as shown; an *item* is one that is stored. A scalar is a vector of one slot with
+/// its item.
 ///
-/// The index is bytes, so that the cache can count them: the numbers of its [`Plan`]; a mark for every so many rows,
-/// which says what is in front of it, where that is no multiplication; where each text begins (u32 with a bit for
-/// "missing"), unless that is what the block itself says. From a mark to a row the block is read.
+/// The index is bytes, so that the cache can count it: the numbers of its [`Plan`]; a mark for every [`MARK_ROWS`] rows
+/// with the numbers of slots, items and rows before it, if they are no simple product; and where each text begins (u32
+/// with a bit for "missing"), unless the block itself says it. Between a mark and a row the block is read.
 #[derive(Debug, Clone)]
 pub struct Content<B> {
     bytes: Arc<B>,
@@ -50,7 +50,7 @@ pub struct Content<B> {
     plan: Plan,
 }
 
-/// A row, and what is in front of it in its block.
+/// A row, and the numbers of what comes before it in its block.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Place {
     /// The number of the row.
@@ -64,19 +64,19 @@ pub struct Place {
     indices: u64,
 }
 
-/// Slots that follow each other: stored items from a number on, or absent ones.
+/// Consecutive slots: stored items from a number on, or absent ones.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Run {
     /// The slots, counted from the start of the block.
     pub slots: Range<u64>,
-    /// The item of the first one; `None` where they are zero, false or empty.
+    /// Number of the first item; `None` if the slots are zero, false or empty.
     pub items: Option<u64>,
-    /// How many items there are before this run.
+    /// Number of items before this run.
     pub before: u64,
 }
 
 impl Plan {
-    /// Looks through a block. `slots` is `None` for scalars, 0 for vectors of any length.
+    /// Examines a block. `slots` is `None` for scalars and 0 for vectors of any length.
     ///
     /// # Errors
     /// What is wrong with the block.
@@ -165,12 +165,12 @@ impl Plan {
         })
     }
 
-    /// Bytes of the index.
+    /// Returns the size of the index in bytes.
     pub fn size(&self) -> u64 {
         (self.texts_at() + if self.is_ascii { 0 } else { 4 * (self.items as usize + 1) }) as u64
     }
 
-    /// Makes the index of the block, for which `index` has exactly the room.
+    /// Writes the index of the block into `index`, which has exactly its size.
     ///
     /// # Errors
     /// What is wrong with the block's texts.
@@ -195,7 +195,7 @@ impl Plan {
         let mut place = Place::default();
         for mark in marks.chunks_exact_mut(MARK) {
             mark[..8].copy_from_slice(&place.slots.to_le_bytes());
-            // Each of these is no more than 2^31.
+            // Each of these is at most 2^31.
             for (number, out) in [place.items, place.indices, place.filled].iter().zip(mark[8..].chunks_exact_mut(4)) {
                 out.copy_from_slice(&(*number as u32).to_le_bytes());
             }
@@ -212,7 +212,7 @@ impl Plan {
         })
     }
 
-    /// The index that [`Self::fill`] made says again what it was made by.
+    /// Reads the plan back from an index that [`Self::fill`] wrote.
     fn read(index: &[u8]) -> Self {
         let number = |place: usize| index.u64(8 * place).unwrap_or(0);
         let flag = |bit: u32| number(7) >> bit & 1 == 1;
@@ -228,12 +228,12 @@ impl Plan {
         }
     }
 
-    /// The slots of all rows and the items in front of each, where that takes no looking.
+    /// Returns the slots of each row, if the slots and items before each row follow by multiplication.
     fn simple(&self) -> Option<u64> {
         self.common.filter(|_| self.is_dense)
     }
 
-    /// Where in the index texts begin, behind the marks.
+    /// Returns the offset of the texts in the index, after the marks.
     fn texts_at(&self) -> usize {
         let marks = if self.simple().is_some() { 0 } else { self.rows / MARK_ROWS + 1 };
         HEAD + MARK * marks as usize
@@ -260,7 +260,7 @@ impl Plan {
         block.u32(self.counts_at() + 4 * row as usize).filter(|count| *count != u32::MAX).map(u64::from)
     }
 
-    /// Goes on to the next row, if there is one.
+    /// Moves to the next row, if there is one.
     fn step(&self, block: &[u8], place: &mut Place) {
         if place.row >= self.rows {
             return;
@@ -279,10 +279,10 @@ impl Plan {
     }
 }
 
-/// The length that all vectors of a block have, 0 where each has its own; `slots` is that of the type.
+/// Returns the length that all vectors of a block have, or 0 if each has its own. `slots` is the length in the type.
 ///
 /// # Errors
-/// For one that the type does not allow.
+/// If the type does not allow this length.
 pub fn common_length(stored: u32, slots: u64) -> Result<u32, String> {
     if stored > i32::MAX as u32 || slots > 0 && u64::from(stored) != slots {
         return Err(format!("its vectors have a length of {}, the type says {slots}", stored as i32));
@@ -309,12 +309,12 @@ impl<B: Deref<Target = [u8]>> Content<B> {
         Self { bytes, index, plan }
     }
 
-    /// The block and its index.
+    /// Returns the block and its index.
     pub fn into_parts(self) -> (Arc<B>, Arc<B>) {
         (self.bytes, self.index)
     }
 
-    /// Bytes of memory that the block and its index take.
+    /// Returns the bytes of memory that the block and its index take.
     pub fn memory(&self) -> u64 {
         (self.bytes.len() + self.index.len()) as u64
     }
@@ -344,7 +344,7 @@ impl<B: Deref<Target = [u8]>> Content<B> {
         self.plan.text.and_then(|(from, to)| self.bytes.get(from..to)).unwrap_or(&[])
     }
 
-    /// Where an item's text begins, or all of it ends.
+    /// Returns where an item's text begins, or where all text ends.
     pub fn text_start(&self, item: u64) -> u64 {
         let entry = if !self.plan.is_ascii {
             self.index.u32(self.plan.texts_at() + 4 * item as usize)
@@ -361,7 +361,7 @@ impl<B: Deref<Target = [u8]>> Content<B> {
         text::bound(text::end(self.stored(), item).unwrap_or(0)).1
     }
 
-    /// A row, up to the one behind the last.
+    /// Returns a row; the number of rows gives the end.
     pub fn place(&self, row: u64) -> Place {
         let row = row.min(self.rows());
         if let Some(common) = self.plan.simple() {
@@ -387,7 +387,7 @@ impl<B: Deref<Target = [u8]>> Content<B> {
         }
     }
 
-    /// Goes on to the next row, if there is one.
+    /// Moves to the next row, if there is one.
     pub fn step(&self, place: &mut Place) {
         self.plan.step(&self.bytes, place);
     }
@@ -397,12 +397,12 @@ impl<B: Deref<Target = [u8]>> Content<B> {
         self.plan.length(&self.bytes, row)
     }
 
-    /// The row that holds a slot.
+    /// Returns the row that holds a slot.
     fn place_of(&self, slot: u64) -> Place {
         if let Some(common) = self.plan.common {
             return self.place(slot / common.max(1));
         }
-        // The last row that begins at the slot or before it: empty rows in front of it have none.
+        // The last row that begins at or before the slot. Empty rows before it have no slots.
         let (mut low, mut high) = (0, self.rows().div_ceil(MARK_ROWS));
         while high - low > 1 {
             let middle = low + (high - low) / 2;
@@ -419,7 +419,7 @@ impl<B: Deref<Target = [u8]>> Content<B> {
         }
     }
 
-    /// How many of a row's items stand in its first `slots` slots.
+    /// Returns how many of a row's items are in its first `slots` slots.
     fn items_before(&self, place: &Place, slots: u64) -> u64 {
         let Some(count) = self.plan.count(&self.bytes, place.row) else { return slots };
         let (mut low, mut high) = (0, count);
@@ -434,17 +434,17 @@ impl<B: Deref<Target = [u8]>> Content<B> {
         self.bytes.u32(self.plan.indices_at() + 4 * number as usize).unwrap_or(0).into()
     }
 
-    /// How many items stand in front of a slot of the block that lies in a row.
+    /// Returns how many items come before a slot of the block that lies in the row of `place`.
     pub fn items_in_front(&self, place: &Place, slot: u64) -> u64 {
         place.items + self.items_before(place, slot - place.slots)
     }
 
-    /// Goes through slots as runs, in order, until `each` says that it is enough.
+    /// Passes slots as runs, in order, to `each` until it returns `false`.
     pub fn runs(&self, slots: Range<u64>, each: impl FnMut(Run) -> bool) {
         self.runs_from(self.place_of(slots.start), slots, each);
     }
 
-    /// As [`Self::runs`], where the row of the first slot is known.
+    /// Does the same as [`Self::runs`] if the row of the first slot is known.
     pub fn runs_from(&self, mut place: Place, slots: Range<u64>, mut each: impl FnMut(Run) -> bool) {
         let mut at = slots.start;
         if self.plan.is_dense {

@@ -23,7 +23,7 @@ pub enum Kind {
     Opaque,
 }
 
-/// One picture. Of an encoded one the size is its own, and all zero where it can't be read.
+/// One picture. Width, height and channels of an encoded picture are its own; all are zero if they cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Record {
     /// First byte in the file.
@@ -36,7 +36,7 @@ pub struct Record {
     pub width: u32,
     /// Rows.
     pub height: u32,
-    /// Bytes of a pixel. 0 where an encoded picture has none that a stack of bytes could hold.
+    /// Channels of one byte each. 0 if an encoded picture has none that a stack of bytes could hold.
     pub channels: u8,
     /// What the bytes are.
     pub kind: Kind,
@@ -49,8 +49,7 @@ pub struct Camera {
     pub name: Vec<u8>,
     /// Its pictures, as a range of [`Images::records`].
     pub records: Range<u32>,
-    /// Height, width and channels, where every frame has a picture of this camera and all (the first of each frame)
-    /// agree.
+    /// Height, width and channels, if every frame has a picture of this camera and all (the first of each frame) agree.
     pub stack: Option<(u32, u32, u8)>,
 }
 
@@ -59,23 +58,23 @@ pub struct Camera {
 pub struct Images {
     /// The cameras, in the order in which they first appear.
     pub cameras: Vec<Camera>,
-    /// The pictures of each camera together, in order of their frames. Records without bytes are not among them.
+    /// The pictures of each camera together, in order of their frames. Records without bytes are left out.
     pub records: Vec<Record>,
-    /// Why the frames from some place on are unreadable, where they are; and that place.
+    /// Where and why the remaining frames are unreadable, if they are.
     pub damage: Option<(u64, String)>,
-    /// Bytes behind the last frame.
+    /// Bytes after the last frame.
     pub surplus: u64,
     /// Whether the section has the layout of before 2026-03-30, without a format byte (`docs/formats/kdb.md` 8).
     pub is_old: bool,
 }
 
-/// Room for so many records is made first.
+/// Number of records for which room is made first.
 const FIRST_RECORDS: usize = 256;
 
-/// Bytes of memory that a camera takes beside its name, which is kept twice.
+/// Bytes of memory that a camera takes in addition to its name, which is kept twice.
 const CAMERA: u64 = 256;
 
-/// How the walk ended, with the camera of each record beside it.
+/// State of the walk, with the camera of each record.
 #[derive(Default)]
 struct Walk {
     names: Vec<Vec<u8>>,
@@ -84,12 +83,12 @@ struct Walk {
     records: Vec<(u32, Record)>,
     surplus: u64,
     damage: Option<(u64, String)>,
-    /// Whether each record's length is that of its pixels: what the old layout must have.
+    /// Whether the length of each record is that of raw pixels, as the old layout requires.
     all_raw: bool,
 }
 
 impl Images {
-    /// Walks a section that lies in the file. By the current grammar, and where that does not fit by the old one.
+    /// Walks a section of the file by the current grammar, and if that does not fit, by the old one.
     pub(super) fn read(
         source: &dyn Source,
         section: Range<u64>,
@@ -106,22 +105,22 @@ impl Images {
         walk.finish(frames, false, memory)
     }
 
-    /// Bytes of memory that they take, about.
+    /// Returns the bytes of memory that they take, about.
     pub fn memory_usage(&self) -> usize {
         let names: usize = self.cameras.iter().map(|camera| size_of_val(camera) + camera.name.len()).sum();
         size_of_val(&*self.records) + names
     }
 
-    /// The pictures of a camera, in order of their frames.
+    /// Returns the pictures of a camera, in order of their frames.
     pub fn records_of(&self, camera: &Camera) -> &[Record] {
         self.records.get(camera.records.start as usize..camera.records.end as usize).unwrap_or(&[])
     }
 }
 
 impl Walk {
-    /// Orders the pictures by camera; what is left of each camera decides about its stack.
+    /// Orders the pictures by camera, and decides for each camera whether it has a stack.
     fn finish(mut self, frames: u32, is_old: bool, memory: &dyn Memory) -> Result<Images, SourceError> {
-        // What sorting and the result take.
+        // Memory for sorting and for the result.
         memory.reserve(2 * size_of_val(&*self.records) as u64)?;
         // Stable, so frames stay in order, and so do the pictures of one frame.
         self.records.sort_by_key(|(camera, _)| *camera);
@@ -132,7 +131,8 @@ impl Walk {
             let here = &rest[..rest.partition_point(|(camera, _)| *camera as usize == number)];
             let range = start as u32..(start + here.len()) as u32;
             start += here.len();
-            // Without pictures: one that had only records without bytes, or only some behind the damage.
+            // Cameras without pictures are dropped: they had only records without bytes, or appear only after the
+            // damage.
             if !here.is_empty() {
                 let stack = if self.damage.is_none() { stack(here, frames) } else { None };
                 cameras.push(Camera { name, records: range, stack });
@@ -157,7 +157,7 @@ impl Walk {
         Ok(Some(number))
     }
 
-    /// Adds a record; memory for as many again is reserved before it is taken.
+    /// Adds a record. Reserves memory before it doubles the list.
     fn push(&mut self, camera: u32, record: Record, memory: &dyn Memory) -> Result<(), SourceError> {
         if self.records.len() == self.records.capacity() {
             let more = self.records.len().max(FIRST_RECORDS);
@@ -169,7 +169,7 @@ impl Walk {
     }
 }
 
-/// The shape that all frames share, if they do.
+/// Returns the shape that all frames share, if they do.
 fn stack(records: &[(u32, Record)], frames: u32) -> Option<(u32, u32, u8)> {
     let shape = |record: &Record| (record.height, record.width, record.channels);
     let first = shape(&records.first()?.1);
@@ -192,7 +192,7 @@ fn stack(records: &[(u32, Record)], frames: u32) -> Option<(u32, u32, u8)> {
     (expected == u64::from(frames) && size > 0 && total < 1 << 62).then_some(first)
 }
 
-/// One pass over all heads. Memory is bounded by limits, time by the section's length.
+/// Walks all record heads once. Limits bound the memory, and the section's length bounds the time.
 fn walk(
     source: &dyn Source,
     section: Range<u64>,
@@ -218,10 +218,10 @@ fn walk(
     Ok(walk)
 }
 
-/// Why a frame can't be read, and where in the file that shows.
+/// Where in the file a frame becomes unreadable, and why.
 type Broken = (u64, &'static str);
 
-/// Walks one frame that begins at `at`; the place behind it.
+/// Walks one frame that begins at `at`. Returns the offset after it.
 fn walk_frame(
     walk: &mut Walk,
     window: &mut Window<'_>,
@@ -275,7 +275,8 @@ fn pixels(width: u32, height: u32, channels: u8) -> u128 {
     u128::from(width) * u128::from(height) * u128::from(channels)
 }
 
-/// Decides by flag, length and first bytes what a picture is (the table of `docs/formats/kdb.md` 7), and its size.
+/// Decides by flag, length and first bytes what a picture is (the table of `docs/formats/kdb.md` 7), and reads its
+/// size.
 fn classify(window: &mut Window<'_>, record: Record, format: u8) -> Result<Record, SourceError> {
     let Record { offset, length, width, height, channels, .. } = record;
     let fits = |channels| pixels(width, height, channels) == u128::from(length);
@@ -312,7 +313,7 @@ fn classify(window: &mut Window<'_>, record: Record, format: u8) -> Result<Recor
     }
 }
 
-/// Bytes read in one go around the heads: enough for several of small pictures, little to waste for large ones.
+/// Bytes that are read at once around record heads: enough for several small pictures, and little waste for large ones.
 const WINDOW: usize = 2048;
 
 /// The section, read window by window.
@@ -324,7 +325,7 @@ struct Window<'a> {
 }
 
 impl Window<'_> {
-    /// `length` bytes at `at` (at most the longest head); `None` where the section ends before.
+    /// Returns `length` bytes at `at` (at most the longest head); `None` if the section ends before.
     fn get(&mut self, at: u64, length: usize) -> Result<Option<&[u8]>, SourceError> {
         let left = self.end.saturating_sub(at);
         if (length as u64) > left {
@@ -334,7 +335,7 @@ impl Window<'_> {
         if at < held.start || at + length as u64 > held.end {
             let wanted = left.min(length.max(WINDOW) as u64) as usize;
             self.bytes.resize(wanted, 0);
-            // Whatever the window held is gone, also if this fails.
+            // The window's old contents are lost even if this fails.
             self.start = u64::MAX - self.bytes.len() as u64;
             wanted::check()?;
             self.source.read_at(at, &mut self.bytes)?;

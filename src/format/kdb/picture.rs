@@ -8,17 +8,17 @@ pub(super) const JPEG: [u8; 3] = [0xFF, 0xD8, 0xFF];
 /// First bytes of a PNG file.
 pub(super) const PNG: [u8; 8] = *b"\x89PNG\r\n\x1a\n";
 
-/// What an encoded picture's own header says.
+/// The fields of an encoded picture's own header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Size {
     pub(super) width: u32,
     pub(super) height: u32,
-    /// Channels of 8 bits when decoded (grey of fewer bits is spread over 0 to 255); 0 for what a stack can't hold:
+    /// Channels of 8 bits when decoded (grey of fewer bits is scaled to 0 to 255). 0 for what a stack cannot hold:
     /// palettes, 16 bits, CMYK.
     pub(super) channels: u8,
 }
 
-/// The size in a PNG's IHDR chunk, which is always first.
+/// Returns the size in a PNG's IHDR chunk, which is always first.
 pub(super) fn png_size(front: &[u8]) -> Option<Size> {
     let big = |at: usize| front.array(at).map(u32::from_be_bytes);
     if big(8)? != 13 || front.get(12..16)? != b"IHDR" {
@@ -35,12 +35,12 @@ pub(super) fn png_size(front: &[u8]) -> Option<Size> {
     (width > 0 && height > 0).then_some(Size { width, height, channels })
 }
 
-/// Segments of a JPEG that are looked at before its frame header must have come.
+/// Most segments of a JPEG before its frame header.
 const SEGMENTS: usize = 1 << 16;
 
-/// The size in a JPEG's frame header: the segments before it are skipped by their lengths. `get` gives the bytes at a
-/// place of the picture, where that many are in it. `None` where a segment or the frame header is not sane: raw pixels
-/// can begin like a JPEG.
+/// Returns the size in a JPEG's frame header. Segments before it are skipped by their lengths. `get` returns bytes at
+/// an offset of the picture, if it has that many. `None` if a segment or the frame header is invalid, because raw
+/// pixels can begin like a JPEG.
 pub(super) fn jpeg_size(
     mut get: impl FnMut(u64) -> Result<Option<[u8; 10]>, SourceError>,
 ) -> Result<Option<Size>, SourceError> {
@@ -49,13 +49,13 @@ pub(super) fn jpeg_size(
         // Marker, length, precision, height, width, components.
         let Some([0xFF, marker, length @ ..]) = get(at)? else { return Ok(None) };
         match marker {
-            // Fill bytes, and markers that stand alone.
+            // Fill bytes, and markers without a length.
             0xFF => at += 1,
             0x01 | 0xD0..=0xD7 => at += 2,
             0xC0..=0xC3 | 0xC5..=0xC7 | 0xC9..=0xCB | 0xCD..=0xCF => {
                 let [l1, l0, precision, h1, h0, w1, w0, components] = length;
                 let length = u16::from_be_bytes([l1, l0]);
-                // Three bytes for each component, and all of them in the picture: the last ten can be had.
+                // Three bytes for each component, all of them in the picture, as reading the last ten shows.
                 let is_whole = length == 8 + 3 * u16::from(components) && get(at + u64::from(length) - 8)?.is_some();
                 if !is_whole || !(1..=4).contains(&components) || !is_precision(marker, precision) {
                     return Ok(None);
@@ -65,7 +65,7 @@ pub(super) fn jpeg_size(
                 let size = Size { width: width.into(), height: height.into(), channels };
                 return Ok((width > 0 && height > 0).then_some(size));
             }
-            // The picture's end, or its data, without a frame header.
+            // The picture's data or end comes before any frame header.
             0x00 | 0xD8..=0xDA => return Ok(None),
             _ => match u16::from_be_bytes([length[0], length[1]]) {
                 // A segment's length counts itself.
@@ -77,7 +77,7 @@ pub(super) fn jpeg_size(
     Ok(None)
 }
 
-/// Whether a kind of frame (by its marker) exists with so many bits a sample (ITU-T T.81, table B.2).
+/// Returns whether a kind of frame (by its marker) exists with this many bits per sample (ITU-T T.81, table B.2).
 fn is_precision(marker: u8, bits: u8) -> bool {
     match marker {
         0xC0 => bits == 8,

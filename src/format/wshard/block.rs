@@ -1,4 +1,4 @@
-//! Where a block's bytes are and how they decode: sections 5, 6 and 7.
+//! Where a block's bytes are and how they decode: sections 5, 6 and 7 of the format's page.
 
 use std::sync::Arc;
 
@@ -17,36 +17,34 @@ const LZ4: u16 = 0x0004;
 /// The longest zstd frame header.
 const FRAME_HEADER: u64 = 18;
 
-/// Entries, from the first, whose zstd frame header is looked at when the container opens. In a larger index a frame
-/// that disagrees is found when the block is decoded, as every other damage is.
+/// Number of entries, from the first, whose zstd frame header is checked when the container opens. In a larger index a
+/// frame that disagrees is found when the block is decoded, like all other damage.
 const FRAME_CHECKS: u32 = 10_000;
 
-/// Stored bytes that are read to decode the front of a block, and once more when these were not enough: a zstd
-/// block inside a frame can take 128 KiB.
+/// Stored bytes that are read to decode the front of a block, first and, if these were too few, again. A zstd block
+/// inside a frame can take 128 KiB.
 const FRONT: [u64; 2] = [64 << 10, 192 << 10];
 
-/// Pieces of a lane that are put back just to look at it.
+/// Pieces of a lane that are recovered just to look at it.
 const LOOKED_AT_PIECES: u64 = 4096;
 
 /// How to get the bytes of a block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Block {
-    /// As it is stored, to be decoded: the recorded extent, also of an interleaved lane. The size of an
-    /// uncompressed block is the stored one (section 5). Inside the file, unless there is an `error`; with one, the
-    /// size is any number at all. No `crc`: there is none (section 7); of an interleaved lane it is that of the
-    /// bytes of the recorded extent (section 16).
+    /// The recorded extent, also for an interleaved lane. The size of an uncompressed block is the stored one (section
+    /// 5). It lies in the file unless there is an `error`; with one, the size can be any number. Without `crc` there is
+    /// no checksum (section 7). For an interleaved lane it is the checksum of the recorded extent's bytes (section 16).
     pub extent: format::Block,
-    /// Whether the CRC may be one of the stored bytes: the stream writer's quirk (section 7), acceptable if decoding
-    /// gives exactly `size` bytes.
+    /// Whether the CRC may cover the stored bytes: a quirk of a stream writer (section 7), accepted if decoding gives
+    /// exactly `size` bytes.
     pub stored_crc_ok: bool,
-    /// Why the block can never be served. Of a block of no bytes this is all that can be wrong with it: it is
-    /// never read.
+    /// Why the block can never be served. A block of no bytes is never read, so nothing else can be wrong with it.
     pub error: Option<Defect>,
-    /// Where the bytes of a lane really are, if its writer interleaved it (section 16).
+    /// Where the bytes of a lane are, if its writer interleaved it (section 16).
     pub interleave: Option<Box<Interleave>>,
 }
 
-/// Why a block can never be served: section 22. Numbers rather than texts, for an index can have millions of them.
+/// Why a block can never be served (section 22). Numbers instead of texts, because an index can have millions of them.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Defect {
     /// Outside the file.
@@ -67,7 +65,7 @@ pub enum Defect {
         /// As stored.
         data_section: u64,
     },
-    /// Compressed with a codec that is not stated.
+    /// Compressed, but no codec is stated.
     #[error("compressed, but neither the entry's flags {flags:#06x} nor the header's default {default} name a codec")]
     NoCodec {
         /// As stored.
@@ -75,7 +73,7 @@ pub enum Defect {
         /// As stored.
         default: u8,
     },
-    /// No bytes, and yet a checksum of some.
+    /// No bytes, but a checksum of some.
     #[error("holds no bytes, whose crc32c is 0; the index says {0:#010x}")]
     Checksum(u32),
     /// Anything else.
@@ -89,11 +87,11 @@ impl From<String> for Defect {
     }
 }
 
-/// Why a block could not be looked at.
+/// Why a block could not be examined.
 pub(super) enum Fault {
-    /// The file has changed: nothing that was read of it holds.
+    /// The file has changed, so nothing that was read from it holds.
     Changed,
-    /// This block can't be read, or is damaged.
+    /// This block cannot be read, or is damaged.
     Block(String),
 }
 
@@ -107,7 +105,7 @@ impl From<SourceError> for Fault {
 }
 
 impl Block {
-    /// The block that an index entry describes, with the checks of section 22.
+    /// Returns the block that an index entry describes, after the checks of section 22.
     pub(super) fn new(
         source: &dyn Source,
         header: &Header,
@@ -150,12 +148,12 @@ impl Block {
         Ok(block)
     }
 
-    /// What is wrong with a block that is said to hold no bytes. Since it is never read, this is the only check.
+    /// Checks a block that claims to hold no bytes. It is never read, so this is the only check.
     fn not_empty(&self, source: &dyn Source, index: u32) -> Result<Option<Defect>, SourceError> {
         if self.extent.stored_size == 0 {
             return Ok(self.extent.crc.filter(|crc| *crc != 0).map(Defect::Checksum));
         }
-        // No writer compresses nothing; this many that do so all the same are given a chance.
+        // No writer compresses empty blocks; only this many are checked.
         if index >= FRAME_CHECKS {
             let reason = format!("{} bytes are stored for no bytes", self.extent.stored_size);
             return Ok(Some(reason.into()));
@@ -167,14 +165,14 @@ impl Block {
         }
     }
 
-    /// Whether the first zstd frame states more than the index does. It may state less: frames are joined, and one
-    /// that is skipped states 0.
+    /// Returns whether the first zstd frame states more bytes than the index. It may state fewer: frames are joined,
+    /// and a skippable one states 0.
     fn frame_disagrees(&self, source: &dyn Source) -> Result<Option<Defect>, SourceError> {
         let front =
             match source.read(self.extent.offset..self.extent.offset + self.extent.stored_size.min(FRAME_HEADER)) {
                 Ok(front) => front,
                 Err(SourceError::Changed) => return Err(SourceError::Changed),
-                // Reading the block will fail again.
+                // Reading the block will fail again and report it.
                 Err(_) => return Ok(None),
             };
         Ok(match zstd::zstd_safe::get_frame_content_size(&front) {
@@ -185,7 +183,7 @@ impl Block {
         })
     }
 
-    /// The whole decoded block, checked, if it is no larger than `limit`.
+    /// Returns the whole decoded block, checked, if it has at most `limit` bytes.
     pub(super) fn load(&self, source: &dyn Source, limit: u64) -> Result<Vec<u8>, Fault> {
         if let Some(error) = &self.error {
             return Err(Fault::Block(error.to_string()));
@@ -215,7 +213,7 @@ impl Block {
         Ok(lane)
     }
 
-    /// Up to [`limits::SNIFF`] bytes from the front of the decoded block; nothing is checked.
+    /// Returns up to [`limits::SNIFF`] bytes from the front of the decoded block, unchecked.
     pub(super) fn front(&self, source: &dyn Source) -> Result<Vec<u8>, Fault> {
         if let Some(error) = &self.error {
             return Err(Fault::Block(error.to_string()));
@@ -239,7 +237,8 @@ impl Block {
     }
 }
 
-/// Section 22: inside the data section and the file, also where nothing is stored.
+/// Returns how the block violates section 22: it must lie inside the data section and the file, even if nothing is
+/// stored.
 fn misplaced(stored: &BlockFields, length: u64, data_section: u64) -> Option<Defect> {
     let BlockFields { offset, disk_size: stored_size, .. } = *stored;
     match offset.checked_add(stored_size) {
@@ -249,7 +248,7 @@ fn misplaced(stored: &BlockFields, length: u64, data_section: u64) -> Option<Def
     }
 }
 
-/// Which codec (section 6); `None` if nothing says.
+/// Returns the codec (section 6); `None` if none is stated.
 fn codec(header: &Header, stored: &BlockFields) -> Option<Codec> {
     if stored.flags & COMPRESSED == 0 || stored.disk_size == stored.orig_size {
         return Some(Codec::None);

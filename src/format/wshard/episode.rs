@@ -1,4 +1,4 @@
-//! The metadata JSON of an episode: section 11.
+//! The metadata JSON of an episode: section 11 of the format's page.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::{
     source::{Memory, Source, SourceError},
 };
 
-/// Bytes of the longest word of a channel that is kept. Any number of blocks can have it.
+/// Longest word of a channel that is kept, in bytes. Any number of blocks can have it.
 const WORD: usize = 256;
 
 /// What `meta/episode` and `meta/wshard` say (section 11).
@@ -24,11 +24,11 @@ pub struct Episode {
     pub env_id: Option<String>,
     /// `length_T` as stated; an unchecked claim.
     pub length_t: Option<u64>,
-    /// The number of steps to go by: `length_t`, else what the size of `done`, `reward` or `time/*` gives (section 12).
+    /// Number of steps to use: `length_t`, or else what the size of `done`, `reward` or `time/*` gives (section 12).
     pub steps: Option<u64>,
     /// The name of the block that gave `steps`.
     pub steps_source: Option<&'static str>,
-    /// `timebase`: an object of `type`, `tick_hz`, `dt_ns` as far as they are there, from `meta/episode`, else
+    /// `timebase`: an object with those of `type`, `tick_hz` and `dt_ns` that exist, from `meta/episode` or else from
     /// `meta/wshard` (section 14).
     pub timebase: Option<Json>,
     /// Steps per second (section 14).
@@ -37,7 +37,7 @@ pub struct Episode {
     pub chunk_index: Option<u64>,
     /// `total_chunks`.
     pub total_chunks: Option<u64>,
-    /// `timestep_range`, last inclusive; only where there is a `chunk_index`.
+    /// `timestep_range`, last inclusive; only if there is a `chunk_index`.
     pub timestep_range: Option<[u64; 2]>,
     /// `streaming` of `meta/wshard` (section 16).
     pub streaming: bool,
@@ -50,15 +50,15 @@ pub struct Channel {
     pub id: String,
     /// Full name of the block described: `signal_block`, `signal/<id>`, or the key of the legacy form.
     pub block: String,
-    /// Element type; f32 where none is stated, `None` where the name is unknown.
+    /// Element type; f32 if none is stated, `None` if the name is unknown.
     pub dtype: Option<DType>,
-    /// Shape of one step; `None` where it is no list of non-negative integers, or a longer one than any array has.
+    /// Shape of one step; `None` if it is no list of non-negative integers, or longer than any array's shape.
     pub shape: Option<Vec<u64>>,
-    /// What else it says, if anything.
+    /// Its modality and unit, if stated.
     pub words: Option<Arc<Words>>,
 }
 
-/// What a channel says of itself in words (section 11), where these are no longer than words are.
+/// A channel's modality and unit (section 11), if they are short enough.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Words {
     /// Modality.
@@ -108,16 +108,17 @@ impl Meta {
     }
 }
 
-/// The visible block of this name.
+/// Returns the visible block of this name.
 fn find<'e>(entries: &'e [Entry], name: &[u8]) -> Option<&'e Entry> {
     entries.iter().rev().find(|e| *e.name == *name)
 }
 
-/// Bytes of memory that a byte of JSON can take when it is interpreted: `{"":0},` is an object with a map of its own.
+/// Bytes of memory that a byte of JSON can take when it is interpreted. The worst case, `{"":0},`, is an object with a
+/// map of its own.
 const JSON_ROOM: u64 = 50;
 
-/// A metadata block of up to `limit` bytes as JSON, a byte of which can take `room` bytes of memory; `None` where there is none or it can't be interpreted, which is
-/// noted.
+/// Reads a metadata block of up to `limit` bytes as JSON. Each byte can take `room` bytes of memory. `None` if there is
+/// none or it cannot be interpreted, which is noted.
 pub(super) fn json<T: DeserializeOwned>(
     source: &dyn Source,
     entries: &[Entry],
@@ -126,7 +127,7 @@ pub(super) fn json<T: DeserializeOwned>(
     notes: &mut Notes,
 ) -> Result<Option<T>, SourceError> {
     let Some(entry) = find(entries, name.as_bytes()) else { return Ok(None) };
-    // A larger one is not interpreted, and one that is shorter than it says does not decode.
+    // A larger one is not interpreted. One that is shorter than stated does not decode.
     if entry.block.extent.size <= limit {
         memory.reserve(entry.block.extent.size * room)?;
     }
@@ -148,7 +149,7 @@ pub(super) fn json<T: DeserializeOwned>(
     }
 }
 
-/// What serde says is wrong, in JSON's words instead of Rust's.
+/// Returns what serde says is wrong, in words of JSON instead of Rust.
 fn plain(error: &serde_json::Error) -> String {
     let words = [("expected u64", "expected a whole number"), ("sequence", "array"), (": map", ": object")];
     words.iter().fold(error.to_string(), |said, (rust, json)| said.replace(rust, json))
@@ -213,7 +214,7 @@ fn read_episode(
     }
 }
 
-/// Section 12: without a usable length_T, the first of these blocks whose size tells.
+/// Section 12: without a usable length_T, the first of these blocks whose size determines the steps.
 fn steps_by_size(entries: &[Entry]) -> Option<(u64, &'static str)> {
     [("done", 1), ("reward", 4), ("time/ticks", 4), ("time/timestamps_ns", 8)].into_iter().find_map(|(name, width)| {
         let block = &find(entries, name.as_bytes())?.block;
@@ -260,7 +261,7 @@ fn rate([episode, wshard]: &[Option<Map<String, Json>>; 2]) -> Option<f64> {
     }
 }
 
-/// Both forms of `meta/channels`; and how many elements say nothing of any block.
+/// Reads both forms of `meta/channels`. Also returns how many elements describe no block.
 fn read_channels(map: &Map<String, Json>) -> (Vec<Channel>, usize) {
     let Some(list) = map.get("channels") else {
         let legacy = map.iter().filter_map(|(key, value)| {
@@ -282,7 +283,7 @@ fn element(value: &Json) -> Option<Channel> {
     let (id, block) = match (text(map, "id"), block) {
         (Some(id), Some(block)) => (id, block),
         (None, Some(block)) => (bare(&block).to_owned(), block),
-        // TypeScript does not double a prefix that is already there (section 10).
+        // The TypeScript writer does not double an existing prefix (section 10).
         (Some(id), None) if id.starts_with("signal/") => (bare(&id).to_owned(), id),
         (Some(id), None) => (id.clone(), format!("signal/{id}")),
         (None, None) => return None,
@@ -301,7 +302,7 @@ fn read_action_spaces(episode: &Map<String, Json>) -> Vec<Channel> {
     list.iter().filter_map(space).collect()
 }
 
-/// A block's name without the prefix of its lane.
+/// Returns a block's name without the prefix of its lane.
 fn bare(name: &str) -> &str {
     name.strip_prefix("signal/").or_else(|| name.strip_prefix("action/")).unwrap_or(name)
 }
@@ -314,7 +315,7 @@ fn channel(map: &Map<String, Json>, id: String, block: String) -> Channel {
     let shape = match map.get("shape") {
         None | Some(Json::Null) => Some(Vec::new()),
         Some(shape) => {
-            // Any number of blocks can have this description: it is not to be much work for each.
+            // Any number of blocks can have this description, so it must be cheap for each.
             let list = shape.as_array().filter(|list| list.len() <= limits::DIMENSIONS);
             list.and_then(|list| list.iter().map(Json::as_u64).collect())
         }
@@ -325,7 +326,7 @@ fn channel(map: &Map<String, Json>, id: String, block: String) -> Channel {
     Channel { id, block, dtype, shape, words }
 }
 
-/// The thirteen short names, and the long ones that Go takes for them (section 11).
+/// The thirteen short names, and the long names that the Go reader accepts for them (section 11).
 fn dtype(name: &str) -> Option<DType> {
     Some(match name.to_ascii_lowercase().as_str() {
         "f64" | "float64" => DType::F64,

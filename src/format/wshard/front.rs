@@ -15,10 +15,10 @@ pub const HEADER: u64 = 64;
 /// Bytes of an index entry (section 3).
 const INDEX_ENTRY: u64 = 48;
 
-/// Index entries read at once.
+/// Index entries that are read at once.
 const BATCH: u64 = 16_384;
 
-/// Bytes of memory that an entry and its two files take while the container is opened, with names of no bytes; and what
+/// Bytes of memory that an entry and its two files take while the container is opened, without their names; and what
 /// each byte of a name takes, in the entry and in the table of paths.
 const ENTRY_ROOM: u64 = 700;
 const NAME_ROOM: u64 = 7;
@@ -39,22 +39,22 @@ pub struct Header {
 }
 
 impl Header {
-    /// Header flag 0x0004: the data are big-endian, so there are no typed views (sections 2 and 22).
+    /// Header flag 0x0004: data are big-endian, so there are no typed views (sections 2 and 22).
     pub fn big_endian(&self) -> bool {
         self.flags & 0x0004 != 0
     }
 
-    /// Header flag 0x0020: a stored checksum of 0 is one too (section 7).
+    /// Header flag 0x0020: a stored checksum of 0 is a checksum too (section 7).
     pub fn checksums(&self) -> bool {
         self.flags & 0x0020 != 0
     }
 }
 
-/// Whether the container opens, by its first 64 bytes and its length. A `partial` file counts only when it is
+/// Decides by the first 64 bytes and the length whether the container opens. A `partial` file counts only if it is
 /// complete (section 16).
 ///
 /// # Errors
-/// `Refused` with the rule of section 22 that is broken; `Source` when the header could not be read.
+/// `Refused` with the violated rule of section 22; `Source` if the header could not be read.
 pub fn probe(source: &dyn Source, partial: bool) -> Result<(), FormatError> {
     let header = header(source)?;
     if partial && header.total_file_size != source.len() {
@@ -116,7 +116,7 @@ pub fn header(source: &dyn Source) -> Result<Header, FormatError> {
     Ok(header)
 }
 
-/// The header's fields, its version and its index entry size.
+/// Returns the header's fields, its version and its index entry size.
 fn fields(bytes: &[u8]) -> Option<(Header, u8, u16)> {
     let byte = |offset| bytes.get(offset).copied();
     let header = Header {
@@ -133,19 +133,20 @@ fn fields(bytes: &[u8]) -> Option<(Header, u8, u16)> {
     Some((header, byte(4)?, bytes.u16(10)?))
 }
 
-/// Reads the index and the string table (sections 3 and 4). The header has been checked.
+/// Reads the index and the string table (sections 3 and 4). The header has been checked before.
 pub(super) fn entries(
     source: &dyn Source,
     header: &Header,
     memory: &dyn Memory,
     notes: &mut Notes,
 ) -> Result<Vec<Entry>, SourceError> {
-    // Before anything is made of the index: what it takes in memory is many times what it takes in a file with holes.
+    // Asked for before the index is interpreted: in memory it takes many times its size in a sparse file.
     let needed = u64::from(header.entry_count) * ENTRY_ROOM;
     memory.reserve(needed)?;
     check_room(needed, 1)?;
     let names = source.read(header.string_table_offset..header.data_section_offset)?;
-    // Entries may share parts of the table, though no writer does it; a small one must not become gigabytes of names.
+    // Entries may share parts of the table, although no writer does that. A small table must not become gigabytes of
+    // names.
     let mut budget = names.len().saturating_mul(2).saturating_add(64 << 10);
     let (mut outside, mut costly) = (0u32, 0u32);
     let mut entries = Vec::new();
@@ -185,7 +186,7 @@ pub(super) fn entries(
     Ok(entries)
 }
 
-/// One index entry, and the name that it still has to get; `None` if that lies outside the string table.
+/// Returns one index entry without its name, and the name; `None` if the name lies outside the string table.
 fn entry<'n>(
     source: &dyn Source,
     header: &Header,
@@ -214,7 +215,7 @@ fn entry<'n>(
     Ok(Some((name, entry)))
 }
 
-/// What an index entry says of its block, as stored (section 3).
+/// Fields of an index entry about its block, as stored (section 3).
 pub(super) struct BlockFields {
     pub flags: u16,
     pub offset: u64,

@@ -1,4 +1,4 @@
-//! The manifest of a chunked episode: section 15.
+//! The manifest of a chunked episode: section 15 of the format's page.
 
 use std::{
     collections::HashSet,
@@ -18,19 +18,19 @@ use crate::{
     source::{Memory, Source, SourceError},
 };
 
-/// One chunk of an episode, in its place: the first is chunk 0.
+/// One chunk of an episode, in order; the first is chunk 0.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chunk {
     /// The chunk's file: a path below the manifest's folder, without `.` and `..`.
     pub uri: String,
-    /// SHA-256 of the whole file; `None` where the manifest gives none.
+    /// SHA-256 of the whole file; `None` if the manifest gives none.
     pub sha256: Option<[u8; 32]>,
 }
 
-/// The files of a manifest's chunks. Nothing where the file is no manifest, or names no episode.
+/// Returns the files of a manifest's chunks; none if the file is no manifest, or names no episode.
 ///
 /// # Errors
-/// Where memory ran out, or the reader was killed: what says nothing of the file.
+/// If memory ran out or the reader was killed: errors that say nothing about the file.
 pub fn chunk_files(file: &dyn Source, memory: &dyn Memory) -> Result<Vec<Box<str>>, SourceError> {
     if !header(file).is_ok_and(|header| header.role == ROLE_MANIFEST) {
         return Ok(Vec::new());
@@ -42,7 +42,7 @@ pub fn chunk_files(file: &dyn Source, memory: &dyn Memory) -> Result<Vec<Box<str
     }
 }
 
-/// Fails for a Shard file that is no episode: a manifest as a chunk, also of itself, would be joined without end.
+/// Fails for a Shard file that is no episode. A manifest as a chunk, perhaps of itself, would be joined without end.
 ///
 /// # Errors
 /// [`PartError`].
@@ -55,7 +55,7 @@ pub fn check_chunk(file: &dyn Source) -> Result<(), PartError> {
     }
 }
 
-/// A JSON object: by itself serde takes an array of an object's values for it too.
+/// A JSON object. By itself, serde also accepts an array of the object's values.
 #[derive(Debug)]
 pub(super) struct Object<T>(pub T);
 
@@ -77,7 +77,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
     }
 }
 
-/// `meta/manifest` as it stands, as far as it says how to join the chunks.
+/// The parts of `meta/manifest` that say how to join the chunks.
 #[derive(Debug, Deserialize)]
 pub(super) struct Manifest {
     total_chunks: Option<u64>,
@@ -92,7 +92,7 @@ struct Stored {
 }
 
 impl Manifest {
-    /// The chunks in their order, or why they are no whole episode.
+    /// Returns the chunks in order, or why they are no whole episode.
     pub(super) fn chunks(mut self) -> Result<Vec<Chunk>, String> {
         self.chunks.sort_by_key(|chunk| chunk.0.chunk_index);
         let count = self.chunks.len() as u64;
@@ -110,7 +110,8 @@ impl Manifest {
                 return Err(format!("{what} {}", chunk_index.min(index)));
             }
             check_uri(&uri).map_err(|what| format!("chunk {index}: its uri {uri:?} {what}"))?;
-            // Chunks are disjoint. Told before any is opened: one file could be listed hundreds of thousands of times.
+            // Chunks must be different files. This is checked before any is opened, because one file could be listed
+            // hundreds of thousands of times.
             let parts = Path::new(&uri).components().filter(|part| matches!(part, Component::Normal(_)));
             if !files.insert(parts.collect::<PathBuf>()) {
                 return Err(format!("chunk {index}: its file {uri:?} is that of another chunk too"));
@@ -142,7 +143,7 @@ fn check_uri(uri: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// 64 hex digits of either case.
+/// Parses 64 hex digits of either case.
 fn parse_hex(hex: &str) -> Option<[u8; 32]> {
     let digits = hex.bytes().map(|byte| char::from(byte).to_digit(16)).collect::<Option<Vec<u32>>>()?;
     let bytes: Vec<u8> = digits.chunks_exact(2).map(|pair| (pair[0] << 4 | pair[1]) as u8).collect();

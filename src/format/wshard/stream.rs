@@ -1,11 +1,11 @@
-//! Lanes that a stream writer interleaved, put back: section 16.
+//! Lanes that a stream writer interleaved, put back in order: section 16 of the format's page.
 
 use std::ops::Range;
 
 use super::{Defect, Entry, Notes, episode::Meta, shown};
 use crate::codec::Codec;
 
-/// That lanes of the file were put back, and how.
+/// How lanes of the file were put back in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Recovered {
     /// Rows of each lane, T.
@@ -16,8 +16,8 @@ pub struct Recovered {
     pub lanes: usize,
 }
 
-/// Where the rows of one lane are (section 16, point 5). Made only after `base + rows * total_width` was found to lie
-/// inside the file, so nothing computed here overflows.
+/// Where the rows of one lane are (section 16, point 5). It is made only if `base + rows * total_width` lies in the
+/// file, so nothing computed here overflows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Interleave {
     /// Where the first lane begins.
@@ -35,8 +35,8 @@ pub struct Interleave {
 }
 
 impl Interleave {
-    /// The file ranges that hold these bytes of the recovered lane, in order; one for each flush that they touch.
-    /// What lies past the lane's end is left out.
+    /// Returns the file ranges of these bytes of the recovered lane, in order, one for each flush that they touch.
+    /// Bytes after the lane's end are left out.
     pub fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> + use<> {
         let lane = *self;
         let end = range.end.min(lane.rows * lane.row_width);
@@ -53,8 +53,8 @@ impl Interleave {
         })
     }
 
-    /// The flush that holds this byte of the lane: where its piece begins in the file, and where it begins and ends
-    /// in the lane.
+    /// Returns the flush that holds this byte of the lane: where its piece begins in the file, and where it begins and
+    /// ends in the lane.
     fn flush_of(&self, byte: u64) -> (u64, u64, u64) {
         let row = byte / self.row_width;
         let before = row - row % self.rows_per_flush;
@@ -64,8 +64,8 @@ impl Interleave {
     }
 }
 
-/// Puts interleaved lanes back. Where the rule does not apply, they get an error: which bytes belong to whom is then
-/// unknown, also of a lane that happens to overlap no other.
+/// Puts interleaved lanes back in order. If the rule does not apply, all of them get an error, even those that overlap
+/// no other, because it is unknown which bytes belong to which lane.
 pub(super) fn put_back(length: u64, entries: &mut [Entry], meta: &mut Meta, notes: &mut Notes) -> Option<Recovered> {
     let mut lanes: Vec<usize> = Vec::new();
     let mut first_meta: Option<u64> = None;

@@ -1,4 +1,4 @@
-//! Dtype and shape of every block (section 12), and what it is shown as (`docs/TREE.md`, section 3).
+//! Dtype and shape of every block (section 12), and how it is shown (`docs/TREE.md`, section 3).
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -11,13 +11,13 @@ use crate::{
     source::{Source, SourceError},
 };
 
-/// Language blocks that are decoded to see whether they are UTF-8, in bytes; more than this there is no text for.
+/// Bytes of language blocks that are decoded to see whether they are UTF-8. Blocks beyond it get no text.
 const LANGUAGE_BUDGET: u64 = 64 * limits::LANGUAGE_TEXT;
 
 /// Slashes of a name at which a channel id may end.
 const ID_SLASHES: usize = 32;
 
-/// Decides what each block is shown as.
+/// Decides how each block is shown.
 pub(super) fn assign(
     source: &dyn Source,
     header: &Header,
@@ -56,7 +56,7 @@ pub(super) fn assign(
     Ok(())
 }
 
-/// What could be read of a block; reading the block finds damage again.
+/// Returns what could be read of a block. Damage becomes `None`: reading the block finds it again.
 fn sound(read: Result<Vec<u8>, Fault>) -> Result<Option<Vec<u8>>, SourceError> {
     match read {
         Ok(bytes) => Ok(Some(bytes)),
@@ -65,7 +65,7 @@ fn sound(read: Result<Vec<u8>, Fault>) -> Result<Option<Vec<u8>>, SourceError> {
     }
 }
 
-/// What a block that is no JSON is shown as.
+/// Decides how a block that is no JSON is shown.
 fn value(source: &dyn Source, entry: &Entry, lanes: Option<&Lanes>, typed: bool) -> Result<Value, SourceError> {
     let Entry { name, block, content_type, .. } = entry;
     let described = lanes.and_then(|lanes| lanes.described(name, block.extent.size));
@@ -90,7 +90,7 @@ fn value(source: &dyn Source, entry: &Entry, lanes: Option<&Lanes>, typed: bool)
     })
 }
 
-/// The suffix that the first bytes of a picture justify.
+/// Returns the suffix for the first bytes of a picture.
 fn suffix(front: &[u8]) -> &'static str {
     if front.starts_with(&[0xFF, 0xD8, 0xFF]) {
         "jpg"
@@ -101,7 +101,7 @@ fn suffix(front: &[u8]) -> &'static str {
     }
 }
 
-/// Section 22: the steps of a block and length_T may differ. Text of a language channel need not have any.
+/// Section 22: the steps of a block and length_T may differ. Text of a language channel may have none.
 fn note_steps(entry: &Entry, steps: u64, notes: &mut Notes) {
     if let Value::Array { shape, source, .. } = &entry.value
         && entry.residual.is_none()
@@ -114,7 +114,7 @@ fn note_steps(entry: &Entry, steps: u64, notes: &mut Notes) {
     }
 }
 
-/// Whether the block is a u8 language channel small enough to look at (`docs/TREE.md`, section 3).
+/// Returns whether the block is a u8 language channel that is small enough to look at (`docs/TREE.md`, section 3).
 fn is_language(entry: &Entry) -> bool {
     matches!(entry.value, Value::Array { dtype: DType::U8, data_offset: 0, .. })
         && entry.residual.is_none()
@@ -126,13 +126,14 @@ const TENSOR: &str = "tensor_v1";
 const CHANNELS: &str = "meta/channels";
 const LANE: &str = "lane default";
 
-/// Number of elements. `None` where even the dimensions other than 0 have no product, for numpy refuses such a shape.
+/// Returns the number of elements. `None` if the dimensions other than 0 have no product, because numpy refuses such a
+/// shape.
 fn elements(shape: &[u64]) -> Option<u64> {
     let product = shape.iter().filter(|n| **n != 0).try_fold(1u64, |product, n| product.checked_mul(*n))?;
     Some(if shape.contains(&0) { 0 } else { product })
 }
 
-/// An array, if numpy can have it.
+/// Returns an array, if numpy can represent it.
 fn array(dtype: DType, shape: Vec<u64>, inferred: bool, source: &'static str) -> Option<Value> {
     let bytes = shape.iter().filter(|n| **n != 0).try_fold(dtype.size(), |product, n| product.checked_mul(*n))?;
     let fits = shape.len() <= limits::DIMENSIONS && i64::try_from(bytes).is_ok();
@@ -143,18 +144,18 @@ fn rows(steps: u64, shape: &[u64]) -> Vec<u64> {
     std::iter::once(steps).chain(shape.iter().copied()).collect()
 }
 
-/// `[n]`, where the element size divides.
+/// Returns `[n]`, if the element size divides the size.
 fn flat(dtype: DType, size: u64, inferred: bool, source: &'static str) -> Option<Value> {
     size.is_multiple_of(dtype.size()).then(|| array(dtype, vec![size / dtype.size()], inferred, source)).flatten()
 }
 
-/// Steps that a block of this size has, where rows of this kind fill it exactly.
+/// Returns the number of steps of a block, if rows of this kind fill it exactly.
 fn steps_of(dtype: DType, shape: &[u64], size: u64) -> Option<u64> {
     let row = elements(shape)?.checked_mul(dtype.size()).filter(|row| *row > 0)?;
     size.is_multiple_of(row).then_some(size / row)
 }
 
-/// Section 17: an array only if the header is sound and the block ends where the data do.
+/// Section 17: an array only if the header is sound and the block ends where the data end.
 fn tensor(front: &[u8], size: u64) -> Option<Value> {
     let dtype = match front.first()? {
         1 => DType::F32,
@@ -186,7 +187,7 @@ fn tensor(front: &[u8], size: u64) -> Option<Value> {
     }
 }
 
-/// What the metadata of an episode say of its blocks.
+/// What the metadata of an episode say about its blocks.
 struct Lanes<'m> {
     by_block: HashMap<&'m [u8], &'m Channel>,
     by_id: HashMap<&'m [u8], &'m Channel>,
@@ -195,8 +196,8 @@ struct Lanes<'m> {
 }
 
 impl<'m> Lanes<'m> {
-    /// Of several elements for one block, or with one id, the later one wins; for an id an observation before an
-    /// action.
+    /// If several elements describe one block, or have one id, the later one wins. For an id, an observation comes
+    /// before an action.
     fn new(meta: &'m Meta) -> Self {
         let (actions, others): (Vec<_>, Vec<_>) = meta.channels.iter().partition(|c| c.block.starts_with("action/"));
         Self {
@@ -211,7 +212,7 @@ impl<'m> Lanes<'m> {
         self.by_block.get(name)?.words.clone()
     }
 
-    /// 12.1: what the block's own description makes of it; `None` if it has none, `Bytes` if that says nothing usable.
+    /// 12.1: what the block's own description makes of it. `None` without a description, `Bytes` if it is not usable.
     fn described(&self, name: &[u8], size: u64) -> Option<Value> {
         let channel = self.by_block.get(name)?;
         Some(self.exact(channel, size, CHANNELS).unwrap_or_else(|| {
@@ -220,7 +221,8 @@ impl<'m> Lanes<'m> {
         }))
     }
 
-    /// An array as the channel has it, if that fills the block; an empty one of empty rows has length_T of them.
+    /// Returns an array as the channel describes it, if that fills the block. An empty one of empty rows has length_T
+    /// of them.
     fn exact(&self, channel: &Channel, size: u64, source: &'static str) -> Option<Value> {
         let (dtype, shape) = (channel.dtype?, channel.shape.as_ref()?);
         let steps = match elements(shape)? {
@@ -230,7 +232,7 @@ impl<'m> Lanes<'m> {
         array(dtype, rows(steps, shape), false, source)
     }
 
-    /// 12.2 to 12.7: what the lane that the name stands for makes of the block.
+    /// 12.2 to 12.7: what the lane in the block's name makes of it.
     fn undescribed(&self, name: &[u8], block: &Block) -> Option<Value> {
         let size = block.extent.size;
         match name {
@@ -268,8 +270,8 @@ impl<'m> Lanes<'m> {
         }
     }
 
-    /// 12.2: `action_spaces`, which name the whole block; then the element of the same id, which is how stream writers
-    /// describe it; then f32.
+    /// 12.2: `action_spaces`, which name the whole block; then the element of the same id, as stream writers describe
+    /// it; then f32.
     fn action(&self, name: &[u8], id: &[u8], size: u64) -> Option<Value> {
         if let Some(found) = self.spaces.get(name).and_then(|c| self.exact(c, size, "meta/episode action_spaces")) {
             return Some(found);
@@ -277,7 +279,7 @@ impl<'m> Lanes<'m> {
         let Some(channel) = self.by_id.get(id).or_else(|| self.by_id.get(name)) else {
             return self.per_step(DType::F32, size);
         };
-        // An unknown element type is not f32 either.
+        // An unknown element type is not f32.
         channel.dtype?;
         match self.exact(channel, size, "meta/channels by id") {
             Some(found) => Some(guessed(found)),
