@@ -52,7 +52,7 @@ struct Adapter {
     handles: Option<Arc<Handles>>,
     behind: Behind,
     known: Arc<Known>,
-    /// There where a thread may stay awake for the next request: not on one core.
+    /// `None` on one core, where a thread must not stay awake for the next request.
     awake: Option<Awake>,
 }
 
@@ -65,18 +65,18 @@ impl Filesystem for Adapter {
             | InitFlags::FUSE_READDIRPLUS_AUTO
             | InitFlags::FUSE_CACHE_SYMLINKS
             | InitFlags::FUSE_ASYNC_DIO
-            // For SOURCE's own files, whose size or time may change. Containers' never do: a changed one has new
-            // inodes.
+            // For SOURCE's own files, whose size or time may change. Files of containers never change: a container that
+            // did has new inodes.
             | InitFlags::FUSE_AUTO_INVAL_DATA;
-        // An older kernel simply goes without what it does not know.
+        // Older kernels ignore what they do not know.
         let _ = config.add_capabilities(wanted & config.capabilities());
-        // Reads ahead of a disk that does not answer must not take the places of all others: as many as the kernel
-        // allows.
+        // As many requests in the background as the kernel permits, so that read-ahead from a disk that does not answer
+        // does not block all others.
         let _ = config.set_max_background(u16::MAX);
         let _ = config.set_max_readahead(u32::MAX).or_else(|most| config.set_max_readahead(most));
         let mut serving = Serving::default();
         let asked = self.vfs.options().serve;
-        // Files that lie on the disk below the cache need no memory, and are read as any file on that disk is.
+        // Files in the disk cache need no memory, and are read like any file on that disk.
         let is_better = asked == Serve::Auto && self.vfs.cache().spill().is_some();
         if asked == Serve::Passthrough || is_better {
             match offer_passthrough(config) {
@@ -88,7 +88,7 @@ impl Filesystem for Adapter {
                 Err(reason) => serving.reason = (!is_better).then(|| reason.into()),
             }
         }
-        // A file in memory is the only copy; what goes through the kernel's cache is kept there.
+        // A file in memory is the only copy; without passthrough the kernel keeps what was read.
         self.vfs.cache().set_readers_keep();
         self.vfs.serve_as(serving);
         Ok(())
@@ -103,12 +103,12 @@ impl Filesystem for Adapter {
             move |vfs, wait| vfs.lookup_with(parent.0, &owned, wait),
             move |vfs, reply, found| match (reply, found) {
                 (Some(reply), Ok(Some(attr))) => reply.entry(&ttl(attr.ttl), &file_attr(&attr), Generation(0)),
-                // Number 0 and a time to live: the kernel remembers that there is nothing.
+                // Number 0 and a time to live: the kernel remembers that the name does not exist.
                 (Some(reply), Ok(None)) => {
                     reply.entry(&ttl(vfs.ttl_of_names(parent.0)), &no_attr(0, FileKind::File), Generation(0));
                 }
                 (Some(reply), Err(error)) => reply.error(errno(&error)),
-                // The kernel does not know of it.
+                // The kernel never heard of it.
                 (None, Ok(Some(attr))) => vfs.forget(attr.ino, 1),
                 (None, _) => {}
             },
@@ -257,14 +257,14 @@ impl Filesystem for Adapter {
     fn readdirplus(&self, request: &Request, ino: INodeNo, _: FileHandle, offset: u64, reply: ReplyDirectoryPlus) {
         self.vfs.requests.readdir.fetch_add(1, Relaxed);
         self.vfs.requests.readdirplus.fetch_add(1, Relaxed);
-        // Nodes that were added to the reply count as looked up once it is sent.
+        // Nodes that were added to the reply count as looked up only when it is sent.
         let held = Arc::new(Mutex::new(Vec::new()));
         let added = held.clone();
         let list = move |vfs: &Vfs, slot: &Slot<ReplyDirectoryPlus>, wait| {
             let mut any = false;
             let listed = vfs.read_dir_with(ino.0, offset, true, wait, &mut |entry| {
                 let DirEntry { next, name, ino, kind, attr } = entry;
-                // Attributes that are not given are asked for when they are wanted.
+                // The kernel asks for attributes that are missing here when they are needed.
                 let (ttl, attr) = attr.map_or((Duration::ZERO, no_attr(ino, kind)), |a| (ttl(a.ttl), file_attr(&a)));
                 let is_full = slot.with(|reply| reply.add(INodeNo(ino), next, name, &ttl, &attr, Generation(0)));
                 any = true;
@@ -281,14 +281,14 @@ impl Filesystem for Adapter {
                 if let (Some(reply), Err(error)) = (reply, listed) {
                     reply.error(errno(&error));
                 }
-                // The kernel does not know of them.
+                // The kernel never heard of them.
                 held.lock().drain(..).for_each(|ino| vfs.forget(ino, 1));
             }
         });
     }
 
-    /// All of the space that SOURCE's filesystem uses is in use, and none is free: nothing can be written here. Never
-    /// no space at all, which `df` leaves out and some programs take for an error.
+    /// Reports all used space of SOURCE's filesystem as in use and none as free, because nothing can be written. Never
+    /// no space at all: `df` leaves such mounts out, and some programs take it for an error.
     fn statfs(&self, request: &Request, ino: INodeNo, reply: ReplyStatfs) {
         self.vfs.requests.statfs.fetch_add(1, Relaxed);
         let known = self.known.clone();
@@ -314,7 +314,8 @@ impl Filesystem for Adapter {
         });
     }
 
-    /// Programs that copy try their luck (`FICLONE`) with each file. Answered here, it is no line in the log.
+    /// Answers `FICLONE`, which programs that copy try for each file. Without this, each try would be a line in the
+    /// log.
     fn ioctl(
         &self,
         _: &Request,
@@ -330,7 +331,7 @@ impl Filesystem for Adapter {
         self.answered();
     }
 
-    // "Not implemented" is asked once a mount; "no such attribute" again and again.
+    // "Not implemented" is asked once for each mount, "no such attribute" every time.
     fn getxattr(&self, request: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
         if !self.vfs.options().xattrs {
             reply.error(Errno::ENOSYS);
@@ -365,7 +366,7 @@ impl Filesystem for Adapter {
     }
 }
 
-/// Whether this process has CAP_SYS_ADMIN (capabilities(7)).
+/// Returns whether this process has CAP_SYS_ADMIN (capabilities(7)).
 pub(crate) fn has_sys_admin() -> bool {
     const CAP_SYS_ADMIN: u32 = 21;
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();

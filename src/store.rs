@@ -55,13 +55,13 @@ impl FollowLinks {
         }
     }
 
-    /// Whether any link is followed.
+    /// Returns whether any link is followed.
     pub fn follows(self) -> bool {
         self != Self::No
     }
 }
 
-/// What stands at a path.
+/// Kind of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// A folder.
@@ -70,11 +70,11 @@ pub enum Kind {
     File,
     /// A symbolic link that is not followed.
     Link,
-    /// A socket, a pipe or a device: never opened, never shown.
+    /// A socket, a pipe or a device. Never opened and never shown.
     Other,
 }
 
-/// What is known of a file without opening it.
+/// Attributes of a file, known without opening it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Stat {
     /// What it is.
@@ -83,7 +83,7 @@ pub struct Stat {
     pub size: u64,
     /// Modification time: seconds and nanoseconds.
     pub mtime: (i64, u32),
-    /// Permission bits. Of what a followed link leads to, without those of users who could not go there themselves.
+    /// Permission bits. For the target of a followed link, without the bits of users who could not reach it themselves.
     pub mode: u32,
     /// Owner.
     pub uid: u32,
@@ -95,39 +95,39 @@ pub struct Stat {
     pub version: Version,
 }
 
-/// Tells two states of a file apart: a container is parsed for one version and read only while its file still has it.
+/// One state of a file. A container is parsed for one version and read only while its file still has it.
 ///
-/// Of a local file it is device, inode, size, modification and change time. A change time that moved is another state,
-/// also where only the mode or the number of links changed: the kernel does not tell programs which of both it was. Of
-/// an object it is a hash of what its server tells the states apart by.
+/// For a local file it is device, inode, size, modification time and change time. A change time that moved is another
+/// state, even if only the mode or the number of links changed, because the kernel does not tell programs which it was.
+/// For an object it is a hash of what its server uses to tell states apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Version {
-    /// Device and inode number; of an object the halves of its hash.
+    /// Device and inode number; for an object the halves of its hash.
     file: FileId,
     size: u64,
-    /// Seconds of modification and change, and their nanoseconds; of an object 0 and [`NO_TIME`].
+    /// Seconds of modification and change, and their nanoseconds; for an object 0 and [`NO_TIME`].
     seconds: [i64; 2],
     nanos: [u32; 2],
 }
 
-/// No time has so many nanoseconds.
+/// Marks the version of an object: no time has this many nanoseconds.
 const NO_TIME: u32 = u32::MAX;
 
-/// Which file it is, whatever its content: a name that comes to mean another file is another node, a file that grows is
-/// the same one. An object never grows: each state of it is another one.
+/// Identity of a file, whatever its contents. A name that refers to another file is another node; a file that grows
+/// stays the same one. An object never grows: each of its states has another identity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FileId(u64, u64);
 
 impl FileId {
-    /// Of a name behind which no file could be looked at.
+    /// The identity if no file could be looked at.
     pub(crate) const UNKNOWN: Self = Self(0, 0);
 
-    /// The device number of a local file's filesystem.
+    /// Returns the device number of a local file's filesystem.
     fn device(self) -> u64 {
         self.0
     }
 
-    /// As bytes, for hashes.
+    /// Returns the identity as bytes, for hashes.
     pub(crate) fn to_bytes(self) -> [u8; 16] {
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&self.0.to_le_bytes());
@@ -137,17 +137,17 @@ impl FileId {
 }
 
 impl Version {
-    /// That of a local file.
+    /// Returns the version of a local file.
     pub(crate) fn local(dev: u64, ino: u64, size: u64, mtime: (i64, u32), ctime: (i64, u32)) -> Self {
         Self { file: FileId(dev, ino), size, seconds: [mtime.0, ctime.0], nanos: [mtime.1, ctime.1] }
     }
 
-    /// That of an object, by a hash of its state.
+    /// Returns the version of an object, from a hash of its state.
     pub(crate) fn object(hash: u128, size: u64) -> Self {
         Self { file: FileId((hash >> 64) as u64, hash as u64), size, seconds: [0; 2], nanos: [NO_TIME; 2] }
     }
 
-    /// The times of modification and change of a local file.
+    /// Returns the modification and change times of a local file.
     fn times(&self) -> Option<[(i64, u32); 2]> {
         let [modified, changed] = self.seconds;
         (self.nanos != [NO_TIME; 2]).then_some([(modified, self.nanos[0]), (changed, self.nanos[1])])
@@ -158,12 +158,12 @@ impl Version {
         self.size
     }
 
-    /// Which file this is a state of.
+    /// Returns the file of which this is a state.
     pub fn file(&self) -> FileId {
         self.file
     }
 
-    /// The whole version as bytes, for hashes.
+    /// Returns the whole version as bytes, for hashes.
     pub(crate) fn to_bytes(self) -> [u8; 48] {
         let numbers = [self.file.0, self.file.1, self.size, self.seconds[0] as u64, self.seconds[1] as u64];
         let mut bytes = [0; 48];
@@ -175,7 +175,7 @@ impl Version {
         bytes
     }
 
-    /// Names the state in a way that means the same on every machine: two of one file that differ are two states.
+    /// Returns a name of the state that is the same on every machine. Different names of one file are different states.
     pub(crate) fn text(&self) -> String {
         match self.times() {
             Some([modified, _]) => format!("{:x}-{:x}.{:x}", self.size, modified.0, modified.1),
@@ -183,7 +183,7 @@ impl Version {
         }
     }
 
-    /// Whether the kernel would notice by size and modification time that `other` is another state.
+    /// Returns whether size and modification time are the same, so that the kernel would not notice the change.
     pub(crate) fn looks_like(&self, other: &Self) -> bool {
         let modified = |version: &Self| version.times().map(|[modified, _]| modified);
         match (modified(self), modified(other)) {
@@ -192,20 +192,20 @@ impl Version {
         }
     }
 
-    /// The newest of the file's times; `None` where times say nothing.
+    /// Returns the newest of the file's times; `None` for an object.
     fn newest(&self) -> Option<(i64, u32)> {
         self.times().map(|[modified, changed]| modified.max(changed))
     }
 
-    /// Whether the file was written to a moment ago.
+    /// Returns whether the file was written to a moment ago.
     pub(crate) fn is_recent(&self) -> bool {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let newest = self.newest().map(|newest| u64::try_from(newest.0).unwrap_or(0));
         newest.is_some_and(|newest| newest.saturating_add(limits::QUIET_SECONDS) > now.as_secs())
     }
 
-    /// How long to wait until no write can be under way that would not move the file's times again. Nothing for times
-    /// that lie in the future, and for objects, which are written as a whole.
+    /// Returns how long to wait until no write can be under way that would not move the file's times again. Zero for
+    /// times in the future, and for objects, which are written whole.
     pub(crate) fn unsettled(&self) -> Duration {
         let Some(newest) = self.newest() else { return Duration::ZERO };
         let Ok(seconds) = u64::try_from(newest.0) else { return Duration::ZERO };
@@ -215,7 +215,7 @@ impl Version {
     }
 }
 
-/// The path of a file below SOURCE. Files of one folder share its part.
+/// The path of a file below SOURCE. Files of one folder share the folder's part.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FilePath {
     folder: Arc<Path>,
@@ -223,7 +223,7 @@ pub struct FilePath {
 }
 
 impl FilePath {
-    /// A name in a folder.
+    /// Returns the path of a name in a folder.
     pub fn new(folder: Arc<Path>, name: &OsStr) -> Self {
         Self { folder, name: name.into() }
     }
@@ -238,12 +238,12 @@ impl FilePath {
         &self.name
     }
 
-    /// All of it, below SOURCE.
+    /// Returns the whole path below SOURCE.
     pub fn to_path_buf(&self) -> PathBuf {
         self.folder.join(&*self.name)
     }
 
-    /// Its bytes, in two parts that `/` would join.
+    /// Returns the bytes of the path in two parts, which `/` would join.
     pub(crate) fn parts(&self) -> [&[u8]; 2] {
         [self.folder.as_os_str().as_bytes(), self.name.as_bytes()]
     }
@@ -257,7 +257,7 @@ pub(crate) struct Usage {
     pub(crate) used_files: u64,
 }
 
-/// The errno of an error of a store: the system's, or what a remote store makes of it.
+/// Returns the errno of a store's error: the system's, or the one that a remote store chose.
 pub(crate) fn errno(error: &io::Error) -> Option<i32> {
     #[cfg(feature = "remote")]
     let of_remote = remote::object::errno(error);
@@ -271,16 +271,15 @@ pub(crate) fn errno(error: &io::Error) -> Option<i32> {
     error.raw_os_error().or(of_remote).or(by_kind)
 }
 
-/// A tree of files that is read, never written. Paths are relative to its top, the empty one is the top itself.
+/// A read-only tree of files. Paths are relative to its top; the empty path is the top itself.
 pub(crate) trait Store: Send + Sync {
-    /// What stands at a path; `None` where nothing does.
+    /// Returns the attributes of a path; `None` if nothing is there.
     ///
     /// # Errors
-    /// What the operating system says. `ESTALE` where the top itself is gone.
+    /// What the operating system says; `ESTALE` if the top itself is gone.
     fn stat(&self, path: &Path) -> io::Result<Option<Stat>>;
 
-    /// What stands at a path, where that can be told without waiting for a disk or a server. `None` otherwise, which
-    /// says nothing.
+    /// Does the same without waiting for a disk or a server. `None` if it cannot, which says nothing about the path.
     fn stat_at_once(&self, path: &FilePath) -> Option<Stat> {
         let _ = path;
         None
@@ -289,111 +288,112 @@ pub(crate) trait Store: Send + Sync {
     /// Opens a folder, to list it.
     ///
     /// # Errors
-    /// As [`Self::stat`]; `ENOENT`, `ENOTDIR` where there is no such folder.
+    /// As [`Self::stat`]; `ENOENT` or `ENOTDIR` if there is no such folder.
     fn folder<'a>(&'a self, path: &'a Path) -> io::Result<Box<dyn Folder + 'a>>;
 
     /// Opens a regular file. Nothing else is ever opened: no pipe, no device.
     ///
     /// # Errors
-    /// As [`Self::stat`]; `ENOENT` where there is none, `InvalidInput` for what is not a regular file.
+    /// As [`Self::stat`]; `ENOENT` if there is none, `InvalidInput` if it is no regular file.
     fn open(&self, path: &Path) -> io::Result<Arc<dyn File>>;
 
-    /// As [`Self::open`] for a file in a known state, without waiting for a disk or a server. `None` where that can't be
-    /// had, where links are on the way, and for a file that is in another state by now.
+    /// Does the same as [`Self::open`] for a file in a known state, without waiting for a disk or a server. `None` if
+    /// that is not possible, if links are on the way, or if the file is in another state by now.
     fn try_open(&self, path: &Path, version: Version) -> Option<Arc<dyn File>> {
         let _ = (path, version);
         None
     }
 
-    /// The target of a symbolic link, as it is stored.
+    /// Returns the target of a symbolic link, as stored.
     ///
     /// # Errors
     /// As [`Self::open`].
     fn read_link(&self, path: &Path) -> io::Result<OsString>;
 
-    /// The path of a file with the links on the way resolved, as far as they are followed at all; `None` where it does
-    /// not lie below the top.
+    /// Returns the path of a file with links on the way resolved, as far as they are followed; `None` if it does not
+    /// lie below the top.
     ///
     /// # Errors
     /// As [`Self::open`].
     fn without_links(&self, path: &Path) -> io::Result<Option<PathBuf>>;
 
-    /// Watches a folder from now on, as far as that can be had. To be called before the folder is looked at.
+    /// Watches a folder from now on, if possible. Must be called before the folder is looked at.
     fn watch(&self, folder: &Path) -> Watch;
 
-    /// The watch of a folder that is being watched already.
+    /// Returns the watch of a folder that is watched already.
     fn known_watch(&self, folder: &Path) -> Watch {
         let _ = folder;
         Watch::default()
     }
 
-    /// How many folders are watched.
+    /// Returns the number of watched folders.
     fn watched(&self) -> usize;
 
-    /// Waits for changes in watched folders, at most as long as that.
+    /// Waits for changes in watched folders, for at most `timeout`.
     fn wait_for_changes(&self, timeout: Duration) -> Changes;
 
-    /// Ends a wait that is under way, or else the next one.
+    /// Ends the current wait, or else the next one.
     fn wake(&self);
 
-    /// Space and files of the filesystem below the top.
+    /// Returns the space and files of the filesystem below the top.
     ///
     /// # Errors
     /// As [`Self::stat`].
     fn usage(&self) -> io::Result<Usage>;
 
-    /// Whether looking into a file takes a request: then its name says what it is until it is first looked into.
+    /// Returns whether looking into a file takes a request. Then its name says what it is until it is first looked
+    /// into.
     fn detects_by_name(&self) -> bool {
         false
     }
 
-    /// Whether opening a file takes a request to a server.
+    /// Returns whether opening a file takes a request to a server.
     fn is_far(&self) -> bool {
         false
     }
 
-    /// How many files should be looked into at once, where each takes a request.
+    /// Returns how many files should be looked into at once, if each takes a request.
     fn looked_into_at_once(&self) -> usize {
         1
     }
 
-    /// Forgets what is remembered of names, so that what is asked next is asked anew.
+    /// Forgets what is remembered of names, so that the next look asks again.
     fn refresh(&self) {}
 
-    /// Memory that it takes for bytes of files, which counts as part of the cache's budget.
+    /// Returns the memory that it takes for bytes of files, which counts against the cache's budget.
     fn memory(&self) -> u64 {
         0
     }
 
-    /// What was remembered of a file in this state, also by another process.
+    /// Returns what was remembered of a file in this state, perhaps by another process.
     fn recall(&self, version: &Version) -> Option<Vec<u8>> {
         let _ = version;
         None
     }
 
-    /// Remembers a word about a file in this state, where looking into it again would take a request.
+    /// Remembers a word about a file in this state, if looking into it again would take a request.
     fn remember(&self, version: &Version, word: &[u8]) {
         let _ = (version, word);
     }
 
-    /// Waits until what is to be kept of files is on disk, at most for some seconds: for a process that ends.
+    /// Waits some seconds at most until what is kept of files is on disk. For a process that ends.
     fn finish(&self) {}
 
-    /// What went over the wire, for `stats.json`; `None` for a store without one.
+    /// Returns counters of network traffic for `stats.json`; `None` for a store without a network.
     fn traffic(&self) -> Option<serde_json::Value> {
         None
     }
 }
 
-/// The names in a folder as they were when it was listed.
+/// The names in a folder at the time when it was listed.
 pub(crate) trait Names: Send + Sync {
-    /// How many there are.
+    /// Returns the number of names.
     fn len(&self) -> usize;
 
-    /// The name of that number; empty where there is none.
+    /// Returns the name of that number; empty if there is none.
     fn name(&self, at: usize) -> &OsStr;
 
-    /// The number of a name.
+    /// Returns the number of a name.
     fn find(&self, name: &OsStr) -> Option<usize> {
         let (mut start, mut end) = (0, self.len());
         while start < end {
@@ -420,19 +420,19 @@ impl Names for Vec<OsString> {
 
 /// An opened folder.
 pub(crate) trait Folder {
-    /// Its state now: another one when names come or go.
+    /// Returns its state now, which changes when names come or go.
     ///
     /// # Errors
     /// What the operating system says.
     fn version(&self) -> io::Result<Version>;
 
-    /// The names in it, in order.
+    /// Returns the names in it, in order.
     ///
     /// # Errors
     /// What the operating system says.
     fn names(&self) -> io::Result<Arc<dyn Names>>;
 
-    /// What a name in it means now, as [`Store::stat`] would say.
+    /// Returns the attributes of a name in it, as [`Store::stat`] would.
     ///
     /// # Errors
     /// As [`Store::stat`].
@@ -441,34 +441,34 @@ pub(crate) trait Folder {
 
 /// An opened file.
 pub(crate) trait File: Source {
-    /// The state that was opened: `Source` fails with `Changed` once the file is in another.
+    /// Returns the state that was opened. `Source` fails with `Changed` once the file is in another.
     fn version(&self) -> Version;
 
-    /// The name that the file itself has, behind all links.
+    /// Returns the file's own name, after all links are resolved.
     fn name(&self) -> &OsStr;
 
-    /// What is known of the file now, whatever has happened to its name; what the kernel remembers will do.
+    /// Returns the file's attributes now, whatever has happened to its name. What the kernel remembers is enough.
     ///
     /// # Errors
     /// What the operating system says.
     fn stat_now(&self) -> io::Result<Stat>;
 
-    /// Whether it has lost its last name: nothing but this opened file keeps its space.
+    /// Returns whether the file has lost its last name, so that only this opened file keeps its space.
     fn is_deleted(&self) -> bool;
 
-    /// The bytes that stand there now, however the file has changed: for files that are shown as they are, and may grow
-    /// while they are read. Fewer than asked for at the end.
+    /// Returns the bytes that are there now, even if the file has changed; fewer than asked for at the end. For files
+    /// that are shown as they are, and may grow while they are read.
     ///
     /// # Errors
     /// What the operating system says.
     fn read_now(&self, offset: u64, length: usize) -> io::Result<Vec<u8>>;
 
-    /// A descriptor for the kernel to read by itself.
+    /// Returns a descriptor for the kernel to read from by itself.
     ///
     /// # Errors
-    /// When there are no descriptors left, or the store has none to give.
+    /// If no descriptors are left, or the store has none to give.
     fn descriptor(&self) -> io::Result<Descriptor>;
 
-    /// The same file as bytes by range.
+    /// Returns the same file as bytes by range.
     fn into_source(self: Arc<Self>) -> Arc<dyn Source>;
 }

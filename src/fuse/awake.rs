@@ -18,18 +18,18 @@ use std::{
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// How long a thread stays awake.
+/// How long a thread stays awake after an answer.
 const LONGEST: Duration = Duration::from_micros(100);
-/// Answers by which a way is judged.
+/// Answers in one trial of a way (awake or asleep).
 const TRIAL: u32 = 32;
-/// How often the faster way is taken before the other one is tried again.
+/// How many trials the faster way is kept before the other one is tried again.
 const KEPT: u32 = 32;
-/// So often in one trial no request may come while the thread is awake.
+/// If this many waits of a trial end without a request, staying awake has failed.
 const VAIN: u32 = TRIAL / 8;
-/// Requests that come further apart than this are no stream that either way would speed up.
+/// Requests that are further apart than this are no stream, and neither way makes them faster.
 const STREAM: Duration = Duration::from_micros(500);
 
-/// What a thread knows of the two ways.
+/// What a thread has measured of both ways.
 #[derive(Clone, Copy)]
 struct Ways {
     is_awake: bool,
@@ -38,9 +38,9 @@ struct Ways {
     /// When this trial began, and its answers so far.
     since: Option<Instant>,
     answers: u32,
-    /// How often in this trial no request came while the thread was awake.
+    /// How many waits of this trial ended without a request.
     vain: u32,
-    /// The time from answer to answer, asleep and awake, as it was last.
+    /// The last time for a trial's answers, asleep and awake.
     took: [Duration; 2],
 }
 
@@ -50,10 +50,10 @@ thread_local! {
     };
 }
 
-/// The device on which requests come.
+/// Waits for requests on the device.
 pub(super) struct Awake {
     device: OwnedFd,
-    /// Whether a thread stays awake now: one is enough.
+    /// Whether a thread stays awake now. One is enough.
     is_taken: AtomicBool,
 }
 
@@ -62,7 +62,7 @@ impl Awake {
         Self { device, is_taken: AtomicBool::new(false) }
     }
 
-    /// Comes after an answer: waits a short while for the next request, where that is the faster way.
+    /// Called after an answer: waits a short while for the next request if that is the faster way.
     pub(super) fn wait(&self) {
         let now = Instant::now();
         let mut ways = WAYS.get();
@@ -76,14 +76,14 @@ impl Awake {
         WAYS.set(ways);
     }
 
-    /// Whether a request comes soon. Others that wait for this core go first.
+    /// Returns whether a request comes soon. Other threads that wait for this core go first.
     fn has_come(&self, since: Instant) -> bool {
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
         loop {
             let mut device = [PollFd::new(&self.device, PollFlags::IN)];
             let is_there = poll(&mut device, Some(&at_once)).map_or(true, |ready| ready > 0);
             if is_there || since.elapsed() > LONGEST {
-                // One that came while another thread had this core for long would have been taken earlier asleep.
+                // If another thread had this core for long, a sleeping thread would have taken the request earlier.
                 return is_there && since.elapsed() < 2 * STREAM;
             }
             std::thread::yield_now();
@@ -92,7 +92,7 @@ impl Awake {
 }
 
 impl Ways {
-    /// Notes an answer; after some of them the way for the next ones is chosen.
+    /// Notes an answer. After a trial's answers it chooses the way for the next ones.
     fn answered(&mut self, now: Instant) {
         let Some(since) = self.since else {
             (self.since, self.answers, self.vain) = (Some(now), 0, 0);
@@ -101,7 +101,7 @@ impl Ways {
         self.answers += 1;
         let took = now.duration_since(since);
         if took > STREAM * (self.answers + 1) {
-            // They come too slowly. Asleep, that is how it stays; awake, it is in vain.
+            // Requests come too slowly: stay asleep if asleep, and count the trial as failed if awake.
             (self.since, self.answers) = (None, 0);
             self.is_awake = false;
             return;
@@ -121,7 +121,7 @@ impl Ways {
         }
     }
 
-    /// Staying awake was in vain.
+    /// Ends a trial in which staying awake gained nothing.
     fn fails(&mut self) {
         self.vain += 1;
         if self.vain > VAIN {

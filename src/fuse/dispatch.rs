@@ -18,7 +18,7 @@ use crate::{
     vfs::{Error, Vfs},
 };
 
-/// What a request is about: for whom it is, and what it looks at.
+/// What a request is about: its reader, and the node it looks at.
 #[derive(Clone, Copy)]
 pub(super) struct About<'a> {
     reader: u32,
@@ -47,8 +47,8 @@ impl Adapter {
         Self { vfs, handles: None, behind, known: Arc::default(), awake }
     }
 
-    /// Answers a request: here, if that takes no waiting, and otherwise in the pool, with no reply where it was answered
-    /// meanwhile. `work` is tried with [`Wait::Never`] first.
+    /// Answers a request: on this thread if that needs no waiting, otherwise in the pool. `work` is tried with
+    /// [`Wait::Never`] first. The pool's result is dropped if the request was answered meanwhile.
     pub(super) fn run<R: Fails, T>(
         &self,
         about: About<'_>,
@@ -71,8 +71,8 @@ impl Adapter {
         });
     }
 
-    /// The same for a listing, which fills its reply while it works. `list` says whether anything was added to it; what
-    /// was added before something has to be waited for is an answer.
+    /// Does the same for a listing, which fills its reply while it works. `list` returns whether it added anything;
+    /// entries added before something has to be waited for make an answer.
     pub(super) fn list<R: Fails>(
         &self,
         about: About<'_>,
@@ -97,12 +97,12 @@ impl Adapter {
         });
     }
 
-    /// Comes after an answer that was given on the spot.
+    /// Called after an answer on the spot.
     pub(super) fn answered(&self) {
         self.awake.iter().for_each(Awake::wait);
     }
 
-    /// Works on a request in the pool. `from_memory` gives an answer that will do when the disk gives none.
+    /// Works on a request in the pool. `from_memory` gives the answer to use if the disk gives none.
     pub(super) fn wait<R: Fails>(
         &self,
         about: About<'_>,

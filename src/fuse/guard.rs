@@ -7,11 +7,10 @@ use std::{
 
 use crate::vfs::Vfs;
 
-/// Runs a request. One that panics is noted as a problem; its reply, dropped without an answer, answers EIO (fuser's
-/// doing), and the thread goes on.
+/// Runs a request. A panic is reported as a problem; the reply is dropped unanswered, which fuser turns into EIO, and
+/// the thread goes on.
 pub(super) fn guarded(vfs: &Vfs, request: impl FnOnce(&Vfs)) {
-    // What a panic may leave half done is behind locks that it does not poison, and complete between any two statements
-    // that can panic.
+    // State behind locks is consistent between any two statements that can panic, and the locks do not poison.
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| request(vfs))) {
         vfs.note_panic(text(&*panic));
     }

@@ -4,17 +4,17 @@ use parking_lot::Mutex;
 
 use crate::vfs::Attr;
 
-/// Last answers, which do when a disk gives no newer ones: `.shardfs` is reached through the root's attributes.
+/// The last answers, used while a disk gives no newer ones. `.shardfs` is reached through the root's attributes.
 #[derive(Default)]
 pub(super) struct Known {
     pub(super) root: LastKnown<Attr>,
     pub(super) space: LastKnown<Space>,
 }
 
-/// Answers with what is known already.
+/// Answers from what is known already.
 pub(super) type FromMemory<R> = Box<dyn FnOnce(R) + Send>;
 
-/// A last answer, and whether the request for a newer one has waited too long and still does.
+/// The last answer, and whether a request for a newer one has waited too long and still waits.
 pub(super) struct LastKnown<T>(Mutex<(Option<T>, bool)>);
 
 impl<T> Default for LastKnown<T> {
@@ -32,13 +32,13 @@ impl<T: Copy> LastKnown<T> {
         self.0.lock().1
     }
 
-    /// Takes note of a new answer, or that there was none.
+    /// Notes a new answer, or that there was none.
     pub(super) fn arrived(&self, answer: Option<T>) {
         let mut known = self.0.lock();
         *known = (answer.or(known.0), false);
     }
 
-    /// The last answer, given in place of a newer one.
+    /// Returns the last answer, to be used instead of a newer one.
     pub(super) fn late(&self) -> Option<T> {
         let mut known = self.0.lock();
         known.1 = known.0.is_some();
@@ -46,5 +46,5 @@ impl<T: Copy> LastKnown<T> {
     }
 }
 
-/// What `statfs` says: the size of a block, blocks and files in use.
+/// The answer of `statfs`: size of a block, blocks and files in use.
 pub(super) type Space = (u64, u64, u64);

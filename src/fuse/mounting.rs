@@ -19,8 +19,8 @@ use rustix::{
     net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg},
 };
 
-/// Mounts, and gives the device on which requests come. Where `largest_read` is given, requests for more bytes are split
-/// by the kernel.
+/// Mounts, and returns the device on which requests come. With `largest_read`, the kernel splits requests for more
+/// bytes.
 ///
 /// # Errors
 /// What the kernel or `fusermount3` says.
@@ -39,8 +39,8 @@ pub(super) fn make(
     }
 }
 
-/// The type becomes `fuse.shardfs`: `df`, `findmnt` and updatedb know the mount by it. SOURCE is an argument of its
-/// own, so that nothing in it can be taken for an option.
+/// The type becomes `fuse.shardfs`, by which `df`, `findmnt` and updatedb know the mount. SOURCE is an argument of its
+/// own, so nothing in it can be taken for an option.
 fn by_system_call(source: &Path, mountpoint: &Path, options: &str) -> rustix::io::Result<OwnedFd> {
     if !rustix::process::geteuid().is_root() {
         return Err(Errno::PERM);
@@ -72,7 +72,7 @@ fn by_helper(source: &Path, mountpoint: &Path, options: &str) -> io::Result<Owne
     let device = receive(&ours);
     let mut said = String::new();
     if let Some(stderr) = helper.stderr.take() {
-        // Its last words, where it fails.
+        // Its last message, in case it fails.
         let _ = stderr.take(4096).read_to_string(&mut said);
     }
     helper.wait()?;
@@ -85,7 +85,7 @@ fn by_helper(source: &Path, mountpoint: &Path, options: &str) -> io::Result<Owne
     }
 }
 
-/// The descriptor that comes on a socket; `None` if the other end is closed without one.
+/// Returns the descriptor that comes on a socket; `None` if the other end closes without one.
 fn receive(socket: &UnixStream) -> io::Result<Option<OwnedFd>> {
     let mut byte = [0];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -104,9 +104,9 @@ fn receive(socket: &UnixStream) -> io::Result<Option<OwnedFd>> {
     Ok(rights)
 }
 
-/// SOURCE as the value of an option: a comma would begin another option, and backslashes are read differently by
-/// different versions of the helper. Both, control characters and what is no UTF-8 become `?`. `config.json` has the
-/// name itself.
+/// Returns SOURCE as the value of an option. A comma would begin another option, and versions of the helper differ in
+/// how they read backslashes; so both become `?`, as do control characters and bytes that are not UTF-8. `config.json`
+/// has the name itself.
 fn safe_name(source: &Path) -> String {
     let is_unsafe = |c: char| c.is_control() || matches!(c, ',' | '\\' | '"' | char::REPLACEMENT_CHARACTER);
     source.to_string_lossy().chars().map(|c| if is_unsafe(c) { '?' } else { c }).collect()

@@ -33,30 +33,30 @@ use crate::{
     vfs::{Error, Vfs},
 };
 
-/// How often the threads look whether they are still wanted.
+/// How often the threads check whether they are still needed.
 const LOOK_UP: Duration = Duration::from_secs(2);
-/// How often containers that are gone are closed.
+/// How often deleted containers are closed.
 const SWEEP: Duration = Duration::from_secs(5);
-/// How often requests that wait are looked at.
+/// How often waiting requests are checked.
 const LOOK_AFTER: Duration = Duration::from_millis(250);
-/// How long reads of a file that has changed are given to end, at least, before its pages are dropped.
+/// Least time for reads of a changed file to end before its pages are dropped.
 const READS_END: Duration = Duration::from_millis(400);
-/// How long the notifying thread may say nothing.
+/// After this long without a sign, the notifying thread counts as lost.
 const LOST: Duration = Duration::from_secs(20);
 
-/// What the threads share with the adapter.
+/// State that the threads share with the adapter.
 #[derive(Clone)]
 pub(super) struct Behind {
     pub(super) pool: Arc<Pool>,
     pub(super) pending: Arc<Pending>,
-    /// There once the mount is.
+    /// Set once the mount exists.
     pub(super) notifier: Arc<OnceLock<Notifier>>,
     pub(super) pages: Arc<Pages>,
 }
 
 impl Behind {
-    /// Passes the result of a request on. Where it is stale, the kernel first forgets what is out of date, so that the
-    /// next look-up finds what is there now.
+    /// Returns the result of a request. If it is stale, the kernel first forgets what is out of date, so that the next
+    /// look-up finds the new state.
     pub(super) fn checked<T>(&self, vfs: &Vfs, result: Result<T, Error>) -> Result<T, Error> {
         if result.as_ref().is_err_and(|error| error.errno() == libc::ESTALE)
             && let Some(notifier) = self.notifier.get()
@@ -67,7 +67,7 @@ impl Behind {
     }
 }
 
-/// Nodes whose pages are to be dropped, with the time when they came.
+/// Nodes whose pages have to be dropped, with the time of the change.
 #[derive(Default)]
 pub(super) struct Pages(Mutex<VecDeque<(Instant, Vec<u64>)>>);
 
@@ -76,7 +76,8 @@ impl Pages {
         self.0.lock().push_back((Instant::now(), nodes));
     }
 
-    /// Those that came long enough before `now`, and for which no request waits: the others are due later.
+    /// Returns the nodes that changed long enough before `now` and for which no request waits. The others are due
+    /// later.
     fn due(&self, now: Instant, pending: &Pending) -> Vec<u64> {
         let mut waiting = self.0.lock();
         let Some(&(oldest, _)) = waiting.front() else { return Vec::new() };
@@ -93,7 +94,7 @@ impl Pages {
 
 /// Starts the threads. They end when the filesystem does.
 pub(super) fn start(vfs: &Arc<Vfs>, behind: &Behind, notifier: Notifier) -> io::Result<()> {
-    // Set twice only by a second session of one adapter, which there is not.
+    // Fails only if it is set already, by a second session of one adapter, which does not exist.
     let _ = behind.notifier.set(notifier.clone());
     let begun = Instant::now();
     let beat = Arc::<AtomicU64>::default();
@@ -104,12 +105,12 @@ pub(super) fn start(vfs: &Arc<Vfs>, behind: &Behind, notifier: Notifier) -> io::
         let mut swept = Instant::now();
         while let Some(vfs) = weak.upgrade() {
             its_beat.store(begun.elapsed().as_secs(), Relaxed);
-            // A panic costs the changes of one round, and names run out by themselves.
+            // A panic loses the changes of one round; names expire by themselves.
             guarded(&vfs, |_| tell(&vfs, &weak, &its_behind, &its_notifier));
             if swept.elapsed() > SWEEP && is_swept.swap(false, Relaxed) {
                 swept = Instant::now();
                 let (vfs, is_swept) = (vfs.clone(), is_swept.clone());
-                // It looks at disks, which may not answer.
+                // In the pool, because it looks at disks, which may not answer.
                 its_behind.pool.run(
                     Place::Sweep,
                     job(move || {
@@ -147,7 +148,7 @@ pub(super) fn start(vfs: &Arc<Vfs>, behind: &Behind, notifier: Notifier) -> io::
         .map(drop)
 }
 
-/// Waits for changes and tells the kernel of them: what changed is looked at in the pool, each filesystem by itself.
+/// Waits for changes and notifies the kernel. The pool looks at what changed, each filesystem by itself.
 fn tell(vfs: &Arc<Vfs>, weak: &Weak<Vfs>, behind: &Behind, notifier: &Notifier) {
     let Changes { events, lost, overflowed } = vfs.wait_for_changes(LOOK_UP);
     forget(vfs.take_invalidated(), &behind.pages, notifier);
@@ -172,11 +173,11 @@ fn tell(vfs: &Arc<Vfs>, weak: &Weak<Vfs>, behind: &Behind, notifier: &Notifier) 
     }
 }
 
-/// What the kernel forgets of a node.
+/// Offsets by which the kernel forgets only the attributes of a node, or also all of its bytes.
 const ATTRIBUTES: i64 = -1;
 const EVERYTHING: i64 = 0;
 
-/// Has the kernel forget what it knows of nodes: attributes now, bytes as soon as reads of them have ended.
+/// Makes the kernel forget nodes: attributes now, bytes as soon as reads of them have ended.
 fn forget(nodes: Vec<u64>, pages: &Pages, notifier: &Notifier) {
     if !nodes.is_empty() {
         forget_each(&nodes, notifier, ATTRIBUTES);
@@ -187,7 +188,7 @@ fn forget(nodes: Vec<u64>, pages: &Pages, notifier: &Notifier) {
 fn forget_each(nodes: &[u64], notifier: &Notifier, what: i64) {
     for &ino in nodes {
         if let Err(error) = notifier.inval_inode(INodeNo(ino), what, 0) {
-            // The mount is gone, or the kernel is too old for this: attributes run out by themselves.
+            // The mount is gone, or the kernel is too old for this: attributes expire by themselves.
             log::debug!("node {ino}: not forgotten: {error}");
         }
     }

@@ -17,7 +17,7 @@ use crate::{
     vfs::{Error, Growing, Opening, Vfs},
 };
 
-/// Handles whose reads bypass the kernel's cache carry this number; all others 0.
+/// Number of handles whose reads bypass the kernel's cache; all others have 0.
 pub(super) const DIRECT: FileHandle = FileHandle(1);
 
 /// The files that are open.
@@ -41,12 +41,13 @@ enum How {
     Cached,
     /// The kernel asks for everything and keeps nothing.
     Direct(Option<Arc<Growing>>),
-    /// The kernel reads from a file by itself: one in memory, kept as long as it is open, or one of SOURCE.
+    /// The kernel reads from a file by itself: from one in memory, which is kept while it is open, or from one of
+    /// SOURCE.
     Passed(BackingId, Option<Arc<FileSlot>>),
 }
 
 impl Handles {
-    /// How a file is best opened; `None` where it is open already.
+    /// Returns the best way to open a file; `None` if it is open already.
     ///
     /// # Errors
     /// As [`Vfs::opening_with`].
@@ -55,8 +56,7 @@ impl Handles {
             return Ok(None);
         }
         match vfs.opening_with(ino, wait) {
-            // No descriptor to hand to the kernel now: it reads through its cache, for which one that others have
-            // open at other times will do.
+            // No descriptor is free for the kernel. It reads through its cache, which needs one only now and then.
             Err(error) if matches!(error.errno(), libc::EMFILE | libc::ENFILE) => Ok(Some(Opening::Parts)),
             opening => opening.map(Some),
         }
@@ -70,7 +70,7 @@ impl Handles {
         };
         let mut state = self.0.lock();
         if !state.open.contains_key(&ino) {
-            // The last handle of one that was open may have gone meanwhile.
+            // The last handle of an open file may have been closed meanwhile.
             let opening = opening.unwrap_or(Opening::Parts);
             if let Entry::Vacant(entry) = state.open.entry(ino) {
                 let how = choose(opening, vfs, &reply);
@@ -78,7 +78,7 @@ impl Handles {
                 entry.insert(Open { count: 0, how });
                 state.held += held;
             }
-            // So many files are held open that none could be given up: the kernel's cache can.
+            // So much memory is held by open files that it could not be given up. The kernel's cache could.
             if state.held > vfs.cache().usage().0 / 2
                 && let Some(open) = state.open.get_mut(&ino)
                 && open.count == 0
@@ -101,7 +101,7 @@ impl Handles {
         }
     }
 
-    /// Takes a handle back. The last one lets go of the file in memory, which stays in the cache.
+    /// Takes a handle back. With the last one, the file in memory may be evicted again.
     pub(super) fn release(&self, ino: u64) {
         let mut state = self.0.lock();
         let Entry::Occupied(mut entry) = state.open.entry(ino) else { return };
@@ -112,7 +112,7 @@ impl Handles {
         }
     }
 
-    /// The file that is read past the kernel's cache, where it is one that is to be finished in memory.
+    /// Returns the file that is read past the kernel's cache while it is finished in memory.
     pub(super) fn growing(&self, ino: u64) -> Option<Arc<Growing>> {
         match &self.0.lock().open.get(&ino)?.how {
             How::Direct(growing) => growing.clone(),

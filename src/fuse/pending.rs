@@ -19,12 +19,12 @@ use fuser::{
 };
 use parking_lot::Mutex;
 
-/// How long a request waits before it is looked at.
+/// How long a request waits before it is looked after.
 pub(super) const LONG: Duration = Duration::from_secs(1);
-/// Readers that are looked at in one go.
+/// Readers that are checked in one go.
 const AT_ONCE: usize = 500;
 
-/// A reply that can say that there is none.
+/// A reply that can be an error.
 pub(super) trait Fails: Send + 'static {
     fn fail(self, errno: Errno);
 }
@@ -41,8 +41,8 @@ macro_rules! fails {
 
 fails!(ReplyAttr, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyXattr);
 
-/// A reply that is given once: by the request's own thread, or by the one that looks after it. Dropped without either
-/// it is EIO (fuser's doing).
+/// A reply that is given once: by the request's own thread, or by the one that looks after it. fuser turns a dropped
+/// reply into EIO.
 pub(super) struct Slot<R>(Mutex<Option<R>>);
 
 impl<R: Fails> Slot<R> {
@@ -50,18 +50,18 @@ impl<R: Fails> Slot<R> {
         Self(Mutex::new(Some(reply)))
     }
 
-    /// The reply, if none was given yet.
+    /// Takes the reply, unless it was given.
     pub(super) fn take(&self) -> Option<R> {
         self.0.lock().take()
     }
 
-    /// Does something to the reply, if none was given yet.
+    /// Does something with the reply, unless it was given.
     pub(super) fn with<T>(&self, work: impl FnOnce(&mut R) -> T) -> Option<T> {
         self.0.lock().as_mut().map(work)
     }
 }
 
-/// The requests that wait.
+/// The waiting requests.
 #[derive(Default)]
 pub(super) struct Pending {
     all: Mutex<HashMap<u64, Entry>>,
@@ -78,7 +78,7 @@ struct Entry {
     from_memory: Option<Box<dyn FnOnce() + Send>>,
 }
 
-/// A request under way; it ends when this is dropped.
+/// A request under way. It ends when this is dropped.
 pub(super) struct Ticket {
     pending: Arc<Pending>,
     number: u64,
@@ -88,13 +88,13 @@ pub(super) struct Ticket {
 impl Drop for Ticket {
     fn drop(&mut self) {
         let ended = self.pending.all.lock().remove(&self.number);
-        // Outside the lock: this may be the last to hold the reply.
+        // Outside the lock, because this may drop the reply.
         drop(ended);
     }
 }
 
 impl Pending {
-    /// Looks after a request from now on. `from_memory` gives an answer that will do when no better one comes.
+    /// Looks after a request from now on. `from_memory` gives the answer to use if no better one comes.
     pub(super) fn begin<R: Fails>(
         self: &Arc<Self>,
         (ino, reader): (u64, u32),
@@ -115,14 +115,14 @@ impl Pending {
         Ticket { pending: self.clone(), number, is_given_up }
     }
 
-    /// The nodes of requests that are not answered yet.
+    /// Returns the nodes of unanswered requests.
     pub(super) fn nodes(&self) -> HashSet<u64> {
         let all = self.all.lock();
         all.values().filter(|entry| !entry.is_given_up.load(Relaxed)).map(|entry| entry.ino).collect()
     }
 
-    /// Answers requests that have waited long: from memory where that will do, with EINTR where the reader was killed.
-    /// Whether any was answered.
+    /// Answers requests that have waited long: from memory if possible, with EINTR if the reader was killed. Returns
+    /// whether any was answered.
     pub(super) fn look_after(&self) -> bool {
         let now = Instant::now();
         let (mut late, mut from_memory) = (Vec::new(), Vec::new());
@@ -130,7 +130,7 @@ impl Pending {
             if now.duration_since(entry.since) >= LONG && !entry.is_given_up.load(Relaxed) {
                 match entry.from_memory.take() {
                     Some(answer) => {
-                        // Its work goes on: it says when the disk answers again.
+                        // Its work goes on, because its end shows that the disk answers again.
                         entry.reader = 0;
                         from_memory.push(answer);
                     }
@@ -156,8 +156,8 @@ impl Pending {
     }
 }
 
-/// Whether a thread has to end and only waits for an answer of ours: SIGKILL is pending for it. Ctrl-C comes to the
-/// same, where a program does not handle it. Readers of other process namespaces have no number, and are left alone.
+/// Returns whether a thread has to end and waits only for our answer: SIGKILL is pending for it. Ctrl-C leads to the
+/// same if the program does not handle it. Readers of other process namespaces have no number, and are left alone.
 fn was_killed(thread: u32) -> bool {
     const SIGKILL: u64 = 1 << (9 - 1);
     if thread == 0 {

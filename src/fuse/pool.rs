@@ -20,34 +20,34 @@ use rustix::process::{Resource, getrlimit};
 
 use crate::{limits, mounts, wanted};
 
-/// How long a thread without work stays.
+/// How long an idle thread stays.
 const IDLE: Duration = Duration::from_secs(5);
 
-/// Jobs that one thread without work is trusted with before another is started.
+/// Jobs per idle thread before another thread is started.
 const JOBS_AN_IDLE_THREAD: usize = 5;
 
-/// What requests may have to wait for together.
+/// What several requests may have to wait for together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Place {
-    /// A mounted filesystem, by the number of its mount; 0 where SOURCE itself lies.
+    /// A mounted filesystem, by the number of its mount; 0 for the one of SOURCE itself.
     Filesystem(u64),
-    /// The kernel, to drop pages that are being read.
+    /// The kernel, when it drops pages that are being read.
     Pages,
-    /// Looking at everything again, since changes were missed.
+    /// A check of everything, because changes were missed.
     Lost,
-    /// Looking whether the files of open containers are still there.
+    /// A check whether the files of open containers still exist.
     Sweep,
 }
 
 /// Work for the pool.
 pub(super) struct Job {
     pub(super) run: Box<dyn FnOnce() + Send>,
-    /// Set when its request has ended without it: a job that has not begun is dropped, and one that has may end early
+    /// Set when its request has ended without it. A job that has not begun is dropped, and one that has may end early
     /// ([`wanted::check`]).
     pub(super) is_given_up: Arc<AtomicBool>,
 }
 
-/// See the module's text.
+/// The pool; see the module's documentation.
 pub(super) struct Pool {
     shared: Arc<Shared>,
     filesystems: Mutex<Filesystems>,
@@ -56,9 +56,9 @@ pub(super) struct Pool {
 struct Shared {
     state: Mutex<State>,
     work: Condvar,
-    /// Threads that may be in requests to one filesystem.
+    /// Most threads for requests to one filesystem.
     share: usize,
-    /// Threads altogether. Each filesystem may have one beyond these.
+    /// Most threads in all. Each filesystem may have one more.
     most: usize,
 }
 
@@ -66,7 +66,7 @@ struct Shared {
 struct State {
     /// Places with requests under way.
     busy: HashMap<Place, Busy>,
-    /// Jobs within their place's share, for the next free thread.
+    /// Jobs within their place's share, which the next free thread takes.
     ready: VecDeque<(Place, Job)>,
     threads: usize,
     idle: usize,
@@ -85,7 +85,7 @@ impl Job {
 }
 
 impl Pool {
-    /// A pool for requests below `source`, without threads as yet.
+    /// Returns a pool without threads, for requests below `source`.
     pub(super) fn new(source: &Path) -> Self {
         let space = getrlimit(Resource::As).current.map(|limit| limit / limits::ADDRESS_SPACE_A_THREAD);
         let most = space.map_or(limits::POOL_THREADS, |threads| threads.clamp(2, 64) as usize);
@@ -94,13 +94,13 @@ impl Pool {
         Self { shared: Arc::new(shared), filesystems: Mutex::new(Filesystems::new(source)) }
     }
 
-    /// Where a request that touches a path may have to wait. The path is not looked at.
+    /// Returns where a request that touches a path may have to wait. Does not look at the path.
     pub(super) fn place(&self, path: &Path) -> Place {
         Place::Filesystem(self.filesystems.lock().of(path))
     }
 
-    /// Runs a job in a thread: now, or when its place has one to spare. Where this process may not have a single thread
-    /// more, here.
+    /// Runs a job on a thread: now, or when its place has one to spare. If this process cannot have a single thread
+    /// more, runs it here.
     pub(super) fn run(&self, place: Place, job: Job) {
         let mut state = self.shared.state.lock();
         let busy = state.busy.entry(place).or_default();
@@ -109,7 +109,7 @@ impl Pool {
             return;
         }
         busy.running += 1;
-        // A place that has no thread yet never stands behind one that has many.
+        // A place without a thread never waits behind one that has many.
         if busy.running == 1 {
             state.ready.push_front((place, job))
         } else {
@@ -126,14 +126,14 @@ impl Pool {
         }
     }
 
-    /// Drops the jobs that wait for a thread and whose requests have ended.
+    /// Drops waiting jobs whose requests have ended.
     pub(super) fn drop_given_up(&self) {
         for busy in self.shared.state.lock().busy.values_mut() {
             busy.waiting.retain(|job| !job.is_given_up.load(Relaxed));
         }
     }
 
-    /// Requests in threads, and requests that wait for one.
+    /// Returns the numbers of requests on threads, and of those that wait for one.
     #[cfg(test)]
     fn counts(&self) -> (usize, usize) {
         let state = self.shared.state.lock();
@@ -142,8 +142,8 @@ impl Pool {
 }
 
 impl Shared {
-    /// Starts a thread if the jobs are many more than the threads that have nothing to do. Not one for each job: those
-    /// of one reader often come together, and the first does the work for all.
+    /// Starts a thread if there are many more jobs than idle threads. Not one thread for each job: those of one reader
+    /// often come together, and the first does the work for all.
     fn grow(self: Arc<Self>, state: &mut State) {
         let Some((place, _)) = state.ready.front() else { return };
         let is_first = state.busy.get(place).is_some_and(|busy| busy.running == 1);
@@ -159,7 +159,7 @@ impl Shared {
         }
     }
 
-    /// What each thread does. It begins as one that has nothing to do.
+    /// The loop of each thread, which begins idle.
     fn serve(self: Arc<Self>) {
         let mut state = self.state.lock();
         loop {
@@ -184,7 +184,7 @@ impl Shared {
         }
     }
 
-    /// A job has ended: its share goes to the next one that waits for the same place.
+    /// Ends a job: its share goes to the next one that waits for the same place.
     fn end(&self, state: &mut State, place: Place) {
         let Some(busy) = state.busy.get_mut(&place) else { return };
         match busy.waiting.pop_front() {
@@ -202,7 +202,7 @@ impl Shared {
     }
 }
 
-/// Which mounted filesystem a path lies on, by the kernel's table: no filesystem is asked.
+/// Which mounted filesystem a path is on, by the kernel's table; no filesystem is asked.
 struct Filesystems {
     source: PathBuf,
     watch: Option<mounts::TableWatch>,
@@ -227,7 +227,7 @@ impl Filesystems {
     fn read(&mut self) {
         let table = mounts::all().unwrap_or_default();
         self.all = table.into_iter().map(|mount| (mount.at, mount.id)).collect();
-        // Of several at one place the last is the one on top.
+        // Of several mounts at one place the last is on top.
         self.all.reverse();
         self.all.sort_by_key(|(at, _)| std::cmp::Reverse(at.as_os_str().len()));
         self.any_below = self.all.iter().any(|(at, _)| *at != self.source && at.starts_with(&self.source));
@@ -242,7 +242,7 @@ impl Filesystems {
             return 0;
         }
         let found = self.all.iter().find(|(at, _)| path.starts_with(at));
-        // What lies on the filesystem of SOURCE itself, above or below a mount.
+        // Paths on the filesystem of SOURCE itself, above or below a mount.
         found.filter(|(at, _)| !(below && self.source.starts_with(at))).map_or(0, |(_, id)| *id)
     }
 }

@@ -10,11 +10,11 @@ use fuser::{Errno, FileAttr, FileType, INodeNo, ReplyStatfs};
 use super::known::Space;
 use crate::vfs::{Attr, Error, FileKind, Ttl};
 
-/// How long the kernel may trust what it knows of a container's inside: an inode number stands for one state of the
-/// container, so there is nothing to go stale.
+/// How long the kernel may trust what it knows of a container's inside. An inode number stands for one state of the
+/// container, so nothing there goes stale.
 const CONTAINER_TTL: Duration = Duration::from_secs(24 * 60 * 60);
-/// How long it may trust what it knows of SOURCE's own folders and files, which change: what is new is seen within a
-/// second, also where nothing can be watched.
+/// How long the kernel may trust what it knows of SOURCE's own folders and files. They change, and changes must be seen
+/// within a second even if nothing can be watched.
 const SOURCE_TTL: Duration = Duration::from_millis(500);
 
 pub(super) fn answer_statfs((block, blocks, files): Space, reply: ReplyStatfs) {
@@ -70,7 +70,7 @@ pub(super) fn file_attr(attr: &Attr) -> FileAttr {
     }
 }
 
-/// Attributes of a node of which no more is known.
+/// Returns attributes of a node of which only the kind is known.
 pub(super) fn no_attr(ino: u64, kind: FileKind) -> FileAttr {
     let (size, mode, mtime) = (0, 0, (0, 0));
     file_attr(&Attr { ino, kind, size, mode, nlink: 0, uid: 0, gid: 0, mtime, ttl: Ttl::None })

@@ -21,13 +21,13 @@ use crate::{limits, vfs::Vfs};
 /// Where and how a mount appears.
 #[derive(Debug, Clone)]
 pub struct MountConfig {
-    /// Let other users in, as far as the modes of the files do.
+    /// Whether other users may read what the modes of the files permit.
     pub allow_other: bool,
     /// Threads that take requests from the kernel.
     pub threads: usize,
 }
 
-/// A mount that has not begun to answer.
+/// A mount that does not answer yet.
 pub struct Mount {
     session: Session<Adapter>,
     vfs: Arc<Vfs>,
@@ -48,8 +48,8 @@ impl Mount {
         let largest_read = (largest_read < limits::LARGEST_READ)
             .then(|| largest_read.clamp(limits::SMALLEST_READ, limits::LARGEST_READ) & !(limits::SMALLEST_READ - 1));
         let device = mounting::make(vfs.source(), mountpoint, config.allow_other, largest_read)?;
-        // Given a device, the session takes nothing down when it ends: what stands at the mount point by then may be
-        // another mount.
+        // Because the session is given a device, it takes nothing down when it ends: another mount may be at the mount
+        // point by then.
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let awake = if cores > 1 { Some(Awake::new(device.try_clone()?)) } else { None };
         let adapter = Adapter::new(vfs.clone(), awake);
@@ -61,7 +61,7 @@ impl Mount {
     /// Answers requests until the mount is taken down.
     ///
     /// # Errors
-    /// What ended the session, if it was not an unmount.
+    /// Why the session ended, unless it was an unmount.
     pub fn serve(self) -> io::Result<()> {
         notify::start(&self.vfs, &self.behind, self.session.notifier())?;
         drop(self.vfs);
@@ -69,11 +69,11 @@ impl Mount {
     }
 }
 
-/// Lets the kernel read ahead further than the 128 KiB that it grants by itself; `device` is the mount's device number,
-/// major and minor. Only root may.
+/// Lets the kernel read ahead further than its default of 128 KiB. `device` is the mount's device number, major and
+/// minor. Only root may.
 ///
 /// # Errors
-/// What writing to sysfs says.
+/// If writing to sysfs fails.
 pub fn raise_readahead((major, minor): (u32, u32), kib: u64) -> io::Result<()> {
     std::fs::write(format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb"), kib.to_string())
 }

@@ -14,7 +14,7 @@ use crate::{
 const PREFIX: &str = "user.shardfs.";
 const NAMES: [&str; 6] = ["dtype", "shape", "codec", "stored_size", "crc32c", "inferred"];
 
-/// The value of an attribute, by its name without the prefix.
+/// Returns the value of an attribute, by its name without the prefix.
 fn value(info: &ItemInfo, name: &str) -> Option<String> {
     match name {
         "dtype" => info.dtype.map(|dtype| dtype.name().to_owned()),
@@ -27,13 +27,13 @@ fn value(info: &ItemInfo, name: &str) -> Option<String> {
     }
 }
 
-/// Whether a name may be one of ours. Programs ask for others (ACLs, capabilities) for each file that they list: those
-/// are answered without looking at the file.
+/// Returns whether a name may be one of ours. Programs ask for others (ACLs, capabilities) for each file that they
+/// list; these are answered without looking at the file.
 pub(super) fn is_ours(name: &OsStr) -> bool {
     name.as_bytes().starts_with(PREFIX.as_bytes())
 }
 
-/// The value of an attribute; `None` where the item has no such.
+/// Returns the value of an attribute; `None` if the item does not have it.
 pub(super) fn get(vfs: &Vfs, ino: u64, name: &OsStr, wait: Wait) -> Result<Option<Vec<u8>>, Error> {
     let info = vfs.item_info_with(ino, wait)?.unwrap_or_default();
     let value = name.to_str().and_then(|name| value(&info, name.strip_prefix(PREFIX)?));
@@ -44,13 +44,13 @@ pub(super) fn list(vfs: &Vfs, ino: u64, wait: Wait) -> Result<Option<Vec<u8>>, E
     vfs.item_info_with(ino, wait).map(|info| Some(names(&info.unwrap_or_default())))
 }
 
-/// The names that an item has, each ended by a zero byte.
+/// Returns the names of an item's attributes, each ended by a zero byte.
 fn names(info: &ItemInfo) -> Vec<u8> {
     let has = |name: &&&str| value(info, name).is_some();
     NAMES.iter().filter(has).flat_map(|name| format!("{PREFIX}{name}\0").into_bytes()).collect()
 }
 
-/// Answers with the value, or for a size of 0 with how long it is; not at all where there is no reply any more.
+/// Answers with the value, or with its length if the size is 0. Does nothing if the reply was given.
 pub(super) fn answer(value: Result<Option<Vec<u8>>, Error>, size: u32, reply: Option<ReplyXattr>) {
     let Some(reply) = reply else { return };
     let value = value.map_err(|error| errno(&error)).and_then(|value| value.ok_or(Errno::NO_XATTR));

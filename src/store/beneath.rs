@@ -19,19 +19,19 @@ use rustix::{
 /// Whether `openat2` is known not to work here.
 static IS_MISSING: AtomicBool = AtomicBool::new(false);
 
-/// How often a look-up is tried again that the kernel could not do safely beside a rename.
+/// How often a look-up is repeated if a rename kept the kernel from doing it safely.
 const TRIES: usize = 16;
 
 /// Opens a path below a folder; the empty path is the folder itself.
 ///
 /// # Errors
-/// Those of `open(2)`; `ELOOP` where a symbolic link is on the way (with `O_PATH` one at the end is opened itself),
+/// Those of `open(2)`; `ELOOP` if a symbolic link is on the way (with `O_PATH` one at the end is opened itself),
 /// `EXDEV` for a path that would lead out.
 pub(super) fn open(folder: impl AsFd, path: &Path, flags: OFlags) -> Result<OwnedFd> {
     let (folder, flags) = (folder.as_fd(), flags | OFlags::NOFOLLOW | OFlags::CLOEXEC);
     if path == Path::new("") {
         if flags.contains(OFlags::PATH) {
-            // Not by `.`, which takes the right to look things up in the folder.
+            // Not by opening `.`, which needs the right to search the folder.
             return rustix::io::fcntl_dupfd_cloexec(folder, 0);
         }
         return openat(folder, c".", flags, Mode::empty());
@@ -54,11 +54,11 @@ pub(super) fn open(folder: impl AsFd, path: &Path, flags: OFlags) -> Result<Owne
     by_hand(folder, path, flags)
 }
 
-/// As [`open`] for a path that the kernel has in memory: nothing is asked of a disk or a server. `more` are rules beside
-/// those of [`open`].
+/// Does the same as [`open`] for a path that the kernel has in memory, without asking a disk or a server. `more` are
+/// rules in addition to those of [`open`].
 ///
 /// # Errors
-/// As [`open`]; `EAGAIN` where something would have to be waited for, `ENOSYS` where the kernel can't say (before Linux
+/// As [`open`]; `EAGAIN` if something would have to be waited for, `ENOSYS` if the kernel cannot say (before Linux
 /// 5.12).
 pub(super) fn open_cached(folder: impl AsFd, path: &Path, flags: OFlags, more: ResolveFlags) -> Result<OwnedFd> {
     if IS_MISSING.load(Relaxed) {
@@ -69,7 +69,7 @@ pub(super) fn open_cached(folder: impl AsFd, path: &Path, flags: OFlags, more: R
     openat2(folder, path, flags | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty(), rules)
 }
 
-/// As [`open`], one component after the other.
+/// Does the same as [`open`], component by component.
 fn by_hand(folder: BorrowedFd<'_>, path: &Path, flags: OFlags) -> Result<OwnedFd> {
     let mut last = None;
     let at = walk(folder, path, |at, name, is_last| {
@@ -83,7 +83,7 @@ fn by_hand(folder: BorrowedFd<'_>, path: &Path, flags: OFlags) -> Result<OwnedFd
     last.ok_or(Errno::NOENT)
 }
 
-/// Opens the folder of a name without following it.
+/// Opens a folder by its name without following links.
 ///
 /// # Errors
 /// As [`open`].
@@ -95,8 +95,8 @@ pub(super) fn step(at: BorrowedFd<'_>, name: &OsStr) -> Result<OwnedFd> {
     })
 }
 
-/// Goes down a path. `enter` opens each name in the folder before it, and is told whether it is the last; for that one
-/// it gives nothing back.
+/// Walks down a path. `enter` opens each name in the folder before it and is told whether it is the last; for the last
+/// one it returns nothing.
 ///
 /// # Errors
 /// What `enter` says; `EXDEV` for a path with `..` or a root.

@@ -27,12 +27,12 @@ use std::{
 use memmap2::{Mmap, MmapMut, MmapOptions};
 use parking_lot::Mutex;
 
-/// fcntl(2): which signal announces that a lease must be released, and which thread gets it.
+/// Commands of fcntl(2): choose the signal for a lease that must be released, and the thread that gets it.
 const F_SETSIG: libc::c_int = 10;
 const F_SETOWN_EX: libc::c_int = 15;
 const F_OWNER_TID: libc::c_int = 0;
 
-/// Maps begin at multiples of this: no machine has larger pages.
+/// Maps begin at multiples of this many bytes. No machine has larger pages.
 const ALIGNMENT: u64 = 64 << 10;
 
 #[repr(C)]
@@ -54,7 +54,7 @@ impl Leased {
         &self.pages.map[self.range.clone()]
     }
 
-    /// Whether they still lie in the file.
+    /// Returns whether they still lie in the file.
     pub fn is_in_file(&self) -> bool {
         self.pages.file.lock().is_some()
     }
@@ -63,18 +63,18 @@ impl Leased {
 /// Whole pages.
 #[derive(Debug)]
 struct Pages {
-    /// Of the file, or the memory that was put to its place.
+    /// A map of the file, or the copy that took its place.
     map: Mmap,
-    /// Where they begin in the file, in bytes.
+    /// Offset of the pages in the file, in bytes.
     start: u64,
-    /// The file, with the lease, for as long as the map is one of it.
+    /// The file with the lease, while the map is one of the file.
     file: Mutex<Option<File>>,
 }
 
-/// The leases of one process, and behind them those of a process that was forked from it.
+/// The leases of one process, followed by those of a process that was forked from it.
 struct Keeper {
     process: u32,
-    /// The thread that is signalled when one must be released.
+    /// The thread that is signalled when a lease must be released.
     thread: libc::pid_t,
     state: Mutex<State>,
     forked: OnceLock<Box<Self>>,
@@ -83,7 +83,7 @@ struct Keeper {
 #[derive(Default)]
 struct State {
     leases: Vec<Weak<Pages>>,
-    /// Whether this process is about to fork: none is taken then.
+    /// Whether this process is about to fork. No lease is taken then.
     is_forking: bool,
 }
 
@@ -92,15 +92,15 @@ static KEEPER: OnceLock<Box<Keeper>> = OnceLock::new();
 /// Maps a range of a file, which ends inside it, under a lease.
 ///
 /// # Errors
-/// What fcntl(2) says: `EAGAIN` where the file is open for writing, `EACCES` for a file of another user, `EINVAL` where
-/// the filesystem has no leases. Also `EBUSY` while this process forks.
+/// What fcntl(2) says: `EAGAIN` if the file is open for writing, `EACCES` for a file of another user, `EINVAL` if the
+/// filesystem has no leases. Also `EBUSY` while this process forks.
 pub(super) fn lease(file: &File, range: Range<u64>) -> io::Result<Leased> {
     let keeper = Keeper::of_this_process()?;
     let mut state = keeper.state.lock();
     if state.is_forking {
         return Err(io::Error::from_raw_os_error(libc::EBUSY));
     }
-    // A lease belongs to an open file description: this one is not shared.
+    // A lease belongs to an open file description, so this one must not be shared.
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     let own = File::options().read(true).custom_flags(libc::O_NOCTTY | libc::O_NONBLOCK).open(path)?;
     let owner = Owner { kind: F_OWNER_TID, id: keeper.thread };
@@ -112,8 +112,8 @@ pub(super) fn lease(file: &File, range: Range<u64>) -> io::Result<Leased> {
     let start = range.start / ALIGNMENT * ALIGNMENT;
     let too_long = |_| io::Error::from_raw_os_error(libc::EOVERFLOW);
     let length = usize::try_from(range.end - start).map_err(too_long)?;
-    // SAFETY: no process has the file open for writing, nor will one before `Pages::detach` has put a copy to the place of
-    // the map, so its bytes never change and are never lost (module text).
+    // SAFETY: no process has the file open for writing, and none will before `Pages::detach` has put a copy in place of
+    // the map. So its bytes never change and are never lost (module documentation).
     #[allow(unsafe_code, reason = "mapping a file is this module's job")]
     let map = unsafe { MmapOptions::new().offset(start).len(length).map(&own) }?;
     let pages = Arc::new(Pages { map, start, file: Mutex::new(Some(own)) });
@@ -123,8 +123,8 @@ pub(super) fn lease(file: &File, range: Range<u64>) -> io::Result<Leased> {
     Ok(Leased { pages, range: first..length })
 }
 
-/// Before this process forks: puts copies into memory, for the child has no thread that would. Until [`forked`] no
-/// lease is taken.
+/// Called before this process forks: copies the bytes into memory, because the child has no thread that would. No lease
+/// is taken until [`forked`] is called.
 pub fn before_fork() {
     let Some(keeper) = Keeper::current() else { return };
     keeper.state.lock().is_forking = true;
@@ -135,7 +135,7 @@ pub fn before_fork() {
     }
 }
 
-/// In the parent, when it has forked.
+/// Called in the parent after it has forked.
 pub fn forked() {
     if let Some(keeper) = Keeper::current() {
         keeper.state.lock().is_forking = false;
@@ -143,13 +143,13 @@ pub fn forked() {
 }
 
 impl Pages {
-    /// Whether a writer waits for the lease to be released.
+    /// Returns whether a writer waits for the lease to be released.
     fn is_wanted(&self) -> bool {
         let file = self.file.lock();
         file.as_ref().is_some_and(|file| control(file, libc::F_GETLEASE, 0).ok() != Some(libc::F_RDLCK))
     }
 
-    /// Puts a copy of the bytes to the place of the map, and gives the lease back.
+    /// Puts a copy of the bytes in place of the map, and releases the lease.
     fn detach(&self) -> io::Result<()> {
         let mut file = self.file.lock();
         let Some(own) = &*file else { return Ok(()) };
@@ -167,7 +167,7 @@ impl Pages {
         if moved == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        // It is at the other place now.
+        // Its memory is at the map's place now.
         std::mem::forget(copy);
         *file = None;
         Ok(())
@@ -175,7 +175,7 @@ impl Pages {
 }
 
 impl Keeper {
-    /// The leases of this process, if it has had any.
+    /// Returns the leases of this process, if it has had any.
     fn current() -> Option<&'static Self> {
         let process = process::id();
         let mut place = &KEEPER;
@@ -195,7 +195,7 @@ impl Keeper {
         let (tell, told) = mpsc::channel();
         thread::Builder::new().name("leases".into()).spawn(move || {
             let signals = block();
-            // SAFETY: it has no conditions. Not `libc::gettid`, which glibc has from 2.30 on only.
+            // SAFETY: the call has no preconditions. `libc::gettid` would need glibc 2.30.
             #[allow(unsafe_code, reason = "mapping a file is this module's job")]
             let _ = tell.send(unsafe { libc::syscall(libc::SYS_gettid) } as libc::pid_t);
             watch(&signals);
@@ -206,7 +206,7 @@ impl Keeper {
         while let Some(parent) = place.get().filter(|parent| parent.process != process::id()) {
             place = &parent.forked;
         }
-        // Of two at once the first is kept; the other's thread has nothing to do.
+        // If two threads come here at once, the first keeper is kept; the other's thread stays idle.
         Ok(place.get_or_init(|| Box::new(keeper)))
     }
 
@@ -215,8 +215,8 @@ impl Keeper {
     }
 }
 
-/// Blocks the signals of this thread that tell of leases: they wait until they are asked for. SIGIO is what the kernel
-/// sends where its queue is full.
+/// Blocks the signals about leases in this thread, which waits for them explicitly. The kernel sends SIGIO if the queue
+/// of signals is full.
 fn block() -> libc::sigset_t {
     let mut set = MaybeUninit::uninit();
     // SAFETY: `sigemptyset` makes the set that the other calls take.
@@ -230,11 +230,11 @@ fn block() -> libc::sigset_t {
     }
 }
 
-/// Gives back what others want, for ever.
+/// Releases leases that others want, for ever.
 fn watch(signals: &libc::sigset_t) {
     let mut again = false;
     loop {
-        // A copy for which there was no memory is tried again soon.
+        // If there was no memory for a copy, it tries again soon.
         let nanos = if again { 50_000_000 } else { 0 };
         let patience = libc::timespec { tv_sec: libc::time_t::from(!again), tv_nsec: nanos };
         // SAFETY: the set and the time are valid; nothing is written.
@@ -254,7 +254,7 @@ fn watch(signals: &libc::sigset_t) {
     }
 }
 
-/// A signal that programs do not use as a rule, and the C library never.
+/// Returns a signal that programs do not normally use, and the C library never.
 fn signal() -> libc::c_int {
     libc::SIGRTMIN() + 11
 }

@@ -32,7 +32,7 @@ use super::{
     mapped, watch::Watcher,
 };
 
-/// How often the path of the top is looked at again: another folder may stand there.
+/// How often the path of the top is checked for another folder.
 const RECHECK_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Pauses between attempts to open a file while there are no descriptors, in milliseconds.
@@ -41,15 +41,14 @@ const PAUSES: [u64; 5] = [1, 5, 20, 100, 200];
 /// A folder of this machine.
 #[derive(Debug)]
 pub(crate) struct LocalStore {
-    /// Absolute, without links.
+    /// Absolute and without links.
     top: PathBuf,
     root: Mutex<Root>,
-    /// Whether the path of the top is being looked at.
+    /// Whether a thread checks the path of the top now.
     is_looking: AtomicBool,
     links: FollowLinks,
     watcher: Watcher,
-    /// Device numbers of filesystems that answer from this machine, those of files that were opened, and whether each is
-    /// a tmpfs.
+    /// Device numbers of local filesystems, learned from opened files, and whether each is a tmpfs.
     local: RwLock<BTreeMap<u64, bool>>,
 }
 
@@ -57,13 +56,13 @@ pub(crate) struct LocalStore {
 #[derive(Debug)]
 struct Root {
     folder: Arc<OwnedFd>,
-    /// Whether it lies on a filesystem that answers from this machine.
+    /// Whether it is on a local filesystem.
     is_local: bool,
     looked: Instant,
     is_gone: bool,
 }
 
-/// What a path with links in it leads to.
+/// The target of a path that may contain links.
 struct Resolved {
     opened: OwnedFd,
     stat: Stat,
@@ -71,7 +70,7 @@ struct Resolved {
 }
 
 impl LocalStore {
-    /// Opens a folder, whose path has no links in it. `watch` says whether changes below it can be waited for.
+    /// Opens a folder whose path contains no links. `watch` says whether changes below it can be waited for.
     ///
     /// # Errors
     /// Those of `open(2)`.
@@ -89,19 +88,19 @@ impl LocalStore {
         })
     }
 
-    /// The top. When another folder has come to stand at its path, that one.
+    /// Returns the top, or the folder that has taken its place.
     fn root(&self) -> io::Result<Arc<OwnedFd>> {
         let (folder, is_gone, is_due) = {
             let root = self.root.lock();
             (root.folder.clone(), root.is_gone, root.looked.elapsed() > RECHECK_INTERVAL)
         };
-        // One looks, and not under the lock: where the path does not answer, the others go on with what is open.
+        // One thread checks, without holding the lock: if the path does not answer, the others use what is open.
         if is_due && !self.is_looking.swap(true, Relaxed) {
             let now = open_top(&self.top).and_then(|now| Ok((file_of(&now)?, mapped::is_local(&now), now)));
             let known = file_of(&folder);
             let mut root = self.root.lock();
             root.looked = Instant::now();
-            // Without a descriptor to look with, nothing is known that was not known before.
+            // Without a free descriptor the check finds out nothing new.
             if !now.as_ref().is_err_and(is_shortage) {
                 root.is_gone = now.is_err();
             }
@@ -118,7 +117,7 @@ impl LocalStore {
         if is_gone { Err(gone()) } else { Ok(folder) }
     }
 
-    /// Opens what stands at a path, with `O_PATH`: a link itself where it is not followed.
+    /// Opens what is at a path, with `O_PATH`; a link that is not followed is opened itself.
     fn open_path(&self, path: &Path) -> io::Result<Resolved> {
         let root = self.root()?;
         match beneath::open(&root, path, OFlags::PATH) {
@@ -136,8 +135,7 @@ impl LocalStore {
         }
     }
 
-    /// What stands at a path that has links before its last name: the folder before that name is opened, and then the
-    /// name in it.
+    /// Opens a path with links before its last name: first the folder before that name, then the name in it.
     fn below_links(&self, root: &OwnedFd, path: &Path) -> Option<Resolved> {
         let folder = self.top.join(path.parent()?).canonicalize().ok()?;
         let (at, way) = self.way_to(root, &folder)?;
@@ -152,11 +150,11 @@ impl LocalStore {
         Some(Resolved { opened, stat, name: name.to_owned() })
     }
 
-    /// What a link leads to, if links are followed as far as that. A link to a folder that it lies in itself is none
-    /// that is followed: there would be no end to it.
+    /// Returns the target of a link, if it may be followed. A link to a folder that contains it is not followed,
+    /// because that would have no end.
     ///
-    /// The mode of what is found is without the bits of readers who could not go there themselves: a reader needs the
-    /// right to enter every folder on the way.
+    /// The mode of the target lacks the bits of readers who could not get there themselves: a reader needs the right to
+    /// enter every folder on the way.
     fn follow(&self, root: &OwnedFd, link: &Path) -> Option<Resolved> {
         if !self.links.follows() {
             return None;
@@ -187,8 +185,8 @@ impl LocalStore {
         Some(Resolved { opened, stat, name: target.file_name().unwrap_or_default().to_owned() })
     }
 
-    /// The folder from which a place without links in its path is reached, and the way from there: the top for what
-    /// lies below it, the root of the machine for what lies elsewhere and may be shown.
+    /// Returns the folder from which a place without links in its path is reached, and the path from there: the top for
+    /// places below it, the root of the machine for places elsewhere that may be shown.
     fn way_to<'a>(&self, root: &OwnedFd, place: &'a Path) -> Option<(OwnedFd, &'a Path)> {
         if let Ok(below) = place.strip_prefix(&self.top) {
             return Some((rustix::io::fcntl_dupfd_cloexec(root, 0).ok()?, below));
@@ -206,7 +204,7 @@ impl LocalStore {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
         }
         let file = match open_again(&opened) {
-            // Without /proc the name is opened, and has to be the same file.
+            // Without /proc the file is opened by its name, and must be the same.
             Err(Errno::NOENT) if !stat.via_link => beneath::open(self.root()?, path, READ)?,
             other => other?,
         };
@@ -221,7 +219,7 @@ impl LocalStore {
         Ok(file)
     }
 
-    /// The top, where it need not be looked at again; only one that lies on a local filesystem, if `local` is asked for.
+    /// Returns the top, if it need not be checked again. With `local`, only if it is on a local filesystem.
     fn known_root(&self, local: bool) -> Option<Arc<OwnedFd>> {
         let root = self.root.lock();
         (!root.is_gone && (root.is_local || !local) && root.looked.elapsed() <= RECHECK_INTERVAL)
@@ -232,14 +230,15 @@ impl LocalStore {
 /// How files are opened. `O_NONBLOCK` does not wait for a lease.
 const READ: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
 
-/// Opens for reading what was opened with `O_PATH`: a pipe or device that takes its name meanwhile is not opened.
+/// Opens for reading what was opened with `O_PATH`, so that a pipe or device that takes the name meanwhile is not
+/// opened.
 fn open_again(opened: &OwnedFd) -> rustix::io::Result<OwnedFd> {
     rustix::fs::open(&*format!("/proc/self/fd/{}", opened.as_raw_fd()), READ, Mode::empty())
 }
 
 impl Store for LocalStore {
     fn stat(&self, path: &Path) -> io::Result<Option<Stat>> {
-        // The top, and one name in it, need no descriptor of their own.
+        // The top, and a single name in it, need no further descriptor.
         let mut components = path.components();
         match (components.next(), components.next()) {
             (None, _) => mapped::stat_of(&*self.root()?, AtFlags::empty()).map(Some),
@@ -251,7 +250,7 @@ impl Store for LocalStore {
     }
 
     fn stat_at_once(&self, path: &FilePath) -> Option<Stat> {
-        // Behind another mount a server might have to be asked, even for what filesystem it is.
+        // On another mount even the type of its filesystem might have to be asked of a server.
         let root = self.known_root(true)?;
         let opened = beneath::open_cached(&*root, &path.to_path_buf(), OFlags::PATH, ResolveFlags::NO_XDEV).ok()?;
         mapped::stat_of(&opened, AtFlags::empty()).ok()
@@ -267,7 +266,7 @@ impl Store for LocalStore {
     fn open(&self, path: &Path) -> io::Result<Arc<dyn File>> {
         for pause in PAUSES {
             match self.open_once(path) {
-                // Where descriptors have run out, others will give theirs back.
+                // If descriptors have run out, others will release theirs.
                 Err(e) if is_shortage(&e) => {
                     std::thread::sleep(Duration::from_millis(pause));
                 }
@@ -278,8 +277,7 @@ impl Store for LocalStore {
     }
 
     fn try_open(&self, path: &Path, version: Version) -> Option<Arc<dyn File>> {
-        // The path is in the kernel's memory, and the file on a disk that needs no asking: what is left of opening it
-        // waits for nothing.
+        // The path is in the kernel's memory and the file on a local disk, so the rest of opening it waits for nothing.
         let in_memory = *self.local.read().get(&version.file().device())?;
         let opened = beneath::open_cached(&*self.known_root(false)?, path, OFlags::PATH, ResolveFlags::empty()).ok()?;
         let stat = mapped::stat_of(&opened, AtFlags::STATX_DONT_SYNC).ok()?;
@@ -374,7 +372,7 @@ impl Folder for LocalFolder<'_> {
     }
 }
 
-/// Opens the top by its path, on which no link may stand: a user who may rename a folder above it must not be able to
+/// Opens the top by its path, which must contain no link: a user who may rename a folder above it must not be able to
 /// lead the mount elsewhere.
 fn open_top(top: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY;
@@ -382,7 +380,7 @@ fn open_top(top: &Path) -> io::Result<OwnedFd> {
     Ok(beneath::open(&everything, top.strip_prefix("/").unwrap_or(top), flags)?)
 }
 
-/// Whether something failed for want of descriptors, which others will give back.
+/// Returns whether something failed because descriptors ran out, which others will release.
 fn is_shortage(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
 }
@@ -395,7 +393,7 @@ fn file_of(opened: impl AsFd) -> io::Result<super::FileId> {
     Ok(mapped::stat_of(opened, AtFlags::empty())?.version.file())
 }
 
-/// That nothing stands somewhere is an answer.
+/// Turns "nothing is there" into an answer.
 fn or_nothing(found: io::Result<Stat>) -> io::Result<Option<Stat>> {
     match found {
         Err(e)
@@ -410,7 +408,7 @@ fn or_nothing(found: io::Result<Stat>) -> io::Result<Option<Stat>> {
     }
 }
 
-/// An answer of `statx`.
+/// Converts an answer of `statx`.
 pub(super) fn stat(found: &Statx) -> Stat {
     let mtime = (found.stx_mtime.tv_sec, found.stx_mtime.tv_nsec);
     let ctime = (found.stx_ctime.tv_sec, found.stx_ctime.tv_nsec);
@@ -433,10 +431,10 @@ pub(super) fn stat(found: &Statx) -> Stat {
     }
 }
 
-/// The permission bits of those classes of readers of a file who may enter every folder on the way to it.
+/// Returns the permission bits of those classes of readers of a file who may enter every folder on the way to it.
 ///
-/// A reader of the class "group" or "others" may be of any class to a folder, its owner even: such readers pass only
-/// where every class may. Of a file's owner it is known whether he owns a folder. Root passes everywhere.
+/// A reader of the class "group" or "others" may be of any class for a folder, even its owner. So these readers pass
+/// only if every class may. For a file's owner it is known whether he owns a folder. Root may pass everywhere.
 fn may_pass(file: &Stat, folders: &[Stat]) -> u32 {
     let all =
         |needed: &dyn Fn(&Stat) -> u32| folders.iter().all(|folder| folder.mode & needed(folder) == needed(folder));

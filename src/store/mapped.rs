@@ -29,29 +29,29 @@ use super::{
 };
 use crate::source::{Source, SourceError, zeros};
 
-/// A local file, mapped when a zero-copy answer is first asked of it.
+/// A local file, mapped when a zero-copy answer is first requested.
 #[derive(Debug)]
 pub struct MappedFile {
     file: Descriptor,
     name: OsString,
     version: Version,
-    /// Whether it lies in a tmpfs, where there is nothing to wait for.
+    /// Whether it is on a tmpfs, where there is nothing to wait for.
     in_memory: bool,
-    /// Whether it lies in a FUSE filesystem.
+    /// Whether it is on a FUSE filesystem.
     in_user_space: bool,
-    /// Whether its attributes can be had without asking a server, which may not answer.
+    /// Whether its attributes can be read without asking a server, which may not answer.
     is_local: bool,
     map: OnceLock<Option<Arc<Mmap>>>,
 }
 
-/// So much of all maps is lent before their pages are let go: they stay in the page cache, and count as this process's
-/// memory no longer. Letting go of a few at a time halved the speed of first reads.
+/// Bytes lent from all maps before their pages are released. Released pages stay in the page cache but no longer count
+/// as this process's memory. Releasing fewer at a time halved the speed of first reads.
 const LENT: usize = 32 << 20;
 
-/// Bytes lent since pages were last let go, and of which maps.
+/// Bytes lent since pages were last released, and the maps that lent them.
 static LENT_MAPS: Mutex<(usize, Vec<Weak<Mmap>>)> = Mutex::new((0, Vec::new()));
 
-/// Notes that a part of a map is lent.
+/// Notes that a part of a map was lent.
 fn lend(map: &Arc<Mmap>, length: usize) {
     let mut lent = LENT_MAPS.lock();
     lent.0 += length;
@@ -63,11 +63,11 @@ fn lend(map: &Arc<Mmap>, length: usize) {
     }
     let maps = std::mem::take(&mut *lent).1;
     drop(lent);
-    // In the pool: it waits for all processors to forget the pages, which a reader should not.
+    // In the pool, because it waits until all processors have forgotten the pages.
     blocking::unblock(move || {
         for map in maps.iter().filter_map(Weak::upgrade) {
-            // SAFETY: the map is shared and read-only, so letting go of its pages loses nothing: a system call that
-            // still needs one, and nothing else does, gets it from the page cache again.
+            // SAFETY: the map is shared and read-only, so releasing its pages loses nothing: a system call that still
+            // needs one, and nothing else does, gets it from the page cache again.
             #[allow(unsafe_code, reason = "mapping a file is this module's job")]
             let _ = unsafe { map.unchecked_advise(UncheckedAdvice::DontNeed) };
         }
@@ -75,8 +75,8 @@ fn lend(map: &Arc<Mmap>, length: usize) {
     .detach();
 }
 
-/// Filesystems that answer from this machine's memory and disks, by their numbers in statfs(2): ext4, XFS, Btrfs,
-/// tmpfs, ramfs, overlay, F2FS, ZFS, bcachefs, SquashFS, EROFS, ISO 9660, FAT, exFAT, NTFS.
+/// Local filesystems, by their numbers in statfs(2): ext4, XFS, Btrfs, tmpfs, ramfs, overlay, F2FS, ZFS, bcachefs,
+/// SquashFS, EROFS, ISO 9660, FAT, exFAT, NTFS.
 const LOCAL: [i64; 15] = [
     0xEF53,
     0x5846_5342,
@@ -98,16 +98,17 @@ const LOCAL: [i64; 15] = [
 /// The number of FUSE filesystems in statfs(2).
 const FUSE: i64 = 0x6573_5546;
 
-/// Whether a file or folder lies on a filesystem that answers from this machine.
+/// Returns whether a file or folder is on a local filesystem, which answers without asking a server.
 pub(crate) fn is_local(file: impl AsFd) -> bool {
     fstatfs(file).is_ok_and(|at| LOCAL.contains(&at.f_type))
 }
 
 impl MappedFile {
-    /// A regular file that was opened for reading, in the state that it has now. `name` is its own, behind all links.
+    /// Takes a regular file that was opened for reading, in its current state. `name` is its own, after all links are
+    /// resolved.
     ///
     /// # Errors
-    /// Those of `statx(2)`; `InvalidInput` for what is not a regular file.
+    /// Those of `statx(2)`; `InvalidInput` if it is no regular file.
     pub(super) fn new(file: Descriptor, name: OsString) -> io::Result<Self> {
         let stat = stat_of(&file, AtFlags::empty())?;
         if stat.kind != Kind::File {
@@ -120,26 +121,25 @@ impl MappedFile {
         Ok(Self { file, name, version: stat.version, in_memory, in_user_space, is_local, map: OnceLock::new() })
     }
 
-    /// A regular file that was opened for reading just after it was looked at, on a filesystem that answers from this
-    /// machine.
+    /// Takes a regular file that was opened for reading just after it was looked at, on a local filesystem.
     pub(super) fn of_known(file: Descriptor, name: OsString, version: Version, in_memory: bool) -> Self {
         Self { file, name, version, in_memory, in_user_space: false, is_local: true, map: OnceLock::new() }
     }
 
-    /// Whether it lies on a filesystem that answers from this machine.
+    /// Returns whether it is on a local filesystem.
     pub(super) fn is_local(&self) -> bool {
         self.is_local
     }
 
-    /// Whether it lies in a tmpfs.
+    /// Returns whether it is on a tmpfs.
     pub(super) fn is_in_memory(&self) -> bool {
         self.in_memory
     }
 
-    /// Opens a file by its path, as it stands. Links are followed: only for paths that a user has typed.
+    /// Opens a file by its path. Links are followed, so this is only for paths that a user has typed.
     ///
     /// # Errors
-    /// Those of `open(2)`, and `InvalidInput` for what is not a regular file.
+    /// Those of `open(2)`, and `InvalidInput` if it is no regular file.
     pub fn open(path: &Path) -> io::Result<Self> {
         use std::os::unix::fs::OpenOptionsExt;
         let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
@@ -148,7 +148,7 @@ impl MappedFile {
     }
 }
 
-/// What is known of an opened file.
+/// Returns the attributes of an opened file.
 ///
 /// # Errors
 /// Those of `statx(2)`.
@@ -209,8 +209,8 @@ impl Source for MappedFile {
             return Err(SourceError::OutOfRange { start: offset, end, len: self.len() });
         }
         let done = self.file.read_exact_at(buf, offset);
-        // Behind the copy: writing moves the modification time first, so what was copied before it moved is of one
-        // state.
+        // Checked after the copy: a write moves the modification time first, so what was copied before it moved is of
+        // one state.
         self.check_unchanged()?;
         match done {
             Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => Err(SourceError::Changed),
@@ -226,13 +226,13 @@ impl Source for MappedFile {
         self.compare(AtFlags::STATX_DONT_SYNC)
     }
 
-    /// By the version. Not for filesystems in user space, whose users choose what numbers and times they give.
+    /// Made from the version. `None` on filesystems in user space, whose users choose the numbers and times.
     fn state_key(&self) -> Option<[u8; 32]> {
         let named = Sha256::new().chain_update(b"local file").chain_update(self.version.to_bytes());
         (!self.in_user_space).then(|| named.finalize().into())
     }
 
-    /// One system call, which fails where it would wait.
+    /// One system call, which fails if it would wait.
     fn try_read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), SourceError> {
         let end = offset.saturating_add(buf.len() as u64);
         if end > self.len() {
@@ -243,25 +243,25 @@ impl Source for MappedFile {
         }
         match rustix::io::preadv2(&self.file, &mut [io::IoSliceMut::new(&mut *buf)], offset, ReadWriteFlags::NOWAIT) {
             Ok(read) if read == buf.len() => self.check_unchanged(),
-            // A filesystem that can't say.
+            // The filesystem does not support the flag.
             Err(Errno::OPNOTSUPP) if self.in_memory => self.read_at(offset, buf),
-            // What is wrong with it says a read that waits.
+            // A read that waits reports what is wrong.
             _ => Err(SourceError::WouldBlock),
         }
     }
 
-    /// Looks at the two ends: what is read ahead, and what is not yet, is a range that ends somewhere.
+    /// Checks both ends only: a range that is partly read ahead ends or begins with a missing page.
     fn is_resident(&self, range: &Range<u64>) -> bool {
         let is_there = |offset| {
             let mut byte = [0];
             let into = &mut [io::IoSliceMut::new(&mut byte)];
             match rustix::io::preadv2(&self.file, into, offset, ReadWriteFlags::NOWAIT) {
-                // A filesystem that can't say.
+                // The filesystem does not support the flag.
                 Err(Errno::OPNOTSUPP) => self.in_memory,
                 read => read.is_ok(),
             }
         };
-        // Each read also looks at the file's times.
+        // Each read also checks the file's times.
         range.is_empty() || self.is_local && is_there(range.start) && is_there(range.end - 1)
     }
 
@@ -270,14 +270,14 @@ impl Source for MappedFile {
             return Err(io::ErrorKind::Unsupported.into());
         }
         let leased = leased::lease(&self.file, range)?;
-        // Whatever was written before is seen now, and nothing is written from now on.
+        // Earlier writes are visible now, and nothing is written from now on.
         self.check_unchanged().map_err(io::Error::other)?;
         Ok(leased)
     }
 
     fn mapped(&self, range: Range<u64>) -> Option<Mapped> {
-        // What the kernel copies from the map can't be checked afterwards. A file that was written to a moment ago may
-        // be written to at this moment, and is read and checked instead.
+        // What the kernel copies from the map cannot be checked afterwards. A file that was written to a moment ago may
+        // be written to right now, so it is read and checked instead.
         if range.end > self.len() || range.start >= range.end || self.version.is_recent() {
             return None;
         }
@@ -289,8 +289,8 @@ impl Source for MappedFile {
         let map = self.map.get_or_init(|| unsafe { Mmap::map(&self.file) }.ok().map(Arc::new)).clone()?;
         let range = usize::try_from(range.start).ok()?..usize::try_from(range.end).ok()?;
         map.get(range.clone())?;
-        // Pages that can't be had (a disk that fails) are found here, and `read_at` will say what is wrong with them. A
-        // kernel before 5.14 does not know this advice; there the copy fails without a word.
+        // Pages that cannot be read (a disk that fails) are found here, and `read_at` reports what is wrong. Kernels
+        // before 5.14 do not know this advice; there the copy fails without a reason.
         match map.advise_range(Advice::PopulateRead, range.start, range.len()) {
             Err(e) if e.raw_os_error() != Some(libc::EINVAL) => None,
             _ => {
@@ -307,7 +307,7 @@ impl MappedFile {
     }
 }
 
-/// A range of a mapped file, kept alive. Only for handing to a system call: see the module's text.
+/// A range of a mapped file, kept alive. Only for system calls; see the module documentation.
 #[derive(Debug, Clone)]
 pub struct Mapped {
     map: Arc<Mmap>,
@@ -315,7 +315,7 @@ pub struct Mapped {
 }
 
 impl Mapped {
-    /// The bytes, for the kernel to copy. Looking at them in user space is what this type exists to avoid.
+    /// Returns the bytes for the kernel to copy. Code in user space must not look at them.
     pub fn as_syscall_buf(&self) -> &[u8] {
         &self.map[self.range.clone()]
     }

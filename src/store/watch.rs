@@ -25,18 +25,18 @@ use rustix::{
 
 use crate::limits;
 
-/// Events are reported at once, and then no more for this time: a file that is being written makes thousands.
+/// Pause after events were reported, because a file that is being written causes thousands.
 const GATHER: Duration = Duration::from_millis(30);
 
-/// How often a watch is set up again that was overtaken by a move of the folder.
+/// How often setting up a watch is repeated if the folder was moved meanwhile.
 const TRIES: usize = 4;
 
-/// Whether a folder's changes are announced. Cheap to clone; it turns false when the watch is lost.
+/// Whether a folder's changes are announced. Cheap to clone. It turns false when the watch is lost.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Watch(Arc<AtomicBool>);
 
 impl Watch {
-    /// Whether changes in the folder are announced.
+    /// Returns whether changes in the folder are announced.
     pub(crate) fn is_alive(&self) -> bool {
         self.0.load(Relaxed)
     }
@@ -52,7 +52,7 @@ pub(crate) struct DirEvent {
     /// The folder, below the top of the store.
     pub(crate) folder: PathBuf,
     pub(crate) name: OsString,
-    /// Whether a listing of the folder may now say something else: other names, or another kind for one of them.
+    /// Whether a listing of the folder may differ now: other names, or another kind for one of them.
     pub(crate) listed: bool,
 }
 
@@ -60,7 +60,7 @@ pub(crate) struct DirEvent {
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
     pub(crate) events: BTreeSet<DirEvent>,
-    /// Folders whose changes are no longer announced: they, or what is below them, may be anything now.
+    /// Folders whose changes are no longer announced. They and everything below may have changed.
     pub(crate) lost: Vec<PathBuf>,
     /// Whether the kernel dropped events, so that everything may have changed.
     pub(crate) overflowed: bool,
@@ -69,9 +69,9 @@ pub(crate) struct Changes {
 /// The watches of one store. By default there are none.
 #[derive(Debug, Default)]
 pub(super) struct Watcher {
-    /// `None` where the kernel has no more to give: then there are no watches.
+    /// `None` if the kernel gave none; then nothing is watched.
     inotify: Option<OwnedFd>,
-    /// Ends a wait before anything has changed on the disk.
+    /// Ends a wait before anything changes on the disk.
     woken: Option<OwnedFd>,
     watched: Mutex<Watched>,
     /// When events were last reported.
@@ -86,7 +86,7 @@ struct Watched {
 }
 
 impl Watched {
-    /// Forgets folders, which are then no longer watched as far as the layers above know.
+    /// Forgets folders. The layers above then see them as not watched.
     fn lose(&mut self, is_lost: impl Fn(&Path) -> bool) -> Vec<PathBuf> {
         let lost = self.by_path.extract_if(|path, _| is_lost(path));
         let lost: Vec<PathBuf> = lost
@@ -108,20 +108,20 @@ impl Watcher {
         Self { inotify, woken, watched: Mutex::default(), reported: Mutex::default() }
     }
 
-    /// The watch of a folder that is being watched already, or one of nothing.
+    /// Returns the watch of a folder that is watched already, or a dead one.
     pub(super) fn known(&self, folder: &Path) -> Watch {
-        // Not one that is still to be set up: it would be taken for one that has been there all the time.
+        // A watch that is still being set up does not count, because it would look as if it had always been there.
         self.watched.lock().by_path.get(folder).filter(|watch| watch.is_alive()).cloned().unwrap_or_default()
     }
 
-    /// Watches a folder from now on, if it is not and if there is room. `open` opens it, with `O_PATH`.
+    /// Watches a folder from now on, unless it is watched or there is no room. `open` opens it with `O_PATH`.
     pub(super) fn watch(&self, folder: &Path, open: impl Fn() -> std::io::Result<OwnedFd>) -> Watch {
         let Some(inotify) = &self.inotify else { return Watch::default() };
         (0..TRIES).find_map(|_| self.try_watch(inotify, folder, &open)).unwrap_or_default()
     }
 
-    /// As [`Self::watch`]; `None` where the folder was moved meanwhile, so that what is watched now is another one than
-    /// stands at the path.
+    /// Does the same as [`Self::watch`]; `None` if the folder was moved meanwhile, so that another folder is now at its
+    /// path.
     fn try_watch(
         &self,
         inotify: &OwnedFd,
@@ -134,13 +134,14 @@ impl Watcher {
             if let Some(watch) = known.filter(|watch| watch.is_alive()) {
                 return Some(watch.clone());
             }
-            // One that another thread is setting up is set up here as well: what changes until then is not announced.
+            // If another thread is setting up this watch, this one does too, because changes before that are not
+            // announced.
             if known.is_none() && watched.full {
                 return Some(Watch::default());
             }
             watched.by_path.entry(folder.to_path_buf()).or_default().clone()
         };
-        // Not under the lock: a folder of a server that does not answer holds up only requests for it.
+        // Without the lock: a folder on a server that does not answer blocks only requests for itself.
         let flags = WatchFlags::CREATE
             | WatchFlags::DELETE
             | WatchFlags::MOVE
@@ -150,7 +151,7 @@ impl Watcher {
             | WatchFlags::MOVE_SELF
             | WatchFlags::ONLYDIR
             | WatchFlags::EXCL_UNLINK;
-        // By its descriptor: the path may lead elsewhere by now.
+        // By the descriptor, because the path may lead elsewhere by now.
         let added = open().and_then(|opened| {
             let link = format!("/proc/self/fd/{}", opened.as_fd().as_raw_fd());
             Ok(inotify::add_watch(inotify, &*link, flags)?)
@@ -190,11 +191,11 @@ impl Watcher {
 
     /// Ends a wait that is under way, or else the next one.
     pub(super) fn wake(&self) {
-        // Fails where it is woken already.
+        // Fails if it is woken already.
         let _ = self.woken.as_ref().map(|woken| rustix::io::write(woken, &1u64.to_ne_bytes()));
     }
 
-    /// What has changed, once something has; nothing after `timeout`, or when woken.
+    /// Returns what has changed, as soon as something has; nothing after `timeout` or when woken.
     pub(super) fn wait(&self, timeout: Duration) -> Changes {
         let mut changes = Changes::default();
         let Some(woken) = &self.woken else {
@@ -212,7 +213,7 @@ impl Watcher {
         *self.reported.lock() = Some(Instant::now());
         let mut buffer = [MaybeUninit::uninit(); 16 << 10];
         let mut events = inotify::Reader::new(inotify, &mut buffer);
-        // An error is: nothing more at the moment.
+        // An error means that there is nothing more at the moment.
         while let Ok(event) = events.next() {
             let kind = event.events();
             let mut watched = self.watched.lock();
@@ -221,7 +222,7 @@ impl Watcher {
                 continue;
             }
             if kind.intersects(ReadFlags::IGNORED | ReadFlags::MOVE_SELF) {
-                // Gone, or under another name: looked at again, it is watched again.
+                // The folder is gone or was renamed. When it is looked at again, it is watched again.
                 if let Some(folder) = watched.by_number.remove(&event.wd()) {
                     changes.lost.extend(watched.lose(|path| path == folder));
                     if kind.contains(ReadFlags::MOVE_SELF) {
@@ -237,13 +238,13 @@ impl Watcher {
             let moved = ReadFlags::CREATE | ReadFlags::DELETE | ReadFlags::MOVED_FROM | ReadFlags::MOVED_TO;
             let listed = kind.intersects(moved);
             if listed && kind.contains(ReadFlags::ISDIR) {
-                // What was watched below this name may be elsewhere now, and something else may stand here.
+                // What was watched below this name may be elsewhere now, and something else may be here.
                 let moved = folder.join(&name);
                 changes.lost.extend(watched.lose(|path| path.starts_with(&moved)));
             }
             drop(watched);
             if kind.contains(ReadFlags::CLOSE_WRITE) {
-                // What was half a container may be a whole one now, and listed as a folder.
+                // An incomplete container may be complete now and be listed as a folder.
                 changes.events.insert(DirEvent { folder: folder.clone(), name: name.clone(), listed: true });
             }
             changes.events.insert(DirEvent { folder, name, listed });
@@ -252,7 +253,7 @@ impl Watcher {
     }
 }
 
-/// Waits until one of two can be read; which of them can.
+/// Waits until one of two descriptors can be read, and returns which of them can.
 fn are_readable(files: [&OwnedFd; 2], timeout: Duration) -> [bool; 2] {
     let timeout = Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: timeout.subsec_nanos().into() };
     let mut polled = files.map(|file| PollFd::new(file, PollFlags::IN));
