@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Mean and standard deviation of each channel over all episodes of a data set, and which episodes are damaged, on a
-cluster.
+"""Computes mean and standard deviation of each channel over all episodes of a data set on a cluster, and lists damaged
+episodes.
 
     examples/dask_stats.py data signal/joint_pos action/ctrl --scheduler tcp://HOST:8786
     examples/dask_stats.py data state action
 
-SOURCE is a folder of containers, or an address, that all workers see; without --scheduler the workers are processes of
-this machine. Each array has one row a step, and a channel for each element of a row. What travels is the episodes'
-names and a few numbers of each: the bytes go from the store to the worker that needs them.
+SOURCE is a folder of containers, or a URL, that all workers can read. Without --scheduler the workers are processes of
+this machine. Each array has one row for each step, and one channel for each element of a row. Only names of episodes
+and a few numbers travel between machines; the data go directly from the store to the worker that needs them.
 """
 
 import argparse
@@ -18,14 +18,14 @@ import shardfs
 
 
 def episodes(source):
-    """Containers below a source, and episodes in them. They pickle by name."""
+    """Yields the containers below a source, or the episodes in them. They pickle by name."""
     for found in shardfs.walk(source):
         yield from found.container.episodes or [found.container]
 
 
 def moments(episode, names):
-    """Of each array: count of rows, mean and sum of squared differences of each channel; None for one that is not
-    there, a text for one that is damaged."""
+    """Returns, for each array, the number of rows, and mean and sum of squared differences of each channel. A missing
+    array gives None, a damaged one a text."""
     found = {}
     for name in names:
         array = episode.get(name)
@@ -43,14 +43,14 @@ def moments(episode, names):
 
 
 def together(one, other):
-    """The moments of two sets of rows as one. (Chan, Golub, LeVeque 1979: no large sums are subtracted.)"""
+    """Joins the moments of two sets of rows. (Chan, Golub, LeVeque 1979: no large sums are subtracted.)"""
     (n, mean, squares), (m, other_mean, other_squares) = one, other
     apart = other_mean - mean
     return n + m, mean + apart * (m / (n + m)), squares + other_squares + apart**2 * (n * m / (n + m))
 
 
 def statistics(client, source, names, batch=64):
-    """By name: count of rows, mean and standard deviation of each channel; and a list of what is damaged."""
+    """Returns, by name, the number of rows, and mean and standard deviation of each channel; and a list of damage."""
     from distributed import as_completed
     totals, damaged, left = {}, [], iter(episodes(source))
     running = as_completed()

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Episodes as a data set for training: windows of equal length, for several worker processes.
+"""Episodes as a data set for training, in windows of equal length, for several worker processes.
 
     shardfs mount fixtures mnt
     examples/loader.py mnt state=signal/joint_pos.npy action=action/ctrl.npy rgb=signal/cam0/rgb.npy
@@ -7,10 +7,10 @@
 
     examples/loader.py --no-mount fixtures state=signal/joint_pos.npy rgb=signal/cam0/rgb.npy
 
-Each NAME=PATH is an array with one row a step; every folder that has all of them is an episode. With --no-mount the
-containers below a folder (or address) are read by the Python package shardfs, which needs no mount. `Windows` has
-`__len__` and `__getitem__`, `Stream` is to be iterated over; torch.utils.data.DataLoader takes both as they are, and is
-used here where torch is installed.
+Each NAME=PATH is an array with one row for each step. Every folder that has all of these arrays is an episode. With
+--no-mount, ROOT is a folder or URL of containers, and the Python package shardfs reads them. `Windows` is a map-style
+data set and `Stream` an iterable one. torch.utils.data.DataLoader accepts both as they are; this program uses it if
+torch is installed.
 """
 
 import argparse
@@ -23,14 +23,14 @@ import numpy as np
 
 try:
     from torch.utils.data import IterableDataset, get_worker_info
-except ImportError:  # the data sets are as good without torch
+except ImportError:  # the data sets work without torch
     IterableDataset, get_worker_info = object, lambda: None
 
 
 @functools.lru_cache(maxsize=64)
 def open_array(episode, path):
-    """An array of an episode, of which only the rows that are used are decoded: a map, or a shardfs.Array. What is open
-    belongs to one process."""
+    """Returns an array of an episode: a map, or a shardfs.Array. Only rows that are used are decoded. Each process
+    opens its own."""
     if isinstance(episode, str):
         return np.load(os.path.join(episode, path), mmap_mode="r")
     return episode[path.removesuffix(".npy")]
@@ -39,8 +39,8 @@ def open_array(episode, path):
 class Windows:
     """All windows of `length` steps of all episodes below `root`: folders of a mount, or with `mount=False` containers.
 
-    What is pickled for a worker is a list of episodes by name, and lengths; each worker opens its own. Episodes whose
-    arrays do not have the same number of steps, or fewer than `length`, are left out.
+    Only names of episodes and their lengths are pickled for a worker; each worker opens the arrays itself. Episodes are
+    left out if their arrays differ in the number of steps, or have fewer than `length`.
     """
 
     def __init__(self, root, arrays, length=8, stride=1, mount=True):
@@ -69,8 +69,8 @@ class Windows:
 
 
 class Stream(IterableDataset):
-    """The same windows, to be iterated over: episodes in random order, the windows of an episode in theirs, and each
-    read at once. With several workers each gets every n-th episode; `epoch` gives another order."""
+    """Iterates over the same windows: episodes in random order, the windows of an episode in their own order. Each
+    episode is read at once. Of n workers each gets every n-th episode. Another `epoch` gives another order."""
 
     def __init__(self, windows, seed=0):
         self.windows, self.seed, self.epoch = windows, seed, 0
@@ -86,24 +86,24 @@ class Stream(IterableDataset):
 
 
 def which_worker():
-    """The number of this worker of a DataLoader, and how many there are."""
+    """Returns the number of this worker of a DataLoader, and the number of workers."""
     info = get_worker_info()
     return (info.id, info.num_workers) if info else (0, 1)
 
 
 def episodes(root, paths):
-    """Folders below `root` that have all of `paths`, in order."""
+    """Returns the folders below `root` that have all of `paths`, in order."""
     found = []
     for folder, inner, _ in os.walk(root):
         inner.sort()
         if all(os.path.isfile(os.path.join(folder, path)) for path in paths):
             found.append(folder)
-            inner.clear()  # nothing below an episode is another one
+            inner.clear()  # an episode contains no other
     return found
 
 
 def contained_episodes(source, paths):
-    """Containers below a folder or address, and episodes in them, that have all of `paths`, in order."""
+    """Yields the containers below a folder or URL, or the episodes in them, that have all of `paths`, in order."""
     import shardfs
     names = [path.removesuffix(".npy") for path in paths]
     for found in shardfs.walk(source):
@@ -113,12 +113,12 @@ def contained_episodes(source, paths):
 
 
 def collate(items):
-    """Windows as one batch: arrays with one more dimension in front."""
+    """Joins windows to one batch: arrays with one more dimension in front."""
     return {name: np.stack([item[name] for item in items]) for name in items[0]}
 
 
 class _Load:
-    """Makes a batch in a worker. The data set travels once, with the worker, not with each batch."""
+    """Makes a batch in a worker. The data set is sent once to each worker, not with each batch."""
 
     data = None
 
@@ -132,10 +132,10 @@ class _Load:
 
 
 def batches(data, size, workers=4, seed=0):
-    """All windows once, in random order, as batches that `workers` processes load."""
+    """Yields all windows once, in random order, as batches that `workers` processes load."""
     order = np.random.default_rng(seed).permutation(len(data))
     parts = [order[at:at + size].tolist() for at in range(0, len(order), size)]
-    # 'spawn' is what works with threads and on every system; a mount is as good in a child as in its parent.
+    # 'spawn' works with threads and on every system.
     with multiprocessing.get_context("spawn").Pool(workers, _Load.start, [data]) as pool:
         yield from pool.imap(_Load.batch, parts)
 
@@ -144,7 +144,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("root", help="a mount, or a folder in one; with --no-mount the containers themselves")
     parser.add_argument("arrays", nargs="+", metavar="NAME=PATH")
-    parser.add_argument("--no-mount", action="store_true", help="ROOT is a folder or address of containers")
+    parser.add_argument("--no-mount", action="store_true", help="ROOT is a folder or URL of containers")
     parser.add_argument("--length", type=int, default=8, help="steps in a window")
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--workers", type=int, default=4)

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""A trajectory beside its frames, from a mount, as one PNG.
+"""Draws a trajectory with its frames, from a mount, as one PNG.
 
     shardfs mount fixtures mnt
     examples/plot_trajectory.py mnt/demo.kdb/episodes/0 trajectory.png
     examples/plot_trajectory.py mnt/ep_001.wshard trajectory.png --curves signal/joint_pos.npy --frames images/cam0/rgb
 
-The episode's frames stand above their moments in time; below them one curve for each column of an array. Needs numpy
+The frames are at the top, each connected to its step. Below them is one curve for each column of an array. Needs numpy
 and Pillow.
 """
 
@@ -19,7 +19,7 @@ WIDTH, MARGIN, LEFT, PLOT = 1200, 28, 64, 300
 FRAME_GAP, MOST_FRAMES = 8, 8
 INK, FAINT, GRID, PAPER = "#22262b", "#737b85", "#e4e7ea", "#ffffff"
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#5b5b5b")
-SMOOTH = 3  # drawn so much larger, then made small: lines without stairs
+SMOOTH = 3  # lines are drawn this many times larger and then scaled down, so that they have no stairs
 
 
 def font(size):
@@ -27,15 +27,15 @@ def font(size):
 
 
 def pick(names, steps):
-    """Frames evenly spread over an episode: (step, path) for at most MOST_FRAMES of them."""
+    """Returns (step, path) of at most MOST_FRAMES frames, evenly spread over an episode."""
     by_step = {int(path.stem): path for path in names if path.stem.isdigit()}
     wanted = np.linspace(0, steps - 1, min(MOST_FRAMES, steps)).round().astype(int)
-    # A frame that was not recorded is a number that is not there.
+    # Missing frames leave gaps in the numbering.
     return [(step, by_step[step]) for step in dict.fromkeys(wanted.tolist()) if step in by_step]
 
 
 def ticks(low, high):
-    """Round numbers in a range."""
+    """Returns round numbers in a range."""
     rough = (high - low) / 4 or 1
     power = 10.0 ** np.floor(np.log10(rough))
     step = min((m * power for m in (1, 2, 5, 10)), key=lambda s: abs(s - rough))
@@ -43,7 +43,7 @@ def ticks(low, high):
 
 
 def curves(values, width, height):
-    """The lines alone, smooth, and the range that they fill."""
+    """Draws the lines alone; returns the picture and the range of values that it covers."""
     low, high = float(np.nanmin(values)), float(np.nanmax(values))
     pad = (high - low) * 0.06 or 1.0
     low, high = low - pad, high + pad
@@ -83,7 +83,7 @@ def draw(title, values, frames, label):
         pen.line((LEFT, y, LEFT + span, y), GRID)
         pen.text((LEFT - 8, y), f"{value:g}", FAINT, font(13), anchor="rm")
     for index, (step, picture) in enumerate(pictures if frames else ()):
-        # Evenly spread, with a line to the moment that each shows.
+        # Evenly spread, with a line to the step that each shows.
         room = span - picture.width
         left = round(LEFT + (room * index / (len(frames) - 1) if len(frames) > 1 else room / 2))
         sheet.paste(picture, (left, top))
@@ -113,9 +113,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("episode", type=Path, help="a folder in a mount")
     parser.add_argument("output", type=Path)
-    parser.add_argument("--curves", default="state.npy", help="an array with one row a step")
+    parser.add_argument("--curves", default="state.npy", help="an array with one row for each step")
     parser.add_argument("--frames", default="images/front", help="a folder of numbered pictures")
-    parser.add_argument("--columns", type=int, default=len(COLOURS), help="draw so many columns at most")
+    parser.add_argument("--columns", type=int, default=len(COLOURS), help="draw at most this many columns")
     parser.add_argument("--title")
     args = parser.parse_args()
     values = np.load(args.episode / args.curves, mmap_mode="r")

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Windows of episodes as a Ray data set: one epoch in random order, for those who train with Ray.
+"""Windows of episodes as a Ray data set: one epoch in random order.
 
     examples/ray_epoch.py data state=signal/joint_pos action=action/ctrl --length 8
     examples/ray_epoch.py data state=state front=images/front --length 4 --batch 16
 
-SOURCE is a folder of containers, or an address, that all workers see. What is shuffled over the cluster are the names
-of episodes, a hundred bytes each. A task reads one episode at a time, whole, and gives its windows; within a batch they
-come from several episodes through a local buffer. Training code takes `epoch(...)` as it is, or `.iter_torch_batches`.
+SOURCE is a folder of containers, or a URL, that all workers can read. The names of episodes are shuffled over the
+cluster, a hundred bytes each. A task reads one whole episode at a time and yields its windows. A local buffer mixes the
+windows of several episodes in a batch. Training code can use `epoch(...)` as it is, or `.iter_torch_batches`.
 """
 
 import argparse
@@ -20,7 +20,7 @@ import shardfs
 
 
 def names_of(source, arrays):
-    """Episodes below a source that have all arrays, pickled by name."""
+    """Yields the episodes below a source that have all arrays, pickled by name."""
     for found in shardfs.walk(source):
         for episode in found.container.episodes or [found.container]:
             if all(name in episode for name in arrays.values()):
@@ -28,7 +28,7 @@ def names_of(source, arrays):
 
 
 class Windows:
-    """Episodes as windows: a row for each."""
+    """Turns an episode into windows, one row for each."""
 
     def __init__(self, arrays, length, stride):
         self.arrays, self.length, self.stride = arrays, length, stride
@@ -41,7 +41,7 @@ class Windows:
 
 
 def epoch(source, arrays, length=8, stride=1, seed=0):
-    """A Ray data set of all windows, episodes in an order that `seed` gives."""
+    """Returns a Ray data set of all windows. `seed` sets the order of the episodes."""
     order = list(names_of(source, arrays))
     np.random.default_rng(seed).shuffle(order)
     blocks = max(1, min(len(order), 1000))
@@ -55,7 +55,7 @@ def main():
     parser.add_argument("arrays", nargs="+", metavar="NAME=ARRAY")
     parser.add_argument("--length", type=int, default=8, help="steps in a window")
     parser.add_argument("--batch", type=int, default=4)
-    parser.add_argument("--address", help="of a Ray cluster; without it one is started on this machine")
+    parser.add_argument("--address", help="of a Ray cluster; the default starts one on this machine")
     args = parser.parse_args()
     ray.init(args.address, log_to_driver=False)
     ray.data.DataContext.get_current().enable_progress_bars = False
