@@ -10,18 +10,21 @@ from ._errors import NotAnArray
 
 _RECORD = np.dtype([("ticks", "<i8"), ("offset_minutes", "<i2")])
 #: numpy's dtype and the type string that memory is shown with, by the short name of the element type.
-_DTYPES = {"record": (_RECORD, "|V10")}
+_DTYPES = {"record": (_RECORD, "|V10"), "c32": (np.dtype([("r", "<f2"), ("i", "<f2")]), "|V4")}
+#: Types that numpy lacks, by their short names: what ml_dtypes calls them.
+_ML_DTYPES = {"bf16": "bfloat16", "f8_e4m3fn": "float8_e4m3fn", "f8_e5m2": "float8_e5m2",
+              "f8_e8m0fnu": "float8_e8m0fnu", "f8_e4m3fnuz": "float8_e4m3fnuz", "f8_e5m2fnuz": "float8_e5m2fnuz"}
 
 
 def _dtype(name, descr):
     found = _DTYPES.get(name)
     if found is None:
         found = np.dtype(descr), descr
-        if name == "bf16":
+        if name in _ML_DTYPES:
             try:
                 import ml_dtypes
-                found = np.dtype(ml_dtypes.bfloat16), descr
-            except ImportError:
+                found = np.dtype(getattr(ml_dtypes, _ML_DTYPES[name])), descr
+            except (ImportError, AttributeError):
                 pass
         _DTYPES[name] = found
     return found
@@ -43,7 +46,8 @@ class Array(Place):
     truncated, is `shardfs.Changed`.
 
     Attributes:
-        dtype: numpy's; bf16 is `ml_dtypes.bfloat16` where that is installed, otherwise its bits as `uint16`.
+        dtype: numpy's. Types that numpy lacks (bf16, 8-bit floats) are those of ml_dtypes if it is installed, otherwise
+            their bits as unsigned integers.
         shape: elements along each axis, the outermost first.
         ndim, size, nbytes: as in numpy; bytes are those of the elements, decoded.
         codec: how it is stored: 'none', 'zstd', 'lz4', 'deflate', ...; None where it is put together of several things.

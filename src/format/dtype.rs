@@ -22,6 +22,16 @@ pub enum DType {
     U16,
     U8,
     Bool,
+    C64,
+    C128,
+    /// A complex number of two f16.
+    C32,
+    /// The 8-bit floats of ONNX, under its names. numpy has none of them: arrays show their bits.
+    F8E4M3Fn,
+    F8E5M2,
+    F8E8M0Fnu,
+    F8E4M3Fnuz,
+    F8E5M2Fnuz,
     /// IDV's date with an offset: ticks of 100 ns since the year 1 (i64), then the offset in minutes (i16), packed.
     DateTimeOffset,
 }
@@ -30,10 +40,12 @@ impl DType {
     /// Bytes of one element.
     pub fn size(self) -> u64 {
         match self {
-            Self::F64 | Self::I64 | Self::U64 => 8,
-            Self::F32 | Self::I32 | Self::U32 => 4,
+            Self::C128 => 16,
+            Self::F64 | Self::I64 | Self::U64 | Self::C64 => 8,
+            Self::F32 | Self::I32 | Self::U32 | Self::C32 => 4,
             Self::F16 | Self::Bf16 | Self::I16 | Self::U16 => 2,
             Self::I8 | Self::U8 | Self::Bool => 1,
+            Self::F8E4M3Fn | Self::F8E5M2 | Self::F8E8M0Fnu | Self::F8E4M3Fnuz | Self::F8E5M2Fnuz => 1,
             Self::DateTimeOffset => 10,
         }
     }
@@ -54,12 +66,20 @@ impl DType {
             Self::U16 => "u16",
             Self::U8 => "u8",
             Self::Bool => "bool",
+            Self::C64 => "c64",
+            Self::C128 => "c128",
+            Self::C32 => "c32",
+            Self::F8E4M3Fn => "f8_e4m3fn",
+            Self::F8E5M2 => "f8_e5m2",
+            Self::F8E8M0Fnu => "f8_e8m0fnu",
+            Self::F8E4M3Fnuz => "f8_e4m3fnuz",
+            Self::F8E5M2Fnuz => "f8_e5m2fnuz",
             Self::DateTimeOffset => "record",
         }
     }
 
     /// Returns numpy's `descr` (`docs/TREE.md`, section 2): a type string, or the list of a record's fields. numpy has
-    /// none for bf16; its bits are `<u2`.
+    /// none for bf16 and 8-bit floats; their bits are unsigned integers.
     pub fn descr(self) -> &'static str {
         match self {
             Self::F64 => "<f8",
@@ -72,15 +92,86 @@ impl DType {
             Self::U64 => "<u8",
             Self::U32 => "<u4",
             Self::U16 | Self::Bf16 => "<u2",
-            Self::U8 => "|u1",
+            Self::U8 | Self::F8E4M3Fn | Self::F8E5M2 | Self::F8E8M0Fnu | Self::F8E4M3Fnuz | Self::F8E5M2Fnuz => "|u1",
             Self::Bool => "|b1",
+            Self::C64 => "<c8",
+            Self::C128 => "<c16",
+            Self::C32 => "[('r', '<f2'), ('i', '<f2')]",
             Self::DateTimeOffset => "[('ticks', '<i8'), ('offset_minutes', '<i2')]",
         }
     }
 
     /// Whether the elements are floating-point numbers.
     pub fn is_float(self) -> bool {
-        matches!(self, Self::F64 | Self::F32 | Self::F16 | Self::Bf16)
+        matches!(self, Self::F64 | Self::F32 | Self::F16 | Self::Bf16) || self.small_float().is_some()
+    }
+
+    /// The type of the two numbers that a complex one is made of: the real part, then the imaginary one.
+    pub fn parts(self) -> Option<Self> {
+        match self {
+            Self::C128 => Some(Self::F64),
+            Self::C64 => Some(Self::F32),
+            Self::C32 => Some(Self::F16),
+            _ => None,
+        }
+    }
+
+    /// How the bits of an 8-bit float are to be read.
+    pub fn small_float(self) -> Option<SmallFloat> {
+        let (mantissa, bias, special) = match self {
+            Self::F8E4M3Fn => (3, 7, Special::NanOfOnes),
+            Self::F8E5M2 => (2, 15, Special::Ieee),
+            Self::F8E8M0Fnu => (0, 127, Special::Scale),
+            Self::F8E4M3Fnuz => (3, 8, Special::NanOfSign),
+            Self::F8E5M2Fnuz => (2, 16, Special::NanOfSign),
+            _ => return None,
+        };
+        Some(SmallFloat { mantissa, bias, special })
+    }
+}
+
+/// A kind of 8-bit float.
+#[derive(Debug, Clone, Copy)]
+pub struct SmallFloat {
+    /// Bits of the mantissa; the exponent has all others but that of the sign.
+    mantissa: u32,
+    bias: i32,
+    special: Special,
+}
+
+/// Which bits stand for no finite number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Special {
+    /// The largest exponent: infinities and NaN.
+    Ieee,
+    /// All ones but for the sign: NaN. There are no infinities.
+    NanOfOnes,
+    /// The sign alone: NaN. There are no infinities and no negative zero.
+    NanOfSign,
+    /// No sign and no zero, all bits are the exponent; all ones: NaN.
+    Scale,
+}
+
+impl SmallFloat {
+    /// The number that some bits stand for; f32 has all of them.
+    pub fn value(self, bits: u8) -> f32 {
+        let Self { mantissa, bias, special } = self;
+        if special == Special::Scale {
+            return if bits == 0xff { f32::NAN } else { 2f32.powi(i32::from(bits) - bias) };
+        }
+        let sign = if bits & 0x80 == 0 { 1.0 } else { -1.0 };
+        let (exponent, fraction) = (i32::from((bits & 0x7f) >> mantissa), f32::from(bits & ((1 << mantissa) - 1)));
+        let largest = 0x7f >> mantissa;
+        match special {
+            Special::Ieee if exponent == largest && fraction == 0.0 => return sign * f32::INFINITY,
+            Special::Ieee if exponent == largest => return f32::NAN,
+            Special::NanOfOnes if bits & 0x7f == 0x7f => return f32::NAN,
+            Special::NanOfSign if bits == 0x80 => return f32::NAN,
+            _ => {}
+        }
+        let unit = 2f32.powi(exponent.max(1) - bias - mantissa as i32);
+        let leading = if exponent == 0 { 0.0 } else { (1u32 << mantissa) as f32 };
+        sign * (leading + fraction) * unit
     }
 }
 
@@ -93,5 +184,30 @@ impl fmt::Display for DType {
 impl Serialize for DType {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_floats_are_those_of_ml_dtypes() {
+        // ml_dtypes 0.6: np.uint8(bits).view(dtype).astype("f4") for these bits.
+        const BITS: [u8; 8] = [0x00, 0x01, 0x3a, 0x7b, 0x7c, 0x7f, 0x80, 0xff];
+        const NAN: f32 = f32::NAN;
+        for (dtype, expected) in [
+            (DType::F8E4M3Fn, [0.0, 0.001953125, 1.25, 352.0, 384.0, NAN, -0.0, NAN]),
+            (DType::F8E5M2, [0.0, 1.5258789e-05, 0.75, 57344.0, f32::INFINITY, NAN, -0.0, NAN]),
+            (DType::F8E8M0Fnu, [5.877472e-39, 1.1754944e-38, 1.6940659e-21, 0.0625, 0.125, 1.0, 2.0, NAN]),
+            (DType::F8E4M3Fnuz, [0.0, 0.0009765625, 0.625, 176.0, 192.0, 240.0, NAN, -240.0]),
+            (DType::F8E5M2Fnuz, [0.0, 7.6293945e-06, 0.375, 28672.0, 32768.0, 57344.0, NAN, -57344.0]),
+        ] {
+            let found = BITS.map(|bits| dtype.small_float().unwrap().value(bits));
+            for (found, expected) in found.iter().zip(expected) {
+                let is_same = found.to_bits() == f32::to_bits(expected) || found.is_nan() && expected.is_nan();
+                assert!(is_same, "{dtype}: {found}, {expected}");
+            }
+        }
     }
 }

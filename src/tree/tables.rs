@@ -109,6 +109,9 @@ pub(super) fn slots(dtype: DType, shape: &[u64]) -> Result<Option<u64>, String> 
     if dtype == DType::DateTimeOffset {
         return Err("its elements are records".into());
     }
+    if dtype.parts().is_some() || dtype.small_float().is_some() {
+        return Err(format!("Parquet has no type for {dtype}"));
+    }
     match shape.get(1..) {
         None => Err("it has no rows".into()),
         Some([]) => Ok(None),

@@ -97,5 +97,5 @@ elements! {
     u64: U64;
     u32: U32;
     u16: U16, F16, Bf16;
-    u8: U8, Bool;
+    u8: U8, Bool, F8E4M3Fn, F8E5M2, F8E8M0Fnu, F8E4M3Fnuz, F8E5M2Fnuz;
 }

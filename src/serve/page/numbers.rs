@@ -2,7 +2,7 @@
 
 use crate::format::DType;
 
-/// An element as a number; of a date with an offset, its ticks. Integers above 2^53 are rounded.
+/// An element as a number; of a date with an offset its ticks, of a complex number its magnitude. Integers above 2^53 are rounded.
 pub(super) fn value(dtype: DType, bytes: &[u8]) -> f64 {
     match dtype {
         DType::F64 => f64::from_le_bytes(fixed(bytes)),
@@ -17,6 +17,13 @@ pub(super) fn value(dtype: DType, bytes: &[u8]) -> f64 {
         DType::U32 => u32::from_le_bytes(fixed(bytes)).into(),
         DType::U16 => u16::from_le_bytes(fixed(bytes)).into(),
         DType::U8 | DType::Bool => u8::from_le_bytes(fixed(bytes)).into(),
+        DType::C64 | DType::C128 | DType::C32 => {
+            let [real, imaginary] = complex(dtype, bytes);
+            real.hypot(imaginary)
+        }
+        DType::F8E4M3Fn | DType::F8E5M2 | DType::F8E8M0Fnu | DType::F8E4M3Fnuz | DType::F8E5M2Fnuz => {
+            small(dtype, bytes).into()
+        }
     }
 }
 
@@ -34,8 +41,29 @@ pub(super) fn text(dtype: DType, bytes: &[u8]) -> String {
             let offset = i16::from_le_bytes(fixed(bytes.get(8..).unwrap_or_default()));
             date(i64::from_le_bytes(fixed(bytes)), offset)
         }
+        DType::C64 | DType::C128 | DType::C32 => {
+            let part = dtype.parts().unwrap_or(DType::F64);
+            let (real, imaginary) = bytes.split_at(bytes.len().min(part.size() as usize));
+            let imaginary = text(part, imaginary);
+            let sign = if imaginary.starts_with('-') { "" } else { "+" };
+            format!("{}{sign}{imaginary}i", text(part, real))
+        }
+        _ if dtype.is_float() => float(small(dtype, bytes)),
         _ => format!("{}", value(dtype, bytes)),
     }
+}
+
+/// The two parts of a complex number.
+fn complex(dtype: DType, bytes: &[u8]) -> [f64; 2] {
+    let part = dtype.parts().unwrap_or(DType::F64);
+    let (real, imaginary) = bytes.split_at(bytes.len().min(part.size() as usize));
+    [value(part, real), value(part, imaginary)]
+}
+
+/// An 8-bit float.
+fn small(dtype: DType, bytes: &[u8]) -> f32 {
+    let bits = u8::from_le_bytes(fixed(bytes));
+    dtype.small_float().map_or(f32::NAN, |small| small.value(bits))
 }
 
 /// The first bytes as an array, zeros behind them where there are fewer.
@@ -118,6 +146,10 @@ mod tests {
         assert_eq!(text(DType::F16, &0x8001u16.to_le_bytes()), "-5.9604645e-8");
         assert_eq!(text(DType::Bf16, &0x3fc0u16.to_le_bytes()), "1.5");
         assert_eq!(text(DType::Bool, &[1]), "true");
+        assert_eq!(text(DType::F8E4M3Fn, &[0xb8]), "-1");
+        let complex: Vec<u8> = [3f32, -4.5].iter().flat_map(|part| part.to_le_bytes()).collect();
+        assert_eq!(text(DType::C64, &complex), "3-4.5i");
+        assert_eq!(value(DType::C64, &[0, 0, 0x40, 0x40, 0, 0, 0x80, 0x40]), 5.0);
         assert_eq!(text(DType::I8, &[0xff]), "-1");
         assert_eq!(text(DType::F32, &f32::NAN.to_le_bytes()), "NaN");
         assert_eq!(value(DType::I16, &[0xfe, 0xff]), -2.0);

@@ -118,7 +118,7 @@ impl Element {
                     unit: TimeUnit::MICROS(MicroSeconds::default()),
                 })),
             ),
-            Self::Bytes16 | Self::Of(DType::DateTimeOffset) => {
+            Self::Bytes16 | Self::Of(_) => {
                 let length = Some(self.width() as i32);
                 ValueType { length, ..ValueType::of(Type::FIXED_LEN_BYTE_ARRAY, None, None) }
             }
@@ -138,7 +138,7 @@ impl Element {
                 ArrowType::Int { bits: 8 * dtype.size() as i32, is_signed: false }
             }
             Self::Ticks => ArrowType::Micros,
-            Self::Bytes16 | Self::Of(DType::DateTimeOffset) => ArrowType::BytesOf(self.width() as i32),
+            Self::Bytes16 | Self::Of(_) => ArrowType::BytesOf(self.width() as i32),
         }
     }
 
