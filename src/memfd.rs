@@ -28,10 +28,10 @@ use rustix::{
     mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsconfig_set_string, fsmount, fsopen},
 };
 
-/// The size of a large page, where the kernel has them.
+/// Size in bytes of a large page, if the kernel has them.
 const LARGE_PAGE: u64 = 2 << 20;
 
-/// A file of a fixed size that lies in memory and has no name.
+/// A file of a fixed size in memory, without a name.
 #[derive(Debug)]
 pub struct MemoryFile {
     file: RwLock<File>,
@@ -40,14 +40,14 @@ pub struct MemoryFile {
     map: OnceLock<Option<Mmap>>,
 }
 
-/// A tmpfs that no other process sees, if we may have one. It goes with the process.
+/// Returns a tmpfs that no other process sees, if this process may make one. It disappears with the process.
 fn large_pages() -> Option<BorrowedFd<'static>> {
     static FOLDER: OnceLock<Option<OwnedFd>> = OnceLock::new();
     let open = || -> rustix::io::Result<OwnedFd> {
         let filesystem = fsopen(c"tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
-        // Large pages as far as they do not reach past the end of a file.
+        // Large pages, as far as they do not extend past the end of a file.
         fsconfig_set_string(filesystem.as_fd(), c"huge", c"within_size")?;
-        // The cache's budget is the bound.
+        // No limit here, because the cache's budget is the limit.
         fsconfig_set_string(filesystem.as_fd(), c"size", c"0")?;
         fsconfig_create(filesystem.as_fd())?;
         let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
@@ -59,10 +59,10 @@ fn large_pages() -> Option<BorrowedFd<'static>> {
 }
 
 impl MemoryFile {
-    /// An empty file that will have `size` bytes. It takes memory as it is filled.
+    /// Makes an empty file that will have `size` bytes. It takes memory as it is filled.
     ///
     /// # Errors
-    /// What the operating system says: no descriptors left, for one.
+    /// What the operating system says, for example that no descriptors are left.
     pub fn new(size: u64) -> io::Result<Self> {
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
         let in_tmpfs = large_pages().and_then(|folder| openat(folder, c".", flags, Mode::RUSR).ok());
@@ -86,7 +86,7 @@ impl MemoryFile {
     /// Writes bytes at a place that no reader was shown yet.
     ///
     /// # Errors
-    /// What `pwrite(2)` says: no memory left, for one. `InvalidInput` past the file's size.
+    /// What `pwrite(2)` says, for example that no memory is left; `InvalidInput` past the file's size.
     pub fn write(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         if offset.saturating_add(bytes.len() as u64) > self.size {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -94,25 +94,25 @@ impl MemoryFile {
         self.file.read().write_all_at(bytes, offset)
     }
 
-    /// Lets a decoder write straight into a range that no reader was shown yet, and that no other thread writes.
+    /// Lets a decoder write straight into a range that no reader was shown yet and that no other thread writes.
     ///
     /// # Errors
-    /// When there is no memory, or the range lies outside.
+    /// If there is no memory, or the range lies outside.
     pub(crate) fn fill<T>(&self, range: Range<u64>, fill: impl FnOnce(&mut [u8]) -> T) -> io::Result<T> {
         if range.start >= range.end || range.end > self.size {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         let length = usize::try_from(range.end - range.start).map_err(io::Error::other)?;
         let file = self.file.read();
-        // SAFETY: the file has no name, so that no other process can change or shrink it, and this module never does.
-        // Readers of this process are only shown ranges that are finished (`cache::Slot`), never the one being filled.
+        // SAFETY: the file has no name, so no other process can change or shrink it, and this module never does.
+        // Readers of this process are only shown finished ranges (`cache::Slot`), never the one being filled.
         #[allow(unsafe_code, reason = "mapping memory is this module's job")]
         let mut map = unsafe { MmapOptions::new().offset(range.start).len(length).map_mut(&*file) }?;
-        // Large pages where the machine gives them on request; it works without. Never past the end of the file:
-        // they would take memory that is not counted.
+        // A hint: large pages, if the machine gives them on request. Never past the end of the file, because they would
+        // take memory that is not counted.
         let whole = (range.end - range.end % LARGE_PAGE).saturating_sub(range.start);
         let _ = map.advise_range(Advice::HugePage, 0, whole as usize);
-        // Pages that could not be had are an error here; touched through the map they would be a signal.
+        // Pages that cannot be allocated are an error here. Touched through the map they would be a signal.
         map.advise(Advice::PopulateWrite).or_else(|_| {
             // Linux before 5.14 does not know that.
             fallocate(&*file, FallocateFlags::empty(), range.start, range.end - range.start)
@@ -120,10 +120,10 @@ impl MemoryFile {
         Ok(fill(&mut map))
     }
 
-    /// Makes the file unchangeable: by a seal, or by giving away the only descriptor that could write.
+    /// Makes the file unchangeable: by a seal, or by closing the only descriptor that could write.
     ///
     /// # Errors
-    /// When something still maps it for writing, or it is sealed already.
+    /// If something still maps it for writing, or it is sealed already.
     pub fn seal(&self) -> io::Result<()> {
         let mut file = self.file.write();
         if self.is_memfd {
@@ -133,15 +133,15 @@ impl MemoryFile {
         Ok(())
     }
 
-    /// Bytes that are finished.
+    /// Returns finished bytes.
     ///
     /// # Errors
-    /// `InvalidInput` for a range outside the file; `ENOMEM` where the file could not be mapped. Never fewer bytes:
-    /// they would be read as the end of the file.
+    /// `InvalidInput` for a range outside the file; `ENOMEM` if the file could not be mapped. Never fewer bytes,
+    /// because readers would take them for the end of the file.
     pub fn bytes(&self, range: Range<usize>) -> io::Result<&[u8]> {
         let map = self.map.get_or_init(|| {
-            // Private, since a shared map would count as one that may write and prevent the seal.
-            // SAFETY: as in `fill`; what is looked at through this map is finished and never written again.
+            // Private, because a shared map would count as writable and prevent the seal. SAFETY: as in `fill`; what is
+            // read through this map is finished and never written again.
             #[allow(unsafe_code, reason = "mapping memory is this module's job")]
             let map = unsafe { MmapOptions::new().map_copy_read_only(&*self.file.read()) };
             map.map_err(|error| log::warn!("mapping a file in memory: {error}")).ok()
@@ -150,7 +150,7 @@ impl MemoryFile {
         map.get(range).ok_or_else(|| io::ErrorKind::InvalidInput.into())
     }
 
-    /// Lends the descriptor, for registering with the kernel.
+    /// Lends the descriptor for registration with the kernel.
     pub fn with_descriptor<T>(&self, register: impl FnOnce(BorrowedFd<'_>) -> T) -> T {
         register(self.file.read().as_fd())
     }

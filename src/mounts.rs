@@ -17,16 +17,16 @@ use rustix::{
     fs::{Mode, OFlags, open},
 };
 
-/// The type of our mounts: what `findmnt -t` and PRUNEFS of updatedb know them by.
+/// The filesystem type of our mounts, by which `findmnt -t` and PRUNEFS of updatedb know them.
 pub(crate) const KIND: &str = "fuse.shardfs";
 
 /// A mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Mount {
-    /// Its number. Given to another one when it is gone; together with the device it names this one as long as the
-    /// filesystem is there.
+    /// Its number. After the mount is gone, another one may get it; together with the device it identifies this one as
+    /// long as the filesystem exists.
     pub(crate) id: u64,
-    /// The mount that it stands on.
+    /// The mount below it.
     pub(crate) parent: u64,
     /// Device number: major, minor.
     pub(crate) device: (u32, u32),
@@ -34,9 +34,9 @@ pub(crate) struct Mount {
     pub(crate) at: PathBuf,
     /// `fuse.shardfs` and the like.
     pub(crate) kind: String,
-    /// What is mounted.
+    /// The mounted source.
     pub(crate) source: PathBuf,
-    /// The user who mounted it, where it is a FUSE mount.
+    /// The user who mounted it, for a FUSE mount.
     pub(crate) user: Option<u32>,
 }
 
@@ -45,12 +45,12 @@ impl Mount {
         self.kind == KIND
     }
 
-    /// Whether two entries are one mount, wherever it was moved to.
+    /// Returns whether two entries are one mount, wherever it was moved to.
     fn is_same(&self, other: &Self) -> bool {
         (self.id, self.device) == (other.id, other.device)
     }
 
-    /// Opens the root of the mount, which asks its filesystem nothing. `None` where a path no longer leads to it.
+    /// Opens the root of the mount, without asking its filesystem. `None` if a path no longer leads to it.
     ///
     /// # Errors
     /// What the system says.
@@ -59,7 +59,7 @@ impl Mount {
         Ok((id == self.id).then_some(root))
     }
 
-    /// The mount as it is now: perhaps elsewhere. `None` when it is gone.
+    /// Returns the mount as it is now, perhaps at another place; `None` if it is gone.
     ///
     /// # Errors
     /// As [`all`].
@@ -67,27 +67,27 @@ impl Mount {
         Ok(all()?.into_iter().find(|mount| mount.is_same(self)))
     }
 
-    /// The file that ends the kernel's connection to the process which serves this mount: its folder is named by the
-    /// minor number of the device. `None` where no fusectl is mounted.
+    /// Returns the file that ends the kernel's connection to the process which serves this mount. Its folder is named
+    /// by the minor number of the device. `None` if fusectl is not mounted.
     pub(crate) fn abort_file(&self) -> anyhow::Result<Option<PathBuf>> {
         let control = all()?.into_iter().find(|mount| mount.kind == "fusectl");
         Ok(control.map(|control| control.at.join(self.device.1.to_string()).join("abort")))
     }
 }
 
-/// Says when the kernel's table changes.
+/// Tells when the kernel's table changes.
 pub(crate) struct TableWatch(fs::File);
 
 impl TableWatch {
-    /// Watches from now on.
+    /// Starts to watch.
     ///
     /// # Errors
-    /// When the table can't be opened.
+    /// If the table cannot be opened.
     pub(crate) fn new() -> io::Result<Self> {
         fs::File::open("/proc/self/mountinfo").map(Self)
     }
 
-    /// Whether it has changed since the last time that this was asked.
+    /// Returns whether the table has changed since the last call.
     pub(crate) fn has_changed(&self) -> bool {
         let mut polled = [PollFd::new(&self.0, PollFlags::PRI)];
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -95,16 +95,16 @@ impl TableWatch {
     }
 }
 
-/// All mounts that this process can see.
+/// Returns all mounts that this process can see.
 ///
 /// # Errors
-/// When the kernel's table can't be read.
+/// If the kernel's table cannot be read.
 pub(crate) fn all() -> anyhow::Result<Vec<Mount>> {
     let table = fs::read("/proc/self/mountinfo").context("/proc/self/mountinfo")?;
     Ok(table.split(|&byte| byte == b'\n').filter_map(parse).collect())
 }
 
-/// The mount that is seen at a place: of several that stand on one another, the one on top.
+/// Returns the visible mount at a place: the topmost of several.
 ///
 /// # Errors
 /// As [`all`].
@@ -115,7 +115,7 @@ pub(crate) fn at(place: &Path) -> anyhow::Result<Option<Mount>> {
     Ok(there.into_iter().rev().find(|mount| !covered.contains(&mount.id)))
 }
 
-/// The shardfs that is seen at a place, if one is.
+/// Returns the visible mount of shardfs at a place, if there is one.
 ///
 /// # Errors
 /// As [`all`].
@@ -123,17 +123,17 @@ pub(crate) fn ours_at(place: &Path) -> anyhow::Result<Option<Mount>> {
     Ok(at(place)?.filter(Mount::is_ours))
 }
 
-/// The mount that a path leads to now, which is the one that was just made there. Asks no filesystem.
+/// Returns the mount that a path leads to now, which is the one that was just made there. Asks no filesystem.
 ///
 /// # Errors
-/// When there is none.
+/// If there is none.
 pub(crate) fn just_made(place: &Path) -> anyhow::Result<Mount> {
     let (_, id) = open_place(place)?;
     let found = all()?.into_iter().find(|mount| mount.id == id && mount.is_ours());
     found.with_context(|| format!("{}: mounted, but another mount is seen there", place.display()))
 }
 
-/// The mount that hides one of `all`: it stands on it, or on a folder above its place.
+/// Returns the mount that hides one of `all`: a mount on top of it, or on a folder above its place.
 pub(crate) fn hidden_by<'a>(mount: &Mount, all: &'a [Mount]) -> Option<&'a Mount> {
     let stands_on = |other: &&Mount| other.parent == mount.id && other.at == mount.at;
     let is_above = |other: &&Mount| {
@@ -146,13 +146,13 @@ pub(crate) fn hidden_by<'a>(mount: &Mount, all: &'a [Mount]) -> Option<&'a Mount
         .or_else(|| parent().and_then(|parent| hidden_by(parent, all)))
 }
 
-/// The mounts that stand on a mount, at its root or below.
+/// Returns the mounts on top of a mount, at its root or below.
 pub(crate) fn standing_on<'a>(mount: &Mount, all: &'a [Mount]) -> impl Iterator<Item = &'a Mount> {
     let id = mount.id;
     all.iter().filter(move |other| other.parent == id && other.id != id)
 }
 
-/// A descriptor that only names what a path leads to, and the number of the mount that it lies on.
+/// Returns a descriptor that only names what a path leads to, and the number of the mount that it is on.
 fn open_place(place: &Path) -> anyhow::Result<(OwnedFd, u64)> {
     let named = || place.display().to_string();
     let root = open(place, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()).with_context(named)?;
@@ -162,16 +162,16 @@ fn open_place(place: &Path) -> anyhow::Result<(OwnedFd, u64)> {
     Ok((root, id))
 }
 
-/// The mount that an open file lies on, from its text in `fdinfo`.
+/// Returns the number of the mount that an open file is on, from its text in `fdinfo`.
 pub(crate) fn mount_id(fdinfo: &str) -> Option<u64> {
     fdinfo.lines().find_map(|line| line.strip_prefix("mnt_id:")?.trim().parse().ok())
 }
 
-/// A mount point's absolute path, with links in it followed. What is mounted there is not asked, for it may be dead: a
-/// place that the kernel's table names is taken as it stands, and so is what lies in a shardfs.
+/// Returns a mount point's absolute path, with links in it followed. The filesystem mounted there is not asked, because
+/// it may be dead: a place in the kernel's table is taken as it is, and so is everything inside a shardfs.
 ///
 /// # Errors
-/// When the current folder is gone, or links go in a circle.
+/// If the current folder is gone, or links form a circle.
 pub(crate) fn without_asking(mountpoint: &Path) -> anyhow::Result<PathBuf> {
     let named = || mountpoint.display().to_string();
     let all = all()?;
@@ -202,7 +202,7 @@ pub(crate) fn without_asking(mountpoint: &Path) -> anyhow::Result<PathBuf> {
     Ok(found)
 }
 
-/// The names in a path, `..` among them.
+/// Returns the names in a path, `..` included.
 fn parts(path: &Path) -> impl DoubleEndedIterator<Item = OsString> {
     let names = path.components().filter(|part| matches!(part, Component::Normal(_) | Component::ParentDir));
     names.map(|part| part.as_os_str().to_owned())
@@ -228,7 +228,7 @@ fn parse(line: &[u8]) -> Option<Mount> {
     })
 }
 
-/// The kernel's `\040` for a space and the like.
+/// Decodes the kernel's escapes, such as `\040` for a space.
 fn unescape(field: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(field.len());
     let mut rest = field;

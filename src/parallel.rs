@@ -6,8 +6,8 @@ use std::{
     thread,
 };
 
-/// Calls `each` with every number below `count`, on up to `threads` threads of which this is one, until all are done or
-/// one breaks. Where no thread is to be had the others do its part.
+/// Calls `each` with every number below `count`, on up to `threads` threads including this one, until all are done or
+/// one breaks. If a thread cannot be started, the others do its part.
 pub(crate) fn for_each(threads: usize, count: usize, each: impl Fn(usize) -> ControlFlow<()> + Sync) {
     let (next, has_ended) = (AtomicUsize::new(0), AtomicBool::new(false));
     let work = || {

@@ -2,8 +2,8 @@
 
 use parking_lot::{Condvar, Mutex};
 
-/// A value that is computed on first use. No lock is held while it is computed: threads that ask meanwhile wait for the
-/// one that does, and those that only look find that it is not known.
+/// A value that is computed on first use. No lock is held while it is computed: other threads that need it wait for the
+/// one that computes it, and threads that only look find no value.
 #[derive(Debug)]
 pub(crate) struct SingleFlight<T> {
     state: Mutex<State<T>>,
@@ -24,7 +24,7 @@ impl<T> Default for SingleFlight<T> {
 }
 
 impl<T: Clone> SingleFlight<T> {
-    /// The value, if it was computed.
+    /// Returns the value, if it was computed.
     pub(crate) fn get(&self) -> Option<T> {
         match &*self.state.lock() {
             State::Known(value) => Some(value.clone()),
@@ -32,7 +32,7 @@ impl<T: Clone> SingleFlight<T> {
         }
     }
 
-    /// Sets the value where none is known or being computed.
+    /// Sets the value, unless one is known or being computed.
     pub(crate) fn set(&self, value: T) {
         let mut state = self.state.lock();
         if matches!(*state, State::Unknown) {
@@ -40,7 +40,7 @@ impl<T: Clone> SingleFlight<T> {
         }
     }
 
-    /// The value, computed if it is not known. After a failure, or a panic, the next caller computes it.
+    /// Returns the value, and computes it if it is not known. After a failure or a panic the next caller computes it.
     ///
     /// # Errors
     /// Those of `compute`.
@@ -62,7 +62,7 @@ impl<T: Clone> SingleFlight<T> {
     }
 }
 
-/// On drop, ends a computation and wakes the threads that wait for it.
+/// Ends a computation on drop, and wakes the threads that wait for it.
 struct Running<'a, T> {
     flight: &'a SingleFlight<T>,
     result: Option<T>,

@@ -17,15 +17,15 @@ use crate::{
 /// What an operation may wait for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Wait {
-    /// Nothing: it works with what is in memory, and fails with `WouldBlock` where that is not enough.
+    /// Nothing. It uses what is in memory, and fails with `WouldBlock` if that is not enough.
     Never,
-    /// Stored bytes, as they are. It fails with `WouldBlock` where something would have to be decoded or computed.
+    /// Reading stored bytes. It fails with `WouldBlock` if something would have to be decoded or computed.
     Disk,
     /// Everything.
     Always,
 }
 
-/// Why bytes of a source could not be had.
+/// Why bytes of a source could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
     /// The range does not lie inside the source.
@@ -41,7 +41,7 @@ pub enum SourceError {
     /// The file is no longer the one that was opened: replaced, rewritten or truncated.
     #[error("the file has changed since it was opened")]
     Changed,
-    /// They would have to be waited for, and the caller does not wait ([`Wait::Never`]).
+    /// The bytes would have to be waited for, and the caller does not wait ([`Wait::Never`]).
     #[error("the bytes would have to be waited for")]
     WouldBlock,
     /// The operating system failed to read.
@@ -49,11 +49,11 @@ pub enum SourceError {
     Io(#[from] io::Error),
 }
 
-/// Memory that is written to no more, for as long as it is held.
+/// Memory that nobody writes to while it is held.
 pub type SharedBytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
 
 impl SourceError {
-    /// Whether it says nothing of the file: the reader was killed, or memory or descriptors ran out.
+    /// Returns whether the error says nothing about the file: the reader was killed, or memory or descriptors ran out.
     pub fn is_passing(&self) -> bool {
         use libc::{EINTR, EMFILE, ENFILE, ENOMEM};
         let Self::Io(error) = self else { return false };
@@ -64,7 +64,7 @@ impl SourceError {
 
 /// Bytes read by range, from anywhere.
 pub trait Source: Send + Sync {
-    /// Length in bytes.
+    /// Returns the length in bytes.
     fn len(&self) -> u64;
 
     /// Whether there are no bytes at all.
@@ -75,18 +75,19 @@ pub trait Source: Send + Sync {
     /// Fills `buf` with the bytes from `offset` on.
     ///
     /// # Errors
-    /// `OutOfRange` before anything is read, `Changed` or `Io` when the bytes can't be had.
+    /// `OutOfRange` before anything is read, `Changed` or `Io` if the bytes cannot be read.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), SourceError>;
 
-    /// Whether this is still what was opened.
+    /// Checks that this is still the file that was opened.
     ///
     /// # Errors
-    /// `Changed` where it is not, `Io` where the operating system does not say.
+    /// `Changed` if it is not, `Io` if the operating system cannot say.
     fn check_unchanged(&self) -> Result<(), SourceError> {
         Ok(())
     }
 
-    /// As [`Self::check_unchanged`], by what the kernel knows of the file: no server is asked or waited for.
+    /// Does the same as [`Self::check_unchanged`] by what the kernel knows of the file. No server is asked or waited
+    /// for.
     ///
     /// # Errors
     /// As [`Self::check_unchanged`].
@@ -94,19 +95,21 @@ pub trait Source: Send + Sync {
         self.check_unchanged()
     }
 
-    /// Whether a range can be had at once, without waiting for a disk or a server. A source that does not know says no.
+    /// Returns whether a range can be read without waiting for a disk or a server. A source that does not know returns
+    /// `false`.
     fn is_resident(&self, range: &Range<u64>) -> bool {
         let _ = range;
         false
     }
 
-    /// Names these bytes in this state, in every process and after a restart: what is kept of them on disk is found by
-    /// it. `None` where nothing tells this state from all others.
+    /// Returns a name of these bytes in this state, valid in every process and after a restart, by which bytes are kept
+    /// on disk. `None` if nothing tells this state from all others.
     fn state_key(&self) -> Option<[u8; 32]> {
         None
     }
 
-    /// As [`Self::read_at`] for bytes that can be had at once. A source that does not know fails with `WouldBlock`.
+    /// Does the same as [`Self::read_at`] for bytes that need no waiting. A source that does not know fails with
+    /// `WouldBlock`.
     ///
     /// # Errors
     /// As [`Self::read_at`], and `WouldBlock`.
@@ -117,37 +120,36 @@ pub trait Source: Send + Sync {
         }
     }
 
-    /// Comes before memory is taken for so many bytes that will be read.
+    /// Called before memory is taken for bytes that will be read.
     ///
     /// # Errors
-    /// `WouldBlock` from a source that does not give as many (`Sparing`).
+    /// `WouldBlock` from a source that does not give that many (`Sparing`).
     fn admit(&self, bytes: u64) -> Result<(), SourceError> {
         let _ = bytes;
         Ok(())
     }
 
-    /// Says which ranges will be read soon, so that a source whose bytes are far away can begin to fetch them.
+    /// Announces ranges that will be read soon, so that a remote source can start to fetch them.
     fn prefetch(&self, ranges: &[Range<u64>]) {
         let _ = ranges;
     }
 
-    /// A range, which may be looked at where it lies (see [`Leased`]), where the source has such a thing.
+    /// Returns a range that may be looked at in place (see [`Leased`]), if the source can.
     ///
     /// # Errors
-    /// Why not; `Unsupported` for a source that never has.
+    /// Why it cannot; `Unsupported` for a source that never can.
     fn leased(&self, range: Range<u64>) -> io::Result<Leased> {
         let _ = range;
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    /// The bytes of a range where they lie in memory in one piece: that memory, and the place in it. Never waits.
+    /// Returns a range that is contiguous in memory: that memory, and the place in it. Never waits.
     fn shared(&self, range: &Range<u64>) -> Option<(SharedBytes, Range<usize>)> {
         let _ = range;
         None
     }
 
-    /// The bytes of a range, as memory that only the kernel may look at (see [`Mapped`]), where the source has such a
-    /// thing.
+    /// Returns a range as memory that only the kernel may look at (see [`Mapped`]), if the source can.
     fn mapped(&self, range: Range<u64>) -> Option<Mapped> {
         let _ = range;
         None
@@ -155,8 +157,7 @@ pub trait Source: Send + Sync {
 }
 
 impl dyn Source + '_ {
-    /// Reads a range into memory of its own. The range is checked against the source's length before anything is
-    /// allocated for it.
+    /// Reads a range into memory of its own. The range is checked against the source's length before memory is taken.
     ///
     /// # Errors
     /// As [`Source::read_at`].
@@ -173,8 +174,8 @@ impl dyn Source + '_ {
     }
 }
 
-/// A source of what can be had at once: everything else fails with `WouldBlock`. Whatever reads from it, a parser or a
-/// view, is thereby a function that does not wait.
+/// A source of only those bytes that need no waiting; all others fail with `WouldBlock`. A parser or view that reads
+/// from it therefore never waits.
 pub(crate) struct Resident(pub(crate) Arc<dyn Source>);
 
 impl Source for Resident {
@@ -202,15 +203,16 @@ impl Source for Resident {
         self.0.shared(range)
     }
 
-    /// A short range is copied: to look whether it is there, and to map it, costs more than to copy it.
+    /// A short range is copied, because mapping it and checking that it is in memory costs more.
     fn mapped(&self, range: Range<u64>) -> Option<Mapped> {
         let is_long = range.end.saturating_sub(range.start) > limits::QUICK;
         if is_long && self.0.is_resident(&range) { self.0.mapped(range) } else { None }
     }
 }
 
-/// As [`Resident`], for so many bytes in all: what needs more takes too long to be done on the spot. The front is read at
-/// once: parsers read many small parts of it, each of which would be two system calls.
+/// Does the same as [`Resident`], up to a number of bytes in all: opening a container that needs more takes too long on
+/// the spot. The front is read in one go, because parsers read many small parts of it, each of which would be two
+/// system calls.
 pub(crate) struct Sparing {
     source: Resident,
     front: OnceLock<Option<Vec<u8>>>,
@@ -224,7 +226,7 @@ impl Sparing {
         Self { source: Resident(source), front: OnceLock::new(), left, has_refused }
     }
 
-    /// A range of the front, where all of the front can be had at once.
+    /// Returns a range of the front, if the whole front can be read without waiting.
     fn in_front(&self, offset: u64, length: usize) -> Option<&[u8]> {
         let start = usize::try_from(offset).ok()?;
         let end = start.checked_add(length).filter(|end| *end <= limits::FRONT)?;
@@ -235,7 +237,7 @@ impl Sparing {
         front.as_ref()?.get(start..end)
     }
 
-    /// Whether any bytes could not be had: what was made without them may differ from what would be made with them.
+    /// Returns whether any bytes were refused. What was made without them may differ from what would be made with them.
     pub(crate) fn has_refused(&self) -> bool {
         self.has_refused.load(Relaxed)
     }
@@ -271,7 +273,7 @@ impl Source for Sparing {
     }
 }
 
-/// The bytes of one range of a source, which were read already.
+/// The bytes of one range of a source, already read.
 pub(crate) struct Loaded {
     start: u64,
     bytes: Vec<u8>,
@@ -279,7 +281,7 @@ pub(crate) struct Loaded {
 }
 
 impl Loaded {
-    /// Reads a range that can be had at once.
+    /// Reads a range that needs no waiting.
     ///
     /// # Errors
     /// As [`Source::try_read_at`].
@@ -307,16 +309,16 @@ impl Source for Loaded {
     }
 }
 
-/// Where parsers ask for memory before they take it, for what a file makes cheap to ask for.
+/// Reserves memory for parsers, for everything that a file makes cheap to ask for.
 pub trait Memory {
-    /// Reserves memory until the container is open. May wait for others to give theirs back.
+    /// Reserves memory until the container is open. May wait until others release theirs.
     ///
     /// # Errors
-    /// `ENOMEM` for more than there can be.
+    /// `ENOMEM` for more than is possible.
     fn reserve(&self, bytes: u64) -> Result<(), SourceError>;
 }
 
-/// No budget: for looking into one file at a time.
+/// Memory without a budget, for looking into one file at a time.
 #[derive(Debug, Clone, Copy)]
 pub struct Unlimited;
 
@@ -326,9 +328,8 @@ impl Memory for Unlimited {
     }
 }
 
-/// Whether there is room for so many bytes, in many small parts, and something left: small allocations can't be
-/// refused, they end the process. `count` times `each` is what something takes in memory that a file makes cheap to ask
-/// for.
+/// Checks that there is room for `count` small allocations of `each` bytes, and some to spare. Small allocations cannot
+/// be refused: they end the process. So this comes before everything that a file makes cheap to ask for.
 ///
 /// # Errors
 /// `ENOMEM`.
@@ -341,7 +342,7 @@ pub(crate) fn check_room(count: u64, each: usize) -> io::Result<()> {
     }
 }
 
-/// Zeroed memory, or an error where an ordinary `vec!` would end the process.
+/// Returns zeroed memory, or an error if an ordinary `vec!` would end the process.
 ///
 /// # Errors
 /// `ENOMEM`.
@@ -353,7 +354,7 @@ pub(crate) fn zeros(length: usize) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// A container in memory: for tests, fuzzing, and bytes that were never a file.
+/// A container in memory: for tests, fuzzing, and bytes that were never in a file.
 impl Source for Vec<u8> {
     fn len(&self) -> u64 {
         Self::len(self) as u64

@@ -18,8 +18,8 @@ use crate::{
     vfs::{self, FollowLinks, Problem, Vfs},
 };
 
-/// A container, or a folder of files among which the containers are folders: what `shardfs mount` would show of it
-/// (`docs/TREE.md`), read in this process.
+/// A container, or a folder of files in which containers are folders. Shows what `shardfs mount` would show of it
+/// (`docs/TREE.md`), in this process.
 ///
 /// ```
 /// # fn main() -> Result<(), shardfs::Error> {
@@ -45,16 +45,16 @@ impl std::fmt::Debug for Volume {
 }
 
 impl Volume {
-    /// Opens a folder, or one container. Nothing in a folder is looked at yet.
+    /// Opens a folder, or one container. Nothing inside a folder is looked at yet.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] and the like from the operating system; [`ErrorKind::NotAContainer`] for a file of no
+    /// [`ErrorKind::NotFound`] and other errors of the operating system; [`ErrorKind::NotAContainer`] for a file of no
     /// known format, or one that is too damaged to be opened.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
         Self::options().open(path)
     }
 
-    /// What a filesystem shows that was opened already.
+    /// Returns a volume of an opened filesystem.
     pub(crate) fn of(vfs: Arc<Vfs>) -> Self {
         Self { vfs }
     }
@@ -64,20 +64,20 @@ impl Volume {
         &self.vfs
     }
 
-    /// Choices for [`OpenOptions::open`].
+    /// Returns options for [`OpenOptions::open`].
     pub fn options() -> OpenOptions {
         OpenOptions::default()
     }
 
-    /// The top: a folder.
+    /// Returns the top, a folder.
     ///
     /// # Errors
-    /// Those of [`Entry::get`], where what was opened is no longer there.
+    /// Those of [`Entry::get`], if what was opened no longer exists.
     pub fn root(&self) -> Result<Entry, Error> {
         Entry::root(self.vfs.clone())
     }
 
-    /// The entry at a path below the top, in a container too: `ep_001.wshard/signal/joint_pos.npy`.
+    /// Returns the entry at a path below the top, also in a container: `ep_001.wshard/signal/joint_pos.npy`.
     ///
     /// # Errors
     /// Those of [`Entry::get`].
@@ -85,12 +85,13 @@ impl Volume {
         self.root()?.get(path)
     }
 
-    /// Everything below the top, folders before what is in them.
+    /// Returns everything below the top, folders before their contents.
     pub fn walk(&self) -> Walk {
         Walk::of(self.root())
     }
 
-    /// What was found wrong so far: damaged blocks, files that look like containers and can't be opened. Bounded.
+    /// Returns the problems found so far: damaged blocks, and files that look like containers and cannot be opened.
+    /// Bounded.
     pub fn problems(&self) -> Vec<Problem> {
         self.vfs.problems()
     }
@@ -110,17 +111,18 @@ impl Volume {
 pub struct Cache(Arc<cache::Cache>);
 
 impl Cache {
-    /// A cache with a budget in bytes; `verify` says when checksums of what is read through it are verified.
+    /// Returns a cache with a budget in bytes. `verify` says when the checksums of what is read through it are
+    /// verified.
     pub fn new(bytes: u64, verify: Verify) -> Self {
         Self(cache::Cache::new(bytes, verify))
     }
 
-    /// The budget that `shardfs mount` takes by default: an eighth of the machine's memory, between 64 MiB and 4 GiB.
+    /// Returns the default budget of `shardfs mount`: an eighth of the machine's memory, between 64 MiB and 4 GiB.
     pub fn default_size() -> u64 {
         cache::default_budget()
     }
 
-    /// The budget in bytes, and how much of it is in use.
+    /// Returns the budget in bytes, and how much of it is in use.
     pub fn usage(&self) -> (u64, u64) {
         self.0.usage()
     }
@@ -145,36 +147,36 @@ impl Default for OpenOptions {
 }
 
 impl OpenOptions {
-    /// A cache that is shared with other volumes, whose budget and time of verifying hold.
+    /// Uses a cache that is shared with other volumes. Its budget and `verify` apply.
     #[must_use]
     pub fn cache(mut self, cache: &Cache) -> Self {
         self.0.cache = Some(cache.0.clone());
         self
     }
 
-    /// Budget in bytes of the cache of decoded blocks; by default as `shardfs mount` takes it.
+    /// Sets the budget in bytes of the cache of decoded blocks; by default that of `shardfs mount`.
     #[must_use]
     pub fn cache_size(mut self, bytes: u64) -> Self {
         self.0.cache_size = bytes;
         self
     }
 
-    /// When checksums are verified; by default [`Verify::Lazy`].
+    /// Sets when checksums are verified; by default [`Verify::Lazy`].
     #[must_use]
     pub fn verify(mut self, verify: Verify) -> Self {
         self.0.verify = verify;
         self
     }
 
-    /// Which symbolic links are shown as what they point to; by default [`FollowLinks::No`].
+    /// Sets which symbolic links are shown as their targets; by default [`FollowLinks::No`].
     #[must_use]
     pub fn follow_links(mut self, follow: FollowLinks) -> Self {
         self.0.follow_links = follow;
         self
     }
 
-    /// Which formats are shown as folders: names between commas, or names with `+` or `-` in front, which are added to
-    /// the default or taken away from it; as `--formats` of the commands has it.
+    /// Sets which formats are shown as folders: names separated by commas, or names with `+` or `-` in front, which are
+    /// added to or removed from the default. The commands have it as `--formats`.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidInput`] for a name that no format has; the message lists them.
@@ -193,14 +195,15 @@ impl OpenOptions {
     }
 }
 
-/// A node that was looked up. The last clone that goes gives the look-up back, so that no number is held for nothing.
+/// A node that was looked up. Dropping the last clone gives the look-up back, so that no inode number is kept for
+/// nothing.
 struct Handle {
     vfs: Arc<Vfs>,
     ino: u64,
 }
 
 impl Handle {
-    /// The node of a name in a folder, with its attributes.
+    /// Looks up a name in a folder. Returns its node and attributes.
     fn look_up(vfs: &Arc<Vfs>, folder: u64, name: &OsStr) -> Result<Option<(Self, vfs::Attr)>, Error> {
         let found = vfs.lookup(folder, name)?;
         Ok(found.map(|attr| (Self { vfs: vfs.clone(), ino: attr.ino }, attr)))

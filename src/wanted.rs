@@ -17,7 +17,7 @@ thread_local! {
     static GIVEN_UP: RefCell<Option<Arc<AtomicBool>>> = const { RefCell::new(None) };
 }
 
-/// Restores what was set before, also behind a panic.
+/// Restores the previous flag on drop, also after a panic.
 struct Restore(Option<Arc<AtomicBool>>);
 
 impl Drop for Restore {
@@ -32,10 +32,10 @@ pub fn until<T>(is_given_up: Arc<AtomicBool>, work: impl FnOnce() -> T) -> T {
     work()
 }
 
-/// Whether to go on.
+/// Checks whether to go on.
 ///
 /// # Errors
-/// `EINTR` when nobody waits for the work of this thread any more.
+/// `EINTR` if nobody waits for the work of this thread any more.
 pub fn check() -> io::Result<()> {
     let is_given_up = GIVEN_UP.with_borrow(|flag| flag.as_ref().is_some_and(|flag| flag.load(Relaxed)));
     if is_given_up { Err(io::Error::from_raw_os_error(libc::EINTR)) } else { Ok(()) }

@@ -7,7 +7,7 @@ use shardfs::{Error, ErrorKind};
 
 static RAISE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
 
-/// The name of a kind, as `_errors.py` has it.
+/// Returns the name of a kind, as in `_errors.py`.
 fn name(kind: ErrorKind) -> &'static str {
     match kind {
         ErrorKind::NotFound => "NotFound",
@@ -24,14 +24,14 @@ fn name(kind: ErrorKind) -> &'static str {
     }
 }
 
-/// The exception of an error; `source` is what paths of containers are relative to.
+/// Returns the exception of an error. Paths of containers are relative to `source`.
 pub(crate) fn to_python(py: Python<'_>, error: &Error, source: &str) -> PyErr {
     let make = || -> PyResult<PyErr> {
         let make =
             RAISE.get_or_try_init(py, || Ok::<_, PyErr>(py.import("shardfs._errors")?.getattr("make")?.unbind()))?;
         let details = PyDict::new(py);
         let message = match error.problem() {
-            // Begins with the path below the source.
+            // Its text begins with the path below the source.
             None if error.kind() == ErrorKind::InvalidInput => error.to_string(),
             None => format!("{}/{error}", source.trim_end_matches('/')),
             Some(problem) => {

@@ -10,31 +10,31 @@ use pyo3::{
 };
 use shardfs::Leased;
 
-/// From this size on memory is a map of its own, which the system gets back at once.
+/// Smallest memory in bytes that is a map of its own, which the system gets back at once.
 const LARGE: usize = 256 << 10;
-/// From this size on large pages are worth asking for.
+/// Smallest memory in bytes for which large pages are asked for.
 const LARGE_PAGES: usize = 4 << 20;
 
-/// Bytes that are filled once, and are then owned by the arrays that view them.
+/// Bytes that are filled once. Then the arrays that view them own them.
 pub(crate) enum Bytes {
     Heap(Vec<u8>),
     Map(MmapMut),
-    /// Where they lie in a file, read-only.
+    /// In place in a file, read-only.
     Leased(Leased),
 }
 
 impl Bytes {
-    /// Zeros.
+    /// Returns zeros.
     ///
     /// # Errors
-    /// The size, where there is no memory for it.
+    /// The size, if there is no memory for it.
     pub(crate) fn zeroed(size: u64) -> Result<Self, u64> {
         let length = usize::try_from(size).map_err(|_| size)?;
         if length >= LARGE
             && let Ok(map) = MmapMut::map_anon(length)
         {
             if length >= LARGE_PAGES {
-                // As good as it goes: it works without.
+                // Only a hint: without large pages it is slower.
                 let _ = map.advise(Advice::HugePage);
             }
             return Ok(Self::Map(map));
@@ -49,7 +49,7 @@ impl Bytes {
         match self {
             Self::Heap(bytes) => bytes,
             Self::Map(map) => map,
-            // It is never written to.
+            // Never written to.
             Self::Leased(_) => &mut [],
         }
     }
@@ -63,12 +63,12 @@ impl Bytes {
     }
 }
 
-/// No memory for so many bytes.
+/// Returns the error of missing memory.
 pub(crate) fn no_memory(size: u64) -> PyErr {
     PyMemoryError::new_err(format!("no memory for {size} bytes"))
 }
 
-/// Elements of an array with their type and shape, for `numpy.asarray`, which keeps this object alive and looks at its
+/// Elements of an array with their type and shape, for `numpy.asarray`, which keeps this object alive and uses its
 /// memory without a copy. It can be asked once: numpy may write to it, so it is not shared.
 #[pyclass(module = "shardfs._core", frozen)]
 pub(crate) struct Memory {
@@ -81,7 +81,7 @@ pub(crate) struct Memory {
 
 impl Memory {
     pub(crate) fn new(bytes: Bytes, typestr: &str, shape: Py<PyTuple>) -> Self {
-        // No kind of memory moves with its owner.
+        // The address stays the same when the owner moves, for every kind of memory.
         let address = bytes.as_slice().as_ptr() as usize;
         Self { address, taken: AtomicBool::new(false), typestr: typestr.into(), shape, bytes }
     }
@@ -102,20 +102,20 @@ impl Memory {
         Ok(interface)
     }
 
-    /// Whether the elements lie in the file, and not in memory of their own.
+    /// Returns whether the elements are in the file, and not in memory of their own.
     #[getter]
     fn is_in_file(&self) -> bool {
         matches!(&self.bytes, Bytes::Leased(leased) if leased.is_in_file())
     }
 }
 
-/// Before a fork: arrays that lie in files get memory of their own.
+/// Called before a fork: gives arrays that lie in files memory of their own.
 #[pyfunction]
 pub(crate) fn before_fork(py: Python<'_>) {
     py.detach(shardfs::before_fork);
 }
 
-/// In the parent, after a fork.
+/// Called in the parent after a fork.
 #[pyfunction]
 pub(crate) fn forked() {
     shardfs::forked();

@@ -36,7 +36,7 @@ impl Node {
         Self { entry: Owned::new(entry), source }
     }
 
-    /// Does something with the entry that may wait, without the interpreter's lock.
+    /// Runs work that may wait, without the interpreter's lock.
     fn run<T: Send>(&self, py: Python<'_>, work: impl FnOnce(&Entry) -> Result<T, Error> + Send) -> PyResult<T> {
         let entry = self.entry.get()?;
         py.detach(|| work(entry)).map_err(|error| to_python(py, &error, &self.source))
@@ -97,37 +97,37 @@ impl Node {
         Ok(Self::new(self.run(py, |entry| entry.get(path))?, self.source.clone()))
     }
 
-    /// What the folder lists.
+    /// The listed entries of the folder.
     fn children(&self) -> PyResult<Nodes> {
         let entries: Found = Box::new(self.entry.get()?.entries());
         Ok(Nodes { entries: Owned::new(Mutex::new(entries)), source: self.source.clone() })
     }
 
-    /// Everything below the folder, folders before what is in them.
+    /// Everything below the folder, folders before their contents.
     fn walk(&self) -> PyResult<Nodes> {
         let entries: Found = Box::new(self.entry.get()?.walk());
         Ok(Nodes { entries: Owned::new(Mutex::new(entries)), source: self.source.clone() })
     }
 
-    /// Name of the format of the container that this lies in, or stands for.
+    /// Name of the format of the container that contains this, or that this is.
     #[getter]
     fn format(&self) -> PyResult<Option<&'static str>> {
         Python::attach(|py| self.run(py, |entry| entry.format()))
     }
 
-    /// Whether this folder stands for a container.
+    /// Whether this folder is a container.
     #[getter]
     fn is_container(&self) -> PyResult<bool> {
         Python::attach(|py| self.run(py, |entry| entry.is_container()))
     }
 
-    /// Names the state of the file, or of the container that this lies in.
+    /// A name of the state of the file, or of the container that contains this.
     #[getter]
     fn state(&self) -> PyResult<Option<String>> {
         Python::attach(|py| self.run(py, |entry| entry.state()))
     }
 
-    /// What container.json says, as JSON.
+    /// The text of container.json.
     fn description<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyBytes>>> {
         Ok(self.run(py, Entry::description)?.map(|bytes| PyBytes::new(py, &bytes)))
     }
@@ -139,13 +139,13 @@ impl Node {
         Ok(paths)
     }
 
-    /// How many recorded episodes the container holds.
+    /// Number of recorded episodes in the container.
     fn episodes(&self, py: Python<'_>) -> PyResult<u64> {
         self.run(py, Entry::episodes)
     }
 
-    /// What is known of the array that the file shows: short name of the element type, numpy's type string, bytes of an
-    /// element, shape, codec, stored size, whether dtype or shape is a guess. None for every other file.
+    /// Description of the array that the file shows: short name of the element type, numpy's type string, bytes of an
+    /// element, shape, codec, stored size, whether dtype or shape is a guess. None for all other files.
     fn array<'py>(&self, py: Python<'py>) -> PyResult<Option<Info<'py>>> {
         let Some(info) = self.run(py, Entry::item_info)? else { return Ok(None) };
         let ItemInfo { dtype: Some(dtype), shape: Some(shape), codec, stored_size, inferred, .. } = info else {
@@ -155,14 +155,14 @@ impl Node {
         Ok(Some((dtype.name(), dtype.descr(), dtype.size(), shape, codec, stored_size, inferred)))
     }
 
-    /// Bytes of the file; fewer only at its end.
+    /// Up to `length` bytes of the file; fewer only at its end.
     fn read<'py>(&self, py: Python<'py>, offset: u64, length: u64) -> PyResult<Bound<'py, PyBytes>> {
         let length = length.min(self.entry.get()?.size().saturating_sub(offset));
         let length = usize::try_from(length).map_err(|_| no_memory(length))?;
         PyBytes::new_with(py, length, |out| self.run(py, |entry| entry.read_into(offset, out)))
     }
 
-    /// Bytes of the file as the elements of an array of that type and shape, `length` of them.
+    /// Bytes of the file as the elements of an array of that type and shape, `length` bytes in all.
     fn elements(
         &self,
         py: Python<'_>,
@@ -176,7 +176,7 @@ impl Node {
         Ok(Memory::new(bytes, typestr, shape))
     }
 
-    /// As `elements`, read-only where they lie in the file; None where that can't be had.
+    /// As `elements`, but read-only and in place in the file; None if that is not possible.
     fn mapped(
         &self,
         py: Python<'_>,
@@ -204,7 +204,7 @@ impl Node {
         let mut bytes = py.detach(|| Bytes::zeroed(length)).map_err(no_memory)?;
         self.run(py, |entry| {
             let mut rest = bytes.as_mut();
-            // Rows that stand together are read together.
+            // Consecutive rows are read together.
             for run in numbers.chunk_by(|here, next| here.checked_add(1) == Some(*next)) {
                 let (here, after) = rest.split_at_mut((row * run.len() as u64) as usize);
                 entry.read_into(offset.saturating_add(row.saturating_mul(run[0])), here)?;
@@ -218,7 +218,7 @@ impl Node {
 
 type Found = Box<dyn Iterator<Item = Result<Entry, Error>> + Send>;
 
-/// Nodes, found as the iteration goes on.
+/// Nodes, found during the iteration.
 #[pyclass(module = "shardfs._core", frozen)]
 pub(crate) struct Nodes {
     entries: Owned<Mutex<Found>>,
@@ -242,7 +242,7 @@ impl Nodes {
 /// A read of [`read_many`]: file, offset, length, numpy's type string, shape.
 type Read = (Py<Node>, u64, u64, String, Py<PyTuple>);
 
-/// Reads many arrays on `threads` threads at once. A list of `Memory`, and of exceptions where a read failed.
+/// Reads many arrays on `threads` threads at once. Returns a list of `Memory`, with an exception for each failed read.
 #[pyfunction]
 pub(crate) fn read_many<'py>(py: Python<'py>, reads: Vec<Read>, threads: usize) -> PyResult<Bound<'py, PyList>> {
     let mut jobs = Vec::new();
@@ -265,7 +265,7 @@ pub(crate) fn read_many<'py>(py: Python<'py>, reads: Vec<Read>, threads: usize) 
     py.detach(|| {
         thread::scope(|scope| {
             for _ in 1..threads.min(jobs.len()) {
-                // Where no thread can be had, those there are do the work.
+                // If a thread cannot be started, the others do its part.
                 let _ = thread::Builder::new().name("read".into()).spawn_scoped(scope, work);
             }
             work();

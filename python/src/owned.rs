@@ -7,7 +7,7 @@ use std::process;
 
 use pyo3::{PyResult, exceptions::PyRuntimeError};
 
-/// A value that only the process may use, and free, which made it.
+/// A value that only the process which made it may use and free.
 pub(crate) struct Owned<T> {
     process: u32,
     value: Option<T>,

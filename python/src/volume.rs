@@ -13,7 +13,7 @@ pub(crate) struct Cache(Owned<shardfs::Cache>);
 
 #[pymethods]
 impl Cache {
-    /// A cache of so many bytes; without a number an eighth of the machine's memory, at most 4 GiB.
+    /// A cache of `size` bytes; without a number an eighth of the machine's memory, at most 4 GiB.
     #[new]
     #[pyo3(signature = (size=None))]
     fn new(size: Option<u64>) -> Self {

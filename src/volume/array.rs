@@ -26,7 +26,7 @@ impl Array {
         &self.shape
     }
 
-    /// How many elements there are.
+    /// Returns the number of elements.
     pub fn len(&self) -> usize {
         self.data.len() / self.dtype.size() as usize
     }
@@ -41,12 +41,12 @@ impl Array {
         &self.data
     }
 
-    /// The same, without a copy.
+    /// Returns the bytes of the elements without a copy.
     pub fn into_data(self) -> Vec<u8> {
         self.data
     }
 
-    /// The elements as numbers of this machine, in C order. f16 and bf16 are given as their bits, `u16`.
+    /// Returns the elements as numbers of this machine, in C order. f16 and bf16 are returned as their bits, `u16`.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidInput`] if the elements are of another type.
@@ -61,10 +61,10 @@ impl Array {
 
 /// Types that elements of an [`Array`] may be read as.
 pub trait Element: sealed::Sealed + Sized {
-    /// The element types that it is.
+    /// The element types that can be read as this type.
     const DTYPES: &'static [DType];
 
-    /// One element of its little-endian bytes, of which there are as many as the type has.
+    /// Converts the little-endian bytes of one element. `bytes` has exactly the size of the type.
     #[doc(hidden)]
     fn from_bytes(bytes: &[u8]) -> Self;
 }

@@ -17,16 +17,16 @@ use crate::{
     vfs::{Attr, FileKind, ROOT, Vfs},
 };
 
-/// Names that a listing takes at a time.
+/// Number of names that a listing reads at a time.
 const BATCH: usize = 1024;
-/// Bytes that a read asks the filesystem for at a time.
+/// Bytes that a read requests from the filesystem at a time.
 const PIECE: u64 = 4 << 20;
 
-/// What an entry is.
+/// Kind of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum EntryKind {
-    /// A folder, which may stand for a container.
+    /// A folder, which may be a container.
     Folder,
     /// A file.
     File,
@@ -36,8 +36,8 @@ pub enum EntryKind {
 
 /// A file or folder, as a mount would show it. Cheap to clone.
 ///
-/// An entry of a container belongs to one state of it: when the container is replaced or changed, reading fails with
-/// [`ErrorKind::Changed`], and [`super::Volume::get`] gives what is there now.
+/// An entry of a container belongs to one state of it. When the container is replaced or changed, reading fails with
+/// [`ErrorKind::Changed`], and [`super::Volume::get`] returns the new state.
 #[derive(Clone)]
 pub struct Entry {
     handle: Arc<Handle>,
@@ -65,27 +65,27 @@ impl Entry {
         &self.handle.vfs
     }
 
-    /// Its inode number, good as long as this entry or a clone of it is there.
+    /// Returns its inode number, valid as long as this entry or a clone of it exists.
     pub(crate) fn ino(&self) -> u64 {
         self.handle.ino
     }
 
-    /// Its attributes, as they were when it was looked up.
+    /// Returns its attributes as they were when it was looked up.
     pub(crate) fn attr(&self) -> &Attr {
         &self.attr
     }
 
-    /// The path below the top of the volume; empty for the top itself.
+    /// Returns the path below the top of the volume; empty for the top itself.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The name; empty for the top.
+    /// Returns the name; empty for the top.
     pub fn name(&self) -> &OsStr {
         self.path.file_name().unwrap_or_default()
     }
 
-    /// What it is.
+    /// Returns the kind of the entry.
     pub fn kind(&self) -> EntryKind {
         match self.attr.kind {
             FileKind::Folder => EntryKind::Folder,
@@ -104,17 +104,17 @@ impl Entry {
         self.kind() == EntryKind::File
     }
 
-    /// Size in bytes: of a file exactly what reading it gives, of a folder 0.
+    /// Returns the size in bytes: for a file exactly what reading it gives, for a folder 0.
     pub fn size(&self) -> u64 {
         self.attr.size
     }
 
-    /// Permission bits, without those of writing.
+    /// Returns the permission bits, without those of writing.
     pub fn mode(&self) -> u32 {
         self.attr.mode.into()
     }
 
-    /// Modification time: that of the container's file.
+    /// Returns the modification time, which is that of the container's file.
     pub fn modified(&self) -> SystemTime {
         let (seconds, nanos) = self.attr.mtime;
         let whole = Duration::from_secs(seconds.unsigned_abs());
@@ -122,11 +122,11 @@ impl Entry {
         base + Duration::from_nanos(nanos.into())
     }
 
-    /// The entry at a path below this folder. Also what listings leave out: `.raw` in Shard files, `.file`.
+    /// Returns the entry at a path below this folder, including hidden ones (`.raw` in Shard files, `.file`).
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] if it is not there, [`ErrorKind::InvalidInput`] for a path that is absolute or has `..`,
-    /// and those of opening a container that lies on the way.
+    /// [`ErrorKind::NotFound`] if it does not exist, [`ErrorKind::InvalidInput`] for a path that is absolute or has
+    /// `..`, and those of opening a container on the way.
     pub fn get(&self, path: impl AsRef<Path>) -> Result<Self, Error> {
         let mut at = self.clone();
         for component in path.as_ref().components() {
@@ -152,17 +152,18 @@ impl Entry {
         Ok(found.map(|(handle, attr)| Self { handle: Arc::new(handle), attr, path: path() }))
     }
 
-    /// What the folder lists. An entry that can't be looked at is an error of its own, and the listing goes on.
+    /// Returns the listed entries of the folder. An entry that cannot be looked at is an error of its own, and the
+    /// listing goes on.
     pub fn entries(&self) -> Entries {
         Entries { folder: self.clone(), next: Some(2), names: VecDeque::new() }
     }
 
-    /// Everything below, folders before what is in them.
+    /// Returns everything below, folders before their contents.
     pub fn walk(&self) -> Walk {
         Walk::of(Ok(self.clone()))
     }
 
-    /// All bytes of a file.
+    /// Returns all bytes of a file.
     ///
     /// # Errors
     /// Those of [`Self::read_range`].
@@ -170,12 +171,12 @@ impl Entry {
         self.read_range(0, self.size())
     }
 
-    /// The bytes of a file from `offset` on, `length` of them; fewer only at its end.
+    /// Returns up to `length` bytes of a file from `offset` on; fewer only at its end.
     ///
     /// # Errors
-    /// [`ErrorKind::Damaged`] if a block that the range touches can't be decoded or has the wrong checksum,
-    /// [`ErrorKind::Changed`] if the container is another one by now, [`ErrorKind::OutOfMemory`], and what the
-    /// operating system says.
+    /// [`ErrorKind::Damaged`] if a block that the range touches cannot be decoded or has the wrong checksum,
+    /// [`ErrorKind::Changed`] if the container has changed, [`ErrorKind::OutOfMemory`], and errors of the operating
+    /// system.
     pub fn read_range(&self, offset: u64, length: u64) -> Result<Vec<u8>, Error> {
         if self.is_folder() {
             return Err(Error::new(ErrorKind::IsAFolder, format!("{}: is a folder", self.path.display())));
@@ -197,12 +198,12 @@ impl Entry {
         Ok(bytes)
     }
 
-    /// Fills `out` with the bytes of a file from `offset` on. A block that the range has all of is decoded straight to
-    /// its place, and not kept in the cache: for callers that keep what they read.
+    /// Fills `out` with the bytes of a file from `offset` on. A block that lies whole in the range is decoded straight
+    /// into `out` and not kept in the cache. For callers that keep what they read.
     ///
     /// # Errors
-    /// Those of [`Self::read_range`], and [`ErrorKind::InvalidInput`] for a range that does not end in the file. `out`
-    /// then holds anything.
+    /// Those of [`Self::read_range`], and [`ErrorKind::InvalidInput`] if the range does not end in the file. `out` then
+    /// holds anything.
     pub fn read_into(&self, offset: u64, out: &mut [u8]) -> Result<(), Error> {
         if self.is_folder() {
             return Err(Error::new(ErrorKind::IsAFolder, format!("{}: is a folder", self.path.display())));
@@ -221,9 +222,9 @@ impl Entry {
         Ok(())
     }
 
-    /// The bytes of a file from `offset` on, `length` of them, where they lie: without a copy, in memory that is shared
-    /// with all who read the file. `None` where that can't be had safely: for compressed blocks, and for files that are
-    /// open for writing, another user's, or on a filesystem without leases. See [`Leased`].
+    /// Returns `length` bytes of a file from `offset` on without a copy, in memory that is shared with everyone who
+    /// reads the file. `None` if that is not safely possible: for compressed blocks, and for files that are open for
+    /// writing, belong to another user, or are on a filesystem without leases. See [`Leased`].
     ///
     /// # Errors
     /// Those of [`Self::read_range`].
@@ -231,8 +232,8 @@ impl Entry {
         Ok(self.vfs().leased(self.handle.ino, offset, length)?)
     }
 
-    /// What is known of the stored item that a file shows, without reading it; `None` for every other file and for
-    /// folders.
+    /// Returns the description of the stored item that a file shows, without reading it; `None` for all other files and
+    /// for folders.
     ///
     /// # Errors
     /// Those of opening the container.
@@ -240,16 +241,16 @@ impl Entry {
         Ok(self.vfs().item_info(self.handle.ino)?)
     }
 
-    /// The name of the format (`wshard`, `kdb`, ...) of the container that this lies in, or that this folder stands
-    /// for; `None` outside of containers.
+    /// Returns the name of the format (`wshard`, `kdb`, ...) of the container that contains this entry, or that this
+    /// folder is; `None` outside of containers.
     ///
     /// # Errors
-    /// [`ErrorKind::Changed`] if it is no longer there.
+    /// [`ErrorKind::Changed`] if it no longer exists.
     pub fn format(&self) -> Result<Option<&'static str>, Error> {
         Ok(self.vfs().format(self.handle.ino)?.map(|(name, _)| name))
     }
 
-    /// Whether this folder stands for a container.
+    /// Returns whether this folder is a container.
     ///
     /// # Errors
     /// As [`Self::format`].
@@ -257,8 +258,9 @@ impl Entry {
         Ok(self.vfs().format(self.handle.ino)?.is_some_and(|(_, is_container)| is_container))
     }
 
-    /// Names the state of the file that this is, or of the container that this lies in: another text is another state.
-    /// It means the same on every machine that sees the file. `None` for folders outside of containers.
+    /// Returns a name of the state of this file, or of the container that contains it. A different name means a
+    /// different state, and the name is the same on every machine that sees the file. `None` for folders outside of
+    /// containers.
     ///
     /// # Errors
     /// As [`Self::format`].
@@ -266,7 +268,7 @@ impl Entry {
         Ok(self.vfs().state(self.handle.ino)?)
     }
 
-    /// What `container.json` says of the container that this lies in, as JSON; `None` outside of containers.
+    /// Returns the `container.json` of the container that contains this entry; `None` outside of containers.
     ///
     /// # Errors
     /// Those of opening the container.
@@ -274,8 +276,9 @@ impl Entry {
         Ok(self.vfs().description(self.handle.ino)?.map(|bytes| bytes.to_vec()))
     }
 
-    /// Paths of the stored items of the container that this lies in, in its order, and of arrays that are joined of
-    /// several; empty outside of containers, and for those whose arrays belong to columns or episodes. Reads nothing.
+    /// Returns paths of the stored items of the container that contains this entry, in its order, and of arrays joined
+    /// from several. Empty outside of containers, and for containers whose arrays belong to columns or episodes. Reads
+    /// nothing.
     ///
     /// # Errors
     /// Those of opening the container.
@@ -286,7 +289,7 @@ impl Entry {
         }
     }
 
-    /// How many recorded episodes the container holds that this lies in.
+    /// Returns the number of recorded episodes in the container that contains this entry.
     ///
     /// # Errors
     /// Those of opening the container.
@@ -297,8 +300,8 @@ impl Entry {
         }
     }
 
-    /// Element type and shape of the array that a `.npy` file shows, the outermost axis first; `None` for every other
-    /// file. Decodes nothing.
+    /// Returns element type and shape (outermost axis first) of the array that a `.npy` file shows; `None` for all
+    /// other files. Decodes nothing.
     ///
     /// # Errors
     /// Those of opening the container.
@@ -307,16 +310,16 @@ impl Entry {
         Ok(info.and_then(|info| Some((info.dtype?, info.shape?))))
     }
 
-    /// The array that a `.npy` file shows.
+    /// Returns the array that a `.npy` file shows.
     ///
     /// # Errors
-    /// [`ErrorKind::NotAnArray`] for every other file, and those of [`Self::read_range`].
+    /// [`ErrorKind::NotAnArray`] for all other files, and those of [`Self::read_range`].
     pub fn array(&self) -> Result<Array, Error> {
         let Some((dtype, shape)) = self.array_type()? else {
             return Err(Error::new(ErrorKind::NotAnArray, format!("{}: not an array", self.path.display())));
         };
         let axes = shape.iter().try_fold(dtype.size(), |bytes, &axis| bytes.checked_mul(axis));
-        // The elements stand at the end, behind the header.
+        // The elements follow the header, up to the end of the file.
         let start = axes.and_then(|bytes| self.size().checked_sub(bytes));
         let start = start.ok_or_else(|| {
             Error::new(ErrorKind::Damaged, format!("{}: its shape does not fit its size", self.path.display()))
@@ -325,21 +328,21 @@ impl Entry {
         Ok(Array::new(dtype, shape, data))
     }
 
-    /// What a symbolic link points to, as it is stored.
+    /// Returns the target of a symbolic link, as stored.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`] if it is no link.
+    /// [`ErrorKind::InvalidInput`] if it is not a link.
     pub fn link_target(&self) -> Result<PathBuf, Error> {
         Ok(self.vfs().read_link(self.handle.ino)?.into())
     }
 }
 
-/// The entries of a folder, in its own order. Names are taken from it as the iterator goes on, so that a folder of a
-/// million entries costs no more memory than one of a thousand.
+/// The entries of a folder, in its own order. Names are fetched while the iterator is used, so a folder of a million
+/// entries takes no more memory than one of a thousand.
 #[derive(Debug)]
 pub struct Entries {
     folder: Entry,
-    /// Where the listing goes on; `None` at its end.
+    /// Where the listing continues; `None` at its end.
     next: Option<u64>,
     names: VecDeque<OsString>,
 }
@@ -361,11 +364,11 @@ impl Entries {
 }
 
 impl Entries {
-    /// The next entry, with its name; without one where it is the folder that can't be read.
+    /// Returns the next entry with its name; without a name if the folder itself cannot be read.
     pub(crate) fn next_named(&mut self) -> Option<(Option<OsString>, Result<Entry, Error>)> {
         loop {
             if let Some(name) = self.names.pop_front() {
-                // What is gone since it was listed is left out.
+                // Entries that were removed since the listing are left out.
                 match self.folder.child(&name).transpose() {
                     Some(found) => return Some((Some(name), found)),
                     None => continue,
@@ -386,10 +389,10 @@ impl Iterator for Entries {
     }
 }
 
-/// Everything below a folder: each entry, and after a folder what is in it.
+/// Everything below a folder: each entry, and after a folder its contents.
 #[derive(Debug)]
 pub struct Walk {
-    /// The folders that are under way, the innermost last.
+    /// The folders being listed, the innermost last.
     open: Vec<Entries>,
     failed: Option<Error>,
 }

@@ -4,8 +4,8 @@ use std::{fmt, io};
 
 use crate::vfs::{self, Problem};
 
-/// What went wrong with an operation on a [`super::Volume`]. Its text names the container, the path in it, and for
-/// damage the block, the offset and what was wrong; [`std::error::Error::source`] gives the cause, where there is one.
+/// The error of an operation on a [`super::Volume`]. Its text names the container, the path in it, and for damage the
+/// block, the offset and what was wrong. [`std::error::Error::source`] returns the cause, if there is one.
 #[derive(Debug, Clone)]
 pub struct Error {
     kind: ErrorKind,
@@ -24,9 +24,9 @@ enum What {
 pub enum ErrorKind {
     /// There is no such entry.
     NotFound,
-    /// The operating system does not allow it.
+    /// The operating system denies access.
     PermissionDenied,
-    /// What was opened is no container of a known format, or one that can't be opened.
+    /// The file is no container of a known format, or one that cannot be opened.
     NotAContainer,
     /// The entry is no folder.
     NotAFolder,
@@ -40,9 +40,9 @@ pub enum ErrorKind {
     Changed,
     /// There is not enough memory.
     OutOfMemory,
-    /// What was asked for makes no sense.
+    /// The arguments make no sense.
     InvalidInput,
-    /// The operating system said something else; see the text.
+    /// Another error of the operating system; see the text.
     Io,
 }
 
@@ -51,15 +51,15 @@ impl Error {
         Self { kind, what: What::Said(said) }
     }
 
-    /// What opening a volume said: a file that is no container is invalid to the filesystem.
+    /// Converts an error of opening a volume. For the filesystem, a file that is no container is invalid input.
     pub(super) fn of_opening(error: vfs::Error) -> Self {
         let error = Self::from(error);
         let kind = if error.kind == ErrorKind::InvalidInput { ErrorKind::NotAContainer } else { error.kind };
         Self { kind, ..error }
     }
 
-    /// Where it went wrong and what was wrong: for damage with the container, the path in it, the block and the offset.
-    /// `None` where the filesystem was not asked at all.
+    /// Returns where and what went wrong: for damage with the container, the path in it, the block and the offset.
+    /// `None` if the filesystem was not asked at all.
     pub fn problem(&self) -> Option<Problem> {
         match &self.what {
             What::Filesystem(error) => Some(error.to_problem()),
@@ -67,7 +67,7 @@ impl Error {
         }
     }
 
-    /// What kind of error it is.
+    /// Returns the kind of the error.
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
