@@ -5,8 +5,8 @@ use xxhash_rust::xxh64::xxh64;
 /// Longest name that Linux takes, in bytes.
 pub const NAME_MAX: usize = 255;
 
-/// Rule 2: `%XX` for what a file name can't or shouldn't hold; `.`, `..` and nothing at all spelled out. Ends soon
-/// behind the longest name that there can be: [`fit`] cuts that.
+/// Rule 2: escapes what a file name cannot or should not hold as `%XX`, and spells out `.`, `..` and the empty name.
+/// Stops soon after the longest possible name; [`fit`] cuts it.
 pub(crate) fn escape(part: &[u8]) -> String {
     match part {
         b"" => return "%empty".into(),
@@ -36,7 +36,7 @@ pub(crate) fn escape(part: &[u8]) -> String {
     name
 }
 
-/// Rule 4: a name that would be too long keeps what fits and ends with the hash of the whole part.
+/// Rule 4: a name that is too long keeps what fits and ends with the hash of the whole part.
 pub(crate) fn fit(mut name: String, part: &[u8], suffix: &str) -> String {
     if name.len() + suffix.len() > NAME_MAX {
         let tail = format!("%~{:016x}", xxh64(part, 0));
@@ -48,14 +48,14 @@ pub(crate) fn fit(mut name: String, part: &[u8], suffix: &str) -> String {
     name
 }
 
-/// How many bytes of `name`, at most `room`, end on whole characters and whole escapes.
+/// Returns the most bytes of `name`, up to `room`, that end on whole characters and whole escapes.
 fn whole_units(name: &str, room: usize) -> usize {
     let mut end = 0;
     let mut rest = name.char_indices();
     while let Some((at, c)) = rest.next() {
         let mut next = at + c.len_utf8();
         if c == '%' {
-            // `%XX`; the only longer escape, `%empty`, stands alone and is short.
+            // `%XX`. The only longer escape, `%empty`, is a whole name and short.
             next = rest.nth(1).map_or(name.len(), |(at, c)| at + c.len_utf8());
         }
         if next > room {
@@ -66,13 +66,13 @@ fn whole_units(name: &str, room: usize) -> usize {
     end
 }
 
-/// Bytes as hexadecimal digits, two each.
+/// Returns bytes as hexadecimal digits, two each.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     let digit = |value: u8| char::from(b"0123456789abcdef"[usize::from(value & 15)]);
     bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(*byte)]).collect()
 }
 
-/// All of a part that is not to be cut, however long: for messages, and for what is told apart by text.
+/// Escapes a part of any length without cutting it: for messages, and for comparisons by text.
 pub(crate) fn escape_all(part: &[u8]) -> String {
     part.utf8_chunks().fold(String::with_capacity(part.len()), |mut text, chunk| {
         for c in chunk.valid().chars() {

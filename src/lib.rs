@@ -49,13 +49,13 @@
 //! Without the default features neither fuser nor clap is needed:
 //! `shardfs = { version = "0.1", default-features = false }`.
 
-// What is public for `unstable-internals` alone would be called unused, or not reachable, without it.
+// Without `unstable-internals`, items that are public only for it would be reported as unused or unreachable.
 #![cfg_attr(not(feature = "unstable-internals"), allow(dead_code, unreachable_pub, unused_imports))]
 
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("shardfs maps files of many gigabytes and needs a 64-bit machine");
 
-// The layers, each public with `unstable-internals` only.
+// The layers, public only with `unstable-internals`.
 #[cfg(feature = "unstable-internals")]
 pub mod cache;
 #[cfg(not(feature = "unstable-internals"))]

@@ -19,78 +19,78 @@ use crate::{
     vfs::{Attr, Error, FileKind, Problem, Vfs},
 };
 
-/// What is said of a file that has such a name for no reason.
+/// Message for a file that has a container's name but is none.
 const NO_CONTAINER: &str = "not a container, though it is named like one";
 
-/// Entries of a folder that become work at once; the rest follow when these are done.
+/// Entries of a folder that become tasks at once. The rest follow when these are done.
 const BATCH: usize = 512;
 
-/// Files of more than this, and so many times the size of their container, are looked into at so many places.
+/// Rendered files larger than this, and larger than this many times their container, are read at this many places only.
 const RENDERED: u64 = 1 << 28;
 const EXPANDED: u64 = 64;
 const PROBES: u64 = 1 << 16;
 
-/// What was looked at so far; others may look on.
+/// Counters that other threads may read meanwhile.
 #[derive(Debug, Default)]
 pub struct Progress {
-    /// Containers begun.
+    /// Containers that were begun.
     pub containers: AtomicU64,
     /// Files of containers read.
     pub files: AtomicU64,
     /// Bytes of them.
     pub bytes: AtomicU64,
-    /// Bytes that there are to read, as far as [`expect`] has counted.
+    /// Bytes to read, as far as [`expect`] has counted.
     pub expected: AtomicU64,
-    /// Ordinary files, which have nothing that could be verified.
+    /// Ordinary files, which cannot be verified.
     pub others: AtomicU64,
     /// Symbolic links that were not followed.
     pub links: AtomicU64,
-    /// Of these, the ones that lead to a place outside the source directory.
+    /// Links of these that lead outside the source directory.
     pub outside: AtomicU64,
-    /// Of these, the ones that lead to nothing.
+    /// Links of these that lead to nothing.
     pub dangling: AtomicU64,
-    /// Problems, before those with one cause are put together.
+    /// Problems, before those with one cause are merged.
     pub problems: AtomicU64,
 }
 
-/// What was found out.
+/// Result of a run.
 #[derive(Debug, Default)]
 pub struct Findings {
     /// What is wrong: each block once, in order.
     pub problems: Vec<Problem>,
-    /// Files and folders of the source directory that can't be read, so that nothing is known of them.
+    /// Files and folders of the source directory that cannot be read, so nothing is known of them.
     pub unread: Vec<Problem>,
 }
 
 /// Which files of containers are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Which {
-    /// All, also those in `.raw`.
+    /// All, including those in `.raw`.
     All,
-    /// Those for which blocks are decoded: not pictures made of decoded pixels, nor other views of what `.npy` files
-    /// hold, nor what is stored as it is shown.
+    /// Only those for which blocks are decoded: no pictures made of decoded pixels, no other views of what `.npy` files
+    /// hold, nothing uncompressed.
     Decoded {
-        /// Whether one that is a block, and bytes before it, is kept as the file that it is where that can be done.
+        /// Whether a file that is one block with bytes before it is kept as a plain file, if possible.
         as_files: bool,
     },
 }
 
 impl Which {
-    /// Whether a file of this name is read.
+    /// Returns whether a file of this name is read.
     fn has(self, name: &OsStr) -> bool {
         let other_views = [".png", ".jpg", ".jpeg", ".parquet", ".file", "container.json"];
         self == Self::All || !other_views.iter().any(|end| name.as_bytes().ends_with(end.as_bytes()))
     }
 }
 
-/// Verifies everything below a node on so many threads.
+/// Verifies everything below a node on `threads` threads.
 ///
-/// The filesystem has to verify strictly (`Verify::Strict`), or large blocks are only read.
+/// The filesystem must verify strictly (`Verify::Strict`). Otherwise large blocks are only read.
 pub fn verify(vfs: &Vfs, node: &Attr, threads: usize, progress: &Progress) -> Findings {
     read_all(vfs, node, threads, progress, Which::All)
 }
 
-/// Reads files of all containers below a node to their end, on so many threads.
+/// Reads files of all containers below a node to their end, on `threads` threads.
 pub fn read_all(vfs: &Vfs, node: &Attr, threads: usize, progress: &Progress, which: Which) -> Findings {
     let inside = matches!(vfs.container(node.ino), Ok(Some(_)));
     let first = match node.kind {
@@ -118,7 +118,7 @@ pub fn read_all(vfs: &Vfs, node: &Attr, threads: usize, progress: &Progress, whi
     let mut found = run.found.into_inner();
     found.retain(|identity, _| !unread.contains_key(identity));
     let mut found: Vec<Problem> = found.into_values().collect();
-    // That a file is no container goes without saying where the reason is said.
+    // If a reason is reported for a file, "not a container" is left out.
     let explained: HashSet<PathBuf> = found
         .iter()
         .filter(|problem| problem.message != NO_CONTAINER)
@@ -128,15 +128,15 @@ pub fn read_all(vfs: &Vfs, node: &Attr, threads: usize, progress: &Progress, whi
     Findings { problems: found, unread: unread.into_values().collect() }
 }
 
-/// Counts what there is to read below a folder, without reading it, until `stop`: for a progress bar. A size that is
-/// not known without decoding is left out.
+/// Counts what there is to read below a folder, without reading it, until `stop` is set. For a progress bar. Sizes that
+/// need decoding are left out.
 pub fn expect(vfs: &Vfs, top: u64, which: Which, progress: &Progress, stop: &AtomicBool) {
     let is_container = |ino| matches!(vfs.container(ino), Ok(Some(_)));
-    // With each folder whether it lies in a container, so that its files count.
+    // Each folder with whether it is in a container, so that its files count.
     let mut folders = vec![(top, is_container(top))];
     while let Some((folder, inside)) = folders.pop() {
         let mut entries = Vec::new();
-        // What can't be listed is reported by the thread that reads.
+        // The thread that reads reports what cannot be listed.
         let _ = vfs.read_dir(folder, 2, true, &mut |entry| {
             let size = if which.has(entry.name) { entry.attr.map_or(0, |attr| attr.size) } else { 0 };
             entries.push((entry.ino, entry.kind, size));
@@ -168,8 +168,8 @@ pub fn expect(vfs: &Vfs, top: u64, which: Which, progress: &Progress, stop: &Ato
     }
 }
 
-/// Whether most of a file is made as it is read: a dense view of sparse rows. It is looked into all along its length,
-/// so that each block is decoded and checked, but not every zero is read.
+/// Returns whether most of a file is computed when it is read: a dense view of sparse rows. Such a file is read at
+/// places all along its length, so that each block is decoded and checked, but not every zero is read.
 fn is_rendered(vfs: &Vfs, ino: u64, size: u64) -> bool {
     if size < RENDERED {
         return false;
@@ -178,25 +178,25 @@ fn is_rendered(vfs: &Vfs, ino: u64, size: u64) -> bool {
     stored.is_some_and(|stored| size / EXPANDED > stored.len())
 }
 
-/// Something to do; each holds a look-up of its node, which it gives back.
+/// A task. Each holds a look-up of its node, which it gives back.
 #[derive(Debug)]
 enum Task {
     /// The root of a container, with the path of its file below SOURCE.
     Container(u64, PathBuf),
-    /// A folder from a position on; with its path if it is a folder of SOURCE.
+    /// A folder from a position on, with its path if it is a folder of SOURCE.
     Folder(u64, Option<PathBuf>, u64),
     File(u64, u64),
 }
 
 #[derive(Debug, Default)]
 struct Queue {
-    /// The last is done first: what waits is never more than a few batches a level.
+    /// The last one is done first, so at most a few batches per level wait.
     tasks: Vec<Task>,
-    /// Tasks being done, which may bring new ones.
+    /// Number of tasks under way, which may add new ones.
     busy: usize,
 }
 
-/// What makes two reports one: container, block or else path, offset, message.
+/// What makes two reports the same: container, block or else path, offset, message.
 type Identity = (PathBuf, u64, String, String);
 
 struct Run<'a> {
@@ -234,13 +234,13 @@ impl Run<'_> {
         let ino = match task {
             Task::Container(ino, path) => {
                 self.progress.containers.fetch_add(1, Relaxed);
-                // Hidden, and never more than one a container.
+                // Hidden, and at most one per container.
                 if self.which == Which::All
                     && let Ok(Some(raw)) = self.vfs.lookup(ino, OsStr::new(".raw"))
                 {
                     self.add(vec![Task::Folder(raw.ino, None, 0)]);
                 }
-                // What can't be opened says so when it is listed.
+                // A container that cannot be opened is reported when it is listed.
                 if self.which == Which::All
                     && let Ok(Some(container)) = self.vfs.container(ino)
                 {
@@ -260,7 +260,7 @@ impl Run<'_> {
         self.vfs.forget(ino, 1);
     }
 
-    /// Makes a task of each entry.
+    /// Makes a task for each entry.
     fn folder(&self, ino: u64, path: Option<PathBuf>, from: u64) {
         let (mut entries, mut rest) = (Vec::new(), None);
         let listed = self.vfs.read_dir(ino, from.max(2), true, &mut |entry| {
@@ -288,14 +288,14 @@ impl Run<'_> {
         self.take_noticed();
     }
 
-    /// Takes over what the filesystem noticed: files that look like containers, parts that are left out. It keeps only
-    /// so many, and is asked after each batch.
+    /// Takes over problems that the filesystem noticed: files that look like containers, parts that are left out. It
+    /// keeps a limited number, so it is asked after each batch.
     fn take_noticed(&self) {
         self.vfs.take_problems().into_iter().for_each(|problem| self.note(problem));
     }
 
     fn entry(&self, folder: Option<&Path>, name: &OsString, ino: u64, attr: Option<Attr>) -> Option<Task> {
-        // Attributes that could not be had: asked for once more, for the reason.
+        // Attributes could not be read: ask again, to get the reason.
         let attr = match attr.map_or_else(|| self.vfs.attr(ino), Ok) {
             Ok(attr) => attr,
             Err(error) => {
@@ -339,7 +339,7 @@ impl Run<'_> {
         None
     }
 
-    /// Counts a link that is not followed, by where it leads.
+    /// Counts a link that is not followed, by its target.
     fn link(&self, path: &Path) {
         self.progress.links.fetch_add(1, Relaxed);
         match self.vfs.source().join(path).canonicalize() {
@@ -349,7 +349,8 @@ impl Run<'_> {
         }
     }
 
-    /// Reads a file to its end. Behind an error it goes on with the next megabyte: another block may be bad, too.
+    /// Reads a file to its end. After an error it continues with the next megabyte, because another block may be bad
+    /// too.
     fn read(&self, ino: u64, size: u64) {
         let as_file = self.which == Which::Decoded { as_files: true };
         if as_file && self.vfs.keep_file(ino).is_ok_and(|is_kept| is_kept) {
@@ -379,7 +380,7 @@ impl Run<'_> {
         self.note(problem);
     }
 
-    /// Notes a file or folder that can't be read, in the words that the filesystem has for it.
+    /// Notes a file or folder that cannot be read, with the filesystem's message.
     fn note_unread(&self, path: PathBuf, error: &Error) {
         let reason = std::io::Error::from_raw_os_error(error.errno());
         let problem = Problem::of(path, format!("can't be read: {reason}"));
@@ -391,7 +392,7 @@ impl Run<'_> {
         let identity = identity(&problem);
         let mut found = self.found.lock();
         let known = found.entry(identity).or_insert_with(|| problem.clone());
-        // Of the paths that lead to one block, the plainest.
+        // Of several paths that lead to one block, choose the simplest.
         let rank = |path: &str| (path.starts_with(".raw/"), path.len(), path.to_owned());
         if rank(&problem.path) < rank(&known.path) {
             *known = problem;
@@ -410,7 +411,7 @@ fn identity(problem: &Problem) -> Identity {
     (problem.container.clone(), problem.offset.unwrap_or(0), place, problem.message.clone())
 }
 
-/// Whether this user may not look at something, so that nothing is known of it.
+/// Returns whether this user may not look at something, so that nothing is known of it.
 fn is_refused(error: &Error) -> bool {
     matches!(error.errno(), libc::EACCES | libc::EPERM)
 }

@@ -17,18 +17,18 @@ use super::{
     mounts::{self, Mount},
 };
 
-/// How long to look, and how many to name: a person waits for the answer.
+/// How long to search, and how many processes to name. A person waits for the answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 const NAMED: usize = 10;
 
-/// Why a mount can't be taken down now, and what to do.
+/// Returns why a mount cannot be taken down now, and what to do.
 pub(super) fn message(mount: &Mount) -> String {
     let shown = escape::path(&mount.at);
     let remedy = format!("or detach it with: shardfs umount --lazy {}", escape::shell_word(&mount.at));
     let all = mounts::all().unwrap_or_default();
     let above: Vec<String> = mounts::standing_on(mount, &all).map(|other| escape::path(&other.at)).collect();
     if !above.is_empty() {
-        // Detaching is refused as well, since these would go with it.
+        // Detaching is refused as well, because these would disappear with it.
         return format!("{shown}: other mounts stand on it; take them down first: {}", above.join(", "));
     }
     let (mut users, complete) = users(mount);
@@ -41,17 +41,17 @@ pub(super) fn message(mount: &Mount) -> String {
     format!("{shown}: in use by {}{more}; close them, {remedy}", users.join(", "))
 }
 
-/// Whether what keeps a mount busy can be told: mounts on it, or processes.
+/// Returns whether the reason why a mount is busy is known: mounts on it, or processes.
 pub(super) fn is_explained(mount: &Mount) -> bool {
     let all = mounts::all().unwrap_or_default();
     let stands = mounts::standing_on(mount, &all).next().is_some();
     stands || !users(mount).0.is_empty()
 }
 
-/// Runs something for each place, also after one has failed; the errors but the last are printed.
+/// Runs `run` for each place, even after one has failed. All errors except the last are printed.
 ///
 /// # Errors
-/// The last that failed.
+/// The last error.
 pub(super) fn each(places: &[PathBuf], mut run: impl FnMut(&PathBuf) -> anyhow::Result<()>) -> anyhow::Result<()> {
     let mut failed = Ok(());
     for place in places {
@@ -64,7 +64,7 @@ pub(super) fn each(places: &[PathBuf], mut run: impl FnMut(&PathBuf) -> anyhow::
     failed
 }
 
-/// The processes that use a mount, as `name (pid)`, and whether there was time to look at all.
+/// Returns the processes that use a mount, as `name (pid)`, and whether there was time to check all.
 fn users(mount: &Mount) -> (Vec<String>, bool) {
     let (found, find) = mpsc::channel();
     let mount = mount.clone();
@@ -97,7 +97,7 @@ fn users(mount: &Mount) -> (Vec<String>, bool) {
     (users, false)
 }
 
-/// Whether a process stands in a mount, has a file of it open, or one mapped.
+/// Returns whether a process has its current folder in a mount, or a file of it open or mapped.
 fn uses(process: &Path, mount: &Mount) -> bool {
     let open = fs::read_dir(process.join("fdinfo")).into_iter().flatten().flatten();
     let mut open = open.filter_map(|entry| fs::read_to_string(entry.path()).ok());
@@ -106,7 +106,7 @@ fn uses(process: &Path, mount: &Mount) -> bool {
         || maps(process, mount.device)
 }
 
-/// Whether a link of /proc leads into a mount. Only then is what it leads to looked at, in the kernel's memory.
+/// Returns whether a link of /proc leads into a mount. Only then is its target looked at, in the kernel's memory.
 fn leads_into(link: &Path, mount: &Mount) -> bool {
     fs::read_link(link).is_ok_and(|target| target.starts_with(&mount.at))
         && statx(CWD, link, AtFlags::STATX_DONT_SYNC, StatxFlags::empty())

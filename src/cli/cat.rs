@@ -49,13 +49,13 @@ fn range(text: &str) -> Result<Range, String> {
 
 pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     log_to_stderr("off");
-    // Not through the standard library's line buffer, which would look at the bytes: they may be a mapped file's.
+    // Not through the standard library's line buffer, which would look at the bytes: they may belong to a mapped file.
     let mut out = File::from(io::stdout().as_fd().try_clone_to_owned().context("stdout")?);
     let mut has_failed = false;
     for path in &arguments.paths {
         match one(&mut out, path, arguments) {
             Ok(()) => {}
-            // The reader of the output is gone.
+            // The reader of the output has closed it.
             Err(error) if error.is::<Closed>() => return Err(error),
             Err(error) => {
                 has_failed = true;
@@ -66,7 +66,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     if has_failed { Err(AlreadyReported.into()) } else { Ok(()) }
 }
 
-/// An error of what is written to, which ends the command: the next file could not be written either.
+/// An error of the output, which ends the command because the next file could not be written either.
 #[derive(Debug, thiserror::Error)]
 #[error("stdout")]
 struct Closed(#[source] io::Error);

@@ -25,13 +25,13 @@ pub(super) struct ColorOption {
 }
 
 impl ColorOption {
-    /// Whether to colour what goes to a terminal, or elsewhere.
+    /// Returns whether to use colours in output that goes to a terminal or elsewhere.
     pub(super) fn is_on(&self, is_terminal: bool) -> bool {
         let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         match self.color {
             When::Always => true,
             When::Never => false,
-            // <https://no-color.org>: set and not empty.
+            // <https://no-color.org>: the variable counts if it is set and not empty.
             When::Auto => {
                 let is_dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
                 is_terminal && !is_set("NO_COLOR") && !is_dumb
@@ -40,7 +40,7 @@ impl ColorOption {
     }
 }
 
-/// What colours mean.
+/// Meanings of colours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Color {
     Good,
@@ -51,7 +51,7 @@ pub(super) enum Color {
 }
 
 impl Color {
-    /// The escape sequence that begins it; [`END`] ends it.
+    /// Returns the escape sequence that begins it; [`END`] ends it.
     pub(super) fn begin(self) -> &'static str {
         match self {
             Self::Good => "\x1b[32m",
@@ -66,7 +66,7 @@ impl Color {
 /// Ends a colour.
 pub(super) const END: &str = "\x1b[0m";
 
-/// A text in a colour, where colours are on.
+/// Returns a text in a colour, if colours are on.
 pub(super) fn paint(is_on: bool, color: Color, text: &str) -> String {
     if is_on { format!("{}{text}{END}", color.begin()) } else { text.to_owned() }
 }

@@ -26,7 +26,7 @@ use crate::{
     tree::FORMATS,
 };
 
-/// Where programs are that have to be on every PATH.
+/// Folders that are on every PATH.
 const PLACES: [&str; 3] = ["/usr/bin", "/bin", "/usr/local/bin"];
 
 /// Check whether this machine can mount
@@ -57,13 +57,13 @@ pub(super) struct Arguments {
     remote: super::remote::RemoteOptions,
 }
 
-/// How a check went.
+/// Result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Ok,
-    /// Mounting works, but less well than it could.
+    /// Mounting works, but could be better.
     Warning,
-    /// Mounting can't work.
+    /// Mounting cannot work.
     Problem,
 }
 
@@ -158,7 +158,7 @@ fn checks() -> Vec<Check> {
     checks
 }
 
-/// The kernel's version, as text and as numbers.
+/// Version of the kernel, as text and as numbers.
 struct Kernel {
     release: String,
     version: (u32, u32),
@@ -201,7 +201,7 @@ fn device() -> Check {
     }
 }
 
-/// The folder of `--spill auto`, as it is now.
+/// Checks the folder of `--spill auto`.
 fn decoded_blocks() -> Check {
     const NAME: &str = "decoded blocks";
     let SpillOptions { folder, size, .. } = default_options();
@@ -270,7 +270,7 @@ fn others(root: bool) -> Check {
 fn descriptors() -> Check {
     let limit = getrlimit(Resource::Nofile);
     let name = "open files";
-    // Containers that are kept open, and as much again for everything else.
+    // Containers that are kept open, and as many descriptors for everything else.
     let wanted = 2 * crate::limits::OPEN_SOURCES as u64;
     match limit.maximum {
         Some(most) if most < wanted => {
@@ -294,12 +294,13 @@ fn maps() -> Check {
     }
 }
 
-/// Whether a mount by this user may let the kernel serve files by itself.
+/// Returns whether a mount by this user can let the kernel read files by itself.
 pub(super) fn has_passthrough() -> bool {
     passthrough(&kernel(), has_sys_admin()).state == State::Ok
 }
 
-/// Reads that the kernel answers by itself from a file of ours (Linux 6.9, `CONFIG_FUSE_PASSTHROUGH`).
+/// Checks for passthrough: reads that the kernel answers by itself from a file of ours (Linux 6.9,
+/// `CONFIG_FUSE_PASSTHROUGH`).
 fn passthrough(kernel: &Kernel, admin: bool) -> Check {
     let name = "passthrough";
     let config = fs::read_to_string(format!("/boot/config-{}", kernel.release)).unwrap_or_default();
@@ -314,7 +315,7 @@ fn passthrough(kernel: &Kernel, admin: bool) -> Check {
     }
 }
 
-/// updatedb would read every folder of every container each night.
+/// Checks that updatedb skips mounts. Otherwise it would read every folder of every container each night.
 fn indexers() -> Check {
     let name = "updatedb";
     let Ok(config) = fs::read_to_string("/etc/updatedb.conf") else {

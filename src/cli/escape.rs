@@ -5,13 +5,14 @@
 
 use std::{fmt::Write, os::unix::ffi::OsStrExt, path::Path};
 
-/// Whether a character is printed as it is. Neither are the ones that change the direction of text or break lines.
+/// Returns whether a character is printed as it is. Control characters are not, nor those that change the direction of
+/// text or break lines.
 pub(super) fn is_printable(c: char) -> bool {
     !c.is_control()
         && !matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
 }
 
-/// A text on one line, with control characters escaped.
+/// Returns a text on one line, with control characters escaped.
 pub(super) fn escaped(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
     for c in text.chars() {
@@ -20,12 +21,12 @@ pub(super) fn escaped(text: &str) -> String {
     line
 }
 
-/// A path as [`escaped`] text; what is not UTF-8 becomes U+FFFD.
+/// Returns a path as [`escaped`] text. Bytes that are not UTF-8 become U+FFFD.
 pub(super) fn path(path: &Path) -> String {
     escaped(&path.to_string_lossy())
 }
 
-/// A path as a word of a shell's command line, which can be copied from a terminal.
+/// Returns a path as a word for a shell's command line, which can be copied from a terminal.
 pub(super) fn shell_word(path: &Path) -> String {
     let bytes = path.as_os_str().as_bytes();
     let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"/._-+:@%,=".contains(byte);
@@ -33,7 +34,7 @@ pub(super) fn shell_word(path: &Path) -> String {
         Some(text) if !text.is_empty() && bytes.iter().all(plain) => text.to_owned(),
         Some(text) if text.chars().all(is_printable) => format!("'{}'", text.replace('\'', r"'\''")),
         _ => {
-            // bash, zsh and the next POSIX understand this.
+            // bash, zsh and the next POSIX standard understand this.
             let mut word = String::from("$'");
             for &byte in bytes {
                 match byte {

@@ -9,7 +9,7 @@ use std::ffi::{OsStr, OsString};
 use anyhow::{Context, bail};
 use clap::{Arg, Command};
 
-/// Options that say how and when mount(8) mounts, or that hold for this filesystem anyway.
+/// Options that concern how and when mount(8) mounts, or that are always true for this filesystem.
 const IGNORED: [&str; 40] = [
     "ro",
     "defaults",
@@ -52,10 +52,10 @@ const IGNORED: [&str; 40] = [
     "nonempty",
     "default_permissions",
 ];
-/// The same, with values.
+/// Such options that have values.
 const IGNORED_WITH_VALUE: [&str; 8] =
     ["fsname", "subtype", "comment", "uhelper", "helper", "user", "context", "max_read"];
-/// Options of `shardfs mount` that mean nothing in /etc/fstab.
+/// Options of `shardfs mount` that make no sense in /etc/fstab.
 const NOT_HERE: [&str; 4] = ["foreground", "help", "version", "options"];
 
 /// How this program was called.
@@ -65,16 +65,16 @@ pub(super) enum Called {
     Directly(Vec<OsString>),
     /// By mount(8).
     AsHelper {
-        /// The command line that means the same.
+        /// The command line with the same meaning.
         line: Vec<OsString>,
-        /// Whether nothing should be mounted really (`-f`).
+        /// Whether nothing should really be mounted (`-f`).
         fake: bool,
-        /// Whether it asked for a mount that can be written to. mount(8) does so by default.
+        /// Whether it asked for a writable mount, as mount(8) does by default.
         writable: bool,
     },
 }
 
-/// What the options of one `-o` mean.
+/// Translation of the options of one `-o`.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Translated {
     /// As long options.
@@ -83,7 +83,7 @@ pub(super) struct Translated {
     pub(super) writable: bool,
 }
 
-/// Looks at the name that this program was called by, and translates what a mount helper is told.
+/// Checks the name that this program was called by, and translates the arguments of a mount helper.
 ///
 /// # Errors
 /// What is wrong with the command line of a helper.
@@ -91,7 +91,7 @@ pub(super) fn called(args: impl IntoIterator<Item = OsString>, mount: &Command) 
     let args: Vec<OsString> = args.into_iter().collect();
     let name = args.first().map(|name| std::path::Path::new(name).file_name().unwrap_or(name));
     let is_helper = name.is_some_and(|name| name == "mount.shardfs" || name == "mount.fuse.shardfs");
-    // Commands never begin with a slash, and people never leave the command out in front of `-o`.
+    // Commands never begin with a slash, and people never omit the command before `-o`.
     let is_by_fuse = args.get(1).is_some_and(|arg| arg.as_encoded_bytes().starts_with(b"/"))
         && args.iter().skip(3).any(|arg| arg == "-o");
     if !is_helper && !is_by_fuse {
@@ -103,7 +103,7 @@ pub(super) fn called(args: impl IntoIterator<Item = OsString>, mount: &Command) 
     while let Some(arg) = rest.next() {
         match arg.to_str() {
             Some("-o") => lists.push(rest.next().context("-o needs options after it")?),
-            // The type, and the namespace that mount(8) has entered already.
+            // The type, and the namespace, which mount(8) has entered already.
             Some("-t" | "-N") => drop(rest.next()),
             Some("-h" | "--help" | "-V" | "--version") => {
                 return Ok(Called::Directly(vec!["shardfs".into(), "mount".into(), arg]));
@@ -137,7 +137,7 @@ pub(super) fn called(args: impl IntoIterator<Item = OsString>, mount: &Command) 
     Ok(Called::AsHelper { line, fake, writable })
 }
 
-/// The options of one `-o`, as options of `shardfs mount`. With `sloppy`, unknown ones are left out.
+/// Translates the options of one `-o` to options of `shardfs mount`. With `sloppy`, unknown ones are left out.
 ///
 /// # Errors
 /// The option that is unknown, lacks its value or has one too many.
@@ -179,7 +179,7 @@ fn long_option(arg: &Arg, long: &str, value: Option<&str>) -> anyhow::Result<OsS
     .into())
 }
 
-/// Options between commas. A value in double quotes may have commas in it.
+/// Splits options at commas. A value in double quotes may contain commas.
 fn split(list: &str) -> Vec<String> {
     let mut options = vec![String::new()];
     let mut quoted = false;
@@ -194,12 +194,12 @@ fn split(list: &str) -> Vec<String> {
     options
 }
 
-/// A command line of `mount` with what its `-o`s mean.
+/// Returns a command line of `mount` with its `-o`s translated.
 ///
 /// # Errors
 /// As [`translate`], and for `rw`.
 pub(super) fn expanded(line: &[OsString], lists: &[String], mount: &Command) -> anyhow::Result<Vec<OsString>> {
-    // In front of the places, which may stand behind `--`.
+    // Before the paths, which may come after `--`.
     let at = line.iter().position(|arg| arg == OsStr::new("mount")).map_or(line.len(), |at| at + 1);
     let Translated { options, writable } = translate(&lists.join(","), mount, false)?;
     if writable {

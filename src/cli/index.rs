@@ -83,7 +83,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let source = place.vfs.source().join(place.vfs.path_of(place.ino).0).to_string_lossy().into_owned();
     let known = if arguments.anew { HashMap::new() } else { table::read(output, &source) };
     let stop = Arc::new(AtomicBool::new(false));
-    // The first Ctrl-C ends the work and leaves nothing behind, a second one ends the process.
+    // The first Ctrl-C stops the work and leaves nothing behind; a second one ends the process.
     let _ = flag::register_conditional_default(SIGINT, stop.clone());
     let _ = flag::register(SIGINT, stop.clone());
     let threads = arguments.threads.or_else(|| thread::available_parallelism().ok().map(Into::into)).unwrap_or(1);
@@ -103,14 +103,14 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     if work.failed.load(Relaxed) { Err(AlreadyReported.into()) } else { Ok(()) }
 }
 
-/// Ends the process as SIGINT does by itself.
+/// Ends the process as SIGINT does by default.
 fn interrupted(bar: &ProgressBar) -> anyhow::Result<()> {
     bar.finish_and_clear();
     let _ = low_level::emulate_default_handler(SIGINT);
     bail!("interrupted")
 }
 
-/// Nothing but an earlier index is ever replaced: a name that was mistyped may be a container's.
+/// Refuses to replace anything except an earlier index, because a mistyped name may be a container's.
 fn check_output(output: &Path) -> anyhow::Result<()> {
     let named = || output.display().to_string();
     let mut front = [0; 4];
@@ -128,7 +128,7 @@ fn check_output(output: &Path) -> anyhow::Result<()> {
     }
 }
 
-/// Draws on stderr, and nothing at all where that is no terminal.
+/// Returns a progress bar on stderr, hidden if that is no terminal.
 fn bar(arguments: &Arguments) -> ProgressBar {
     let bar = if arguments.quiet { ProgressBar::hidden() } else { ProgressBar::new_spinner() };
     if let Ok(style) = ProgressStyle::with_template("{pos} of {msg} containers  {per_sec}") {
@@ -147,7 +147,7 @@ struct Work<'a> {
     failed: AtomicBool,
 }
 
-/// A container that is there, by its path and its node.
+/// A container with its path and its node.
 struct Container {
     path: PathBuf,
     ino: u64,
@@ -155,7 +155,7 @@ struct Container {
 }
 
 impl Work<'_> {
-    /// The rows of all containers, by path.
+    /// Returns the rows of all containers, by path.
     fn rows(&self, place: &Place, threads: usize) -> Vec<Row> {
         let mut rows = Vec::new();
         let containers = self.walk(place, &mut rows);
@@ -183,7 +183,7 @@ impl Work<'_> {
     }
 
     fn row(&self, container: &Container) -> Option<Row> {
-        // Gone since it was listed.
+        // The container was removed since it was listed.
         let seen = self.vfs.seen_container(container.ino)?;
         let path = found::shown(&container.path);
         if let Some(known) = self.known.get(&path).filter(|known| known.state == seen.state) {
@@ -196,7 +196,8 @@ impl Work<'_> {
         Some(row)
     }
 
-    /// All containers below a place. Of files that look like one, and are too damaged to be opened, a row each.
+    /// Returns all containers below a place. Files that look like containers but are too damaged to be opened become
+    /// rows.
     fn walk(&self, place: &Place, rows: &mut Vec<Row>) -> Vec<Container> {
         if place.vfs.is_container(place.ino) {
             let name = PathBuf::from(place.vfs.source().file_name().unwrap_or_default());
@@ -223,7 +224,7 @@ impl Work<'_> {
                     Ok(attr) if self.vfs.is_container(ino) => containers.push(Container { path, ino, attr }),
                     Ok(_) if kind == FileKind::Folder => folders.push_back((ino, path)),
                     Ok(attr) => drop(files.insert(path, attr)),
-                    // It went away, or may not be looked at.
+                    // It was removed, or may not be looked at.
                     Err(error) => {
                         if is_refused(&error) {
                             self.note(&path, &error.to_problem().detail());
@@ -249,19 +250,19 @@ impl Work<'_> {
         containers
     }
 
-    /// Notes what could not be looked at.
+    /// Notes something that could not be looked at.
     fn note(&self, path: &Path, reason: &str) {
         self.failed.store(true, Relaxed);
         self.bar.suspend(|| complain(&anyhow::anyhow!("{}: {reason}", path.display())));
     }
 }
 
-/// Whether this user may not look at something, so that nothing is known of it.
+/// Returns whether this user may not look at something, so that nothing is known of it.
 fn is_refused(error: &vfs::Error) -> bool {
     matches!(error.errno(), libc::EACCES | libc::EPERM)
 }
 
-/// What came of a run.
+/// Result of a run.
 struct Counts {
     containers: usize,
     added: usize,

@@ -53,7 +53,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let mut out = BufWriter::new(io::stdout().lock());
     let (mut is_first, mut has_failed) = (true, false);
     for path in &arguments.paths {
-        // Whole or not at all: what fails in the middle leaves no half of a description.
+        // The text is complete before it is printed, so a failure leaves no half of a description.
         let mut text = Vec::new();
         match one(&mut text, path, arguments) {
             Ok(()) => {
@@ -65,7 +65,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
             }
             Err(error) => {
                 has_failed = true;
-                // In order with what is printed, where both go to a terminal.
+                // Flushed first, so that messages on the same terminal come in order.
                 out.flush()?;
                 complain(&error);
             }
@@ -104,13 +104,13 @@ fn one(out: &mut Vec<u8>, path: &Path, arguments: &Arguments) -> anyhow::Result<
     Ok(())
 }
 
-/// A container in a folder: what it is, or why it can't be opened.
+/// A container in a folder: what it is, or why it cannot be opened.
 struct Listed {
     name: OsString,
     what: Result<Overview, String>,
 }
 
-/// The containers in a folder, and how much else there is.
+/// Returns the containers in a folder, and the number of other entries.
 fn list_folder(place: &Place, path: &Path) -> anyhow::Result<(Vec<Listed>, u64)> {
     let (mut containers, mut others) = (Vec::new(), 0);
     for (name, kind) in names(&place.vfs, place.ino, path)? {
@@ -125,7 +125,7 @@ fn list_folder(place: &Place, path: &Path) -> anyhow::Result<(Vec<Listed>, u64)>
     Ok((containers, others))
 }
 
-/// How many parts of which kind a container has.
+/// Returns how many parts a container has, and of which kind.
 fn count(contents: &Contents) -> (u64, &'static str) {
     match contents {
         Contents::Items { items, .. } => (items.iter().filter(|item| !item.joined).count() as u64, "item"),
@@ -172,7 +172,7 @@ fn write_folder_json(out: &mut impl Write, place: &Place, path: &Path) -> anyhow
     Ok(writeln!(out)?)
 }
 
-/// Describes the container of a place for people, or the part of it that the place is.
+/// Describes the container at a place, or the part of it at that place, for people.
 fn describe(out: &mut impl Write, place: &Place) -> anyhow::Result<()> {
     let Some(overview) = place.vfs.overview(place.ino)? else { return Ok(()) };
     let part = place.vfs.path_of(place.ino).1;
@@ -187,9 +187,9 @@ fn describe(out: &mut impl Write, place: &Place) -> anyhow::Result<()> {
     }
 }
 
-/// A line for each table that a container has as a Parquet file.
+/// Prints a line for each table of a container.
 fn describe_tables(out: &mut impl Write, place: &Place) -> anyhow::Result<()> {
-    /// What `container.json` says of them.
+    /// The part of `container.json` about tables.
     #[derive(Default, Deserialize)]
     #[serde(default)]
     struct Described {
@@ -219,7 +219,7 @@ fn describe_tables(out: &mut impl Write, place: &Place) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The same for programs: what `container.json` holds, and what [`describe`] adds to it.
+/// Prints the same for programs: `container.json` with additions of [`describe`].
 fn write_json(out: &mut impl Write, place: &Place) -> anyhow::Result<()> {
     let Some(description) = place.vfs.description(place.ino)? else { return Ok(()) };
     let overview = place.vfs.overview(place.ino)?;

@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 
 use super::escape;
 
-/// What is logged, from least to most: each holds the ones before it.
+/// How much is logged. Each level includes the ones before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub(super) enum Level {
     /// Nothing
@@ -36,8 +36,8 @@ pub(super) enum Level {
 }
 
 impl Level {
-    /// As `RUST_LOG` says it. fuser is one level quieter, for what it says is about itself; of other libraries only
-    /// errors.
+    /// Returns the level in the form of `RUST_LOG`. fuser is one level quieter, because its messages are about itself;
+    /// other libraries log only errors.
     fn directives(self) -> &'static str {
         match self {
             Self::Off => "off",
@@ -50,17 +50,17 @@ impl Level {
     }
 }
 
-/// The log of this process: once it is there it stays.
+/// The log of this process. It is never replaced.
 static LOG: OnceLock<Switching> = OnceLock::new();
 
-/// Starts the log. What is given as `level` counts; otherwise `RUST_LOG`; otherwise `default`. It goes to `file`, or to
-/// stderr. A second start is a test's doing; the first goes on.
+/// Starts the log at `level`, or else at `RUST_LOG`, or else at `default`. It goes to `file`, or to stderr. A second
+/// start, which only tests do, changes nothing.
 ///
 /// # Errors
-/// When the file can't be opened for appending.
+/// If the file cannot be opened for appending.
 pub(super) fn start(level: Option<Level>, default: Level, file: Option<&Path>) -> anyhow::Result<()> {
     let file = file.map(LogFile::open).transpose()?.map(Arc::new);
-    // A level alone is meant for this program; what names its parts is taken as it is.
+    // A level alone is meant for this program. A list that names modules is used as it is.
     let as_level = |directives: String| match Level::from_str(&directives, true) {
         Ok(level) => level.directives().to_owned(),
         Err(_) => directives,
@@ -85,13 +85,13 @@ pub(super) fn start(level: Option<Level>, default: Level, file: Option<&Path>) -
     Ok(())
 }
 
-/// Writes one line. What it quotes (names on a disk, what decoders say) can't begin another.
+/// Writes one line. Text that it quotes (names on a disk, messages of decoders) cannot begin another line.
 fn line(out: &mut Formatter, record: &Record<'_>) -> io::Result<()> {
     let (time, level, from) = (out.timestamp(), record.level(), record.target());
     writeln!(out, "[{time} {level:<5} {from}] {}", escape::escaped(&record.args().to_string()))
 }
 
-/// The next level; after the highest comes the one that the log began with.
+/// Switches to the next level; after the highest to the one that the log began with.
 pub(super) fn raise() {
     let Some(log) = LOG.get() else { return };
     let next = (log.current.load(Relaxed) + 1) % log.loggers.len();
@@ -101,7 +101,7 @@ pub(super) fn raise() {
     log.say(log::Level::Info, format_args!("the log level is {level} now"));
 }
 
-/// Opens the log file again under its name: what stood there may have been moved away.
+/// Opens the log file again by its name, because it may have been moved away.
 pub(super) fn reopen() {
     let Some(log) = LOG.get() else { return };
     let Some(file) = &log.file else { return };
@@ -111,12 +111,12 @@ pub(super) fn reopen() {
     }
 }
 
-/// The log file, for a process that has no stderr of its own.
+/// Returns the log file, for a process without a stderr of its own.
 pub(super) fn file() -> Option<File> {
     LOG.get()?.file.as_ref()?.file.lock().try_clone().ok()
 }
 
-/// A logger for each level, of which one is in use.
+/// A logger for each level, one of them in use.
 struct Switching {
     loggers: Vec<env_logger::Logger>,
     current: AtomicUsize,
@@ -128,7 +128,7 @@ impl Switching {
         &self.loggers[self.current.load(Relaxed) % self.loggers.len()]
     }
 
-    /// Logs whatever the level is.
+    /// Logs at every level.
     fn say(&self, level: log::Level, text: std::fmt::Arguments<'_>) {
         let record = Record::builder().level(level).target(module_path!()).args(text).build();
         if let Some(loudest) = self.loggers.last() {
@@ -165,7 +165,7 @@ impl LogFile {
 
     fn reopen(&self) -> io::Result<()> {
         let file = append(&self.path)?;
-        // A process in the background has it as its stderr, too.
+        // A process in the background also uses the file as its stderr.
         if !io::IsTerminal::is_terminal(&io::stderr()) {
             rustix::stdio::dup2_stderr(&file)?;
         }
@@ -178,7 +178,7 @@ fn append(path: &Path) -> io::Result<File> {
     File::options().append(true).create(true).open(path)
 }
 
-/// One file for the loggers of all levels.
+/// One file shared by the loggers of all levels.
 struct Shared(Arc<LogFile>);
 
 impl Write for Shared {

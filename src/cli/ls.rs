@@ -126,7 +126,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
             list.or_complain::<()>(Err(error));
         }
     }
-    // Files first, as ls has them.
+    // Files come first, as in ls.
     let several =
         arguments.paths.len() > 1 || selections.iter().map(|selection| selection.found.len()).sum::<usize>() > 1;
     let mut is_first = true;
@@ -165,7 +165,7 @@ fn is_listed_folder(attr: &Attr, arguments: &Arguments) -> bool {
 /// A line of a listing.
 struct Entry {
     path: PathBuf,
-    /// `None` where it can't be had: the name is there all the same.
+    /// `None` if they cannot be read. The name is listed anyway.
     attr: Option<Attr>,
     info: Option<ItemInfo>,
 }
@@ -175,16 +175,16 @@ struct List<'a, W: Write> {
     is_terminal: bool,
     coloured: bool,
     out: W,
-    /// Whether something could not be listed. What and why is on stderr.
+    /// Whether something could not be listed; the reason is on stderr.
     has_failed: bool,
 }
 
 impl<W: Write> List<'_, W> {
-    /// The names in a folder; with `recursive` everything below it, with paths that begin as the user's.
+    /// Lists the names in a folder, and with `recursive` everything below it, with paths that start with the user's.
     fn folders(&mut self, vfs: &Vfs, ino: u64, top: &Path) -> anyhow::Result<()> {
         let Arguments { long, recursive, json, by_time, by_size, reverse, .. } = *self.arguments;
         let only_names = ![long, recursive, json, by_time, by_size, reverse].contains(&true);
-        // A stack, not recursion: names in containers can be thousands of folders deep.
+        // A stack instead of recursion, because names in containers can be thousands of folders deep.
         let mut folders = vec![(ino, top.to_owned())];
         while let Some((ino, folder)) = folders.pop() {
             let (mut inner, mut entries) = (Vec::new(), Vec::new());
@@ -204,7 +204,7 @@ impl<W: Write> List<'_, W> {
                 if recursive && attr.kind == FileKind::Folder {
                     inner.push((attr.ino, path.clone()));
                 } else if attr.kind != FileKind::Link {
-                    // Not looked at again. A link is, for its target.
+                    // It is not looked at again. A link is, for its target.
                     vfs.forget(attr.ino, 1);
                 }
                 entries.push(Entry { path, attr: Some(attr), info });
@@ -216,7 +216,7 @@ impl<W: Write> List<'_, W> {
         Ok(())
     }
 
-    /// What a folder shows; with `all` also what a mount has but does not list.
+    /// Returns the names in a folder; with `all` also the hidden ones.
     fn names(&mut self, vfs: &Vfs, ino: u64, path: &Path) -> anyhow::Result<Vec<(OsString, FileKind)>> {
         let mut found = names(vfs, ino, path)?;
         if self.arguments.all && vfs.container(ino).is_ok_and(|container| container.is_some()) {
@@ -231,7 +231,7 @@ impl<W: Write> List<'_, W> {
         Ok(found)
     }
 
-    /// Puts entries into the order that was asked for; they come by name.
+    /// Sorts entries, which come in the order of their names.
     fn sort(&self, entries: &mut [Entry]) {
         if self.arguments.by_time {
             entries.sort_by_key(|entry| Reverse(entry.attr.map(|attr| attr.mtime)));
@@ -243,7 +243,7 @@ impl<W: Write> List<'_, W> {
         }
     }
 
-    /// The attributes of the last name of a path. Not to have them is no reason to hide the others.
+    /// Returns the attributes of the last name of a path. A failure is no reason to hide the other names.
     fn look(&mut self, vfs: &Vfs, folder: u64, path: &Path) -> Option<Attr> {
         let name = path.file_name().unwrap_or_default();
         let failed = |error: vfs::Error| anyhow!("{}: {}", path.display(), error.to_problem().detail());
@@ -266,7 +266,7 @@ impl<W: Write> List<'_, W> {
         vfs.item_info(ino).ok().flatten()
     }
 
-    /// Entries of one folder, in columns.
+    /// Prints entries of one folder in columns.
     fn print(&mut self, vfs: &Vfs, entries: &[Entry]) -> anyhow::Result<()> {
         if self.arguments.json {
             return entries.iter().try_for_each(|entry| self.object(entry));
@@ -309,7 +309,7 @@ impl<W: Write> List<'_, W> {
         Ok(writeln!(self.out, "{object}")?)
     }
 
-    /// A file, or a folder with everything below it, as a tree.
+    /// Prints a file, or a folder with everything below it, as a tree.
     fn tree(&mut self, vfs: &Vfs, ino: u64, kind: FileKind, top: &Path) -> anyhow::Result<()> {
         self.name(top, kind)?;
         if kind != FileKind::Folder {
@@ -317,7 +317,7 @@ impl<W: Write> List<'_, W> {
         }
         let listed = self.names(vfs, ino, top);
         let listed = self.or_complain(listed).unwrap_or_default();
-        // For each folder that is open: its number, its path, and what of it is still to come, last first.
+        // For each open folder: its number, its path, and its remaining entries in reverse order.
         let mut open = vec![(ino, top.to_owned(), reversed(listed))];
         while let Some((folder, path, rest)) = open.last_mut() {
             let folder = *folder;
@@ -353,7 +353,7 @@ impl<W: Write> List<'_, W> {
         self.end_line()
     }
 
-    /// A name as it is; on a terminal, coloured, and never with bytes that would do something to it.
+    /// Writes a name; on a terminal in colour, and without bytes that would control the terminal.
     fn write_name(&mut self, name: &Path, kind: FileKind) -> anyhow::Result<()> {
         let colour = match kind {
             FileKind::Folder if self.coloured => Color::Folder.begin(),
@@ -373,7 +373,7 @@ fn reversed<T>(mut list: Vec<T>) -> Vec<T> {
     list
 }
 
-/// A name as a terminal may have it, with `?` for each character that would do something to it (as `ls` of coreutils).
+/// Returns a name with `?` for each character that would control a terminal (as `ls` of coreutils does).
 fn harmless(name: &OsStr) -> OsString {
     let mut shown = Vec::with_capacity(name.len());
     for chunk in name.as_bytes().utf8_chunks() {
@@ -384,13 +384,13 @@ fn harmless(name: &OsStr) -> OsString {
     OsString::from_vec(shown)
 }
 
-/// `f32 [24,7]`; nothing for what is no array.
+/// Returns `f32 [24,7]`, or nothing for files that are no arrays.
 fn info_text(info: Option<&ItemInfo>) -> String {
     let array = info.and_then(|info| Some((info.dtype?.name(), info.shape_text()?)));
     array.map_or_else(String::new, |(dtype, shape)| format!("{dtype} {shape}"))
 }
 
-/// A size in three or four characters, as `ls -lh` writes it: rounded up.
+/// Returns a size in three or four characters, rounded up as by `ls -lh`.
 fn short(bytes: u64) -> String {
     let unit = (bytes.max(1).ilog2() / 10) as usize;
     if unit == 0 {
@@ -406,7 +406,7 @@ fn short(bytes: u64) -> String {
     if tenths < 10.0 { format!("{tenths:.1}{letter}") } else { format!("{:.0}{letter}", value.ceil()) }
 }
 
-/// As `ls -l` writes it.
+/// Returns the mode as `ls -l` writes it.
 fn mode(attr: &Attr) -> String {
     let mut text = String::from(match attr.kind {
         FileKind::Folder => 'd',
@@ -420,8 +420,8 @@ fn mode(attr: &Attr) -> String {
     text
 }
 
-/// A time in UTC, to the minute. The days to a date: the proleptic Gregorian calendar in eras of 400 years, each begun
-/// in March so that the leap day comes last.
+/// Returns a time in UTC, to the minute. Days are converted in the proleptic Gregorian calendar by eras of 400 years,
+/// each starting in March so that the leap day comes last.
 pub(super) fn date(seconds: i64) -> String {
     let (days, second) = (seconds.div_euclid(86_400) + 719_468, seconds.rem_euclid(86_400));
     let (era, day) = (days.div_euclid(146_097), days.rem_euclid(146_097));

@@ -26,11 +26,11 @@ use crate::{
     vfs::{self, Vfs},
 };
 
-/// Set for the process that stays in the background; its stdout is a pipe on which it says that it is ready.
+/// Set for the process that stays in the background. Its stdout is a pipe on which it says that the mount answers.
 const CHILD: &str = "SHARDFS_IN_BACKGROUND";
 const READY: &[u8] = b"ready\n";
 
-/// How far the kernel reads ahead where nothing else is said, in bytes.
+/// Default read-ahead of the kernel, in bytes.
 const READAHEAD: u64 = 4 << 20;
 
 /// Mount a folder of containers, or one container
@@ -117,7 +117,7 @@ pub(super) fn run(arguments: &Arguments, command_line: &[OsString]) -> anyhow::R
     }
     raise_descriptor_limit();
     limit_heap();
-    // First of all: what does not answer would keep everything below waiting.
+    // First of all, because a dead mount there would block everything below.
     super::umount::repair(&mounts::without_asking(&arguments.mountpoint)?)?;
     for place in [&arguments.source, &arguments.mountpoint].into_iter().filter(|place| !is_url(place)) {
         if !probe::answers(place)? {
@@ -143,12 +143,12 @@ pub(super) fn run(arguments: &Arguments, command_line: &[OsString]) -> anyhow::R
     };
     let vfs = Arc::new(Vfs::open(&arguments.source, options)?);
     check_source(&vfs)?;
-    // From here on: what was wrong with SOURCE itself is this command's own error.
+    // From here on. Before, problems of SOURCE itself are this command's own error.
     running.start_log(arguments.foreground)?;
 
     let config = MountConfig {
         allow_other: arguments.allow_other,
-        // The other cores are for the readers. One thread that never waits is quicker than two that take turns.
+        // The other cores are for readers. One thread that never waits is faster than two that take turns.
         threads: arguments
             .threads
             .unwrap_or_else(|| thread::available_parallelism().map_or(1, |n| (n.get() / 2).clamp(1, 8))),
@@ -156,10 +156,10 @@ pub(super) fn run(arguments: &Arguments, command_line: &[OsString]) -> anyhow::R
     let mount = Mount::new(vfs.clone(), &mountpoint, &config).map_err(|error| explain(&error, &mountpoint))?;
     let own = mounts::just_made(&mountpoint)?;
 
-    // Everything that ends the mount arrives here.
+    // Everything that ends the mount is sent here.
     let (ended, end) = mpsc::channel();
     let by_signal = ended.clone();
-    // Without a terminal to hang up, or with a log to open again, SIGHUP is no end.
+    // Without a terminal to hang up, or with a log to open again, SIGHUP does not end the mount.
     let stays = in_background || running.log_file.is_some() || !io::stderr().is_terminal();
     let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP, SIGUSR1]).context("signals")?;
     let to_refresh = Arc::downgrade(&vfs);
@@ -181,7 +181,7 @@ pub(super) fn run(arguments: &Arguments, command_line: &[OsString]) -> anyhow::R
         let _ = ended.send(End::Session(mount.serve()));
     });
 
-    // The first answer of the mount shows that it lives.
+    // The first answer shows that the mount works.
     std::fs::metadata(&mountpoint).with_context(|| format!("{}: mounted, but no answer", mountpoint.display()))?;
     place.is_mounted();
     let readahead = arguments.readahead.unwrap_or(READAHEAD);
@@ -205,7 +205,7 @@ pub(super) fn run(arguments: &Arguments, command_line: &[OsString]) -> anyhow::R
         End::Session(result) => result.with_context(|| mountpoint.display().to_string()),
         End::Signal(signal) => {
             log::info!("signal {signal}: unmounting {}", mountpoint.display());
-            // It may still be in use. The name goes now; its users get errors once this process ends.
+            // It may still be in use. The mount is detached now; its users get errors once this process ends.
             super::umount::detach(&own)
         }
     };
@@ -222,13 +222,13 @@ enum End {
 fn start_in_background(command_line: &[OsString]) -> anyhow::Result<()> {
     let program = std::env::current_exe().context("finding this program")?;
     let mut child = Command::new(program)
-        // Whatever its file is called: as mount.shardfs it would expect another command line.
+        // A fixed name, because as mount.shardfs it would expect another command line.
         .arg0("shardfs")
         .args(command_line.iter().skip(1))
         .env(CHILD, "1")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
-        // A group of its own: Ctrl-C in this terminal is not meant for a mount that stays.
+        // A group of its own, because Ctrl-C in this terminal is not meant for a mount that stays.
         .process_group(0)
         .spawn()
         .context("starting in the background")?;
@@ -247,8 +247,8 @@ fn start_in_background(command_line: &[OsString]) -> anyhow::Result<()> {
     }
 }
 
-/// This program again, with an allocator and a pool that get along with the address space that the process may have.
-/// These are settled when a process begins. `None` where there is no such limit.
+/// Returns a command that starts this program again with an allocator and a pool that suit the limit on address space;
+/// both are fixed when a process starts. `None` without such a limit.
 fn with_little_memory(command_line: &[OsString]) -> anyhow::Result<Option<Command>> {
     const ARENAS: &str = "MALLOC_ARENA_MAX";
     const THREADS: &str = "BLOCKING_MAX_THREADS";
@@ -260,7 +260,7 @@ fn with_little_memory(command_line: &[OsString]) -> anyhow::Result<Option<Comman
     Ok(Some(again))
 }
 
-/// Says that the mount answers, and lets go of everything that belongs to the process that started it.
+/// Tells that the mount answers, and releases everything of the process that started it.
 fn leave_terminal() -> anyhow::Result<()> {
     let mut stdout = io::stdout();
     stdout.write_all(READY).and_then(|()| stdout.flush()).context("saying that the mount is ready")?;
@@ -274,9 +274,9 @@ fn leave_terminal() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A source directory that this user can't list would be mounted, and show nothing but errors.
+/// Refuses a source directory that this user cannot list. It could be mounted, but would show nothing but errors.
 pub(super) fn check_source(vfs: &Vfs) -> anyhow::Result<()> {
-    // Of a bucket a page was listed when it was opened.
+    // For a bucket, one page was listed when it was opened.
     if is_url(vfs.source()) {
         return Ok(());
     }
@@ -307,28 +307,28 @@ fn check_mountpoint(source: &Path, mountpoint: &Path) -> anyhow::Result<()> {
             escape::shell_word(mountpoint)
         );
     }
-    // SOURCE and MOUNTPOINT are easily swapped.
+    // SOURCE and MOUNTPOINT are easily confused.
     if std::fs::read_dir(mountpoint).is_ok_and(|mut entries| entries.next().is_some()) {
         eprintln!("shardfs: {}: not empty; what it holds is hidden while this is mounted", escape::path(mountpoint));
     }
     Ok(())
 }
 
-/// As many descriptors as this process may have: what it keeps open is measured by that.
+/// Raises the limit on descriptors to the hard limit. The number of open containers depends on it.
 pub(super) fn raise_descriptor_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
-    // Where that is not allowed, the limit stays and fewer containers are kept open.
+    // If that is not permitted, the limit stays and fewer containers are kept open.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }
 
-/// Whether ordinary users may let others into their mounts.
+/// Returns whether ordinary users may use `--allow-other`.
 pub(super) fn may_let_others_in() -> bool {
     let config = std::fs::read_to_string("/etc/fuse.conf").unwrap_or_default();
     config.lines().any(|line| line.trim() == "user_allow_other")
 }
 
-/// Whether `--allow-other` is allowed: fusermount3 would refuse it later, and less clearly.
+/// Checks whether `--allow-other` is permitted, because fusermount3 would refuse it later and less clearly.
 fn check_allow_other() -> anyhow::Result<()> {
     if rustix::process::geteuid().is_root() {
         return Ok(());
@@ -339,7 +339,7 @@ fn check_allow_other() -> anyhow::Result<()> {
     bail!("--allow-other needs the line 'user_allow_other' in /etc/fuse.conf; root can add it")
 }
 
-/// What the kernel's short answer means, and what to do about it.
+/// Explains the kernel's error, and says what to do.
 fn explain(error: &io::Error, mountpoint: &Path) -> anyhow::Error {
     let remedy = if !Path::new("/dev/fuse").exists() {
         "/dev/fuse is missing; load the module with 'modprobe fuse', or start the container with --device /dev/fuse"

@@ -10,20 +10,20 @@ use anyhow::{Context, anyhow, bail};
 
 use crate::vfs::{self, Attr, FileKind, ROOT, Vfs};
 
-/// A path found: a filesystem, a node in it, its attributes.
+/// The result of following a path: a filesystem, a node in it, its attributes.
 pub(super) struct Place {
     pub(super) vfs: Vfs,
     pub(super) ino: u64,
     pub(super) attr: Attr,
-    /// The path from the container's name on; of what lies in none, the last name.
+    /// The path from the container's name on; outside of containers the last name.
     pub(super) kept: PathBuf,
 }
 
 impl Place {
     /// Finds `data/ep_001.wshard/signal/joint_pos.npy`, or any folder or file above it.
     ///
-    /// The longest part that the host has is opened as SOURCE; where that is an ordinary file, its folder is, so that
-    /// the file is shown as a mount would show it.
+    /// The longest part that exists on the host is opened as SOURCE. If that is an ordinary file, its folder is opened
+    /// instead, so that the file is shown as a mount would show it.
     pub(super) fn find(path: &Path, options: vfs::Options) -> anyhow::Result<Self> {
         let shown = path.display();
         #[cfg(feature = "remote")]
@@ -39,7 +39,7 @@ impl Place {
         let (vfs, names) = match Vfs::open(&host, options.clone()) {
             Ok(vfs) => (vfs, inside),
             Err(error) if is_folder || !inside.is_empty() => return Err(error.into()),
-            // An ordinary file, in a folder that shows it as itself.
+            // An ordinary file: open its folder, which shows it as itself.
             Err(error) => {
                 let Some((folder, name)) = host.parent().zip(host.file_name()) else { return Err(error.into()) };
                 (Vfs::open(folder, options)?, vec![name.to_owned()])
@@ -48,7 +48,7 @@ impl Place {
         Self::walk(path, vfs, &names, kept)
     }
 
-    /// Goes from the root down.
+    /// Walks down from the root.
     fn walk(path: &Path, vfs: Vfs, names: &[OsString], kept: PathBuf) -> anyhow::Result<Self> {
         let mut ino = ROOT;
         for name in names {
@@ -61,7 +61,7 @@ impl Place {
         Ok(Self { vfs, ino, attr, kept })
     }
 
-    /// As [`Self::find`], for a URL: what is opened as SOURCE ends with the first name that is a container's.
+    /// Does the same as [`Self::find`] for a URL. SOURCE ends with the first name that is a container's.
     #[cfg(feature = "remote")]
     fn find_remote(path: &Path, host: &Path, inside: Vec<OsString>, options: vfs::Options) -> anyhow::Result<Self> {
         let last = super::remote::parent(host);
@@ -70,7 +70,7 @@ impl Place {
         match Vfs::open(host, options.clone()) {
             Ok(vfs) => Self::walk(path, vfs, &inside, kept),
             Err(error) if !inside.is_empty() || error.errno() != libc::EINVAL => Err(error.into()),
-            // An ordinary object, in a folder that shows it as itself.
+            // An ordinary object: open its folder, which shows it as itself.
             Err(error) => {
                 let Some((folder, name)) = last else { return Err(error.into()) };
                 Self::walk(path, Vfs::open(&folder, options)?, &[name], kept)
@@ -83,7 +83,7 @@ impl Place {
     }
 }
 
-/// What a folder shows. `path` is the folder as the user typed it, for messages.
+/// Returns the entries of a folder. `path` is the folder as the user typed it, for messages.
 pub(super) fn names(vfs: &Vfs, ino: u64, path: &Path) -> anyhow::Result<Vec<(OsString, FileKind)>> {
     let mut names = Vec::new();
     let listed = vfs.read_dir(ino, 2, false, &mut |entry| {
@@ -92,12 +92,12 @@ pub(super) fn names(vfs: &Vfs, ino: u64, path: &Path) -> anyhow::Result<Vec<(OsS
     });
     match listed {
         Ok(()) => Ok(names),
-        // Of the folder that was opened as SOURCE the filesystem knows no path.
+        // The filesystem has no path for the folder that was opened as SOURCE.
         Err(error) => bail!("{}: {}", path.display(), error.to_problem().detail()),
     }
 }
 
-/// The longest part of a path that the host has, with links resolved, and the names after it.
+/// Returns the longest part of a path that exists on the host, with links resolved, and the names after it.
 pub(super) fn split(path: &Path) -> anyhow::Result<(PathBuf, Vec<OsString>)> {
     let mut host = PathBuf::new();
     let mut inside: Vec<OsString> = Vec::new();

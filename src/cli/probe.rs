@@ -20,18 +20,18 @@ use serde_json::{Value, json};
 
 /// How long a mount may take to answer. It answers from memory.
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
-/// How long a disk or server may take that is only now woken up.
+/// How long a disk or server may take, which may have to wake up first.
 const DISK_PATIENCE: Duration = Duration::from_secs(15);
-/// The most that is read of an answer.
+/// Most bytes that are read of an answer.
 const LONGEST: u64 = 1 << 20;
 
-/// The name that this program calls itself by to ask.
+/// The name of the process that asks.
 pub(super) const NAME: &str = "shardfs-probe";
 const READ: &str = "read";
 const STAT: &str = "stat";
 
-/// Prints the content of files (`read`) or looks at them (`stat`), for the process that started this one and listens as
-/// long as it cares to. An error is `{"errno": NUMBER}`.
+/// Prints the contents of files (`read`) or looks at them (`stat`), for the process that started this one. An error is
+/// `{"errno": NUMBER}`.
 pub(super) fn run(mut arguments: impl Iterator<Item = OsString>) -> anyhow::Result<()> {
     let reads = arguments.next().is_some_and(|what| what == READ);
     let look = |file: OsString| -> io::Result<Vec<u8>> {
@@ -45,14 +45,14 @@ pub(super) fn run(mut arguments: impl Iterator<Item = OsString>) -> anyhow::Resu
     for file in arguments {
         match look(file) {
             Ok(bytes) => io::stdout().write_all(&bytes)?,
-            // The number is what tells a dead mount from one that belongs to another user.
+            // The number distinguishes a dead mount from one of another user.
             Err(error) => writeln!(io::stdout(), "{}", json!({"errno": error.raw_os_error()}))?,
         }
     }
     Ok(())
 }
 
-/// What a mount said.
+/// State of a mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
     Answers,
@@ -60,16 +60,16 @@ pub(super) enum State {
     Dead,
     /// It does not answer.
     Silent,
-    /// Its process is there, its source directory is not.
+    /// Its process exists, but its source directory does not.
     Gone,
     /// It answers, but not to this user.
     Private,
-    /// Another mount stands on it or above it, so that no path leads to it.
+    /// Another mount is on top of it or above it, so no path leads to it.
     Hidden,
 }
 
 impl State {
-    /// The word for it in JSON.
+    /// Returns the state's name in JSON.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Answers => "answers",
@@ -86,10 +86,10 @@ impl State {
 pub(super) struct Probe(Child);
 
 impl Probe {
-    /// Begins to ask a mount for its `config.json` and `stats.json`.
+    /// Starts to ask a mount for its `config.json` and `stats.json`.
     ///
     /// # Errors
-    /// When no process can be started.
+    /// If no process can be started.
     pub(super) fn mount(at: &Path) -> anyhow::Result<Self> {
         let control = at.join(".shardfs");
         Self::start(READ, ["config.json", "stats.json"].map(|name| control.join(name).into_os_string()))
@@ -103,10 +103,10 @@ impl Probe {
         command.spawn().context("starting a probe").map(Self)
     }
 
-    /// What it printed until `end`; `None` if it did not end by then.
+    /// Returns what it printed; `None` if it did not finish before `end`.
     ///
     /// # Errors
-    /// What reading from it says.
+    /// If its output cannot be read.
     pub(super) fn answer(mut self, end: Instant) -> anyhow::Result<Option<Vec<u8>>> {
         let Some(mut stdout) = self.0.stdout.take() else { return Ok(None) };
         let mut said = Vec::new();
@@ -117,7 +117,7 @@ impl Probe {
             if poll(&mut [PollFd::new(&stdout.as_fd(), PollFlags::IN)], Some(&left)).context("waiting for a mount")?
                 == 0
             {
-                // It can't be waited for; it ends when what it asks answers or is gone.
+                // It cannot be waited for. It ends when what it asks answers or is gone.
                 let _ = self.0.kill();
                 return Ok(None);
             }
@@ -126,13 +126,13 @@ impl Probe {
                 count => said.extend_from_slice(&piece[..count]),
             }
         }
-        // It has closed its output, so it is at its end.
+        // It has closed its output, so it is about to end.
         thread::spawn(move || self.0.wait());
         Ok(Some(said))
     }
 }
 
-/// What the answer of [`Probe::mount`] means, with `config.json` and `stats.json`.
+/// Interprets the answer of [`Probe::mount`]; returns the state, `config.json` and `stats.json`.
 pub(super) fn understand(said: Option<Vec<u8>>) -> (State, Value, Value) {
     let Some(said) = said else { return (State::Silent, Value::Null, Value::Null) };
     let mut values = serde_json::Deserializer::from_slice(&said).into_iter::<Value>().map_while(Result::ok);
@@ -150,18 +150,18 @@ pub(super) fn understand(said: Option<Vec<u8>>) -> (State, Value, Value) {
     (state, Value::Null, Value::Null)
 }
 
-/// Asks what is mounted at a place, of whatever type, how it is.
+/// Returns the state of whatever is mounted at a place.
 ///
 /// # Errors
-/// When it can't be asked.
+/// If it cannot be asked.
 pub(super) fn state_at(place: &Path) -> anyhow::Result<State> {
     Ok(understand(Probe::mount(place)?.answer(Instant::now() + PATIENCE)?).0)
 }
 
-/// Whether a file or folder can be looked at, or the reason why not be had, in reasonable time.
+/// Returns whether a file or folder can be looked at, or fails with a reason, in reasonable time.
 ///
 /// # Errors
-/// When it can't be asked.
+/// If it cannot be asked.
 pub(super) fn answers(path: &Path) -> anyhow::Result<bool> {
     let probe = Probe::start(STAT, [path.as_os_str().to_owned()])?;
     Ok(probe.answer(Instant::now() + DISK_PATIENCE)?.is_some())

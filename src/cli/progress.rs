@@ -4,16 +4,16 @@ use std::{io::Write, sync::Once, thread};
 
 use signal_hook::{consts::SIGINT, iterator::Signals, low_level};
 
-/// Lets Ctrl-C end the line of a progress bar before it ends the process, so that the prompt of the shell begins on a
-/// line of its own. To be called once something is drawn on stderr.
+/// Makes Ctrl-C end the line of a progress bar before it ends the process, so that the shell's prompt begins on a new
+/// line. Called once something is drawn on stderr.
 pub(super) fn end_line_on_interrupt() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        // Without the handler, Ctrl-C ends the process all the same.
+        // Without the handler, Ctrl-C still ends the process.
         let Ok(mut signals) = Signals::new([SIGINT]) else { return };
         thread::spawn(move || {
             if signals.forever().next().is_some() {
-                // The cursor stands in the line of the bar, at its end.
+                // The cursor is at the end of the bar's line.
                 let _ = std::io::stderr().write_all(b"\n");
                 let _ = low_level::emulate_default_handler(SIGINT);
             }

@@ -27,7 +27,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     if mounts::ours_at(&super::absolute(at)?)?.is_none() {
         bail!("{}: no shardfs is mounted there", escape::path(at));
     }
-    // Looking this name up is what does it.
+    // Looking up this name makes the mount refresh.
     std::fs::metadata(at.join(".shardfs/refresh")).with_context(|| at.display().to_string())?;
     Ok(())
 }

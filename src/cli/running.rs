@@ -59,14 +59,14 @@ pub(super) struct RunningOptions {
     slow: Duration,
 }
 
-/// At least a second: less would end the mount before its first use.
+/// Refuses less than a second, which would end the mount before its first use.
 fn idle_time(text: &str) -> Result<Duration, String> {
     let time = super::duration(text)?;
     if time >= Duration::from_secs(1) { Ok(time) } else { Err("at least 1 second".into()) }
 }
 
 impl RunningOptions {
-    /// How long an operation may take without a line in the log.
+    /// Returns how long an operation may take without a warning.
     pub(super) fn slow(&self) -> Option<Duration> {
         Some(self.slow).filter(|slow| !slow.is_zero())
     }
@@ -74,17 +74,17 @@ impl RunningOptions {
     /// Starts the log.
     ///
     /// # Errors
-    /// When the log file can't be opened.
+    /// If the log file cannot be opened.
     pub(super) fn start_log(&self, in_foreground: bool) -> anyhow::Result<()> {
         let default = if in_foreground { Level::Info } else { Level::Warn };
         logging::start(self.log_level, default, self.log_file.as_deref())
     }
 
-    /// Makes the mount point where that is wanted; dropping what comes back removes it where that is wanted, or where
-    /// it was made for a mount that failed.
+    /// Makes the mount point if that is wanted. Dropping the result removes it if that is wanted, or if it was made for
+    /// a mount that failed.
     ///
     /// # Errors
-    /// When it can't be made.
+    /// If it cannot be made.
     pub(super) fn mountpoint(&self, path: &Path) -> anyhow::Result<MountPoint> {
         let is_missing = || std::fs::symlink_metadata(path).is_err_and(|e| e.kind() == io::ErrorKind::NotFound);
         let made = self.mkdir && is_missing();
@@ -93,12 +93,12 @@ impl RunningOptions {
         } else if is_missing() {
             bail!("{}: no such folder; --mkdir makes it", path.display());
         }
-        // The process leaves its folder.
+        // Absolute, because the process leaves its current folder.
         let path = std::path::absolute(path).with_context(|| path.display().to_string())?;
         Ok(MountPoint { path, remove: made, remove_at_end: self.rmdir })
     }
 
-    /// Begins what goes on while the mount is there.
+    /// Starts what runs while the mount exists.
     pub(super) fn begin(&self, vfs: &Arc<Vfs>, mount: &Mount) {
         if let Some(limit) = self.idle_timeout {
             let (vfs, mount) = (vfs.clone(), mount.clone());
@@ -122,7 +122,7 @@ pub(super) struct MountPoint {
 }
 
 impl MountPoint {
-    /// It is in use: from here on its end is the mount's.
+    /// Notes that the mount uses it. Its end is from now on the mount's end.
     pub(super) fn is_mounted(&mut self) {
         self.remove = self.remove_at_end;
     }
@@ -130,7 +130,7 @@ impl MountPoint {
 
 impl Drop for MountPoint {
     fn drop(&mut self) {
-        // Empty, or not ours to remove.
+        // Fails if it is not empty, or not ours to remove.
         if self.remove
             && let Err(error) = std::fs::remove_dir(&self.path)
         {
@@ -139,12 +139,12 @@ impl Drop for MountPoint {
     }
 }
 
-/// Takes the mount down when no request has come for a while. A process that has something open in it, or stands in it,
-/// keeps it: then unmounting fails and is tried again later.
+/// Takes the mount down when no request has come for a while. If a process has something open in it, or its current
+/// folder there, unmounting fails and is tried again later.
 fn end_when_idle(vfs: &Vfs, mount: &Mount, limit: Duration) {
     let requests = || {
         let requests = &vfs.requests;
-        // Attributes, too: of a folder that was listed before, the kernel asks for nothing else.
+        // Attributes too, because for a folder that was listed before, the kernel asks for nothing else.
         let counters = [&requests.lookup, &requests.getattr, &requests.readdir, &requests.read, &requests.open];
         counters.iter().map(|counter| counter.load(Relaxed)).sum::<u64>()
     };
@@ -165,7 +165,8 @@ fn end_when_idle(vfs: &Vfs, mount: &Mount, limit: Duration) {
     }
 }
 
-/// Says something to the service manager, if there is one (sd_notify(3)). Best effort: a mount must not end by it.
+/// Sends a message to the service manager, if there is one (sd_notify(3)). Failures are ignored: they must not end a
+/// mount.
 pub(super) fn notify(state: &str) {
     let Some(socket) = std::env::var_os("NOTIFY_SOCKET") else { return };
     if let Err(error) = send(&socket, state) {
@@ -181,7 +182,7 @@ fn send(socket: &OsString, state: &str) -> io::Result<()> {
     UnixDatagram::unbound()?.send_to_addr(state.as_bytes(), &address).map(drop)
 }
 
-/// How often the service manager wants to hear from this process, halved.
+/// Returns half the interval in which the service manager expects a sign of life.
 fn watchdog_interval() -> Option<Duration> {
     let for_another = std::env::var("WATCHDOG_PID").is_ok_and(|pid| pid != std::process::id().to_string());
     let micros =
@@ -189,8 +190,8 @@ fn watchdog_interval() -> Option<Duration> {
     Some(Duration::from_micros(micros) / 2)
 }
 
-/// Tells the service manager that the mount answers, by asking it something that the kernel never answers by itself and
-/// that waits for no disk: one that does not answer is no reason to start this process again.
+/// Tells the service manager that the mount answers. For that it asks the mount something that the kernel never answers
+/// by itself and that waits for no disk, because a disk that does not answer is no reason to restart this process.
 fn feed_watchdog(mountpoint: &Path, interval: Duration) {
     loop {
         match std::fs::metadata(mountpoint.join(".shardfs/stats.json")) {

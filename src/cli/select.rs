@@ -14,11 +14,11 @@ use super::{
 };
 use crate::vfs::{self, Attr, FileKind, Vfs};
 
-/// As shells do: a name that begins with a dot is only found by one that begins with a dot.
+/// As in shells, only a pattern that begins with a dot matches a name that begins with a dot.
 const OPTIONS: MatchOptions =
     MatchOptions { case_sensitive: true, require_literal_separator: false, require_literal_leading_dot: true };
 
-/// What a path with or without wildcards leads to, inside one filesystem.
+/// The matches of a path, with or without wildcards, inside one filesystem.
 pub(super) struct Selection {
     pub(super) vfs: Vfs,
     pub(super) found: Vec<Selected>,
@@ -28,13 +28,13 @@ pub(super) struct Selection {
     pub(super) failed: Vec<anyhow::Error>,
 }
 
-/// A file or folder that a path leads to. It is looked up once, and to be forgotten.
+/// A file or folder that matches. It was looked up once and must be forgotten once.
 pub(super) struct Selected {
     pub(super) ino: u64,
     pub(super) attr: Attr,
     /// Its path from the container's name on, or from the first wildcard if that comes earlier.
     pub(super) kept: PathBuf,
-    /// Its path as it was typed, wildcards replaced: for messages.
+    /// Its path as typed, with wildcards replaced: for messages.
     pub(super) shown: PathBuf,
 }
 
@@ -46,10 +46,10 @@ enum Part {
     Folders,
 }
 
-/// Finds what a path leads to. A path that is there is that path, whatever characters it has.
+/// Finds what a path matches. A path that exists matches itself, whatever characters it has.
 ///
 /// # Errors
-/// When there is nothing.
+/// If nothing matches.
 pub(super) fn select(path: &Path, options: vfs::Options) -> anyhow::Result<Selection> {
     let literal = Place::find(path, options.clone());
     let is_pattern = literal.is_err() && path.components().any(|component| is_wild(component.as_os_str()));
@@ -61,7 +61,7 @@ pub(super) fn select(path: &Path, options: vfs::Options) -> anyhow::Result<Selec
     let components: Vec<Component<'_>> = path.components().collect();
     let wild = components.iter().position(|component| is_wild(component.as_os_str())).unwrap_or(0);
     let prefix = match is_url(path) {
-        // Of two slashes, components keep none.
+        // Components drop the second of two slashes.
         true => components[..wild].iter().skip(1).fold(url_scheme(path), |url, part| url.join(part)),
         false => components[..wild].iter().collect(),
     };
@@ -71,7 +71,7 @@ pub(super) fn select(path: &Path, options: vfs::Options) -> anyhow::Result<Selec
     if !place.is_folder() {
         bail!("{}: not a folder", start.display());
     }
-    // Of a folder of the host nothing is kept: it is where the pattern begins.
+    // Outside of containers nothing of the folder is kept: the pattern begins there.
     let kept = if place.vfs.container(place.ino)?.is_some() { place.kept.clone() } else { PathBuf::new() };
     let mut walk = Walk { vfs: &place.vfs, found: vec![], failed: vec![] };
     walk.expand(Selected { ino: place.ino, attr: place.attr, kept, shown: prefix }, &parts);
@@ -82,7 +82,7 @@ pub(super) fn select(path: &Path, options: vfs::Options) -> anyhow::Result<Selec
     Ok(Selection { vfs: place.vfs, found, is_pattern, failed })
 }
 
-/// `s3://`, as a path.
+/// Returns `s3://` as a path.
 fn url_scheme(url: &Path) -> PathBuf {
     let text = url.to_string_lossy();
     text.split_once("://").map_or_else(PathBuf::new, |(scheme, _)| format!("{scheme}://").into())
@@ -112,9 +112,9 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// Collects what the rest of a pattern finds below a folder, in order.
+    /// Collects what the rest of a pattern matches below a folder, in order.
     fn expand(&mut self, top: Selected, parts: &[Part]) {
-        // A stack of places with what is still to match below them, the next one last.
+        // A stack of places with the parts that remain to be matched below them, the next one last.
         let mut open = vec![(top, parts)];
         while let Some((here, parts)) = open.pop() {
             let Some((part, rest)) = parts.split_first() else {
@@ -134,7 +134,7 @@ impl Walk<'_> {
                 Part::Folders => {
                     let fits = |name: &OsStr| !name.as_encoded_bytes().starts_with(b".");
                     let folders = self.children(&here, fits).into_iter();
-                    // What is left to match may begin here, or in any folder below. Nothing left: everything below.
+                    // The rest may match here, or in any folder below. Without a rest: everything below.
                     if rest.is_empty() {
                         inner.extend(folders.map(|child| (child, rest)));
                     } else {

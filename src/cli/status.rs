@@ -41,26 +41,26 @@ pub(super) struct Arguments {
     color: ColorOption,
 }
 
-/// A mount with what it said: `config.json` and `stats.json`.
+/// A mount with its `config.json` and `stats.json`.
 pub(super) struct Report {
     pub(super) mount: Mount,
     pub(super) state: State,
-    /// Where the mount is that hides it.
+    /// The place of the mount that hides it.
     hidden_by: Option<PathBuf>,
     config: Value,
     stats: Value,
 }
 
-/// The mounts of shardfs that are wanted, each asked once. The others are left alone: one that does not answer would be
-/// waited for, and be in use meanwhile.
+/// Returns the wanted mounts of shardfs, each asked once. Others are not asked, because one that does not answer would
+/// be waited for and be in use meanwhile.
 ///
 /// # Errors
-/// When the kernel's table can't be read, or no process started.
+/// If the kernel's table cannot be read, or no process can be started.
 pub(super) fn reports(is_wanted: impl Fn(&Mount) -> bool) -> anyhow::Result<Vec<Report>> {
     let all = mounts::all()?;
-    // All are asked at once: several that do not answer take no longer than one.
+    // All are asked at once, so several that do not answer take no longer than one.
     let asked = all.iter().filter(|mount| mount.is_ours() && is_wanted(mount)).map(|mount| {
-        // A path would lead to what hides it.
+        // A path would lead to the mount that hides it.
         let hidden_by = mounts::hidden_by(mount, &all).map(|other| other.at.clone());
         let probe = if hidden_by.is_some() { None } else { Some(Probe::mount(&mount.at)?) };
         Ok((mount.clone(), hidden_by, probe))
@@ -112,7 +112,7 @@ impl Report {
         escape::path(&self.mount.at)
     }
 
-    /// SOURCE, as the mount itself says it; the kernel's table may hold a name for it that is only safe to pass on.
+    /// Returns SOURCE as the mount itself names it. The name in the kernel's table may be changed to be safe.
     fn source(&self) -> String {
         match self.config["source"].as_str() {
             Some(source) => source.to_owned(),
@@ -120,13 +120,13 @@ impl Report {
         }
     }
 
-    /// When it was mounted, in seconds since 1970.
+    /// Returns when it was mounted, in seconds since 1970.
     fn since(&self) -> Option<f64> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?.as_secs_f64();
         Some(now - self.stats["uptime_seconds"].as_f64()?)
     }
 
-    /// What is wrong, and what to do: a command that works then.
+    /// Returns what is wrong and what to do: a command that works in this state.
     pub(super) fn lost(&self) -> Option<String> {
         let word = escape::shell_word(&self.mount.at);
         match (self.state, &self.hidden_by) {
@@ -242,7 +242,7 @@ impl Report {
     }
 }
 
-/// Parts between commas, on lines of at most 80 columns below a label of 12.
+/// Joins parts by commas, on lines of at most 80 columns below a label of 12.
 fn wrapped(parts: &[String]) -> String {
     let (mut text, mut column) = (String::new(), 12);
     for (number, part) in parts.iter().enumerate() {
@@ -262,7 +262,7 @@ fn wrapped(parts: &[String]) -> String {
     text
 }
 
-/// Days and hours, hours and minutes, minutes and seconds.
+/// Returns days and hours, hours and minutes, or minutes and seconds.
 fn span(time: Duration) -> String {
     let seconds = time.as_secs();
     match (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60) {
@@ -273,7 +273,7 @@ fn span(time: Duration) -> String {
     }
 }
 
-/// `12.3 MiB` and the like.
+/// Returns `12.3 MiB` and the like.
 pub(super) fn bytes(count: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let unit = (count.max(1).ilog2() as usize / 10).min(UNITS.len() - 1);

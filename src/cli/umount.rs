@@ -24,8 +24,8 @@ use super::{
     probe::{self, State},
 };
 
-/// How long a mount may be in use by what can't be seen before that is an error: longer than a probe of one that does not
-/// answer.
+/// How long a mount may be in use by something unknown before that is an error; longer than a probe of a mount that
+/// does not answer.
 const GLANCE: Duration = Duration::from_secs(3);
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -72,20 +72,21 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         }
         match take_down_unused(&mount)? {
             true => Ok(()),
-            // Users of a dead mount get nothing but errors.
+            // A dead mount's users get only errors anyway.
             false if probe::state_at(&mount.at)? == State::Dead => detach(&mount),
             false => bail!(super::busy::message(&mount)),
         }
     })
 }
 
-/// Whether this user may take a mount down.
+/// Returns whether this user may take a mount down.
 fn is_own(mount: &Mount) -> bool {
     let me = rustix::process::geteuid();
     me.is_root() || mount.user.is_none_or(|user| user == me.as_raw())
 }
 
-/// What takes down a mount that does not answer, and ends those who wait for it where this user may do that.
+/// Returns the options that take down a mount that does not answer, and that end waiting readers if this user may do
+/// that.
 pub(super) fn way_out(mount: &Mount) -> &'static str {
     let may_write = |file: &PathBuf| rustix::fs::access(file, rustix::fs::Access::WRITE_OK).is_ok();
     let may_abort =
@@ -93,18 +94,18 @@ pub(super) fn way_out(mount: &Mount) -> &'static str {
     if may_abort { "--force" } else { "--lazy" }
 }
 
-/// The mounts of shardfs that this user may take down, the latest first: one may stand on another.
+/// Returns the mounts of shardfs that this user may take down, the latest first, because one may be on top of another.
 fn own_mounts() -> anyhow::Result<Vec<PathBuf>> {
     let mounts = mounts::all()?.into_iter().rev().filter(|mount| mount.is_ours() && is_own(mount));
     Ok(mounts.map(|mount| mount.at).collect())
 }
 
-/// Takes away mounts of ours whose process is gone, so that the place can be used again. Those of other programs stay.
+/// Removes mounts of shardfs whose process is gone, so that the place can be used again. Mounts of other programs stay.
 ///
 /// # Errors
-/// When what is mounted there is not ours and dead, or does not answer.
+/// If the mount there is not ours and dead, or does not answer.
 pub(super) fn repair(place: &Path) -> anyhow::Result<()> {
-    // Several may stand on one another.
+    // Several may be on top of each other.
     for _ in 0..16 {
         let Some(mount) = mounts::at(place)? else { break };
         match (probe::state_at(place)?, mount.is_ours()) {
@@ -143,8 +144,8 @@ pub(super) fn take_down(mount: &Mount) -> anyhow::Result<()> {
     if take_down_unused(mount)? { Ok(()) } else { bail!(super::busy::message(mount)) }
 }
 
-/// Takes a mount down, or says that it is in use: by a process that can be named, or for longer than a look at it takes,
-/// as `shardfs status` takes one at all mounts.
+/// Takes a mount down. Fails if a known process uses it, or if it is in use for longer than a look takes (as
+/// `shardfs status` takes one at all mounts).
 fn take_down_unused(mount: &Mount) -> anyhow::Result<bool> {
     let end = Instant::now() + GLANCE;
     loop {
@@ -156,22 +157,22 @@ fn take_down_unused(mount: &Mount) -> anyhow::Result<bool> {
 }
 
 fn try_take_down(mount: &Mount) -> anyhow::Result<bool> {
-    // A descriptor would keep the mount busy, so this one goes by its path, which has just been looked at. The kernel
-    // refuses where anything stands on it.
+    // A descriptor would keep the mount busy, so this uses its path, which has just been checked. The kernel refuses if
+    // anything is mounted on it.
     drop(seen(mount)?);
     match unmount(&mount.at, UnmountFlags::NOFOLLOW) {
         Ok(()) => Ok(true),
         Err(Errno::BUSY) => Ok(false),
-        // Only root may; for other users a helper does it.
+        // Only root may. For other users a helper does it.
         Err(Errno::PERM) => fusermount(mount, &["-u"]),
         Err(error) => Err(error).with_context(|| escape::path(&mount.at)),
     }
 }
 
-/// Takes the name of a mount away though it may be in use. One that is gone already is just what was wanted.
+/// Detaches a mount, even if it is in use. A mount that is gone already counts as success.
 ///
 /// # Errors
-/// Where other mounts stand on it, which would go with it; and what the kernel says.
+/// If other mounts are on top of it, which would disappear with it; and errors of the kernel.
 pub(super) fn detach(mount: &Mount) -> anyhow::Result<()> {
     let Some(mount) = mount.now()? else { return Ok(()) };
     let root = seen(&mount)?;
@@ -192,18 +193,18 @@ pub(super) fn detach(mount: &Mount) -> anyhow::Result<()> {
     }
 }
 
-/// Ends the kernel's connection to the process that serves a mount: every request that waits or comes gets an error.
+/// Ends the kernel's connection to the process that serves a mount. Every waiting and later request gets an error.
 ///
 /// # Errors
-/// When this user may not, or it can't be done: then nothing has happened.
+/// If this user may not, or it fails. Then nothing has happened.
 fn abort(mount: &Mount) -> anyhow::Result<()> {
     let root = seen(mount)?;
-    // The descriptor keeps the mount busy: the connection is ended, the mount stays for now.
+    // The descriptor keeps the mount busy, so the connection ends and the mount stays for now.
     let forced = unmount(by_descriptor(&root), UnmountFlags::FORCE);
     if matches!(forced, Ok(()) | Err(Errno::BUSY)) {
         return Ok(());
     }
-    // Only root may do that. For the user who mounted there is a file, where fusectl is mounted.
+    // Only root may do that. For the user who mounted there is a file, if fusectl is mounted.
     let reason = match mount.abort_file()? {
         Some(file) => match std::fs::write(&file, "1") {
             Ok(()) => return Ok(()),
@@ -219,19 +220,19 @@ fn abort(mount: &Mount) -> anyhow::Result<()> {
     )
 }
 
-/// The root of a mount, if its path leads to it.
+/// Returns the root of a mount, if its path leads to it.
 fn seen(mount: &Mount) -> anyhow::Result<OwnedFd> {
     mount.open()?.with_context(|| {
         format!("{}: another mount stands there now; take that one down first", escape::path(&mount.at))
     })
 }
 
-/// A path that leads to a descriptor, whatever stands at the place where it was opened.
+/// Returns a path that leads to a descriptor, whatever is now at the place where it was opened.
 fn by_descriptor(root: &OwnedFd) -> String {
     format!("/proc/self/fd/{}", root.as_raw_fd())
 }
 
-/// Has the helper take a mount down, which may do it for the user who mounted. `false` if it is in use.
+/// Lets the helper take a mount down, which may do so for the user who mounted. Returns `false` if it is in use.
 fn fusermount(mount: &Mount, options: &[&str]) -> anyhow::Result<bool> {
     let done = Command::new("fusermount3").args(options).arg("--").arg(&mount.at).output();
     let done = done.context("fusermount3 (install fuse3)")?;

@@ -120,7 +120,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     }
     out.flush()?;
     Ok(match (result.is_complete() && has_checked(&progress), result.problems.is_empty()) {
-        // Nothing known to be wrong, and nothing left out: the only case that deserves a 0.
+        // Nothing wrong and nothing left out: the only case for a 0.
         (true, true) => ExitCode::SUCCESS,
         (true, false) => WRONG.into(),
         (false, _) => UNKNOWN.into(),
@@ -130,7 +130,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
 /// A problem, with its container as the user would write it.
 type Line = (PathBuf, Problem);
 
-/// What all paths together gave.
+/// Result for all paths together.
 #[derive(Default)]
 struct Outcome {
     problems: Vec<Line>,
@@ -146,12 +146,12 @@ impl Outcome {
     }
 }
 
-/// Whether any container was looked at, also one that is damaged beyond opening.
+/// Returns whether any container was looked at, even one that is too damaged to be opened.
 fn has_checked(progress: &Progress) -> bool {
     [&progress.containers, &progress.files, &progress.problems].iter().any(|count| count.load(Relaxed) > 0)
 }
 
-/// What is wrong below one PATH, and what can't be read.
+/// Finds what is wrong below one PATH, and what cannot be read.
 fn one(
     path: &Path,
     arguments: &Arguments,
@@ -166,13 +166,13 @@ fn one(
         follow_links: arguments.links.follow_links,
         #[cfg(feature = "remote")]
         remote: arguments.remote.checked(),
-        // They show what other files show, which is verified there.
+        // Tables repeat other files, which are verified there.
         tables: false,
         formats: arguments.formats.chosen(),
         ..defaults
     };
     let place = if path.is_file() {
-        // A file has to be a container: what is none can't be whole.
+        // A single file must be a container, or it cannot be verified.
         std::fs::File::open(path).with_context(|| path.display().to_string())?;
         match Vfs::open(path, options) {
             Ok(vfs) => Place { attr: vfs.attr(ROOT)?, ino: ROOT, vfs, kept: PathBuf::new() },
@@ -195,7 +195,7 @@ fn one(
         findings
     });
     let shown = |problem: &Problem| match is_container {
-        // The path may lead into the container; the container's own is what is known of it.
+        // The path may lead into the container; problems are about the container itself.
         true => path.ancestors().find(|path| path.is_file()).unwrap_or(path).to_path_buf(),
         false if problem.container == Path::new("") => path.to_path_buf(),
         false => path.join(&problem.container),
@@ -245,7 +245,7 @@ fn summary(result: &Outcome, progress: &Progress) -> String {
     parts.join("; ")
 }
 
-/// How links that were left out can be had.
+/// Returns how to include links that were left out.
 fn hint(follow: FollowLinks, progress: &Progress) -> Option<String> {
     let [links, outside, dangling] =
         [&progress.links, &progress.outside, &progress.dangling].map(|count| count.load(Relaxed));
@@ -292,7 +292,7 @@ fn document(result: &Outcome, progress: &Progress) -> Value {
     })
 }
 
-/// What is going on, on a terminal.
+/// Progress on a terminal.
 pub(super) struct Bar {
     bar: ProgressBar,
     stop: Arc<AtomicBool>,
@@ -326,12 +326,12 @@ impl Bar {
         Self { bar, stop, drawing: Some(drawing) }
     }
 
-    /// Whether it is shown on a terminal.
+    /// Returns whether it is shown on a terminal.
     pub(super) fn is_shown(&self) -> bool {
         self.drawing.is_some()
     }
 
-    /// Does something that writes to the terminal, without the progress in its way.
+    /// Runs work that writes to the terminal, with the progress hidden meanwhile.
     pub(super) fn hide(&self, work: impl FnOnce()) {
         self.bar.suspend(work);
     }
@@ -339,7 +339,7 @@ impl Bar {
     pub(super) fn stop(self) {
         self.stop.store(true, Relaxed);
         if let Some(drawing) = self.drawing {
-            // It draws nothing any more, so that what follows begins on a line of its own.
+            // The bar is not drawn any more, so the next output begins on a new line.
             let _ = drawing.join();
         }
         self.bar.finish_and_clear();

@@ -63,9 +63,9 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     serve::until_signal(&site, listener)
 }
 
-/// Opens a link in the user's browser, where there is one. The connection waits until the server answers.
+/// Opens a link in the user's browser, if there is one. The connection waits until the server answers.
 fn open_browser(link: &str) {
-    // Without a desktop, xdg-open would take the terminal for a browser of text.
+    // Without a desktop, xdg-open would start a text browser in the terminal.
     if !["DISPLAY", "WAYLAND_DISPLAY", "BROWSER"].iter().any(|name| std::env::var_os(name).is_some()) {
         return;
     }

@@ -83,7 +83,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     if failed { Err(AlreadyReported.into()) } else { Ok(()) }
 }
 
-/// What came of one PATH.
+/// Result for one PATH.
 struct Done {
     problems: usize,
     blobs: u64,
@@ -100,7 +100,7 @@ fn one(
 ) -> anyhow::Result<Done> {
     let options = arguments.view.checked();
     let spill = options.spill.clone().unwrap_or_else(default_options);
-    // What tables show is stored once, and warmed where it is.
+    // Tables repeat other files, which are warmed there.
     let options = vfs::Options { spill: Some(SpillOptions { wait: true, ..spill }), tables: false, ..options };
     let place = Place::find(path, options)?;
     let has_read = AtomicBool::new(false);

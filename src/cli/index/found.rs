@@ -10,10 +10,10 @@ use crate::{
     vfs::{self, Attr, FileKind, SeenContainer, Vfs},
 };
 
-/// Episodes of a KDB file whose tasks are compared.
+/// Episodes of a KDB file whose tasks are compared, at most.
 const TASKS: u64 = 100;
 
-/// Folders of cameras that are named; more are not counted.
+/// Most camera folders that are named; more are not counted.
 const CAMERAS: usize = 100;
 
 /// A row of the index.
@@ -21,7 +21,7 @@ const CAMERAS: usize = 100;
 pub(super) struct Row {
     /// Path below SOURCE.
     pub(super) path: String,
-    /// The state of the file: where it is the same, so is all else.
+    /// The state of the file. If it is the same, so is everything else.
     pub(super) state: String,
     pub(super) format: Option<String>,
     pub(super) version: Option<String>,
@@ -39,13 +39,13 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// That of a container of which nothing but its file is known yet.
+    /// Returns the row of a container of which only the file is known yet.
     pub(super) fn of(path: String, seen: SeenContainer, attr: &Attr) -> Self {
         let SeenContainer { format, size, state } = seen;
         Self { path, state, format: Some(format.into()), size, modified: microseconds(attr), ..Self::default() }
     }
 
-    /// That of a file which looks like a container and can't be opened as one.
+    /// Returns the row of a file that looks like a container but cannot be opened.
     pub(super) fn damaged(path: &Path, attr: &Attr, problem: String) -> Self {
         let (size, modified) = (attr.size, microseconds(attr));
         Self { path: shown(path), size, modified, problem: Some(problem), ..Self::default() }
@@ -57,7 +57,7 @@ fn microseconds(attr: &Attr) -> i64 {
     seconds.saturating_mul(1_000_000).saturating_add(i64::from(nanos / 1000))
 }
 
-/// A path as text: bytes that are not UTF-8 as in paths inside containers (`docs/TREE.md`, Names).
+/// Returns a path as text. Bytes that are not UTF-8 are escaped as in paths inside containers (`docs/TREE.md`, Names).
 pub(super) fn shown(path: &Path) -> String {
     let part = |part: &OsStr| match part.to_str() {
         Some(text) => text.to_owned(),
@@ -66,7 +66,7 @@ pub(super) fn shown(path: &Path) -> String {
     path.iter().map(part).collect::<Vec<_>>().join("/")
 }
 
-/// What is used of `container.json`.
+/// The fields of `container.json` that are used.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Description {
@@ -105,8 +105,7 @@ struct Table {
     rows: Option<u64>,
 }
 
-/// Looks into a container as far as that can be done without decoding. The row has what was found until something
-/// failed.
+/// Looks into a container as far as possible without decoding. If something fails, the row has what was found before.
 pub(super) fn look_into(vfs: &Vfs, ino: u64, mut row: Row) -> (Row, Option<vfs::Error>) {
     let failed = fill(vfs, ino, &mut row).err();
     if let Some(error) = &failed {
@@ -150,7 +149,7 @@ fn fill(vfs: &Vfs, ino: u64, row: &mut Row) -> Result<(), vfs::Error> {
     Ok(())
 }
 
-/// The node at a path below another, if it is there. Its look-up is the caller's.
+/// Returns the node at a path below another, if it exists. The caller has to forget it.
 fn descend(vfs: &Vfs, top: u64, names: &[&str]) -> Result<Option<u64>, vfs::Error> {
     let mut at = top;
     for name in names {
@@ -164,7 +163,7 @@ fn descend(vfs: &Vfs, top: u64, names: &[&str]) -> Result<Option<u64>, vfs::Erro
     Ok(Some(at))
 }
 
-/// The task of a KDB file, where its first episodes have one.
+/// Returns the task of a KDB file, if its first episodes agree on one.
 fn task(vfs: &Vfs, ino: u64, episodes: u64) -> Result<Option<String>, vfs::Error> {
     #[derive(Deserialize)]
     struct Meta {
@@ -183,7 +182,8 @@ fn task(vfs: &Vfs, ino: u64, episodes: u64) -> Result<Option<String>, vfs::Error
     Ok(task)
 }
 
-/// The paths of camera folders below `images`, between commas; a comma in a name is `%2C`. Gives the look-up back.
+/// Returns the paths of camera folders below `images`, separated by commas; a comma in a name becomes `%2C`. Forgets
+/// `images`.
 fn cameras(vfs: &Vfs, images: u64) -> Result<Option<String>, vfs::Error> {
     let mut found = Vec::new();
     let mut folders = vec![(images, String::new())];
@@ -196,7 +196,8 @@ fn cameras(vfs: &Vfs, images: u64) -> Result<Option<String>, vfs::Error> {
                 return ControlFlow::Continue(());
             }
             vfs.forget(entry.ino, 1);
-            // Behind the first picture there are only more; in the top stacks of frames stand between the folders.
+            // After the first picture there are only more pictures; at the top, stacks of frames are listed between the
+            // folders.
             has_pictures = !path.is_empty();
             if has_pictures { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });

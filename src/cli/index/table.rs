@@ -31,17 +31,16 @@ use crate::{
     },
 };
 
-/// Last bytes of the rows that are there once more, behind their length.
+/// Last bytes of the compressed copy of the rows, after its length.
 const MAGIC: &[u8; 8] = b"SHFINDEX";
 
-/// Bytes that rows of an earlier run may take once they are decoded.
+/// Most bytes that rows of an earlier run may take when decoded.
 const LONGEST: u64 = 4 << 30;
 
-/// Memory for the footer and pages while the file is written.
+/// Memory in bytes for the footer and pages while the file is written.
 const ROOM: u64 = 1 << 30;
 
-/// What stands in front of the rows. They are of use to the program that found them only: another version may find
-/// more.
+/// Comes before the rows. Only the same version of the program uses the copy, because another version may find more.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 struct Front {
     program: String,
@@ -54,11 +53,11 @@ impl Front {
     }
 }
 
-/// An index that can be written.
+/// An index ready to be written.
 pub(super) struct Index {
     reader: ReadContext,
     file: View,
-    /// The rows once more, compressed.
+    /// A compressed copy of the rows.
     rows: Vec<u8>,
 }
 
@@ -80,8 +79,7 @@ impl Index {
         Ok(Self { reader, file, rows: packed.finish()? })
     }
 
-    /// Writes the file under another name, and gives it its own when it is whole; unless `stop` says that it is not to
-    /// be finished.
+    /// Writes the file under a temporary name and renames it when it is complete, unless `stop` is set.
     pub(super) fn write(&self, output: &Path, stop: &AtomicBool) -> anyhow::Result<()> {
         let part = part_name(output);
         // Left over by a run that was killed.
@@ -125,7 +123,7 @@ impl Index {
     }
 }
 
-/// Short, whatever the file's own name is.
+/// Returns a temporary name, short whatever the file's own name is.
 fn part_name(path: &Path) -> PathBuf {
     let name = path.file_name().unwrap_or(OsStr::new(""));
     path.with_file_name(format!(".shardfs-index-{:016x}", xxh64(name.as_bytes(), 0)))
@@ -168,8 +166,8 @@ fn columns(rows: &[Row]) -> Vec<Column> {
     ]
 }
 
-/// The rows that an earlier run found in the same place, by their paths. None where the file is not there, was written
-/// by something else, or is damaged: then all is looked into again.
+/// Returns the rows that an earlier run found for the same SOURCE, by their paths. None if the file does not exist, was
+/// written by another program, or is damaged; then all containers are looked into again.
 pub(super) fn read(path: &Path, source: &str) -> HashMap<String, Row> {
     read_rows(path, source).unwrap_or_default()
 }

@@ -13,20 +13,20 @@ use crate::{
     source::{Source, Unlimited},
 };
 
-/// Index entries that are read to count frames; a file with more has only its header's count.
+/// Most index entries that are read to count frames. For a file with more, only the header's count is shown.
 const COUNTED: u64 = 100_000;
-/// Episodes whose metadata are read.
+/// Most episodes whose metadata are read.
 const LOOKED_AT: u64 = 1000;
-/// Episodes that get a line.
+/// Most episodes that get a line.
 const LINES: u64 = 10;
-/// Frames whose pictures are found, over all those lines.
+/// Most frames whose pictures are found, over all these lines.
 const FRAMES: u64 = 100_000;
-/// Cameras of an episode that are named.
+/// Most cameras of an episode that are named.
 const CAMERAS: usize = 8;
-/// Characters of a text that are shown.
+/// Most characters of a text that are shown.
 const TEXT: usize = 60;
 
-/// What is known after a look at the header, the index and the first episodes.
+/// What the header, the index and the first episodes tell.
 pub(super) struct Summary {
     header: Header,
     /// The sum over the index, if it was short enough.
@@ -46,7 +46,7 @@ pub(super) struct Summary {
 struct Line {
     episode: Episode,
     meta: Option<Meta>,
-    /// Why its cameras are not known, or they.
+    /// Its cameras, or why they are not known.
     cameras: Result<Vec<Seen>, String>,
 }
 
@@ -54,13 +54,13 @@ struct Line {
 struct Seen {
     name: String,
     pictures: usize,
-    /// Width, height and channels, where all pictures have the same.
+    /// Width, height and channels, if all pictures have the same.
     size: Option<(u32, u32, u8)>,
     encoding: String,
 }
 
 impl Summary {
-    /// Looks at a file, or at one episode of it.
+    /// Examines a file, or one episode of it.
     pub(super) fn read(place: &Place, only: Option<u64>) -> anyhow::Result<Self> {
         let shown_path = || place.vfs.source().display().to_string();
         let source = place.vfs.stored(place.ino)?.with_context(shown_path)?;
@@ -116,7 +116,7 @@ impl Summary {
         self.successes.add(success(meta.success).into());
     }
 
-    /// For people.
+    /// Prints it for people.
     pub(super) fn write(&self, out: &mut impl Write) -> anyhow::Result<()> {
         if self.is_part {
             return self.write_episodes(out);
@@ -124,7 +124,7 @@ impl Summary {
         let total = self.header.episodes();
         writeln!(out, "  format: kdb")?;
         writeln!(out, "  version: {}.{}", self.header.version.0, self.header.version.1)?;
-        // A time that no calendar has is left out.
+        // Times beyond any calendar are left out.
         if let Some(seconds) = i64::try_from(self.header.created_timestamp).ok().filter(|&s| 0 < s && s < 1 << 40) {
             writeln!(out, "  created: {} UTC", date(seconds))?;
         }
@@ -159,7 +159,7 @@ impl Summary {
         Ok(())
     }
 
-    /// A line for each of the episodes that were looked at closely.
+    /// Prints a line for each examined episode.
     fn write_episodes(&self, out: &mut impl Write) -> anyhow::Result<()> {
         let header = ["episode", "frames", "state", "action", "success", "reward", "task", "cameras"];
         let mut rows = vec![header.map(String::from).to_vec()];
@@ -167,7 +167,7 @@ impl Summary {
         table(out, &rows, &[0, 1, 2, 3, 5])
     }
 
-    /// For programs.
+    /// Returns it for programs.
     pub(super) fn json(&self) -> Value {
         json!({
             "episodes": self.header.episodes(),
@@ -192,7 +192,7 @@ fn success(success: Option<bool>) -> &'static str {
     }
 }
 
-/// Without dozens of digits.
+/// Formats a number without dozens of digits.
 fn number(number: f32) -> String {
     let text = number.to_string();
     if text.len() > 12 { format!("{number:e}") } else { text }
@@ -243,7 +243,7 @@ impl Line {
     }
 }
 
-/// The cameras of an episode; `walked` counts frames over all episodes.
+/// Returns the cameras of an episode. `walked` counts frames over all episodes.
 fn cameras(source: &dyn Source, episode: &Episode, walked: &mut u64) -> Result<Vec<Seen>, String> {
     if !episode.has_images() {
         return Ok(Vec::new());
@@ -281,7 +281,7 @@ impl Seen {
         }
     }
 
-    /// `front 96x72 RGB raw`, and how many there are where that is not one a frame.
+    /// Returns `front 96x72 RGB raw`, and the number of pictures if there is not one per frame.
     fn text(&self, frames: usize) -> String {
         let size = match self.size {
             Some((width, height, channels)) => {

@@ -7,10 +7,10 @@ use serde_json::{Map, Value};
 use super::lines;
 use crate::tree::overview::Item;
 
-/// Characters of a line of front matter.
+/// Most characters of a line of front matter.
 const LONGEST: usize = 400;
 
-/// The front matter a line each, then the items below `part` as a table; all of them where that is empty.
+/// Prints a line for each value of the front matter, then the items below `part` as a table; all items if it is empty.
 pub(super) fn describe(
     out: &mut impl Write,
     format: &str,
@@ -39,7 +39,7 @@ pub(super) fn describe(
     lines::table(out, &rows, &[4, 5])
 }
 
-/// A value of the front matter as text: names and values between commas, elements of a list between semicolons.
+/// Returns a value of the front matter as text: names and values separated by commas, elements of a list by semicolons.
 fn flat(value: &Value) -> String {
     let join = |parts: Vec<String>, between| parts.join(between);
     match value {

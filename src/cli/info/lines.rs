@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use crate::cli::escape;
 
-/// Text out of a file as it may stand in a line of a terminal: no control characters, and no more than `most` of the
-/// others.
+/// Returns text from a file that is safe in a line of a terminal: without control characters, and with at most `most`
+/// of the others.
 pub(super) fn shown(text: &str, most: usize) -> String {
     let mut line = String::new();
     for (number, c) in text.chars().enumerate() {
@@ -20,7 +20,7 @@ pub(super) fn shown(text: &str, most: usize) -> String {
     line
 }
 
-/// How often something was seen; what was seen first stands first among equals.
+/// Counts how often something was seen. Among equals, what was seen first comes first.
 #[derive(Default)]
 pub(super) struct Counts(HashMap<String, (usize, usize)>);
 
@@ -34,14 +34,14 @@ impl Counts {
         self.0.is_empty()
     }
 
-    /// The most frequent first.
+    /// Returns the most frequent first.
     fn sorted(&self) -> Vec<(&str, usize)> {
         let mut all: Vec<_> = self.0.iter().collect();
         all.sort_by_key(|(_, (place, count))| (std::cmp::Reverse(*count), *place));
         all.into_iter().map(|(what, (_, count))| (&**what, *count)).collect()
     }
 
-    /// The first few of them on a line.
+    /// Returns the first few of them on a line.
     pub(super) fn line(&self) -> String {
         const FEW: usize = 5;
         let all = self.sorted();
@@ -61,8 +61,8 @@ impl Counts {
     }
 }
 
-/// Rows of equal length, the headings first, as columns, two blanks indented; columns named in `right` end flush, and
-/// a column without anything below its heading is left out.
+/// Prints rows of equal length, headings first, as columns indented by two blanks. Columns in `right` are aligned
+/// right, and columns without anything below their heading are left out.
 pub(super) fn table(out: &mut impl Write, rows: &[Vec<String>], right: &[usize]) -> anyhow::Result<()> {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let is_said = |column: &usize| rows[1..].iter().any(|row| !row[*column].is_empty());

@@ -10,14 +10,15 @@ use crate::{
     },
 };
 
-/// Where a name is cut.
+/// Most characters of a name.
 const LONGEST: usize = 48;
 
 const HEADINGS: [&str; 9] = ["column", "type", "keys", "blocks", "rows/block", "compression", "stored", "size", ""];
-/// Those that stand above numbers.
+/// Columns of numbers.
 const NUMBERS: [usize; 5] = [2, 3, 4, 6, 7];
 
-/// The front matter a line each, then a line for each column; of one folder below `columns` only that column.
+/// Prints a line for each value of the front matter, then a line for each column; for a folder below `columns` only for
+/// that column.
 pub(super) fn describe(out: &mut impl Write, format: &str, table: &Table, only: Option<&str>) -> anyhow::Result<()> {
     let Table { version, compatible_version, rows, column_count, columns } = table;
     let compatible = match compatible_version {
