@@ -64,53 +64,53 @@ use problems::Problems;
 use source_files::SourceFiles;
 use source_tree::{SourceEntry, SourceTree};
 
-/// The root of every mount.
+/// Inode number of the root of every mount.
 pub const ROOT: u64 = 1;
 
-/// A look-up of this name panics, in unit tests only.
+/// In unit tests only: looking up this name panics.
 #[cfg(test)]
 pub(crate) const TEST_PANIC: &str = "shardfs-test-panic";
 
-/// The key of this process, where no other is given.
+/// The key of this process, used if none is given.
 static PROCESS_KEY: OnceLock<NumberKey> = OnceLock::new();
 
-/// What a user may choose about a mount's content.
+/// A user's choices about a mount.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Budget of the cache of decoded blocks, in bytes.
     pub cache_size: u64,
     /// When checksums are verified.
     pub verify: Verify,
-    /// A cache that others use, too, in place of an own one of that size.
+    /// A shared cache, used instead of one of that size.
     pub cache: Option<Arc<Cache>>,
-    /// Whether folders are watched: only where `Vfs::wait_for_changes` is called, for the watches are few.
+    /// Whether folders are watched. Only useful if `Vfs::wait_for_changes` is called, because watches are limited.
     pub watch: bool,
-    /// Where decoded blocks are kept that have no room in memory.
+    /// Where decoded blocks are kept for which memory has no room.
     pub spill: Option<SpillOptions>,
-    /// How opened files are served, as far as it can be had.
+    /// How opened files are served, if the kernel supports it.
     pub serve: Serve,
-    /// Which symbolic links of SOURCE are shown as what they point to.
+    /// Which symbolic links of SOURCE are shown as their targets.
     pub follow_links: FollowLinks,
     /// How a bucket or a web server is reached.
     #[cfg(feature = "remote")]
     pub remote: crate::store::remote::Options,
-    /// Owner of everything, in place of the containers' own.
+    /// Owner of everything, instead of the containers' own.
     pub uid: Option<u32>,
-    /// Group of everything, in place of the containers' own.
+    /// Group of everything, instead of the containers' own.
     pub gid: Option<u32>,
     /// Permission bits to take away.
     pub umask: u32,
     /// How long an operation may take without a line in the log.
     pub slow: Option<Duration>,
-    /// Show what is known of stored items as extended attributes.
+    /// Whether stored items have extended attributes.
     pub xattrs: bool,
-    /// Show `.shardfs`, which says much about SOURCE and this process.
+    /// Whether `.shardfs` is shown, which tells much about SOURCE and this process.
     pub control: bool,
-    /// Show tables as Parquet files.
+    /// Whether tables are shown as Parquet files.
     pub tables: bool,
     /// The formats that are recognised.
     pub formats: tree::Formats,
-    /// What inode numbers are made with: the same key gives the same numbers in another mount.
+    /// Key of the inode numbers. The same key gives the same numbers in another mount.
     pub number_key: NumberKey,
 }
 
@@ -156,27 +156,27 @@ pub struct Requests {
     pub lookup: AtomicU64,
     /// Attributes of a node.
     pub getattr: AtomicU64,
-    /// Listings, each call.
+    /// Calls for listings.
     pub readdir: AtomicU64,
-    /// Of these, the ones with attributes.
+    /// Calls of these for listings with attributes.
     pub readdirplus: AtomicU64,
     /// Reads.
     pub read: AtomicU64,
     /// Opens. In page-cache mode the kernel asks once and never again.
     pub open: AtomicU64,
-    /// Of these, the ones answered with a file that the kernel reads by itself.
+    /// Opens of these that were answered with a file for the kernel to read by itself.
     pub passed: AtomicU64,
-    /// Opens of folders: the kernel asks once.
+    /// Opens of folders. The kernel asks once.
     pub opendir: AtomicU64,
     /// Files closed, in passthrough mode.
     pub release: AtomicU64,
     /// Nodes that the kernel forgot.
     pub forget: AtomicU64,
-    /// Targets of links.
+    /// Reads of links.
     pub readlink: AtomicU64,
-    /// Sizes of the filesystem.
+    /// Requests for the size of the filesystem.
     pub statfs: AtomicU64,
-    /// Bytes handed out.
+    /// Bytes served.
     pub bytes_read: AtomicU64,
 }
 
@@ -185,18 +185,19 @@ struct OpenedSource {
     store: Arc<dyn Store>,
     /// Its path or URL, absolute.
     top: PathBuf,
-    /// The file that it is, in the folder that the store stands for.
+    /// SOURCE itself if it is one file, in the folder that the store shows.
     alone: Option<FilePath>,
 }
 
-/// What is known of a container without opening it.
+/// What is known of a container that is not open.
 #[derive(Debug, Clone)]
 pub(crate) struct SeenContainer {
     /// The name of its format.
     pub(crate) format: &'static str,
     /// Bytes of its file.
     pub(crate) size: u64,
-    /// Names the state of the file, and of others that it shows: two of one path that differ are two states.
+    /// Name of the state of the file, and of other files that it shows. Different names of one path are different
+    /// states.
     pub(crate) state: String,
 }
 
@@ -206,11 +207,11 @@ pub struct Vfs {
     top: PathBuf,
     options: Options,
     source: Arc<SourceTree>,
-    /// SOURCE itself where it is one container: a file in the folder that the store stands for.
+    /// SOURCE itself if it is one container: a file in the folder that the store shows.
     alone: Option<FilePath>,
-    /// What the root of the mount is. A container may become another one.
+    /// The root of the mount. A container as SOURCE may be replaced by another one.
     root: RwLock<Node>,
-    /// What SOURCE was when it was mounted, for files that are always there.
+    /// Attributes of SOURCE when it was mounted, for files that always exist.
     mounted: Stat,
     files: SourceFiles,
     containers: Arc<Containers>,
@@ -225,7 +226,7 @@ pub struct Vfs {
     serving: OnceLock<Serving>,
     control: Control,
     begun: Begun,
-    /// What the store takes of the cache's budget.
+    /// The part of the cache's budget that the store takes.
     _store_memory: Reservation,
 }
 
@@ -233,7 +234,7 @@ impl Vfs {
     /// Opens SOURCE: a folder, or one container. Nothing in a folder is looked at yet.
     ///
     /// # Errors
-    /// [`Error`] when SOURCE is not there, or is a file that is no container, with the reason.
+    /// [`Error`] if SOURCE does not exist, or is a file that is no container, with the reason.
     pub fn open(source: &Path, options: Options) -> Result<Self, Error> {
         let shown = Self::shown(source);
         let named = |error| Error::os(&error, "open", shown.clone());
@@ -294,7 +295,7 @@ impl Vfs {
         }
     }
 
-    /// SOURCE as it may be shown: a URL without its secrets.
+    /// Returns SOURCE for messages: a URL without its secrets.
     fn shown(source: &Path) -> PathBuf {
         #[cfg(feature = "remote")]
         if let Some(Ok(location)) = crate::store::remote::Location::parse(source) {
@@ -325,7 +326,7 @@ impl Vfs {
         Ok(OpenedSource { store, top, alone })
     }
 
-    /// Whether SOURCE is one container, and no folder.
+    /// Returns whether SOURCE is one container, and no folder.
     pub fn is_one_container(&self) -> bool {
         self.alone.is_some()
     }
@@ -335,10 +336,11 @@ impl Vfs {
         &self.top
     }
 
-    /// Space and files that SOURCE's filesystem uses: the size of a block, and how many blocks and files.
+    /// Returns the space and files that SOURCE's filesystem uses: the size of a block, and the numbers of blocks and
+    /// files.
     ///
     /// # Errors
-    /// [`Error`] when the operating system does not say.
+    /// [`Error`] if the operating system does not say.
     pub fn usage(&self) -> Result<(u64, u64, u64), Error> {
         let usage = self.source.store().usage().map_err(|e| Error::os(&e, "statfs", self.top.clone()))?;
         Ok((usage.block, usage.used_blocks, usage.used_files))
@@ -354,8 +356,8 @@ impl Vfs {
         self.containers.cache()
     }
 
-    /// Waits until what is to be kept on disk, decoded blocks and bytes of objects, is written, for each at most for some
-    /// seconds: for a process that ends.
+    /// Waits until decoded blocks and bytes of objects are written to disk, some seconds at most for each. For a
+    /// process that ends.
     pub fn finish(&self) {
         if let Some(spill) = self.cache().spill() {
             spill.disk().finish();
@@ -363,17 +365,17 @@ impl Vfs {
         self.source.store().finish();
     }
 
-    /// The problems seen so far.
+    /// Returns the problems so far.
     pub fn problems(&self) -> Vec<Problem> {
         self.problems.all()
     }
 
-    /// The problems seen so far, which are then forgotten.
+    /// Returns the problems so far, and forgets them.
     pub fn take_problems(&self) -> Vec<Problem> {
         self.problems.take()
     }
 
-    /// Where a node lies: a file of SOURCE, and the path inside it where it is a container.
+    /// Returns the path of a node: a file of SOURCE, and the path inside it if it is a container.
     pub(crate) fn path_of(&self, ino: u64) -> (PathBuf, String) {
         match self.node(ino) {
             Ok(Node::InContainer(id, node)) => {
@@ -385,10 +387,10 @@ impl Vfs {
         }
     }
 
-    /// The opened container of a node, if it lies in one: for `info`.
+    /// Returns the opened container that contains a node, if there is one: for `info`.
     ///
     /// # Errors
-    /// [`Error`] when the container can't be opened.
+    /// [`Error`] if the container cannot be opened.
     pub fn container(&self, ino: u64) -> Result<Option<Arc<dyn tree::Container>>, Error> {
         match self.node(ino)? {
             Node::InContainer(id, _) => Ok(Some(self.opened(&id, Wait::Always)?.tree.clone())),
@@ -396,22 +398,22 @@ impl Vfs {
         }
     }
 
-    /// Whether a node that was looked up is the folder that stands for a container. Opens nothing.
+    /// Returns whether a node that was looked up is a container's folder. Opens nothing.
     pub(crate) fn is_container(&self, ino: u64) -> bool {
         matches!(self.node(ino), Ok(Node::InContainer(_, tree::ROOT)))
     }
 
-    /// What is known of the container whose folder a node is. Opens nothing.
+    /// Returns what is known of the container whose folder a node is. Opens nothing.
     pub(crate) fn seen_container(&self, ino: u64) -> Option<SeenContainer> {
         let Ok(Node::InContainer(id, tree::ROOT)) = self.node(ino) else { return None };
         let state = format!("{}-{:x}", id.stat.version.text(), id.others);
         Some(SeenContainer { format: id.format.name, size: id.stat.size, state })
     }
 
-    /// The bytes of the container that a node lies in, if it lies in one.
+    /// Returns the bytes of the container that contains a node, if there is one.
     ///
     /// # Errors
-    /// [`Error`] when the container can't be opened.
+    /// [`Error`] if the container cannot be opened.
     pub(crate) fn stored(&self, ino: u64) -> Result<Option<Arc<dyn Source>>, Error> {
         match self.node(ino)? {
             Node::InContainer(id, _) => Ok(Some(self.opened(&id, Wait::Always)?.reader.source.clone())),
@@ -419,10 +421,10 @@ impl Vfs {
         }
     }
 
-    /// What the `container.json` of the container says that a node lies in, if it lies in one.
+    /// Returns the `container.json` of the container that contains a node, if there is one.
     ///
     /// # Errors
-    /// [`Error`] when the container can't be opened or read.
+    /// [`Error`] if the container cannot be opened or read.
     pub fn description(&self, ino: u64) -> Result<Option<Arc<Buffer>>, Error> {
         let Node::InContainer(id, node) = self.node(ino)? else { return Ok(None) };
         let opened = self.opened(&id, Wait::Always)?;
@@ -430,7 +432,7 @@ impl Vfs {
         described.map(Some).map_err(|fault| self.fault(&id, &opened, node, fault))
     }
 
-    /// What the container holds that a node lies in, if it lies in one, for people.
+    /// Returns an overview, for people, of the container that contains a node, if there is one.
     ///
     /// # Errors
     /// As [`Self::description`].
@@ -440,21 +442,21 @@ impl Vfs {
         opened.tree.overview().map(Some).map_err(|fault| self.fault(&id, &opened, node, fault))
     }
 
-    /// What is known of the stored item that a file shows; `None` for every other file and for folders.
+    /// Returns the description of the stored item that a file shows; `None` for all other files and for folders.
     ///
     /// # Errors
-    /// [`Error`] when the container can't be opened.
+    /// [`Error`] if the container cannot be opened.
     pub fn item_info(&self, ino: u64) -> Result<Option<tree::ItemInfo>, Error> {
         self.item_info_with(ino, Wait::Always)
     }
 
-    /// As [`Self::item_info`] for a caller that waits for no more than `wait`.
+    /// Does the same as [`Self::item_info`], for a caller that waits for no more than `wait`.
     ///
     /// # Errors
     /// As [`Self::item_info`], and one of which [`Error::is_would_block`] is true.
     pub fn item_info_with(&self, ino: u64, wait: Wait) -> Result<Option<tree::ItemInfo>, Error> {
         let Node::InContainer(id, node) = self.node_with(ino, wait)? else { return Ok(None) };
-        // The folder that stands for a container is no item: listing a folder opens none.
+        // A container's own folder is no item, so listing a folder opens no container.
         if node == tree::ROOT {
             return Ok(None);
         }
@@ -465,10 +467,10 @@ impl Vfs {
         opened.tree.item_info(opened.reader(wait), node).map_err(|fault| self.fault(&id, &opened, node, fault))
     }
 
-    /// Some rows of the column of a table that a folder stands for: see [`tree::Container::rows`].
+    /// Returns some rows of the table column that a folder shows; see [`tree::Container::rows`].
     ///
     /// # Errors
-    /// [`Error`] when the container can't be opened, or the rows can't be read.
+    /// [`Error`] if the container cannot be opened or the rows cannot be read.
     #[cfg(feature = "serve")]
     pub(crate) fn rows(
         &self,
@@ -483,15 +485,15 @@ impl Vfs {
         found.map_err(|fault| self.fault(&id, &opened, node, fault))
     }
 
-    /// Finds a name in a folder and remembers the node until it is forgotten. `None` if there is no such name.
+    /// Finds a name in a folder and holds the node until it is forgotten. `None` if there is no such name.
     ///
     /// # Errors
-    /// [`Error`] when the folder or a container can't be read.
+    /// [`Error`] if the folder or a container cannot be read.
     pub fn lookup(&self, parent: u64, name: &OsStr) -> Result<Option<Attr>, Error> {
         self.lookup_with(parent, name, Wait::Always)
     }
 
-    /// As [`Self::lookup`] for a caller that waits for no more than `wait`.
+    /// Does the same as [`Self::lookup`], for a caller that waits for no more than `wait`.
     ///
     /// # Errors
     /// As [`Self::lookup`], and one of which [`Error::is_would_block`] is true.
@@ -507,7 +509,7 @@ impl Vfs {
         }
         let found =
             match if self.is_control(parent, name) { Node::ControlFolder } else { self.node_with(parent, wait)? } {
-                // It is found whatever the root is by now, or whether that can be looked at.
+                // It is found whatever the root is now, and even if that cannot be looked at.
                 Node::ControlFolder if parent == ROOT => Some(self.control_node(Node::ControlFolder)),
                 Node::SourceFolder(path) => {
                     let found = if wait == Wait::Never {
@@ -540,7 +542,7 @@ impl Vfs {
         (node, attr)
     }
 
-    /// Opens the container once for the name and its attributes: this is the request that comes most often.
+    /// Opens the container once for both the name and its attributes, because this request is the most frequent.
     fn lookup_inside(
         &self,
         id: &Arc<ContainerId>,
@@ -559,25 +561,25 @@ impl Vfs {
         Ok(Some((Node::InContainer(id.clone(), node), attr)))
     }
 
-    /// Whether a node of a container is shown.
+    /// Returns whether a node of a container is shown.
     fn shows(&self, opened: &Opened, node: NodeId) -> bool {
         self.options.tables || !opened.tree.is_table(node)
     }
 
-    /// Gives back look-ups of a node; the last one forgets it.
+    /// Gives look-ups of a node back. The last one forgets it.
     pub fn forget(&self, ino: u64, lookups: u64) {
         self.inodes.forget(ino, lookups);
     }
 
-    /// The target of a symbolic link, as it is stored.
+    /// Returns the target of a symbolic link, as stored.
     ///
     /// # Errors
-    /// [`Error`] when the node is no link or can't be read.
+    /// [`Error`] if the node is no link or cannot be read.
     pub fn read_link(&self, ino: u64) -> Result<OsString, Error> {
         self.read_link_with(ino, Wait::Always)
     }
 
-    /// As [`Self::read_link`] for a caller that waits for no more than `wait`.
+    /// Does the same as [`Self::read_link`], for a caller that waits for no more than `wait`.
     ///
     /// # Errors
     /// As [`Self::read_link`], and one of which [`Error::is_would_block`] is true.
@@ -591,7 +593,7 @@ impl Vfs {
         }
     }
 
-    /// For how long a name that is not in this folder may be trusted not to be.
+    /// Returns how long the absence of a name in this folder may be trusted.
     pub fn ttl_of_names(&self, folder: u64) -> Ttl {
         match self.inodes.get(folder) {
             Some(Node::InContainer(..)) if folder != ROOT => Ttl::Container,
@@ -599,17 +601,17 @@ impl Vfs {
         }
     }
 
-    /// Notes that a request panicked, which none should.
+    /// Reports a panic of a request.
     pub fn note_panic(&self, what: &str) {
         let message = format!("a request failed by a fault of shardfs itself, please report it: {what}");
         self.problems.note(Problem::of(PathBuf::new(), message));
     }
 
-    /// The format of the container that a node lies in, and whether the node is the folder that stands for it; `None`
-    /// for nodes that lie in none.
+    /// Returns the format of the container that contains a node, and whether the node is the container's folder; `None`
+    /// for nodes outside of containers.
     ///
     /// # Errors
-    /// [`Error`] for a node that is no longer there.
+    /// [`Error`] for a node that no longer exists.
     pub(crate) fn format(&self, ino: u64) -> Result<Option<(&'static str, bool)>, Error> {
         Ok(match self.node(ino)? {
             Node::InContainer(id, node) => Some((id.format.name, node == tree::ROOT)),
@@ -617,10 +619,10 @@ impl Vfs {
         })
     }
 
-    /// Names the state of the file that a node is or lies in; `None` for folders of SOURCE.
+    /// Returns a name of the state of the file that a node is, or that contains it; `None` for folders of SOURCE.
     ///
     /// # Errors
-    /// [`Error`] for a node that is no longer there.
+    /// [`Error`] for a node that no longer exists.
     pub(crate) fn state(&self, ino: u64) -> Result<Option<String>, Error> {
         Ok(match self.node(ino)? {
             Node::InContainer(id, _) => Some(id.stat.version.text()),
@@ -639,7 +641,7 @@ impl Vfs {
         opened
     }
 
-    /// Notes what a container found wrong while it was looked into.
+    /// Notes the warnings of a container that was opened.
     fn note_warnings(&self, id: &ContainerId, opened: &Opened) {
         for Notice { node, offset, message } in opened.tree.drain_warnings() {
             self.problems.note(Problem { path: opened.tree.path(node), offset, ..Problem::of(id.shown(), message) });
@@ -652,7 +654,7 @@ impl Vfs {
             return Error::would_block(needed);
         }
         let block = fault.block.map(|block| opened.tree.block_name(block));
-        // A disk fails somewhere in the block; everything else is reported at its start.
+        // A disk fails somewhere in the block; all other faults are reported at the block's start.
         let start = (!matches!(*fault.error, BlockError::Source(_))).then_some(fault.offset);
         let error = Error::block(id.shown(), opened.path(node), block, fault.offset, fault.error);
         self.problems.note_at(error.to_problem(), start);

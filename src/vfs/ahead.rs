@@ -11,16 +11,16 @@ use parking_lot::Mutex;
 use super::{Node, Vfs, source_tree::SourceEntry};
 use crate::{source::Wait, tree};
 
-/// So many files that were begun are remembered: of readers that read side by side, each has a row.
+/// Number of rows of files that are remembered. Readers that read side by side have a row each.
 const ROWS: usize = 8;
 
-/// A row of so many steps goes on, as far as can be told.
+/// After this many steps a row is expected to continue.
 const STEPS: u32 = 2;
 
-/// Numbers of more digits are no counters.
+/// Most digits of a counter.
 const DIGITS: usize = 18;
 
-/// The files that were begun last.
+/// The files that were begun most recently.
 #[derive(Debug, Default)]
 pub(super) struct Begun(Mutex<VecDeque<Row>>);
 
@@ -31,7 +31,7 @@ struct Row {
 }
 
 impl Begun {
-    /// Takes note of a file. The path of the next one, where this one goes on with a row.
+    /// Notes a file. Returns the path of the next one if this file continues a row.
     fn note(&self, path: &[u8]) -> Option<Step> {
         let mut rows = self.0.lock();
         if rows.iter().any(|row| row.path == path) {
@@ -47,14 +47,14 @@ impl Begun {
     }
 }
 
-/// The number that grew: where it stands in the later path, and the one after it.
+/// The number that grew: its place in the later path, and the number after it.
 #[derive(Debug, PartialEq, Eq)]
 struct Step {
     digits: Range<usize>,
     next: String,
 }
 
-/// Whether two paths differ by one number alone, which grows by one.
+/// Returns the step if two paths differ only by one number, which grows by one.
 fn step(before: &[u8], path: &[u8]) -> Option<Step> {
     let same = before.iter().zip(path).take_while(|(a, b)| a == b).count();
     let start = path[..same].iter().rposition(|byte| !byte.is_ascii_digit()).map_or(0, |at| at + 1);
@@ -69,12 +69,12 @@ fn step(before: &[u8], path: &[u8]) -> Option<Step> {
 }
 
 impl Vfs {
-    /// Takes note that a file is read from its front, and begins to decode the next one's block if files are read in
-    /// order. Waits for nothing.
+    /// Notes that a file is read from its front. If files are read in order, starts to decode the next one's block.
+    /// Waits for nothing.
     pub fn note_begun(self: &Arc<Self>, ino: u64) {
         let Some((path, container)) = self.path_of_block(ino) else { return };
         let Some(Step { digits, next }) = self.begun.note(&path) else { return };
-        // The container's part of the path may have another length then.
+        // The container's part of the path may then have another length.
         let longer = if digits.end <= container { next.len() - digits.len() } else { 0 };
         let next = [&path[..digits.start], next.as_bytes(), &path[digits.end..]].concat();
         let vfs = self.clone();
@@ -85,7 +85,7 @@ impl Vfs {
         .detach();
     }
 
-    /// The path of a file whose first block takes long to decode, and how much of that is the container's.
+    /// Returns the path of a file whose first block takes long to decode, and the length of the container's part of it.
     fn path_of_block(&self, ino: u64) -> Option<(Vec<u8>, usize)> {
         let Ok(Node::InContainer(id, file)) = self.node_with(ino, Wait::Never) else { return None };
         let opened = self.opened(&id, Wait::Never).ok()?;

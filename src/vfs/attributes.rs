@@ -18,14 +18,14 @@ pub enum FileKind {
     Link,
 }
 
-/// For how long a name and its attributes may be trusted without asking again.
+/// How long a name and its attributes may be trusted without asking again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ttl {
-    /// Not at all: control files are new at each look.
+    /// Not at all: control files are new at each look-up.
     None,
-    /// As long as what stands in SOURCE is trusted: it may come to mean something else while mounted.
+    /// As long as SOURCE is trusted: the name may come to mean something else while mounted.
     Source,
-    /// As long as a container is in one state, whose end is announced.
+    /// As long as a container stays in one state, whose end is announced.
     Container,
 }
 
@@ -48,7 +48,7 @@ pub struct Attr {
     pub gid: u32,
     /// Modification time: seconds and nanoseconds. The other times are the same.
     pub mtime: (i64, u32),
-    /// For how long the name and these attributes may be trusted.
+    /// How long the name and these attributes may be trusted.
     pub ttl: Ttl,
 }
 
@@ -56,12 +56,12 @@ impl Vfs {
     /// A node's attributes.
     ///
     /// # Errors
-    /// [`Error`] when the container can't be opened or has changed.
+    /// [`Error`] if the container cannot be opened or has changed.
     pub fn attr(&self, ino: u64) -> Result<Attr, Error> {
         self.attr_with(ino, Wait::Always)
     }
 
-    /// As [`Self::attr`] for a caller that waits for no more than `wait`.
+    /// Does the same as [`Self::attr`], for a caller that waits for no more than `wait`.
     ///
     /// # Errors
     /// As [`Self::attr`], and one of which [`Error::is_would_block`] is true.
@@ -78,7 +78,7 @@ impl Vfs {
                 Err(Error::would_block(Wait::Disk))
             }
             Node::InContainer(id, tree::ROOT) => {
-                // The folder that stands for a container is known without opening it: listing a folder opens none.
+                // The attributes of a container's folder are known without opening it, so listing a folder opens none.
                 match self.source.find(id.path.folder(), id.path.name())? {
                     Some(SourceEntry::Container(now)) if now == *id => Ok(self.attr_at(node, &id.stat)),
                     _ => Err(Error::stale(id.shown())),
@@ -88,13 +88,13 @@ impl Vfs {
             Node::SourceFolder(path) | Node::SourceLink(path) => match (node, self.source.find_path(path)?) {
                 (Node::SourceFolder(_), Some(SourceEntry::Folder(_, stat)))
                 | (Node::SourceLink(_), Some(SourceEntry::Link(_, stat))) => Ok(self.attr_at(node, &stat)),
-                // It is something else now, or gone.
+                // The path is something else now, or does not exist.
                 _ => Err(Error::stale(path.to_path_buf())),
             },
             Node::SourceFile(path, file) => {
                 let stat = match self.source.find(path.folder(), path.name())? {
                     Some(SourceEntry::File(_, stat)) if stat.version.file() == *file => stat,
-                    // Another file stands there now; this one may still be open.
+                    // Another file is at the path now; this one may still be open.
                     _ => self.files.stat(path, *file)?,
                 };
                 Ok(self.attr_at(node, &stat))
@@ -103,10 +103,10 @@ impl Vfs {
         }
     }
 
-    /// The attributes of a node of SOURCE of which `stat` was just learned, or of a control file.
+    /// Returns the attributes of a node of SOURCE with known `stat`, or of a control file.
     pub(super) fn attr_at(&self, node: &Node, stat: &Stat) -> Attr {
         match node {
-            // How many folders one holds, containers among them, would need a walk.
+            // Counting the sub-folders, including containers, would need a walk.
             Node::SourceLink(_) => self.attr_from(node, FileKind::Link, stat.size, stat, 1, Ttl::Source),
             Node::SourceFolder(_) | Node::InContainer(..) => {
                 self.attr_from(node, FileKind::Folder, 0, stat, 1, Ttl::Source)
@@ -126,7 +126,7 @@ impl Vfs {
                     _ => self.attr_from(node, FileKind::Folder, 0, stat, 2, Ttl::Source),
                 };
                 attr.mtime = control::now();
-                // They name paths everywhere in SOURCE, so only the user who mounted it may read them.
+                // They name paths everywhere in SOURCE, so only the user who mounted may read them.
                 attr.mode &= 0o500;
                 attr.uid = rustix::process::geteuid().as_raw();
                 attr
@@ -152,7 +152,7 @@ impl Vfs {
             }
             None => return Err(Error::stale(id.shown())),
         };
-        // In the root of a container that is SOURCE, names mean other nodes when it has changed.
+        // In the root of a container that is SOURCE, names mean other nodes after it has changed.
         let ttl = match opened.parent(child) == tree::ROOT && self.alone.is_some() {
             false if opened.is_watched() => Ttl::Container,
             _ => Ttl::Source,
@@ -164,9 +164,9 @@ impl Vfs {
         let Options { uid, gid, umask, .. } = self.options;
         let read = stat.mode & 0o444;
         let mode = match (kind, node) {
-            // SOURCE's own folders are entered by whom they let in.
+            // SOURCE's own folders can be entered by those whom their modes let in.
             (FileKind::Folder, Node::SourceFolder(_)) => stat.mode & 0o555,
-            // One that stands for a container, by every reader of the file.
+            // A container's folder can be entered by every reader of the file.
             (FileKind::Folder, _) => read | read >> 2,
             (FileKind::File, _) => read,
             (FileKind::Link, _) => 0o777,

@@ -17,14 +17,14 @@ use crate::{
     tree,
 };
 
-/// What the kernel has to forget: the one queue, for requests that find something out of date and for decoders that
-/// find damage after bytes were handed out. The thread that notifies the kernel is woken for each.
+/// What the kernel has to forget. This is the only queue, for requests that find something out of date and for decoders
+/// that find damage after bytes were served. Each entry wakes the thread that notifies the kernel.
 pub(super) struct Invalidations {
     queue: Mutex<Queue>,
     store: Arc<dyn Store>,
 }
 
-/// What waits, and which containers the kernel was notified of that are no longer what they were.
+/// Waiting entries, and containers that have changed and of which the kernel was notified.
 struct Queue {
     stale: Vec<Stale>,
     gone: LruCache<u128, ()>,
@@ -40,7 +40,7 @@ impl Invalidations {
         self.store.wake();
     }
 
-    /// Adds a container that is in another state, unless it was added before: a state never comes back.
+    /// Adds a container that has changed, unless it was added before: a state never comes back.
     fn push_gone(&self, id: &Arc<ContainerId>) {
         let is_new = self.queue.lock().gone.put(id.number, ()).is_none();
         if is_new {
@@ -53,25 +53,25 @@ impl Invalidations {
     }
 }
 
-/// Containers that are no longer what they were and of which that is remembered.
+/// Most changed containers that are remembered.
 const GONE: usize = 1024;
 
 /// What turned out to be out of date while a request was answered.
 #[derive(Debug)]
 pub(super) enum Stale {
-    /// The container is in another state, or bytes of it were handed out before they turned out to be bad.
+    /// The container has changed, or bytes of it were served before they turned out to be bad.
     Container(Arc<ContainerId>),
-    /// An ordinary file was changed in a way that the kernel does not see by size and modification time.
+    /// An ordinary file was changed without a new size or modification time, so the kernel does not see it.
     Node(u64),
 }
 
 impl Vfs {
-    /// Waits for changes below SOURCE, at most as long as that: no disk is asked.
+    /// Waits for changes below SOURCE, for at most `timeout`. Asks no disk.
     pub(crate) fn wait_for_changes(&self, timeout: Duration) -> Changes {
         self.source.store().wait_for_changes(timeout)
     }
 
-    /// The nodes that turned out to be out of date while requests were answered, for the kernel to forget.
+    /// Returns the nodes that turned out to be out of date, for the kernel to forget.
     pub(crate) fn take_invalidated(&self) -> Vec<u64> {
         let stale = self.invalidations.take();
         let nodes = stale.into_iter().map(|stale| match stale {
@@ -85,8 +85,8 @@ impl Vfs {
         nodes.flatten().collect()
     }
 
-    /// The nodes of which the kernel should forget what it knows after changes below SOURCE: these are looked at. Names
-    /// in SOURCE are not among them: the kernel asks for each again soon enough.
+    /// Returns the nodes that the kernel should forget after changes below SOURCE. This looks at the changed files.
+    /// Names in SOURCE are not included, because the kernel soon asks for each again.
     pub(crate) fn changed_nodes(&self, changes: Changes) -> Vec<u64> {
         let Changes { events, lost, overflowed } = changes;
         let mut changed = Vec::new();
@@ -94,7 +94,7 @@ impl Vfs {
         for DirEvent { folder, name, listed } in events {
             let path = folder.join(&name);
             if let Some(alone) = &self.alone {
-                // Its folder is watched, in which it is one name of many.
+                // Its folder is watched, in which it is one of many names.
                 if path == alone.to_path_buf() && !changed.contains(&ROOT) {
                     changed.push(ROOT);
                 }
@@ -104,15 +104,15 @@ impl Vfs {
             if listed {
                 changed.push(self.ino(&Node::SourceFolder(folder.as_path().into())));
             } else {
-                // If it is a container by now, the name says so when it is next looked up.
+                // If it is a container now, the next look-up of the name finds that.
                 changed.extend(self.held_file(&path));
             }
             touched.insert(path);
         }
-        // Another folder may stand at the path, and the kernel takes two for one if they have the same modification time.
+        // Another folder may be at the path, and the kernel takes two folders with one modification time for the same.
         changed.extend(lost.iter().map(|folder| self.ino(&Node::SourceFolder(folder.as_path().into()))));
-        // A process whose working directory is inside a container looks nothing up by the container's name, so the
-        // nodes inside are invalidated one by one.
+        // A process whose current folder is inside a container does not look up the container's name, so the nodes
+        // inside are invalidated one by one.
         let is_concerned = |id: &ContainerId| {
             let path = id.shown();
             overflowed
@@ -126,7 +126,7 @@ impl Vfs {
                     self.containers.close(&id);
                     changed.extend(self.inodes.of_container(&id));
                 } else if lost.iter().any(|folder| id.shown().starts_with(folder)) {
-                    // Trusted from now on only as long as what is not announced.
+                    // From now on its attributes are trusted only as long as those of an unwatched folder.
                     changed.extend(self.inodes.of_container(&id));
                 }
             }
@@ -134,37 +134,37 @@ impl Vfs {
         changed
     }
 
-    /// Forgets what is remembered of SOURCE's names, where these are not watched.
+    /// Forgets what is remembered of SOURCE's names if they are not watched.
     pub(crate) fn refresh(&self) {
         self.source.store().refresh();
     }
 
-    /// Gives back what is held only for files that are no longer there. To be called now and then.
+    /// Releases what is held only for files that no longer exist. Called now and then.
     pub fn sweep(&self) {
         self.containers.sweep();
         self.files.sweep();
         self.source.sweep();
     }
 
-    /// Has the kernel notified to forget a node.
+    /// Makes the kernel forget a node.
     pub(super) fn invalidate_node(&self, ino: u64) {
         self.invalidations.push(Stale::Node(ino));
     }
 
-    /// Notes that a container is no longer in the state that the kernel knows: with its attributes forgotten, the next
-    /// path that leads into it is looked up again.
+    /// Notes that a container has left the state that the kernel knows. When the kernel has forgotten its attributes,
+    /// the next path that leads into it is looked up again.
     pub(super) fn note_gone(&self, id: &Arc<ContainerId>) {
         self.invalidations.push_gone(id);
     }
 
-    /// Whether a container is still in the state that it was found in.
+    /// Returns whether a container is still in the state in which it was found.
     fn is_current(&self, id: &Arc<ContainerId>) -> bool {
         let found = self.source.find(id.path.folder(), id.path.name());
         matches!(found, Ok(Some(SourceEntry::Container(now))) if now == *id)
     }
 
-    /// The inode number of the ordinary file that stands at a path, where the kernel holds it. The file is not looked
-    /// into: it may be large, or on a disk that does not answer.
+    /// Returns the inode number of the ordinary file at a path, if the kernel holds it. Does not look into the file,
+    /// which may be large or on a disk that does not answer.
     fn held_file(&self, path: &Path) -> Option<u64> {
         let stat = self.source.store().stat(path).ok().flatten().filter(|stat| stat.kind == Kind::File)?;
         let folder = path.parent().unwrap_or(Path::new(""));

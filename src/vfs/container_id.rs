@@ -14,13 +14,13 @@ use crate::{
 /// One state of one container file.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ContainerId {
-    /// A keyed hash of everything else here, made once: every request looks its container up.
+    /// A keyed hash of all other fields, computed once because every request looks its container up.
     pub(super) number: u128,
     /// Path below SOURCE, as it is shown.
     pub(super) path: FilePath,
     pub(super) format: &'static Format,
     pub(super) stat: Stat,
-    /// The state of the other files that it shows: of a manifest's chunks. 0 where there are none.
+    /// State of the other files that it shows, such as a manifest's chunks; 0 if there are none.
     pub(super) others: u64,
 }
 
@@ -31,7 +31,7 @@ impl Hash for ContainerId {
 }
 
 impl ContainerId {
-    /// A file in a state, with the state of the other files that it shows.
+    /// Returns the identity of a file in a state, with the state of the other files that it shows.
     pub(super) fn new(key: &NumberKey, path: FilePath, format: &'static Format, stat: Stat, others: u64) -> Self {
         let [folder, name] = path.parts();
         let rights = [stat.mode, stat.uid, stat.gid].map(u32::to_le_bytes);
@@ -40,7 +40,7 @@ impl ContainerId {
         Self { number, path, format, stat, others }
     }
 
-    /// The container's path below SOURCE, for messages.
+    /// Returns the container's path below SOURCE, for messages.
     pub(super) fn shown(&self) -> PathBuf {
         self.path.to_path_buf()
     }
@@ -56,7 +56,7 @@ mod tests {
         tree::FORMATS,
     };
 
-    /// Not only while the kernel holds the node of the one: files in memory are found by such a number as long as they
+    /// Even when the kernel no longer holds the first node: files in memory are found by these numbers as long as they
     /// are kept.
     #[test]
     fn states_that_differ_in_anything_have_different_numbers() {

@@ -27,13 +27,13 @@ use crate::{
     wanted,
 };
 
-/// Bytes of small pieces that are freed at once, and that the heap would keep for later.
+/// Freed bytes in small pieces from which the heap is trimmed, because it would keep them.
 const WORTH_TRIMMING: usize = 4 << 20;
 
-/// How often a thread that waits for an opening looks whether its reader still does.
+/// How often a thread that waits for an opening checks whether its reader still waits.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// Numbers containers for the cache, which several volumes may share.
+/// Next number of a container in the cache, which several volumes may share.
 static NEXT_NUMBER: AtomicU64 = AtomicU64::new(0);
 
 /// The open containers, least recently used last.
@@ -41,7 +41,7 @@ pub(super) struct Containers {
     store: Arc<dyn Store>,
     cache: Arc<Cache>,
     state: Mutex<State>,
-    /// Bytes of memory that they may take all together; one may take more.
+    /// Bytes of memory that they may take together. A single one may take more.
     budget: usize,
     problems: Arc<Problems>,
     invalidations: Arc<Invalidations>,
@@ -60,7 +60,7 @@ struct Open {
     file: Arc<dyn File>,
 }
 
-/// The opening of one container, for which others may wait.
+/// An opening of a container under way, for which others may wait.
 #[derive(Default)]
 struct Opening {
     done: Mutex<Option<Result<Arc<Opened>, Error>>>,
@@ -73,7 +73,7 @@ impl Opening {
         self.moved.notify_all();
     }
 
-    /// Waits for the end; `None` for the reader of this thread was killed.
+    /// Waits for the end. Returns `None` if this thread's reader was killed.
     fn wait(&self) -> Option<Result<Arc<Opened>, Error>> {
         let mut done = self.done.lock();
         while done.is_none() && wanted::check().is_ok() {
@@ -83,7 +83,7 @@ impl Opening {
     }
 }
 
-/// On drop, ends an opening, also one that panicked, and wakes the threads that wait for it.
+/// On drop, ends an opening (even one that panicked) and wakes the threads that wait for it.
 struct Ending<'a> {
     containers: &'a Containers,
     id: &'a Arc<ContainerId>,
@@ -119,7 +119,7 @@ impl Containers {
         this
     }
 
-    /// Closes the container that was used longest ago of those that no request uses. Whether there was one.
+    /// Closes the least recently used container that no request uses. Returns whether there was one.
     fn close_idle(&self) -> bool {
         let mut state = self.state.lock();
         let is_idle = |open: &Open| Arc::strong_count(&open.opened) == 1 && open.opened.tree.memory_usage() > 0;
@@ -133,12 +133,12 @@ impl Containers {
         &self.cache
     }
 
-    /// How many may be open.
+    /// Returns how many may be open.
     pub(super) fn most(&self) -> usize {
         self.state.lock().open.cap().get()
     }
 
-    /// How many are open.
+    /// Returns how many are open.
     pub(super) fn count(&self) -> usize {
         self.state.lock().open.len()
     }
@@ -147,10 +147,10 @@ impl Containers {
         self.state.lock().open.contains(id)
     }
 
-    /// The container if it is open: one lock, and a look at the file's times.
+    /// Returns the container if it is open. Takes one lock and checks the file's times.
     ///
     /// # Errors
-    /// [`Error`] when the file has changed.
+    /// [`Error`] if the file has changed.
     pub(super) fn get(&self, id: &Arc<ContainerId>) -> Result<Option<Arc<Opened>>, Error> {
         let found = self.state.lock().open.get(id).map(|open| open.opened.clone());
         let Some(opened) = found else { return Ok(None) };
@@ -161,11 +161,11 @@ impl Containers {
         Ok(Some(opened))
     }
 
-    /// The container, opened if it is not: by one thread, for which others wait. `siblings` gives what a manifest
-    /// joins.
+    /// Returns the container, and opens it if necessary: on one thread, for which others wait. `siblings` finds the
+    /// files that a manifest joins.
     ///
     /// # Errors
-    /// [`Error`] when the file is gone, has changed, or can't be parsed.
+    /// [`Error`] if the file is gone, has changed, or cannot be parsed.
     pub(super) fn open(
         &self,
         id: &Arc<ContainerId>,
@@ -192,7 +192,7 @@ impl Containers {
                     let opening = entry.get().clone();
                     drop(state);
                     match opening.wait() {
-                        // The reader that opened it was killed, this one was not.
+                        // The reader of the thread that opened it was killed; this thread's reader was not.
                         Some(Err(error)) if error.errno() == libc::EINTR => {}
                         Some(done) => return done,
                         None => {}
@@ -208,9 +208,8 @@ impl Containers {
         result
     }
 
-    /// Opens a container that is not open, here and now: where its file can be opened, and enough of it read, without
-    /// waiting for a disk or for others. `None` where that can't be had. `looked_into` gives the file, if it is still
-    /// open.
+    /// Opens a container on the spot, if its file can be opened and read as far as necessary without waiting for a disk
+    /// or for others; otherwise `None`. `looked_into` returns the file if it is still open.
     pub(super) fn try_open(
         &self,
         id: &Arc<ContainerId>,
@@ -225,10 +224,10 @@ impl Containers {
         let file = looked_into().or_else(|| self.store.try_open(&id.shown(), version));
         let file = file?;
         let reader = self.reader(&file);
-        // What went wrong, if anything did, is found again by the open that waits, and reported there.
+        // The open that waits finds errors again and reports them.
         let (quick, source) = reader.for_quick_open();
         let opened = id.format.open_within(&quick, None).ok();
-        // A manifest's tree is made with its chunks. What could not be read may have been taken for damage.
+        // A manifest's tree is made with its chunks. Bytes that were refused may have been taken for damage.
         let is_simple = |tree: &dyn tree::Container| tree.shard().is_none_or(|shard| shard.chunks.is_none());
         let (tree, room) = opened.filter(|(tree, _)| is_simple(&**tree) && !source.has_refused())?;
         Some(self.insert(id, reader, tree, room, watch, file))
@@ -240,8 +239,8 @@ impl Containers {
 
     fn open_now(&self, id: &Arc<ContainerId>, siblings: Option<Arc<dyn tree::Siblings>>) -> Result<Arc<Opened>, Error> {
         let stale = || Error::stale(id.shown());
-        // Before it is looked at, so that no change is missed. What a followed link leads to lies in another folder,
-        // and the chunks of a manifest may.
+        // Before the file is looked at, so that no change is missed. The target of a followed link is in another
+        // folder, and the chunks of a manifest may be.
         let watch = self.store.watch(id.path.folder());
         let watch = if id.stat.via_link || id.others != 0 { Watch::default() } else { watch };
         let file = self.store.open(&id.shown()).map_err(|e| Error::opening(&e, "open", id.shown()))?;
@@ -249,7 +248,7 @@ impl Containers {
         if state != id.stat.version {
             return Err(stale());
         }
-        // A state that is parsed and read while the write that made it goes on would be a mix, and no later one tells.
+        // Parsing while the write that made this state goes on could give a mix, and no later time stamp would show it.
         std::thread::sleep(state.unsettled());
         let reader = self.reader(&file);
         reader.source.check_unchanged().map_err(|_| stale())?;
@@ -258,7 +257,7 @@ impl Containers {
         Ok(self.insert(id, reader, tree, room, watch, file))
     }
 
-    /// Adds a container that was opened, and closes those used longest ago until the budget holds.
+    /// Adds an opened container, and closes the least recently used ones until the budget holds.
     fn insert(
         &self,
         id: &Arc<ContainerId>,
@@ -271,7 +270,7 @@ impl Containers {
         for warning in tree.warnings() {
             self.problems.note(Problem::of(id.shown(), warning.clone()));
         }
-        // What was handed out before the checksum was known to be wrong is not to be served from the kernel's cache.
+        // Bytes that were served before the checksum was known to be wrong must not be served from the kernel's cache.
         let (invalidations, stale) = (self.invalidations.clone(), id.clone());
         let late = move || invalidations.push(Stale::Container(stale.clone()));
         let late = self.cache.on_late_failure(reader.container, Arc::new(late));
@@ -296,8 +295,8 @@ impl Containers {
         opened
     }
 
-    /// Closes those whose file has lost its last name or is in another state: a deleted container's space is given back
-    /// to the disk.
+    /// Closes containers whose file has lost its last name or has changed, so that a deleted container's space is given
+    /// back to the disk.
     pub(super) fn sweep(&self) {
         let open: Vec<_> = self.state.lock().open.iter().map(|(id, open)| (id.clone(), open.file.clone())).collect();
         for (id, file) in open {
@@ -315,7 +314,7 @@ impl Containers {
     }
 }
 
-/// How many files this process may keep open of each kind.
+/// Returns how many files of each kind this process may keep open.
 pub(super) fn descriptors() -> usize {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
     usize::try_from(limit / limits::DESCRIPTORS_PART).unwrap_or(usize::MAX).clamp(8, limits::OPEN_SOURCES)

@@ -27,11 +27,11 @@ pub(super) const FOLDER: &str = ".shardfs";
 /// What is in it.
 pub(super) const FILES: [&str; 3] = ["config.json", "problems.jsonl", "stats.json"];
 
-/// The name whose look-up has everything asked anew. Not listed.
+/// Looking up this name forgets all listings of a bucket. Hidden.
 const REFRESH: &str = "refresh";
 
 /// Empty files in the root of the mount that tell indexers (Spotlight over a network, GNOME's) to stay out. They are
-/// not listed, and SOURCE's own of these names are shown in their place.
+/// hidden, and SOURCE's own files of these names are shown instead.
 const MARKERS: [&str; 2] = [".metadata_never_index", ".trackerignore"];
 
 /// A control file as it was when it was looked up.
@@ -57,7 +57,7 @@ impl Snapshot {
     }
 }
 
-/// Hands out snapshots.
+/// Makes snapshots.
 #[derive(Debug, Default)]
 pub(super) struct Control(AtomicU64);
 
@@ -70,7 +70,7 @@ impl Control {
                 vfs.problems.to_jsonl().into_bytes()
             }
             "stats.json" => stats(vfs),
-            // Looking it up is what does it (`shardfs refresh`).
+            // The look-up itself refreshes (`shardfs refresh`).
             REFRESH => {
                 vfs.refresh();
                 Vec::new()
@@ -80,7 +80,7 @@ impl Control {
         Some(self.snapshot(bytes))
     }
 
-    /// The marker of that name, if it is one.
+    /// Returns the marker of that name, if it is one.
     pub(super) fn marker(&self, name: &OsStr) -> Option<Arc<Snapshot>> {
         MARKERS.iter().any(|marker| name == *marker).then(|| self.snapshot(Vec::new()))
     }
@@ -166,7 +166,7 @@ fn stats(vfs: &Vfs) -> Vec<u8> {
     }))
 }
 
-/// Notes that the cache on disk had damaged blobs, whose blocks were decoded again.
+/// Notes that the disk cache had damaged blobs, whose blocks were decoded again.
 fn note_damage_on_disk(vfs: &Vfs) {
     let Some(disk) = vfs.cache().spill().map(Spill::disk) else { return };
     if disk.counters().corrupt.load(Relaxed) > 0 {
@@ -175,7 +175,7 @@ fn note_damage_on_disk(vfs: &Vfs) {
     }
 }
 
-/// What a cache on disk did in this process.
+/// Returns the counters of a disk cache in this process.
 fn disk_counters(disk: &Disk) -> Value {
     let (counters, count) = (disk.counters(), |counter: &AtomicU64| counter.load(Relaxed));
     json!({
@@ -192,7 +192,7 @@ fn disk_counters(disk: &Disk) -> Value {
     })
 }
 
-/// The time of control files: now.
+/// Returns the time of control files: now.
 pub(super) fn now() -> (i64, u32) {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     (now.as_secs() as i64, now.subsec_nanos())

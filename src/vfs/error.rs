@@ -36,13 +36,14 @@ enum Kind {
 }
 
 impl Error {
-    /// What the operating system said of a file of SOURCE.
+    /// Returns an error of the operating system about a file of SOURCE.
     pub(super) fn os(error: &io::Error, doing: &'static str, path: PathBuf) -> Self {
         let errno = store::errno(error).unwrap_or(libc::EIO);
         Self::new(Kind::Os { errno, doing, reason: error.to_string() }, path)
     }
 
-    /// A path of SOURCE that could not be opened: stale where what was looked up no longer stands there.
+    /// Returns the error of a path of SOURCE that could not be opened; stale if the file that was looked up is no
+    /// longer there.
     pub(super) fn opening(error: &io::Error, doing: &'static str, path: PathBuf) -> Self {
         match (error.raw_os_error(), error.kind()) {
             (Some(libc::ENOENT | libc::ENOTDIR | libc::ELOOP | libc::EXDEV), _)
@@ -51,7 +52,7 @@ impl Error {
         }
     }
 
-    /// A block, or bytes of no block, that can't be served.
+    /// Returns the error of a block that cannot be served, or of bytes of no block.
     pub(super) fn block(
         container: PathBuf,
         path: String,
@@ -62,32 +63,32 @@ impl Error {
         Self { kind: Kind::Block { block, offset, error }, container, path }
     }
 
-    /// A container that can't be opened.
+    /// Returns the error of a container that cannot be opened.
     pub(super) fn format(container: PathBuf, error: FormatError) -> Self {
         Self::new(Kind::Format(Arc::new(error)), container)
     }
 
-    /// Something that was asked for and makes no sense.
+    /// Returns the error of a request that makes no sense.
     pub(super) fn invalid(path: PathBuf, reason: String) -> Self {
         Self::new(Kind::Invalid(reason), path)
     }
 
-    /// The node is of a state of the container that is gone.
+    /// Returns the error of a node whose container has left its state.
     pub(super) fn stale(path: PathBuf) -> Self {
         Self::new(Kind::Stale, path)
     }
 
-    /// A file that ended before its size.
+    /// Returns the error of a file that ended before its size.
     pub(crate) fn short((container, path): (PathBuf, String), end: u64, size: u64) -> Self {
         Self { kind: Kind::Invalid(format!("ended at byte {end} of {size}")), container, path }
     }
 
-    /// The answer takes an operation that may wait for `needed`, and this one may not.
+    /// Returns the error of an operation that would have to wait for `needed`, and may not.
     pub(super) fn would_block(needed: Wait) -> Self {
         Self::new(Kind::WouldBlock(needed), PathBuf::new())
     }
 
-    /// Where it only says that the caller would have to wait: for what.
+    /// Returns what the caller would have to wait for, if that is the only reason of the failure.
     pub fn would_block_for(&self) -> Option<Wait> {
         match self.kind {
             Kind::WouldBlock(needed) => Some(needed),
@@ -95,7 +96,7 @@ impl Error {
         }
     }
 
-    /// Whether it only says that the caller would have to wait.
+    /// Returns whether the only reason is that the caller would have to wait.
     pub fn is_would_block(&self) -> bool {
         self.would_block_for().is_some()
     }
@@ -120,8 +121,8 @@ impl Error {
         Self { kind, container, path: String::new() }
     }
 
-    /// The errno that the kernel passes on. What is damaged is `EIO`, what has changed underneath `ESTALE`; what the
-    /// operating system said of a file of SOURCE stays as it was.
+    /// Returns the errno for the kernel: `EIO` for damage, `ESTALE` for changed files, and the operating system's own
+    /// for files of SOURCE.
     pub fn errno(&self) -> i32 {
         let of_source = |error: &SourceError| match error {
             SourceError::Changed => libc::ESTALE,
@@ -135,7 +136,7 @@ impl Error {
                 BlockError::Source(error) => of_source(error),
                 BlockError::Memory(_) | BlockError::Decode(DecodeError::Memory(_)) => libc::ENOMEM,
                 BlockError::WouldBlock => libc::EAGAIN,
-                // A manifest stays what it is when a chunk of it goes.
+                // A manifest does not change when one of its chunks disappears.
                 BlockError::Decode(_)
                 | BlockError::Checksum { .. }
                 | BlockError::Chunk { .. }
@@ -154,7 +155,7 @@ impl Error {
         }
     }
 
-    /// The refusal of memory that it stands for.
+    /// Returns the refusal of memory that this error stands for.
     pub(super) fn refused_memory(&self) -> Option<TooMuch> {
         match &self.kind {
             Kind::Block { error, .. } => error.refused_memory(),
@@ -163,17 +164,17 @@ impl Error {
         }
     }
 
-    /// Whether it says nothing of the file: the reader was killed, or something ran out that comes back.
+    /// Returns whether the error says nothing about the file: the reader was killed, or something ran out for now.
     pub(super) fn is_passing(&self) -> bool {
         matches!(self.errno(), libc::EINTR | libc::ENOMEM | libc::EMFILE | libc::ENFILE)
     }
 
-    /// Whether a block, or bytes of the container, could not be made sense of.
+    /// Returns whether a block, or bytes of the container, are damaged.
     pub(crate) fn is_damage(&self) -> bool {
         matches!(&self.kind, Kind::Block { error, .. } if error.is_damage())
     }
 
-    /// What it comes from, where that is an error of another layer.
+    /// Returns the error of another layer that caused this one, if there is one.
     pub(crate) fn cause(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match &self.kind {
             Kind::Block { error, .. } => Some(&**error),
@@ -182,7 +183,7 @@ impl Error {
         }
     }
 
-    /// As a line of `problems.jsonl`.
+    /// Returns the error as a line of `problems.jsonl`.
     pub fn to_problem(&self) -> Problem {
         let (block, offset) = match &self.kind {
             Kind::Block { block, offset, .. } => (block.clone(), Some(*offset)),
@@ -192,7 +193,7 @@ impl Error {
         Problem { container: self.container.clone(), path: self.path.clone(), block, offset, message }
     }
 
-    /// What was wrong, without where.
+    /// Returns what was wrong, without the place.
     fn reason(&self) -> String {
         match &self.kind {
             Kind::Os { doing, reason, .. } => format!("{doing}: {reason}"),

@@ -18,18 +18,18 @@ use siphasher::{sip::SipHasher24, sip128::Hasher128, sip128::SipHasher24 as SipH
 use super::{Node, ROOT, container_id::ContainerId, detection::Unhashed};
 use crate::{store::Version, tree};
 
-/// Numbers of control files have this bit; they count up and mean nothing.
+/// Bit of the numbers of control files, which count up.
 const CONTROL: u64 = 1 << 63;
 /// The number of the control folder.
 const CONTROL_FOLDER: u64 = 2;
-/// Hashes are at least this.
+/// Smallest hash.
 const FIRST: u64 = 16;
 
-/// Room for this many times the nodes that there are is given back, but for some.
+/// If the tables have room for this many times their nodes, most of the room is given back.
 const SPARSE: usize = 8;
 const LEAST_ROOM: usize = 1 << 10;
 
-/// The secret that inode numbers are hashed with: without it, no files can be made whose numbers collide.
+/// The secret key of inode numbers. Without it, nobody can make files whose numbers collide.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct NumberKey([u8; 16]);
 
@@ -40,17 +40,17 @@ impl std::fmt::Debug for NumberKey {
 }
 
 impl NumberKey {
-    /// A key of these bytes: one that is kept gives the same numbers in each mount.
+    /// Returns a key of these bytes. A key that is kept gives the same numbers in each mount.
     pub fn new(bytes: [u8; 16]) -> Self {
         Self(bytes)
     }
 
-    /// Its bytes, to be kept where only their owner reads them.
+    /// Returns its bytes. Keep them where only their owner can read them.
     pub fn to_bytes(self) -> [u8; 16] {
         self.0
     }
 
-    /// A new key that is not known to others.
+    /// Returns a new random key.
     pub fn random() -> Self {
         // The standard library seeds each hasher's keys from the operating system.
         use std::hash::{BuildHasher, RandomState};
@@ -63,14 +63,14 @@ impl NumberKey {
         Self(bytes)
     }
 
-    /// The hash of parts one behind the other.
+    /// Returns the hash of consecutive parts.
     pub(super) fn hash(&self, parts: &[&[u8]]) -> u64 {
         let mut hasher = SipHasher24::new_with_key(&self.0);
         parts.iter().for_each(|part| hasher.write(part));
         hasher.finish()
     }
 
-    /// As [`Self::hash`], of 128 bits.
+    /// Does the same as [`Self::hash`], with 128 bits.
     pub(super) fn hash128(&self, parts: &[&[u8]]) -> u128 {
         let mut hasher = SipHasher24x128::new_with_key(&self.0);
         parts.iter().for_each(|part| hasher.write(part));
@@ -78,7 +78,7 @@ impl NumberKey {
     }
 }
 
-/// The nodes that were looked up and not yet forgotten.
+/// Nodes that were looked up and not yet forgotten.
 #[derive(Debug)]
 pub(super) struct Inodes {
     key: NumberKey,
@@ -88,9 +88,9 @@ pub(super) struct Inodes {
 #[derive(Debug, Default)]
 struct Nodes {
     by_number: IndexMap<u64, Held, BuildHasherDefault<Unhashed>>,
-    /// For each container the numbers of the nodes inside it.
+    /// For each container, the numbers of the nodes inside it.
     inside: HashMap<Arc<ContainerId>, HashSet<u64>>,
-    /// For ordinary files the state in which each was last seen.
+    /// For ordinary files, the state in which each was last seen.
     seen: HashMap<u64, Version>,
 }
 
@@ -109,8 +109,8 @@ impl Inodes {
         &self.key
     }
 
-    /// A node's number. Should two nodes ever hash to one number, the one that comes while the other is held gets the
-    /// next hash: rare enough (once in billions of nodes) that its number may then differ after a remount.
+    /// Returns a node's number. If two nodes have the same hash while one is held, the later one gets the next number.
+    /// That happens once in billions of nodes; its number may then differ after a remount.
     pub(super) fn number(&self, node: &Node) -> u64 {
         let held = &self.held.read().by_number;
         (0..)
@@ -137,7 +137,7 @@ impl Inodes {
         }
     }
 
-    /// Gives look-ups back.
+    /// Gives look-ups of a node back.
     pub(super) fn forget(&self, ino: u64, lookups: u64) {
         let mut nodes = self.held.write();
         if let Entry::Occupied(mut entry) = nodes.by_number.entry(ino) {
@@ -156,7 +156,7 @@ impl Inodes {
                 }
             }
         }
-        // The kernel holds millions after a walk, and forgets most of them when memory is short.
+        // The kernel holds millions of nodes after a walk, and forgets most of them when memory is short.
         let all = &mut nodes.by_number;
         if all.len() < all.capacity() / SPARSE {
             let room = (2 * all.len()).max(LEAST_ROOM);
@@ -170,18 +170,18 @@ impl Inodes {
         self.held.read().by_number.get(&ino).map(|held| held.node.clone())
     }
 
-    /// The numbers of the nodes that are held inside a container.
+    /// Returns the numbers of the nodes that are held inside a container.
     pub(super) fn of_container(&self, id: &ContainerId) -> Vec<u64> {
         self.held.read().inside.get(id).into_iter().flatten().copied().collect()
     }
 
-    /// The containers inside which nodes are held, as far as `wanted`.
+    /// Returns the containers inside which nodes are held and that `wanted` accepts.
     pub(super) fn containers(&self, wanted: impl Fn(&ContainerId) -> bool) -> Vec<Arc<ContainerId>> {
         self.held.read().inside.keys().filter(|id| wanted(id)).cloned().collect()
     }
 
-    /// Notes the state in which an ordinary file is seen now. Whether the kernel may keep bytes of another state
-    /// without knowing: size and modification time are all that it compares.
+    /// Notes the state in which an ordinary file is seen now. Returns whether the kernel may keep bytes of another
+    /// state without noticing, because it compares only size and modification time.
     pub(super) fn see(&self, ino: u64, version: Version) -> bool {
         if self.held.read().seen.get(&ino) == Some(&version) {
             return false;
@@ -193,7 +193,7 @@ impl Inodes {
         nodes.seen.insert(ino, version).is_some_and(|before| before.looks_like(&version))
     }
 
-    /// How many nodes are held.
+    /// Returns how many nodes are held.
     pub(super) fn count(&self) -> usize {
         self.held.read().by_number.len()
     }
@@ -207,7 +207,7 @@ impl Inodes {
                 let [folder, name] = path.parts();
                 self.key.hash(&[b"f", &salt, &file.to_bytes(), folder, b"/", name])
             }
-            // The state of the container is part of what its nodes are.
+            // The state of the container is part of its nodes' identity.
             Node::InContainer(id, node) => {
                 self.key.hash(&[b"c", &salt, &id.number.to_le_bytes(), &node.0.to_le_bytes()])
             }
@@ -218,7 +218,7 @@ impl Inodes {
     }
 }
 
-/// The container that a node lies in; none for the folder that stands for a container, which listing SOURCE holds.
+/// Returns the container that contains a node; none for a container's own folder, which listing SOURCE holds.
 fn inside(node: &Node) -> Option<&Arc<ContainerId>> {
     match node {
         Node::InContainer(id, node) if *node != tree::ROOT => Some(id),

@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use super::{Attr, FileKind};
 use crate::tree::ItemInfo;
 
-/// The entry at `path`. `attr` is `None` where its attributes can't be had: the name is there all the same.
+/// Returns the entry at `path` as JSON. `attr` is `None` if its attributes could not be read; the entry is listed
+/// anyway.
 pub(crate) fn to_json(path: &Path, attr: Option<&Attr>, info: &ItemInfo) -> Value {
     let kind = attr.map(|attr| match attr.kind {
         FileKind::Folder => "folder",

@@ -12,7 +12,7 @@ use crate::{
 /// An entry of a listing.
 #[derive(Debug)]
 pub struct DirEntry<'a> {
-    /// Where the listing goes on behind this entry.
+    /// Position at which the listing continues after this entry.
     pub next: u64,
     /// The name.
     pub name: &'a OsStr,
@@ -20,17 +20,17 @@ pub struct DirEntry<'a> {
     pub ino: u64,
     /// Kind.
     pub kind: FileKind,
-    /// All attributes, where they were asked for and could be had.
+    /// All attributes, if they were requested and could be read.
     pub attr: Option<Attr>,
 }
 
 impl Vfs {
-    /// Goes through a folder from a position (0 at first) until `each` breaks: `.`, `..` and what the folder shows.
-    /// With `plus`, entries carry their attributes where these can be had without much work, and each that `each` takes
-    /// (goes on after) counts as a look-up, but for `.` and `..`.
+    /// Lists a folder from a position (0 at first) until `each` breaks: `.`, `..` and what the folder shows. With
+    /// `plus`, entries carry their attributes if these need little work, and each entry that `each` accepts counts as a
+    /// look-up, except `.` and `..`.
     ///
     /// # Errors
-    /// [`Error`] when the folder can't be read.
+    /// [`Error`] if the folder cannot be read.
     pub fn read_dir(
         &self,
         ino: u64,
@@ -41,11 +41,11 @@ impl Vfs {
         self.read_dir_with(ino, from, plus, Wait::Always, each)
     }
 
-    /// As [`Self::read_dir`] for a caller that waits for no more than `wait`.
+    /// Does the same as [`Self::read_dir`], for a caller that waits for no more than `wait`.
     ///
     /// # Errors
-    /// As [`Self::read_dir`], and one of which [`Error::is_would_block`] is true: some entries may have been given
-    /// before.
+    /// As [`Self::read_dir`], and one of which [`Error::is_would_block`] is true. Some entries may have been passed
+    /// before it.
     pub fn read_dir_with(
         &self,
         ino: u64,
@@ -58,8 +58,8 @@ impl Vfs {
         let node = self.node_with(ino, wait)?;
         let dots = if from < 2 { vec![(1, ".", ino), (2, "..", self.parent(ino, &node, wait)?)] } else { Vec::new() };
         let mut dots = dots.into_iter().skip(from as usize);
-        // Not before the first entry is there: an answer of these two alone would make the kernel ask for the rest
-        // without attributes, and then for those of each name by itself.
+        // They come with the first entry: an answer of these two alone would make the kernel ask for the rest without
+        // attributes, and then for the attributes of each name by itself.
         let mut add_dots = |each: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>| {
             dots.try_for_each(|(next, name, ino)| {
                 each(DirEntry { next, name: OsStr::new(name), ino, kind: FileKind::Folder, attr: None })
@@ -91,7 +91,7 @@ impl Vfs {
             Node::SourceFolder(path) => self.list_source(path, from, plus, each),
             Node::InContainer(id, folder) => {
                 let opened = self.opened(id, wait)?;
-                // A size that has to be computed is left out of a listing (`docs/TREE.md`, section 6).
+                // Sizes that must be computed are left out of a listing (`docs/TREE.md`, section 6).
                 let for_size = wait.min(Wait::Disk);
                 let mut late = None;
                 let listed = opened.tree.list(opened.reader(wait), *folder, from, &mut |child| {
@@ -101,7 +101,7 @@ impl Vfs {
                     let node = Node::InContainer(id.clone(), child.node);
                     let kind = if child.is_folder { FileKind::Folder } else { FileKind::File };
                     let attr = match plus.then(|| self.attr_inside(id, &opened, child.node, for_size)) {
-                        // Stored bytes that are not there yet are no reason to leave it out.
+                        // Stored bytes that are not in memory yet are no reason to leave it out.
                         Some(Err(error)) if error.would_block_for() == Some(Wait::Disk) => {
                             late = Some(error);
                             return ControlFlow::Break(());
@@ -147,8 +147,8 @@ impl Vfs {
         if from == 0 {
             self.source.look_into_all(path, &*names);
         }
-        // The kernel keeps what is listed until it is told of a change, or the folder's time is another: that does not
-        // change when a recording has become a container.
+        // The kernel keeps a listing until it is notified of a change or the folder's time changes. That time does not
+        // change when a recording becomes a container.
         let is_kept = self.options.watch && !self.source.store().is_far() && !watch.is_alive();
         let mut may_become = false;
         for index in usize::try_from(from).unwrap_or(usize::MAX)..names.len() {
@@ -164,12 +164,12 @@ impl Vfs {
                     let attr = plus.then(|| self.attr_at(&node, &stat));
                     (kind, node, attr)
                 }
-                // The kernel keeps a listing, so nothing is left out of it for what passes.
+                // The kernel keeps a listing, so nothing is left out because of a temporary failure.
                 Err(error) if error.is_passing() => return Err(error),
-                // Gone, or of no kind that is shown; or not to be looked at by this user.
+                // The entry was removed, is of a kind that is not shown, or may not be looked at by this user.
                 Ok(None) => continue,
                 Err(error) if matches!(error.errno(), libc::EACCES | libc::EPERM) => continue,
-                // A disk or a server fails: a name that is missing would be taken for a file that was removed.
+                // A disk or server fails. If the name were left out, the file would seem to be removed.
                 Err(_) => {
                     let file = FilePath::new(path.clone(), name);
                     (FileKind::File, Node::SourceFile(Arc::new(file), FileId::UNKNOWN), None)

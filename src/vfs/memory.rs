@@ -30,7 +30,7 @@ pub enum Serve {
 }
 
 impl Serve {
-    /// The name of the option's value.
+    /// Returns the name of the option's value.
     pub fn name(self) -> &'static str {
         match self {
             Self::Auto => "auto",
@@ -40,36 +40,36 @@ impl Serve {
     }
 }
 
-/// How the running mount serves files, which depends on the kernel and on privileges.
+/// How the running mount serves files, depending on the kernel and on privileges.
 #[derive(Debug, Clone, Default)]
 pub struct Serving {
-    /// Whether it is passthrough mode.
+    /// Whether it is in passthrough mode.
     pub passthrough: bool,
-    /// Why not, where it was asked for.
+    /// Why it is not, if it was requested.
     pub reason: Option<String>,
     /// Whether files past the kernel's cache can be mapped.
     pub maps_direct: bool,
 }
 
-/// What stands behind an opened file.
+/// What an opened file is served from.
 pub enum Opening {
     /// A finished file in memory.
     Finished(Arc<FileSlot>),
-    /// An ordinary file of SOURCE, or of the disk below the cache.
+    /// An ordinary file of SOURCE, or of the disk cache.
     Own(File),
-    /// Not finished, of this size. Reads go to [`Vfs::read_growing`], which finish it for the next open.
+    /// A file that is not finished. Reads go to [`Vfs::read_growing`], which finish it for the next open.
     Growing(Arc<Growing>),
-    /// Served from parts, which the kernel should keep.
+    /// Parts, which the kernel should keep.
     Parts,
-    /// A control file: each look-up has a new one, so nothing of it is worth keeping.
+    /// A control file. Each look-up makes a new one, so the kernel should keep nothing of it.
     Snapshot,
 }
 
-/// A file that is not finished in memory, while it is open.
+/// An open file that is not finished in memory.
 #[derive(Debug)]
 pub struct Growing {
     size: u64,
-    /// Bytes of it that were read.
+    /// Number of its bytes that were read.
     read: AtomicU64,
 }
 
@@ -78,7 +78,7 @@ impl Growing {
         Opening::Growing(Arc::new(Self { size, read: AtomicU64::new(0) }))
     }
 
-    /// Counts bytes that were read. Whether with these the file was read whole.
+    /// Counts bytes that were read. Returns whether the file has now been read whole.
     fn add_read(&self, bytes: u64) -> bool {
         let before = self.read.fetch_add(bytes, Relaxed);
         before < self.size && before + bytes >= self.size
@@ -91,24 +91,24 @@ impl Vfs {
         self.serving.get_or_init(Serving::default)
     }
 
-    /// Says how the mount serves files, once, before it does.
+    /// Sets, once and before it serves, how the mount serves files.
     pub fn serve_as(&self, serving: Serving) {
         if let Some(reason) = &serving.reason {
             log::info!("not in passthrough mode: {reason}");
         }
-        // Set twice only by a second mount of one `Vfs`, which there is not.
+        // Fails only if it is set already, by a second mount of one `Vfs`, which does not exist.
         let _ = self.serving.set(serving);
     }
 
-    /// Decides how a file is best opened. Nothing is decoded for that.
+    /// Decides how a file is best opened. Decodes nothing.
     ///
     /// # Errors
-    /// [`Error`] when the file is not there any more, or its container can't be opened.
+    /// [`Error`] if the file no longer exists, or its container cannot be opened.
     pub fn opening(&self, ino: u64) -> Result<Opening, Error> {
         self.opening_with(ino, Wait::Always)
     }
 
-    /// As [`Self::opening`] for a caller that waits for no more than `wait`.
+    /// Does the same as [`Self::opening`], for a caller that waits for no more than `wait`.
     ///
     /// # Errors
     /// As [`Self::opening`], and one of which [`Error::is_would_block`] is true.
@@ -122,7 +122,7 @@ impl Vfs {
             | Node::ControlFolder
             | Node::InContainer(_, crate::tree::ROOT)) => Err(Error::is_a_folder(self.place(&node))),
             Node::InContainer(id, file) => {
-                // A finished file is served only while its container is in the state that it was made of.
+                // A finished file is served only while its container is in the state that it was made from.
                 if self.opened(&id, wait)?.is_own_file(file) {
                     return Ok(Opening::Parts);
                 }
@@ -149,9 +149,9 @@ impl Vfs {
         }
     }
 
-    /// The bytes of an opened file that is being finished in memory, or is not yet. The first reader of a compressed one
-    /// begins it; any other is begun once it was read whole, so that the next `open` finds it finished. As
-    /// [`Self::read_with`] in everything else.
+    /// Returns bytes of an opened file that is not finished in memory. The first reader of a compressed file starts to
+    /// finish it. All other files are started once they were read whole, so that the next `open` finds them finished.
+    /// Otherwise the same as [`Self::read_with`].
     ///
     /// # Errors
     /// As [`Self::read_with`].
@@ -184,10 +184,10 @@ impl Vfs {
         let Some(slot) = slot else {
             return self.read_with(ino, offset, length, wait);
         };
-        // A reader that asks for what is past the end, as each does to see that it is there, waits for nothing.
+        // Readers ask for bytes after the end to see that it is there; that waits for nothing.
         let end = offset.saturating_add(length).min(slot.memory().size());
         if offset < end && !slot.is_ready(&(offset..end)) {
-            // What is only copied can be had from where it is.
+            // Bytes that are only copied can be served from where they are.
             if self.with_view(ino, wait, |view, reader| Ok(view.layout(reader)))? == Layout::Copy {
                 return self.read_with(ino, offset, length, wait);
             }
@@ -196,7 +196,7 @@ impl Vfs {
             }
         }
         if offset < end && !slot.wait_for(end) {
-            // It failed. Its blocks say what is wrong, and where.
+            // It failed. Its blocks report what is wrong, and where.
             return self.read_with(ino, offset, length, wait);
         }
         let Ok(bytes) = Bytes::in_memory(&slot, offset, length) else {
@@ -206,8 +206,8 @@ impl Vfs {
         Ok(bytes)
     }
 
-    /// Makes a file for the disk below the cache, which lets the kernel serve it from there. Whether it could be made, or
-    /// is there already. Otherwise it is to be read: that keeps its blocks, or says what is wrong with them.
+    /// Makes a plain file in the disk cache, which the kernel can read directly. Returns whether it exists now.
+    /// Otherwise the caller should read the file, which keeps its blocks or reports what is wrong with them.
     ///
     /// # Errors
     /// As [`Self::opening`].
@@ -220,16 +220,16 @@ impl Vfs {
             return Ok(is_there);
         }
         let made = self.finish_file(ino, false)?;
-        // Nobody opens it now, and memory that is used again costs less than more of it.
+        // Nobody opens it now, and reusing its memory costs less than more memory.
         self.cache().forget_file(ino);
         Ok(made.is_some_and(|slot| slot.is_whole()))
     }
 
-    /// Lays a file out in memory, here or in a thread of its own. `None` if there is no room, or it is being
+    /// Lays a file out in memory, on this thread or on one of its own. `None` if there is no room, or if it is being
     /// done already.
     ///
     /// # Errors
-    /// When the container can't be opened.
+    /// If the container cannot be opened.
     fn finish_file(&self, ino: u64, in_background: bool) -> Result<Option<Arc<FileSlot>>, Error> {
         let (view, reader): (View, _) =
             self.with_view(ino, Wait::Always, |view, reader| Ok((view.clone(), reader.clone())))?;
@@ -243,7 +243,7 @@ impl Vfs {
             }
         };
         if in_background {
-            // Not in the pool: threads there are for requests that wait.
+            // Not in the pool, whose threads are for requests that wait.
             let spawned = std::thread::Builder::new().name("lay out".into()).spawn(fill);
             if let Err(error) = spawned {
                 log::warn!("no thread to finish a file in memory: {error}");

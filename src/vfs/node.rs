@@ -12,7 +12,7 @@ use crate::{
     tree::{self, NodeId},
 };
 
-/// What a node is. Cheap to clone.
+/// Identity of a node. Cheap to clone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Node {
     /// A folder of SOURCE, by its path below it.
@@ -25,12 +25,12 @@ pub(super) enum Node {
     InContainer(Arc<ContainerId>, NodeId),
     /// `.shardfs`.
     ControlFolder,
-    /// One of the files in it, as it was when it was looked up.
+    /// One of the files in it, as a snapshot of its look-up.
     ControlFile(Arc<control::Snapshot>),
 }
 
 impl Vfs {
-    /// The node of an inode number.
+    /// Returns the node of an inode number.
     ///
     /// # Errors
     /// [`Error`] for a number that the kernel has forgotten.
@@ -41,7 +41,8 @@ impl Vfs {
         self.inodes.get(ino).ok_or_else(|| Error::stale(PathBuf::new()))
     }
 
-    /// As [`Self::node`] for a caller that waits for no more than `wait`: what SOURCE is may have to be looked at.
+    /// Does the same as [`Self::node`], for a caller that waits for no more than `wait`: SOURCE itself may have to be
+    /// looked at.
     ///
     /// # Errors
     /// As [`Self::node`], and `WouldBlock`.
@@ -52,12 +53,12 @@ impl Vfs {
         self.node(ino)
     }
 
-    /// The inode number of a node.
+    /// Returns the inode number of a node.
     pub(super) fn ino(&self, node: &Node) -> u64 {
         if *node == *self.root.read() { ROOT } else { self.inodes.number(node) }
     }
 
-    /// What SOURCE is now: a container may have become another one.
+    /// Returns the node of SOURCE now. A container may have been replaced by another one.
     fn root_now(&self) -> Result<Node, Error> {
         let Some(alone) = &self.alone else { return Ok(self.root.read().clone()) };
         match self.source.find(alone.folder(), alone.name())? {
@@ -68,12 +69,12 @@ impl Vfs {
                 }
                 Ok(node)
             }
-            // It is gone, or being written. It may come back.
+            // It does not exist or is being written. It may come back.
             _ => Err(Error::stale(alone.to_path_buf())),
         }
     }
 
-    /// The inode number of the folder that holds a node.
+    /// Returns the inode number of the folder that contains a node.
     pub(super) fn parent(&self, ino: u64, node: &Node, wait: Wait) -> Result<u64, Error> {
         if ino == ROOT {
             return Ok(ROOT);
@@ -92,7 +93,7 @@ impl Vfs {
         })
     }
 
-    /// A node's path below SOURCE, for messages.
+    /// Returns a node's path below SOURCE, for messages.
     pub(super) fn place(&self, node: &Node) -> PathBuf {
         match node {
             Node::SourceFolder(path) | Node::SourceLink(path) => path.to_path_buf(),

@@ -19,32 +19,32 @@ use super::{
 };
 use crate::{source::Wait, tree::Opened};
 
-/// Walks that are followed: of programs that go through folders side by side, each has one.
+/// Most walks that are followed. Programs that go through folders side by side have one each.
 const WALKS: usize = 8;
 
-/// The most that are opened ahead of one walk.
+/// Most containers that are opened ahead of one walk.
 const MOST: usize = 16;
 
-/// Threads that open ahead, of all walks: a server or a disk that does not answer holds no more than these.
+/// Most threads that open ahead, for all walks. A server or disk that does not answer blocks no more than these.
 const MOST_THREADS: usize = 4 * MOST;
 
-/// A part of the containers that may be open at all, which the ones ahead of a walk stay within.
+/// Fraction (1/n) of the containers that may be open, within which those ahead of a walk stay.
 const PART: usize = 8;
 
-/// Several readers that share a folder use its containers a little out of order.
+/// How far out of order a walk may use containers, because several readers may share a folder.
 const REACH: usize = 16;
 
-/// From so many steps on it is a walk.
+/// Number of steps after which uses in order count as a walk.
 const STEPS: usize = 2;
 
-/// Opens containers, as requests and walks want them.
+/// Opens containers for requests, and ahead of walks.
 pub(super) struct Opener {
     source: Arc<SourceTree>,
     containers: Arc<Containers>,
     digests: Arc<Digests>,
     key: NumberKey,
     walks: Mutex<Walks>,
-    /// Each thread that opens ahead holds it once more.
+    /// Each thread that opens ahead holds a clone.
     threads: Arc<()>,
 }
 
@@ -97,7 +97,7 @@ impl Opener {
         })
     }
 
-    /// Takes note that a container is used for the first time, and has those opened that a walk comes to next. Waits for
+    /// Notes that a container is used for the first time, and opens those that its walk comes to next. Waits for
     /// nothing.
     fn follow(self: &Arc<Self>, id: &ContainerId) {
         let folder = id.path.folder();
@@ -106,7 +106,7 @@ impl Opener {
         let next = self.walks.lock().note(folder, at);
         for at in next.start..next.end.min(names.len()) {
             match self.source.find_at_once(folder, names.name(at)) {
-                // Nor do the others behind it take any waiting, as far as can be told.
+                // As far as can be told, the ones after it need no waiting either.
                 Some(SourceEntry::Container(id)) if self.is_open_at_once(&id) => break,
                 Some(SourceEntry::Container(_)) | None => {}
                 Some(_) => continue,
@@ -116,46 +116,46 @@ impl Opener {
                 break;
             }
             let (opener, folder, name) = (self.clone(), folder.clone(), names.name(at).to_owned());
-            // What is wrong with one is told to the request that wants it.
+            // Errors are reported to the request that wants the container.
             let open = move || {
                 if let Ok(Some(SourceEntry::Container(id))) = opener.source.find(&folder, &name) {
                     drop(opener.open_now(&id));
                 }
                 drop(thread);
             };
-            // A thread of its own: a pool's would be missing in a process that is forked from this one.
+            // A thread of its own: a process that is forked from this one would lack a pool's threads.
             let _ = thread::Builder::new().name("ahead".into()).spawn(open);
         }
     }
 
-    /// Whether a container is open, or could be opened here and now.
+    /// Returns whether a container is open, or could be opened on the spot.
     fn is_open_at_once(&self, id: &Arc<ContainerId>) -> bool {
         let looked_into = || self.source.looked_into(id.stat.version);
         matches!(self.containers.get(id), Ok(Some(_))) || self.containers.try_open(id, looked_into).is_some()
     }
 }
 
-/// The programs that go through folders.
+/// Programs that go through folders.
 #[derive(Debug)]
 struct Walks {
-    /// How many containers are opened ahead of each at most.
+    /// Most containers that are opened ahead of each.
     most: usize,
-    /// Those that went on last stand last.
+    /// The walks; the one that continued most recently is last.
     walks: VecDeque<Walk>,
 }
 
 #[derive(Debug)]
 struct Walk {
     folder: Arc<Path>,
-    /// The furthest place in the listing that was come to.
+    /// The highest position in the listing that was reached.
     at: usize,
     steps: usize,
-    /// Up to which place containers are opened, or being opened.
+    /// End of the positions whose containers are opened or being opened.
     end: usize,
 }
 
 impl Walks {
-    /// Notes that the container at this place of a folder's listing is used. Returns the places of those to be opened.
+    /// Notes that the container at this position of a folder's listing is used. Returns the positions to open.
     fn note(&mut self, folder: &Arc<Path>, at: usize) -> Range<usize> {
         let is_near = |walk: &Walk| walk.folder == *folder && walk.at.abs_diff(at) <= REACH;
         let found = self.walks.iter().position(is_near).and_then(|index| self.walks.remove(index));

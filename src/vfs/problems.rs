@@ -16,7 +16,7 @@ use xxhash_rust::xxh3::Xxh3;
 
 use crate::limits;
 
-/// One thing that is wrong with a container.
+/// A problem of a container.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Problem {
@@ -26,22 +26,22 @@ pub struct Problem {
     pub path: String,
     /// The block's stored name.
     pub block: Option<String>,
-    /// Where in the container, in bytes.
+    /// Offset in the container, in bytes.
     pub offset: Option<u64>,
     /// What was wrong.
     pub message: String,
 }
 
 impl Problem {
-    /// A problem of a container as a whole.
+    /// Returns a problem of a container as a whole.
     pub(crate) fn of(container: PathBuf, message: String) -> Self {
         Self { container, path: String::new(), block: None, offset: None, message }
     }
 }
 
 impl Problem {
-    /// What makes two problems one: a block that can't be read is one problem, whichever of its files is read and
-    /// where. `start` is where the block begins: several may have one name.
+    /// Identifies a problem. A block that cannot be read is one problem, whichever of its files is read and where.
+    /// `start` is where the block begins, because several blocks may have one name.
     fn identity(&self, start: Option<u64>) -> u128 {
         let mut hash = Xxh3::new();
         let mut part = |bytes: &[u8]| {
@@ -60,7 +60,7 @@ impl Problem {
         hash.digest128()
     }
 
-    /// Cuts texts that are longer than a list of many should hold.
+    /// Cuts long texts.
     fn shorten(&mut self) {
         for text in [&mut self.path, &mut self.message].into_iter().chain(&mut self.block) {
             if text.len() > limits::PROBLEM_TEXT {
@@ -71,7 +71,7 @@ impl Problem {
         }
     }
 
-    /// What was wrong, with block and offset but without the path.
+    /// Returns what was wrong, with block and offset but without the path.
     pub fn detail(&self) -> String {
         let block = self.block.as_ref().filter(|block| !block.is_empty());
         match (block, self.offset) {
@@ -86,7 +86,7 @@ impl Problem {
 }
 
 impl Logged {
-    /// Writes a line, unless the minute's share is used up.
+    /// Logs the problem, unless the minute's share is used up.
     fn log(&mut self, problem: &Problem, minute: u64) {
         if minute != self.minute {
             if self.left_out > 0 {
@@ -110,20 +110,20 @@ impl fmt::Display for Problem {
     }
 }
 
-/// The list: bounded, each problem once.
+/// The problems: bounded, each once.
 #[derive(Debug, Default)]
 pub(super) struct Problems(Mutex<List>);
 
 #[derive(Debug, Default)]
 struct List {
-    /// Hashes of what the problems are.
+    /// The identities of all problems.
     seen: HashSet<u128>,
-    /// With the time at which each was first seen, in seconds since 1970, and its hash.
+    /// Each with the time at which it was first seen (seconds since 1970) and its identity.
     in_order: VecDeque<(f64, u128, Problem)>,
     logged: Logged,
 }
 
-/// How much went into the log during this minute.
+/// Lines logged during this minute.
 #[derive(Debug, Default)]
 struct Logged {
     minute: u64,
@@ -137,7 +137,7 @@ impl Problems {
         self.note_at(problem, None);
     }
 
-    /// As [`Self::note`], of a block that begins at `start`, where that is known.
+    /// Does the same as [`Self::note`] for a block that begins at `start`, if that is known.
     pub(super) fn note_at(&self, mut problem: Problem, start: Option<u64>) {
         let hash = problem.identity(start);
         let mut list = self.0.lock();
@@ -155,24 +155,24 @@ impl Problems {
         list.in_order.push_back((now.as_secs_f64(), hash, problem));
     }
 
-    /// All that are kept, oldest first.
+    /// Returns all kept problems, oldest first.
     pub(super) fn all(&self) -> Vec<Problem> {
         self.0.lock().in_order.iter().map(|(_, _, problem)| problem.clone()).collect()
     }
 
-    /// All that are kept, oldest first; none are known afterwards.
+    /// Returns all kept problems, oldest first, and forgets them.
     pub(super) fn take(&self) -> Vec<Problem> {
         let mut list = self.0.lock();
         list.seen.clear();
         list.in_order.drain(..).map(|(_, _, problem)| problem).collect()
     }
 
-    /// What the newest says.
+    /// Returns the message of the newest problem.
     pub(super) fn last_message(&self) -> Option<String> {
         self.0.lock().in_order.back().map(|(_, _, problem)| problem.message.clone())
     }
 
-    /// `problems.jsonl`: an object a line.
+    /// Returns `problems.jsonl`: one object per line.
     pub(super) fn to_jsonl(&self) -> String {
         let line = |(time, _, problem): &(f64, u128, Problem)| {
             let Problem { container, path, block, offset, message } = problem;

@@ -6,15 +6,15 @@ use super::{Error, Node, Vfs};
 use crate::{source::Wait, store::Leased, view::Bytes};
 
 impl Vfs {
-    /// The bytes of a file from an offset on, at most `length`; fewer only at the end.
+    /// Returns at most `length` bytes of a file from an offset on; fewer only at the end.
     ///
     /// # Errors
-    /// [`Error`] when any block that the range touches fails, or the container has changed.
+    /// [`Error`] if any block that the range touches fails, or the container has changed.
     pub fn read(&self, ino: u64, offset: u64, length: u64) -> Result<Bytes, Error> {
         self.read_with(ino, offset, length, Wait::Always)
     }
 
-    /// As [`Self::read`] for a caller that waits for no more than `wait`.
+    /// Does the same as [`Self::read`], for a caller that waits for no more than `wait`.
     ///
     /// # Errors
     /// As [`Self::read`], and one of which [`Error::is_would_block`] is true.
@@ -41,8 +41,8 @@ impl Vfs {
         Ok(bytes)
     }
 
-    /// The bytes of a file as memory of one's own, which may be looked at. Never lent from a map, so that each was
-    /// really read.
+    /// Returns bytes of a file in memory of their own, which this process may look at. Never lent from a map, so each
+    /// byte was really read.
     ///
     /// # Errors
     /// As [`Self::read`].
@@ -50,7 +50,7 @@ impl Vfs {
         self.read_copied_with(ino, offset, length, Wait::Always)
     }
 
-    /// As [`Self::read_copied`] for a caller that waits for no more than `wait`.
+    /// Does the same as [`Self::read_copied`], for a caller that waits for no more than `wait`.
     ///
     /// # Errors
     /// As [`Self::read_copied`], and one of which [`Error::is_would_block`] is true.
@@ -70,7 +70,7 @@ impl Vfs {
         }
     }
 
-    /// The bytes from `offset` on where they lie: see [`crate::view::View::leased`].
+    /// Returns bytes from `offset` on in place; see [`crate::view::View::leased`].
     ///
     /// # Errors
     /// As [`Self::read`].
@@ -82,8 +82,8 @@ impl Vfs {
         leased.map_err(|fault| self.fault(&id, &opened, file, fault))
     }
 
-    /// Fills `out` with the bytes from `offset` on; how many there were before the end. For readers who keep what they
-    /// read: of a block that the range has all of the cache keeps nothing.
+    /// Fills `out` with the bytes from `offset` on, and returns how many there were before the end. For readers who
+    /// keep what they read: the cache keeps nothing of blocks that lie whole in the range.
     ///
     /// # Errors
     /// As [`Self::read`]; `out` then holds anything.

@@ -22,16 +22,16 @@ use crate::{
     wanted,
 };
 
-/// Why a chunk is not opened that could be.
+/// Why an existing chunk is not opened.
 const LINK: &str = "a symbolic link is on the way to it";
 
-/// Chunks of a far store that are opened at once.
+/// Chunks of a remote store that are opened at once.
 const TOGETHER: usize = 16;
 
-/// Files whose SHA-256 is remembered.
+/// Most files whose SHA-256 is remembered.
 const DIGESTS: usize = 1 << 14;
 
-/// The folder of one manifest.
+/// Finds the chunks of one manifest in its folder.
 pub(super) struct Siblings {
     pub(super) manifest: Arc<ContainerId>,
     pub(super) store: Arc<dyn Store>,
@@ -42,7 +42,7 @@ pub(super) struct Siblings {
 }
 
 impl Siblings {
-    /// What a chunk's file is now.
+    /// Returns the current state of a chunk's file.
     fn find(&self, uri: &str) -> Result<ContainerId, BlockError> {
         let refused = |reason: &str| Err(BlockError::Refused(reason.into()));
         let below: PathBuf = Path::new(uri).components().filter(|part| matches!(part, Component::Normal(_))).collect();
@@ -52,7 +52,7 @@ impl Siblings {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return refused("it is not there"),
             real => real.map_err(SourceError::from)?,
         };
-        // A manifest reaches files of its own folder only, whatever links stand there.
+        // A manifest reaches files of its own folder only, whatever links are there.
         let own = self.store.without_links(folder).map_err(SourceError::from)?;
         let Some(path) = real.filter(|real| own.is_some_and(|own| real.starts_with(own))) else {
             return refused(LINK);
@@ -73,7 +73,7 @@ impl Siblings {
         Ok(ContainerId::new(&self.key, path, self.manifest.format, stat, 0))
     }
 
-    /// Whether a link stands for a folder on the way to a path.
+    /// Returns whether a folder on the way to a path is a link.
     fn has_link(&self, path: &Path) -> bool {
         let is_link =
             |folder: &Path| self.store.stat(folder).is_ok_and(|at| at.is_some_and(|at| at.kind == Kind::Link));
@@ -105,7 +105,7 @@ impl tree::Siblings for Siblings {
 }
 
 impl Siblings {
-    /// Whether a file may be shown as a part of the manifest: it has the same format, which says the rest.
+    /// Checks that a file may be shown as a part of the manifest. Its format, which must be the same, decides the rest.
     fn check_part(&self, chunk: &ContainerId) -> Result<(), BlockError> {
         let refused = |reason: String| Err(BlockError::Refused(reason));
         let file = self.store.open(&chunk.shown()).map_err(SourceError::from)?.into_source();
@@ -123,7 +123,7 @@ impl Siblings {
     }
 }
 
-/// Whether all users who may read the first file may read the second.
+/// Returns whether all users who may read the first file may read the second.
 fn may_read_both(first: &Stat, second: &Stat) -> bool {
     let missing = if (first.uid, first.gid) == (second.uid, second.gid) { first.mode } else { 0o444 };
     missing & 0o444 & !second.mode == 0
@@ -144,7 +144,7 @@ impl Default for Digests {
 }
 
 impl Digests {
-    /// The digest of an opened file. Threads that ask while it is computed wait for it.
+    /// Returns the digest of an opened file. Other threads that need it wait for the one that computes it.
     fn of(&self, opened: &Opened) -> Result<[u8; 32], SourceError> {
         let slot = self.known.lock().get_or_insert(opened.state, Default::default).clone();
         slot.get_or_try_init(|| {

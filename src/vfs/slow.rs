@@ -14,8 +14,8 @@ pub(super) struct Timer<'a> {
 }
 
 impl Vfs {
-    /// Times one operation on a node, or on a name in it. On drop, an operation that took longer than the limit is
-    /// logged.
+    /// Times one operation on a node, or on a name in it. On drop it logs the operation if it took longer than the
+    /// limit.
     pub(super) fn time_operation<'a>(
         &'a self,
         operation: &'static str,

@@ -15,7 +15,7 @@ use crate::{
 
 type Key = (Arc<FilePath>, FileId);
 
-/// Ordinary files that are kept open for a while, so that one that is replaced can be read to its end.
+/// Ordinary files, kept open for a while so that one that is replaced can be read to its end.
 pub(super) struct SourceFiles {
     store: Arc<dyn Store>,
     open: Mutex<LruCache<Key, Arc<dyn File>>>,
@@ -26,10 +26,10 @@ impl SourceFiles {
         Self { store, open: Mutex::new(LruCache::new(nonzero(limits::OPEN_FILES.min(descriptors())))) }
     }
 
-    /// Bytes of a file from an offset on; fewer than `length` at its end.
+    /// Returns bytes of a file from an offset on; fewer than `length` at its end.
     ///
     /// # Errors
-    /// [`Error`] when it can't be opened or read, or another file has taken its place and it is not open any more.
+    /// [`Error`] if it cannot be opened or read, or if another file has taken its place and it is no longer open.
     pub(super) fn read(&self, path: &Arc<FilePath>, file: FileId, offset: u64, length: u64) -> Result<Bytes, Error> {
         let file = self.open(path, file)?;
         let range = offset.min(file.len())..offset.saturating_add(length).min(file.len());
@@ -42,7 +42,7 @@ impl SourceFiles {
         Self::copy(&*file, path, offset, length).map(Bytes::from)
     }
 
-    /// The same as memory of one's own, never lent from a map.
+    /// Returns the same in memory of its own, never lent from a map.
     ///
     /// # Errors
     /// As [`Self::read`].
@@ -64,7 +64,7 @@ impl SourceFiles {
         bytes.map_err(|e| Error::os(&e, "read", path.to_path_buf()))
     }
 
-    /// A file, for the kernel to read by itself.
+    /// Returns a file for the kernel to read by itself.
     ///
     /// # Errors
     /// As [`Self::read`].
@@ -72,10 +72,10 @@ impl SourceFiles {
         self.open(path, file)?.descriptor().map_err(|e| Error::os(&e, "open", path.to_path_buf()))
     }
 
-    /// What is known of a file that is open, though its name is gone.
+    /// Returns the attributes of an open file, even if its name is gone.
     ///
     /// # Errors
-    /// [`Error`] when it is not open.
+    /// [`Error`] if it is not open.
     pub(super) fn stat(&self, path: &Arc<FilePath>, file: FileId) -> Result<Stat, Error> {
         let open = self.open.lock().get(&(path.clone(), file)).cloned();
         open.and_then(|file| file.stat_now().ok()).ok_or_else(|| Error::stale(path.to_path_buf()))
@@ -100,7 +100,7 @@ impl SourceFiles {
         }
         let opened = match self.store.open(&path.to_path_buf()) {
             Ok(opened) if opened.version().file() == file => opened,
-            // Another file stands there now; this one can be read on as long as it is open.
+            // Another file is there now. This one can be read as long as it is open.
             Ok(_) => return known.ok_or_else(|| Error::stale(path.to_path_buf())),
             Err(e) => return known.ok_or_else(|| Error::opening(&e, "open", path.to_path_buf())),
         };

@@ -25,16 +25,16 @@ use crate::{
     tree::Formats,
 };
 
-/// Folders whose listing is remembered, so that a listing in several calls is one listing.
+/// Most folders whose listing is remembered, so that one listing in several calls stays consistent.
 const LISTINGS: usize = 64;
 
-/// Bytes that a name takes beside its own.
+/// Bytes that a name takes in addition to its own.
 const NAME: usize = size_of::<OsString>() + 16;
 
-/// How often a file is looked at that changes while it is looked into.
+/// How often a file that changes while it is looked into is tried again.
 const TRIES: usize = 4;
 
-/// What a name in a folder of SOURCE stands for.
+/// What a name in a folder of SOURCE is.
 #[derive(Debug)]
 pub(super) enum SourceEntry {
     Folder(Arc<Path>, Stat),
@@ -52,7 +52,7 @@ impl SourceEntry {
         }
     }
 
-    /// The node, and what is known of it.
+    /// Returns the node and its attributes.
     pub(super) fn into_node(self) -> (Node, Stat) {
         match self {
             Self::Folder(path, stat) => (Node::SourceFolder(path), stat),
@@ -73,12 +73,12 @@ pub(super) struct SourceTree {
     problems: Arc<Problems>,
     detection: Detection,
     listings: Mutex<Listings>,
-    /// The file that was looked into last: mostly it is opened next.
+    /// The last file that was looked into. Usually it is opened next.
     looked_into: Mutex<Option<Arc<dyn File>>>,
 }
 
 impl SourceTree {
-    /// `is_alone`: SOURCE is one file of the store.
+    /// Returns the tree of a store. `is_alone` says that SOURCE is one file of it.
     pub(super) fn new(
         store: Arc<dyn Store>,
         key: NumberKey,
@@ -95,20 +95,21 @@ impl SourceTree {
         &self.store
     }
 
-    /// What stands at a name in a folder. `None` if nothing does, or only what is left out (sockets, devices, pipes).
+    /// Looks up a name in a folder. `None` if it does not exist, or is of a kind that is left out (sockets, devices,
+    /// pipes).
     ///
     /// # Errors
-    /// [`Error`] when the file can't be looked at. A file whose front can't be read is an ordinary file: the reader of
-    /// its bytes gets the error.
+    /// [`Error`] if the file cannot be looked at. A file whose front cannot be read is an ordinary file: readers of its
+    /// bytes get the error.
     pub(super) fn find(&self, folder: &Arc<Path>, name: &OsStr) -> Result<Option<SourceEntry>, Error> {
         let path = folder.join(name);
         let found = self.store.stat(&path).map_err(|e| Error::os(&e, "stat", path))?;
         found.map_or(Ok(None), |stat| self.entry(folder, name, stat))
     }
 
-    /// As [`Self::find`] where that takes no waiting; `None` where it can't be told at once, or nothing stands there.
+    /// Does the same as [`Self::find`] without waiting. `None` if that is not possible, or if the name does not exist.
     pub(super) fn find_at_once(&self, folder: &Arc<Path>, name: &OsStr) -> Option<SourceEntry> {
-        // What is looked at must be watched before.
+        // A file must be watched before it is looked at.
         if self.store.detects_by_name() || !self.store.known_watch(folder).is_alive() {
             return None;
         }
@@ -125,22 +126,22 @@ impl SourceTree {
                     SourceEntry::Container(Arc::new(ContainerId::new(&self.key, path, format, stat, others)))
                 }
             }),
-            // A link may be followed.
+            // A link may have to be followed.
             Kind::Link | Kind::Other => None,
         }
     }
 
-    /// The file of a container, if it is the one that was looked into last and in this state: it is opened already.
+    /// Returns the opened file of a container, if it was the last to be looked into and is in this state.
     pub(super) fn looked_into(&self, version: Version) -> Option<Arc<dyn File>> {
         self.looked_into.lock().take_if(|file| file.version() == version)
     }
 
-    /// Lets go of the file that was looked into last.
+    /// Closes the last file that was looked into.
     pub(super) fn sweep(&self) {
         *self.looked_into.lock() = None;
     }
 
-    /// As [`Self::find`], by a whole path.
+    /// Does the same as [`Self::find`] for a whole path.
     ///
     /// # Errors
     /// As [`Self::find`].
@@ -154,7 +155,7 @@ impl SourceTree {
         }
     }
 
-    /// What a name in an opened folder stands for.
+    /// Looks up a name in an opened folder.
     ///
     /// # Errors
     /// As [`Self::find`].
@@ -168,21 +169,21 @@ impl SourceTree {
         found.map_or(Ok(None), |stat| self.entry(folder, name, stat))
     }
 
-    /// Looks into a file that was taken for a container by its name alone.
+    /// Looks into a file whose name alone made it a container.
     ///
     /// # Errors
-    /// [`Error`] when it is another thing: a new look-up finds that.
+    /// [`Error`] if it is something else. A new look-up then finds that.
     pub(super) fn confirm(&self, id: &ContainerId) -> Result<(), Error> {
         if !self.store.detects_by_name() || self.detection.is_known(&id.path, &id.stat) {
             return Ok(());
         }
         let found = self.detection.look_into(&*self.store, &id.path, &id.stat, &self.problems)?;
         match found {
-            // A manifest is known by its chunks from the next look-up on.
+            // From the next look-up on, a manifest is known with its chunks.
             Some(Verdict::Container(format, others)) if format == id.format && [0, others].contains(&id.others) => {
                 Ok(())
             }
-            // It can't be read now: opening it says why.
+            // It cannot be read now; opening it reports why.
             None if !self.detection.is_known(&id.path, &id.stat) => Ok(()),
             _ if self.detection.is_refused(&id.path, &id.stat) => {
                 let damaged =
@@ -193,14 +194,14 @@ impl SourceTree {
         }
     }
 
-    /// Looks into the files of a folder, many at once where each takes a request: what they are is then remembered.
+    /// Looks into the files of a folder, many at once if each takes a request. The results are remembered.
     pub(super) fn look_into_all(&self, folder: &Arc<Path>, names: &dyn Names) {
         let threads = self.store.looked_into_at_once();
         if threads < 2 {
             return;
         }
         parallel::for_each(threads, names.len(), |at| {
-            // Its own look-up says what is wrong.
+            // Its own look-up reports what is wrong.
             let _ = self.find(folder, names.name(at));
             ControlFlow::Continue(())
         });
@@ -229,20 +230,21 @@ impl SourceTree {
             let Some(now) = self.store.stat(&path).map_err(|e| Error::os(&e, "stat", path))? else { return Ok(None) };
             stat = now;
         }
-        // It is written to all the time, as a log may be: no container that could be opened now.
+        // It is written to all the time, like a log, so it is no container that could be opened now.
         let file = (stat.kind == Kind::File).then(|| Arc::new(FilePath::new(folder.clone(), name)));
         Ok(file.map(|path| SourceEntry::File(path, stat)))
     }
 
-    /// The names in a folder, sorted. A listing goes on over the names that it began with, unless it is `from_start`.
+    /// Returns the names in a folder, sorted. Unless `from_start`, a listing continues with the names that it began
+    /// with.
     ///
     /// # Errors
-    /// [`Error`] when the folder can't be read.
+    /// [`Error`] if the folder cannot be read.
     pub(super) fn names(&self, path: &Path, opened: &dyn Folder, from_start: bool) -> Result<Arc<dyn Names>, Error> {
         let failed = |e: io::Error| Error::os(&e, "readdir", path.to_path_buf());
         let version = opened.version().map_err(failed)?;
         if let Some((known, names)) = self.listings.lock().known.get(path)
-            // Within one tick of the clock a folder can change twice: one that changed just now is listed anew.
+            // A folder can change twice within one tick of the clock, so one that has just changed is listed again.
             && (!from_start || *known == version && !version.is_recent())
         {
             return Ok(names.clone());
@@ -252,21 +254,21 @@ impl SourceTree {
         Ok(names)
     }
 
-    /// The names in a folder, if it was listed a while ago.
+    /// Returns the names in a folder, if it was listed recently.
     pub(super) fn listed(&self, path: &Path) -> Option<Arc<dyn Names>> {
         self.listings.lock().known.peek(path).map(|(_, names)| names.clone())
     }
 
-    /// Opens a folder, to list it.
+    /// Opens a folder for listing.
     ///
     /// # Errors
-    /// [`Error`] when it can't be opened.
+    /// [`Error`] if it cannot be opened.
     pub(super) fn folder<'a>(&'a self, path: &'a Path) -> Result<Box<dyn Folder + 'a>, Error> {
         self.store.folder(path).map_err(|e| Error::opening(&e, "readdir", path.to_path_buf()))
     }
 }
 
-/// Names of folders that were listed, least recently used last.
+/// Names of listed folders, least recently used last.
 struct Listings {
     known: LruCache<PathBuf, (Version, Arc<dyn Names>)>,
     /// Bytes that they take, about.
@@ -286,7 +288,7 @@ impl Listings {
         if let Some((_, (_, gone))) = self.known.push(path.to_path_buf(), (version, names)) {
             self.size -= cost(&*gone);
         }
-        // The newest is always kept: its listing goes on.
+        // The newest is always kept, because its listing continues.
         while self.size > limits::LISTINGS && self.known.len() > 1 {
             let Some((_, (_, gone))) = self.known.pop_lru() else { break };
             self.size -= cost(&*gone);

@@ -3,12 +3,12 @@
 use super::{Error, Node, Vfs, source_tree::SourceEntry};
 
 impl Vfs {
-    /// A number that changes when the bytes which a file shows may have changed: a keyed hash of the container's (or the
-    /// file's) version, of the node in it, and of this program's version, for decoders of pictures may differ between
-    /// two. `None` for folders, links and what is made anew at each look.
+    /// Returns a number that changes when the bytes of a file may have changed: a keyed hash of the version of the
+    /// container (or the file), of the node in it, and of this program's version, because decoders of pictures may
+    /// differ between two. `None` for folders, links and files that are made at each look-up.
     ///
     /// # Errors
-    /// [`Error`] when the file is not there any more, or is another one.
+    /// [`Error`] if the file no longer exists, or is another one.
     pub(crate) fn tag(&self, ino: u64) -> Result<Option<u128>, Error> {
         let program = env!("CARGO_PKG_VERSION").as_bytes();
         let key = self.inodes.key();
@@ -26,11 +26,12 @@ impl Vfs {
         })
     }
 
-    /// Whether the path of a node inside a container still leads to it: the container's file stands where it stood, in
-    /// the same state. Waits for nothing, and is false where it would have to, and for what lies in no container.
+    /// Returns whether the path of a node inside a container still leads to it: the container's file is at its path, in
+    /// the same state. Waits for nothing. Returns `false` if it would have to wait, and for nodes outside of
+    /// containers.
     pub(crate) fn is_still_there(&self, ino: u64) -> bool {
         match self.inodes.get(ino) {
-            // What joins other files is looked at as a whole.
+            // A container that joins other files needs a full look-up.
             Some(Node::InContainer(id, _)) if id.others == 0 => {
                 self.source.store().stat_at_once(&id.path) == Some(id.stat)
             }
