@@ -233,8 +233,12 @@ pub const RECENT_FILES: usize = 8 << 10;
 /// Longest address that is remembered, in bytes. All of them with the paths of the files take about 10 MiB at most.
 pub const RECENT_ADDRESS: usize = 512;
 
-/// Most connections of the server. Others wait to be accepted.
+/// Most connections of the server. For another one, the connection that has waited longest for a request is ended; while
+/// requests of all are being answered, others wait to be accepted.
 pub const CONNECTIONS: usize = 256;
+
+/// Most connections that have not shown the token, if there is one. The other places are for those who have.
+pub const STRANGERS: usize = 64;
 
 /// Most connections of one address of another machine.
 pub const CONNECTIONS_AN_ADDRESS: usize = 64;

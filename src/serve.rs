@@ -40,6 +40,7 @@ use hyper_util::service::TowerToHyperService;
 
 use crate::{cache::Buffer, limits, vfs::Vfs, volume::Volume};
 pub(crate) use access::{Access, random_hex};
+use connections::Place;
 pub(crate) use paths::encode;
 use recent::Recent;
 use refusal::Refusal;
@@ -173,14 +174,22 @@ struct Handler {
 
 impl Handler {
     /// The answer to a request. What takes too long to begin, or panics, is an error of this request alone.
-    async fn answer(&self, request: http::Request<hyper::body::Incoming>) -> Response {
+    async fn answer(&self, request: http::Request<hyper::body::Incoming>, place: &Place) -> Response {
         let (head, body) = request.into_parts();
         // The query may hold a token.
         let asked = log::log_enabled!(log::Level::Debug).then(|| format!("{} {}", head.method, head.uri.path()));
         let is_head = head.method == Method::HEAD;
-        let mut response = match self.site.access.admit(&head) {
-            Err(answer) => *answer,
+        let admitted = check_coding(&head).and_then(|()| self.site.access.admit(&head));
+        let mut response = match admitted {
+            Err(mut answer) => {
+                // Of who has no business here nothing more is read.
+                if answer.status().is_client_error() {
+                    answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+                }
+                *answer
+            }
             Ok(()) => {
+                place.set_known();
                 let answered = AssertUnwindSafe(self.routed(head, body)).catch_unwind();
                 match tokio::time::timeout(Duration::from_secs(limits::ANSWER_SECONDS), answered).await {
                     Ok(Ok(answer)) => answer,
@@ -208,6 +217,17 @@ impl Handler {
         let request = http::Request::from_parts(head, Body::new(body));
         let answered = hyper::service::Service::call(&self.router, request).await;
         answered.unwrap_or_else(|never| match never {})
+    }
+}
+
+/// Refuses a body in a coding that is not just `chunked`: what stands between here and the client may see its end at
+/// another place.
+fn check_coding(head: &Parts) -> Result<(), Box<Response>> {
+    let mut codings = head.headers.get_all(header::TRANSFER_ENCODING).iter();
+    match (codings.next(), codings.next()) {
+        (None, _) => Ok(()),
+        (Some(coding), None) if coding.as_bytes().eq_ignore_ascii_case(b"chunked") => Ok(()),
+        _ => Err(Box::new(Refusal::new(StatusCode::BAD_REQUEST, "Transfer-Encoding is chunked").into_response())),
     }
 }
 

@@ -56,6 +56,11 @@ impl Access {
         self
     }
 
+    /// Whether clients have to show a token.
+    pub(super) fn has_token(&self) -> bool {
+        self.secret.is_some()
+    }
+
     /// Lets a request in, or says what it is answered in place of what it asks for.
     ///
     /// # Errors
@@ -253,6 +258,18 @@ mod tests {
         assert_eq!(status(&access, "//evil.example/?token=0123456789abcdee", &[("host", "localhost")]), 401);
         let asked = head("//evil.example/?token=0123456789abcdef", &[("host", "localhost")]);
         assert_eq!(access.admit(&asked).unwrap_err().headers()["location"], "/evil.example/");
+    }
+
+    /// Hashes are compared, so that time says nothing of the token, and all of their bytes.
+    #[test]
+    fn every_bit_counts() {
+        let hash: [u8; 32] = std::array::from_fn(|index| index as u8);
+        assert!(is_same(&hash, &hash.clone()));
+        for bit in 0..256 {
+            let mut other = hash;
+            other[bit / 8] ^= 1 << (bit % 8);
+            assert!(!is_same(&hash, &other), "{bit}");
+        }
     }
 
     #[test]

@@ -1,33 +1,44 @@
 //! Connections: as many as there are places for, each ended when its client is too slow.
+//!
+//! If there is no place left for a new connection, the one that has waited longest for a request gives way. If there is a
+//! token, those who have not shown it share a part of the places, so that they cannot take the others.
 
 use std::{
-    collections::HashMap,
+    collections::BTreeMap,
     io,
     net::IpAddr,
-    pin::Pin,
-    sync::Arc,
+    pin::{Pin, pin},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     task::{Context, Poll, ready},
     time::Duration,
 };
 
-use hyper::server::conn::http1;
+use axum::body::{Body, Bytes};
+use hyper::{
+    body::{Frame, SizeHint},
+    server::conn::http1,
+};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::{TcpListener, TcpStream},
-    sync::Semaphore,
-    time::Sleep,
+    sync::Notify,
+    time::{Instant, Sleep},
 };
 
 use super::{Handler, limits};
 
+/// How long a new connection keeps its place at least: its first request is on the way.
+const A_MOMENT: Duration = Duration::from_millis(250);
+
 /// Accepts connections without end, and serves each in a task of its own.
 pub(super) async fn accept(listener: TcpListener, handler: Arc<Handler>) {
-    let places = Arc::new(Semaphore::new(limits::CONNECTIONS));
-    let clients = Arc::<Clients>::default();
+    let places = Arc::new(Places { has_token: handler.site.access.has_token(), ..Places::default() });
     loop {
-        let Ok(place) = places.clone().acquire_owned().await else { return };
         let (stream, client) = match listener.accept().await {
             Ok((stream, client)) => (stream, client.ip()),
             Err(error) => {
@@ -37,20 +48,30 @@ pub(super) async fn accept(listener: TcpListener, handler: Arc<Handler>) {
                 continue;
             }
         };
-        let Some(counted) = Clients::count(&clients, client) else { continue };
-        let handler = handler.clone();
-        tokio::spawn(async move {
-            let _held = (place, counted);
-            serve(stream, handler).await;
-        });
+        let place = loop {
+            match Places::take(&places, client) {
+                // Nobody says when a moment is over.
+                Err(Full::Server) => drop(tokio::time::timeout(A_MOMENT / 4, places.freed.notified()).await),
+                place => break place,
+            }
+        };
+        match place {
+            Ok(place) => drop(tokio::spawn(serve(stream, handler.clone(), Arc::new(place)))),
+            Err(_) => log::debug!("{client}: too many connections"),
+        }
     }
 }
 
-async fn serve(stream: TcpStream, handler: Arc<Handler>) {
+async fn serve(stream: TcpStream, handler: Arc<Handler>, place: Arc<Place>) {
     let _ = stream.set_nodelay(true);
+    let own = place.clone();
     let service = hyper::service::service_fn(move |request| {
-        let handler = handler.clone();
-        async move { Ok::<_, std::convert::Infallible>(handler.answer(request).await) }
+        let (handler, place) = (handler.clone(), own.clone());
+        async move {
+            let answering = Answering::begin(place);
+            let answer = handler.answer(request, &answering.0).await;
+            Ok::<_, std::convert::Infallible>(answer.map(|body| Answer { body, _answering: answering }))
+        }
     });
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -61,44 +82,179 @@ async fn serve(stream: TcpStream, handler: Arc<Handler>) {
         // What is lent from a map is given to the system call as it is: nothing else may look at it.
         .writev(true)
         .serve_connection(TokioIo::new(Patient::new(stream)), service);
-    if let Err(error) = served.await {
+    let mut served = pin!(served);
+    let ended = tokio::select! {
+        // A request that has come already is answered.
+        biased;
+        ended = served.as_mut() => ended,
+        () = place.leave.notified() => {
+            // hyper keeps a connection that was not asked anything yet until its time is up.
+            if !place.was_asked.load(Relaxed) {
+                return;
+            }
+            // If a request has just come, it is still answered.
+            served.as_mut().graceful_shutdown();
+            served.await
+        }
+    };
+    if let Err(error) = ended {
         log::debug!("a connection ended: {error}");
     }
 }
 
-/// How many connections each other machine has.
+/// The places for connections.
 #[derive(Default)]
-struct Clients(Mutex<HashMap<IpAddr, usize>>);
-
-/// One connection that is counted.
-struct Counted {
-    clients: Arc<Clients>,
-    client: IpAddr,
+struct Places {
+    /// Whether clients have to show a token.
+    has_token: bool,
+    state: Mutex<State>,
+    /// Told when a connection ends, or begins to wait for a request.
+    freed: Notify,
 }
 
-impl Clients {
-    /// Counts a connection until what comes back is dropped; `None` where the client has enough of them.
-    fn count(clients: &Arc<Self>, client: IpAddr) -> Option<Counted> {
-        let mut counts = clients.0.lock();
-        let count = counts.entry(client).or_default();
-        if *count >= limits::CONNECTIONS_AN_ADDRESS && !client.to_canonical().is_loopback() {
-            log::debug!("{client}: too many connections");
-            return None;
+#[derive(Default)]
+struct State {
+    /// Connections that have a place, by number.
+    open: BTreeMap<u64, Open>,
+    /// Counts what happens.
+    clock: u64,
+}
+
+/// A connection that has a place.
+struct Open {
+    client: IpAddr,
+    /// Whether it has shown the token.
+    is_known: bool,
+    /// Whether a request of it is being answered.
+    is_answering: bool,
+    /// When it began to wait for a request.
+    since: u64,
+    /// When it was accepted, if it has not been asked anything yet.
+    is_new_since: Option<Instant>,
+    leave: Arc<Notify>,
+}
+
+/// Why there is no place, and none that another connection could give up.
+#[derive(Debug, PartialEq, Eq)]
+enum Full {
+    Server,
+    Client,
+}
+
+/// The place of one connection. It is free again when this is dropped.
+pub(super) struct Place {
+    places: Arc<Places>,
+    number: u64,
+    was_asked: AtomicBool,
+    /// Told when the connection has to give way.
+    leave: Arc<Notify>,
+}
+
+impl Places {
+    /// Takes a place for a connection; another connection gives way for it if need be.
+    fn take(places: &Arc<Self>, client: IpAddr) -> Result<Place, Full> {
+        let mut state = places.state.lock();
+        if !client.to_canonical().is_loopback() {
+            state.make_room(limits::CONNECTIONS_AN_ADDRESS, |open| open.client == client).ok_or(Full::Client)?;
         }
-        *count += 1;
-        Some(Counted { clients: clients.clone(), client })
+        if places.has_token {
+            state.make_room(limits::STRANGERS, |open| !open.is_known).ok_or(Full::Server)?;
+        }
+        state.make_room(limits::CONNECTIONS, |_| true).ok_or(Full::Server)?;
+        let (number, leave) = (state.tick(), Arc::<Notify>::default());
+        let open = Open {
+            client,
+            is_known: false,
+            is_answering: false,
+            since: number,
+            is_new_since: Some(Instant::now()),
+            leave: leave.clone(),
+        };
+        state.open.insert(number, open);
+        Ok(Place { places: places.clone(), number, was_asked: AtomicBool::new(false), leave })
     }
 }
 
-impl Drop for Counted {
-    fn drop(&mut self) {
-        let mut counts = self.clients.0.lock();
-        if let Some(count) = counts.get_mut(&self.client) {
-            *count -= 1;
-            if *count == 0 {
-                counts.remove(&self.client);
-            }
+impl State {
+    fn tick(&mut self) -> u64 {
+        self.clock += 1;
+        self.clock
+    }
+
+    /// Makes sure that fewer than `most` connections of this kind have a place. `None` if none of that many
+    /// can give way: their requests are being answered, or on the way.
+    fn make_room(&mut self, most: usize, is_kind: impl Fn(&Open) -> bool) -> Option<()> {
+        if self.open.values().filter(|open| is_kind(open)).count() < most {
+            return Some(());
         }
+        let is_new = |open: &Open| open.is_new_since.is_some_and(|begin| begin.elapsed() < A_MOMENT);
+        let waiting = self.open.iter().filter(|(_, open)| is_kind(open) && !open.is_answering && !is_new(open));
+        let (&oldest, _) = waiting.min_by_key(|(_, open)| open.since)?;
+        self.open.remove(&oldest)?.leave.notify_one();
+        Some(())
+    }
+}
+
+impl Place {
+    /// Notes that the connection has shown the token.
+    pub(super) fn set_known(&self) {
+        self.change(|open, _| open.is_known = true);
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Open, u64)) {
+        let mut state = self.places.state.lock();
+        let now = state.tick();
+        if let Some(open) = state.open.get_mut(&self.number) {
+            change(open, now);
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.places.state.lock().open.remove(&self.number);
+        self.places.freed.notify_one();
+    }
+}
+
+/// A request that is being answered, until its answer is made and taken.
+struct Answering(Arc<Place>);
+
+impl Answering {
+    fn begin(place: Arc<Place>) -> Self {
+        place.was_asked.store(true, Relaxed);
+        place.change(|open, _| (open.is_answering, open.is_new_since) = (true, None));
+        Self(place)
+    }
+}
+
+impl Drop for Answering {
+    fn drop(&mut self) {
+        self.0.change(|open, now| (open.is_answering, open.since) = (false, now));
+        self.0.places.freed.notify_one();
+    }
+}
+
+/// The body of an answer.
+struct Answer {
+    body: Body,
+    _answering: Answering,
+}
+
+impl hyper::body::Body for Answer {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.get_mut().body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }
 
@@ -159,5 +315,86 @@ impl AsyncWrite for Patient {
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.get_mut().stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+    const THERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
+
+    fn places(has_token: bool) -> Arc<Places> {
+        Arc::new(Places { has_token, ..Places::default() })
+    }
+
+    /// A place for a connection that was asked something.
+    fn take_from(places: &Arc<Places>, client: IpAddr) -> Arc<Place> {
+        let place = Arc::new(Places::take(places, client).unwrap());
+        drop(Answering::begin(place.clone()));
+        place
+    }
+
+    fn take(places: &Arc<Places>) -> Arc<Place> {
+        take_from(places, HERE)
+    }
+
+    fn has_place(place: &Place) -> bool {
+        place.places.state.lock().open.contains_key(&place.number)
+    }
+
+    #[test]
+    fn the_one_that_waits_longest_gives_way() {
+        let places = places(false);
+        let open: Vec<_> = (0..limits::CONNECTIONS).map(|_| take(&places)).collect();
+        let answering = Answering::begin(open[0].clone());
+        drop(Answering::begin(open[1].clone()));
+        let new = take(&places);
+        // The first is being answered, the second was until just now.
+        assert_eq!([0, 1, 2, 3].map(|number| has_place(&open[number])), [true, true, false, true]);
+        drop(answering);
+        let all: Vec<_> = open.iter().chain([&new]).map(|place| Answering::begin(place.clone())).collect();
+        assert_eq!(Places::take(&places, HERE).err(), Some(Full::Server));
+        drop(all);
+        assert!(Places::take(&places, HERE).is_ok());
+    }
+
+    #[test]
+    fn a_new_one_has_a_moment() {
+        let places = places(true);
+        let open: Vec<_> = (0..limits::STRANGERS).map(|_| Places::take(&places, HERE).unwrap()).collect();
+        assert_eq!(Places::take(&places, HERE).err(), Some(Full::Server));
+        places.state.lock().open.values_mut().for_each(|open| open.is_new_since = Some(Instant::now() - A_MOMENT));
+        assert!(Places::take(&places, HERE).is_ok() && !has_place(&open[0]) && has_place(&open[1]));
+    }
+
+    #[test]
+    fn strangers_do_not_take_the_places_of_others() {
+        let places = places(true);
+        let known = || {
+            let place = take(&places);
+            place.set_known();
+            place
+        };
+        let known: Vec<_> = (0..limits::CONNECTIONS - limits::STRANGERS).map(|_| known()).collect();
+        let strangers: Vec<_> = (0..2 * limits::CONNECTIONS).map(|_| take(&places)).collect();
+        assert!(known.iter().all(|place| has_place(place)));
+        let newest = strangers.iter().rev().take_while(|place| has_place(place)).count();
+        assert_eq!(newest, limits::STRANGERS);
+        assert_eq!(strangers.iter().filter(|place| has_place(place)).count(), newest);
+    }
+
+    #[test]
+    fn another_machine_has_some_of_the_places() {
+        let places = places(false);
+        let own = take(&places);
+        let open: Vec<_> = (0..limits::CONNECTIONS_AN_ADDRESS).map(|_| take_from(&places, THERE)).collect();
+        let next = take_from(&places, THERE);
+        assert!(has_place(&own) && !has_place(&open[0]) && has_place(&open[1]));
+        let answering: Vec<_> = open.iter().chain([&next]).map(|place| Answering::begin(place.clone())).collect();
+        assert_eq!(Places::take(&places, THERE).err(), Some(Full::Client));
+        assert!(Places::take(&places, HERE).is_ok());
+        drop(answering);
     }
 }

@@ -6,11 +6,8 @@ mod propfind;
 
 use std::{sync::Arc, time::Duration};
 
-use axum::{
-    body::{Body, Bytes},
-    extract::State,
-    response::IntoResponse,
-};
+use axum::{body::Body, extract::State, response::IntoResponse};
+use futures_util::StreamExt;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 
 use super::{Refusal, Request, Response, Site, body, files, limits, paths};
@@ -87,17 +84,25 @@ fn no_depth() -> Response {
 }
 
 /// The body of a request.
-async fn read(body: Body) -> Result<Bytes, Refusal> {
+async fn read(body: Body) -> Result<Vec<u8>, Refusal> {
+    let all = async {
+        let (mut bytes, mut pieces) = (Vec::new(), body.into_data_stream());
+        while let Some(piece) = pieces.next().await {
+            let piece = piece.map_err(|_| Refusal::new(StatusCode::BAD_REQUEST, "the request's body is malformed"))?;
+            if bytes.len() + piece.len() > limits::REQUEST_BODY {
+                return Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "the request's body is too large"));
+            }
+            bytes.extend_from_slice(&piece);
+        }
+        Ok(bytes)
+    };
     let limit = Duration::from_secs(limits::REQUEST_SECONDS);
-    match tokio::time::timeout(limit, axum::body::to_bytes(body, limits::REQUEST_BODY)).await {
-        Ok(Ok(bytes)) => Ok(bytes),
-        Ok(Err(_)) => Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "the request's body is too large")),
-        Err(_) => Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, "the request's body did not come")),
-    }
+    let late = || Refusal::new(StatusCode::REQUEST_TIMEOUT, "the request's body did not come");
+    tokio::time::timeout(limit, all).await.unwrap_or_else(|_| Err(late()))
 }
 
 /// The properties of what stands at an address.
-async fn properties(site: &Arc<Site>, address: String, depth: Depth, asked: Bytes) -> Result<Response, Refusal> {
+async fn properties(site: &Arc<Site>, address: String, depth: Depth, asked: Vec<u8>) -> Result<Response, Refusal> {
     let begin = site.run(move |site| {
         let writer = Writer::new(propfind::parse(&asked)?);
         let entry = paths::find(&site.volume, &address)?;

@@ -7,6 +7,7 @@ import os
 import re
 import socket
 import subprocess
+import threading
 
 import pytest
 
@@ -20,6 +21,17 @@ AUTHORIZED = {"Authorization": f"Bearer {TOKEN}"}
 def server():
     with serving(FIXTURES) as server:
         yield server
+
+
+@pytest.fixture(scope="module", autouse=True)
+def slow_bodies(server):
+    """Clients whose bodies never end, from before the first test of this module on."""
+    head = b"PROPFIND /dav/ HTTP/1.1\r\nHost: localhost\r\nDepth: 0\r\nContent-Length: 100\r\n\r\n<"
+    with contextlib.ExitStack() as stack:
+        slow = [stack.enter_context(socket.create_connection((server.host, server.port), timeout=TIMEOUT))
+                for _ in range(100)]
+        [connection.sendall(head) for connection in slow]
+        yield slow
 
 
 @pytest.fixture
@@ -189,6 +201,99 @@ def test_clients_that_take_nothing(tmp_path):
         assert server_memory(server) - before < 128 << 20
 
 
+def test_requests_within_requests(server):
+    """Heads and bodies that say in two ways where they end: what another server may take for a second request is never
+    answered as one."""
+    inner = b"GET /files/notes.txt HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    secret = (FIXTURES / "notes.txt").read_bytes()
+    length = str(len(inner)).encode()
+    get = b"GET /-/nothing HTTP/1.1\r\nHost: localhost\r\n"
+    ask = b"PROPFIND /dav/ HTTP/1.1\r\nHost: localhost\r\nDepth: 0\r\n"
+    chunked = b"Transfer-Encoding: chunked\r\n"
+    wrong = [
+        get + b"Content-Length: 0\r\nContent-Length: " + length + b"\r\n\r\n",
+        get + b"Content-Length: 0, " + length + b"\r\n\r\n",
+        *(get + b"Content-Length: " + odd + b"\r\n\r\n" for odd in (b"+0", b"-1", b"0x0", b"9" * 30)),
+        get + b"Transfer-Encoding: identity\r\n\r\n",
+        get + b"Transfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n",
+        get + b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+        get + b"Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
+        get + b"Transfer-Encoding : chunked\r\n\r\n0\r\n\r\n",
+        get + chunked + chunked + b"\r\n0\r\n\r\n",
+        get.replace(b"1.1", b"1.0") + chunked + b"Connection: keep-alive\r\n\r\n0\r\n\r\n",
+        get + b"X: a\r\n b: c\r\n\r\n", get + b"X: a\0b\r\n\r\n", get + b"X: a\rContent-Length: 3\r\n\r\n",
+        *(ask + chunked + b"\r\n" + odd + b"\r\nx\r\n0\r\n\r\n" for odd in (b"-1", b"f" * 17, b"1;" + b"a" * 100_000)),
+        ask + chunked + b"\r\n0\r\n" + b"x: y\r\n" * 10_000 + b"\r\n",
+    ]
+    for case in wrong:
+        answer = send(server, case + inner)
+        assert not answer or answer.split()[1] == b"400" and answer.count(b"HTTP/1.1 ") == 1, (case[:150], answer)
+    # A length beside chunks does not count, and the connection is closed (RFC 9112, 6.3). A body is no request.
+    lengths = [b"Content-Length: 0\r\n" + chunked, chunked + b"Content-Length: " + length + b"\r\n"]
+    bodies = [*(get + both + b"\r\n0\r\n\r\n" for both in lengths), 
+              get + b"Connection: close\r\nContent-Length: " + length + b"\r\n\r\n",
+              get + b"Content-Length: 1000000000000\r\n\r\n"]
+    for case in bodies:
+        answer = send(server, case + inner)
+        assert answer.startswith(b"HTTP/1.1 404") and answer.count(b"HTTP/1.1 ") == 1 and secret not in answer, case
+    assert server.get("/files/notes.txt") == secret
+
+
+def test_who_is_refused_is_not_listened_to(token_file):
+    with serving(FIXTURES, "--token-file", token_file) as server:
+        for path, host in [("/files/", "localhost"), ("/dav/", "localhost"), ("/files/", "evil.example")]:
+            request = f"GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode()
+            answer = send(server, request + request)
+            assert answer.count(b"HTTP/1.1 4") == 1 and b"\r\nconnection: close\r\n" in answer, answer
+        # Of a body that is announced nothing is read.
+        long = b"PUT /dav/x HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000000000\r\n\r\n"
+        assert send(server, long).startswith(b"HTTP/1.1 401")
+
+
+def test_strangers_leave_places_to_who_has_the_token(token_file):
+    """As many connections without the token as there are places, idle or busy, all from this machine."""
+    ask = b"GET /files/ HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with serving(FIXTURES, "--token-file", token_file) as server, contextlib.ExitStack() as stack:
+        def connected():
+            return stack.enter_context(socket.create_connection((server.host, server.port), timeout=TIMEOUT))
+
+        kept = stack.enter_context(server.connect())
+        kept.request("GET", "/files/notes.txt", headers=AUTHORIZED)
+        assert kept.getresponse().read()
+        its_socket = kept.sock
+        # More than all places, which never ask anything.
+        idle = [connected() for _ in range(300)]
+        assert server.get("/files/notes.txt", **AUTHORIZED)
+        with contextlib.suppress(ConnectionError):
+            assert idle[0].recv(1) == b""
+        # Again and again on each, as fast as this machine does it.
+        busy, ended = [connected() for _ in range(256)], threading.Event()
+
+        def flood():
+            while not ended.is_set():
+                for number, connection in enumerate(busy):
+                    try:
+                        connection.sendall(ask)
+                        if not connection.recv(1 << 12):
+                            raise ConnectionError
+                    except OSError:
+                        connection.close()
+                        with contextlib.suppress(OSError):
+                            busy[number] = connected()
+
+        thread = threading.Thread(target=flood)
+        thread.start()
+        try:
+            for _ in range(20):
+                assert server.get("/files/notes.txt", **AUTHORIZED)
+        finally:
+            ended.set()
+            thread.join()
+        # The connection of before is still there.
+        kept.request("GET", "/files/notes.txt", headers=AUTHORIZED)
+        assert kept.getresponse().read() and kept.sock is its_socket
+
+
 def test_it_ends_at_once(server):
     """Also with a connection that is open and one that is being served."""
     with serving(FIXTURES) as other:
@@ -216,6 +321,15 @@ def test_view(tmp_path):
     with serving(FIXTURES / "ep_001.wshard/signal", "--no-browser", command="view", env=env) as server:
         assert server.links[0] == server.url + "/files/signal"
     assert len(open(f"{browser}.opened").readlines()) == 1
+    # A program of that name in the folder that is looked at is not run, whatever PATH says.
+    (tmp_path / "data").mkdir()
+    browser.rename(tmp_path / "data/xdg-open")
+    for path in ["", ".", ":", "data:../data/."]:
+        env = {"PATH": path, "DISPLAY": ":0", "BROWSER": "./xdg-open"}
+        for place in [tmp_path, tmp_path / "data"]:
+            with serving(FIXTURES / "ep_001.wshard", command="view", env=env, cwd=place) as server:
+                assert server.get("/files/")
+    assert not (tmp_path / "data/xdg-open.opened").exists()
     assert run("view", FIXTURES / "ep_001.wshard/nothing").returncode == 1
     assert run("view", FIXTURES / "notes.txt").returncode == 1
 
@@ -228,3 +342,10 @@ def test_a_crowd(tmp_path):
     assert done["wrong"] == [] and done["counts"]["right"] > 0 and done["counts"]["killed"] > 0
     assert max(done["memory"]) < CACHE + (160 << 20), [size >> 20 for size in done["memory"]]
     assert done["descriptors"] < 200
+
+
+def test_bodies_that_come_slowly(server, slow_bodies):
+    """They held up no other test, and are told that their time is up."""
+    for connection in slow_bodies:
+        assert connection.recv(100).startswith(b"HTTP/1.1 408")
+    assert server.get("/files/notes.txt")

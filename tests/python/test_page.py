@@ -2,6 +2,7 @@
 
 import json
 import re
+from urllib.parse import quote
 
 import numpy as np
 import pytest
@@ -56,6 +57,19 @@ def test_names_are_never_markup(tabs, evil):
         texts += page.page.evaluate("document.body.innerText")
         page.quiet()
     assert texts.count("<script>window.hit=1") > 8
+
+
+def test_addresses_are_never_markup(page, evil):
+    """What stands in an address, whole or as what is searched for, is text on the page that answers."""
+    hit = quote("\"'></title></script><script>window.hit=5</script><img src=x onerror=window.hit=6>", safe="")
+    for at in [f"/files/{hit}", f"/-/view/{hit}", f"/files/?q={hit}&page={hit}", f"/-/view/{hit}?at={hit}",
+               f"/files/#row={hit}&t={hit}", f"/-/api/{hit}/{hit}", f"/-/assets/{hit}/{hit}", f"/{hit}"]:
+        page.open(evil.url + at)
+        page.settle()
+        assert page.page.evaluate("window.hit") is None, at
+        assert page.page.evaluate("document.querySelectorAll('[onerror], img[src=x]').length") == 0, at
+    page.errors = [text for text in page.errors if "Failed to load resource" not in text]
+    page.quiet()
 
 
 def test_what_may_hold_scripts_is_never_a_page_of_its_own(evil):

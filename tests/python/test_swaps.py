@@ -3,16 +3,18 @@
 import contextlib
 import ctypes
 import errno
+import http.client
 import os
 import random
 import stat
 import threading
 import time
+from collections import Counter
 
 import numpy as np
 import pytest
 
-from support import mounted, seen_within, wait_for, writers
+from support import mounted, seen_within, serving, wait_for, writers
 
 SECONDS = 3
 READERS = 8
@@ -166,6 +168,49 @@ def test_links_swapped_in_lead_nowhere(tmp_path, what):
             swap()
         seen["right"] = 0
         wait_for(lambda: look() or seen["right"] > 20)
+
+
+@pytest.mark.parametrize("what", ["a link to a folder", "a link to a file"])
+def test_links_swapped_in_during_requests_lead_nowhere(tmp_path, what):
+    """The same below a server: no answer is of outside, and every one that is whole is of what belongs there."""
+    source, outside, link = tmp_path / "source", tmp_path / "outside", tmp_path / "link"
+    for tag, top in ((1, source / "in"), (2, outside)):
+        (top / "sub").mkdir(parents=True)
+        (top / "sub/x.kas").write_bytes(writers.kastore({"x": content(tag, 0)}))
+        (top / "sub/note.txt").write_text(f"{tag} " * 100)
+        (top / f"sub/only-in-{tag}").touch()
+    place, target = {"a link to a folder": ("in", outside),
+                     "a link to a file": ("in/sub/note.txt", outside / "sub/note.txt")}[what]
+    link.symlink_to(target)
+    seen = Counter()
+
+    def swap():
+        exchange(source / place, link)
+        time.sleep(random.uniform(0, 0.01))
+
+    def look():
+        path = random.choice(["/files/in/sub/note.txt", "/files/in/sub/x.kas/x.npy", "/dav/in/sub/", "/files/in/sub/"])
+        method = "PROPFIND" if path.startswith("/dav") else "GET"
+        try:
+            status, _, body = server.ask(path, method, Depth="1")
+        except http.client.IncompleteRead:
+            status, body = "cut", b""
+        seen[status] += 1
+        assert status in (200, 207, 404, 503, "cut"), (path, status, body)
+        if path.endswith(".npy") and status == 200:
+            assert (np.frombuffer(body[-24000:], "<i8") == 1000).all()
+        elif path.endswith(".txt") and status == 200:
+            assert body == b"1 " * 100
+        else:
+            assert b"only-in-2" not in body
+
+    with serving(source) as server:
+        run_together(2, swap, *[look] * READERS)
+        assert sum(seen.values()) > 20, seen
+        if (source / place).is_symlink():
+            swap()
+        seen.clear()
+        wait_for(lambda: look() or seen[200] > 10 and seen[207])
 
 
 @contextlib.contextmanager
