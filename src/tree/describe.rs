@@ -14,12 +14,12 @@ use crate::{
     view::{Fault, ReadContext, json},
 };
 
-/// One of `items`, with the keys that every format has, in their order, and behind them its own.
+/// One of `items`: the keys that every format has, in order, and then the format's own.
 #[derive(Serialize)]
 pub(super) struct Item<'a, Own: Serialize> {
-    /// With replacement characters, where it is not UTF-8.
+    /// The name, with replacement characters if it is not UTF-8.
     name: Cow<'a, str>,
-    /// Such a name as it is stored, in hexadecimal.
+    /// A name that is not UTF-8, in hexadecimal.
     #[serde(skip_serializing_if = "Option::is_none")]
     name_hex: Option<String>,
     path: String,
@@ -36,7 +36,7 @@ pub(super) struct Item<'a, Own: Serialize> {
 }
 
 impl<'a, Own: Serialize> Item<'a, Own> {
-    /// An item of which this is known.
+    /// Returns an item with this description.
     pub(super) fn of(name: &'a [u8], path: String, size: Option<u64>, info: ItemInfo, own: Own) -> Self {
         let ItemInfo { dtype, shape, codec, stored_size, crc32c, inferred } = info;
         Self {
@@ -54,20 +54,20 @@ impl<'a, Own: Serialize> Item<'a, Own> {
         }
     }
 
-    /// With the names of a dtype that numpy has not, and of a codec of the container's own.
+    /// Replaces the names of a dtype that numpy does not have, and of a codec of the container's own.
     pub(super) fn with_names(self, dtype: Option<&'static str>, codec: Cow<'a, str>) -> Self {
         Self { dtype, codec, ..self }
     }
 }
 
-/// For keys that are there only where they say yes.
+/// For keys that are written only if they are true.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
 pub(super) fn is_false(flag: &bool) -> bool {
     !flag
 }
 
-/// The document: the `front` matter, the `items`, and what stands behind them. Items are made one by one as they are
-/// written: an index can have millions.
+/// Writes the document: the `front` matter, the `items`, and what follows them. Items are made one at a time, because
+/// an index can have millions.
 ///
 /// # Errors
 /// `ENOMEM`.
@@ -100,11 +100,11 @@ impl<I: Iterator<Item: Serialize> + Clone> Serialize for Each<I> {
     }
 }
 
-/// A container's document, made on the first request and kept in the cache, within the budget.
-/// Requests that come meanwhile wait for it, in place of making it as well.
+/// Returns a container's document, made on the first request and kept in the cache within the budget. Requests that
+/// come meanwhile wait for it instead of making it too.
 ///
 /// # Errors
-/// Those of `make`, and `WouldBlock` where it would have to be made for a caller that does not wait.
+/// Those of `make`, and `WouldBlock` if it would have to be made for a caller that does not wait.
 pub(super) fn kept(
     reader: &ReadContext,
     mut make: impl FnMut(&WorkingMemory<'_>) -> Result<Buffer, Fault>,
@@ -117,7 +117,7 @@ pub(super) fn kept(
     let parts = reader.cache.get_or_insert_with(key, || {
         let memory = WorkingMemory::held(&reader.cache);
         let document = make(&memory).map_err(|fault| fault.error)?;
-        // Held: who looks at it may want other memory meanwhile.
+        // Held, because its readers may want other memory meanwhile.
         let room = memory.keep(document.len() as u64).map_err(BlockError::from)?;
         Ok(vec![Arc::new(document.with_room(room))])
     });

@@ -40,7 +40,7 @@ use loaded::{Loaded, Shape};
 use names::Names;
 use values::{Raw, Show, Shown, ValueFile};
 
-/// What a node is. With the column, and the number of a block or metadata entry, this is the node.
+/// Kind of a node. Together with the column, and the number of a block or metadata entry, it identifies the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Part {
     Root,
@@ -89,13 +89,13 @@ const VARIABLE_TEXT: [(&str, Show); 5] = [
     ("values.jsonl", Show::Lines),
 ];
 
-/// Where in the listing of a column its blocks begin, behind the files of its values and the metadata.
+/// Position in the listing of a column at which its blocks begin, after the files of its values and the metadata.
 const BLOCKS_FROM: u64 = 16;
 
-/// Bytes of memory that a column takes while it is remembered, beside its texts.
+/// Bytes of memory that a remembered column takes in addition to its texts.
 const COLUMN: usize = 1024;
 
-/// The decoded files of a column of a type.
+/// Returns the decoded files of a column of a type.
 fn files(ty: &Type) -> &'static [(&'static str, Show)] {
     match (ty.item, ty.slots()) {
         (Item::Text, Some(0)) => &VARIABLE_TEXT,
@@ -118,7 +118,7 @@ impl Node {
         Self { part, column, item }
     }
 
-    /// `None` for a number that no node has.
+    /// Unpacks a node number; `None` for a number that no node has.
     fn unpack(id: NodeId) -> Option<Self> {
         let part = *PARTS.get(usize::try_from(id.0 >> 96).ok()?)?;
         Some(Self { part, column: (id.0 >> 64) as u32, item: id.0 as u64 })
@@ -133,13 +133,13 @@ impl Node {
 /// An IDV file.
 pub(super) struct Idv {
     file: File,
-    /// For what is said without a reader: descriptions and paths.
+    /// For descriptions and paths that are made without a reader.
     reader: ReadContext,
     names: OnceLock<Names>,
     loaded: Mutex<LruCache<u32, Arc<Loaded>>>,
     new_warnings: Mutex<Vec<Notice>>,
     has_warnings: AtomicBool,
-    /// Whether there is a table; known once it was asked for.
+    /// Whether there is a table, once that was asked.
     has_table: OnceLock<bool>,
     tables: LaidOut,
 }
@@ -159,7 +159,7 @@ pub(super) fn open(file: File, reader: &ReadContext) -> Idv {
 }
 
 impl Idv {
-    /// The names of all columns, gone through once.
+    /// Returns the names of all columns, read once.
     fn names(&self, reader: &ReadContext) -> Result<&Names, Fault> {
         if let Some(names) = self.names.get() {
             return Ok(names);
@@ -170,7 +170,7 @@ impl Idv {
         Ok(self.names.get_or_init(|| names))
     }
 
-    /// The folder of a column; for messages, so that what can't be read is nothing.
+    /// Returns the folder of a column, for messages; empty if it cannot be read.
     fn folder(&self, column: u32) -> String {
         let names = self.names(&self.reader);
         names
@@ -183,7 +183,7 @@ impl Idv {
         self.has_warnings.store(true, Relaxed);
     }
 
-    /// A column, parsed while it is remembered.
+    /// Returns a column, parsed while it is remembered.
     fn column(&self, reader: &ReadContext, column: u32) -> Result<Arc<Loaded>, Fault> {
         if let Some(loaded) = self.loaded.lock().get(&column) {
             return Ok(loaded.clone());
@@ -198,7 +198,7 @@ impl Idv {
             self.note(Node::of(Part::Column, column, 0), None, problem);
         }
         let mut all = self.loaded.lock();
-        // Two at once: the first one's work is kept.
+        // If two threads parse it at once, the first result is kept.
         if let Some(first) = all.get(&column) {
             return Ok(first.clone());
         }
@@ -211,7 +211,7 @@ impl Idv {
         Ok(loaded)
     }
 
-    /// A column's metadata, read once while it is remembered.
+    /// Returns a column with its metadata, read once while it is remembered.
     fn metadata(&self, reader: &ReadContext, column: u32) -> Result<Arc<Loaded>, Fault> {
         let loaded = self.column(reader, column)?;
         if !loaded.has_read_metadata() {
@@ -227,7 +227,7 @@ impl Idv {
         Ok(loaded)
     }
 
-    /// Whether a column has a folder of metadata: one that is said to be where it can't be is none.
+    /// Returns whether a column has a folder of metadata. Metadata at an impossible offset do not count.
     fn has_metadata(&self, loaded: &Loaded) -> bool {
         loaded.column().metadata_offset(self.file.tail).is_some()
     }
@@ -236,7 +236,7 @@ impl Idv {
         if compression(loaded.column().compression).is_some() { ".bin" } else { ".stored.bin" }
     }
 
-    /// A file of values.
+    /// Returns a file of values.
     fn values(&self, reader: &ReadContext, node: Node, show: Show) -> Result<ValueFile, Fault> {
         let loaded = self.column(reader, node.column)?;
         let Some(values) = loaded.values() else { return Err(refused("its column has no values".into())) };
@@ -255,7 +255,7 @@ impl Idv {
         Ok(Raw::view(node.column, node.item, block))
     }
 
-    /// A metadata value.
+    /// Returns a metadata value.
     fn entry(&self, reader: &ReadContext, node: Node) -> Result<ValueFile, Fault> {
         let loaded = self.metadata(reader, node.column)?;
         let Some(entry) = loaded.entry(node.item) else {
@@ -387,7 +387,7 @@ impl Container for Idv {
         Some(match part {
             Part::Root => folder(Some(1)),
             Part::Columns => folder(Some(self.file.columns())),
-            // Whether there is `metadata` stands in the column's entry, which a listing need not read.
+            // The column's entry says whether there is `metadata`; a listing need not read it.
             Part::Column => folder(None),
             Part::Metadata => folder(Some(0)),
             _ => NodeKind::File,

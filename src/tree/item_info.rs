@@ -2,7 +2,8 @@
 
 use crate::{format::DType, view::Array};
 
-/// What is known of the stored item that a file shows. `None` is what is not known or has no meaning for the item.
+/// Description of the stored item that a file shows. `None` stands for unknown values, and for those without a meaning
+/// for the item.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ItemInfo {
     /// The type of the elements.
@@ -13,7 +14,7 @@ pub struct ItemInfo {
     pub codec: Option<&'static str>,
     /// Bytes that it takes in the container.
     pub stored_size: Option<u64>,
-    /// CRC32C of the uncompressed bytes, as the container says it.
+    /// CRC32C of the uncompressed bytes, as the container states it.
     pub crc32c: Option<u32>,
     /// Whether dtype or shape is a guess.
     pub inferred: bool,

@@ -28,7 +28,7 @@ use crate::{
 use rows::Rows;
 use tree_sequence::Text;
 
-/// What a file of these containers stands for.
+/// What a file of these containers shows.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum File {
     /// The array of an item.
@@ -42,12 +42,12 @@ pub(super) enum File {
 /// All items of all stores.
 pub(super) struct Arrays {
     format: &'static Format,
-    /// Everything of `container.json` but the items.
+    /// Everything of `container.json` except the items.
     front: Map<String, Value>,
     items: Vec<kastore::Item>,
     /// The node of each item's array.
     nodes: Vec<NodeIndex>,
-    /// Where there are several stores, the number of each item's.
+    /// If there are several stores, the store of each item.
     store_of: Vec<usize>,
     rows: Vec<Arc<Rows>>,
     tables: Vec<tables::Plan>,
@@ -69,7 +69,7 @@ impl Arrays {
         }
     }
 
-    /// Adds the arrays of one store below a folder; the number of its first item.
+    /// Adds the arrays of one store below a folder. Returns the number of its first item.
     fn add(&mut self, builder: &mut Builder<Entry<File>>, top: NodeIndex, items: Vec<kastore::Item>) -> usize {
         let first = self.items.len();
         for item in items {
@@ -81,7 +81,7 @@ impl Arrays {
         first
     }
 
-    /// Adds the text views of a store that is a tree sequence; whether it is one.
+    /// Adds the text views of a store that is a tree sequence. Returns whether it is one.
     fn add_texts(
         &mut self,
         source: &dyn Source,
@@ -127,10 +127,10 @@ impl Arrays {
     }
 }
 
-/// The tree of a kastore file.
+/// Returns the tree of a kastore file.
 ///
 /// # Errors
-/// [`SourceError`] when the text columns' offsets can't be read.
+/// [`SourceError`] if the text columns' offsets cannot be read.
 pub(super) fn open_kastore(source: &dyn Source, file: Kastore) -> Result<Table<Arrays>, SourceError> {
     let several = file.stores.len() > 1;
     let versions = file.stores.iter().map(|store| {
@@ -163,7 +163,7 @@ pub(super) fn open_kastore(source: &dyn Source, file: Kastore) -> Result<Table<A
     Ok(Table::new(builder, arrays))
 }
 
-/// The tree of a KAST file.
+/// Returns the tree of a KAST file.
 pub(super) fn open_kast(file: Kast) -> Table<Arrays> {
     let mut arrays = Arrays::new(
         &KAST,
@@ -211,7 +211,7 @@ impl Content for Arrays {
     }
 
     fn describe(&self, paths: &Paths<Entry<File>>, tables: &[NodeIndex], memory: &dyn Memory) -> Result<Buffer, Fault> {
-        /// Where there are several stores, which one it is in.
+        /// The number of its store, if there are several.
         #[derive(Serialize)]
         struct Own {
             #[serde(skip_serializing_if = "Option::is_none")]

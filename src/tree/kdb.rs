@@ -37,7 +37,8 @@ use pictures::Pictures;
 use strided::Strided;
 use tables::KnownSteps;
 
-/// What a node is. With the episode's position, and the number of a camera or picture in it, this is the node.
+/// Kind of a node. Together with the episode's position, and the number of a camera or picture in it, it identifies the
+/// node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Part {
     Root,
@@ -76,7 +77,7 @@ const PARTS: [Part; 15] = [
     Part::StepsTable,
 ];
 
-/// What a folder of an episode shows, in the order of a listing.
+/// Entries of an episode's folder, in the order of a listing.
 const EPISODE: [(&str, Part); 6] = [
     ("action.npy", Part::Action),
     ("images", Part::Images),
@@ -99,7 +100,7 @@ impl Node {
         Self { part, episode, item }
     }
 
-    /// `None` for a number that no node has.
+    /// Unpacks a node number; `None` for a number that no node has.
     fn unpack(id: NodeId) -> Option<Self> {
         let part = *PARTS.get(usize::try_from(id.0 >> 96).ok()?)?;
         Some(Self { part, episode: id.0 as u64, item: (id.0 >> 64) as u32 })
@@ -110,17 +111,18 @@ impl Node {
     }
 }
 
-/// Index entries that are read at once: who reads one episode mostly reads the next ones.
+/// Index entries that are read at once, because readers of one episode usually read the next ones.
 const ENTRIES_AT_ONCE: u64 = 64;
 
-/// Episodes of which the metadata is remembered, and bytes of its texts at most: a file can state hundreds of KiB.
+/// Most episodes whose metadata are remembered, and most bytes of their texts, because a file can state hundreds of
+/// KiB.
 const METAS: usize = 8;
 const REMEMBERED_TEXTS: usize = 1 << 10;
-/// What is remembered of episodes takes no more; it is part of the container's memory from the beginning.
+/// Most memory that remembered episodes take. It counts as part of the container's memory from the start.
 const REMEMBERED: usize =
     ENTRIES_AT_ONCE as usize * size_of::<Episode>() + METAS * (size_of::<Meta>() + REMEMBERED_TEXTS);
 
-/// Pictures of episodes that were looked into lately.
+/// Pictures of recently used episodes.
 struct Indexed {
     episodes: LruCache<u64, Arc<Pictures>>,
     /// Records of all of them.
@@ -132,7 +134,7 @@ pub(super) struct Kdb {
     header: Header,
     warnings: Vec<String>,
     indexed: Mutex<Indexed>,
-    /// Index entries that were read last, and metadata: a look-up of a file and its first read need the same ones.
+    /// Index entries and metadata that were read last. Looking up a file and reading it first need the same ones.
     entries: Mutex<Vec<Episode>>,
     metas: Mutex<LruCache<u64, Meta>>,
     new_warnings: Mutex<Vec<Notice>>,
@@ -141,7 +143,7 @@ pub(super) struct Kdb {
     tables: LaidOut,
 }
 
-/// The tree of a KDB file.
+/// Returns the tree of a KDB file.
 pub(super) fn open(header: Header) -> Kdb {
     let mut warnings = Vec::new();
     if header.num_episodes != header.episodes() {
@@ -186,7 +188,7 @@ impl Kdb {
         }
     }
 
-    /// The index entry of an episode, read with those behind it.
+    /// Returns the index entry of an episode, read together with the next ones.
     fn episode(&self, reader: &ReadContext, position: u64) -> Result<Episode, Fault> {
         let known = |entries: &[Episode]| {
             let at = position.checked_sub(entries.first()?.position)?;
@@ -209,14 +211,14 @@ impl Kdb {
         }
     }
 
-    /// `offset` is where the part stands, or the damage in it.
+    /// Notes damage. `offset` is that of the part, or of the damage in it.
     fn note(&self, part: Part, episode: u64, offset: u64, message: String) {
         let node = Node::of(part, episode, 0).pack();
         self.new_warnings.lock().push(Notice { node, offset: Some(offset), message });
         self.has_warnings.store(true, Relaxed);
     }
 
-    /// What is there of a part; damage is noted and the part left out.
+    /// Returns a part if it is sound. Damage is noted and the part left out.
     fn sound<T>(
         &self,
         part: Part,
@@ -234,7 +236,7 @@ impl Kdb {
         }
     }
 
-    /// Whether a part of an episode is there, as far as that is known without walking its pictures.
+    /// Returns whether a part of an episode exists, as far as that is known without walking its pictures.
     fn has(&self, source: &dyn Source, episode: &Episode, part: Part) -> Result<bool, Fault> {
         Ok(match part {
             Part::Meta => {
@@ -268,7 +270,7 @@ impl Kdb {
         })
     }
 
-    /// The pictures of an episode, walked at most once while they are remembered.
+    /// Returns the pictures of an episode, walked at most once while they are remembered.
     fn pictures(&self, reader: &ReadContext, position: u64) -> Result<Arc<Pictures>, Fault> {
         if let Some(pictures) = self.indexed.lock().episodes.get(&position) {
             return Ok(pictures.clone());
@@ -307,7 +309,7 @@ impl Kdb {
         Ok(pictures)
     }
 
-    /// An array of one field of the rows.
+    /// Returns an array of one field of the rows.
     fn field(&self, reader: &ReadContext, node: Node) -> Result<Array, Fault> {
         let episode = self.episode(reader, node.episode)?;
         let rows = match episode.locate_rows(&*reader.source) {
@@ -317,7 +319,7 @@ impl Kdb {
         };
         let frames = u64::from(episode.num_frames);
         let (state, action) = (u64::from(episode.state_dim), u64::from(episode.action_dim));
-        // Where the field begins in a row, and its bytes.
+        // Offset of the field in a row, and its bytes.
         let (dtype, shape, field, width): (_, &[u64], _, _) = match node.part {
             Part::State => (DType::F32, &[frames, state], 0, 4 * state),
             Part::Action => (DType::F32, &[frames, action], 4 * state, 4 * action),
@@ -329,7 +331,7 @@ impl Kdb {
         Ok(Array::new(dtype, shape, if dtype == DType::Bool { data.into_bool() } else { data }))
     }
 
-    /// The metadata of an episode.
+    /// Reads the metadata of an episode.
     fn meta_of(&self, source: &dyn Source, episode: &Episode) -> Result<Meta, PartError> {
         if let Some(meta) = self.metas.lock().get(&episode.position) {
             return Ok(meta.clone());
@@ -351,7 +353,7 @@ impl Kdb {
     }
 }
 
-/// `meta.json` (`docs/TREE.md`, section 4). serde_json makes NaN and infinities `null`.
+/// Returns `meta.json` (`docs/TREE.md`, section 4). serde_json writes NaN and infinities as `null`.
 fn meta_json(episode: &Episode, meta: &Meta) -> Vec<u8> {
     json::document(&json!({
         "position": episode.position,
@@ -472,7 +474,7 @@ impl Container for Kdb {
         Some(match Node::unpack(node)?.part {
             Part::Root => folder(Some(1)),
             Part::Episodes => folder(u32::try_from(self.header.episodes()).ok()),
-            // Whether there is `images/` stands in the index entry, the cameras take a walk.
+            // The index entry says whether there is `images/`; the cameras take a walk.
             Part::Episode | Part::Images => folder(None),
             Part::Camera => folder(Some(0)),
             _ => NodeKind::File,

@@ -13,16 +13,16 @@ use crate::{
     view::{Fault, ReadContext},
 };
 
-/// So many bytes are reserved at once, at least.
+/// Least bytes that are reserved at once.
 const STEP: u64 = 64 << 10;
 
-/// What is reserved for one piece of work, given back when it ends.
+/// Memory reserved for one piece of work, given back when it ends.
 pub struct WorkingMemory<'a> {
     cache: &'a Cache,
     reserved: RefCell<Option<Reservation>>,
-    /// Bytes of it that nobody asked for yet.
+    /// Reserved bytes that are not used yet.
     spare: Cell<u64>,
-    /// In debug builds, finds requests of other work in the same thread that would wait for this memory. `None` once it
+    /// In debug builds, finds requests of other work on the same thread that would wait for this memory. `None` once it
     /// is held.
     alone: RefCell<Option<Alone>>,
     /// Whether it waits for others to give memory back.
@@ -30,13 +30,13 @@ pub struct WorkingMemory<'a> {
 }
 
 impl<'a> WorkingMemory<'a> {
-    /// For work during which this thread reserves nothing else. Nothing is reserved yet.
+    /// For work during which this thread reserves nothing else. Reserves nothing yet.
     pub fn new(cache: &'a Cache) -> Self {
         let (reserved, spare) = (RefCell::default(), Cell::new(0));
         Self { cache, reserved, spare, alone: RefCell::new(Some(Alone::default())), may_wait: true }
     }
 
-    /// As [`Self::new`]; for a reader that does not wait, what is not there at once is `WouldBlock`.
+    /// Does the same as [`Self::new`]. For a reader that does not wait, missing memory is `WouldBlock`.
     pub fn of_reader(reader: &'a ReadContext) -> Self {
         Self { may_wait: reader.wait() == Wait::Always, ..Self::new(&reader.cache) }
     }
@@ -48,7 +48,7 @@ impl<'a> WorkingMemory<'a> {
         memory
     }
 
-    /// Says that from now on other work, which reserves memory for itself, goes on while this is kept.
+    /// Marks the memory as held: from now on other work, which reserves memory for itself, goes on while this is kept.
     pub fn hold(&self) {
         self.alone.take();
         if let Some(reserved) = &mut *self.reserved.borrow_mut() {
@@ -63,17 +63,17 @@ impl<'a> WorkingMemory<'a> {
         }
     }
 
-    /// What the result takes from now on, for as long as a user pleases; the rest is given back.
+    /// Keeps what the result takes, for as long as a user pleases, and gives back the rest.
     ///
     /// # Errors
-    /// Where that is more than was reserved, and there is no room.
+    /// If that is more than was reserved, and there is no room.
     pub fn keep(self, bytes: u64) -> Result<Reservation, SourceError> {
         self.alone.take();
         let reserved = self.reserved.take();
         let holding = reserved.as_ref().map_or(0, Reservation::bytes);
         Ok(match reserved {
             Some(mut reserved) if holding >= bytes => {
-                // First: others may wait for the rest.
+                // First, because others may wait for the rest.
                 reserved.shrink_to(bytes);
                 reserved.hold();
                 reserved
@@ -116,8 +116,8 @@ impl Memory for WorkingMemory<'_> {
     }
 }
 
-/// Runs work that reserves memory step by step: anew, having given back everything, where a step finds no room beside
-/// what others hold. It begins as [`WorkingMemory::new`].
+/// Runs work that reserves memory step by step. If a step finds no room beside what others hold, the work gives back
+/// everything and starts again. Starts as [`WorkingMemory::new`].
 ///
 /// # Errors
 /// Those of `work`.
@@ -128,12 +128,12 @@ pub(super) fn with_memory<'a, T>(
     cache.in_steps(|fault: &Fault| fault.error.refused_memory(), || work(WorkingMemory::new(cache)))
 }
 
-/// The refusal as an error of reading.
+/// Returns the refusal as a read error.
 pub(super) fn no_memory(refused: TooMuch) -> SourceError {
     io::Error::new(io::ErrorKind::OutOfMemory, refused).into()
 }
 
-/// The refusal that an error stands for.
+/// Returns the refusal that an error stands for.
 pub(crate) fn refused(error: &FormatError) -> Option<TooMuch> {
     match error {
         FormatError::Source(error) => refused_memory(error),

@@ -4,19 +4,20 @@ pub use crate::escape::NAME_MAX;
 
 use crate::escape::{escape, fit};
 
-/// Suffixes that shardfs hands out to files; no folder's name ends in one.
+/// Suffixes that shardfs gives to files. No folder's name ends in one.
 const SUFFIXES: [&str; 7] = [".npy", ".json", ".jsonl", ".txt", ".bin", ".png", ".jpg"];
 
-/// Folder names that are shardfs's own at any depth.
+/// Folder names that are reserved at any depth.
 pub const RESERVED: [&str; 2] = [".raw", ".shardfs"];
 
-/// The name of a file for the last part of a stored name (rules 2, 3 and 4). `number` is that of a duplicate, from 2.
+/// Returns the name of a file for the last part of a stored name (rules 2, 3 and 4). `number` is that of a duplicate,
+/// from 2.
 pub fn file(part: &[u8], suffix: &str, number: u32) -> String {
     let suffix = if number < 2 { suffix.to_owned() } else { format!("%_{number}{suffix}") };
     fit(escape(part), part, &suffix)
 }
 
-/// The name of a folder for any other part. `reserved` are names that this place keeps for itself.
+/// Returns the name of a folder for any other part. `reserved` are further names that are reserved at this place.
 pub fn folder(part: &[u8], reserved: &[&str], number: u32) -> String {
     let mut name = escape(part);
     if reserved.contains(&name.as_str()) {

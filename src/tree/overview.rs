@@ -5,17 +5,17 @@ use serde_json::{Map, Value};
 use super::ItemInfo;
 pub use crate::format::idv::Key;
 
-/// What a container holds.
+/// An overview of a container.
 #[derive(Debug)]
 pub struct Overview {
     /// The name of its format.
     pub format: &'static str,
-    /// What is in it.
+    /// Its contents.
     pub contents: Contents,
 }
 
 impl Overview {
-    /// What people call the format: WShard is one kind of Shard file, by its role.
+    /// Returns the usual name of the format: WShard is one kind of Shard file, by its role.
     pub fn format_name(&self) -> &'static str {
         let Contents::Items { front, .. } = &self.contents else { return self.format };
         match front.get("role_name") {
@@ -25,7 +25,7 @@ impl Overview {
     }
 }
 
-/// What is in a container: formats that hold the same kind of thing are shown alike.
+/// Contents of a container. Formats with the same kind of contents are shown alike.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Contents {
@@ -56,24 +56,24 @@ pub struct Table {
     pub rows: u64,
     /// How many columns there are.
     pub column_count: u32,
-    /// The columns that are described: of very many not all.
+    /// The described columns; if there are very many, not all.
     pub columns: Vec<Column>,
 }
 
 /// A column of a table.
 #[derive(Debug, Default)]
 pub struct Column {
-    /// Its name, with replacement characters where that is not UTF-8.
+    /// Its name, with replacement characters if it is not UTF-8.
     pub name: String,
-    /// What its values are, as people write it (`f32[2,3]`); the codec's name where that is not known.
+    /// Type of its values, as people write it (`f32[2,3]`); the codec's name if the type is not known.
     pub kind: String,
-    /// Of keys, what the values stand for.
+    /// For keys, what the values stand for.
     pub key: Option<Key>,
     /// Blocks that it is stored in.
     pub blocks: u64,
-    /// Rows of each block but the last.
+    /// Rows of each block except the last.
     pub rows_per_block: u64,
-    /// How the blocks are compressed; `None` where the kind is not known.
+    /// How the blocks are compressed; `None` if the kind is not known.
     pub compression: Option<&'static str>,
     /// The number of that kind.
     pub compression_kind: u8,
@@ -83,7 +83,7 @@ pub struct Column {
     pub size: Option<u64>,
     /// Whether another column of the same name hides it.
     pub hidden: bool,
-    /// Why its values can't be shown: whether it is dead or bad, and the reason.
+    /// Why its values cannot be shown: whether it is dead or bad, and the reason.
     pub unusable: Option<(&'static str, String)>,
 }
 
@@ -98,8 +98,8 @@ pub struct Item {
     pub size: Option<u64>,
     /// Whether its parts were put back in order.
     pub recovered: bool,
-    /// Whether it is joined of several containers.
+    /// Whether it is joined from several containers.
     pub joined: bool,
-    /// Why it can't be served.
+    /// Why it cannot be served.
     pub error: Option<String>,
 }

@@ -7,14 +7,14 @@ use indexmap::{Equivalent, IndexMap};
 use super::{HEAP, names};
 use crate::limits;
 
-/// A node by its number in the container; 0 is the root. Numbers follow the order of the container's items, so they
-/// are the same each time that it is opened.
+/// Number of a node in the container; 0 is the root. Numbers follow the order of the container's items, so they are the
+/// same each time it is opened.
 pub type NodeIndex = u32;
 
 /// The root's number.
 pub const ROOT: NodeIndex = 0;
 
-/// What a node is: a folder, or a file that stands for something of the container.
+/// Kind of a node: a folder, or a file that shows something of the container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind<F> {
     /// A folder.
@@ -37,34 +37,34 @@ struct Node<F> {
 #[derive(Debug)]
 pub struct Paths<F> {
     nodes: Vec<Node<F>>,
-    /// All nodes but the root by parent and name: the children of a folder stand together.
+    /// All nodes except the root by parent and name, so the children of a folder are adjacent.
     sorted: Vec<NodeIndex>,
 }
 
 impl<F: Copy> Paths<F> {
-    /// What the node is; `None` if there is no such node.
+    /// Returns the kind of a node; `None` if it does not exist.
     pub fn kind(&self, node: NodeIndex) -> Option<Kind<F>> {
         Some(self.nodes.get(node as usize)?.kind)
     }
 
-    /// The folder that holds the node; the root's is the root.
+    /// Returns the folder that contains the node; for the root the root.
     pub fn parent(&self, node: NodeIndex) -> NodeIndex {
         self.nodes.get(node as usize).map_or(ROOT, |node| node.parent)
     }
 
-    /// The child of that name, hidden ones included.
+    /// Returns the child of that name, even a hidden one.
     pub fn lookup(&self, folder: NodeIndex, name: &str) -> Option<NodeIndex> {
         let children = self.all_children(folder);
         let at = children.binary_search_by(|&child| self.name(child).cmp(name)).ok()?;
         children.get(at).copied()
     }
 
-    /// The children that a listing shows, in order of their names.
+    /// Returns the listed children, in order of their names.
     pub fn children(&self, folder: NodeIndex) -> impl Iterator<Item = (&str, NodeIndex)> {
         self.children_from(folder, 0).map(|(_, name, child)| (name, child))
     }
 
-    /// As [`Self::children`], from a position on; with each child the position behind it.
+    /// Does the same as [`Self::children`] from a position on. Each child comes with the next position.
     pub fn children_from(&self, folder: NodeIndex, from: u64) -> impl Iterator<Item = (u64, &str, NodeIndex)> {
         let children = self.all_children(folder);
         let from = usize::try_from(from).map_or(children.len(), |from| from.min(children.len()));
@@ -73,18 +73,18 @@ impl<F: Copy> Paths<F> {
         numbered.filter(shown).map(|(next, &child)| (next, self.name(child), child))
     }
 
-    /// How many children a folder has, hidden ones included: positions of its listing end there.
+    /// Returns the number of children including hidden ones, which is the end of its listing's positions.
     pub fn count(&self, folder: NodeIndex) -> u64 {
         self.all_children(folder).len() as u64
     }
 
-    /// How many folders a folder shows.
+    /// Returns the number of listed sub-folders.
     pub fn subfolders(&self, folder: NodeIndex) -> u32 {
         let is_folder = |node: NodeIndex| matches!(self.kind(node), Some(Kind::Folder));
         self.children(folder).filter(|&(_, child)| is_folder(child)).count() as u32
     }
 
-    /// The node's path below the root.
+    /// Returns the node's path below the root.
     pub fn path(&self, mut node: NodeIndex) -> String {
         let mut parts = Vec::new();
         while node != ROOT {
@@ -95,7 +95,7 @@ impl<F: Copy> Paths<F> {
         parts.join("/")
     }
 
-    /// Bytes of memory that it takes, about.
+    /// Returns the bytes of memory that it takes, about.
     pub fn memory_usage(&self) -> usize {
         let names: usize = self.nodes.iter().map(|node| node.name.len() + HEAP).sum();
         self.nodes.len() * (size_of::<Node<F>>() + size_of::<NodeIndex>()) + names
@@ -111,13 +111,13 @@ impl<F: Copy> Paths<F> {
     }
 }
 
-/// Collects nodes: first what is stored, then what shardfs makes beside it, which gives way.
+/// Collects nodes: first stored items, then what shardfs adds, which gets other names if necessary.
 pub struct Builder<F> {
-    /// By parent and name. A node's number is its position.
+    /// By parent and name. A node's number is its index.
     nodes: IndexMap<(NodeIndex, Box<str>), Made<F>>,
-    /// For a file name that more than one asked for, the number that the next of them tries.
+    /// For a file name that was requested more than once, the number to try next.
     next_number: HashMap<(NodeIndex, Box<str>), u32>,
-    /// Folders that may still be made for stored names: a name of slashes alone asks for one with each byte.
+    /// Folders that may still be made for stored names. A name of slashes alone asks for one with each byte.
     folders_left: usize,
 }
 
@@ -144,22 +144,22 @@ impl<F: Copy> Default for Builder<F> {
 }
 
 impl<F: Copy> Builder<F> {
-    /// The folder of exactly this name, made if it is not there.
+    /// Returns the folder of exactly this name, made if necessary.
     pub fn folder(&mut self, parent: NodeIndex, name: &str) -> NodeIndex {
         let made = self.nodes.get_index_of(&At(parent, name));
         made.map_or_else(|| self.push(parent, name.into(), Kind::Folder), |node| node as NodeIndex)
     }
 
-    /// As [`Self::folder`], but left out of listings.
+    /// Does the same as [`Self::folder`], for a hidden folder.
     pub fn hidden_folder(&mut self, parent: NodeIndex, name: &str) -> NodeIndex {
         let node = self.folder(parent, name);
         self.nodes[node as usize].hidden = true;
         node
     }
 
-    /// The folder for all parts of a stored name but its last (split at `/`), and that last part. `reserved` are the
-    /// names that `top` keeps for itself, beside those of every folder. Where a container asks for more folders than
-    /// any honest one ([`limits::FOLDERS`]), what is left of the name is one part, slashes and all.
+    /// Returns the folder for all parts of a stored name except the last (split at `/`), and that last part. `reserved`
+    /// are the names that `top` reserves, in addition to those of every folder. If a container asks for too many
+    /// folders ([`limits::FOLDERS`]), the rest of the name is one part, including slashes.
     pub fn folders_of<'a>(&mut self, top: NodeIndex, name: &'a [u8], reserved: &[&str]) -> (NodeIndex, &'a [u8]) {
         self.folders_left = self.folders_left.saturating_add(limits::FOLDERS_A_NAME);
         let first: Vec<&str> = names::RESERVED.iter().chain(reserved).copied().collect();
@@ -175,7 +175,7 @@ impl<F: Copy> Builder<F> {
         (folder, rest)
     }
 
-    /// A file for the last part of a name, under the first name that is free: plain, `%_2`, `%_3` …
+    /// Adds a file for the last part of a name, under the first free name: plain, `%_2`, `%_3` …
     pub fn file(&mut self, folder: NodeIndex, part: &[u8], suffix: &str, file: F) -> NodeIndex {
         let mut name = names::file(part, suffix, 1);
         if self.is_taken(folder, &name) {
@@ -193,8 +193,8 @@ impl<F: Copy> Builder<F> {
         self.push(folder, name, Kind::File(file))
     }
 
-    /// A file that belongs to another one of the same part: under that one's name with its own suffix in place of the
-    /// other, or where that is taken under the first name that is free.
+    /// Adds a file that belongs to another file of the same part: under that file's name with its own suffix instead,
+    /// or, if that is taken, under the first free name.
     pub fn beside(&mut self, other: NodeIndex, part: &[u8], [suffix, own]: [&str; 2], file: F) -> NodeIndex {
         let Some(((folder, name), _)) = self.nodes.get_index(other as usize) else { return ROOT };
         let (folder, name) = (*folder, format!("{}{own}", name.strip_suffix(suffix).unwrap_or(name)));

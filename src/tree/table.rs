@@ -14,18 +14,18 @@ use crate::{
     view::{Array, Fault, ReadContext, View, parquet::Parquet},
 };
 
-/// What a format whose items are all known adds to the table of its paths.
+/// What a format adds to the table of its paths, if all its items are known.
 pub(super) trait Content: Send + Sync {
-    /// What a file of the table stands for.
+    /// What a file of the table shows.
     type File: Copy + Send + Sync;
 
-    /// The array that a file shows, if it shows one.
+    /// Returns the array that a file shows, if it shows one.
     fn array(&self, file: Self::File) -> Option<Array>;
 
-    /// The bytes of a file.
+    /// Returns the bytes of a file.
     fn view(&self, file: Self::File) -> View;
 
-    /// The bytes of `container.json`; `tables` are the nodes of the tables.
+    /// Returns the bytes of `container.json`. `tables` are the nodes of the tables.
     ///
     /// # Errors
     /// `ENOMEM`.
@@ -36,36 +36,36 @@ pub(super) trait Content: Send + Sync {
         memory: &dyn Memory,
     ) -> Result<Buffer, Fault>;
 
-    /// The tables that there are, in the order of their numbers: the folder of each, and its stored name.
+    /// Returns the tables in order of their numbers: the folder of each, and its stored name.
     fn tables(&self) -> Vec<(paths::NodeIndex, Vec<u8>)> {
         Vec::new()
     }
 
-    /// The table of a number, laid out; what that takes is reserved from `memory`.
+    /// Lays out the table of a number, with memory reserved from `memory`.
     ///
     /// # Errors
-    /// [`Fault`] where its size depends on what can't be read.
+    /// [`Fault`] if its size depends on something that cannot be read.
     fn table(&self, reader: &ReadContext, number: u32, memory: &dyn Memory) -> Result<Parquet, Fault>;
 
     /// See [`Container::overview`].
     fn overview(&self, paths: &Paths<Entry<Self::File>>) -> Overview;
 
-    /// The pictures that a folder of the table holds beside its children: numbered, computed, not in the table.
+    /// Returns the pictures of a folder: numbered, computed, and not in the table.
     fn frames(&self, folder: paths::NodeIndex) -> Option<FrameNames> {
         let _ = folder;
         None
     }
 
-    /// The bytes of one of them.
+    /// Returns the bytes of one of them.
     fn frame(&self, folder: paths::NodeIndex, number: u64) -> View {
         let _ = (folder, number);
         View::default()
     }
 
-    /// A block's stored name.
+    /// Returns a block's stored name.
     fn block_name(&self, block: u32) -> String;
 
-    /// See [`Container::memory_usage`]; without the table. It does not change.
+    /// See [`Container::memory_usage`]; without the table. It never changes.
     fn memory_usage(&self) -> usize;
 
     /// See [`Container::warnings`].
@@ -85,8 +85,8 @@ pub(super) trait Content: Send + Sync {
     }
 }
 
-/// Names of numbered pictures (`docs/TREE.md`, section 2): decimal, padded to at least 3 digits and to the last one's
-/// width.
+/// Names of numbered pictures (`docs/TREE.md`, section 2): decimal, padded to at least 3 digits and to the width of the
+/// last one.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct FrameNames {
     /// How many there are.
@@ -101,7 +101,7 @@ impl FrameNames {
         format!("{number:0width$}{}", self.suffix)
     }
 
-    /// The number that a name stands for, if it is one of these names.
+    /// Returns the number of a name, if it is one of these names.
     fn number(self, name: &str) -> Option<u64> {
         let number = name.strip_suffix(self.suffix)?.parse().ok().filter(|number| *number < self.count)?;
         (self.name(number) == name).then_some(number)
@@ -124,13 +124,13 @@ pub(super) struct Table<C: Content> {
     paths: Paths<Entry<C::File>>,
     content: C,
     memory_usage: usize,
-    /// The nodes of the tables, and those that were laid out.
+    /// The nodes of the tables, and the tables that were laid out.
     tables: Vec<paths::NodeIndex>,
     laid_out: LaidOut,
 }
 
 impl<C: Content> Table<C> {
-    /// Closes the table; `container.json` gives way to whatever is stored under its name.
+    /// Closes the table. `container.json` gets another name if a stored item has its name.
     pub(super) fn new(mut builder: Builder<Entry<C::File>>, content: C) -> Self {
         builder.file(paths::ROOT, b"container", ".json", Entry::Description);
         let tables = (0..).zip(content.tables());
@@ -142,7 +142,7 @@ impl<C: Content> Table<C> {
         Self { paths, content, memory_usage, tables, laid_out: LaidOut::default() }
     }
 
-    /// The number of the table that a node is.
+    /// Returns the number of the table that a node is.
     fn table_of(&self, node: NodeId) -> Option<u32> {
         match self.paths.kind(Self::number(node))? {
             Kind::File(Entry::Table(number)) if Self::frame_of(node).is_none() => Some(number),
@@ -154,7 +154,7 @@ impl<C: Content> Table<C> {
         self.laid_out.get(reader, number, |memory| self.content.table(reader, number, memory))
     }
 
-    /// What a file of the table stands for; `None` for folders, pictures and `container.json`.
+    /// Returns what a file of the table shows; `None` for folders, pictures and `container.json`.
     fn stored(&self, node: NodeId) -> Option<C::File> {
         match self.paths.kind(Self::number(node))? {
             Kind::File(Entry::Of(file)) => Some(file),
@@ -162,17 +162,17 @@ impl<C: Content> Table<C> {
         }
     }
 
-    /// Numbers of this table fit; others name no node of it.
+    /// Returns a node's number in this table; larger numbers are no nodes of it.
     fn number(node: NodeId) -> paths::NodeIndex {
         u32::try_from(node.0).unwrap_or(u32::MAX)
     }
 
-    /// The node of a picture: its number, from 1, above the folder's.
+    /// Returns the node of a picture: its number, from 1, above the folder's.
     fn frame_node(folder: paths::NodeIndex, number: u64) -> NodeId {
         NodeId((u128::from(number) + 1) << 32 | u128::from(folder))
     }
 
-    /// The folder and number of a picture's node.
+    /// Returns the folder and number of a picture's node.
     fn frame_of(node: NodeId) -> Option<(paths::NodeIndex, u64)> {
         let number = u64::try_from(node.0 >> 32).ok()?.checked_sub(1)?;
         Some((node.0 as u32, number))
@@ -203,7 +203,7 @@ impl<C: Content> Container for Table<C> {
                 return Ok(());
             }
         }
-        // Pictures come behind the children.
+        // Pictures come after the children.
         if let Some(frames) = self.content.frames(folder) {
             let children = self.paths.count(folder);
             for number in from.saturating_sub(children)..frames.count {

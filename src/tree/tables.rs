@@ -26,25 +26,25 @@ use crate::{
 /// The suffix of their names.
 pub(super) const SUFFIX: &str = ".parquet";
 
-/// Bytes of memory that a column of a table takes, beside several times its texts.
+/// Bytes of memory that a column of a table takes, in addition to several times its texts.
 pub(super) const COLUMN_MEMORY: u64 = 2048;
 
-/// What `container.json` says of a table.
+/// Description of a table in `container.json`.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Described {
     /// Its path in the container.
     pub(super) path: String,
-    /// How many rows and columns it has, where that is known without going through all of the container.
+    /// Number of rows, if it is known without going through the whole container.
     pub(super) rows: Option<u64>,
     pub(super) columns: Option<usize>,
-    /// Columns that it has not, with the reason.
+    /// Columns that are left out, with reasons.
     pub(super) left_out: Vec<LeftOut>,
-    /// How many more it has not, for there are too many.
+    /// Number of further columns that are left out because there are too many.
     #[serde(skip_serializing_if = "is_zero")]
     pub(super) left_out_behind: u64,
 }
 
-/// What stands behind the items in `container.json`: the tables, if there are any.
+/// Returns what follows the items in `container.json`: the tables, if there are any.
 pub(super) fn described_tables(tables: Vec<Described>) -> Map<String, Value> {
     let mut back = Map::new();
     if !tables.is_empty() {
@@ -58,21 +58,21 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// A column that a table has not.
+/// A column that is left out of a table.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct LeftOut {
     pub(super) column: String,
     pub(super) reason: String,
 }
 
-/// The names of a table's columns: those that are stored, but for such as paths would not have either.
+/// Names of a table's columns: the stored ones, except those that paths could not have either.
 #[derive(Debug, Default)]
 pub(super) struct ColumnNames {
     taken: HashSet<String>,
 }
 
 impl ColumnNames {
-    /// The name of a column, which no other one gets.
+    /// Returns a name for a column that no other column gets.
     pub(super) fn name(&mut self, stored: &[u8]) -> String {
         let plain = std::str::from_utf8(stored)
             .ok()
@@ -88,7 +88,7 @@ impl ColumnNames {
     }
 }
 
-/// The column of an array whose first axis are the rows.
+/// Returns the column of an array whose first axis are the rows.
 ///
 /// # Errors
 /// Why there is none.
@@ -101,10 +101,10 @@ pub(super) fn array_column(name: &str, array: &Array) -> Result<Column, String> 
     })
 }
 
-/// Elements of each row of an array that is to be a column: `None` where rows are no lists.
+/// Returns the elements per row of an array as a column; `None` if rows are no lists.
 ///
 /// # Errors
-/// Why it can't be one.
+/// Why it cannot be a column.
 pub(super) fn slots(dtype: DType, shape: &[u64]) -> Result<Option<u64>, String> {
     if dtype == DType::DateTimeOffset {
         return Err("its elements are records".into());
@@ -133,10 +133,10 @@ pub(super) struct LaidOut {
 }
 
 impl LaidOut {
-    /// The table of a number, laid out by `make` where it is not yet, with the memory that it takes.
+    /// Returns the table of a number. If it is not laid out yet, `make` lays it out and says how much memory it takes.
     ///
     /// # Errors
-    /// Those of `make`; `WouldBlock` where it would have to be laid out for a caller that does not wait.
+    /// Those of `make`; `WouldBlock` if it would have to be laid out for a caller that does not wait.
     pub(super) fn get(
         &self,
         reader: &ReadContext,
@@ -147,7 +147,8 @@ impl LaidOut {
             return Ok(known);
         }
         reader.may_work()?;
-        // No lock is held meanwhile: lengths and keys may have to be read, out of blocks. Of two that come at once the first one's is kept.
+        // Without a lock, because lengths and keys may have to be read from blocks. Of two threads at once the first
+        // result is kept.
         let (made, room) = with_memory(&reader.cache, |memory| {
             memory.hold();
             let made = make(&memory)?;
@@ -161,18 +162,18 @@ impl LaidOut {
         Ok(tables[number as usize].get_or_insert_with(|| (Arc::new(made), room)).0.clone())
     }
 
-    /// The table of a number, if it was laid out.
+    /// Returns the table of a number, if it was laid out.
     fn known(&self, number: u32) -> Option<Arc<Parquet>> {
         Some(self.tables.lock().get(number as usize)?.as_ref()?.0.clone())
     }
 
-    /// Bytes of memory that they take.
+    /// Returns the bytes of memory that they take.
     pub(super) fn memory_usage(&self) -> usize {
         self.tables.lock().iter().flatten().map(|(table, _)| table.memory_usage()).sum()
     }
 }
 
-/// What is known of a table as an item: its rows and columns.
+/// Returns the description of a table as an item: its rows and columns.
 pub(super) fn item_info(table: &Parquet) -> ItemInfo {
     ItemInfo { shape: Some(table.shape().to_vec()), ..ItemInfo::default() }
 }

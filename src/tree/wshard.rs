@@ -36,10 +36,10 @@ pub use joined::Siblings;
 use signs::SignBits;
 use steps::Steps;
 
-/// What a file of a Shard container stands for; the numbers are positions in `Shard::entries`.
+/// What a file of a Shard container shows. Numbers are positions in `Shard::entries`.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum File {
-    /// The block as its value says: an array with a header, or the bytes.
+    /// The block as its value says: an array with a header, or bytes.
     Value(u32),
     /// The block's uncompressed bytes.
     Bytes(u32),
@@ -54,21 +54,21 @@ pub(super) enum File {
 /// A Shard file and the nodes of its entries.
 pub(super) struct Blocks {
     shard: Shard,
-    /// Where the chunks of a manifest are.
+    /// Finds the chunks of a manifest.
     siblings: Option<Arc<dyn Siblings>>,
     nodes: Vec<NodeIndex>,
     /// The arrays of the joined episode, and their nodes.
     joined: Vec<(JoinedArray, NodeIndex)>,
-    /// What the folders below `images` hold.
+    /// The pictures in the folders below `images`.
     pictures: HashMap<NodeIndex, Pictures>,
     /// The table of its steps, if it is an episode.
     steps: Option<Steps>,
 }
 
-/// The tree of a Shard file of any role. That of a manifest shows the joined episode too, if `siblings` has its chunks.
+/// Returns the tree of a Shard file of any role. For a manifest, `siblings` finds the chunks of the joined episode.
 ///
 /// # Errors
-/// Where joining the chunks failed for no fault of theirs.
+/// If joining the chunks failed for a reason that is not theirs.
 pub(super) fn open(
     mut shard: Shard,
     siblings: Option<Arc<dyn Siblings>>,
@@ -79,7 +79,7 @@ pub(super) fn open(
     let mut nodes = vec![ROOT; shard.entries.len()];
     let raw = builder.hidden_folder(ROOT, ".raw");
     let mut folders = Folders { raw, last: (b"", [ROOT, raw]) };
-    // Of equal names the visible one goes first and so keeps the plain path; the others follow in their order.
+    // Of several equal names the visible one goes first and so keeps the plain path; the others follow in their order.
     let mut order: Vec<u32> = (0..shard.entries.len() as u32).collect();
     order.sort_by_key(|&i| !shard.entries[i as usize].visible);
     for &i in &order {
@@ -97,7 +97,7 @@ pub(super) fn open(
         nodes[i as usize] = builder.file(folder, part, suffix, Entry::Of(file));
         builder.file(hidden, hidden_part, ".bin", Entry::Of(File::Bytes(i)));
     }
-    // What is made beside the stored blocks, and gives way to them.
+    // These are added to the stored blocks, and get other names if necessary.
     for &i in order.iter().filter(|&&i| shard.entries[i as usize].language) {
         let [(_, part), _] = folders.of(&mut builder, &shard.entries[i as usize].name);
         builder.beside(nodes[i as usize], part, [".npy", ".txt"], Entry::Of(File::Bytes(i)));
@@ -135,20 +135,20 @@ pub(super) fn open(
     Ok(Table::new(builder, blocks))
 }
 
-/// The type and shape of an array.
+/// Returns the type and shape of an array.
 fn array_type(blocks: &Blocks, file: File) -> Option<(DType, Vec<u64>)> {
     blocks.array(file).map(|array| (array.dtype, array.shape))
 }
 
-/// The folders of blocks, for their own files and for those below `.raw`.
+/// Finds the folders of blocks, for their own files and for those below `.raw`.
 struct Folders<'a> {
     raw: NodeIndex,
-    /// Those of a name, all of it up to its last slash: names that follow each other mostly share them.
+    /// Those of the last name, up to its last slash, because consecutive names usually share them.
     last: (&'a [u8], [NodeIndex; 2]),
 }
 
 impl<'a> Folders<'a> {
-    /// Both folders of a block, each with the part of its name that is left for its file there.
+    /// Returns both folders of a block, each with the part of its name that is left for its file there.
     fn of(&mut self, builder: &mut Builder<Entry<File>>, name: &'a [u8]) -> [(NodeIndex, &'a [u8]); 2] {
         let (prefix, part) = name.split_at(name.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1));
         if self.last.0 != prefix {
@@ -169,7 +169,7 @@ impl Blocks {
         (BlockRef { number: i, block: entry.block.extent, error }, &entry.block)
     }
 
-    /// The uncompressed bytes of a block from `from` on, put back in order where they were interleaved.
+    /// Returns the uncompressed bytes of a block from `from` on, put back in order if they were interleaved.
     fn data(&self, i: u32, from: u64) -> Data {
         let (block, stored) = self.block(i);
         match &stored.interleave {
@@ -178,24 +178,24 @@ impl Blocks {
         }
     }
 
-    /// The uncompressed bytes of a block from `from` on, as a file.
+    /// Returns the uncompressed bytes of a block from `from` on, as a file.
     fn bytes(&self, i: u32, from: u64) -> View {
         let size = self.block(i).1.extent.size.saturating_sub(from);
         View::default().with(size, self.data(i, from))
     }
 
-    /// The block that a file shows, if it can never be served.
+    /// Returns the block that a file shows, if it can never be served.
     fn unserved(&self, file: File) -> Option<BlockRef> {
         let (File::Value(i) | File::Bytes(i) | File::Signs(i)) = file else { return None };
         Some(self.block(i).0).filter(|block| block.error.is_some())
     }
-    /// How many entries are described: none where there is no memory to describe all.
+    /// Returns how many entries are described: none if there is no memory to describe all.
     fn described_entries(&self) -> usize {
         let entries = self.shard.entries.len();
         if check_room(entries as u64, ITEM_ROOM).is_ok() { entries } else { 0 }
     }
 
-    /// The entries that are described, each with its node and what is known of it.
+    /// Returns the described entries, each with its node and description.
     fn described(&self) -> impl Iterator<Item = (&wshard::Entry, NodeIndex, ItemInfo)> + Clone {
         let entries = (0..).zip(&self.shard.entries).zip(&self.nodes).take(self.described_entries());
         entries.map(|((i, entry), &node)| {
@@ -204,7 +204,7 @@ impl Blocks {
         })
     }
 
-    /// What is said of the whole file.
+    /// Returns the description of the whole file.
     fn front(&self) -> Map<String, Value> {
         let header = &self.shard.header;
         let mut front = Map::new();
@@ -239,7 +239,7 @@ impl Blocks {
 /// Bytes that one of `items` takes in `container.json`, with a long name.
 const ITEM_ROOM: usize = 600;
 
-/// What one of `items` says of a block beside what every format's do.
+/// The keys of an item that only blocks have.
 #[derive(Serialize)]
 struct Own<'a> {
     content_type: u16,
@@ -251,9 +251,9 @@ struct Own<'a> {
     error: Option<String>,
 }
 
-/// The file of a block that can never be served, of the size that the index states, behind a header. Where that is
-/// none, the header fails in its place, and without a header one byte does: a file of no bytes is never read, and would
-/// look whole.
+/// Returns the file of a block that can never be served: a header and the size that the index states. If that size is
+/// 0, the header fails instead, and without a header one byte does, because a file of no bytes is never read and would
+/// look sound.
 fn unserved(header: Vec<u8>, size: u64, block: BlockRef) -> View {
     match size.min(limits::LARGEST_BLOCK) {
         0 => {
@@ -422,7 +422,7 @@ impl Content for Blocks {
     }
 }
 
-/// The name of a role (`docs/formats/wshard.md` 2).
+/// Returns the name of a role (`docs/formats/wshard.md` 2).
 fn role_name(role: u8) -> Option<&'static str> {
     Some(match role {
         0 => "unknown",

@@ -20,16 +20,16 @@ use crate::{
     view::Fault,
 };
 
-/// Bytes of memory that describing a column takes, beside several times its texts.
+/// Bytes of memory that describing a column takes, in addition to several times its texts.
 const COLUMN: u64 = 2048;
 
-/// Blocks whose sizes are added up; of more, none are given.
+/// Most blocks whose sizes are added up. For more, no sums are given.
 const SUMMED: u64 = 1 << 16;
 
-/// `container.json`.
+/// Returns `container.json`.
 ///
 /// # Errors
-/// Only for what can't be read; what is damaged is described as such.
+/// Only for what cannot be read; damage is described.
 pub(super) fn describe(idv: &Idv, memory: &dyn Memory) -> Result<Buffer, Fault> {
     let file = &idv.file;
     let described = file.columns().min(limits::IDV_DESCRIBED);
@@ -51,7 +51,7 @@ pub(super) fn describe(idv: &Idv, memory: &dyn Memory) -> Result<Buffer, Fault> 
     document(&description, items.iter(), &described_tables(table.into_iter().collect()), memory)
 }
 
-/// What it holds, for people.
+/// Returns an overview for people.
 ///
 /// # Errors
 /// As [`describe`].
@@ -83,7 +83,7 @@ pub(super) fn overview(idv: &Idv) -> Result<overview::Table, Fault> {
     })
 }
 
-/// The columns that are described, and the names of all.
+/// Returns the described columns, and the names of all.
 fn columns(idv: &Idv) -> Result<(Option<&Names>, Vec<Column>), Fault> {
     let names = readable(idv.names(&idv.reader))?;
     let mut columns = Vec::new();
@@ -93,7 +93,7 @@ fn columns(idv: &Idv) -> Result<(Option<&Names>, Vec<Column>), Fault> {
     Ok((names, columns))
 }
 
-/// Whether the values of a column can be shown, as one word.
+/// Returns one word for whether the values of a column can be shown.
 fn status(unusable: Option<&Unusable>) -> &'static str {
     match unusable {
         None => "ok",
@@ -102,7 +102,7 @@ fn status(unusable: Option<&Unusable>) -> &'static str {
     }
 }
 
-/// What could be read, be it damaged or not.
+/// Returns what could be read, damaged or not.
 fn readable<T>(part: Result<T, Fault>) -> Result<Option<T>, Fault> {
     match part {
         Ok(part) => Ok(Some(part)),
@@ -111,7 +111,7 @@ fn readable<T>(part: Result<T, Fault>) -> Result<Option<T>, Fault> {
     }
 }
 
-/// What counts as missing in values of a version (`docs/formats/idv.md` 8). The values are shown as they are stored.
+/// Returns what counts as missing in values of a version (`docs/formats/idv.md` 8). Values are shown as stored.
 fn missing(version: Version) -> Value {
     let least = version.has_missing().then_some("the least value");
     json!({
@@ -125,7 +125,7 @@ fn missing(version: Version) -> Value {
     })
 }
 
-/// What one of `items` says of a column beside what every format's do.
+/// The keys of an item that only columns have.
 #[derive(Serialize)]
 struct Own {
     index: u32,
@@ -166,15 +166,15 @@ fn item<'a>(idv: &Idv, names: Option<&Names>, column: &'a Column) -> Result<desc
     };
     let sums = sums(idv, column)?;
     let info = ItemInfo { shape, stored_size: sums.map(|sums| sums.0), ..ItemInfo::default() };
-    // Text has no dtype of numpy's.
+    // numpy has no dtype for text.
     let dtype = usable.map(|ty| ty.item.name());
     let size = sums.map(|sums| sums.1);
-    // Here it is the codec of the values; the blocks' is `compression`.
+    // Here `codec` is the codec of the values; `compression` is that of the blocks.
     let codec = String::from_utf8_lossy(&column.codec.name);
     Ok(describe::Item::of(&column.name, format!("columns/{folder}"), size, info, own).with_names(dtype, codec))
 }
 
-/// Bytes of all blocks as they are stored and decoded, by their table; `None` where it is long or says nonsense.
+/// Returns the bytes of all blocks, stored and decoded, by their table; `None` if it is long or impossible.
 fn sums(idv: &Idv, column: &Column) -> Result<Option<(u64, u64)>, Fault> {
     if column.table.is_err() || column.blocks > SUMMED {
         return Ok(None);

@@ -14,7 +14,7 @@ use crate::{
     view::Fault,
 };
 
-/// What an entry weighs in numbers of 8 bytes, beside its sizes.
+/// What an entry takes in memory in addition to its sizes, in numbers of 8 bytes.
 const ENTRY: usize = 64;
 
 /// A column.
@@ -22,7 +22,7 @@ pub(super) struct Loaded {
     column: Arc<Column>,
     values: Option<Arc<Values>>,
     metadata: OnceLock<(Vec<Described>, Reservation)>,
-    /// The memory that the column takes.
+    /// Counts the memory that the column takes.
     _room: Reservation,
     /// The entries by their file names.
     by_name: OnceLock<HashMap<String, u64>>,
@@ -31,7 +31,7 @@ pub(super) struct Loaded {
 /// How a metadata value is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Shape {
-    /// As it is stored: its codec is not known.
+    /// As stored, because its codec is not known.
     Stored,
     /// As an array.
     Array,
@@ -63,7 +63,7 @@ impl Loaded {
         self.values.as_ref()
     }
 
-    /// What is wrong with the column as a whole. An unknown codec is no problem.
+    /// Returns problems of the column as a whole. An unknown codec is none.
     pub(super) fn problems(&self, tail: u64) -> Vec<String> {
         let mut problems = Vec::new();
         if let Some(Unusable::Bad(reason)) = self.column.unusable() {
@@ -79,7 +79,7 @@ impl Loaded {
         self.metadata.get().is_some()
     }
 
-    /// Reads the metadata; what was wrong with them, if anything.
+    /// Reads the metadata. Returns what was wrong with them, if anything.
     pub(super) fn read_metadata(
         &self,
         file: &File,
@@ -95,7 +95,7 @@ impl Loaded {
                 Some(values) if values.ty().item == Item::Text => (Shape::Text, ".jsonl"),
                 Some(_) => (Shape::Array, ".npy"),
             };
-            // Equal are those of equal path: of long kinds only a part is in it, and a hash.
+            // Equal paths count as duplicates: for long kinds, a path has only a part of the kind and a hash.
             let duplicate = seen.entry(names::file(&stored.kind, suffix, 1)).or_default();
             let name = loop {
                 *duplicate += 1;
@@ -121,24 +121,24 @@ impl Loaded {
         self.entries().get(usize::try_from(number).ok()?)
     }
 
-    /// The metadata entry of a file name.
+    /// Returns the metadata entry of a file name.
     pub(super) fn find(&self, name: &str) -> Option<u64> {
         let numbered = || (0..).zip(self.entries()).map(|(number, entry)| (entry.name.clone(), number)).collect();
         self.by_name.get_or_init(numbered).get(name).copied()
     }
 
-    /// The file name of a metadata entry.
+    /// Returns the file name of a metadata entry.
     pub(super) fn name(&self, number: u64) -> Option<String> {
         self.entry(number).map(|entry| entry.name.clone())
     }
 
-    /// Numbers and file names from a number on.
+    /// Returns numbers and file names from a number on.
     pub(super) fn entries_from(&self, from: u64) -> impl Iterator<Item = (u64, &str)> {
         let from = usize::try_from(from).unwrap_or(usize::MAX).min(self.entries().len());
         (from as u64..).zip(self.entries()[from..].iter().map(|entry| entry.name.as_str()))
     }
 
-    /// What is kept of it in memory, in numbers of 8 bytes.
+    /// Returns what it takes in memory, in numbers of 8 bytes.
     pub(super) fn memory_usage(&self) -> usize {
         let of_entry = |entry: &Described| {
             ENTRY + entry.memory_usage() / 8 + entry.values.as_ref().map_or(0, |values| values.memory_usage())
@@ -151,7 +151,7 @@ impl Loaded {
 }
 
 impl Described {
-    /// Bytes of memory that it takes, with its name in the list of names, about.
+    /// Returns the bytes of memory that it takes, with its name in the list of names, about.
     fn memory_usage(&self) -> usize {
         let Entry { kind, codec, .. } = &self.stored;
         2 * size_of_val(self) + size_of::<Values>() + 2 * (kind.len() + codec.name.len() + codec.parameters.len())

@@ -14,23 +14,24 @@ use crate::{
     },
 };
 
-/// What is kept of the names: a hash of each. The names themselves stay in the file.
+/// A hash of each name. The names themselves stay in the file.
 #[derive(Debug)]
 pub(super) struct Names {
     /// By the hash of the folder's name.
     by_hash: Vec<(u64, u32)>,
-    /// Of columns whose folder another one has, which duplicate each is, from 2 (`docs/TREE.md`, section 2, rule 5).
+    /// For columns whose folder name another column has: the number of the duplicate, from 2 (`docs/TREE.md`, section
+    /// 2, rule 5).
     numbers: HashMap<u32, u32>,
-    /// Those of them that another column of the same name does not hide: long names can end up in the same folder.
+    /// Those of them that no other column of the same name hides: different long names can have one folder name.
     visible: HashSet<u32>,
-    /// The memory that they take.
+    /// Counts the memory that they take.
     _room: Reservation,
 }
 
-/// What telling equal names apart takes in memory for each, beside the names themselves.
+/// Bytes of memory for telling equal names apart, each, in addition to the names.
 const EQUAL: u64 = 512;
 
-/// Whether a folder's name has only a part of the column's, and a hash of it: no other escape looks like that.
+/// Returns whether a folder's name has only a part of the column's name, and a hash. No other escape looks like that.
 fn is_cut(folder: &str) -> bool {
     folder.contains("%~")
 }
@@ -40,7 +41,7 @@ fn hash(name: &str) -> u64 {
 }
 
 impl Names {
-    /// Bytes of memory that they take, about.
+    /// Returns the bytes of memory that they take, about.
     pub(super) fn memory_usage(&self) -> usize {
         Self::usage(&self.by_hash, self.numbers.len() + self.visible.len())
     }
@@ -52,7 +53,7 @@ impl Names {
     /// Goes through all names.
     ///
     /// # Errors
-    /// [`PartError`] where they can't be read, or there is no memory for them.
+    /// [`PartError`] if they cannot be read, or there is no memory for them.
     pub(super) fn of(file: &File, source: &dyn Source, memory: WorkingMemory<'_>) -> Result<Self, PartError> {
         let size = u64::from(file.columns()) * size_of::<(u64, u32)>() as u64;
         memory.reserve(size)?;
@@ -60,7 +61,7 @@ impl Names {
         file.names(source, |column, name| by_hash.push((hash(&folder(&name, &RESERVED, 1)), column)))?;
         by_hash.sort_unstable();
         let (mut numbers, mut visible) = (HashMap::new(), HashSet::new());
-        // Hashes of the numbered folders of long names: these need not differ where the plain ones do.
+        // Hashes of the numbered folders of long names. They may collide even if the plain ones do not.
         let mut taken = HashSet::new();
         for group in by_hash.chunk_by_mut(|a, b| a.0 == b.0).filter(|group| group.len() > 1) {
             let texts: u64 = group.iter().map(|&(_, column)| file.entry_size(column..column + 1)).sum();
@@ -74,7 +75,7 @@ impl Names {
             let mut next: HashMap<&str, u32> = HashMap::new();
             for (at, (hashed, column)) in group.iter_mut().enumerate() {
                 let (name, path) = (names[at].as_slice(), paths[at].as_str());
-                // The last of equal names is the one that is visible.
+                // The last of several equal names is visible.
                 if last.get(path) == Some(&at) {
                     continue;
                 }
@@ -99,22 +100,22 @@ impl Names {
         Ok(Self { by_hash, numbers, visible, _room: room })
     }
 
-    /// Whether another column of the same name hides this one.
+    /// Returns whether another column of the same name hides this one.
     pub(super) fn is_hidden(&self, column: u32) -> bool {
         self.numbers.contains_key(&column) && !self.visible.contains(&column)
     }
 
-    /// The folder of a column whose name is known.
+    /// Returns the folder of a column with a known name.
     pub(super) fn folder_of(&self, column: u32, name: &[u8]) -> String {
         folder(name, &RESERVED, self.numbers.get(&column).copied().unwrap_or(1))
     }
 
-    /// The folder of a column.
+    /// Returns the folder of a column.
     pub(super) fn folder(&self, file: &File, source: &dyn Source, column: u32) -> Result<String, PartError> {
         Ok(self.folder_of(column, &file.name(source, column)?))
     }
 
-    /// The column of a folder.
+    /// Returns the column of a folder.
     pub(super) fn find(&self, file: &File, source: &dyn Source, name: &str) -> Result<Option<u32>, PartError> {
         let wanted = hash(name);
         let first = self.by_hash.partition_point(|(hash, _)| *hash < wanted);

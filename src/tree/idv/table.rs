@@ -30,18 +30,18 @@ use crate::{
 /// The table's name in the root.
 pub(super) const NAME: &str = "table.parquet";
 
-/// The metadata that says what the keys of a column stand for.
+/// The metadata with the texts of a column's keys.
 const KEY_VALUES: &[u8] = b"KeyValues";
 
-/// What a column of the file is in the table.
+/// How a column of the file appears in the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// Elements of a fixed size, as they are stored; of lists so many a row.
+    /// Elements of a fixed size, as stored; for lists, how many per row.
     Plain {
         element: Element,
         slots: Option<u64>,
     },
-    /// The same, the least number of which is "missing".
+    /// The same, with the smallest value meaning "missing".
     OrLeast(Element),
     /// Bools of two bits.
     OrTwo,
@@ -53,7 +53,7 @@ enum Kind {
     Key(DType, Key),
 }
 
-/// The columns of a table, as far as they are known without reading any value.
+/// The columns of a table, as far as they are known without reading values.
 struct Plan {
     columns: Vec<(Column, Kind)>,
     left_out: Vec<LeftOut>,
@@ -61,7 +61,7 @@ struct Plan {
 }
 
 impl Idv {
-    /// Whether there is a table: a file without columns is none.
+    /// Returns whether there is a table. A file without columns has none.
     pub(super) fn has_table(&self, reader: &ReadContext) -> Result<bool, Fault> {
         if let Some(known) = self.has_table.get() {
             return Ok(*known);
@@ -71,11 +71,11 @@ impl Idv {
         Ok(*self.has_table.get_or_init(|| found))
     }
 
-    /// What each visible column is in the table, up to so many of them.
+    /// Returns how each visible column appears in the table, for up to `most` columns.
     fn plan(&self, reader: &ReadContext, most: usize, memory: &dyn Memory) -> Result<Plan, Fault> {
         let names = self.names(reader)?;
         let mut plan = Plan { columns: Vec::new(), left_out: Vec::new(), left_out_behind: 0 };
-        // Those that become two columns count twice.
+        // Columns that become two count twice.
         let mut room = most;
         for index in 0..self.file.columns() {
             if room == 0 || plan.left_out.len() >= limits::TABLE_COLUMNS {
@@ -101,7 +101,7 @@ impl Idv {
         Ok(plan)
     }
 
-    /// What `container.json` says of the table, if there is one.
+    /// Returns the table's description in `container.json`, if there is a table.
     pub(super) fn described_table(
         &self,
         reader: &ReadContext,
@@ -115,7 +115,7 @@ impl Idv {
         Ok((columns > 0).then_some(described))
     }
 
-    /// The table.
+    /// Returns the table.
     pub(super) fn table(&self, reader: &ReadContext) -> Result<Arc<Parquet>, Fault> {
         self.tables.get(reader, 0, |memory| self.lay_out(reader, memory))
     }
@@ -180,8 +180,8 @@ impl Idv {
         Parquet::new(reader, Table { number: 0, rows: self.file.rows, unit, columns, about }, memory)
     }
 
-    /// The texts that keys stand for, as a dictionary has them, and how many they are. `None` where there are none, or
-    /// too many bytes of them, or where damage makes them unreadable.
+    /// Returns the texts of keys as a dictionary, and their number. `None` if there are none, if they have too many
+    /// bytes, or if damage makes them unreadable.
     fn key_texts(
         &self,
         reader: &ReadContext,
@@ -220,7 +220,7 @@ impl Idv {
         if count == 0 || size > room as u64 {
             return Ok(None);
         }
-        // Offsets, marks, texts and the dictionary.
+        // For offsets, marks, texts and the dictionary.
         memory.reserve(17 * (count + 1) + 2 * size)?;
         let offsets = offsets.copy_at(reader, 0, 8 * (count + 1))?;
         if missing.copy_at(reader, 0, count)?.contains(&1) {
@@ -239,26 +239,26 @@ impl Idv {
     }
 }
 
-/// Bytes of ticks and minutes.
+/// Bytes of a record of ticks and minutes.
 const RECORD: u64 = 10;
 
-/// The bytes of one of a column's files, without a header.
+/// Returns the bytes of one of a column's files, without a header.
 fn shown(values: &Arc<Values>, show: Show, reader: &ReadContext) -> Result<View, Fault> {
     Ok(Shown::open(values, show, reader)?.data())
 }
 
-/// The texts of a column.
+/// Returns the texts of a column.
 fn texts(values: &Arc<Values>, reader: &ReadContext) -> Result<Ragged, Fault> {
     Ok(Ragged {
         offsets: shown(values, Show::Offsets, reader)?,
         dtype: DType::I64,
-        // Where damage makes it unknown how long all texts are, those in front of it can be read.
+        // If damage makes the length of all texts unknown, those before the damage can still be read.
         data: Shown::unsized_text(values),
         missing: Some(shown(values, Show::Missing, reader)?),
     })
 }
 
-/// The rows of a block that most columns have.
+/// Returns the rows per block that most columns have.
 fn unit(columns: &[(Column, Kind)]) -> u64 {
     let mut rows: Vec<u64> = columns.iter().map(|(column, _)| column.rows_per_block).collect();
     rows.sort_unstable();
@@ -266,10 +266,10 @@ fn unit(columns: &[(Column, Kind)]) -> u64 {
     runs.max_by_key(|run| run.len()).and_then(|run| run.first()).copied().unwrap_or(1)
 }
 
-/// What a column is in the table.
+/// Returns how a column appears in the table.
 ///
 /// # Errors
-/// Why the table has it not.
+/// Why the table leaves it out.
 fn kind(column: &Column, has_missing: bool) -> Result<Kind, String> {
     if let Some(unusable) = column.unusable() {
         return Err(unusable.reason().into());
@@ -308,7 +308,7 @@ fn kind(column: &Column, has_missing: bool) -> Result<Kind, String> {
     })
 }
 
-/// The load name of the codec of a column's values, of vectors that of their items.
+/// Returns the load name of the codec of a column's values; for vectors that of their items.
 fn item_codec(column: &Column) -> &[u8] {
     let (name, parameters) = (&*column.codec.name, &*column.codec.parameters);
     match (name, parameters.split_first()) {

@@ -40,23 +40,23 @@ pub(super) struct Values {
     ty: Type,
     rows: u64,
     rows_per_block: u64,
-    /// The first block in the column; another one than 0 where this is a part of it.
+    /// Number of the first block in the column. Not 0 for a part of a column.
     first: u64,
     blocks: u64,
     totals: [SingleFlight<Arc<Totals>>; 3],
 }
 
-/// Where blocks are.
+/// Where the blocks are.
 #[derive(Debug)]
 enum Place {
     /// In a column: by its lookup table.
     Table { column: Arc<Column>, tail: u64 },
-    /// The one of a metadata entry, of that number.
+    /// The only block of a metadata entry with this number.
     Single { entry: u32, block: Block, error: Option<String>, size: SingleFlight<Result<u64, Fault>> },
 }
 
 impl Values {
-    /// The values of a column, of a file whose parts end at `tail`. `None` if it has none.
+    /// Returns the values of a column of a file whose parts end at `tail`; `None` if it has none.
     pub(super) fn of_column(column: Arc<Column>, rows: u64, tail: u64) -> Option<Self> {
         let ty = column.codec.meaning.clone().ok().filter(|_| column.unusable().is_none())?;
         let (index, rows_per_block, blocks) = (column.index, column.rows_per_block, column.blocks);
@@ -64,7 +64,7 @@ impl Values {
         Some(Self { column: index, place, ty, rows, rows_per_block, first: 0, blocks, totals: Default::default() })
     }
 
-    /// One block of a column as a column of its own, whose files need no other block. `None` for metadata.
+    /// Returns one block of a column as a column of its own, whose files need no other block; `None` for metadata.
     #[cfg(feature = "serve")]
     fn part(&self, block: u64) -> Option<Self> {
         let Place::Table { column, tail } = &self.place else { return None };
@@ -83,12 +83,12 @@ impl Values {
         })
     }
 
-    /// The value of the metadata entry of a number. `None` if it has none.
+    /// Returns the value of a metadata entry; `None` if it has none.
     pub(super) fn of_metadata(column: u32, number: u32, entry: &Entry) -> Option<Self> {
         let (ty, mut block) = (entry.codec.meaning.clone().ok()?, entry.block()?);
         let size = SingleFlight::default();
         if ty.dims.is_none() && ty.item != Item::Text {
-            // As much as is needed is there, or the value is damaged.
+            // All needed bytes are there, or the value is damaged.
             block.size = ty.item.stored(1);
             size.set(Ok(block.size));
         }
@@ -97,12 +97,12 @@ impl Values {
         Some(Self { column, place, ty, rows: 1, rows_per_block: 1, first, blocks: 1, totals })
     }
 
-    /// What the values are.
+    /// Returns the type of the values.
     pub(super) fn ty(&self) -> &Type {
         &self.ty
     }
 
-    /// Slots of a row: `None` where each row has its own number.
+    /// Returns the slots of a row; `None` if each row has its own number.
     fn slots(&self) -> Option<u64> {
         match self.ty.slots() {
             None => Some(1),
@@ -123,7 +123,7 @@ impl Values {
         }
     }
 
-    /// The failure of a block, with its number and place.
+    /// Returns the failure of a block, with its number and place.
     fn fault(&self, number: u64, offset: u64, error: impl Into<BlockError>) -> Fault {
         self.shared_fault(number, offset, Arc::new(error.into()))
     }
@@ -133,7 +133,7 @@ impl Values {
         Fault { block, offset, error }
     }
 
-    /// Where a block is, by its number.
+    /// Returns where a block is, by its number.
     fn block(&self, reader: &ReadContext, number: u64) -> Result<Block, Fault> {
         self.blocks(reader, number, 1)?.pop().unwrap_or_else(|| {
             let error = BlockError::Refused(format!("there is no block {number}"));
@@ -141,7 +141,7 @@ impl Values {
         })
     }
 
-    /// Where several blocks are. Each may be damaged on its own.
+    /// Returns where several blocks are. Each may be damaged on its own.
     fn blocks(&self, reader: &ReadContext, first: u64, count: u64) -> Result<Vec<Result<Block, Fault>>, Fault> {
         match &self.place {
             Place::Table { column, tail } => {
@@ -173,7 +173,7 @@ impl Values {
         }
     }
 
-    /// All bytes of a block, together.
+    /// Returns all bytes of a block in one piece.
     fn whole(&self, reader: &ReadContext, number: u64, block: &Block) -> Result<Arc<Buffer>, Arc<BlockError>> {
         let (cache, source) = (&reader.cache, &reader.source);
         if block.size == 0 {
@@ -188,7 +188,7 @@ impl Values {
                 front::check_rows(block, &**source, self.rows_of(number))?;
             }
             if block.codec != Codec::None {
-                // In pieces it would have to be put together for each read.
+                // Pieces would have to be joined for each read.
                 return Ok(vec![Arc::new(cache.inflate(block, &**source)?)]);
             }
             let mut bytes = cache.buffer(block.size, 0)?;
@@ -198,20 +198,20 @@ impl Values {
         Ok(parts.into_iter().next().unwrap_or_default())
     }
 
-    /// A block of texts or vectors, indexed.
+    /// Returns an indexed block of texts or vectors.
     fn content(&self, reader: &ReadContext, number: u64, block: &Block) -> Result<Content<Buffer>, Fault> {
         let rows = self.rows_of(number);
-        // The least that so many rows take, before anything is decoded for them.
+        // The least that this many rows take, checked before anything is decoded for them.
         let least = if self.ty.dims.is_some() { 12 + 4 * rows } else { self.ty.item.stored(rows) };
         if block.size < least {
             let reason = format!("{} bytes are too few for {rows} rows", block.size);
             return Err(self.fault(number, block.offset, BlockError::Refused(reason)));
         }
         let cache = &reader.cache;
-        // The block stays with its index: threads that wait for the index hold nothing, not even the block.
+        // The block is kept with its index: threads that wait for the index hold nothing, not even the block.
         let parsed = reader.get_or_insert_with(self.key(reader, ColumnPart::Index, number), || {
             let bytes = self.whole(reader, number, block)?;
-            // How large it is shows only a look through the block.
+            // Only a pass over the block shows how large the index is.
             let plan = Plan::of(&bytes, rows, self.ty.slots(), self.ty.item).map_err(BlockError::Refused)?;
             let mut index = cache.buffer(plan.size(), bytes.len() as u64)?;
             plan.fill(&bytes, &mut index).map_err(BlockError::Refused)?;
@@ -231,13 +231,13 @@ impl Values {
         reader.fill_range(key, block, at, out).map_err(|error| self.shared_fault(number, block.offset, error))
     }
 
-    /// Sums over blocks, computed on first use.
+    /// Returns sums over blocks, computed on first use.
     ///
     /// # Errors
-    /// `WouldBlock` where they are not known and the caller does not wait for them.
+    /// `WouldBlock` if they are not known and the caller does not wait for them.
     fn totals(&self, reader: &ReadContext, sum: Sum) -> Result<Arc<Totals>, Fault> {
         let known = &self.totals[sum as usize];
-        // Sizes of text that stand in the lookup table are there for a read of it.
+        // Sizes of text in the lookup table only need a read of it.
         if sum == Sum::Text
             && reader.wait() != Wait::Always
             && known.get().is_none()
@@ -251,17 +251,17 @@ impl Values {
         computed(known, reader, compute, |totals| totals.fault())
     }
 
-    /// How many numbers are kept of it. Those that are just being added up don't count yet.
+    /// Returns how many numbers it keeps. Those that are being added up do not count yet.
     pub(super) fn memory_usage(&self) -> usize {
         self.totals.iter().filter_map(|totals| Some(totals.get()?.memory_usage())).sum()
     }
 }
 
-/// Computes a value on first use; concurrent callers wait for it. A value that could not be computed because the disk
-/// failed, memory ran out or the reader was killed is not kept, so that the next call tries again.
+/// Returns a value that is computed on first use; concurrent callers wait for it. It is not kept if computing it failed
+/// because the disk failed, memory ran out or the reader was killed, so that the next call tries again.
 ///
 /// # Errors
-/// `WouldBlock` where it is not known and the caller does not wait for it.
+/// `WouldBlock` if it is not known and the caller does not wait for it.
 fn computed<T: Clone>(
     known: &SingleFlight<T>,
     reader: &ReadContext,

@@ -8,28 +8,29 @@ use crate::{
     view::{Fault, ReadContext, Rendered},
 };
 
-/// Rows between two entries of the index, and how many offsets are read at once.
+/// Rows between two entries of the index. As many offsets are read at once.
 const STRIDE: u64 = 4096;
 
-/// The rows of one column: where text and offsets are in the file, and where in the output every `STRIDE`th row begins.
+/// The rows of one column: where text and offsets are in the file, and where in the output every [`STRIDE`]th row
+/// begins.
 #[derive(Debug)]
 pub(super) struct Rows {
     data: Range<u64>,
     offsets: Range<u64>,
     wide: bool,
     rows: u64,
-    /// What an empty row shows.
+    /// Text of an empty row.
     empty: &'static [u8],
     index: Vec<u64>,
     size: u64,
 }
 
 impl Rows {
-    /// Walks the offsets once. `Ok(None)` where they are not sound (from 0, never falling, ending at the length), so
-    /// that there is no such view.
+    /// Walks the offsets once. `Ok(None)` if they are not sound (from 0, never falling, ending at the length); then
+    /// there is no such view.
     ///
     /// # Errors
-    /// [`SourceError`] when the offsets could not be read.
+    /// [`SourceError`] if the offsets could not be read.
     pub(super) fn new(
         source: &dyn Source,
         data: Range<u64>,
@@ -66,7 +67,7 @@ impl Rows {
         Ok((from_zero && previous == length).then_some(this))
     }
 
-    /// Size of the text in bytes.
+    /// Returns the size of the text in bytes.
     pub(super) fn size(&self) -> u64 {
         self.size
     }
@@ -74,14 +75,14 @@ impl Rows {
     /// Fills `out` with a part of the text.
     ///
     /// # Errors
-    /// [`SourceError`] when the column can't be read.
+    /// [`SourceError`] if the column cannot be read.
     fn fill_from(&self, source: &dyn Source, part: Range<u64>, out: &mut [u8]) -> Result<(), SourceError> {
         let group = self.index.partition_point(|&start| start <= part.start).saturating_sub(1);
         let mut row = group as u64 * STRIDE;
         let mut at = self.index.get(group).copied().unwrap_or(0);
         while at < part.end && row < self.rows {
             for pair in self.bounds(source, row)?.windows(2) {
-                // Offsets that changed since the walk are caught by the source's fingerprint; never trust them here.
+                // The source notices offsets that changed since the walk; they are not trusted here.
                 let length = pair[1].saturating_sub(pair[0]);
                 let line = at..at + self.line_length(length);
                 if line.end > part.start && line.start < part.end {
@@ -101,7 +102,7 @@ impl Rows {
         Ok(())
     }
 
-    /// A part of one line, from its byte `from` on.
+    /// Writes a part of one line, from its byte `from` on.
     fn fill_line(&self, source: &dyn Source, row: Range<u64>, from: u64, out: &mut [u8]) -> Result<(), SourceError> {
         if row.is_empty() {
             let line = [self.empty, b"\n"].concat();
@@ -123,7 +124,7 @@ impl Rows {
         1 + if row == 0 { self.empty.len() as u64 } else { row }
     }
 
-    /// The offsets from row `at` on: of up to `STRIDE` rows and the end of the last.
+    /// Returns the offsets from row `at` on: of up to [`STRIDE`] rows, and the end of the last.
     fn bounds(&self, source: &dyn Source, at: u64) -> Result<Vec<u64>, SourceError> {
         let width = if self.wide { 8 } else { 4 };
         let end = (at + STRIDE).min(self.rows) + 1;
@@ -135,7 +136,7 @@ impl Rows {
 
 impl Rendered for Rows {
     fn fill(&self, reader: &ReadContext, part: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
-        // A read of the file for each line.
+        // Each line needs a read of the file.
         reader.check_quick(false)?;
         let fault = |error: SourceError| Fault { block: None, offset: self.data.start, error: Arc::new(error.into()) };
         self.fill_from(&*reader.source, part, out).map_err(fault)

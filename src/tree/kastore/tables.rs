@@ -26,37 +26,37 @@ use crate::{
 const TABLES: [&[u8]; 8] =
     [b"nodes", b"edges", b"sites", b"mutations", b"migrations", b"individuals", b"populations", b"provenances"];
 
-/// Columns of theirs that are text whatever a schema says.
+/// Their columns that are text whatever a schema says.
 const TEXTS: [&[u8]; 4] = [b"ancestral_state", b"derived_state", b"record", b"timestamp"];
 
-/// What says how `metadata` are coded, and is no column.
+/// Key of the schema of `metadata`, which is no column.
 const SCHEMA: &[u8] = b"metadata_schema";
 
-/// What says which unit the times of a tree sequence have.
+/// Key of the unit of a tree sequence's times.
 const TIME_UNITS: &[u8] = b"time_units";
 
-/// Bytes of the longest unit that is told, and of the longest schema: the footer has them.
+/// Longest unit and longest schema, in bytes, that the footer repeats.
 const LONGEST_UNIT: u64 = 256;
 const LONGEST_SCHEMA: usize = 64 << 10;
 
-/// The end of the key that has the offsets of another one.
+/// Suffix of the key that has the offsets of another.
 const OFFSETS: &[u8] = b"_offset";
 
 /// A table.
 #[derive(Debug)]
 pub(super) struct Plan {
-    /// Where it stands, and its stored name.
+    /// The folder beside it, and its stored name.
     pub(super) folder: NodeIndex,
     pub(super) part: Vec<u8>,
     rows: u64,
-    /// Whether rows are numbered: other tables name them by their numbers.
+    /// Whether rows are numbered, because other tables refer to them by number.
     has_id: bool,
     columns: Vec<Stored>,
     left_out: Vec<LeftOut>,
     left_out_behind: u64,
-    /// What says how `metadata` are coded.
+    /// Item with the schema of `metadata`.
     schema: Option<usize>,
-    /// The unit of times.
+    /// Item with the unit of times.
     pub(super) time_units: Option<usize>,
 }
 
@@ -64,12 +64,12 @@ pub(super) struct Plan {
 #[derive(Debug)]
 struct Stored {
     data: usize,
-    /// Of ragged columns.
+    /// For ragged columns.
     offsets: Option<usize>,
 }
 
-/// The groups of the items from `first` on that are tables: the common part of their keys, without the last slash, and
-/// the numbers of their items.
+/// Returns the groups of the items from `first` on that are tables: the common part of their keys, without the last
+/// slash, and the numbers of their items.
 pub(super) fn groups(items: &[Item], first: usize, is_tree_sequence: bool) -> Vec<(Vec<u8>, Vec<usize>)> {
     let mut groups = BTreeMap::<&[u8], Vec<usize>>::new();
     for (number, item) in items.iter().enumerate().skip(first) {
@@ -83,20 +83,20 @@ pub(super) fn groups(items: &[Item], first: usize, is_tree_sequence: bool) -> Ve
     groups.into_iter().map(|(group, numbers)| (group.to_vec(), numbers)).collect()
 }
 
-/// The item from `first` on that says which unit times have.
+/// Returns the item from `first` on with the unit of times.
 pub(super) fn time_units(items: &[Item], first: usize) -> Option<usize> {
     let mut items = items.iter().enumerate().skip(first);
     items.find(|(_, item)| item.key == TIME_UNITS && item.dtype.size() == 1).map(|(number, _)| number)
 }
 
-/// The last part of a key.
+/// Returns the last part of a key.
 fn name(item: &Item) -> &[u8] {
     item.key.rsplit(|&byte| byte == b'/').next().unwrap_or_default()
 }
 
 impl Plan {
-    /// The table of a group; `None` where its columns have different numbers of rows, or where a group that is no
-    /// table of a tree sequence has fewer than two.
+    /// Returns the table of a group; `None` if its columns differ in their number of rows, or if a group that is no
+    /// table of a tree sequence has fewer than two columns.
     pub(super) fn of(
         items: &[Item],
         numbers: &[usize],
@@ -146,7 +146,7 @@ impl Plan {
         (plan.columns.len() >= least).then_some(plan)
     }
 
-    /// What `container.json` says of it.
+    /// Returns the description in `container.json`.
     pub(super) fn described(&self, path: String) -> Described {
         Described {
             path,
@@ -157,14 +157,14 @@ impl Plan {
         }
     }
 
-    /// Bytes of memory that it takes, about.
+    /// Returns the bytes of memory that it takes, about.
     pub(super) fn memory_usage(&self) -> usize {
         size_of::<Self>() + self.columns.len() * size_of::<Stored>()
     }
 }
 
 impl Arrays {
-    /// The table of a number, laid out.
+    /// Lays out the table of a number.
     pub(super) fn lay_out(&self, reader: &ReadContext, number: u32, memory: &dyn Memory) -> Result<Parquet, Fault> {
         let plan = &self.tables[number as usize];
         memory.reserve(COLUMN_MEMORY * (plan.columns.len() as u64 + 1))?;
@@ -184,7 +184,7 @@ impl Arrays {
             columns.push(match stored.offsets {
                 None => {
                     let array = Array::new(item.dtype, [item.count], View::stored(item.data.clone()));
-                    // Elements of these formats are numbers, one a row.
+                    // Elements of these formats are numbers, one per row.
                     match (array_column(&name, &array), &time_units) {
                         (Ok(column), Some(units)) if key == b"time" => column.with_about("units", &**units),
                         (Ok(column), _) => column,
@@ -218,15 +218,15 @@ impl Arrays {
         Parquet::new(reader, Table { number, rows: plan.rows, unit: 1, columns, about }, memory)
     }
 
-    /// An item of text of up to so many bytes; `None` where it is longer, or is no UTF-8. One that can't be read now is an
-    /// error: the table would have other bytes without it.
+    /// Returns an item of text; `None` if it is longer than `longest` bytes or not UTF-8. If it cannot be read now,
+    /// that is an error, because without it the table would have other bytes.
     fn text(&self, reader: &ReadContext, number: usize, longest: u64) -> Result<Option<String>, Fault> {
         let Some(item) = self.items.get(number).filter(|item| item.count <= longest) else { return Ok(None) };
         Ok(String::from_utf8(reader.source.read(item.data.clone())?).ok())
     }
 }
 
-/// Whether a schema says that metadata are JSON.
+/// Returns whether a schema says that metadata are JSON.
 fn is_json(schema: &str) -> bool {
     serde_json::from_str::<serde_json::Value>(schema).is_ok_and(|schema| schema["codec"] == "json")
 }

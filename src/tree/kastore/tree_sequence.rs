@@ -13,11 +13,11 @@ use crate::{
 pub(super) enum Text {
     /// The stored bytes.
     Whole,
-    /// One row a line, cut by the item of that number.
+    /// One row per line; the item of that number has the offsets.
     Rows {
         /// Number of the item that holds the offsets.
         offsets: usize,
-        /// What an empty row shows.
+        /// Text of an empty row.
         empty: &'static [u8],
     },
 }
@@ -41,18 +41,18 @@ const SCHEMAS: [&str; 9] = [
 pub(super) struct Texts {
     /// How, under which suffix, and of which item.
     pub(super) views: Vec<(Text, &'static str, usize)>,
-    /// Why there is none where one was to be expected.
+    /// Why an expected view does not exist.
     pub(super) warnings: Vec<String>,
     /// Whether the store is a tree sequence.
     pub(super) is_tree_sequence: bool,
 }
 
-/// The text views of a store. None if it is no tree sequence.
+/// Returns the text views of a store; none if it is no tree sequence.
 ///
 /// # Errors
-/// [`SourceError`] when the name or a schema can't be read.
+/// [`SourceError`] if the name or a schema cannot be read.
 pub(super) fn texts(source: &dyn Source, items: &[Item]) -> Result<Texts, SourceError> {
-    // Top-level strings are i8, those in tables u8: the key decides, not the type (the page's trap).
+    // Top-level strings are i8, those in tables u8: the key decides, not the type.
     let is_text = |item: &Item| matches!(item.dtype, DType::I8 | DType::U8);
     let by_key: HashMap<&[u8], usize> = items.iter().enumerate().map(|(i, item)| (item.key.as_slice(), i)).collect();
     let find = |key: &str| by_key.get(key.as_bytes()).copied();

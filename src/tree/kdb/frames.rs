@@ -13,12 +13,12 @@ use crate::{
     view::{Fault, ReadContext, Rendered},
 };
 
-/// Frames of one size that together are an array.
+/// Frames of one size that together make an array.
 pub(super) trait Frames: std::fmt::Debug + Send + Sync {
     /// Bytes of a frame.
     fn frame_size(&self) -> u64;
 
-    /// Where a frame is and how it becomes pixels; `None` past the last.
+    /// Returns where a frame is and how it becomes pixels; `None` after the last.
     fn frame(&self, number: u64) -> Option<Block>;
 }
 
@@ -32,21 +32,21 @@ impl<F: Frames> Rendered for Stacked<F> {
     }
 }
 
-/// What a read wants of one frame.
+/// The part of one frame that a read wants.
 struct Wanted<'a> {
     block: Block,
-    /// Bytes of the frame, from its first one.
+    /// Bytes of the frame, counted from its start.
     part: Range<u64>,
     out: &'a mut [u8],
 }
 
 impl Wanted<'_> {
-    /// Pictures have no number in their container; their place tells them apart as well.
+    /// Pictures have no number in their container; their offset identifies them as well.
     fn key(&self, reader: &ReadContext) -> Key {
         Key::Picture { container: reader.container, offset: self.block.offset }
     }
 
-    /// Whether there is something to decode.
+    /// Returns whether there is something to decode.
     fn is_work(&self, reader: &ReadContext) -> bool {
         self.block.codec != Codec::None && !reader.cache.is_decoded(self.key(reader))
     }
@@ -84,7 +84,7 @@ fn fill(reader: &ReadContext, frames: &impl Frames, part: Range<u64>, out: &mut 
     if reader.wait() != Wait::Always {
         return wanted.into_iter().try_for_each(|wanted| wanted.fill(reader));
     }
-    // Those that are decoded are not fetched again; pictures that are stored as they are never are.
+    // Decoded frames are not fetched again. Uncompressed pictures are never in the cache.
     let is_far = |wanted: &&Wanted<'_>| wanted.block.codec == Codec::None || wanted.is_work(reader);
     let soon: Vec<_> = wanted.iter().filter(is_far).map(|wanted| wanted.block.stored()).collect();
     if soon.len() > 1 {
@@ -95,8 +95,8 @@ fn fill(reader: &ReadContext, frames: &impl Frames, part: Range<u64>, out: &mut 
     if others == 0 {
         return wanted.into_iter().try_for_each(|wanted| wanted.fill(reader));
     }
-    // Each thread takes the next frame from the queue; the caller's is one of them. Of several that fail the
-    // one that stands first is reported, as if they had been read in order.
+    // Each thread takes the next frame from the queue; this thread is one of them. Of several failures the first in
+    // order is reported, as if the frames had been read in order.
     let (queue, failed) = (Mutex::new(wanted.into_iter().enumerate()), Mutex::new(None));
     let take_all = || {
         loop {
@@ -112,7 +112,7 @@ fn fill(reader: &ReadContext, frames: &impl Frames, part: Range<u64>, out: &mut 
     };
     thread::scope(|scope| {
         for _ in 0..others {
-            // Without a thread the others do its share.
+            // If a thread cannot be started, the others do its part.
             let _ = thread::Builder::new().name("frames".into()).spawn_scoped(scope, take_all);
         }
         take_all();

@@ -18,24 +18,24 @@ use crate::{
     view::{Array, Data, Fault, View, png::Png},
 };
 
-/// Bytes of memory for the names of a camera's folder and stack, long ones.
+/// Bytes of memory for the names of a camera's folder and stack, if they are long.
 const NAMES: usize = 1536;
 
-/// The pictures, with the names in `images/`.
+/// The pictures, with their names in `images/`.
 #[derive(Debug)]
 pub(super) struct Pictures {
     images: Images,
-    /// The memory that they take.
+    /// Counts the memory that they take.
     _room: Reservation,
     frames: u32,
     /// Digits of a frame's number.
     digits: usize,
-    /// What `images/` shows, sorted by name: camera, and whether it is its folder or its stack.
+    /// Names in `images/`, sorted: each with its camera, and whether it is the camera's folder or its stack.
     names: Vec<(Box<str>, u32, bool)>,
 }
 
 impl Pictures {
-    /// What was reserved while the pictures were found is given back but for what they take.
+    /// Keeps of the reserved memory only what the pictures take.
     pub(super) fn new(images: Images, frames: u32, memory: WorkingMemory<'_>) -> Result<Self, Fault> {
         let digits = frames.saturating_sub(1).to_string().len().max(3);
         let usage = (images.memory_usage() + images.cameras.len() * NAMES) as u64;
@@ -53,23 +53,23 @@ impl Pictures {
         Ok(Self { images, _room: room, frames, digits, names })
     }
 
-    /// What was found.
+    /// Returns the pictures as the parser found them.
     pub(super) fn images(&self) -> &Images {
         &self.images
     }
 
-    /// What this costs to remember: at least 1.
+    /// Returns what remembering this costs; at least 1.
     pub(super) fn len(&self) -> usize {
         self.images.records.len() + 4 * self.names.len() + 1
     }
 
-    /// The camera whose folder (`true`) or stack has this name.
+    /// Returns the camera whose folder (`true`) or stack has this name.
     pub(super) fn find(&self, name: &str) -> Option<(u32, bool)> {
         let at = self.names.binary_search_by(|(known, ..)| (**known).cmp(name)).ok()?;
         self.names.get(at).map(|(_, camera, is_folder)| (*camera, *is_folder))
     }
 
-    /// What `images/` shows from a position on; with each the position behind it.
+    /// Returns the names in `images/` from a position on, each with the next position.
     pub(super) fn names_from(&self, from: u64) -> impl Iterator<Item = (u64, &str, u32, bool)> {
         let from = usize::try_from(from).map_or(self.names.len(), |from| from.min(self.names.len()));
         (from as u64 + 1..)
@@ -85,19 +85,19 @@ impl Pictures {
         self.camera(camera).map_or(&[], |camera| self.images.records_of(camera))
     }
 
-    /// The camera that a picture is of.
+    /// Returns the camera of a picture.
     pub(super) fn camera_of(&self, record: u32) -> Option<u32> {
         let camera = self.images.cameras.partition_point(|camera| camera.records.end <= record);
         (camera < self.images.cameras.len()).then_some(camera as u32)
     }
 
-    /// The name of a camera's folder or stack.
+    /// Returns the name of a camera's folder or stack.
     pub(super) fn name(&self, camera: u32, is_folder: bool) -> &str {
         let found = self.names.iter().find(|(_, number, folder)| (*number, *folder) == (camera, is_folder));
         found.map_or("", |(name, ..)| name)
     }
 
-    /// The pictures of a camera from a position on: the position behind it, its name, its number.
+    /// Returns the pictures of a camera from a position on: the next position, the name, the number.
     pub(super) fn pictures_from(&self, camera: u32, from: u64) -> impl Iterator<Item = (u64, String, u32)> {
         let range = self.camera(camera).map_or(0..0, |camera| camera.records.clone());
         let start = range.start;
@@ -105,20 +105,21 @@ impl Pictures {
         (from..range.end).map(move |record| (u64::from(record - start) + 1, self.picture_name(record), record))
     }
 
-    /// The picture of a camera that has this name.
+    /// Returns the picture of a camera with this name.
     pub(super) fn find_picture(&self, camera: u32, name: &str) -> Option<u32> {
         let frame: u32 = name.split(['.', '%']).next()?.parse().ok()?;
         let records = self.records(camera);
         let first = records.partition_point(|record| record.frame < frame);
         let same = records[first..].iter().take_while(|record| record.frame == frame).count();
-        // A second picture's number stands in its name: so it is not compared with every picture of the frame.
+        // The name has the number of a second picture, so it is not compared with every picture of the frame.
         let number = name.split_once("%_").and_then(|(_, rest)| rest.split('.').next()?.parse().ok()).unwrap_or(1usize);
         let at = number.checked_sub(1).filter(|&at| at < same)?;
         let record = self.camera(camera)?.records.start + (first + at) as u32;
         (self.picture_name(record) == name).then_some(record)
     }
 
-    /// The name of a picture: its frame, the number of a second one of that frame, and what its bytes are.
+    /// Returns the name of a picture: its frame, the number of a second picture of that frame, and the suffix for its
+    /// bytes.
     pub(super) fn picture_name(&self, number: u32) -> String {
         let Some(camera) = self.camera_of(number) else { return String::new() };
         let Some(record) = self.images.records.get(number as usize) else { return String::new() };
@@ -134,7 +135,7 @@ impl Pictures {
         names::file(format!("{:0digits$}", record.frame, digits = self.digits).as_bytes(), suffix, number - first + 1)
     }
 
-    /// The bytes of a picture: as stored if it is encoded, else a PNG or array around its pixels.
+    /// Returns the bytes of a picture: as stored if it is encoded, otherwise a PNG or array around its pixels.
     pub(super) fn picture(&self, number: u32) -> View {
         let Some(record) = self.images.records.get(number as usize) else { return View::default() };
         if record.kind != Kind::Raw {
@@ -146,7 +147,7 @@ impl Pictures {
         self.array(number).map_or_else(View::default, Array::npy)
     }
 
-    /// The raw pixels of a picture that no PNG can hold.
+    /// Returns the raw pixels of a picture that PNG cannot represent.
     pub(super) fn array(&self, number: u32) -> Option<Array> {
         let record = self.images.records.get(number as usize)?;
         if record.kind != Kind::Raw || png(record).is_some() {
@@ -156,27 +157,27 @@ impl Pictures {
         Some(Array::new(DType::U8, shape, View::stored(stored(record))))
     }
 
-    /// All frames of a camera as one array.
+    /// Returns all frames of a camera as one array.
     pub(super) fn stack(self: &Arc<Self>, camera: u32) -> Option<Array> {
         let (height, width, channels) = self.camera(camera)?.stack?;
         let shape = [self.frames.into(), height.into(), width.into(), channels.into()];
         let stack = Stack { pictures: self.clone(), camera, frame_size: shape[1..].iter().product() };
-        // The whole size was found to be below 2^62 when the stack was accepted.
+        // The whole size was checked to be below 2^62 when the stack was accepted.
         Some(Array::new(DType::U8, shape, View::default().with_rendered(shape.iter().product(), Stacked(stack))))
     }
 }
 
-/// Names that are still free. Stored names differ, but two that are too long can be crafted to end in one hash; the
-/// second is then numbered.
+/// Finds free names. Stored names differ, but two long ones can be made to end in the same hash; the second one is then
+/// numbered.
 #[derive(Default)]
 struct Free {
     taken: HashSet<Box<str>>,
-    /// The number to try next, by what all that can get in each other's way have in common.
+    /// The number to try next, by the common part of names that can collide.
     next: HashMap<String, u32>,
 }
 
 impl Free {
-    /// `name` gives the name with a number, from 2; for 1 the plain one.
+    /// Returns a free name. `name` returns the name with a number from 2 on; for 1 the plain name.
     fn name(&mut self, name: &dyn Fn(u32) -> String) -> Box<str> {
         let mut free: Box<str> = name(1).into();
         if self.taken.contains(&free) {

@@ -7,7 +7,7 @@ use crate::{
     view::{Fault, ReadContext, Rendered},
 };
 
-/// Where the field is.
+/// Location of the field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Strided {
     /// The field's first byte in the first row, in the file.
@@ -18,14 +18,14 @@ pub(super) struct Strided {
     pub(super) width: u64,
 }
 
-/// Bytes between the fields of two rows that are rather read along than skipped.
+/// Largest gap in bytes between the fields of two rows that is read instead of skipped.
 const GAP: u64 = 4096;
 
-/// Bytes of rows that are more work to gather a field from than a thread of the pool costs.
+/// Bytes of rows from which gathering a field costs more than a thread of the pool.
 const MUCH: u64 = 4 << 20;
 
 impl Strided {
-    /// The bytes of the file from the first row that a part needs to the end of the last.
+    /// Returns the range of the file from the first row that a part needs to the end of the last.
     pub(super) fn rows(&self, part: &Range<u64>) -> Range<u64> {
         let Self { start, stride, width } = *self;
         if part.is_empty() || width == 0 {
@@ -56,7 +56,7 @@ impl Strided {
             if last == row {
                 read(start + row * stride + skip, here)?;
             } else {
-                // From the first row's field to the end of the last one's.
+                // From the first row's field to the end of the last row's.
                 buffer.resize(((last - row) * stride + width) as usize, 0);
                 read(start + row * stride, &mut buffer)?;
                 let mut fields = buffer.chunks(stride as usize).flat_map(|row| &row[..width as usize]);

@@ -33,21 +33,21 @@ pub(super) const STEPS: &str = "steps.parquet";
 /// Index entries that are read together.
 const TOGETHER: u64 = 1024;
 
-/// Rows of the episodes' table that are looked at together: each is a record of its own.
+/// Rows per unit in the episodes' table: each is a record of its own.
 const UNIT: u64 = 1;
 
-/// The steps of all episodes: which are whose.
+/// The steps of all episodes, and which episode each belongs to.
 #[derive(Debug)]
 pub(super) struct Steps {
     header: Header,
-    /// How many steps there are in front of each episode, and in all. Of one whose rows are damaged there are none.
+    /// Number of steps before each episode, and in all. An episode with damaged rows has none.
     starts: Vec<u64>,
-    /// What all episodes with steps have: numbers in a state, and in an action; `None` where they differ.
+    /// Numbers in a state, and in an action, if all episodes with steps have the same; otherwise `None`.
     state: Option<u16>,
     action: Option<u16>,
 }
 
-/// The steps of a file, once they were asked for.
+/// The steps of a file, once they are known.
 pub(super) type KnownSteps = Mutex<Option<Arc<Steps>>>;
 
 /// Goes through the index.
@@ -64,7 +64,7 @@ fn each_episode(
     Ok(())
 }
 
-/// Goes through the index, with what is known of each episode's metadata, which are fetched together.
+/// Goes through the index, with the metadata of each episode. These are fetched together.
 fn each_meta(
     header: &Header,
     source: &dyn Source,
@@ -82,7 +82,7 @@ fn each_meta(
     Ok(())
 }
 
-/// What is known of an episode's metadata; `None` where they are damaged, and there is no `meta.json` either.
+/// Returns an episode's metadata; `None` if they are damaged, so that there is no `meta.json` either.
 fn meta_of(source: &dyn Source, episode: &Episode) -> Result<Option<Meta>, Fault> {
     match episode.read_meta(source) {
         Ok(meta) => Ok(Some(meta)),
@@ -91,7 +91,7 @@ fn meta_of(source: &dyn Source, episode: &Episode) -> Result<Option<Meta>, Fault
     }
 }
 
-/// Bytes that a text of an episode has at most, by its index entry; 0 where its metadata are not in the file.
+/// Returns the longest that a text of an episode can be, by its index entry; 0 if its metadata are not in the file.
 fn longest_text(episode: &Episode, source: &dyn Source) -> u64 {
     match episode.meta.range(source) {
         Ok(_) => LONGEST_TEXT.min(episode.meta.length.saturating_sub(META_FRONT)),
@@ -113,7 +113,7 @@ impl Strings for Texts {
         each_episode(&self.header, source, rows, |episode| {
             size = size.saturating_add(longest_text(&episode, source));
         })?;
-        // Metadata of episodes do not share their bytes.
+        // The metadata of episodes do not share bytes.
         if size > source.len() {
             let reason = format!("metadata of {size} bytes do not fit the file of {}", source.len());
             return Err(fault(self.header.index_offset, BlockError::Refused(reason)));
@@ -133,7 +133,7 @@ impl Strings for Texts {
         each_meta(&self.header, source, rows, |episode, meta| {
             let text = meta.map(self.text).filter(|text| text.len() as u64 <= longest_text(episode, source));
             let Some(text) = text else { return each(None) };
-            // All texts together have room.
+            // All texts together fit.
             let end = at + text.len();
             if let Some(out) = out.get_mut(at..end) {
                 out.copy_from_slice(text.as_bytes());
@@ -149,7 +149,7 @@ impl Strings for Texts {
 struct Numbers {
     header: Header,
     width: u64,
-    /// The number, little-endian; of damaged metadata `None` is given.
+    /// Returns the number, little-endian; called with `None` for damaged metadata.
     number: fn(Option<Meta>) -> [u8; 4],
 }
 
@@ -161,7 +161,7 @@ impl Numbers {
 
 impl Rendered for Numbers {
     fn fill(&self, reader: &ReadContext, part: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
-        // A read of the file for each episode.
+        // Each episode needs a read of the file.
         reader.may_work()?;
         let source = &*reader.source;
         let rows = part.start / self.width..part.end.div_ceil(self.width);
@@ -176,12 +176,12 @@ impl Rendered for Numbers {
     }
 }
 
-/// A field of all steps, one episode behind the other.
+/// A field of all steps, episode after episode.
 #[derive(Debug)]
 struct Field {
     steps: Arc<Steps>,
     width: u64,
-    /// Where the field begins in a row of so many bytes.
+    /// Returns the offset of the field in a row of the given size.
     at: fn(&Episode, u64) -> u64,
 }
 
@@ -216,12 +216,12 @@ impl Rendered for Field {
     }
 }
 
-/// The time of each step in seconds from its episode's first: its number by the episode's rate, where that is
+/// The time of each step in seconds from the start of its episode: its number divided by the episode's rate, if that is
 /// known.
 #[derive(Debug)]
 struct Time {
     steps: Arc<Steps>,
-    /// Whether to tell which are known, in a byte a step, and not the times.
+    /// Whether it shows which times are known, a byte per step, instead of the times.
     is_mark: bool,
 }
 
@@ -258,7 +258,7 @@ impl Rendered for Time {
     }
 }
 
-/// A number of each step: its episode's, or its own in that.
+/// A number for each step: that of its episode, or its own within the episode.
 #[derive(Debug)]
 struct Count {
     steps: Arc<Steps>,
@@ -295,7 +295,7 @@ impl Bounds for Count {
         if self.is_episode || from == to {
             return [first as i64, last as i64];
         }
-        // Of an episode that begins here there is the first step; the longest that ends here has the greatest.
+        // An episode that begins here has its first step here; the longest that ends here has the largest number.
         let starts = &self.steps.starts;
         let ends = (from..to).map(|episode| starts[episode + 1] - starts[episode]).filter(|steps| *steps > 0);
         [0, ends.map(|steps| steps - 1).chain([last]).max().unwrap_or(0) as i64]
@@ -330,7 +330,7 @@ impl Steps {
         self.starts.last().copied().unwrap_or(0)
     }
 
-    /// The episode of a step that there is.
+    /// Returns the episode of an existing step.
     fn episode_of(&self, step: u64) -> usize {
         self.starts.partition_point(|start| *start <= step).saturating_sub(1).min(self.starts.len().saturating_sub(2))
     }
@@ -341,7 +341,7 @@ impl Steps {
 }
 
 impl Kdb {
-    /// The steps of all episodes: the index is gone through once.
+    /// Returns the steps of all episodes, from one pass over the index.
     fn steps(&self, reader: &ReadContext) -> Result<Arc<Steps>, Fault> {
         if let Some(known) = &*self.steps.lock() {
             return Ok(known.clone());
@@ -350,13 +350,13 @@ impl Kdb {
         Ok(self.steps.lock().get_or_insert(made).clone())
     }
 
-    /// Whether there are tables: what they hold is told by the whole index, which can be any size.
+    /// Returns whether there are tables. Their contents need the whole index, which can have any size.
     pub(super) fn has_tables(&self) -> bool {
         self.header.episodes() <= limits::TABLE_EPISODES
     }
 
-    /// What `container.json` says of the tables. Of the steps of many episodes it does not say how many they are, for
-    /// that the whole index would have to be read.
+    /// Returns the description of the tables in `container.json`. For many episodes it leaves out the number of steps,
+    /// which needs the whole index.
     pub(super) fn described_tables(&self, reader: &ReadContext) -> Result<Map<String, serde_json::Value>, Fault> {
         let episodes = self.header.episodes();
         if !self.has_tables() {

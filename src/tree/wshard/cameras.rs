@@ -10,10 +10,10 @@ use crate::{
     view::{Data, png::Png},
 };
 
-/// The folder of the pictures, in the root of the container.
+/// The folder of pictures, in the root of the container.
 pub(super) const IMAGES: &str = "images";
 
-/// Folder names that the root of a Shard file keeps for itself, beside those of every folder.
+/// Folder names that are reserved in the root of a Shard file, in addition to those of every folder.
 pub(super) const RESERVED: [&str; 1] = [IMAGES];
 
 /// The steps of a camera channel as pictures.
@@ -28,7 +28,7 @@ pub(super) struct Pictures {
     pub(super) depth: u8,
 }
 
-/// Where the pixels of pictures are.
+/// Source of the pixels.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Pixels {
     /// In the block of an entry.
@@ -38,8 +38,8 @@ pub(super) enum Pixels {
 }
 
 impl Pictures {
-    /// Whether an array is shown as pictures (`docs/TREE.md`, section 3): u8 with colours, or u8 and u16 without them
-    /// where something says that it is a picture.
+    /// Returns the pictures of an array, if it is shown as pictures (`docs/TREE.md`, section 3): u8 with colours, or u8
+    /// and u16 without colours if something says that it is a picture.
     fn of(pixels: Pixels, name: &[u8], dtype: DType, shape: &[u64], says_so: impl Fn() -> bool) -> Option<Self> {
         let (&steps, channels, depth) = match (dtype, shape) {
             (DType::U8, [steps, _, _, channels @ (1 | 3 | 4)]) => (steps, *channels as u8, 1),
@@ -48,18 +48,18 @@ impl Pictures {
             _ => return None,
         };
         let (height, width) = (u32::try_from(*shape.get(1)?).ok()?, u32::try_from(*shape.get(2)?).ok()?);
-        // Sizes that PNG can't say have no picture.
+        // Sizes that PNG cannot represent have no pictures.
         Png::new(Data::Inline(Arc::default()), 0, width, height, channels, depth)?;
         let found = Self { pixels, steps, width, height, channels, depth };
         (name.starts_with(b"signal/") && steps > 0).then_some(found)
     }
 
-    /// Those of a block, if it is shown as pictures too.
+    /// Returns the pictures of a block, if it is shown as pictures too.
     pub(super) fn of_entry(number: u32, entry: &Entry) -> Option<Self> {
         const MODALITIES: [&str; 3] = ["rgb", "depth", "video"];
         const NAMES: [&str; 7] = ["rgb", "depth", "video", "image", "img", "cam", "mask"];
         let Value::Array { dtype, shape, data_offset: 0, .. } = &entry.value else { return None };
-        // What can never be read has a size that means nothing.
+        // The size of a block that can never be read means nothing.
         if entry.block.error.is_some() || !entry.visible {
             return None;
         }
@@ -70,12 +70,12 @@ impl Pictures {
         })
     }
 
-    /// Those of an array of the joined episode, of which the chunks say that it is pictures.
+    /// Returns the pictures of an array of the joined episode that the chunks show as pictures.
     pub(super) fn of_joined(number: u32, name: &[u8], dtype: DType, shape: &[u64]) -> Option<Self> {
         Self::of(Pixels::Joined(number), name, dtype, shape, || true)
     }
 
-    /// Bytes of one picture's pixels.
+    /// Returns the bytes of one picture's pixels.
     pub(super) fn frame_size(&self) -> u64 {
         u64::from(self.width) * u64::from(self.height) * u64::from(self.channels) * u64::from(self.depth)
     }

@@ -20,9 +20,9 @@ impl Rendered for Interleaved {
     }
 
     fn fill(&self, reader: &ReadContext, part: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
-        // A read of the file for each piece.
+        // Each piece needs a read of the file.
         reader.check_quick(false)?;
-        // The checksum is over the bytes that the index names, mixed as they are.
+        // The checksum covers the bytes that the index names, still interleaved.
         reader.check(&self.block, &(0..self.block.block.size))?;
         let mut rest = out;
         for range in self.lane.pieces(part) {

@@ -34,25 +34,25 @@ use crate::{
     wanted,
 };
 
-/// Bytes of memory that is kept of a chunk, beside its uri, and that telling it from the others takes.
+/// Bytes of memory that are kept of a chunk in addition to its uri, including what distinguishes it from others.
 const KNOWN: u64 = 320;
 
 /// The containers in the folder of a manifest.
 pub trait Siblings: Send + Sync {
-    /// Opens the episode of a uri: a path below the folder, checked to lead nowhere else by itself.
+    /// Opens the episode of a uri: a path below the folder that was checked to lead nowhere else.
     ///
     /// # Errors
-    /// `Source` when the file can't be read; `Refused` when it is no episode, links lead out of the folder, or it has
+    /// `Source` if the file cannot be read; `Refused` if it is no episode, links lead out of the folder, or it has
     /// stricter read permissions than the manifest.
     fn open(&self, uri: &str) -> Result<Arc<Opened>, BlockError>;
 
-    /// SHA-256 of the whole file that was opened, computed once for each of its states.
+    /// Returns the SHA-256 of the whole opened file, computed once for each of its states.
     ///
     /// # Errors
-    /// [`SourceError`] when the file can't be read.
+    /// [`SourceError`] if the file cannot be read.
     fn sha256(&self, opened: &Opened) -> Result<[u8; 32], SourceError>;
 
-    /// How many should be opened at once, where each takes a request.
+    /// Returns how many should be opened at once, if each takes a request.
     fn opened_at_once(&self) -> usize {
         1
     }
@@ -70,7 +70,7 @@ pub(super) struct JoinedArray {
     pub(super) inferred: bool,
     /// Whether every chunk that has steps shows them as pictures too.
     pub(super) pictures: bool,
-    /// The unit of its values, where all chunks give the same.
+    /// The unit of its values, if all chunks state the same.
     pub(super) unit: Option<String>,
     /// Bytes of the elements.
     pub(super) size: u64,
@@ -88,14 +88,14 @@ struct Part {
 }
 
 impl Part {
-    /// An entry as an array with a time axis, if it is one.
+    /// Returns an entry as an array with a time axis, if it is one.
     fn of(entry: &Entry) -> Option<Self> {
         let (dtype, shape, inferred) = match (&entry.residual, &entry.value) {
             (Some(residual), _) => (DType::I8, residual.shape(), false),
             (None, Value::Array { dtype, shape, inferred, .. }) => (*dtype, shape.clone(), *inferred),
             _ => return None,
         };
-        // What can't be read and states no bytes may hold any number of steps.
+        // A block that cannot be read and states no bytes may hold any number of steps.
         if entry.block.error.is_some() && entry.block.extent.size == 0 {
             return None;
         }
@@ -133,7 +133,7 @@ impl Growing {
         })
     }
 
-    /// Puts a chunk's part behind the others; `None` where it does not fit.
+    /// Appends a chunk's part; `None` if it does not fit.
     fn add(&mut self, part: &Part) -> Option<()> {
         let (steps, step) = self.shape.split_first_mut()?;
         let (more, other_step) = part.shape.split_first()?;
@@ -151,10 +151,11 @@ impl Growing {
 
 /// Joins the chunks.
 ///
-/// The inner error says why there is no joined view: the first chunk that can't be opened, and what was wrong with it.
+/// The inner error says why there is no joined view: the first chunk that cannot be opened, and what is wrong with it.
 ///
 /// # Errors
-/// What says nothing of the chunks: the reader was killed, or memory or descriptors ran out. Nothing is to be remembered.
+/// If the reader was killed, or memory or descriptors ran out: errors that say nothing about the chunks and must not be
+/// remembered.
 pub(super) fn join(
     chunks: &[Chunk],
     siblings: &Arc<dyn Siblings>,
@@ -164,7 +165,7 @@ pub(super) fn join(
     memory.reserve(chunks.iter().map(|chunk| KNOWN + chunk.uri.len() as u64).sum())?;
     let mut arrays: Vec<Growing> = Vec::new();
     let mut known = Vec::with_capacity(chunks.len());
-    // By another name, a link say: chunks are disjoint.
+    // A chunk may have another name, a link for example. Chunks must be different files.
     let mut seen = HashSet::new();
     for (number, chunk) in chunks.iter().enumerate() {
         wanted::check()?;
@@ -191,7 +192,7 @@ pub(super) fn join(
                 let (arrays, chunks) = (arrays.len(), chunks.len());
                 return Ok(Err(format!("{arrays} arrays of {chunks} chunks are too many to join")));
             }
-            // Grown by doubling.
+            // The lists grow by doubling.
             memory.reserve(16 * (arrays.len() * chunks.len()) as u64)?;
         } else {
             let parts: HashMap<&[u8], Part> = parts.collect();
@@ -199,7 +200,7 @@ pub(super) fn join(
         }
     }
     let episode = Arc::new(Episode { siblings: siblings.clone(), chunks: known, verify });
-    // The paths that the arrays have in a chunk.
+    // Computes the paths of the arrays in a chunk.
     let mut builder = Builder::default();
     let nodes: Vec<paths::NodeIndex> = arrays
         .iter()
@@ -223,16 +224,16 @@ pub(super) fn join(
     Ok(Ok(finished.collect()))
 }
 
-/// Opens chunks at once, so that they are open when they are looked at one by one.
+/// Opens chunks at once, so that they are open when they are examined one by one.
 fn open_all(chunks: &[Chunk], siblings: &dyn Siblings) {
     parallel::for_each(chunks.len(), chunks.len(), |at| {
-        // What is wrong with a chunk is said when it is opened in its turn.
+        // Errors are reported when the chunk is opened in its turn.
         drop(siblings.open(&chunks[at].uri));
         ControlFlow::Continue(())
     });
 }
 
-/// What is wrong with the chunks, each compared with its SHA-256.
+/// Returns what is wrong with the chunks, each compared with its SHA-256.
 pub(super) fn verify(chunks: &[Chunk], siblings: &dyn Siblings) -> Vec<String> {
     let wrong = chunks.iter().enumerate().filter_map(|(number, chunk)| {
         let opened = siblings.open(&chunk.uri);
@@ -243,7 +244,7 @@ pub(super) fn verify(chunks: &[Chunk], siblings: &dyn Siblings) -> Vec<String> {
     wrong.collect()
 }
 
-/// Whether a chunk is the one that the manifest means, as far as that says.
+/// Checks that a chunk is the one that the manifest means, as far as it says.
 fn compare(siblings: &dyn Siblings, opened: &Opened, expected: Option<[u8; 32]>) -> Result<(), BlockError> {
     let Some(expected) = expected else { return Ok(()) };
     let computed = siblings.sha256(opened)?;
@@ -254,7 +255,7 @@ fn compare(siblings: &dyn Siblings, opened: &Opened, expected: Option<[u8; 32]>)
     Err(BlockError::Refused(format!("its SHA-256 is {computed}, the manifest says {expected}")))
 }
 
-/// The chunks of an episode, to be opened again when they are read.
+/// The chunks of an episode, which are opened again when they are read.
 struct Episode {
     siblings: Arc<dyn Siblings>,
     chunks: Vec<Known>,
@@ -270,8 +271,8 @@ struct Known {
 }
 
 impl Episode {
-    /// Whether the bytes of an opened chunk are those that the manifest means. A file that changed since is no longer
-    /// known, whatever its size: only its SHA-256 can say that it is the same chunk.
+    /// Checks that an opened chunk has the bytes that the manifest means. If the file has changed since, whatever its
+    /// size, only its SHA-256 can show that it is the same chunk.
     fn check(&self, chunk: &Known, opened: &Opened) -> Result<(), BlockError> {
         let changed = opened.state != chunk.state;
         let needed = match self.verify {
@@ -287,18 +288,18 @@ impl Episode {
     }
 }
 
-/// The elements of one array of every chunk, one chunk behind the other.
+/// The elements of one array of every chunk, chunk after chunk.
 struct Concatenated {
     episode: Arc<Episode>,
     /// The array's path in every chunk.
     path: String,
-    /// For each chunk, where its elements end.
+    /// For each chunk, the end of its elements.
     ends: Vec<u64>,
-    /// The number of the chunk whose elements were said to be wanted next.
+    /// Number of the chunk whose elements were announced next.
     expected: AtomicUsize,
 }
 
-/// Bytes of a chunk that are fetched before they are wanted.
+/// Bytes of a chunk that are fetched in advance.
 const EXPECTED: u64 = 4 << 20;
 
 impl fmt::Debug for Concatenated {
@@ -308,7 +309,7 @@ impl fmt::Debug for Concatenated {
 }
 
 impl JoinedArray {
-    /// Bytes of memory that the joined arrays take, about.
+    /// Returns the bytes of memory that the joined arrays take, about.
     pub(super) fn memory_usage_of(arrays: &[(Self, paths::NodeIndex)], chunks: &[Chunk]) -> usize {
         let chunks_usage: usize = chunks.iter().map(|chunk| 2 * (size_of::<Known>() + chunk.uri.len())).sum();
         chunks_usage
@@ -320,7 +321,7 @@ impl JoinedArray {
 }
 
 impl Concatenated {
-    /// Fills `out` with a part of a chunk's elements, of which there are `size` bytes.
+    /// Fills `out` with a part of a chunk's `size` bytes of elements.
     fn fill_from(&self, chunk: &Known, size: u64, from: u64, out: &mut [u8]) -> Result<(), Fault> {
         let failed = |error: Arc<BlockError>, offset| {
             let error = BlockError::Chunk { uri: chunk.uri.clone(), path: self.path.clone(), error };
@@ -337,14 +338,14 @@ impl Concatenated {
             node = found.ok_or_else(|| whole(SourceError::Changed.into()))?;
         }
         let view = tree.view(reader, node).map_err(inner)?;
-        // What stands before the elements is the header of the chunk's own array.
+        // The bytes before the elements are the header of the chunk's own array.
         let Some(header) = view.size().checked_sub(size) else { return Err(whole(SourceError::Changed.into())) };
         view.fill_at(reader, header + from, out).map_err(inner)
     }
 
-    /// Has the front of a chunk's elements fetched, which are likely to be read next.
+    /// Fetches the front of a chunk's elements, which are likely to be read next.
     fn expect(&self, chunk: &Known) -> Option<()> {
-        // What is wrong is said when they are read.
+        // Errors are reported when they are read.
         let Opened { reader, tree, .. } = &*self.episode.siblings.open(&chunk.uri).ok()?;
         let find = |node, name| tree.lookup(reader, node, name).ok().flatten();
         let node = self.path.split('/').try_fold(ROOT, find)?;
@@ -366,7 +367,7 @@ impl Rendered for Concatenated {
             let length = (end - at).min(rest.len() as u64);
             let (here, after) = rest.split_at_mut(length as usize);
             if length > 0 {
-                // In the second half of a chunk, readers are about to come to the next one.
+                // In the second half of a chunk, readers will soon reach the next one.
                 let next = self.episode.chunks.get(number + 1).filter(|_| at + length > start + (end - start) / 2);
                 if let Some(next) = next
                     && self.episode.siblings.opened_at_once() > 1

@@ -9,7 +9,7 @@ use crate::{
     view::{BlockRef, Fault, ReadContext, Rendered},
 };
 
-/// The signs in a residual block, as i8.
+/// The signs of a residual block, as i8.
 #[derive(Debug)]
 pub(super) struct SignBits {
     pub(super) block: BlockRef,
@@ -24,7 +24,7 @@ impl Rendered for SignBits {
     }
 }
 
-/// Fills `out` with a part of the decoded `[T]` or `[T, D]` array; `read` copies bytes of the block from an offset on,
+/// Fills `out` with a part of the decoded `[T]` or `[T, D]` array. `read` copies bytes of the block from an offset on;
 /// `damaged` makes the error for a block that contradicts itself.
 fn fill<E>(
     residual: &Residual,
@@ -37,10 +37,10 @@ fn fill<E>(
     if part.is_empty() || dims == 0 {
         return Ok(());
     }
-    // The steps that the part touches lie in these bytes of each dimension.
+    // The steps that the part touches are in these bytes of each dimension.
     let (first, last) = (part.start / dims / 8, (part.end - 1) / dims / 8);
     let mut bits = vec![0; (last - first + 1) as usize];
-    // Of a part that is shorter than a row, only the dimensions that it holds: a file may claim any number of them.
+    // For a part that is shorter than a row, only its dimensions: a file may claim any number of them.
     for element in part.start..part.end.min(part.start.saturating_add(dims)) {
         let d = element % dims;
         if residual.skip == 4 {

@@ -24,14 +24,14 @@ use crate::{
 /// The stored name of the table.
 pub(super) const NAME: &[u8] = b"steps";
 
-/// The front of names of channels, which columns drop.
+/// Prefix of channel names, which columns drop.
 const SIGNAL: &[u8] = b"signal/";
 
 /// The steps of an episode.
 #[derive(Debug)]
 pub(super) struct Steps {
     steps: u64,
-    /// Steps a second.
+    /// Steps per second.
     rate: Option<f64>,
     columns: Vec<File>,
     left_out: Vec<LeftOut>,
@@ -39,7 +39,7 @@ pub(super) struct Steps {
 }
 
 impl Steps {
-    /// Those of a file; `None` where it is no episode, or has no array of as many steps.
+    /// Returns the steps of a file; `None` if it is no episode, or has no array with as many steps.
     pub(super) fn of(blocks: &Blocks) -> Option<Self> {
         let entries = blocks.shard.entries.iter().zip(0..).filter(|(entry, _)| entry.visible);
         let own = entries.filter_map(|(entry, i)| {
@@ -53,7 +53,7 @@ impl Steps {
         let candidates: Vec<_> = own.chain(joined).collect();
         let steps = match blocks.shard.header.role {
             EPISODE => blocks.shard.episode.steps?,
-            // Of a joined episode as many as most of its arrays have.
+            // A joined episode has as many steps as most of its arrays.
             _ if !blocks.joined.is_empty() => {
                 let mut counts = HashMap::<u64, usize>::new();
                 for steps in blocks.joined.iter().filter_map(|(array, _)| array.shape.first()) {
@@ -80,7 +80,7 @@ impl Steps {
                 Some(reason) => {
                     this.left_out.push(LeftOut { column: String::from_utf8_lossy(name).into_owned(), reason });
                 }
-                // One is the number of the step, and one its time.
+                // Two columns are the number and the time of the step.
                 None if this.columns.len() + 2 < limits::TABLE_COLUMNS => this.columns.push(file),
                 None => this.left_out_behind += 1,
             }
@@ -88,7 +88,7 @@ impl Steps {
         (!this.columns.is_empty()).then_some(this)
     }
 
-    /// What `container.json` says of it.
+    /// Returns the description in `container.json`.
     pub(super) fn described(&self, path: String) -> Described {
         Described {
             path,
@@ -100,7 +100,7 @@ impl Steps {
     }
 }
 
-/// The time of each step in seconds from the first: its number by the rate.
+/// The time of each step in seconds from the first: its number divided by the rate.
 #[derive(Debug)]
 struct Time {
     rate: f64,
@@ -126,7 +126,7 @@ fn is_picture(blocks: &Blocks, file: File, name: &[u8]) -> bool {
 }
 
 impl Blocks {
-    /// The stored name of an array.
+    /// Returns the stored name of an array.
     fn stored_name(&self, file: File) -> &[u8] {
         match file {
             File::Joined(i) => self.joined.get(i as usize).map_or(b"", |(array, _)| &array.name),
@@ -137,7 +137,7 @@ impl Blocks {
         }
     }
 
-    /// The unit of an array's values, where its channel gives one.
+    /// Returns the unit of an array's values, if its channel states one.
     fn unit(&self, file: File) -> Option<&str> {
         match file {
             File::Joined(i) => self.joined.get(i as usize)?.0.unit.as_deref(),
@@ -146,10 +146,10 @@ impl Blocks {
         }
     }
 
-    /// The steps, laid out.
+    /// Lays out the table of steps.
     pub(super) fn lay_out(&self, reader: &ReadContext, steps: &Steps, memory: &dyn Memory) -> Result<Parquet, Fault> {
         memory.reserve(COLUMN_MEMORY * (steps.columns.len() as u64 + 2))?;
-        // Without the front of a channel's name, where no other column has what is left.
+        // Without the prefix of the channel's name, if no other column has the rest as its name.
         let short = |file| {
             let name = self.stored_name(file);
             name.strip_prefix(SIGNAL).unwrap_or(name)
@@ -167,7 +167,7 @@ impl Blocks {
                 continue;
             };
             let column = self.unit(file).into_iter().fold(column, |column, unit| column.with_about("units", unit));
-            // Names may share their bytes in the file, so that long ones would take more than it has.
+            // Names may share their bytes in the file, so long ones would take more memory than it has bytes.
             let stored = Some(self.stored_name(file)).filter(|stored| stored.len() <= NAME_MAX);
             columns.push(
                 stored

@@ -12,10 +12,10 @@ use crate::{
 };
 use std::io::Read;
 
-/// Bytes that are looked at together.
+/// Bytes that are examined together.
 const STEP: usize = 32 << 10;
 
-/// A block read from its front.
+/// A block that is read from its front.
 struct Front<'a> {
     from: From<'a>,
     left: u64,
@@ -43,7 +43,7 @@ impl<'a> Front<'a> {
         let filled = match &mut self.from {
             From::Stream(stream) => stream.fill(out)?,
             From::Stored(stored) => {
-                // It reads all that it can at once; what it says of a failure is the source's own error.
+                // It reads all that it can at once; its failures are the source's own errors.
                 stored.read(out).map_err(|error| error.downcast().unwrap_or_else(SourceError::from))?
             }
         };
@@ -79,7 +79,7 @@ impl<'a> Front<'a> {
         Ok(())
     }
 
-    /// The length of a text in front of which there are `skip` bytes, all of them numbers of 4 bytes.
+    /// Returns the length of a text after `skip` bytes, all of them numbers of 4 bytes.
     fn text_behind(&mut self, skip: u64) -> Result<u64, BlockError> {
         self.numbers(skip / 4, "its text", |_| Ok(()))?;
         let mut bytes = [0; 5];
@@ -122,20 +122,20 @@ fn refused<T>(reason: String) -> Result<T, BlockError> {
     Err(BlockError::Refused(reason))
 }
 
-/// Whether a large block begins with the number of its rows, as texts and vectors do: looked at before all of it is
-/// taken into memory.
+/// Checks that a large block begins with the number of its rows, as texts and vectors do, before all of it is taken
+/// into memory.
 pub(super) fn check_rows(block: &Block, source: &dyn Source, rows: u64) -> Result<(), BlockError> {
     let stored = Front::new(block, source)?.number("the number of its rows")?;
     if u64::from(stored) == rows { Ok(()) } else { refused(format!("it has {stored} rows, expected are {rows}")) }
 }
 
-/// The slots of a block of vectors that have each their own number.
+/// Returns the slots of a block of vectors that have their own numbers of slots.
 pub(super) fn slots(block: &Block, source: &dyn Source, rows: u64) -> Result<u64, BlockError> {
     let mut front = Front::new(block, source)?;
     Ok(lengths(&mut front, rows, 0)?.0)
 }
 
-/// The slots of a block of vectors, the length that all have (or 0), and the bytes that were read.
+/// Returns the slots of a block of vectors, the common length (or 0), and the bytes that were read.
 fn lengths(front: &mut Front<'_>, rows: u64, slots: u64) -> Result<(u64, u32, u64), BlockError> {
     let vectors = front.number("the number of its vectors")?;
     if u64::from(vectors) != rows {
@@ -156,7 +156,7 @@ fn lengths(front: &mut Front<'_>, rows: u64, slots: u64) -> Result<(u64, u32, u6
     Ok((total, 0, 8 + 4 * rows))
 }
 
-/// The bytes of a block's text: by arithmetic where that has one answer, else the length that stands in front of it.
+/// Returns the bytes of a block's text: by arithmetic if that has one answer, otherwise by the length before it.
 pub(super) fn text(block: &Block, source: &dyn Source, rows: u64, ty: &Type) -> Result<u64, BlockError> {
     let Some(slots) = ty.slots() else {
         return match text_of_scalars(block, rows) {
@@ -166,7 +166,8 @@ pub(super) fn text(block: &Block, source: &dyn Source, rows: u64, ty: &Type) -> 
     };
     let mut front = Front::new(block, source)?;
     let (_, length, mut at) = lengths(&mut front, rows, slots)?;
-    // The lengths stand in front of the counts, and are read once more beside them: nothing has to be remembered.
+    // The lengths come before the counts, and are read a second time along with them, so that nothing has to be
+    // remembered.
     let mut own = if length == 0 { Some(Words::new(block, source, 2)?) } else { None };
     let (mut items, mut row) = (0u64, 0);
     front.numbers(rows, "the counts of its vectors", |count| {
@@ -187,19 +188,19 @@ pub(super) fn text(block: &Block, source: &dyn Source, rows: u64, ty: &Type) -> 
     at += 4 * rows + 4 + skip;
     let Some(rest) = block.size.checked_sub(at) else { return refused(format!("{indices} indices are not there")) };
     if items == 0 {
-        // There is no text to be long, whatever else the block holds.
+        // There is no text, so nothing else in the block matters.
         return Ok(0);
     }
     let by_size = rest.checked_sub(Item::Text.stored(items) - 1).and_then(length_in);
     by_size.map_or_else(|| front.text_behind(skip + 4 + 4 * items), Ok)
 }
 
-/// The bytes of text in a block of scalars, if its size alone says it.
+/// Returns the bytes of text in a block of scalars, if its size alone determines them.
 pub(super) fn text_of_scalars(block: &Block, rows: u64) -> Option<u64> {
     block.size.checked_sub(rows.checked_mul(4)?.checked_add(4)?).and_then(length_in)
 }
 
-/// The size of a block of metadata, which is not stored: inflates it once, keeping nothing.
+/// Returns the decoded size of a block of metadata, which is not stored: inflates it once and keeps nothing.
 pub(super) fn full_size(block: &Block, source: &dyn Source) -> Result<u64, BlockError> {
     if block.codec == Codec::None {
         if block.stored_size > limits::IDV_METADATA_VALUE {

@@ -4,14 +4,14 @@ use std::ops::Range;
 
 use crate::format::idv::Item;
 
-/// Why items can't be shown: the bytes can't be had, or are none of the codec.
+/// Why items cannot be shown: the bytes cannot be read, or do not fit the codec.
 pub(super) enum ItemError<E> {
     Read(E),
     Damaged(String),
 }
 
-/// Fills `out` with some of the `count` items of a block, whole ones. `read` copies bytes of the items' block form
-/// from an offset on.
+/// Fills `out` with whole items of the `count` in a block. `read` copies bytes of the items' block form from an offset
+/// on.
 pub(super) fn fill<E>(
     item: Item,
     count: u64,
@@ -21,7 +21,7 @@ pub(super) fn fill<E>(
 ) -> Result<(), ItemError<E>> {
     let read = |at, out: &mut [u8]| read(at, out).map_err(ItemError::Read);
     let wanted = items.end - items.start;
-    // What is read beside `out` is never longer than it.
+    // The temporary bytes are never more than those of `out`.
     let bytes = |at: u64, end: u64| -> Result<Vec<u8>, ItemError<E>> {
         let mut bytes = vec![0; (end - at) as usize];
         read(at, &mut bytes)?;
@@ -41,7 +41,7 @@ pub(super) fn fill<E>(
             Ok(())
         }
         Item::DvBool => {
-            // Little-endian words of 16 values: the same as bytes of 4.
+            // Little-endian words of 16 values are the same as bytes of 4.
             let first = items.start / 4;
             let bits = bytes(first, items.end.div_ceil(4))?;
             for (item, out) in items.zip(out) {

@@ -26,13 +26,13 @@ const NULL: &[u8] = b"null";
 /// A block's lines.
 struct Lines {
     content: Content<Buffer>,
-    /// How many bytes escapes add in front of each mark of the text, and in all (u64); how many texts are missing in
-    /// front of each mark of the texts (u32).
+    /// How many bytes escapes add before each mark of the text, and in all (u64); how many texts are missing before
+    /// each mark of the texts (u32).
     index: Arc<Buffer>,
     is_vector: bool,
 }
 
-/// Bytes of a block's lines.
+/// Returns the bytes of a block's lines.
 pub(super) fn size(values: &Values, reader: &ReadContext, number: u64, block: &Block) -> Result<u64, Fault> {
     let lines = Lines::of(values, reader, number, block)?;
     Ok(lines.row_start(&lines.content.place(lines.content.rows())))
@@ -51,7 +51,7 @@ pub(super) fn fill(
     Ok(())
 }
 
-/// What a byte adds when it is escaped.
+/// Returns how many bytes escaping a byte adds.
 fn extra(byte: u8) -> u64 {
     match byte {
         b'"' | b'\\' | b'\n' | b'\r' | b'\t' | 8 | 12 => 1,
@@ -64,7 +64,7 @@ fn extras(text: &[u8]) -> u64 {
     text.iter().map(|&byte| extra(byte)).sum()
 }
 
-/// Marks of the text: one in front of each part, and one behind all.
+/// Returns the number of marks of the text: one before each part, and one at the end.
 fn marks(content: &Content<Buffer>) -> usize {
     content.text().len() / STRIDE as usize + 2
 }
@@ -92,7 +92,7 @@ fn fill_index(content: &Content<Buffer>, index: &mut [u8]) {
 impl Lines {
     fn of(values: &Values, reader: &ReadContext, number: u64, block: &Block) -> Result<Self, Fault> {
         let is_vector = values.ty.dims.is_some();
-        // As in `Values::content`: block and index stay with the lines' own.
+        // As in `Values::content`, block and index are kept with the lines' own index.
         let made = reader.get_or_insert_with(values.key(reader, ColumnPart::Lines, number), || {
             let content = values.content(reader, number, block).map_err(|fault| fault.error)?;
             let mut lines = reader.cache.buffer(index_size(&content), content.memory())?;
@@ -105,20 +105,20 @@ impl Lines {
         Ok(Self { content: Content::new(next(), next()), index: next(), is_vector })
     }
 
-    /// Where a row begins, or all of them end.
+    /// Returns where a row begins, or where all rows end.
     fn row_start(&self, place: &Place) -> u64 {
         let Place { row, slots, items, filled, .. } = *place;
         if !self.is_vector {
             return row + self.item_start(row);
         }
-        // Brackets and the line's end, absent texts, and commas between what there is.
+        // Brackets and line ends, absent texts, and commas between elements.
         3 * row + self.item_start(items) + 2 * (slots - items) + (slots - filled)
     }
 
-    /// Where an item begins, of all items without what stands between them.
+    /// Returns where an item begins among all items, without brackets and commas.
     fn item_start(&self, item: u64) -> u64 {
         let start = self.content.text_start(item);
-        // Quotes, or `null` in their place.
+        // Quotes, or `null` instead.
         2 * item + 2 * self.missing_before(item) + start + self.extra_before(start)
     }
 
@@ -129,7 +129,7 @@ impl Lines {
         u64::from(before) + here.sum::<u64>()
     }
 
-    /// How many bytes escapes add in front of a byte of the text.
+    /// Returns how many bytes escapes add before a byte of the text.
     fn extra_before(&self, at: u64) -> u64 {
         let mark = at / STRIDE;
         let number = |mark: u64| self.index.u64(8 * mark as usize).unwrap_or(0);
@@ -162,16 +162,16 @@ impl Lines {
         }
     }
 
-    /// Where an element of a row begins that itself begins at `start`.
+    /// Returns where an element of a row begins; the row begins at `start`.
     fn element_start(&self, place: &Place, start: u64, slot: u64) -> u64 {
         let items = self.content.items_in_front(place, slot);
         let inner = self.item_start(items) - self.item_start(place.items);
         let slots = slot - place.slots;
-        // A bracket, the items and the absent ones, and a comma behind each.
+        // A bracket, the items and absent elements, and a comma after each.
         start + 1 + inner + 2 * (slots - (items - place.items)) + slots
     }
 
-    /// Writes one row. Returns where it ends, or a place behind the range that is read.
+    /// Writes one row. Returns where it ends, or a place after the range that is read.
     fn fill_row(&self, place: &Place, start: u64, sink: &mut Sink<'_>) -> u64 {
         let (first, end) = (place.slots, place.slots + self.content.length(place.row));
         sink.put(start, b"[");
@@ -204,7 +204,7 @@ impl Lines {
         at + 1
     }
 
-    /// One text; where it ends.
+    /// Writes one text. Returns where it ends.
     fn fill_item(&self, item: u64, start: u64, sink: &mut Sink<'_>) -> u64 {
         let range = self.content.text_start(item)..self.content.text_start(item + 1);
         let length = if self.content.is_missing(item) {
@@ -231,7 +231,7 @@ impl Lines {
             }
             let byte = text[here as usize];
             if extra(byte) == 0 {
-                // Runs of plain bytes go together.
+                // Plain bytes are written in runs.
                 if here + 1 < range.end && here + 1 - plain < STRIDE && extra(text[here as usize + 1]) == 0 {
                     continue;
                 }
@@ -262,8 +262,8 @@ impl Lines {
         end
     }
 
-    /// Where in a long text to begin, and where that is in the output: a mark in front of what is wanted. The text is
-    /// at `range` of all, and begins at `start` of the output.
+    /// Returns where in a long text to begin, and the place of that in the output: the mark before what is wanted. The
+    /// text is at `range` of all text, and begins at `start` of the output.
     fn text_from(&self, range: &Range<u64>, start: u64, wanted: u64) -> (u64, u64) {
         if wanted <= start || range.end - range.start <= STRIDE {
             return (range.start, start);
@@ -289,7 +289,7 @@ struct Sink<'a> {
 }
 
 impl Sink<'_> {
-    /// Copies what is wanted of `bytes`, which stand at `at`.
+    /// Copies the wanted part of `bytes`, which begin at `at`.
     fn put(&mut self, at: u64, bytes: &[u8]) {
         let (from, to) = (at.max(self.part.start), (at + bytes.len() as u64).min(self.part.end));
         if from < to {

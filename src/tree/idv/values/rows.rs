@@ -9,11 +9,11 @@ use crate::{
     tree::{Cells, Elements, Text},
 };
 
-/// Rows of a column, of each at most the first `elements` slots, and of a text at most the first `bytes`. `None` where
-/// the values are neither texts nor of an element type.
+/// Returns rows of a column: at most the first `elements` slots of each, and at most the first `bytes` of a text.
+/// `None` if the values are neither texts nor of an element type.
 ///
 /// # Errors
-/// [`Fault`] where a block can't be read.
+/// [`Fault`] if a block cannot be read.
 pub(in crate::tree::idv) fn rows(
     values: &Values,
     reader: &ReadContext,
@@ -65,7 +65,7 @@ impl Part<'_> {
         Ok(bytes.as_chunks().0.iter().map(|number| u64::from_le_bytes(*number)).collect())
     }
 
-    /// Where the slots of rows begin, and where those of the last end.
+    /// Returns where the slots of rows begin, and where those of the last end.
     fn starts(&self, rows: &Range<u64>) -> Result<Vec<u64>, Fault> {
         match self.values.slots() {
             Some(slots) => Ok((rows.start..=rows.end).map(|row| row.saturating_mul(slots)).collect()),
@@ -78,7 +78,7 @@ impl Part<'_> {
         self.read(Show::Values, slots.start * width, (slots.end - slots.start) * width)
     }
 
-    /// The first bytes of texts; `None` for those that are missing.
+    /// Returns the first bytes of texts; `None` for missing ones.
     fn texts(&self, slots: &Range<u64>, most: u64) -> Result<Vec<Option<Text>>, Fault> {
         let starts = self.wide(Show::Offsets, &(slots.start..slots.end + 1))?;
         let missing = self.read(Show::Missing, slots.start, slots.end - slots.start)?;

@@ -15,16 +15,16 @@ use crate::{
     view::{Array, Bytes, Rendered, View},
 };
 
-/// Blocks that a read may touch and still be answered at once.
+/// Most blocks that a read may touch and still be answered on the spot.
 const FEW: u64 = 4;
 
 /// Records of a lookup table that are read together.
 const RECORDS: u64 = 256;
 
-/// Numbers of an offsets file.
+/// Bytes of a number in an offsets file.
 const WIDE: u64 = 8;
 
-/// What is shown of a column.
+/// Which file of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Show {
     /// The values, dense.
@@ -45,7 +45,7 @@ pub(crate) enum Show {
 pub(crate) enum File {
     /// An array.
     Array(Array),
-    /// Text, lines of JSON, or bytes of which nothing is known.
+    /// Text, lines of JSON, or other bytes.
     Other(View),
 }
 
@@ -57,7 +57,7 @@ impl File {
         }
     }
 
-    /// The bytes, of an array without its header.
+    /// Returns the bytes, for an array without its header.
     pub(crate) fn data(self) -> View {
         match self {
             Self::Array(array) => array.data,
@@ -73,7 +73,7 @@ impl File {
     }
 }
 
-/// The values of a column as one of its files shows them.
+/// The values of a column, as one of its files shows them.
 #[derive(Debug)]
 pub(crate) struct Shown {
     values: Arc<Values>,
@@ -81,10 +81,10 @@ pub(crate) struct Shown {
 }
 
 impl Shown {
-    /// The file.
+    /// Returns the file.
     ///
     /// # Errors
-    /// [`Fault`] where the size depends on blocks that are damaged, or can't be.
+    /// [`Fault`] if the size depends on blocks that are damaged or cannot be read.
     pub(crate) fn open(values: &Arc<Values>, show: Show, reader: &ReadContext) -> Result<File, Fault> {
         let this = Self { values: values.clone(), show };
         let slots = this.elements(reader)?;
@@ -107,12 +107,12 @@ impl Shown {
         })
     }
 
-    /// All texts, of which is not said how long they are: reading behind them fails.
+    /// Returns all texts without knowing their length. Reading past their end fails.
     pub(crate) fn unsized_text(values: &Arc<Values>) -> View {
         View::default().with_rendered(limits::LARGEST_BLOCK, Self { values: values.clone(), show: Show::Text })
     }
 
-    /// How many elements the file has: of texts, bytes.
+    /// Returns the number of elements of the file; for texts, of bytes.
     fn elements(&self, reader: &ReadContext) -> Result<u64, Fault> {
         let values = &self.values;
         match self.show {
@@ -131,7 +131,7 @@ impl Shown {
         }
     }
 
-    /// Bytes of an element.
+    /// Returns the bytes of an element.
     fn width(&self) -> u64 {
         match self.show {
             Show::Values => self.values.ty.item.width(),
@@ -140,7 +140,7 @@ impl Shown {
         }
     }
 
-    /// Which sum says where blocks begin in the file; `None` if all have equally many elements.
+    /// Returns which sum says where blocks begin in the file; `None` if all have equally many elements.
     fn sum(&self) -> Option<Sum> {
         match self.show {
             Show::Text => Some(Sum::Text),
@@ -150,13 +150,13 @@ impl Shown {
         }
     }
 
-    /// Elements of a full block, where all have equally many.
+    /// Returns the elements of a full block, if all have equally many.
     fn per_block(&self) -> u64 {
         let slots = if self.show == Show::Rows { 1 } else { self.values.slots().unwrap_or(1) };
         self.values.rows_per_block.saturating_mul(slots).max(1)
     }
 
-    /// The block that holds an element, and the element's number in it.
+    /// Returns the block that holds an element, and the element's number in it.
     fn locate(&self, reader: &ReadContext, element: u64) -> Result<(u64, u64), Fault> {
         match self.sum() {
             Some(sum) => {
@@ -164,13 +164,13 @@ impl Shown {
                 let block = totals.find(element);
                 Ok((block, element - totals.start(block)?))
             }
-            // The last number of an offsets file stands behind all blocks.
+            // The last number of an offsets file comes after all blocks.
             None if element >= self.full() => Ok((self.values.blocks, element - self.full())),
             None => Ok((element / self.per_block(), element % self.per_block())),
         }
     }
 
-    /// The element behind the last of a block.
+    /// Returns the end of a block's elements.
     fn end_of(&self, reader: &ReadContext, block: u64) -> Result<u64, Fault> {
         match self.sum() {
             Some(sum) => self.values.totals(reader, sum)?.start(block + 1),
@@ -178,18 +178,18 @@ impl Shown {
         }
     }
 
-    /// Elements of all blocks, where all have equally many.
+    /// Returns the elements of all blocks, if all have equally many.
     fn full(&self) -> u64 {
         let slots = if self.show == Show::Rows { 1 } else { self.values.slots().unwrap_or(1) };
         self.values.rows.saturating_mul(slots)
     }
 
-    /// Whether blocks are read in ranges, not parsed whole.
+    /// Returns whether ranges of blocks are read, without parsing the whole block.
     fn is_plain(&self) -> bool {
         self.show == Show::Values && self.values.ty.dims.is_none()
     }
 
-    /// Goes through the blocks that some elements touch: number, where it is, and which of its elements.
+    /// Goes through the blocks that some elements touch, with number, place, and which of its elements.
     fn each_block(
         &self,
         reader: &ReadContext,
@@ -251,7 +251,7 @@ impl Shown {
             Show::Values => self.fill_slots(reader, number, &block?, elements, out),
             Show::Rows => {
                 let base = values.slots_start(reader, number)?;
-                // The first of a block is known without it.
+                // The first element of a block is known without it.
                 if elements == (0..1) {
                     out.copy_from_slice(&base.to_le_bytes());
                     return Ok(());
@@ -304,7 +304,7 @@ impl Shown {
         }
     }
 
-    /// A block whose text has the length that the files before it were made for.
+    /// Returns a block, after checking that its text has the length that the files assume.
     fn text_of(
         &self,
         reader: &ReadContext,
@@ -321,7 +321,7 @@ impl Shown {
         Ok(content)
     }
 
-    /// Dense slots of vectors.
+    /// Fills `out` with dense slots of vectors.
     fn fill_slots(
         &self,
         reader: &ReadContext,
@@ -342,7 +342,7 @@ impl Shown {
         let mut result = Ok(());
         content.runs(slots, |run| {
             let place = ((run.slots.start - first) * width) as usize..((run.slots.end - first) * width) as usize;
-            // Absent slots are zeros already.
+            // Absent slots are zero already.
             let Some(items) = run.items else { return true };
             let items = items..items + (run.slots.end - run.slots.start);
             result = items::fill(item, content.items(), items, read, &mut out[place]);
@@ -359,7 +359,7 @@ impl Shown {
 }
 
 impl Values {
-    /// The shape of the values: a metadata value is one row, and shown without that axis.
+    /// Returns the shape of the values. A metadata value is one row, shown without that axis.
     fn shape(&self, slots: u64) -> Vec<u64> {
         let rows = match self.ty.row_shape() {
             None => Some(slots),
@@ -369,7 +369,7 @@ impl Values {
         rows.into_iter().chain(row).collect()
     }
 
-    /// The slots in front of a block.
+    /// Returns the number of slots before a block.
     fn slots_start(&self, reader: &ReadContext, block: u64) -> Result<u64, Fault> {
         self.totals(reader, Sum::Slots)?.start(block)
     }
@@ -404,11 +404,11 @@ impl Rendered for Shown {
         let (last, first_block) = (self.locate(reader, elements.end - 1)?.0, self.locate(reader, first)?.0);
         reader.check_quick(last - first_block < FEW)?;
         if part.start.is_multiple_of(width) && part.end.is_multiple_of(width) {
-            // Absent slots stay as they are.
+            // Absent slots stay zero.
             out.fill(0);
             return self.fill_elements(reader, elements, out);
         }
-        // No longer than what was asked for, and an element at each end.
+        // No longer than the request, and one element at each end.
         let mut whole = vec![0; ((elements.end - first) * width) as usize];
         self.fill_elements(reader, elements, &mut whole)?;
         let from = (part.start - first * width) as usize;
@@ -430,7 +430,7 @@ impl Shown {
     }
 }
 
-/// A block as it decodes, of any column.
+/// A decoded block of any column.
 #[derive(Debug)]
 pub(crate) struct Raw {
     column: u32,
@@ -439,7 +439,7 @@ pub(crate) struct Raw {
 }
 
 impl Raw {
-    /// The block of a number in a column.
+    /// Returns the block of a number in a column as a file.
     pub(crate) fn view(column: u32, number: u64, block: Block) -> View {
         View::default().with_rendered(block.size, Self { column, number, block })
     }

@@ -21,19 +21,19 @@ use crate::{
 /// Blocks whose sums are made together.
 const STEP: u64 = 4096;
 
-/// Bytes of blocks for which threads are worth their while.
+/// Bytes of blocks from which several threads are used.
 const WORTH: u64 = 1 << 20;
 
-/// Blocks of text whose sums may be made to list a folder: their sizes stand in the lookup table.
+/// Most blocks of text whose sums may be made to list a folder, if the lookup table has their sizes.
 const FEW: u64 = 4096;
 
-/// Bytes of memory that a block takes which is remembered by where it is stored.
+/// Bytes of memory that a block takes that is remembered by its place.
 const SEEN: u64 = 96;
 
 /// What is summed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sum {
-    /// Slots of vectors that have each their own number.
+    /// Slots of vectors with their own numbers of slots.
     Slots = 0,
     /// Bytes of text.
     Text = 1,
@@ -41,18 +41,18 @@ pub(super) enum Sum {
     Lines = 2,
 }
 
-/// The sums in front of each block, up to the first whose size can't be known.
+/// The sums before each block, up to the first whose size cannot be known.
 #[derive(Debug)]
 pub(super) struct Totals {
-    /// One more than blocks, or fewer if one failed.
+    /// One more than blocks, or fewer if a block failed.
     starts: Vec<u64>,
     fault: Option<Fault>,
-    /// The memory that they take.
+    /// Counts the memory that they take.
     room: Option<Reservation>,
 }
 
 impl Totals {
-    /// Looks at every block, several at a time where they must be decoded.
+    /// Examines every block, several at a time if they must be decoded.
     pub(super) fn compute(values: &Values, reader: &ReadContext, sum: Sum) -> Self {
         let mut totals = Self { starts: vec![0], fault: None, room: None };
         if values.blocks > limits::IDV_SIZED_BLOCKS {
@@ -63,7 +63,7 @@ impl Totals {
         let kept = 8 * (values.blocks + 1);
         match reader.cache.reserve(kept + SEEN * values.blocks.min(limits::IDV_SEEN_BLOCKS as u64)) {
             Ok(mut room) => {
-                // Blocks are decoded meanwhile.
+                // Held, because blocks are decoded meanwhile.
                 room.hold();
                 totals.room = Some(room);
             }
@@ -72,7 +72,7 @@ impl Totals {
                 return totals;
             }
         }
-        // As many blocks have a record in the file.
+        // The file has a record for each of the blocks, which bounds them.
         if totals.starts.try_reserve_exact(values.blocks as usize).is_err() {
             totals.fault = Some(values.fault(0, 0, DecodeError::Memory(8 * values.blocks)));
             return totals;
@@ -112,7 +112,7 @@ impl Totals {
         totals
     }
 
-    /// The same from the lookup table alone, where that is little work and says it.
+    /// Does the same from the lookup table alone, if that is little work and sufficient.
     pub(super) fn from_table(values: &Values, reader: &ReadContext) -> Option<Self> {
         if values.blocks > FEW || values.ty.dims.is_some() {
             return None;
@@ -126,7 +126,7 @@ impl Totals {
         Some(totals)
     }
 
-    /// What lies in front of a block, or of the end for the number behind the last.
+    /// Returns the sum before a block; for the number of blocks, the total.
     pub(super) fn start(&self, block: u64) -> Result<u64, Fault> {
         match (self.starts.get(block as usize), &self.fault) {
             (Some(start), _) => Ok(*start),
@@ -135,7 +135,7 @@ impl Totals {
         }
     }
 
-    /// What all blocks have.
+    /// Returns the total.
     pub(super) fn all(&self) -> Result<u64, Fault> {
         match &self.fault {
             Some(fault) => Err(fault.clone()),
@@ -143,7 +143,7 @@ impl Totals {
         }
     }
 
-    /// The block that holds a place.
+    /// Returns the block that holds a place.
     pub(super) fn find(&self, at: u64) -> u64 {
         (self.starts.partition_point(|start| *start <= at) as u64).saturating_sub(1)
     }
@@ -157,20 +157,20 @@ impl Totals {
     }
 }
 
-/// A block by what tells its size: where it is stored, how many bytes that are, how many decoded, and its rows.
+/// What determines a block's size: its offset, its stored and decoded bytes, and its rows.
 type Stored = (u64, u64, u64, u64);
 
-/// Blocks that were looked into while a column is added up. Records of a lookup table may point at the same bytes:
-/// those that say the same cost one look, and all together no more than the file would if none did.
+/// Blocks that were examined while a column is added up. Records of a lookup table may point at the same bytes: equal
+/// records cost one look, and all together at most as many bytes as the file would have if none were shared.
 #[derive(Default)]
 struct Seen {
     sizes: HashMap<Stored, u64>,
-    /// Bytes stored of all blocks that were looked into.
+    /// Stored bytes of all blocks that were examined.
     read: u64,
 }
 
 impl Seen {
-    /// The sizes of blocks, up to the first that has none.
+    /// Returns the sizes of blocks, up to the first that has none.
     fn sizes(
         &mut self,
         values: &Values,
@@ -228,12 +228,12 @@ impl Seen {
                 self.sizes.insert(stored, size);
             }
         }
-        // Behind a failure sizes are `None`. They are not needed: adding up ends at the failure.
+        // Sizes after a failure are `None`. They are not needed, because adding up ends there.
         sizes.into_iter().map_while(|size| size).collect()
     }
 }
 
-/// Looks into blocks, several at a time where they must be decoded; behind the first that fails perhaps not into all.
+/// Examines blocks, several at a time if they must be decoded. After the first failure some may be left out.
 fn look(
     values: &Values,
     reader: &ReadContext,
@@ -251,7 +251,7 @@ fn look(
         };
         (*at, size.map_err(|error| values.fault(number, block.offset, error)))
     };
-    // What must be inflated, or looked through for escapes.
+    // Blocks that must be inflated, or searched for escapes.
     let is_work = |block: &Block| sum == Sum::Lines || block.codec != Codec::None;
     let work: u64 = blocks.iter().filter(|(_, block)| is_work(block)).map(|(_, block)| block.size).sum();
     let workers = thread::available_parallelism().map_or(1, usize::from).min(4).min(blocks.len());
@@ -264,7 +264,7 @@ fn look(
         while let Some(block) = blocks.get(next.fetch_add(1, Relaxed)) {
             let (at, size) = size(block);
             if size.is_err() {
-                // Behind the first that fails nothing matters.
+                // Nothing after the first failure matters.
                 next.fetch_max(blocks.len(), Relaxed);
             }
             done.lock().push((at, size));
