@@ -1,7 +1,7 @@
 //! Names and nodes of one container: computed from what the parser found, not stored as files.
 //!
-//! [`Container`] is what the rest of the program knows of a format. A format whose items are all known when it is
-//! opened describes them as `Content` and gets the rest from `Table`.
+//! [`Container`] is the interface of every format. A format whose items are all known when it is opened describes them
+//! as `Content` and gets the rest from `Table`.
 
 mod choice;
 mod describe;
@@ -49,26 +49,25 @@ pub use wshard::Siblings;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct NodeId(pub u128);
 
-/// The file in every container that says what it holds. It is written on first use, which takes a while where that
-/// is much.
+/// The file in every container that describes it. It is written on first use, which takes a while if there is much.
 pub const DESCRIPTION: &str = "container.json";
 
-/// What each piece of memory takes beside its bytes.
+/// Bytes of memory that each allocation takes in addition to its contents.
 const HEAP: usize = 16;
 
 /// The root of every container.
 pub const ROOT: NodeId = NodeId(0);
 
-/// The container's own bytes, as a file in its root that is not listed. A stored name of that kind hides it.
+/// The container's own bytes, as a hidden file in its root. A stored item of this name takes its place.
 const OWN_FILE: &str = ".file";
 
 /// The node of [`OWN_FILE`]; no format uses the number.
 const OWN_FILE_NODE: NodeId = NodeId(u128::MAX);
 
-/// What a node is.
+/// Kind of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NodeKind {
-    /// A folder, with the number of folders in it where that is known without a walk.
+    /// A folder, with the number of folders in it if that is known without a walk.
     Folder {
         /// How many.
         subfolders: Option<u32>,
@@ -80,7 +79,7 @@ pub enum NodeKind {
 /// A child in a listing.
 #[derive(Debug)]
 pub struct Child<'a> {
-    /// Where a listing goes on behind this child.
+    /// Position at which a listing continues after this child.
     pub next: u64,
     /// Its name.
     pub name: &'a str,
@@ -92,13 +91,13 @@ pub struct Child<'a> {
 
 /// An opened container.
 pub trait Container: Send + Sync {
-    /// The child of a folder by that name, hidden ones included.
+    /// Returns the child of a folder by that name, even a hidden one.
     ///
     /// # Errors
-    /// [`Fault`] where the answer needs bytes that can't be read.
+    /// [`Fault`] if the answer needs bytes that cannot be read.
     fn lookup(&self, reader: &ReadContext, folder: NodeId, name: &str) -> Result<Option<NodeId>, Fault>;
 
-    /// Goes through the shown children from a position (0 at first), until `each` breaks.
+    /// Passes the listed children from a position (0 at first) to `each`, until it breaks.
     ///
     /// # Errors
     /// As [`Self::lookup`].
@@ -110,60 +109,60 @@ pub trait Container: Send + Sync {
         each: &mut dyn FnMut(Child<'_>) -> ControlFlow<()>,
     ) -> Result<(), Fault>;
 
-    /// What a node is; `None` if there is no such node.
+    /// Returns the kind of a node; `None` if it does not exist.
     fn kind(&self, node: NodeId) -> Option<NodeKind>;
 
-    /// The folder that holds a node.
+    /// Returns the folder that contains a node.
     fn parent(&self, node: NodeId) -> NodeId;
 
-    /// A node's path below the container, for messages.
+    /// Returns a node's path below the container, for messages.
     fn path(&self, node: NodeId) -> String;
 
-    /// The bytes of a file.
+    /// Returns the bytes of a file.
     ///
     /// # Errors
     /// As [`Self::lookup`].
     fn view(&self, reader: &ReadContext, file: NodeId) -> Result<View, Fault>;
 
-    /// The bytes of `container.json`.
+    /// Returns the bytes of `container.json`.
     ///
     /// # Errors
     /// As [`Self::lookup`].
     fn description(&self, reader: &ReadContext) -> Result<Arc<Buffer>, Fault>;
 
-    /// What it holds, for people.
+    /// Returns an overview for people.
     ///
     /// # Errors
     /// As [`Self::lookup`].
     fn overview(&self) -> Result<Overview, Fault>;
 
-    /// A block's stored name, for messages.
+    /// Returns a block's stored name, for messages.
     fn block_name(&self, block: u32) -> String;
 
-    /// Bytes of memory that it takes, about: what it knows of its items now.
+    /// Returns the bytes of memory that it takes now, about.
     fn memory_usage(&self) -> usize;
 
-    /// What was noticed when the container was opened, and is no error.
+    /// Returns what was noticed when the container was opened and is no error.
     fn warnings(&self) -> &[String];
 
-    /// What was noticed since the last call. For formats that parse their parts on first use.
+    /// Returns what was noticed since the last call, for formats that parse their parts on first use.
     fn drain_warnings(&self) -> Vec<Notice> {
         Vec::new()
     }
 
-    /// What the parser found, for what joins Shard files.
+    /// Returns the parser's result, for joining Shard files.
     fn shard(&self) -> Option<&Shard> {
         None
     }
 
-    /// The array that a `.npy` file shows; `None` for every other node.
+    /// Returns the array that a `.npy` file shows; `None` for all other nodes.
     ///
     /// # Errors
     /// As [`Self::lookup`].
     fn array(&self, reader: &ReadContext, file: NodeId) -> Result<Option<Array>, Fault>;
 
-    /// What is known of the stored item that a file shows: of an array at least dtype and shape. It reads no more of
-    /// the container than a look-up of the file. `None` for files that show no stored item, and for folders.
+    /// Returns the description of the stored item that a file shows; for an array at least dtype and shape. It reads no
+    /// more of the container than a look-up of the file. `None` for folders and for files that show no stored item.
     ///
     /// # Errors
     /// As [`Self::lookup`].
@@ -171,8 +170,8 @@ pub trait Container: Send + Sync {
         Ok(self.array(reader, node)?.map(ItemInfo::from))
     }
 
-    /// Some rows of the column that a folder stands for, without a look at the others: of each at most the first
-    /// `elements`, and of a text the first `bytes`. `None` where the folder is no column, or has nothing of the kind.
+    /// Returns some rows of the column that a folder shows, without reading others: at most the first `elements` of
+    /// each, and at most the first bytes of a text. `None` if the folder is no such column.
     ///
     /// # Errors
     /// As [`Self::lookup`].
@@ -189,12 +188,12 @@ pub trait Container: Send + Sync {
         Ok(None)
     }
 
-    /// What is wrong with other files that this container needs, each looked at whole: for `shardfs verify`.
+    /// Returns what is wrong with other files that this container needs, each read whole. For `shardfs verify`.
     fn verify_others(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// Whether a node is a table, a Parquet file: it shows once more what other files show.
+    /// Returns whether a node is a table, a Parquet file that repeats what other files show.
     fn is_table(&self, node: NodeId) -> bool {
         let _ = node;
         false
@@ -205,9 +204,9 @@ pub trait Container: Send + Sync {
 #[cfg(feature = "serve")]
 #[derive(Debug)]
 pub struct Cells {
-    /// How many elements it has; `None` in a column of one a row.
+    /// Number of its elements; `None` in a column with one element per row.
     pub count: Option<u64>,
-    /// The first of them.
+    /// The first of its elements.
     pub elements: Elements,
 }
 
@@ -215,7 +214,7 @@ pub struct Cells {
 #[cfg(feature = "serve")]
 #[derive(Debug)]
 pub enum Elements {
-    /// Numbers and other values of one size, little-endian.
+    /// Values of one size, little-endian.
     Numbers(crate::format::DType, Vec<u8>),
     /// Texts; `None` for those that are missing.
     Texts(Vec<Option<Text>>),
@@ -227,34 +226,34 @@ pub enum Elements {
 pub struct Text {
     /// Its first bytes.
     pub bytes: Vec<u8>,
-    /// How many it has.
+    /// Number of all its bytes.
     pub length: u64,
 }
 
 /// An open container: its bytes, and its tree.
 pub struct Opened {
-    /// What reading it needs.
+    /// Context for reading it.
     pub reader: ReadContext,
-    /// The same for operations that wait for nothing, or for stored bytes only.
+    /// The same for operations that wait for nothing, or only for stored bytes.
     stored: ReadContext,
     resident: ReadContext,
     /// Its names and nodes.
     pub tree: Arc<dyn Container>,
     /// The state of the file that was opened.
     pub state: Version,
-    /// What its names and indexes take of the cache's budget.
+    /// The part of the cache's budget that its names and indexes take.
     pub room: Reservation,
     /// Whether changes of the file are announced.
     watch: Watch,
-    /// Whether a request has used it; it may have been opened ahead.
+    /// Whether a request has used it. It may have been opened ahead.
     was_used: AtomicBool,
-    /// Where damage that is found late is announced.
+    /// Announces damage that is found late.
     _late: LateFailures,
 }
 
-/// The tree with what every container has beside it: `.file`.
+/// The tree, with the file that every container has in addition: `.file`.
 impl Opened {
-    /// A container that was opened in a state of its file.
+    /// Returns a container that was opened in a state of its file.
     pub(crate) fn new(
         reader: ReadContext,
         tree: Arc<dyn Container>,
@@ -267,7 +266,7 @@ impl Opened {
         Self { reader, stored, resident, tree, state, room, watch, was_used: AtomicBool::new(false), _late: late }
     }
 
-    /// What reading needs for an operation that waits for no more than `wait`.
+    /// Returns the context for an operation that waits for no more than `wait`.
     pub fn reader(&self, wait: Wait) -> &ReadContext {
         match wait {
             Wait::Never => &self.resident,
@@ -276,17 +275,17 @@ impl Opened {
         }
     }
 
-    /// Notes that a request uses it. Whether none has before.
+    /// Notes that a request uses it. Returns whether this is the first.
     pub(crate) fn note_use(&self) -> bool {
         !self.was_used.load(Relaxed) && !self.was_used.swap(true, Relaxed)
     }
 
-    /// Whether changes of the file are announced: then what is known of its inside need not be looked at again.
+    /// Returns whether changes of the file are announced. Then what is known of its inside need not be checked again.
     pub fn is_watched(&self) -> bool {
         self.watch.is_alive()
     }
 
-    /// As [`Container::lookup`].
+    /// Does the same as [`Container::lookup`], including `.file`.
     ///
     /// # Errors
     /// As [`Container::lookup`].
@@ -295,23 +294,23 @@ impl Opened {
         Ok(found.or_else(|| (folder == ROOT && name == OWN_FILE).then_some(OWN_FILE_NODE)))
     }
 
-    /// As [`Container::kind`].
+    /// Does the same as [`Container::kind`], including `.file`.
     pub fn kind(&self, node: NodeId) -> Option<NodeKind> {
         if node == OWN_FILE_NODE { Some(NodeKind::File) } else { self.tree.kind(node) }
     }
 
-    /// As [`Container::parent`].
+    /// Does the same as [`Container::parent`], including `.file`.
     pub fn parent(&self, node: NodeId) -> NodeId {
         if node == OWN_FILE_NODE { ROOT } else { self.tree.parent(node) }
     }
 
-    /// As [`Container::path`].
+    /// Does the same as [`Container::path`], including `.file`.
     pub fn path(&self, node: NodeId) -> String {
         if node == OWN_FILE_NODE { OWN_FILE.into() } else { self.tree.path(node) }
     }
 
-    /// As [`Container::view`]. The container's own bytes are a range of its file like those of an uncompressed block,
-    /// and are handed out as these are.
+    /// Does the same as [`Container::view`]. The container's own bytes are a range of its file, and are served like an
+    /// uncompressed block.
     ///
     /// # Errors
     /// As [`Container::view`].
@@ -322,8 +321,8 @@ impl Opened {
         self.tree.view(self.reader(wait), file)
     }
 
-    /// Whether a file is the container's own bytes: they are in the kernel's page cache once already, and need no copy
-    /// in memory.
+    /// Returns whether a file is the container's own bytes. They are in the kernel's page cache already, and need no
+    /// copy in memory.
     pub fn is_own_file(&self, file: NodeId) -> bool {
         file == OWN_FILE_NODE
     }
@@ -334,7 +333,7 @@ impl Opened {
 pub struct Notice {
     /// The part.
     pub node: NodeId,
-    /// Where in the file, in bytes, as far as that is known.
+    /// Offset in the file in bytes, if it is known.
     pub offset: Option<u64>,
     /// What is wrong.
     pub message: String,

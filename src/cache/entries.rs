@@ -1,7 +1,7 @@
-//! What is cached, least recently used first, and how many operations use it.
+//! Cached entries, least recently used first, and how many operations use each.
 //!
-//! An entry is inserted before it is filled: the thread that inserts it fills it, and later threads wait for that
-//! (*single flight*). An entry that is in use is not evicted, so that the threads that waited for it get it.
+//! An entry is inserted before it is filled. The thread that inserts it fills it, and later threads wait for that
+//! (*single flight*). An entry in use is not evicted, so the threads that wait for it get it.
 
 use std::{hash::Hash, ops::Deref};
 

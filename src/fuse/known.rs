@@ -1,4 +1,4 @@
-//! Last answers, for when a disk gives no newer ones.
+//! The last answers, used while a disk gives no newer ones.
 
 use parking_lot::Mutex;
 

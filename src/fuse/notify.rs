@@ -1,12 +1,12 @@
-//! Telling the kernel what to forget, and looking after requests that wait: two threads that themselves wait for
+//! Notifies the kernel of what to forget, and looks after requests that wait: two threads that themselves wait for
 //! nothing.
 //!
-//! A notification that drops a name waits in the kernel for the folder's lock, which every look-up in that folder holds
-//! until it is answered; and each later look-up waits behind the notification. So names are never dropped: they
-//! are trusted for half a second only. Dropping the pages of a file waits for reads that are under way: a process that
-//! is killed while one of its threads waits so is never freed by the kernel, nor are its readers, until the mount is
-//! taken down by force. So it is done some time later, in the pool, and not before all requests for the file have been
-//! answered. What is left, forgetting attributes, waits for no request. What changed is looked at in the pool as well.
+//! A notification that drops a name waits in the kernel for the folder's lock. Every look-up in that folder holds that
+//! lock until it is answered, and each later look-up waits behind the notification. So names are never dropped; they
+//! are trusted for half a second only. Dropping the pages of a file waits for reads that are under way. If a process is
+//! killed while one of its threads waits for that, the kernel frees neither it nor its readers until the mount is taken
+//! down by force. So pages are dropped some time later, in the pool, and only after all requests for the file have been
+//! answered. Forgetting attributes waits for no request. The pool also looks at what changed.
 
 use std::{
     collections::{HashMap, VecDeque},

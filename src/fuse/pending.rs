@@ -1,9 +1,9 @@
-//! Requests that wait in the pool, and the answers that are given for them when they wait long.
+//! Requests that wait in the pool, and the answers that they get when they wait long.
 //!
-//! A reader that was killed stays until its request is answered, for the kernel waits for that (fuser answers the
-//! kernel's INTERRUPT with "not implemented", and the kernel then sends no more). So a thread looks at the readers of
+//! A reader that was killed stays until its request is answered, because the kernel waits for that. (fuser answers the
+//! kernel's INTERRUPT with "not implemented", and the kernel then sends no more.) So a thread checks the readers of
 //! requests that take long, and answers for those that were killed; the work goes on without a reader. The same thread
-//! answers from memory what can be.
+//! gives answers from memory, if there are any.
 
 use std::{
     collections::{HashMap, HashSet},

@@ -1,5 +1,5 @@
-//! Watching folders by inotify, so that what changes in them is seen at once and not only when the kernel's trust in a
-//! name runs out (after half a second, which is all that network filesystems and folders beyond the limit have).
+//! Watches folders by inotify, so that changes are seen at once, and not only when the kernel asks for a name again.
+//! (That is after half a second. Network filesystems, and folders beyond the limit, have only that.)
 
 use std::{
     collections::{BTreeSet, HashMap},

@@ -1,4 +1,4 @@
-//! Containers that are open: an LRU, so that a folder of 100,000 of them never means as many maps and descriptors.
+//! Open containers: an LRU, so that a folder of 100,000 of them does not need as many maps and descriptors.
 
 use std::{
     collections::{HashMap, hash_map::Entry},

@@ -1,9 +1,9 @@
-//! Opens the container that a request is about; and, ahead of a program that goes through a folder, those that come next.
+//! Opens the container that a request needs, and opens ahead the next ones for programs that go through a folder.
 //!
-//! A walk is told by the listing of the folder: containers that are used one after the other in its order. From the third
-//! on, the next ones are opened on other threads, the more the longer the walk, so that what takes a round trip to a server
-//! each, or a seek of a disk, takes that for many together. A program that jumps about has none opened in vain, and no
-//! thread opens what a request can open on the spot.
+//! A walk is a series of containers that are used in the order of their folder's listing. From the third one on, the
+//! next ones are opened on other threads, and more of them the longer the walk. Round trips to a server, or seeks of a
+//! disk, then happen for many containers at once. A program that jumps about opens nothing ahead, and no thread opens
+//! what a request can open on the spot.
 
 use std::{collections::VecDeque, ops::Range, path::Path, sync::Arc, thread};
 

@@ -1,6 +1,6 @@
-//! Problems seen so far: each is logged once, and stands in `.shardfs/problems.jsonl`.
+//! Problems so far. Each is logged once, and is listed in `.shardfs/problems.jsonl`.
 //!
-//! Bounded in every way: how many are kept, how long their texts are, how many lines go into the log a minute.
+//! Everything is bounded: the number of problems, the length of their texts, and the lines in the log per minute.
 
 use std::{
     collections::{HashSet, VecDeque},

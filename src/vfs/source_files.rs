@@ -1,4 +1,4 @@
-//! The bytes of ordinary files of SOURCE, as they stand there now.
+//! The bytes of ordinary files of SOURCE, as they are now.
 
 use std::{fs, sync::Arc};
 

@@ -1,4 +1,4 @@
-//! What tells one state of a file's bytes from another: entity tags over HTTP are made of it.
+//! Distinguishes states of a file's bytes. Entity tags over HTTP are made from it.
 
 use super::{Error, Node, Vfs, source_tree::SourceEntry};
 

@@ -44,31 +44,32 @@ use crate::{
     source::{SharedBytes, Source, SourceError},
 };
 
-/// What is asked for at least, and starts at a multiple of.
+/// Smallest request in bytes. Requests start at multiples of it.
 const GRANULE: u64 = 64 << 10;
 
-/// What is kept on disk as one file, and which no run exceeds.
+/// Size in bytes of a file in the disk cache, and the longest run.
 const BLOCK: u64 = 1 << 20;
 
-/// Asked for at once when anything of an object's front is wanted: what a container is, and most indexes.
+/// Bytes that are fetched at once when anything of an object's front is needed: they show what it is, and most indexes.
 const FRONT: u64 = 256 << 10;
 
-/// The same at its end, where some formats have their index.
+/// Bytes that are fetched at once at an object's end, where some formats have their index.
 const TAIL: u64 = 256 << 10;
 
-/// Objects of up to this size are fetched whole with their front, where those before were read beyond it.
+/// Largest object in bytes that is fetched whole with its front, if earlier objects were read beyond their fronts.
 const SMALL: u64 = BLOCK + (256 << 10);
 
-/// An object that is read beyond its front counts for so many that are not, or are opened ahead and not read yet.
+/// Weight of an object that is read beyond its front, against objects that are not, or that are opened ahead and not
+/// read yet.
 const BEYOND: i32 = 4;
 
-/// So many objects that are not read beyond their fronts are fetched whole in vain at most.
+/// Most objects in a row that are fetched whole although they are not read beyond their fronts.
 const LEAN: i32 = 16;
 
-/// Objects of which is remembered what is in memory.
+/// Most objects for which it is remembered what is in memory.
 const OBJECTS: usize = 1024;
 
-/// Units of an object of which is remembered whether they are on disk.
+/// Most units of an object for which it is remembered whether they are on disk.
 const REMEMBERED_UNITS: usize = 1 << 16;
 
 /// What happened since the start, for `stats.json`.
