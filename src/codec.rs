@@ -46,7 +46,7 @@ pub enum DecodeError {
         size: u64,
     },
     /// More bytes are stored than any encoder needs for the stated size.
-    #[error("{stored} bytes are stored for {size} decoded ones; {codec} never needs so many")]
+    #[error("{stored} bytes are stored for {size} decoded ones; {codec} never needs that many")]
     Excess {
         /// The codec's name.
         codec: &'static str,

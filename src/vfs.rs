@@ -603,7 +603,7 @@ impl Vfs {
 
     /// Reports a panic of a request.
     pub fn note_panic(&self, what: &str) {
-        let message = format!("a request failed by a fault of shardfs itself, please report it: {what}");
+        let message = format!("a request failed because of a bug in shardfs; report it: {what}");
         self.problems.note(Problem::of(PathBuf::new(), message));
     }
 

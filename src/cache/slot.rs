@@ -137,9 +137,8 @@ impl Slot {
     /// Runs the decoder and keeps its verdict. If the decoder panics, that is an error of this block, which its readers
     /// get.
     pub(super) fn run(&self, decode: impl FnOnce() -> Result<(), Arc<BlockError>>) {
-        let verdict = catch_unwind(AssertUnwindSafe(decode)).unwrap_or_else(|_| {
-            Err(Arc::new(BlockError::Refused("the decoder panicked; please report this file".into())))
-        });
+        let verdict = catch_unwind(AssertUnwindSafe(decode))
+            .unwrap_or_else(|_| Err(Arc::new(BlockError::Refused("the decoder panicked; report this file".into()))));
         let mut progress = self.progress.lock();
         if verdict.is_err() {
             progress.pieces.clear();

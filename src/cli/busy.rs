@@ -29,7 +29,7 @@ pub(super) fn message(mount: &Mount) -> String {
     let above: Vec<String> = mounts::standing_on(mount, &all).map(|other| escape::path(&other.at)).collect();
     if !above.is_empty() {
         // Detaching is refused as well, because these would disappear with it.
-        return format!("{shown}: other mounts stand on it; take them down first: {}", above.join(", "));
+        return format!("{shown}: other mounts are on top of it; take them down first: {}", above.join(", "));
     }
     let (mut users, complete) = users(mount);
     if users.is_empty() {

@@ -62,7 +62,7 @@ impl Folders {
         let open = |folder: &PathBuf| {
             let named = || escape::path(folder);
             if !folder.join("CACHEDIR.TAG").exists() {
-                bail!("{}: no cache of shardfs", named());
+                bail!("{}: not a cache of shardfs", named());
             }
             Disk::existing(folder, limits(folder)).with_context(named)
         };

@@ -227,7 +227,7 @@ fn decoded_blocks() -> Check {
 fn admin_check(root: bool, admin: bool) -> Check {
     match (root, admin) {
         (_, true) => ok("CAP_SYS_ADMIN", "is there"),
-        (false, false) => ok("CAP_SYS_ADMIN", "is not there, and not needed: fusermount3 mounts"),
+        (false, false) => ok("CAP_SYS_ADMIN", "missing, and not needed because fusermount3 mounts"),
         (true, false) => problem(
             "CAP_SYS_ADMIN",
             "root has not got it here, so nothing can be mounted",
@@ -274,7 +274,7 @@ fn descriptors() -> Check {
     let wanted = 2 * crate::limits::OPEN_SOURCES as u64;
     match limit.maximum {
         Some(most) if most < wanted => {
-            let message = format!("at most {most} in a process; containers will be opened again and again");
+            let message = format!("at most {most} in a process; containers will be opened repeatedly");
             warning(name, message, format!("raise the limit: ulimit -Hn {wanted}"))
         }
         most => ok(name, format!("at most {} in a process", most.map_or("any number".into(), |most| most.to_string()))),
@@ -311,7 +311,7 @@ fn passthrough(kernel: &Kernel, admin: bool) -> Check {
     } else if admin {
         ok(name, "the kernel is new enough and this user may use it")
     } else {
-        warning(name, "needs CAP_SYS_ADMIN", "mount as root where large files are read again and again")
+        warning(name, "needs CAP_SYS_ADMIN", "mount as root if large files are read repeatedly")
     }
 }
 

@@ -117,12 +117,12 @@ fn check_output(output: &Path) -> anyhow::Result<()> {
     match File::open(output) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(error).with_context(named),
-        Ok(file) if !file.metadata().with_context(named)?.is_file() => bail!("{}: is no ordinary file", named()),
+        Ok(file) if !file.metadata().with_context(named)?.is_file() => bail!("{}: is not an ordinary file", named()),
         Ok(file) => {
             let read = file.take(4).read(&mut front).with_context(named)?;
             match read == 0 || front == *PARQUET {
                 true => Ok(()),
-                false => bail!("{}: is there and is no Parquet file; choose another name", named()),
+                false => bail!("{}: exists and is not a Parquet file; choose another name", named()),
             }
         }
     }

@@ -249,7 +249,7 @@ impl<W: Write> List<'_, W> {
         let failed = |error: vfs::Error| anyhow!("{}: {}", path.display(), error.to_problem().detail());
         let found = vfs.lookup(folder, name).map_err(failed);
         let found =
-            found.and_then(|attr| attr.ok_or_else(|| anyhow!("{}: went away while it was listed", path.display())));
+            found.and_then(|attr| attr.ok_or_else(|| anyhow!("{}: was removed while it was listed", path.display())));
         self.or_complain(found)
     }
 

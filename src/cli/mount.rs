@@ -121,7 +121,7 @@ pub(super) fn run(arguments: &Arguments, command_line: &[OsString]) -> anyhow::R
     super::umount::repair(&mounts::without_asking(&arguments.mountpoint)?)?;
     for place in [&arguments.source, &arguments.mountpoint].into_iter().filter(|place| !is_url(place)) {
         if !probe::answers(place)? {
-            bail!("{}: does not answer; is the disk or server there?", escape::path(place));
+            bail!("{}: does not answer; check its disk or server", escape::path(place));
         }
     }
     let running = &arguments.running;

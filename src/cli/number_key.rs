@@ -13,7 +13,7 @@ use crate::vfs::NumberKey;
 pub(super) fn kept() -> NumberKey {
     let kept = folder().ok_or_else(|| io::Error::from(io::ErrorKind::NotFound)).and_then(|folder| kept_in(&folder));
     kept.unwrap_or_else(|error| {
-        log::info!("inode numbers will be others after a remount, for their key can't be kept: {error}");
+        log::info!("inode numbers will change after a remount, because their key cannot be kept: {error}");
         NumberKey::random()
     })
 }

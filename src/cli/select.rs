@@ -95,7 +95,7 @@ fn is_wild(component: &OsStr) -> bool {
 fn part(component: Component<'_>) -> anyhow::Result<Part> {
     let name = component.as_os_str();
     match component {
-        Component::ParentDir => bail!("'..' behind a wildcard"),
+        Component::ParentDir => bail!("'..' after a wildcard"),
         _ if name == "**" => Ok(Part::Folders),
         _ if is_wild(name) => {
             let text = name.to_str().with_context(|| format!("{}: a pattern has to be UTF-8", name.display()))?;

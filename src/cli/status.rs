@@ -143,7 +143,7 @@ impl Report {
             }
             (State::Silent | State::Hidden, _) => {
                 let way = super::umount::way_out(&self.mount);
-                Some(format!("does not answer; if that stays so: shardfs umount {way} {word}"))
+                Some(format!("does not answer; if it stays like this: shardfs umount {way} {word}"))
             }
         }
     }

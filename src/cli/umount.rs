@@ -178,7 +178,7 @@ pub(super) fn detach(mount: &Mount) -> anyhow::Result<()> {
     let root = seen(&mount)?;
     if let Some(other) = mounts::standing_on(&mount, &mounts::all()?).next() {
         bail!(
-            "{}: the mount {} stands on it and would be gone, too; take that one down first",
+            "{}: the mount {} is on top of it and would be removed too; take that one down first",
             escape::path(&mount.at),
             escape::path(&other.at)
         );
@@ -222,9 +222,9 @@ fn abort(mount: &Mount) -> anyhow::Result<()> {
 
 /// Returns the root of a mount, if its path leads to it.
 fn seen(mount: &Mount) -> anyhow::Result<OwnedFd> {
-    mount.open()?.with_context(|| {
-        format!("{}: another mount stands there now; take that one down first", escape::path(&mount.at))
-    })
+    mount
+        .open()?
+        .with_context(|| format!("{}: another mount is there now; take that one down first", escape::path(&mount.at)))
 }
 
 /// Returns a path that leads to a descriptor, whatever is now at the place where it was opened.

@@ -49,10 +49,10 @@ fn parse_header(header: &[u8], length: u64) -> Result<Header, FormatError> {
     }
     let fields = (header.u16(4), header.u16(6), header.u32(8), header.u32(12), header.u64(16), header.u64(24));
     let (Some(major), Some(minor), Some(flags), Some(n), Some(table), Some(data)) = fields else {
-        return Err(FormatError::refused(Class::Truncated, format!("{length} bytes where a header has {HEADER}")));
+        return Err(FormatError::refused(Class::Truncated, format!("{length} bytes, but a header has {HEADER}")));
     };
     if length < HEADER {
-        return Err(FormatError::refused(Class::Truncated, format!("{length} bytes where a header has {HEADER}"))); // 3
+        return Err(FormatError::refused(Class::Truncated, format!("{length} bytes, but a header has {HEADER}"))); // 3
     }
     match major {
         0 => return Err(FormatError::refused(Class::VersionTooOld, "major version 0, this reads 1")), // 4

@@ -121,7 +121,7 @@ fn parse_store(source: &dyn Source, base: u64, memory: &dyn Memory) -> Result<St
     }
     let fields = (header.u16(8), header.u16(10), header.u32(12), header.u64(16), available >= HEADER);
     let (Some(major), Some(minor), Some(n), Some(file_size), true) = fields else {
-        let reason = format!("{available} bytes where a header has {HEADER}");
+        let reason = format!("{available} bytes, but a header has {HEADER}");
         return Err(FormatError::refused(Class::Truncated, reason)); // 3
     };
     match major {

@@ -49,7 +49,7 @@ impl Siblings {
         let folder = self.manifest.path.folder();
         let typed = folder.join(below);
         let real = match self.store.without_links(&typed) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return refused("it is not there"),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return refused("it does not exist"),
             real => real.map_err(SourceError::from)?,
         };
         // A manifest reaches files of its own folder only, whatever links are there.
@@ -57,9 +57,9 @@ impl Siblings {
         let Some(path) = real.filter(|real| own.is_some_and(|own| real.starts_with(own))) else {
             return refused(LINK);
         };
-        let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return refused("it is not there") };
+        let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return refused("it does not exist") };
         let Some(stat) = self.store.stat(&path).map_err(SourceError::from)? else {
-            return refused(if self.has_link(&path) { LINK } else { "it is not there" });
+            return refused(if self.has_link(&path) { LINK } else { "it does not exist" });
         };
         match stat.kind {
             Kind::File => {}

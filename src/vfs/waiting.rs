@@ -36,8 +36,8 @@ impl Vfs {
     /// Notes that the thread that notifies the kernel of changes does not answer, or does again.
     pub(crate) fn note_notifier(&self, is_lost: bool) {
         if is_lost {
-            let message = "the kernel is no longer notified of changes of SOURCE at once, please report it: the thread \
-                           that does so does not answer";
+            let message = "the kernel is no longer notified of changes of SOURCE at once, because the thread that does \
+                           so does not answer; report it";
             self.problems.note(Problem::of(PathBuf::new(), message.into()));
         } else {
             log::warn!("the kernel is notified of changes of SOURCE again");

@@ -197,7 +197,7 @@ fn meaning(name: &[u8], parameters: &[u8], depth: u32) -> Result<Result<Type, Un
         return Ok(Err(Unusable::Dead(format!("codec '{}' is not known", name.escape_debug()))));
     }
     if depth == DEEPEST {
-        return Ok(Err(Unusable::Bad("codecs stand too deep in each other".into())));
+        return Ok(Err(Unusable::Bad("codecs are nested too deeply".into())));
     }
     match composed(name, &parameters.to_vec(), depth) {
         Ok(meaning) => Ok(meaning),
