@@ -5,6 +5,7 @@ mod cache_folders;
 mod cat;
 mod color;
 mod cp;
+mod destination;
 mod doctor;
 mod escape;
 mod formats;
@@ -190,13 +191,25 @@ pub fn run() -> ExitCode {
     }
 }
 
+/// As clap parses, and ends with its message. What it quotes may be a name that a shell has found on a disk.
+fn parsed(line: &[OsString]) -> Cli {
+    Cli::try_parse_from(line).unwrap_or_else(|error| {
+        let text = error.render().to_string();
+        if text.chars().all(|c| c == '\n' || escape::is_printable(c)) {
+            error.exit();
+        }
+        text.lines().for_each(|line| eprintln!("{}", escape::escaped(line)));
+        std::process::exit(error.exit_code())
+    })
+}
+
 /// The command that a line means, `-o` included. Ends the process where clap would.
 fn parse(line: &[OsString], mount: &clap::Command) -> anyhow::Result<Cli> {
-    let mut cli = Cli::parse_from(line);
+    let mut cli = parsed(line);
     if let Command::Mount(mount::Arguments { options, .. }) = &cli.command
         && !options.is_empty()
     {
-        cli = Cli::parse_from(fstab::expanded(line, options, mount)?);
+        cli = parsed(&fstab::expanded(line, options, mount)?);
     }
     Ok(cli)
 }

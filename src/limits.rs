@@ -96,6 +96,10 @@ pub const DESCRIPTORS_PART: u64 = 4;
 /// Most ordinary files that are kept open between two reads.
 pub const OPEN_FILES: usize = 64;
 
+/// Files and containers on a filesystem that is mounted below SOURCE are closed when they were not used for so many
+/// seconds: one that is open keeps its filesystem from being unmounted.
+pub const IDLE_SECONDS: u64 = 10;
+
 /// Most files whose detection is remembered (container or not), about 30 bytes of memory each.
 pub const VERDICTS: usize = 1 << 19;
 

@@ -3,10 +3,11 @@
 //! `Store` is all that the layers above know of SOURCE. `LocalStore` is a folder of this machine, reached beneath a
 //! descriptor so that no link and no rename leads out of it; `remote` holds buckets and web servers.
 
-mod beneath;
+pub(crate) mod beneath;
 pub(crate) mod leased;
 mod local;
 pub(crate) mod mapped;
+pub(crate) mod own_mounts;
 #[cfg(feature = "remote")]
 pub(crate) mod remote;
 mod watch;
@@ -334,6 +335,12 @@ pub(crate) trait Store: Send + Sync {
 
     /// Ends the current wait, or else the next one.
     fn wake(&self);
+
+    /// Whether a file lies on another filesystem than the top, which can be unmounted by itself.
+    fn is_elsewhere(&self, file: FileId) -> bool {
+        let _ = file;
+        false
+    }
 
     /// Returns the space and files of the filesystem below the top.
     ///

@@ -19,7 +19,9 @@ use glob::Pattern;
 use parking_lot::Mutex;
 
 use super::{
-    ViewOptions, lies_in, log_to_stderr,
+    ViewOptions,
+    destination::Destination,
+    lies_in, log_to_stderr,
     place::names,
     select::{Selected, Selection, select},
 };
@@ -94,7 +96,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
             let (take, copier) = (take.clone(), &copier);
             scope.spawn(move || copier.work(&take));
         }
-        let mut walk = Walk { arguments, copier: &copier, give, taken: HashSet::new(), folders: vec![] };
+        let mut walk = Walk { arguments, copier: &copier, give, taken: HashSet::new(), folders: vec![], dest: None };
         for source in &arguments.sources {
             if copier.stop.load(Relaxed) {
                 break;
@@ -114,6 +116,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
 
 /// A folder that was made, to get its mode and time when it is full.
 struct Folder {
+    dest: Arc<Destination>,
     path: PathBuf,
     mode: u32,
     mtime: (i64, u32),
@@ -127,6 +130,8 @@ struct Walk<'a> {
     /// Where files of several sources go, to notice two that go to one place.
     taken: HashSet<PathBuf>,
     folders: Vec<Folder>,
+    /// The folder that everything goes to, made when there is something to copy.
+    dest: Option<Arc<Destination>>,
 }
 
 impl Walk<'_> {
@@ -149,12 +154,13 @@ impl Walk<'_> {
                 continue;
             }
             let only_one = !is_pattern && self.arguments.sources.len() == 1;
-            let to = if only_one && !is_folder && !is_folder_name(destination) {
-                destination.clone()
+            let (top, to) = if only_one && !is_folder && !is_folder_name(destination) {
+                let name = destination.file_name().with_context(|| format!("{}: no name", destination.display()))?;
+                (destination.parent().unwrap_or(Path::new("")), PathBuf::from(name))
             } else {
-                destination.join(std::mem::take(&mut found.kept))
+                (destination.as_path(), std::mem::take(&mut found.kept))
             };
-            self.below(&vfs, found, to);
+            self.below(&vfs, found, top, to);
         }
         match skipped {
             0 => Ok(()),
@@ -169,15 +175,27 @@ impl Walk<'_> {
         self.arguments.exclude.iter().any(|pattern| pattern.matches(&name) || pattern.matches(&below))
     }
 
-    /// A file, or a folder with all that is in it.
-    fn below(&mut self, vfs: &Arc<Vfs>, found: Selected, to: PathBuf) {
-        let top = to.clone();
-        if !self.arguments.dry_run
-            && let Some(parent) = to.parent().filter(|parent| *parent != Path::new(""))
-            && let Err(error) = std::fs::create_dir_all(parent)
-        {
-            return self.copier.failed(&anyhow::Error::from(error).context(parent.display().to_string()));
+    /// The folder that everything goes to, with a folder below it; `None` where nothing is to be written.
+    fn destination(&mut self, folder: &Path, below: &Path) -> anyhow::Result<Option<Arc<Destination>>> {
+        if self.arguments.dry_run {
+            return Ok(None);
         }
+        let dest = match &self.dest {
+            Some(dest) => dest.clone(),
+            None => Arc::new(Destination::make(folder).with_context(|| folder.display().to_string())?),
+        };
+        self.dest = Some(dest.clone());
+        dest.make_all(below).with_context(|| dest.shown(below).display().to_string())?;
+        Ok(Some(dest))
+    }
+
+    /// A file, or a folder with all that is in it.
+    fn below(&mut self, vfs: &Arc<Vfs>, found: Selected, folder: &Path, to: PathBuf) {
+        let top = to.clone();
+        let dest = match self.destination(folder, to.parent().unwrap_or(Path::new(""))) {
+            Ok(dest) => dest,
+            Err(error) => return self.copier.failed(&error),
+        };
         // A stack, not recursion: names in containers can be thousands of folders deep.
         let mut open = vec![(found, to)];
         while let Some((Selected { ino, attr, shown, .. }, to)) = open.pop() {
@@ -189,22 +207,25 @@ impl Walk<'_> {
                 continue;
             }
             if attr.kind != FileKind::Folder {
-                if self.arguments.dry_run {
-                    self.copier.would_copy(&shown, &to);
+                let Some(dest) = &dest else {
+                    self.copier.would_copy(&shown, &folder.join(&to));
                     vfs.forget(ino, 1);
                     continue;
-                }
+                };
                 if self.arguments.sources.len() > 1 && !self.taken.insert(to.clone()) {
-                    let place = to.display();
+                    let place = dest.shown(&to);
+                    let place = place.display();
                     self.copier.failed(&anyhow::anyhow!("{}: {place} is another's copy already", shown.display()));
                     continue;
                 }
                 self.copier.expect(attr.size);
                 // Only when all workers are gone, and then nothing is left to copy it.
-                let _ = self.give.send(Task { vfs: vfs.clone(), ino, attr, shown, to });
+                let _ = self.give.send(Task { vfs: vfs.clone(), ino, attr, shown, dest: dest.clone(), to });
                 continue;
             }
-            let made = if self.arguments.dry_run { Ok(()) } else { self.copier.make_folder(&to) };
+            let made = dest
+                .as_ref()
+                .map_or(Ok(()), |dest| dest.make_folder(&to).with_context(|| dest.shown(&to).display().to_string()));
             let inside = made.and_then(|()| names(vfs, ino, &shown));
             let inside = match inside {
                 Ok(inside) => inside,
@@ -213,8 +234,8 @@ impl Walk<'_> {
                     continue;
                 }
             };
-            if !self.arguments.dry_run {
-                self.folders.push(Folder { path: to.clone(), mode: attr.mode.into(), mtime: attr.mtime });
+            if let Some(dest) = dest.clone() {
+                self.folders.push(Folder { dest, path: to.clone(), mode: attr.mode.into(), mtime: attr.mtime });
             }
             for (name, _) in inside.into_iter().rev() {
                 let (shown, to) = (shown.join(&name), to.join(&name));

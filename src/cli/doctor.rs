@@ -104,8 +104,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let mut out = BufWriter::new(stdout);
     if arguments.json {
         let list: Vec<Value> = checks.iter().map(Check::json).collect();
-        serde_json::to_writer_pretty(&mut out, &json!({"can_mount": can_mount, "checks": list}))?;
-        writeln!(out)?;
+        escape::write_json(&mut out, &json!({"can_mount": can_mount, "checks": list}))?;
     } else {
         for Check { name, state, message, remedy } in &checks {
             let word = paint(is_coloured, state.color(), &format!("{:8}", state.name()));

@@ -3,7 +3,14 @@
 //! A name can hold anything but a zero byte. Printed as it is, a line break forges a line of a log, and an escape
 //! sequence moves a terminal's cursor. So control characters are printed as `\n` and `\u{1b}`.
 
-use std::{fmt::Write, os::unix::ffi::OsStrExt, path::Path};
+use std::{
+    ffi::{OsStr, OsString},
+    fmt::Write,
+    os::unix::ffi::{OsStrExt, OsStringExt},
+    path::Path,
+};
+
+use serde::Serialize;
 
 /// Returns whether a character is printed as it is. Control characters are not, nor those that change the direction of
 /// text or break lines.
@@ -24,6 +31,42 @@ pub(super) fn escaped(text: &str) -> String {
 /// Returns a path as [`escaped`] text. Bytes that are not UTF-8 become U+FFFD.
 pub(super) fn path(path: &Path) -> String {
     escaped(&path.to_string_lossy())
+}
+
+/// A name as it is; for a terminal, with `?` for each character that would do something to it (as `ls` of coreutils).
+pub(super) fn name(name: &OsStr, is_terminal: bool) -> OsString {
+    if !is_terminal {
+        return name.to_owned();
+    }
+    let mut shown = Vec::with_capacity(name.len());
+    for chunk in name.as_bytes().utf8_chunks() {
+        let valid = chunk.valid().chars().map(|c| if is_printable(c) { c } else { '?' });
+        shown.extend(valid.collect::<String>().into_bytes());
+        shown.extend(chunk.invalid().iter().map(|_| b'?'));
+    }
+    OsString::from_vec(shown)
+}
+
+/// JSON that means the same, and in which nothing does something to a terminal. Its line breaks stay.
+pub(super) fn json(text: &str) -> String {
+    let mut json = String::with_capacity(text.len());
+    for c in text.chars() {
+        if is_printable(c) || c == '\n' {
+            json.push(c);
+        } else {
+            // All of them have 16 bits. Outside of strings JSON has none.
+            let _ = write!(json, "\\u{:04x}", u32::from(c));
+        }
+    }
+    json
+}
+
+/// Writes a value as JSON, for people to read, and the line's end.
+///
+/// # Errors
+/// What writing says.
+pub(super) fn write_json(out: &mut impl std::io::Write, value: &impl Serialize) -> anyhow::Result<()> {
+    Ok(writeln!(out, "{}", json(&serde_json::to_string_pretty(value)?))?)
 }
 
 /// Returns a path as a word for a shell's command line, which can be copied from a terminal.
@@ -50,7 +93,7 @@ pub(super) fn shell_word(path: &Path) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::{ffi::OsStr, process::Command};
+    use std::process::Command;
 
     use super::*;
 
@@ -58,6 +101,12 @@ mod tests {
     fn control_characters_are_escaped() {
         assert_eq!(escaped("a b\n\x1b[2Jc\u{9b}d\u{202e}é"), r"a b\n\u{1b}[2Jc\u{9b}d\u{202e}é");
         assert_eq!(path(Path::new(OsStr::from_bytes(b"a\xff\r"))), "a\u{fffd}\\r");
+        assert_eq!(name(OsStr::new("a\x1b[31m\u{e9}\n"), true), OsString::from("a?[31m\u{e9}?"));
+        assert_eq!(name(OsStr::new("a\x1b"), false), OsString::from("a\x1b"));
+        let value = serde_json::json!({"a": "\x1b\u{9b}\u{7f}\u{202e}\né"});
+        let text = json(&format!("{value:#}"));
+        assert_eq!(text, "{\n  \"a\": \"\\u001b\\u009b\\u007f\\u202e\\né\"\n}");
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), value);
     }
 
     #[test]

@@ -23,7 +23,9 @@ use parking_lot::Mutex;
 use serde_json::json;
 use signal_hook::{consts::SIGINT, flag, low_level};
 
-use super::{AlreadyReported, ViewOptions, complain, counted, log_to_stderr, place::Place};
+use super::{
+    AlreadyReported, ViewOptions, complain, counted, destination::Destination, escape, log_to_stderr, place::Place,
+};
 use crate::vfs::{self, Attr, FileKind, Problem, ROOT, Vfs};
 use found::{Row, look_into};
 use table::Index;
@@ -75,13 +77,15 @@ const PARQUET: &[u8; 4] = b"PAR1";
 pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     log_to_stderr("off");
     let output = &arguments.output;
-    check_output(output)?;
+    let (to, name) = Destination::of_file(output).with_context(|| output.display().to_string())?;
+    let earlier = earlier_index(&to, &name)?;
     let place = Place::find(&arguments.source, arguments.view.checked())?;
     if !place.is_folder() {
         bail!("{}: neither a folder nor a container", arguments.source.display());
     }
     let source = place.vfs.source().join(place.vfs.path_of(place.ino).0).to_string_lossy().into_owned();
-    let known = if arguments.anew { HashMap::new() } else { table::read(output, &source) };
+    let known = if arguments.anew { None } else { earlier };
+    let known = known.map(|file| table::read(file, &source)).unwrap_or_default();
     let stop = Arc::new(AtomicBool::new(false));
     // The first Ctrl-C stops the work and leaves nothing behind; a second one ends the process.
     let _ = flag::register_conditional_default(SIGINT, stop.clone());
@@ -94,7 +98,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     }
     let counts = Counts::of(&rows, &work.known);
     let index = Index::of(&source, &rows).with_context(|| output.display().to_string())?;
-    index.write(output, &work.stop).with_context(|| output.display().to_string())?;
+    index.write(&to, &name, &work.stop).with_context(|| output.display().to_string())?;
     if work.stop.load(Relaxed) {
         return interrupted(&work.bar);
     }
@@ -110,18 +114,17 @@ fn interrupted(bar: &ProgressBar) -> anyhow::Result<()> {
     bail!("interrupted")
 }
 
-/// Refuses to replace anything except an earlier index, because a mistyped name may be a container's.
-fn check_output(output: &Path) -> anyhow::Result<()> {
-    let named = || output.display().to_string();
+/// The file that will be replaced. Nothing but an earlier index ever is: a name that was mistyped may be a container's.
+fn earlier_index(to: &Destination, name: &Path) -> anyhow::Result<Option<File>> {
+    let named = || to.shown(name).display().to_string();
     let mut front = [0; 4];
-    match File::open(output) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(error).with_context(named),
-        Ok(file) if !file.metadata().with_context(named)?.is_file() => bail!("{}: is not an ordinary file", named()),
-        Ok(file) => {
-            let read = file.take(4).read(&mut front).with_context(named)?;
+    match to.read(name).with_context(named)? {
+        None => Ok(None),
+        Some(file) if !file.metadata().with_context(named)?.is_file() => bail!("{}: is not an ordinary file", named()),
+        Some(file) => {
+            let read = (&file).take(4).read(&mut front).with_context(named)?;
             match read == 0 || front == *PARQUET {
-                true => Ok(()),
+                true => Ok(Some(file)),
                 false => bail!("{}: exists and is not a Parquet file; choose another name", named()),
             }
         }
@@ -289,7 +292,7 @@ impl Counts {
         if arguments.json {
             let counts = json!({"index": arguments.output.to_string_lossy(), "containers": containers, "added": added,
                                 "changed": changed, "removed": removed, "damaged": damaged});
-            writeln!(io::stdout(), "{counts:#}")?;
+            escape::write_json(&mut io::stdout(), &counts)?;
         } else if !arguments.quiet {
             let containers = counted(*containers as u64, "container");
             writeln!(io::stdout(), "{containers}: {added} new, {changed} changed, {removed} gone, {damaged} damaged")?;

@@ -7,7 +7,7 @@ mod table;
 
 use std::{
     ffi::OsString,
-    io::{self, BufWriter, Write},
+    io::{self, BufWriter, IsTerminal, Write},
     path::{Path, PathBuf},
 };
 
@@ -145,7 +145,7 @@ fn describe_folder(out: &mut impl Write, place: &Place, path: &Path) -> anyhow::
             }
             Err(reason) => format!("can't be opened: {reason}"),
         };
-        writeln!(out, "  {}: {what}", lines::shown(&name.to_string_lossy(), usize::MAX))?;
+        writeln!(out, "  {}: {}", lines::shown(&name.to_string_lossy(), usize::MAX), escape::escaped(&what))?;
     }
     let others =
         if others == 1 { "1 other file or folder".into() } else { format!("{others} other files and folders") };
@@ -168,8 +168,7 @@ fn write_folder_json(out: &mut impl Write, place: &Place, path: &Path) -> anyhow
     };
     let containers: Vec<Value> = containers.iter().map(object).collect();
     let document = json!({"folder": path.to_string_lossy(), "containers": containers, "others": others});
-    serde_json::to_writer_pretty(&mut *out, &document)?;
-    Ok(writeln!(out)?)
+    escape::write_json(out, &document)
 }
 
 /// Describes the container at a place, or the part of it at that place, for people.
@@ -224,10 +223,13 @@ fn write_json(out: &mut impl Write, place: &Place) -> anyhow::Result<()> {
     let Some(description) = place.vfs.description(place.ino)? else { return Ok(()) };
     let overview = place.vfs.overview(place.ino)?;
     if !matches!(overview, Some(Overview { contents: Contents::Episodes { .. }, .. })) {
-        return Ok(out.write_all(&description)?);
+        // Elsewhere it is `container.json` to the byte.
+        return match io::stdout().is_terminal() {
+            true => Ok(out.write_all(escape::json(&String::from_utf8_lossy(&description)).as_bytes())?),
+            false => Ok(out.write_all(&description)?),
+        };
     }
     let mut json: Value = serde_json::from_slice(&description)?;
     json["summary"] = episodes::Summary::read(place, None)?.json();
-    serde_json::to_writer_pretty(&mut *out, &json)?;
-    Ok(writeln!(out)?)
+    escape::write_json(out, &json)
 }

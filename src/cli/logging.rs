@@ -16,7 +16,7 @@ use env_logger::{Target, fmt::Formatter};
 use log::{Log, Metadata, Record};
 use parking_lot::Mutex;
 
-use super::escape;
+use super::{destination, escape};
 
 /// How much is logged. Each level includes the ones before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
@@ -158,13 +158,13 @@ struct LogFile {
 
 impl LogFile {
     fn open(path: &Path) -> anyhow::Result<Self> {
-        let open = || Ok((std::path::absolute(path)?, append(path)?));
+        let open = || Ok((std::path::absolute(path)?, destination::append(path)?));
         let (path, file) = open().map_err(|e: io::Error| e).with_context(|| path.display().to_string())?;
         Ok(Self { path, file: Mutex::new(file) })
     }
 
     fn reopen(&self) -> io::Result<()> {
-        let file = append(&self.path)?;
+        let file = destination::append(&self.path)?;
         // A process in the background also uses the file as its stderr.
         if !io::IsTerminal::is_terminal(&io::stderr()) {
             rustix::stdio::dup2_stderr(&file)?;
@@ -172,10 +172,6 @@ impl LogFile {
         *self.file.lock() = file;
         Ok(())
     }
-}
-
-fn append(path: &Path) -> io::Result<File> {
-    File::options().append(true).create(true).open(path)
 }
 
 /// One file shared by the loggers of all levels.

@@ -4,7 +4,7 @@ use std::{
     cmp::Reverse,
     ffi::{OsStr, OsString},
     io::{self, BufWriter, IsTerminal, Write},
-    os::unix::ffi::{OsStrExt, OsStringExt},
+    os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
 };
 
@@ -146,7 +146,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
                 list.tree(vfs, *ino, attr.kind, shown)?;
             } else if is_listed_folder(attr, arguments) {
                 if several && !arguments.recursive && !arguments.json {
-                    let shown = if list.is_terminal { harmless(shown.as_os_str()) } else { shown.into() };
+                    let shown = escape::name(shown.as_os_str(), list.is_terminal);
                     writeln!(list.out, "{}{}:", if is_first { "" } else { "\n" }, shown.display())?;
                     is_first = false;
                 }
@@ -306,7 +306,7 @@ impl<W: Write> List<'_, W> {
     fn object(&mut self, entry: &Entry) -> anyhow::Result<()> {
         let info = entry.info.clone().unwrap_or_default();
         let object = listed::to_json(&entry.path, entry.attr.as_ref(), &info);
-        Ok(writeln!(self.out, "{object}")?)
+        Ok(writeln!(self.out, "{}", escape::json(&object.to_string()))?)
     }
 
     /// Prints a file, or a folder with everything below it, as a tree.
@@ -360,7 +360,7 @@ impl<W: Write> List<'_, W> {
             FileKind::Link if self.coloured => Color::Link.begin(),
             _ => "",
         };
-        let shown = if self.is_terminal { harmless(name.as_os_str()) } else { name.as_os_str().to_owned() };
+        let shown = escape::name(name.as_os_str(), self.is_terminal);
         write!(self.out, "{colour}")?;
         self.out.write_all(shown.as_bytes())?;
         let slash = if self.arguments.slash && kind == FileKind::Folder { "/" } else { "" };
@@ -371,17 +371,6 @@ impl<W: Write> List<'_, W> {
 fn reversed<T>(mut list: Vec<T>) -> Vec<T> {
     list.reverse();
     list
-}
-
-/// Returns a name with `?` for each character that would control a terminal (as `ls` of coreutils does).
-fn harmless(name: &OsStr) -> OsString {
-    let mut shown = Vec::with_capacity(name.len());
-    for chunk in name.as_bytes().utf8_chunks() {
-        let valid = chunk.valid().chars().map(|c| if escape::is_printable(c) { c } else { '?' });
-        shown.extend(valid.collect::<String>().into_bytes());
-        shown.extend(chunk.invalid().iter().map(|_| b'?'));
-    }
-    OsString::from_vec(shown)
 }
 
 /// Returns `f32 [24,7]`, or nothing for files that are no arrays.
@@ -454,11 +443,6 @@ mod tests {
         let sizes = [0, 1023, 1024, 1536, 10 << 10, (10 << 10) + 1, 1023 << 10, (1 << 20) - 1, 5 << 30];
         let shown = ["0", "1023", "1.0K", "1.5K", "10K", "11K", "1023K", "1.0M", "5.0G"];
         assert_eq!(sizes.map(short), shown);
-    }
-
-    #[test]
-    fn terminals_get_no_control_characters() {
-        assert_eq!(harmless(OsStr::new("a\x1b[31m\u{e9}\n")), OsString::from("a?[31m\u{e9}?"));
     }
 
     #[test]

@@ -205,7 +205,9 @@ pub(super) fn run(arguments: &Arguments, command_line: &[OsString]) -> anyhow::R
         End::Session(result) => result.with_context(|| mountpoint.display().to_string()),
         End::Signal(signal) => {
             log::info!("signal {signal}: unmounting {}", mountpoint.display());
-            // It may still be in use. The mount is detached now; its users get errors once this process ends.
+            // It may still be in use: its users get errors from now on. A thread that waited for its own mount would keep
+            // this process from ending, as only the end of the connection wakes it.
+            super::umount::abort_quietly(&own);
             super::umount::detach(&own)
         }
     };

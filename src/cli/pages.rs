@@ -1,11 +1,17 @@
 //! `shardfs completions`, `man` and `reference`: completions for shells, man pages and docs/CLI.md, made from the
 //! definitions of the options.
 
-use std::{fmt::Write as _, fs, io, path::PathBuf};
+use std::{
+    fmt::Write as _,
+    io::{self, Write as _},
+    path::{Path, PathBuf},
+};
 
 use anyhow::Context;
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;
+
+use super::destination::Destination;
 
 /// Print completions for a shell
 #[derive(Debug, Args)]
@@ -41,19 +47,33 @@ pub(super) fn completions(arguments: &CompletionArguments) -> anyhow::Result<()>
 }
 
 pub(super) fn man(arguments: &ManArguments) -> anyhow::Result<()> {
-    let named = || arguments.folder.display().to_string();
-    let [commands, helpers] = ["man1", "man8"].map(|section| arguments.folder.join(section));
-    fs::create_dir_all(&commands).and_then(|()| fs::create_dir_all(&helpers)).with_context(named)?;
-    clap_mangen::generate_to(super::Cli::command(), &commands).with_context(named)?;
-    for page in fs::read_dir(&commands).with_context(named)? {
-        let page = page.with_context(named)?.path();
-        if page.file_name().is_some_and(|name| name.to_string_lossy().starts_with("shardfs")) {
-            let text = fs::read_to_string(&page).with_context(named)?;
-            fs::write(&page, readable(&text)).with_context(named)?;
-        }
+    let mut cli = super::Cli::command().disable_help_subcommand(true);
+    cli.build();
+    write_pages(arguments, &cli).with_context(|| arguments.folder.display().to_string())
+}
+
+fn write_pages(arguments: &ManArguments, cli: &clap::Command) -> io::Result<()> {
+    let to = Destination::make(&arguments.folder)?;
+    for section in ["man1", "man8"] {
+        to.make_all(Path::new(section))?;
     }
-    let mount = fs::read_to_string(commands.join("shardfs-mount.1")).with_context(named)?;
-    fs::write(helpers.join("mount.shardfs.8"), helper_page(&mount)).with_context(named)
+    let put = |page: &Path, text: &str| {
+        to.put_file(page, None, None, |mut file| file.write_all(text.as_bytes()).map(|()| true))
+    };
+    let mut commands = vec![cli];
+    while let Some(command) = commands.pop() {
+        commands.extend(command.get_subcommands().filter(|command| !command.is_hide_set()));
+        let page = clap_mangen::Man::new(command.clone());
+        let mut text = Vec::new();
+        page.render(&mut text)?;
+        let text = readable(&String::from_utf8_lossy(&text));
+        let name = page.get_filename();
+        if name == "shardfs-mount.1" {
+            put(Path::new("man8/mount.shardfs.8"), &helper_page(&text))?;
+        }
+        put(&Path::new("man1").join(name), &text)?;
+    }
+    Ok(())
 }
 
 /// Returns a page of clap_mangen with the project and its version in the footer, and with line breaks in examples kept.

@@ -91,8 +91,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let mut out = BufWriter::new(stdout);
     if arguments.json {
         let all: Vec<Value> = reports.iter().map(Report::json).collect();
-        serde_json::to_writer_pretty(&mut out, &all)?;
-        writeln!(out)?;
+        escape::write_json(&mut out, &all)?;
     } else {
         if reports.is_empty() {
             writeln!(out, "no shardfs is mounted")?;

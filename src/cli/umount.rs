@@ -220,6 +220,14 @@ fn abort(mount: &Mount) -> anyhow::Result<()> {
     )
 }
 
+/// As [`abort`], as far as this user may: for a process that ends, with which the connection ends as well, unless one of
+/// its threads waits for it.
+pub(super) fn abort_quietly(mount: &Mount) {
+    if let Err(error) = abort(mount) {
+        log::debug!("{error:#}");
+    }
+}
+
 /// Returns the root of a mount, if its path leads to it.
 fn seen(mount: &Mount) -> anyhow::Result<OwnedFd> {
     mount

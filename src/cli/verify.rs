@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use super::{
     LinkOptions,
     color::{Color, ColorOption, paint},
-    complain, counted,
+    complain, counted, escape,
     formats::FormatOptions,
     log_to_stderr, one_line,
     place::Place,
@@ -101,8 +101,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let is_terminal = stdout.is_terminal();
     let mut out = BufWriter::new(stdout);
     if arguments.json {
-        serde_json::to_writer_pretty(&mut out, &document(&result, &progress))?;
-        writeln!(out)?;
+        escape::write_json(&mut out, &document(&result, &progress))?;
     } else if !arguments.quiet {
         let is_coloured = arguments.color.is_on(is_terminal);
         for (container, problem) in result.problems.iter().chain(&result.unread) {

@@ -47,6 +47,7 @@ impl Mount {
         let largest_read = vfs.cache().usage().0 / limits::REPLIES_PART;
         let largest_read = (largest_read < limits::LARGEST_READ)
             .then(|| largest_read.clamp(limits::SMALLEST_READ, limits::LARGEST_READ) & !(limits::SMALLEST_READ - 1));
+        crate::store::own_mounts::begin();
         let device = mounting::make(vfs.source(), mountpoint, config.allow_other, largest_read)?;
         // Because the session is given a device, it takes nothing down when it ends: another mount may be at the mount
         // point by then.

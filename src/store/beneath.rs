@@ -5,9 +5,13 @@
 //! takes at once, the same rules are kept component by component.
 
 use std::{
-    ffi::OsStr,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
-    path::{Component, Path},
+    collections::VecDeque,
+    ffi::{OsStr, OsString},
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::ffi::{OsStrExt, OsStringExt},
+    },
+    path::{Component, Path, PathBuf},
     sync::atomic::{AtomicBool, Ordering::Relaxed},
 };
 
@@ -19,6 +23,12 @@ use rustix::{
 /// Whether `openat2` is known not to work here.
 static IS_MISSING: AtomicBool = AtomicBool::new(false);
 
+/// Bytes of a path that the kernel takes at once, without the zero at its end.
+const LONGEST_PATH: usize = 4095;
+
+/// Links that are followed one after the other, as many as the kernel follows.
+const LINKS: usize = 40;
+
 /// How often a look-up is repeated if a rename kept the kernel from doing it safely.
 const TRIES: usize = 16;
 
@@ -27,7 +37,7 @@ const TRIES: usize = 16;
 /// # Errors
 /// Those of `open(2)`; `ELOOP` if a symbolic link is on the way (with `O_PATH` one at the end is opened itself),
 /// `EXDEV` for a path that would lead out.
-pub(super) fn open(folder: impl AsFd, path: &Path, flags: OFlags) -> Result<OwnedFd> {
+pub(crate) fn open(folder: impl AsFd, path: &Path, flags: OFlags) -> Result<OwnedFd> {
     let (folder, flags) = (folder.as_fd(), flags | OFlags::NOFOLLOW | OFlags::CLOEXEC);
     if path == Path::new("") {
         if flags.contains(OFlags::PATH) {
@@ -40,6 +50,15 @@ pub(super) fn open(folder: impl AsFd, path: &Path, flags: OFlags) -> Result<Owne
         return by_hand(folder, path, flags);
     }
     let rules = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    // The kernel takes so many bytes at once: a longer path is opened in parts.
+    let bytes = path.as_os_str().as_bytes();
+    if bytes.len() > LONGEST_PATH
+        && let Some(slash) = bytes[..LONGEST_PATH].iter().rposition(|&byte| byte == b'/')
+    {
+        let (front, rest) = (OsStr::from_bytes(&bytes[..slash]), OsStr::from_bytes(&bytes[slash + 1..]));
+        let folder = open(folder, Path::new(front), OFlags::PATH | OFlags::DIRECTORY)?;
+        return open(folder, Path::new(rest), flags);
+    }
     for _ in 0..TRIES {
         match openat2(folder, path, flags, Mode::empty(), rules) {
             Err(Errno::AGAIN) => {}
@@ -69,6 +88,85 @@ pub(super) fn open_cached(folder: impl AsFd, path: &Path, flags: OFlags, more: R
     openat2(folder, path, flags | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty(), rules)
 }
 
+/// As [`open`] with `O_PATH`, and no folder is entered that `is_barred`: what lies below one is not there. A barred
+/// folder itself is opened, which asks its filesystem nothing.
+///
+/// # Errors
+/// As [`open`].
+pub(super) fn open_around(
+    folder: impl AsFd,
+    path: &Path,
+    is_barred: impl Fn(BorrowedFd<'_>) -> Result<bool>,
+) -> Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let rules = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV;
+    // What lies on the folder's own filesystem is reached in one call.
+    if path != Path::new("")
+        && !IS_MISSING.load(Relaxed)
+        && let Ok(opened) = openat2(&folder, path, flags, Mode::empty(), rules)
+    {
+        return Ok(opened);
+    }
+    let mut last = rustix::io::fcntl_dupfd_cloexec(&folder, 0)?;
+    walk(folder.as_fd(), path, |at, name, is_last| {
+        if is_barred(at)? {
+            return Err(Errno::NOENT);
+        }
+        if is_last {
+            last = openat(at, name, flags, Mode::empty())?;
+            return Ok(None);
+        }
+        step(at, name).map(Some)
+    })?;
+    Ok(last)
+}
+
+/// Where an absolute path leads to when all links in it are followed, as `realpath(3)` finds it. No folder is entered that
+/// `is_barred`.
+///
+/// # Errors
+/// Those of `open(2)`; `ENOENT` for what lies in a barred folder, or is one.
+pub(super) fn real_path(path: &Path, is_barred: impl Fn(BorrowedFd<'_>) -> Result<bool>) -> Result<PathBuf> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut left: VecDeque<OsString> = VecDeque::new();
+    let mut place = PathBuf::from("/");
+    let mut folders = vec![rustix::fs::open(c"/", flags, Mode::empty())?];
+    let mut links = 0;
+    let put = |left: &mut VecDeque<OsString>, path: &Path| {
+        let parts = path.components().filter(|part| matches!(part, Component::Normal(_) | Component::ParentDir));
+        let parts: Vec<_> = parts.map(|part| part.as_os_str().to_owned()).collect();
+        parts.into_iter().rev().for_each(|part| left.push_front(part));
+    };
+    put(&mut left, path);
+    while let Some(part) = left.pop_front() {
+        if part == ".." {
+            folders.truncate(folders.len().saturating_sub(1).max(1));
+            place.pop();
+            continue;
+        }
+        let opened = openat(folders.last().ok_or(Errno::NOENT)?, &*part, flags, Mode::empty())?;
+        if is_barred(opened.as_fd())? {
+            return Err(Errno::NOENT);
+        }
+        let Ok(target) = readlinkat(&opened, c"", Vec::new()) else {
+            folders.push(opened);
+            place.push(part);
+            continue;
+        };
+        links += 1;
+        if links > LINKS {
+            return Err(Errno::LOOP);
+        }
+        let target = PathBuf::from(OsString::from_vec(target.into_bytes()));
+        if target.is_absolute() {
+            folders.truncate(1);
+            place = PathBuf::from("/");
+        }
+        put(&mut left, &target);
+    }
+    Ok(place)
+}
+
 /// Does the same as [`open`], component by component.
 fn by_hand(folder: BorrowedFd<'_>, path: &Path, flags: OFlags) -> Result<OwnedFd> {
     let mut last = None;
@@ -87,7 +185,7 @@ fn by_hand(folder: BorrowedFd<'_>, path: &Path, flags: OFlags) -> Result<OwnedFd
 ///
 /// # Errors
 /// As [`open`].
-pub(super) fn step(at: BorrowedFd<'_>, name: &OsStr) -> Result<OwnedFd> {
+pub(crate) fn step(at: BorrowedFd<'_>, name: &OsStr) -> Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     openat(at, name, flags, Mode::empty()).map_err(|error| match error {
         Errno::NOTDIR if readlinkat(at, name, Vec::new()).is_ok() => Errno::LOOP,
@@ -100,7 +198,7 @@ pub(super) fn step(at: BorrowedFd<'_>, name: &OsStr) -> Result<OwnedFd> {
 ///
 /// # Errors
 /// What `enter` says; `EXDEV` for a path with `..` or a root.
-pub(super) fn walk(
+pub(crate) fn walk(
     top: BorrowedFd<'_>,
     path: &Path,
     mut enter: impl FnMut(BorrowedFd<'_>, &OsStr, bool) -> Result<Option<OwnedFd>>,

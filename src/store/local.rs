@@ -29,7 +29,7 @@ use rustix::{
 
 use super::{
     Changes, File, FilePath, Folder, FollowLinks, Kind, MappedFile, Names, Stat, Store, Usage, Version, Watch, beneath,
-    mapped, watch::Watcher,
+    mapped, own_mounts, watch::Watcher,
 };
 
 /// How often the path of the top is checked for another folder.
@@ -44,6 +44,8 @@ pub(crate) struct LocalStore {
     /// Absolute and without links.
     top: PathBuf,
     root: Mutex<Root>,
+    /// The device number of what was the top at first: it may be a mount of shardfs itself.
+    device: u64,
     /// Whether a thread checks the path of the top now.
     is_looking: AtomicBool,
     links: FollowLinks,
@@ -67,6 +69,8 @@ struct Resolved {
     opened: OwnedFd,
     stat: Stat,
     name: OsString,
+    /// Whether it is a mount of shardfs, which is shown as an empty folder.
+    is_barred: bool,
 }
 
 impl LocalStore {
@@ -76,11 +80,13 @@ impl LocalStore {
     /// Those of `open(2)`.
     pub(crate) fn new(top: PathBuf, links: FollowLinks, watch: bool) -> io::Result<Self> {
         let folder = Arc::new(open_top(&top)?);
+        let device = own_mounts::device_of(&*folder)?;
         let root = Root { is_local: mapped::is_local(&*folder), folder, looked: Instant::now(), is_gone: false };
         let watcher = if watch { Watcher::new() } else { Watcher::default() };
         Ok(Self {
             top,
             root: Mutex::new(root),
+            device,
             is_looking: AtomicBool::new(false),
             links,
             watcher,
@@ -96,7 +102,8 @@ impl LocalStore {
         };
         // One thread checks, without holding the lock: if the path does not answer, the others use what is open.
         if is_due && !self.is_looking.swap(true, Relaxed) {
-            let now = open_top(&self.top).and_then(|now| Ok((file_of(&now)?, mapped::is_local(&now), now)));
+            let now = open_top(&self.top).and_then(|now| if self.bars(&now)? { Err(gone()) } else { Ok(now) });
+            let now = now.and_then(|now| Ok((file_of(&now)?, mapped::is_local(&now), now)));
             let known = file_of(&folder);
             let mut root = self.root.lock();
             root.looked = Instant::now();
@@ -117,10 +124,36 @@ impl LocalStore {
         if is_gone { Err(gone()) } else { Ok(folder) }
     }
 
+    /// Whether mounts of shardfs have to be looked out for.
+    fn is_careful(&self) -> bool {
+        own_mounts::may_stand_below(&self.top, self.links == FollowLinks::Outside)
+    }
+
+    /// Whether what was opened lies on a mount of shardfs that stands below the top. Asks no filesystem.
+    fn bars(&self, opened: impl AsFd) -> rustix::io::Result<bool> {
+        let device = own_mounts::device_of(opened)?;
+        Ok(device != self.device && own_mounts::is_one(device))
+    }
+
+    /// Where a path leads to when all links in it are followed; nowhere in mounts of shardfs.
+    fn real_path(&self, path: &Path) -> io::Result<PathBuf> {
+        if self.is_careful() { Ok(beneath::real_path(path, |at| self.bars(at))?) } else { path.canonicalize() }
+    }
+
     /// Opens what is at a path, with `O_PATH`; a link that is not followed is opened itself.
     fn open_path(&self, path: &Path) -> io::Result<Resolved> {
         let root = self.root()?;
-        match beneath::open(&root, path, OFlags::PATH) {
+        let is_careful = self.is_careful();
+        let found = if is_careful {
+            beneath::open_around(&root, path, |at| self.bars(at))
+        } else {
+            beneath::open(&root, path, OFlags::PATH)
+        };
+        match found {
+            Ok(opened) if is_careful && self.bars(&opened)? => {
+                let name = path.file_name().unwrap_or_default().to_owned();
+                Ok(Resolved { stat: barred(&opened)?, opened, name, is_barred: true })
+            }
             Ok(opened) => {
                 let stat = mapped::stat_of(&opened, AtFlags::empty())?;
                 if stat.kind == Kind::Link
@@ -128,7 +161,7 @@ impl LocalStore {
                 {
                     return Ok(resolved);
                 }
-                Ok(Resolved { opened, stat, name: path.file_name().unwrap_or_default().to_owned() })
+                Ok(Resolved { opened, stat, name: path.file_name().unwrap_or_default().to_owned(), is_barred: false })
             }
             Err(Errno::LOOP) if self.links.follows() => self.below_links(&root, path).ok_or_else(|| Errno::LOOP.into()),
             Err(error) => Err(error.into()),
@@ -137,17 +170,20 @@ impl LocalStore {
 
     /// Opens a path with links before its last name: first the folder before that name, then the name in it.
     fn below_links(&self, root: &OwnedFd, path: &Path) -> Option<Resolved> {
-        let folder = self.top.join(path.parent()?).canonicalize().ok()?;
+        let folder = self.real_path(&self.top.join(path.parent()?)).ok()?;
         let (at, way) = self.way_to(root, &folder)?;
         let name = path.file_name()?;
-        let opened = beneath::open(at, &way.join(name), OFlags::PATH).ok()?;
+        let opened = beneath::open_around(at, &way.join(name), |at| self.bars(at)).ok()?;
+        if self.bars(&opened).ok()? {
+            return Some(Resolved { stat: barred(&opened).ok()?, opened, name: name.to_owned(), is_barred: true });
+        }
         let stat = Stat { via_link: true, ..mapped::stat_of(&opened, AtFlags::empty()).ok()? };
         if stat.kind == Kind::Link
             && let Some(resolved) = self.follow(root, path)
         {
             return Some(resolved);
         }
-        Some(Resolved { opened, stat, name: name.to_owned() })
+        Some(Resolved { opened, stat, name: name.to_owned(), is_barred: false })
     }
 
     /// Returns the target of a link, if it may be followed. A link to a folder that contains it is not followed,
@@ -160,8 +196,8 @@ impl LocalStore {
             return None;
         }
         let link = self.top.join(link);
-        let target = link.canonicalize().ok()?;
-        let own_folder = link.parent()?.canonicalize().ok()?;
+        let target = self.real_path(&link).ok()?;
+        let own_folder = self.real_path(link.parent()?).ok()?;
         if own_folder.starts_with(&target) {
             return None;
         }
@@ -175,14 +211,17 @@ impl LocalStore {
                 return Ok(None);
             }
             let folder = beneath::step(at, name)?;
+            if self.bars(&folder)? {
+                return Err(Errno::NOENT);
+            }
             folders.push(stat(&statx(&folder, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)?));
             Ok(Some(folder))
         });
         walked.ok()?;
-        let opened = opened?;
+        let opened = opened.filter(|opened| self.bars(opened) == Ok(false))?;
         let stat = mapped::stat_of(&opened, AtFlags::empty()).ok().filter(|stat| stat.kind != Kind::Link)?;
         let stat = Stat { via_link: true, mode: stat.mode & may_pass(&stat, &folders), ..stat };
-        Some(Resolved { opened, stat, name: target.file_name().unwrap_or_default().to_owned() })
+        Some(Resolved { opened, stat, name: target.file_name().unwrap_or_default().to_owned(), is_barred: false })
     }
 
     /// Returns the folder from which a place without links in its path is reached, and the path from there: the top for
@@ -199,7 +238,7 @@ impl LocalStore {
     }
 
     fn open_once(&self, path: &Path) -> io::Result<MappedFile> {
-        let Resolved { opened, stat, name } = self.open_path(path)?;
+        let Resolved { opened, stat, name, .. } = self.open_path(path)?;
         if stat.kind != Kind::File {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
         }
@@ -243,7 +282,9 @@ impl Store for LocalStore {
         match (components.next(), components.next()) {
             (None, _) => mapped::stat_of(&*self.root()?, AtFlags::empty()).map(Some),
             (Some(name), None) => {
-                LocalFolder { store: self, path: Path::new(""), opened: self.root()? }.stat(name.as_os_str())
+                let (opened, is_careful) = (self.root()?, self.is_careful());
+                LocalFolder { store: self, path: Path::new(""), opened, is_careful, is_barred: false }
+                    .stat(name.as_os_str())
             }
             _ => or_nothing(self.open_path(path).map(|resolved| resolved.stat)),
         }
@@ -257,10 +298,11 @@ impl Store for LocalStore {
     }
 
     fn folder<'a>(&'a self, path: &'a Path) -> io::Result<Box<dyn Folder + 'a>> {
-        let Resolved { opened, .. } = self.open_path(path)?;
+        let Resolved { opened, is_barred, .. } = self.open_path(path)?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let opened = Arc::new(openat(&opened, c".", flags, Mode::empty())?);
-        Ok(Box::new(LocalFolder { store: self, path, opened }))
+        let opened = if is_barred { opened } else { openat(&opened, c".", flags, Mode::empty())? };
+        let (opened, is_careful) = (Arc::new(opened), self.is_careful());
+        Ok(Box::new(LocalFolder { store: self, path, opened, is_careful, is_barred }))
     }
 
     fn open(&self, path: &Path) -> io::Result<Arc<dyn File>> {
@@ -279,7 +321,8 @@ impl Store for LocalStore {
     fn try_open(&self, path: &Path, version: Version) -> Option<Arc<dyn File>> {
         // The path is in the kernel's memory and the file on a local disk, so the rest of opening it waits for nothing.
         let in_memory = *self.local.read().get(&version.file().device())?;
-        let opened = beneath::open_cached(&*self.known_root(false)?, path, OFlags::PATH, ResolveFlags::empty()).ok()?;
+        let more = if self.is_careful() { ResolveFlags::NO_XDEV } else { ResolveFlags::empty() };
+        let opened = beneath::open_cached(&*self.known_root(false)?, path, OFlags::PATH, more).ok()?;
         let stat = mapped::stat_of(&opened, AtFlags::STATX_DONT_SYNC).ok()?;
         if stat.kind != Kind::File || stat.version != version {
             return None;
@@ -299,12 +342,16 @@ impl Store for LocalStore {
         if !self.links.follows() {
             return Ok(Some(path.to_path_buf()));
         }
-        let place = self.top.join(path).canonicalize()?;
+        let place = self.real_path(&self.top.join(path))?;
         Ok(place.strip_prefix(&self.top).ok().map(Path::to_path_buf))
     }
 
     fn watch(&self, folder: &Path) -> Watch {
-        self.watcher.watch(folder, || Ok(self.open_path(folder)?.opened))
+        self.watcher.watch(folder, || match self.open_path(folder)? {
+            // Watching a folder asks for its attributes.
+            Resolved { is_barred: true, .. } => Err(Errno::XDEV.into()),
+            Resolved { opened, .. } => Ok(opened),
+        })
     }
 
     fn known_watch(&self, folder: &Path) -> Watch {
@@ -323,6 +370,10 @@ impl Store for LocalStore {
         self.watcher.wake();
     }
 
+    fn is_elsewhere(&self, file: super::FileId) -> bool {
+        file.device() != self.device
+    }
+
     fn usage(&self) -> io::Result<Usage> {
         let host = fstatvfs(&*self.root()?)?;
         Ok(Usage {
@@ -338,15 +389,25 @@ struct LocalFolder<'a> {
     store: &'a LocalStore,
     path: &'a Path,
     opened: Arc<OwnedFd>,
+    /// Whether mounts of shardfs may stand on names in it.
+    is_careful: bool,
+    /// Whether it is one itself, and shown without names.
+    is_barred: bool,
 }
 
 impl Folder for LocalFolder<'_> {
     fn version(&self) -> io::Result<Version> {
+        if self.is_barred {
+            return Ok(barred(&*self.opened)?.version);
+        }
         Ok(mapped::stat_of(&*self.opened, AtFlags::empty())?.version)
     }
 
     fn names(&self) -> io::Result<Arc<dyn Names>> {
         let mut names = Vec::new();
+        if self.is_barred {
+            return Ok(Arc::new(names));
+        }
         for entry in rustix::fs::Dir::read_from(&*self.opened)? {
             let name = entry?.file_name().to_bytes().to_vec();
             if name != b"." && name != b".." {
@@ -360,6 +421,17 @@ impl Folder for LocalFolder<'_> {
     fn stat(&self, name: &OsStr) -> io::Result<Option<Stat>> {
         if matches!(name.as_encoded_bytes(), b"." | b"..") || name.as_encoded_bytes().contains(&b'/') {
             return Ok(None);
+        }
+        if self.is_barred {
+            return Ok(None);
+        }
+        if self.is_careful {
+            let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            match openat(&*self.opened, name, flags, Mode::empty()) {
+                Ok(opened) if self.store.bars(&opened)? => return barred(&opened).map(Some),
+                // What can't be opened says so below.
+                _ => {}
+            }
         }
         let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
         let found = statx(&*self.opened, name, flags, StatxFlags::BASIC_STATS).map(|found| stat(&found));
@@ -378,6 +450,12 @@ fn open_top(top: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY;
     let everything = rustix::fs::open(c"/", flags | OFlags::CLOEXEC, Mode::empty())?;
     Ok(beneath::open(&everything, top.strip_prefix("/").unwrap_or(top), flags)?)
+}
+
+/// What is said of a mount of shardfs, which is not asked: an empty folder.
+fn barred(opened: impl AsFd) -> io::Result<Stat> {
+    let version = Version::local(own_mounts::device_of(opened)?, 0, 0, (0, 0), (0, 0));
+    Ok(Stat { kind: Kind::Folder, size: 0, mtime: (0, 0), mode: 0o555, uid: 0, gid: 0, via_link: false, version })
 }
 
 /// Returns whether something failed because descriptors ran out, which others will release.

@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use super::{Node, ROOT, Vfs, container_id::ContainerId, source_tree::SourceEntry};
 use crate::{
     cache::nonzero,
+    limits,
     store::{Changes, DirEvent, Kind, Store},
     tree,
 };
@@ -139,10 +140,12 @@ impl Vfs {
         self.source.store().refresh();
     }
 
-    /// Releases what is held only for files that no longer exist. Called now and then.
+    /// Gives back what is held only for files that are no longer there, and files on other filesystems than SOURCE's own
+    /// that were not used for a while. To be called now and then.
     pub fn sweep(&self) {
-        self.containers.sweep();
-        self.files.sweep();
+        let idle = Duration::from_secs(limits::IDLE_SECONDS);
+        self.containers.sweep(idle);
+        self.files.sweep(idle);
         self.source.sweep();
     }
 

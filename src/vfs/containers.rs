@@ -6,7 +6,7 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use lru::LruCache;
@@ -58,6 +58,16 @@ struct State {
 struct Open {
     opened: Arc<Opened>,
     file: Arc<dyn File>,
+    used: Instant,
+}
+
+impl State {
+    /// A container that is open, and in use from now on.
+    fn get(&mut self, id: &Arc<ContainerId>) -> Option<Arc<Opened>> {
+        let open = self.open.get_mut(id)?;
+        open.used = Instant::now();
+        Some(open.opened.clone())
+    }
 }
 
 /// An opening of a container under way, for which others may wait.
@@ -152,7 +162,7 @@ impl Containers {
     /// # Errors
     /// [`Error`] if the file has changed.
     pub(super) fn get(&self, id: &Arc<ContainerId>) -> Result<Option<Arc<Opened>>, Error> {
-        let found = self.state.lock().open.get(id).map(|open| open.opened.clone());
+        let found = self.state.lock().get(id);
         let Some(opened) = found else { return Ok(None) };
         if opened.reader.source.check_known().is_err() {
             self.close(id);
@@ -176,7 +186,7 @@ impl Containers {
         }
         let opening = loop {
             let mut state = self.state.lock();
-            let opened = state.open.get(id).map(|open| open.opened.clone());
+            let opened = state.get(id);
             if let Some(opened) = opened {
                 drop(state);
                 return match opened.reader.source.check_known() {
@@ -275,7 +285,7 @@ impl Containers {
         let late = move || invalidations.push(Stale::Container(stale.clone()));
         let late = self.cache.on_late_failure(reader.container, Arc::new(late));
         let opened = Arc::new(Opened::new(reader, tree, file.version(), room, watch, late));
-        let open = Open { opened: opened.clone(), file };
+        let open = Open { opened: opened.clone(), file, used: Instant::now() };
         let mut state = self.state.lock();
         let mut closed: Vec<_> = state.open.push(id.clone(), open).into_iter().collect();
         let mut weight: usize = state.open.iter().map(|(_, open)| open.opened.tree.memory_usage()).sum();
@@ -295,9 +305,18 @@ impl Containers {
         opened
     }
 
-    /// Closes containers whose file has lost its last name or has changed, so that a deleted container's space is given
-    /// back to the disk.
-    pub(super) fn sweep(&self) {
+    /// Closes those whose file has lost its last name or is in another state, so that a deleted container's space is given
+    /// back to the disk; and those that keep a filesystem below SOURCE from being unmounted and were not used for `idle`.
+    pub(super) fn sweep(&self, idle: Duration) {
+        let is_idle = |id: &ContainerId, open: &Open| {
+            open.used.elapsed() >= idle && self.store.is_elsewhere(id.stat.version.file())
+        };
+        let state = self.state.lock();
+        let idle: Vec<_> = state.open.iter().filter(|(id, open)| is_idle(id, open)).map(|(id, _)| id.clone()).collect();
+        drop(state);
+        for id in idle {
+            self.close(&id);
+        }
         let open: Vec<_> = self.state.lock().open.iter().map(|(id, open)| (id.clone(), open.file.clone())).collect();
         for (id, file) in open {
             if file.is_deleted() || file.check_known().is_err() {

@@ -1,6 +1,10 @@
 //! The bytes of ordinary files of SOURCE, as they are now.
 
-use std::{fs, sync::Arc};
+use std::{
+    fs,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use lru::LruCache;
 use parking_lot::Mutex;
@@ -15,10 +19,13 @@ use crate::{
 
 type Key = (Arc<FilePath>, FileId);
 
+/// A file, and when it was last read.
+type Open = (Arc<dyn File>, Instant);
+
 /// Ordinary files, kept open for a while so that one that is replaced can be read to its end.
 pub(super) struct SourceFiles {
     store: Arc<dyn Store>,
-    open: Mutex<LruCache<Key, Arc<dyn File>>>,
+    open: Mutex<LruCache<Key, Open>>,
 }
 
 impl SourceFiles {
@@ -78,14 +85,20 @@ impl SourceFiles {
     /// [`Error`] if it is not open.
     pub(super) fn stat(&self, path: &Arc<FilePath>, file: FileId) -> Result<Stat, Error> {
         let open = self.open.lock().get(&(path.clone(), file)).cloned();
-        open.and_then(|file| file.stat_now().ok()).ok_or_else(|| Error::stale(path.to_path_buf()))
+        open.and_then(|(file, _)| file.stat_now().ok()).ok_or_else(|| Error::stale(path.to_path_buf()))
     }
 
-    /// Closes files that have lost their last name, so that their space is given back to the disk.
-    pub(super) fn sweep(&self) {
-        let open: Vec<(Key, Arc<dyn File>)> =
-            self.open.lock().iter().map(|(key, file)| (key.clone(), file.clone())).collect();
-        for (key, file) in open {
+    /// Closes files that have lost their last name, so that their space is given back to the disk; and those that keep a
+    /// filesystem below SOURCE from being unmounted and were not read for `idle`.
+    pub(super) fn sweep(&self, idle: Duration) {
+        let open: Vec<(Key, Open)> = self.open.lock().iter().map(|(key, open)| (key.clone(), open.clone())).collect();
+        let is_idle = |(key, (_, used)): &(Key, Open)| used.elapsed() >= idle && self.store.is_elsewhere(key.1);
+        // First of all, for what follows waits where a disk does not answer.
+        let (idle, open): (Vec<_>, Vec<_>) = open.into_iter().partition(is_idle);
+        for (key, _) in idle {
+            self.open.lock().pop(&key);
+        }
+        for (key, (file, _)) in open {
             if file.is_deleted() {
                 self.open.lock().pop(&key);
             }
@@ -94,7 +107,10 @@ impl SourceFiles {
 
     fn open(&self, path: &Arc<FilePath>, file: FileId) -> Result<Arc<dyn File>, Error> {
         let key = (path.clone(), file);
-        let known = self.open.lock().get(&key).cloned();
+        let known = self.open.lock().get_mut(&key).map(|(file, used)| {
+            *used = Instant::now();
+            file.clone()
+        });
         if let Some(file) = known.as_ref().filter(|file| file.check_unchanged().is_ok()) {
             return Ok(file.clone());
         }
@@ -104,7 +120,7 @@ impl SourceFiles {
             Ok(_) => return known.ok_or_else(|| Error::stale(path.to_path_buf())),
             Err(e) => return known.ok_or_else(|| Error::opening(&e, "open", path.to_path_buf())),
         };
-        self.open.lock().put(key, opened.clone());
+        self.open.lock().put(key, (opened.clone(), Instant::now()));
         Ok(opened)
     }
 }

@@ -183,6 +183,61 @@ def test_links_stay_links(tmp_path, out):
         assert os.readlink(out / "source/broken") == "/nowhere"
 
 
+def test_nothing_is_written_through_links(tmp_path, out):
+    """Neither through one that was copied before, by the same run or an earlier one, nor one that stood there."""
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "file").write_text("as it was")
+    linked, folder = tmp_path / "1/data", tmp_path / "2/data"
+    linked.mkdir(parents=True)
+    (folder / "inner/deep").mkdir(parents=True)
+    os.symlink(outside, linked / "inner")
+    for name in ("inner/file", "inner/new", "inner/deep/new"):
+        (folder / name).write_text("through the link")
+    run("cp", "-r", linked, out, check=True)
+    for sources in [(folder,), (linked, folder)]:
+        done = run("cp", "-r", *sources, out)
+        assert done.returncode == 1 and "inner: a symbolic link is on the way" in done.stderr, done.stderr
+    # A folder of DEST that is a link to begin with, for folders, files, and what is given a mode.
+    shutil.rmtree(out)
+    out.mkdir()
+    os.symlink(outside, out / "data")
+    for what in (folder, folder.parent / "data/inner"):
+        run("cp", "-r", what, out)
+    run("cp", f"{tmp_path}/2/*/inner/file", out)
+    os.symlink(outside / "new", out / "file")
+    run("cp", folder / "inner/file", out / "file", check=True)
+    assert (out / "file").read_text() == "through the link" and not (out / "file").is_symlink()
+    assert walk_files(outside) == {"file"} and (outside / "file").read_text() == "as it was"
+
+
+def test_nothing_else_is_written_through_links(tmp_path):
+    """Indexes, man pages, and the log of a mount in a folder where another user has put a link."""
+    victim, place = tmp_path / "victim", tmp_path / "place"
+    victim.mkdir()
+    place.mkdir()
+    (victim / "file").write_bytes(b"PAR1 as it was")
+    os.symlink(victim / "file", place / "index")
+    done = run("index", FIXTURES, "-o", place / "index")
+    assert done.returncode == 1 and "symbolic link" in done.stderr
+    os.mkfifo(place / "pipe")
+    done = run("index", FIXTURES, "-o", place / "pipe")
+    assert done.returncode == 1 and "not an ordinary file" in done.stderr
+    os.symlink(victim, place / "man1")
+    done = run("man", place)
+    assert done.returncode == 1 and "symbolic link" in done.stderr
+    os.unlink(place / "man1")
+    (place / "man1").mkdir()
+    os.symlink(victim / "file", place / "man1/shardfs.1")
+    run("man", place, check=True)
+    assert (place / "man1/shardfs.1").read_text().startswith(".ie") and not (place / "man1/shardfs.1").is_symlink()
+    os.symlink(victim / "file", place / "log")
+    os.lchown(place / "log", 65534, 65534)
+    done = run("mount", "--log-file", place / "log", FIXTURES, place / "man1")
+    assert done.returncode == 1 and "link of another user" in done.stderr
+    assert (victim / "file").read_bytes() == b"PAR1 as it was" and walk_files(victim) == {"file"}
+
+
 def test_full_disk(tmp_path):
     """The first file that finds no room ends the copy; no part of it stays."""
     if os.geteuid() != 0:

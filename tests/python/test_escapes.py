@@ -268,21 +268,74 @@ def on_a_terminal(*args):
     return said, process.wait(30)
 
 
-@pytest.mark.parametrize("command", [["ls"], ["ls", "-l"], ["ls", "-R"], ["ls", "--tree"], ["info"], ["verify"]])
-def test_names_do_nothing_to_a_terminal(tmp_path, writers, command):
+EVIL = "\x1b]0;owned\x07\n\u202e\x9b31m"
+
+
+def assert_harmless(said, *what):
+    """What came on a terminal does nothing to it."""
+    text = said.replace(b"\r\n", b"\n").decode()
+    # What the program itself does to show how far it is: to the line's front, and clear.
+    for own in ("\r", "\x1b[2K", "\x1b[K", "\x1b[?25l", "\x1b[?25h", "\x1b[1A", "\x1b[0m", "\x1b[1m", "\x1b[4m", "\x1b[31m",
+                "\x1b[33m", "\x1b[32m"):
+        text = text.replace(own, "")
+    bad = {c for c in text if c != "\n" and (ord(c) < 32 or 127 <= ord(c) < 160 or c == "\u202e")}
+    assert not bad, (what, text)
+    assert not any(line.startswith(("owned", "31m")) for line in text.splitlines()), text
+
+
+@pytest.fixture
+def evil(tmp_path, writers):
     """Escape sequences, a title, a line of its own, text from right to left: in names of folders, files, containers and keys."""
-    evil = "\x1b]0;owned\x07\n\u202e\x9b31m"
-    folder = tmp_path / f"folder{evil}"
+    folder = tmp_path / f"folder{EVIL}"
     folder.mkdir()
-    (folder / f"good{evil}.kas").write_bytes(writers.kastore({"x": np.arange(3), evil: np.arange(2)}))
-    (folder / f"bad{evil}.kas").write_bytes(writers.kastore({"x": np.arange(3)})[:70])
-    (folder / f"text{evil}").write_text("text")
-    for path in (folder, folder / f"good{evil}.kas", folder / f"bad{evil}.kas", folder / f"none{evil}"):
-        said, _ = on_a_terminal(*command, "--color=never" if command[0] != "info" else "--", path)
-        text = said.replace(b"\r\n", b"\n").decode()
-        # What the program itself does to show how far it is: to the line's front, and clear.
-        for own in ("\r", "\x1b[2K", "\x1b[K", "\x1b[?25l", "\x1b[?25h", "\x1b[1A", "\x1b[0m"):
-            text = text.replace(own, "")
-        bad = {c for c in text if c != "\n" and (ord(c) < 32 or 127 <= ord(c) < 160 or c == "\u202e")}
-        assert not bad, (command, path, text)
-        assert not any(line.startswith(("owned", "31m")) for line in text.splitlines()), text
+    (folder / f"good{EVIL}.kas").write_bytes(writers.kastore({"x": np.arange(3), EVIL: np.arange(2)}))
+    (folder / f"bad{EVIL}.kas").write_bytes(writers.kastore({"x": np.arange(3)})[:70])
+    (folder / f"text{EVIL}").write_text("text")
+    return folder
+
+
+# Every command, and how it is called: PATH is a hostile path, OUT one that is not there. Those that serve are called so that
+# they fail; `completions` and `reference` print no names.
+COMMANDS = {
+    "ls": [["PATH"], ["-l", "PATH"], ["-R", "PATH"], ["--tree", "PATH"], ["--json", "-R", "PATH"], ["-d", "PATH", "PATH"],
+           ["PATH", "PATH"]],
+    "info": [["PATH"], ["--json", "PATH"]],
+    "verify": [["PATH"], ["--json", "PATH"]],
+    "cp": [["-rn", "PATH", "OUT"], ["-r", "PATH", "OUT"], ["-r", "PATH", "PATH"], ["PATH", "OUT"]],
+    "index": [["PATH", "-o", "OUT"], ["--json", "PATH", "-o", "OUT"], ["PATH", "-o", "PATH"]],
+    "warm": [["--spill", "SPILL", "PATH"], ["--spill", "PATH", "PATH"]],
+    "cat": [["PATH/nothing"], ["--range", "1-0", "PATH"]],
+    "mount": [["PATH", "OUT"], ["PATH", "PATH"], ["--log-file", "PATH", "PATH", "PATH"]],
+    "umount": [["PATH"]],
+    "refresh": [["PATH"]],
+    "status": [["PATH"], ["--json", "PATH"]],
+    "doctor": [["PATH"], ["--json", "PATH"]],
+    "cache": [["status", "PATH"], ["clear", "PATH"]],
+    "serve": [["PATH/nothing"], ["--token-file", "PATH", "PATH"]],
+    "view": [["PATH/nothing"]],
+    "formats": [["PATH"]],
+    "man": [["PATH/file"]],
+    "completions": [["PATH"]],
+}
+
+
+def test_the_list_of_commands_is_complete():
+    listed = {line.split()[0] for line in shardfs("help").stdout.decode().split("Commands:")[1].split("Options:")[0].splitlines()
+              if line.startswith("  ") and line[2] != " "}
+    assert listed - {"help"} == set(COMMANDS)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_names_do_nothing_to_a_terminal(tmp_path, evil, command):
+    paths = [evil, evil / f"good{EVIL}.kas", evil / f"bad{EVIL}.kas", evil / f"text{EVIL}", evil / f"none{EVIL}"]
+    options = ["--color=never"] if command in ("ls", "verify", "status", "doctor") else []
+    for number, (arguments, path) in enumerate((line, path) for line in COMMANDS[command] for path in paths):
+        named = {"PATH": path, "OUT": tmp_path / f"out{EVIL}{number}", "SPILL": tmp_path / "spill"}
+        words = [word.replace(key, str(value)) for word in arguments
+                 for key, value in [next((pair for pair in named.items() if pair[0] in word), ("", ""))]]
+        said, _ = on_a_terminal(command, *options, *words)
+        assert_harmless(said, command, words)
+    # An option of that name, as a shell finds it by `*`.
+    said, code = on_a_terminal(command, f"--{EVIL}")
+    assert code == 2
+    assert_harmless(said, command)

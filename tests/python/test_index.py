@@ -143,7 +143,7 @@ def test_what_is_no_index_is_never_replaced(data, tmp_path):
     assert run("index", data).returncode == 2
     assert run("index", data / "notes.txt", "-o", tmp_path / "i").returncode == 1
     assert run("index", tmp_path / "nothing", "-o", tmp_path / "i").returncode == 1
-    assert not [path for path in tmp_path.rglob(".shardfs-index*")] and not (tmp_path / "i").exists()
+    assert not [path for path in tmp_path.rglob(".shardfs-part*")] and not (tmp_path / "i").exists()
 
 
 def test_one_container_and_none(data, tmp_path):

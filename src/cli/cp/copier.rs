@@ -1,13 +1,8 @@
 //! Copies files that are handed to it, on several threads, and counts.
 
 use std::{
-    ffi::OsStr,
-    fs::{self, File, Permissions},
-    io::{self, Write},
-    os::unix::{
-        ffi::OsStrExt,
-        fs::{MetadataExt, PermissionsExt, symlink},
-    },
+    fs::File,
+    io::{self, IsTerminal, Write},
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -19,10 +14,16 @@ use std::{
 use anyhow::{Context, anyhow, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use parking_lot::Mutex;
-use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
-use xxhash_rust::xxh64::xxh64;
+use rustix::fs::FileType;
 
-use super::{super::complain, Folder};
+use super::{
+    super::{
+        complain,
+        destination::{Destination, is_file_of},
+        escape,
+    },
+    Folder,
+};
 use crate::{
     limits::PIECE,
     vfs::{Attr, FileKind, Vfs},
@@ -35,6 +36,8 @@ pub(super) struct Task {
     pub(super) attr: Attr,
     /// Its path in messages.
     pub(super) shown: PathBuf,
+    pub(super) dest: Arc<Destination>,
+    /// Where it goes, below `dest`.
     pub(super) to: PathBuf,
 }
 
@@ -70,9 +73,11 @@ impl Copier {
 
     /// Says what would be copied.
     pub(super) fn would_copy(&self, from: &Path, to: &Path) {
-        use std::io::Write as _;
+        let mut out = io::stdout().lock();
+        let is_terminal = out.is_terminal();
+        let [from, to] = [from, to].map(|path| escape::name(path.as_os_str(), is_terminal));
         // Of a closed pipe there is nothing to say: nothing is written anyway.
-        let _ = writeln!(io::stdout(), "{} -> {}", from.display(), to.display());
+        let _ = writeln!(out, "{} -> {}", from.display(), to.display());
     }
 
     /// Reports something that could not be copied.
@@ -106,36 +111,32 @@ impl Copier {
 
     /// A whole copy under another name first: under its own name a file is complete or not there.
     fn file(&self, task: &Task) -> anyhow::Result<()> {
-        let Task { attr, to, .. } = task;
-        let named = || to.display().to_string();
-        match fs::symlink_metadata(to) {
-            Ok(there) if there.is_dir() => bail!("{}: is a folder", to.display()),
-            Ok(there) if there.is_file() && there.len() == attr.size && mtime(&there) == attr.mtime => {
+        let Task { attr, dest, to, .. } = task;
+        let named = || dest.shown(to).display().to_string();
+        match dest.stat(to).with_context(named)? {
+            Some(there) if FileType::from_raw_mode(there.st_mode) == FileType::Directory => {
+                bail!("{}: is a folder", named())
+            }
+            Some(there) if is_file_of(&there, attr.size, attr.mtime) => {
                 self.already_there.fetch_add(1, Relaxed);
                 self.progress.inc(attr.size);
                 return Ok(());
             }
             _ => {}
         }
-        let part = part_name(to);
-        // Left over by a copy that was interrupted.
-        let _ = fs::remove_file(&part);
-        let file = File::options().write(true).create_new(true).open(&part).with_context(named)?;
-        let done = self.fill(task, &file).and_then(|()| {
-            file.set_permissions(Permissions::from_mode(attr.mode.into())).with_context(named)?;
-            rustix::fs::futimens(&file, &times(attr.mtime)).map_err(io::Error::from).with_context(named)?;
-            fs::rename(&part, to).with_context(named)
+        let put = dest.put_file(to, Some(attr.mode.into()), Some(attr.mtime), |file| {
+            self.fill(task, file).map(|()| true).map_err(Failed::Reading)
         });
-        if done.is_err() {
-            let _ = fs::remove_file(&part);
-        } else {
-            self.copied.fetch_add(1, Relaxed);
-        }
-        done
+        put.map_err(|failed| match failed {
+            Failed::Reading(error) => error,
+            Failed::Writing(error) => anyhow::Error::from(error).context(named()),
+        })?;
+        self.copied.fetch_add(1, Relaxed);
+        Ok(())
     }
 
     fn fill(&self, task: &Task, mut file: &File) -> anyhow::Result<()> {
-        let Task { vfs, ino, attr, shown, to } = task;
+        let Task { vfs, ino, attr, shown, dest, to } = task;
         let mut offset = 0;
         while offset < attr.size {
             let read = vfs.read(*ino, offset, PIECE as u64);
@@ -145,7 +146,7 @@ impl Copier {
             if bytes.is_empty() {
                 bail!("{}: ended at byte {offset} of {}", shown.display(), attr.size);
             }
-            file.write_all(bytes).with_context(|| to.display().to_string())?;
+            file.write_all(bytes).with_context(|| dest.shown(to).display().to_string())?;
             offset += bytes.len() as u64;
             self.progress.inc(bytes.len() as u64);
         }
@@ -153,47 +154,23 @@ impl Copier {
     }
 
     fn link(&self, task: &Task) -> anyhow::Result<()> {
-        let Task { vfs, ino, attr, to, .. } = task;
-        let named = || to.display().to_string();
+        let Task { vfs, ino, attr, dest, to, .. } = task;
         let target = vfs.read_link(*ino)?;
-        if fs::read_link(to).is_ok_and(|there| there == target) {
+        if dest.link(to).is_some_and(|there| there == target) {
             self.already_there.fetch_add(1, Relaxed);
             return Ok(());
         }
-        let part = part_name(to);
-        let _ = fs::remove_file(&part);
-        symlink(&target, &part).with_context(named)?;
-        utimensat(CWD, &part, &times(attr.mtime), AtFlags::SYMLINK_NOFOLLOW)
-            .map_err(io::Error::from)
-            .with_context(named)?;
-        fs::rename(&part, to).with_context(named)?;
+        dest.put_link(to, &target, attr.mtime).with_context(|| dest.shown(to).display().to_string())?;
         self.copied.fetch_add(1, Relaxed);
         Ok(())
     }
 
-    /// A folder that can be written to until [`Self::finish_folder`].
-    pub(super) fn make_folder(&self, path: &Path) -> anyhow::Result<()> {
-        let named = || path.display().to_string();
-        match fs::create_dir(path) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => {
-                let mode = fs::metadata(path).with_context(named)?.permissions().mode();
-                if mode & 0o700 != 0o700 {
-                    fs::set_permissions(path, Permissions::from_mode(mode & 0o7777 | 0o700)).with_context(named)?;
-                }
-                Ok(())
-            }
-            other => other.with_context(named),
-        }
-    }
-
     /// Gives a folder its mode and time.
     pub(super) fn finish_folder(&self, folder: &Folder) {
-        let Folder { path, mode, mtime } = folder;
-        let times = utimensat(CWD, path, &times(*mtime), AtFlags::empty()).map_err(io::Error::from);
+        let Folder { dest, path, mode, mtime } = folder;
         // The copy is its owner's: without write permission he could not even delete what is in it.
-        let done = times.and_then(|()| fs::set_permissions(path, Permissions::from_mode(*mode | 0o200)));
-        if let Err(error) = done {
-            self.failed(&anyhow::Error::from(error).context(path.display().to_string()));
+        if let Err(error) = dest.finish_folder(path, *mode | 0o200, *mtime) {
+            self.failed(&anyhow::Error::from(error).context(dest.shown(path).display().to_string()));
         }
     }
 
@@ -212,31 +189,14 @@ impl Copier {
     }
 }
 
-/// The name that a file has while it is being copied: short, whatever its own is.
-fn part_name(path: &Path) -> PathBuf {
-    let name = path.file_name().unwrap_or(OsStr::new(""));
-    path.with_file_name(format!(".shardfs-part-{:016x}", xxh64(name.as_bytes(), 0)))
+/// Why a file was not put into its place.
+enum Failed {
+    Reading(anyhow::Error),
+    Writing(io::Error),
 }
 
-fn mtime(meta: &fs::Metadata) -> (i64, u32) {
-    (meta.mtime(), meta.mtime_nsec() as u32)
-}
-
-fn times((seconds, nanos): (i64, u32)) -> Timestamps {
-    let time = Timespec { tv_sec: seconds, tv_nsec: nanos.into() };
-    Timestamps { last_access: time, last_modification: time }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn parts_stand_beside_their_file() {
-        let long = PathBuf::from("/out").join("x".repeat(255));
-        let part = part_name(&long);
-        assert_eq!(part.parent(), Some(Path::new("/out")));
-        assert!(part.file_name().unwrap().len() < 64);
-        assert_ne!(part, part_name(Path::new("/out/y")));
+impl From<io::Error> for Failed {
+    fn from(error: io::Error) -> Self {
+        Self::Writing(error)
     }
 }

@@ -3,12 +3,10 @@
 
 use std::{
     collections::HashMap,
-    ffi::OsStr,
-    fs::{self, File},
+    fs::File,
     io::{self, Read, Seek, SeekFrom, Write},
     ops::Range,
-    os::unix::ffi::OsStrExt,
-    path::{Path, PathBuf},
+    path::Path,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
@@ -17,9 +15,8 @@ use std::{
 
 use anyhow::anyhow;
 use serde::{Deserialize, Serialize};
-use xxhash_rust::xxh64::xxh64;
 
-use super::found::Row;
+use super::{super::destination::Destination, found::Row};
 use crate::{
     cache::{Cache, Verify},
     format::DType,
@@ -80,22 +77,15 @@ impl Index {
     }
 
     /// Writes the file under a temporary name and renames it when it is complete, unless `stop` is set.
-    pub(super) fn write(&self, output: &Path, stop: &AtomicBool) -> anyhow::Result<()> {
-        let part = part_name(output);
-        // Left over by a run that was killed.
-        let _ = fs::remove_file(&part);
-        let file = File::options().write(true).create_new(true).open(&part)?;
-        let done = self.fill(&file, stop).and_then(|()| {
-            if !stop.load(Relaxed) {
+    pub(super) fn write(&self, to: &Destination, name: &Path, stop: &AtomicBool) -> anyhow::Result<()> {
+        to.put_file(name, None, None, |file| {
+            self.fill(file, stop)?;
+            let is_whole = !stop.load(Relaxed);
+            if is_whole {
                 file.sync_all()?;
-                fs::rename(&part, output)?;
             }
-            Ok(())
-        });
-        if done.is_err() || stop.load(Relaxed) {
-            let _ = fs::remove_file(&part);
-        }
-        done
+            Ok(is_whole)
+        })
     }
 
     fn fill(&self, file: &File, stop: &AtomicBool) -> anyhow::Result<()> {
@@ -121,12 +111,6 @@ impl Index {
     fn bytes(&self, offset: u64, length: u64) -> anyhow::Result<Vec<u8>> {
         self.file.copy_at(&self.reader, offset, length).map_err(|fault| anyhow!("{}", fault.error))
     }
-}
-
-/// Returns a temporary name, short whatever the file's own name is.
-fn part_name(path: &Path) -> PathBuf {
-    let name = path.file_name().unwrap_or(OsStr::new(""));
-    path.with_file_name(format!(".shardfs-index-{:016x}", xxh64(name.as_bytes(), 0)))
 }
 
 /// The columns, in the order of the file.
@@ -168,13 +152,12 @@ fn columns(rows: &[Row]) -> Vec<Column> {
 
 /// Returns the rows that an earlier run found for the same SOURCE, by their paths. None if the file does not exist, was
 /// written by another program, or is damaged; then all containers are looked into again.
-pub(super) fn read(path: &Path, source: &str) -> HashMap<String, Row> {
-    read_rows(path, source).unwrap_or_default()
+pub(super) fn read(file: File, source: &str) -> HashMap<String, Row> {
+    read_rows(file, source).unwrap_or_default()
 }
 
-fn read_rows(path: &Path, source: &str) -> io::Result<HashMap<String, Row>> {
+fn read_rows(mut file: File, source: &str) -> io::Result<HashMap<String, Row>> {
     let damaged = || io::Error::from(io::ErrorKind::InvalidData);
-    let mut file = File::open(path)?;
     let number = |file: &mut File, back: u64, width: usize| -> io::Result<u64> {
         let mut bytes = [0; 8];
         file.seek(SeekFrom::End(-i64::try_from(back).map_err(|_| damaged())?))?;

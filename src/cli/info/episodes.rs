@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::lines::{Counts, shown, table};
 use crate::{
-    cli::{ls::date, place::Place},
+    cli::{escape, ls::date, place::Place},
     format::kdb::{self, Camera, Episode, Header, Images, Kind, Meta},
     source::{Source, Unlimited},
 };
@@ -142,7 +142,7 @@ impl Summary {
             ("success", &self.successes),
         ] {
             if !counts.is_empty() {
-                writeln!(out, "  {label}{of}: {}", counts.line())?;
+                writeln!(out, "  {label}{of}: {}", escape::escaped(&counts.line()))?;
             }
         }
         if self.damaged > 0 {
