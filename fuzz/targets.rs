@@ -5,7 +5,9 @@ use std::{collections::HashSet, io::Write, ops::ControlFlow, sync::Arc};
 
 use shardfs::{
     cache::{Cache, Verify},
-    codec::{Codec, MOST_WINDOW, Stream},
+    codec::{
+        Bitshuffle, BlockCodec, Chain, ChecksumKind, Codec, Delta, Filter, MOST_WINDOW, Number, NumberKind, Stream,
+    },
     format::{FRONT, Front, idv, kast, kastore, kdb, wshard},
     tree::{self, Detected, NodeKind, names},
     view::ReadContext,
@@ -15,13 +17,14 @@ use shardfs::{
 pub type Target = fn(&[u8]);
 
 /// All of them, by the names of their programs.
-pub const ALL: [(&str, Target); 8] = [
+pub const ALL: [(&str, Target); 9] = [
     ("wshard", wshard),
     ("kastore", kastore),
     ("kast", kast),
     ("kdb", kdb),
     ("idv", idv),
     ("codecs", codecs),
+    ("filters", filters),
     ("names", names),
     ("tree", tree),
 ];
@@ -97,7 +100,7 @@ pub fn codecs(bytes: &[u8]) {
     }
     // Only blocks of some size are streamed; of zstd nothing at all may also stand for nothing, without a frame.
     if let (true, Some(whole)) = (codec.is_stream() && !stored.is_empty(), &whole) {
-        let mut stream = Stream::new(codec, stored, MOST_WINDOW).unwrap();
+        let mut stream = Stream::new(&codec, stored, MOST_WINDOW).unwrap();
         let mut pieces = vec![0; whole.len()];
         for piece in pieces.chunks_mut(777) {
             assert_eq!(stream.fill(piece).unwrap(), piece.len());
@@ -105,6 +108,93 @@ pub fn codecs(bytes: &[u8]) {
         stream.finish(size, size).unwrap();
         assert_eq!(&pieces, whole);
     }
+}
+
+/// Chains of filters: what decodes has exactly the stated size, and what has no stated size no more than the bound.
+pub fn filters(bytes: &[u8]) {
+    const LARGEST: u64 = 1 << 18;
+    let Some((&[count, a, b, c], mut rest)) = bytes.split_first_chunk() else { return };
+    let size = u64::from(u32::from_le_bytes([a, b, c, 0])) % LARGEST;
+    let mut filters = Vec::new();
+    for _ in 0..count % 4 + 1 {
+        let Some((&[which, parameter], after)) = rest.split_first_chunk() else { return };
+        rest = after;
+        filters.push(match filter(which, parameter) {
+            Some(filter) => filter,
+            None => return,
+        });
+    }
+    let Some(codec) = Chain::of(filters) else { return };
+    if let Ok(whole) = codec.decode(rest, size) {
+        assert_eq!(whole.len() as u64, size);
+    }
+    if let Codec::Chain(chain) = codec
+        && let Ok(bytes) = chain.decode_up_to(rest, size, false)
+    {
+        assert!(bytes.len() as u64 <= size);
+    }
+}
+
+fn filter(which: u8, parameter: u8) -> Option<Filter> {
+    let width = u32::from(parameter % 40 + 1);
+    let compressed = [None, Some(BlockCodec::Lz4), Some(BlockCodec::Zstd)];
+    let kinds = [ChecksumKind::Crc32c, ChecksumKind::Crc32, ChecksumKind::Adler32, ChecksumKind::Fletcher32];
+    let number = |bits: u8| Number {
+        kind: [NumberKind::Signed, NumberKind::Unsigned, NumberKind::Float, NumberKind::Signed][usize::from(bits & 3)],
+        width: 1 << (bits >> 2 & 3),
+        is_big: parameter & 0x80 != 0,
+    };
+    Some(match which % 16 {
+        0 => Filter::Deflate,
+        1 => Filter::Zlib,
+        2 => Filter::Gzip,
+        3 => Filter::Zstd,
+        4 => Filter::Bzip2,
+        5 => Filter::Lz4,
+        6 => Filter::Lz4Sized,
+        7 => Filter::Lz4Blocks,
+        8 => Filter::Lz4Frame,
+        9 => Filter::Lzf,
+        10 => Filter::Snappy,
+        11 => Filter::Blosc,
+        12 => Filter::Shuffle(width),
+        13 => Filter::Bitshuffle(Bitshuffle { width, block: 0, compressed: compressed[usize::from(parameter) % 3] }),
+        14 => Filter::Delta(Delta::new(number(parameter), number(parameter >> 3))?),
+        _ => Filter::Checksum { kind: kinds[usize::from(parameter) % 4], is_in_front: parameter & 0x80 != 0 },
+    })
+}
+
+/// Seeds for [`filters`]: a payload of each behind its head.
+pub fn filtered() -> Vec<Vec<u8>> {
+    let data: Vec<u8> = (0..3000u32).map(|at| (at / 7) as u8).collect();
+    let size = (data.len() as u32).to_le_bytes();
+    let seed = |filters: &[[u8; 2]], stored: &[u8]| {
+        [&[filters.len() as u8 - 1, size[0], size[1], size[2]], filters.as_flattened(), stored].concat()
+    };
+    let lz4 = lz4_flex::block::compress(&data);
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    // Into memory, which takes everything.
+    let _ = gzip.write_all(&data);
+    let gzip = gzip.finish().unwrap_or_default();
+    let zstd = zstd::bulk::compress(&data, 3).unwrap_or_default();
+    let blocks = [&3000u64.to_be_bytes()[..], &3000u32.to_be_bytes(), &(lz4.len() as u32).to_be_bytes(), &lz4].concat();
+    // A stream in one block that is not split, of lz4 and shuffled.
+    let stream = [&20u32.to_le_bytes()[..], &(lz4.len() as u32).to_le_bytes(), &lz4].concat();
+    let head = [[2, 1, 0x31, 4], size, size, (16 + stream.len() as u32).to_le_bytes()].concat();
+    vec![
+        seed(&[[2, 0]], &gzip),
+        seed(&[[12, 3], [3, 0]], &zstd),
+        seed(&[[5, 0]], &lz4),
+        seed(&[[6, 0]], &[&size[..], &lz4].concat()),
+        seed(&[[7, 0]], &blocks),
+        seed(&[[13, 4]], &blocks),
+        seed(&[[11, 0]], &[head, stream].concat()),
+        seed(&[[10, 0]], &snap::raw::Encoder::new().compress_vec(&data).unwrap_or_default()),
+        seed(&[[14, 4], [15, 0], [3, 0]], &zstd),
+        seed(&[[4, 0]], &gzip),
+        seed(&[[9, 0]], &data),
+        seed(&[[8, 0]], &lz4),
+    ]
 }
 
 /// The name mapping: whatever is stored, what comes out is a name, and a different one for each duplicate.

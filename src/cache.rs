@@ -223,7 +223,7 @@ impl Cache {
         let Some(room) = room else { return };
         let (slot, is_new) = self.acquire(key, self.window(block));
         if is_new {
-            let (cache, block, source) = (self.clone(), *block, source.clone());
+            let (cache, block, source) = (self.clone(), block.clone(), source.clone());
             // An error is not lost: the next reader gets it.
             blocking::unblock(move || cache.fill(key, &slot, &block, &source, &needs, Ok(room))).detach();
         }

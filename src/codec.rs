@@ -2,19 +2,30 @@
 //!
 //! No function here allocates more than the stored bytes can really expand to ([`Codec::max_size`]).
 
+mod blosc;
+mod chain;
+mod checksum;
 mod deflate;
+mod delta;
+mod filter;
 mod lz4;
+mod lz77;
 mod picture;
+mod shuffle;
 mod stream;
 
+pub use chain::Chain;
+pub use checksum::ChecksumKind;
+pub use delta::{Delta, Number, NumberKind};
+pub use filter::{Bitshuffle, BlockCodec, Filter};
 pub use stream::{Stream, decode_zstd};
 
-use std::io;
+use std::{io, sync::Arc};
 
 use crate::{limits, source::SourceError};
 
 /// How a block is stored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Codec {
     /// Uncompressed.
     None,
@@ -30,6 +41,8 @@ pub enum Codec {
     Jpeg(u32, u32, u8),
     /// A PNG file of this width, height and number of channels.
     Png(u32, u32, u8),
+    /// Several filters, one after the other, or one that is none of the above.
+    Chain(Arc<Chain>),
 }
 
 /// Why a block did not decode.
@@ -72,6 +85,16 @@ pub enum DecodeError {
     /// The stored bytes could not be read while they were decoded.
     #[error(transparent)]
     Source(SourceError),
+    /// A checksum among the filters of a chain is another one.
+    #[error("{kind} is {computed:08x}, stored is {stored:08x}")]
+    Checksum {
+        /// The kind of checksum.
+        kind: &'static str,
+        /// What is stored.
+        stored: u32,
+        /// What it should be.
+        computed: u32,
+    },
     /// The payload is damaged.
     #[error("{codec}: {reason}")]
     Corrupt {
@@ -84,7 +107,15 @@ pub enum DecodeError {
 
 impl Codec {
     /// Returns the name used in `container.json`.
-    pub fn name(self) -> &'static str {
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Chain(chain) => chain.name(),
+            _ => self.kind(),
+        }
+    }
+
+    /// Returns the name of a codec, and the same for all chains.
+    pub fn kind(&self) -> &'static str {
         match self {
             Self::None => "none",
             Self::Zstd => "zstd",
@@ -93,14 +124,16 @@ impl Codec {
             Self::Zlib => "zlib",
             Self::Jpeg(..) => "jpeg",
             Self::Png(..) => "png",
+            Self::Chain(_) => "chain of filters",
         }
     }
 
     /// Returns the most bytes that `stored` bytes can decode to. A zstd block of 4 bytes makes at most 128 KiB, lz4 255
     /// bytes of each byte, DEFLATE 258 bytes of two bits.
-    pub fn max_size(self, stored: u64) -> u64 {
+    pub fn max_size(&self, stored: u64) -> u64 {
         match self {
             Self::None => stored,
+            Self::Chain(chain) => chain.max_size(stored),
             Self::Zstd => stored.saturating_mul(1 << 15),
             Self::Lz4 => stored.saturating_mul(255).saturating_add(64),
             Self::Deflate | Self::Zlib => stored.saturating_mul(1032).saturating_add(64),
@@ -115,13 +148,18 @@ impl Codec {
     ///
     /// # Errors
     /// [`DecodeError`]; nothing is allocated for an impossible size.
-    pub fn decode(self, stored: &[u8], size: u64) -> Result<Vec<u8>, DecodeError> {
+    pub fn decode(&self, stored: &[u8], size: u64) -> Result<Vec<u8>, DecodeError> {
         self.check_size(stored.len() as u64, size)?;
         match self {
             Self::Deflate | Self::Zlib => {
                 let mut stream = Stream::new(self, stored, 0)?;
                 let out = stream.take(size)?;
                 stream.finish(out.len() as u64, size)?;
+                Ok(out)
+            }
+            Self::Chain(chain) => {
+                let mut out = memory(size)?;
+                chain.decode_into(stored, &mut out, true)?;
                 Ok(out)
             }
             Self::Jpeg(..) | Self::Png(..) => picture::decode(self, stored, size),
@@ -137,9 +175,9 @@ impl Codec {
     ///
     /// # Errors
     /// [`DecodeError`]; `out` may then hold anything.
-    pub fn decode_into(self, stored: &[u8], out: &mut [u8]) -> Result<(), DecodeError> {
+    pub fn decode_into(&self, stored: &[u8], out: &mut [u8]) -> Result<(), DecodeError> {
         let size = out.len() as u64;
-        if self == Self::Zstd {
+        if *self == Self::Zstd {
             check_windows(stored)?;
         }
         match self {
@@ -158,8 +196,9 @@ impl Codec {
                 stream.finish(filled as u64, size)
             }
             Self::Lz4 => lz4::decode_padded(&[stored, &[0]].concat(), out, false),
+            Self::Chain(chain) => chain.decode_into(stored, out, true),
             Self::None | Self::Jpeg(..) | Self::Png(..) => {
-                let bytes = if self == Self::None { stored.to_vec() } else { picture::decode(self, stored, size)? };
+                let bytes = if *self == Self::None { stored.to_vec() } else { picture::decode(self, stored, size)? };
                 if bytes.len() != out.len() {
                     return Err(DecodeError::Size { got: bytes.len() as u64, size });
                 }
@@ -174,7 +213,7 @@ impl Codec {
     ///
     /// # Errors
     /// As [`Self::decode_into`].
-    pub fn decode_padded(self, padded: &[u8], out: &mut [u8], is_checked: bool) -> Result<(), DecodeError> {
+    pub fn decode_padded(&self, padded: &[u8], out: &mut [u8], is_checked: bool) -> Result<(), DecodeError> {
         match (self, padded.split_last()) {
             (Self::Lz4, _) => lz4::decode_padded(padded, out, is_checked),
             (_, Some((_, stored))) => self.decode_into(stored, out),
@@ -186,7 +225,7 @@ impl Codec {
     ///
     /// # Errors
     /// [`DecodeError::Corrupt`] if not even that much decodes.
-    pub fn decode_front(self, stored: &[u8], limit: usize) -> Result<Vec<u8>, DecodeError> {
+    pub fn decode_front(&self, stored: &[u8], limit: usize) -> Result<Vec<u8>, DecodeError> {
         match self {
             Self::None => Ok(stored[..limit.min(stored.len())].to_vec()),
             Self::Zstd => {
@@ -198,26 +237,29 @@ impl Codec {
             }
             Self::Lz4 => lz4::decode_front(stored, limit),
             Self::Deflate | Self::Zlib => Stream::new(self, stored, 0)?.take(limit as u64),
-            Self::Jpeg(..) | Self::Png(..) => Err(self.corrupt("a picture is decoded whole")),
+            Self::Jpeg(..) | Self::Png(..) | Self::Chain(_) => Err(self.corrupt("it is decoded whole")),
         }
     }
 
     /// Returns whether [`Stream`] decodes it.
-    pub fn is_stream(self) -> bool {
+    pub fn is_stream(&self) -> bool {
         matches!(self, Self::Zstd | Self::Deflate | Self::Zlib)
     }
 
     /// Returns the most bytes that may be stored for `size` decoded ones. Encoders add at most a hundredth to
     /// incompressible data, and a few bytes for each piece that is flushed; pictures may carry profiles and previews.
-    pub fn max_stored(self, size: u64) -> u64 {
+    pub fn max_stored(&self, size: u64) -> u64 {
+        if let Self::Chain(chain) = self {
+            return chain.max_stored(size);
+        }
         let beside = if matches!(self, Self::Jpeg(..) | Self::Png(..)) { limits::PICTURE_CHUNKS } else { 64 << 10 };
         size.saturating_mul(2).saturating_add(beside)
     }
 
     /// # Errors
     /// `Impossible` if `stored` bytes cannot become `size` bytes, `Excess` if no encoder stores that many.
-    pub fn check_size(self, stored: u64, size: u64) -> Result<(), DecodeError> {
-        let codec = self.name();
+    pub fn check_size(&self, stored: u64, size: u64) -> Result<(), DecodeError> {
+        let codec = self.kind();
         if size > self.max_size(stored) {
             return Err(DecodeError::Impossible { codec, stored, size });
         }
@@ -228,33 +270,34 @@ impl Codec {
     }
 
     /// Returns the bytes of memory that decoding takes in addition to the stored and the decoded bytes. `window` is
-    /// what a zstd stream may use as its window, 0 if a block is decoded whole.
-    pub fn working_memory(self, window: u64) -> u64 {
+    /// what a zstd stream may use as its window, 0 if a block is decoded whole. The two sizes are those of the block.
+    pub fn working_memory(&self, window: u64, stored: u64, size: u64) -> u64 {
         /// Tables of a decoder, and the pieces in which it reads its input.
         const CONTEXT: u64 = 640 << 10;
         match self {
             Self::None => 0,
+            Self::Chain(chain) => chain.working_memory(stored, size),
             Self::Zstd => CONTEXT.saturating_add(window),
             Self::Lz4 | Self::Deflate | Self::Zlib => CONTEXT,
             // Coefficients of three components for each pixel, and the pixels themselves.
             Self::Jpeg(width, height, channels) => {
-                CONTEXT + pixels(width, height).saturating_mul(8 + u64::from(channels))
+                CONTEXT + pixels(*width, *height).saturating_mul(8 + u64::from(*channels))
             }
             // As much as the decoder's limits below permit.
             Self::Png(width, height, channels) => {
-                let size = pixels(width, height).saturating_mul(channels.into());
+                let size = pixels(*width, *height).saturating_mul((*channels).into());
                 limits::PICTURE_CHUNKS.saturating_add(size.saturating_mul(4))
             }
         }
     }
 
     /// Converts the error of a decoder that reads a source by itself: either of the two may have failed.
-    fn failed(self, error: io::Error) -> DecodeError {
+    fn failed(&self, error: io::Error) -> DecodeError {
         error.downcast().map_or_else(|error| self.corrupt(error), DecodeError::Source)
     }
 
-    fn corrupt(self, reason: impl ToString) -> DecodeError {
-        DecodeError::Corrupt { codec: self.name(), reason: reason.to_string() }
+    fn corrupt(&self, reason: impl ToString) -> DecodeError {
+        DecodeError::Corrupt { codec: self.kind(), reason: reason.to_string() }
     }
 }
 

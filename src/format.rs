@@ -115,7 +115,7 @@ impl Fields for [u8] {
 }
 
 /// Where one block's bytes stand and how they become what was stored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Block {
     /// First stored byte in the file.
     pub offset: u64,

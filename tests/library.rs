@@ -183,7 +183,7 @@ fn what_is_known_of_items_and_containers() {
     let volume = Volume::open("fixtures").unwrap();
     let joints = volume.get("ep_001.wshard/signal/joint_pos.npy").unwrap();
     let info = joints.item_info().unwrap().unwrap();
-    assert_eq!((info.dtype, info.shape, info.codec), (Some(DType::F32), Some(vec![24, 7]), Some("zstd")));
+    assert_eq!((info.dtype, info.shape, info.codec), (Some(DType::F32), Some(vec![24, 7]), Some("zstd".into())));
     assert_eq!((joints.format().unwrap(), joints.is_container().unwrap()), (Some("wshard"), false));
     let episode = volume.get("ep_001.wshard").unwrap();
     assert_eq!((episode.format().unwrap(), episode.is_container().unwrap()), (Some("wshard"), true));

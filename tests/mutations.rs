@@ -167,14 +167,18 @@ fn fuzz_targets() {
     let seed = environment("SHARDFS_SEED").unwrap_or(20_260_401);
     let rounds = environment("SHARDFS_MUTATIONS").unwrap_or(if cfg!(debug_assertions) { 5 } else { 100 });
     let files: Vec<Vec<u8>> = files().into_iter().map(|(_, bytes)| bytes).collect();
-    let payloads = targets::payloads();
+    let (payloads, filtered) = (targets::payloads(), targets::filtered());
     let failures = Mutex::new(Vec::new());
     let tried = AtomicUsize::new(0);
     thread::scope(|scope| {
         for (name, target) in targets::ALL {
-            let (files, payloads, failures, tried) = (&files, &payloads, &failures, &tried);
+            let (files, payloads, filtered, failures, tried) = (&files, &payloads, &filtered, &failures, &tried);
             scope.spawn(move || {
-                let seeds = if matches!(name, "codecs" | "names") { payloads } else { files };
+                let seeds = match name {
+                    "codecs" | "names" => payloads,
+                    "filters" => filtered,
+                    _ => files,
+                };
                 for (number, bytes) in seeds.iter().enumerate() {
                     for round in 0..rounds {
                         let mut random = Random(seed ^ round << 32 ^ (number as u64) << 8 ^ name.len() as u64);

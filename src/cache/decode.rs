@@ -37,9 +37,11 @@ pub(super) fn working(block: &Block, window: u64) -> u64 {
         Codec::Zstd if window > 0 || goes_to_its_place(block) => 0,
         Codec::None | Codec::Deflate | Codec::Zlib => 0,
         // One byte more, with which some lz4 blocks are decoded.
-        Codec::Zstd | Codec::Lz4 | Codec::Jpeg(..) | Codec::Png(..) => block.stored_size.saturating_add(1),
+        Codec::Zstd | Codec::Lz4 | Codec::Jpeg(..) | Codec::Png(..) | Codec::Chain(_) => {
+            block.stored_size.saturating_add(1)
+        }
     };
-    block.codec.working_memory(window).saturating_add(stored)
+    block.codec.working_memory(window, block.stored_size, block.size).saturating_add(stored)
 }
 
 /// Returns the window that decoding a block in pieces takes, as its first frame asks. Meaningless for blocks that are
@@ -84,6 +86,11 @@ pub(super) fn into(block: &Block, source: &dyn Source, verify: Verify, out: &mut
     }
     let crc = block.crc.filter(|_| verify != Verify::Off);
     let padded = padded(block, source)?;
+    if let Codec::Chain(chain) = &block.codec {
+        let stored = padded.split_last().map_or(&*padded, |(_, stored)| stored);
+        chain.decode_into(stored, out, verify != Verify::Off)?;
+        return crc.map_or(Ok(()), |crc| compare(crc, crc32c::crc32c(out)));
+    }
     decode(block, crc, &padded, out)
 }
 
@@ -200,7 +207,7 @@ fn decode(block: &Block, crc: Option<u32>, padded: &[u8], out: &mut [u8]) -> Res
 
 /// Returns the bytes of a DEFLATE or zlib block; its container has no checksum for it.
 pub(super) fn inflate(block: &Block, source: &dyn Source) -> Result<Buffer, BlockError> {
-    let mut stream = Stream::new(block.codec, Stored::new(source, block.stored()), 0)?;
+    let mut stream = Stream::new(&block.codec, Stored::new(source, block.stored()), 0)?;
     // This takes address space only: pages that are never filled take no memory.
     let mut bytes = zeroed(block.size)?;
     let filled = stream.fill(&mut bytes)?;
@@ -235,7 +242,7 @@ impl<'a> Pieces<'a> {
     ) -> Result<Self, BlockError> {
         // All of it will be read in order, so the rest can be fetched while this decodes.
         source.prefetch(&[block.stored()]);
-        let stream = Stream::new(block.codec, Stored::new(source, block.stored()), window)?;
+        let stream = Stream::new(&block.codec, Stored::new(source, block.stored()), window)?;
         let expected = block.crc.filter(|_| verify != Verify::Off);
         Ok(Self { block, source, expected, stream, got: 0, crc: 0 })
     }

@@ -147,7 +147,7 @@ impl Cache {
         }
         let zstd_window = needs.zstd_window;
         let decode = {
-            let (cache, slot, block, source) = (self.clone(), slot.clone(), *block, source.clone());
+            let (cache, slot, block, source) = (self.clone(), slot.clone(), block.clone(), source.clone());
             move || {
                 let show_pieces = || {
                     let mut pieces = Pieces::new(&block, &*source, cache.verify, zstd_window)?;

@@ -191,14 +191,15 @@ impl Spill {
     /// Returns the block's name. `None` for an uncompressed block, and for bytes without a name of their own. A block
     /// that is shown in pieces is kept in pieces.
     pub(super) fn name(&self, block: &Block, source: &dyn Source, in_pieces: bool) -> Option<Name> {
-        let code = match block.codec {
+        let code = match &block.codec {
             Codec::None => return None,
             Codec::Zstd => [1, 0, 0, 0],
             Codec::Lz4 => [2, 0, 0, 0],
             Codec::Deflate => [3, 0, 0, 0],
             Codec::Zlib => [4, 0, 0, 0],
-            Codec::Jpeg(width, height, channels) => [5, width, height, channels.into()],
-            Codec::Png(width, height, channels) => [6, width, height, channels.into()],
+            Codec::Jpeg(width, height, channels) => [5, *width, *height, (*channels).into()],
+            Codec::Png(width, height, channels) => [6, *width, *height, (*channels).into()],
+            Codec::Chain(_) => [7, 0, 0, 0],
         };
         let mut name = Vec::with_capacity(128);
         name.extend_from_slice(&[VERSION, in_pieces.into()]);
@@ -211,6 +212,10 @@ impl Spill {
         }
         name.push(block.crc.is_some().into());
         name.extend_from_slice(&block.crc.unwrap_or(0).to_le_bytes());
+        if let Codec::Chain(chain) = &block.codec {
+            // Each filter with all that it is told.
+            name.extend_from_slice(format!("{:?}", chain.filters()).as_bytes());
+        }
         Some(Name { key: name, size: block.size, in_pieces })
     }
 

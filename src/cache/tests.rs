@@ -144,7 +144,7 @@ fn checksums_over_stored_bytes_are_accepted_for_compressed_blocks_only() {
 fn uncompressed_blocks_keep_only_a_verdict() {
     let source: Arc<dyn Source> = Arc::new(vec![1u8; 100]);
     let good = Block { offset: 10, stored_size: 50, size: 50, codec: Codec::None, crc: Some(crc32c::crc32c(&[1; 50])) };
-    let bad = Block { crc: Some(7), ..good };
+    let bad = Block { crc: Some(7), ..good.clone() };
     let cache = Cache::new(1 << 20, Verify::Lazy);
     assert!(!cache.is_decoded(KEY));
     cache.check(KEY, &good, &source, &(0..1)).unwrap();
@@ -160,12 +160,12 @@ fn an_uncompressed_block_is_read_and_checked_in_one_pass() {
     let source: Arc<dyn Source> = Arc::new((0..100).collect::<Vec<u8>>());
     let crc = crc32c::crc32c(&(10..60).collect::<Vec<u8>>());
     let good = Block { offset: 10, stored_size: 50, size: 50, codec: Codec::None, crc: Some(crc) };
-    let bad = Block { crc: Some(7), ..good };
+    let bad = Block { crc: Some(7), ..good.clone() };
     let cache = Cache::new(1 << 20, Verify::Lazy);
     let mut out = [0; 50];
     // Only all of a block has a checksum, and only one that has none needs no look at it.
     assert!(cache.read_checked(KEY, &good, &source, &mut out[..49], Wait::Never).is_none());
-    assert!(cache.read_checked(KEY, &Block { crc: None, ..good }, &source, &mut out, Wait::Always).is_none());
+    assert!(cache.read_checked(KEY, &Block { crc: None, ..good.clone() }, &source, &mut out, Wait::Always).is_none());
     assert!(!cache.is_decoded(KEY));
     cache.read_checked(KEY, &good, &source, &mut out, Wait::Never).unwrap().unwrap();
     assert!(cache.is_decoded(KEY) && out.iter().copied().eq(10..60));
@@ -176,7 +176,7 @@ fn an_uncompressed_block_is_read_and_checked_in_one_pass() {
     assert!(matches!(*cache.check(key(1), &bad, &source, &(0..1)).unwrap_err(), BlockError::Checksum { .. }));
     assert_eq!(cache.usage().1, 2 * OVERHEAD);
     let (_, far, _) = zstd_block(&[5; 5000]);
-    assert!(cache.read_checked(key(2), &Block { offset: 0, ..good }, &far, &mut out, Wait::Never).is_none());
+    assert!(cache.read_checked(key(2), &Block { offset: 0, ..good.clone() }, &far, &mut out, Wait::Never).is_none());
     // One that is larger than what is read on the spot, and bytes that can't be read.
     let size = limits::QUICK + 1;
     let source: Arc<dyn Source> = Arc::new(vec![3u8; size as usize]);
@@ -421,7 +421,7 @@ fn a_block_with_far_too_many_stored_bytes_is_damage_and_not_read() {
     let source: Arc<dyn Source> = counted.clone();
     let cache = Cache::new(64 << 20, Verify::Lazy);
     for (number, codec) in (0..).zip([Codec::None, Codec::Zstd, Codec::Lz4, Codec::Deflate, Codec::Zlib]) {
-        let block = Block { offset: 0, stored_size: 3 << 30, size: 100, codec, crc: Some(0) };
+        let block = Block { offset: 0, stored_size: 3 << 30, size: 100, codec: codec.clone(), crc: Some(0) };
         let error = match codec {
             Codec::None => cache.check(key(number), &block, &source, &(0..100)).unwrap_err(),
             _ => cache.piece(key(number), &block, &source, &byte(0)).unwrap_err(),

@@ -72,9 +72,9 @@ mod tests {
 
     use super::*;
 
-    fn packed(codec: Codec, bytes: &[u8]) -> Vec<u8> {
+    fn packed(codec: &Codec, bytes: &[u8]) -> Vec<u8> {
         let level = flate2::Compression::fast();
-        if codec == Codec::Zlib {
+        if *codec == Codec::Zlib {
             let mut writer = flate2::write::ZlibEncoder::new(Vec::new(), level);
             writer.write_all(bytes).unwrap();
             return writer.finish().unwrap();
@@ -88,7 +88,7 @@ mod tests {
     fn exactly_the_stated_size() {
         let bytes: Vec<u8> = (0..200_000u32).map(|i| ((i * 7919) >> 7) as u8).collect();
         for codec in [Codec::Deflate, Codec::Zlib] {
-            let stored = packed(codec, &bytes);
+            let stored = packed(&codec, &bytes);
             assert_eq!(codec.decode(&stored, 200_000).unwrap(), bytes);
             // More than stated is not inflated; more stored than needed is not looked at.
             assert_eq!(codec.decode(&stored, 1000).unwrap(), bytes[..1000]);
@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn zlib_checksum() {
-        let stored = packed(Codec::Zlib, b"some bytes");
+        let stored = packed(&Codec::Zlib, b"some bytes");
         for at in stored.len() - 4..stored.len() {
             let mut wrong = stored.clone();
             wrong[at] ^= 1;

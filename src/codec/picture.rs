@@ -12,11 +12,13 @@ use super::{Codec, DecodeError, to_usize};
 use crate::limits;
 
 /// Decodes `size` bytes of pixels: rows from the top, channels interleaved.
-pub(super) fn decode(codec: Codec, stored: &[u8], size: u64) -> Result<Vec<u8>, DecodeError> {
+pub(super) fn decode(codec: &Codec, stored: &[u8], size: u64) -> Result<Vec<u8>, DecodeError> {
     let (size_stated, (size_found, pixels)) = match codec {
-        Codec::Jpeg(width, height, channels) => ((width, height), jpeg(codec, stored, (width, height), channels)?),
-        Codec::Png(width, height, channels) => ((width, height), png(codec, stored, (width, height), channels, size)?),
-        Codec::None | Codec::Zstd | Codec::Lz4 | Codec::Deflate | Codec::Zlib => {
+        Codec::Jpeg(width, height, channels) => ((*width, *height), jpeg(codec, stored, (*width, *height), *channels)?),
+        Codec::Png(width, height, channels) => {
+            ((*width, *height), png(codec, stored, (*width, *height), *channels, size)?)
+        }
+        Codec::None | Codec::Zstd | Codec::Lz4 | Codec::Deflate | Codec::Zlib | Codec::Chain(_) => {
             return Err(codec.corrupt("no picture"));
         }
     };
@@ -29,7 +31,7 @@ pub(super) fn decode(codec: Codec, stored: &[u8], size: u64) -> Result<Vec<u8>, 
 /// Width and height, and the pixels.
 type Decoded = ((u32, u32), Vec<u8>);
 
-fn jpeg(codec: Codec, stored: &[u8], (width, height): (u32, u32), channels: u8) -> Result<Decoded, DecodeError> {
+fn jpeg(codec: &Codec, stored: &[u8], (width, height): (u32, u32), channels: u8) -> Result<Decoded, DecodeError> {
     // Strict: a file that ends early is an error, not a picture that is grey from there on.
     let options = DecoderOptions::default()
         .set_strict_mode(true)
@@ -43,7 +45,7 @@ fn jpeg(codec: Codec, stored: &[u8], (width, height): (u32, u32), channels: u8) 
 }
 
 fn png(
-    codec: Codec,
+    codec: &Codec,
     stored: &[u8],
     (width, height): (u32, u32),
     channels: u8,

@@ -158,10 +158,10 @@ impl<R: Read> Stream<R> {
     ///
     /// # Errors
     /// [`DecodeError::Corrupt`] if there is no decoder, as for a codec that decodes only whole blocks.
-    pub fn new(codec: Codec, stored: R, window: u64) -> Result<Self, DecodeError> {
+    pub fn new(codec: &Codec, stored: R, window: u64) -> Result<Self, DecodeError> {
         match codec {
             Codec::Zstd => Ok(Self(Decoder::Zstd(Frames::new(stored, window)?))),
-            Codec::Deflate | Codec::Zlib => Ok(Self(Decoder::Inflate(Inflater::new(codec, stored)))),
+            Codec::Deflate | Codec::Zlib => Ok(Self(Decoder::Inflate(Inflater::new(codec.clone(), stored)))),
             _ => Err(codec.corrupt("it is decoded whole")),
         }
     }

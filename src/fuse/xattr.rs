@@ -19,7 +19,7 @@ fn value(info: &ItemInfo, name: &str) -> Option<String> {
     match name {
         "dtype" => info.dtype.map(|dtype| dtype.name().to_owned()),
         "shape" => info.shape_text(),
-        "codec" => info.codec.map(str::to_owned),
+        "codec" => info.codec.as_deref().map(str::to_owned),
         "stored_size" => info.stored_size.map(|size| size.to_string()),
         "crc32c" => info.crc32c.map(|crc| format!("0x{crc:08x}")),
         "inferred" => info.inferred.then(|| "true".to_owned()),

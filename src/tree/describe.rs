@@ -45,7 +45,7 @@ impl<'a, Own: Serialize> Item<'a, Own> {
             path,
             dtype: dtype.map(DType::name),
             shape,
-            codec: codec.unwrap_or("none").into(),
+            codec: codec.unwrap_or("none".into()),
             stored_size,
             size,
             checksum: crc32c.map(|crc| format!("crc32c:0x{crc:08x}")),

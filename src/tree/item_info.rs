@@ -1,5 +1,7 @@
 //! What is known of a stored item without reading it: for `container.json`, extended attributes and long listings.
 
+use std::borrow::Cow;
+
 use crate::{format::DType, view::Array};
 
 /// Description of the stored item that a file shows. `None` stands for unknown values, and for those without a meaning
@@ -11,7 +13,7 @@ pub struct ItemInfo {
     /// Elements along each axis, the outermost first.
     pub shape: Option<Vec<u64>>,
     /// The codec that it is stored with.
-    pub codec: Option<&'static str>,
+    pub codec: Option<Cow<'static, str>>,
     /// Bytes that it takes in the container.
     pub stored_size: Option<u64>,
     /// CRC32C of the uncompressed bytes, as the container states it.

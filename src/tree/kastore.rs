@@ -246,7 +246,7 @@ impl Content for Arrays {
 
     fn item_info(&self, file: File) -> Option<ItemInfo> {
         let array = self.array(file)?;
-        Some(ItemInfo { codec: Some("none"), stored_size: Some(array.data.size()), ..array.into() })
+        Some(ItemInfo { codec: Some("none".into()), stored_size: Some(array.data.size()), ..array.into() })
     }
 
     fn warnings(&self) -> &[String] {

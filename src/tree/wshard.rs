@@ -166,7 +166,7 @@ impl Blocks {
     fn block(&self, i: u32) -> (BlockRef, &wshard::Block) {
         let entry = &self.shard.entries[i as usize];
         let error = entry.block.error.as_ref().map(|error| error.to_string().into());
-        (BlockRef { number: i, block: entry.block.extent, error }, &entry.block)
+        (BlockRef { number: i, block: entry.block.extent.clone(), error }, &entry.block)
     }
 
     /// Returns the uncompressed bytes of a block from `from` on, put back in order if they were interleaved.
@@ -411,9 +411,9 @@ impl Content for Blocks {
         };
         let entry = self.shard.entries.get(i as usize)?;
         let guessed = matches!(entry.value, wshard::Value::Array { inferred: true, .. });
-        let Block { codec, stored_size, crc, .. } = entry.block.extent;
+        let Block { ref codec, stored_size, crc, .. } = entry.block.extent;
         Some(ItemInfo {
-            codec: Some(codec.name()),
+            codec: Some(codec.kind().into()),
             stored_size: Some(stored_size),
             crc32c: crc,
             inferred: guessed && matches!(file, File::Value(_)),

@@ -65,6 +65,6 @@ fn row(item: Item) -> Vec<String> {
     };
     let shape = item.info.shape_text().unwrap_or_default();
     let dtype = item.info.dtype.map_or_else(String::new, |dtype| dtype.name().into());
-    let codec = item.info.codec.unwrap_or_default().to_owned();
+    let codec = item.info.codec.unwrap_or_default().into_owned();
     vec![item.path, dtype, shape, codec, number(item.info.stored_size), number(item.size), notes.join(", ")]
 }

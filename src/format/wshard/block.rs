@@ -119,7 +119,7 @@ impl Block {
                 offset: stored.offset,
                 stored_size: stored.disk_size.min(u64::MAX - stored.offset),
                 size: if raw { stored.disk_size } else { stored.orig_size },
-                codec: codec.unwrap_or(Codec::None),
+                codec: codec.clone().unwrap_or(Codec::None),
                 crc: (stored.crc != 0 || header.checksums()).then_some(stored.crc),
             },
             stored_crc_ok: !raw,

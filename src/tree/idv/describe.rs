@@ -6,7 +6,6 @@ use serde_json::{Map, Value, json};
 use super::{Idv, names::Names, part_fault};
 use crate::{
     cache::{BlockError, Buffer},
-    codec::Codec,
     escape,
     format::idv::{Column, Type, Unusable, Version, compression},
     limits,
@@ -66,7 +65,7 @@ pub(super) fn overview(idv: &Idv) -> Result<overview::Table, Fault> {
             key: meaning.and_then(|ty| ty.key),
             blocks: column.blocks,
             rows_per_block: column.rows_per_block,
-            compression: compression(column.compression).map(Codec::name),
+            compression: compression(column.compression).map(|codec| codec.kind()),
             compression_kind: column.compression,
             stored_size: sums.map(|sums| sums.0),
             size: sums.map(|sums| sums.1),
@@ -156,7 +155,7 @@ fn item<'a>(idv: &Idv, names: Option<&Names>, column: &'a Column) -> Result<desc
         parameters: escape::hex(&column.codec.parameters),
         dims: meaning.and_then(|ty| ty.dims.clone()),
         key: key.map(|key| json!({"count": key.count, "min": key.min, "contiguous": key.contiguous})),
-        compression: compression(column.compression).map_or("unknown", Codec::name),
+        compression: compression(column.compression).map_or("unknown", |codec| codec.kind()),
         compression_kind: column.compression,
         rows_per_block: column.rows_per_block,
         blocks: column.blocks,

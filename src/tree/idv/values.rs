@@ -166,7 +166,7 @@ impl Values {
                 let sized = size.and_then(|size| {
                     let checked = block.codec.check_size(block.stored_size, size);
                     checked.map_err(|error| self.fault(0, block.offset, error))?;
-                    Ok(Block { size, ..*block })
+                    Ok(Block { size, ..block.clone() })
                 });
                 Ok(vec![sized])
             }

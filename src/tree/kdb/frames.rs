@@ -143,7 +143,7 @@ mod tests {
         }
 
         fn frame(&self, number: u64) -> Option<Block> {
-            self.0.get(number as usize).copied()
+            self.0.get(number as usize).cloned()
         }
     }
 

@@ -29,7 +29,7 @@ enum From<'a> {
 impl<'a> Front<'a> {
     fn new(block: &Block, source: &'a dyn Source) -> Result<Self, BlockError> {
         let stored = Stored::new(source, block.stored());
-        let from = match block.codec {
+        let from = match &block.codec {
             Codec::None => From::Stored(stored),
             codec => From::Stream(Box::new(Stream::new(codec, stored, 0)?)),
         };
@@ -208,7 +208,7 @@ pub(super) fn full_size(block: &Block, source: &dyn Source) -> Result<u64, Block
         }
         return Ok(block.stored_size);
     }
-    let mut stream = Stream::new(block.codec, Stored::new(source, block.stored()), 0)?;
+    let mut stream = Stream::new(&block.codec, Stored::new(source, block.stored()), 0)?;
     let mut buffer = [0; STEP];
     let mut size = 0;
     loop {

@@ -212,7 +212,7 @@ impl Seen {
                     break;
                 }
                 wanted.insert(stored, at);
-                todo.push((at, *block));
+                todo.push((at, block.clone()));
             }
         }
         for (at, size) in look(values, reader, sum, first, &todo) {

@@ -1,0 +1,215 @@
+//! Blocks that were put through several filters, one after the other.
+
+use std::sync::Arc;
+
+use super::{Codec, DecodeError, Filter, memory};
+
+/// Most filters of a chain.
+const MOST: usize = 32;
+
+/// What a block goes through when it is decoded.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub struct Chain {
+    /// In the order in which they are undone.
+    filters: Vec<Filter>,
+    name: String,
+}
+
+/// How many bytes there are behind a filter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Size {
+    /// At most.
+    pub(super) most: u64,
+    /// Whether there are no fewer.
+    pub(super) is_exact: bool,
+}
+
+impl Size {
+    fn exactly(size: u64) -> Self {
+        Self { most: size, is_exact: true }
+    }
+
+    pub(super) fn up_to(most: u64) -> Self {
+        Self { most, is_exact: false }
+    }
+
+    pub(super) fn map(self, size: impl FnOnce(u64) -> u64) -> Self {
+        Self { most: size(self.most), ..self }
+    }
+}
+
+/// Bytes on their way through a chain.
+enum Bytes<'a> {
+    Stored(&'a [u8]),
+    Decoded(Vec<u8>),
+}
+
+impl Chain {
+    /// The codec of blocks that were put through these filters, in the order of writing. One filter alone is the codec that
+    /// does the same, if there is one. `None` for more filters than any container has.
+    pub fn of(written: impl IntoIterator<Item = Filter>) -> Option<Codec> {
+        let mut filters: Vec<Filter> = written.into_iter().take(MOST + 1).collect();
+        if filters.len() > MOST {
+            return None;
+        }
+        let names: Vec<_> = filters.iter().map(Filter::name).collect();
+        let name = names.join("+");
+        filters.reverse();
+        let alone = match filters.as_slice() {
+            [] => Some(Codec::None),
+            [filter] => filter.codec(),
+            _ => None,
+        };
+        Some(alone.unwrap_or_else(|| Codec::Chain(Arc::new(Self { filters, name }))))
+    }
+
+    /// The names of the filters in the order of writing, joined by `+`.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The filters in the order in which they are undone.
+    pub fn filters(&self) -> &[Filter] {
+        &self.filters
+    }
+
+    /// Whether a checksum shows damage of stored or decoded bytes.
+    pub fn is_checked(&self) -> bool {
+        let is_check = |filter: &Filter| matches!(filter, Filter::Checksum { .. } | Filter::Gzip | Filter::Zlib);
+        self.filters.iter().any(is_check)
+    }
+
+    /// The most bytes that `stored` bytes can decode to.
+    pub(super) fn max_size(&self, stored: u64) -> u64 {
+        self.filters.iter().fold(stored, |size, filter| filter.max_size(size))
+    }
+
+    /// The most bytes that may be stored for `size` decoded ones.
+    pub(super) fn max_stored(&self, size: u64) -> u64 {
+        self.filters.iter().rev().fold(Size::exactly(size), |size, filter| filter.stored(size)).most
+    }
+
+    /// How many bytes there are behind each filter, of a block of `size`.
+    fn sizes(&self, size: Size) -> Vec<Size> {
+        let mut sizes: Vec<_> = (self.filters.iter().skip(1).rev())
+            .scan(size, |size, filter| {
+                *size = filter.stored(*size);
+                Some(*size)
+            })
+            .collect();
+        sizes.reverse();
+        sizes.push(size);
+        sizes
+    }
+
+    /// Bytes of memory that decoding `stored` bytes to `size` takes beside both.
+    pub fn working_memory(&self, stored: u64, size: u64) -> u64 {
+        let (mut input, mut most, mut possible) = (0, 0u64, stored);
+        let sizes = self.sizes(Size::exactly(size));
+        for (number, (filter, bound)) in self.filters.iter().zip(&sizes).enumerate() {
+            if let Filter::Checksum { .. } = filter {
+                possible = filter.max_size(possible);
+                continue;
+            }
+            possible = filter.max_size(possible).min(bound.most);
+            // Room for what comes out in steps is asked for twice as large at most, and moved.
+            let output = match (number + 1 == sizes.len(), bound.is_exact) {
+                (true, _) => 0,
+                (false, true) => bound.most,
+                (false, false) => possible.saturating_mul(3).saturating_add(64 << 10),
+            };
+            most = most.max(filter.working_memory(possible).saturating_add(output).saturating_add(input));
+            input = output;
+        }
+        most
+    }
+
+    /// Decodes a block to exactly the bytes that `out` has room for. Checksums are compared if that is asked for.
+    ///
+    /// # Errors
+    /// [`DecodeError`]; `out` may then hold anything.
+    pub fn decode_into(&self, stored: &[u8], out: &mut [u8], is_checked: bool) -> Result<(), DecodeError> {
+        let sizes = self.sizes(Size::exactly(out.len() as u64));
+        let last = self.filters.len().checked_sub(1);
+        let (mut bytes, mut range) = (Bytes::Stored(stored), 0..stored.len());
+        for (number, (filter, size)) in self.filters.iter().zip(sizes).enumerate() {
+            let input = bytes.get(&range);
+            if let Filter::Checksum { is_in_front, .. } = filter {
+                let length = filter.check(input, is_checked)?.len();
+                range.start += if *is_in_front { input.len() - length } else { 0 };
+                range.end = range.start + length;
+                continue;
+            }
+            if Some(number) == last {
+                return filter.decode_into(input, out);
+            }
+            let decoded = decode(filter, input, size)?;
+            range = 0..decoded.len();
+            bytes = Bytes::Decoded(decoded);
+        }
+        let bytes = bytes.get(&range);
+        if bytes.len() != out.len() {
+            return Err(DecodeError::Size { got: bytes.len() as u64, size: out.len() as u64 });
+        }
+        out.copy_from_slice(bytes);
+        Ok(())
+    }
+
+    /// Decodes a block of which only the most bytes that it may have are known.
+    ///
+    /// # Errors
+    /// [`DecodeError`].
+    pub fn decode_up_to(&self, stored: &[u8], most: u64, is_checked: bool) -> Result<Vec<u8>, DecodeError> {
+        let (mut bytes, mut range) = (Bytes::Stored(stored), 0..stored.len());
+        for (filter, size) in self.filters.iter().zip(self.sizes(Size::up_to(most))) {
+            let input = bytes.get(&range);
+            if let Filter::Checksum { is_in_front, .. } = filter {
+                let length = filter.check(input, is_checked)?.len();
+                range.start += if *is_in_front { input.len() - length } else { 0 };
+                range.end = range.start + length;
+                continue;
+            }
+            let decoded = decode(filter, input, size)?;
+            range = 0..decoded.len();
+            bytes = Bytes::Decoded(decoded);
+        }
+        if range.len() as u64 > most {
+            return Err(DecodeError::Size { got: range.len() as u64, size: most });
+        }
+        match bytes {
+            Bytes::Decoded(mut decoded) => {
+                decoded.truncate(range.end);
+                decoded.drain(..range.start);
+                Ok(decoded)
+            }
+            Bytes::Stored(stored) => {
+                let mut copy = memory(range.len() as u64)?;
+                copy.copy_from_slice(&stored[range]);
+                Ok(copy)
+            }
+        }
+    }
+}
+
+impl Bytes<'_> {
+    fn get(&self, range: &std::ops::Range<usize>) -> &[u8] {
+        match self {
+            Self::Stored(bytes) => &bytes[range.clone()],
+            Self::Decoded(bytes) => &bytes[range.clone()],
+        }
+    }
+}
+
+fn decode(filter: &Filter, stored: &[u8], size: Size) -> Result<Vec<u8>, DecodeError> {
+    if !size.is_exact {
+        return filter.decode_up_to(stored, size.most);
+    }
+    // Before there is memory for it.
+    let (most, stored_size) = (filter.max_size(stored.len() as u64), stored.len() as u64);
+    if size.most > most {
+        return Err(DecodeError::Impossible { codec: filter.name(), stored: stored_size, size: size.most });
+    }
+    let mut out = memory(size.most)?;
+    filter.decode_into(stored, &mut out)?;
+    Ok(out)
+}

@@ -1,0 +1,423 @@
+//! One step of decoding a chunk ([`Chain`](super::Chain)).
+
+use std::io::Read;
+
+use bzip2::bufread::MultiBzDecoder;
+use flate2::bufread::{DeflateDecoder, GzDecoder, ZlibDecoder};
+
+use super::{ChecksumKind, Codec, DecodeError, Delta, blosc, chain::Size, lz77, memory, shuffle, to_usize};
+
+/// A step of a chain: bytes to bytes.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Filter {
+    /// A DEFLATE stream.
+    Deflate,
+    /// A zlib stream. What follows it is not looked at.
+    Zlib,
+    /// gzip members, one behind the other, and zeros behind the last.
+    Gzip,
+    /// zstd frames, one behind the other.
+    Zstd,
+    /// bzip2 streams, one behind the other.
+    Bzip2,
+    /// One lz4 block without a size.
+    Lz4,
+    /// The size as a little-endian u32, and one lz4 block, as numcodecs writes them.
+    Lz4Sized,
+    /// The size as a big-endian u64, the size of a block as a u32, and blocks, each behind its stored size: HDF5's filter
+    /// 32004.
+    Lz4Blocks,
+    /// One lz4 frame.
+    Lz4Frame,
+    /// LZF without a head.
+    Lzf,
+    /// A Snappy block.
+    Snappy,
+    /// A Blosc 1 buffer.
+    Blosc,
+    /// All first bytes of elements of so many bytes, all second ones, and so on.
+    Shuffle(u32),
+    /// All lowest bits of elements, and so on.
+    Bitshuffle(Bitshuffle),
+    /// Differences of numbers.
+    Delta(Delta),
+    /// A checksum of the other bytes, little-endian.
+    Checksum {
+        /// Its kind.
+        kind: ChecksumKind,
+        /// Whether it stands before the bytes, not behind them.
+        is_in_front: bool,
+    },
+}
+
+/// How elements are bit-shuffled.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Bitshuffle {
+    /// Bytes of an element.
+    pub width: u32,
+    /// Elements of a block, a multiple of 8; 0 for as many as the library chooses.
+    pub block: u32,
+    /// How each block is compressed, behind a head of 12 bytes with the sizes: lz4, zstd, or not at all.
+    pub compressed: Option<BlockCodec>,
+}
+
+/// What compresses the blocks of [`Bitshuffle`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[allow(missing_docs, reason = "their names say it")]
+pub enum BlockCodec {
+    Lz4,
+    Zstd,
+}
+
+/// Memory of a decoder of streams.
+const CONTEXT: u64 = 640 << 10;
+
+impl Filter {
+    /// The name that `container.json` gives.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Deflate => "deflate",
+            Self::Zlib => "zlib",
+            Self::Gzip => "gzip",
+            Self::Zstd => "zstd",
+            Self::Bzip2 => "bzip2",
+            Self::Lz4 | Self::Lz4Sized | Self::Lz4Blocks | Self::Lz4Frame => "lz4",
+            Self::Lzf => "lzf",
+            Self::Snappy => "snappy",
+            Self::Blosc => "blosc",
+            Self::Shuffle(_) => "shuffle",
+            Self::Bitshuffle(_) => "bitshuffle",
+            Self::Delta(_) => "delta",
+            Self::Checksum { kind, .. } => kind.name(),
+        }
+    }
+
+    /// The codec that does the same for a whole block.
+    pub(super) fn codec(&self) -> Option<Codec> {
+        match self {
+            Self::Zlib => Some(Codec::Zlib),
+            Self::Zstd => Some(Codec::Zstd),
+            _ => None,
+        }
+    }
+
+    /// What it takes to decode to `size`: as many bytes, or any number up to a bound.
+    pub(super) fn stored(&self, size: Size) -> Size {
+        match self {
+            Self::Shuffle(_) | Self::Bitshuffle(Bitshuffle { compressed: None, .. }) => size,
+            Self::Delta(delta) => size.map(|size| delta.stored_size(size)),
+            Self::Checksum { .. } => size.map(|size| size.saturating_add(4)),
+            _ => Size::up_to(Codec::Zlib.max_stored(size.most)),
+        }
+    }
+
+    /// The most bytes that `stored` bytes can decode to.
+    pub(super) fn max_size(&self, stored: u64) -> u64 {
+        let times = |factor: u64| stored.saturating_mul(factor).saturating_add(64);
+        match self {
+            Self::Deflate | Self::Zlib | Self::Gzip => times(1032),
+            Self::Zstd => Codec::Zstd.max_size(stored),
+            // A block of some 32 bytes holds 900,000 runs of up to 255 bytes, each stored as 5.
+            Self::Bzip2 => times(1 << 21),
+            Self::Lz4 | Self::Lz4Sized | Self::Lz4Blocks | Self::Lz4Frame => times(255),
+            // A match of 264 bytes takes 3.
+            Self::Lzf => times(88),
+            // A match of 64 bytes takes 3.
+            Self::Snappy => times(22),
+            // Of blocks of zstd.
+            Self::Blosc | Self::Bitshuffle(Bitshuffle { compressed: Some(_), .. }) => times(1 << 15),
+            Self::Shuffle(_) | Self::Bitshuffle(_) => stored,
+            Self::Delta(delta) => delta.size(stored),
+            Self::Checksum { .. } => stored.saturating_sub(4),
+        }
+    }
+
+    /// Bytes of memory that decoding to `size` bytes takes beside these and the stored ones.
+    pub(super) fn working_memory(&self, size: u64) -> u64 {
+        match self {
+            Self::Delta(_) | Self::Checksum { .. } | Self::Lzf | Self::Snappy | Self::Lz4Blocks => 0,
+            Self::Shuffle(_) => shuffle::WORKING,
+            // Blocks of 900,000 bytes, 4 bytes of tables for each.
+            Self::Bzip2 => 4 << 20,
+            // Two blocks of up to 4 MiB, and what matches of the next ones may reach.
+            Self::Lz4Frame => 9 << 20,
+            Self::Blosc | Self::Bitshuffle(Bitshuffle { compressed: Some(_), .. }) => size.saturating_add(CONTEXT),
+            _ => CONTEXT,
+        }
+    }
+
+    /// Decodes to exactly the bytes that `out` has room for.
+    pub(super) fn decode_into(&self, stored: &[u8], out: &mut [u8]) -> Result<(), DecodeError> {
+        let size = out.len() as u64;
+        match self {
+            Self::Deflate | Self::Zlib => inflate(self, stored, out),
+            Self::Gzip => gunzip(stored, out),
+            Self::Zstd => Codec::Zstd.decode_into(stored, out),
+            Self::Bzip2 => self.read_exactly(MultiBzDecoder::new(stored), out),
+            Self::Lz4 => Codec::Lz4.decode_into(stored, out),
+            Self::Lz4Sized => {
+                let (stated, block) = self.split_u32(stored)?;
+                self.exact(stated.into(), size)?;
+                Codec::Lz4.decode_into(block, out)
+            }
+            Self::Lz4Blocks => self.lz4_blocks(stored, out),
+            Self::Lz4Frame => self.read_exactly(lz4_flex::frame::FrameDecoder::new(stored), out),
+            Self::Lzf => lz77::lzf(stored, out),
+            Self::Snappy => {
+                let stated = snap::raw::decompress_len(stored).map_err(|error| self.corrupt(error))?;
+                self.exact(stated as u64, size)?;
+                let got = snap::raw::Decoder::new().decompress(stored, out).map_err(|error| self.corrupt(error))?;
+                self.exact(got as u64, size)
+            }
+            Self::Blosc => blosc::decode_into(stored, out),
+            Self::Shuffle(width) => {
+                self.exact(stored.len() as u64, size)?;
+                shuffle::unshuffle(*width as usize, stored, out);
+                Ok(())
+            }
+            Self::Bitshuffle(bits) => bits.decode_into(self, stored, out),
+            Self::Delta(delta) => delta.decode_into(stored, out),
+            Self::Checksum { .. } => {
+                let bytes = self.check(stored, true)?;
+                self.exact(bytes.len() as u64, size)?;
+                out.copy_from_slice(bytes);
+                Ok(())
+            }
+        }
+    }
+
+    /// Decodes to as many bytes as come out, `most` at most.
+    pub(super) fn decode_up_to(&self, stored: &[u8], most: u64) -> Result<Vec<u8>, DecodeError> {
+        let most = most.min(self.max_size(stored.len() as u64));
+        let stated = match self {
+            Self::Shuffle(_) | Self::Bitshuffle(Bitshuffle { compressed: None, .. }) => stored.len() as u64,
+            Self::Delta(delta) => delta.size(stored.len() as u64),
+            Self::Checksum { .. } => (stored.len() as u64).saturating_sub(4),
+            Self::Lz4Sized => self.split_u32(stored)?.0.into(),
+            Self::Lz4Blocks | Self::Bitshuffle(_) => match stored.first_chunk() {
+                Some(size) => u64::from_be_bytes(*size),
+                None => return Err(self.corrupt("it ends in its head")),
+            },
+            Self::Snappy => snap::raw::decompress_len(stored).map_err(|error| self.corrupt(error))? as u64,
+            Self::Blosc => blosc::size(stored)?,
+            Self::Lz4 | Self::Lzf => return Err(self.corrupt("it does not say how many bytes it decodes to")),
+            Self::Deflate => return self.read_up_to(DeflateDecoder::new(stored), most),
+            Self::Zlib => return self.read_up_to(ZlibDecoder::new(stored), most),
+            Self::Gzip => return self.read_up_to(Members::new(stored), most),
+            Self::Zstd => {
+                let mut stream = super::Stream::new(&Codec::Zstd, stored, super::MOST_WINDOW)?;
+                let out = stream.take(most)?;
+                stream.finish(out.len() as u64, out.len() as u64)?;
+                return Ok(out);
+            }
+            Self::Bzip2 => return self.read_up_to(MultiBzDecoder::new(stored), most),
+            Self::Lz4Frame => return self.read_up_to(lz4_flex::frame::FrameDecoder::new(stored), most),
+        };
+        if stated > most {
+            return Err(DecodeError::Size { got: stated, size: most });
+        }
+        let mut out = memory(stated)?;
+        self.decode_into(stored, &mut out)?;
+        Ok(out)
+    }
+
+    /// Of bytes with a checksum the others. It is compared where that is asked for.
+    pub(super) fn check<'a>(&self, stored: &'a [u8], is_asked: bool) -> Result<&'a [u8], DecodeError> {
+        let Self::Checksum { kind, is_in_front } = self else { return Ok(stored) };
+        let parts = match is_in_front {
+            true => stored.split_first_chunk::<4>().map(|(sum, bytes)| (bytes, sum)),
+            false => stored.split_last_chunk::<4>(),
+        };
+        let (bytes, sum) = parts.ok_or_else(|| self.corrupt("it has no room for a checksum"))?;
+        if is_asked {
+            kind.check(u32::from_le_bytes(*sum), bytes)?;
+        }
+        Ok(bytes)
+    }
+
+    fn lz4_blocks(&self, stored: &[u8], out: &mut [u8]) -> Result<(), DecodeError> {
+        let (head, mut rest) = stored.split_first_chunk::<12>().ok_or_else(|| self.corrupt("it ends in its head"))?;
+        let (size, block) = sizes(head);
+        self.exact(size, out.len() as u64)?;
+        if block == 0 && !out.is_empty() {
+            return Err(self.corrupt("its blocks have no bytes"));
+        }
+        for out in out.chunks_mut(to_usize(block).max(1)) {
+            let stored = self.next_block(&mut rest)?;
+            match stored.len() == out.len() {
+                true => out.copy_from_slice(stored),
+                false => Codec::Lz4.decode_into(stored, out)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// A block behind its big-endian size.
+    fn next_block<'a>(&self, rest: &mut &'a [u8]) -> Result<&'a [u8], DecodeError> {
+        let split = rest.split_first_chunk::<4>();
+        let split = split.and_then(|(size, rest)| rest.split_at_checked(u32::from_be_bytes(*size) as usize));
+        let (block, after) = split.ok_or_else(|| self.corrupt("it ends in a block"))?;
+        *rest = after;
+        Ok(block)
+    }
+
+    fn split_u32<'a>(&self, stored: &'a [u8]) -> Result<(u32, &'a [u8]), DecodeError> {
+        let split = stored.split_first_chunk().ok_or_else(|| self.corrupt("it ends in its size"))?;
+        Ok((u32::from_le_bytes(*split.0), split.1))
+    }
+
+    fn read_exactly(&self, reader: impl Read, out: &mut [u8]) -> Result<(), DecodeError> {
+        let size = out.len() as u64;
+        let mut reader = Exactly { filter: self, reader };
+        let filled = reader.fill(out)?;
+        // What may be wrong with its end is found out only here.
+        let more = reader.fill(&mut [0; 1])?;
+        self.exact(filled as u64 + more as u64, size)
+    }
+
+    fn read_up_to(&self, reader: impl Read, most: u64) -> Result<Vec<u8>, DecodeError> {
+        /// What is made room for at first.
+        const FIRST: u64 = 64 << 10;
+        let mut reader = Exactly { filter: self, reader };
+        let mut out = Vec::new();
+        loop {
+            let from = out.len() as u64;
+            // One more than the most says that there is too much.
+            let size = most.saturating_add(1).min(from.saturating_mul(2).max(FIRST));
+            let length = to_usize(size);
+            out.try_reserve_exact(length.saturating_sub(out.len())).map_err(|_| DecodeError::Memory(size))?;
+            out.resize(length, 0);
+            let filled = reader.fill(&mut out[from as usize..])? as u64;
+            if from + filled < size {
+                out.truncate((from + filled) as usize);
+                return Ok(out);
+            }
+            if size > most {
+                return Err(DecodeError::Size { got: size, size: most });
+            }
+        }
+    }
+
+    fn exact(&self, got: u64, size: u64) -> Result<(), DecodeError> {
+        if got == size { Ok(()) } else { Err(DecodeError::Size { got, size }) }
+    }
+
+    pub(super) fn corrupt(&self, reason: impl ToString) -> DecodeError {
+        DecodeError::Corrupt { codec: self.name(), reason: reason.to_string() }
+    }
+}
+
+/// The two sizes in front of blocks.
+fn sizes(head: &[u8; 12]) -> (u64, u64) {
+    let [a, b, c, d, e, f, g, h, block @ ..] = *head;
+    (u64::from_be_bytes([a, b, c, d, e, f, g, h]), u32::from_be_bytes(block).into())
+}
+
+impl Bitshuffle {
+    /// Elements of a block if the library chooses: 8 KiB of them, but no fewer than 128.
+    fn block(&self) -> u64 {
+        match self.block {
+            0 => (8192 / u64::from(self.width.max(1)) / 8 * 8).max(128),
+            block => block.into(),
+        }
+    }
+
+    fn decode_into(&self, filter: &Filter, stored: &[u8], out: &mut [u8]) -> Result<(), DecodeError> {
+        let width = to_usize(u64::from(self.width).max(1));
+        let Some(codec) = self.compressed else {
+            filter.exact(stored.len() as u64, out.len() as u64)?;
+            let block = to_usize(self.block().saturating_mul(width as u64)).max(8 * width);
+            for (stored, out) in stored.chunks(block).zip(out.chunks_mut(block)) {
+                shuffle::unshuffle_bits(width, stored, out);
+            }
+            return Ok(());
+        };
+        let Some((head, mut rest)) = stored.split_first_chunk::<12>() else {
+            return Err(filter.corrupt("it ends in its head"));
+        };
+        let (size, block) = sizes(head);
+        filter.exact(size, out.len() as u64)?;
+        let block = match block {
+            0 => to_usize(self.block().saturating_mul(width as u64)),
+            block => to_usize(block),
+        };
+        if !block.is_multiple_of(8 * width) {
+            return Err(filter.corrupt("its blocks have no whole elements"));
+        }
+        // Elements behind the last whole eight are stored as they are.
+        let (whole, end) = out.split_at_mut(out.len() / (8 * width) * (8 * width));
+        let mut shuffled = memory(block.min(whole.len()) as u64)?;
+        for out in whole.chunks_mut(block) {
+            let (stored, shuffled) = (filter.next_block(&mut rest)?, &mut shuffled[..out.len()]);
+            match codec {
+                BlockCodec::Lz4 => Codec::Lz4.decode_into(stored, shuffled)?,
+                BlockCodec::Zstd => Codec::Zstd.decode_into(stored, shuffled)?,
+            }
+            shuffle::unshuffle_bits(width, shuffled, out);
+        }
+        filter.exact((whole.len() + rest.len()) as u64, size)?;
+        end.copy_from_slice(rest);
+        Ok(())
+    }
+}
+
+/// Inflates a DEFLATE or zlib stream to exactly the bytes that `out` has room for.
+pub(super) fn inflate(filter: &Filter, stored: &[u8], out: &mut [u8]) -> Result<(), DecodeError> {
+    match filter {
+        Filter::Deflate => filter.read_exactly(DeflateDecoder::new(stored), out),
+        _ => filter.read_exactly(ZlibDecoder::new(stored), out),
+    }
+}
+
+fn gunzip(stored: &[u8], out: &mut [u8]) -> Result<(), DecodeError> {
+    Filter::Gzip.read_exactly(Members::new(stored), out)
+}
+
+/// gzip members, one behind the other.
+struct Members<'a>(GzDecoder<&'a [u8]>);
+
+impl<'a> Members<'a> {
+    fn new(stored: &'a [u8]) -> Self {
+        Self(GzDecoder::new(stored))
+    }
+}
+
+impl Read for Members<'_> {
+    fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
+        loop {
+            let read = self.0.read(buf)?;
+            if read > 0 || buf.is_empty() {
+                return Ok(read);
+            }
+            let rest = *self.0.get_ref();
+            if rest.iter().all(|byte| *byte == 0) {
+                return Ok(0);
+            }
+            self.0 = GzDecoder::new(rest);
+        }
+    }
+}
+
+struct Exactly<'a, R> {
+    filter: &'a Filter,
+    reader: R,
+}
+
+impl<R: Read> Exactly<'_, R> {
+    fn fill(&mut self, out: &mut [u8]) -> Result<usize, DecodeError> {
+        let mut filled = 0;
+        while filled < out.len() {
+            match self.reader.read(&mut out[filled..]) {
+                Ok(0) => break,
+                Ok(read) => filled += read,
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(self.filter.corrupt(error)),
+            }
+        }
+        Ok(filled)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,219 @@
+//! Bytes and bits of elements, stored plane by plane, put back together.
+//!
+//! Both are done by pairing runs of bytes: two runs of units of `W` bytes become one of units of `2 W`. The compiler makes
+//! vector instructions of such a loop, and a part that fits the processor's first cache goes through all of them.
+
+/// Bytes of a part that is put together at a time.
+const PART: usize = 8 << 10;
+
+/// Pairs the units of `W` bytes of two runs.
+fn pair<const W: usize>(left: &[u8], right: &[u8], out: &mut [u8]) {
+    let (left, right) = (left.as_chunks::<W>().0, right.as_chunks::<W>().0);
+    for ((out, left), right) in out.chunks_exact_mut(2 * W).zip(left).zip(right) {
+        out[..W].copy_from_slice(left);
+        out[W..].copy_from_slice(right);
+    }
+}
+
+/// As [`pair`], of any number of runs.
+fn join<'a, const W: usize>(runs: impl ExactSizeIterator<Item = &'a [u8]>, out: &mut [u8]) {
+    let width = W * runs.len();
+    for (number, run) in runs.enumerate() {
+        for (place, unit) in out.chunks_exact_mut(width).zip(run.as_chunks::<W>().0) {
+            place[number * W..][..W].copy_from_slice(unit);
+        }
+    }
+}
+
+/// Memory for parts on their way.
+struct Parts {
+    from: Vec<u8>,
+    to: Vec<u8>,
+}
+
+impl Parts {
+    fn new() -> Self {
+        Self { from: vec![0; PART], to: vec![0; PART] }
+    }
+
+    /// Puts together runs of one length, all of which fit into [`PART`]: the first bytes of all, then the second ones,
+    /// and so on.
+    fn interleave<'a>(&mut self, mut runs: impl ExactSizeIterator<Item = &'a [u8]>, out: &mut [u8]) {
+        let (mut count, size) = (runs.len(), out.len());
+        if !count.is_multiple_of(2) {
+            return join::<1>(runs, out);
+        }
+        // Two runs that follow each other become one of pairs.
+        let mut length = 2 * size / count;
+        let is_last = count == 2;
+        let to = if is_last { &mut *out } else { &mut self.to[..size] };
+        for to in to.chunks_exact_mut(length) {
+            if let (Some(left), Some(right)) = (runs.next(), runs.next()) {
+                pair::<1>(left, right, to);
+            }
+        }
+        (count, length) = (count / 2, length * 2);
+        let mut unit = 2;
+        while count.is_multiple_of(2) && unit < 16 {
+            std::mem::swap(&mut self.from, &mut self.to);
+            let is_last = count == 2;
+            let to = if is_last { &mut *out } else { &mut self.to[..size] };
+            for (pairs, to) in self.from[..size].chunks_exact(length).zip(to.chunks_exact_mut(length)) {
+                let (left, right) = pairs.split_at(length / 2);
+                match unit {
+                    2 => pair::<2>(left, right, to),
+                    4 => pair::<4>(left, right, to),
+                    _ => pair::<8>(left, right, to),
+                }
+            }
+            (count, length, unit) = (count / 2, length * 2, unit * 2);
+        }
+        let runs = self.to[..size].chunks_exact(length / 2);
+        match unit {
+            _ if count == 1 => {}
+            2 => join::<2>(runs, out),
+            4 => join::<4>(runs, out),
+            8 => join::<8>(runs, out),
+            _ => join::<16>(runs, out),
+        }
+    }
+}
+
+/// Bytes of memory that both functions take beside their arguments.
+pub(super) const WORKING: u64 = 3 * PART as u64;
+
+/// Undoes the byte shuffle of elements of `width` bytes: all first bytes, all second ones, and so on become elements. What
+/// follows the last whole element is stored as it is. Both slices have the same length.
+pub(super) fn unshuffle(width: usize, shuffled: &[u8], out: &mut [u8]) {
+    let elements = shuffled.len() / width.max(1);
+    if width <= 1 || elements <= 1 {
+        return out.copy_from_slice(shuffled);
+    }
+    let (shuffled, rest) = shuffled.split_at(elements * width);
+    let (out, end) = out.split_at_mut(elements * width);
+    end.copy_from_slice(rest);
+    let together = PART / width;
+    if together < 8 {
+        return join::<1>(shuffled.chunks_exact(elements), out);
+    }
+    let mut parts = Parts::new();
+    for (number, out) in out.chunks_mut(together * width).enumerate() {
+        let (at, length) = (number * together, out.len() / width);
+        parts.interleave(shuffled.chunks_exact(elements).map(|plane| &plane[at..at + length]), out);
+    }
+}
+
+/// Undoes the bit shuffle of elements of `width` bytes: all lowest bits of first bytes, and so on, become elements. Both
+/// slices have the same length; elements behind the last whole eight are stored as they are.
+pub(super) fn unshuffle_bits(width: usize, shuffled: &[u8], out: &mut [u8]) {
+    // A group is 8 elements: a byte of each plane of bits.
+    let groups = shuffled.len() / (8 * width.max(1));
+    if groups == 0 {
+        return out.copy_from_slice(shuffled);
+    }
+    let (shuffled, rest) = shuffled.split_at(groups * 8 * width);
+    let (out, end) = out.split_at_mut(groups * 8 * width);
+    end.copy_from_slice(rest);
+    let together = PART / (8 * width);
+    if together == 0 {
+        return wide_bits(width, shuffled, out);
+    }
+    let (mut parts, mut bytes) = (Parts::new(), vec![0; PART]);
+    for (number, out) in out.chunks_mut(together * 8 * width).enumerate() {
+        let (at, length) = (number * together, out.len() / (8 * width));
+        let bytes = &mut bytes[..out.len()];
+        for (byte, planes) in shuffled.chunks_exact(8 * groups).enumerate() {
+            let mut planes = planes.chunks_exact(groups).map(|plane| &plane[at..at + length]);
+            // Of each element of a group a run; those of one element stand together.
+            let mut runs = bytes.chunks_exact_mut(length).skip(byte).step_by(width);
+            join_bits(
+                std::array::from_fn(|_| planes.next().unwrap_or_default()),
+                std::array::from_fn(|_| runs.next().unwrap_or_default()),
+            );
+        }
+        parts.interleave(bytes.chunks_exact(length), out);
+    }
+}
+
+/// Puts bytes together of eight planes of bits: of the first elements of all groups, of the second ones, and so on.
+fn join_bits(planes: [&[u8]; 8], mut out: [&mut [u8]; 8]) {
+    for (out, plane) in out.iter_mut().zip(planes) {
+        out.copy_from_slice(plane);
+    }
+    let [a, b, c, d, e, f, g, h] = out;
+    for [low, high] in [[&mut *a, &mut *e], [&mut *b, &mut *f], [&mut *c, &mut *g], [&mut *d, &mut *h]] {
+        exchange::<4, 0x0f>(low, high);
+    }
+    for [low, high] in [[&mut *a, &mut *c], [&mut *b, &mut *d], [&mut *e, &mut *g], [&mut *f, &mut *h]] {
+        exchange::<2, 0x33>(low, high);
+    }
+    for [low, high] in [[a, b], [c, d], [e, f], [g, h]] {
+        exchange::<1, 0x55>(low, high);
+    }
+}
+
+/// Exchanges the bits of each byte of `low` that stand `DISTANCE` above the mask with the masked ones of `high`.
+fn exchange<const DISTANCE: u32, const MASK: u8>(low: &mut [u8], high: &mut [u8]) {
+    for (low, high) in low.iter_mut().zip(high) {
+        let (a, b) = (*low, *high);
+        *low = a & MASK | (b & MASK) << DISTANCE;
+        *high = a >> DISTANCE & MASK | b & !MASK;
+    }
+}
+
+/// As [`unshuffle_bits`], of elements of more than 1 KiB.
+fn wide_bits(width: usize, shuffled: &[u8], out: &mut [u8]) {
+    let groups = shuffled.len() / (8 * width);
+    out.fill(0);
+    for (plane, bits) in shuffled.chunks_exact(groups).enumerate() {
+        let (byte, bit) = (plane / 8, plane % 8);
+        for (group, bits) in bits.iter().enumerate() {
+            for element in 0..8 {
+                out[(group * 8 + element) * width + byte] |= (bits >> element & 1) << bit;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn data(size: usize) -> Vec<u8> {
+        (0..size as u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect()
+    }
+
+    /// By the definition: byte by byte, bit by bit.
+    fn shuffle(width: usize, bytes: &[u8]) -> Vec<u8> {
+        let elements = bytes.len() / width;
+        let planes = (0..width).flat_map(|byte| (0..elements).map(move |element| bytes[element * width + byte]));
+        planes.chain(bytes[elements * width..].iter().copied()).collect()
+    }
+
+    fn shuffle_bits(width: usize, bytes: &[u8]) -> Vec<u8> {
+        let elements = bytes.len() / width / 8 * 8;
+        let mut out = vec![0; elements * width];
+        for (element, value) in bytes.chunks_exact(width).take(elements).enumerate() {
+            for bit in 0..8 * width {
+                out[bit * elements / 8 + element / 8] |= (value[bit / 8] >> (bit % 8) & 1) << (element % 8);
+            }
+        }
+        out.extend_from_slice(&bytes[elements * width..]);
+        out
+    }
+
+    #[test]
+    fn elements_of_any_width_are_put_together() {
+        for width in [1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 20, 24, 32, 48, 64, 100, 255, 1023, 1024, 1025, 5000] {
+            for elements in [0, 1, 2, 7, 8, 9, 15, 16, 17, 63, 100, 1023, 1024, 4097] {
+                let bytes = data((elements * width + width / 2).min(1 << 17));
+                let mut out = vec![0xAA; bytes.len()];
+                unshuffle(width, &shuffle(width, &bytes), &mut out);
+                assert!(out == bytes, "{elements} of {width} bytes");
+                let mut out = vec![0xAA; bytes.len()];
+                unshuffle_bits(width, &shuffle_bits(width, &bytes), &mut out);
+                assert!(out == bytes, "{elements} of {width} bytes, bits");
+            }
+        }
+    }
+}
