@@ -423,6 +423,26 @@ mod tests {
         Cli::command().debug_assert();
     }
 
+    /// clap puts what follows a flattened group of options below that group's heading, too.
+    #[test]
+    fn options_below_a_heading_are_those_of_several_commands() {
+        let mut cli = Cli::command();
+        cli.build();
+        let below = |heading: &str, id: &clap::Id| {
+            let has = |command: &&clap::Command| {
+                command
+                    .get_arguments()
+                    .any(|option| option.get_id() == id && option.get_help_heading() == Some(heading))
+            };
+            cli.get_subcommands().filter(has).count()
+        };
+        for option in cli.get_subcommands().flat_map(clap::Command::get_arguments) {
+            if let Some(heading) = option.get_help_heading() {
+                assert!(below(heading, option.get_id()) > 1, "{} is below \"{heading}\"", option.get_id());
+            }
+        }
+    }
+
     #[test]
     fn messages() {
         assert_eq!(one_line("a: No such file (os error 2)"), "a: No such file");

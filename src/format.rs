@@ -1,7 +1,7 @@
-//! Parsers: the bytes of a container to what is stored in it.
+//! Parsers: from the bytes of a container to what is stored in it.
 //!
-//! Safe code without I/O of its own: everything is read through a [`Source`](crate::source::Source), by range, and
-//! every offset and length from a file is checked before it is used. The module of a format says which page of facts it
+//! Safe code without I/O of its own. Everything is read by range through a [`Source`](crate::source::Source), and every
+//! offset and length from a file is checked before it is used. The module of each format names the page that it
 //! follows.
 
 mod dtype;
@@ -35,13 +35,13 @@ pub enum FormatError {
 }
 
 impl FormatError {
-    /// A refusal with its reason.
+    /// Returns a refusal with its reason.
     pub fn refused(class: Class, reason: impl Into<String>) -> Self {
         Self::Refused { class, reason: reason.into() }
     }
 }
 
-/// Why a part of a container can't be served, while the rest of it can.
+/// Why a part of a container cannot be served while the rest of it can.
 #[derive(Debug, thiserror::Error)]
 pub enum PartError {
     /// The stored bytes are wrong.
@@ -87,7 +87,7 @@ impl fmt::Display for Class {
     }
 }
 
-/// Integers at fixed places of a slice. Each is `None` past the end, so a short read can't panic.
+/// Integers at fixed places of a slice. Each is `None` past the end, so a short read cannot panic.
 pub(crate) trait Fields {
     /// N bytes at `offset`.
     fn array<const N: usize>(&self, offset: usize) -> Option<[u8; N]>;
@@ -114,7 +114,7 @@ impl Fields for [u8] {
     }
 }
 
-/// Where one block's bytes stand and how they become what was stored.
+/// Location of one block's bytes, and how to decode them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Block {
     /// First stored byte in the file.
@@ -125,12 +125,12 @@ pub struct Block {
     pub size: u64,
     /// How to decode them.
     pub codec: Codec,
-    /// CRC32C over the decoded bytes; `None` where the container has none.
+    /// CRC32C of the decoded bytes; `None` if the container has none.
     pub crc: Option<u32>,
 }
 
 impl Block {
-    /// The stored bytes' place in the file. Parsers check that it does not overflow.
+    /// Returns the range of the stored bytes in the file. Parsers check that it does not overflow.
     pub fn stored(&self) -> std::ops::Range<u64> {
         self.offset..self.offset + self.stored_size
     }

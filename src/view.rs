@@ -74,7 +74,7 @@ pub trait Rendered: std::fmt::Debug + Send + Sync {
     /// Returns the bytes of a range without a copy, if they are contiguous somewhere.
     ///
     /// # Errors
-    /// [`Fault`] when a block that the range touches can't be served.
+    /// [`Fault`] when a block that the range touches cannot be served.
     fn borrow(&self, reader: &ReadContext, part: Range<u64>) -> Result<Option<Bytes>, Fault> {
         let _ = (reader, part);
         Ok(None)
@@ -270,7 +270,7 @@ impl View {
     /// Returns up to `length` bytes from `offset` on; fewer only at the end of the file.
     ///
     /// # Errors
-    /// [`Fault`] when any block that the range touches can't be served.
+    /// [`Fault`] when any block that the range touches cannot be served.
     pub fn read_at(&self, reader: &ReadContext, offset: u64, length: u64) -> Result<Bytes, Fault> {
         let length = length.min(self.size.saturating_sub(offset));
         let mut touched = self.touched(offset, length);

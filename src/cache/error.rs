@@ -1,11 +1,11 @@
-//! Why a block can't be served.
+//! Why a block cannot be served.
 
 use std::sync::Arc;
 
 use super::TooMuch;
 use crate::{codec::DecodeError, source::SourceError};
 
-/// Why a block can't be served.
+/// Why a block cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum BlockError {
     /// The stored bytes could not be read.
@@ -35,7 +35,7 @@ pub enum BlockError {
     /// It would have to be decoded, checked or computed, and the caller does not wait for that.
     #[error("it would have to be waited for")]
     WouldBlock,
-    /// The format says that this block can't be served.
+    /// The format says that this block cannot be served.
     #[error("{0}")]
     Refused(String),
     /// It takes more memory than the budget allows.

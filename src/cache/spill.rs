@@ -10,7 +10,7 @@
 //! last empty one that says that the checksum of all of them was right. Pieces without that one are never read.
 //!
 //! Where the kernel serves finished files by itself, a virtual file that is one block (and a header before it) is kept as
-//! the file that the user sees, in place of the block ([`FileOfBlock`]). The kernel is given it after all of it was
+//! the file that the user sees, instead of the block ([`FileOfBlock`]). The kernel is given it after all of it was
 //! compared with its checksums, once since the machine started; the block is read out of it.
 //!
 //! Blobs carry checksums of their own. One that is damaged, evicted or on a disk that fails is a block that is decoded

@@ -177,7 +177,7 @@ fn an_uncompressed_block_is_read_and_checked_in_one_pass() {
     assert_eq!(cache.usage().1, 2 * OVERHEAD);
     let (_, far, _) = zstd_block(&[5; 5000]);
     assert!(cache.read_checked(key(2), &Block { offset: 0, ..good.clone() }, &far, &mut out, Wait::Never).is_none());
-    // One that is larger than what is read on the spot, and bytes that can't be read.
+    // One that is larger than what is read on the spot, and bytes that cannot be read.
     let size = limits::QUICK + 1;
     let source: Arc<dyn Source> = Arc::new(vec![3u8; size as usize]);
     let crc = Some(crc32c::crc32c(&vec![3; size as usize]));

@@ -1,6 +1,6 @@
 //! Asking a filesystem that may never answer.
 //!
-//! A system call that waits for a dead server or a stopped process can't be ended, and a thread that waits in one can
+//! A system call that waits for a dead server or a stopped process cannot be ended, and a thread that waits in one can
 //! keep its process from ending. So a process of its own asks, and is left behind if it takes too long.
 
 use std::{

@@ -1,6 +1,6 @@
 //! Threads for requests that may wait: for a decoder, a disk, a server.
 //!
-//! A system call on a server that is gone can't be ended, so a thread in it is lost until the server comes back.
+//! A system call on a server that is gone cannot be ended, so a thread in it is lost until the server comes back.
 //! Therefore each filesystem below SOURCE has its own share of threads. Requests beyond that share wait in the
 //! filesystem's own queue and hold no thread; requests to other filesystems go on.
 

@@ -1,4 +1,4 @@
-//! `container.json`: what every format's has, and how it is written and kept (`docs/TREE.md`, section 2).
+//! `container.json`: the part that all formats share, and how it is written and kept (`docs/TREE.md`, section 2).
 
 use std::{borrow::Cow, sync::Arc};
 

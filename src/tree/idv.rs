@@ -1,5 +1,5 @@
-//! IDV: a folder for each column (`docs/TREE.md`, section 6). Nodes are computed: blocks cost no memory, and names of
-//! columns are hashed at the first look-up of one.
+//! IDV: a folder for each column (`docs/TREE.md`, section 6). Nodes are computed, so blocks cost no memory; names of
+//! columns are hashed when one is first looked up.
 
 mod describe;
 mod loaded;

@@ -1,4 +1,4 @@
-//! What is known of a stored item without reading it: for `container.json`, extended attributes and long listings.
+//! Descriptions of stored items that need no read of them: for `container.json`, extended attributes and long listings.
 
 use std::borrow::Cow;
 

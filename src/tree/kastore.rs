@@ -1,4 +1,4 @@
-//! kastore and KAST: each key an array, and text views of what is text in a tree sequence (`docs/TREE.md`, section 5).
+//! kastore and KAST: an array for each key, and text views of texts in a tree sequence (`docs/TREE.md`, section 5).
 
 mod rows;
 mod tables;

@@ -1,5 +1,5 @@
-//! Memory that parsers and trees take beside blocks, in proportion to what a file holds: reserved from the cache's
-//! budget piece by piece, while it is not known yet how much it will be.
+//! Memory of parsers and trees that grows with what a file holds. It is reserved from the cache's budget piece by
+//! piece, because the total is not known in advance.
 
 use std::{
     cell::{Cell, RefCell},

@@ -1,4 +1,4 @@
-//! What a container holds, for people: what `shardfs info` shows.
+//! Overviews of containers for people, as `shardfs info` shows them.
 
 use serde_json::{Map, Value};
 

@@ -1,4 +1,4 @@
-//! Containers whose items are all known when they are opened: a table of paths, and what each file stands for.
+//! Containers whose items are all known when they are opened: a table of paths, and what each file shows.
 
 use std::{ops::ControlFlow, sync::Arc};
 

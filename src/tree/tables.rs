@@ -1,4 +1,4 @@
-//! Tables of a container as Parquet files (`docs/TREE.md`, section 7): what every format's have.
+//! Tables of a container as Parquet files (`docs/TREE.md`, section 7): the part that all formats share.
 //!
 //! A table is laid out when its size is first asked for. `Container::is_table` lets `--no-tables` hide it.
 

@@ -1,4 +1,4 @@
-//! Shard files: each block under its own path, as what it is (`docs/TREE.md`, section 3).
+//! Shard files: each block under its own path, in a form that fits it (`docs/TREE.md`, section 3).
 
 mod cameras;
 mod interleaved;

@@ -64,7 +64,7 @@ impl Opener {
     /// The container, opened if it is not, for a request that waits for no more than `wait`.
     ///
     /// # Errors
-    /// [`Error`] when the file is gone, has changed, or can't be parsed; and one of which [`Error::is_would_block`] is
+    /// [`Error`] when the file is gone, has changed, or cannot be parsed; and one of which [`Error::is_would_block`] is
     /// true.
     pub(super) fn open(self: &Arc<Self>, id: &Arc<ContainerId>, wait: Wait) -> Result<Arc<Opened>, Error> {
         let opened = match (wait, self.containers.get(id)?) {

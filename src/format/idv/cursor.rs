@@ -1,4 +1,4 @@
-//! Reading a table of contents front to back, through a window: a claim about its length costs nothing.
+//! Reads a table of contents from front to back through a window, so a false claim about its length costs nothing.
 
 use super::PartError;
 use crate::source::Source;

@@ -24,7 +24,7 @@ pub struct Entry {
     pub offset: u64,
     /// Bytes stored.
     pub stored_size: u64,
-    /// Why it can't be read.
+    /// Why it cannot be read.
     pub error: Option<String>,
 }
 

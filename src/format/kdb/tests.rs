@@ -59,7 +59,7 @@ fn flag_length_and_first_bytes_decide() {
     assert_eq!(kind_of((9, 9, 3), 1, png), Some((Kind::Png, 4, 4)));
     assert_eq!(kind_of((jpeg.len() as u32, 1, 1), 1, jpeg), Some((Kind::Jpeg, 5, 1)));
     assert_eq!(kind_of((1, 1, 3), 1, b"\xFF\xD8\xFF"), Some((Kind::Raw, 1, 3)));
-    // Pixels that go on like a frame header, of a length that can't be.
+    // Pixels that go on like a frame header, of a length that cannot be.
     let pixels = b"\xFF\xD8\xFF\xC0\xFF\xFF\xFF\x10\x20\x30\x40\x50";
     assert_eq!(kind_of((4, 1, 3), 1, pixels), Some((Kind::Raw, 4, 3)));
     assert_eq!(kind_of((2, 1, 3), 2, b"abcdef"), Some((Kind::Raw, 2, 3)));

@@ -430,7 +430,7 @@ fn mixed_bytes_are_never_served() {
         }
         assert!(shard.entries[2..].iter().all(|e| e.block.error.is_none()), "{steps}");
     }
-    // Whether a stream writer wrote it can't be known: no typed view.
+    // Whether a stream writer wrote it cannot be known: no typed view.
     let mut file = interleaved(5);
     let last = file.len() - 1;
     file[last] = b'x';

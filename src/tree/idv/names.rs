@@ -1,4 +1,4 @@
-//! The folder names of columns: equal names are told apart, and a name is found without going through all.
+//! The folder names of columns. Equal names get numbers, and a name is found without going through all of them.
 
 use std::collections::{HashMap, HashSet};
 

@@ -1,8 +1,8 @@
-//! Columns of an IDV file as files: any range is rendered from the blocks that it touches, and a vector that is mostly
-//! zeros costs what is stored of it (`docs/formats/idv.md` 11).
+//! Columns of an IDV file as files. Any range is made from the blocks that it touches, and a mostly zero vector costs
+//! only what is stored of it (`docs/formats/idv.md` 11).
 //!
 //! [`Values`] is one column, or one metadata value as a column of one row. Blocks of texts and vectors are indexed
-//! once and kept, block and index, by the cache.
+//! once, and the cache keeps block and index.
 
 mod front;
 mod items;

@@ -1,4 +1,4 @@
-//! Ragged text columns of tree sequences, one row a line (`docs/TREE.md`, section 5; `docs/formats/kastore.md` 11).
+//! Ragged text columns of tree sequences, one row per line (`docs/TREE.md`, section 5; `docs/formats/kastore.md` 11).
 
 use std::{ops::Range, sync::Arc};
 

@@ -1,5 +1,5 @@
-//! Frames of one size as one array (`docs/TREE.md`, section 4): of encoded ones only those that a read touches are
-//! decoded, several of them at once on as many cores as there are.
+//! Frames of one size as one array (`docs/TREE.md`, section 4). Encoded frames are decoded only if a read touches them,
+//! several at once on all cores.
 
 use std::{ops::Range, sync::Arc, thread};
 

@@ -1,8 +1,8 @@
-//! `episodes.parquet` and `steps.parquet` of a KDB file: a row an episode, and a row a step of all episodes
+//! `episodes.parquet` and `steps.parquet` of a KDB file: one row per episode, and one row per step of all episodes
 //! (`docs/TREE.md`, section 7).
 //!
-//! Sizes follow from the index alone: of the texts of an episode is known how long they are at most. A text that is no
-//! UTF-8 gets longer when it is made so; where it has no room then it is null.
+//! Sizes follow from the index alone, which bounds the length of an episode's texts. A text that is not UTF-8 gets
+//! longer when it is converted; if it then has no room, it is null.
 
 use std::{ops::Range, sync::Arc};
 

@@ -1,8 +1,8 @@
 //! The joined view of a chunked episode (`docs/TREE.md`, section 3; `docs/formats/wshard.md` 15): every array that all
-//! chunks have with one dtype and per-step shape, one chunk behind the other.
+//! chunks have with one dtype and per-step shape, chunk after chunk.
 //!
-//! Joining looks at the chunks' front matter alone. Their bytes are read through their own trees, chunk by chunk, when
-//! a read touches them; what a manifest's tree keeps of a chunk is a few numbers, never an open file.
+//! Joining reads only the chunks' front matter. A read then gets bytes through the trees of the chunks that it touches.
+//! A manifest's tree keeps a few numbers of each chunk, never an open file.
 
 use std::{
     collections::{HashMap, HashSet},

@@ -1,4 +1,4 @@
-//! `steps.parquet`: the arrays of an episode whose first axis is time, a row a step (`docs/TREE.md`, section 7).
+//! `steps.parquet`: the arrays of an episode whose first axis is time, one row per step (`docs/TREE.md`, section 7).
 
 use std::{collections::HashMap, ops::Range};
 

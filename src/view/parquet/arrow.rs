@@ -1,5 +1,5 @@
-//! The schema as Arrow has it, for the footer's key `ARROW:schema`. Parquet knows neither lists of one length nor metadata
-//! of a column; readers that are built on Arrow (pyarrow, polars, DataFusion) take both from here.
+//! The schema as Arrow has it, for the footer's key `ARROW:schema`. Parquet has neither lists of one length nor
+//! metadata of a column. Readers that are built on Arrow (pyarrow, polars, DataFusion) take both from here.
 //!
 //! The value is an encapsulated message of Arrow's IPC format in base64. The numbers of fields and types are those of
 //! `Message.fbs` and `Schema.fbs`.
@@ -11,10 +11,10 @@ use serde_json::{Map, Value};
 /// The footer's key.
 pub(super) const KEY: &str = "ARROW:schema";
 
-/// What stands in front of a message.
+/// Comes before a message.
 const CONTINUATION: u32 = u32::MAX;
 
-/// `MetadataVersion`: Arrow 1.0 and all since.
+/// `MetadataVersion` of Arrow 1.0 and later.
 const VERSION_5: i16 = 4;
 
 /// `MessageHeader`: a schema.
@@ -46,12 +46,12 @@ pub(super) struct Field<'a> {
     pub(super) name: &'a str,
     pub(super) is_nullable: bool,
     pub(super) value: ArrowType,
-    /// Of lists how many values each has.
+    /// For lists, the number of values of each.
     pub(super) slots: Option<u64>,
     pub(super) about: &'a Map<String, Value>,
 }
 
-/// The value of [`KEY`] for a table of these columns, of which as a whole is said what `about` has.
+/// Returns the value of [`KEY`] for a table of these columns. `about` describes the table as a whole.
 pub(super) fn schema<'a>(fields: impl Iterator<Item = Field<'a>>, about: &Map<String, Value>) -> String {
     let mut out = FlatBufferBuilder::new();
     let fields: Vec<_> = fields.map(|field| field.write(&mut out)).collect();
@@ -78,7 +78,7 @@ pub(super) fn schema<'a>(fields: impl Iterator<Item = Field<'a>>, about: &Map<St
     BASE64_STANDARD.encode(bytes)
 }
 
-/// The place of a table's field of that number.
+/// Returns the offset of a table's field of that number.
 fn slot(number: VOffsetT) -> VOffsetT {
     4 + 2 * number
 }
@@ -130,7 +130,7 @@ fn pairs(out: &mut FlatBufferBuilder<'_>, about: &Map<String, Value>) -> Vec<Tab
     about.iter().map(|(key, value)| pair(out, key, value)).collect()
 }
 
-/// A `KeyValue`. Values are texts: what is none is written as JSON.
+/// Writes a `KeyValue`. Values are texts; others are written as JSON.
 fn pair(out: &mut FlatBufferBuilder<'_>, key: &str, value: &Value) -> Table {
     let text = match value {
         Value::String(text) => out.create_string(text),
@@ -144,7 +144,7 @@ fn pair(out: &mut FlatBufferBuilder<'_>, key: &str, value: &Value) -> Table {
 }
 
 impl ArrowType {
-    /// The number of the type, and its table.
+    /// Writes the type. Returns its number and its table.
     fn write(self, out: &mut FlatBufferBuilder<'_>) -> (u8, Table) {
         let start = out.start_table();
         let kind = match self {

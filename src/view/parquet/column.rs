@@ -18,36 +18,36 @@ use crate::{
     view::{Fault, ReadContext, Rendered, View, pieces::Pieces},
 };
 
-/// Stored elements that are converted together.
+/// Number of stored elements that are converted together.
 const TOGETHER: u64 = 8192;
 
 /// A column.
 #[derive(Debug)]
 pub struct Column {
-    /// Its name, no other column's.
+    /// Its name, different from those of all other columns.
     pub name: String,
-    /// What the format says of it, for the file's metadata.
+    /// Description of the column by its format, for the file's metadata.
     pub about: Map<String, Value>,
     pub(super) values: Values,
     bounds: Option<Arc<dyn Bounds>>,
 }
 
-/// The least and the greatest value of some rows, where no value has to be read for that.
+/// Smallest and largest value of some rows, known without reading values.
 pub trait Bounds: fmt::Debug + Send + Sync {
-    /// Of at least one row.
+    /// Returns the bounds of at least one row.
     fn bounds(&self, rows: Range<u64>) -> [i64; 2];
 }
 
-/// Texts, one a row.
+/// Texts, one per row.
 pub trait Strings: fmt::Debug + Send + Sync {
-    /// The bytes of the texts of some rows, or more than that.
+    /// Returns the bytes of the texts of some rows, or an upper bound.
     ///
     /// # Errors
-    /// [`Fault`] when that needs bytes which can't be read, or are damaged.
+    /// [`Fault`] if that needs bytes which cannot be read or are damaged.
     fn size(&self, reader: &ReadContext, rows: Range<u64>) -> Result<u64, Fault>;
 
-    /// Writes the texts of some rows to the front of `out`, one behind the other; `out` has [`Self::size`] bytes. Says
-    /// for each row how long its text is; `None` where it is missing.
+    /// Writes the texts of some rows to the front of `out`, one after the other; `out` has [`Self::size`] bytes.
+    /// Returns for each row the length of its text; `None` if it is missing.
     ///
     /// # Errors
     /// As [`Self::size`].
@@ -63,22 +63,22 @@ pub trait Strings: fmt::Debug + Send + Sync {
 /// Which elements are missing.
 #[derive(Debug, Clone)]
 pub enum Missing {
-    /// Those that are the least number of their type.
+    /// Those with the smallest value of their type.
     Least,
     /// Those that are 0.
     Zero,
-    /// Those that are 2: of bools, which are 0 or 1 otherwise.
+    /// Those with the value 2, for bools that are otherwise 0 or 1.
     Two,
-    /// Those that another array of bytes, one an element, marks with anything but 0.
+    /// Those for which another array, of one byte per element, is not 0.
     Marked(View),
 }
 
-/// Where values come from.
+/// Source of the values.
 #[derive(Debug)]
 pub(super) enum Values {
-    /// Elements of a fixed size, all there: pages are made for the range that is read.
+    /// Elements of a fixed size, none missing. Pages are made for the range that is read.
     Fixed(Fixed),
-    /// The same, of which some may be missing. As all that follow, such a page is made as a whole.
+    /// The same, but some may be missing. Pages of this and of all following kinds are made whole.
     Nullable(Fixed, Missing),
     Strings {
         strings: Arc<dyn Strings>,
@@ -92,11 +92,11 @@ pub(super) enum Values {
 #[derive(Debug)]
 pub(super) struct Fixed {
     element: Element,
-    /// Of lists, how many elements each has.
+    /// For lists, the number of elements of each.
     slots: Option<u64>,
-    /// The stored elements. Of records one field.
+    /// The stored elements; for records, those of one field.
     data: View,
-    /// Where in the bytes of a row its elements begin, and how many bytes a row has.
+    /// Offset of the elements in the bytes of a row, and bytes per row.
     at: u64,
     stride: u64,
 }
@@ -104,10 +104,10 @@ pub(super) struct Fixed {
 /// Keys that stand for texts.
 #[derive(Debug)]
 pub(super) struct Keys {
-    /// The keys, from 1; others are missing.
+    /// The keys, from 1; all others are missing.
     data: View,
     dtype: DType,
-    /// The texts, each behind its length of 4 bytes, and how many they are.
+    /// The texts, each after its length of 4 bytes, and their number.
     dictionary: Vec<u8>,
     count: u64,
 }
@@ -117,7 +117,8 @@ impl Column {
         Self { name, about: Map::new(), values, bounds: None }
     }
 
-    /// Elements of a fixed size, with `slots` of them a row where rows are lists. `data` are those of all rows.
+    /// Returns a column of elements of a fixed size, with `slots` per row if rows are lists. `data` are those of all
+    /// rows.
     pub fn fixed(name: String, element: Element, slots: Option<u64>, data: View) -> Self {
         let stride = element.stored_width() * slots.unwrap_or(1);
         let column = Self::new(name, Values::Fixed(Fixed { element, slots, data, at: 0, stride })).with_dtype(element);
@@ -127,12 +128,12 @@ impl Column {
         }
     }
 
-    /// One field of records: `at` in bytes of a row, of which it has `stride`.
+    /// Returns a column of one field of records, at the offset `at` of each row of `stride` bytes.
     pub fn field(name: String, element: Element, data: View, at: u64, stride: u64) -> Self {
         Self::new(name, Values::Fixed(Fixed { element, slots: None, data, at, stride })).with_dtype(element)
     }
 
-    /// The column with the type of its elements, where arrays have that too.
+    /// Adds the dtype to the description, if arrays have such elements.
     fn with_dtype(self, element: Element) -> Self {
         match element {
             Element::Of(dtype) => self.with_about("dtype", dtype.name()),
@@ -140,23 +141,23 @@ impl Column {
         }
     }
 
-    /// The numbers of the rows, from 0.
+    /// Returns a column of row numbers, from 0.
     pub fn row_numbers(name: &str, dtype: DType, rows: u64) -> Self {
         let data = View::default().with_rendered(rows.saturating_mul(dtype.size()), RowNumbers(dtype));
         Self::fixed(name.into(), Element::Of(dtype), None, data).with_bounds(Arc::new(RowNumbers(dtype)))
     }
 
-    /// Texts, or bytes of which nothing is known.
+    /// Returns a column of texts or other bytes.
     pub fn strings(name: String, strings: Arc<dyn Strings>, is_text: bool, is_nullable: bool) -> Self {
         Self::new(name, Values::Strings { strings, is_text, is_nullable })
     }
 
-    /// Keys of an unsigned type that stand for `count` texts, each behind its length of 4 bytes in `dictionary`.
+    /// Returns a column of unsigned keys for `count` texts, each after its length of 4 bytes in `dictionary`.
     pub fn keys(name: String, dtype: DType, data: View, dictionary: Vec<u8>, count: u64) -> Self {
         Self::new(name, Values::Keys(Keys { data, dtype, dictionary, count })).with_dtype(Element::Of(dtype))
     }
 
-    /// The column with some values missing; of lists and texts it has no meaning.
+    /// Returns the column with some values missing. Has no effect on lists and texts.
     #[must_use]
     pub fn with_missing(mut self, missing: Missing) -> Self {
         self.values = match self.values {
@@ -166,21 +167,21 @@ impl Column {
         self
     }
 
-    /// The column with what is known of its least and greatest values.
+    /// Returns the column with its smallest and largest values.
     #[must_use]
     pub fn with_bounds(mut self, bounds: Arc<dyn Bounds>) -> Self {
         self.bounds = Some(bounds);
         self
     }
 
-    /// The column with something that the format says of it.
+    /// Returns the column with an addition to its description.
     #[must_use]
     pub fn with_about(mut self, key: &str, value: impl Into<Value>) -> Self {
         self.about.insert(key.into(), value.into());
         self
     }
 
-    /// Bytes of a row in a page, where that depends on no value.
+    /// Returns the bytes of a row in a page, if they depend on no value.
     pub(super) fn row_width(&self) -> u64 {
         match &self.values {
             Values::Fixed(fixed) | Values::Nullable(fixed, _) => {
@@ -191,18 +192,18 @@ impl Column {
         }
     }
 
-    /// Whether the size of a page depends on its texts.
+    /// Returns whether the size of a page depends on its texts.
     pub(super) fn is_sized_by_texts(&self) -> bool {
         matches!(self.values, Values::Strings { .. })
     }
 
-    /// Bytes that are kept in memory for it.
+    /// Returns the bytes of memory that it takes.
     pub(super) fn memory_usage(&self) -> usize {
         let dictionary = if let Values::Keys(keys) = &self.values { keys.dictionary.len() } else { 0 };
         size_of::<Self>() + self.name.len() + dictionary
     }
 
-    /// Bytes of the texts of some rows; 0 where the page has none.
+    /// Returns the bytes of the texts of some rows; 0 if the page has none.
     pub(super) fn text_size(&self, reader: &ReadContext, rows: Range<u64>) -> Result<u64, Fault> {
         match &self.values {
             Values::Strings { strings, .. } => strings.size(reader, rows),
@@ -210,7 +211,7 @@ impl Column {
         }
     }
 
-    /// Bytes of the page of so many rows, whose texts have `text` bytes.
+    /// Returns the bytes of the page of `rows` rows, whose texts have `text` bytes.
     pub(super) fn page_size(&self, rows: u64, text: u64) -> u64 {
         match &self.values {
             Values::Fixed(fixed) => fixed.levels(rows).map_or(0, |levels| levels.size()) + fixed.values_size(rows),
@@ -227,7 +228,7 @@ impl Column {
         }
     }
 
-    /// Values in the page of so many rows.
+    /// Returns the number of values in the page of `rows` rows.
     pub(super) fn values_in(&self, rows: u64) -> u64 {
         match &self.values {
             Values::Fixed(fixed) => rows.saturating_mul(fixed.slots.unwrap_or(1)),
@@ -235,12 +236,12 @@ impl Column {
         }
     }
 
-    /// How values stand in a page.
+    /// Returns how values are encoded in a page.
     pub(super) fn encoding(&self) -> Encoding {
         if matches!(self.values, Values::Keys(_)) { Encoding::RLE_DICTIONARY } else { Encoding::PLAIN }
     }
 
-    /// The texts that keys stand for, as a page with its header; empty for every other column.
+    /// Returns the texts of keys as a page with its header; empty for all other columns.
     pub(super) fn dictionary(&self) -> (Vec<u8>, &[u8]) {
         match &self.values {
             Values::Keys(keys) => (dictionary_header(keys.count, keys.dictionary.len() as u64), &keys.dictionary),
@@ -248,7 +249,7 @@ impl Column {
         }
     }
 
-    /// The least and the greatest value of some rows as the footer has them, where they are known.
+    /// Returns the smallest and largest value of some rows in the footer's form, if they are known.
     pub(super) fn statistics(&self, rows: Range<u64>) -> Option<[Vec<u8>; 2]> {
         let bounds = self.bounds.as_ref().filter(|_| !self.is_nullable())?.bounds(rows);
         let width = self.row_width() as usize;
@@ -293,7 +294,7 @@ impl Column {
         });
     }
 
-    /// Whether values may be missing.
+    /// Returns whether values may be missing.
     pub(super) fn is_nullable(&self) -> bool {
         match self.values {
             Values::Fixed(_) => false,
@@ -302,7 +303,7 @@ impl Column {
         }
     }
 
-    /// The column as Arrow has it.
+    /// Returns the column in Arrow's form.
     pub(super) fn arrow(&self) -> Field<'_> {
         let (value, slots) = match &self.values {
             Values::Fixed(fixed) | Values::Nullable(fixed, _) => (fixed.element.arrow_type(), fixed.slots),
@@ -312,7 +313,7 @@ impl Column {
         Field { name: &self.name, is_nullable: self.is_nullable(), value, slots, about: &self.about }
     }
 
-    /// What the footer says alike of each of its chunks.
+    /// Returns the part of the footer that is the same for each of its chunks.
     pub(super) fn chunk_front(&self) -> Vec<u8> {
         let encodings = match self.encoding() {
             Encoding::PLAIN => vec![Encoding::PLAIN, Encoding::RLE],
@@ -335,17 +336,17 @@ impl Fixed {
         self.slots.map(|slots| Lists::new(rows, slots))
     }
 
-    /// Bytes of the values of so many rows.
+    /// Returns the bytes of the values of `rows` rows.
     fn values_size(&self, rows: u64) -> u64 {
         self.element.packed(rows.saturating_mul(self.slots.unwrap_or(1)))
     }
 
-    /// Whether values are the stored bytes, one behind the other.
+    /// Returns whether values are the stored bytes in order.
     fn is_copy(&self) -> bool {
         self.element.is_copy() && self.stride == self.element.stored_width() * self.slots.unwrap_or(1)
     }
 
-    /// The bytes of `data` that a part of a page of some rows shows, where it shows them as they are.
+    /// Returns the bytes of `data` that a part of a page shows unchanged, if it does.
     pub(super) fn stored(&self, rows: &Range<u64>, part: &Range<u64>) -> Option<(&View, Range<u64>)> {
         let levels = self.levels(rows.end - rows.start).map_or(0, |levels| levels.size());
         let start = rows.start * self.stride;
@@ -369,7 +370,7 @@ impl Fixed {
             levels.fill(&mut pieces);
         }
         let end = front + self.values_size(count);
-        // Behind the values there may be zeros.
+        // Zeros may follow the values.
         if let Some(behind) = pieces.overlap(&(end..u64::MAX)) {
             pieces.slot(&behind).fill(0);
         }
@@ -392,7 +393,7 @@ impl Fixed {
         let all = (rows.end - rows.start) * slots;
         let mut converted = vec![0; (TOGETHER * element.width()) as usize];
         let mut pieces = Pieces { part, out };
-        // Eight bits a byte; each step begins at a whole byte.
+        // Eight bits per byte, so each step begins at a whole byte.
         let first = match element.is_bit() {
             true => pieces.part.start * 8,
             false => pieces.part.start / element.width(),
@@ -416,7 +417,7 @@ impl Fixed {
         Ok(())
     }
 
-    /// Fills `out` with whole elements from one of the table's on, one bit of which takes a byte.
+    /// Fills `out` with whole elements, from one of the table's on. Bits take a byte each.
     fn convert(&self, reader: &ReadContext, first: u64, out: &mut [u8]) -> Result<(), Fault> {
         let (width, element) = (self.element.stored_width(), self.element);
         let count = out.len() as u64 / element.width();
@@ -427,7 +428,7 @@ impl Fixed {
             element.convert(&stored, out);
             return Ok(());
         }
-        // One field of records, of which there is one a row.
+        // One field of records, of which there is one per row.
         let mut records = vec![0; (count * self.stride) as usize];
         self.data.fill_at(reader, first * self.stride, &mut records)?;
         for (record, out) in records.chunks(self.stride as usize).zip(out.chunks_mut(element.width() as usize)) {
@@ -438,12 +439,12 @@ impl Fixed {
     }
 }
 
-/// Up to eight bytes, each 0 or not, as bits.
+/// Packs up to eight bytes, each 0 or not, into bits.
 fn packed(bytes: &[u8]) -> u8 {
     (0..8).zip(bytes).fold(0, |packed, (bit, byte)| packed | u8::from(*byte != 0) << bit)
 }
 
-/// A page that is made as a whole, for `out`, which is zeros.
+/// Makes a whole page in `out`, which is zeros.
 pub(super) fn fill_page(values: &Values, reader: &ReadContext, rows: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
     match values {
         Values::Fixed(fixed) => {
@@ -504,7 +505,7 @@ impl Fixed {
 }
 
 impl Keys {
-    /// Bytes of an index.
+    /// Returns the bytes of an index.
     fn width(&self) -> u64 {
         match self.count {
             0..=0x100 => 1,
@@ -553,8 +554,8 @@ fn fill_strings(
     };
     let (levels, values) = out.split_at_mut(levels);
     let text = strings.size(reader, rows.clone())?;
-    // The texts are put to the end of the page first. From there each moves to its place, which is in front of it:
-    // lengths take 4 bytes a row.
+    // The texts are first put at the end of the page. From there each moves forward to its place, because lengths take
+    // 4 bytes per row.
     let texts = 4 * count as usize;
     let Some(room) = usize::try_from(text).ok().and_then(|text| values[texts..].get_mut(..text)) else {
         return Err(unsound(rows.start));
@@ -580,24 +581,24 @@ fn fill_strings(
     Ok(())
 }
 
-/// In place of the length of a text that is missing; pages are shorter.
+/// Stands for the length of a missing text; pages are shorter than this.
 const ABSENT: u32 = u32::MAX;
 
-/// Texts that stand one behind the other, with an array of where each begins: one more than rows.
+/// Consecutive texts, with an array of where each begins: one more than rows.
 #[derive(Debug)]
 pub struct Ragged {
-    /// Where each begins, in bytes of `data`.
+    /// Where each begins, as offset in `data`.
     pub offsets: View,
     /// The type of the offsets: i64, u32 or u64.
     pub dtype: DType,
     /// The texts.
     pub data: View,
-    /// A byte a row, which is not 0 where the text is missing.
+    /// A byte per row, not 0 if the text is missing.
     pub missing: Option<View>,
 }
 
 impl Ragged {
-    /// Some offsets.
+    /// Reads some offsets.
     fn offsets(&self, reader: &ReadContext, first: u64, count: u64) -> Result<Vec<u64>, Fault> {
         let width = self.dtype.size();
         let mut bytes = vec![0; (count * width) as usize];
@@ -656,7 +657,7 @@ impl Strings for Ragged {
     }
 }
 
-/// The numbers of rows.
+/// Row numbers.
 #[derive(Debug, Clone, Copy)]
 struct RowNumbers(DType);
 

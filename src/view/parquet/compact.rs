@@ -1,8 +1,8 @@
-//! What stands between the values: headers of pages and the footer, in thrift's compact protocol.
+//! Everything between the values: headers of pages, and the footer, in thrift's compact protocol.
 //!
-//! Structures that come once, or once a column, are written by polars-parquet-format. It makes a string for the name of
-//! every field; a footer of a hundred thousand chunks would take a tenth of a second, so the few fields that chunks
-//! have are written here.
+//! polars-parquet-format writes the structures that occur once, or once per column. It makes a string for the name of
+//! every field, so a footer of 100,000 chunks would take 0.1 s. The few fields that chunks have are therefore written
+//! here.
 
 use polars_parquet_format::{
     ColumnOrder, DataPageHeader, DictionaryPageHeader, Encoding, KeyValue, PageHeader, PageType, SchemaElement,
@@ -16,25 +16,25 @@ const BINARY: u8 = 8;
 const LIST: u8 = 9;
 const STRUCT: u8 = 12;
 
-/// What the footer says of a chunk: sizes are in bytes, headers of pages included.
+/// The footer's entry for a chunk. Sizes are in bytes and include headers of pages.
 pub(super) struct Chunk {
-    /// Where it begins in the file: its dictionary, or where it has none its page.
+    /// Offset in the file: of its dictionary, or, without one, of its page.
     pub(super) start: u64,
     pub(super) size: u64,
     /// Bytes of its dictionary, if it has one.
     pub(super) dictionary: u64,
-    /// Values, each element of a list counted.
+    /// Number of values; each element of a list counts.
     pub(super) values: u64,
-    /// The least and the greatest value, where they are known.
+    /// Smallest and largest value, if they are known.
     pub(super) bounds: Option<[Vec<u8>; 2]>,
-    /// Whether no value is missing: then readers count values without reading them.
+    /// Whether no value is missing. Readers then count values without reading them.
     pub(super) is_full: bool,
 }
 
-/// The parts of a structure, written one field after the other.
+/// Writes the fields of a structure in order.
 pub(super) struct Struct<'a> {
     out: &'a mut Vec<u8>,
-    /// The number of the field that was written last.
+    /// Number of the last field that was written.
     last: u8,
 }
 
@@ -43,7 +43,7 @@ impl<'a> Struct<'a> {
         Self { out, last: 0 }
     }
 
-    /// The head of a field. Numbers of fields rise, by less than 16.
+    /// Writes the head of a field. Numbers of fields rise by less than 16.
     fn field(&mut self, number: u8, kind: u8) -> &mut Vec<u8> {
         self.out.push((number - self.last) << 4 | kind);
         self.last = number;
@@ -55,7 +55,7 @@ impl<'a> Struct<'a> {
     }
 
     pub(super) fn i64(&mut self, number: u8, value: u64) {
-        // Sizes and places in a file are below 2^63.
+        // Sizes and offsets in a file are below 2^63.
         zigzag(self.field(number, I64), value as i64);
     }
 
@@ -76,7 +76,7 @@ impl<'a> Struct<'a> {
     }
 }
 
-/// An unsigned number, seven bits a byte.
+/// Writes an unsigned number, seven bits per byte.
 pub(super) fn varint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);
@@ -104,7 +104,7 @@ fn list(out: &mut Vec<u8>, kind: u8, count: usize) -> &mut Vec<u8> {
     out
 }
 
-/// An element of a schema of which only the name is known.
+/// Returns an element of a schema with only a name.
 pub(super) fn schema_element(name: &str) -> SchemaElement {
     SchemaElement {
         type_: None,
@@ -120,7 +120,7 @@ pub(super) fn schema_element(name: &str) -> SchemaElement {
     }
 }
 
-/// What is the same in all chunks of a column: the first fields of its `ColumnMetaData`.
+/// Returns what is the same in all chunks of a column: the first fields of its `ColumnMetaData`.
 pub(super) fn chunk_front(physical: i32, encodings: &[Encoding], path: &[&str]) -> Vec<u8> {
     let mut out = Vec::new();
     let mut meta = Struct::new(&mut out);
@@ -161,7 +161,7 @@ pub(super) fn chunk(out: &mut Vec<u8>, front: &[u8], chunk: &Chunk) {
     column.end();
 }
 
-/// The front of a `FileMetaData`, up to its row groups, which follow.
+/// Writes the front of a `FileMetaData`. Its row groups follow.
 pub(super) fn footer_front(out: &mut Vec<u8>, schema: &[SchemaElement], rows: u64, groups: u64) {
     let mut footer = Struct::new(out);
     footer.i32(1, 1);
@@ -171,12 +171,12 @@ pub(super) fn footer_front(out: &mut Vec<u8>, schema: &[SchemaElement], rows: u6
     footer.list(4, STRUCT, groups as usize);
 }
 
-/// The front of a `RowGroup` of so many columns, which follow.
+/// Writes the front of a `RowGroup`. Its columns follow.
 pub(super) fn group_front(out: &mut Vec<u8>, columns: usize) {
     Struct::new(out).list(1, STRUCT, columns);
 }
 
-/// What stands behind the columns of a `RowGroup`.
+/// Writes what follows the columns of a `RowGroup`.
 pub(super) fn group_back(out: &mut Vec<u8>, start: u64, size: u64, rows: u64) {
     let mut group = Struct { out, last: 1 };
     group.i64(2, size);
@@ -186,7 +186,7 @@ pub(super) fn group_back(out: &mut Vec<u8>, start: u64, size: u64, rows: u64) {
     group.end();
 }
 
-/// What stands behind the row groups of a `FileMetaData`.
+/// Writes what follows the row groups of a `FileMetaData`.
 pub(super) fn footer_back(out: &mut Vec<u8>, about: &[(&str, &str)], columns: usize) {
     let mut footer = Struct { out, last: 4 };
     let listed = footer.list(5, STRUCT, about.len());
@@ -195,17 +195,17 @@ pub(super) fn footer_back(out: &mut Vec<u8>, about: &[(&str, &str)], columns: us
         write(listed, |protocol| pair.write_to_out_protocol(protocol));
     }
     footer.binary(6, concat!("shardfs version ", env!("CARGO_PKG_VERSION")).as_bytes());
-    // Without an order readers take no notice of what is said of least and greatest values.
+    // Without an order, readers ignore smallest and largest values.
     let listed = footer.list(7, STRUCT, columns);
     let order = ColumnOrder::TYPEORDER(polars_parquet_format::TypeDefinedOrder::default());
     (0..columns).for_each(|_| write(listed, |protocol| order.write_to_out_protocol(protocol)));
     footer.end();
 }
 
-/// The header of a page of values, whose size is that of what follows it.
+/// Returns the header of a page of values. The size is that of what follows it.
 pub(super) fn page_header(values: u64, size: u64, encoding: Encoding) -> Vec<u8> {
     let page = DataPageHeader {
-        // Pages are below 2^31 bytes, with fewer values than bits; the layout keeps to both.
+        // The layout keeps pages below 2^31 bytes and 2^31 values.
         num_values: values as i32,
         encoding,
         definition_level_encoding: Encoding::RLE,
@@ -246,6 +246,6 @@ fn write(
     out: &mut Vec<u8>,
     write: impl FnOnce(&mut TCompactOutputProtocol<&mut Vec<u8>>) -> polars_parquet_format::thrift::Result<usize>,
 ) {
-    // Memory takes all that is written to it.
+    // A `Vec` takes everything.
     let _ = write(&mut TCompactOutputProtocol::new(out));
 }

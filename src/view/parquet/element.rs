@@ -1,4 +1,4 @@
-//! Stored elements as values of Parquet: which type they have, and how their bytes become PLAIN ones.
+//! Stored elements as values of Parquet: their types, and how their bytes become PLAIN ones.
 
 use polars_parquet_format::{
     ConvertedType, IntType, LogicalType, MicroSeconds, StringType, TimeUnit, TimestampType, Type,
@@ -10,7 +10,7 @@ use crate::format::DType;
 /// Ticks of 100 ns from the year 1 to 1970.
 const EPOCH: i64 = 621_355_968_000_000_000;
 
-/// An element as it is stored.
+/// A stored element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Element {
     /// An element of an array.
@@ -25,7 +25,7 @@ pub enum Element {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct ValueType {
     pub(super) physical: Type,
-    /// Bytes of a value of a fixed size that has no other.
+    /// Bytes of a value, if its physical type does not give them.
     pub(super) length: Option<i32>,
     pub(super) converted: Option<ConvertedType>,
     pub(super) logical: Option<LogicalType>,
@@ -36,7 +36,7 @@ impl ValueType {
         Self { physical, length: None, converted, logical }
     }
 
-    /// Texts, or bytes of which nothing is known.
+    /// Returns the type of texts or other bytes.
     pub(super) fn of_bytes(is_text: bool) -> Self {
         match is_text {
             true => {
@@ -48,12 +48,12 @@ impl ValueType {
 }
 
 impl Element {
-    /// The [`Self::Ticks`] of a number of microseconds since 1970.
+    /// Returns the [`Self::Ticks`] of a number of microseconds since 1970.
     pub fn ticks(micros: i64) -> i64 {
         micros.saturating_mul(10).saturating_add(EPOCH)
     }
 
-    /// Bytes of a stored element.
+    /// Returns the bytes of a stored element.
     pub(super) fn stored_width(self) -> u64 {
         match self {
             Self::Of(dtype) => dtype.size(),
@@ -62,12 +62,12 @@ impl Element {
         }
     }
 
-    /// Whether eight values share a byte.
+    /// Returns whether eight values share a byte.
     pub(super) fn is_bit(self) -> bool {
         self == Self::Of(DType::Bool)
     }
 
-    /// Bytes of a value in a page; of one bit 1, before it is packed.
+    /// Returns the bytes of a value in a page; 1 for a bit, before it is packed.
     pub(super) fn width(self) -> u64 {
         match self {
             Self::Of(DType::Bool) => 1,
@@ -77,12 +77,12 @@ impl Element {
         }
     }
 
-    /// Bytes of some values in a page.
+    /// Returns the bytes of `count` values in a page.
     pub(super) fn packed(self, count: u64) -> u64 {
         if self.is_bit() { count.div_ceil(8) } else { count.saturating_mul(self.width()) }
     }
 
-    /// Whether values are the stored bytes.
+    /// Returns whether values are the stored bytes.
     pub(super) fn is_copy(self) -> bool {
         match self {
             Self::Of(DType::I32 | DType::U32 | DType::I64 | DType::U64 | DType::F32 | DType::F64) | Self::Bytes16 => {
@@ -109,7 +109,7 @@ impl Element {
             Self::Of(DType::U16) => integer(Type::INT32, 16, false, ConvertedType::UINT_16),
             Self::Of(DType::U8) => integer(Type::INT32, 8, false, ConvertedType::UINT_8),
             Self::Of(DType::Bool) => ValueType::of(Type::BOOLEAN, None, None),
-            // No legacy type says that a time has no zone.
+            // No legacy type can say that a time has no zone.
             Self::Ticks => ValueType::of(
                 Type::INT64,
                 None,
@@ -125,7 +125,7 @@ impl Element {
         }
     }
 
-    /// The type that Arrow has for it.
+    /// Returns Arrow's type for it.
     pub(super) fn arrow_type(self) -> ArrowType {
         match self {
             Self::Of(DType::F64) => ArrowType::Double,
@@ -142,9 +142,9 @@ impl Element {
         }
     }
 
-    /// Makes values of stored elements; both are whole ones, and equally many.
+    /// Converts whole stored elements to equally many values.
     pub(super) fn convert(self, stored: &[u8], out: &mut [u8]) {
-        /// Each element of `N` bytes becomes one of `M`.
+        /// Converts each element of `N` bytes to one of `M` bytes.
         fn each<const N: usize, const M: usize>(stored: &[u8], out: &mut [u8], convert: impl Fn([u8; N]) -> [u8; M]) {
             for (from, to) in stored.as_chunks::<N>().0.iter().zip(out.as_chunks_mut::<M>().0) {
                 *to = convert(*from);
@@ -163,13 +163,13 @@ impl Element {
     }
 }
 
-/// Microseconds since 1970 of ticks since the year 1, rounded down.
+/// Converts ticks since the year 1 to microseconds since 1970, rounded down.
 fn micros(ticks: i64) -> i64 {
-    // The least number of ticks stands for "missing" and has no other meaning.
+    // The smallest number of ticks only stands for "missing".
     ticks.saturating_sub(EPOCH).div_euclid(10)
 }
 
-/// The bits of the f32 that is the same number as an f16 (IEEE 754 binary16).
+/// Returns the bits of the f32 with the same value as an f16 (IEEE 754 binary16).
 fn half(bits: u16) -> u32 {
     let (sign, exponent, fraction) = (u32::from(bits >> 15) << 31, u32::from(bits >> 10 & 31), u32::from(bits & 1023));
     match (exponent, fraction) {

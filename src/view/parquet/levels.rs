@@ -1,13 +1,13 @@
-//! Levels of a page, which say where lists begin and which values are missing: runs whose size does not depend on any
-//! value, behind their length of 4 bytes.
+//! Levels of a page, which say where lists begin and which values are missing. They are runs whose size does not depend
+//! on any value, after their length of 4 bytes.
 
 use super::compact::varint;
 use crate::view::pieces::Pieces;
 
-/// Lists of up to so many elements have a bit for each in place of two runs for each list.
+/// Longest lists that get a bit for each element instead of two runs for each list.
 const SHORT: u64 = 32;
 
-/// The head of a run of so many groups of eight values, packed as bits.
+/// Returns the head of a run of `groups` groups of eight values, packed as bits.
 fn packed_head(groups: u64) -> Vec<u8> {
     let mut head = Vec::new();
     varint(&mut head, groups << 1 | 1);
@@ -27,14 +27,14 @@ fn run(level: u8, count: u64) -> Vec<u8> {
 pub(super) struct Lists {
     lists: u64,
     slots: u64,
-    /// Head of the run, where there is one, or the runs of one list.
+    /// Head of the run, or the runs of one list.
     head: Vec<u8>,
-    /// The run that says that every element is there.
+    /// The run which says that every element is present.
     all: Vec<u8>,
 }
 
 impl Lists {
-    /// Levels of so many lists of `slots` elements, at least one.
+    /// Returns the levels of `lists` lists (at least one) of `slots` elements.
     pub(super) fn new(lists: u64, slots: u64) -> Self {
         let count = lists * slots;
         let head = match slots {
@@ -45,7 +45,7 @@ impl Lists {
         Self { lists, slots, head, all: run(1, count) }
     }
 
-    /// Bytes of the runs that say where lists begin.
+    /// Returns the bytes of the runs that say where lists begin.
     fn repetition(&self) -> u64 {
         let head = self.head.len() as u64;
         match self.slots {
@@ -55,12 +55,12 @@ impl Lists {
         }
     }
 
-    /// Bytes of the levels.
+    /// Returns the bytes of the levels.
     pub(super) fn size(&self) -> u64 {
         4 + self.repetition() + 4 + self.all.len() as u64
     }
 
-    /// Fills what is wanted of the levels, which begin at 0.
+    /// Fills the wanted part of the levels, which begin at 0.
     pub(super) fn fill(&self, pieces: &mut Pieces<'_>) {
         let runs = self.repetition();
         pieces.take(0, &(runs as u32).to_le_bytes());
@@ -72,7 +72,7 @@ impl Lists {
                 if let Some(wanted) = pieces.overlap(&(4 + head..4 + runs)) {
                     let first = wanted.start - 4 - head;
                     for (byte, out) in (first..).zip(pieces.slot(&wanted)) {
-                        // The level of an element is 0 where it begins a list. What stands behind the last is not read.
+                        // The level of an element is 0 if it begins a list. Bits after the last element are not read.
                         let bits = (0..8).map(|bit| u8::from((8 * byte + bit) % self.slots != 0) << bit);
                         *out = bits.fold(0, |byte, bit| byte | bit);
                     }
@@ -91,12 +91,12 @@ impl Lists {
     }
 }
 
-/// Bytes of the levels that say which of `rows` values are there: a bit each.
+/// Returns the bytes of the levels that say which of `rows` values are present: a bit each.
 pub(super) fn optional_size(rows: u64) -> u64 {
     4 + packed_head(rows.div_ceil(8)).len() as u64 + rows.div_ceil(8)
 }
 
-/// Writes these levels, none of whose values is there yet, to the front of a page. Returns where their bits begin.
+/// Writes these levels, with no value present yet, to the front of a page. Returns where their bits begin.
 pub(super) fn write_optional(rows: u64, page: &mut [u8]) -> usize {
     let head = packed_head(rows.div_ceil(8));
     let bits = 4 + head.len();
@@ -105,7 +105,7 @@ pub(super) fn write_optional(rows: u64, page: &mut [u8]) -> usize {
     bits
 }
 
-/// The head of the indices of a dictionary: their width in bits, and a run of all.
+/// Returns the head of the indices of a dictionary: their width in bits, and one run of all.
 pub(super) fn indices_head(rows: u64, width: u64) -> Vec<u8> {
     [vec![8 * width as u8], packed_head(rows.div_ceil(8))].concat()
 }

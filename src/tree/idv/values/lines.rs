@@ -1,8 +1,8 @@
-//! Texts as JSON, a row a line: a string, `null`, or an array of them (`docs/TREE.md`, section 6).
+//! Texts as JSON, one row per line: a string, `null`, or an array of them (`docs/TREE.md`, section 6).
 //!
-//! Where a line or a text begins in the output follows from where its text begins, and from what escapes and missing
-//! values add: marks say that for every so many bytes and texts of a block, so that any range begins where it begins.
-//! Slots that a sparse vector leaves out cost nothing until they are read.
+//! The place of a line or text in the output follows from where its text begins, and from the bytes that escapes and
+//! missing values add. Marks store these sums at regular distances, so a read of any range starts near it. Slots that a
+//! sparse vector leaves out cost nothing until they are read.
 
 use std::{ops::Range, sync::Arc};
 

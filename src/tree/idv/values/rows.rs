@@ -1,5 +1,5 @@
-//! Some rows of a column by themselves: only the blocks that they lie in are looked at. The files of a column of texts
-//! begin with the sizes of all blocks, which takes long in a column of many.
+//! Some rows of a column, read from only the blocks that contain them. The files of a column of texts need the sizes of
+//! all blocks first, which takes long if there are many.
 
 use std::{ops::Range, sync::Arc};
 

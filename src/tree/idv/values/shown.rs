@@ -1,4 +1,4 @@
-//! The files of a column (`docs/TREE.md`, section 6): each a function of the range that is asked for.
+//! The files of a column (`docs/TREE.md`, section 6). Each is computed for the range that is read.
 
 use std::{ops::Range, sync::Arc};
 

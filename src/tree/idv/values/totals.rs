@@ -1,4 +1,4 @@
-//! Sums over blocks: where a block's part of a file begins whose rows have sizes of their own.
+//! Sums over blocks: where each block's part of a file begins if rows differ in size.
 
 use std::{
     collections::HashMap,
