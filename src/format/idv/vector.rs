@@ -40,7 +40,7 @@ pub struct Plan {
 /// A *slot* is an element of a vector as shown; an *item* is one that is stored. A scalar is a vector of one slot with
 /// its item.
 ///
-/// The index is bytes, so that the cache can count it: the numbers of its [`Plan`]; a mark for every [`MARK_ROWS`] rows
+/// The index is bytes, so that the cache can count it: the numbers of its [`Plan`]; a mark for every 32 rows
 /// with the numbers of slots, items and rows before it, if they are no simple product; and where each text begins (u32
 /// with a bit for "missing"), unless the block itself says it. Between a mark and a row the block is read.
 #[derive(Debug, Clone)]
