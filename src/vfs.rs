@@ -298,9 +298,8 @@ impl Vfs {
     /// Returns SOURCE for messages: a URL without its secrets.
     fn shown(source: &Path) -> PathBuf {
         #[cfg(feature = "remote")]
-        if let Some(Ok(location)) = crate::store::remote::Location::parse(source) {
-            return location.shown().into();
-        }
+        return crate::store::remote::shown(source);
+        #[cfg(not(feature = "remote"))]
         source.to_path_buf()
     }
 

@@ -14,7 +14,7 @@ use std::{
 use clap::Args;
 
 use crate::{
-    store::remote::{self, Detect, Location, Options, URLS, is_url},
+    store::remote::{self, Address, Detect, Location, Options, URLS, is_url},
     tree,
 };
 
@@ -32,7 +32,7 @@ pub(super) struct RemoteOptions {
 
     /// Address of a server other than the cloud's own, such as http://127.0.0.1:8333 [default: AWS_ENDPOINT_URL]
     #[arg(long, value_name = "URL")]
-    endpoint_url: Option<String>,
+    endpoint_url: Option<Address>,
 
     /// Region of the bucket [default: AWS_REGION, or what the server says]
     #[arg(long, value_name = "NAME")]
@@ -105,25 +105,27 @@ impl RemoteOptions {
 /// arguments of a process, and not its environment. `None` where there are none.
 pub(super) fn without_secrets(line: &[OsString]) -> Option<Command> {
     let mut urls = Vec::new();
-    let hide = |argument: &OsString| match Location::parse(Path::new(argument))
-        .and_then(Result::ok)
-        .filter(Location::has_secrets)
-    {
-        Some(location) => {
-            urls.push(argument.clone());
-            location.shown().into()
-        }
-        None => argument.clone(),
-    };
-    let line: Vec<OsString> = line.iter().map(hide).collect();
+    let mut hidden = Vec::new();
+    for argument in line {
+        let location = Location::parse(Path::new(argument)).and_then(Result::ok).filter(Location::has_secrets);
+        // The address of an endpoint may hold none: without it, nobody would tell the user.
+        let is_endpoint = hidden.last().is_some_and(|before| before == "--endpoint-url");
+        hidden.push(match location.filter(|_| !is_endpoint) {
+            Some(location) => {
+                urls.push(argument.clone());
+                location.shown().into()
+            }
+            None => argument.clone(),
+        });
+    }
     if urls.is_empty() {
         return None;
     }
     let mut again = Command::new(std::env::current_exe().ok()?);
-    if let Some(name) = line.first() {
+    if let Some(name) = hidden.first() {
         again.arg0(name);
     }
-    again.args(line.iter().skip(1)).env(URLS, urls.join(OsStr::new("\n")));
+    again.args(hidden.iter().skip(1)).env(URLS, urls.join(OsStr::new("\n")));
     Some(again)
 }
 

@@ -10,6 +10,8 @@
 //! | `store` | [`RemoteStore`]: paths to keys, look-ups, listings, opened objects |
 //! | `pages`, `listing`, `names` | listings, page by page; what lies in a folder, and for how long that is remembered; parts of keys as names |
 //! | `file` | bytes of objects: single flight, memory, disk, what is fetched ahead |
+//! | `address` | addresses of servers, and what may be shown of them |
+//! | `connect` | connections, and how far an answer may lead elsewhere |
 //! | `client`, `fetch` | requests in several attempts; ranges of one object |
 //! | `backend` | a kind of server: `s3`, `cloud` (Azure and Google), `web` (HTTP and WebDAV), `hub` (Hugging Face) |
 //! | `credentials`, `profile` | credentials |
@@ -39,14 +41,17 @@
 //! - A child of `fork` has none of its parent's threads, so `client::runtime` gives each process its own. What was opened
 //!   before the fork is of no use in the child.
 
+mod address;
 mod backend;
 mod check;
 mod client;
 mod cloud;
+mod connect;
 mod credentials;
 mod fetch;
 pub(crate) mod file;
 mod hub;
+mod json;
 mod listing;
 pub(crate) mod location;
 mod names;
@@ -68,6 +73,7 @@ use std::{
     time::Duration,
 };
 
+pub(crate) use address::Address;
 pub(crate) use check::{Step, check};
 pub(crate) use location::{Location, is_url};
 pub(crate) use store::{IsContainerName, RemoteStore};
@@ -85,6 +91,21 @@ pub(crate) const URLS: &str = "SHARDFS_URLS";
 /// A URL with the secrets that this process was given for its store.
 pub(crate) fn with_secrets(location: Location) -> Location {
     hidden_secrets().fold(location, |location, other| location.with_secrets_of(&other))
+}
+
+/// A path or URL as it may be shown. One that can't be taken apart is not shown where it may hold a secret.
+pub(crate) fn shown(source: &Path) -> PathBuf {
+    match Location::parse(source) {
+        None => source.into(),
+        Some(Ok(location)) => location.shown().into(),
+        Some(Err(_)) => {
+            let text = source.to_string_lossy();
+            match text.split_once("://") {
+                Some((scheme, rest)) if rest.contains(['@', '?']) => format!("{scheme}://…").into(),
+                _ => source.into(),
+            }
+        }
+    }
 }
 
 fn hidden_secrets() -> impl Iterator<Item = Location> {
@@ -118,7 +139,7 @@ pub struct Options {
     /// Ask without credentials.
     pub no_sign_request: bool,
     /// Another server than that of the cloud.
-    pub endpoint_url: Option<String>,
+    pub endpoint_url: Option<Address>,
     /// The bucket's region.
     pub region: Option<String>,
     /// Certificates to trust, beside the system's.

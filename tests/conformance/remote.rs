@@ -16,7 +16,7 @@ use crate::common::{bucket::Bucket, sources, walk};
 /// compared.
 pub(crate) fn options(bucket: &Bucket, cache_size: u64, disk_cache: Option<&Path>) -> Options {
     let mut options = Options { cache_size, ..Options::default() };
-    options.remote.endpoint_url = Some(bucket.endpoint());
+    options.remote.endpoint_url = Some(bucket.endpoint().into());
     options.remote.region = Some("nowhere".into());
     options.remote.no_sign_request = true;
     options.remote.disk_cache = disk_cache.map(PathBuf::from);

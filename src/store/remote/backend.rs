@@ -63,14 +63,48 @@ pub(super) struct State {
     pub(super) modified: Option<i64>,
 }
 
-/// One page of a listing.
+/// A name in a listing.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    Object(Object),
+    /// The prefix of what lies deeper, with the `/` at its end.
+    Folder(Vec<u8>),
+}
+
+/// Takes the names of a listing as they are read.
+pub(super) trait Collect: Send {
+    /// # Errors
+    /// Why no more are taken.
+    fn take(&mut self, found: Found) -> Result<(), String>;
+
+    /// Forgets what was taken: the listing is read anew, in another way.
+    fn reset(&mut self);
+}
+
+/// The first names of a listing.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Page {
+    /// Names that are kept.
+    pub(super) most: usize,
     pub(super) objects: Vec<Object>,
-    /// Prefixes of what lies deeper, each with the `/` at its end.
     pub(super) folders: Vec<Vec<u8>>,
-    /// What to ask the next page with.
-    pub(super) more: Option<String>,
+    /// Whether there are more.
+    pub(super) has_more: bool,
+}
+
+impl Collect for Page {
+    fn take(&mut self, found: Found) -> Result<(), String> {
+        match found {
+            _ if self.objects.len() + self.folders.len() >= self.most => self.has_more = true,
+            Found::Object(object) => self.objects.push(object),
+            Found::Folder(folder) => self.folders.push(folder),
+        }
+        Ok(())
+    }
+
+    fn reset(&mut self) {
+        *self = Self { most: self.most, ..Self::default() };
+    }
 }
 
 /// A kind of server.
@@ -81,11 +115,17 @@ pub(super) trait Backend: Send + Sync + fmt::Debug {
     /// A request as it is sent: with its address, and signed with the current credentials.
     fn request<'a>(&'a self, ask: &'a Ask<'_>) -> BoxFuture<'a, Result<HttpRequest, FetchError>>;
 
-    /// What an answer to a listing says.
+    /// Gives away what an answer to a listing says, and returns what to ask the next page with.
     ///
     /// # Errors
     /// What is wrong with the answer.
-    fn page(&self, prefix: &[u8], headers: &HeaderMap, body: &[u8]) -> Result<Page, String>;
+    fn page(
+        &self,
+        prefix: &[u8],
+        headers: &HeaderMap,
+        body: &[u8],
+        to: &mut dyn Collect,
+    ) -> Result<Option<String>, String>;
 
     /// What to ask the next page with, where that is told before an answer is read: it may be wrong.
     fn next_page(&self, headers: &HeaderMap, body: &[u8]) -> Option<String> {
@@ -113,6 +153,11 @@ pub(super) trait Backend: Send + Sync + fmt::Debug {
         Ok(())
     }
 
+    /// Whether a request may be answered from where the answer leads. What is signed may not.
+    fn may_be_led(&self) -> bool {
+        false
+    }
+
     /// What to do about a request that was not allowed.
     fn remedy(&self) -> &'static str;
 
@@ -135,6 +180,11 @@ pub(super) fn request(ask: &Ask<'_>, url: &str) -> Result<HttpRequest, FetchErro
     *request.uri_mut() =
         url.parse().map_err(|_| FetchError::Failed("a key, or an address, that no request can name".into()))?;
     Ok(request)
+}
+
+/// A number of bytes, as far as a file can have so many.
+pub(super) fn size(text: &str) -> Option<u64> {
+    text.trim().parse().ok().filter(|size| i64::try_from(*size).is_ok())
 }
 
 /// An entity tag without its quotes.

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::{
     IsContainerName, Location, Options, RemoteStore,
     backend::State,
-    client::runtime,
+    client::wait,
     fetch,
     object::{Fetch, FetchError},
 };
@@ -33,11 +33,7 @@ pub(crate) fn check(location: &Location, options: &Options, is_container_name: I
         Err(error) => return vec![("server", Err(error.to_string()))],
     };
     let mut steps = vec![("server", Ok(store.backend.store().to_string())), ("disk cache", disk_cache(options))];
-    let runtime = match runtime() {
-        Ok(runtime) => runtime,
-        Err(error) => return vec![("server", Err(error.to_string()))],
-    };
-    let page = runtime.block_on(async {
+    let page = wait(async {
         store.learn().await?;
         let folder = location.split().map_or(&*location.key, |(folder, _)| folder);
         store.page(folder, None, 10, None).await
@@ -59,11 +55,11 @@ pub(crate) fn check(location: &Location, options: &Options, is_container_name: I
     };
     let named = location.split().map(|_| location.key.clone());
     // The object that is named; where a folder is, one that was listed in it.
-    let Some(key) = named.into_iter().chain(first).find(|key| runtime.block_on(store.head(key)).is_ok()) else {
+    let Some(key) = named.into_iter().chain(first).find(|key| wait(store.head(key)).is_ok()) else {
         steps.push(("read", Ok("no object was found here to try it on".into())));
         return steps;
     };
-    let read = runtime.block_on(async {
+    let read = wait(async {
         let state: State = store.head(&key).await?;
         let end = state.size.unwrap_or(0).min(1);
         let id = store.id(&key, &state);

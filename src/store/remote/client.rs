@@ -1,7 +1,10 @@
 //! Sending requests: several attempts within a time, counted, and only so many at once.
 
 use std::{
+    future::Future,
     hash::{BuildHasher, RandomState},
+    panic::AssertUnwindSafe,
+    pin::pin,
     sync::{
         Arc, OnceLock,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -10,12 +13,9 @@ use std::{
 };
 
 use bytes::Bytes;
-use futures_util::{StreamExt, stream::BoxStream};
+use futures_util::FutureExt;
 use http::{HeaderMap, StatusCode};
-use object_store::{
-    Certificate, ClientOptions,
-    client::{HttpClient, HttpConnector, HttpError, HttpErrorKind, ReqwestConnector},
-};
+use reqwest::Response;
 use tokio::{
     runtime::Runtime,
     sync::{OwnedSemaphorePermit, Semaphore},
@@ -24,20 +24,26 @@ use tokio::{
 use super::{
     Options,
     backend::{Ask, Backend},
+    connect::{self, Connections, Settings},
     object::FetchError,
 };
+use crate::wanted;
 
 /// Requests that are under way at once.
 const AT_ONCE: usize = 64;
-/// How long a connection may take to be made.
-const CONNECT: Duration = Duration::from_secs(10);
 /// How long nothing may arrive before a request is made anew.
 const STALL: Duration = Duration::from_secs(10);
 /// The first pause between two attempts; each is twice as long as the one before, up to [`LONGEST_PAUSE`].
 const PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// How often it is looked whether anybody still waits.
+const WANTED: Duration = Duration::from_millis(200);
 /// Bytes of an answer that refuses that are looked at.
 const REFUSAL: usize = 8 << 10;
+/// Bytes a second that an answer has to bring, over [`STALL`] of waiting for it: who gives less keeps a place from others.
+const LEAST: u64 = 1 << 10;
+/// More than anybody waits, and little enough to be added to a time.
+const LONGEST: Duration = Duration::from_secs(365 * 86_400);
 
 /// What went over the wire.
 #[derive(Debug, Default)]
@@ -80,11 +86,30 @@ pub(crate) fn runtime() -> std::io::Result<&'static Runtime> {
     Ok(&place.get_or_init(|| Box::new(made)).runtime)
 }
 
+/// Waits for what is asked of a server, as long as somebody wants it. A panic of a library is an error of this request alone.
+///
+/// # Errors
+/// What `work` says.
+pub(super) fn wait<T>(work: impl Future<Output = Result<T, FetchError>>) -> Result<T, FetchError> {
+    let runtime = runtime().map_err(|error| FetchError::Failed(error.to_string()))?;
+    runtime.block_on(async {
+        let mut work = pin!(AssertUnwindSafe(work).catch_unwind());
+        loop {
+            match tokio::time::timeout(WANTED, &mut work).await {
+                Ok(Ok(done)) => return done,
+                Ok(Err(_)) => return Err(FetchError::Failed("an error in the program itself; see the log".into())),
+                Err(_) if wanted::check().is_err() => return Err(FetchError::GivenUp),
+                Err(_) => {}
+            }
+        }
+    })
+}
+
 /// The way to one server.
 pub(super) struct Client {
-    http: HttpClient,
+    connections: Connections,
     places: Arc<Semaphore>,
-    timeout: Duration,
+    pub(super) timeout: Duration,
     retries: u32,
     pub(super) counters: Arc<Counters>,
 }
@@ -93,8 +118,11 @@ pub(super) struct Client {
 pub(super) struct Answer {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
-    body: BoxStream<'static, Result<Bytes, HttpError>>,
+    response: Response,
     stall: Duration,
+    /// How long was waited for bytes, and how many came, since it was last seen whether these are enough.
+    waited: Duration,
+    came: u64,
     counters: Arc<Counters>,
     _place: OwnedSemaphorePermit,
 }
@@ -105,14 +133,24 @@ impl Answer {
     /// # Errors
     /// That the body is cut, or stalls.
     pub(super) async fn next(&mut self) -> Result<Option<Bytes>, Trouble> {
-        match tokio::time::timeout(self.stall, self.body.next()).await {
-            Err(_) => Err(Trouble { why: "the answer stalls".into(), is_late: true }),
-            Ok(None) => Ok(None),
-            Ok(Some(Ok(bytes))) => {
+        let begun = Instant::now();
+        let next = tokio::time::timeout(self.stall, self.response.chunk()).await;
+        self.waited += begun.elapsed();
+        match next {
+            Err(_) => Err(Trouble::late("the answer stalls")),
+            Ok(Err(error)) => Err(connect::trouble(&error, "")),
+            Ok(Ok(None)) => Ok(None),
+            Ok(Ok(Some(bytes))) => {
+                self.came += bytes.len() as u64;
                 self.counters.bytes.fetch_add(bytes.len() as u64, Relaxed);
+                if self.waited >= self.stall {
+                    if self.came < LEAST.saturating_mul(self.waited.as_secs()) {
+                        return Err(Trouble::late("the answer comes too slowly"));
+                    }
+                    (self.waited, self.came) = (Duration::ZERO, 0);
+                }
                 Ok(Some(bytes))
             }
-            Ok(Some(Err(error))) => Err(Trouble::of(&error)),
         }
     }
 
@@ -124,40 +162,48 @@ impl Answer {
         let mut body = Vec::new();
         while body.len() < most {
             let Some(bytes) = self.next().await? else { break };
+            if body.try_reserve(bytes.len()).is_err() {
+                return Err(Trouble::lasting("no memory for an answer"));
+            }
             body.extend_from_slice(&bytes[..bytes.len().min(most - body.len())]);
         }
         Ok(body)
     }
 }
 
-/// Why an attempt failed that may be made again.
+/// Why an attempt failed.
 #[derive(Debug)]
 pub(super) struct Trouble {
     pub(super) why: String,
     pub(super) is_late: bool,
+    /// Whether another attempt would end the same.
+    is_lasting: bool,
 }
 
 impl Trouble {
-    fn of(error: &HttpError) -> Self {
-        let why = match error.kind() {
-            HttpErrorKind::Timeout => "no answer in time".to_owned(),
-            // The innermost cause says what it was: a name that is not known, a refused connection, a certificate.
-            _ => innermost(error),
-        };
-        Self { why, is_late: error.kind() == HttpErrorKind::Timeout }
+    /// What may pass.
+    pub(super) fn passing(why: &str) -> Self {
+        Self { why: why.into(), is_late: false, is_lasting: false }
+    }
+
+    /// What took too long, and may pass.
+    pub(super) fn late(why: &str) -> Self {
+        Self { is_late: true, ..Self::passing(why) }
+    }
+
+    /// What no other attempt makes better.
+    pub(super) fn lasting(why: &str) -> Self {
+        Self { is_lasting: true, ..Self::passing(why) }
     }
 
     pub(super) fn cut() -> Self {
-        Self { why: "the answer was cut".into(), is_late: false }
+        Self::passing("the answer was cut")
     }
 }
 
-fn innermost(error: &dyn std::error::Error) -> String {
-    let mut error = error;
-    while let Some(source) = error.source() {
-        error = source;
-    }
-    error.to_string()
+/// A time in the future, however far it is said to be.
+pub(super) fn after(time: Duration) -> Instant {
+    Instant::now() + time.min(LONGEST)
 }
 
 /// The attempts of one request: how many are left, and until when.
@@ -168,15 +214,20 @@ pub(super) struct Attempts {
     retries: u32,
     made: u32,
     in_a_row: u32,
+    /// Bytes that came, in all attempts.
+    came: u64,
     store: Arc<str>,
     counters: Arc<Counters>,
 }
 
 impl Attempts {
-    /// Takes note that bytes have arrived: what comes later is another trouble.
-    pub(super) fn progress(&mut self) {
+    /// Takes note that bytes have arrived: what comes later is another trouble. A server that gives a few bytes in each
+    /// attempt gets no more time for that than the bytes may take ([`LEAST`]).
+    pub(super) fn progress(&mut self, bytes: u64) {
         self.in_a_row = 0;
-        self.until = Instant::now() + self.timeout;
+        self.came = self.came.saturating_add(bytes);
+        let most = self.timeout.saturating_add(Duration::from_secs(self.came / LEAST)).min(LONGEST);
+        self.until = after(self.timeout).min(self.begun + most);
     }
 
     /// Waits before the next attempt, as long as the server asks for or a little longer each time.
@@ -184,12 +235,16 @@ impl Attempts {
     /// # Errors
     /// That there is no attempt left, or no time.
     pub(super) async fn again(&mut self, trouble: Trouble, wait: Option<Duration>) -> Result<(), FetchError> {
-        let Trouble { why, is_late } = trouble;
+        let Trouble { why, is_late, is_lasting } = trouble;
+        if is_lasting {
+            self.counters.failures.fetch_add(1, Relaxed);
+            return Err(FetchError::Failed(format!("{}: {why}", self.store)));
+        }
         let pause = PAUSE.saturating_mul(1 << self.in_a_row.min(16)).min(LONGEST_PAUSE);
         // Between a half and all of it, so that many readers do not come back at once.
         let part = 500 + (RandomState::new().hash_one(self.made) % 500) as u32;
         let pause = wait.unwrap_or(pause * part / 1000);
-        let out_of_time = Instant::now() + pause >= self.until;
+        let out_of_time = after(pause) >= self.until;
         self.made += 1;
         self.in_a_row += 1;
         if self.in_a_row > self.retries || out_of_time {
@@ -214,10 +269,8 @@ impl Client {
     /// # Errors
     /// What is wrong with the certificates, or the machine.
     pub(super) fn new(options: &Options) -> Result<Self, FetchError> {
-        let failed = |error: &dyn std::fmt::Display| FetchError::Failed(format!("no HTTP client: {error}"));
-        let http = ReqwestConnector::default().connect(&client_options(options)?).map_err(|e| failed(&e))?;
         Ok(Self {
-            http,
+            connections: Connections::new(Settings::new(options)?),
             places: Arc::new(Semaphore::new(AT_ONCE)),
             timeout: options.timeout,
             retries: options.retries,
@@ -235,11 +288,12 @@ impl Client {
         let begun = Instant::now();
         Attempts {
             begun,
-            until: begun + timeout,
+            until: after(timeout),
             timeout,
             retries: self.retries,
             made: 0,
             in_a_row: 0,
+            came: 0,
             store: store.clone(),
             counters: self.counters.clone(),
         }
@@ -261,8 +315,7 @@ impl Client {
             let request = match tokio::time::timeout(left.max(STALL), backend.request(ask)).await {
                 Ok(request) => request?,
                 Err(_) => {
-                    let late = Trouble { why: "credentials do not arrive".into(), is_late: true };
-                    attempts.again(late, None).await?;
+                    attempts.again(Trouble::late("credentials do not arrive"), None).await?;
                     continue;
                 }
             };
@@ -273,26 +326,28 @@ impl Client {
                 self.counters.lists.fetch_add(1, Relaxed);
             }
             let stall = STALL.min(self.timeout);
-            let answered = tokio::time::timeout(stall, self.http.execute(request)).await;
+            let sent = self.connections.send(request, backend.may_be_led());
+            let answered = tokio::time::timeout(stall, sent).await;
             let response = match answered {
                 Ok(Ok(response)) => response,
                 Ok(Err(error)) => {
                     drop(place);
-                    attempts.again(Trouble::of(&error), None).await?;
+                    attempts.again(error, None).await?;
                     continue;
                 }
                 Err(_) => {
                     drop(place);
-                    attempts.again(Trouble { why: "no answer in time".into(), is_late: true }, None).await?;
+                    attempts.again(Trouble::late("no answer in time"), None).await?;
                     continue;
                 }
             };
-            let (parts, body) = response.into_parts();
             let mut answer = Answer {
-                status: parts.status,
-                headers: parts.headers,
-                body: body.bytes_stream(),
+                status: response.status(),
+                headers: response.headers().clone(),
+                response,
                 stall,
+                waited: Duration::ZERO,
+                came: 0,
                 counters: self.counters.clone(),
                 _place: place,
             };
@@ -320,10 +375,12 @@ impl Client {
                     FetchError::Denied(format!("{store}: the server said {said}; {}", backend.remedy()))
                 }
                 status if is_passing(status, &code) => {
-                    let trouble = Trouble { why: format!("the server said {said}"), is_late: false };
-                    attempts.again(trouble, wait).await?;
+                    attempts.again(Trouble::passing(&format!("the server said {said}")), wait).await?;
                     continue;
                 }
+                status if status.is_redirection() => FetchError::Failed(format!(
+                    "{store}: the server said {said}: what is signed is not sent elsewhere; name the right address or region"
+                )),
                 _ => FetchError::Failed(format!("{store}: the server said {said}")),
             });
         }
@@ -359,36 +416,6 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?.as_secs();
     let until = u64::try_from(super::time::parse(wait)?).ok()?;
     Some(Duration::from_secs(until.saturating_sub(now)))
-}
-
-/// How connections are made: proxies by the usual environment variables, certificates by the system's and by those that
-/// the user names.
-///
-/// # Errors
-/// What is wrong with the certificates.
-pub(super) fn client_options(options: &Options) -> Result<ClientOptions, FetchError> {
-    // TLS by ring, unless another provider was installed in this process.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let mut made = ClientOptions::new()
-        .with_allow_http(true)
-        .with_http1_only()
-        .with_connect_timeout(CONNECT.min(options.timeout))
-        .with_timeout_disabled()
-        .with_pool_max_idle_per_host(AT_ONCE)
-        .with_user_agent(http::HeaderValue::from_static(concat!("shardfs/", env!("CARGO_PKG_VERSION"))));
-    let bundle = options.ca_bundle.clone().or_else(|| std::env::var_os("AWS_CA_BUNDLE").map(Into::into));
-    if let Some(bundle) = bundle.filter(|bundle| !bundle.as_os_str().is_empty()) {
-        let failed = |error: &dyn std::fmt::Display| FetchError::Failed(format!("{}: {error}", bundle.display()));
-        let pem = std::fs::read(&bundle).map_err(|e| failed(&e))?;
-        let certificates = Certificate::from_pem_bundle(&pem).map_err(|e| failed(&e))?;
-        if certificates.is_empty() {
-            return Err(failed(&"holds no certificate in PEM form"));
-        }
-        for certificate in certificates {
-            made = made.with_root_certificate(certificate);
-        }
-    }
-    Ok(made)
 }
 
 #[cfg(test)]

@@ -9,9 +9,15 @@ use object_store::{
     client::HttpRequest,
     gcp::GcpCredentialProvider,
 };
+use serde::{
+    Deserialize, Deserializer,
+    de::{IgnoredAny, MapAccess, Visitor},
+};
 
 use super::{
-    backend::{Ask, Backend, Object, Page, State, Target, etag, request},
+    address::hide,
+    backend::{Ask, Backend, Collect, Found, Object, State, Target, etag, request, size},
+    json::{self, Each, Size},
     location::{escape_object, escape_value},
     object::FetchError,
     time, xml,
@@ -61,7 +67,12 @@ impl Backend for Azure {
                 return Ok(request);
             };
             let credential = credentials.get_credential().await.map_err(|error| {
-                FetchError::Denied(format!("{}: no credentials: {error}; {}", self.store, self.remedy()))
+                FetchError::Denied(format!(
+                    "{}: no credentials: {}; {}",
+                    self.store,
+                    hide(&error.to_string()),
+                    self.remedy()
+                ))
             })?;
             let signer = AzureAuthorizer::new(&credential, &self.account);
             signer.try_authorize(&mut request).map_err(|error| FetchError::Failed(error.to_string()))?;
@@ -69,8 +80,8 @@ impl Backend for Azure {
         })
     }
 
-    fn page(&self, _: &[u8], _: &HeaderMap, body: &[u8]) -> Result<Page, String> {
-        azure_page(body)
+    fn page(&self, _: &[u8], _: &HeaderMap, body: &[u8], to: &mut dyn Collect) -> Result<Option<String>, String> {
+        azure_page(body, to)
     }
 
     fn next_page(&self, _: &HeaderMap, body: &[u8]) -> Option<String> {
@@ -87,34 +98,30 @@ impl Backend for Azure {
 const NEXT: &str = "NextMarker";
 
 /// A page of `List Blobs`.
-fn azure_page(body: &[u8]) -> Result<Page, String> {
+fn azure_page(body: &[u8], to: &mut dyn Collect) -> Result<Option<String>, String> {
     const OBJECT: &str = "Blob";
     const FOLDER: &str = "BlobPrefix";
     let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
-    let (items, rest) = xml::items(body, &[OBJECT, FOLDER])?;
-    if rest.get("EnumerationResults").is_none() {
-        return Err("the answer is no listing of a container".into());
-    }
-    let mut page = Page::default();
-    for (kind, item) in &items {
+    let rest = xml::items(body, &[OBJECT, FOLDER], &mut |kind, item| {
         let Some(name) = item.get("Name") else { return Err("a blob without a name".into()) };
-        if *kind == FOLDER {
-            page.folders.push(name.as_bytes().to_vec());
-            continue;
+        if kind == FOLDER {
+            return to.take(Found::Folder(name.as_bytes().to_vec()));
         }
         // With a hierarchical namespace, folders are listed as blobs, too.
         if item.get("ResourceType") == Some("directory") || item.get("hdi_isfolder") == Some("true") {
-            continue;
+            return Ok(());
         }
         let state = State {
-            size: item.get("Content-Length").and_then(|size| size.trim().parse().ok()),
+            size: item.get("Content-Length").and_then(size),
             etag: item.get("Etag").map_or("", etag).into(),
             modified: item.get("Last-Modified").and_then(time::parse),
         };
-        page.objects.push(Object { key: name.as_bytes().to_vec(), state });
+        to.take(Found::Object(Object { key: name.as_bytes().to_vec(), state }))
+    })?;
+    if rest.get("EnumerationResults").is_none() {
+        return Err("the answer is no listing of a container".into());
     }
-    page.more = rest.get(NEXT).filter(|more| !more.is_empty()).map(Into::into);
-    Ok(page)
+    Ok(rest.get(NEXT).filter(|more| !more.is_empty()).map(Into::into))
 }
 
 /// A bucket of Google Cloud Storage, by its JSON interface for listings and the XML one for bytes.
@@ -162,7 +169,12 @@ impl Backend for Gcs {
             }
             if let Some(credentials) = &self.credentials {
                 let credential = credentials.get_credential().await.map_err(|error| {
-                    FetchError::Denied(format!("{}: no credentials: {error}; {}", self.store, self.remedy()))
+                    FetchError::Denied(format!(
+                        "{}: no credentials: {}; {}",
+                        self.store,
+                        hide(&error.to_string()),
+                        self.remedy()
+                    ))
                 })?;
                 let bearer = HeaderValue::from_str(&format!("Bearer {}", credential.bearer));
                 let mut bearer = bearer.map_err(|_| FetchError::Failed("a token that no request can name".into()))?;
@@ -173,8 +185,8 @@ impl Backend for Gcs {
         })
     }
 
-    fn page(&self, _: &[u8], _: &HeaderMap, body: &[u8]) -> Result<Page, String> {
-        gcs_page(body)
+    fn page(&self, _: &[u8], _: &HeaderMap, body: &[u8], to: &mut dyn Collect) -> Result<Option<String>, String> {
+        gcs_page(body, to)
     }
 
     fn state(&self, headers: &HeaderMap) -> State {
@@ -190,28 +202,60 @@ impl Backend for Gcs {
 }
 
 /// A page of `objects.list`.
-fn gcs_page(body: &[u8]) -> Result<Page, String> {
-    let answer: serde_json::Value = serde_json::from_slice(body).map_err(|e| format!("the answer is not JSON: {e}"))?;
-    if answer["kind"] != "storage#objects" {
-        return Err("the answer is no listing of a bucket".into());
+fn gcs_page(body: &[u8], to: &mut dyn Collect) -> Result<Option<String>, String> {
+    let mut from = serde_json::Deserializer::from_slice(body);
+    let listed = from.deserialize_map(Listed(to)).and_then(|listed| from.end().map(|()| listed));
+    let (kind, more) = listed.map_err(json::wrong)?;
+    match kind.as_deref() {
+        Some("storage#objects") => Ok(more),
+        _ => Err("the answer is no listing of a bucket".into()),
     }
-    let text = |value: &serde_json::Value| value.as_str().map(str::to_owned);
-    let mut page = Page { more: text(&answer["nextPageToken"]), ..Page::default() };
-    for item in answer["items"].as_array().into_iter().flatten() {
-        let name = text(&item["name"]).ok_or("an object without a name")?;
-        let size = text(&item["size"]).and_then(|size| size.parse().ok()).or_else(|| item["size"].as_u64());
-        let etag = text(&item["generation"]).unwrap_or_default().into();
-        let state = State { size, etag, modified: item["updated"].as_str().and_then(time::parse) };
-        page.objects.push(Object { key: name.into_bytes(), state });
+}
+
+/// The fields of `objects.list`. Its lists are given away as they are read; the kind and the next page are returned.
+struct Listed<'a>(&'a mut dyn Collect);
+
+#[derive(Deserialize)]
+struct Item {
+    name: String,
+    #[serde(default)]
+    size: Size,
+    generation: Option<String>,
+    updated: Option<String>,
+}
+
+impl<'de> Visitor<'de> for Listed<'_> {
+    type Value = (Option<String>, Option<String>);
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a listing")
     }
-    page.folders =
-        answer["prefixes"].as_array().into_iter().flatten().filter_map(text).map(String::into_bytes).collect();
-    Ok(page)
+
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Self::Value, A::Error> {
+        let (mut kind, mut more) = (None, None);
+        while let Some(name) = fields.next_key::<String>()? {
+            match &*name {
+                "kind" => kind = fields.next_value()?,
+                "nextPageToken" => more = fields.next_value()?,
+                "items" => fields.next_value_seed(Each(&mut |item: Item| {
+                    let modified = item.updated.as_deref().and_then(time::parse);
+                    let etag = item.generation.unwrap_or_default().into();
+                    let state = State { size: item.size.0, etag, modified };
+                    self.0.take(Found::Object(Object { key: item.name.into_bytes(), state }))
+                }))?,
+                "prefixes" => fields
+                    .next_value_seed(Each(&mut |prefix: String| self.0.take(Found::Folder(prefix.into_bytes()))))?,
+                _ => drop(fields.next_value::<IgnoredAny>()?),
+            }
+        }
+        Ok((kind, more))
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::remote::backend::Page;
 
     #[test]
     fn pages_of_azure() {
@@ -219,21 +263,23 @@ mod tests {
             <Properties><Last-Modified>Thu, 29 Feb 2024 12:34:56 GMT</Last-Modified><Etag>0x8D</Etag><Content-Length>7\
             </Content-Length></Properties></Blob><BlobPrefix><Name>a/d/</Name></BlobPrefix></Blobs><NextMarker>m</NextMarker>\
             </EnumerationResults>";
-        let page = azure_page(body).unwrap();
+        let mut page = Page { most: 10, ..Page::default() };
+        let more = azure_page(body, &mut page).unwrap();
         let state = State { size: Some(7), etag: "0x8D".into(), modified: Some(1_709_210_096) };
         assert_eq!(page.objects, [Object { key: b"a/x & y".to_vec(), state }]);
-        assert_eq!((page.folders, page.more.as_deref()), (vec![b"a/d/".to_vec()], Some("m")));
-        assert!(azure_page(b"<html></html>").is_err());
+        assert_eq!((page.folders.clone(), more.as_deref()), (vec![b"a/d/".to_vec()], Some("m")));
+        assert!(azure_page(b"<html></html>", &mut page).is_err());
     }
 
     #[test]
     fn pages_of_google() {
         let body = br#"{"kind":"storage#objects","nextPageToken":"t","prefixes":["d/"],"items":[{"name":"x","size":"7",
             "generation":"12","updated":"2024-02-29T12:34:56.000Z"}]}"#;
-        let page = gcs_page(body).unwrap();
+        let mut page = Page { most: 10, ..Page::default() };
+        let more = gcs_page(body, &mut page).unwrap();
         let state = State { size: Some(7), etag: "12".into(), modified: Some(1_709_210_096) };
         assert_eq!(page.objects, [Object { key: b"x".to_vec(), state }]);
-        assert_eq!((page.folders, page.more.as_deref()), (vec![b"d/".to_vec()], Some("t")));
-        assert!(gcs_page(b"{}").is_err() && gcs_page(b"<html>").is_err());
+        assert_eq!((page.folders.clone(), more.as_deref()), (vec![b"d/".to_vec()], Some("t")));
+        assert!(gcs_page(b"{}", &mut page).is_err() && gcs_page(b"<html>", &mut page).is_err());
     }
 }

@@ -13,9 +13,10 @@ use parking_lot::Mutex;
 
 use super::{
     Location, Options,
+    address::{Address, hide},
     backend::Backend,
-    client::client_options,
     cloud::{Azure, Gcs},
+    connect::{Connector, Settings},
     hub::Hub,
     location::Scheme,
     object::FetchError,
@@ -38,23 +39,36 @@ pub(super) fn backend(location: &Location, options: &Options) -> Result<Arc<dyn 
     }
 }
 
-/// The address of a server that the user names, without `/` at its end.
-fn endpoint(options: &Options) -> Option<String> {
-    options.endpoint_url.as_ref().map(|endpoint| endpoint.trim_end_matches('/').to_owned())
+/// The address of a server that the user names by the option, or by one of these variables, without `/` at its end.
+///
+/// # Errors
+/// That it is none.
+fn endpoint(options: &Options, variables: &[&str]) -> Result<Option<String>, FetchError> {
+    if let Some(address) = &options.endpoint_url {
+        return address.checked("--endpoint-url").map(Some);
+    }
+    let set = variables.iter().find_map(|name| Some((name, variable(name)?)));
+    set.map(|(name, value)| Address::new(value).checked(name)).transpose()
 }
 
 fn gcs(location: &Location, options: &Options) -> Result<Arc<dyn Backend>, FetchError> {
-    let named = endpoint(options).or_else(|| {
-        let host = variable("STORAGE_EMULATOR_HOST")?;
-        Some(if host.contains("://") { host } else { format!("http://{host}") })
-    });
+    const EMULATOR: &str = "STORAGE_EMULATOR_HOST";
+    let named = match endpoint(options, &[])? {
+        None => variable(EMULATOR).map(|host| {
+            let address = if host.contains("://") { host } else { format!("http://{host}") };
+            Address::new(address).checked(EMULATOR)
+        }),
+        named => named.map(Ok),
+    };
+    let named = named.transpose()?;
     let bucket = &location.store;
     let credentials = match options.no_sign_request {
         true => None,
         false => {
             let builder = GoogleCloudStorageBuilder::from_env().with_bucket_name(bucket);
-            let built = builder.with_retry(retry(options)).with_client_options(client_options(options)?).build();
-            let built = built.map_err(|error| FetchError::Failed(format!("credentials: {error}")))?;
+            let connector = Connector(Settings::new(options)?);
+            let built = builder.with_retry(retry(options)).with_http_connector(connector).build();
+            let built = built.map_err(|error| wrong(&error))?;
             Some(built.credentials().clone())
         }
     };
@@ -65,13 +79,14 @@ fn gcs(location: &Location, options: &Options) -> Result<Arc<dyn Backend>, Fetch
 
 fn azure(location: &Location, options: &Options) -> Result<Arc<dyn Backend>, FetchError> {
     let (account, container) = location.store.split_once('/').unwrap_or((&location.store, ""));
-    let named = endpoint(options);
+    let named = endpoint(options, &[])?;
     let credentials = match options.no_sign_request || location.query.is_some() {
         true => None,
         false => {
             let builder = MicrosoftAzureBuilder::from_env().with_account(account).with_container_name(container);
-            let built = builder.with_retry(retry(options)).with_client_options(client_options(options)?).build();
-            let built = built.map_err(|error| FetchError::Failed(format!("credentials: {error}")))?;
+            let connector = Connector(Settings::new(options)?);
+            let built = builder.with_retry(retry(options)).with_http_connector(connector).build();
+            let built = built.map_err(|error| wrong(&error))?;
             Some(built.credentials().clone())
         }
     };
@@ -96,7 +111,7 @@ fn web(location: &Location) -> Result<Arc<dyn Backend>, FetchError> {
 }
 
 fn hub(location: &Location, options: &Options) -> Result<Arc<dyn Backend>, FetchError> {
-    let base = endpoint(options).or_else(|| variable("HF_ENDPOINT")).unwrap_or_else(|| "https://huggingface.co".into());
+    let base = endpoint(options, &["HF_ENDPOINT"])?.unwrap_or_else(|| "https://huggingface.co".into());
     let token = variable("HF_TOKEN").or_else(|| {
         let home = variable("HF_HOME")
             .unwrap_or_else(|| format!("{}/.cache/huggingface", variable("HOME").unwrap_or_default()));
@@ -108,7 +123,7 @@ fn hub(location: &Location, options: &Options) -> Result<Arc<dyn Backend>, Fetch
     let store = format!("{} at {base}", location.at_top());
     Ok(Arc::new(Hub {
         store: store.into(),
-        base: base.trim_end_matches('/').to_owned(),
+        base,
         name: location.store.clone(),
         revision: Mutex::new(revision),
         authorization,
@@ -137,6 +152,11 @@ fn base64(bytes: &[u8]) -> String {
     text
 }
 
+/// What is wrong with what the environment says of credentials.
+fn wrong(error: &object_store::Error) -> FetchError {
+    FetchError::Failed(format!("credentials: {}", hide(&error.to_string())))
+}
+
 /// Where there is no service that gives credentials, as on most machines, no request is answered.
 fn retry(options: &Options) -> RetryConfig {
     RetryConfig { max_retries: 2, retry_timeout: Duration::from_secs(5).min(options.timeout), ..RetryConfig::default() }
@@ -151,13 +171,12 @@ fn s3(location: &Location, options: &Options) -> Result<Arc<dyn Backend>, FetchE
         return Err(FetchError::Failed(text));
     }
     let setting = |name: &str| profile.as_ref().and_then(|profile| profile.get(name)).map(str::to_owned);
-    let endpoint = options.endpoint_url.clone();
-    let endpoint = endpoint.or_else(|| variable("AWS_ENDPOINT_URL_S3")).or_else(|| variable("AWS_ENDPOINT_URL"));
-    let endpoint = endpoint.or_else(|| setting("endpoint_url"));
-    if let Some(endpoint) = endpoint.as_ref().filter(|endpoint| !endpoint.contains("://") || endpoint.contains('@')) {
-        let shown = endpoint.rsplit('@').next().unwrap_or_default();
-        return Err(FetchError::Failed(format!("{shown}: not an address of a server; write http://HOST:PORT")));
-    }
+    let endpoint = match endpoint(options, &["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"])? {
+        None => {
+            setting("endpoint_url").map(|at| Address::new(at).checked("endpoint_url of the profile")).transpose()?
+        }
+        endpoint => endpoint,
+    };
     let region = options.region.clone();
     let region = region.or_else(|| variable("AWS_REGION")).or_else(|| variable("AWS_DEFAULT_REGION"));
     let region = region.or_else(|| setting("region")).unwrap_or_else(|| "us-east-1".into());
@@ -179,8 +198,8 @@ fn environment(region: &str, options: &Options) -> Result<AwsCredentialProvider,
         .with_region(region)
         .with_skip_signature(false)
         .with_retry(retry(options))
-        .with_client_options(client_options(options)?);
-    let built = builder.build().map_err(|error| FetchError::Failed(format!("credentials: {error}")))?;
+        .with_http_connector(Connector(Settings::new(options)?));
+    let built = builder.build().map_err(|error| wrong(&error))?;
     Ok(built.credentials().clone())
 }
 

@@ -47,7 +47,7 @@ impl Fetch for Object {
                 let trouble = loop {
                     match answer.next().await {
                         Ok(Some(mut bytes)) => {
-                            attempts.progress();
+                            attempts.progress(bytes.len() as u64);
                             let skipped = skip.min(bytes.len() as u64);
                             skip -= skipped;
                             let bytes = bytes.split_off(usize::try_from(skipped).unwrap_or(usize::MAX));
@@ -82,8 +82,17 @@ impl Object {
         let store = &self.id.store;
         let now = self.backend.state(&answer.headers);
         let is_same = match (&*self.state.etag, &*now.etag) {
-            ("", _) | (_, "") => self.state.modified == now.modified || self.backend.is_pinned(),
-            (then, now) => opaque(then) == opaque(now) || self.backend.is_pinned(),
+            _ if self.backend.is_pinned() => true,
+            ("", _) | (_, "") => match (self.state.modified, now.modified) {
+                (Some(then), Some(now)) => then == now,
+                // Nothing says that this is a part of the same state as the others.
+                _ => {
+                    let text = "an answer has neither the ETag nor the Last-Modified that was seen before: a change \
+                                could not be noticed; copy the file to read it";
+                    return Err(FetchError::Failed(format!("{store}: {text}")));
+                }
+            },
+            (then, now) => opaque(then) == opaque(now),
         };
         if !is_same {
             return Err(FetchError::Changed);
@@ -143,7 +152,7 @@ pub(super) fn content_range(text: &str) -> Option<(u64, u64, Option<u64>)> {
     let (start, last) = (start.trim().parse().ok()?, last.trim().parse().ok()?);
     let size = match size.trim() {
         "*" => None,
-        size => Some(size.parse().ok()?),
+        size => Some(super::backend::size(size)?),
     };
     (start <= last && size.is_none_or(|size| last < size)).then_some((start, last, size))
 }

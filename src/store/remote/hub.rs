@@ -8,9 +8,11 @@ use futures_util::future::BoxFuture;
 use http::{HeaderMap, HeaderValue, header};
 use object_store::client::HttpRequest;
 use parking_lot::Mutex;
+use serde::Deserialize;
 
 use super::{
-    backend::{Ask, Backend, Object, Page, State, Target, etag, request},
+    backend::{Ask, Backend, Collect, Found, Object, State, Target, etag, request},
+    json::{self, Size},
     location::{escape, escape_value, unescape},
     object::FetchError,
     time,
@@ -63,10 +65,9 @@ impl Backend for Hub {
         })
     }
 
-    fn page(&self, _: &[u8], headers: &HeaderMap, body: &[u8]) -> Result<Page, String> {
-        let mut page = page(body)?;
-        page.more = self.next_page(headers, body);
-        Ok(page)
+    fn page(&self, _: &[u8], headers: &HeaderMap, body: &[u8], to: &mut dyn Collect) -> Result<Option<String>, String> {
+        page(body, to)?;
+        Ok(self.next_page(headers, body))
     }
 
     fn next_page(&self, headers: &HeaderMap, _: &[u8]) -> Option<String> {
@@ -81,11 +82,14 @@ impl Backend for Hub {
 
     /// From here on requests name the commit.
     fn learn(&self, body: &[u8]) -> Result<(), String> {
-        let answer: serde_json::Value =
-            serde_json::from_slice(body).map_err(|e| format!("the answer is not JSON: {e}"))?;
-        let commit = answer["sha"].as_str().filter(|sha| sha.len() >= 40 && sha.bytes().all(|b| b.is_ascii_hexdigit()));
+        #[derive(Deserialize)]
+        struct Revision {
+            sha: Option<String>,
+        }
+        let answer: Revision = serde_json::from_slice(body).map_err(|e| format!("the answer names no commit: {e}"))?;
+        let commit = answer.sha.filter(|sha| sha.len() >= 40 && sha.bytes().all(|b| b.is_ascii_hexdigit()));
         let commit = commit.ok_or("the answer names no commit")?;
-        *self.revision.lock() = commit.to_owned();
+        *self.revision.lock() = commit;
         Ok(())
     }
 
@@ -97,29 +101,54 @@ impl Backend for Hub {
         true
     }
 
+    fn may_be_led(&self) -> bool {
+        true
+    }
+
     fn is_pinned(&self) -> bool {
         true
     }
 }
 
+/// A file or folder of the tree.
+#[derive(Deserialize)]
+struct Entry {
+    path: String,
+    #[serde(rename = "type")]
+    kind: Option<String>,
+    oid: Option<String>,
+    #[serde(default)]
+    size: Size,
+    /// Of large files, what stands in Git is a pointer: its hash is that of the file.
+    lfs: Option<Large>,
+    #[serde(rename = "lastCommit")]
+    last_commit: Option<Commit>,
+}
+
+#[derive(Deserialize)]
+struct Large {
+    oid: Option<String>,
+    #[serde(default)]
+    size: Size,
+}
+
+#[derive(Deserialize)]
+struct Commit {
+    date: Option<String>,
+}
+
 /// A page of the tree.
-fn page(body: &[u8]) -> Result<Page, String> {
-    let answer: serde_json::Value = serde_json::from_slice(body).map_err(|e| format!("the answer is not JSON: {e}"))?;
-    let entries = answer.as_array().ok_or("the answer is no listing of a data set")?;
-    let mut page = Page::default();
-    for entry in entries {
-        let path = entry["path"].as_str().ok_or("a file without a path")?;
-        if entry["type"] == "directory" {
-            page.folders.push(format!("{path}/").into_bytes());
-            continue;
+fn page(body: &[u8], to: &mut dyn Collect) -> Result<(), String> {
+    json::each(body, &mut |entry: Entry| {
+        if entry.kind.as_deref() == Some("directory") {
+            return to.take(Found::Folder(format!("{}/", entry.path).into_bytes()));
         }
-        // Of large files, what stands in Git is a pointer: its hash is that of the file.
-        let tag = entry["lfs"]["oid"].as_str().or(entry["oid"].as_str()).unwrap_or_default();
-        let size = entry["lfs"]["size"].as_u64().or(entry["size"].as_u64());
-        let modified = entry["lastCommit"]["date"].as_str().and_then(time::parse);
-        page.objects.push(Object { key: path.into(), state: State { size, etag: tag.into(), modified } });
-    }
-    Ok(page)
+        let (tag, Size(size)) = entry.lfs.map_or((None, Size(None)), |large| (large.oid, large.size));
+        let tag = tag.or(entry.oid).unwrap_or_default();
+        let modified = entry.last_commit.and_then(|commit| time::parse(&commit.date?));
+        let state = State { size: size.or(entry.size.0), etag: tag.into(), modified };
+        to.take(Found::Object(Object { key: entry.path.into(), state }))
+    })
 }
 
 /// The cursor of the next page in a `Link` header.
@@ -134,17 +163,19 @@ fn cursor(link: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::remote::backend::Page;
 
     #[test]
     fn pages_of_a_data_set() {
         let body = br#"[{"type":"directory","oid":"1","size":0,"path":"data"},{"type":"file","oid":"2","size":130,
             "lfs":{"oid":"f00d","size":5000,"pointerSize":130},"path":"big.wshard"},
             {"type":"file","oid":"3","size":7,"path":"README.md"}]"#;
-        let page = page(body).unwrap();
+        let mut page = Page { most: 10, ..Page::default() };
+        super::page(body, &mut page).unwrap();
         assert_eq!(page.folders, [b"data/".to_vec()]);
         let found: Vec<_> = page.objects.iter().map(|o| (&*o.key, o.state.size, &*o.state.etag)).collect();
         assert_eq!(found, [(&b"big.wshard"[..], Some(5000), "f00d"), (&b"README.md"[..], Some(7), "3")]);
-        assert!(super::page(b"{\"error\":\"no\"}").is_err());
+        assert!(super::page(b"{\"error\":\"no\"}", &mut page).is_err());
         let link = "<https://huggingface.co/api/datasets/a/b/tree/main?limit=2&cursor=eyJ%3D%3D>; rel=\"next\"";
         assert_eq!(cursor(link).as_deref(), Some("eyJ=="));
         assert_eq!(cursor("<https://x/y>; rel=\"prev\""), None);

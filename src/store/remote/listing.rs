@@ -14,7 +14,8 @@ use lru::LruCache;
 use parking_lot::{Condvar, Mutex};
 
 use super::{
-    backend::{Object, Page, State},
+    backend::{Collect, Found, Object, State},
+    client::after,
     names,
     object::FetchError,
 };
@@ -22,6 +23,8 @@ use crate::{limits, store::Names};
 
 /// Names looked up one by one before all of their folder is listed.
 const SINGLES: usize = 8;
+/// Names before it is looked whether a server says the same again and again.
+const FEW: usize = 1 << 16;
 /// Answers to single look-ups that are remembered of one folder.
 const REMEMBERED: usize = 4096;
 
@@ -70,8 +73,31 @@ impl Entry {
 pub(super) struct Listing {
     text: Vec<u8>,
     rows: Vec<Row>,
+    /// Names that were left when it was last looked whether any comes twice.
+    compacted: usize,
     /// Another one each time.
     pub(super) number: u64,
+}
+
+/// A listing that takes the names of the folder with a prefix.
+pub(super) struct Listed<'a> {
+    pub(super) prefix: &'a [u8],
+    pub(super) is_top: bool,
+    pub(super) listing: Listing,
+}
+
+impl Collect for Listed<'_> {
+    fn take(&mut self, found: Found) -> Result<(), String> {
+        self.listing.add(self.prefix, self.is_top, found)
+    }
+
+    fn reset(&mut self) {
+        self.listing = Listing::default();
+    }
+}
+
+fn no_memory() -> FetchError {
+    FetchError::Failed("no memory for a listing".into())
 }
 
 /// An [`Entry`] of a listing: its texts stand one behind the other.
@@ -134,33 +160,61 @@ impl Row {
 }
 
 impl Listing {
-    /// Adds a page of the folder with this prefix.
+    /// Adds a name of the folder with this prefix.
     ///
     /// # Errors
-    /// More names than are taken, or keys that lie elsewhere.
-    pub(super) fn add(&mut self, prefix: &[u8], is_top: bool, page: Page) -> Result<(), FetchError> {
-        for Object { key, state } in page.objects {
-            let Some(part) = key.strip_prefix(prefix) else { continue };
-            // The folder's own marker, as some tools make it, says only that the folder is there.
-            if part.is_empty() && (prefix.is_empty() || state.size.unwrap_or(0) == 0) || part.contains(&b'/') {
-                continue;
+    /// More names than are taken, or no memory for them.
+    fn add(&mut self, prefix: &[u8], is_top: bool, found: Found) -> Result<(), String> {
+        let entry = match found {
+            Found::Object(Object { key, state }) => {
+                let Some(part) = key.strip_prefix(prefix) else { return Ok(()) };
+                // The folder's own marker, as some tools make it, says only that the folder is there.
+                let is_marker = part.is_empty() && (prefix.is_empty() || state.size.unwrap_or(0) == 0);
+                if is_marker || part.contains(&b'/') {
+                    return Ok(());
+                }
+                Entry::new(part, Node::Object(state), is_top)
             }
-            self.push(&Entry::new(part, Node::Object(state), is_top))?;
-        }
-        for folder in page.folders {
-            let part = folder.strip_prefix(prefix).and_then(|part| part.strip_suffix(b"/"));
-            if let Some(part) = part.filter(|part| !part.contains(&b'/')) {
-                self.push(&Entry::new(part, Node::Folder, is_top))?;
+            Found::Folder(folder) => {
+                let part = folder.strip_prefix(prefix).and_then(|part| part.strip_suffix(b"/"));
+                let Some(part) = part.filter(|part| !part.contains(&b'/')) else { return Ok(()) };
+                Entry::new(part, Node::Folder, is_top)
             }
+        };
+        if self.rows.len() >= limits::LISTED {
+            return Err(format!("a folder of more than {} names", limits::LISTED));
         }
-        match self.rows.len() > limits::LISTED {
-            true => Err(FetchError::Failed(format!("a folder of more than {} names", limits::LISTED))),
+        if self.rows.len() >= self.compacted.saturating_mul(2).max(FEW) {
+            self.compact()?;
+        }
+        self.push(&entry).map_err(|error| error.to_string())
+    }
+
+    /// Leaves out what was said twice.
+    ///
+    /// # Errors
+    /// That most was: a server that says the same again and again comes to no end.
+    fn compact(&mut self) -> Result<(), String> {
+        let added = self.rows.len().saturating_sub(self.compacted);
+        self.dedup();
+        let new = self.rows.len().saturating_sub(self.compacted);
+        self.compacted = self.rows.len();
+        match new < added / 2 {
+            true => Err("the server lists the same names again and again".into()),
             false => Ok(()),
         }
     }
 
+    fn dedup(&mut self) {
+        let text = &self.text;
+        self.rows.sort_by(|a, b| (a.name(text), a.is_folder).cmp(&(b.name(text), b.is_folder)));
+        self.rows
+            .dedup_by(|b, a| (a.name(text), a.is_folder, a.part(text)) == (b.name(text), b.is_folder, b.part(text)));
+    }
+
     fn push(&mut self, entry: &Entry) -> Result<(), FetchError> {
         let row = self.row(entry)?;
+        self.rows.try_reserve(1).map_err(|_| no_memory())?;
         self.rows.push(row);
         Ok(())
     }
@@ -178,6 +232,8 @@ impl Listing {
         let tag = u16::try_from(state.etag.len()).map_err(|_| too_long("an entity tag", state.etag.len()))?;
         let part_size =
             part.map_or(Ok(AS_NAME), |part| u32::try_from(part.len()).map_err(|_| too_long("a key", part.len())))?;
+        let length = entry.name.len() + part.map_or(0, <[u8]>::len) + state.etag.len();
+        self.text.try_reserve(length).map_err(|_| no_memory())?;
         self.text.extend(entry.name.as_bytes());
         self.text.extend(part.unwrap_or_default());
         self.text.extend(state.etag.as_bytes());
@@ -191,11 +247,8 @@ impl Listing {
     /// # Errors
     /// As [`Self::add`].
     pub(super) fn finish(&mut self) -> Result<(), FetchError> {
-        let text = &self.text;
-        self.rows.sort_by(|a, b| (a.name(text), a.is_folder).cmp(&(b.name(text), b.is_folder)));
         // A server may say the same twice.
-        self.rows
-            .dedup_by(|b, a| (a.name(text), a.is_folder, a.part(text)) == (b.name(text), b.is_folder, b.part(text)));
+        self.dedup();
         let mut renamed = false;
         for at in 1..self.rows.len() {
             let (before, row) = (self.rows[at - 1], self.rows[at]);
@@ -350,7 +403,7 @@ impl Listings {
                 listing.number = {
                     let mut known = self.state.lock();
                     known.number += 1;
-                    known.expiring.push_back((now + self.ttl, path.to_path_buf()));
+                    known.expiring.push_back((after(self.ttl), path.to_path_buf()));
                     self.moved.notify_all();
                     known.number
                 };
@@ -371,7 +424,8 @@ impl Listings {
             }
             Err(error) => {
                 state.listing = None;
-                state.failed = Some(error.clone());
+                // Those who wait still want it.
+                state.failed = Some(error.clone()).filter(|error| *error != FetchError::GivenUp);
             }
         }
         drop(state);
@@ -423,7 +477,7 @@ impl Listings {
 
     /// Waits until what is known of a folder runs out, or until woken.
     pub(super) fn wait(&self, timeout: Duration) -> Expired {
-        let end = Instant::now() + timeout;
+        let end = after(timeout);
         let mut known = self.state.lock();
         loop {
             let now = Instant::now();
@@ -480,9 +534,11 @@ mod tests {
 
     fn listing(prefix: &str, objects: &[&str], folders: &[&str]) -> Listing {
         let mut listing = Listing::default();
-        let objects = objects.iter().map(|key| object(key)).collect();
-        let folders = folders.iter().map(|key| key.as_bytes().to_vec()).collect();
-        listing.add(prefix.as_bytes(), prefix.is_empty(), Page { objects, folders, more: None }).unwrap();
+        let objects = objects.iter().map(|key| Found::Object(object(key)));
+        let folders = folders.iter().map(|key| Found::Folder(key.as_bytes().to_vec()));
+        for found in objects.chain(folders) {
+            listing.add(prefix.as_bytes(), prefix.is_empty(), found).unwrap();
+        }
         listing.finish().unwrap();
         listing
     }
@@ -511,8 +567,7 @@ mod tests {
         ];
         let mut listing = Listing::default();
         for (state, key) in states.iter().zip(["a/\u{e9}", "a/%", "a/b"]) {
-            let page = Page { objects: vec![Object { key: key.into(), state: state.clone() }], ..Page::default() };
-            listing.add(b"a/", false, page).unwrap();
+            listing.add(b"a/", false, Found::Object(Object { key: key.into(), state: state.clone() })).unwrap();
         }
         listing.finish().unwrap();
         for (state, (name, part)) in states.iter().zip([("\u{e9}", "\u{e9}"), ("%25", "%"), ("b", "b")]) {
@@ -523,8 +578,20 @@ mod tests {
             );
         }
         let state = State { etag: "t".repeat(65_536).into(), ..State::default() };
-        let page = Page { objects: vec![Object { key: b"a/c".to_vec(), state }], ..Page::default() };
-        assert!(listing.add(b"a/", false, page).is_err());
+        assert!(listing.add(b"a/", false, Found::Object(Object { key: b"a/c".to_vec(), state })).is_err());
+    }
+
+    #[test]
+    fn a_server_that_repeats_itself_comes_to_an_end() {
+        let mut listing = Listing::default();
+        let mut add = |round: usize, number: usize| {
+            let key = format!("a/{}", if round == 0 { number } else { number % 1000 });
+            listing.add(b"a/", false, Found::Object(object(&key)))
+        };
+        assert_eq!((0..FEW).try_for_each(|number| add(0, number)), Ok(()));
+        let again = (0..4 * FEW).try_for_each(|number| add(1, number));
+        assert!(again.unwrap_err().contains("again and again"));
+        assert!(listing.len() <= 2 * FEW);
     }
 
     #[test]
@@ -532,9 +599,9 @@ mod tests {
         let mut found = Listing::default();
         let marker = Object { key: b"a/".to_vec(), state: State { size: Some(0), ..State::default() } };
         let odd = Object { key: b"a/".to_vec(), state: State { size: Some(3), ..State::default() } };
-        found.add(b"a/", false, Page { objects: vec![marker], ..Page::default() }).unwrap();
+        found.add(b"a/", false, Found::Object(marker)).unwrap();
         assert_eq!(found.len(), 0);
-        found.add(b"a/", false, Page { objects: vec![odd], ..Page::default() }).unwrap();
+        found.add(b"a/", false, Found::Object(odd)).unwrap();
         assert_eq!(names(&found), ["%empty"]);
     }
 

@@ -93,6 +93,13 @@ impl Location {
             revision = Some(String::from_utf8_lossy(&unescape(of.as_bytes())).into_owned());
             store = name.to_owned();
         }
+        if is_web {
+            let known = super::address::host(prefix.trim_end_matches("://"), &store);
+            store = known.ok_or_else(|| format!("not an address of a server; write {prefix}HOST:PORT/PATH"))?;
+        }
+        if matches!(scheme, Scheme::S3 | Scheme::Gcs | Scheme::Azure) && store.contains('@') {
+            return Err(format!("no login can stand in {prefix} addresses; give keys by the environment or a profile"));
+        }
         let complete = store.split('/').count() == parts && store.split('/').all(|part| !part.is_empty());
         if !complete || store.bytes().any(|byte| byte <= b' ' || byte == 0x7f) {
             return Err(match scheme {

@@ -46,6 +46,8 @@ pub(crate) enum FetchError {
     Denied(String),
     /// No answer in time, over all attempts.
     TimedOut(String),
+    /// Nobody waits for it any more.
+    GivenUp,
     /// Anything else, with what to do about it.
     Failed(String),
 }
@@ -55,6 +57,7 @@ impl fmt::Display for FetchError {
         match self {
             Self::Changed => f.write_str("the object has changed since it was opened"),
             Self::Gone => f.write_str("the object is no longer there"),
+            Self::GivenUp => f.write_str("nobody waits for it any more"),
             Self::Denied(why) | Self::TimedOut(why) | Self::Failed(why) => f.write_str(why),
         }
     }
@@ -69,6 +72,7 @@ impl FetchError {
             Self::Changed | Self::Gone => libc::ESTALE,
             Self::Denied(_) => libc::EACCES,
             Self::TimedOut(_) => libc::ETIMEDOUT,
+            Self::GivenUp => libc::EINTR,
             Self::Failed(_) => libc::EIO,
         }
     }
@@ -77,7 +81,10 @@ impl FetchError {
 /// As an error of the system, which keeps the text.
 impl From<FetchError> for io::Error {
     fn from(error: FetchError) -> Self {
-        Self::other(error)
+        match error {
+            FetchError::GivenUp => Self::from_raw_os_error(libc::EINTR),
+            error => Self::other(error),
+        }
     }
 }
 

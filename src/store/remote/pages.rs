@@ -1,18 +1,24 @@
 //! Listings are asked for a page at a time: while one is read, the next is on its way.
 
-use std::{sync::atomic::Ordering::Relaxed, time::Duration};
+use std::{
+    sync::atomic::Ordering::Relaxed,
+    time::{Duration, Instant},
+};
 
 use http::{HeaderMap, Method};
 
 use super::{
-    backend::{Ask, PAGE, Page, Target},
-    listing::Listing,
+    backend::{Ask, Collect, PAGE, Page, Target},
+    listing::{Listed, Listing},
     object::FetchError,
     store::RemoteStore,
 };
+use crate::store::Names;
 
 /// How long a server may take to list what is known from before, or can be told otherwise.
 pub(super) const BRIEFLY: Duration = Duration::from_secs(5);
+/// Pages without a new name that may follow each other.
+const EMPTY_PAGES: usize = 1000;
 /// What WebDAV is asked for with (see `web`).
 const WEBDAV: &str = "webdav";
 /// Bytes of one page of a listing.
@@ -27,15 +33,17 @@ struct Answered {
 impl RemoteStore {
     /// All of a folder.
     pub(super) async fn list(&self, prefix: &[u8], is_top: bool, was_known: bool) -> Result<Listing, FetchError> {
-        let mut listing = Listing::default();
         let within = was_known.then_some(BRIEFLY);
+        let mut to = Listed { prefix, is_top, listing: Listing::default() };
         if self.lists_as_web() {
-            listing.add(prefix, is_top, self.page(prefix, None, PAGE, within).await?)?;
-            listing.finish()?;
-            return Ok(listing);
+            self.read_web(prefix, PAGE, within, &mut to).await?;
+            to.listing.finish()?;
+            return Ok(to.listing);
         }
         let mut more: Option<String> = None;
         let mut answered = self.ask(prefix, None, PAGE, within).await?;
+        // Pages may be empty, as many as a server takes time for; one that gives nothing else has no end.
+        let (mut progress, mut empty) = (Instant::now(), 0);
         loop {
             let early = self.backend.next_page(&answered.headers, &answered.body);
             let ahead = async {
@@ -44,16 +52,25 @@ impl RemoteStore {
                     None => Ok(None),
                 }
             };
-            let (ahead, page) = futures_util::join!(ahead, async { self.read(prefix, &answered) });
-            let page = page?;
-            let next = page.more.clone();
-            listing.add(prefix, is_top, page)?;
+            let before = to.listing.len();
+            let (ahead, next) = futures_util::join!(ahead, async { self.read(prefix, &answered, &mut to) });
+            let next = next?;
             if next.is_none() {
                 break;
             }
-            if next == more {
+            let endless = |what: &str| {
                 let store = self.backend.store();
-                return Err(FetchError::Failed(format!("{store}: the server lists the same page again and again")));
+                FetchError::Failed(format!("{store}: the server lists {what} again and again"))
+            };
+            if next == more {
+                return Err(endless("the same page"));
+            }
+            match to.listing.len() > before {
+                true => (progress, empty) = (Instant::now(), 0),
+                false => empty += 1,
+            }
+            if empty >= EMPTY_PAGES || empty > 0 && progress.elapsed() >= self.client.timeout {
+                return Err(endless("empty pages"));
             }
             let ahead = if early == next { ahead? } else { None };
             answered = match ahead {
@@ -62,14 +79,14 @@ impl RemoteStore {
             };
             more = next;
         }
-        listing.finish()?;
-        Ok(listing)
+        to.listing.finish()?;
+        Ok(to.listing)
     }
 
     /// Whether anything has a key that begins so.
     pub(super) async fn has_keys(&self, prefix: &[u8]) -> Result<bool, FetchError> {
         match self.page(prefix, None, 1, None).await {
-            Ok(page) => Ok(!page.objects.is_empty() || !page.folders.is_empty() || page.more.is_some()),
+            Ok(page) => Ok(!page.objects.is_empty() || !page.folders.is_empty() || page.has_more),
             Err(FetchError::Gone) if self.backend.is_web() => Ok(false),
             Err(FetchError::Gone) => {
                 let store = self.backend.store();
@@ -79,7 +96,7 @@ impl RemoteStore {
         }
     }
 
-    /// One page of what has keys that begin so.
+    /// The first names of what has keys that begin so.
     pub(super) async fn page(
         &self,
         prefix: &[u8],
@@ -87,15 +104,33 @@ impl RemoteStore {
         most: u16,
         within: Option<Duration>,
     ) -> Result<Page, FetchError> {
-        if !self.lists_as_web() {
-            return self.read(prefix, &self.ask(prefix, more, most, within).await?);
+        let mut page = Page { most: most.into(), ..Page::default() };
+        if self.lists_as_web() {
+            self.read_web(prefix, most, within, &mut page).await?;
+        } else {
+            let answered = self.ask(prefix, more, most, within).await?;
+            page.has_more |= self.read(prefix, &answered, &mut page)?.is_some();
         }
-        // A server of the web lists by a page, or by WebDAV, which is asked for as if it were the next page.
+        Ok(page)
+    }
+
+    /// A folder of a server of the web, which lists by a page, or by WebDAV. That is asked for as if it were the next page.
+    async fn read_web(
+        &self,
+        prefix: &[u8],
+        most: u16,
+        within: Option<Duration>,
+        to: &mut dyn Collect,
+    ) -> Result<(), FetchError> {
         let by_webdav = self.by_webdav.load(Relaxed);
-        let asked = async |more| self.read(prefix, &self.ask(prefix, more, most, within).await?);
-        match asked(by_webdav.then_some(WEBDAV)).await {
+        let asked = async |more, to: &mut dyn Collect| {
+            let answered = self.ask(prefix, more, most, within).await?;
+            self.read(prefix, &answered, to).map(drop)
+        };
+        match asked(by_webdav.then_some(WEBDAV), to).await {
             Err(error) if !by_webdav && !matches!(error, FetchError::TimedOut(_)) => {
-                let other = asked(Some(WEBDAV)).await;
+                to.reset();
+                let other = asked(Some(WEBDAV), to).await;
                 self.by_webdav.fetch_or(other.is_ok(), Relaxed);
                 other.map_err(|_| error)
             }
@@ -124,15 +159,24 @@ impl RemoteStore {
         loop {
             let mut answer = self.client.send(&*self.backend, &ask, &mut attempts).await?;
             let headers = answer.headers.clone();
-            match answer.collect(LONGEST).await {
+            match answer.collect(LONGEST + 1).await {
+                Ok(body) if body.len() > LONGEST => {
+                    return Err(FetchError::Failed(format!("{store}: a listing of more than {LONGEST} bytes")));
+                }
                 Ok(body) => return Ok(Answered { headers, body }),
                 Err(trouble) => attempts.again(trouble, None).await?,
             }
         }
     }
 
-    fn read(&self, prefix: &[u8], Answered { headers, body }: &Answered) -> Result<Page, FetchError> {
+    /// What an answer says; returns what to ask the next page with.
+    fn read(
+        &self,
+        prefix: &[u8],
+        Answered { headers, body }: &Answered,
+        to: &mut dyn Collect,
+    ) -> Result<Option<String>, FetchError> {
         let store = self.backend.store();
-        self.backend.page(prefix, headers, body).map_err(|why| FetchError::Failed(format!("{store}: {why}")))
+        self.backend.page(prefix, headers, body, to).map_err(|why| FetchError::Failed(format!("{store}: {why}")))
     }
 }

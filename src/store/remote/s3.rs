@@ -11,7 +11,8 @@ use object_store::{
 use parking_lot::Mutex;
 
 use super::{
-    backend::{Ask, Backend, Object, Page, State, Target, etag, request},
+    address::hide,
+    backend::{Ask, Backend, Collect, Found, Object, State, Target, etag, request, size},
     location::{escape_object, escape_value, unescape},
     object::FetchError,
     time, xml,
@@ -90,7 +91,12 @@ impl Backend for S3 {
             let mut request = request(ask, &url)?;
             if let Some(credentials) = &self.credentials {
                 let credential = credentials.get_credential().await.map_err(|error| {
-                    FetchError::Denied(format!("{}: no credentials: {error}; {}", self.store, self.remedy()))
+                    FetchError::Denied(format!(
+                        "{}: no credentials: {}; {}",
+                        self.store,
+                        hide(&error.to_string()),
+                        self.remedy()
+                    ))
                 })?;
                 let region = self.region.lock().clone();
                 let signer = AwsAuthorizer::new(&credential, "s3", &region).with_request_payer(self.requester_pays);
@@ -102,8 +108,8 @@ impl Backend for S3 {
         })
     }
 
-    fn page(&self, _: &[u8], _: &HeaderMap, body: &[u8]) -> Result<Page, String> {
-        page(body)
+    fn page(&self, _: &[u8], _: &HeaderMap, body: &[u8], to: &mut dyn Collect) -> Result<Option<String>, String> {
+        page(body, to)
     }
 
     fn next_page(&self, _: &HeaderMap, body: &[u8]) -> Option<String> {
@@ -138,42 +144,46 @@ impl Backend for S3 {
 const NEXT: &str = "NextContinuationToken";
 
 /// A page of `ListObjectsV2`.
-fn page(body: &[u8]) -> Result<Page, String> {
+fn page(body: &[u8], to: &mut dyn Collect) -> Result<Option<String>, String> {
     const OBJECT: &str = "Contents";
     const FOLDER: &str = "CommonPrefixes";
-    let (items, rest) = xml::items(body, &[OBJECT, FOLDER])?;
-    if rest.get("IsTruncated").is_none() && rest.get("Name").is_none() {
-        return Err("the answer is no listing of a bucket".into());
-    }
-    let is_escaped = rest.get("EncodingType").is_some_and(|kind| kind.eq_ignore_ascii_case("url"));
+    // It may stand behind the keys.
+    let is_escaped = xml::has_leaf(body, "EncodingType", "url");
     let key = |text: &str| match is_escaped {
         // As in a form: a space is `+`.
         true => unescape(text.replace('+', " ").as_bytes()),
         false => text.as_bytes().to_vec(),
     };
-    let mut page = Page::default();
-    for (kind, item) in &items {
-        match *kind {
-            OBJECT => {
-                let Some(name) = item.get("Key") else { return Err("an object without a key".into()) };
-                let size = item.get("Size").and_then(|size| size.trim().parse().ok());
-                let modified = item.get("LastModified").and_then(time::parse);
-                let state = State { size, etag: item.get("ETag").map_or("", etag).into(), modified };
-                page.objects.push(Object { key: key(name), state });
-            }
-            _ => page.folders.extend(item.get("Prefix").map(key)),
+    let rest = xml::items(body, &[OBJECT, FOLDER], &mut |kind, item| {
+        if kind == FOLDER {
+            return item.get("Prefix").map_or(Ok(()), |prefix| to.take(Found::Folder(key(prefix))));
         }
+        let Some(name) = item.get("Key") else { return Err("an object without a key".into()) };
+        let state = State {
+            size: item.get("Size").and_then(size),
+            etag: item.get("ETag").map_or("", etag).into(),
+            modified: item.get("LastModified").and_then(time::parse),
+        };
+        to.take(Found::Object(Object { key: key(name), state }))
+    })?;
+    if rest.get("IsTruncated").is_none() && rest.get("Name").is_none() {
+        return Err("the answer is no listing of a bucket".into());
     }
-    if rest.get("IsTruncated") == Some("true") {
-        let more = rest.get(NEXT).filter(|more| !more.is_empty());
-        page.more = Some(more.ok_or("the listing goes on, and the answer does not say where")?.to_owned());
+    // What was found without reading the document is a guess.
+    if is_escaped != rest.get("EncodingType").is_some_and(|kind| kind.eq_ignore_ascii_case("url")) {
+        return Err("the answer does not say how its keys are written".into());
     }
-    Ok(page)
+    if rest.get("IsTruncated") != Some("true") {
+        return Ok(None);
+    }
+    let more = rest.get(NEXT).filter(|more| !more.is_empty());
+    Ok(Some(more.ok_or("the listing goes on, and the answer does not say where")?.to_owned()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::remote::backend::Page;
 
     #[test]
     fn pages_of_a_listing() {
@@ -181,13 +191,14 @@ mod tests {
             <NextContinuationToken>x/y==</NextContinuationToken><Contents><Key>a+b%2Fc%0A%2B</Key><Size>7</Size>\
             <ETag>&quot;e-1&quot;</ETag><LastModified>2024-02-29T12:34:56.000Z</LastModified></Contents>\
             <CommonPrefixes><Prefix>d/</Prefix></CommonPrefixes></ListBucketResult>";
-        let page = page(body).unwrap();
+        let mut page = Page { most: 10, ..Page::default() };
+        let more = super::page(body, &mut page).unwrap();
         let state = State { size: Some(7), etag: "e-1".into(), modified: Some(1_709_210_096) };
         assert_eq!(page.objects, [Object { key: b"a b/c\n+".to_vec(), state }]);
-        assert_eq!((page.folders, page.more.as_deref()), (vec![b"d/".to_vec()], Some("x/y==")));
-        assert!(super::page(b"<html><body>no</body></html>").is_err());
+        assert_eq!((page.folders.clone(), more.as_deref()), (vec![b"d/".to_vec()], Some("x/y==")));
+        assert!(super::page(b"<html><body>no</body></html>", &mut page).is_err());
         let endless = b"<L><Name>b</Name><IsTruncated>true</IsTruncated></L>";
-        assert!(super::page(endless).is_err());
+        assert!(super::page(endless, &mut page).is_err());
     }
 
     #[test]

@@ -19,8 +19,8 @@ use sha2::{Digest, Sha256};
 
 use super::{
     Detect, Location, Options,
-    backend::{Ask, Backend, State, Target},
-    client::{Answer, Client, Trouble, runtime},
+    backend::{self, Ask, Backend, State, Target},
+    client::{Answer, Client, Trouble, runtime, wait},
     credentials, fetch,
     file::{Blocks, RemoteFile},
     listing::{Entry, Listing, Listings, Node},
@@ -40,6 +40,8 @@ use crate::{
 const FRONT: u64 = 256 << 10;
 /// Objects that are looked into at once with `--detect=content`.
 const LOOKED_INTO: usize = 64;
+/// Bytes of what a server says of a data set's revision, with the names of all its files.
+const LONGEST_REVISION: usize = 64 << 20;
 /// Bytes of what is remembered of an object.
 const LONGEST_WORD: u64 = 256;
 /// Names that begin as the one that is looked up, of which the list is worth asking for.
@@ -108,9 +110,9 @@ impl RemoteStore {
         is_container_name: IsContainerName,
     ) -> io::Result<Found> {
         let mut store = Self::new(location, options, is_container_name)?;
-        runtime()?.block_on(store.learn())?;
+        wait(store.learn())?;
         let Some((folder, name)) = location.split() else {
-            let is_there = runtime()?.block_on(store.has_keys(&location.key))?;
+            let is_there = wait(store.has_keys(&location.key))?;
             if !is_there && !location.key.is_empty() {
                 return Err(not_found(&location.shown()));
             }
@@ -144,7 +146,7 @@ impl RemoteStore {
                 }
                 answer => answer?,
             };
-        let body = answer.collect(pages::LONGEST).await.map_err(|trouble| FetchError::Failed(trouble.why))?;
+        let body = answer.collect(LONGEST_REVISION).await.map_err(|trouble| FetchError::Failed(trouble.why))?;
         self.backend.learn(&body).map_err(|why| FetchError::Failed(format!("{store}: {why}")))
     }
 
@@ -172,9 +174,8 @@ impl RemoteStore {
     }
 
     fn listing(&self, folder: &Path, key: &[u8]) -> io::Result<Arc<Listing>> {
-        let runtime = runtime()?;
         let is_top = names::is_top(folder);
-        Ok(self.listings.list(folder, |known| runtime.block_on(self.list(key, is_top, known)))?)
+        Ok(self.listings.list(folder, |known| wait(self.list(key, is_top, known)))?)
     }
 
     fn find(&self, path: &Path) -> io::Result<Option<Entry>> {
@@ -198,7 +199,7 @@ impl RemoteStore {
         if let (Some(known), _) = self.listings.single(folder, name) {
             return Ok(known);
         }
-        let found = match runtime()?.block_on(self.head(&[key, entry.part()].concat())) {
+        let found = match wait(self.head(&[key, entry.part()].concat())) {
             Ok(state) => Some(entry.with(Node::Object(state))),
             Err(FetchError::Gone) => None,
             Err(error) => return Err(error.into()),
@@ -224,7 +225,7 @@ impl RemoteStore {
         let was_object =
             matches!(self.listings.outdated(folder, name), Some(Some(Entry { node: Node::Object(_), .. })));
         let wants_front = !was_object && (self.is_container_name)(OsStr::from_bytes(name));
-        let entry = match runtime()?.block_on(self.look(&[key, &part].concat(), wants_front)) {
+        let entry = match wait(self.look(&[key, &part].concat(), wants_front)) {
             Ok(node) => node.map(|node| Entry::new(&part, node, is_top)),
             // A server that is not reached has deleted nothing: what was there is taken to be there for another while.
             Err(error) => match self.listings.outdated(folder, name) {
@@ -266,7 +267,7 @@ impl RemoteStore {
                 Some(object) if object.state.size.is_some() => return Ok(Some(Node::Object(object.state))),
                 Some(_) => {}
                 None if page.folders.contains(&below) => return Ok(Some(Node::Folder)),
-                None if page.more.is_none() => return Ok(None),
+                None if !page.has_more => return Ok(None),
                 None => {}
             }
         }
@@ -402,7 +403,7 @@ impl RemoteStore {
 
 /// What an answer says of the length of its body.
 fn length_of(answer: &Answer) -> Option<u64> {
-    answer.headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.trim().parse().ok()
+    backend::size(answer.headers.get(header::CONTENT_LENGTH)?.to_str().ok()?)
 }
 
 /// A key as text, whatever its bytes.
@@ -473,7 +474,7 @@ impl Store for RemoteStore {
         key.extend_from_slice(entry.part());
         let stat = self.stat_of(&key, &entry.node);
         let state = match self.backend.is_web() && state.etag.is_empty() {
-            true => runtime()?.block_on(self.head(&key))?,
+            true => wait(self.head(&key))?,
             false => state,
         };
         if self.stat_of(&key, &Node::Object(state.clone())).version != stat.version {

@@ -8,9 +8,11 @@ use std::{fmt, sync::Arc};
 use futures_util::future::BoxFuture;
 use http::{HeaderMap, HeaderValue, Method, header};
 use object_store::client::HttpRequest;
+use serde::Deserialize;
 
 use super::{
-    backend::{Ask, Backend, Object, Page, State, Target, etag, request, state},
+    backend::{Ask, Backend, Collect, Found, Object, State, Target, etag, request, size, state},
+    json::{self, Size},
     location::{escape, unescape},
     object::FetchError,
     time, xml,
@@ -61,15 +63,21 @@ impl Backend for Web {
         })
     }
 
-    fn page(&self, prefix: &[u8], headers: &HeaderMap, body: &[u8]) -> Result<Page, String> {
+    fn page(
+        &self,
+        prefix: &[u8],
+        headers: &HeaderMap,
+        body: &[u8],
+        to: &mut dyn Collect,
+    ) -> Result<Option<String>, String> {
         let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-        let listed = match kind.split(';').next().unwrap_or_default().trim() {
-            "application/json" => json(prefix, body),
-            "application/xml" | "text/xml" => propfind(prefix, body),
-            "text/html" => html(prefix, body),
-            _ => None,
-        };
-        listed.ok_or_else(|| NO_LISTING.to_owned())
+        match kind.split(';').next().unwrap_or_default().trim() {
+            "application/json" => json(prefix, body, to)?,
+            "application/xml" | "text/xml" => propfind(prefix, body, to)?,
+            "text/html" => html(prefix, body, to)?,
+            _ => return Err(NO_LISTING.into()),
+        }
+        Ok(None)
     }
 
     fn state(&self, headers: &HeaderMap) -> State {
@@ -82,6 +90,10 @@ impl Backend for Web {
     }
 
     fn is_web(&self) -> bool {
+        true
+    }
+
+    fn may_be_led(&self) -> bool {
         true
     }
 }
@@ -97,51 +109,59 @@ fn tag(given: &str) -> Box<str> {
 /// What is said of a folder that the server does not list.
 const NO_LISTING: &str = "the server does not list this folder; name a single file";
 
-fn item(prefix: &[u8], name: &[u8], is_folder: bool, state: State, page: &mut Page) {
+fn item(prefix: &[u8], name: &[u8], is_folder: bool, state: State, to: &mut dyn Collect) -> Result<(), String> {
     let name = name.strip_suffix(b"/").unwrap_or(name);
     // What leads elsewhere is no name in this folder.
     if name.is_empty() || name == b"." || name == b".." || name.contains(&b'/') {
-        return;
+        return Ok(());
     }
-    let key = [prefix, name].concat();
-    match is_folder {
-        true => page.folders.push([&*key, b"/"].concat()),
-        false => page.objects.push(Object { key, state }),
-    }
+    to.take(match is_folder {
+        true => Found::Folder([prefix, name, b"/"].concat()),
+        false => Found::Object(Object { key: [prefix, name].concat(), state }),
+    })
 }
 
-/// The index of nginx (`autoindex_format json`) or of Caddy (`file_server browse`).
-fn json(prefix: &[u8], body: &[u8]) -> Option<Page> {
-    let answer: serde_json::Value = serde_json::from_slice(body).ok()?;
-    let mut page = Page::default();
-    for entry in answer.as_array()? {
-        let name = entry["name"].as_str()?;
-        let is_folder = entry["is_dir"].as_bool().unwrap_or(entry["type"] == "directory");
-        let modified = entry["mtime"].as_str().or(entry["mod_time"].as_str()).and_then(time::parse);
-        let state = State { size: entry["size"].as_u64(), etag: "".into(), modified };
-        item(prefix, name.as_bytes(), is_folder, state, &mut page);
-    }
-    Some(page)
+/// A name in the index of nginx (`autoindex_format json`) or of Caddy (`file_server browse`).
+#[derive(Deserialize)]
+struct Entry {
+    name: String,
+    #[serde(rename = "type")]
+    kind: Option<String>,
+    is_dir: Option<bool>,
+    mtime: Option<String>,
+    mod_time: Option<String>,
+    #[serde(default)]
+    size: Size,
+}
+
+fn json(prefix: &[u8], body: &[u8], to: &mut dyn Collect) -> Result<(), String> {
+    json::each(body, &mut |entry: Entry| {
+        let is_folder = entry.is_dir.unwrap_or(entry.kind.as_deref() == Some("directory"));
+        let modified = entry.mtime.or(entry.mod_time).and_then(|text| time::parse(&text));
+        let state = State { size: entry.size.0, etag: "".into(), modified };
+        item(prefix, entry.name.as_bytes(), is_folder, state, to)
+    })
+}
+
+/// Where the next word is in a text, in small letters or capital ones.
+fn find(text: &[u8], word: &[u8]) -> Option<usize> {
+    text.windows(word.len()).position(|part| part.eq_ignore_ascii_case(word))
 }
 
 /// A page with links: those that lead to a name in this folder. Sizes and times are not taken from it, for they are
 /// rounded on most.
-fn html(prefix: &[u8], body: &[u8]) -> Option<Page> {
-    let text = String::from_utf8_lossy(body);
-    let lower = text.to_ascii_lowercase();
-    let looks_like_index =
-        ["index of ", "directory listing", "folder listing"].iter().any(|words| lower.contains(words));
-    if !looks_like_index && !lower.contains("caddy") {
-        return None;
+fn html(prefix: &[u8], body: &[u8], to: &mut dyn Collect) -> Result<(), String> {
+    let marks = ["index of ", "directory listing", "folder listing", "caddy"];
+    if !marks.iter().any(|words| find(body, words.as_bytes()).is_some()) {
+        return Err(NO_LISTING.into());
     }
     let own = format!("/{}", escape(prefix));
-    let mut page = Page::default();
-    let mut at = 0;
-    while let Some(found) = lower[at..].find("href=") {
-        let begin = at + found + "href=".len();
-        at = begin;
-        let Some(quote) = text[begin..].chars().next().filter(|quote| matches!(quote, '"' | '\'')) else { continue };
-        let Some(link) = text[begin + 1..].split(quote).next() else { continue };
+    let mut rest = body;
+    while let Some(found) = find(rest, b"href=") {
+        rest = rest.get(found + b"href=".len()..).unwrap_or_default();
+        let Some((quote @ (b'"' | b'\''), link)) = rest.split_first() else { continue };
+        let link = link.split(|byte| byte == quote).next().unwrap_or_default();
+        let link = String::from_utf8_lossy(link);
         let link = link.replace("&amp;", "&").replace("&#39;", "'").replace("&quot;", "\"");
         // Columns to sort by, other hosts, and parts of pages are no names.
         let link = link.split(['?', '#']).next().unwrap_or_default();
@@ -149,33 +169,39 @@ fn html(prefix: &[u8], body: &[u8]) -> Option<Page> {
         if link.starts_with('/') || link.contains("://") || link.starts_with("mailto:") {
             continue;
         }
-        item(prefix, &unescape(link.as_bytes()), link.ends_with('/'), State::default(), &mut page);
+        item(prefix, &unescape(link.as_bytes()), link.ends_with('/'), State::default(), to)?;
     }
-    Some(page)
+    Ok(())
 }
 
 /// The answer of WebDAV.
-fn propfind(prefix: &[u8], body: &[u8]) -> Option<Page> {
-    let (items, _) = xml::items(body, &["response"]).ok()?;
-    let mut page = Page::default();
-    for (_, found) in &items {
-        let href = found.get("href")?.trim();
+fn propfind(prefix: &[u8], body: &[u8], to: &mut dyn Collect) -> Result<(), String> {
+    xml::items(body, &["response"], &mut |_, found| {
+        let href = found.get("href").unwrap_or_default().trim();
         let path = href.split_once("://").map_or(href, |(_, rest)| rest.find('/').map_or("", |at| &rest[at..]));
-        let key = unescape(path.strip_prefix('/')?.as_bytes());
-        let Some(name) = key.strip_prefix(prefix) else { continue };
+        let key = unescape(path.strip_prefix('/').ok_or(NO_LISTING)?.as_bytes());
+        let Some(name) = key.strip_prefix(prefix) else { return Ok(()) };
         let state = State {
-            size: found.get("getcontentlength").and_then(|size| size.trim().parse().ok()),
+            size: found.get("getcontentlength").and_then(size),
             etag: found.get("getetag").map_or("".into(), tag),
             modified: found.get("getlastmodified").and_then(time::parse),
         };
-        item(prefix, name, found.get("collection").is_some() || name.ends_with(b"/"), state, &mut page);
-    }
-    Some(page)
+        item(prefix, name, found.get("collection").is_some() || name.ends_with(b"/"), state, to)
+    })?;
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::remote::backend::Page;
+
+    type Parse = fn(&[u8], &[u8], &mut dyn Collect) -> Result<(), String>;
+
+    fn parsed(parse: Parse, prefix: &[u8], body: &[u8]) -> Option<Page> {
+        let mut page = Page { most: 10, ..Page::default() };
+        parse(prefix, body, &mut page).ok().map(|()| page)
+    }
 
     fn names(page: &Page) -> (Vec<String>, Vec<String>) {
         let text = |key: &[u8]| String::from_utf8_lossy(key).into_owned();
@@ -189,13 +215,13 @@ mod tests {
     fn indexes_in_json() {
         let nginx = br#"[{"name":"d","type":"directory","mtime":"Thu, 29 Feb 2024 12:34:56 GMT"},
             {"name":"x y","type":"file","mtime":"Thu, 29 Feb 2024 12:34:56 GMT","size":7}]"#;
-        let page = json(b"a/", nginx).unwrap();
+        let page = parsed(json, b"a/", nginx).unwrap();
         assert_eq!(names(&page), (vec!["a/x y".into()], vec!["a/d/".into()]));
         assert_eq!(page.objects[0].state, State { size: Some(7), etag: "".into(), modified: Some(1_709_210_096) });
         let caddy = br#"[{"name":"d/","size":1,"url":"./d/","mod_time":"2024-02-29T12:34:56.1Z","is_dir":true},
             {"name":"x","size":7,"url":"./x","mod_time":"2024-02-29T12:34:56.1Z","is_dir":false}]"#;
-        assert_eq!(names(&json(b"", caddy).unwrap()), (vec!["x".into()], vec!["d/".into()]));
-        assert!(json(b"", b"{}").is_none());
+        assert_eq!(names(&parsed(json, b"", caddy).unwrap()), (vec!["x".into()], vec!["d/".into()]));
+        assert!(parsed(json, b"", b"{}").is_none());
     }
 
     #[test]
@@ -203,9 +229,9 @@ mod tests {
         let page = b"<html><title>Index of /a b/</title><a href=\"?C=N;O=D\">Name</a><a href='../'>up</a><a href=\"d/\">d</a>\
             <A HREF=\"x%20&amp;%25\">x</a><a href=\"/a%20b/y\">y</a><a href=\"/etc/passwd\">no</a><a href=\"https://h/z\">no</a>\
             <a href=\"d/deep\">no</a><a href=\"%2e%2e/up\">no</a>";
-        let found = names(&html(b"a b/", page).unwrap());
+        let found = names(&parsed(html, b"a b/", page).unwrap());
         assert_eq!(found, (vec!["a b/x &%".into(), "a b/y".into()], vec!["a b/d/".into()]));
-        assert!(html(b"", b"<html><a href='x'>a page</a>").is_none());
+        assert!(parsed(html, b"", b"<html><a href='x'>a page</a>").is_none());
     }
 
     #[test]
@@ -214,7 +240,7 @@ mod tests {
             <D:collection/></D:resourcetype></D:prop></D:propstat></D:response><D:response><D:href>http://h/a/x%20y</D:href>\
             <D:propstat><D:prop><D:getcontentlength>7</D:getcontentlength><D:getetag>\"e\"</D:getetag></D:prop></D:propstat>\
             </D:response></D:multistatus>";
-        let page = propfind(b"a/", body).unwrap();
+        let page = parsed(propfind, b"a/", body).unwrap();
         assert_eq!(names(&page), (vec!["a/x y".into()], vec![]));
         assert_eq!((page.objects[0].state.size, &*page.objects[0].state.etag), (Some(7), "e"));
     }

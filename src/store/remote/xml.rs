@@ -4,9 +4,11 @@ use quick_xml::{Reader, events::Event};
 
 /// How deep elements may lie in one another.
 const DEPTH: usize = 32;
+/// Leaves of one item, and of what stands outside of all.
+const LEAVES: usize = 1000;
 
 /// The leaves of one item, by local name: a name that comes twice keeps its first text.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(super) struct Item {
     leaves: Vec<(String, String)>,
 }
@@ -16,20 +18,30 @@ impl Item {
     pub(super) fn get(&self, name: &str) -> Option<&str> {
         self.leaves.iter().find(|(leaf, _)| leaf == name).map(|(_, text)| text.as_str())
     }
+
+    fn push(&mut self, name: String, text: String) -> Result<(), String> {
+        if self.leaves.len() >= LEAVES {
+            return Err("the answer says too much of one thing".into());
+        }
+        self.leaves.push((name, text));
+        Ok(())
+    }
 }
 
-/// Items with the names of their elements, and what stands beside them.
-pub(super) type Items = (Vec<(&'static str, Item)>, Item);
-
-/// The items of a document, each with the name of its element, and last what stands outside of all items.
+/// Gives away the items of a document as they are read, each with the name of its element; returns what stands outside of
+/// all items.
 ///
 /// # Errors
-/// What is wrong with the document.
-pub(super) fn items(document: &[u8], names: &[&'static str]) -> Result<Items, String> {
+/// What is wrong with the document, or what `take` says.
+pub(super) fn items(
+    document: &[u8],
+    names: &[&'static str],
+    take: &mut dyn FnMut(&'static str, &Item) -> Result<(), String>,
+) -> Result<Item, String> {
     // One odd key makes no listing unreadable.
     let text = String::from_utf8_lossy(document);
     let mut reader = Reader::from_str(&text);
-    let (mut items, mut rest) = (Vec::new(), Item::default());
+    let mut rest = Item::default();
     // The element that an item began with, and how deep.
     let mut open: Vec<String> = Vec::new();
     let mut item: Option<(usize, &'static str, Item)> = None;
@@ -52,7 +64,7 @@ pub(super) fn items(document: &[u8], names: &[&'static str]) -> Result<Items, St
             }
             Event::Empty(element) => {
                 let to = item.as_mut().map_or(&mut rest, |(_, _, item)| item);
-                to.leaves.push((local(element.local_name().as_ref()), String::new()));
+                to.push(local(element.local_name().as_ref()), String::new())?;
             }
             Event::Text(text) => leaf.push_str(&text.decode().map_err(|e| broken(&e))?),
             Event::CData(text) => leaf.push_str(&text.decode().map_err(|e| broken(&e))?),
@@ -75,16 +87,16 @@ pub(super) fn items(document: &[u8], names: &[&'static str]) -> Result<Items, St
             Event::End(_) => {
                 let Some(name) = open.pop() else { return Err(broken(&"an end without a beginning")) };
                 match item.take() {
-                    Some((depth, known, done)) if depth == open.len() => items.push((known, done)),
+                    Some((depth, known, done)) if depth == open.len() => take(known, &done)?,
                     Some((depth, known, mut inner)) => {
-                        inner.leaves.push((name, std::mem::take(&mut leaf)));
+                        inner.push(name, std::mem::take(&mut leaf))?;
                         item = Some((depth, known, inner));
                     }
-                    None => rest.leaves.push((name, std::mem::take(&mut leaf))),
+                    None => rest.push(name, std::mem::take(&mut leaf))?,
                 }
                 leaf.clear();
             }
-            Event::Eof if open.is_empty() => return Ok((items, rest)),
+            Event::Eof if open.is_empty() => return Ok(rest),
             Event::Eof => return Err(broken(&"it is cut")),
             _ => {}
         }
@@ -97,6 +109,13 @@ pub(super) fn early_leaf<'a>(document: &'a [u8], name: &str) -> Option<&'a str> 
     let (_, rest) = std::str::from_utf8(document).ok()?.split_once(&format!("<{name}>"))?;
     let (text, _) = rest.split_once('<')?;
     (!text.is_empty() && !text.contains('&')).then_some(text)
+}
+
+/// Whether a leaf of a name has this text, in small letters or capital ones: a guess, as that of [`early_leaf`].
+pub(super) fn has_leaf(document: &[u8], name: &str, text: &str) -> bool {
+    let document = String::from_utf8_lossy(document);
+    let found = document.split_once(&format!("<{name}>")).and_then(|(_, rest)| rest.split('<').next());
+    found.is_some_and(|found| found.eq_ignore_ascii_case(text))
 }
 
 fn local(name: &[u8]) -> String {
@@ -112,7 +131,12 @@ mod tests {
         let document =
             b"<?xml version='1.0'?><L xmlns:d='DAV:'><Next>a&amp;b&#10;</Next><C><Key>x&lt;y</Key><O><Key>no</Key></O>\
             </C><d:C><d:Key>z</d:Key><d:kind><d:folder/></d:kind></d:C></L>";
-        let (items, rest) = items(document, &["C"]).unwrap();
+        let mut items = Vec::new();
+        let rest = super::items(document, &["C"], &mut |kind, item| {
+            items.push((kind, item.clone()));
+            Ok(())
+        });
+        let rest = rest.unwrap();
         assert_eq!(rest.get("Next"), Some("a&b\n"));
         assert_eq!(items.len(), 2);
         assert_eq!(items[0].1.get("Key"), Some("x<y"));
@@ -130,11 +154,11 @@ mod tests {
 
     #[test]
     fn what_is_no_xml_is_an_error() {
-        let deep = "<a>".repeat(100_000);
-        for bad in ["<L><C>", "<L>&unknown;</L>", "<L></M>", &deep] {
-            assert!(items(bad.as_bytes(), &["C"]).is_err(), "{}", &bad[..bad.len().min(20)]);
+        let (deep, wide) = ("<a>".repeat(100_000), format!("<L><C>{}</C></L>", "<a/>".repeat(100_000)));
+        for bad in ["<L><C>", "<L>&unknown;</L>", "<L></M>", &deep, &wide] {
+            assert!(items(bad.as_bytes(), &["C"], &mut |_, _| Ok(())).is_err(), "{}", &bad[..bad.len().min(20)]);
         }
-        let odd = items(b"<L><K>a\xff&#0;b</K></L>", &[]).unwrap().1;
+        let odd = items(b"<L><K>a\xff&#0;b</K></L>", &[], &mut |_, _| Ok(())).unwrap();
         assert_eq!(odd.get("K"), Some("a\u{fffd}\u{fffd}b"));
     }
 }
