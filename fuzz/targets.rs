@@ -8,7 +8,7 @@ use shardfs::{
     codec::{
         Bitshuffle, BlockCodec, Chain, ChecksumKind, Codec, Delta, Filter, MOST_WINDOW, Number, NumberKind, Stream,
     },
-    format::{FRONT, Front, idv, kast, kastore, kdb, wshard},
+    format::{FRONT, Front, Recognition, idv, kast, kastore, kdb, safetensors, wshard},
     tree::{self, Detected, NodeKind, names},
     view::ReadContext,
 };
@@ -17,12 +17,13 @@ use shardfs::{
 pub type Target = fn(&[u8]);
 
 /// All of them, by the names of their programs.
-pub const ALL: [(&str, Target); 9] = [
+pub const ALL: [(&str, Target); 10] = [
     ("wshard", wshard),
     ("kastore", kastore),
     ("kast", kast),
     ("kdb", kdb),
     ("idv", idv),
+    ("safetensors", safetensors),
     ("codecs", codecs),
     ("filters", filters),
     ("names", names),
@@ -64,6 +65,18 @@ pub fn idv(bytes: &[u8]) {
     let bytes = bytes.to_vec();
     let _ = idv::probe(&bytes);
     let _ = idv::parse(&bytes);
+}
+
+/// The safetensors parser alone: any bytes are an error or a container, in bounded time and memory.
+pub fn safetensors(bytes: &[u8]) {
+    let bytes = bytes.to_vec();
+    let front = &bytes[..bytes.len().min(FRONT)];
+    let recognised = safetensors::recognise(&Front { bytes: front, len: bytes.len() as u64, name: b"file" });
+    let Ok(found) = safetensors::parse(&bytes) else { return };
+    assert_eq!(recognised, Recognition::Maybe);
+    for tensor in found.iter() {
+        assert!(tensor.data().start <= tensor.data().end && tensor.data().end <= bytes.len() as u64);
+    }
 }
 
 /// Every codec: what decodes has exactly the stated size, and its front is the front of the whole.

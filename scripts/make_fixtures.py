@@ -18,7 +18,7 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "python"))
 from support.examples import camera, episode, jpeg, tree_sequence, write_episode, write_stream  # noqa: E402
-from support.writers import dumps, idv, kast, kastore, kdb, tensor_v1, write_shard  # noqa: E402
+from support.writers import dumps, idv, kast, kastore, kdb, safetensors, tensor_v1, write_shard  # noqa: E402
 from support.writers.kas import TYPES  # noqa: E402
 
 
@@ -205,6 +205,22 @@ def idv_table():
     ])
 
 
+def model():
+    """Two layers of a small network, as trainers name and store them."""
+    rng = np.random.default_rng(8)
+    ints = lambda *shape: (rng.integers(-1000, 1000, shape) / 1000).astype("<f4")
+    bf16 = lambda values: (values.view("<u4") >> 16).astype("<u2")
+    tensors, dtypes = {"model.embed_tokens.weight": bf16(ints(40, 16))}, {"model.embed_tokens.weight": "BF16"}
+    for layer in range(2):
+        name = f"model.layers.{layer}.mlp.up_proj"
+        tensors[f"{name}.weight"] = bf16(ints(32, 16))
+        tensors[f"{name}.scale"] = ints(32)
+        dtypes[f"{name}.weight"] = "BF16"
+    tensors |= {"lm_head.weight": (ints(16, 40) * 64).astype("|i1").view("|u1"), "mask": np.arange(12) % 3 == 0,
+                "step": np.array(120_000, "<i8")}
+    return safetensors(tensors, {"format": "pt"}, dtypes | {"lm_head.weight": "F8_E4M3"})
+
+
 NOTES = """\
 Example recordings and tables.
 
@@ -212,7 +228,8 @@ ep_001.wshard and ep_002_lz4.wshard are two short robot episodes, stream.wshard 
 written while it was recorded, weights.shard holds a small model,
 demo.kdb three runs of an arm with the pictures of its cameras,
 tree_sequence.trees a genealogy, arrays.kas and table.kast plain arrays,
-table.idv a data set as ML.NET saves it.
+table.idv a data set as ML.NET saves it,
+model.safetensors the weights of a small network.
 The files in damaged/ are broken on purpose.
 """
 
@@ -240,6 +257,7 @@ def main():
     }))
     (out / "demo.kdb").write_bytes(kdb_demo())
     (out / "table.idv").write_bytes(idv_table())
+    (out / "model.safetensors").write_bytes(model())
     (out / "notes.txt").write_text(NOTES, encoding="utf-8")
 
     # One byte of one block flipped; everything else is sound.
@@ -252,6 +270,7 @@ def main():
     bad.write_bytes(data)
     # A copy that stopped early: no container, an ordinary file.
     (out / "damaged" / "cut_short.trees").write_bytes(trees[:len(trees) * 2 // 3])
+    (out / "damaged" / "cut_short.safetensors").write_bytes(model()[:-1000])
 
     total = 0
     for path in sorted(p for p in out.rglob("*") if p.is_file()):

@@ -9,7 +9,9 @@ pub mod idv;
 pub mod kast;
 pub mod kastore;
 pub mod kdb;
+mod packed;
 mod recognition;
+pub mod safetensors;
 pub mod wshard;
 
 use std::fmt;
@@ -58,7 +60,7 @@ impl PartError {
     }
 }
 
-/// The kinds of refusal that the format pages name (`docs/formats/kastore.md` 6, `docs/formats/kast.md` 3).
+/// The kinds of refusal that the format pages name (`docs/formats/kastore.md` 6, `docs/formats/kast.md` 3, and so on).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names are the format pages' own words")]
 pub enum Class {
@@ -70,6 +72,19 @@ pub enum Class {
     UnsupportedFlags,
     BadType,
     BadFormat,
+    BadHeaderLength,
+    BadHeader,
+    Duplicate,
+    BadDtype,
+    BadOffsets,
+    BadSize,
+    NotCovered,
+    TooMany,
+    BadIndex,
+    MissingShard,
+    BadShard,
+    NotInShard,
+    NotReadable,
 }
 
 impl fmt::Display for Class {
@@ -83,6 +98,19 @@ impl fmt::Display for Class {
             Self::UnsupportedFlags => "unsupported_flags",
             Self::BadType => "bad_type",
             Self::BadFormat => "bad_format",
+            Self::BadHeaderLength => "bad_header_length",
+            Self::BadHeader => "bad_header",
+            Self::Duplicate => "duplicate",
+            Self::BadDtype => "bad_dtype",
+            Self::BadOffsets => "bad_offsets",
+            Self::BadSize => "bad_size",
+            Self::NotCovered => "not_covered",
+            Self::TooMany => "too_many",
+            Self::BadIndex => "bad_index",
+            Self::MissingShard => "missing_shard",
+            Self::BadShard => "bad_shard",
+            Self::NotInShard => "not_in_shard",
+            Self::NotReadable => "not_readable",
         })
     }
 }

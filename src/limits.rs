@@ -74,6 +74,18 @@ pub const FOLDERS_A_NAME: usize = 16;
 /// their bytes.
 pub const STORE_KEYS: u64 = 16 << 20;
 
+/// Longest header of a safetensors file, in bytes (`docs/formats/safetensors.md` 1).
+pub const TENSOR_HEADER: u64 = 100_000_000;
+
+/// Most tensors of a model file; about 300 bytes of memory each.
+pub const TENSORS: usize = 1_000_000;
+
+/// Most files of one joined model.
+pub const SHARDS: usize = 1 << 16;
+
+/// Most items that `container.json` describes. It says how many were left out.
+pub const DESCRIBED: usize = 10_000;
+
 /// Most dimensions of an array that becomes `.npy` (numpy 1's own limit, `docs/TREE.md`, section 3).
 pub const DIMENSIONS: usize = 32;
 

@@ -14,11 +14,14 @@ mod memory;
 pub mod names;
 pub mod overview;
 pub mod paths;
+mod safetensors;
+mod siblings;
 mod table;
 mod tables;
 mod wshard;
 
 use std::{
+    any::Any,
     ops::ControlFlow,
     sync::{
         Arc,
@@ -28,22 +31,21 @@ use std::{
 
 use crate::{
     cache::{Buffer, LateFailures, Reservation},
-    format::wshard::Shard,
     source::Wait,
     store::{Version, Watch},
     view::{Array, Fault, ReadContext, View},
 };
 pub use choice::{ChoiceError, choose, default_formats, names as format_names};
 pub use formats::{
-    Detected, FORMATS, Format, Formats, IDV, KAST, KASTORE, KDB, OpenResult, Probe, WSHARD, detect, detect_within,
-    format_of_name, is_container_name, no_others, no_part, should_be_container,
+    Detected, FORMATS, Format, Formats, IDV, KAST, KASTORE, KDB, OpenResult, Probe, SAFETENSORS, WSHARD, detect,
+    detect_within, format_of_name, is_container_name, no_others, no_part, should_be_container,
 };
 pub use item_info::ItemInfo;
 pub use memory::WorkingMemory;
 pub(crate) use memory::refused;
 pub use overview::Overview;
+pub use siblings::{Beside, NotThere, Reach, Siblings};
 use table::{Content, Entry, FrameNames, Table};
-pub use wshard::Siblings;
 
 /// A node of a container. The same container gives the same numbers each time; 0 is the root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -90,7 +92,7 @@ pub struct Child<'a> {
 }
 
 /// An opened container.
-pub trait Container: Send + Sync {
+pub trait Container: Any + Send + Sync {
     /// Returns the child of a folder by that name, even a hidden one.
     ///
     /// # Errors
@@ -150,9 +152,9 @@ pub trait Container: Send + Sync {
         Vec::new()
     }
 
-    /// Returns the parser's result, for joining Shard files.
-    fn shard(&self) -> Option<&Shard> {
-        None
+    /// Returns whether it shows parts of other containers, which are opened with it.
+    fn has_parts(&self) -> bool {
+        false
     }
 
     /// Returns the array that a `.npy` file shows; `None` for all other nodes.

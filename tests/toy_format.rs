@@ -33,6 +33,7 @@ static TOY: Format = Format {
     },
     open: |reader, _, _| Ok(Arc::new(Toy { elements: 5..reader.source.len() })),
     others: no_others,
+    check_others: None,
     check_part: no_part,
     fixtures: &[],
 };
@@ -159,6 +160,7 @@ static NAMED: Format = Format {
     probe: |_, _, _| Ok(()),
     open: |reader, _, _| Ok(Arc::new(Toy { elements: 5..reader.source.len() })),
     others: no_others,
+    check_others: None,
     check_part: no_part,
     fixtures: &[],
 };
@@ -187,8 +189,8 @@ fn what_a_name_says_is_remembered_for_that_name_alone() {
 /// else names one is listed here, with the reason.
 #[test]
 fn no_other_place_knows_a_format() {
-    // Which files a manifest joins; what `info` says of KDB episodes beside `container.json`.
-    let known = [("wshard", "src/tree.rs"), ("kdb", "src/cli/info/episodes.rs")];
+    // What `info` says of KDB episodes beside `container.json`.
+    let known = [("kdb", "src/cli/info/episodes.rs")];
     let mut found = Vec::new();
     for (file, text) in common::program() {
         for format in FORMATS.map(|format| format.name) {

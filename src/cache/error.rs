@@ -22,12 +22,12 @@ pub enum BlockError {
         /// What the bytes give.
         computed: u32,
     },
-    /// A chunk of a joined episode failed.
-    #[error("chunk {uri}, {path}: {error}")]
-    Chunk {
-        /// The chunk's file, as the manifest names it.
-        uri: Box<str>,
-        /// The array's path in the chunk.
+    /// A part that lies in another file failed, such as a chunk of a joined episode.
+    #[error("{file}{separator}{path}: {error}", separator = if path.is_empty() { "" } else { ", " })]
+    Part {
+        /// The file, as the container names it.
+        file: Box<str>,
+        /// The path of the part in it, if that is a container.
         path: String,
         /// What was wrong.
         error: Arc<Self>,

@@ -20,11 +20,10 @@ pub(super) fn run(_: &Arguments) -> anyhow::Result<()> {
 
 /// One line for each format.
 fn table() -> String {
-    let widest = |text: fn(&Format) -> usize| FORMATS.iter().map(|format| text(format)).max().unwrap_or(0);
-    let (name, suffixes) = (widest(|format| format.name.len()), widest(|format| suffixes(format).len()));
+    let name = FORMATS.iter().map(|format| format.name.len()).max().unwrap_or(0);
     let line = |format: &Format| {
         let shown = if format.is_default { "shown" } else { "hidden" };
-        format!("{:name$}  {:suffixes$}  {shown:6}  {}", format.name, self::suffixes(format), format.summary)
+        format!("{:name$}  {shown:6}  {} ({})", format.name, format.summary, suffixes(format))
     };
     FORMATS.iter().map(|format| line(format)).collect::<Vec<_>>().join("\n")
 }

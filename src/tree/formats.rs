@@ -3,9 +3,9 @@
 use std::{ffi::OsStr, fmt, sync::Arc};
 
 use super::{
-    Container, Siblings, idv, kastore, kdb,
+    Beside, Container, Siblings, idv, kastore, kdb,
     memory::{WorkingMemory, refused},
-    wshard,
+    safetensors, wshard,
 };
 use crate::{
     cache::Reservation,
@@ -22,6 +22,9 @@ pub(super) type Others = fn(&dyn Source, &dyn Memory) -> Result<Vec<Box<str>>, S
 
 /// See [`Format::probe`].
 pub type Probe = fn(&dyn Source, name: &[u8], &dyn Memory) -> Result<(), FormatError>;
+
+/// See [`Format::check_others`].
+pub type CheckOthers = fn(&dyn Source, &dyn Beside, &dyn Memory) -> Result<(), FormatError>;
 
 /// The suffix of a recording that is not finished.
 const PARTIAL: &str = ".partial";
@@ -53,6 +56,9 @@ pub struct Format {
     /// The other files whose content a container shows too, as paths below its folder: the chunks of a manifest. What
     /// is damaged names none.
     pub others: Others,
+    /// Fails for a file that was recognised and can't be a container for want of its other files. It is asked anew for
+    /// each of their states.
+    pub check_others: Option<CheckOthers>,
     /// Fails for a container that another one of the same format can't show as a part of itself.
     pub check_part: fn(&dyn Source) -> Result<(), PartError>,
     /// The examples in `fixtures/`.
@@ -63,7 +69,7 @@ pub struct Format {
 pub static WSHARD: Format = Format {
     name: "wshard",
     title: "Shard",
-    summary: "robot episodes and other blocks of a Shard file",
+    summary: "robot episodes and other Shard files",
     suffixes: &[".wshard", ".shard"],
     shared_suffixes: &[],
     is_default: true,
@@ -79,6 +85,7 @@ pub static WSHARD: Format = Format {
         Ok(Arc::new(wshard::open(shard, siblings, reader.cache.verify(), memory)?))
     },
     others: format::wshard::chunk_files,
+    check_others: None,
     check_part: format::wshard::check_chunk,
     fixtures: &["ep_001.wshard", "ep_002_lz4.wshard", "stream.wshard", "weights.shard"],
 };
@@ -87,7 +94,7 @@ pub static WSHARD: Format = Format {
 pub static KASTORE: Format = Format {
     name: "kastore",
     title: "kastore",
-    summary: "arrays of kastore, and tree sequences of tskit",
+    summary: "arrays, and tree sequences of tskit",
     suffixes: &[".kas", ".trees"],
     shared_suffixes: &[],
     is_default: true,
@@ -98,6 +105,7 @@ pub static KASTORE: Format = Format {
         Ok(Arc::new(kastore::open_kastore(source, format::kastore::parse_within(source, memory)?)?))
     },
     others: no_others,
+    check_others: None,
     check_part: no_part,
     fixtures: &["arrays.kas", "tree_sequence.trees"],
 };
@@ -115,6 +123,7 @@ pub static KAST: Format = Format {
     probe: |source, _, memory| format::kast::parse_within(source, memory).map(drop),
     open: |reader, _, memory| Ok(Arc::new(kastore::open_kast(format::kast::parse_within(&*reader.source, memory)?))),
     others: no_others,
+    check_others: None,
     check_part: no_part,
     fixtures: &["table.kast"],
 };
@@ -131,6 +140,7 @@ pub static KDB: Format = Format {
     probe: |source, _, _| format::kdb::probe(source),
     open: |reader, _, _| Ok(Arc::new(kdb::open(format::kdb::parse(&*reader.source)?))),
     others: no_others,
+    check_others: None,
     check_part: no_part,
     fixtures: &["demo.kdb"],
 };
@@ -147,8 +157,35 @@ pub static IDV: Format = Format {
     probe: |source, _, _| format::idv::probe(source),
     open: |reader, _, memory| Ok(Arc::new(idv::open(format::idv::parse_within(&*reader.source, memory)?, reader))),
     others: no_others,
+    check_others: None,
     check_part: no_part,
     fixtures: &["table.idv"],
+};
+
+/// safetensors, the format of most models.
+pub static SAFETENSORS: Format = Format {
+    name: "safetensors",
+    title: "safetensors",
+    summary: "tensors of models",
+    suffixes: &[format::safetensors::SUFFIX, format::safetensors::INDEX_SUFFIX],
+    shared_suffixes: &[],
+    is_default: true,
+    recognise: format::safetensors::recognise,
+    probe: format::safetensors::probe,
+    open: |reader, siblings, memory| {
+        let source = &*reader.source;
+        if format::safetensors::is_index(source)? {
+            let index = format::safetensors::parse_index(source, memory)?;
+            // Its files are opened, which reserve for themselves.
+            memory.hold();
+            return Ok(Arc::new(safetensors::open_joined(index, siblings, memory)?));
+        }
+        Ok(Arc::new(safetensors::open(format::safetensors::parse_within(source, memory)?, memory)?))
+    },
+    others: format::safetensors::shard_files,
+    check_others: Some(safetensors::check_shards),
+    check_part: format::safetensors::check_shard,
+    fixtures: &["model.safetensors"],
 };
 
 /// [`Format::others`] of a format whose containers are single files.
@@ -171,7 +208,7 @@ pub fn no_part(_: &dyn Source) -> Result<(), PartError> {
 pub type Formats = &'static [&'static Format];
 
 /// All formats of this program.
-pub static FORMATS: [&Format; 5] = [&WSHARD, &KASTORE, &KAST, &KDB, &IDV];
+pub static FORMATS: [&Format; 6] = [&WSHARD, &KASTORE, &KAST, &KDB, &IDV, &SAFETENSORS];
 
 impl PartialEq for Format {
     fn eq(&self, other: &Self) -> bool {
@@ -372,6 +409,7 @@ mod tests {
                 probe,
                 open: |_, _, _| Err(FormatError::refused(format::Class::BadFormat, "no")),
                 others: no_others,
+                check_others: None,
                 check_part: no_part,
                 fixtures: &[],
             }

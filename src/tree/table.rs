@@ -9,13 +9,12 @@ use super::{
 };
 use crate::{
     cache::Buffer,
-    format::wshard::Shard,
     source::Memory,
     view::{Array, Fault, ReadContext, View, parquet::Parquet},
 };
 
 /// What a format adds to the table of its paths, if all its items are known.
-pub(super) trait Content: Send + Sync {
+pub(super) trait Content: Send + Sync + 'static {
     /// What a file of the table shows.
     type File: Copy + Send + Sync;
 
@@ -71,9 +70,9 @@ pub(super) trait Content: Send + Sync {
     /// See [`Container::warnings`].
     fn warnings(&self) -> &[String];
 
-    /// See [`Container::shard`].
-    fn shard(&self) -> Option<&Shard> {
-        None
+    /// See [`Container::has_parts`].
+    fn has_parts(&self) -> bool {
+        false
     }
 
     /// See [`Container::item_info`].
@@ -140,6 +139,11 @@ impl<C: Content> Table<C> {
         let paths = builder.finish();
         let memory_usage = paths.memory_usage() + content.memory_usage();
         Self { paths, content, memory_usage, tables, laid_out: LaidOut::default() }
+    }
+
+    /// Returns what the format adds to the paths, for containers that show parts of this one.
+    pub(super) fn content(&self) -> &C {
+        &self.content
     }
 
     /// Returns the number of the table that a node is.
@@ -280,8 +284,8 @@ impl<C: Content> Container for Table<C> {
         self.content.warnings()
     }
 
-    fn shard(&self) -> Option<&Shard> {
-        self.content.shard()
+    fn has_parts(&self) -> bool {
+        self.content.has_parts()
     }
 
     fn verify_others(&self) -> Vec<String> {

@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::{
-    Content, Entry, FrameNames, HEAP, ItemInfo, Table, WSHARD,
+    Content, Entry, FrameNames, HEAP, ItemInfo, Siblings, Table, WSHARD,
     describe::{self, Item, is_false},
     names,
     overview::{self, Contents, Overview},
@@ -32,7 +32,6 @@ use crate::{
 use cameras::{IMAGES, Pictures, Pixels, RESERVED};
 use interleaved::Interleaved;
 use joined::JoinedArray;
-pub use joined::Siblings;
 use signs::SignBits;
 use steps::Steps;
 
@@ -393,8 +392,8 @@ impl Content for Blocks {
         &self.shard.problems
     }
 
-    fn shard(&self) -> Option<&Shard> {
-        Some(&self.shard)
+    fn has_parts(&self) -> bool {
+        self.shard.chunks.is_some()
     }
 
     fn verify_others(&self) -> Vec<String> {

@@ -238,8 +238,7 @@ impl Containers {
         let (quick, source) = reader.for_quick_open();
         let opened = id.format.open_within(&quick, None).ok();
         // A manifest's tree is made with its chunks. Bytes that were refused may have been taken for damage.
-        let is_simple = |tree: &dyn tree::Container| tree.shard().is_none_or(|shard| shard.chunks.is_none());
-        let (tree, room) = opened.filter(|(tree, _)| is_simple(&**tree) && !source.has_refused())?;
+        let (tree, room) = opened.filter(|(tree, _)| !tree.has_parts() && !source.has_refused())?;
         Some(self.insert(id, reader, tree, room, watch, file))
     }
 

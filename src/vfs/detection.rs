@@ -9,9 +9,11 @@ use super::{
     Error,
     inodes::NumberKey,
     problems::{Problem, Problems},
+    siblings::Beside,
 };
 use crate::{
     cache::{Cache, nonzero},
+    format::FormatError,
     limits, parallel,
     source::{Source, SourceError, Sparing, Unlimited},
     store::{File, FilePath, Stat, Store, Version},
@@ -206,7 +208,7 @@ impl Detection {
             Known::Plain | Known::Refused => Verdict::Plain,
             Known::Container(format) => Verdict::Container(format, 0),
             Known::WithOthers(format) => match self.state_of_others(store, path, stat, format) {
-                Ok(state) => Verdict::Container(format, state),
+                Ok(state) => return self.with_others(store, path, stat, problems, (format, state)),
                 Err(error) => return Err(Error::os(&error, "open", path.to_path_buf())),
             },
         }))
@@ -304,6 +306,54 @@ impl Detection {
                 return Ok(Look::Unreadable);
             }
         }))
+    }
+
+    /// What a file is whose other files are in a state: looked at once for each.
+    fn with_others(
+        &self,
+        store: &dyn Store,
+        path: &FilePath,
+        stat: &Stat,
+        problems: &Problems,
+        (format, state): (&'static Format, u64),
+    ) -> Result<Option<Verdict>, Error> {
+        let Some(check) = format.check_others else { return Ok(Some(Verdict::Container(format, state))) };
+        let key = self.key.hash(&[&self.key_of(path, stat).to_le_bytes(), &state.to_le_bytes()]);
+        let known = self.verdicts.lock().get(key);
+        let known = match known {
+            Some(known) => known,
+            None => {
+                let checked = store.open(&path.to_path_buf()).map_err(SourceError::from).and_then(|file| {
+                    if file.version() != stat.version {
+                        return Err(SourceError::Changed);
+                    }
+                    let (memory, beside) = (WorkingMemory::new(&self.cache), Beside { store, path, stat });
+                    match check(&*file.into_source(), &beside, &memory) {
+                        Err(FormatError::Source(error)) => Err(error),
+                        checked => Ok(checked),
+                    }
+                });
+                let known = match checked {
+                    Ok(Ok(())) => Known::WithOthers(format),
+                    Ok(Err(error)) => {
+                        let message = format!("not shown as a {} container: {error}", format.title);
+                        problems.note(Problem::of(path.to_path_buf(), message));
+                        Known::Refused
+                    }
+                    Err(SourceError::Io(error)) if is_shortage(&error) => {
+                        return Err(Error::os(&error, "open", path.to_path_buf()));
+                    }
+                    Err(SourceError::Changed) => return Ok(None),
+                    Err(error) => {
+                        problems.note(Problem::of(path.to_path_buf(), format!("can't be read: {error}")));
+                        return Ok(Some(Verdict::Plain));
+                    }
+                };
+                self.verdicts.lock().put(key, known);
+                known
+            }
+        };
+        Ok(Some(if known == Known::Refused { Verdict::Plain } else { Verdict::Container(format, state) }))
     }
 
     /// The state that the other files are in which a container shows: another number when any of them comes, goes, or

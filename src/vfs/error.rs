@@ -139,7 +139,7 @@ impl Error {
                 // A manifest does not change when one of its chunks disappears.
                 BlockError::Decode(_)
                 | BlockError::Checksum { .. }
-                | BlockError::Chunk { .. }
+                | BlockError::Part { .. }
                 | BlockError::Refused(_) => libc::EIO,
             },
             Kind::Format(error) => match &**error {

@@ -88,7 +88,7 @@ impl Opener {
         self.source.confirm(id)?;
         self.containers.open(id, || {
             Some(Arc::new(Siblings {
-                manifest: id.clone(),
+                container: id.clone(),
                 store: self.source.store().clone(),
                 containers: Arc::downgrade(&self.containers),
                 digests: self.digests.clone(),

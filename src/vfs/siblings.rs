@@ -1,4 +1,5 @@
-//! The chunks of an episode: containers that a manifest names, found in its own folder and nowhere else.
+//! Files that a container names and shows parts of, such as the chunks of an episode: found in its own folder and nowhere
+//! else.
 
 use std::{
     io,
@@ -16,14 +17,15 @@ use crate::{
     format::PartError,
     limits,
     single_flight::SingleFlight,
-    source::SourceError,
+    source::{Source, SourceError},
     store::{FilePath, Kind, Stat, Store, Version},
-    tree::{self, Detected, Opened},
+    tree::{self, Detected, NotThere, Opened, Reach},
     wanted,
 };
 
-/// Why an existing chunk is not opened.
+/// Why a file is not opened.
 const LINK: &str = "a symbolic link is on the way to it";
+const NOWHERE: &str = "it is not there";
 
 /// Chunks of a remote store that are opened at once.
 const TOGETHER: usize = 16;
@@ -31,9 +33,9 @@ const TOGETHER: usize = 16;
 /// Most files whose SHA-256 is remembered.
 const DIGESTS: usize = 1 << 14;
 
-/// Finds the chunks of one manifest in its folder.
+/// Finds the containers that one container shows parts of, in its folder.
 pub(super) struct Siblings {
-    pub(super) manifest: Arc<ContainerId>,
+    pub(super) container: Arc<ContainerId>,
     pub(super) store: Arc<dyn Store>,
     /// The open containers, which own this.
     pub(super) containers: Weak<Containers>,
@@ -41,36 +43,48 @@ pub(super) struct Siblings {
     pub(super) key: NumberKey,
 }
 
-impl Siblings {
-    /// Returns the current state of a chunk's file.
-    fn find(&self, uri: &str) -> Result<ContainerId, BlockError> {
-        let refused = |reason: &str| Err(BlockError::Refused(reason.into()));
-        let below: PathBuf = Path::new(uri).components().filter(|part| matches!(part, Component::Normal(_))).collect();
-        let folder = self.manifest.path.folder();
-        let typed = folder.join(below);
-        let real = match self.store.without_links(&typed) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return refused("it does not exist"),
-            real => real.map_err(SourceError::from)?,
+/// Finds files in the folder of one container.
+pub(super) struct Beside<'a> {
+    pub(super) store: &'a dyn Store,
+    pub(super) path: &'a FilePath,
+    pub(super) stat: &'a Stat,
+}
+
+impl Beside<'_> {
+    /// Returns the current path and attributes of a file.
+    fn find(&self, path: &str, reach: Reach) -> Result<(FilePath, Stat), NotThere> {
+        let folder = self.path.folder();
+        let path = match reach {
+            Reach::Stored => self.stored(path)?,
+            Reach::Shown => folder.join(path),
         };
-        // A manifest reaches files of its own folder only, whatever links are there.
-        let own = self.store.without_links(folder).map_err(SourceError::from)?;
-        let Some(path) = real.filter(|real| own.is_some_and(|own| real.starts_with(own))) else {
-            return refused(LINK);
+        let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
+            return Err(NotThere::Missing(NOWHERE));
         };
-        let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return refused("it does not exist") };
         let Some(stat) = self.store.stat(&path).map_err(SourceError::from)? else {
-            return refused(if self.has_link(&path) { LINK } else { "it does not exist" });
+            return Err(NotThere::Missing(if self.has_link(&path) { LINK } else { NOWHERE }));
         };
         match stat.kind {
             Kind::File => {}
-            Kind::Link => return refused(LINK),
-            Kind::Folder | Kind::Other => return refused("not an ordinary file"),
+            Kind::Link => return Err(NotThere::Missing(LINK)),
+            Kind::Folder | Kind::Other => return Err(NotThere::Missing("not an ordinary file")),
         }
-        if !may_read_both(&self.manifest.stat, &stat) {
-            return refused("some users who may read the manifest may not read it");
+        if !may_read_both(self.stat, &stat) {
+            return Err(NotThere::NotReadable);
         }
-        let path = FilePath::new(folder.into(), name);
-        Ok(ContainerId::new(&self.key, path, self.manifest.format, stat, 0))
+        Ok((FilePath::new(folder.into(), name), stat))
+    }
+
+    /// Returns the path of a file that lies in the folder itself, without links on the way.
+    fn stored(&self, path: &str) -> Result<PathBuf, NotThere> {
+        let below: PathBuf = Path::new(path).components().filter(|part| matches!(part, Component::Normal(_))).collect();
+        let folder = self.path.folder();
+        let real = match self.store.without_links(&folder.join(below)) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Err(NotThere::Missing(NOWHERE)),
+            real => real.map_err(SourceError::from)?,
+        };
+        let own = self.store.without_links(folder).map_err(SourceError::from)?;
+        real.filter(|real| own.is_some_and(|own| real.starts_with(own))).ok_or(NotThere::Missing(LINK))
     }
 
     /// Returns whether a folder on the way to a path is a link.
@@ -81,10 +95,34 @@ impl Siblings {
     }
 }
 
+impl tree::Beside for Beside<'_> {
+    fn open(&self, path: &str, reach: Reach) -> Result<Arc<dyn Source>, NotThere> {
+        let (path, stat) = self.find(path, reach)?;
+        let file = self.store.open(&path.to_path_buf()).map_err(SourceError::from)?;
+        match file.version() == stat.version {
+            true => Ok(file.into_source()),
+            false => Err(SourceError::Changed.into()),
+        }
+    }
+}
+
+impl Siblings {
+    /// Returns the current state of a file of the container's format.
+    fn find(&self, path: &str, reach: Reach) -> Result<ContainerId, BlockError> {
+        let ContainerId { path: own, stat, format, .. } = &*self.container;
+        let found = Beside { store: &*self.store, path: own, stat }.find(path, reach);
+        let (path, stat) = found.map_err(|error| match error {
+            NotThere::Source(error) => error.into(),
+            error => BlockError::Refused(error.to_string()),
+        })?;
+        Ok(ContainerId::new(&self.key, path, format, stat, 0))
+    }
+}
+
 impl tree::Siblings for Siblings {
-    fn open(&self, uri: &str) -> Result<Arc<Opened>, BlockError> {
+    fn open(&self, path: &str, reach: Reach) -> Result<Arc<Opened>, BlockError> {
         let Some(containers) = self.containers.upgrade() else { return Err(SourceError::Changed.into()) };
-        let id = Arc::new(self.find(uri)?);
+        let id = Arc::new(self.find(path, reach)?);
         if !containers.is_open(&id) {
             self.check_part(&id)?;
         }

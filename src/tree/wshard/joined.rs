@@ -5,6 +5,7 @@
 //! A manifest's tree keeps a few numbers of each chunk, never an open file.
 
 use std::{
+    any::Any,
     collections::{HashMap, HashSet},
     fmt,
     ops::{ControlFlow, Range},
@@ -14,7 +15,10 @@ use std::{
     },
 };
 
-use super::cameras::{Pictures, RESERVED};
+use super::{
+    Blocks,
+    cameras::{Pictures, RESERVED},
+};
 use crate::{
     cache::{BlockError, Verify},
     escape::hex,
@@ -26,7 +30,7 @@ use crate::{
     source::{Memory, SourceError},
     store::Version,
     tree::{
-        Opened, ROOT,
+        Opened, ROOT, Reach, Siblings, Table,
         memory::no_memory,
         paths::{self, Builder},
     },
@@ -36,27 +40,6 @@ use crate::{
 
 /// Bytes of memory that are kept of a chunk in addition to its uri, including what distinguishes it from others.
 const KNOWN: u64 = 320;
-
-/// The containers in the folder of a manifest.
-pub trait Siblings: Send + Sync {
-    /// Opens the episode of a uri: a path below the folder that was checked to lead nowhere else.
-    ///
-    /// # Errors
-    /// `Source` if the file cannot be read; `Refused` if it is no episode, links lead out of the folder, or it has
-    /// stricter read permissions than the manifest.
-    fn open(&self, uri: &str) -> Result<Arc<Opened>, BlockError>;
-
-    /// Returns the SHA-256 of the whole opened file, computed once for each of its states.
-    ///
-    /// # Errors
-    /// [`SourceError`] if the file cannot be read.
-    fn sha256(&self, opened: &Opened) -> Result<[u8; 32], SourceError>;
-
-    /// Returns how many should be opened at once, if each takes a request.
-    fn opened_at_once(&self) -> usize {
-        1
-    }
-}
 
 /// One array of the joined episode.
 pub(super) struct JoinedArray {
@@ -174,13 +157,16 @@ pub(super) fn join(
             open_all(&chunks[number..chunks.len().min(number + together)], &**siblings);
         }
         let failed = |error: &dyn fmt::Display| Ok(Err(format!("chunk {number} ({}): {error}", chunk.uri)));
-        let opened = match siblings.open(&chunk.uri) {
+        let opened = match siblings.open(&chunk.uri, Reach::Stored) {
             Ok(opened) => opened,
             Err(BlockError::Memory(refused)) => return Err(no_memory(refused)),
             Err(BlockError::Source(error)) if error.is_passing() => return Err(error),
             Err(error) => return failed(&error),
         };
-        let Some(shard) = opened.tree.shard() else { return failed(&"not an episode") };
+        let tree: &dyn Any = &*opened.tree;
+        let Some(Blocks { shard, .. }) = tree.downcast_ref::<Table<Blocks>>().map(Table::content) else {
+            return failed(&"not an episode");
+        };
         if !seen.insert(opened.state) {
             return failed(&"it is the file of another chunk too");
         }
@@ -228,7 +214,7 @@ pub(super) fn join(
 fn open_all(chunks: &[Chunk], siblings: &dyn Siblings) {
     parallel::for_each(chunks.len(), chunks.len(), |at| {
         // Errors are reported when the chunk is opened in its turn.
-        drop(siblings.open(&chunks[at].uri));
+        drop(siblings.open(&chunks[at].uri, Reach::Stored));
         ControlFlow::Continue(())
     });
 }
@@ -236,7 +222,7 @@ fn open_all(chunks: &[Chunk], siblings: &dyn Siblings) {
 /// Returns what is wrong with the chunks, each compared with its SHA-256.
 pub(super) fn verify(chunks: &[Chunk], siblings: &dyn Siblings) -> Vec<String> {
     let wrong = chunks.iter().enumerate().filter_map(|(number, chunk)| {
-        let opened = siblings.open(&chunk.uri);
+        let opened = siblings.open(&chunk.uri, Reach::Stored);
         let checked = opened.and_then(|opened| compare(siblings, &opened, chunk.sha256));
         let error = checked.err()?;
         Some(format!("chunk {number} ({}): {error}", chunk.uri))
@@ -324,11 +310,12 @@ impl Concatenated {
     /// Fills `out` with a part of a chunk's `size` bytes of elements.
     fn fill_from(&self, chunk: &Known, size: u64, from: u64, out: &mut [u8]) -> Result<(), Fault> {
         let failed = |error: Arc<BlockError>, offset| {
-            let error = BlockError::Chunk { uri: chunk.uri.clone(), path: self.path.clone(), error };
+            let error =
+                BlockError::Part { file: format!("chunk {}", chunk.uri).into(), path: self.path.clone(), error };
             Fault { block: None, offset, error: Arc::new(error) }
         };
         let whole = |error: BlockError| failed(Arc::new(error), 0);
-        let opened = self.episode.siblings.open(&chunk.uri).map_err(whole)?;
+        let opened = self.episode.siblings.open(&chunk.uri, Reach::Stored).map_err(whole)?;
         self.episode.check(chunk, &opened).map_err(whole)?;
         let inner = |fault: Fault| failed(fault.error, fault.offset);
         let Opened { reader, tree, .. } = &*opened;
@@ -346,7 +333,7 @@ impl Concatenated {
     /// Fetches the front of a chunk's elements, which are likely to be read next.
     fn expect(&self, chunk: &Known) -> Option<()> {
         // Errors are reported when they are read.
-        let Opened { reader, tree, .. } = &*self.episode.siblings.open(&chunk.uri).ok()?;
+        let Opened { reader, tree, .. } = &*self.episode.siblings.open(&chunk.uri, Reach::Stored).ok()?;
         let find = |node, name| tree.lookup(reader, node, name).ok().flatten();
         let node = self.path.split('/').try_fold(ROOT, find)?;
         tree.view(reader, node).ok()?.prefetch(reader, 0..EXPECTED);

@@ -2,12 +2,14 @@
 
 from . import idv, kdb
 from .kas import kast, kastore, ragged, text
+from .models import safetensors
 from .shard import (channel, compress, dumps, meta_blocks, round_up, shard_entry, shard_header, tensor_v1,
                     write_manifest, write_shard)
 
 __all__ = [
     "idv", "kdb",
     "kast", "kastore", "ragged", "text",
+    "safetensors",
     "channel", "compress", "dumps", "meta_blocks", "round_up", "shard_entry", "shard_header", "tensor_v1",
     "write_manifest", "write_shard",
 ]

@@ -1,0 +1,253 @@
+//! Tensors of a model as arrays, each a range of the file, or of one of the files that the model is joined of
+//! (`docs/TREE.md`, section 10).
+
+mod joined;
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use serde::{Serialize, Serializer};
+use serde_json::{Map, Value, json};
+
+use super::{
+    Content, Entry, ItemInfo, SAFETENSORS, Siblings, Table,
+    describe::{self, Item},
+    overview::{self, Contents, Overview},
+    paths::{Builder, NodeIndex, Paths, ROOT},
+};
+use crate::{
+    cache::Buffer,
+    format::{
+        DType, FormatError,
+        safetensors::{Index, Safetensors, Tensor},
+    },
+    limits,
+    source::{Memory, SourceError},
+    view::{Array, Fault, ReadContext, View, json, parquet::Parquet},
+};
+
+use joined::Parts;
+pub(super) use joined::check_shards;
+
+/// What a file of these containers stands for.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum File {
+    /// A tensor, by its number in the header.
+    Tensor(u32),
+    /// `__metadata__`.
+    Metadata,
+}
+
+/// The tensors of a file, or of a joined model.
+pub(super) struct Tensors {
+    found: Safetensors,
+    /// Where the tensors of a joined model are.
+    parts: Option<Parts>,
+    nodes: Vec<NodeIndex>,
+    metadata: Option<Arc<Buffer>>,
+}
+
+/// The tree of a safetensors file.
+///
+/// # Errors
+/// `ENOMEM`.
+pub(super) fn open(found: Safetensors, memory: &dyn Memory) -> Result<Table<Tensors>, SourceError> {
+    let texts = Texts(&found.metadata);
+    let metadata = if texts.0.is_empty() { None } else { Some(json::large_document(&texts, memory)?) };
+    Ok(tree(found, metadata, None))
+}
+
+/// The tree of a joined model.
+///
+/// # Errors
+/// Where a file is not there, or is no part of the model.
+pub(super) fn open_joined(
+    index: Index,
+    siblings: Option<Arc<dyn Siblings>>,
+    memory: &dyn Memory,
+) -> Result<Table<Tensors>, FormatError> {
+    let (found, metadata, parts) = joined::join(index, siblings, memory)?;
+    Ok(tree(found, metadata.map(Buffer::from), Some(parts)))
+}
+
+fn tree(found: Safetensors, metadata: Option<Buffer>, parts: Option<Parts>) -> Table<Tensors> {
+    let mut builder = Builder::default();
+    let file = |(tensor, number): (Tensor<'_>, u32)| {
+        let suffix = if tensor.array_type().is_some() { ".npy" } else { ".bin" };
+        let (folder, part) = builder.folders_of(ROOT, tensor.name, &[]);
+        builder.file(folder, part, suffix, Entry::Of(File::Tensor(number)))
+    };
+    let nodes = found.iter().zip(0..).map(file).collect();
+    if metadata.is_some() {
+        builder.file(ROOT, b"metadata", ".json", Entry::Of(File::Metadata));
+    }
+    Table::new(builder, Tensors { found, parts, nodes, metadata: metadata.map(Arc::new) })
+}
+
+/// An object of strings.
+struct Texts<'a>(&'a [(Box<str>, Box<str>)]);
+
+impl Serialize for Texts<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(key, value)| (key, value)))
+    }
+}
+
+/// What is known of a tensor.
+fn info(tensor: Tensor<'_>) -> ItemInfo {
+    let data = tensor.data();
+    ItemInfo {
+        dtype: tensor.array_type(),
+        shape: tensor.shape.map(<[u64]>::to_vec),
+        codec: Some("none".into()),
+        stored_size: Some(data.end - data.start),
+        ..ItemInfo::default()
+    }
+}
+
+/// What one of `items` says of a tensor of a joined model.
+#[derive(Serialize)]
+struct Own<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file: Option<&'a str>,
+}
+
+impl Tensors {
+    fn tensor(&self, file: File) -> Option<Tensor<'_>> {
+        match file {
+            File::Tensor(number) => self.found.get(number as usize),
+            File::Metadata => None,
+        }
+    }
+
+    /// The bytes of a tensor.
+    fn data(&self, file: File) -> View {
+        let (File::Tensor(number), Some(tensor)) = (file, self.tensor(file)) else { return View::default() };
+        let data = match &self.parts {
+            Some(parts) => parts.view(number as usize, tensor.data()),
+            None => View::stored(tensor.data()),
+        };
+        if tensor.array_type() == Some(DType::Bool) { data.into_bool() } else { data }
+    }
+
+    /// The tensors with their paths.
+    fn with_paths<'a>(
+        &'a self,
+        paths: &'a Paths<Entry<File>>,
+    ) -> impl Iterator<Item = (Tensor<'a>, String)> + Clone + 'a {
+        self.found.iter().zip(&self.nodes).map(|(tensor, &node)| (tensor, paths.path(node)))
+    }
+}
+
+/// What is said of a whole model in an overview: how many parameters it has, and of which types.
+pub(super) fn totals<'a>(tensors: impl Iterator<Item = (&'a str, u64)>) -> Map<String, Value> {
+    let (mut count, mut parameters, mut types) = (0u64, 0u64, BTreeMap::<&str, u64>::new());
+    for (dtype, elements) in tensors {
+        count += 1;
+        parameters = parameters.saturating_add(elements);
+        *types.entry(dtype).or_default() += 1;
+    }
+    let mut types: Vec<_> = types.into_iter().collect();
+    types.sort_by_key(|&(_, count)| std::cmp::Reverse(count));
+    let types: Vec<String> = types.into_iter().map(|(dtype, count)| format!("{dtype} ({count})")).collect();
+    let mut front = Map::new();
+    front.insert("tensors".into(), count.into());
+    front.insert("parameters".into(), rounded(parameters).into());
+    if !types.is_empty() {
+        front.insert("types".into(), types.join(", ").into());
+    }
+    front
+}
+
+/// A count as people say it: `7.2 B`.
+fn rounded(count: u64) -> String {
+    let units = [(1_000_000_000_000, "T"), (1_000_000_000, "B"), (1_000_000, "M"), (1_000, "K")];
+    match units.iter().find(|(unit, _)| count >= *unit) {
+        Some((unit, name)) => format!("{:.1} {name}", count as f64 / *unit as f64),
+        None => count.to_string(),
+    }
+}
+
+impl Content for Tensors {
+    type File = File;
+
+    fn array(&self, file: File) -> Option<Array> {
+        let tensor = self.tensor(file)?;
+        Some(Array::new(tensor.array_type()?, tensor.shape.unwrap_or_default(), self.data(file)))
+    }
+
+    fn view(&self, file: File) -> View {
+        match (file, &self.metadata) {
+            (File::Tensor(_), _) => self.array(file).map_or_else(|| self.data(file), Array::npy),
+            (File::Metadata, Some(metadata)) => View::shared(metadata.clone()),
+            (File::Metadata, None) => View::default(),
+        }
+    }
+
+    fn table(&self, _: &ReadContext, _: u32, _: &dyn Memory) -> Result<Parquet, Fault> {
+        Err(SourceError::Changed.into())
+    }
+
+    fn describe(&self, paths: &Paths<Entry<File>>, _: &[NodeIndex], memory: &dyn Memory) -> Result<Buffer, Fault> {
+        let mut front = Map::new();
+        front.insert("format".into(), SAFETENSORS.name.into());
+        front.insert("version".into(), Value::Null);
+        if let Some(parts) = &self.parts {
+            front.insert("joined".into(), true.into());
+            front.insert("shards".into(), parts.names().collect());
+        }
+        let left_out = self.found.len().saturating_sub(limits::DESCRIBED);
+        if left_out > 0 {
+            front.insert("items_left_out".into(), json!(left_out));
+        }
+        let described = (0..).zip(self.with_paths(paths)).take(limits::DESCRIBED);
+        let items = described.map(|(number, (tensor, path))| {
+            let info = info(tensor);
+            let own = Own { file: self.parts.as_ref().and_then(|parts| parts.file(number)) };
+            Item::of(tensor.name, path, info.stored_size, info, own).with_names(Some(tensor.dtype.name), "none".into())
+        });
+        describe::document(&front, items, &Map::new(), memory)
+    }
+
+    fn overview(&self, paths: &Paths<Entry<File>>) -> Overview {
+        let elements = |tensor: Tensor<'_>| {
+            let data = tensor.data();
+            (tensor.dtype.name, (data.end - data.start).saturating_mul(8) / u64::from(tensor.dtype.bits))
+        };
+        let mut front = totals(self.found.iter().map(elements));
+        let metadata = self.found.metadata.iter().map(|(key, value)| (key.to_string(), json!(value)));
+        let metadata: Map<String, Value> = metadata.collect();
+        if let Some(parts) = &self.parts {
+            front.insert("files".into(), parts.names().count().into());
+        }
+        if !metadata.is_empty() {
+            front.insert("metadata".into(), metadata.into());
+        }
+        let items = self.with_paths(paths).map(|(tensor, path)| {
+            let info = info(tensor);
+            overview::Item { path, size: info.stored_size, info, ..overview::Item::default() }
+        });
+        Overview { format: SAFETENSORS.name, contents: Contents::Items { front, items: items.collect() } }
+    }
+
+    fn block_name(&self, _: u32) -> String {
+        String::new()
+    }
+
+    fn memory_usage(&self) -> usize {
+        let metadata = self.metadata.as_ref().map_or(0, |metadata| metadata.len());
+        let parts = self.parts.as_ref().map_or(0, Parts::memory_usage);
+        self.found.memory_usage() + self.nodes.capacity() * size_of::<NodeIndex>() + metadata + parts
+    }
+
+    fn warnings(&self) -> &[String] {
+        &[]
+    }
+
+    fn has_parts(&self) -> bool {
+        self.parts.is_some()
+    }
+
+    fn item_info(&self, file: File) -> Option<ItemInfo> {
+        self.tensor(file).map(info)
+    }
+}
