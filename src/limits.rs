@@ -42,6 +42,10 @@ pub const MEMORY_TRIES: u32 = 8;
 /// interpreted: parsed, a byte of it can take fifty in memory.
 pub const METADATA_JSON: u64 = 1 << 20;
 
+/// Bytes of memory that a byte of JSON can take when it is interpreted. The worst case, `{"":0},`, is an object with a
+/// map of its own.
+pub const JSON_ROOM: u64 = 50;
+
 /// Largest `meta/manifest` of a chunked episode, in bytes. What is kept of it takes less than four times its size.
 pub const SHARD_MANIFEST: u64 = 16 << 20;
 
@@ -241,7 +245,7 @@ pub fn memory_files() -> usize {
 pub const SMALLEST_WINDOW: u64 = 16 << 20;
 
 /// Bytes that the server reads of a file at a time. A connection holds at most two pieces: one is sent, one waits.
-pub const SERVED_PIECE: u64 = 256 << 10;
+pub const SERVED_PIECE: u64 = 128 << 10;
 
 /// Most files that the server remembers by their address.
 pub const RECENT_FILES: usize = 8 << 10;
@@ -281,7 +285,7 @@ pub const DAV_NAMES: usize = 4 << 10;
 /// Most requests of the server that wait for a disk or a decoder at once.
 pub const REQUESTS_AT_ONCE: usize = 64;
 
-/// Most pages, and answers to their scripts, that are made at once. Each takes up to 24 MiB meanwhile.
+/// Most pages, and answers to their scripts, that are made at once. Each takes up to 8 MiB meanwhile, beside what the cache's budget has.
 pub const PAGES_AT_ONCE: usize = 8;
 
 /// Seconds that a client has to send a request's head, or its body. A connection may also be idle for so long.

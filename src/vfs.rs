@@ -39,6 +39,7 @@ pub use crate::store::FollowLinks;
 use std::{
     ffi::{OsStr, OsString},
     io,
+    ops::ControlFlow,
     path::{Path, PathBuf},
     sync::{Arc, OnceLock, atomic::AtomicU64},
     time::{Duration, Instant},
@@ -367,6 +368,16 @@ impl Vfs {
     /// Returns the problems so far.
     pub fn problems(&self) -> Vec<Problem> {
         self.problems.all()
+    }
+
+    /// Returns how many problems there are so far.
+    pub fn problem_count(&self) -> usize {
+        self.problems.count()
+    }
+
+    /// Shows the problems so far, newest first, until `show` breaks off. `show` must not wait for anything.
+    pub fn each_problem(&self, show: &mut dyn FnMut(&Problem) -> ControlFlow<()>) {
+        self.problems.each(show);
     }
 
     /// Returns the problems so far, and forgets them.

@@ -29,6 +29,9 @@ pub(super) const PIECE_ENTRIES: usize = 256;
 /// Bytes at which such a piece ends.
 pub(super) const PIECE_BYTES: usize = 64 << 10;
 
+/// A piece of a body, and what is left of it.
+pub(super) type Piece<R> = (Vec<u8>, Option<R>);
+
 /// A body that is made by a function from what is left of it, piece by piece, each when the client has taken the one
 /// before. The function runs as [`Site::make`] has it, and the cache's budget counts what it made until it is sent. A
 /// failure ends the body, and the connection with it.
@@ -38,7 +41,7 @@ pub(super) const PIECE_BYTES: usize = 64 << 10;
 pub(super) async fn made<R: Send + 'static>(
     site: &Arc<Site>,
     begin: R,
-    make: fn(R) -> Result<(Vec<u8>, Option<R>), Refusal>,
+    make: fn(R) -> Result<Piece<R>, Refusal>,
 ) -> Result<Body, Refusal> {
     let site = site.clone();
     let next = async move |rest: R| {

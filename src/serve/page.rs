@@ -47,10 +47,10 @@ use axum::{
     response::IntoResponse,
     routing::any,
 };
-use http::{HeaderMap, HeaderValue, StatusCode, header, request::Parts};
+use http::{HeaderMap, HeaderValue, header, request::Parts};
 use serde::Serialize;
 
-use super::{Refusal, Request, Response, Site, paths};
+use super::{Refusal, Request, Response, Site, body, paths};
 use crate::volume::{Entry, Error};
 use elements::Elements;
 use query::Query;
@@ -65,7 +65,7 @@ const JSON: &str = "application/json";
 pub(super) async fn folder(site: &Arc<Site>, folder: &Entry, head: &Parts) -> Result<Response, Refusal> {
     let folder = folder.clone();
     let query = Query::parse(head.uri.query().unwrap_or_default());
-    site.make(move |site| page(site, viewer::folder(&site.volume, &folder, &query))).await
+    page(site, move |site| viewer::folder(&site.volume, &folder, &query)).await
 }
 
 /// Whether a client says that it takes a page.
@@ -107,8 +107,17 @@ fn container_path(entry: &Entry) -> Option<(PathBuf, String)> {
     entry.vfs().container(entry.ino()).ok().flatten().map(|_| entry.vfs().path_of(entry.ino()))
 }
 
-fn page(site: &Site, (status, html): (StatusCode, html::Html)) -> Result<Response, Refusal> {
-    let mut response = answer(HTML, site.counted(html.into_bytes())?);
+/// A page, made in a worker.
+async fn page<F>(site: &Arc<Site>, make: F) -> Result<Response, Refusal>
+where
+    F: FnOnce(&Site) -> viewer::Made + Send + 'static,
+{
+    let made = site.make(move |site| {
+        let (status, html) = make(site);
+        Ok((status, html.into_pieces()?))
+    });
+    let (status, pieces) = made.await?;
+    let mut response = answer(HTML, body::made(site, pieces, html::Pieces::next).await?);
     response.headers_mut().insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(assets::policy()));
     *response.status_mut() = status;
     Ok(response)
@@ -137,20 +146,16 @@ async fn file(State(site): State<Arc<Site>>, request: Request) -> Response {
     let uri = request.uri();
     let address = uri.path().strip_prefix("/view").unwrap_or_default().to_owned();
     let query = Query::parse(uri.query().unwrap_or_default());
-    let made = site.make(move |site| {
-        let html = match paths::find(&site.volume, &address) {
-            Ok(entry) if entry.is_folder() => viewer::folder(&site.volume, &entry, &query),
-            Ok(entry) => viewer::file(&site.volume, &entry, &query),
-            Err(refusal) => viewer::refusal(&site.volume, &refusal),
-        };
-        page(site, html)
+    let made = page(&site, move |site| match paths::find(&site.volume, &address) {
+        Ok(entry) if entry.is_folder() => viewer::folder(&site.volume, &entry, &query),
+        Ok(entry) => viewer::file(&site.volume, &entry, &query),
+        Err(refusal) => viewer::refusal(&site.volume, &refusal),
     });
     made.await.unwrap_or_else(IntoResponse::into_response)
 }
 
 async fn problems(State(site): State<Arc<Site>>) -> Response {
-    let made = site.make(|site| page(site, viewer::problems(&site.volume)));
-    made.await.unwrap_or_else(IntoResponse::into_response)
+    page(&site, |site| viewer::problems(&site.volume)).await.unwrap_or_else(IntoResponse::into_response)
 }
 
 async fn api_of_root(site: State<Arc<Site>>, Captured(what): Captured<String>, request: Request) -> Response {

@@ -5,6 +5,7 @@
 use std::{
     collections::{HashSet, VecDeque},
     fmt,
+    ops::ControlFlow,
     os::unix::ffi::OsStrExt,
     path::PathBuf,
     time::{SystemTime, UNIX_EPOCH},
@@ -158,6 +159,17 @@ impl Problems {
     /// Returns all kept problems, oldest first.
     pub(super) fn all(&self) -> Vec<Problem> {
         self.0.lock().in_order.iter().map(|(_, _, problem)| problem.clone()).collect()
+    }
+
+    /// Returns how many are kept.
+    pub(super) fn count(&self) -> usize {
+        self.0.lock().in_order.len()
+    }
+
+    /// Shows all kept problems, newest first, until `show` breaks off.
+    pub(super) fn each(&self, show: &mut dyn FnMut(&Problem) -> ControlFlow<()>) {
+        let list = self.0.lock();
+        let _ = list.in_order.iter().rev().try_for_each(|(_, _, problem)| show(problem));
     }
 
     /// Returns all kept problems, oldest first, and forgets them.

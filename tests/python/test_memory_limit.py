@@ -1,4 +1,5 @@
-"""What `--cache-size` promises, kept by the kernel: a mount in a control group that may have that much memory and 64 MiB.
+"""What `--cache-size` promises, kept by the kernel: a mount in a control group that may have that much memory and 64 MiB,
+a server in one of that size.
 
 The files are the golden ones and some that were made to cost memory. The promise is that the kernel never kills the
 daemon, that files which fit are read without an error, and that those which can't be are an error.
@@ -10,12 +11,13 @@ import os
 import random
 import struct
 import threading
+import time
 
 import numpy as np
 import pytest
 import zstandard
 
-from support import BIN, FAMILIES, GOLDEN, mounted_by, statistics_of, walk_files, within_limit, writers
+from support import BIN, FAMILIES, GOLDEN, mounted_by, serving, statistics_of, walk_files, within_limit, writers
 from support.writers import idv
 
 MIB = 1 << 20
@@ -99,11 +101,15 @@ DAMAGED = {f"hostile/sparse-{codec}.wshard/signal/x.{suffix}" for codec in ("lz4
 TOO_LARGE = ("hostile/window27.wshard/", "hostile/texts-large/")
 
 
+def inside(group):
+    """A command that runs another one in a control group."""
+    return ["sh", "-c", f'echo $$ > {group}/cgroup.procs && exec "$@"', "sh"]
+
+
 @pytest.mark.parametrize("mode", ["cache", "passthrough"])
 def test_everything_is_read_by_64_readers_within_the_limit(source, mode):
     with within_limit(BUDGET + 64 * MIB) as (group, kills):
-        command = ["sh", "-c", f'echo $$ > {group}/cgroup.procs && exec "$@"', "sh", BIN, "mount", "--foreground",
-                   f"--serve={mode}", f"--cache-size={BUDGET}", source]
+        command = [*inside(group), BIN, "mount", "--foreground", f"--serve={mode}", f"--cache-size={BUDGET}", source]
         with mounted_by(command) as (mnt, daemon):
             names = sorted(name for name in walk_files(mnt) if not name.endswith("/"))
             # Of tens of thousands of like files some; all are listed.
@@ -145,3 +151,48 @@ def test_everything_is_read_by_64_readers_within_the_limit(source, mode):
             assert "--cache-size must be " in problems
             cache = statistics_of(mnt)["cache"]
             assert cache["budget"] == BUDGET and cache["used"] <= BUDGET
+
+
+def test_hostile_pages_are_read_by_30_readers_within_the_limit(tmp_path):
+    """Documents that are many times their size as a page, or while they are interpreted: each is shown to each reader."""
+    documents = {"quotes.json": b'"' * (2 * MIB), "bytes.json": b"\xff" * (2 * MIB), "control.txt": b"\x01" * MIB,
+                 "marks.json": b"<&" * MIB}
+    for name, data in documents.items():
+        (tmp_path / name).write_bytes(data)
+    json = b'{"a":[' + b"{}," * ((MIB - 20) // 3) + b"{}]}"
+    pages = [f"/-/view/{name}" for name in documents]
+    for number in range(4):
+        writers.write_shard(tmp_path / f"json{number}.wshard", [("meta/episode", json), ("signal/x", bytes(100))])
+        pages.append(f"/files/json{number}.wshard/")
+    writers.write_shard(tmp_path / "many.shard", [(f"x{i}", b"1234") for i in range(30_000)], role=0)
+    pages += ["/files/many.shard/", "/files/", "/-/problems"]
+    lock, wrong, work = threading.Lock(), [], [path for path in pages for _ in range(4)]
+    random.Random(5).shuffle(work)
+    with within_limit(BUDGET + 64 * MIB) as (group, kills):
+        with serving(tmp_path, f"--cache-size={BUDGET}", within=inside(group)) as server:
+            def read():
+                while True:
+                    with lock:
+                        if not work:
+                            return
+                        path = work.pop()
+                    try:
+                        for _ in range(100):
+                            status, _, body = server.ask(path, Accept="text/html")
+                            if status != 503:
+                                break
+                            # Too much is asked for at once: it says so, and how long to wait.
+                            time.sleep(0.1)
+                        is_whole = body.endswith(b"</html>\n") and (
+                            path != "/-/view/quotes.json" or body.count(b"&quot;") >= 2 * MIB) and (
+                            path != "/-/view/bytes.json" or body.decode().count("\ufffd") == 2 * MIB)
+                        if status != 200 or not is_whole:
+                            wrong.append((path, status, body[-200:]))
+                    except Exception as error:
+                        wrong.append((path, error))
+
+            readers = [threading.Thread(target=read) for _ in range(30)]
+            [reader.start() for reader in readers]
+            [reader.join() for reader in readers]
+            assert kills() == 0 and server.process.poll() is None
+            assert not wrong, (len(wrong), wrong[:5])

@@ -113,10 +113,6 @@ fn find<'e>(entries: &'e [Entry], name: &[u8]) -> Option<&'e Entry> {
     entries.iter().rev().find(|e| *e.name == *name)
 }
 
-/// Bytes of memory that a byte of JSON can take when it is interpreted. The worst case, `{"":0},`, is an object with a
-/// map of its own.
-const JSON_ROOM: u64 = 50;
-
 /// Reads a metadata block of up to `limit` bytes as JSON. Each byte can take `room` bytes of memory. `None` if there is
 /// none or it cannot be interpreted, which is noted.
 pub(super) fn json<T: DeserializeOwned>(
@@ -162,7 +158,7 @@ fn object(
     memory: &dyn Memory,
     notes: &mut Notes,
 ) -> Result<Option<Map<String, Json>>, SourceError> {
-    match json(source, entries, (name, limits::METADATA_JSON, JSON_ROOM), memory, notes)? {
+    match json(source, entries, (name, limits::METADATA_JSON, limits::JSON_ROOM), memory, notes)? {
         Some(Json::Object(map)) => Ok(Some(map)),
         Some(_) => {
             notes.add(format_args!("{name} is not a JSON object"));

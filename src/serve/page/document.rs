@@ -64,12 +64,13 @@ pub(super) fn write(html: &mut Html, file: &Entry, query: &Query) -> Result<(), 
             Ok(())
         }
         Kind::Json if file.size() <= JSON => {
-            let text = String::from_utf8_lossy(&file.read()?).into_owned();
+            // Damage is told by the page's status.
+            file.read_range(0, 1)?;
             html.raw(
                 "<div class=\"bar\" data-json-tools hidden><button type=\"button\" id=\"unfold\">Unfold all</button>",
             );
             html.raw("<button type=\"button\" id=\"fold\">Fold all</button></div><div id=\"json\">");
-            html.raw("<pre class=\"source\" tabindex=\"0\">").text(&text).raw("</pre></div>");
+            html.raw("<pre class=\"source\" tabindex=\"0\">").file(file).raw("</pre></div>");
             Ok(())
         }
         Kind::Json | Kind::Text => write_text(html, file, query),

@@ -5,7 +5,7 @@ use std::{collections::HashMap, ops::ControlFlow, path::Path};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::{elements::Elements, summary};
+use super::{elements::Elements, html::Html, meta, summary};
 use crate::{
     format::DType,
     serve::paths,
@@ -19,7 +19,7 @@ const CAMERAS: usize = 32;
 /// Folders below `images/` that are looked into, and how deep.
 const FOLDERS: usize = 256;
 const DEPTH: usize = 8;
-/// Gaps in the numbers of a camera's frames that are told; frames behind the last are left out.
+/// Gaps in the numbers of all cameras' frames that are told; frames behind the last are left out.
 const RUNS: usize = 10_000;
 /// Signals that get a curve.
 const SIGNALS: usize = 96;
@@ -27,8 +27,6 @@ const SIGNALS: usize = 96;
 const WIDEST: u64 = 512;
 /// Bytes of texts, one for each step, that are read.
 const TEXTS: u64 = 1 << 20;
-/// Bytes of a document of metadata that are read.
-const META: u64 = 1 << 20;
 
 /// An episode.
 #[derive(Debug, Serialize)]
@@ -44,7 +42,7 @@ pub(super) struct Episode {
     texts: Option<String>,
     /// Documents of metadata, with the name of each.
     #[serde(skip)]
-    pub(super) meta: Vec<(String, Map<String, Value>)>,
+    pub(super) meta: Vec<(&'static str, Html)>,
     /// Names and addresses of the episodes before and after it, where they are known without a walk.
     #[serde(skip)]
     pub(super) neighbours: Neighbours,
@@ -126,16 +124,15 @@ impl Episode {
     }
 
     fn of_items(folder: &Entry, front: &Map<String, Value>, items: &[Item]) -> Result<Self, Error> {
-        let mut meta = Vec::new();
-        let mut units = HashMap::new();
-        for name in ["episode", "wshard", "manifest", "channels"] {
-            let Some(document) = document(folder, &format!("meta/{name}.json")) else { continue };
-            if name == "channels" {
-                units = units_of(&document);
-            } else {
-                meta.push((name.to_owned(), document));
-            }
+        let (mut meta, mut rate) = (Vec::new(), None);
+        for name in ["episode", "wshard", "manifest"] {
+            let shown = document(folder, &format!("meta/{name}.json"), |document| {
+                rate = rate.or_else(|| rate_of(document));
+                meta::shown(document)
+            });
+            meta.extend(shown.map(|shown| (name, shown)));
         }
+        let units = document(folder, "meta/channels.json", units_of).unwrap_or_default();
         let found = items.iter().filter(|item| item.error.is_none()).filter_map(|item| {
             let (dtype, shape) = (item.info.dtype?, item.info.shape.clone()?);
             Some(Found { path: item.path.clone(), dtype, shape })
@@ -154,7 +151,6 @@ impl Episode {
         }
         let stated = front.get("episode").and_then(|episode| episode.get("length_T")).and_then(Value::as_u64);
         let steps = stated.unwrap_or_else(|| steps(&cameras, &found));
-        let rate = meta.iter().find_map(|(_, document)| rate_of(document));
         let groups = groups(folder, &found, steps, &units);
         let texts = found.iter().find(|found| is_text(found) && found.shape.first() == Some(&steps));
         let texts = texts.map(|found| paths::encode(&folder.path().join(&found.path)));
@@ -162,7 +158,11 @@ impl Episode {
     }
 
     fn of_folder(folder: &Entry, position: u64, count: u64) -> Result<Self, Error> {
-        let meta = document(folder, "meta.json").unwrap_or_default();
+        let said = document(folder, "meta.json", |document| {
+            let rate = document.get("fps").and_then(Value::as_f64).filter(|rate| is_rate(*rate));
+            (document.get("num_frames").and_then(Value::as_u64), rate, meta::shown(document))
+        });
+        let (stated, rate, meta) = said.unwrap_or_default();
         let mut found = Vec::new();
         for name in ["state.npy", "action.npy", "reward.npy", "is_terminal.npy"] {
             // A part that is damaged is left out of the tree.
@@ -172,9 +172,7 @@ impl Episode {
             }
         }
         let cameras = cameras(folder)?;
-        let stated = meta.get("num_frames").and_then(Value::as_u64);
         let steps = stated.unwrap_or_else(|| steps(&cameras, &found));
-        let rate = meta.get("fps").and_then(Value::as_f64).filter(|rate| is_rate(*rate));
         let groups = groups(folder, &found, steps, &HashMap::new());
         let episodes = folder.path().parent().unwrap_or(Path::new(""));
         let address = |position: u64| format!("/files/{}/", paths::encode(&episodes.join(position.to_string())));
@@ -182,7 +180,7 @@ impl Episode {
             previous: position.checked_sub(1).map(address),
             next: Some(position + 1).filter(|&next| next < count).map(address),
         };
-        Ok(Self { steps, rate, cameras, groups, texts: None, meta: vec![("meta".into(), meta)], neighbours })
+        Ok(Self { steps, rate, cameras, groups, texts: None, meta: vec![("meta", meta)], neighbours })
     }
 
     /// The address of a camera's first frame.
@@ -197,9 +195,8 @@ fn is_episode(front: &Map<String, Value>, items: &[Item]) -> bool {
     front.get("role_name").and_then(Value::as_str) == Some("WShard") || items.iter().any(|item| item.joined)
 }
 
-fn document(folder: &Entry, path: &str) -> Option<Map<String, Value>> {
-    let file = folder.get(path).ok().filter(|file| file.size() <= META)?;
-    serde_json::from_slice(&file.read().ok()?).ok()
+fn document<T>(folder: &Entry, path: &str, take: impl FnOnce(&Map<String, Value>) -> T) -> Option<T> {
+    meta::interpreted(&folder.get(path).ok()?, take)
 }
 
 fn is_rate(rate: f64) -> bool {
@@ -290,7 +287,7 @@ fn groups(folder: &Entry, found: &[Found], steps: u64, units: &HashMap<String, S
 fn cameras(episode: &Entry) -> Result<Vec<Camera>, Error> {
     let Ok(images) = episode.get("images") else { return Ok(Vec::new()) };
     let mut open = vec![(images, String::new(), 0)];
-    let (mut cameras, mut looked_into) = (Vec::new(), 0);
+    let (mut cameras, mut looked_into, mut left) = (Vec::new(), 0, RUNS);
     while let Some((folder, name, depth)) = open.pop() {
         looked_into += 1;
         if looked_into > FOLDERS || cameras.len() == CAMERAS {
@@ -304,7 +301,7 @@ fn cameras(episode: &Entry) -> Result<Vec<Camera>, Error> {
                 FileKind::File => add_frame(&mut runs, name),
                 _ => {}
             }
-            if runs.len() > RUNS { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            if runs.len() > left { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })?;
         let below = |inner: &str| if name.is_empty() { inner.to_owned() } else { format!("{name}/{inner}") };
         for inner in inner.iter().rev() {
@@ -312,6 +309,7 @@ fn cameras(episode: &Entry) -> Result<Vec<Camera>, Error> {
             let Ok(found) = folder.get(inner) else { continue };
             open.push((found, below(inner), depth + 1));
         }
+        left = left.saturating_sub(runs.len());
         if !runs.is_empty() {
             cameras.push(Camera { name, folder: paths::address(&folder), runs, size: None, depth: None });
         }

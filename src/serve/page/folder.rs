@@ -15,12 +15,14 @@ use super::{
 use crate::{
     serve::paths,
     tree::ItemInfo,
-    vfs::{FileKind, Problem},
+    vfs::FileKind,
     volume::{Entry, Error},
 };
 
 /// Rows of a page.
 const ROWS: u64 = 200;
+/// Damaged entries of a folder that get a mark.
+const DAMAGED: usize = 1000;
 /// Names of a container's folder that are counted. Counting those of SOURCE would look at each of its files.
 const COUNTED: u64 = 2_000_000;
 
@@ -128,16 +130,21 @@ pub(super) struct Damage {
 
 impl Damage {
     /// Looks through the problems that were seen so far.
-    pub(super) fn of(folder: &Entry, problems: Vec<Problem>) -> Self {
+    pub(super) fn of(folder: &Entry) -> Self {
         let place = folder.vfs().path_of(folder.ino());
         let is_inside = super::container_path(folder).is_some();
         let here = if is_inside { place.0.join(&place.1) } else { folder.path().to_owned() };
-        let named = problems.into_iter().filter_map(|problem| {
+        let mut by_name = HashMap::new();
+        folder.vfs().each_problem(&mut |problem| {
             let there = problem.container.join(&problem.path);
-            let name = there.strip_prefix(&here).ok()?.components().next()?.as_os_str().to_owned();
-            Some((name, problem.detail()))
+            if let Some(name) = there.strip_prefix(&here).ok().and_then(|below| below.components().next())
+                && !by_name.contains_key(name.as_os_str())
+            {
+                by_name.insert(name.as_os_str().to_owned(), problem.detail());
+            }
+            if by_name.len() < DAMAGED { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         });
-        Self { by_name: named.collect() }
+        Self { by_name }
     }
 }
 

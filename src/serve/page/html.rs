@@ -2,16 +2,26 @@
 
 use std::{fmt::Write, path::Path};
 
-use crate::serve::paths;
+use crate::{
+    serve::{Refusal, paths},
+    volume::Entry,
+};
+
+/// Bytes of a file that become HTML at a time, each up to five.
+const PIECE: u64 = 32 << 10;
 
 /// A document that grows. Markup can only be a literal of the program; everything else is escaped.
 #[derive(Debug, Default)]
-pub(super) struct Html(String);
+pub(super) struct Html {
+    text: String,
+    /// A file whose text stands at this place, from where it is read when the document is sent.
+    file: Option<(usize, Entry)>,
+}
 
 impl Html {
     /// Markup.
     pub(super) fn raw(&mut self, markup: &'static str) -> &mut Self {
-        self.0.push_str(markup);
+        self.text.push_str(markup);
         self
     }
 
@@ -20,17 +30,17 @@ impl Html {
     pub(super) fn text(&mut self, text: &str) -> &mut Self {
         for c in text.chars() {
             match c {
-                '&' => self.0.push_str("&amp;"),
-                '<' => self.0.push_str("&lt;"),
-                '>' => self.0.push_str("&gt;"),
-                '"' => self.0.push_str("&quot;"),
-                '\'' => self.0.push_str("&#39;"),
-                '\n' | '\t' => self.0.push(c),
+                '&' => self.text.push_str("&amp;"),
+                '<' => self.text.push_str("&lt;"),
+                '>' => self.text.push_str("&gt;"),
+                '"' => self.text.push_str("&quot;"),
+                '\'' => self.text.push_str("&#39;"),
+                '\n' | '\t' => self.text.push(c),
                 // A String takes all that is written.
                 c if c.is_control() || is_directional(c) => {
-                    let _ = write!(self.0, "\u{fffd}{:02X}", u32::from(c));
+                    let _ = write!(self.text, "\u{fffd}{:02X}", u32::from(c));
                 }
-                c => self.0.push(c),
+                c => self.text.push(c),
             }
         }
         self
@@ -38,7 +48,7 @@ impl Html {
 
     /// A number.
     pub(super) fn number(&mut self, number: u64) -> &mut Self {
-        let _ = write!(self.0, "{number}");
+        let _ = write!(self.text, "{number}");
         self
     }
 
@@ -58,15 +68,93 @@ impl Html {
         self.raw(super::assets::version()).raw("/icons.svg#").raw(name).raw("\"></use></svg>")
     }
 
-    /// Another document, whole.
-    pub(super) fn push(&mut self, html: &Self) -> &mut Self {
-        self.0.push_str(&html.0);
+    /// All of a file as text. A document has one at most.
+    pub(super) fn file(&mut self, file: &Entry) -> &mut Self {
+        self.file = Some((self.text.len(), file.clone()));
         self
     }
 
-    /// The bytes.
+    /// Another document, whole.
+    pub(super) fn push(&mut self, html: &Self) -> &mut Self {
+        if let Some((at, file)) = &html.file {
+            self.file = Some((self.text.len() + at, file.clone()));
+        }
+        self.text.push_str(&html.text);
+        self
+    }
+
+    /// Bytes of the document, without those of a file.
+    pub(super) fn len(&self) -> usize {
+        self.text.len()
+    }
+
+    /// The document, to be sent piece by piece.
+    ///
+    /// # Errors
+    /// [`Refusal`] if its file has gone.
+    pub(super) fn into_pieces(mut self) -> Result<Pieces, Refusal> {
+        let Some((at, file)) = self.file else {
+            return Ok(Pieces { before: self.text, file: None, after: String::new() });
+        };
+        let after = self.text.split_off(at);
+        let tag = file.vfs().tag(file.ino())?;
+        Ok(Pieces { before: self.text, file: Some(Text { file, tag, done: 0 }), after })
+    }
+
+    /// The bytes of a document without a file.
     pub(super) fn into_bytes(self) -> Vec<u8> {
-        self.0.into_bytes()
+        self.text.into_bytes()
+    }
+}
+
+/// What is left of a document.
+pub(super) struct Pieces {
+    before: String,
+    file: Option<Text>,
+    after: String,
+}
+
+/// A file as text, of which some is done.
+struct Text {
+    file: Entry,
+    tag: Option<u128>,
+    done: u64,
+}
+
+impl Pieces {
+    /// The next piece, and what is left.
+    ///
+    /// # Errors
+    /// [`Refusal`] if the file can't be read, or is another one by now.
+    pub(super) fn next(mut self) -> Result<(Vec<u8>, Option<Self>), Refusal> {
+        let Some(text) = &mut self.file else { return Ok(((self.before + &self.after).into_bytes(), None)) };
+        let mut html = Html { text: std::mem::take(&mut self.before), file: None };
+        if text.write(&mut html)? {
+            html.text.push_str(&self.after);
+            return Ok((html.into_bytes(), None));
+        }
+        Ok((html.into_bytes(), Some(self)))
+    }
+}
+
+impl Text {
+    /// Writes the next piece. True for the last one.
+    fn write(&mut self, html: &mut Html) -> Result<bool, Refusal> {
+        let mut bytes = self.file.read_range(self.done, PIECE)?;
+        if self.file.vfs().tag(self.file.ino())? != self.tag || (bytes.is_empty() && self.done < self.file.size()) {
+            return Err(Refusal::changed());
+        }
+        if self.done + (bytes.len() as u64) < self.file.size() {
+            // A character that is cut belongs to the next piece.
+            let last = bytes.utf8_chunks().last().map_or(0, |chunk| match std::str::from_utf8(chunk.invalid()) {
+                Err(error) if error.error_len().is_none() => chunk.invalid().len(),
+                _ => 0,
+            });
+            bytes.truncate(bytes.len() - last);
+        }
+        self.done += bytes.len() as u64;
+        html.text(&String::from_utf8_lossy(&bytes));
+        Ok(self.done >= self.file.size())
     }
 }
 

@@ -1,11 +1,17 @@
 //! Metadata as lists of names and values.
+//!
+//! A document takes up to fifty times its size while it is interpreted. The cache's budget has that memory meanwhile,
+//! and what is kept of it is small: pages hold no documents.
 
 use serde_json::{Map, Value};
 
 use super::html::Html;
+use crate::{limits, volume::Entry};
 
-/// Values that are shown of all documents together.
+/// Values that are shown of a document.
 const VALUES: usize = 400;
+/// Bytes of HTML after which nothing more of a document is shown.
+const BYTES: usize = 128 << 10;
 /// Characters of a text that are shown.
 const TEXT: usize = 600;
 /// Elements of a list of numbers or texts that are shown.
@@ -13,16 +19,23 @@ const ELEMENTS: usize = 32;
 /// Objects within objects.
 const DEPTH: usize = 8;
 
-/// Writes documents one below another, each under its name.
-pub(super) fn write(html: &mut Html, documents: &[(String, Map<String, Value>)]) {
-    let mut left = VALUES;
-    for (name, document) in documents {
-        html.raw("<h2>").text(name).raw("</h2>");
-        write_object(html, document, DEPTH, &mut left);
-    }
+/// What is wanted of a document of JSON; `None` if it is none, or there is no memory to interpret it.
+pub(super) fn interpreted<T>(file: &Entry, take: impl FnOnce(&Map<String, Value>) -> T) -> Option<T> {
+    let size = Some(file.size()).filter(|&size| size <= limits::METADATA_JSON)?;
+    let bytes = file.read().ok()?;
+    let _room = file.vfs().cache().reserve(size * limits::JSON_ROOM).ok()?;
+    let document = serde_json::from_slice(&bytes).ok()?;
+    Some(take(&document))
+}
+
+/// A document as HTML.
+pub(super) fn shown(document: &Map<String, Value>) -> Html {
+    let (mut html, mut left) = (Html::default(), VALUES);
+    write_object(&mut html, document, DEPTH, &mut left);
     if left == 0 {
         html.raw("<p class=\"empty\">There is more in the files below.</p>");
     }
+    html
 }
 
 fn write_object(html: &mut Html, object: &Map<String, Value>, depth: usize, left: &mut usize) {
@@ -31,8 +44,8 @@ fn write_object(html: &mut Html, object: &Map<String, Value>, depth: usize, left
         if *left == 0 {
             break;
         }
-        *left -= 1;
-        html.raw("<div><dt>").text(name).raw("</dt><dd>");
+        *left = if html.len() < BYTES { *left - 1 } else { 0 };
+        html.raw("<div><dt>").text(&super::summary::shortened(name, TEXT)).raw("</dt><dd>");
         write_value(html, value, depth, left);
         html.raw("</dd></div>");
     }

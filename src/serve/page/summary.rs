@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::html::{self, counted};
+use super::{
+    html::{self, counted},
+    meta,
+};
 use crate::{
     format::DType,
     tree::{
@@ -19,8 +22,6 @@ use crate::{
 const EPISODES: u64 = 20;
 /// Characters of a task that are shown.
 const TASK: usize = 60;
-/// Bytes of a description of an episode that are read.
-const META: u64 = 1 << 20;
 
 /// The line, and what is known to be wrong.
 #[derive(Debug, Default, Serialize)]
@@ -119,10 +120,14 @@ fn episodes_line(container: &Entry, count: u64) -> Vec<String> {
     let mut tasks: BTreeMap<String, u64> = BTreeMap::new();
     let (mut frames, looked_at) = (0, count.min(EPISODES));
     for position in 0..looked_at {
-        let Some(meta) = meta(container, position) else { continue };
-        frames += meta.get("num_frames").and_then(Value::as_u64).unwrap_or(0);
-        if let Some(task) = meta.get("task").and_then(Value::as_str) {
-            *tasks.entry(shortened(task, TASK)).or_default() += 1;
+        let said = meta(container, position, |meta| {
+            let task = meta.get("task").and_then(Value::as_str).map(|task| shortened(task, TASK));
+            (meta.get("num_frames").and_then(Value::as_u64), task)
+        });
+        let Some((count, task)) = said else { continue };
+        frames = count.map_or(frames, |count| count.saturating_add(frames));
+        if let Some(task) = task {
+            *tasks.entry(task).or_default() += 1;
         }
     }
     let mut parts = vec![counted(count, "episode")];
@@ -139,10 +144,9 @@ fn episodes_line(container: &Entry, count: u64) -> Vec<String> {
     parts
 }
 
-/// What `meta.json` of an episode says.
-pub(super) fn meta(container: &Entry, position: u64) -> Option<Map<String, Value>> {
-    let file = container.get(format!("episodes/{position}/meta.json")).ok().filter(|file| file.size() <= META)?;
-    serde_json::from_slice(&file.read().ok()?).ok()
+/// What is wanted of what `meta.json` of an episode says.
+pub(super) fn meta<T>(container: &Entry, position: u64, take: impl FnOnce(&Map<String, Value>) -> T) -> Option<T> {
+    meta::interpreted(&container.get(format!("episodes/{position}/meta.json")).ok()?, take)
 }
 
 /// A text of at most so many characters.

@@ -23,6 +23,8 @@ use crate::{
 const ROWS: u64 = 200;
 /// Columns of one answer.
 const COLUMNS: u64 = 32;
+/// Bytes of the cells of one answer: columns behind them are said to be left out.
+const CELLS: usize = 1 << 20;
 /// Columns of an array that have names; those behind are not shown as a table.
 const NAMES: u64 = 10_000;
 /// Entries of a folder that may be columns; one of more is no table.
@@ -192,9 +194,11 @@ impl Table {
         let column = query.number("column").unwrap_or(0).min(total.saturating_sub(1));
         let columns = query.number("columns").unwrap_or(COLUMNS).clamp(1, COLUMNS);
         let mut answer = Rows { rows: self.rows, from, columns: total, column, heads: Vec::new(), cells: Vec::new() };
+        let mut bytes = 0;
         for head in self.columns.iter().skip(column as usize).take(columns as usize) {
             let opened = head.open();
             let (cells, numeric) = match &opened {
+                _ if bytes > CELLS => (Err("there is no room for more text in one answer".to_owned()), false),
                 Ok(column) => (column.cells(from, count).map_err(|error| error.to_string()), column.is_numeric()),
                 Err(reason) => (Err(reason.clone()), false),
             };
@@ -205,7 +209,9 @@ impl Table {
                 page: head.page(),
                 error: cells.as_ref().err().cloned(),
             });
-            answer.cells.push(cells.unwrap_or_default());
+            let cells = cells.unwrap_or_default();
+            bytes += cells.iter().flatten().map(String::len).sum::<usize>();
+            answer.cells.push(cells);
         }
         answer
     }

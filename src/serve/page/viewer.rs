@@ -1,9 +1,9 @@
 //! The pages: what frames each of them, and what it is made of.
 
-use std::{ffi::OsStr, path::Path};
+use std::{ffi::OsStr, ops::ControlFlow, path::Path};
 
 use http::StatusCode;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{
     assets, document,
@@ -11,7 +11,7 @@ use super::{
     episode::Episode,
     folder::{self, Damage},
     html::{self, Html, counted},
-    meta, plane,
+    plane,
     query::Query,
     summary,
     table::Table,
@@ -62,7 +62,7 @@ fn framed(volume: &Volume, title: &str, path: &Path, scripts: &[&'static str], m
         html.raw("</li>");
     }
     html.raw("</ol></nav><div class=\"tools\">");
-    let problems = volume.problems().len() as u64;
+    let problems = volume.vfs().problem_count() as u64;
     if problems > 0 {
         html.raw("<a class=\"badge bad\" href=\"/-/problems\">").text(&counted(problems, "problem")).raw("</a>");
     }
@@ -161,7 +161,7 @@ fn folder_main(volume: &Volume, entry: &Entry, query: &Query) -> Result<(Html, &
         }
     }
     let page = folder::page(entry, query)?;
-    let damage = Damage::of(entry, vfs.problems());
+    let damage = Damage::of(entry);
     folder::write(&mut main, entry, &page, &damage);
     Ok((main, scripts))
 }
@@ -210,7 +210,9 @@ fn write_player(main: &mut Html, episode: &Episode, folder: &Entry) {
     main.raw("</section><div class=\"beside\"><section class=\"signals\" id=\"signals\" aria-label=\"Signals\">");
     main.raw("<h2 class=\"hidden\">Signals</h2></section>");
     main.raw("<aside class=\"meta\" aria-label=\"Metadata\">");
-    meta::write(main, &episode.meta);
+    for (name, document) in &episode.meta {
+        main.raw("<h2>").text(name).raw("</h2>").push(document);
+    }
     main.raw("</aside></div>");
 }
 
@@ -248,27 +250,32 @@ fn write_episodes(
     );
     main.raw("<th scope=\"col\" class=\"num\">Steps</th></tr></thead><tbody>");
     for position in first..count.min(first + EPISODES) {
-        let meta = summary::meta(&container, position);
-        let value = |name: &str| meta.as_ref().and_then(|meta| meta.get(name)).cloned().unwrap_or_default();
-        let text = |name: &str| value(name).as_str().map(|text| summary::shortened(text, 120)).unwrap_or_default();
-        let number = |name: &str| if value(name).is_number() { value(name).to_string() } else { String::new() };
+        let meta = summary::meta(&container, position, |meta| {
+            let text = |name: &str| meta.get(name).and_then(Value::as_str).map(|text| summary::shortened(text, 120));
+            let number = |name: &str| meta.get(name).filter(|value| value.is_number()).map(Value::to_string);
+            let success = meta.get("success").and_then(Value::as_bool);
+            (text("task"), text("embodiment"), success, number("total_reward"), number("num_frames"))
+        });
+        let is_damaged = meta.is_none();
+        let (task, embodiment, success, reward, frames) = meta.unwrap_or_default();
         main.raw("<tr><td class=\"name\">")
             .icon("episode")
             .raw("<a href=\"/files/")
             .path(&episodes.join(position.to_string()))
             .raw("/\">Episode ");
         main.number(position).raw("</a>");
-        if meta.is_none() {
+        if is_damaged {
             main.raw(" <span class=\"badge bad\">damaged</span>");
         }
-        main.raw("</td><td>").text(&text("task")).raw("</td><td>").text(&text("embodiment")).raw("</td><td>");
-        main.raw(match value("success").as_bool() {
+        main.raw("</td><td>").text(&task.unwrap_or_default()).raw("</td><td>");
+        main.text(&embodiment.unwrap_or_default()).raw("</td><td>");
+        main.raw(match success {
             Some(true) => "<span class=\"badge good\">yes</span>",
             Some(false) => "<span class=\"badge\">no</span>",
             None => "",
         });
-        main.raw("</td><td class=\"num\">").text(&number("total_reward"));
-        main.raw("</td><td class=\"num\">").text(&number("num_frames")).raw("</td></tr>");
+        main.raw("</td><td class=\"num\">").text(&reward.unwrap_or_default());
+        main.raw("</td><td class=\"num\">").text(&frames.unwrap_or_default()).raw("</td></tr>");
     }
     main.raw("</tbody></table>");
     if pages > 1 {
@@ -322,25 +329,29 @@ fn file_main(entry: &Entry, query: &Query) -> Result<(Html, &'static [&'static s
 
 /// The problems that were seen so far, the newest first.
 pub(super) fn problems(volume: &Volume) -> Made {
-    let problems = volume.problems();
+    let (vfs, mut newest) = (volume.vfs(), Vec::new());
+    vfs.each_problem(&mut |problem| {
+        newest.push(problem.clone());
+        if newest.len() < PROBLEMS { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    });
     let mut main = Html::default();
     main.raw("<div class=\"head\"><h1>Problems</h1><span class=\"said\">");
-    main.text(&counted(problems.len() as u64, "problem")).raw(" seen since this server was started</span></div>");
-    if problems.is_empty() {
+    main.text(&counted(vfs.problem_count() as u64, "problem")).raw(" seen since this server was started</span></div>");
+    if newest.is_empty() {
         main.raw("<p class=\"empty\">Nothing was found wrong so far. Blocks are verified when they are read.</p>");
     } else {
         main.raw("<table class=\"list\"><thead><tr><th scope=\"col\">Container</th><th scope=\"col\">Path</th>");
         main.raw("<th scope=\"col\">Problem</th></tr></thead><tbody>");
     }
     let is_alone = volume.root().is_ok_and(|root| volume.vfs().is_container(root.ino()));
-    for problem in problems.iter().rev().take(PROBLEMS) {
+    for problem in &newest {
         // Where SOURCE is one container, that is the top.
         let container = if is_alone { Path::new("") } else { &problem.container };
         main.raw("<tr><td class=\"name\"><a href=\"/-/view/").path(container).raw("\">");
         main.text(&problem.container.to_string_lossy()).raw("</a></td><td>").text(&problem.path);
         main.raw("</td><td>").text(&problem.detail()).raw("</td></tr>");
     }
-    if !problems.is_empty() {
+    if !newest.is_empty() {
         main.raw("</tbody></table>");
     }
     (StatusCode::OK, framed(volume, "Problems", Path::new(""), PLAIN, &main))
