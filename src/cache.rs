@@ -211,7 +211,7 @@ impl Cache {
     /// Starts to decode a block that will be wanted soon and is not in the disk cache. Takes only unused room, or, with
     /// `may_evict`, up to a quarter of the budget by evicting idle entries.
     pub fn decode_ahead(self: &Arc<Self>, key: Key, block: &Block, source: &Arc<dyn Source>, may_evict: bool) {
-        let is_spilled = || self.spilled(block, &**source).is_some_and(|(spill, name)| spill.has(&name, 0));
+        let is_spilled = || self.is_known_spilled(block, &**source);
         if self.peek(&key, |_| ()).is_some() || self.check_size(block).is_err() || is_spilled() {
             return;
         }

@@ -108,6 +108,13 @@ pub trait Source: Send + Sync {
         None
     }
 
+    /// Returns a number of the mounted filesystem, if [`Self::state_key`] could also be the key of a file on another one:
+    /// of two images that are mounted one after the other, all numbers and times of two files can be the same. The
+    /// filesystem stays mounted while this source is open. `None` if the key alone is certain.
+    fn filesystem(&self) -> Option<u64> {
+        None
+    }
+
     /// Does the same as [`Self::read_at`] for bytes that need no waiting. A source that does not know fails with
     /// `WouldBlock`.
     ///

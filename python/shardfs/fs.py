@@ -11,6 +11,7 @@ into.
 """
 
 import errno
+import hashlib
 import io
 import os
 import posixpath
@@ -301,12 +302,19 @@ class _Copies:
                 # A child of a fork must not remove its parent's folder.
                 self._process, self._folder = os.getpid(), tempfile.TemporaryDirectory(prefix="shardfs-")
             # Of the state that is there now; another state is another file.
-            name = f"{abs(hash((theirs, str(self._other.ukey(theirs))))):x}-{posixpath.basename(theirs)}"[-200:]
+            name = _name_of_copy(theirs, self._other.ukey(theirs))
             ours = os.path.join(self._folder.name, name)
             if not os.path.exists(ours):
                 self._other.get_file(theirs, ours + ".part")
                 os.rename(ours + ".part", ours)
             return os.path.realpath(ours)
+
+
+def _name_of_copy(path, state):
+    """A name for a file in a state, with as much of the end of its own name as fits: a filesystem counts bytes."""
+    digest = hashlib.sha256(f"{path}\0{state}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    # Characters that the cut leaves in part, and bytes that are none, are left out.
+    return f"{digest}-{os.fsencode(posixpath.basename(path))[-200:].decode('utf-8', 'ignore')}"
 
 
 class _Elsewhere:

@@ -6,6 +6,9 @@
 //!
 //! What is kept is named by the state of the container's file ([`Source::state_key`]) and by the block's place, size,
 //! codec and checksum in it: another state of the file has other names, and a name needs no table that could be stale.
+//! Files on two filesystems may have the same state, so the name of a block of a local file also has the hashes of its
+//! stored bytes and of the container's front. They are read for that once while a filesystem is mounted
+//! ([`Source::filesystem`]): less work than decoding, and the only proof that the block is this one.
 //! A block is one blob of [`Disk`]; one that is shown in pieces while it is decoded is a blob for each piece, and a
 //! last empty one that says that the checksum of all of them was right. Pieces without that one are never read.
 //!
@@ -31,13 +34,17 @@ use std::{
 
 use lru::LruCache;
 use parking_lot::Mutex;
+use sha2::{Digest, Sha256};
 
 use super::{BlockError, Buffer, Cache, FileSlot, Key, Piece, Verify, decode, nonzero};
 use crate::{
     codec::Codec,
     disk::{Blob, Disk, FileId, Limits, Payload, Way},
     format::Block,
-    source::Source,
+    limits,
+    single_flight::SingleFlight,
+    source::{Source, SourceError, zeros},
+    wanted,
 };
 
 /// Most bytes of a block that one read is assumed to want, to judge whether the block is worth keeping.
@@ -58,11 +65,17 @@ const LONGEST_WAIT: Duration = Duration::from_secs(60);
 /// Most bytes in the queue for the disk, if decoding waits for it.
 const WAITED_FOR: u64 = 128 << 20;
 
+/// Most hashes of stored bytes that are remembered, at some 200 bytes of memory each.
+const PROOFS: usize = 16 << 10;
+
+/// Bytes that are read at a time to hash them: few enough to stay in the processor's cache.
+const HASHED: usize = 128 << 10;
+
 /// Most plain files that this process remembers as checked.
 const CHECKED: usize = 16 << 10;
 
 /// Version of the names. A later layout uses another number.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 /// Options of the disk cache for decoded blocks.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -116,6 +129,29 @@ pub struct Spill {
     all: bool,
     /// Plain files that were compared with their checksums.
     checked: Mutex<LruCache<FileId, ()>>,
+    /// Hashes of stored bytes.
+    proofs: Mutex<LruCache<Proven, Arc<SingleFlight<[u8; 32]>>>>,
+}
+
+/// What a hash was made of: the number of the mounted filesystem, the state of the file, the range.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Proven(u64, [u8; 32], Range<u64>);
+
+/// Hashes a range of a source.
+fn hash(source: &dyn Source, range: Range<u64>) -> Result<[u8; 32], SourceError> {
+    if range.start > range.end || range.end > source.len() {
+        return Err(SourceError::OutOfRange { start: range.start, end: range.end, len: source.len() });
+    }
+    source.prefetch(std::slice::from_ref(&range));
+    let mut hash = Sha256::new();
+    let mut piece = zeros(HASHED.min(usize::try_from(range.end - range.start).unwrap_or(HASHED)))?;
+    for at in range.clone().step_by(HASHED) {
+        wanted::check()?;
+        let length = piece.len().min(usize::try_from(range.end - at).unwrap_or(HASHED));
+        source.read_at(at, &mut piece[..length])?;
+        hash.update(&piece[..length]);
+    }
+    Ok(hash.finalize().into())
 }
 
 /// A virtual file that consists of one whole block, and of bytes that are known without it.
@@ -180,7 +216,8 @@ impl Spill {
     /// Returns a tier that keeps decoded blocks in `disk`.
     pub fn new(disk: Arc<Disk>) -> Self {
         let checked = Mutex::new(LruCache::new(nonzero(CHECKED)));
-        Self { disk, picos_per_byte: AtomicU64::new(1000), wait: false, all: false, checked }
+        let proofs = Mutex::new(LruCache::new(nonzero(PROOFS)));
+        Self { disk, picos_per_byte: AtomicU64::new(1000), wait: false, all: false, checked, proofs }
     }
 
     /// The disk cache that holds the blocks.
@@ -190,7 +227,9 @@ impl Spill {
 
     /// Returns the block's name. `None` for an uncompressed block, and for bytes without a name of their own. A block
     /// that is shown in pieces is kept in pieces.
-    pub(super) fn name(&self, block: &Block, source: &dyn Source, in_pieces: bool) -> Option<Name> {
+    ///
+    /// If `waits` is false: `None` if the block's stored bytes would have to be read for it.
+    pub(super) fn name(&self, block: &Block, source: &dyn Source, in_pieces: bool, waits: bool) -> Option<Name> {
         let code = match &block.codec {
             Codec::None => return None,
             Codec::Zstd => [1, 0, 0, 0],
@@ -203,7 +242,14 @@ impl Spill {
         };
         let mut name = Vec::with_capacity(128);
         name.extend_from_slice(&[VERSION, in_pieces.into()]);
-        name.extend_from_slice(&source.state_key()?);
+        let state = source.state_key()?;
+        name.extend_from_slice(&state);
+        if let Some(filesystem) = source.filesystem() {
+            let front = 0..source.len().min(limits::FRONT as u64);
+            for range in [front, block.stored()] {
+                name.extend_from_slice(&self.proof(Proven(filesystem, state, range.clone()), source, range, waits)?);
+            }
+        }
         for number in [block.offset, block.stored_size, block.size] {
             name.extend_from_slice(&number.to_le_bytes());
         }
@@ -217,6 +263,12 @@ impl Spill {
             name.extend_from_slice(format!("{:?}", chain.filters()).as_bytes());
         }
         Some(Name { key: name, size: block.size, in_pieces })
+    }
+
+    /// Returns the hash of a range, which is read if it is not known yet and the caller waits.
+    fn proof(&self, proven: Proven, source: &dyn Source, range: Range<u64>, waits: bool) -> Option<[u8; 32]> {
+        let flight = self.proofs.lock().get_or_insert(proven, Arc::default).clone();
+        if waits { flight.get_or_try_init(|| hash(source, range)).ok() } else { flight.get() }
     }
 
     /// Returns whether reading a part of the block from this disk takes at most half of `decoding`, the time to decode
@@ -356,8 +408,14 @@ impl Spill {
 impl Cache {
     /// Returns the disk cache, and the name of a block there.
     pub(super) fn spilled(&self, block: &Block, source: &dyn Source) -> Option<(&Spill, Name)> {
-        let spill = self.spill.as_ref()?;
-        Some((spill, spill.name(block, source, self.in_pieces(block))?))
+        let spill = self.spill.as_ref().filter(|_| self.check_size(block).is_ok())?;
+        Some((spill, spill.name(block, source, self.in_pieces(block), true)?))
+    }
+
+    /// Returns whether a block is known to be in the disk cache, without reading any of the container.
+    pub(super) fn is_known_spilled(&self, block: &Block, source: &dyn Source) -> bool {
+        let Some(spill) = &self.spill else { return false };
+        spill.name(block, source, self.in_pieces(block), false).is_some_and(|name| spill.has(&name, 0))
     }
 
     /// Returns a part of a block that is on disk and not in memory. A block that is wanted whole comes to memory

@@ -493,3 +493,69 @@ fn the_spare_memory_that_fits_best_is_used_again() {
     assert_eq!([take(4), take(4), take(4), take(1), take(1)], [Some(5), Some(7), Some(3), Some(1), None]);
     assert_eq!(spares.bytes(), 0);
 }
+
+/// The bytes of a range out of a piece that holds it.
+fn piece_of<'a>(piece: &'a Piece, range: &Range<u64>) -> &'a [u8] {
+    &piece.bytes[(range.start - piece.start) as usize..(range.end - piece.start) as usize]
+}
+
+/// A file of some filesystem, of which only the bytes tell it from one on another.
+struct OnAFilesystem {
+    bytes: Vec<u8>,
+    filesystem: u64,
+}
+
+impl Source for OnAFilesystem {
+    fn len(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), SourceError> {
+        Source::read_at(&self.bytes, offset, buf)
+    }
+
+    fn state_key(&self) -> Option<[u8; 32]> {
+        Some([7; 32])
+    }
+
+    fn filesystem(&self) -> Option<u64> {
+        Some(self.filesystem)
+    }
+}
+
+#[test]
+fn files_of_one_state_on_two_filesystems_share_no_block() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = SpillOptions { folder: folder.path().join("tier"), size: 1 << 30, wait: true, all: true };
+    // Random bytes are stored as they are: two blocks of equal size. Neither has a checksum.
+    let content = |seed: u64| -> Vec<u8> {
+        let mut state = seed;
+        let mut next = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 56) as u8
+        };
+        (0..300_000).map(|_| next()).collect()
+    };
+    let mut sizes = Vec::new();
+    // The same file again on another mount is found.
+    for (seed, filesystem, misses) in [(1, 1, 1), (2, 2, 1), (1, 3, 0), (2, 2, 0)] {
+        let bytes = content(seed);
+        let front = vec![0; limits::FRONT];
+        let stored = zstd::bulk::compress(&bytes, 1).unwrap();
+        sizes.push(stored.len());
+        let block = Block {
+            offset: front.len() as u64,
+            stored_size: stored.len() as u64,
+            size: bytes.len() as u64,
+            codec: Codec::Zstd,
+            crc: None,
+        };
+        let source: Arc<dyn Source> = Arc::new(OnAFilesystem { bytes: [front, stored].concat(), filesystem });
+        let cache = Cache::with_spill(64 << 20, Verify::Lazy, options.open(64 << 20).unwrap());
+        let range = 1000..2000;
+        assert_eq!(piece_of(&cache.piece(KEY, &block, &source, &range).unwrap(), &range), &bytes[1000..2000]);
+        assert_eq!(cache.counters.misses.load(Relaxed), misses, "{seed} on {filesystem}");
+        cache.spill().unwrap().disk().flush(std::time::Duration::from_secs(60));
+    }
+    assert!(sizes.iter().all(|size| *size == sizes[0]), "{sizes:?}");
+}

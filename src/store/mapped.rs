@@ -12,13 +12,16 @@ use std::{
     ops::Range,
     os::{fd::AsFd, unix::fs::FileExt},
     path::Path,
-    sync::{Arc, OnceLock, Weak},
+    sync::{
+        Arc, OnceLock, Weak,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
 };
 
 use memmap2::{Advice, Mmap, UncheckedAdvice};
 use parking_lot::Mutex;
 use rustix::{
-    fs::{AtFlags, StatxFlags, fstatfs, statx},
+    fs::{AtFlags, StatxFlags, fstatfs, fstatvfs, statx},
     io::{Errno, ReadWriteFlags},
 };
 use sha2::{Digest, Sha256};
@@ -42,6 +45,8 @@ pub struct MappedFile {
     /// Whether its attributes can be read without asking a server, which may not answer.
     is_local: bool,
     map: OnceLock<Option<Arc<Mmap>>>,
+    /// The key of its state and the number of its mount, once they were asked for.
+    state: OnceLock<([u8; 32], u64)>,
 }
 
 /// Bytes lent from all maps before their pages are released. Released pages stay in the page cache but no longer count
@@ -118,12 +123,30 @@ impl MappedFile {
         let in_memory = filesystem == libc::TMPFS_MAGIC;
         let in_user_space = filesystem == FUSE;
         let is_local = LOCAL.contains(&filesystem);
-        Ok(Self { file, name, version: stat.version, in_memory, in_user_space, is_local, map: OnceLock::new() })
+        Ok(Self {
+            file,
+            name,
+            version: stat.version,
+            in_memory,
+            in_user_space,
+            is_local,
+            map: OnceLock::new(),
+            state: OnceLock::new(),
+        })
     }
 
     /// Takes a regular file that was opened for reading just after it was looked at, on a local filesystem.
     pub(super) fn of_known(file: Descriptor, name: OsString, version: Version, in_memory: bool) -> Self {
-        Self { file, name, version, in_memory, in_user_space: false, is_local: true, map: OnceLock::new() }
+        Self {
+            file,
+            name,
+            version,
+            in_memory,
+            in_user_space: false,
+            is_local: true,
+            map: OnceLock::new(),
+            state: OnceLock::new(),
+        }
     }
 
     /// Returns whether it is on a local filesystem.
@@ -145,6 +168,18 @@ impl MappedFile {
         let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
         let file = Descriptor::options().read(true).custom_flags(flags).open(path)?;
         Self::new(file, path.file_name().unwrap_or_default().to_owned())
+    }
+}
+
+/// `STATX_MNT_ID_UNIQUE` (Linux 6.8): a number that no other mount gets until the machine restarts.
+const UNIQUE_MOUNT: StatxFlags = StatxFlags::from_bits_retain(0x4000);
+
+/// Returns a number that no other mount has; from a kernel without such numbers, one that no other opened file has.
+fn mount_of(file: impl AsFd) -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1 << 63);
+    match statx(file, c"", AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC, UNIQUE_MOUNT) {
+        Ok(found) if found.stx_mask & UNIQUE_MOUNT.bits() != 0 => found.stx_mnt_id,
+        _ => NEXT.fetch_add(1, Relaxed),
     }
 }
 
@@ -226,10 +261,14 @@ impl Source for MappedFile {
         self.compare(AtFlags::STATX_DONT_SYNC)
     }
 
-    /// Made from the version. `None` on filesystems in user space, whose users choose the numbers and times.
+    /// Made from the version and the number that the filesystem gives itself. `None` on filesystems in user space, whose
+    /// users choose the numbers and times.
     fn state_key(&self) -> Option<[u8; 32]> {
-        let named = Sha256::new().chain_update(b"local file").chain_update(self.version.to_bytes());
-        (!self.in_user_space).then(|| named.finalize().into())
+        (!self.in_user_space).then(|| self.state().0)
+    }
+
+    fn filesystem(&self) -> Option<u64> {
+        Some(self.state().1)
     }
 
     /// One system call, which fails if it would wait.
@@ -302,6 +341,14 @@ impl Source for MappedFile {
 }
 
 impl MappedFile {
+    fn state(&self) -> ([u8; 32], u64) {
+        *self.state.get_or_init(|| {
+            let filesystem = fstatvfs(&self.file).map_or(0, |at| at.f_fsid);
+            let hash = Sha256::new().chain_update(b"local file").chain_update(self.version.to_bytes());
+            (hash.chain_update(filesystem.to_le_bytes()).finalize().into(), mount_of(&self.file))
+        })
+    }
+
     fn compare(&self, flags: AtFlags) -> Result<(), SourceError> {
         if stat_of(&self.file, flags)?.version == self.version { Ok(()) } else { Err(SourceError::Changed) }
     }

@@ -231,6 +231,81 @@ def test_another_state_of_a_container_is_never_served_from_the_disk(source, tmp_
         assert np.array_equal(np.load(array_of(mnt, "ep.wshard")), after)
 
 
+def inverted(packed):
+    """A block of lz4 that decodes to all bytes inverted: the same matches, other literals."""
+    out, at = bytearray(packed), 0
+
+    def length(first, at):
+        while first >= 15 and out[at] == 255:
+            first, at = first + 255, at + 1
+        return (first + out[at], at + 1) if first >= 15 else (first, at)
+
+    while at < len(out):
+        token = out[at]
+        literals, at = length(token >> 4, at + 1)
+        out[at:at + literals] = bytes(255 - byte for byte in out[at:at + literals])
+        at += literals
+        if at < len(out):
+            _, at = length(token & 15, at + 2)
+    return bytes(out)
+
+
+def test_two_images_on_one_device_share_no_block(source, tmp_path, monkeypatch):
+    """Device, inode, size, all times and the filesystem's own number are the same; blocks without checksums are not."""
+    monkeypatch.setattr(shard.crc32c, "crc32c", lambda _: 0)
+    compress, made = shard.compress, []
+    for number in range(2):
+        path = tmp_path / f"{number}/ep.wshard"
+        path.parent.mkdir()
+        pictures = episode(path, 1, codec="lz4", frames=200)
+        made.append(255 - pictures if number else pictures)
+        monkeypatch.setattr(shard, "compress", lambda *args: inverted(compress(*args)) if len(args[1]) > 1 << 20
+                            else compress(*args))
+    first, second = ((tmp_path / f"{number}/ep.wshard").read_bytes() for number in range(2))
+    assert len(first) == len(second) and first != second
+    image, disk = tmp_path / "image", source / "disk"
+    disk.mkdir()
+    image.write_bytes(b"")
+    os.truncate(image, 64 << 20)
+    subprocess.run(["/usr/sbin/mkfs.ext4", "-q", "-d", tmp_path / "0", image], check=True)
+    content = image.read_bytes()
+    assert content.count(first) == 1
+    device = subprocess.run(["losetup", "--find", "--show", image], capture_output=True, text=True)
+    if device.returncode:
+        pytest.skip(f"no loop device: {device.stderr}")
+    device, states = device.stdout.strip(), []
+
+    def read(pictures, decoded):
+        subprocess.run(["mount", "-o", "ro", device, disk], check=True)
+        try:
+            state = (disk / "ep.wshard").stat()
+            states.append((state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns))
+            with mounted(source, f"--spill={tmp_path / 'spill'}", "--serve=cache") as mnt:
+                path = array_of(mnt, "disk")
+                for number in (3, 100, 199):
+                    assert np.array_equal(frame(path, number), pictures[number])
+                settle(mnt)
+                assert (statistics_of(mnt)["cache"]["misses"] > 0) == decoded
+        finally:
+            # The mount's process has it open until it has ended.
+            for _ in range(500):
+                if subprocess.run(["umount", disk], stderr=subprocess.DEVNULL).returncode == 0:
+                    break
+                time.sleep(0.02)
+            assert not os.path.ismount(disk)
+
+    try:
+        read(made[0], True)
+        for bytes_now, pictures, decoded in ((second, made[1], True), (first, made[0], False)):
+            with open(image, "r+b") as out:
+                out.write(content.replace(first, bytes_now))
+            subprocess.run(["blockdev", "--flushbufs", device], check=True)
+            read(pictures, decoded)
+    finally:
+        subprocess.run(["losetup", "--detach", device], check=True)
+    assert len(set(states)) == 1, "nothing but the bytes differs"
+
+
 @pytest.mark.parametrize("serve", ["cache", "passthrough"])
 def test_two_mounts_share_the_disk(source, tmp_path, serve):
     expected = {f"ep_{i}.wshard": episode(source / f"ep_{i}.wshard", i) for i in range(3)}
