@@ -85,3 +85,20 @@ pub(crate) fn escape_all(part: &[u8]) -> String {
         text
     })
 }
+/// Returns whether a character is printed as it is. Control characters are not, nor those that change the direction of
+/// text or break lines.
+#[cfg(feature = "cli")]
+pub(crate) fn is_printable(c: char) -> bool {
+    !c.is_control()
+        && !matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
+}
+
+/// Returns a text on one line, with control characters escaped.
+#[cfg(feature = "cli")]
+pub(crate) fn escaped(text: &str) -> String {
+    let mut line = String::with_capacity(text.len());
+    for c in text.chars() {
+        if is_printable(c) { line.push(c) } else { line.extend(c.escape_default()) }
+    }
+    line
+}

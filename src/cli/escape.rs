@@ -12,21 +12,7 @@ use std::{
 
 use serde::Serialize;
 
-/// Returns whether a character is printed as it is. Control characters are not, nor those that change the direction of
-/// text or break lines.
-pub(super) fn is_printable(c: char) -> bool {
-    !c.is_control()
-        && !matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
-}
-
-/// Returns a text on one line, with control characters escaped.
-pub(super) fn escaped(text: &str) -> String {
-    let mut line = String::with_capacity(text.len());
-    for c in text.chars() {
-        if is_printable(c) { line.push(c) } else { line.extend(c.escape_default()) }
-    }
-    line
-}
+pub(super) use crate::escape::{escaped, is_printable};
 
 /// Returns a path as [`escaped`] text. Bytes that are not UTF-8 become U+FFFD.
 pub(super) fn path(path: &Path) -> String {

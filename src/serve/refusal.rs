@@ -4,6 +4,7 @@ use axum::response::IntoResponse;
 use http::{StatusCode, header};
 
 use super::Response;
+use crate::escape::escaped;
 use crate::volume::{Error, ErrorKind};
 
 /// An answer that is an error, with a text for people.
@@ -79,7 +80,7 @@ impl From<crate::vfs::Error> for Refusal {
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        let mut response = (self.status, self.text + "\n").into_response();
+        let mut response = (self.status, escaped(&self.text) + "\n").into_response();
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, http::HeaderValue::from_static("text/plain; charset=utf-8"));
         match self.status {

@@ -3,6 +3,7 @@
 import base64
 import contextlib
 import hashlib
+import json
 import os
 import re
 import socket
@@ -11,7 +12,7 @@ import threading
 
 import pytest
 
-from support import FIXTURES, TIMEOUT, run, serving, wait_for
+from support import FIXTURES, TIMEOUT, address, run, serving, wait_for
 
 TOKEN = "a-token-of-our-own-0123456789"
 AUTHORIZED = {"Authorization": f"Bearer {TOKEN}"}
@@ -132,6 +133,17 @@ def send(server, data):
         with contextlib.suppress(ConnectionError):
             return b"".join(iter(lambda: connection.recv(1 << 16), b""))
     return b""
+
+
+def test_refusals_do_nothing_to_a_terminal(tmp_path):
+    """Names in the text of an error, which people see by curl: no control character but the line's end."""
+    name = "a\x1b]0;title\x07\x9b31m\n\u202eb.wshard"
+    (tmp_path / name).write_bytes((FIXTURES / "damaged/bad_crc.wshard").read_bytes())
+    with serving(tmp_path) as server:
+        listed = json.loads(server.get(f"{address(name)}/signal/", Accept="application/json"))
+        answers = [server.ask(address(entry["path"])) for entry in listed]
+        damaged = [body.decode() for status, _, body in answers if status == 500]
+        assert damaged and all("title" in text and text.removesuffix("\n").isprintable() for text in damaged), damaged
 
 
 def test_heads_that_are_too_large(server):
