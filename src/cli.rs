@@ -57,7 +57,7 @@ const OUTPUT: &str = "Output";
 
 /// shardfs shows container files as folders of ordinary files.
 ///
-/// WShard and other Shard files, KDB, kastore (tskit's .trees), KAST and IDV (ML.NET's tables) are recognised by their
+/// WShard and other Shard files, KDB, kastore (tskit's .trees), KAST, IDV (ML.NET's tables) and npz are recognised by their
 /// content. Nothing is unpacked: data is decoded when a program reads it.
 #[derive(Debug, Parser)]
 #[command(name = "shardfs", version, propagate_version = true, args_override_self = true)]
