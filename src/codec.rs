@@ -33,10 +33,8 @@ pub enum Codec {
     Zstd,
     /// One bare lz4 block: no frame, no size prefix (`docs/formats/wshard.md` 6).
     Lz4,
-    /// One raw DEFLATE stream, which may go on after the block's last byte.
+    /// One raw DEFLATE stream.
     Deflate,
-    /// One raw DEFLATE stream that ends with the block's last byte.
-    DeflateExact,
     /// One zlib stream.
     Zlib,
     /// A JPEG file of this width, height and number of channels.
@@ -122,7 +120,7 @@ impl Codec {
             Self::None => "none",
             Self::Zstd => "zstd",
             Self::Lz4 => "lz4",
-            Self::Deflate | Self::DeflateExact => "deflate",
+            Self::Deflate => "deflate",
             Self::Zlib => "zlib",
             Self::Jpeg(..) => "jpeg",
             Self::Png(..) => "png",
@@ -138,7 +136,7 @@ impl Codec {
             Self::Chain(chain) => chain.max_size(stored),
             Self::Zstd => stored.saturating_mul(1 << 15),
             Self::Lz4 => stored.saturating_mul(255).saturating_add(64),
-            Self::Deflate | Self::DeflateExact | Self::Zlib => stored.saturating_mul(1032).saturating_add(64),
+            Self::Deflate | Self::Zlib => stored.saturating_mul(1032).saturating_add(64),
             // DEFLATE makes 258 bytes of 2 bits.
             Self::Png(..) => stored.saturating_mul(1032).min(limits::PICTURE),
             // At most 32 x 32 pixels of three channels for each stored bit, if only the coarsest component is stored.
@@ -153,7 +151,7 @@ impl Codec {
     pub fn decode(&self, stored: &[u8], size: u64) -> Result<Vec<u8>, DecodeError> {
         self.check_size(stored.len() as u64, size)?;
         match self {
-            Self::Deflate | Self::DeflateExact | Self::Zlib => {
+            Self::Deflate | Self::Zlib => {
                 let mut stream = Stream::new(self, stored, 0)?;
                 let out = stream.take(size)?;
                 stream.finish(out.len() as u64, size)?;
@@ -192,7 +190,7 @@ impl Codec {
                 }
                 Err(code) => Err(self.corrupt(zstd::zstd_safe::get_error_name(code))),
             },
-            Self::Deflate | Self::DeflateExact | Self::Zlib => {
+            Self::Deflate | Self::Zlib => {
                 let mut stream = Stream::new(self, stored, 0)?;
                 let filled = stream.fill(out)?;
                 stream.finish(filled as u64, size)
@@ -238,14 +236,14 @@ impl Codec {
                 Ok(out)
             }
             Self::Lz4 => lz4::decode_front(stored, limit),
-            Self::Deflate | Self::DeflateExact | Self::Zlib => Stream::new(self, stored, 0)?.take(limit as u64),
+            Self::Deflate | Self::Zlib => Stream::new(self, stored, 0)?.take(limit as u64),
             Self::Jpeg(..) | Self::Png(..) | Self::Chain(_) => Err(self.corrupt("it is decoded whole")),
         }
     }
 
     /// Returns whether [`Stream`] decodes it.
     pub fn is_stream(&self) -> bool {
-        matches!(self, Self::Zstd | Self::Deflate | Self::DeflateExact | Self::Zlib)
+        matches!(self, Self::Zstd | Self::Deflate | Self::Zlib)
     }
 
     /// Returns the most bytes that may be stored for `size` decoded ones. Encoders add at most a hundredth to
@@ -280,7 +278,7 @@ impl Codec {
             Self::None => 0,
             Self::Chain(chain) => chain.working_memory(stored, size),
             Self::Zstd => CONTEXT.saturating_add(window),
-            Self::Lz4 | Self::Deflate | Self::DeflateExact | Self::Zlib => CONTEXT,
+            Self::Lz4 | Self::Deflate | Self::Zlib => CONTEXT,
             // Coefficients of three components for each pixel, and the pixels themselves.
             Self::Jpeg(width, height, channels) => {
                 CONTEXT + pixels(*width, *height).saturating_mul(8 + u64::from(*channels))

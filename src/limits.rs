@@ -90,6 +90,9 @@ pub const SHARDS: usize = 1 << 16;
 /// Most items that `container.json` describes. It says how many were left out.
 pub const DESCRIBED: usize = 10_000;
 
+/// Largest chunk of a chunked array when decoded, in bytes. Zarr and HDF5 count them in 32 bits.
+pub const CHUNK: u64 = 1 << 32;
+
 /// Most dimensions of an array that becomes `.npy` (numpy 1's own limit, `docs/TREE.md`, section 3).
 pub const DIMENSIONS: usize = 32;
 
@@ -330,9 +333,3 @@ pub const TABLE_EPISODES: u64 = 1 << 24;
 
 /// Most episodes of a KDB file whose `container.json` says how many steps there are.
 pub const TABLE_EPISODES_DESCRIBED: u64 = 1 << 16;
-
-/// Bytes of the central directory of a zip archive (`docs/formats/npz.md` 2).
-pub const ZIP_DIRECTORY: u64 = 64 << 20;
-
-/// Members of a zip archive (`docs/formats/npz.md` 2).
-pub const ZIP_MEMBERS: u64 = 1_000_000;

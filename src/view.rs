@@ -5,6 +5,7 @@
 //! format needs is rendered in that format's folder below `tree`.
 
 mod array;
+pub mod grid;
 pub mod json;
 mod memory;
 mod npy;
@@ -13,11 +14,11 @@ pub(crate) mod pieces;
 pub mod png;
 mod scratch;
 
-pub use array::Array;
+pub use array::{Array, Slice};
 pub use memory::Layout;
 pub use scratch::Scratch;
 
-use std::{borrow::Cow, ops::Range, sync::Arc};
+use std::{ops::Range, sync::Arc};
 
 use crate::{
     cache::{BlockError, Buffer, Cache, FileSlot, Key, Lent, Piece},
@@ -54,8 +55,6 @@ pub enum Data {
     Stored(Range<u64>),
     /// A range of a decoded block.
     Block(BlockRef, Range<u64>),
-    /// A range of the block of a number, whose place is looked up when it is read.
-    Sought(Arc<dyn Blocks>, u32, Range<u64>),
     /// Bytes that are rendered for the range that is read.
     Rendered(Arc<dyn Rendered>),
 }
@@ -87,16 +86,16 @@ pub trait Rendered: std::fmt::Debug + Send + Sync {
     /// # Errors
     /// As [`Self::borrow`].
     fn fill(&self, reader: &ReadContext, part: Range<u64>, out: &mut [u8]) -> Result<(), Fault>;
-}
 
-/// Blocks of which the container's front matter does not say everything: where they begin stands in front of each.
-/// A listing needs none of it.
-pub trait Blocks: std::fmt::Debug + Send + Sync {
-    /// The block of a number.
+    /// Writes elements of an array to `out`, which has room for exactly them, in C order; there is a slice for each axis.
+    /// `None` if the implementation has no better way than reading ranges.
     ///
     /// # Errors
-    /// [`Fault`] where what stands in front of it can't be read, or says something else than the front matter.
-    fn block(&self, reader: &ReadContext, number: u32) -> Result<BlockRef, Fault>;
+    /// As [`Self::borrow`].
+    fn fill_slices(&self, reader: &ReadContext, slices: &[Slice], out: &mut [u8]) -> Option<Result<(), Fault>> {
+        let _ = (reader, slices, out);
+        None
+    }
 }
 
 /// A block with its number in the container.
@@ -176,6 +175,11 @@ impl From<SourceError> for Fault {
 }
 
 impl Fault {
+    /// Returns a failure with a reason, of no block.
+    pub(crate) fn refused(reason: &str) -> Self {
+        Self { block: None, offset: 0, error: Arc::new(BlockError::Refused(reason.to_owned())) }
+    }
+
     /// The failure of an operation that would have to wait.
     pub(crate) fn would_block(error: BlockError) -> Self {
         Self { block: None, offset: 0, error: Arc::new(error) }
@@ -274,20 +278,6 @@ impl View {
         self
     }
 
-    /// The file with the places of all its blocks looked up: for what asks how it may be read.
-    ///
-    /// # Errors
-    /// As [`Blocks::block`].
-    pub fn located(mut self, reader: &ReadContext) -> Result<Self, Fault> {
-        for extent in &mut self.extents {
-            let located = extent.data.located(reader)?;
-            if let Cow::Owned(data) = located {
-                extent.data = data;
-            }
-        }
-        Ok(self)
-    }
-
     /// Size in bytes.
     pub fn size(&self) -> u64 {
         self.size
@@ -351,7 +341,7 @@ impl View {
         let mut rest = &mut *out;
         for (extent, part) in self.touched(offset, rest.len() as u64) {
             let (here, after) = rest.split_at_mut((part.end - part.start) as usize);
-            match &*extent.data.located(reader)? {
+            match &extent.data {
                 Data::Block(block, range) if *range == (0..block.block.size) && part == *range => {
                     reader.read_whole(block, here)?;
                 }
@@ -377,7 +367,7 @@ impl View {
         else {
             return Ok(None);
         };
-        let range = match &*extent.data.located(reader)? {
+        let range = match &extent.data {
             Data::Stored(range) => range.start + part.start..range.start + part.end,
             Data::Block(block, range) if block.block.codec == Codec::None => {
                 let inner = range.start + part.start..range.start + part.end;
@@ -402,9 +392,17 @@ impl View {
                 Some(start.checked_add(part.start)?..start.checked_add(part.end)?)
             }
             Data::Block(block, _) => Some(block.block.stored()),
-            Data::Inline(_) | Data::Rendered(_) | Data::Sought(..) => None,
+            Data::Inline(_) | Data::Rendered(_) => None,
         });
         reader.source.prefetch(&stored.collect::<Vec<_>>());
+    }
+
+    /// Returns what the file is made of if that is one extent, and whether its bytes are shown as bool.
+    fn one_extent(&self) -> Option<(&Data, bool)> {
+        match self.extents.as_slice() {
+            [extent] => Some((&extent.data, extent.as_bool)),
+            _ => None,
+        }
     }
 
     /// Returns the extents that a range touches, each with the touched part, counted from the start of the extent.
@@ -417,18 +415,6 @@ impl View {
         self.extents[first..].iter().take_while(move |extent| extent.start < end).map(move |extent| {
             let from = offset.max(extent.start) - extent.start;
             (extent, from..end.min(extent.start + extent.length) - extent.start)
-        })
-    }
-}
-
-impl Data {
-    /// The same with the place of its block looked up.
-    fn located(&self, reader: &ReadContext) -> Result<Cow<'_, Self>, Fault> {
-        Ok(match self {
-            Self::Sought(blocks, number, range) => {
-                Cow::Owned(Self::Block(blocks.block(reader, *number)?, range.clone()))
-            }
-            other => Cow::Borrowed(other),
         })
     }
 }
@@ -462,6 +448,12 @@ impl ReadContext {
             Wait::Disk | Wait::Always => self.whole.clone(),
         };
         Self { source, wait, ..self.clone() }
+    }
+
+    /// Returns the same context for the bytes of another file.
+    #[must_use]
+    pub(crate) fn with_source(&self, source: Arc<dyn Source>) -> Self {
+        Self { whole: source, ..self.clone() }.with_wait(self.wait)
     }
 
     /// Returns the same context for opening the container on the spot: it waits for nothing and reads few bytes. The
@@ -523,7 +515,6 @@ impl ReadContext {
                 self.borrow_range(self.key(block), &block.block, range).map_err(|error| block.fault(error))
             }
             Data::Inline(bytes) => Ok(Some(Bytes::Decoded(bytes.clone(), part.start as usize..part.end as usize))),
-            Data::Sought(..) => self.borrow(&*data.located(self)?, part),
             Data::Rendered(rendered) => rendered.borrow(self, part),
         }
     }
@@ -537,7 +528,6 @@ impl ReadContext {
             }
             Data::Stored(range) => self.fill_stored(None, range.start + part.start, out),
             Data::Block(block, range) => self.fill_block(block, range.start + part.start, out),
-            Data::Sought(..) => self.fill(&*data.located(self)?, part, out),
             Data::Rendered(rendered) => rendered.fill(self, part, out),
         }
     }
@@ -572,6 +562,11 @@ impl ReadContext {
     pub(crate) fn check(&self, block: &BlockRef, range: &Range<u64>) -> Result<(), Fault> {
         block.check()?;
         self.check_range(self.key(block), &block.block, range).map_err(|error| block.fault(error))
+    }
+
+    /// Makes sure that a chunk may be served that is read range by range.
+    pub(crate) fn check_chunk(&self, key: Key, block: &Block) -> Result<(), Arc<BlockError>> {
+        if block.codec == Codec::None { self.check_range(key, block, &(0..block.size)) } else { Ok(()) }
     }
 
     fn check_range(&self, key: Key, block: &Block, range: &Range<u64>) -> Result<(), Arc<BlockError>> {

@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod common;
+#[path = "toy_format/grid.rs"]
+mod grid;
 
 use std::{fs, ops::ControlFlow, path::Path, sync::Arc};
 

@@ -17,6 +17,15 @@ pub enum Key {
         /// Where the picture is stored.
         offset: u64,
     },
+    /// A chunk of a chunked array.
+    Chunk {
+        /// The opened container.
+        container: u64,
+        /// The array's number in it.
+        grid: u64,
+        /// The chunk's place in the grid, in C order.
+        number: u64,
+    },
     /// A part of a block of an IDV column.
     Column {
         /// The opened container.
@@ -88,6 +97,7 @@ impl Key {
         match *self {
             Self::Block { container, .. }
             | Self::Picture { container, .. }
+            | Self::Chunk { container, .. }
             | Self::Column { container, .. }
             | Self::Metadata { container, .. }
             | Self::Description { container }

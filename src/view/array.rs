@@ -1,6 +1,10 @@
 //! Arrays: element type, shape and elements, and the `.npy` files of them.
 
-use super::{View, npy};
+use super::{
+    Data, Fault, ReadContext, View,
+    grid::{Axis, Gather},
+    npy,
+};
 use crate::format::DType;
 
 /// An array of a container. Its `.npy` file, its item in `container.json` and its extended attributes are made from
@@ -15,7 +19,60 @@ pub struct Array {
     pub data: View,
 }
 
+/// Which elements of an axis are wanted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Slice {
+    /// The first one.
+    pub start: u64,
+    /// How far the next one is; at least 1.
+    pub step: u64,
+    /// How many.
+    pub count: u64,
+}
+
 impl Array {
+    /// Fills `out` with the elements that are in a slice of each axis, in C order: numpy's `a[2:9:3, 5:6]`. Of an array of
+    /// chunks only those are decoded that have such elements.
+    ///
+    /// # Errors
+    /// [`Fault`] if they cannot be read, or slices and `out` do not fit the array.
+    pub fn fill_slices(&self, reader: &ReadContext, slices: &[Slice], out: &mut [u8]) -> Result<(), Fault> {
+        let fits = |(slice, axis): (&Slice, &u64)| {
+            let last = slice.count.saturating_sub(1).checked_mul(slice.step)?.checked_add(slice.start)?;
+            (slice.step > 0 && (slice.count == 0 || last < *axis)).then_some(slice.count)
+        };
+        let counts: Option<Vec<u64>> = slices.iter().zip(&self.shape).map(fits).collect();
+        let counts = counts.filter(|_| slices.len() == self.shape.len());
+        let size = counts.and_then(|counts| counts.iter().try_fold(self.dtype.size(), |size, n| size.checked_mul(*n)));
+        if size != Some(out.len() as u64) {
+            return Err(Fault::refused("the slices do not fit the array"));
+        }
+        if out.is_empty() {
+            return Ok(());
+        }
+        if let Some((Data::Rendered(rendered), as_bool)) = self.data.one_extent()
+            && let Some(filled) = rendered.fill_slices(reader, slices, out)
+        {
+            filled?;
+            if as_bool {
+                out.iter_mut().for_each(|byte| *byte = u8::from(*byte != 0));
+            }
+            return Ok(());
+        }
+        let element = self.dtype.size();
+        let (mut from, mut stride, mut to, mut axes) = (0, element, element, Vec::new());
+        for (slice, axis) in slices.iter().zip(&self.shape).rev() {
+            from += slice.start * stride;
+            // One element takes no steps, of which the size has no bound.
+            let step = if slice.count > 1 { slice.step * stride } else { 0 };
+            axes.push(Axis { count: slice.count as usize, from: step as usize, to: to as usize });
+            (stride, to) = (stride.saturating_mul(*axis), to * slice.count);
+        }
+        let gather = Gather::new(element as usize, from as usize, 0, axes.into_iter().rev());
+        let mut read = |at: usize, out: &mut [u8]| self.data.fill_at(reader, at as u64, out);
+        gather.read(&mut read, &mut Vec::new(), out)
+    }
+
     /// An array of these elements.
     pub fn new(dtype: DType, shape: impl Into<Vec<u64>>, data: View) -> Self {
         Self { dtype, shape: shape.into(), data }

@@ -1,0 +1,567 @@
+//! Arrays that are stored as a grid of chunks.
+//!
+//! A range of the array in C order touches whole rows of chunks. A *slab* is the chunks that the next rows of the array
+//! are in: one step along the first axis on which a chunk has more than one element, all steps along the later ones. A
+//! reader that goes through the array decodes each chunk once while a slab stays in the cache. The next slab is decoded
+//! ahead in proportion.
+
+mod gather;
+mod region;
+
+pub use gather::Turn;
+
+use std::{
+    fmt::{self, Debug},
+    ops::{ControlFlow, Range},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+    thread,
+};
+
+use parking_lot::Mutex;
+
+pub(super) use self::gather::{Axis, Gather};
+use self::region::{Part, Region, regions};
+use super::{Bytes, Fault, ReadContext, Rendered, Slice, View};
+use crate::{
+    cache::{BlockError, Key},
+    codec::Codec,
+    format::Block,
+    limits, parallel,
+    source::{Source, Wait},
+};
+
+/// Chunks that are looked up before the first of them is decoded, at most.
+const BATCH: usize = 1024;
+
+/// A read that begins so near to the end of the last one is the next of a reader that goes through the array. Readers
+/// that fetch ahead ask in another order than they read.
+const NEAR: u64 = 2 << 20;
+
+/// Where the chunks of an array are.
+pub trait Chunks: Debug + Send + Sync {
+    /// Returns where the chunk at this place of the grid is. There are as many numbers as the array has axes.
+    ///
+    /// # Errors
+    /// [`Fault`] if that cannot be known, or the chunk should be there and is not.
+    fn chunk(&self, reader: &ReadContext, at: &[u64]) -> Result<Chunk, Fault>;
+}
+
+/// Where a chunk is.
+#[derive(Clone)]
+pub enum Chunk {
+    /// Nowhere: all of its elements have the fill value.
+    Absent,
+    /// In the container's file.
+    Stored(Block),
+    /// In another file.
+    Elsewhere(Arc<dyn Source>, Block),
+}
+
+impl Debug for Chunk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Absent => f.write_str("absent"),
+            Self::Stored(block) | Self::Elsewhere(_, block) => write!(f, "{block:?}"),
+        }
+    }
+}
+
+/// What is known of an array without a look at its chunks.
+#[derive(Debug, Clone)]
+pub struct Layout {
+    /// A number that no other grid of the container has.
+    pub number: u64,
+    /// Elements along each axis, the outermost first.
+    pub shape: Vec<u64>,
+    /// Elements of a chunk along each axis. Chunks at the edge are stored whole.
+    pub chunk: Vec<u64>,
+    /// Bytes of an element.
+    pub element: u64,
+    /// The axes of a chunk in the order in which they are stored, the outermost first. `None` is C order.
+    pub order: Option<Vec<usize>>,
+    /// What has to be done to make elements little-endian.
+    pub turn: Turn,
+    /// An element of absent chunks, as it would be stored.
+    pub fill: Vec<u8>,
+}
+
+/// An array of chunks, as a file shows it: little-endian, in C order.
+///
+/// It remembers how it was read, so a format keeps it with the container and does not make it again for each read.
+#[derive(Debug)]
+pub struct Grid {
+    layout: Layout,
+    /// Axes of the array. One without axes is kept with one of one element.
+    rank: usize,
+    /// Elements between neighbours along each axis in a chunk.
+    strides: Vec<u64>,
+    /// Bytes of a chunk.
+    chunk_size: u64,
+    /// The first axis on which a chunk has more than one element, or the last one.
+    slab_axis: usize,
+    /// Chunks of a slab.
+    slab: u64,
+    chunks: Box<dyn Chunks>,
+    /// Where the last read ended.
+    last: AtomicU64,
+    was_noticed: AtomicBool,
+    notice: Mutex<Option<String>>,
+}
+
+/// A chunk that a read touches, with what it wants of it.
+struct Visit<'a> {
+    at: Vec<u64>,
+    wanted: Vec<Gather>,
+    block: Option<(ReadContext, Block)>,
+    grid: &'a Grid,
+}
+
+impl Grid {
+    /// Returns the array.
+    ///
+    /// # Errors
+    /// What is wrong with the layout: a size or product that no array has.
+    pub fn new(mut layout: Layout, chunks: impl Chunks + 'static) -> Result<Arc<Self>, String> {
+        let rank = layout.shape.len();
+        let is_order = |order: &Vec<usize>| {
+            let mut sorted = order.clone();
+            sorted.sort_unstable();
+            sorted.into_iter().eq(0..rank)
+        };
+        if rank > limits::DIMENSIONS || layout.chunk.len() != rank || !layout.order.as_ref().is_none_or(is_order) {
+            return Err(format!("{rank} axes, and {} of a chunk", layout.chunk.len()));
+        }
+        let product = |axes: &[u64]| axes.iter().try_fold(layout.element, |size, axis| size.checked_mul(*axis));
+        let size = product(&layout.shape).filter(|size| *size <= limits::LARGEST_BLOCK);
+        let chunk_size = product(&layout.chunk).filter(|size| (1..=limits::CHUNK).contains(size));
+        let (Some(_), Some(chunk_size)) = (size, chunk_size) else {
+            return Err(format!("chunks {:?} of an array {:?} are too large, or empty", layout.chunk, layout.shape));
+        };
+        let element = usize::try_from(layout.element).unwrap_or(usize::MAX);
+        if layout.fill.len() != element || !layout.turn.fits(element) {
+            return Err(format!("a fill value of {} bytes, elements of {element}", layout.fill.len()));
+        }
+        if rank == 0 {
+            (layout.shape, layout.chunk, layout.order) = (vec![1], vec![1], None);
+        }
+        let (own, rank) = (rank, layout.shape.len());
+        let order = layout.order.clone().unwrap_or_else(|| (0..rank).collect());
+        let (mut strides, mut stride) = (vec![0; rank], 1);
+        for axis in order.into_iter().rev() {
+            strides[axis] = stride;
+            stride *= layout.chunk[axis];
+        }
+        let slab_axis = layout.chunk.iter().position(|axis| *axis > 1).unwrap_or(rank - 1);
+        let counts = (slab_axis + 1..rank).map(|axis| layout.shape[axis].div_ceil(layout.chunk[axis]));
+        let slab = counts.fold(1, u64::saturating_mul);
+        Ok(Arc::new(Self {
+            layout,
+            rank: own,
+            strides,
+            chunk_size,
+            slab_axis,
+            slab,
+            chunks: Box::new(chunks),
+            last: AtomicU64::new(u64::MAX),
+            was_noticed: AtomicBool::new(false),
+            notice: Mutex::default(),
+        }))
+    }
+
+    /// Returns the bytes of all elements.
+    pub fn view(self: &Arc<Self>) -> View {
+        View::default().with(self.size(), super::Data::Rendered(self.clone()))
+    }
+
+    /// Returns the number of bytes of all elements.
+    pub fn size(&self) -> u64 {
+        self.layout.shape.iter().product::<u64>() * self.layout.element
+    }
+
+    /// Returns what to tell the user of how the array was read, once.
+    pub fn take_notice(&self) -> Option<String> {
+        self.notice.lock().take()
+    }
+
+    /// Returns a chunk after all filters, as it was stored (`.raw/<name>/<i>.<j>.bin`); `None` for one that is absent or
+    /// outside.
+    ///
+    /// # Errors
+    /// As [`Chunks::chunk`].
+    pub fn raw(self: &Arc<Self>, reader: &ReadContext, at: &[u64]) -> Result<Option<View>, Fault> {
+        Ok(self.stored_chunk(reader, at)?.map(|_| {
+            let whole = Whole { grid: self.clone(), at: at.to_vec(), is_stored: false };
+            View::default().with_rendered(self.chunk_size, whole)
+        }))
+    }
+
+    /// Returns the stored bytes of a chunk (`.raw/<name>/<i>.<j>.stored.bin`), as [`Self::raw`].
+    ///
+    /// # Errors
+    /// As [`Chunks::chunk`].
+    pub fn stored(self: &Arc<Self>, reader: &ReadContext, at: &[u64]) -> Result<Option<View>, Fault> {
+        Ok(self.stored_chunk(reader, at)?.map(|(_, block)| {
+            let whole = Whole { grid: self.clone(), at: at.to_vec(), is_stored: true };
+            View::default().with_rendered(block.stored_size, whole)
+        }))
+    }
+
+    fn stored_chunk(&self, reader: &ReadContext, at: &[u64]) -> Result<Option<(ReadContext, Block)>, Fault> {
+        let mut axes = at.iter().zip(self.layout.shape.iter().zip(&self.layout.chunk));
+        let is_inside = at.len() == self.rank && axes.all(|(at, (shape, chunk))| *at < shape.div_ceil(*chunk));
+        if is_inside { self.locate(reader, at) } else { Ok(None) }
+    }
+
+    /// Returns where a chunk is and the context that reads it; `None` for an absent one.
+    fn locate(&self, reader: &ReadContext, at: &[u64]) -> Result<Option<(ReadContext, Block)>, Fault> {
+        // An array without axes has chunks without numbers.
+        let at = &at[..at.len().min(self.rank)];
+        let (reader, block) = match self.chunks.chunk(reader, at)? {
+            Chunk::Absent => return Ok(None),
+            Chunk::Stored(block) => (reader.clone(), block),
+            Chunk::Elsewhere(source, block) => (reader.with_source(source), block),
+        };
+        if block.size != self.chunk_size || block.codec == Codec::None && block.stored_size != block.size {
+            let reason = format!("a chunk of {} bytes, where {} are needed", block.size, self.chunk_size);
+            return Err(fault(&block, Arc::new(BlockError::Refused(reason))));
+        }
+        Ok(Some((reader, block)))
+    }
+
+    /// Returns the number of a chunk: its place in C order.
+    fn number(&self, at: &[u64]) -> u64 {
+        let axes = self.layout.shape.iter().zip(&self.layout.chunk);
+        at.iter().zip(axes).fold(0, |number, (at, (shape, chunk))| number * shape.div_ceil(*chunk) + at)
+    }
+
+    fn key(&self, reader: &ReadContext, at: &[u64]) -> Key {
+        Key::Chunk { container: reader.container, grid: self.layout.number, number: self.number(at) }
+    }
+
+    /// Returns what the regions want of the chunk in which a part of one of them lies. Empty if one of the earlier
+    /// regions has had it.
+    fn wanted(&self, regions: &[Region], first: usize, at: &[u64]) -> Vec<Gather> {
+        let earlier = &regions[..first];
+        if earlier.iter().any(|region| region.part(at, &self.layout.chunk).is_some()) {
+            return Vec::new();
+        }
+        let parts = regions[first..].iter();
+        parts.filter_map(|region| Some(self.gather(region, &region.part(at, &self.layout.chunk)?, at))).collect()
+    }
+
+    /// Returns the copy of a part of a region out of its chunk. All numbers are below the sizes of memory that is there.
+    fn gather(&self, region: &Region, part: &[Part], at: &[u64]) -> Gather {
+        let element = self.layout.element;
+        let (mut from, mut to, mut stride) = (0, region.offset, 1);
+        let mut axes = Vec::with_capacity(part.len());
+        for axis in (0..part.len()).rev() {
+            let (slice, part) = (&region.slices[axis], &part[axis]);
+            let first = slice.start + part.start * slice.step - at[axis] * self.layout.chunk[axis];
+            from += first * self.strides[axis];
+            to += part.start * stride;
+            axes.push(Axis {
+                count: (part.end - part.start) as usize,
+                from: (self.strides[axis] * slice.step.min(self.layout.chunk[axis]) * element) as usize,
+                to: (stride * element) as usize,
+            });
+            stride *= slice.count;
+        }
+        Gather::new(element as usize, (from * element) as usize, (to * element) as usize, axes.into_iter().rev())
+    }
+
+    /// Fills `out` with elements of regions, which have no element in common.
+    fn fill_regions(&self, reader: &ReadContext, regions: &[Region], out: &mut [u8]) -> Result<(), Fault> {
+        let mut batch = Vec::new();
+        for (number, region) in regions.iter().enumerate() {
+            let mut places = region.places(&self.layout.chunk);
+            while let Some(at) = places.next() {
+                let wanted = self.wanted(regions, number, at);
+                if wanted.is_empty() {
+                    continue;
+                }
+                let block = self.locate(reader, at)?;
+                batch.push(Visit { at: at.to_vec(), wanted, block, grid: self });
+                if batch.len() == BATCH {
+                    visit(reader, std::mem::take(&mut batch), out)?;
+                }
+            }
+        }
+        visit(reader, batch, out)?;
+        self.layout.turn.apply(self.layout.element as usize, out);
+        Ok(())
+    }
+
+    /// Fills `out` with whole elements, the first of which has this number in C order.
+    fn fill_elements(&self, reader: &ReadContext, elements: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
+        let mut rest = out;
+        let mut at = elements.start;
+        while at < elements.end {
+            let end = self.slab_at(at).end.min(elements.end);
+            let (here, after) = rest.split_at_mut(((end - at) * self.layout.element) as usize);
+            self.fill_regions(reader, &regions(&self.layout.shape, at..end), here)?;
+            (at, rest) = (end, after);
+        }
+        Ok(())
+    }
+
+    /// Returns the elements of the slab that an element is in.
+    fn slab_at(&self, element: u64) -> Range<u64> {
+        let (shape, axis) = (&self.layout.shape, self.slab_axis);
+        let row: u64 = shape[axis + 1..].iter().product();
+        let (before, at) = (element / row / shape[axis], element / row % shape[axis]);
+        let first = at / self.layout.chunk[axis] * self.layout.chunk[axis];
+        let end = first.saturating_add(self.layout.chunk[axis]).min(shape[axis]);
+        (before * shape[axis] + first) * row..(before * shape[axis] + end) * row
+    }
+
+    /// Takes note of a read. If it goes on where the last one ended, as many chunks of the next slab are decoded ahead as
+    /// it has read of its own.
+    fn read_ahead(&self, reader: &ReadContext, part: &Range<u64>) {
+        let last = self.last.swap(part.end, Relaxed);
+        if part.start.abs_diff(last) > NEAR || reader.wait() != Wait::Always {
+            return;
+        }
+        let (budget, slab) = (reader.cache.usage().0, self.slab.saturating_mul(self.chunk_size));
+        if slab > budget / 2 {
+            self.note_small_cache(slab);
+        }
+        if slab > budget / 3 {
+            return;
+        }
+        let element = self.layout.element;
+        let here = self.slab_at(part.start / element);
+        let (start, end) = (here.start * element, here.end * element);
+        if end >= self.size() {
+            return;
+        }
+        // The part of the slab that was read, in chunks.
+        let share = |at: u64| u128::from(at - start) * u128::from(self.slab) / u128::from(end - start);
+        let (from, to) = (share(part.start) as u64, share(part.end.min(end)) as u64 + 1);
+        let next = &regions(&self.layout.shape, self.slab_at(here.end))[0];
+        let mut places = next.places(&self.layout.chunk);
+        let mut number = 0;
+        while let Some(at) = places.next().filter(|_| number < to.min(self.slab)) {
+            number += 1;
+            if number <= from {
+                continue;
+            }
+            // What is wrong with it is said when it is read.
+            let Ok(Some((reader, block))) = self.locate(reader, at) else { continue };
+            if block.codec != Codec::None {
+                reader.cache.decode_ahead(self.key(&reader, at), &block, &reader.source, true);
+            }
+        }
+    }
+
+    fn note_small_cache(&self, slab: u64) {
+        if self.slab > 1 && !self.was_noticed.swap(true, Relaxed) {
+            let mib = |bytes: u64| bytes.div_ceil(1 << 20);
+            *self.notice.lock() = Some(format!(
+                "a row of chunks takes {} MiB decoded, too much for the cache, so chunks are decoded more than once; \
+                 set --cache-size={}M or more",
+                mib(slab),
+                mib(slab.saturating_mul(3))
+            ));
+        }
+    }
+}
+
+impl Rendered for Grid {
+    fn borrow(&self, reader: &ReadContext, part: Range<u64>) -> Result<Option<Bytes>, Fault> {
+        let Layout { shape, chunk, element, turn, order, .. } = &self.layout;
+        if *turn != Turn::No || order.is_some() {
+            return Ok(None);
+        }
+        // Behind this axis a chunk has all elements of the array: along it, elements stand together in both.
+        let axis = (0..shape.len()).rev().find(|axis| chunk[*axis] != shape[*axis]).unwrap_or(0);
+        let inner: u64 = shape[axis + 1..].iter().product::<u64>() * element;
+        let (first, last) = (part.start / inner, (part.end - 1) / inner);
+        let chunk_of = |row: u64| (row / shape[axis], row % shape[axis] / chunk[axis]);
+        if chunk_of(first) != chunk_of(last) {
+            return Ok(None);
+        }
+        let mut coordinates = vec![0; shape.len()];
+        let mut rest = first;
+        let mut inside = part.start % inner;
+        for at in (0..=axis).rev() {
+            let index = rest % shape[at];
+            rest /= shape[at];
+            coordinates[at] = index / chunk[at];
+            inside += index % chunk[at] * self.strides[at] * element;
+        }
+        let Some((reader, block)) = self.locate(reader, &coordinates)? else { return Ok(None) };
+        let range = inside..inside + (part.end - part.start);
+        let key = self.key(&reader, &coordinates);
+        let borrowed = reader.borrow_range(key, &block, range).map_err(|error| fault(&block, error))?;
+        if borrowed.is_some() {
+            self.read_ahead(&reader, &part);
+        }
+        Ok(borrowed)
+    }
+
+    fn fill(&self, reader: &ReadContext, part: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
+        let element = self.layout.element;
+        let (first, end) = (part.start.div_ceil(element), part.end / element);
+        // Of an element at either end only some bytes may be wanted.
+        let partial = |number: u64, wanted: Range<u64>, out: &mut [u8]| -> Result<(), Fault> {
+            let mut bytes = vec![0; element as usize];
+            self.fill_elements(reader, number..number + 1, &mut bytes)?;
+            out.copy_from_slice(&bytes[wanted.start as usize..wanted.end as usize]);
+            Ok(())
+        };
+        if first > end {
+            let start = end * element;
+            partial(end, part.start - start..part.end - start, out)?;
+        } else {
+            let (head, rest) = out.split_at_mut((first * element - part.start) as usize);
+            let (middle, tail) = rest.split_at_mut(((end - first) * element) as usize);
+            if !head.is_empty() {
+                partial(first - 1, element - head.len() as u64..element, head)?;
+            }
+            self.fill_elements(reader, first..end, middle)?;
+            if !tail.is_empty() {
+                partial(end, 0..tail.len() as u64, tail)?;
+            }
+        }
+        self.read_ahead(reader, &part);
+        Ok(())
+    }
+
+    fn fill_slices(&self, reader: &ReadContext, slices: &[Slice], out: &mut [u8]) -> Option<Result<(), Fault>> {
+        let slices = if slices.is_empty() { &[Slice { start: 0, step: 1, count: 1 }] } else { slices };
+        Some(self.fill_regions(reader, &[Region { slices: slices.to_vec(), offset: 0 }], out))
+    }
+}
+
+fn fault(block: &Block, error: Arc<BlockError>) -> Fault {
+    Fault { block: None, offset: block.offset, error }
+}
+
+impl Visit<'_> {
+    fn key(&self, reader: &ReadContext) -> Key {
+        self.grid.key(reader, &self.at)
+    }
+
+    /// Returns whether there is something to decode.
+    fn is_work(&self) -> bool {
+        self.block
+            .as_ref()
+            .is_some_and(|(reader, block)| block.codec != Codec::None && !reader.cache.is_decoded(self.key(reader)))
+    }
+
+    /// Copies what is wanted; `out` is taken only while bytes are copied out of memory, if they are.
+    fn copy(&self, out: &mut impl FnMut(&mut dyn FnMut(&mut [u8]))) -> Result<(), Fault> {
+        let Some((reader, block)) = &self.block else {
+            out(&mut |out| self.wanted.iter().for_each(|wanted| wanted.fill(&self.grid.layout.fill, out)));
+            return Ok(());
+        };
+        let key = self.key(reader);
+        let piece = reader.piece(key, block, &(0..block.size)).map_err(|error| fault(block, error))?;
+        if piece.bytes.len() as u64 != block.size {
+            return Err(fault(block, Arc::new(BlockError::Refused("a chunk has another size than stated".into()))));
+        }
+        out(&mut |out| self.wanted.iter().for_each(|wanted| wanted.copy(&piece.bytes, out)));
+        Ok(())
+    }
+
+    /// Returns whether the chunk is read range by range: it is stored as it is, or shown while it is decoded.
+    fn is_in_parts(&self) -> bool {
+        self.block.as_ref().is_some_and(|(reader, block)| block.codec == Codec::None || reader.cache.in_pieces(block))
+    }
+
+    fn read(&self, out: &mut [u8]) -> Result<(), Fault> {
+        let Some((reader, block)) = &self.block else { return Ok(()) };
+        let key = self.key(reader);
+        reader.check_chunk(key, block).map_err(|error| fault(block, error))?;
+        let mut read = |at: usize, out: &mut [u8]| reader.fill_range(key, block, at as u64, out);
+        let mut buffer = Vec::new();
+        let mut all = self.wanted.iter();
+        all.try_for_each(|wanted| wanted.read(&mut read, &mut buffer, out)).map_err(|error| fault(block, error))
+    }
+}
+
+/// Decodes chunks, several at a time, and copies what is wanted of each.
+fn visit(reader: &ReadContext, visits: Vec<Visit<'_>>, out: &mut [u8]) -> Result<(), Fault> {
+    let (in_parts, visits): (Vec<_>, Vec<_>) = visits.into_iter().partition(Visit::is_in_parts);
+    in_parts.iter().try_for_each(|visit| visit.read(out))?;
+    let work: Vec<_> = visits.iter().filter(|visit| visit.is_work()).collect();
+    let threads = work.len().min(thread::available_parallelism().map_or(1, usize::from));
+    if threads < 2 || reader.wait() != Wait::Always {
+        return visits.iter().try_for_each(|visit| visit.copy(&mut |copy| copy(out)));
+    }
+    let soon = work.iter().filter_map(|visit| visit.block.as_ref());
+    // Chunks in other files are asked for by themselves.
+    let soon: Vec<_> =
+        soon.filter(|(own, _)| Arc::ptr_eq(&own.source, &reader.source)).map(|(_, block)| block.stored()).collect();
+    reader.source.prefetch(&soon);
+    // Whoever has decoded a chunk copies it at once, so that nobody holds one while waiting for memory.
+    let (out, failed) = (Mutex::new(out), Mutex::new(None::<(usize, Fault)>));
+    parallel::for_each(threads, visits.len(), |number| {
+        if let Err(fault) = visits[number].copy(&mut |copy| copy(&mut out.lock())) {
+            let mut failed = failed.lock();
+            // The first one in order, as if they had been read one after the other.
+            if failed.as_ref().is_none_or(|(first, _)| number < *first) {
+                *failed = Some((number, fault));
+            }
+        }
+        ControlFlow::Continue(())
+    });
+    failed.into_inner().map_or(Ok(()), |(_, fault)| Err(fault))
+}
+
+/// A chunk as a file of its own.
+#[derive(Debug)]
+struct Whole {
+    grid: Arc<Grid>,
+    at: Vec<u64>,
+    is_stored: bool,
+}
+
+impl Rendered for Whole {
+    fn borrow(&self, reader: &ReadContext, part: Range<u64>) -> Result<Option<Bytes>, Fault> {
+        match self.grid.locate(reader, &self.at)? {
+            Some((reader, block)) if !self.is_stored => {
+                let key = self.grid.key(&reader, &self.at);
+                reader.borrow_range(key, &block, part).map_err(|error| fault(&block, error))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn fill(&self, reader: &ReadContext, part: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
+        let Some((reader, block)) = self.grid.locate(reader, &self.at)? else {
+            out.fill(0);
+            return Ok(());
+        };
+        if self.is_stored {
+            return reader.fill_stored(None, block.offset + part.start, out);
+        }
+        let key = self.grid.key(&reader, &self.at);
+        reader.check_chunk(key, &block).map_err(|error| fault(&block, error))?;
+        reader.fill_range(key, &block, part.start, out).map_err(|error| fault(&block, error))
+    }
+}
+
+/// Returns the name of a chunk in `.raw/<name>/`: its numbers joined by dots, `0` for an array without axes.
+pub fn chunk_name(at: &[u64], is_stored: bool) -> String {
+    let numbers: Vec<String> = at.iter().map(u64::to_string).collect();
+    let numbers = if numbers.is_empty() { "0".into() } else { numbers.join(".") };
+    format!("{numbers}{}", if is_stored { ".stored.bin" } else { ".bin" })
+}
+
+/// Returns the chunk that a name of [`chunk_name`] means in an array of so many axes, and whether its stored bytes are
+/// meant.
+pub fn parse_chunk_name(name: &str, axes: usize) -> Option<(Vec<u64>, bool)> {
+    let numbers = name.strip_suffix(".bin")?;
+    let (numbers, is_stored) = numbers.strip_suffix(".stored").map_or((numbers, false), |numbers| (numbers, true));
+    let at: Vec<u64> = numbers.split('.').map(|number| number.parse().ok()).collect::<Option<_>>()?;
+    let at = if axes == 0 && at == [0] { Vec::new() } else { at };
+    // One name for each: no signs, no zeros in front.
+    (at.len() == axes && chunk_name(&at, is_stored) == name).then_some((at, is_stored))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,209 @@
+//! Elements of an array with strides, copied to their places in another one.
+
+use std::ops::Range;
+
+use crate::limits::PIECE;
+
+/// One axis of a copy. Strides are in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in super::super) struct Axis {
+    pub(in super::super) count: usize,
+    pub(in super::super) from: usize,
+    pub(in super::super) to: usize,
+}
+
+/// Elements that are copied: where the first one stands on both sides, and the axes, the outermost first.
+#[derive(Debug, Clone)]
+pub(in super::super) struct Gather {
+    pub(super) size: usize,
+    pub(in super::super) from: usize,
+    pub(in super::super) to: usize,
+    axes: Vec<Axis>,
+}
+
+impl Gather {
+    /// Returns a copy of elements of `size` bytes. Axes that are one run on both sides are joined.
+    pub(in super::super) fn new(size: usize, from: usize, to: usize, axes: impl IntoIterator<Item = Axis>) -> Self {
+        let mut joined: Vec<Axis> = Vec::new();
+        for axis in axes.into_iter().filter(|axis| axis.count != 1) {
+            match joined.last_mut() {
+                Some(outer) if outer.from == axis.count * axis.from && outer.to == axis.count * axis.to => {
+                    *outer = Axis { count: outer.count * axis.count, ..axis };
+                }
+                _ => joined.push(axis),
+            }
+        }
+        Self { size, from, to, axes: joined }
+    }
+
+    /// Returns the bytes of the source from the first element to the end of the last one.
+    fn span(&self) -> Range<usize> {
+        self.from..self.from + self.axes.iter().map(|axis| (axis.count - 1) * axis.from).sum::<usize>() + self.size
+    }
+
+    /// Returns the number of bytes that are copied.
+    fn bytes(&self) -> usize {
+        self.axes.iter().map(|axis| axis.count).product::<usize>() * self.size
+    }
+
+    /// Returns how many bytes stand together on both sides if all of them do.
+    fn run(&self) -> Option<usize> {
+        match self.axes.as_slice() {
+            [] => Some(self.size),
+            [axis] if axis.from == self.size && axis.to == self.size => Some(axis.count * self.size),
+            _ => None,
+        }
+    }
+
+    /// Calls `each` with the places of the elements along all but the last `inner` axes.
+    fn for_each(axes: &[Axis], (from, to): (usize, usize), each: &mut impl FnMut(usize, usize)) {
+        match axes.split_first() {
+            None => each(from, to),
+            Some((axis, inner)) => {
+                (0..axis.count).for_each(|at| Self::for_each(inner, (from + at * axis.from, to + at * axis.to), each))
+            }
+        }
+    }
+
+    /// Copies out of memory.
+    pub(super) fn copy(&self, source: &[u8], out: &mut [u8]) {
+        match self.size {
+            1 => self.copy_of::<1>(source, out),
+            2 => self.copy_of::<2>(source, out),
+            4 => self.copy_of::<4>(source, out),
+            8 => self.copy_of::<8>(source, out),
+            16 => self.copy_of::<16>(source, out),
+            _ => self.copy_of::<0>(source, out),
+        }
+    }
+
+    /// As [`Self::copy`]. `SIZE` is that of an element, or 0 for any.
+    fn copy_of<const SIZE: usize>(&self, source: &[u8], out: &mut [u8]) {
+        let size = if SIZE == 0 { self.size } else { SIZE };
+        let place = (self.from, self.to);
+        let Some((last, outer)) = self.axes.split_last() else {
+            out[self.to..self.to + size].copy_from_slice(&source[self.from..self.from + size]);
+            return;
+        };
+        if last.from == size && last.to == size {
+            let length = last.count * size;
+            return Self::for_each(outer, place, &mut |from, to| {
+                out[to..to + length].copy_from_slice(&source[from..from + length]);
+            });
+        }
+        // Two axes at a time, in tiles that fit the processor's cache on both sides: along the last one the places are
+        // near to each other in the output, along the other one in the source.
+        let near = (0..outer.len()).filter(|at| outer[*at].from < last.from).min_by_key(|at| outer[*at].from);
+        let mut others = outer.to_vec();
+        let other = near.map_or(Axis { count: 1, from: 0, to: 0 }, |at| others.remove(at));
+        const TILE: usize = 32;
+        Self::for_each(&others, place, &mut |from, to| {
+            for rows in (0..other.count).step_by(TILE) {
+                for columns in (0..last.count).step_by(TILE) {
+                    for row in rows..(rows + TILE).min(other.count) {
+                        let (mut from, mut to) =
+                            (from + row * other.from + columns * last.from, to + row * other.to + columns * last.to);
+                        for _ in columns..(columns + TILE).min(last.count) {
+                            out[to..to + size].copy_from_slice(&source[from..from + size]);
+                            (from, to) = (from + last.from, to + last.to);
+                        }
+                    }
+                }
+            }
+        });
+    }
+
+    /// Writes an element to all places.
+    pub(super) fn fill(&self, element: &[u8], out: &mut [u8]) {
+        let is_one_byte = element.iter().all(|byte| *byte == element[0]);
+        let (last, outer) = match self.axes.split_last() {
+            Some((last, outer)) => (*last, outer),
+            None => (Axis { count: 1, from: 0, to: self.size }, &[][..]),
+        };
+        Self::for_each(outer, (0, self.to), &mut |_, to| {
+            if is_one_byte && last.to == self.size {
+                return out[to..to + last.count * self.size].fill(element[0]);
+            }
+            for at in 0..last.count {
+                out[to + at * last.to..][..self.size].copy_from_slice(element);
+            }
+        });
+    }
+
+    /// Copies out of what `read` reads, which fills its second argument with the bytes from an offset on. Bytes between
+    /// those that are wanted are read with them if they are few.
+    pub(in super::super) fn read<E>(
+        &self,
+        read: &mut impl FnMut(usize, &mut [u8]) -> Result<(), E>,
+        buffer: &mut Vec<u8>,
+        out: &mut [u8],
+    ) -> Result<(), E> {
+        /// Reads of fewer bytes cost about as much.
+        const GAP: usize = 4096;
+        if let Some(length) = self.run() {
+            return read(self.from, &mut out[self.to..self.to + length]);
+        }
+        let span = self.span();
+        if span.len() <= PIECE && (span.len() <= 4 * self.bytes() || span.len() <= GAP) {
+            buffer.resize(span.len(), 0);
+            read(span.start, buffer)?;
+            Self { from: 0, ..self.clone() }.copy(buffer, out);
+            return Ok(());
+        }
+        let Some((axis, inner)) = self.axes.split_first() else { return Ok(()) };
+        // As many steps along the outer axis at once as one read takes.
+        let rows = match axis.from {
+            0..=GAP => (PIECE / axis.from.max(1)).max(2) / 2,
+            _ => 1,
+        };
+        for at in (0..axis.count).step_by(rows) {
+            let count = rows.min(axis.count - at);
+            let axes = std::iter::once(Axis { count, ..*axis }).chain(inner.iter().copied());
+            let (from, to) = (self.from + at * axis.from, self.to + at * axis.to);
+            Self::new(self.size, from, to, axes).read(read, buffer, out)?;
+        }
+        Ok(())
+    }
+}
+
+/// Which bytes of an element are stored the other way round.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Turn {
+    /// None.
+    No,
+    /// Those of each unit of so many bytes: of a number all, of a complex number each half.
+    Units(usize),
+    /// Those of units at these places of a record.
+    Fields(Vec<Range<usize>>),
+}
+
+impl Turn {
+    /// Returns whether all units lie in an element of `size` bytes.
+    pub(super) fn fits(&self, size: usize) -> bool {
+        match self {
+            Self::No => true,
+            Self::Units(unit) => *unit > 0 && size.is_multiple_of(*unit),
+            Self::Fields(fields) => fields.iter().all(|field| field.start <= field.end && field.end <= size),
+        }
+    }
+
+    /// Turns the bytes of whole elements of `size` bytes.
+    pub(super) fn apply(&self, size: usize, out: &mut [u8]) {
+        fn turn<const UNIT: usize>(out: &mut [u8]) {
+            out.as_chunks_mut::<UNIT>().0.iter_mut().for_each(|unit| unit.reverse());
+        }
+        match self {
+            Self::No | Self::Units(1) => {}
+            Self::Units(2) => turn::<2>(out),
+            Self::Units(4) => turn::<4>(out),
+            Self::Units(8) => turn::<8>(out),
+            Self::Units(16) => turn::<16>(out),
+            Self::Units(unit) => out.chunks_exact_mut((*unit).max(1)).for_each(<[u8]>::reverse),
+            Self::Fields(fields) => {
+                for element in out.chunks_exact_mut(size.max(1)) {
+                    fields.iter().for_each(|field| element[field.clone()].reverse());
+                }
+            }
+        }
+    }
+}
