@@ -158,6 +158,14 @@ impl ViewOptions {
     }
 }
 
+/// Runs a command. A panic, which has told where it happened, is an error like others for the caller.
+pub fn guarded(run: impl FnOnce() -> ExitCode + std::panic::UnwindSafe) -> ExitCode {
+    std::panic::catch_unwind(run).unwrap_or_else(|_| {
+        eprintln!("shardfs: an error in the program itself; report it with the lines above");
+        ExitCode::from(FAILED)
+    })
+}
+
 /// Runs the command of this process's arguments.
 pub fn run() -> ExitCode {
     if std::env::args_os().next().is_some_and(|name| name == probe::NAME) {
@@ -441,6 +449,12 @@ mod tests {
                 assert!(below(heading, option.get_id()) > 1, "{} is below \"{heading}\"", option.get_id());
             }
         }
+    }
+
+    #[test]
+    fn a_panic_is_an_error() {
+        let ended = guarded(|| panic!("bug"));
+        assert_eq!(format!("{ended:?}"), format!("{:?}", ExitCode::from(FAILED)));
     }
 
     #[test]

@@ -143,5 +143,11 @@ pub use volume::{
 #[cfg(feature = "cli")]
 #[doc(hidden)]
 pub fn command() -> std::process::ExitCode {
-    cli::run()
+    cli::guarded(cli::run)
+}
+
+/// Returns a path or URL as it may be shown: without a login or token.
+#[doc(hidden)]
+pub fn shown(source: &std::path::Path) -> std::path::PathBuf {
+    vfs::Vfs::shown(source)
 }

@@ -297,7 +297,7 @@ impl Vfs {
     }
 
     /// Returns SOURCE for messages: a URL without its secrets.
-    fn shown(source: &Path) -> PathBuf {
+    pub(crate) fn shown(source: &Path) -> PathBuf {
         #[cfg(feature = "remote")]
         return crate::store::remote::shown(source);
         #[cfg(not(feature = "remote"))]

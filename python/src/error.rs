@@ -1,8 +1,11 @@
 //! Errors of the library as Python's exceptions. The classes are written in Python (`shardfs/_errors.py`).
 
-use std::path::Path;
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::Path,
+};
 
-use pyo3::{prelude::*, sync::PyOnceLock, types::PyDict};
+use pyo3::{exceptions::PyRuntimeError, prelude::*, sync::PyOnceLock, types::PyDict};
 use shardfs::{Error, ErrorKind};
 
 static RAISE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
@@ -21,6 +24,19 @@ fn name(kind: ErrorKind) -> &'static str {
         ErrorKind::OutOfMemory => "OutOfMemory",
         ErrorKind::InvalidInput => "InvalidInput",
         _ => "Io",
+    }
+}
+
+/// Does something that may wait, without the interpreter's lock. A panic becomes an exception that programs catch;
+/// PyO3's own is none that `except Exception` sees. `source` is what paths of containers are relative to.
+pub(crate) fn detached<T: Send>(
+    py: Python<'_>,
+    source: &str,
+    work: impl FnOnce() -> Result<T, Error> + Send,
+) -> PyResult<T> {
+    match py.detach(|| catch_unwind(AssertUnwindSafe(work))) {
+        Ok(done) => done.map_err(|error| to_python(py, &error, source)),
+        Err(_) => Err(PyRuntimeError::new_err("an error in shardfs itself; report it with what it has printed")),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Files and folders: list, read, decode.
 
 use std::{
+    borrow::Cow,
     ffi::OsString,
     path::PathBuf,
     sync::{
@@ -19,7 +20,7 @@ use pyo3::{
 use shardfs::{Entry, EntryKind, Error, ItemInfo};
 
 use crate::{
-    error::to_python,
+    error::{detached, to_python},
     memory::{Bytes, Memory, no_memory},
     owned::Owned,
 };
@@ -39,12 +40,12 @@ impl Node {
     /// Runs work that may wait, without the interpreter's lock.
     fn run<T: Send>(&self, py: Python<'_>, work: impl FnOnce(&Entry) -> Result<T, Error> + Send) -> PyResult<T> {
         let entry = self.entry.get()?;
-        py.detach(|| work(entry)).map_err(|error| to_python(py, &error, &self.source))
+        detached(py, &self.source, || work(entry))
     }
 }
 
 /// What is known of an array: dtype, shape, codec, stored size, whether dtype or shape is a guess.
-type Info<'py> = (&'static str, &'static str, u64, Bound<'py, PyTuple>, Option<&'static str>, Option<u64>, bool);
+type Info<'py> = (&'static str, &'static str, u64, Bound<'py, PyTuple>, Option<Cow<'static, str>>, Option<u64>, bool);
 
 #[pymethods]
 impl Node {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use pyo3::{exceptions::PyValueError, prelude::*};
 use shardfs::Verify;
 
-use crate::{error::to_python, node::Node, owned::Owned};
+use crate::{error::detached, node::Node, owned::Owned};
 
 /// A budget in bytes for decoded blocks.
 #[pyclass(module = "shardfs._core", frozen)]
@@ -44,14 +44,16 @@ impl Volume {
         if let Some(list) = formats {
             options = options.formats(list).map_err(|error| PyValueError::new_err(error.to_string()))?;
         }
-        let volume = py.detach(|| options.open(source)).map_err(|error| to_python(py, &error, source))?;
-        Ok(Self { volume: Owned::new(volume), source: source.into() })
+        // Without the login or token of an address.
+        let shown: Arc<str> = shardfs::shown(std::path::Path::new(source)).to_string_lossy().into();
+        let volume = detached(py, &shown, || options.open(source))?;
+        Ok(Self { volume: Owned::new(volume), source: shown })
     }
 
     /// The node at a path below the top; the top itself for an empty path.
     fn get(&self, py: Python<'_>, path: std::path::PathBuf) -> PyResult<Node> {
         let volume = self.volume.get()?;
-        let entry = py.detach(|| volume.get(path)).map_err(|error| to_python(py, &error, &self.source))?;
+        let entry = detached(py, &self.source, || volume.get(path))?;
         Ok(Node::new(entry, self.source.clone()))
     }
 }

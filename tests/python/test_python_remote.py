@@ -103,3 +103,14 @@ def test_another_object_is_changed(bucket):
     with pytest.raises((sh.Changed, sh.NotFound)):
         held[...]
     assert np.array_equal(first, sh.open(FIXTURES / "ep_001.wshard")["signal/joint_pos"][0])
+
+
+def test_addresses_that_are_none_are_exceptions_without_their_secrets():
+    store = Store()
+    with store.serving() as endpoint:
+        for url in ("http://h:99999/x.kdb", "http://xn--/x.kdb", "http://joe:geheim@a:b/x.kdb", "s3://KEY:geheim@bucket/x.kdb",
+                    endpoint.replace("//", "//joe:geheim@") + "/b/x.kdb?token=geheim"):
+            # Not a BaseException, as PyO3's own of a panic is.
+            with pytest.raises(Exception) as error:
+                sh.open(url)
+            assert "geheim" not in f"{error.value!s} {error.value!r} {error.value.__dict__}", url
