@@ -8,7 +8,8 @@ use shardfs::{
     codec::{
         Bitshuffle, BlockCodec, Chain, ChecksumKind, Codec, Delta, Filter, MOST_WINDOW, Number, NumberKind, Stream,
     },
-    format::{FRONT, Front, Recognition, idv, kast, kastore, kdb, safetensors, wshard},
+    format::{FRONT, Front, Recognition, idv, kast, kastore, kdb, npz, safetensors, wshard, zip},
+    source::Unlimited,
     tree::{self, Detected, NodeKind, names},
     view::ReadContext,
 };
@@ -17,13 +18,14 @@ use shardfs::{
 pub type Target = fn(&[u8]);
 
 /// All of them, by the names of their programs.
-pub const ALL: [(&str, Target); 10] = [
+pub const ALL: [(&str, Target); 11] = [
     ("wshard", wshard),
     ("kastore", kastore),
     ("kast", kast),
     ("kdb", kdb),
     ("idv", idv),
     ("safetensors", safetensors),
+    ("npz", npz),
     ("codecs", codecs),
     ("filters", filters),
     ("names", names),
@@ -79,6 +81,22 @@ pub fn safetensors(bytes: &[u8]) {
     }
 }
 
+/// The npz parser alone, with the directory of the archive and the local header of each member: any bytes are an error
+/// or a container, in bounded time and memory.
+pub fn npz(bytes: &[u8]) {
+    let bytes = bytes.to_vec();
+    let front = &bytes[..bytes.len().min(FRONT)];
+    let _ = npz::recognise(&Front { bytes: front, len: bytes.len() as u64, name: b"file" });
+    let _ = npz::parse_within(&bytes, &Unlimited);
+    let Ok(archive) = zip::parse_within(&bytes, &Unlimited) else { return };
+    for member in &archive.members {
+        if let (None, Ok(data)) = (member.error(), member.data(&bytes)) {
+            let block = member.block(data);
+            assert!(block.stored().end <= bytes.len() as u64);
+        }
+    }
+}
+
 /// Every codec: what decodes has exactly the stated size, and its front is the front of the whole.
 pub fn codecs(bytes: &[u8]) {
     const LARGEST: u64 = 1 << 20;
@@ -90,6 +108,7 @@ pub fn codecs(bytes: &[u8]) {
         0 => Codec::None,
         1 => Codec::Zstd,
         2 => Codec::Lz4,
+        3 if which >= 128 => Codec::DeflateExact,
         3 => Codec::Deflate,
         4 => Codec::Zlib,
         5 => Codec::Jpeg(width, height, channels),

@@ -18,7 +18,7 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "python"))
 from support.examples import camera, episode, jpeg, tree_sequence, write_episode, write_stream  # noqa: E402
-from support.writers import dumps, idv, kast, kastore, kdb, safetensors, tensor_v1, write_shard  # noqa: E402
+from support.writers import dumps, idv, kast, kastore, kdb, safetensors, tensor_v1, write_shard, zip  # noqa: E402, A004
 from support.writers.kas import TYPES  # noqa: E402
 
 
@@ -228,7 +228,7 @@ ep_001.wshard and ep_002_lz4.wshard are two short robot episodes, stream.wshard 
 written while it was recorded, weights.shard holds a small model,
 demo.kdb three runs of an arm with the pictures of its cameras,
 tree_sequence.trees a genealogy, arrays.kas and table.kast plain arrays,
-table.idv a data set as ML.NET saves it,
+table.idv a data set as ML.NET saves it, arrays.npz arrays that numpy saved,
 model.safetensors the weights of a small network.
 The files in damaged/ are broken on purpose.
 """
@@ -258,6 +258,11 @@ def main():
     (out / "demo.kdb").write_bytes(kdb_demo())
     (out / "table.idv").write_bytes(idv_table())
     (out / "model.safetensors").write_bytes(model())
+    names = ("f8", "f4", "i4", "u1", "?")
+    saved = {f"layers/{number}/weight": np.linspace(-1, 1, 48, dtype="<f4").reshape(6, 8) * number for number in (1, 2)}
+    saved |= {"types/" + np.dtype(name).name: np.arange(6).reshape(2, 3).astype(name) for name in names}
+    arrays_npz = zip.npz(saved | {"step": np.int64(1200)}, deflated={"layers/2/weight", "types/uint8"})
+    (out / "arrays.npz").write_bytes(arrays_npz)
     (out / "notes.txt").write_text(NOTES, encoding="utf-8")
 
     # One byte of one block flipped; everything else is sound.
@@ -268,6 +273,10 @@ def main():
     payload = lanes["signal/joint_pos"][1].tobytes()
     data[data.index(payload) + 100] ^= 0x10
     bad.write_bytes(data)
+    # One byte of one member flipped: the other members are sound.
+    data = bytearray(arrays_npz)
+    data[data.index(saved["layers/1/weight"].tobytes()) + 8] ^= 1
+    (out / "damaged" / "wrong_crc.npz").write_bytes(data)
     # A copy that stopped early: no container, an ordinary file.
     (out / "damaged" / "cut_short.trees").write_bytes(trees[:len(trees) * 2 // 3])
     (out / "damaged" / "cut_short.safetensors").write_bytes(model()[:-1000])

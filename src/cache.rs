@@ -73,7 +73,7 @@ use sums::Sums;
 
 use crate::{
     codec::{Codec, DecodeError},
-    format::Block,
+    format::{Block, Crc},
     limits,
     source::Source,
 };
@@ -260,16 +260,19 @@ impl Cache {
 
     /// Notes bytes of an uncompressed block that a reader was given; they begin at `offset` in the block.
     pub(crate) fn note_read(&self, key: Key, block: &Block, offset: u64, bytes: &[u8]) {
-        let is_due_later = block.size > limits::WHOLE_BLOCK && block.crc.is_some() && self.verify == Verify::Lazy;
-        if block.codec != Codec::None || !is_due_later || self.peek(&key, |_| ()).is_some() {
+        let is_due_later = block.size > limits::WHOLE_BLOCK && self.verify == Verify::Lazy;
+        let Some(Crc { kind, .. }) = block.crc.filter(|_| is_due_later && block.codec == Codec::None) else {
+            return;
+        };
+        if self.peek(&key, |_| ()).is_some() {
             return;
         }
         // Continuing a checksum costs less than combining two.
         let before = self.sums.lock().get_or_insert_mut(key, Sums::default).take_until(offset);
         let (start, crc) = before.unwrap_or((offset, 0));
-        let crc = crc32c::crc32c_append(crc, bytes);
+        let crc = kind.append(crc, bytes);
         let length = offset - start + bytes.len() as u64;
-        self.sums.lock().get_or_insert_mut(key, Sums::default).add(start, length, crc);
+        self.sums.lock().get_or_insert_mut(key, Sums::default).add(kind, start, length, crc);
     }
 
     /// Returns the decoded piece of a compressed block that holds the first byte of `range`, which must not be empty.

@@ -57,7 +57,7 @@ const OUTPUT: &str = "Output";
 
 /// shardfs shows container files as folders of ordinary files.
 ///
-/// WShard and other Shard files, KDB, kastore (tskit's .trees), KAST and IDV (ML.NET's tables) are recognised by their
+/// WShard and other Shard files, KDB, kastore (tskit's .trees), KAST, IDV (ML.NET's tables) and npz are recognised by their
 /// content. Nothing is unpacked: data is decoded when a program reads it.
 #[derive(Debug, Parser)]
 #[command(name = "shardfs", version, propagate_version = true, args_override_self = true)]
@@ -171,6 +171,7 @@ pub fn run() -> ExitCode {
     if std::env::args_os().next().is_some_and(|name| name == probe::NAME) {
         return finish(probe::run(std::env::args_os().skip(1)).map(|()| ExitCode::SUCCESS), FAILED);
     }
+    leave_no_core_file();
     #[cfg(feature = "remote")]
     if let Some(mut again) = remote::without_secrets(&std::env::args_os().collect::<Vec<_>>()) {
         let failed = std::os::unix::process::CommandExt::exec(&mut again);
@@ -196,6 +197,18 @@ pub fn run() -> ExitCode {
             Err(error) => finish(Err(error.into()), FAILED),
         },
         Err(error) => finish(Err(error), FAILED),
+    }
+}
+
+/// Forbids core files where a process may hold keys or tokens, which would be in them: a server, and any command with a
+/// URL.
+fn leave_no_core_file() {
+    use rustix::process::{Resource, Rlimit, setrlimit};
+    let is_url = |word: &OsString| word.as_encoded_bytes().windows(3).any(|part| part == b"://");
+    let mut words = std::env::args_os().skip(1);
+    if words.any(|word| word == "serve" || word == "view" || is_url(&word)) {
+        // Lowering a limit is always allowed.
+        let _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
     }
 }
 

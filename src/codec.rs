@@ -33,8 +33,10 @@ pub enum Codec {
     Zstd,
     /// One bare lz4 block: no frame, no size prefix (`docs/formats/wshard.md` 6).
     Lz4,
-    /// One raw DEFLATE stream.
+    /// One raw DEFLATE stream, which may go on after the block's last byte.
     Deflate,
+    /// One raw DEFLATE stream that ends with the block's last byte.
+    DeflateExact,
     /// One zlib stream.
     Zlib,
     /// A JPEG file of this width, height and number of channels.
@@ -120,7 +122,7 @@ impl Codec {
             Self::None => "none",
             Self::Zstd => "zstd",
             Self::Lz4 => "lz4",
-            Self::Deflate => "deflate",
+            Self::Deflate | Self::DeflateExact => "deflate",
             Self::Zlib => "zlib",
             Self::Jpeg(..) => "jpeg",
             Self::Png(..) => "png",
@@ -136,7 +138,7 @@ impl Codec {
             Self::Chain(chain) => chain.max_size(stored),
             Self::Zstd => stored.saturating_mul(1 << 15),
             Self::Lz4 => stored.saturating_mul(255).saturating_add(64),
-            Self::Deflate | Self::Zlib => stored.saturating_mul(1032).saturating_add(64),
+            Self::Deflate | Self::DeflateExact | Self::Zlib => stored.saturating_mul(1032).saturating_add(64),
             // DEFLATE makes 258 bytes of 2 bits.
             Self::Png(..) => stored.saturating_mul(1032).min(limits::PICTURE),
             // At most 32 x 32 pixels of three channels for each stored bit, if only the coarsest component is stored.
@@ -151,7 +153,7 @@ impl Codec {
     pub fn decode(&self, stored: &[u8], size: u64) -> Result<Vec<u8>, DecodeError> {
         self.check_size(stored.len() as u64, size)?;
         match self {
-            Self::Deflate | Self::Zlib => {
+            Self::Deflate | Self::DeflateExact | Self::Zlib => {
                 let mut stream = Stream::new(self, stored, 0)?;
                 let out = stream.take(size)?;
                 stream.finish(out.len() as u64, size)?;
@@ -190,7 +192,7 @@ impl Codec {
                 }
                 Err(code) => Err(self.corrupt(zstd::zstd_safe::get_error_name(code))),
             },
-            Self::Deflate | Self::Zlib => {
+            Self::Deflate | Self::DeflateExact | Self::Zlib => {
                 let mut stream = Stream::new(self, stored, 0)?;
                 let filled = stream.fill(out)?;
                 stream.finish(filled as u64, size)
@@ -236,14 +238,14 @@ impl Codec {
                 Ok(out)
             }
             Self::Lz4 => lz4::decode_front(stored, limit),
-            Self::Deflate | Self::Zlib => Stream::new(self, stored, 0)?.take(limit as u64),
+            Self::Deflate | Self::DeflateExact | Self::Zlib => Stream::new(self, stored, 0)?.take(limit as u64),
             Self::Jpeg(..) | Self::Png(..) | Self::Chain(_) => Err(self.corrupt("it is decoded whole")),
         }
     }
 
     /// Returns whether [`Stream`] decodes it.
     pub fn is_stream(&self) -> bool {
-        matches!(self, Self::Zstd | Self::Deflate | Self::Zlib)
+        matches!(self, Self::Zstd | Self::Deflate | Self::DeflateExact | Self::Zlib)
     }
 
     /// Returns the most bytes that may be stored for `size` decoded ones. Encoders add at most a hundredth to
@@ -278,7 +280,7 @@ impl Codec {
             Self::None => 0,
             Self::Chain(chain) => chain.working_memory(stored, size),
             Self::Zstd => CONTEXT.saturating_add(window),
-            Self::Lz4 | Self::Deflate | Self::Zlib => CONTEXT,
+            Self::Lz4 | Self::Deflate | Self::DeflateExact | Self::Zlib => CONTEXT,
             // Coefficients of three components for each pixel, and the pixels themselves.
             Self::Jpeg(width, height, channels) => {
                 CONTEXT + pixels(*width, *height).saturating_mul(8 + u64::from(*channels))

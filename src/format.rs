@@ -4,19 +4,23 @@
 //! offset and length from a file is checked before it is used. The module of each format names the page that it
 //! follows.
 
+mod crc;
 mod dtype;
 pub mod idv;
 pub mod kast;
 pub mod kastore;
 pub mod kdb;
+pub mod npz;
 mod packed;
 mod recognition;
 pub mod safetensors;
 pub mod wshard;
+pub mod zip;
 
 use std::fmt;
 
 use crate::{codec::Codec, source::SourceError};
+pub use crc::{Crc, CrcKind};
 pub use dtype::DType;
 pub use recognition::{FRONT, Front, Recognition, has_suffix};
 
@@ -85,6 +89,11 @@ pub enum Class {
     BadShard,
     NotInShard,
     NotReadable,
+    NoEnd,
+    BadDirectory,
+    Overlap,
+    NotNpy,
+    NoMembers,
 }
 
 impl fmt::Display for Class {
@@ -111,6 +120,11 @@ impl fmt::Display for Class {
             Self::BadShard => "bad_shard",
             Self::NotInShard => "not_in_shard",
             Self::NotReadable => "not_readable",
+            Self::NoEnd => "no_end",
+            Self::BadDirectory => "bad_directory",
+            Self::Overlap => "overlap",
+            Self::NotNpy => "not_npy",
+            Self::NoMembers => "no_members",
         })
     }
 }
@@ -153,8 +167,8 @@ pub struct Block {
     pub size: u64,
     /// How to decode them.
     pub codec: Codec,
-    /// CRC32C of the decoded bytes; `None` if the container has none.
-    pub crc: Option<u32>,
+    /// The CRC of the decoded bytes; `None` if the container has none.
+    pub crc: Option<Crc>,
 }
 
 impl Block {

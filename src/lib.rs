@@ -1,4 +1,4 @@
-//! shardfs shows container files (WShard and other Shard files, KDB, kastore, KAST, IDV) as folders of ordinary files.
+//! shardfs shows container files (WShard and other Shard files, KDB, kastore, KAST, IDV, npz) as folders of ordinary files.
 //!
 //! The `shardfs` command mounts them. This library is the same without a mount: open a container or a folder of them,
 //! walk it, read a range of a file, or an array with its type and shape.

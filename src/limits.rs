@@ -333,3 +333,9 @@ pub const TABLE_EPISODES: u64 = 1 << 24;
 
 /// Most episodes of a KDB file whose `container.json` says how many steps there are.
 pub const TABLE_EPISODES_DESCRIBED: u64 = 1 << 16;
+
+/// Bytes of the central directory of a zip archive (`docs/formats/npz.md` 2).
+pub const ZIP_DIRECTORY: u64 = 64 << 20;
+
+/// Members of a zip archive (`docs/formats/npz.md` 2).
+pub const ZIP_MEMBERS: u64 = 1_000_000;

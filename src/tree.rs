@@ -10,8 +10,10 @@ mod idv;
 mod item_info;
 mod kastore;
 mod kdb;
+mod members;
 mod memory;
 pub mod names;
+mod npz;
 pub mod overview;
 pub mod paths;
 mod safetensors;
@@ -37,7 +39,7 @@ use crate::{
 };
 pub use choice::{ChoiceError, choose, default_formats, names as format_names};
 pub use formats::{
-    Detected, FORMATS, Format, Formats, IDV, KAST, KASTORE, KDB, OpenResult, Probe, SAFETENSORS, WSHARD, detect,
+    Detected, FORMATS, Format, Formats, IDV, KAST, KASTORE, KDB, NPZ, OpenResult, Probe, SAFETENSORS, WSHARD, detect,
     detect_within, format_of_name, is_container_name, no_others, no_part, should_be_container,
 };
 pub use item_info::ItemInfo;
@@ -321,6 +323,14 @@ impl Opened {
             return Ok(View::stored(0..self.reader.source.len()));
         }
         self.tree.view(self.reader(wait), file)
+    }
+
+    /// Returns the bytes of a file as [`Self::view`], for reading: the places of its blocks are looked up.
+    ///
+    /// # Errors
+    /// As [`Container::view`], and those of the blocks.
+    pub fn readable(&self, file: NodeId, wait: Wait) -> Result<View, Fault> {
+        self.view(file, wait)?.located(self.reader(wait))
     }
 
     /// Returns whether a file is the container's own bytes. They are in the kernel's page cache already, and need no

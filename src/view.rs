@@ -18,7 +18,7 @@ pub use array::{Array, Slice};
 pub use memory::Layout;
 pub use scratch::Scratch;
 
-use std::{ops::Range, sync::Arc};
+use std::{borrow::Cow, ops::Range, sync::Arc};
 
 use crate::{
     cache::{BlockError, Buffer, Cache, FileSlot, Key, Lent, Piece},
@@ -55,6 +55,8 @@ pub enum Data {
     Stored(Range<u64>),
     /// A range of a decoded block.
     Block(BlockRef, Range<u64>),
+    /// A range of the block of a number, whose place is looked up when it is read.
+    Sought(Arc<dyn Blocks>, u32, Range<u64>),
     /// Bytes that are rendered for the range that is read.
     Rendered(Arc<dyn Rendered>),
 }
@@ -96,6 +98,16 @@ pub trait Rendered: std::fmt::Debug + Send + Sync {
         let _ = (reader, slices, out);
         None
     }
+}
+
+/// Blocks of which the container's front matter does not say everything: where they begin stands in front of each.
+/// A listing needs none of it.
+pub trait Blocks: std::fmt::Debug + Send + Sync {
+    /// The block of a number.
+    ///
+    /// # Errors
+    /// [`Fault`] where what stands in front of it can't be read, or says something else than the front matter.
+    fn block(&self, reader: &ReadContext, number: u32) -> Result<BlockRef, Fault>;
 }
 
 /// A block with its number in the container.
@@ -278,6 +290,20 @@ impl View {
         self
     }
 
+    /// The file with the places of all its blocks looked up: for what asks how it may be read.
+    ///
+    /// # Errors
+    /// As [`Blocks::block`].
+    pub fn located(mut self, reader: &ReadContext) -> Result<Self, Fault> {
+        for extent in &mut self.extents {
+            let located = extent.data.located(reader)?;
+            if let Cow::Owned(data) = located {
+                extent.data = data;
+            }
+        }
+        Ok(self)
+    }
+
     /// Size in bytes.
     pub fn size(&self) -> u64 {
         self.size
@@ -341,7 +367,7 @@ impl View {
         let mut rest = &mut *out;
         for (extent, part) in self.touched(offset, rest.len() as u64) {
             let (here, after) = rest.split_at_mut((part.end - part.start) as usize);
-            match &extent.data {
+            match &*extent.data.located(reader)? {
                 Data::Block(block, range) if *range == (0..block.block.size) && part == *range => {
                     reader.read_whole(block, here)?;
                 }
@@ -367,7 +393,7 @@ impl View {
         else {
             return Ok(None);
         };
-        let range = match &extent.data {
+        let range = match &*extent.data.located(reader)? {
             Data::Stored(range) => range.start + part.start..range.start + part.end,
             Data::Block(block, range) if block.block.codec == Codec::None => {
                 let inner = range.start + part.start..range.start + part.end;
@@ -392,7 +418,7 @@ impl View {
                 Some(start.checked_add(part.start)?..start.checked_add(part.end)?)
             }
             Data::Block(block, _) => Some(block.block.stored()),
-            Data::Inline(_) | Data::Rendered(_) => None,
+            Data::Inline(_) | Data::Rendered(_) | Data::Sought(..) => None,
         });
         reader.source.prefetch(&stored.collect::<Vec<_>>());
     }
@@ -415,6 +441,18 @@ impl View {
         self.extents[first..].iter().take_while(move |extent| extent.start < end).map(move |extent| {
             let from = offset.max(extent.start) - extent.start;
             (extent, from..end.min(extent.start + extent.length) - extent.start)
+        })
+    }
+}
+
+impl Data {
+    /// The same with the place of its block looked up.
+    fn located(&self, reader: &ReadContext) -> Result<Cow<'_, Self>, Fault> {
+        Ok(match self {
+            Self::Sought(blocks, number, range) => {
+                Cow::Owned(Self::Block(blocks.block(reader, *number)?, range.clone()))
+            }
+            other => Cow::Borrowed(other),
         })
     }
 }
@@ -515,6 +553,7 @@ impl ReadContext {
                 self.borrow_range(self.key(block), &block.block, range).map_err(|error| block.fault(error))
             }
             Data::Inline(bytes) => Ok(Some(Bytes::Decoded(bytes.clone(), part.start as usize..part.end as usize))),
+            Data::Sought(..) => self.borrow(&*data.located(self)?, part),
             Data::Rendered(rendered) => rendered.borrow(self, part),
         }
     }
@@ -528,6 +567,7 @@ impl ReadContext {
             }
             Data::Stored(range) => self.fill_stored(None, range.start + part.start, out),
             Data::Block(block, range) => self.fill_block(block, range.start + part.start, out),
+            Data::Sought(..) => self.fill(&*data.located(self)?, part, out),
             Data::Rendered(rendered) => rendered.fill(self, part, out),
         }
     }

@@ -118,7 +118,7 @@ fn check_block(differences: &mut Differences, place: &str, block: &Json, entry: 
     differences.check(
         place,
         "crc",
-        format!("{:#010x}", stored.extent.crc.unwrap_or(0)).as_str(),
+        format!("{:#010x}", stored.extent.crc.map_or(0, |crc| crc.value)).as_str(),
         block["crc32c"].as_str().unwrap(),
     );
     differences.check(place, "interleaved", stored.interleave.is_some(), block.get("recovered_sha256").is_some());
@@ -155,7 +155,7 @@ fn check_bytes(differences: &mut Differences, place: &str, block: &Json, entry: 
         Err(error) => return differences.0.push(format!("{place}: {error}")),
     };
     differences.check(place, "sha256", sha256(&decoded).as_str(), block["sha256"].as_str().unwrap());
-    if let Some(crc) = stored_block.extent.crc {
+    if let Some(crc) = stored_block.extent.crc.map(|crc| crc.value) {
         let over_stored = block["crc_over"] == "stored";
         let over = if over_stored { &stored } else { &decoded };
         differences.check(place, "crc32c of the bytes", crc32c::crc32c(over), crc);

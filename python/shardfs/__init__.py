@@ -1,4 +1,4 @@
-"""Containers of arrays as Python objects, without a mount: WShard and other Shard files, KDB, kastore, KAST, IDV.
+"""Containers of arrays as Python objects, without a mount: WShard and other Shard files, KDB, kastore, KAST, IDV, npz.
 
     import numpy as np
     import shardfs

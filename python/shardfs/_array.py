@@ -1,5 +1,6 @@
 """Arrays: known by type and shape, decoded when elements are asked for."""
 
+import ast
 import math
 
 import numpy as np
@@ -8,6 +9,8 @@ from . import _core, _process
 from ._entry import Place
 from ._errors import NotAnArray
 
+#: Bytes of a stored `.npy` file that are read for its header, at first.
+_HEADER = 1024
 _RECORD = np.dtype([("ticks", "<i8"), ("offset_minutes", "<i2")])
 #: numpy's dtype and the type string that memory is shown with, by the short name of the element type.
 _DTYPES = {"record": (_RECORD, "|V10"), "c32": (np.dtype([("r", "<f2"), ("i", "<f2")]), "|V4")}
@@ -57,18 +60,19 @@ class Array(Place):
     Raises, when elements are asked for: `shardfs.DamagedBlock`, `shardfs.Changed`, `MemoryError`, `OSError`.
     """
 
-    __slots__ = ("_known", "_held", "_start")
+    __slots__ = ("_known", "_held", "_start", "_fortran")
 
     def __init__(self, source, path, state=None, node=None):
         super().__init__(source, path, state, node)
-        self._known, self._held, self._start = None, None, 0
+        self._known, self._held, self._start, self._fortran = None, None, 0, False
 
     def _info(self):
         if self._known is None:
             node = self._node
             known = node.array()
             if known is None:
-                raise NotAnArray("not an array", container=self.path)
+                self._known, self._start, self._fortran = _stored_file(node, self.path)
+                return self._known
             name, descr, itemsize, shape, codec, stored, inferred = known
             dtype, typestr = _dtype(name, descr)
             items = math.prod(shape)
@@ -151,7 +155,8 @@ class Array(Place):
         """
         if self._held is None:
             dtype, shape, items, itemsize, typestr, *_ = self._info()
-            memory = self._node.mapped(self._start, items * itemsize, typestr, shape) if items else None
+            has_elements = items and not self._fortran
+            memory = self._node.mapped(self._start, items * itemsize, typestr, shape) if has_elements else None
             if memory is not None:
                 self._held = _as_array(memory, dtype)
         return self._whole()
@@ -171,12 +176,19 @@ class Array(Place):
         if items == 0:
             return np.empty(shape, dtype)
         node = self._node
+        if self._fortran:
+            elements = node.elements(self._start, self.nbytes, typestr, self.shape[::-1])
+            # As numpy.load gives it; parts are taken in C order.
+            whole = _as_array(elements, dtype).T
+            return whole if items == self.size else whole.reshape(-1)[first:first + items].reshape(shape)
         return _as_array(node.elements(self._start + first * itemsize, items * itemsize, typestr, shape), dtype)
 
     def _rows(self, first, numbers, shape):
         """Rows of this shape by their numbers, counted from element number `first` on."""
         dtype, _, _, itemsize, typestr, *_ = self._info()
         row = itemsize * math.prod(shape)
+        if self._fortran:
+            return self._read(0, self.shape).reshape(-1)[first:].reshape(-1, *shape)[numbers]
         if row == 0 or not len(numbers):
             return np.empty((len(numbers), *shape), dtype)
         memory = self._node.rows(self._start + first * itemsize, row, numbers, typestr, (len(numbers), *shape))
@@ -209,6 +221,32 @@ class Array(Place):
         else:
             found = self._rows(first, list(numbers), inner)
         return found[(slice(None), *keys[1:])] if keys[1:] else found
+
+
+def _stored_file(node, path):
+    """What the header of a stored `.npy` file says: what `Array` knows, where the elements begin, and whether they are in
+    Fortran order."""
+    front = node.read(0, _HEADER) if node.name.endswith(".npy") else b""
+    if front[:6] != b"\x93NUMPY" or len(front) < 12:
+        raise NotAnArray("not an array", container=path)
+    wide = front[6] > 1
+    begin = 12 if wide else 10
+    start = begin + int.from_bytes(front[8:begin], "little")
+    try:
+        header = ast.literal_eval((front[begin:start] if start <= len(front) else node.read(begin, start - begin))
+                                  .decode("utf-8" if front[6] > 2 else "latin-1"))
+        dtype, shape, fortran = np.lib.format.descr_to_dtype(header["descr"]), header["shape"], header["fortran_order"]
+        items = math.prod(shape)
+    except (SyntaxError, TypeError, ValueError, KeyError, RecursionError, MemoryError) as error:
+        raise NotAnArray(f"its header is not one of .npy files: {error}", container=path) from None
+    if dtype.hasobject:
+        raise NotAnArray("an array of objects, stored as a pickle: only numpy.load(allow_pickle=True) reads it, by executing "
+                         "it", container=path)
+    if start + items * dtype.itemsize > node.size:
+        raise NotAnArray(f"{items} elements of {dtype} do not fit its {node.size} bytes", container=path)
+    typestr = dtype.str if dtype.fields is None and dtype.kind in "biufcmMSUV" else f"|V{dtype.itemsize}"
+    known = dtype, tuple(shape), items, dtype.itemsize, typestr, None, None, False
+    return known, start, bool(fortran) and len(shape) > 1
 
 
 def _as_array(memory, dtype):
@@ -255,8 +293,8 @@ def read_many(arrays, *, threads=None, errors="raise"):
         if items == 0:
             shapes.append((None, np.empty(shape, dtype)))
             return
-        shapes.append((len(jobs), dtype))
-        jobs.append((array._node, array._start, items * itemsize, typestr, shape))
+        shapes.append((len(jobs), (dtype, array._fortran)))
+        jobs.append((array._node, array._start, items * itemsize, typestr, shape[::-1] if array._fortran else shape))
 
     plan = []
     for wanted in arrays:
@@ -274,6 +312,11 @@ def read_many(arrays, *, threads=None, errors="raise"):
     failed = next((result for result in done if isinstance(result, BaseException)), None)
     if failed is not None and errors == "raise":
         raise failed
+
+    def finished(memory, dtype, fortran):
+        array = _as_array(memory, dtype)
+        return array.T if fortran else array
+
     found = iter([made if job is None else done[job] if isinstance(done[job], BaseException)
-                  else _as_array(done[job], made) for job, made in shapes])
+                  else finished(done[job], *made) for job, made in shapes])
     return [next(found) if names is None else {name: next(found) for name in names} for names in plan]

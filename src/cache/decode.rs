@@ -8,13 +8,10 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::{
-    BlockError, Buffer, Reservation, Verify,
-    sums::{self, Sums},
-};
+use super::{BlockError, Buffer, Reservation, Verify, sums::Sums};
 use crate::{
     codec::{Codec, DecodeError, Stream, ZSTD_HEADER, decode_zstd, zstd_window},
-    format::Block,
+    format::{Block, Crc, CrcKind},
     limits::{DECODED_PIECE, FIRST_PIECE, PIECE},
     source::{Source, SourceError},
 };
@@ -35,7 +32,7 @@ pub(super) fn working(block: &Block, window: u64) -> u64 {
     // Decoding in one go needs all stored bytes in memory.
     let stored = match block.codec {
         Codec::Zstd if window > 0 || goes_to_its_place(block) => 0,
-        Codec::None | Codec::Deflate | Codec::Zlib => 0,
+        Codec::None | Codec::Deflate | Codec::DeflateExact | Codec::Zlib => 0,
         // One byte more, with which some lz4 blocks are decoded.
         Codec::Zstd | Codec::Lz4 | Codec::Jpeg(..) | Codec::Png(..) | Codec::Chain(_) => {
             block.stored_size.saturating_add(1)
@@ -68,10 +65,10 @@ pub(super) fn whole(
     let crc = block.crc.filter(|_| verify != Verify::Off);
     if block.codec == Codec::None {
         let Some(crc) = crc else { return Ok(None) };
-        return compare(crc, stored_crc(block, source, sums)?).map(|()| None);
+        return compare(crc.value, stored_sum(crc.kind, block, source, sums)?).map(|()| None);
     }
-    if matches!(block.codec, Codec::Deflate | Codec::Zlib) {
-        let bytes = inflate(block, source)?;
+    if is_inflated(block) {
+        let bytes = inflate(block, source, verify)?;
         return Ok(Some(bytes.with_room(room()?)));
     }
     let mut bytes = used(block.size, room()?)?;
@@ -84,12 +81,15 @@ pub(super) fn into(block: &Block, source: &dyn Source, verify: Verify, out: &mut
     if goes_to_its_place(block) {
         return zstd_into(block, source, verify, out);
     }
+    if is_inflated(block) {
+        return inflate_into(block, source, verify, out);
+    }
     let crc = block.crc.filter(|_| verify != Verify::Off);
     let padded = padded(block, source)?;
     if let Codec::Chain(chain) = &block.codec {
         let stored = padded.split_last().map_or(&*padded, |(_, stored)| stored);
         chain.decode_into(stored, out, verify != Verify::Off)?;
-        return crc.map_or(Ok(()), |crc| compare(crc, crc32c::crc32c(out)));
+        return crc.map_or(Ok(()), |crc| compare(crc.value, crc.kind.of(out)));
     }
     decode(block, crc, &padded, out)
 }
@@ -97,16 +97,16 @@ pub(super) fn into(block: &Block, source: &dyn Source, verify: Verify, out: &mut
 /// Reads and checks an uncompressed block straight into `out`, in one read; [`whole`] and a copy would read it twice.
 pub(super) fn read_into(block: &Block, source: &dyn Source, verify: Verify, out: &mut [u8]) -> Result<(), BlockError> {
     let crc = block.crc.filter(|_| verify != Verify::Off);
-    let got = read_parts(block.offset, source, crc.is_some(), out)?;
-    crc.map_or(Ok(()), |crc| compare(crc, got))
+    let got = read_parts(block.offset, source, crc.map(|crc| crc.kind), out)?;
+    crc.map_or(Ok(()), |crc| compare(crc.value, got))
 }
 
-/// Reads `out` from `offset` on, large ranges on all cores. Returns the checksum, or 0 if `checked` is false.
-fn read_parts(offset: u64, source: &dyn Source, checked: bool, out: &mut [u8]) -> Result<u32, SourceError> {
+/// Reads `out` from `offset` on, large ranges on all cores. Returns the checksum, or 0 without a kind.
+fn read_parts(offset: u64, source: &dyn Source, kind: Option<CrcKind>, out: &mut [u8]) -> Result<u32, SourceError> {
     let most = out.len() / PART;
     let threads = if most > 1 { thread::available_parallelism().map_or(1, usize::from).min(most) } else { 1 };
     if threads == 1 {
-        return read_part(offset, source, checked, out);
+        return read_part(offset, source, kind, out);
     }
     let mut sums: Vec<_> = out.chunks(PART).map(|part| Ok((0, part.len()))).collect();
     let parts = Mutex::new(out.chunks_mut(PART).zip(&mut sums).enumerate());
@@ -116,7 +116,7 @@ fn read_parts(offset: u64, source: &dyn Source, checked: bool, out: &mut [u8]) -
             let next = parts.lock().next();
             let Some((number, (part, sum))) = next else { break };
             let at = offset.saturating_add((number * PART) as u64);
-            *sum = read_part(at, source, checked, part).map(|crc| (crc, part.len()));
+            *sum = read_part(at, source, kind, part).map(|crc| (crc, part.len()));
         }
     };
     thread::scope(|scope| {
@@ -126,17 +126,18 @@ fn read_parts(offset: u64, source: &dyn Source, checked: bool, out: &mut [u8]) -
         }
         work();
     });
-    sums.into_iter().try_fold(0, |before, part| part.map(|(crc, length)| crc32c::crc32c_combine(before, crc, length)))
+    let append = |before, (sum, length)| kind.map_or(0, |kind| kind.combine(before, sum, length as u64));
+    sums.into_iter().try_fold(0, |before, part| part.map(|part| append(before, part)))
 }
 
-/// Reads `out` from `offset` on. Returns the checksum, or 0 if `checked` is false.
-fn read_part(offset: u64, source: &dyn Source, checked: bool, out: &mut [u8]) -> Result<u32, SourceError> {
+/// Reads `out` from `offset` on. Returns the checksum, or 0 without a kind.
+fn read_part(offset: u64, source: &dyn Source, kind: Option<CrcKind>, out: &mut [u8]) -> Result<u32, SourceError> {
     let (mut sum, mut at) = (0, offset);
     for piece in out.chunks_mut(PIECE) {
         source.read_at(at, piece)?;
         at = at.saturating_add(piece.len() as u64);
         // Now, while the bytes are in the processor's cache.
-        sum = if checked { crc32c::crc32c_append(sum, piece) } else { 0 };
+        sum = kind.map_or(0, |kind| kind.append(sum, piece));
     }
     Ok(sum)
 }
@@ -154,12 +155,10 @@ fn zstd_into(block: &Block, source: &dyn Source, verify: Verify, out: &mut [u8])
     source.prefetch(&[block.stored()]);
     let mut got = 0;
     decode_zstd(Stored::new(source, block.stored()), out, |bytes| {
-        got = if crc.is_some() { crc32c::crc32c_append(got, bytes) } else { 0 };
+        got = crc.map_or(0, |crc| crc.kind.append(got, bytes));
     })?;
     let Some(expected) = crc else { return Ok(()) };
-    // The same quirk as in `decode`.
-    compare(expected, got)
-        .or_else(|error| if stored_crc(block, source, &Sums::default())? == expected { Ok(()) } else { Err(error) })
+    compare_either(expected, got, || stored_sum(expected.kind, block, source, &Sums::default()))
 }
 
 /// Returns zeros.
@@ -192,27 +191,60 @@ fn padded(block: &Block, source: &dyn Source) -> Result<Buffer, BlockError> {
 }
 
 /// Decodes the stored bytes of a block and compares them with its checksum, if there is one.
-fn decode(block: &Block, crc: Option<u32>, padded: &[u8], out: &mut [u8]) -> Result<(), BlockError> {
+fn decode(block: &Block, crc: Option<Crc>, padded: &[u8], out: &mut [u8]) -> Result<(), BlockError> {
     block.codec.decode_padded(padded, out, crc.is_some())?;
     let Some(crc) = crc else { return Ok(()) };
     let stored = padded.split_last().map_or(padded, |(_, stored)| stored);
-    // One stream writer computes the checksum of a compressed block over its stored bytes. Decoding has given exactly
-    // the stated size by now (docs/formats/wshard.md 7).
-    compare(crc, crc32c::crc32c(out)).or_else(|error| match crc32c::crc32c(stored) == crc {
-        // The decoded bytes then have no checksum.
-        true => Ok(block.codec.decode_padded(padded, out, false)?),
-        false => Err(error),
+    let got = crc.kind.of(out);
+    compare_either(crc, got, || Ok(crc.kind.of(stored)))?;
+    // If the checksum is over the stored bytes, the decoded bytes have none.
+    if got == crc.value { Ok(()) } else { Ok(block.codec.decode_padded(padded, out, false)?) }
+}
+
+/// Compares the checksum of the decoded bytes, or else that of the stored ones: one stream writer computes the CRC32C of
+/// a compressed block over its stored bytes. Decoding has given exactly the stated size by now (docs/formats/wshard.md 7).
+fn compare_either(
+    expected: Crc,
+    decoded: u32,
+    stored: impl FnOnce() -> Result<u32, BlockError>,
+) -> Result<(), BlockError> {
+    compare(expected.value, decoded).or_else(|error| {
+        match expected.kind == CrcKind::Crc32c && stored()? == expected.value {
+            true => Ok(()),
+            false => Err(error),
+        }
     })
 }
 
-/// Returns the bytes of a DEFLATE or zlib block; its container has no checksum for it.
-pub(super) fn inflate(block: &Block, source: &dyn Source) -> Result<Buffer, BlockError> {
-    let mut stream = Stream::new(&block.codec, Stored::new(source, block.stored()), 0)?;
+/// Returns whether a block is a DEFLATE or zlib stream.
+fn is_inflated(block: &Block) -> bool {
+    matches!(block.codec, Codec::Deflate | Codec::DeflateExact | Codec::Zlib)
+}
+
+/// Returns the bytes of a DEFLATE or zlib block.
+pub(super) fn inflate(block: &Block, source: &dyn Source, verify: Verify) -> Result<Buffer, BlockError> {
     // This takes address space only: pages that are never filled take no memory.
     let mut bytes = zeroed(block.size)?;
-    let filled = stream.fill(&mut bytes)?;
-    stream.finish(filled as u64, block.size)?;
+    inflate_into(block, source, verify, &mut bytes)?;
     Ok(bytes)
+}
+
+/// Inflates and checks a block straight into `out`.
+fn inflate_into(block: &Block, source: &dyn Source, verify: Verify, out: &mut [u8]) -> Result<(), BlockError> {
+    let crc = block.crc.filter(|_| verify != Verify::Off);
+    let mut stream = Stream::new(&block.codec, Stored::new(source, block.stored()), 0)?;
+    let (mut filled, mut got) = (0, 0);
+    for piece in out.chunks_mut(PIECE) {
+        let came = stream.fill(piece)?;
+        filled += came as u64;
+        // Now, while the bytes are in the processor's cache.
+        got = crc.map_or(0, |crc| crc.kind.append(got, &piece[..came]));
+        if came < piece.len() {
+            break;
+        }
+    }
+    stream.finish(filled, block.size)?;
+    crc.map_or(Ok(()), |crc| compare(crc.value, got))
 }
 
 /// Returns the size of the piece that begins at `start` in a block of `size` bytes; 0 after the last.
@@ -226,7 +258,7 @@ pub(super) struct Pieces<'a> {
     block: &'a Block,
     source: &'a dyn Source,
     /// The checksum to compare with.
-    expected: Option<u32>,
+    expected: Option<Crc>,
     stream: Stream<Stored<'a>>,
     /// Bytes decoded so far, and their checksum.
     got: u64,
@@ -261,18 +293,15 @@ impl<'a> Pieces<'a> {
         if filled < out.len() {
             return Err(DecodeError::Size { got: self.got, size }.into());
         }
-        if self.expected.is_some() {
-            self.crc = crc32c::crc32c_append(self.crc, out);
+        if let Some(expected) = self.expected {
+            self.crc = expected.kind.append(self.crc, out);
         }
         if self.got < size {
             return Ok(());
         }
         self.stream.finish(self.got, size)?;
         let Some(expected) = self.expected else { return Ok(()) };
-        compare(expected, self.crc).or_else(|error| {
-            // The same quirk as in `decode`.
-            if stored_crc(self.block, self.source, &Sums::default())? == expected { Ok(()) } else { Err(error) }
-        })
+        compare_either(expected, self.crc, || stored_sum(expected.kind, self.block, self.source, &Sums::default()))
     }
 
     /// Returns the next piece as memory of its own, counted by `room`.
@@ -288,7 +317,7 @@ pub(super) fn compare(stored: u32, computed: u32) -> Result<(), BlockError> {
 }
 
 /// Returns the checksum of the stored bytes; parts that `known` does not have are read piece by piece.
-fn stored_crc(block: &Block, source: &dyn Source, known: &Sums) -> Result<u32, BlockError> {
+fn stored_sum(kind: CrcKind, block: &Block, source: &dyn Source, known: &Sums) -> Result<u32, BlockError> {
     let range = block.stored();
     let (mut crc, mut at) = (0, range.start);
     if known.next(0).is_none() {
@@ -298,7 +327,7 @@ fn stored_crc(block: &Block, source: &dyn Source, known: &Sums) -> Result<u32, B
     while at < range.end {
         if let Some((end, part)) = known.at(at - range.start) {
             let end = range.start.saturating_add(end);
-            crc = sums::append(crc, part, end - at);
+            crc = kind.combine(crc, part, end - at);
             at = end;
             continue;
         }
@@ -306,7 +335,7 @@ fn stored_crc(block: &Block, source: &dyn Source, known: &Sums) -> Result<u32, B
         let end = range.end.min(at + SUMMED).min(next);
         let piece = &mut piece[..(end - at) as usize];
         source.read_at(at, piece)?;
-        crc = crc32c::crc32c_append(crc, piece);
+        crc = kind.append(crc, piece);
         at = end;
     }
     Ok(crc)

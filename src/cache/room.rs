@@ -121,6 +121,6 @@ impl Cache {
         let working = decode::working(block, 0);
         let mut room = self.reserve(block.size.saturating_add(working))?;
         let _working = room.split(working);
-        Ok(decode::inflate(block, source)?.with_room(room))
+        Ok(decode::inflate(block, source, self.verify)?.with_room(room))
     }
 }

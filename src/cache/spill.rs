@@ -40,7 +40,7 @@ use super::{BlockError, Buffer, Cache, FileSlot, Key, Piece, Verify, decode, non
 use crate::{
     codec::Codec,
     disk::{Blob, Disk, FileId, Limits, Payload, Way},
-    format::Block,
+    format::{Block, Crc, CrcKind},
     limits,
     single_flight::SingleFlight,
     source::{Source, SourceError, zeros},
@@ -239,6 +239,7 @@ impl Spill {
             Codec::Jpeg(width, height, channels) => [5, *width, *height, (*channels).into()],
             Codec::Png(width, height, channels) => [6, *width, *height, (*channels).into()],
             Codec::Chain(_) => [7, 0, 0, 0],
+            Codec::DeflateExact => [8, 0, 0, 0],
         };
         let mut name = Vec::with_capacity(128);
         name.extend_from_slice(&[VERSION, in_pieces.into()]);
@@ -256,8 +257,13 @@ impl Spill {
         for number in code {
             name.extend_from_slice(&number.to_le_bytes());
         }
-        name.push(block.crc.is_some().into());
-        name.extend_from_slice(&block.crc.unwrap_or(0).to_le_bytes());
+        let (kind, value) = match block.crc {
+            None => (0, 0),
+            Some(Crc { kind: CrcKind::Crc32c, value }) => (1, value),
+            Some(Crc { kind: CrcKind::Crc32, value }) => (2, value),
+        };
+        name.push(kind);
+        name.extend_from_slice(&u32::to_le_bytes(value));
         if let Codec::Chain(chain) = &block.codec {
             // Each filter with all that it is told.
             name.extend_from_slice(format!("{:?}", chain.filters()).as_bytes());

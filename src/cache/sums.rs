@@ -3,10 +3,12 @@
 
 use std::collections::BTreeMap;
 
+use crate::format::CrcKind;
+
 /// Most parts of one block whose checksum is remembered.
 const PARTS: usize = 4096;
 
-/// CRC32C of parts of a block. Adjacent parts are combined.
+/// Checksums of parts of a block. Adjacent parts are combined.
 #[derive(Debug, Default)]
 pub(super) struct Sums {
     /// By start: the end, and the checksum of the bytes between.
@@ -15,7 +17,7 @@ pub(super) struct Sums {
 
 impl Sums {
     /// Adds a part. A part that overlaps another is left out, because some of its bytes are known already.
-    pub(super) fn add(&mut self, start: u64, length: u64, crc: u32) {
+    pub(super) fn add(&mut self, kind: CrcKind, start: u64, length: u64, crc: u32) {
         let end = start.saturating_add(length);
         let before = self.parts.range(..end).next_back().map(|(&start, &(end, crc))| (start, end, crc));
         if length == 0 || before.is_some_and(|(_, end, _)| end > start) {
@@ -23,11 +25,11 @@ impl Sums {
         }
         let (mut start, mut part) = (start, (end, crc));
         if let Some((from, to, crc)) = before.filter(|(_, to, _)| *to == start) {
-            part.1 = crc32c::crc32c_combine(crc, part.1, length_of(to..part.0));
+            part.1 = kind.combine(crc, part.1, part.0 - to);
             start = from;
         }
         if let Some((to, crc)) = self.parts.remove(&end) {
-            part = (to, crc32c::crc32c_combine(part.1, crc, length_of(end..to)));
+            part = (to, kind.combine(part.1, crc, to - end));
         }
         if self.parts.len() < PARTS || self.parts.contains_key(&start) {
             self.parts.insert(start, part);
@@ -54,32 +56,27 @@ impl Sums {
     }
 }
 
-fn length_of(range: std::ops::Range<u64>) -> usize {
-    usize::try_from(range.end - range.start).unwrap_or(usize::MAX)
-}
-
-/// Continues a checksum by the checksum of the `length` bytes that follow.
-pub(super) fn append(crc: u32, following: u32, length: u64) -> u32 {
-    crc32c::crc32c_combine(crc, following, length_of(0..length))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const KIND: CrcKind = CrcKind::Crc32c;
+
     #[test]
     fn parts_in_any_order_give_the_checksum_of_all() {
         let bytes: Vec<u8> = (0..10_000u32).map(|number| (number * 7 + number / 256) as u8).collect();
-        let whole = crc32c::crc32c(&bytes);
-        for step in [1usize, 3, 7, 997] {
+        for (kind, step) in
+            [CrcKind::Crc32c, CrcKind::Crc32].into_iter().flat_map(|kind| [1usize, 3, 7, 997].map(|step| (kind, step)))
+        {
+            let whole = kind.of(&bytes);
             let mut sums = Sums::default();
             let mut starts: Vec<usize> = (0..bytes.len()).step_by(step).collect();
             starts.sort_by_key(|start| start.wrapping_mul(2_654_435_761) % 1009);
             for start in &starts {
                 let part = &bytes[*start..(start + step).min(bytes.len())];
-                sums.add(*start as u64, part.len() as u64, crc32c::crc32c(part));
+                sums.add(kind, *start as u64, part.len() as u64, kind.of(part));
                 // What is known already changes nothing, whatever it says.
-                sums.add(*start as u64, part.len() as u64, 7);
+                sums.add(kind, *start as u64, part.len() as u64, 7);
             }
             if starts.len() < PARTS {
                 assert_eq!(sums.at(0), Some((bytes.len() as u64, whole)), "{step}");
@@ -90,15 +87,15 @@ mod tests {
     #[test]
     fn parts_that_overlap_are_left_out_and_their_number_is_bounded() {
         let mut sums = Sums::default();
-        sums.add(100, 50, 1);
+        sums.add(KIND, 100, 50, 1);
         for (start, length) in [(100, 1), (90, 11), (149, 10), (120, 5), (0, 1000)] {
-            sums.add(start, length, 2);
+            sums.add(KIND, start, length, 2);
         }
         assert_eq!((sums.at(100), sums.parts.len()), (Some((150, 1)), 1));
         assert_eq!((sums.take_until(140), sums.take_until(150), sums.take_until(150)), (None, Some((100, 1)), None));
-        sums.add(100, 50, 1);
+        sums.add(KIND, 100, 50, 1);
         assert_eq!((sums.next(0), sums.next(101)), (Some(100), None));
-        (0..2 * PARTS as u64).for_each(|number| sums.add(1000 + 10 * number, 5, 3));
+        (0..2 * PARTS as u64).for_each(|number| sums.add(KIND, 1000 + 10 * number, 5, 3));
         assert_eq!(sums.parts.len(), PARTS);
     }
 }

@@ -39,7 +39,7 @@ fn zstd_block(bytes: &[u8]) -> (Block, Arc<dyn Source>, Arc<Counted>) {
         stored_size: stored.len() as u64,
         size: bytes.len() as u64,
         codec: Codec::Zstd,
-        crc: Some(crc32c::crc32c(bytes)),
+        crc: Some(Crc::crc32c(crc32c::crc32c(bytes))),
     };
     let source = Arc::new(Counted { bytes: stored, reads: AtomicU64::new(0) });
     (block, source.clone(), source)
@@ -102,7 +102,7 @@ fn large_blocks_come_in_pieces_and_a_bad_checksum_is_final() {
     assert_eq!(cache.piece(KEY, &block, &source, &byte(5)).unwrap().bytes.len(), limits::FIRST_PIECE);
     assert_eq!(cache.piece(KEY, &block, &source, &byte(9 << 20)).unwrap().bytes.len(), limits::DECODED_PIECE);
 
-    block.crc = Some(1);
+    block.crc = Some(Crc::crc32c(1));
     let bad = key(1);
     assert!(cache.piece(bad, &block, &source, &byte(size as u64 - 1)).is_err());
     assert!(matches!(
@@ -119,7 +119,7 @@ fn large_blocks_come_in_pieces_and_a_bad_checksum_is_final() {
 #[test]
 fn a_block_that_fails_after_bytes_of_it_were_handed_out_is_announced_without_another_reader() {
     let (mut block, source, _) = zstd_block(&vec![3; limits::WHOLE_BLOCK as usize + 12_345]);
-    block.crc = Some(1);
+    block.crc = Some(Crc::crc32c(1));
     let cache = Cache::new(1 << 30, Verify::Lazy);
     let (sender, announced) = std::sync::mpsc::channel();
     let container = key(1).container().unwrap();
@@ -135,7 +135,7 @@ fn a_block_that_fails_after_bytes_of_it_were_handed_out_is_announced_without_ano
 #[test]
 fn checksums_over_stored_bytes_are_accepted_for_compressed_blocks_only() {
     let (mut block, source, counted) = zstd_block(&[9; 5000]);
-    block.crc = Some(crc32c::crc32c(&counted.bytes));
+    block.crc = Some(Crc::crc32c(crc32c::crc32c(&counted.bytes)));
     let cache = Cache::new(1 << 20, Verify::Lazy);
     assert_eq!(cache.piece(KEY, &block, &source, &byte(0)).unwrap().bytes.len(), 5000);
 }
@@ -143,8 +143,14 @@ fn checksums_over_stored_bytes_are_accepted_for_compressed_blocks_only() {
 #[test]
 fn uncompressed_blocks_keep_only_a_verdict() {
     let source: Arc<dyn Source> = Arc::new(vec![1u8; 100]);
-    let good = Block { offset: 10, stored_size: 50, size: 50, codec: Codec::None, crc: Some(crc32c::crc32c(&[1; 50])) };
-    let bad = Block { crc: Some(7), ..good.clone() };
+    let good = Block {
+        offset: 10,
+        stored_size: 50,
+        size: 50,
+        codec: Codec::None,
+        crc: Some(Crc::crc32c(crc32c::crc32c(&[1; 50]))),
+    };
+    let bad = Block { crc: Some(Crc::crc32c(7)), ..good.clone() };
     let cache = Cache::new(1 << 20, Verify::Lazy);
     assert!(!cache.is_decoded(KEY));
     cache.check(KEY, &good, &source, &(0..1)).unwrap();
@@ -159,8 +165,8 @@ fn uncompressed_blocks_keep_only_a_verdict() {
 fn an_uncompressed_block_is_read_and_checked_in_one_pass() {
     let source: Arc<dyn Source> = Arc::new((0..100).collect::<Vec<u8>>());
     let crc = crc32c::crc32c(&(10..60).collect::<Vec<u8>>());
-    let good = Block { offset: 10, stored_size: 50, size: 50, codec: Codec::None, crc: Some(crc) };
-    let bad = Block { crc: Some(7), ..good.clone() };
+    let good = Block { offset: 10, stored_size: 50, size: 50, codec: Codec::None, crc: Some(Crc::crc32c(crc)) };
+    let bad = Block { crc: Some(Crc::crc32c(7)), ..good.clone() };
     let cache = Cache::new(1 << 20, Verify::Lazy);
     let mut out = [0; 50];
     // Only all of a block has a checksum, and only one that has none needs no look at it.
@@ -180,7 +186,7 @@ fn an_uncompressed_block_is_read_and_checked_in_one_pass() {
     // One that is larger than what is read on the spot, and bytes that cannot be read.
     let size = limits::QUICK + 1;
     let source: Arc<dyn Source> = Arc::new(vec![3u8; size as usize]);
-    let crc = Some(crc32c::crc32c(&vec![3; size as usize]));
+    let crc = Some(Crc::crc32c(crc32c::crc32c(&vec![3; size as usize])));
     let large = Block { offset: 0, stored_size: size, size, codec: Codec::None, crc };
     let mut out = vec![0; size as usize];
     assert!(cache.read_checked(key(3), &large, &source, &mut out, Wait::Never).is_none());
@@ -269,7 +275,7 @@ fn without_waiting_only_what_is_there_or_quick() {
     assert!(blocked(cache.try_lend(key(2), &small, &far, 0, Wait::Never)));
     assert_eq!(cache.piece(key(2), &small, &far, &byte(0)).unwrap().bytes.len(), 5000);
     // A verdict is the same, whether it was waited for or not.
-    let bad = Block { crc: Some(1), ..small };
+    let bad = Block { crc: Some(Crc::crc32c(1)), ..small };
     let failed = cache.try_lend(key(3), &bad, &source, 0, Wait::Never).err().unwrap();
     assert!(matches!(*failed, BlockError::Checksum { stored: 1, .. }), "{failed}");
     assert!(matches!(*cache.piece(key(3), &bad, &source, &byte(0)).unwrap_err(), BlockError::Checksum { .. }));
@@ -390,7 +396,13 @@ fn a_growing_file_and_a_verdict_do_not_wait_for_each_other() {
     let files: Vec<_> = (0..4).filter_map(|ino| cache.start_file(ino, (1 << 20) - 4096)).collect();
     assert_eq!(files.len(), 4);
     let source: Arc<dyn Source> = Arc::new(vec![1u8; 100]);
-    let block = Block { offset: 0, stored_size: 50, size: 50, codec: Codec::None, crc: Some(crc32c::crc32c(&[1; 50])) };
+    let block = Block {
+        offset: 0,
+        stored_size: 50,
+        size: 50,
+        codec: Codec::None,
+        crc: Some(Crc::crc32c(crc32c::crc32c(&[1; 50]))),
+    };
     for number in 0..100 {
         cache.check(key(number), &block, &source, &(0..1)).unwrap();
     }
@@ -421,7 +433,8 @@ fn a_block_with_far_too_many_stored_bytes_is_damage_and_not_read() {
     let source: Arc<dyn Source> = counted.clone();
     let cache = Cache::new(64 << 20, Verify::Lazy);
     for (number, codec) in (0..).zip([Codec::None, Codec::Zstd, Codec::Lz4, Codec::Deflate, Codec::Zlib]) {
-        let block = Block { offset: 0, stored_size: 3 << 30, size: 100, codec: codec.clone(), crc: Some(0) };
+        let block =
+            Block { offset: 0, stored_size: 3 << 30, size: 100, codec: codec.clone(), crc: Some(Crc::crc32c(0)) };
         let error = match codec {
             Codec::None => cache.check(key(number), &block, &source, &(0..100)).unwrap_err(),
             _ => cache.piece(key(number), &block, &source, &byte(0)).unwrap_err(),

@@ -22,7 +22,7 @@ pub(super) struct Inflater<R: Read> {
 }
 
 impl<R: Read> Inflater<R> {
-    /// Starts to inflate. `codec` must be `Deflate` or `Zlib`.
+    /// Starts to inflate. `codec` must be `Deflate`, `DeflateExact` or `Zlib`.
     pub(super) fn new(codec: Codec, stored: R) -> Self {
         let inflate = Decompress::new(codec == Codec::Zlib);
         Self { codec, stored, inflate, input: Vec::new(), from: 0, to: 0, ended: false }
@@ -53,16 +53,21 @@ impl<R: Read> Inflater<R> {
         Ok(filled)
     }
 
-    /// Fails unless `got` bytes are all `size` bytes. Data after them is ignored; if the stream ends there, zlib's
-    /// checksum is compared.
+    /// Fails unless `got` bytes are all `size` bytes. Data after them is ignored, but of `DeflateExact` an error; if the
+    /// stream ends there, zlib's checksum is compared.
     pub(super) fn finish(&mut self, got: u64, size: u64) -> Result<(), DecodeError> {
         if got < size {
             return Err(DecodeError::Size { got, size });
         }
-        if self.codec == Codec::Zlib && self.fill(&mut [0; 1])? == 0 && !self.ended {
-            return Err(self.codec.corrupt("it ends before its checksum"));
+        if self.codec == Codec::Deflate {
+            return Ok(());
         }
-        Ok(())
+        match (self.fill(&mut [0; 1])?, &self.codec) {
+            (0, Codec::Zlib) if !self.ended => Err(self.codec.corrupt("it ends before its checksum")),
+            (0, _) if !self.ended => Err(self.codec.corrupt("it ends early")),
+            (1.., Codec::DeflateExact) => Err(DecodeError::Size { got: size + 1, size }),
+            _ => Ok(()),
+        }
     }
 }
 

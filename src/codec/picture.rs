@@ -18,7 +18,13 @@ pub(super) fn decode(codec: &Codec, stored: &[u8], size: u64) -> Result<Vec<u8>,
         Codec::Png(width, height, channels) => {
             ((*width, *height), png(codec, stored, (*width, *height), *channels, size)?)
         }
-        Codec::None | Codec::Zstd | Codec::Lz4 | Codec::Deflate | Codec::Zlib | Codec::Chain(_) => {
+        Codec::None
+        | Codec::Zstd
+        | Codec::Lz4
+        | Codec::Deflate
+        | Codec::DeflateExact
+        | Codec::Zlib
+        | Codec::Chain(_) => {
             return Err(codec.corrupt("no picture"));
         }
     };

@@ -161,7 +161,9 @@ impl<R: Read> Stream<R> {
     pub fn new(codec: &Codec, stored: R, window: u64) -> Result<Self, DecodeError> {
         match codec {
             Codec::Zstd => Ok(Self(Decoder::Zstd(Frames::new(stored, window)?))),
-            Codec::Deflate | Codec::Zlib => Ok(Self(Decoder::Inflate(Inflater::new(codec.clone(), stored)))),
+            Codec::Deflate | Codec::DeflateExact | Codec::Zlib => {
+                Ok(Self(Decoder::Inflate(Inflater::new(codec.clone(), stored))))
+            }
             _ => Err(codec.corrupt("it is decoded whole")),
         }
     }

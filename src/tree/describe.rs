@@ -54,6 +54,11 @@ impl<'a, Own: Serialize> Item<'a, Own> {
         }
     }
 
+    /// Gives the kind of its checksum, without its value.
+    pub(super) fn with_checksum(self, kind: Option<&str>) -> Self {
+        Self { checksum: kind.map(str::to_owned), ..self }
+    }
+
     /// Replaces the names of a dtype that numpy does not have, and of a codec of the container's own.
     pub(super) fn with_names(self, dtype: Option<&'static str>, codec: Cow<'a, str>) -> Self {
         Self { dtype, codec, ..self }

@@ -5,7 +5,7 @@ use std::{ffi::OsStr, fmt, sync::Arc};
 use super::{
     Beside, Container, Siblings, idv, kastore, kdb,
     memory::{WorkingMemory, refused},
-    safetensors, wshard,
+    npz, safetensors, wshard,
 };
 use crate::{
     cache::Reservation,
@@ -188,6 +188,23 @@ pub static SAFETENSORS: Format = Format {
     fixtures: &["model.safetensors"],
 };
 
+/// npz, arrays that numpy saved together.
+pub static NPZ: Format = Format {
+    name: "npz",
+    title: "NumPy",
+    summary: "arrays that numpy saved together",
+    suffixes: &[".npz"],
+    shared_suffixes: &[],
+    is_default: true,
+    recognise: format::npz::recognise,
+    probe: |source, _, memory| format::npz::parse_within(source, memory).map(drop),
+    open: |reader, _, memory| Ok(Arc::new(npz::open(format::npz::parse_within(&*reader.source, memory)?, memory)?)),
+    others: no_others,
+    check_others: None,
+    check_part: no_part,
+    fixtures: &["arrays.npz"],
+};
+
 /// [`Format::others`] of a format whose containers are single files.
 ///
 /// # Errors
@@ -208,7 +225,7 @@ pub fn no_part(_: &dyn Source) -> Result<(), PartError> {
 pub type Formats = &'static [&'static Format];
 
 /// All formats of this program.
-pub static FORMATS: [&Format; 6] = [&WSHARD, &KASTORE, &KAST, &KDB, &IDV, &SAFETENSORS];
+pub static FORMATS: [&Format; 7] = [&WSHARD, &KASTORE, &KAST, &KDB, &IDV, &SAFETENSORS, &NPZ];
 
 impl PartialEq for Format {
     fn eq(&self, other: &Self) -> bool {

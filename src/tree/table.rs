@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     cache::Buffer,
-    source::Memory,
+    source::{Memory, SourceError},
     view::{Array, Fault, ReadContext, View, parquet::Parquet},
 };
 
@@ -44,7 +44,11 @@ pub(super) trait Content: Send + Sync + 'static {
     ///
     /// # Errors
     /// [`Fault`] if its size depends on something that cannot be read.
-    fn table(&self, reader: &ReadContext, number: u32, memory: &dyn Memory) -> Result<Parquet, Fault>;
+    fn table(&self, reader: &ReadContext, number: u32, memory: &dyn Memory) -> Result<Parquet, Fault> {
+        let _ = (reader, number, memory);
+        // Without tables there is no number of one.
+        Err(SourceError::Changed.into())
+    }
 
     /// See [`Container::overview`].
     fn overview(&self, paths: &Paths<Entry<Self::File>>) -> Overview;

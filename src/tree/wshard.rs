@@ -414,7 +414,7 @@ impl Content for Blocks {
         Some(ItemInfo {
             codec: Some(codec.kind().into()),
             stored_size: Some(stored_size),
-            crc32c: crc,
+            crc32c: crc.map(|crc| crc.value),
             inferred: guessed && matches!(file, File::Value(_)),
             ..info
         })

@@ -89,7 +89,7 @@ impl Vfs {
     fn path_of_block(&self, ino: u64) -> Option<(Vec<u8>, usize)> {
         let Ok(Node::InContainer(id, file)) = self.node_with(ino, Wait::Never) else { return None };
         let opened = self.opened(&id, Wait::Never).ok()?;
-        opened.view(file, Wait::Never).ok()?.block_in_front()?;
+        opened.readable(file, Wait::Never).ok()?.block_in_front()?;
         let mut path = id.shown().into_os_string().into_encoded_bytes();
         let container = path.len();
         path.push(b'/');
@@ -104,7 +104,7 @@ impl Vfs {
         for name in std::str::from_utf8(inside).ok()?.split('/') {
             node = opened.lookup(node, name, Wait::Always).ok()??;
         }
-        let view = opened.view(node, Wait::Always).ok()?;
+        let view = opened.readable(node, Wait::Always).ok()?;
         view.decode_front(&opened.reader);
         Some(())
     }

@@ -265,7 +265,7 @@ impl Vfs {
         let node = self.node_with(ino, wait)?;
         let Node::InContainer(id, file) = &node else { return Err(Error::is_a_folder(self.place(&node))) };
         let opened = self.opened(id, wait)?;
-        let view = opened.view(*file, wait).map_err(|fault| self.fault(id, &opened, *file, fault))?;
+        let view = opened.readable(*file, wait).map_err(|fault| self.fault(id, &opened, *file, fault))?;
         work(&view, opened.reader(wait))
     }
 }

@@ -28,7 +28,7 @@ impl Vfs {
             Node::InContainer(id, file) => {
                 let opened = self.opened(id, wait)?;
                 let fault = |fault| self.fault(id, &opened, *file, fault);
-                let view = opened.view(*file, wait).map_err(fault)?;
+                let view = opened.readable(*file, wait).map_err(fault)?;
                 let bytes = view.read_at(opened.reader(wait), offset, length).map_err(fault)?;
                 view.decode_ahead(&opened.reader, offset.saturating_add(length));
                 bytes
@@ -60,7 +60,7 @@ impl Vfs {
             Node::InContainer(id, file) => {
                 let opened = self.opened(id, wait)?;
                 let fault = |fault| self.fault(id, &opened, *file, fault);
-                let view = opened.view(*file, wait).map_err(fault)?;
+                let view = opened.readable(*file, wait).map_err(fault)?;
                 view.copy_at(opened.reader(wait), offset, length).map_err(fault)
             }
             Node::SourceFile(..) if wait == Wait::Never => Err(Error::would_block(Wait::Disk)),
@@ -77,7 +77,7 @@ impl Vfs {
     pub fn leased(&self, ino: u64, offset: u64, length: u64) -> Result<Option<Leased>, Error> {
         let Node::InContainer(id, file) = self.node(ino)? else { return Ok(None) };
         let opened = self.opened(&id, Wait::Always)?;
-        let view = opened.view(file, Wait::Always);
+        let view = opened.readable(file, Wait::Always);
         let leased = view.and_then(|view| view.leased(&opened.reader, offset, length));
         leased.map_err(|fault| self.fault(&id, &opened, file, fault))
     }
@@ -96,7 +96,7 @@ impl Vfs {
         };
         let opened = self.opened(id, Wait::Always)?;
         let fault = |fault| self.fault(id, &opened, *file, fault);
-        let view = opened.view(*file, Wait::Always).map_err(fault)?;
+        let view = opened.readable(*file, Wait::Always).map_err(fault)?;
         let length = view.size().saturating_sub(offset).min(out.len() as u64) as usize;
         view.fill_kept(&opened.reader, offset, &mut out[..length]).map_err(fault)?;
         Ok(length)

@@ -9,10 +9,11 @@ import re
 import socket
 import subprocess
 import threading
+from pathlib import Path
 
 import pytest
 
-from support import FIXTURES, TIMEOUT, address, run, serving, wait_for
+from support import BIN, FIXTURES, TIMEOUT, address, foreground, run, serving, wait_for
 
 TOKEN = "a-token-of-our-own-0123456789"
 AUTHORIZED = {"Authorization": f"Bearer {TOKEN}"}
@@ -362,3 +363,27 @@ def test_bodies_that_come_slowly(server, slow_bodies):
     for connection in slow_bodies:
         assert connection.recv(100).startswith(b"HTTP/1.1 408")
     assert server.get("/files/notes.txt")
+
+
+def test_what_holds_secrets_leaves_no_core_file():
+    """A server, and a command with a URL; a mount of a folder may leave one."""
+    def limit(pid):
+        line, = [line for line in Path(f"/proc/{pid}/limits").read_text().splitlines() if line.startswith("Max core")]
+        return line.split()[4:6]
+
+    with serving(FIXTURES) as server:
+        assert limit(server.process.pid) == ["0", "0"]
+    # A server that takes connections and says nothing: the command waits for it.
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        process = subprocess.Popen([BIN, "ls", f"http://127.0.0.1:{silent.getsockname()[1]}/"], stdin=subprocess.DEVNULL,
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            silent.settimeout(TIMEOUT)
+            connection, _ = silent.accept()
+            assert limit(process.pid) == ["0", "0"]
+            connection.close()
+        finally:
+            process.kill()
+            process.wait(TIMEOUT)
+    with foreground(FIXTURES) as (_, process):
+        assert limit(process.pid) == limit("self")

@@ -1,12 +1,14 @@
 """Filesystems that are mounted below SOURCE: they can be unmounted while the mount lives, and mounts that stand below
 their own SOURCE, also through another mount, are never asked, and end."""
 
+import contextlib
 import os
+import struct
 from pathlib import Path
 
 import pytest
 
-from support import BIN, FIXTURES, in_own_namespace
+from support import BIN, FIXTURES, in_own_namespace, mounted
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="binding mounts takes root")
 
@@ -92,3 +94,26 @@ def test_a_filesystem_below_source_can_be_unmounted(tmp_path):
         cat mnt/folder/file
         umount mnt; ends $first""", tmp_path)
     assert lines[1:] == ["unmounted", "text"], lines
+
+
+def test_capabilities_and_access_lists_are_not_carried_over(tmp_path):
+    """A program of SOURCE gets no rights from its file, and what is said of it is its mode alone."""
+    source = tmp_path / "source"
+    source.mkdir()
+    program = source / "program"
+    program.write_bytes(Path("/bin/cat").read_bytes())
+    program.chmod(0o4755)
+    # Capabilities that are permitted and effective (version 2, <linux/capability.h>); user 65534 may do everything.
+    os.setxattr(program, "security.capability", bytes.fromhex("01000002ffffffff00000000ff01000000000000"))
+    entries = [(1, 7, -1), (2, 7, 65534), (4, 5, -1), (16, 7, -1), (32, 5, -1)]
+    access = struct.pack("<I", 2) + b"".join(struct.pack("<HHi", *entry) for entry in entries)
+    with contextlib.suppress(OSError):  # Where the filesystem has no access lists.
+        os.setxattr(program, "system.posix_acl_access", access)
+    with mounted(source, "--xattrs", "--allow-other") as mnt:
+        assert os.listxattr(mnt / "program") == []
+        for name in ("security.capability", "system.posix_acl_access"):
+            with pytest.raises(OSError):
+                os.getxattr(mnt / "program", name)
+        assert (mnt / "program").stat().st_mode & 0o7000 == 0
+        line, = [line for line in Path("/proc/self/mounts").read_text().splitlines() if line.split()[1] == str(mnt)]
+        assert "nosuid" in line.split()[3].split(",")

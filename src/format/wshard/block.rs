@@ -5,7 +5,8 @@ use std::sync::Arc;
 use super::{Header, Interleave, front::BlockFields};
 use crate::{
     codec::Codec,
-    format, limits,
+    format::{self, Crc},
+    limits,
     source::{Source, SourceError},
 };
 
@@ -120,7 +121,7 @@ impl Block {
                 stored_size: stored.disk_size.min(u64::MAX - stored.offset),
                 size: if raw { stored.disk_size } else { stored.orig_size },
                 codec: codec.clone().unwrap_or(Codec::None),
-                crc: (stored.crc != 0 || header.checksums()).then_some(stored.crc),
+                crc: (stored.crc != 0 || header.checksums()).then_some(Crc::crc32c(stored.crc)),
             },
             stored_crc_ok: !raw,
             error: misplaced(stored, source.len(), header.data_section_offset),
@@ -151,7 +152,7 @@ impl Block {
     /// Checks a block that claims to hold no bytes. It is never read, so this is the only check.
     fn not_empty(&self, source: &dyn Source, index: u32) -> Result<Option<Defect>, SourceError> {
         if self.extent.stored_size == 0 {
-            return Ok(self.extent.crc.filter(|crc| *crc != 0).map(Defect::Checksum));
+            return Ok(self.extent.crc.filter(|crc| crc.value != 0).map(|crc| Defect::Checksum(crc.value)));
         }
         // No writer compresses empty blocks; only this many are checked.
         if index >= FRAME_CHECKS {
@@ -196,9 +197,9 @@ impl Block {
         }
         let stored = source.read(self.extent.offset..self.extent.offset + self.extent.stored_size)?;
         let bytes = self.extent.codec.decode(&stored, self.extent.size).map_err(|e| Fault::Block(e.to_string()))?;
-        if let Some(crc) = self.extent.crc {
-            let got = crc32c::crc32c(&bytes);
-            if got != crc && !(self.stored_crc_ok && crc32c::crc32c(&stored) == crc) {
+        if let Some(Crc { kind, value: crc }) = self.extent.crc {
+            let got = kind.of(&bytes);
+            if got != crc && !(self.stored_crc_ok && kind.of(&stored) == crc) {
                 return Err(Fault::Block(format!("crc32c is {got:#010x}, the index says {crc:#010x}")));
             }
         }

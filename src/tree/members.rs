@@ -1,0 +1,80 @@
+//! Members of zip archives as blocks: where each begins is looked up when it is first read.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering::Relaxed},
+};
+
+use crate::{
+    format::zip::{Archive, Member, MemberError},
+    view::{BlockRef, Blocks, Data, Fault, ReadContext, View},
+};
+
+/// The members of an archive.
+#[derive(Debug)]
+pub(super) struct Members {
+    archive: Archive,
+    /// Where the data of each begin; 0 until that was looked up.
+    places: Box<[AtomicU64]>,
+}
+
+impl Members {
+    pub(super) fn new(archive: Archive) -> Arc<Self> {
+        let places = archive.members.iter().map(|_| AtomicU64::new(0)).collect();
+        Arc::new(Self { archive, places })
+    }
+
+    /// All members, in the order of the directory.
+    pub(super) fn all(&self) -> &[Member] {
+        &self.archive.members
+    }
+
+    pub(super) fn get(&self, number: u32) -> Option<&Member> {
+        self.archive.members.get(number as usize)
+    }
+
+    /// A file that is a whole member.
+    pub(super) fn view(self: &Arc<Self>, number: u32) -> View {
+        let size = self.get(number).map_or(0, Member::shown_size);
+        View::default().with(size, Data::Sought(self.clone(), number, 0..size))
+    }
+
+    /// A member's name, for messages.
+    pub(super) fn name(&self, number: u32) -> String {
+        self.get(number).map_or_else(String::new, |member| String::from_utf8_lossy(&member.name).into_owned())
+    }
+
+    /// Bytes of memory that it takes.
+    pub(super) fn memory_usage(&self) -> usize {
+        let names: usize = self.all().iter().map(|member| member.name.len() + super::HEAP).sum();
+        names + size_of_val(self.all()) + size_of_val(&*self.places)
+    }
+}
+
+impl Blocks for Members {
+    fn block(&self, reader: &ReadContext, number: u32) -> Result<BlockRef, Fault> {
+        let (Some(member), Some(place)) = (self.get(number), self.places.get(number as usize)) else {
+            let error = crate::cache::BlockError::Refused(format!("there is no member {number}"));
+            return Err(Fault { block: None, offset: 0, error: Arc::new(error) });
+        };
+        let refused = |reason: String| {
+            let block = member.block(member.offset);
+            Ok(BlockRef { number, block, error: Some(reason.into()) })
+        };
+        if let Some(reason) = member.error() {
+            return refused(reason);
+        }
+        let data = match place.load(Relaxed) {
+            0 => match member.data(&*reader.source) {
+                Ok(data) => data,
+                Err(MemberError::Damaged(reason)) => return refused(reason),
+                Err(MemberError::Source(error)) => {
+                    return Err(Fault { block: Some(number), offset: member.offset, error: Arc::new(error.into()) });
+                }
+            },
+            known => known,
+        };
+        place.store(data, Relaxed);
+        Ok(BlockRef { number, block: member.block(data), error: None })
+    }
+}
