@@ -90,7 +90,7 @@ class _Arrays(_Tree, Mapping):
                 node = self._get(path)
             except (NotFound, NotADirectoryError, ValueError):
                 continue
-            if node.array() is not None:
+            if node.kind == "file":
                 return Array(self._source, f"{self._path}/{path}", self._state, node)
         raise KeyError(name)
 

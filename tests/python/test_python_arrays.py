@@ -19,7 +19,7 @@ import pytest
 from PIL import Image
 
 import shardfs as sh
-from support import FIXTURES, examples
+from support import FIXTURES, GOLDEN, examples
 from support.writers import channel, meta_blocks, write_shard
 from support.writers.kdb import Episode, Record, pack
 
@@ -507,3 +507,21 @@ def test_stubs_say_what_there_is():
         public = {key for key, value in vars(real).items() if not key.startswith("_") and (
             callable(value) or isinstance(value, property))}
         assert public <= methods, (name, public - methods)
+
+
+def test_stored_npy_files_of_npz():
+    """Arrays whose type stands in their own header, in whatever order: as numpy reads them; objects are refused."""
+    path = GOLDEN / "npz/kinds.npz"
+    container, expected = sh.open(path), np.load(path)
+    for name in ("fortran", "big", "record", "utf8_fields", "dates", "strings", "booleans", "complexes"):
+        array, whole = container[name], expected[name]
+        assert (array.dtype, array.shape) == (whole.dtype, whole.shape), name
+        assert np.array_equal(array[1:], whole[1:]) and np.array_equal(array[[-1, 0]], whole[[-1, 0]]), name
+        assert np.array_equal(np.asarray(array), whole) and np.array_equal(sh.read_many([array])[0], whole), name
+    with pytest.raises(sh.NotAnArray, match="pickle"):
+        container["objects"][:]
+    with pytest.raises(ValueError, match="no format is called 'nope'"):
+        sh.open(path, formats="nope")
+    with pytest.raises(sh.NotAContainer):
+        sh.open(path, formats="-npz")
+    assert [found.format for found in sh.walk(path.parent, formats=["kdb"])] == []
