@@ -8,7 +8,7 @@ use shardfs::{
     codec::{
         Bitshuffle, BlockCodec, Chain, ChecksumKind, Codec, Delta, Filter, MOST_WINDOW, Number, NumberKind, Stream,
     },
-    format::{FRONT, Front, Recognition, idv, kast, kastore, kdb, npz, safetensors, wshard, zip},
+    format::{FRONT, FormatError, Front, Recognition, gguf, idv, kast, kastore, kdb, npz, safetensors, wshard, zip},
     source::Unlimited,
     tree::{self, Detected, NodeKind, names},
     view::ReadContext,
@@ -18,7 +18,7 @@ use shardfs::{
 pub type Target = fn(&[u8]);
 
 /// All of them, by the names of their programs.
-pub const ALL: [(&str, Target); 11] = [
+pub const ALL: [(&str, Target); 12] = [
     ("wshard", wshard),
     ("kastore", kastore),
     ("kast", kast),
@@ -26,6 +26,7 @@ pub const ALL: [(&str, Target); 11] = [
     ("idv", idv),
     ("safetensors", safetensors),
     ("npz", npz),
+    ("gguf", gguf),
     ("codecs", codecs),
     ("filters", filters),
     ("names", names),
@@ -93,6 +94,21 @@ pub fn npz(bytes: &[u8]) {
         if let (None, Ok(data)) = (member.error(), member.data(&bytes)) {
             let block = member.block(data);
             assert!(block.stored().end <= bytes.len() as u64);
+        }
+    }
+}
+
+/// The gguf parser alone: any bytes are an error or a container, in bounded time and memory.
+pub fn gguf(bytes: &[u8]) {
+    let bytes = bytes.to_vec();
+    let Ok(found) = gguf::parse(&bytes) else { return };
+    for tensor in found.iter() {
+        assert!(tensor.data().start <= tensor.data().end && tensor.data().end <= bytes.len() as u64);
+    }
+    for (_, value) in found.pairs() {
+        if let gguf::Value::Texts(count, place) = value {
+            let read = gguf::each_text(&bytes, found.is_big, (*count, place), |_| Ok::<_, FormatError>(()));
+            assert!(read.is_ok());
         }
     }
 }

@@ -18,7 +18,7 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "python"))
 from support.examples import camera, episode, jpeg, tree_sequence, write_episode, write_stream  # noqa: E402
-from support.writers import dumps, idv, kast, kastore, kdb, safetensors, tensor_v1, write_shard, zip  # noqa: E402, A004
+from support.writers import dumps, gguf, idv, kast, kastore, kdb, safetensors, tensor_v1, write_shard, zip  # noqa: E402, A004
 from support.writers.kas import TYPES  # noqa: E402
 
 
@@ -221,6 +221,21 @@ def model():
     return safetensors(tensors, {"format": "pt"}, dtypes | {"lm_head.weight": "F8_E4M3"})
 
 
+def quantised_model():
+    """One layer of a small language model, in blocks of 8 bits, with a vocabulary."""
+    rng = np.random.default_rng(9)
+    values = rng.integers(-127, 128, (32, 64, 32), dtype=np.int8)
+    scale = np.full((32, 64, 1), 1 / 256, "<f2").view("u1").reshape(32, 64, 2)
+    blocks = np.concatenate([scale, values.view("u1")], axis=2)
+    words = ["<s>", "</s>", "räu", "men", "\n"]
+    return gguf(
+        {"general.architecture": "llama", "general.name": "tiny", "llama.context_length": 128, "llama.rope.freq_base": 1e4,
+         "tokenizer.ggml.tokens": words, "tokenizer.ggml.scores": [0.0, 0.0, -1.0, -2.0, -3.0]},
+        {"token_embd.weight": (0, (5, 64), (rng.integers(-99, 99, (5, 64)) / 100).astype("<f4").tobytes()),
+         "blk.0.ffn_up.weight": (8, (32, 64), blocks.reshape(-1, 34)[:64].tobytes()),
+         "blk.0.ffn_norm.weight": (0, (64,), np.ones(64, "<f4").tobytes())})
+
+
 NOTES = """\
 Example recordings and tables.
 
@@ -229,7 +244,8 @@ written while it was recorded, weights.shard holds a small model,
 demo.kdb three runs of an arm with the pictures of its cameras,
 tree_sequence.trees a genealogy, arrays.kas and table.kast plain arrays,
 table.idv a data set as ML.NET saves it, arrays.npz arrays that numpy saved,
-model.safetensors the weights of a small network.
+model.safetensors the weights of a small network,
+model.gguf a layer of a language model in blocks of 8 bits.
 The files in damaged/ are broken on purpose.
 """
 
@@ -263,6 +279,7 @@ def main():
     saved |= {"types/" + np.dtype(name).name: np.arange(6).reshape(2, 3).astype(name) for name in names}
     arrays_npz = zip.npz(saved | {"step": np.int64(1200)}, deflated={"layers/2/weight", "types/uint8"})
     (out / "arrays.npz").write_bytes(arrays_npz)
+    (out / "model.gguf").write_bytes(quantised_model())
     (out / "notes.txt").write_text(NOTES, encoding="utf-8")
 
     # One byte of one block flipped; everything else is sound.
@@ -280,6 +297,7 @@ def main():
     # A copy that stopped early: no container, an ordinary file.
     (out / "damaged" / "cut_short.trees").write_bytes(trees[:len(trees) * 2 // 3])
     (out / "damaged" / "cut_short.safetensors").write_bytes(model()[:-1000])
+    (out / "damaged" / "cut_short.gguf").write_bytes(quantised_model()[:-1000])
 
     total = 0
     for path in sorted(p for p in out.rglob("*") if p.is_file()):

@@ -6,6 +6,7 @@
 
 mod crc;
 mod dtype;
+pub mod gguf;
 pub mod idv;
 pub mod kast;
 pub mod kastore;
@@ -94,6 +95,12 @@ pub enum Class {
     Overlap,
     NotNpy,
     NoMembers,
+    BadVersion,
+    BadKey,
+    NestedArray,
+    BadAlignment,
+    BadShape,
+    BadOffset,
 }
 
 impl fmt::Display for Class {
@@ -125,6 +132,12 @@ impl fmt::Display for Class {
             Self::Overlap => "overlap",
             Self::NotNpy => "not_npy",
             Self::NoMembers => "no_members",
+            Self::BadVersion => "bad_version",
+            Self::BadKey => "bad_key",
+            Self::NestedArray => "nested_array",
+            Self::BadAlignment => "bad_alignment",
+            Self::BadShape => "bad_shape",
+            Self::BadOffset => "bad_offset",
         })
     }
 }

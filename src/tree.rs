@@ -6,6 +6,7 @@
 mod choice;
 mod describe;
 mod formats;
+mod gguf;
 mod idv;
 mod item_info;
 mod kastore;
@@ -20,6 +21,7 @@ mod safetensors;
 mod siblings;
 mod table;
 mod tables;
+mod totals;
 mod wshard;
 
 use std::{
@@ -39,8 +41,8 @@ use crate::{
 };
 pub use choice::{ChoiceError, choose, default_formats, names as format_names};
 pub use formats::{
-    Detected, FORMATS, Format, Formats, IDV, KAST, KASTORE, KDB, NPZ, OpenResult, Probe, SAFETENSORS, WSHARD, detect,
-    detect_within, format_of_name, is_container_name, no_others, no_part, should_be_container,
+    Detected, FORMATS, Format, Formats, GGUF, IDV, KAST, KASTORE, KDB, NPZ, OpenResult, Probe, SAFETENSORS, WSHARD,
+    detect, detect_within, format_of_name, is_container_name, no_others, no_part, should_be_container,
 };
 pub use item_info::ItemInfo;
 pub use memory::WorkingMemory;

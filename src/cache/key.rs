@@ -48,10 +48,12 @@ pub enum Key {
         /// Which part.
         part: ColumnPart,
     },
-    /// The text of a container's `container.json`.
-    Description {
+    /// A text that a container makes, such as `container.json`.
+    Document {
         /// The opened container.
         container: u64,
+        /// Which one.
+        number: u32,
     },
     /// The footer of a table's Parquet file.
     TableFooter {
@@ -100,7 +102,7 @@ impl Key {
             | Self::Chunk { container, .. }
             | Self::Column { container, .. }
             | Self::Metadata { container, .. }
-            | Self::Description { container }
+            | Self::Document { container, .. }
             | Self::TableFooter { container, .. }
             | Self::TablePage { container, .. } => Some(container),
             Self::File { .. } => None,

@@ -22,8 +22,8 @@ pub(super) struct Item<'a, Own: Serialize> {
     /// A name that is not UTF-8, in hexadecimal.
     #[serde(skip_serializing_if = "Option::is_none")]
     name_hex: Option<String>,
-    path: String,
-    dtype: Option<&'static str>,
+    path: Option<String>,
+    dtype: Option<Cow<'a, str>>,
     shape: Option<Vec<u64>>,
     codec: Cow<'a, str>,
     stored_size: Option<u64>,
@@ -37,13 +37,19 @@ pub(super) struct Item<'a, Own: Serialize> {
 
 impl<'a, Own: Serialize> Item<'a, Own> {
     /// Returns an item with this description.
-    pub(super) fn of(name: &'a [u8], path: String, size: Option<u64>, info: ItemInfo, own: Own) -> Self {
+    pub(super) fn of(
+        name: &'a [u8],
+        path: impl Into<Option<String>>,
+        size: Option<u64>,
+        info: ItemInfo,
+        own: Own,
+    ) -> Self {
         let ItemInfo { dtype, shape, codec, stored_size, crc32c, inferred } = info;
         Self {
             name: String::from_utf8_lossy(name),
             name_hex: std::str::from_utf8(name).is_err().then(|| escape::hex(name)),
-            path,
-            dtype: dtype.map(DType::name),
+            path: path.into(),
+            dtype: dtype.map(|dtype| dtype.name().into()),
             shape,
             codec: codec.unwrap_or("none".into()),
             stored_size,
@@ -60,7 +66,7 @@ impl<'a, Own: Serialize> Item<'a, Own> {
     }
 
     /// Replaces the names of a dtype that numpy does not have, and of a codec of the container's own.
-    pub(super) fn with_names(self, dtype: Option<&'static str>, codec: Cow<'a, str>) -> Self {
+    pub(super) fn with_names(self, dtype: Option<Cow<'a, str>>, codec: Cow<'a, str>) -> Self {
         Self { dtype, codec, ..self }
     }
 }
@@ -105,16 +111,17 @@ impl<I: Iterator<Item: Serialize> + Clone> Serialize for Each<I> {
     }
 }
 
-/// Returns a container's document, made on the first request and kept in the cache within the budget. Requests that
+/// Returns a document of a container by its number (0 is `container.json`), made on the first request and kept in the cache within the budget. Requests that
 /// come meanwhile wait for it instead of making it too.
 ///
 /// # Errors
 /// Those of `make`, and `WouldBlock` if it would have to be made for a caller that does not wait.
 pub(super) fn kept(
     reader: &ReadContext,
+    number: u32,
     mut make: impl FnMut(&WorkingMemory<'_>) -> Result<Buffer, Fault>,
 ) -> Result<Arc<Buffer>, Fault> {
-    let key = Key::Description { container: reader.container };
+    let key = Key::Document { container: reader.container, number };
     if let Some(Ok(parts)) = reader.cache.get_if_ready(key) {
         return Ok(parts.into_iter().next().unwrap_or_default());
     }

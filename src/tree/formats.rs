@@ -3,7 +3,7 @@
 use std::{ffi::OsStr, fmt, sync::Arc};
 
 use super::{
-    Beside, Container, Siblings, idv, kastore, kdb,
+    Beside, Container, Siblings, gguf, idv, kastore, kdb,
     memory::{WorkingMemory, refused},
     npz, safetensors, wshard,
 };
@@ -24,7 +24,7 @@ pub(super) type Others = fn(&dyn Source, &dyn Memory) -> Result<Vec<Box<str>>, S
 pub type Probe = fn(&dyn Source, name: &[u8], &dyn Memory) -> Result<(), FormatError>;
 
 /// See [`Format::check_others`].
-pub type CheckOthers = fn(&dyn Source, &dyn Beside, &dyn Memory) -> Result<(), FormatError>;
+pub(super) type CheckOthers = fn(&dyn Source, &dyn Beside, &dyn Memory) -> Result<(), FormatError>;
 
 /// The suffix of a recording that is not finished.
 const PARTIAL: &str = ".partial";
@@ -205,6 +205,23 @@ pub static NPZ: Format = Format {
     fixtures: &["arrays.npz"],
 };
 
+/// GGUF, models for llama.cpp.
+pub static GGUF: Format = Format {
+    name: "gguf",
+    title: "GGUF",
+    summary: "models of llama.cpp",
+    suffixes: &[format::gguf::SUFFIX],
+    shared_suffixes: &[],
+    is_default: true,
+    recognise: format::gguf::recognise,
+    probe: |source, _, memory| format::gguf::parse_within(source, memory).map(drop),
+    open: |reader, _, memory| Ok(Arc::new(gguf::open(format::gguf::parse_within(&*reader.source, memory)?))),
+    others: no_others,
+    check_others: None,
+    check_part: no_part,
+    fixtures: &["model.gguf"],
+};
+
 /// [`Format::others`] of a format whose containers are single files.
 ///
 /// # Errors
@@ -225,7 +242,7 @@ pub fn no_part(_: &dyn Source) -> Result<(), PartError> {
 pub type Formats = &'static [&'static Format];
 
 /// All formats of this program.
-pub static FORMATS: [&Format; 7] = [&WSHARD, &KASTORE, &KAST, &KDB, &IDV, &SAFETENSORS, &NPZ];
+pub static FORMATS: [&Format; 8] = [&WSHARD, &KASTORE, &KAST, &KDB, &IDV, &SAFETENSORS, &NPZ, &GGUF];
 
 impl PartialEq for Format {
     fn eq(&self, other: &Self) -> bool {

@@ -474,7 +474,7 @@ impl Container for Idv {
     }
 
     fn description(&self, reader: &ReadContext) -> Result<Arc<Buffer>, Fault> {
-        kept(reader, |memory| describe::describe(self, memory))
+        kept(reader, 0, |memory| describe::describe(self, memory))
     }
 
     fn memory_usage(&self) -> usize {

@@ -547,7 +547,7 @@ impl Container for Kdb {
     }
 
     fn description(&self, reader: &ReadContext) -> Result<Arc<Buffer>, Fault> {
-        describe::kept(reader, |_| Ok(self.describe(reader)?.into()))
+        describe::kept(reader, 0, |_| Ok(self.describe(reader)?.into()))
     }
 
     fn memory_usage(&self) -> usize {

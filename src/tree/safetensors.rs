@@ -3,7 +3,7 @@
 
 mod joined;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
@@ -13,6 +13,7 @@ use super::{
     describe::{self, Item},
     overview::{self, Contents, Overview},
     paths::{Builder, NodeIndex, Paths, ROOT},
+    totals::Totals,
 };
 use crate::{
     cache::Buffer,
@@ -138,35 +139,6 @@ impl Tensors {
     }
 }
 
-/// What is said of a whole model in an overview: how many parameters it has, and of which types.
-pub(super) fn totals<'a>(tensors: impl Iterator<Item = (&'a str, u64)>) -> Map<String, Value> {
-    let (mut count, mut parameters, mut types) = (0u64, 0u64, BTreeMap::<&str, u64>::new());
-    for (dtype, elements) in tensors {
-        count += 1;
-        parameters = parameters.saturating_add(elements);
-        *types.entry(dtype).or_default() += 1;
-    }
-    let mut types: Vec<_> = types.into_iter().collect();
-    types.sort_by_key(|&(_, count)| std::cmp::Reverse(count));
-    let types: Vec<String> = types.into_iter().map(|(dtype, count)| format!("{dtype} ({count})")).collect();
-    let mut front = Map::new();
-    front.insert("tensors".into(), count.into());
-    front.insert("parameters".into(), rounded(parameters).into());
-    if !types.is_empty() {
-        front.insert("types".into(), types.join(", ").into());
-    }
-    front
-}
-
-/// A count as people say it: `7.2 B`.
-fn rounded(count: u64) -> String {
-    let units = [(1_000_000_000_000, "T"), (1_000_000_000, "B"), (1_000_000, "M"), (1_000, "K")];
-    match units.iter().find(|(unit, _)| count >= *unit) {
-        Some((unit, name)) => format!("{:.1} {name}", count as f64 / *unit as f64),
-        None => count.to_string(),
-    }
-}
-
 impl Content for Tensors {
     type File = File;
 
@@ -203,17 +175,20 @@ impl Content for Tensors {
         let items = described.map(|(number, (tensor, path))| {
             let info = info(tensor);
             let own = Own { file: self.parts.as_ref().and_then(|parts| parts.file(number)) };
-            Item::of(tensor.name, path, info.stored_size, info, own).with_names(Some(tensor.dtype.name), "none".into())
+            Item::of(tensor.name, path, info.stored_size, info, own)
+                .with_names(Some(tensor.dtype.name.into()), "none".into())
         });
         describe::document(&front, items, &Map::new(), memory)
     }
 
     fn overview(&self, paths: &Paths<Entry<File>>) -> Overview {
-        let elements = |tensor: Tensor<'_>| {
+        let mut totals = Totals::default();
+        for tensor in self.found.iter() {
             let data = tensor.data();
-            (tensor.dtype.name, (data.end - data.start).saturating_mul(8) / u64::from(tensor.dtype.bits))
-        };
-        let mut front = totals(self.found.iter().map(elements));
+            let elements = (data.end - data.start).saturating_mul(8) / u64::from(tensor.dtype.bits);
+            totals.add(tensor.dtype.name, elements);
+        }
+        let mut front = totals.front();
         let metadata = self.found.metadata.iter().map(|(key, value)| (key.to_string(), json!(value)));
         let metadata: Map<String, Value> = metadata.collect();
         if let Some(parts) = &self.parts {

@@ -24,6 +24,20 @@ pub(super) trait Content: Send + Sync + 'static {
     /// Returns the bytes of a file.
     fn view(&self, file: Self::File) -> View;
 
+    /// Returns the bytes of a file that has to be made before its size is known; `None` for all others.
+    ///
+    /// # Errors
+    /// [`Fault`] if it needs bytes that cannot be read.
+    fn made(
+        &self,
+        reader: &ReadContext,
+        paths: &Paths<Entry<Self::File>>,
+        file: Self::File,
+    ) -> Result<Option<View>, Fault> {
+        let _ = (reader, paths, file);
+        Ok(None)
+    }
+
     /// Returns the bytes of `container.json`. `tables` are the nodes of the tables.
     ///
     /// # Errors
@@ -257,7 +271,10 @@ impl<C: Content> Container for Table<C> {
             return Ok(self.content.frame(folder, number));
         }
         Ok(match self.paths.kind(Self::number(file)) {
-            Some(Kind::File(Entry::Of(file))) => self.content.view(file),
+            Some(Kind::File(Entry::Of(file))) => match self.content.made(reader, &self.paths, file)? {
+                Some(made) => made,
+                None => self.content.view(file),
+            },
             Some(Kind::File(Entry::Description)) => View::shared(self.description(reader)?),
             Some(Kind::File(Entry::Table(number))) => self.table(reader, number)?.view(),
             Some(Kind::Folder) | None => View::default(),
@@ -269,7 +286,7 @@ impl<C: Content> Container for Table<C> {
     }
 
     fn description(&self, reader: &ReadContext) -> Result<Arc<Buffer>, Fault> {
-        describe::kept(reader, |memory| self.content.describe(&self.paths, &self.tables, memory))
+        describe::kept(reader, 0, |memory| self.content.describe(&self.paths, &self.tables, memory))
     }
 
     fn overview(&self) -> Result<Overview, Fault> {

@@ -22,11 +22,22 @@ pub fn document(value: &impl Serialize) -> Vec<u8> {
 /// # Errors
 /// `ENOMEM`.
 pub fn large_document(value: &impl Serialize, memory: &dyn Memory) -> Result<Buffer, SourceError> {
+    large(|mut out| Ok(write(value, &mut out)?), memory)
+}
+
+/// Returns what a function writes each time that it is called: first to measure it, then to memory that was asked for.
+///
+/// # Errors
+/// `ENOMEM`, and those of the function.
+pub fn large(
+    write: impl Fn(&mut dyn Write) -> Result<(), SourceError>,
+    memory: &dyn Memory,
+) -> Result<Buffer, SourceError> {
     let mut size = Counted(0);
-    write(value, &mut size)?;
+    write(&mut size)?;
     memory.reserve(size.0 as u64)?;
     let mut bytes = Buffer::zeroed(size.0)?;
-    write(value, &mut &mut bytes[..])?;
+    write(&mut &mut bytes[..])?;
     Ok(bytes)
 }
 

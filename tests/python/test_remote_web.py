@@ -190,6 +190,20 @@ def test_keys_are_never_shown(tmp_path):
         assert "geheim" not in text
 
 
+@pytest.mark.parametrize("prefix,kind", [("hf://", "models"), ("hf://spaces/", "spaces")])
+def test_models_and_spaces_of_the_hub(prefix, kind):
+    hub = Hub()
+    hub.kind = kind
+    for name in ("model.safetensors", "model.gguf"):
+        hub.put(f"sub/{name}", (FIXTURES / name).read_bytes())
+    with hub.serving() as endpoint:
+        option = f"--endpoint-url={endpoint}"
+        assert run("ls", f"{prefix}owner/name/sub", option, check=True).stdout.split() == [b"model.gguf", b"model.safetensors"]
+        path = "model.safetensors/lm_head.weight.npy"
+        there = run("cat", f"{prefix}owner/name/sub/{path}", option, check=True).stdout
+        assert there == run("cat", FIXTURES / path, check=True).stdout
+
+
 def test_data_sets_of_the_hub():
     hub = Hub()
     for name in ("ep_001.wshard", "demo.kdb", "notes.txt"):

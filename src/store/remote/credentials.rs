@@ -18,7 +18,7 @@ use super::{
     cloud::{Azure, Gcs},
     connect::{Connector, Settings},
     hub::Hub,
-    location::Scheme,
+    location::{Repository, Scheme},
     object::FetchError,
     profile::{Profile, ProfileKeys, variable},
     s3::S3,
@@ -35,7 +35,7 @@ pub(super) fn backend(location: &Location, options: &Options) -> Result<Arc<dyn 
         Scheme::Gcs => gcs(location, options),
         Scheme::Azure => azure(location, options),
         Scheme::Http | Scheme::Https => web(location),
-        Scheme::HuggingFace => hub(location, options),
+        Scheme::HuggingFace(kind) => hub(kind, location, options),
     }
 }
 
@@ -110,7 +110,7 @@ fn web(location: &Location) -> Result<Arc<dyn Backend>, FetchError> {
     Ok(Arc::new(Web { store: base.clone().into(), base, authorization: authorization.transpose()?, query }))
 }
 
-fn hub(location: &Location, options: &Options) -> Result<Arc<dyn Backend>, FetchError> {
+fn hub(kind: Repository, location: &Location, options: &Options) -> Result<Arc<dyn Backend>, FetchError> {
     let base = endpoint(options, &["HF_ENDPOINT"])?.unwrap_or_else(|| "https://huggingface.co".into());
     let token = variable("HF_TOKEN").or_else(|| {
         let home = variable("HF_HOME")
@@ -124,6 +124,7 @@ fn hub(location: &Location, options: &Options) -> Result<Arc<dyn Backend>, Fetch
     Ok(Arc::new(Hub {
         store: store.into(),
         base,
+        kind,
         name: location.store.clone(),
         revision: Mutex::new(revision),
         authorization,

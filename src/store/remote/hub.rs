@@ -1,4 +1,4 @@
-//! Data sets of the Hugging Face Hub, by its HTTP interface.
+//! Models, data sets and spaces of the Hugging Face Hub, by its HTTP interface.
 //!
 //! A branch or tag is a commit as of when it was opened: every request names that commit, whose files never change.
 
@@ -13,16 +13,17 @@ use serde::Deserialize;
 use super::{
     backend::{Ask, Backend, Collect, Found, Object, State, Target, etag, request},
     json::{self, Size},
-    location::{escape, escape_value, unescape},
+    location::{Repository, escape, escape_value, unescape},
     object::FetchError,
     time,
 };
 
-/// One data set at one revision.
+/// One repository at one revision.
 pub(super) struct Hub {
     pub(super) store: Arc<str>,
     /// The address of the Hub, without `/` at its end.
     pub(super) base: String,
+    pub(super) kind: Repository,
     /// `owner/name`.
     pub(super) name: String,
     /// What was asked for, and its commit once that is known.
@@ -44,15 +45,16 @@ impl Backend for Hub {
     fn request<'a>(&'a self, ask: &'a Ask<'_>) -> BoxFuture<'a, Result<HttpRequest, FetchError>> {
         Box::pin(async move {
             let (base, name) = (&self.base, escape(self.name.as_bytes()));
+            let (api, files) = (self.kind.api(), self.kind.files());
             let revision = escape_value(self.revision.lock().as_bytes());
             let url = match ask.target {
-                Target::Store => format!("{base}/api/datasets/{name}/revision/{revision}"),
-                Target::Object(key) => format!("{base}/datasets/{name}/resolve/{revision}/{}", escape(key)),
+                Target::Store => format!("{base}/api/{api}{name}/revision/{revision}"),
+                Target::Object(key) => format!("{base}/{files}{name}/resolve/{revision}/{}", escape(key)),
                 Target::List { prefix, more, most } => {
                     let folder = escape(prefix.strip_suffix(b"/").unwrap_or(prefix));
                     let folder = if folder.is_empty() { folder } else { format!("/{folder}") };
                     let more = more.map_or(String::new(), |more| format!("&cursor={}", escape_value(more.as_bytes())));
-                    format!("{base}/api/datasets/{name}/tree/{revision}{folder}?expand=false&limit={most}{more}")
+                    format!("{base}/api/{api}{name}/tree/{revision}{folder}?expand=false&limit={most}{more}")
                 }
             };
             let mut request = request(ask, &url)?;
@@ -94,7 +96,7 @@ impl Backend for Hub {
     }
 
     fn remedy(&self) -> &'static str {
-        "give a token by HF_TOKEN or `hf auth login` if the data set is private or has terms to agree to"
+        "give a token by HF_TOKEN or `hf auth login` if the repository is private or has terms to agree to"
     }
 
     fn is_web(&self) -> bool {

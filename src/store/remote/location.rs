@@ -7,7 +7,7 @@ use std::{ffi::OsStr, fmt, os::unix::ffi::OsStrExt, path::Path};
 pub(crate) struct Location {
     /// How the server is spoken to.
     pub(super) scheme: Scheme,
-    /// The bucket, the Azure container (`account/container`), the host and port, or the data set (`owner/name`).
+    /// The bucket, the Azure container (`account/container`), the host and port, or the repository (`owner/name`).
     pub(super) store: String,
     /// The key, unescaped, without the `/` that begins it. Empty for all of the store.
     pub(super) key: Vec<u8>,
@@ -15,7 +15,7 @@ pub(crate) struct Location {
     pub(super) login: Option<String>,
     /// What follows a `?`: a signature, a token.
     pub(super) query: Option<String>,
-    /// The branch, tag or commit of a data set.
+    /// The branch, tag or commit of a repository.
     pub(super) revision: Option<String>,
 }
 
@@ -27,10 +27,37 @@ pub(super) enum Scheme {
     Azure,
     Http,
     Https,
-    HuggingFace,
+    HuggingFace(Repository),
 }
 
-const SCHEMES: [(&str, Scheme); 10] = [
+/// The kinds of repositories of the Hugging Face Hub.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Repository {
+    Model,
+    DataSet,
+    Space,
+}
+
+impl Repository {
+    /// Its part of the address of the interface.
+    pub(super) fn api(self) -> &'static str {
+        match self {
+            Self::Model => "models/",
+            Self::DataSet => "datasets/",
+            Self::Space => "spaces/",
+        }
+    }
+
+    /// Its part of the address of a file.
+    pub(super) fn files(self) -> &'static str {
+        match self {
+            Self::Model => "",
+            Self::DataSet | Self::Space => self.api(),
+        }
+    }
+}
+
+const SCHEMES: [(&str, Scheme); 12] = [
     ("s3://", Scheme::S3),
     ("s3a://", Scheme::S3),
     ("gs://", Scheme::Gcs),
@@ -40,7 +67,10 @@ const SCHEMES: [(&str, Scheme); 10] = [
     ("abfs://", Scheme::Azure),
     ("http://", Scheme::Http),
     ("https://", Scheme::Https),
-    ("hf://datasets/", Scheme::HuggingFace),
+    ("hf://datasets/", Scheme::HuggingFace(Repository::DataSet)),
+    ("hf://spaces/", Scheme::HuggingFace(Repository::Space)),
+    // Last, because it is the beginning of the others.
+    ("hf://", Scheme::HuggingFace(Repository::Model)),
 ];
 
 /// Whether a path of the command line is a URL of a kind that can be opened.
@@ -76,7 +106,7 @@ impl Location {
             _ => (rest, None),
         };
         let rest = if is_web { rest.split(|&byte| byte == b'#').next().unwrap_or_default() } else { rest };
-        let parts = if matches!(scheme, Scheme::Azure | Scheme::HuggingFace) { 2 } else { 1 };
+        let parts = if matches!(scheme, Scheme::Azure | Scheme::HuggingFace(_)) { 2 } else { 1 };
         let end = rest.iter().enumerate().filter(|(_, byte)| **byte == b'/').nth(parts - 1);
         let end = end.map_or(rest.len(), |(at, _)| at);
         let mut store = String::from_utf8(rest[..end].to_vec()).map_err(|_| "not UTF-8".to_owned())?;
@@ -86,7 +116,7 @@ impl Location {
             store = host.to_owned();
         }
         let mut revision = None;
-        if scheme == Scheme::HuggingFace
+        if matches!(scheme, Scheme::HuggingFace(_))
             && let Some((name, of)) = store.clone().split_once('@')
         {
             // A branch may have slashes in its name, as `refs%2Fpr%2F1`.
@@ -104,7 +134,7 @@ impl Location {
         if !complete || store.bytes().any(|byte| byte <= b' ' || byte == 0x7f) {
             return Err(match scheme {
                 Scheme::Azure => format!("write {prefix}ACCOUNT/CONTAINER/KEY"),
-                Scheme::HuggingFace => format!("write {prefix}OWNER/NAME/PATH, or {prefix}OWNER/NAME@REVISION/PATH"),
+                Scheme::HuggingFace(_) => format!("write {prefix}OWNER/NAME/PATH, or {prefix}OWNER/NAME@REVISION/PATH"),
                 Scheme::Http | Scheme::Https => format!("write {prefix}HOST/PATH"),
                 Scheme::S3 | Scheme::Gcs => format!("write {prefix}BUCKET/KEY"),
             });
@@ -130,7 +160,9 @@ impl Location {
             Scheme::Azure => "az://",
             Scheme::Http => "http://",
             Scheme::Https => "https://",
-            Scheme::HuggingFace => "hf://datasets/",
+            Scheme::HuggingFace(Repository::DataSet) => "hf://datasets/",
+            Scheme::HuggingFace(Repository::Space) => "hf://spaces/",
+            Scheme::HuggingFace(Repository::Model) => "hf://",
         };
         let revision = self.revision.as_ref().map_or(String::new(), |revision| format!("@{revision}"));
         let is_web = matches!(self.scheme, Scheme::Http | Scheme::Https);
@@ -236,8 +268,13 @@ mod tests {
         let found = parse("hf://datasets/owner/name@refs%2Fpr%2F1/data/x.wshard");
         assert_eq!((&*found.store, found.revision.as_deref()), ("owner/name", Some("refs/pr/1")));
         assert_eq!(found.split(), Some((&b"data/"[..], &b"x.wshard"[..])));
+        let kinds = [("hf://datasets/a/b/c", Repository::DataSet), ("hf://spaces/a/b", Repository::Space)];
+        for (url, kind) in [("hf://a/b@main/c", Repository::Model)].into_iter().chain(kinds) {
+            assert_eq!((parse(url).scheme, &*parse(url).store), (Scheme::HuggingFace(kind), "a/b"), "{url}");
+            assert!(parse(url).shown().starts_with(url.trim_end_matches("/c")), "{url}");
+        }
         assert!(Location::parse(Path::new("data/s3:")).is_none() && !is_url(Path::new("s3:/x")));
-        for bad in ["s3://", "s3:///key", "az://account", "hf://datasets/owner", "s3://buc ket/x"] {
+        for bad in ["s3://", "s3:///key", "az://account", "hf://datasets/owner", "hf://owner", "s3://buc ket/x"] {
             assert!(Location::parse(Path::new(bad)).unwrap().is_err(), "{bad}");
         }
     }

@@ -170,7 +170,8 @@ fn item<'a>(idv: &Idv, names: Option<&Names>, column: &'a Column) -> Result<desc
     let size = sums.map(|sums| sums.1);
     // Here `codec` is the codec of the values; `compression` is that of the blocks.
     let codec = String::from_utf8_lossy(&column.codec.name);
-    Ok(describe::Item::of(&column.name, format!("columns/{folder}"), size, info, own).with_names(dtype, codec))
+    Ok(describe::Item::of(&column.name, format!("columns/{folder}"), size, info, own)
+        .with_names(dtype.map(Into::into), codec))
 }
 
 /// Returns the bytes of all blocks, stored and decoded, by their table; `None` if it is long or impossible.

@@ -391,10 +391,11 @@ def python_server(folder):
 
 
 class Hub(Store):
-    """One data set, `owner/name`, as the Hugging Face Hub gives it: a tree in pages of two, and `resolve`, which for
+    """One repository, `owner/name`, as the Hugging Face Hub gives it: a tree in pages of two, and `resolve`, which for
     `.wshard` leads to another place, as it does for large files."""
 
     COMMIT = "0123456789abcdef0123456789abcdef01234567"
+    kind = "datasets"
 
     @contextlib.contextmanager
     def serving(self):
@@ -406,7 +407,8 @@ class Hub(Store):
         path, _, query = handler.path.partition("?")
         path, query = urllib.parse.unquote(path), dict(urllib.parse.parse_qsl(query))
         objects = self.objects["b"]
-        api, resolve = "/api/datasets/owner/name/", "/datasets/owner/name/resolve/"
+        api = f"/api/{self.kind}/owner/name/"
+        resolve = "/owner/name/resolve/" if self.kind == "models" else f"/{self.kind}/owner/name/resolve/"
         if path.startswith("/cdn/"):
             handler.give(*objects[path[5:]])
         elif path == f"{api}revision/main":

@@ -2,14 +2,14 @@
 
 from . import idv, kdb, zip
 from .kas import kast, kastore, ragged, text
-from .models import safetensors
+from .models import gguf, safetensors
 from .shard import (channel, compress, dumps, meta_blocks, round_up, shard_entry, shard_header, tensor_v1,
                     write_manifest, write_shard)
 
 __all__ = [
     "idv", "kdb", "zip",
     "kast", "kastore", "ragged", "text",
-    "safetensors",
+    "gguf", "safetensors",
     "channel", "compress", "dumps", "meta_blocks", "round_up", "shard_entry", "shard_header", "tensor_v1",
     "write_manifest", "write_shard",
 ]

@@ -1,4 +1,4 @@
-"""Model files (docs/formats/safetensors.md)."""
+"""Model files (docs/formats/safetensors.md, docs/formats/gguf.md)."""
 
 import json
 import struct
@@ -22,3 +22,29 @@ def safetensors(tensors, metadata=None, dtypes=()):
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     return struct.pack("<Q", len(text)) + text + data
+
+
+def gguf(pairs, tensors):
+    """`pairs`: key to a number, a text or a list of these. `tensors`: name to (type, shape, bytes)."""
+    def text(value):
+        value = value.encode() if isinstance(value, str) else value
+        return struct.pack("<Q", len(value)) + value
+
+    def typed(value):
+        if isinstance(value, str):
+            return 8, text(value)
+        return (4, struct.pack("<I", value)) if isinstance(value, int) else (6, struct.pack("<f", value))
+
+    out = struct.pack("<4sIQQ", b"GGUF", 3, len(tensors), len(pairs))
+    for key, value in pairs.items():
+        if isinstance(value, list):
+            items = [typed(item) for item in value]
+            out += text(key) + struct.pack("<IIQ", 9, items[0][0], len(items)) + b"".join(item for _, item in items)
+        else:
+            code, stored = typed(value)
+            out += text(key) + struct.pack("<I", code) + stored
+    data = b""
+    for name, (code, shape, stored) in tensors.items():
+        out += text(name) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *reversed(shape), code, len(data))
+        data += stored + bytes(-len(stored) % 32)
+    return out + bytes(-len(out) % 32) + data

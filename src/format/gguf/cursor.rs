@@ -1,0 +1,130 @@
+//! Numbers and strings one behind the other, read in pieces.
+
+use super::truncated;
+use crate::{
+    format::{Class, DType, FormatError},
+    source::Source,
+};
+
+/// Bytes of a piece, at least and at most: it grows while the file goes on.
+const PIECES: [u64; 2] = [16 << 10, 1 << 20];
+
+/// Longest name, in bytes.
+const NAME: u64 = u16::MAX as u64;
+
+/// A place in a file, and the bytes around it.
+pub(super) struct Cursor<'a> {
+    source: &'a dyn Source,
+    is_big: bool,
+    at: u64,
+    piece: Vec<u8>,
+    /// Where the piece begins.
+    start: u64,
+    next: u64,
+}
+
+impl<'a> Cursor<'a> {
+    pub(super) fn new(source: &'a dyn Source, at: u64, is_big: bool) -> Self {
+        Self { source, is_big, at, piece: Vec::new(), start: 0, next: PIECES[0] }
+    }
+
+    /// The next byte's place.
+    pub(super) fn position(&self) -> u64 {
+        self.at
+    }
+
+    fn check(&self, length: u64) -> Result<u64, FormatError> {
+        let end = self.at.checked_add(length).filter(|end| *end <= self.source.len());
+        end.ok_or_else(|| {
+            truncated(format!("{length} bytes at {} in a file of {}: incomplete copy?", self.at, self.source.len()))
+        })
+    }
+
+    /// Passes over bytes.
+    pub(super) fn skip(&mut self, length: u64) -> Result<(), FormatError> {
+        self.at = self.check(length)?;
+        Ok(())
+    }
+
+    /// The next bytes, of which there are few.
+    fn peek(&mut self, length: u64) -> Result<&[u8], FormatError> {
+        let end = self.check(length)?;
+        let held = self.start..self.start + self.piece.len() as u64;
+        if self.at < held.start || end > held.end {
+            let until = self.at.saturating_add(self.next.max(length)).min(self.source.len());
+            self.piece = self.source.read(self.at..until)?;
+            self.start = self.at;
+            self.next = (2 * self.next).min(PIECES[1]);
+        }
+        let from = (self.at - self.start) as usize;
+        Ok(self.piece.get(from..from + length as usize).unwrap_or_default())
+    }
+
+    /// Bytes, of which there are few.
+    pub(super) fn bytes(&mut self, length: u64) -> Result<Vec<u8>, FormatError> {
+        let bytes = self.peek(length)?.to_vec();
+        self.at += length;
+        Ok(bytes)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], FormatError> {
+        let is_big = self.is_big;
+        let mut bytes: [u8; N] = self.peek(N as u64)?.first_chunk().copied().unwrap_or([0; N]);
+        self.at += N as u64;
+        if is_big {
+            bytes.reverse();
+        }
+        Ok(bytes)
+    }
+
+    pub(super) fn u32(&mut self) -> Result<u32, FormatError> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    pub(super) fn u64(&mut self) -> Result<u64, FormatError> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    /// The bits of a number.
+    pub(super) fn bits(&mut self, dtype: DType) -> Result<u64, FormatError> {
+        Ok(match dtype.size() {
+            1 => u64::from(u8::from_le_bytes(self.array()?)),
+            2 => u64::from(u16::from_le_bytes(self.array()?)),
+            4 => u64::from(self.u32()?),
+            _ => self.u64()?,
+        })
+    }
+
+    /// A key, or the name of a tensor.
+    pub(super) fn name(&mut self) -> Result<Vec<u8>, FormatError> {
+        let length = self.u64()?;
+        self.check(length)?;
+        if length > NAME {
+            return Err(FormatError::refused(Class::TooMany, format!("a name of {length} bytes, the most is {NAME}")));
+        }
+        self.bytes(length)
+    }
+
+    /// Passes over strings.
+    pub(super) fn skip_texts(&mut self, count: u64) -> Result<(), FormatError> {
+        // Each has a length at least.
+        self.check(count.checked_mul(8).unwrap_or(u64::MAX))?;
+        for _ in 0..count {
+            let length = self.u64()?;
+            self.skip(length)?;
+        }
+        Ok(())
+    }
+
+    /// A string of any length.
+    pub(super) fn text(&mut self) -> Result<Vec<u8>, FormatError> {
+        let length = self.u64()?;
+        self.check(length)?;
+        if length <= PIECES[0] {
+            return self.bytes(length);
+        }
+        let bytes = self.source.read(self.at..self.at + length)?;
+        self.at += length;
+        Ok(bytes)
+    }
+}

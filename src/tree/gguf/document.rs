@@ -1,0 +1,168 @@
+//! Metadata as JSON, and texts as JSON lines: made from the file when they are first asked for.
+
+use std::{cell::RefCell, io::Write, ops::Range};
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use serde::{
+    Serialize, Serializer,
+    ser::{Error as _, SerializeSeq},
+};
+
+use crate::{
+    cache::Buffer,
+    format::{
+        DType, FormatError,
+        gguf::{Gguf, Value, each_text},
+    },
+    source::{Memory, Source, SourceError},
+    view::{Fault, json},
+};
+
+/// Makes documents of a file.
+pub(super) struct Documents<'a> {
+    pub(super) found: &'a Gguf,
+    pub(super) source: &'a dyn Source,
+}
+
+/// What went wrong while a value was written: serde keeps no errors of others.
+type Failed = RefCell<Option<SourceError>>;
+
+impl Documents<'_> {
+    /// Returns `metadata.json`, given the path of each pair that has a file of its own.
+    ///
+    /// # Errors
+    /// Those of reading, and `ENOMEM`.
+    pub(super) fn metadata(
+        &self,
+        paths: impl Iterator<Item = Option<String>> + Clone,
+        memory: &dyn Memory,
+    ) -> Result<Buffer, Fault> {
+        let failed = Failed::default();
+        let document = Pairs { documents: self, paths, failed: &failed };
+        json::large_document(&document, memory).map_err(|error| failed.take().unwrap_or(error).into())
+    }
+
+    /// Returns texts as JSON strings, one a line.
+    ///
+    /// # Errors
+    /// As [`Self::metadata`].
+    pub(super) fn texts(&self, value: Option<&Value>, memory: &dyn Memory) -> Result<Buffer, Fault> {
+        let Some(Value::Texts(count, place)) = value else { return Ok(Buffer::default()) };
+        let write = |out: &mut dyn Write| {
+            self.each_text(*count, place, |text| {
+                serde_json::to_writer(&mut *out, &Text(text)).map_err(std::io::Error::from)?;
+                Ok(out.write_all(b"\n")?)
+            })
+        };
+        Ok(json::large(write, memory)?)
+    }
+
+    fn each_text(
+        &self,
+        count: u64,
+        place: &Range<u64>,
+        mut each: impl FnMut(&[u8]) -> Result<(), SourceError>,
+    ) -> Result<(), SourceError> {
+        let each = |text: &[u8]| each(text).map_err(FormatError::from);
+        each_text(self.source, self.found.is_big, (count, place), each).map_err(|error| match error {
+            FormatError::Source(error) => error,
+            // The parser has been there, so the file is another one by now.
+            FormatError::Refused { .. } => SourceError::Changed,
+        })
+    }
+}
+
+/// A text: a string, or its bytes if these are not UTF-8.
+struct Text<'a>(&'a [u8]);
+
+impl Serialize for Text<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match std::str::from_utf8(self.0) {
+            Ok(text) => serializer.serialize_str(text),
+            Err(_) => serializer.collect_map([("base64", STANDARD.encode(self.0))]),
+        }
+    }
+}
+
+/// All pairs.
+struct Pairs<'a, P> {
+    documents: &'a Documents<'a>,
+    paths: P,
+    failed: &'a Failed,
+}
+
+impl<P: Iterator<Item = Option<String>> + Clone> Serialize for Pairs<'_, P> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self { documents, paths, failed } = self;
+        let pairs = documents.found.pairs().zip(paths.clone());
+        serializer.collect_map(pairs.map(|((key, value), path)| (key, Shown { documents, value, path, failed })))
+    }
+}
+
+/// The value of a pair, or where it is.
+struct Shown<'a> {
+    documents: &'a Documents<'a>,
+    value: &'a Value,
+    path: Option<String>,
+    failed: &'a Failed,
+}
+
+impl Serialize for Shown<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Documents { found, source } = self.documents;
+        let fail = |error: SourceError| {
+            *self.failed.borrow_mut() = Some(error);
+            S::Error::custom("not read")
+        };
+        match (self.value, &self.path) {
+            (Value::Texts(..), Some(path)) => serializer.collect_map([("jsonl", path)]),
+            (_, Some(path)) => serializer.collect_map([("npy", path)]),
+            (Value::Scalar(dtype, bits), None) => Number(*dtype, *bits).serialize(serializer),
+            (Value::Text(_, Some(text)), None) => serializer.serialize_str(text),
+            (Value::Text(place, None), None) => Text(&source.read(place.clone()).map_err(fail)?).serialize(serializer),
+            // No longer than what is not in a file of its own.
+            (Value::Array(dtype, _, place), None) => {
+                let width = dtype.size() as usize;
+                let bytes = source.read(place.clone()).map_err(fail)?;
+                serializer.collect_seq(bytes.chunks_exact(width.max(1)).map(|bytes| {
+                    let fold = |bits: u64, byte: &u8| bits << 8 | u64::from(*byte);
+                    let bits = if found.is_big { bytes.iter().fold(0, fold) } else { bytes.iter().rev().fold(0, fold) };
+                    Number(*dtype, bits)
+                }))
+            }
+            (Value::Texts(count, place), None) => {
+                let (mut list, mut refused) = (serializer.serialize_seq(None)?, None);
+                let written = self.documents.each_text(*count, place, |text| {
+                    list.serialize_element(&Text(text)).map_err(|error| {
+                        refused = Some(error);
+                        SourceError::Changed
+                    })
+                });
+                match (refused, written) {
+                    (Some(error), _) => Err(error),
+                    (None, Err(error)) => Err(fail(error)),
+                    (None, Ok(())) => list.end(),
+                }
+            }
+        }
+    }
+}
+
+/// A number or a boolean by its bits.
+struct Number(DType, u64);
+
+impl Serialize for Number {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self(dtype, bits) = *self;
+        match dtype {
+            DType::F32 => serializer.serialize_f32(f32::from_bits(bits as u32)),
+            DType::F64 => serializer.serialize_f64(f64::from_bits(bits)),
+            DType::Bool => serializer.serialize_bool(bits != 0),
+            DType::I8 => serializer.serialize_i8(bits as i8),
+            DType::I16 => serializer.serialize_i16(bits as i16),
+            DType::I32 => serializer.serialize_i32(bits as i32),
+            DType::I64 => serializer.serialize_i64(bits as i64),
+            _ => serializer.serialize_u64(bits),
+        }
+    }
+}
