@@ -156,6 +156,8 @@ impl Gather {
             0..=GAP => (PIECE / axis.from.max(1)).max(2) / 2,
             _ => 1,
         };
+        // Fewer than all of them, so that this ends.
+        let rows = rows.min(axis.count.div_ceil(2));
         for at in (0..axis.count).step_by(rows) {
             let count = rows.min(axis.count - at);
             let axes = std::iter::once(Axis { count, ..*axis }).chain(inner.iter().copied());

@@ -368,6 +368,17 @@ fn a_slab_that_does_not_fit_is_said_once() {
 }
 
 #[test]
+fn a_column_of_an_array_that_stands_together() {
+    let reader = ReadContext::new(Arc::new(Vec::new()), Cache::new(1 << 20, Verify::Lazy), 0);
+    let bytes: Vec<u8> = (0..64 * 1024u32).map(|at| (at / 1024 + at) as u8).collect();
+    let array = Array::new(DType::U8, [64, 1024], View::inline(bytes.clone()));
+    let slices = [Slice { start: 0, step: 1, count: 64 }, Slice { start: 5, step: 1, count: 1 }];
+    let mut out = vec![0; 64];
+    array.fill_slices(&reader, &slices, &mut out).unwrap();
+    assert_eq!(out, bytes.iter().skip(5).step_by(1024).copied().collect::<Vec<_>>());
+}
+
+#[test]
 fn names_of_chunks() {
     for (at, name) in [(vec![], "0"), (vec![7], "7"), (vec![1, 20, 3], "1.20.3")] {
         for (is_stored, end) in [(false, ".bin"), (true, ".stored.bin")] {
