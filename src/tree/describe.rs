@@ -9,7 +9,6 @@ use super::{ItemInfo, WorkingMemory};
 use crate::{
     cache::{BlockError, Buffer, Key},
     escape,
-    format::DType,
     source::Memory,
     view::{Fault, ReadContext, json},
 };

@@ -3,8 +3,6 @@
 mod document;
 mod numbers;
 
-use std::sync::Arc;
-
 use serde::Serialize;
 use serde_json::{Map, Value as Json};
 

@@ -108,7 +108,7 @@ impl<'a> Cursor<'a> {
     /// Passes over strings.
     pub(super) fn skip_texts(&mut self, count: u64) -> Result<(), FormatError> {
         // Each has a length at least.
-        self.check(count.checked_mul(8).unwrap_or(u64::MAX))?;
+        self.check(count.saturating_mul(8))?;
         for _ in 0..count {
             let length = self.u64()?;
             self.skip(length)?;
