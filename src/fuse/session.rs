@@ -16,7 +16,7 @@ use super::{
     mounting,
     notify::{self, Behind},
 };
-use crate::{limits, vfs::Vfs};
+use crate::{limits, store::own_mounts, vfs::Vfs};
 
 /// Where and how a mount appears.
 #[derive(Debug, Clone)]
@@ -32,6 +32,7 @@ pub struct Mount {
     session: Session<Adapter>,
     vfs: Arc<Vfs>,
     behind: Behind,
+    served: Option<own_mounts::Served>,
 }
 
 impl Mount {
@@ -47,8 +48,9 @@ impl Mount {
         let largest_read = vfs.cache().usage().0 / limits::REPLIES_PART;
         let largest_read = (largest_read < limits::LARGEST_READ)
             .then(|| largest_read.clamp(limits::SMALLEST_READ, limits::LARGEST_READ) & !(limits::SMALLEST_READ - 1));
-        crate::store::own_mounts::begin();
         let device = mounting::make(vfs.source(), mountpoint, config.allow_other, largest_read)?;
+        // If its root cannot be opened, another mount hides it: then no path below SOURCE leads to it either.
+        let served = own_mounts::serve(mountpoint).ok();
         // Because the session is given a device, it takes nothing down when it ends: another mount may be at the mount
         // point by then.
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -56,7 +58,7 @@ impl Mount {
         let adapter = Adapter::new(vfs.clone(), awake);
         let behind = adapter.behind.clone();
         let session = Session::from_fd(adapter, device, options.acl, options)?;
-        Ok(Self { session, vfs, behind })
+        Ok(Self { session, vfs, behind, served })
     }
 
     /// Answers requests until the mount is taken down.
@@ -66,7 +68,9 @@ impl Mount {
     pub fn serve(self) -> io::Result<()> {
         notify::start(&self.vfs, &self.behind, self.session.notifier())?;
         drop(self.vfs);
-        self.session.run()
+        let done = self.session.run();
+        drop(self.served);
+        done
     }
 }
 

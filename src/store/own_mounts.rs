@@ -1,5 +1,5 @@
-//! Mounts of shardfs that stand below SOURCE: a process that serves a mount must not ask it, for only that process could
-//! answer, and a mount of a mount leads back to it as well. So none of them is entered.
+//! Mounts that lead back to this process: it must not ask a mount that it serves, because only itself could answer, nor
+//! a mount of shardfs whose source lies on one. So none of them is entered.
 //!
 //! Where they stand is known from the kernel's table, and what a descriptor leads to by its device number: neither asks
 //! a filesystem.
@@ -7,41 +7,69 @@
 use std::{
     os::fd::AsFd,
     path::{Path, PathBuf},
-    sync::atomic::{AtomicBool, Ordering::Relaxed},
 };
 
 use parking_lot::Mutex;
 use rustix::fs::{AtFlags, StatxFlags, statx};
 
-/// Whether this process serves a mount.
-static IS_SERVING: AtomicBool = AtomicBool::new(false);
+/// What this process serves, and what leads back to it.
+static OWN: Mutex<Own> = Mutex::new(Own { served: Vec::new(), table: None });
 
-/// The mounts of shardfs, as the kernel's table had them.
-static MOUNTS: Mutex<Option<Table>> = Mutex::new(None);
+struct Own {
+    /// Device numbers of the mounts that this process serves.
+    served: Vec<u64>,
+    /// The mounts that lead back, as the kernel's table had them.
+    table: Option<Table>,
+}
 
 struct Table {
     #[cfg(feature = "fuse")]
     watch: crate::mounts::TableWatch,
+    /// Whether it has changed since it was read.
+    #[cfg(feature = "fuse")]
+    is_stale: bool,
     /// Where each is, and its device number.
     all: Vec<(PathBuf, u64)>,
 }
 
-/// Says that this process serves a mount from now on.
+/// Says that this process serves the mount at a place, until what is returned is dropped. Asks no filesystem.
+///
+/// # Errors
+/// If the place cannot be opened.
 #[cfg(feature = "fuse")]
-pub(crate) fn begin() {
-    IS_SERVING.store(true, Relaxed);
+pub(crate) fn serve(mountpoint: &Path) -> std::io::Result<Served> {
+    use rustix::fs::{Mode, OFlags};
+    let root = rustix::fs::open(mountpoint, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let device = device_of(&root)?;
+    let mut own = OWN.lock();
+    own.served.push(device);
+    own.table = None;
+    Ok(Served(device))
 }
 
-/// Whether a mount of shardfs stands at a place or below it; at any place, if `anywhere`. Only a process that serves a
-/// mount has to know.
+/// A mount that this process serves.
+#[cfg(feature = "fuse")]
+pub(crate) struct Served(u64);
+
+#[cfg(feature = "fuse")]
+impl Drop for Served {
+    fn drop(&mut self) {
+        let mut own = OWN.lock();
+        if let Some(at) = own.served.iter().position(|device| *device == self.0) {
+            own.served.swap_remove(at);
+        }
+        own.table = None;
+    }
+}
+
+/// Whether a mount that leads back stands at a place or below it; at any place, if `anywhere`.
 pub(super) fn may_stand_below(place: &Path, anywhere: bool) -> bool {
-    let is_below = |(at, _): &(PathBuf, u64)| anywhere || at.starts_with(place);
-    IS_SERVING.load(Relaxed) && with_table(|all| all.iter().any(is_below))
+    with_table(|all| all.iter().any(|(at, _)| anywhere || at.starts_with(place)))
 }
 
-/// Whether a device number is that of a mount of shardfs.
+/// Whether a device number is that of a mount that leads back.
 pub(super) fn is_one(device: u64) -> bool {
-    IS_SERVING.load(Relaxed) && with_table(|all| all.iter().any(|(_, other)| *other == device))
+    with_table(|all| all.iter().any(|(_, other)| *other == device))
 }
 
 /// The device number of what was opened. With no attribute asked for, no filesystem is.
@@ -57,20 +85,58 @@ pub(super) fn device_of(opened: impl AsFd) -> rustix::io::Result<u64> {
 #[cfg(feature = "fuse")]
 fn with_table(ask: impl FnOnce(&[(PathBuf, u64)]) -> bool) -> bool {
     use crate::mounts::{TableWatch, all};
-    let mut table = MOUNTS.lock();
-    let is_known = table.as_ref().is_some_and(|table| !table.watch.has_changed());
-    if !is_known {
-        let Ok(watch) = TableWatch::new() else { return false };
-        let ours = all().unwrap_or_default().into_iter().filter(|mount| mount.is_ours());
-        let all = ours.map(|mount| (mount.at, rustix::fs::makedev(mount.device.0, mount.device.1))).collect();
-        *table = Some(Table { watch, all });
+    let mut own = OWN.lock();
+    if own.served.is_empty() {
+        return false;
     }
-    table.as_ref().is_some_and(|table| ask(&table.all))
+    let is_stale = own.table.as_mut().is_none_or(|table| {
+        table.is_stale |= table.watch.has_changed();
+        table.is_stale
+    });
+    // Without a free descriptor what was known before will do, until the next time.
+    if is_stale && let (Ok(watch), Ok(mounts)) = (TableWatch::new(), all()) {
+        let all = leading_back(&mounts, own.served.clone());
+        own.table = Some(Table { watch, is_stale: false, all });
+    }
+    own.table.as_ref().is_some_and(|table| ask(&table.all))
 }
 
 #[cfg(not(feature = "fuse"))]
 fn with_table(ask: impl FnOnce(&[(PathBuf, u64)]) -> bool) -> bool {
-    MOUNTS.lock().as_ref().is_some_and(|table| ask(&table.all))
+    OWN.lock().table.as_ref().is_some_and(|table| ask(&table.all))
+}
+
+/// The mounts of shardfs with one of these device numbers, and those whose source lies on such a mount, in any number of
+/// steps: where each is, and its device number.
+#[cfg(feature = "fuse")]
+fn leading_back(mounts: &[crate::mounts::Mount], mut devices: Vec<u64>) -> Vec<(PathBuf, u64)> {
+    let device_of = |mount: &crate::mounts::Mount| rustix::fs::makedev(mount.device.0, mount.device.1);
+    let ours = || mounts.iter().filter(|mount| mount.is_ours());
+    loop {
+        let next = ours().find(|mount| {
+            // Of mounts at one place the last one is seen.
+            let below = mounts.iter().filter(|below| is_below(&mount.source, &below.at));
+            let below = below.max_by_key(|below| below.at.as_os_str().len());
+            !devices.contains(&device_of(mount)) && below.is_some_and(|below| devices.contains(&device_of(below)))
+        });
+        match next {
+            Some(mount) => devices.push(device_of(mount)),
+            None => break,
+        }
+    }
+    let leading = ours().filter(|mount| devices.contains(&device_of(mount)));
+    leading.map(|mount| (mount.at.clone(), device_of(mount))).collect()
+}
+
+/// Whether a source, as the kernel's table names it, is at a place or below it. Characters that mount options cannot hold
+/// are `?` in that name.
+#[cfg(feature = "fuse")]
+fn is_below(source: &Path, place: &Path) -> bool {
+    let (source, place) = (source.as_os_str().as_encoded_bytes(), place.as_os_str().as_encoded_bytes());
+    let place = place.strip_suffix(b"/").unwrap_or(place);
+    let is_front = source.len() >= place.len()
+        && source.iter().zip(place).all(|(source, place)| source == place || *source == b'?');
+    is_front && source.get(place.len()).is_none_or(|next| *next == b'/')
 }
 
 #[cfg(test)]
@@ -83,5 +149,38 @@ mod tests {
         let device = std::os::unix::fs::MetadataExt::dev(&here.metadata().unwrap());
         assert_eq!(device_of(&here), Ok(device));
         assert!(!is_one(device));
+    }
+
+    #[cfg(feature = "fuse")]
+    #[test]
+    fn mounts_lead_back_in_any_number_of_steps() {
+        let mount = |minor: u32, at: &str, kind: &str, source: &str| crate::mounts::Mount {
+            id: u64::from(minor),
+            parent: 1,
+            device: (0, minor),
+            at: at.into(),
+            kind: kind.into(),
+            source: source.into(),
+            user: Some(0),
+        };
+        let ours = crate::mounts::KIND;
+        let mounts = [
+            mount(1, "/", "ext4", "/dev/vda"),
+            mount(10, "/a", ours, "/src"),
+            // Its source is the first mount, and that of the next one lies in it.
+            mount(11, "/b,c", ours, "/a"),
+            mount(12, "/src/d", ours, "/b?c/folder"),
+            mount(13, "/src/other", ours, "/data"),
+            mount(14, "/e", ours, "/ab"),
+            // It hides the first one at its place.
+            mount(15, "/a/x", "tmpfs", "none"),
+            mount(16, "/f", ours, "/a/x/y"),
+        ];
+        let found = leading_back(&mounts, vec![rustix::fs::makedev(0, 10)]);
+        let at: Vec<_> = found.iter().map(|(at, _)| at.to_str().unwrap()).collect();
+        assert_eq!(at, ["/a", "/b,c", "/src/d"]);
+        assert!(
+            is_below(Path::new("/anything"), Path::new("/")) && !is_below(Path::new("s3://bucket"), Path::new("/"))
+        );
     }
 }
