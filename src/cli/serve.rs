@@ -88,6 +88,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     }
     let options = vfs::Options { control: !arguments.public, ..options(&arguments.view) };
     let site = open(&arguments.source, options, access)?;
+    let signals = signals()?;
     println!("{} is served at {}", escape::path(&arguments.source), link(address, ""));
     match (&given, &token) {
         (Some(_), _) => println!("with the token of --token-file"),
@@ -96,7 +97,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         (None, None) => {}
     }
     running::notify("READY=1");
-    until_signal(&site, listener)
+    until_signal(&site, listener, signals)
 }
 
 /// What a server shows, as the options say.
@@ -117,13 +118,20 @@ pub(super) fn open(source: &Path, options: vfs::Options, access: Access) -> anyh
     Ok(Site::new(vfs, access))
 }
 
+/// The signals that end a server, from before its address is told on.
+///
+/// # Errors
+/// When they cannot be handled.
+pub(super) fn signals() -> anyhow::Result<Signals> {
+    Signals::new([SIGINT, SIGTERM, SIGHUP]).context("signals")
+}
+
 /// Serves until a signal says that it is enough.
 ///
 /// # Errors
 /// When the server can't be started.
-pub(super) fn until_signal(site: &Arc<Site>, listener: TcpListener) -> anyhow::Result<()> {
+pub(super) fn until_signal(site: &Arc<Site>, listener: TcpListener, mut signals: Signals) -> anyhow::Result<()> {
     let (sender, receiver) = tokio::sync::oneshot::channel();
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("signals")?;
     std::thread::spawn(move || {
         if signals.forever().next().is_some() {
             let _ = sender.send(());

@@ -56,11 +56,12 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let page = if kind == FileKind::Folder { format!("files/{path}") } else { format!("-/view/{path}") };
     let listener = TcpListener::bind("127.0.0.1:0").context("a free port")?;
     let link = serve::link(listener.local_addr().context("the address that is listened on")?, &page);
+    let signals = serve::signals()?;
     println!("{link}");
     if !arguments.no_browser {
         open_browser(&link);
     }
-    serve::until_signal(&site, listener)
+    serve::until_signal(&site, listener, signals)
 }
 
 /// Opens a link in the user's browser, if there is one. The connection waits until the server answers.
