@@ -107,7 +107,7 @@ pub fn gguf(bytes: &[u8]) {
     }
     for (_, value) in found.pairs() {
         if let gguf::Value::Texts(count, place) = value {
-            let read = gguf::each_text(&bytes, found.is_big, (*count, place), |_| Ok::<_, FormatError>(()));
+            let read = gguf::each_text(&bytes, found.is_big, (*count, place), |_| Ok(()), |_| Ok::<_, FormatError>(()));
             assert!(read.is_ok());
         }
     }

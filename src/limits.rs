@@ -81,6 +81,9 @@ pub const STORE_KEYS: u64 = 16 << 20;
 /// Longest header of a safetensors file, in bytes (`docs/formats/safetensors.md` 1).
 pub const TENSOR_HEADER: u64 = 100_000_000;
 
+/// Most bytes that are read in front of the data of a GGUF file. Vocabularies take some MiB.
+pub const GGUF_FRONT: u64 = 1 << 30;
+
 /// Most tensors of a model file; about 300 bytes of memory each.
 pub const TENSORS: usize = 1_000_000;
 

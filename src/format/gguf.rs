@@ -234,6 +234,11 @@ impl Gguf {
         self.keys.iter().zip(&self.values).map(|(key, value)| (std::str::from_utf8(key).unwrap_or_default(), value))
     }
 
+    /// Returns the value of the pair with a number.
+    pub fn value_at(&self, number: usize) -> Option<&Value> {
+        self.values.get(number)
+    }
+
     /// Returns the value of a key.
     pub fn value(&self, key: &str) -> Option<&Value> {
         self.pairs().find(|(found, _)| *found == key).map(|(_, value)| value)
@@ -248,19 +253,20 @@ impl Gguf {
     }
 }
 
-/// Passes the texts of a [`Value::Texts`] to a function.
+/// Passes the texts of a [`Value::Texts`] to a function. Comes before a long one: `memory`, with its length in bytes.
 ///
 /// # Errors
-/// `Source`, and those of `each`.
+/// `Source`, and those of `memory` and `each`.
 pub fn each_text<E: From<FormatError>>(
     source: &dyn Source,
     is_big: bool,
     (count, place): (u64, &Range<u64>),
+    memory: impl Fn(u64) -> Result<(), SourceError>,
     mut each: impl FnMut(&[u8]) -> Result<(), E>,
 ) -> Result<(), E> {
     let mut cursor = Cursor::new(source, place.start, is_big);
     for _ in 0..count {
-        each(&cursor.text()?)?;
+        each(&cursor.text(&memory)?)?;
     }
     Ok(())
 }

@@ -241,15 +241,15 @@ pub fn is_index(source: &dyn Source) -> Result<bool, SourceError> {
 /// The files of a joined model. What is damaged names none.
 ///
 /// # Errors
-/// Where memory ran out, or the reader was killed.
+/// Those of reading.
 pub fn shard_files(source: &dyn Source, memory: &dyn Memory) -> Result<Vec<Box<str>>, SourceError> {
     if !is_index(source)? {
         return Ok(Vec::new());
     }
     match parse_index(source, memory) {
         Ok(index) => Ok(index.shards),
-        Err(FormatError::Source(error)) if error.is_passing() => Err(error),
-        Err(_) => Ok(Vec::new()),
+        Err(FormatError::Source(error)) => Err(error),
+        Err(FormatError::Refused { .. }) => Ok(Vec::new()),
     }
 }
 
@@ -279,6 +279,7 @@ pub fn parse_within(source: &dyn Source, memory: &dyn Memory) -> Result<Safetens
     let start = LENGTH + length;
     memory.reserve(length)?;
     let header = source.read(LENGTH..start)?;
+    reserve_unescaped(&header, memory)?;
     if header.first() != Some(&b'{') {
         return Err(FormatError::refused(Class::BadHeader, "the header does not begin with {"));
     }
@@ -297,6 +298,11 @@ pub fn parse_within(source: &dyn Source, memory: &dyn Memory) -> Result<Safetens
         (place.begin, place.end) = (place.begin + start, place.end + start);
     }
     Ok(found)
+}
+
+/// Asks for memory for one text with escapes, which may be all there is: what it stands for is kept twice meanwhile.
+fn reserve_unescaped(json: &[u8], memory: &dyn Memory) -> Result<(), SourceError> {
+    if json.contains(&b'\\') { memory.reserve(3 * json.len() as u64) } else { Ok(()) }
 }
 
 /// No name stands there twice.

@@ -137,7 +137,7 @@ impl Model {
     }
 
     fn pair(&self, number: u32) -> Option<&Value> {
-        self.found.pairs().nth(number as usize).map(|(_, value)| value)
+        self.found.value_at(number as usize)
     }
 
     /// Returns elements as they are stored, turned if they are big-endian.
@@ -243,10 +243,12 @@ impl Content for Model {
             File::Texts(number) => 2 + number,
             File::Tensor(_) | File::Numbers(_) | File::Array(_) => return Ok(None),
         };
-        let documents = Documents { found: &self.found, source: &*reader.source };
-        let made = describe::kept(reader, number, |memory| match file {
-            File::Texts(number) => documents.texts(self.pair(number), memory),
-            _ => documents.metadata(self.pairs.iter().map(|&node| path_of(paths, node)), memory),
+        let made = describe::kept(reader, number, |memory| {
+            let documents = Documents::new(&self.found, &*reader.source, memory);
+            match file {
+                File::Texts(number) => documents.texts(self.pair(number)),
+                _ => documents.metadata(self.pairs.iter().map(|&node| path_of(paths, node))),
+            }
         });
         Ok(Some(View::shared(made?)))
     }
@@ -277,6 +279,7 @@ impl Content for Model {
             totals.add(tensor.kind().map_or("unknown", |known| known.name), tensor.elements());
         }
         let mut front = Map::new();
+        front.insert("version".into(), self.found.version.to_string().into());
         let architecture = self.said("general.architecture");
         let context = architecture.as_ref().and_then(|name| self.said(&format!("{name}.context_length")));
         for (name, said) in [

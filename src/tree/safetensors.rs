@@ -188,7 +188,9 @@ impl Content for Tensors {
             let elements = (data.end - data.start).saturating_mul(8) / u64::from(tensor.dtype.bits);
             totals.add(tensor.dtype.name, elements);
         }
-        let mut front = totals.front();
+        let mut front = Map::new();
+        front.insert("version".into(), Value::Null);
+        front.extend(totals.front());
         let metadata = self.found.metadata.iter().map(|(key, value)| (key.to_string(), json!(value)));
         let metadata: Map<String, Value> = metadata.collect();
         if let Some(parts) = &self.parts {

@@ -3,7 +3,9 @@
 use super::truncated;
 use crate::{
     format::{Class, DType, FormatError},
-    source::Source,
+    limits,
+    source::{Source, SourceError},
+    wanted,
 };
 
 /// Bytes of a piece, at least and at most: it grows while the file goes on.
@@ -21,11 +23,13 @@ pub(super) struct Cursor<'a> {
     /// Where the piece begins.
     start: u64,
     next: u64,
+    /// Bytes that may still be read.
+    left: u64,
 }
 
 impl<'a> Cursor<'a> {
     pub(super) fn new(source: &'a dyn Source, at: u64, is_big: bool) -> Self {
-        Self { source, is_big, at, piece: Vec::new(), start: 0, next: PIECES[0] }
+        Self { source, is_big, at, piece: Vec::new(), start: 0, next: PIECES[0], left: limits::GGUF_FRONT }
     }
 
     /// The next byte's place.
@@ -51,7 +55,16 @@ impl<'a> Cursor<'a> {
         let end = self.check(length)?;
         let held = self.start..self.start + self.piece.len() as u64;
         if self.at < held.start || end > held.end {
+            wanted::check().map_err(SourceError::from)?;
+            if self.at > held.end {
+                self.next = PIECES[0];
+            }
             let until = self.at.saturating_add(self.next.max(length)).min(self.source.len());
+            let too_much = || {
+                let reason = format!("more than {} bytes in front of the data", limits::GGUF_FRONT);
+                FormatError::refused(Class::TooMany, reason)
+            };
+            self.left = self.left.checked_sub(until - self.at).ok_or_else(too_much)?;
             self.piece = self.source.read(self.at..until)?;
             self.start = self.at;
             self.next = (2 * self.next).min(PIECES[1]);
@@ -116,13 +129,14 @@ impl<'a> Cursor<'a> {
         Ok(())
     }
 
-    /// A string of any length.
-    pub(super) fn text(&mut self) -> Result<Vec<u8>, FormatError> {
+    /// A string of any length. Memory for a long one is asked for.
+    pub(super) fn text(&mut self, memory: &impl Fn(u64) -> Result<(), SourceError>) -> Result<Vec<u8>, FormatError> {
         let length = self.u64()?;
         self.check(length)?;
         if length <= PIECES[0] {
             return self.bytes(length);
         }
+        memory(length)?;
         let bytes = self.source.read(self.at..self.at + length)?;
         self.at += length;
         Ok(bytes)

@@ -110,13 +110,19 @@ fn pairs() {
     let kept = pair().text(b"key").u32(9).u32(8).u64(2).text(b"a").text(&[7; 70_000]);
     let found = parse(&kept.0).unwrap();
     let Some(Value::Texts(2, place)) = found.value("key") else { panic!("{found:?}") };
-    let mut lengths = Vec::new();
-    each_text(&kept.0, false, (2, place), |text| {
+    let (mut lengths, asked) = (Vec::new(), std::cell::RefCell::new(Vec::new()));
+    let memory = |length| {
+        asked.borrow_mut().push(length);
+        Ok(())
+    };
+    let each = |text: &[u8]| {
         lengths.push(text.len());
         Ok::<_, FormatError>(())
-    })
-    .unwrap();
+    };
+    each_text(&kept.0, false, (2, place), memory, each).unwrap();
     assert_eq!(lengths, [1, 70_000]);
+    // Memory for the long one was asked for before it was read.
+    assert_eq!(asked.into_inner(), [70_000]);
 }
 
 #[test]

@@ -64,6 +64,7 @@ pub fn parse_index(source: &dyn Source, memory: &dyn Memory) -> Result<Index, Fo
     }
     memory.reserve(source.len())?;
     let json = source.read(0..source.len())?;
+    super::reserve_unescaped(&json, memory)?;
     let mut parser =
         Parser { found: None, metadata: None, has_metadata: false, numbers: HashMap::new(), asked: Asked::new(memory) };
     parse_object(&json, Class::BadIndex, &mut parser)?;
@@ -151,8 +152,8 @@ impl<'de> Visitor<'de> for Seed<'_, Parser<'_>> {
                 }
                 "metadata" => {
                     let mut json = Vec::new();
-                    map.next_value_seed(Copied { out: &mut json, depth: 0, is_first: None })?;
-                    state.asked.take(2 * json.len() as u64).map_err(|error| refusal.fail(error))?;
+                    let mut room = Room { asked: &mut state.asked, refusal: &mut *refusal };
+                    map.next_value_seed(Copied { out: &mut json, room: &mut room, depth: 0, is_first: None })?;
                     json.push(b'\n');
                     state.metadata = Some(json).filter(|json| json.starts_with(b"{\n"));
                     std::mem::replace(&mut state.has_metadata, true)
@@ -235,15 +236,30 @@ impl<'de> Visitor<'de> for WeightMap<'_, '_> {
     }
 }
 
+/// Memory for a value that is written again.
+struct Room<'a, 'm> {
+    asked: &'a mut Asked<'m>,
+    refusal: &'a mut super::Refusal,
+}
+
+impl Room<'_, '_> {
+    /// Comes before a text is written, or a line that begins and ends at a depth. The list grows by doubling.
+    fn take<E: Error>(&mut self, text: usize, depth: usize) -> Result<(), E> {
+        let bytes = 2 * (text as u64 + 4 * depth as u64 + 32);
+        self.asked.take(bytes).map_err(|error| self.refusal.fail(error))
+    }
+}
+
 /// A value, written as JSON again: indented by 2.
-struct Copied<'a> {
+struct Copied<'a, 'r, 'm> {
     out: &'a mut Vec<u8>,
+    room: &'a mut Room<'r, 'm>,
     depth: usize,
     /// Of an element of an array, whether it is the first one.
     is_first: Option<bool>,
 }
 
-impl Copied<'_> {
+impl Copied<'_, '_, '_> {
     fn write<E: Error>(self, value: impl serde::Serialize) -> Result<(), E> {
         serde_json::to_writer(self.out, &value).map_err(E::custom)
     }
@@ -258,10 +274,11 @@ fn begin_line(out: &mut Vec<u8>, depth: usize, is_first: bool) {
     out.resize(out.len() + 2 * depth, b' ');
 }
 
-impl<'de> DeserializeSeed<'de> for Copied<'_> {
+impl<'de> DeserializeSeed<'de> for Copied<'_, '_, '_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        self.room.take(0, self.depth)?;
         if let Some(is_first) = self.is_first {
             begin_line(self.out, self.depth, is_first);
         }
@@ -269,7 +286,7 @@ impl<'de> DeserializeSeed<'de> for Copied<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Copied<'_> {
+impl<'de> Visitor<'de> for Copied<'_, '_, '_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -297,13 +314,18 @@ impl<'de> Visitor<'de> for Copied<'_> {
     }
 
     fn visit_str<E: Error>(self, value: &str) -> Result<(), E> {
+        // A control character of one byte is written as six.
+        self.room.take(6 * value.len(), 0)?;
         self.write(value)
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
-        let (out, depth, mut is_first) = (self.out, self.depth + 1, true);
+        let (out, room, depth, mut is_first) = (self.out, self.room, self.depth + 1, true);
         out.push(b'[');
-        while seq.next_element_seed(Copied { out: &mut *out, depth, is_first: Some(is_first) })?.is_some() {
+        while seq
+            .next_element_seed(Copied { out: &mut *out, room: &mut *room, depth, is_first: Some(is_first) })?
+            .is_some()
+        {
             is_first = false;
         }
         if !is_first {
@@ -314,13 +336,14 @@ impl<'de> Visitor<'de> for Copied<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        let (out, depth, mut is_first) = (self.out, self.depth + 1, true);
+        let (out, room, depth, mut is_first) = (self.out, self.room, self.depth + 1, true);
         out.push(b'{');
         while let Some(key) = map.next_key_seed(Text)? {
+            room.take(6 * key.len(), depth)?;
             begin_line(out, depth, is_first);
             serde_json::to_writer(&mut *out, &key).map_err(A::Error::custom)?;
             out.extend(b": ");
-            map.next_value_seed(Copied { out: &mut *out, depth, is_first: None })?;
+            map.next_value_seed(Copied { out: &mut *out, room: &mut *room, depth, is_first: None })?;
             is_first = false;
         }
         if !is_first {
@@ -334,7 +357,33 @@ impl<'de> Visitor<'de> for Copied<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{format::safetensors, source::Unlimited};
+    use crate::{
+        format::safetensors,
+        source::{SourceError, Unlimited},
+    };
+
+    /// Counts what is asked for.
+    struct Counted(std::cell::Cell<u64>);
+
+    impl Memory for Counted {
+        fn reserve(&self, bytes: u64) -> Result<(), SourceError> {
+            self.0.set(self.0.get() + bytes);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn metadata_that_grows_when_it_is_written_asks_for_its_memory() {
+        let (depth, count) = (100, 10_000);
+        let deep = format!("{}{}1{}", "[".repeat(depth), "1,".repeat(count), "]".repeat(depth));
+        for metadata in [format!("{{\"a\":{deep}}}"), deep] {
+            let json = format!("{{\"metadata\":{metadata},\"weight_map\":{{\"a\":\"b\"}}}}").into_bytes();
+            let memory = Counted(std::cell::Cell::new(0));
+            parse_index(&json, &memory).unwrap();
+            // Each element is on a line of its own, indented by 2.
+            assert!(memory.0.get() > (2 * depth * count) as u64, "{}", memory.0.get());
+        }
+    }
 
     fn parse(json: &str) -> Result<Index, FormatError> {
         parse_index(&json.as_bytes().to_vec(), &Unlimited)

@@ -1,6 +1,10 @@
 //! Metadata as JSON, and texts as JSON lines: made from the file when they are first asked for.
 
-use std::{cell::RefCell, io::Write, ops::Range};
+use std::{
+    cell::{Cell, RefCell},
+    io::Write,
+    ops::Range,
+};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde::{
@@ -20,33 +24,44 @@ use crate::{
 
 /// Makes documents of a file.
 pub(super) struct Documents<'a> {
-    pub(super) found: &'a Gguf,
-    pub(super) source: &'a dyn Source,
+    found: &'a Gguf,
+    source: &'a dyn Source,
+    memory: &'a dyn Memory,
+    /// Bytes that were asked for, for the longest text so far.
+    asked: Cell<u64>,
 }
 
 /// What went wrong while a value was written: serde keeps no errors of others.
 type Failed = RefCell<Option<SourceError>>;
 
-impl Documents<'_> {
+impl<'a> Documents<'a> {
+    pub(super) fn new(found: &'a Gguf, source: &'a dyn Source, memory: &'a dyn Memory) -> Self {
+        Self { found, source, memory, asked: Cell::new(0) }
+    }
+
+    /// Comes before a text of so many bytes is read: they, and as much again as base64 takes of them.
+    fn admit(&self, length: u64) -> Result<(), SourceError> {
+        let more = length.saturating_mul(3).saturating_sub(self.asked.get());
+        self.memory.reserve(more)?;
+        self.asked.set(self.asked.get() + more);
+        Ok(())
+    }
+
     /// Returns `metadata.json`, given the path of each pair that has a file of its own.
     ///
     /// # Errors
     /// Those of reading, and `ENOMEM`.
-    pub(super) fn metadata(
-        &self,
-        paths: impl Iterator<Item = Option<String>> + Clone,
-        memory: &dyn Memory,
-    ) -> Result<Buffer, Fault> {
+    pub(super) fn metadata(&self, paths: impl Iterator<Item = Option<String>> + Clone) -> Result<Buffer, Fault> {
         let failed = Failed::default();
         let document = Pairs { documents: self, paths, failed: &failed };
-        json::large_document(&document, memory).map_err(|error| failed.take().unwrap_or(error).into())
+        json::large_document(&document, self.memory).map_err(|error| failed.take().unwrap_or(error).into())
     }
 
     /// Returns texts as JSON strings, one a line.
     ///
     /// # Errors
     /// As [`Self::metadata`].
-    pub(super) fn texts(&self, value: Option<&Value>, memory: &dyn Memory) -> Result<Buffer, Fault> {
+    pub(super) fn texts(&self, value: Option<&Value>) -> Result<Buffer, Fault> {
         let Some(Value::Texts(count, place)) = value else { return Ok(Buffer::default()) };
         let write = |out: &mut dyn Write| {
             self.each_text(*count, place, |text| {
@@ -54,7 +69,7 @@ impl Documents<'_> {
                 Ok(out.write_all(b"\n")?)
             })
         };
-        Ok(json::large(write, memory)?)
+        Ok(json::large(write, self.memory)?)
     }
 
     fn each_text(
@@ -64,10 +79,12 @@ impl Documents<'_> {
         mut each: impl FnMut(&[u8]) -> Result<(), SourceError>,
     ) -> Result<(), SourceError> {
         let each = |text: &[u8]| each(text).map_err(FormatError::from);
-        each_text(self.source, self.found.is_big, (count, place), each).map_err(|error| match error {
-            FormatError::Source(error) => error,
-            // The parser has been there, so the file is another one by now.
-            FormatError::Refused { .. } => SourceError::Changed,
+        each_text(self.source, self.found.is_big, (count, place), |length| self.admit(length), each).map_err(|error| {
+            match error {
+                FormatError::Source(error) => error,
+                // The parser has been there, so the file is another one by now.
+                FormatError::Refused { .. } => SourceError::Changed,
+            }
         })
     }
 }
@@ -109,7 +126,7 @@ struct Shown<'a> {
 
 impl Serialize for Shown<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Documents { found, source } = self.documents;
+        let Documents { found, source, .. } = self.documents;
         let fail = |error: SourceError| {
             *self.failed.borrow_mut() = Some(error);
             S::Error::custom("not read")
@@ -119,7 +136,10 @@ impl Serialize for Shown<'_> {
             (_, Some(path)) => serializer.collect_map([("npy", path)]),
             (Value::Scalar(dtype, bits), None) => Number(*dtype, *bits).serialize(serializer),
             (Value::Text(_, Some(text)), None) => serializer.serialize_str(text),
-            (Value::Text(place, None), None) => Text(&source.read(place.clone()).map_err(fail)?).serialize(serializer),
+            (Value::Text(place, None), None) => {
+                self.documents.admit(place.end - place.start).map_err(fail)?;
+                Text(&source.read(place.clone()).map_err(fail)?).serialize(serializer)
+            }
             // No longer than what is not in a file of its own.
             (Value::Array(dtype, _, place), None) => {
                 let width = dtype.size() as usize;
