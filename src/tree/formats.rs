@@ -270,6 +270,12 @@ impl Format {
         self.all_suffixes().any(|suffix| format::has_suffix(name, suffix))
     }
 
+    /// For each suffix of such files whether a name has it.
+    pub(crate) fn suffixes_of(&self, name: &OsStr) -> impl Iterator<Item = bool> {
+        let name = finished(name);
+        self.all_suffixes().map(move |suffix| format::has_suffix(name, suffix))
+    }
+
     /// Opens a container of this format. A manifest finds its chunks among `siblings`; without, it joins none.
     ///
     /// # Errors

@@ -12,7 +12,7 @@ use super::{
     siblings::Beside,
 };
 use crate::{
-    cache::{Cache, nonzero},
+    cache::{Cache, TooMuch, nonzero},
     format::FormatError,
     limits, parallel,
     source::{Source, SourceError, Sparing, Unlimited},
@@ -170,8 +170,8 @@ impl Detection {
     fn key_of(&self, path: &FilePath, stat: &Stat) -> u64 {
         // Of the name counts what formats are told by: their suffixes, and whether the file is not finished.
         let is_partial = path.name().as_encoded_bytes().ends_with(b".partial");
-        let has_name = self.formats.iter().map(|format| u64::from(format.has_name(path.name())));
-        let names = has_name.fold(u64::from(is_partial), |names, has| names << 1 | has);
+        let suffixes = self.formats.iter().flat_map(|format| format.suffixes_of(path.name()));
+        let names = suffixes.map(u64::from).fold(u64::from(is_partial), |names, has| names << 1 | has);
         self.key.hash(&[&stat.version.to_bytes(), &names.to_le_bytes()])
     }
 
@@ -367,13 +367,16 @@ impl Detection {
             Some(known) => known,
             None => {
                 let opened = store.open(&path.to_path_buf()).ok().filter(|file| file.version() == stat.version);
-                let others = match opened.map(|file| self.others_of(format, &*file.into_source())) {
+                match opened.map(|file| self.others_of(format, &*file.into_source())) {
                     Some(Err(SourceError::Io(error))) if is_shortage(&error) => return Err(error),
-                    Some(Ok(Some(others))) => others,
+                    Some(Ok(others)) => {
+                        let others = others.unwrap_or_default();
+                        self.others.lock().put(stat.version, others.clone());
+                        others
+                    }
+                    // It is looked at again the next time.
                     _ => Arc::default(),
-                };
-                self.others.lock().put(stat.version, others.clone());
-                others
+                }
             }
         };
         let folder: &Path = path.folder();
@@ -410,6 +413,11 @@ impl Detection {
 /// Whether an operation failed for want of something that comes back, or for its reader was killed.
 fn is_shortage(error: &io::Error) -> bool {
     use libc::{EAGAIN, EINTR, EMFILE, ENFILE, ENOMEM};
+    // What never fits does not come back.
+    let refused = error.get_ref().and_then(|inner| inner.downcast_ref::<TooMuch>());
+    if refused.is_some_and(|refused| refused.is_final) {
+        return false;
+    }
     matches!(crate::store::errno(error), Some(EMFILE | ENFILE | ENOMEM | EAGAIN | EINTR))
 }
 
