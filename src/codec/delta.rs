@@ -50,7 +50,7 @@ impl Delta {
 
     /// Bytes stored for so many decoded ones.
     pub(super) fn stored_size(self, size: u64) -> u64 {
-        size / u64::from(self.values.width) * u64::from(self.stored.width)
+        (size / u64::from(self.values.width)).saturating_mul(self.stored.width.into())
     }
 
     /// Bytes decoded of so many stored ones.

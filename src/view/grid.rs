@@ -140,6 +140,10 @@ impl Grid {
         let (Some(_), Some(chunk_size)) = (size, chunk_size) else {
             return Err(format!("chunks {:?} of an array {:?} are too large, or empty", layout.chunk, layout.shape));
         };
+        // One is copied as a whole where a read ends inside it.
+        if layout.element > limits::PIECE as u64 {
+            return Err(format!("elements of {} bytes; at most {}", layout.element, limits::PIECE));
+        }
         let element = usize::try_from(layout.element).unwrap_or(usize::MAX);
         if layout.fill.len() != element || !layout.turn.fits(element) {
             return Err(format!("a fill value of {} bytes, elements of {element}", layout.fill.len()));
@@ -392,12 +396,12 @@ impl Rendered for Grid {
             coordinates[at] = index / chunk[at];
             inside += index % chunk[at] * self.strides[at] * element;
         }
-        let Some((reader, block)) = self.locate(reader, &coordinates)? else { return Ok(None) };
+        let Some((own, block)) = self.locate(reader, &coordinates)? else { return Ok(None) };
         let range = inside..inside + (part.end - part.start);
-        let key = self.key(&reader, &coordinates);
-        let borrowed = reader.borrow_range(key, &block, range).map_err(|error| fault(&block, error))?;
+        let key = self.key(&own, &coordinates);
+        let borrowed = own.borrow_range(key, &block, range).map_err(|error| fault(&block, error))?;
         if borrowed.is_some() {
-            self.read_ahead(&reader, &part);
+            self.read_ahead(reader, &part);
         }
         Ok(borrowed)
     }
