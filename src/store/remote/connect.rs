@@ -215,11 +215,15 @@ impl Connections {
             true => self.own.get().copied().unwrap_or(Reach::Machine),
             false => Reach::Machine,
         };
+        let first = url.host_str().map(ToOwned::to_owned);
         for hop in 0.. {
             let mut request = reqwest::Request::new(parts.method.clone(), url.clone());
             *request.headers_mut() = headers.clone();
             let host = url.host_str().unwrap_or_default();
-            let answer = self.client(reach)?.execute(request).await.map_err(|error| trouble(&error, host))?;
+            // Behind proxies nothing is known of the first server's address: its own name is asked as it was at first.
+            let is_first = !self.proxies.is_empty() && url.host_str() == first.as_deref();
+            let most = if is_first { Reach::Machine } else { reach };
+            let answer = self.client(most)?.execute(request).await.map_err(|error| trouble(&error, host))?;
             if hop == 0 {
                 reach = self.reach_of(&url, &answer);
                 if self.proxies.is_empty() {
