@@ -14,6 +14,7 @@ use super::{
 use crate::{
     cache::Buffer,
     format::{FormatError, npz::SUFFIX, zip::Archive},
+    limits,
     source::{Memory, SourceError, check_room},
     view::{Array, Fault, View},
 };
@@ -74,12 +75,18 @@ impl Content for Npz {
     }
 
     fn describe(&self, paths: &Paths<Entry<u32>>, _: &[NodeIndex], memory: &dyn Memory) -> Result<Buffer, Fault> {
-        let items = self.members.all().iter().zip(&self.nodes).map(|(member, &node)| {
+        let mut front = self.front.clone();
+        let left_out = self.members.all().len().saturating_sub(limits::DESCRIBED);
+        if left_out > 0 {
+            front.insert("items_left_out".into(), left_out.into());
+        }
+        let described = self.members.all().iter().zip(&self.nodes).take(limits::DESCRIBED);
+        let items = described.map(|(member, &node)| {
             let info = ItemInfo { stored_size: Some(member.stored_size), ..ItemInfo::default() };
             let item = Item::of(&member.name, paths.path(node), Some(member.size), info, ());
             item.with_names(None, member.codec_name()).with_checksum(Some("crc32"))
         });
-        describe::document(&self.front, items, &Map::new(), memory)
+        describe::document(&front, items, &Map::new(), memory)
     }
 
     fn overview(&self, paths: &Paths<Entry<u32>>) -> Overview {
