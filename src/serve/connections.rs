@@ -364,6 +364,8 @@ mod tests {
     fn a_new_one_has_a_moment() {
         let places = places(true);
         let open: Vec<_> = (0..limits::STRANGERS).map(|_| Places::take(&places, HERE).unwrap()).collect();
+        let later = Instant::now() + Duration::from_secs(3600);
+        places.state.lock().open.values_mut().for_each(|open| open.is_new_since = Some(later));
         assert_eq!(Places::take(&places, HERE).err(), Some(Full::Server));
         places.state.lock().open.values_mut().for_each(|open| open.is_new_since = Some(Instant::now() - A_MOMENT));
         assert!(Places::take(&places, HERE).is_ok() && !has_place(&open[0]) && has_place(&open[1]));

@@ -6,7 +6,7 @@ import random
 import threading
 
 import pytest
-from support import FAMILIES, FIXTURES, GOLDEN, mounted, run, statistics_of
+from support import FAMILIES, FIXTURES, GOLDEN, mounted, read_in_pieces, run, statistics_of
 from support.stores import Store, random_faults
 
 
@@ -29,8 +29,7 @@ def contents(mnt):
     for folder, _, files in os.walk(mnt):
         for name in (os.path.join(folder, file) for file in files):
             try:
-                with open(name, "rb") as file:
-                    found[os.path.relpath(name, mnt)] = file.read()
+                found[os.path.relpath(name, mnt)] = read_in_pieces(name)
             except OSError:
                 found[os.path.relpath(name, mnt)] = None
     return found

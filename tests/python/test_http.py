@@ -18,7 +18,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from support import FAMILIES, FIXTURES, GOLDEN, ROOT, address, mounted, run, serving, sha256
+from support import FAMILIES, FIXTURES, GOLDEN, ROOT, address, mounted, read_in_pieces, run, serving, sha256
 
 SOURCES = [*(GOLDEN / family for family in FAMILIES), FIXTURES]
 
@@ -31,7 +31,7 @@ def fixtures_server():
 
 def read_or_errno(path):
     try:
-        return path.read_bytes()
+        return read_in_pieces(path)
     except OSError as error:
         return error.errno
 

@@ -80,7 +80,8 @@ def test_a_tree_is_what_a_mount_shows():
         for path in sorted(want):
             info = fs.info(path)
             assert (info["type"], info["size"], info["name"]) == ("file", os.stat(mnt / path).st_size, path)
-            if path.endswith(".npy") and not path.startswith("damaged"):
+            # Members of zip archives are looked into only when they are read.
+            if path.endswith(".npy") and not path.startswith(("damaged", "arrays.npz")):
                 array = np.load(mnt / path)
                 known = np.dtype(eval(info["dtype"]) if info["dtype"].startswith("[") else info["dtype"])
                 assert (known, info["shape"]) == (array.dtype, array.shape), path

@@ -14,6 +14,8 @@ from support import FIXTURES, GOLDEN, mounted, names, sha256
 DTYPES = {"f64": "<f8", "f32": "<f4", "f16": "<f2", "bool": "|b1", "i64": "<i8", "i32": "<i4", "i16": "<i2",
           "i8": "|i1", "u64": "<u8", "u32": "<u4", "u16": "<u2", "u8": "|u1"}
 STALE_OR_BAD = (errno.EIO, errno.ESTALE)
+# Types of ml_dtypes, and the bits that numpy's own files have of them.
+AS_BITS = {("bfloat16", "<u2"), *((f"float8_{name}", "|u1") for name in ("e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz", "e8m0fnu"))}
 
 
 def opened(path):
@@ -146,21 +148,21 @@ def test_as_the_mount_shows_it(source):
                                   if isinstance(folder.get(parent), sh.Container)), None)
                 if container is None:  # an ordinary file
                     continue
-                array = folder[container][path[len(container) + 1:].removesuffix(".npy")]
+                name = path[len(container) + 1:].removesuffix(".npy")
                 try:
                     want = np.load(mnt / path)
                 except OSError as error:
                     assert error.errno in STALE_OR_BAD
                     with pytest.raises((sh.DamagedBlock, sh.Changed)) as caught:
-                        np.asarray(array)
+                        np.asarray(folder[container][name])
                     assert caught.value.container == str(source / container) and caught.value.reason
                     bad += 1
                     continue
-                got = np.asarray(array)
+                got = np.asarray(folder[container][name])
                 assert got.shape == want.shape and got.tobytes() == want.tobytes(), path
-                assert got.dtype == want.dtype or got.dtype.name == "bfloat16" and want.dtype == "<u2"
+                assert got.dtype == want.dtype or (got.dtype.name, want.dtype.str) in AS_BITS, path
                 good += 1
-    assert good > 100 and bad == (source == FIXTURES)
+    assert good > 100 and bad == 2 * (source == FIXTURES)
 
 
 def test_names_are_all_there_in_order():
@@ -168,11 +170,12 @@ def test_names_are_all_there_in_order():
     for found in sh.walk(GOLDEN):
         listed = list(found.container)
         assert len(set(listed)) == len(listed), found.path
-        paths = [item["path"] for item in found.items if item["path"].endswith(".npy")]
+        paths = [item["path"] for item in found.items if (item["path"] or "").endswith(".npy")]
         if found.format in ("wshard", "kastore", "kast"):
             assert listed[:len(paths)] == [path.removesuffix(".npy") for path in paths], found.path
         described = json.loads(found.container.read_bytes("container.json"))
         assert described == found.info and found.format == described["format"]
-        for name in listed[:50]:
+        # What a member of a zip archive holds is known when it is read.
+        for name in listed[:50] if found.format != "npz" else []:
             assert found.container[name].shape is not None
     assert sum(1 for _ in sh.walk(GOLDEN)) > 100

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support import FAMILIES, FIXTURES, GOLDEN, daemon_of, foreground, mounted, run, statistics_of, wait_for, walk_files
+from support import (FAMILIES, FIXTURES, GOLDEN, daemon_of, foreground, mounted, read_in_pieces, run, statistics_of,
+                     wait_for, walk_files)
 from support.stores import KEYS, Store, fake_gcs, moto, s3_client, seaweedfs, upload
 from test_tables import write_chunked
 
@@ -48,7 +49,7 @@ def store():
 def outcome(path):
     """The bytes of a file, or why there are none."""
     try:
-        return path.read_bytes()
+        return read_in_pieces(path)
     except OSError as error:
         return errno.errorcode[error.errno]
 

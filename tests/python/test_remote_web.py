@@ -4,7 +4,6 @@ import concurrent.futures
 import contextlib
 import errno
 import functools
-import http.client
 import http.server
 import json
 import os
@@ -124,8 +123,7 @@ def test_a_name_that_the_server_fails_for_is_listed():
                     assert b'<a href="/files/bad.bin">' in served.ask("/files/")[2]
                     assert served.ask("/files/bad.bin")[0] == 500
                     # WebDAV has no way to say that of one name.
-                    with pytest.raises(http.client.IncompleteRead):
-                        served.ask("/dav/", "PROPFIND", Depth="1")
+                    assert served.ask("/dav/", "PROPFIND", Depth="1")[0] == 500
             finally:
                 server.shutdown()
 

@@ -5,7 +5,7 @@ the rules written down here say.
 """
 
 from . import typed
-from .checks import (assert_one_line_error, assert_same_file, check_npy, png_size, read_checked, seen_within, sha256,
+from .checks import (assert_one_line_error, assert_same_file, check_npy, png_size, read_checked, read_in_pieces, seen_within, sha256,
                      wait_for, walk_files)
 from .mounts import (as_ordinary_user, daemon_of, foreground, in_own_namespace, is_mounted, memory_of, mounted,
                      mounted_by, peak_memory, run, statistics_of, unmount, within_limit)
@@ -17,6 +17,6 @@ __all__ = [
     "as_ordinary_user", "daemon_of", "foreground", "in_own_namespace", "is_mounted", "memory_of", "mounted",
     "mounted_by", "peak_memory", "run", "statistics_of", "unmount", "within_limit",
     "address", "serving",
-    "assert_one_line_error", "assert_same_file", "check_npy", "png_size", "read_checked", "seen_within", "sha256",
+    "assert_one_line_error", "assert_same_file", "check_npy", "png_size", "read_checked", "read_in_pieces", "seen_within", "sha256",
     "wait_for", "walk_files",
 ]
