@@ -1,23 +1,23 @@
 //! A bounded, checksummed cache of blobs on a local disk.
 //!
-//! A blob is any bytes under any key. What is stored may be gone at the next look (evicted, removed, damaged), and is
-//! then made or fetched again: nothing here is the only copy of anything, so nothing is synchronised to the disk, and
-//! every failure of the disk is a blob that is not there.
+//! A blob is any bytes under any key. A stored blob may be gone at the next look (evicted, removed, damaged), and is
+//! then made or fetched again. Nothing here is the only copy of anything, so nothing is synchronised to the disk, and
+//! every failure of the disk counts as a missing blob.
 //!
 //! - *One file a blob* (`blob`): the payload from offset 0, checksums of its pieces, the key. It is written under a
-//!   temporary name and renamed, so a process that is killed leaves no half of one; what a power failure leaves is
-//!   found by checksum. A piece is compared with its checksum before a byte of it is given out.
+//!   temporary name and renamed, so a process that is killed leaves no partial blob. Checksums find what a power
+//!   failure leaves. A piece is compared with its checksum before a byte of it is given out.
 //! - *Plain files* (`plain`): a payload in a file of exactly its size, which the kernel can serve by itself; its
 //!   checksums stand in a blob.
 //! - *One folder for all processes of a user* (`folder`): mode 0700, and refused if another user owns it. Files are
 //!   found by the SHA-256 of their key; there is no index that could be wrong or torn, and none to load.
-//! - *One thread that writes* (`writer`): it takes blobs from a queue of bounded size. What a cache holds may wait there
-//!   beyond that. When the disk is slower than that, blobs are dropped, and no reader waits. Large blobs that lie on whole
-//!   pages are written past the kernel's page cache where the caller says so. It evicts the least recently used blobs when
-//!   they exceed the size limit or the disk runs full (`scan`), one process at a time.
+//! - *One thread that writes* (`writer`): it takes blobs from a queue of bounded size. Blobs that a cache holds anyway
+//!   may wait beyond that bound. If the disk is too slow, blobs are dropped, and no reader waits. Large blobs that lie
+//!   on whole pages are written past the kernel's page cache as long as the disk keeps up. The thread evicts the least
+//!   recently used blobs when they exceed the size limit or the disk runs full (`scan`), one process at a time.
 //!
-//! After an error the cache rests for some seconds: nothing is written after one in writing (a full disk, say), and
-//! nothing is looked for either after one in reading.
+//! After an error the cache rests for some seconds. After an error in writing (such as a full disk) nothing is written;
+//! after one in reading nothing is read either.
 
 mod blob;
 mod folder;
@@ -49,7 +49,7 @@ pub use scan::Usage;
 pub use writer::Way;
 use writer::Writer;
 
-/// The longest key.
+/// The longest key, in bytes.
 pub const LONGEST_KEY: usize = 32 << 10;
 
 /// Bytes of blobs that may wait for the thread that writes, unless said otherwise.
@@ -58,7 +58,7 @@ pub const QUEUE: u64 = 32 << 20;
 /// How long the cache rests after an error of the disk.
 const REST: Duration = Duration::from_secs(10);
 
-/// Bytes to be stored: whatever memory they lie in already, kept until they are written.
+/// Bytes to be stored. Their memory is kept until they are written.
 pub type Payload = Arc<dyn AsRef<[u8]> + Send + Sync>;
 
 /// The name of a blob: the SHA-256 of its key.
@@ -76,7 +76,8 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// A size limit, a twentieth of the filesystem but at most 1 GiB left free, and a queue of [`QUEUE`].
+    /// Returns limits with this size, a queue of [`QUEUE`], and a twentieth of the filesystem but at most 1 GiB left
+    /// free.
     pub fn new(folder: &Path, size: u64) -> Self {
         let total = folder.ancestors().find_map(|at| rustix::fs::statvfs(at).ok());
         let total = total.map_or(0, |at| at.f_blocks.saturating_mul(at.f_frsize));
@@ -89,7 +90,7 @@ impl Limits {
 pub struct Counters {
     /// Blobs that were asked for and found.
     pub hits: AtomicU64,
-    /// Blobs that were asked for and not there.
+    /// Blobs that were asked for and missing.
     pub misses: AtomicU64,
     /// Bytes of payload handed out.
     pub read_bytes: AtomicU64,
@@ -107,19 +108,20 @@ pub struct Counters {
     pub errors: AtomicU64,
 }
 
-/// The cache, as one process sees it. Several, of several processes, may have one folder.
+/// The cache, as one process sees it. Several processes may share a folder.
 pub struct Disk {
     shared: Arc<Shared>,
     writer: Writer,
 }
 
-/// What blobs and the thread that writes have of it.
+/// The state that blobs and the writing thread share.
 #[derive(Debug)]
 struct Shared {
     folder: Folder,
     limits: Limits,
     counters: Counters,
-    /// Bytes of all blobs, as they were counted last, and those that this process wrote since; `u64::MAX` before that.
+    /// Bytes of all blobs at the last count plus those that this process wrote since; `u64::MAX` before the first
+    /// count.
     used: AtomicU64,
     /// Until when nothing is read or written.
     rests: Rest,
@@ -132,7 +134,7 @@ struct Shared {
 struct Rest(Mutex<Option<Instant>>);
 
 impl Rest {
-    /// Begins now. Whether there was none for some time, so that this one should be told.
+    /// Begins to rest now. Returns whether there was no rest for some time, so that this one should be logged.
     fn begin(&self) -> bool {
         let now = Instant::now();
         let before = self.0.lock().replace(now + REST);
@@ -163,7 +165,7 @@ impl Disk {
     /// Opens a cache that is there already, to look at or to clear.
     ///
     /// # Errors
-    /// As [`Self::open`]; `NotFound` where there is none.
+    /// As [`Self::open`]; `NotFound` if there is none.
     pub fn existing(folder: &Path, limits: Limits) -> io::Result<Arc<Self>> {
         Ok(Self::of(Folder::existing(folder)?, limits))
     }
@@ -190,8 +192,8 @@ impl Disk {
         &self.shared.counters
     }
 
-    /// The blob of a key, if it is there: on disk, or on its way to it. It stays readable while it is held, evicted or
-    /// not.
+    /// Returns the blob of a key if it is on disk or waits to be written. It stays readable while it is held, even if
+    /// it is evicted.
     pub fn get(&self, key: &[u8]) -> Option<Blob> {
         let hash = hash(key);
         let found = match self.writer.waiting(&hash) {
@@ -202,13 +204,13 @@ impl Disk {
         found
     }
 
-    /// Whether there is a file for a key: a cheap look that may be wrong a moment later.
+    /// Returns whether there is a blob for a key. This is a cheap look, and may be wrong a moment later.
     pub fn contains(&self, key: &[u8]) -> bool {
         let hash = hash(key);
         self.writer.waiting(&hash).is_some() || !self.shared.is_resting() && self.shared.folder.has(&hash)
     }
 
-    /// Whether the disk has a blob, or will have it, and begins to read it: for one that is read soon.
+    /// Begins to read a blob that will be wanted soon. Returns whether the disk has it or will have it.
     pub fn read_ahead(&self, key: &[u8]) -> bool {
         let hash = hash(key);
         if self.writer.waiting(&hash).is_some() {
@@ -222,20 +224,20 @@ impl Disk {
         true
     }
 
-    /// Whether the folder lies on a disk of this machine: one that fails says so, and does not keep a request waiting
-    /// for ever, as a server may.
+    /// Returns whether the folder lies on a disk of this machine. A local disk that fails returns an error; a server
+    /// may keep a request waiting for ever.
     pub fn is_local(&self) -> bool {
         self.shared.folder.is_local()
     }
 
-    /// Stores a blob soon, in place of what the disk has under the key. Never waits: whether the queue had room, or has
-    /// a blob of that key already. A payload that lies on whole pages is written past the kernel's page cache, which
-    /// takes a fraction of the processor's time, as long as the disk keeps up.
+    /// Stores a blob soon, and replaces what the disk has under the key. Never waits. Returns whether the queue had
+    /// room or already has a blob of that key. A payload that lies on whole pages is written past the kernel's page
+    /// cache as long as the disk keeps up, because that takes a fraction of the processor time.
     pub fn put(&self, key: &[u8], payload: Payload) -> bool {
         self.put_by(Way::Held, key, payload)
     }
 
-    /// As [`Self::put`], for bytes that may wait elsewhere.
+    /// Like [`Self::put`], for bytes that may wait elsewhere.
     pub fn put_by(&self, way: Way, key: &[u8], payload: Payload) -> bool {
         self.take(key, payload, way, None)
     }
@@ -256,27 +258,28 @@ impl Disk {
         self.shared.folder.remove(&hash);
     }
 
-    /// Waits until everything that was put before is written or dropped, at most as long as that. Whether it is.
+    /// Waits until everything that was put before is written or dropped, for `most` at most. Returns whether it is.
     pub fn flush(&self, most: Duration) -> bool {
         self.writer.flush(most)
     }
 
-    /// Waits until everything is written or dropped, at most for some seconds: for a process that ends.
+    /// Waits some seconds at most until everything is written or dropped. A process calls it before it ends.
     pub fn finish(&self) {
         self.writer.finish();
     }
 
-    /// Gives up what waits to be written to a disk that seems not to answer, for its memory. Whether there was any.
+    /// Drops what waits to be written if the disk seems not to answer, to free its memory. Returns whether there was
+    /// any.
     pub fn give_up_queue(&self) -> bool {
         self.writer.give_up()
     }
 
-    /// Bytes that wait to be written.
+    /// Returns how many bytes the queue holds.
     pub fn queued(&self) -> u64 {
         self.writer.queued()
     }
 
-    /// Blobs and their bytes on disk, of all processes. Looks at each file.
+    /// Returns how many blobs of all processes are on disk, and their bytes. Looks at each file.
     ///
     /// # Errors
     /// What the operating system says.
@@ -286,12 +289,12 @@ impl Disk {
         Ok(usage)
     }
 
-    /// About how many bytes all blobs take, where they were counted already. Never waits.
+    /// Returns about how many bytes all blobs take, if they were counted already. Never waits.
     pub fn used(&self) -> Option<u64> {
         Some(self.shared.used.load(Relaxed)).filter(|used| *used < u64::MAX)
     }
 
-    /// Removes all blobs. Returns what there was.
+    /// Removes all blobs. Returns what was removed.
     ///
     /// # Errors
     /// What the operating system says.
@@ -300,7 +303,7 @@ impl Disk {
         scan::clear(&self.shared.folder)
     }
 
-    /// Evicts the least recently used blobs until all together have no more than so many bytes. Returns what went.
+    /// Evicts the least recently used blobs until all together have at most `size` bytes. Returns what was removed.
     ///
     /// # Errors
     /// What the operating system says.
@@ -310,19 +313,19 @@ impl Disk {
         Ok(freed)
     }
 
-    /// Lets the cache rest for some seconds, for a caller that found the disk too slow to wait for.
+    /// Lets the cache rest for some seconds. A caller that found the disk too slow to wait for calls it.
     pub fn rest(&self, why: &str) {
         self.shared.rest(why);
     }
 
-    /// Whether the cache rests after an error of the disk.
+    /// Returns whether the cache rests after an error of the disk.
     pub fn is_resting(&self) -> bool {
         self.shared.is_resting()
     }
 }
 
 impl Shared {
-    /// Counts what was asked for.
+    /// Counts a hit or a miss.
     fn count(&self, is_found: bool) {
         let counter = if is_found { &self.counters.hits } else { &self.counters.misses };
         counter.fetch_add(1, Relaxed);
@@ -348,7 +351,7 @@ impl Shared {
         }
     }
 
-    /// A blob could not be read: what is damaged is removed, after other errors the cache rests.
+    /// Handles a blob that could not be read: a damaged one is removed, after other errors the cache rests.
     fn unreadable(&self, hash: &Hash, error: &io::Error) {
         if error.kind() == io::ErrorKind::InvalidData {
             self.counters.corrupt.fetch_add(1, Relaxed);
@@ -360,7 +363,7 @@ impl Shared {
         }
     }
 
-    /// Reading failed: the cache rests.
+    /// Counts an error in reading, and lets the cache rest.
     fn failed(&self, doing: &str, error: &io::Error) {
         self.counters.errors.fetch_add(1, Relaxed);
         self.rest(&format!("{doing}: {error}"));
@@ -372,7 +375,7 @@ impl Shared {
         }
     }
 
-    /// Writing failed: what is there is still read.
+    /// Counts an error in writing. Stored blobs are still read.
     fn not_written(&self, why: &dyn fmt::Display) {
         self.counters.errors.fetch_add(1, Relaxed);
         if self.writing_rests.begin() {

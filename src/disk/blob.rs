@@ -1,8 +1,8 @@
 //! A blob's file: `payload | CRC32C of each piece | key | tail`.
 //!
 //! The tail is 32 bytes, little-endian: magic, length of the payload (u64), length of the key (u32), size of a piece as
-//! a power of two (u32), zero (u32), CRC32C (u32) of everything behind the payload that stands before it. A file that
-//! was cut or written in part has no such end.
+//! a power of two (u32), zero (u32), CRC32C (u32) of everything between the payload and this number. A file that was
+//! cut or written in part has no valid tail.
 
 use std::{
     fs::{File, FileTimes, Metadata},
@@ -20,21 +20,21 @@ use super::{Hash, LONGEST_KEY, Payload, Shared};
 const MAGIC: [u8; 8] = *b"SFSBLOB1";
 const TAIL: usize = 32;
 
-/// The payload's pieces that have a checksum of their own, as a power of two.
+/// Size of the pieces that have a checksum each: the power of two, and bytes.
 const PIECE_LOG: u32 = 16;
 const PIECE: usize = 1 << PIECE_LOG;
 
-/// Written at once.
+/// Bytes that are written at once.
 const WRITTEN: usize = 16 * PIECE;
 
-/// What memory, place and length are multiples of where the page cache is passed by, and what is worth it at least.
+/// For writes past the page cache: what address, offset and length are multiples of, and the least bytes worth it.
 const PAGE: usize = 4096;
 const DIRECT: usize = 512 << 10;
 
-/// Read at once at the end of a file: of most blobs this is everything behind the payload.
+/// Bytes that are read at once at the end of a file. For most blobs this is everything behind the payload.
 const FRONT: usize = 4096;
 
-/// The last use of a blob is noted when it was noted longer ago than this.
+/// The use of a blob is noted again only after this time.
 const NOTED: Duration = Duration::from_secs(20);
 
 /// A stored blob, readable as long as it is held.
@@ -64,7 +64,7 @@ impl Blob {
         Self(Inner::File { file, hash, shared })
     }
 
-    /// Bytes of its payload.
+    /// Returns the payload's length in bytes.
     pub fn len(&self) -> u64 {
         match &self.0 {
             Inner::Memory(payload) => (**payload).as_ref().len() as u64,
@@ -72,17 +72,17 @@ impl Blob {
         }
     }
 
-    /// Whether it has no bytes.
+    /// Returns whether the payload is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Fills `buf` with the payload's bytes from `offset` on; each piece that is touched is compared with its checksum
-    /// first. A blob that turns out to be damaged is removed, counted and logged.
+    /// Fills `buf` with the payload's bytes from `offset` on. Each touched piece is compared with its checksum first. A
+    /// damaged blob is removed, counted and logged.
     ///
     /// # Errors
     /// `InvalidData` for a damaged blob, `InvalidInput` for a range that is not in it, and what the operating system
-    /// says. What `buf` holds then is not to be used.
+    /// says. The content of `buf` is then undefined.
     pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
         if offset.checked_add(buf.len() as u64).is_none_or(|end| end > self.len()) {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "a range outside the blob"));
@@ -101,7 +101,7 @@ impl Blob {
         Ok(())
     }
 
-    /// Compares all of it with its checksums.
+    /// Compares the whole payload with its checksums.
     ///
     /// # Errors
     /// As [`Self::read_at`].
@@ -113,7 +113,7 @@ impl Blob {
         all.inspect_err(|error| shared.unreadable(hash, error))
     }
 
-    /// Its payload, for small ones.
+    /// Returns the whole payload, for small blobs.
     ///
     /// # Errors
     /// As [`Self::read_at`], and `OutOfMemory`.
@@ -123,7 +123,7 @@ impl Blob {
         Ok(bytes)
     }
 
-    /// Its file, if it is written.
+    /// Returns its file, if it is written.
     pub(super) fn file(&self) -> Option<&File> {
         match &self.0 {
             Inner::Memory(_) => None,
@@ -131,11 +131,11 @@ impl Blob {
         }
     }
 
-    /// Its file, which begins with the payload, for maps and for the kernel. Nothing is compared any more:
-    /// [`Disk::check_file`](super::Disk::check_file) does it beforehand. `None` for a blob that is still in memory.
+    /// Returns its file, which begins with the payload, for maps and for the kernel. Reads of it compare no checksums;
+    /// call [`Disk::check_file`](super::Disk::check_file) before. `None` for a blob that is still in memory.
     ///
     /// # Errors
-    /// When there are no descriptors left.
+    /// If there are no descriptors left.
     pub fn try_clone_file(&self) -> io::Result<Option<File>> {
         self.file().map(File::try_clone).transpose()
     }
@@ -160,10 +160,10 @@ pub(super) fn damaged(what: &str) -> io::Error {
 }
 
 impl BlobFile {
-    /// Reads the end of a file, and notes that it was used.
+    /// Reads the end of a file, and notes its use.
     ///
     /// # Errors
-    /// `InvalidData` where it is not whole or has another key, and what the operating system says.
+    /// `InvalidData` if it is not whole or has another key, and what the operating system says.
     pub(super) fn new(file: File, key: &[u8]) -> io::Result<Self> {
         let meta = file.metadata()?;
         if !meta.is_file() {
@@ -181,7 +181,8 @@ impl BlobFile {
         if tail[..8] != MAGIC || piece_log != PIECE_LOG || key_length > LONGEST_KEY {
             return Err(damaged("not the end of a blob"));
         }
-        // What stands behind the payload follows from the file's own size, so no stated number allocates anything.
+        // The length of what is behind the payload is checked with the file's own size, so no stated number can
+        // allocate more.
         let behind = size.checked_sub(length).ok_or_else(short)?;
         if behind != pieces(length).saturating_mul(4).saturating_add((key_length + TAIL) as u64) {
             return Err(short());
@@ -204,8 +205,7 @@ impl BlobFile {
         Ok(Self { file, start: 0, length, checked: length, sums: numbers(sums) })
     }
 
-    /// A part of a file of `length` bytes, which has nothing but the payload, and these checksums. Notes that it was
-    /// used.
+    /// Returns a part of a file of `length` bytes that holds only the payload, with these checksums. Notes its use.
     ///
     /// # Errors
     /// As [`Self::new`].
@@ -239,7 +239,7 @@ impl BlobFile {
         Ok(())
     }
 
-    /// Reads one piece to the front of `buf`, which has room for it, and compares it.
+    /// Reads a piece to the front of `buf`, which must have room for it, and compares its checksum.
     fn piece<'a>(&self, index: usize, buf: &'a mut [u8]) -> io::Result<&'a [u8]> {
         let start = (index as u64) << PIECE_LOG;
         let length = usize::try_from(self.checked - start).unwrap_or(PIECE).min(PIECE);
@@ -260,33 +260,33 @@ fn note_use(file: &File, meta: &Metadata) {
     let now = SystemTime::now();
     let used = meta.accessed().and_then(|read| Ok(read.max(meta.modified()?)));
     if used.is_ok_and(|used| now.duration_since(used).map_or(true, |since| since > NOTED)) {
-        // Filesystems that keep no access times by themselves take one that is given. The modification time says whether
-        // a file is what it was ([`super::plain`]).
+        // Filesystems that keep no access times by themselves store one that is set. The modification time must stay:
+        // it shows whether a file has changed ([`super::plain`]).
         let _ = file.set_times(FileTimes::new().set_accessed(now));
     }
 }
 
-/// How many pieces so many bytes have.
+/// Returns how many pieces a payload of `length` bytes has.
 pub(super) fn pieces(length: u64) -> u64 {
     length.div_ceil(PIECE as u64)
 }
 
-/// Bytes of a payload's checksums.
+/// Returns how many bytes the checksums of a payload take.
 pub(super) fn sums_size(payload: &[u8]) -> u64 {
     4 * pieces(payload.len() as u64)
 }
 
-/// Checksums as numbers.
+/// Returns stored checksums as numbers.
 pub(super) fn numbers(sums: &[u8]) -> Box<[u32]> {
     sums.chunks_exact(4).map(|sum| u32::from_le_bytes([sum[0], sum[1], sum[2], sum[3]])).collect()
 }
 
-/// Bytes that a blob takes as a file.
+/// Returns how many bytes a blob takes as a file.
 pub(super) fn file_size(key: &[u8], payload: &[u8]) -> u64 {
     payload.len() as u64 + sums_size(payload) + (key.len() + TAIL) as u64
 }
 
-/// Writes a payload, `past_page_cache` as far as that can be done. Returns the checksums of its pieces.
+/// Writes a payload, past the page cache if asked and possible. Returns the checksums of its pieces.
 ///
 /// # Errors
 /// What the operating system says.
@@ -298,7 +298,7 @@ pub(super) fn write_payload(file: &mut File, payload: &[u8], past_page_cache: bo
         return Ok(sums);
     }
     for part in payload.chunks(WRITTEN) {
-        // Before it is written, which finds it in the processor's cache then.
+        // Checksums come first: the write then finds the bytes in the processor's cache.
         for piece in part.chunks(PIECE) {
             sums.extend(crc32c::crc32c(piece).to_le_bytes());
         }
@@ -307,8 +307,8 @@ pub(super) fn write_payload(file: &mut File, payload: &[u8], past_page_cache: bo
     Ok(sums)
 }
 
-/// Writes the pages of a payload that lies on whole ones straight to the disk (`O_DIRECT`). Returns how many bytes that
-/// were: none where the filesystem does not do that.
+/// Writes the whole pages of a page-aligned payload straight to the disk (`O_DIRECT`). Returns how many bytes it wrote:
+/// 0 if the payload is unaligned or small, or the filesystem cannot do it.
 fn write_direct(file: &mut File, payload: &[u8]) -> io::Result<usize> {
     let flags = fcntl_getfl(&*file)?;
     let whole = payload.len() / PAGE * PAGE;
@@ -319,7 +319,7 @@ fn write_direct(file: &mut File, payload: &[u8]) -> io::Result<usize> {
         return Ok(0);
     }
     let mut written = 0;
-    // What is written to the middle of a page, or not at all, leaves the rest to the page cache.
+    // After a write that ended inside a page or failed, the rest goes through the page cache.
     while written < whole && written.is_multiple_of(PAGE) {
         match file.write(&payload[written..whole]) {
             Ok(0) => break,

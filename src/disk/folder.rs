@@ -30,7 +30,7 @@ pub(super) const TEMPORARY: &str = "tmp";
 /// The file whose lock a process holds while it evicts.
 const LOCK: &str = "lock";
 
-/// Says to programs that make backups that this is a cache (https://bford.info/cachedir/).
+/// Tells backup programs that this is a cache (https://bford.info/cachedir/).
 const TAG: (&str, &[u8]) = ("CACHEDIR.TAG", b"Signature: 8a477f597d28d172789f06886806bc55\n");
 
 /// A folder that belongs to this user alone.
@@ -42,7 +42,7 @@ pub(super) struct Folder {
 }
 
 impl Folder {
-    /// Opens the folder, and makes it first where it is missing.
+    /// Opens the folder, and makes it if it is missing.
     ///
     /// # Errors
     /// As [`super::Disk::open`].
@@ -60,7 +60,7 @@ impl Folder {
         Ok(own)
     }
 
-    /// Opens a folder that is there.
+    /// Opens a folder that exists.
     ///
     /// # Errors
     /// As [`super::Disk::existing`].
@@ -85,22 +85,22 @@ impl Folder {
         Ok(Self { path: path.to_owned(), folder, is_local })
     }
 
-    /// Its path, for messages.
+    /// Returns its path, for messages.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether it lies on a filesystem of this machine.
+    /// Returns whether it lies on a filesystem of this machine.
     pub(super) fn is_local(&self) -> bool {
         self.is_local
     }
 
-    /// Opens the file of a blob, to read. `None` where there is none.
+    /// Opens the file of a blob for reading. `None` if there is none.
     ///
     /// # Errors
     /// What the operating system says.
     pub(super) fn open_blob(&self, hash: &Hash) -> io::Result<Option<File>> {
-        // A pipe, if one lies there, is not waited for.
+        // NONBLOCK, so that a pipe in its place does not block.
         let flags = OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         match openat(&self.folder, name(hash), flags, Mode::empty()) {
             Err(Errno::NOENT) => Ok(None),
@@ -108,7 +108,7 @@ impl Folder {
         }
     }
 
-    /// Whether there is a file for a blob.
+    /// Returns whether there is a file for a blob.
     pub(super) fn has(&self, hash: &Hash) -> bool {
         statat(&self.folder, name(hash), AtFlags::SYMLINK_NOFOLLOW)
             .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode).is_file())
@@ -119,15 +119,15 @@ impl Folder {
         let _ = unlinkat(&self.folder, name(hash), AtFlags::empty());
     }
 
-    /// Makes a file of a name that no other process has, and locks it: a temporary file without a lock is what
-    /// a process left that was killed.
+    /// Makes a file with a unique name, and locks it. A temporary file without a lock was left by a process that was
+    /// killed.
     ///
     /// # Errors
     /// What the operating system says.
     pub(super) fn temporary(&self) -> io::Result<(File, String)> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         loop {
-            // Processes of several containers may have one number.
+            // Processes in different containers may have the same number.
             let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
             let name = format!("{TEMPORARY}/{}-{now}-{}", std::process::id(), NUMBER.fetch_add(1, Relaxed));
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -141,7 +141,7 @@ impl Folder {
             };
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) if fstat(&file)?.st_nlink > 0 => return Ok((file.into(), name)),
-                // Another process took it for one that was left, in the moment before it was locked.
+                // Another process took it for a leftover in the moment before it was locked.
                 Ok(()) | Err(Errno::WOULDBLOCK) => self.discard(&name),
                 Err(error) => return Err(error.into()),
             }
@@ -162,7 +162,7 @@ impl Folder {
         let _ = unlinkat(&self.folder, temporary, AtFlags::empty());
     }
 
-    /// Gives a temporary file its place as a blob, over what was there.
+    /// Renames a temporary file to its place as a blob, and replaces what was there.
     ///
     /// # Errors
     /// What the operating system says.
@@ -180,7 +180,7 @@ impl Folder {
         }
     }
 
-    /// Bytes that may still be written on the filesystem, by this user.
+    /// Returns how many bytes this user may still write to the filesystem.
     ///
     /// # Errors
     /// What the operating system says.
@@ -189,7 +189,7 @@ impl Folder {
         Ok(at.f_bavail.saturating_mul(at.f_frsize))
     }
 
-    /// The lock for evicting, which ends when the file is dropped. `None` while another process has it.
+    /// Takes the lock for evicting, which ends when the file is dropped. `None` while another process has it.
     ///
     /// # Errors
     /// What the operating system says.
@@ -202,7 +202,7 @@ impl Folder {
         }
     }
 
-    /// Opens one of the folders in it; `None` where it is missing.
+    /// Opens one of the folders in it; `None` if it is missing.
     ///
     /// # Errors
     /// What the operating system says.
@@ -221,14 +221,14 @@ impl AsFd for Folder {
     }
 }
 
-/// The path of a blob below the folder: two hexadecimal digits of its hash, a slash, the others.
+/// Returns the path of a blob below the folder: two hexadecimal digits of its hash, a slash, the other digits.
 pub(super) fn name(hash: &Hash) -> String {
     let mut name = escape::hex(hash);
     name.insert(2, '/');
     name
 }
 
-/// Whether a file in a part may be a blob.
+/// Returns whether a file in a part may be a blob, by its name.
 pub(super) fn is_blob(name: &CString) -> bool {
     let name = OsStr::from_bytes(name.to_bytes());
     name.len() == 62 && name.as_bytes().iter().all(u8::is_ascii_hexdigit)

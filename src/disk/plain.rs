@@ -1,13 +1,13 @@
 //! Plain files: nothing but a payload, so that the kernel can serve one by itself.
 //!
-//! Its checksums stand in blobs of their own, one for each name that it has; a name may stand for a part of it. Such a
-//! blob's payload, little-endian: the file's own name (32 bytes), start and end of the part and length of the file (u64
-//! each), CRC32C of each piece of the file. The file is there before these blobs: a process that is killed in between
-//! leaves a file that nothing leads to, which is evicted like any other.
+//! Its checksums are in blobs of their own, one for each name of the file; a name may mean a part of it. The payload of
+//! these blobs is little-endian: the file's own name (32 bytes), start and end of the part and length of the file (u64
+//! each), CRC32C of each piece of the file. The file is written before these blobs. A process that is killed in between
+//! leaves a file without a name, which is evicted like any other.
 //!
-//! Reading a part compares the checksums of that part. The kernel, which compares nothing, is given a file that was
-//! compared as a whole, or written, since the machine started, and not written to since: a blob of its own notes that,
-//! with the state of the file ([`state`]).
+//! Reading a part compares the checksums of that part. The kernel compares nothing, so it is only given a file that was
+//! written or compared as a whole since the machine started, and not written to since. A separate blob notes that, with
+//! the state of the file ([`state`]).
 
 use std::{
     fs::{self, File},
@@ -29,12 +29,12 @@ use super::{
 /// Bytes before the checksums.
 const HEAD: usize = 56;
 
-/// Tells one file from others, also from one that had its place before.
+/// Identifies a file, also among files that had the same name before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FileId(u32, u32, u64, i64, u32);
 
 impl FileId {
-    /// That of an open file.
+    /// Returns the identity of an open file.
     ///
     /// # Errors
     /// What the operating system says.
@@ -53,13 +53,14 @@ pub(super) struct Part {
 }
 
 impl Disk {
-    /// Stores a plain file soon, and gives a part of it a name too. As [`Self::put_by`] in everything else.
+    /// Stores a plain file soon, and gives a part of it a name too. Otherwise like [`Self::put_by`].
     pub fn put_file(&self, way: Way, key: &[u8], part: (&[u8], Range<u64>), payload: Payload) -> bool {
         let fits = part.0.len() <= LONGEST_KEY && part.1.end <= (*payload).as_ref().len() as u64;
         fits && self.take(key, payload, way, Some(Part { key: part.0.into(), range: part.1 }))
     }
 
-    /// The plain file of a name, or the part of it that the name stands for. [`Blob::try_clone_file`] is all of it.
+    /// Returns the plain file of a name, or the part that the name means. [`Blob::try_clone_file`] returns the whole
+    /// file.
     pub fn get_file(&self, key: &[u8]) -> Option<Blob> {
         let hash = hash(key);
         let found = match self.writer.waiting(&hash) {
@@ -70,8 +71,8 @@ impl Disk {
         found
     }
 
-    /// Compares all of a plain file with its checksums, unless this or another process did, or wrote it, since the
-    /// machine started.
+    /// Compares all of a plain file with its checksums, unless this or another process has compared or written it since
+    /// the machine started.
     ///
     /// # Errors
     /// As [`Blob::check`].
@@ -91,13 +92,13 @@ impl Disk {
     }
 }
 
-/// The key of the blob that says in which state a file was right.
+/// Returns the key of the blob that says in which state a file was right.
 fn marker(key: &[u8]) -> Vec<u8> {
     [b"right\0", key].concat()
 }
 
-/// The state of a file, which another start of the machine, another file and a write make another one. `None` where the
-/// starts can't be told apart: a machine that lost its power may have lost what was written.
+/// Returns the state of a file. It differs after a restart of the machine, for another file, and after a write. `None`
+/// if restarts cannot be told apart, because a machine that lost its power may have lost what was written.
 fn state(file: &File) -> Option<Vec<u8>> {
     static START: LazyLock<Option<String>> =
         LazyLock::new(|| fs::read_to_string("/proc/sys/kernel/random/boot_id").ok());
@@ -166,7 +167,7 @@ impl Shared {
     }
 }
 
-/// About how many bytes a plain file and the blobs of its names take.
+/// Returns about how many bytes a plain file and the blobs of its names take.
 pub(super) fn space(key: &[u8], part: &Part, payload: &[u8]) -> u64 {
     let named = HEAD as u64 + blob::sums_size(payload);
     let of = |key: &[u8]| super::scan::space(named + blob::sums_size(&[]) + key.len() as u64 + 64);

@@ -1,4 +1,4 @@
-//! What is in a cache's folder, and what goes first.
+//! What is in a cache's folder, and what is evicted first.
 
 use std::{collections::BinaryHeap, ffi::CString, io, os::fd::AsFd};
 
@@ -22,12 +22,12 @@ impl Usage {
     }
 }
 
-/// The space that a file of that size takes.
+/// Returns the space that a file of a size takes, in bytes.
 pub(super) fn space(size: u64) -> u64 {
     size.next_multiple_of(4096)
 }
 
-/// A blob that may go: when it was used last, its part and name, its space. Ordered by time.
+/// A blob that may be evicted: when it was used last, its part and name, its space. Ordered by time.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Candidate {
     used: (i64, u64),
@@ -36,7 +36,7 @@ struct Candidate {
     bytes: u64,
 }
 
-/// Calls `each` for every blob.
+/// Calls `found` for every blob.
 fn each(folder: &Folder, mut found: impl FnMut(Candidate)) -> io::Result<()> {
     for part in 0..=255 {
         let Some(fd) = folder.part(&format!("{part:02x}"))? else { continue };
@@ -56,7 +56,7 @@ fn each(folder: &Folder, mut found: impl FnMut(Candidate)) -> io::Result<()> {
     Ok(())
 }
 
-/// All blobs.
+/// Counts all blobs and their bytes.
 ///
 /// # Errors
 /// What the operating system says.
@@ -66,8 +66,8 @@ pub(super) fn usage(folder: &Folder) -> io::Result<Usage> {
     Ok(usage)
 }
 
-/// Removes the least recently used blobs, so many bytes of them and the rest of the last one. Returns what went. Takes
-/// memory for their names alone.
+/// Removes the least recently used blobs until at least `bytes` are freed. Returns what was removed. Takes memory only
+/// for the names of those blobs.
 ///
 /// # Errors
 /// What the operating system says.
@@ -92,7 +92,7 @@ pub(super) fn evict(folder: &Folder, bytes: u64) -> io::Result<Usage> {
     Ok(freed)
 }
 
-/// Evicts until no more than so many bytes are left.
+/// Evicts until at most `size` bytes are left.
 ///
 /// # Errors
 /// What the operating system says.

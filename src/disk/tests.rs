@@ -325,7 +325,7 @@ fn plain_files_are_their_payload_and_nothing_else() {
     assert!(fs::read(plain().unwrap()).unwrap() == *content);
     assert!(!disk.put_file(Way::Cached, b"file", (b"part", 0..300_001), content.clone()), "a part that is not in it");
 
-    // Damage is found by whoever reads it, and the file is gone then, as are its names.
+    // A read finds damage; the file and its names are then removed.
     let damage = |at| {
         let file = fs::File::options().write(true).open(plain().unwrap()).unwrap();
         file.write_all_at(&[content[at as usize] ^ 1], at).unwrap();

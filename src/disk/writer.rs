@@ -17,22 +17,22 @@ use super::{
     scan,
 };
 
-/// How long a process that ends waits for what is still to be written.
+/// How long a process that ends waits for blobs that are still to be written.
 const LAST: Duration = Duration::from_secs(5);
 
 /// A disk that takes longer than this for one blob may never answer.
 const STUCK: Duration = Duration::from_secs(5);
 
-/// A disk that takes longer than this for a byte is slow: 200 MB/s.
+/// A disk that takes longer than this for a byte is slow: less than 200 MB/s.
 const SLOW: Duration = Duration::from_nanos(5);
 
-/// All files are looked at again after a part of the limit was written: others write too.
+/// All files are counted again after this part of the limit was written, because other processes write too.
 const RESCAN_PART: u64 = 16;
 
-/// Eviction makes room for a part of the limit beyond what is needed, so that it is not done for each blob.
+/// Eviction frees this part of the limit beyond what is needed, so that it is not done for each blob.
 const ROOM_PART: u64 = 16;
 
-/// So many blobs wait at most.
+/// Largest number of blobs that may wait.
 const LONGEST_QUEUE: usize = 4096;
 
 /// Blobs on their way to the disk.
@@ -44,7 +44,7 @@ pub(super) struct Writer {
 #[derive(Default)]
 struct Queue {
     state: Mutex<State>,
-    /// Signalled when there is something to write, and when the thread has to end.
+    /// Signalled when there is something to write, and when the thread must end.
     filled: Condvar,
     /// Signalled when something was written.
     emptied: Condvar,
@@ -52,7 +52,7 @@ struct Queue {
 
 #[derive(Default)]
 struct State {
-    /// In order.
+    /// The blobs to write, in order.
     names: VecDeque<Hash>,
     /// The blobs; the one being written is here until it is done.
     waiting: HashMap<Hash, Waiting>,
@@ -67,7 +67,7 @@ struct State {
 /// A blob that is not written yet.
 struct Waiting {
     key: Box<[u8]>,
-    /// Of one that becomes a plain file.
+    /// Set for one that becomes a plain file.
     part: Option<Part>,
     length: u64,
     kept: Kept,
@@ -78,12 +78,12 @@ struct Waiting {
 pub enum Way {
     /// The queue holds it, and takes it only if it has room.
     Held,
-    /// Where the queue has no room, it waits for its turn in the cache that holds it, and is dropped if the cache gives it
-    /// up before.
+    /// If the queue has no room, it waits in the cache that holds it, and is dropped if the cache gives it up before
+    /// its turn.
     Cached,
 }
 
-/// Where its payload lies meanwhile.
+/// What keeps the payload until it is written.
 enum Kept {
     /// The queue holds it, and counts its bytes.
     Held(Payload),
@@ -107,13 +107,13 @@ impl State {
         }
     }
 
-    /// Whether so many bytes more may be held: one blob always, however long it is.
+    /// Returns whether `length` more bytes may be held. A single blob always may.
     fn has_room(&self, length: u64, limit: u64) -> bool {
         self.bytes == 0 || self.bytes.saturating_add(length) <= limit
     }
 
-    /// Holds payloads that only a cache held so far, those that came first, as far as there is room for them now.
-    /// Returns how many the cache has given up meanwhile.
+    /// Takes over payloads that only a cache holds, oldest first, as far as there is room. Returns how many the cache
+    /// has given up meanwhile.
     fn hold_next(&mut self, limit: u64) -> u64 {
         let mut lost = 0;
         for at in 0..self.names.len() {
@@ -144,8 +144,8 @@ impl Writer {
         Self { queue: Arc::default(), shared }
     }
 
-    /// Takes a blob into the queue if it has room; the first starts the thread. A [`Way::Cached`] payload for which
-    /// there is no room waits where it lies, and is lost if it is given up there.
+    /// Takes a blob into the queue if it has room. The first blob starts the thread. If there is no room, a
+    /// [`Way::Cached`] payload waits in its cache, and is lost if the cache gives it up.
     pub(super) fn put(&self, key: &[u8], hash: Hash, payload: Payload, way: Way, part: Option<Part>) -> bool {
         let length = (*payload).as_ref().len() as u64;
         let mut state = self.queue.state.lock();
@@ -174,7 +174,7 @@ impl Writer {
         true
     }
 
-    /// The payload of a blob that is not written yet.
+    /// Returns the payload of a blob that is not written yet.
     pub(super) fn waiting(&self, hash: &Hash) -> Option<Payload> {
         self.queue.state.lock().waiting.get(hash)?.kept.payload()
     }
@@ -184,7 +184,8 @@ impl Writer {
         self.queue.state.lock().take_out(hash);
     }
 
-    /// Takes out all but the one that is being written, if that takes long already. Whether there was any.
+    /// Takes out all blobs but the one that is being written, if that has taken long already. Returns whether there was
+    /// any.
     pub(super) fn give_up(&self) -> bool {
         let mut state = self.queue.state.lock();
         if state.writing_since.is_none_or(|since| since.elapsed() < STUCK) {
@@ -195,24 +196,24 @@ impl Writer {
         !names.is_empty()
     }
 
-    /// Takes all of them out.
+    /// Takes out all blobs.
     pub(super) fn clear(&self) {
         let mut state = self.queue.state.lock();
         (state.names, state.waiting, state.bytes) = (VecDeque::new(), HashMap::new(), 0);
     }
 
-    /// Bytes in the queue.
+    /// Returns how many bytes the queue holds.
     pub(super) fn queued(&self) -> u64 {
         self.queue.state.lock().bytes
     }
 
-    /// Waits until the queue is empty, as long as a process that ends may.
+    /// Waits until the queue is empty, for [`LAST`] at most.
     pub(super) fn finish(&self) {
-        // A disk that does not answer blocks this thread alone.
+        // A disk that does not answer blocks only the writing thread.
         self.flush(LAST);
     }
 
-    /// Waits until the queue is empty.
+    /// Waits until the queue is empty, for `most` at most. Returns whether it is.
     pub(super) fn flush(&self, most: Duration) -> bool {
         let end = Instant::now() + most;
         let mut state = self.queue.state.lock();
@@ -233,7 +234,7 @@ impl Drop for Writer {
     }
 }
 
-/// Writes what comes until the writer is gone.
+/// Writes blobs until the writer is gone.
 fn run(queue: &Queue, shared: &Shared) {
     let mut known = Known::default();
     loop {
@@ -253,7 +254,7 @@ fn run(queue: &Queue, shared: &Shared) {
             continue;
         };
         let (key, part, payload) = (waiting.key.clone(), waiting.part.clone(), waiting.kept.payload());
-        // The page cache takes more at once than a slow disk that is behind.
+        // The page cache absorbs more at once than a slow disk that is behind.
         let is_behind = known.is_slow && state.bytes > shared.limits.queue / 2;
         let past_page_cache = !is_behind;
         state.writing_since = Some(Instant::now());
@@ -291,14 +292,14 @@ fn run(queue: &Queue, shared: &Shared) {
 /// What this process knows of the folder's size.
 #[derive(Debug, Default)]
 struct Known {
-    /// Bytes of all blobs when they were looked at last, and those that were written since.
+    /// Bytes of all blobs at the last count, and bytes that were written since.
     bytes: Option<u64>,
     written: u64,
-    /// Whether the disk took long for what was written past the page cache last.
+    /// Whether the last write past the page cache was slow.
     is_slow: bool,
 }
 
-/// Makes room and writes one blob, or plain file. Whether it is there now; errors are noted.
+/// Makes room and writes a blob or plain file. Returns whether it is stored now; errors are counted and logged.
 fn store(
     shared: &Shared,
     known: &mut Known,
@@ -327,7 +328,7 @@ fn store(
     is_there
 }
 
-/// Evicts until a blob has room within both limits. Whether it has.
+/// Evicts until a blob has room within both limits. Returns whether it has.
 fn make_room(shared: &Shared, known: &mut Known, size: u64) -> io::Result<bool> {
     let limits = &shared.limits;
     if size > limits.size / 2 {
@@ -338,7 +339,7 @@ fn make_room(shared: &Shared, known: &mut Known, size: u64) -> io::Result<bool> 
         _ => look(shared, known)?,
     };
     let over = match bytes.saturating_add(size) > limits.size {
-        // Others may have evicted since.
+        // Other processes may have evicted since.
         true => look(shared, known)?.saturating_add(size).saturating_sub(limits.size),
         false => 0,
     };
@@ -347,7 +348,7 @@ fn make_room(shared: &Shared, known: &mut Known, size: u64) -> io::Result<bool> 
     if over == 0 && short == 0 {
         return Ok(true);
     }
-    // One process evicts at a time. The others go without this blob in place of waiting.
+    // One process evicts at a time. The others drop their blob instead of waiting.
     let Some(_lock) = shared.folder.lock()? else { return Ok(false) };
     let freed = scan::evict(&shared.folder, over.max(short).saturating_add(limits.size / ROOM_PART))?;
     shared.counters.evicted.fetch_add(freed.blobs, Relaxed);
@@ -358,7 +359,7 @@ fn make_room(shared: &Shared, known: &mut Known, size: u64) -> io::Result<bool> 
     Ok(left.saturating_add(size) <= limits.size)
 }
 
-/// Looks at all files. Returns their bytes.
+/// Counts all files. Returns their bytes.
 fn look(shared: &Shared, known: &mut Known) -> io::Result<u64> {
     scan::clean(&shared.folder)?;
     let bytes = scan::usage(&shared.folder)?.bytes;
@@ -367,7 +368,7 @@ fn look(shared: &Shared, known: &mut Known) -> io::Result<u64> {
 }
 
 impl Shared {
-    /// Writes a file under a temporary name and gives it its place.
+    /// Writes a file under a temporary name and renames it to its place.
     pub(super) fn write(&self, hash: &Hash, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
         let (mut file, temporary) = self.folder.temporary()?;
         let kept = write(&mut file).and_then(|()| self.folder.keep(&temporary, hash));
