@@ -1,10 +1,10 @@
-//! Which formats are shown as folders: the user's choice, as `--formats` and its like have it.
+//! Which formats are shown as folders: the user's choice, as in `--formats`.
 
 use parking_lot::Mutex;
 
 use super::{FORMATS, Format, Formats};
 
-/// Why a list names no choice.
+/// Why a list of formats is not valid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ChoiceError {
     /// No format has that name.
@@ -21,13 +21,13 @@ pub enum ChoiceError {
     Empty,
 }
 
-/// The formats that are shown unless the user says otherwise.
+/// Returns the formats that are shown unless the user says otherwise.
 pub fn default_formats() -> Formats {
     interned(FORMATS.into_iter().filter(|format| format.is_default).collect())
 }
 
-/// The formats that a list stands for: names between commas, or names with `+` or `-` in front, which are added to the
-/// default or taken away.
+/// Returns the formats that a list means: names separated by commas, or names with `+` or `-` in front, which are added
+/// to the default or removed from it.
 ///
 /// # Errors
 /// [`ChoiceError`].
@@ -53,12 +53,12 @@ pub fn choose(list: &str) -> Result<Formats, ChoiceError> {
     Ok(interned(FORMATS.into_iter().filter(|format| chosen.contains(format)).collect()))
 }
 
-/// The names of formats, as a list for people.
+/// Returns the names of formats, joined by commas.
 pub fn names(formats: &[&Format]) -> String {
     formats.iter().map(|format| format.name).collect::<Vec<_>>().join(", ")
 }
 
-/// A choice, kept as long as the process: there are few different ones.
+/// Returns a choice that is kept as long as the process. There are few different ones.
 fn interned(choice: Vec<&'static Format>) -> Formats {
     static CHOICES: Mutex<Vec<Formats>> = Mutex::new(Vec::new());
     if choice == FORMATS {
@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn lists_name_formats_or_change_the_default() {
-        // In the order of the table, whatever that of the list.
+        // In the order of the table, not of the list.
         assert_eq!(chosen("kdb, WSHARD").unwrap(), "wshard, kdb");
         let all = names(default_formats());
         assert_eq!(chosen("-idv").unwrap(), all.replace(", idv", ""));

@@ -17,7 +17,7 @@ use crate::{
 /// A container that was opened, or why it must be refused after all.
 pub type OpenResult = Result<Arc<dyn Container>, FormatError>;
 
-/// See [`Format::others`]; fails where memory ran out or the reader was killed.
+/// See [`Format::others`]; fails if memory ran out or the reader was killed.
 pub(super) type Others = fn(&dyn Source, &dyn Memory) -> Result<Vec<Box<str>>, SourceError>;
 
 /// See [`Format::probe`].
@@ -29,7 +29,7 @@ pub(super) type CheckOthers = fn(&dyn Source, &dyn Beside, &dyn Memory) -> Resul
 /// The suffix of a recording that is not finished.
 const PARTIAL: &str = ".partial";
 
-/// A container format: everything that the rest of the program knows of it. Two are equal if they have the same name.
+/// A container format: everything that the rest of the program knows of it. Formats of the same name are equal.
 pub struct Format {
     /// The name in `container.json`, and of the format's page below `docs/formats`.
     pub name: &'static str,
@@ -37,29 +37,28 @@ pub struct Format {
     pub title: &'static str,
     /// What it is, in a few words for users.
     pub summary: &'static str,
-    /// Suffixes of such files, in lower case (see [`format::has_suffix`]). Where files are looked into, a container is
-    /// recognised by its content, and by its name only if the format has no magic.
+    /// Suffixes of its files, in lower case (see [`format::has_suffix`]). A file that is read is recognised by its
+    /// content, and by its name only if the format has no magic.
     pub suffixes: &'static [&'static str],
-    /// Suffixes that such files have too, but that other programs give to files of other kinds: a file with one of them
-    /// that is no container is not worth a word.
+    /// Suffixes that its files share with files of other kinds. A file with one of them that is not a container is not
+    /// reported.
     pub shared_suffixes: &'static [&'static str],
     /// Whether files of this format are shown as folders unless the user says otherwise.
     pub is_default: bool,
-    /// Says by a file's front whether it may be such a container. Reads nothing.
+    /// Returns whether a file may be of this format, by its front. Reads nothing.
     pub recognise: fn(&Front<'_>) -> Recognition,
-    /// Looks closer at a file that was recognised, and fails for one that must be refused. It reads what the file is
-    /// told by, such as a header or an index, and nothing else. The name is that of the file; memory in proportion to
-    /// what it holds is asked for.
+    /// Looks closer at a recognised file, and fails if it must be refused. It reads only what identifies the file, such
+    /// as a header or an index. The name is the file's; memory in proportion to its content is asked for.
     pub probe: Probe,
     /// Parses a container and makes its tree.
     pub open: fn(&ReadContext, Option<Arc<dyn Siblings>>, &WorkingMemory<'_>) -> OpenResult,
-    /// The other files whose content a container shows too, as paths below its folder: the chunks of a manifest. What
-    /// is damaged names none.
+    /// Returns the other files whose content a container shows too, such as the chunks of a manifest, as paths below
+    /// its folder. A damaged container names none.
     pub others: Others,
-    /// Fails for a file that was recognised and can't be a container for want of its other files. It is asked anew for
-    /// each of their states.
+    /// Fails for a recognised file that cannot be a container because its other files are missing or wrong. It is
+    /// called again when they change.
     pub check_others: Option<CheckOthers>,
-    /// Fails for a container that another one of the same format can't show as a part of itself.
+    /// Fails for a container that another one of the same format cannot show as a part of itself.
     pub check_part: fn(&dyn Source) -> Result<(), PartError>,
     /// The examples in `fixtures/`.
     pub fixtures: &'static [&'static str],
@@ -78,7 +77,7 @@ pub static WSHARD: Format = Format {
     probe: |source, name, _| format::wshard::probe(source, name.ends_with(b".partial")),
     open: |reader, siblings, memory| {
         let shard = format::wshard::parse_within(&*reader.source, memory)?;
-        // Joining opens chunks, which reserve for themselves.
+        // Joining opens chunks, which reserve their own memory.
         if shard.chunks.is_some() {
             memory.hold();
         }
@@ -90,7 +89,7 @@ pub static WSHARD: Format = Format {
     fixtures: &["ep_001.wshard", "ep_002_lz4.wshard", "stream.wshard", "weights.shard"],
 };
 
-/// kastore, tskit's `.trees` among them.
+/// kastore, including tskit's `.trees`.
 pub static KASTORE: Format = Format {
     name: "kastore",
     title: "kastore",
@@ -110,8 +109,8 @@ pub static KASTORE: Format = Format {
     fixtures: &["arrays.kas", "tree_sequence.trees"],
 };
 
-/// The KAST draft. Several unrelated formats begin with the same letters: a file is claimed only by rules that they all
-/// fail (`docs/formats/kast.md` 5), and otherwise not worth a word.
+/// The KAST draft. Several unrelated formats begin with the same letters, so a file is claimed only by rules that they
+/// all fail (`docs/formats/kast.md` 5), and is not reported otherwise.
 pub static KAST: Format = Format {
     name: "kast",
     title: "KAST",
@@ -176,7 +175,7 @@ pub static SAFETENSORS: Format = Format {
         let source = &*reader.source;
         if format::safetensors::is_index(source)? {
             let index = format::safetensors::parse_index(source, memory)?;
-            // Its files are opened, which reserve for themselves.
+            // Opening its files reserves their own memory.
             memory.hold();
             return Ok(Arc::new(safetensors::open_joined(index, siblings, memory)?));
         }
@@ -222,7 +221,7 @@ pub static GGUF: Format = Format {
     fixtures: &["model.gguf"],
 };
 
-/// [`Format::others`] of a format whose containers are single files.
+/// Returns no files: the [`Format::others`] of a format whose containers are single files.
 ///
 /// # Errors
 /// None.
@@ -230,7 +229,7 @@ pub fn no_others(_: &dyn Source, _: &dyn Memory) -> Result<Vec<Box<str>>, Source
     Ok(Vec::new())
 }
 
-/// [`Format::check_part`] of such a format.
+/// Always fails: the [`Format::check_part`] of a format whose containers are single files.
 ///
 /// # Errors
 /// Always.
@@ -238,7 +237,7 @@ pub fn no_part(_: &dyn Source) -> Result<(), PartError> {
     Err(PartError::Damaged("containers of its format are no parts of others".into()))
 }
 
-/// The formats that a mount recognises. Of several that recognise a file, the first whose closer look accepts it has it.
+/// The formats that a mount recognises. If several recognise a file, the first whose probe accepts it has it.
 pub type Formats = &'static [&'static Format];
 
 /// All formats of this program.
@@ -259,32 +258,32 @@ impl fmt::Debug for Format {
 }
 
 impl Format {
-    /// All suffixes of such files.
+    /// Iterates over all suffixes of its files.
     pub fn all_suffixes(&self) -> impl Iterator<Item = &'static str> {
         self.suffixes.iter().chain(self.shared_suffixes).copied()
     }
 
-    /// Whether a file's name has a suffix of this format, or will have one when the file is finished.
+    /// Returns whether a file's name has a suffix of this format, or will have one when the file is finished.
     pub fn has_name(&self, name: &OsStr) -> bool {
         let name = finished(name);
         self.all_suffixes().any(|suffix| format::has_suffix(name, suffix))
     }
 
-    /// For each suffix of such files whether a name has it.
+    /// Returns for each suffix of this format whether a name has it.
     pub(crate) fn suffixes_of(&self, name: &OsStr) -> impl Iterator<Item = bool> {
         let name = finished(name);
         self.all_suffixes().map(move |suffix| format::has_suffix(name, suffix))
     }
 
-    /// Opens a container of this format. A manifest finds its chunks among `siblings`; without, it joins none.
+    /// Opens a container of this format. A manifest finds its chunks among `siblings`; without them it joins none.
     ///
     /// # Errors
-    /// [`FormatError`] when the file must be refused after all, or can't be read.
+    /// [`FormatError`] if the file must be refused after all, or cannot be read.
     pub fn open(&self, reader: &ReadContext, siblings: Option<Arc<dyn Siblings>>) -> OpenResult {
         self.open_within(reader, siblings).map(|(tree, _)| tree)
     }
 
-    /// As [`Self::open`], with what the open container takes of the cache's budget.
+    /// Like [`Self::open`], and also returns the reservation of the open container in the cache's budget.
     ///
     /// # Errors
     /// As [`Self::open`].
@@ -302,7 +301,7 @@ impl Format {
     }
 }
 
-/// A file's name without what says that it is not finished.
+/// Returns a file's name without the suffix of unfinished files.
 fn finished(name: &OsStr) -> &[u8] {
     let name = name.as_encoded_bytes();
     let length = name.len().saturating_sub(PARTIAL.len());
@@ -316,22 +315,22 @@ pub enum Detected {
     Container(&'static Format),
     /// An ordinary file.
     Plain,
-    /// It is meant to be a container and must be refused: an ordinary file, with a reason worth reporting.
+    /// An ordinary file that is meant to be a container, but must be refused. The reason is worth reporting.
     Refused(&'static Format, FormatError),
 }
 
-/// Looks at the front of a file and says which of the formats it has.
+/// Returns which of the formats a file has, by its front and a closer look.
 ///
 /// # Errors
-/// [`SourceError`] when the front could not be read.
+/// [`SourceError`] if the file could not be read.
 pub fn detect(formats: &[&'static Format], source: &dyn Source, name: &[u8]) -> Result<Detected, SourceError> {
     detect_within(formats, source, name, &Unlimited)
 }
 
-/// As [`detect`], where memory has to be asked for.
+/// Like [`detect`], for a caller that has to ask for memory.
 ///
 /// # Errors
-/// As [`detect`]; also where there is not enough memory.
+/// As [`detect`]; also if there is not enough memory.
 pub fn detect_within(
     formats: &[&'static Format],
     source: &dyn Source,
@@ -358,19 +357,19 @@ pub fn detect_within(
     Ok(refused.map_or(Detected::Plain, |(format, error)| Detected::Refused(format, error)))
 }
 
-/// Whether a file's name is one that containers have, finished or not.
+/// Returns whether a file's name has a suffix of containers, finished or not.
 pub fn is_container_name(formats: &[&'static Format], name: &OsStr) -> bool {
     format_of_name(formats, name).is_some()
 }
 
-/// Whether a file's name says that it should be a container, finished or not: one that is none, or can't be read, is
-/// then worth reporting.
+/// Returns whether a file should be a container by its name, finished or not. If it is not, or cannot be read, that is
+/// worth reporting.
 pub fn should_be_container(formats: &[&'static Format], name: &OsStr) -> bool {
     let name = finished(name);
     formats.iter().any(|format| format.suffixes.iter().any(|suffix| format::has_suffix(name, suffix)))
 }
 
-/// The format that a file should have by its name.
+/// Returns the format that a file should have by its name.
 pub fn format_of_name(formats: &[&'static Format], name: &OsStr) -> Option<&'static Format> {
     formats.iter().copied().find(|format| format.has_name(name))
 }

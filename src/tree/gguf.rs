@@ -29,7 +29,7 @@ use numbers::{Dequantised, Swapped};
 /// Suffix of the view of a quantised tensor as numbers.
 const NUMBERS: &str = ".f32.npy";
 
-/// Longest array that `metadata.json` has in itself.
+/// Most elements of an array that `metadata.json` contains.
 const INLINE: u64 = 4096;
 
 /// Tensors without a file that are reported one by one.
@@ -46,11 +46,11 @@ pub(super) enum File {
     Metadata,
     /// An array of metadata, by the number of its pair.
     Array(u32),
-    /// Texts, one a line, likewise.
+    /// Texts of metadata, one a line, by the number of their pair.
     Texts(u32),
 }
 
-/// A GGUF file, and the nodes of what it holds. The root stands for "none".
+/// A GGUF file, and the nodes of what it holds. The root means "none".
 pub(super) struct Model {
     found: Gguf,
     tensors: Vec<NodeIndex>,
@@ -86,7 +86,7 @@ pub(super) fn open(found: Gguf) -> Table<Model> {
     if unknown > REPORTED {
         warnings.push(format!("{} more tensors have no file", unknown - REPORTED));
     }
-    // What is made beside the stored tensors, and gives way to them.
+    // Views as numbers are added after the stored tensors, which have precedence for names.
     for ((tensor, &node), number) in found.iter().zip(&tensors).zip(0u32..) {
         let is_shown = !found.is_big && quantised(tensor);
         numbers.push(match is_shown {
@@ -104,7 +104,7 @@ pub(super) fn open(found: Gguf) -> Table<Model> {
     Table::new(builder, Model { found, tensors, numbers, pairs, warnings })
 }
 
-/// Whether a tensor's blocks can be shown as numbers.
+/// Returns whether a tensor's blocks can be shown as numbers.
 fn quantised(tensor: Tensor<'_>) -> bool {
     matches!(tensor.kind().map(|known| known.kind), Some(Kind::Blocks { quantised: Some(_), .. }))
 }
@@ -140,7 +140,7 @@ impl Model {
         self.found.value_at(number as usize)
     }
 
-    /// Returns elements as they are stored, turned if they are big-endian.
+    /// Returns stored elements, byte-swapped if they are big-endian.
     fn elements(&self, dtype: DType, place: std::ops::Range<u64>) -> View {
         let width = dtype.size();
         if self.found.is_big && width > 1 {
@@ -189,12 +189,12 @@ fn info(tensor: Tensor<'_>) -> ItemInfo {
     }
 }
 
-/// Returns the path of a node that is there.
+/// Returns the path of a node; `None` for the root.
 fn path_of(paths: &Paths<Entry<File>>, node: NodeIndex) -> Option<String> {
     (node != ROOT).then(|| paths.path(node))
 }
 
-/// What one of `items` says beside what every format's do.
+/// The keys of `items` beside those that every format has.
 #[derive(Serialize)]
 struct Own {
     #[serde(skip_serializing_if = "Option::is_none")]

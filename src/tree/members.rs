@@ -1,4 +1,4 @@
-//! Members of zip archives as blocks: where each begins is looked up when it is first read.
+//! Members of zip archives as blocks. Where a member's data begin is looked up when it is first read.
 
 use std::sync::{
     Arc,
@@ -14,7 +14,7 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Members {
     archive: Archive,
-    /// Where the data of each begin; 0 until that was looked up.
+    /// Where the data of each member begin; 0 until that was looked up.
     places: Box<[AtomicU64]>,
 }
 
@@ -24,7 +24,7 @@ impl Members {
         Arc::new(Self { archive, places })
     }
 
-    /// All members, in the order of the directory.
+    /// Returns all members, in the order of the directory.
     pub(super) fn all(&self) -> &[Member] {
         &self.archive.members
     }
@@ -33,18 +33,18 @@ impl Members {
         self.archive.members.get(number as usize)
     }
 
-    /// A file that is a whole member.
+    /// Returns the bytes of a whole member.
     pub(super) fn view(self: &Arc<Self>, number: u32) -> View {
         let size = self.get(number).map_or(0, Member::shown_size);
         View::default().with(size, Data::Sought(self.clone(), number, 0..size))
     }
 
-    /// A member's name, for messages.
+    /// Returns a member's name, for messages.
     pub(super) fn name(&self, number: u32) -> String {
         self.get(number).map_or_else(String::new, |member| String::from_utf8_lossy(&member.name).into_owned())
     }
 
-    /// Bytes of memory that it takes.
+    /// Returns how many bytes of memory it takes.
     pub(super) fn memory_usage(&self) -> usize {
         let names: usize = self.all().iter().map(|member| member.name.len() + super::HEAP).sum();
         names + size_of_val(self.all()) + size_of_val(&*self.places)

@@ -19,7 +19,7 @@ use crate::{
     view::{Array, Fault, View},
 };
 
-/// What a member takes in memory beside what the parser has reserved: its node, and its name there.
+/// Bytes that a member takes in memory beside what the parser has reserved: its node, and its name there.
 const NODE_MEMORY: u64 = 400;
 
 /// The members of an npz file.
@@ -30,10 +30,10 @@ pub(super) struct Npz {
     front: Map<String, Value>,
 }
 
-/// The tree of an npz file.
+/// Returns the tree of an npz file.
 ///
 /// # Errors
-/// `Source` where there is not enough memory.
+/// `Source` if there is not enough memory.
 pub(super) fn open(archive: Archive, memory: &dyn Memory) -> Result<Table<Npz>, FormatError> {
     let names: u64 = archive.members.iter().map(|member| member.name.len() as u64).sum();
     let needed = archive.members.len() as u64 * NODE_MEMORY + 2 * names;
@@ -46,7 +46,7 @@ pub(super) fn open(archive: Archive, memory: &dyn Memory) -> Result<Table<Npz>, 
         let (folder, part) = builder.folders_of(ROOT, name.strip_suffix(SUFFIX).unwrap_or(name), &[]);
         nodes[number as usize] = builder.file(folder, part, ".npy", Entry::Of(number));
     };
-    // Of several members of one name the last is the visible one, as numpy has it.
+    // If several members have one name, the last is visible, as in numpy.
     let last: HashMap<&[u8], u32> = (0..).zip(members.all()).map(|(number, member)| (&*member.name, number)).collect();
     let is_last = |number: u32, member: &[u8]| last.get(member) == Some(&number);
     for visible in [true, false] {
@@ -65,7 +65,7 @@ pub(super) fn open(archive: Archive, memory: &dyn Memory) -> Result<Table<Npz>, 
 impl Content for Npz {
     type File = u32;
 
-    /// What a member holds is known when it is inflated: it is a file that somebody stored.
+    /// Returns `None`: the type and shape of a member are only known when it is inflated.
     fn array(&self, _: u32) -> Option<Array> {
         None
     }

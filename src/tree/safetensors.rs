@@ -1,4 +1,4 @@
-//! Tensors of a model as arrays, each a range of the file, or of one of the files that the model is joined of
+//! Tensors of a model as arrays. Each is a range of the file, or of one of the files of a joined model
 //! (`docs/TREE.md`, section 10).
 
 mod joined;
@@ -29,7 +29,7 @@ use crate::{
 use joined::Parts;
 pub(super) use joined::check_shards;
 
-/// What a file of these containers stands for.
+/// What a file of these containers shows.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum File {
     /// A tensor, by its number in the header.
@@ -47,7 +47,7 @@ pub(super) struct Tensors {
     metadata: Option<Arc<Buffer>>,
 }
 
-/// The tree of a safetensors file.
+/// Returns the tree of a safetensors file.
 ///
 /// # Errors
 /// `ENOMEM`.
@@ -57,10 +57,10 @@ pub(super) fn open(found: Safetensors, memory: &dyn Memory) -> Result<Table<Tens
     Ok(tree(found, metadata, None))
 }
 
-/// The tree of a joined model.
+/// Returns the tree of a joined model.
 ///
 /// # Errors
-/// Where a file is not there, or is no part of the model.
+/// If a file is missing, or is not a part of the model.
 pub(super) fn open_joined(
     index: Index,
     siblings: Option<Arc<dyn Siblings>>,
@@ -93,7 +93,7 @@ impl Serialize for Texts<'_> {
     }
 }
 
-/// What is known of a tensor.
+/// Returns what is known of a tensor.
 fn info(tensor: Tensor<'_>) -> ItemInfo {
     let data = tensor.data();
     ItemInfo {
@@ -105,7 +105,7 @@ fn info(tensor: Tensor<'_>) -> ItemInfo {
     }
 }
 
-/// What one of `items` says of a tensor of a joined model.
+/// The keys of `items` for a tensor of a joined model.
 #[derive(Serialize)]
 struct Own<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -120,7 +120,7 @@ impl Tensors {
         }
     }
 
-    /// The bytes of a tensor.
+    /// Returns the bytes of a tensor.
     fn data(&self, file: File) -> View {
         let (File::Tensor(number), Some(tensor)) = (file, self.tensor(file)) else { return View::default() };
         let data = match &self.parts {
@@ -130,7 +130,7 @@ impl Tensors {
         if tensor.array_type() == Some(DType::Bool) { data.into_bool() } else { data }
     }
 
-    /// The tensors with their paths.
+    /// Iterates over the tensors with their paths.
     fn with_paths<'a>(
         &'a self,
         paths: &'a Paths<Entry<File>>,

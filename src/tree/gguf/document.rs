@@ -27,11 +27,11 @@ pub(super) struct Documents<'a> {
     found: &'a Gguf,
     source: &'a dyn Source,
     memory: &'a dyn Memory,
-    /// Bytes that were asked for, for the longest text so far.
+    /// Bytes that were reserved for the longest text so far.
     asked: Cell<u64>,
 }
 
-/// What went wrong while a value was written: serde keeps no errors of others.
+/// The error that stopped the writing of a value, because serde's errors cannot hold it.
 type Failed = RefCell<Option<SourceError>>;
 
 impl<'a> Documents<'a> {
@@ -39,7 +39,7 @@ impl<'a> Documents<'a> {
         Self { found, source, memory, asked: Cell::new(0) }
     }
 
-    /// Comes before a text of so many bytes is read: they, and as much again as base64 takes of them.
+    /// Reserves memory before a text of `length` bytes is read: for the text and for its base64.
     fn admit(&self, length: u64) -> Result<(), SourceError> {
         let more = length.saturating_mul(3).saturating_sub(self.asked.get());
         self.memory.reserve(more)?;
@@ -82,7 +82,7 @@ impl<'a> Documents<'a> {
         each_text(self.source, self.found.is_big, (count, place), |length| self.admit(length), each).map_err(|error| {
             match error {
                 FormatError::Source(error) => error,
-                // The parser has been there, so the file is another one by now.
+                // The parser has accepted it before, so the file has changed.
                 FormatError::Refused { .. } => SourceError::Changed,
             }
         })
@@ -140,7 +140,7 @@ impl Serialize for Shown<'_> {
                 self.documents.admit(place.end - place.start).map_err(fail)?;
                 Text(&source.read(place.clone()).map_err(fail)?).serialize(serializer)
             }
-            // No longer than what is not in a file of its own.
+            // Arrays without a file of their own are short.
             (Value::Array(dtype, _, place), None) => {
                 let width = dtype.size() as usize;
                 let bytes = source.read(place.clone()).map_err(fail)?;

@@ -1,4 +1,4 @@
-//! Elements of tensors that are not stored as they are shown: turned, or dequantised, for the range that is read.
+//! Elements of tensors that are not stored as they are shown. The range that is read is byte-swapped or dequantised.
 
 use std::ops::Range;
 
@@ -12,7 +12,7 @@ use crate::{
 /// Bytes of a file that are read at a time.
 const PIECE: u64 = 64 << 10;
 
-/// Big-endian elements, little-endian.
+/// Big-endian elements, shown little-endian.
 #[derive(Debug)]
 pub(super) struct Swapped {
     pub(super) place: Range<u64>,
@@ -49,14 +49,14 @@ impl Rendered for Swapped {
 #[derive(Debug)]
 pub(super) struct Dequantised {
     place: Range<u64>,
-    /// Bytes of a block, as stored and as numbers.
+    /// Bytes of a block, stored and decoded.
     bytes: u64,
     decoded: u64,
     kind: Quantised,
 }
 
 impl Dequantised {
-    /// Returns the elements of a tensor whose numbers are known.
+    /// Returns the elements of a tensor if its type can be dequantised.
     pub(super) fn of(tensor: Tensor<'_>) -> Option<Self> {
         let Kind::Blocks { elements, bytes, quantised: Some(kind) } = tensor.kind()?.kind else { return None };
         Some(Self { place: tensor.data(), bytes, decoded: 4 * elements, kind })

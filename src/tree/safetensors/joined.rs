@@ -1,4 +1,4 @@
-//! Models in several files: each tensor is a range of one of them.
+//! Models in several files. Each tensor is a range of one of them.
 
 use std::{any::Any, fmt, ops::Range, sync::Arc};
 
@@ -15,7 +15,7 @@ use crate::{
     view::{Bytes, Data, Fault, ReadContext, Rendered, View},
 };
 
-/// Whether all files of an index are there, and have its tensors.
+/// Fails unless all files of an index are there and have its tensors.
 ///
 /// # Errors
 /// The class of `docs/formats/safetensors.md` 5.
@@ -45,14 +45,14 @@ pub(super) struct Parts {
 
 struct Files {
     siblings: Arc<dyn Siblings>,
-    /// Their names, and the states that they were opened in.
+    /// Their names, and the states in which they were opened.
     known: Vec<(Box<str>, Version)>,
 }
 
 /// Opens the files of an index, and finds its tensors in them.
 ///
 /// # Errors
-/// Where a file is not there, or is no part of the model.
+/// If a file is missing, or is not a part of the model.
 pub(super) fn join(
     index: Index,
     siblings: Option<Arc<dyn Siblings>>,
@@ -81,19 +81,19 @@ pub(super) fn join(
 }
 
 impl Parts {
-    /// The bytes of a tensor that has a place in its file.
+    /// Returns the bytes of a tensor at a place in its file.
     pub(super) fn view(&self, tensor: usize, place: Range<u64>) -> View {
         let size = place.end.saturating_sub(place.start);
         let file = self.file_of.get(tensor).copied().unwrap_or(u32::MAX);
         View::default().with(size, Data::Rendered(Arc::new(InFile { files: self.files.clone(), file, place })))
     }
 
-    /// The name of the file that a tensor is in.
+    /// Returns the name of the file that a tensor is in.
     pub(super) fn file(&self, tensor: usize) -> Option<&str> {
         Some(&self.files.known.get(*self.file_of.get(tensor)? as usize)?.0)
     }
 
-    /// The names of all files.
+    /// Iterates over the names of all files.
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
         self.files.known.iter().map(|(name, _)| &**name)
     }
@@ -118,9 +118,9 @@ impl fmt::Debug for InFile {
 }
 
 impl InFile {
-    /// The file, in the state that it was joined in, and what an error in it is called.
+    /// Opens the file, in the state in which it was joined.
     fn open(&self, reader: &ReadContext) -> Result<Arc<Opened>, Fault> {
-        // Another file has to be looked at for it.
+        // Opening another file may take time.
         reader.may_work()?;
         let Some((name, state)) = self.files.known.get(self.file as usize) else {
             return Err(SourceError::Changed.into());
