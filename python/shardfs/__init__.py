@@ -1,4 +1,4 @@
-"""Containers of arrays as Python objects, without a mount: WShard and other Shard files, KDB, kastore, KAST, IDV, npz.
+"""Containers of arrays as Python objects, without a mount. `shardfs.formats()` lists the formats.
 
     import numpy as np
     import shardfs

@@ -1,4 +1,4 @@
-"""Arrays: known by type and shape, decoded when elements are asked for."""
+"""Arrays: type and shape are known at once, elements are decoded when they are asked for."""
 
 import ast
 import math
@@ -34,28 +34,27 @@ def _dtype(name, descr):
 
 
 class Array(Place):
-    """An array of a container: type and shape at once, elements when they are asked for.
+    """An array of a container. Its type and shape are known at once; elements are decoded when they are asked for.
 
-    - `a[10:20]`, `a[3]`, `a[:, 0]`, `a[[5, 1]]`, `a[mask]` give numpy arrays of one's own, writable. Indices of the
-      first axes decode only the blocks, frames or rows that they touch; those of the axes behind are applied
-      afterwards.
-    - `numpy.asarray(a)` decodes the whole once. The result is read-only, and shares its memory with this object, which
-      keeps it: the next `asarray` costs nothing. `numpy.array(a)` and `a[...]` copy.
-    - `torch.from_dlpack(a)`, `jax.numpy.from_dlpack(a)` and whatever else knows `__dlpack__` or `__array__`.
+    - `a[10:20]`, `a[3]`, `a[:, 0]`, `a[[5, 1]]`, `a[mask]` return new, writable numpy arrays. Indices of the first axes
+      decode only the blocks, frames or rows that they touch; indices of later axes are applied afterwards.
+    - `numpy.asarray(a)` decodes the whole array once. The result is read-only. This object keeps it and shares its
+      memory, so the next `asarray` costs nothing. `numpy.array(a)` and `a[...]` copy.
+    - `torch.from_dlpack(a)`, `jax.numpy.from_dlpack(a)` and all else that knows `__dlpack__` or `__array__` work.
 
-    - `a.mapped()` is the whole array without a copy, where its elements lie in the file as they are.
+    - `a.mapped()` returns the whole array without a copy if its elements are stored uncompressed.
 
-    What was read once stays what it was, whatever happens to the file. A read after the file has changed, or was
-    truncated, is `shardfs.Changed`.
+    Elements that were read stay as they were, even if the file changes. A read after the file has changed or was
+    truncated raises `shardfs.Changed`.
 
     Attributes:
-        dtype: numpy's. Types that numpy lacks (bf16, 8-bit floats) are those of ml_dtypes if it is installed, otherwise
-            their bits as unsigned integers.
+        dtype: numpy's dtype. Types that numpy lacks (bf16, 8-bit floats) are those of ml_dtypes if it is installed,
+            otherwise their bits as unsigned integers.
         shape: elements along each axis, the outermost first.
         ndim, size, nbytes: as in numpy; bytes are those of the elements, decoded.
-        codec: how it is stored: 'none', 'zstd', 'lz4', 'deflate', ...; None where it is put together of several things.
+        codec: how it is stored: 'none', 'zstd', 'lz4', 'deflate', ...; None if it is put together from several parts.
         stored_size: bytes that it takes in the container, or None.
-        inferred: whether dtype or shape is a guess, since the container does not say.
+        inferred: whether dtype or shape is a guess, because the container does not say.
 
     Raises, when elements are asked for: `shardfs.DamagedBlock`, `shardfs.Changed`, `MemoryError`, `OSError`.
     """
@@ -143,15 +142,15 @@ class Array(Place):
         return "shardfs", self._source, self._path, self._state or self._node.state
 
     def mapped(self):
-        """All elements as a read-only numpy array that lies in the file itself, where that can be had safely; otherwise
-        what `numpy.asarray` gives.
+        """Returns all elements as a read-only numpy array that maps the file, if that is safe; otherwise the same as
+        `numpy.asarray`.
 
-        Nothing is copied, and processes that map one file share its pages. It can be had of uncompressed arrays in files
-        of this machine that are yours (or any user's, for root) and that no program has open for writing. While such an
-        array is held, a program that wants to write to the file or to truncate it waits until the elements have been copied into
-        memory, some milliseconds: they stay what they were, and there is no SIGBUS. Before a fork they are copied, too.
-        A process that is stopped holds writers up for as long as the kernel allows, which is 45 seconds; if one
-        truncates the file then, the stopped process may be ended by SIGBUS when it goes on.
+        Nothing is copied, and processes that map the same file share its pages. Only uncompressed arrays can be mapped,
+        in files of this machine that are yours (or any user's, for root) and that no program has open for writing.
+        While such an array is held, a program that wants to write to the file or truncate it waits some milliseconds
+        until the elements have been copied into memory. They stay as they were, and there is no SIGBUS. Before a fork
+        they are copied too. A stopped process delays writers for as long as the kernel allows, which is 45 seconds. If
+        the file is truncated after that, SIGBUS may end the stopped process when it continues.
         """
         if self._held is None:
             dtype, shape, items, itemsize, typestr, *_ = self._info()
@@ -162,7 +161,7 @@ class Array(Place):
         return self._whole()
 
     def _whole(self):
-        """All elements, read-only, kept by this object."""
+        """Returns all elements, read-only. This object keeps them."""
         if self._held is None:
             whole = self._read(0, self._info()[1])
             whole.flags.writeable = False
@@ -170,7 +169,7 @@ class Array(Place):
         return self._held
 
     def _read(self, first, shape):
-        """Elements from number `first` on as a new array of this shape."""
+        """Returns elements from number `first` on as a new array of this shape."""
         dtype, _, _, itemsize, typestr, *_ = self._info()
         items = math.prod(shape)
         if items == 0:
@@ -184,7 +183,7 @@ class Array(Place):
         return _as_array(node.elements(self._start + first * itemsize, items * itemsize, typestr, shape), dtype)
 
     def _rows(self, first, numbers, shape):
-        """Rows of this shape by their numbers, counted from element number `first` on."""
+        """Returns rows of this shape by their numbers, counted from element number `first` on."""
         dtype, _, _, itemsize, typestr, *_ = self._info()
         row = itemsize * math.prod(shape)
         if self._fortran:
@@ -212,7 +211,7 @@ class Array(Place):
                 raise IndexError(f"index {number} is out of bounds for axis {axis} with size {length}")
             first, shape = first + number % length * math.prod(inner), inner
         if not (keys and shape and isinstance(keys[0], slice)):
-            # The rest of the array as it is, or indices of which numpy knows what they mean.
+            # The rest of the array, with indices that numpy applies.
             return self._read(first, shape)[tuple(keys)]
         numbers, inner = range(shape[0])[keys[0]], shape[1:]
         if len(numbers) and numbers.step in (1, -1):
@@ -224,8 +223,8 @@ class Array(Place):
 
 
 def _stored_file(node, path):
-    """What the header of a stored `.npy` file says: what `Array` knows, where the elements begin, and whether they are in
-    Fortran order."""
+    """Returns what the header of a stored `.npy` file says: what `Array` knows, where the elements begin, and whether
+    they are in Fortran order."""
     front = node.read(0, _HEADER) if node.name.endswith(".npy") else b""
     if front[:6] != b"\x93NUMPY" or len(front) < 12:
         raise NotAnArray("not an array", container=path)
@@ -255,7 +254,7 @@ def _as_array(memory, dtype):
 
 
 def _row_numbers(keys, shape):
-    """The rows that a list or mask along the first axis chooses, where that is all of the index; otherwise None."""
+    """Returns the rows that a list or mask along the first axis chooses, if that is the whole index; otherwise None."""
     if len(keys) != 1 or not shape or not isinstance(keys[0], (list, np.ndarray)):
         return None
     chosen, length = np.asarray(keys[0]), shape[0]
@@ -274,15 +273,15 @@ def read_many(arrays, *, threads=None, errors="raise"):
     """Reads arrays, or whole containers, on all cores at once.
 
     Args:
-        arrays: `Array`s; pairs `(container, name)`; or containers and episodes, which stand for all of their arrays.
-        threads: how many threads decode, by default one a core.
-        errors: 'raise' raises the first error once all have been read; 'return' puts each in its array's place.
+        arrays: `Array`s; pairs `(container, name)`; or containers and episodes, which mean all of their arrays.
+        threads: how many threads decode; by default one for each core.
+        errors: 'raise' raises the first error after all have been read; 'return' returns each error in its array's place.
 
     Returns:
         A list with a numpy array for each array, and a dict of them by name for each container; all writable.
 
     Raises:
-        As reading one of them would.
+        The same as reading one of them.
     """
     if errors not in ("raise", "return"):
         raise ValueError(f"errors={errors!r}: 'raise' or 'return'")

@@ -12,7 +12,7 @@ from ._pictures import Camera, Cameras
 
 
 class Readable(io.RawIOBase):
-    """A file of a container, or beside one: seekable, binary, read-only."""
+    """A file in a container or a folder: seekable, binary, read-only."""
 
     def __init__(self, node):
         self._node, self._at, self._size = node, 0, node.size
@@ -46,19 +46,19 @@ class Readable(io.RawIOBase):
 
 
 class _Tree(Place):
-    """What files below it can be opened of."""
+    """A place whose files can be opened."""
 
     __slots__ = ()
 
     def open(self, path, *, buffering=256 << 10):
-        """A file below this as a seekable binary file, read-only.
+        """Opens a file below this as a seekable binary file, read-only.
 
         Args:
-            path: as docs/TREE.md names it: 'signal/joint_pos.npy', 'images/cam0/rgb/000.png', '.raw/signal/x.bin'.
-            buffering: bytes that are read at a time; 0 for reads of exactly what is asked for.
+            path: a path as in docs/TREE.md: 'signal/joint_pos.npy', 'images/cam0/rgb/000.png', '.raw/signal/x.bin'.
+            buffering: bytes that are read at a time; 0 reads exactly what is asked for.
 
         Raises:
-            shardfs.NotFound, IsADirectoryError; and, when it is read, `shardfs.DamagedBlock` and `shardfs.Changed`.
+            shardfs.NotFound, IsADirectoryError; when it is read also `shardfs.DamagedBlock` and `shardfs.Changed`.
         """
         node = self._get(path)
         if node.kind == "folder":
@@ -67,7 +67,7 @@ class _Tree(Place):
         return io.BufferedReader(raw, buffering) if buffering else raw
 
     def read_bytes(self, path):
-        """All bytes of a file below this. Raises as `open` does."""
+        """Returns all bytes of a file below this. Raises the same errors as `open`."""
         node = self._get(path)
         return node.read(0, node.size)
 
@@ -105,25 +105,25 @@ class _Arrays(_Tree, Mapping):
         return sum(1 for _ in self)
 
     def read(self, names=None, *, threads=None):
-        """Arrays as a dict of numpy arrays by name, read on all cores at once; all of them where no names are given."""
+        """Reads arrays on all cores at once, by default all. Returns a dict of numpy arrays by name."""
         from ._array import read_many
         names = list(self) if names is None else list(names)
         return dict(zip(names, read_many([self[name] for name in names], threads=threads)))
 
 
 class Container(_Arrays):
-    """A container: a mapping of its arrays by name, in the order in which they are stored. Nothing is decoded for it.
+    """A container: a mapping of its arrays by name, in stored order. Nothing is decoded until elements are asked for.
 
-    `list(container)` are the names, `container['signal/joint_pos']` is an `Array`; an unknown name is a `KeyError`. A
-    name is the path of the array's `.npy` file (docs/TREE.md) without the suffix.
+    `list(container)` returns the names, `container['signal/joint_pos']` an `Array`; an unknown name raises `KeyError`.
+    A name is the path of the array's `.npy` file (docs/TREE.md) without the suffix.
 
     Attributes:
-        path: where it is: a path of this machine, or an address.
+        path: its path on this machine, or its address.
         format: the name of its format; `shardfs.formats()` lists them.
-        info: what `container.json` says: format, version, and under 'items' what is stored.
-        meta: what `meta/*.json` says, parsed, by name without the suffix; empty where there is none.
-        images: cameras by name, where there are any.
-        episodes: the episodes of a KDB file, by position; of every other container there are none.
+        info: `container.json`, parsed: format, version, and under 'items' what is stored.
+        meta: the files `meta/*.json`, parsed, by name without the suffix; empty if there are none.
+        images: cameras by name; empty if there are none.
+        episodes: the episodes of a KDB file, by position; empty for every other format.
 
     Pickles as (source, path, state); see `shardfs.Changed`.
     """
@@ -182,12 +182,12 @@ class Container(_Arrays):
 
 
 class Episode(_Arrays):
-    """One episode of a KDB file: a mapping of its arrays: 'state', 'action', 'reward', 'is_terminal',
+    """One episode of a KDB file: a mapping of its arrays 'state', 'action', 'reward', 'is_terminal' and
     'images/<camera>'.
 
     Attributes:
         number: its position in the index.
-        meta: what its `meta.json` says.
+        meta: its `meta.json`, parsed.
         images: cameras by name.
     """
 
@@ -230,7 +230,7 @@ class Episode(_Arrays):
 
 
 class Episodes(Sequence):
-    """Episodes of a KDB file by their position in its index. Nothing is read for one before it is used."""
+    """Episodes of a KDB file by their position in its index. An episode is read when it is first used."""
 
     def __init__(self, container, count):
         self._container, self._count = container, count
@@ -252,7 +252,7 @@ class Episodes(Sequence):
 class Folder(_Tree, Mapping):
     """A folder: a mapping of names to containers and folders. `open` opens the other files.
 
-    `folder['2026/ep_001.wshard']` may go several steps at once.
+    A key may be a path of several steps, such as `folder['2026/ep_001.wshard']`.
     """
 
     __slots__ = ()
@@ -285,7 +285,7 @@ def _of(node, source, path):
 
 
 def _files(place, path):
-    """Files below a folder, with their paths below it; none where it is not there."""
+    """Yields the files below a folder, with their paths below it; none if the folder is missing."""
     try:
         top = place._get(path) if path else place._node
     except NotFound:
@@ -297,7 +297,7 @@ def _files(place, path):
 
 
 def _camera_folders(place, path):
-    """Folders below a folder that hold files, by their paths below it."""
+    """Yields the folders below a folder that hold files, by their paths below it."""
     try:
         folders = [("", place._get(path))]
     except NotFound:
@@ -319,18 +319,18 @@ def open(source, *, formats=None):  # noqa: A001 - named as the thing that it do
     """Opens a container, or a folder of them. Nothing is decoded.
 
     Args:
-        source: a path of this machine, or an address such as 's3://bucket/ep_001.wshard'.
+        source: a path on this machine, or an address such as 's3://bucket/ep_001.wshard'.
         formats: which formats are containers: their names ('kdb,idv', or a list of names), or names with '-' or '+' in
-            front, which are taken away from the default or added to it. `shardfs.formats()` lists them.
+            front, which are removed from the default or added to it. `shardfs.formats()` lists them.
 
     Returns:
         A `Container` for a container, a `Folder` for a folder.
 
     Raises:
         shardfs.NotFound: there is no such file.
-        shardfs.NotAContainer: it is a file of no known format, or too damaged to be opened; the error says why.
-        ValueError: there is no format of such a name.
-        OSError: what the operating system or the server says.
+        shardfs.NotAContainer: the file is of no known format, or too damaged to be opened; the error says why.
+        ValueError: `formats` names an unknown format.
+        OSError: the operating system or the server reports an error.
     """
     source, path = _process.split(source, formats)
     node = _process.node(source, path)
@@ -343,9 +343,9 @@ class Format(NamedTuple):
     """A container format.
 
     Attributes:
-        name: as `open` takes it in `formats`, and `Container.format` says it.
-        suffixes: suffixes that such files usually have.
-        shown: whether such files are containers unless `formats` says something else.
+        name: the name, as in `formats` of `open` and in `Container.format`.
+        suffixes: suffixes that its files usually have.
+        shown: whether its files are containers by default.
         summary: what it is.
     """
 
@@ -356,7 +356,7 @@ class Format(NamedTuple):
 
 
 def formats():
-    """The container formats that this version knows, as `Format` tuples."""
+    """Returns the container formats that this version knows, as `Format` tuples."""
     return [Format(*row) for row in _core.formats()]
 
 
@@ -367,7 +367,8 @@ class Found:
         path: where it is.
         format: the name of its format.
         container: the `Container`.
-        info: what its `container.json` says; its 'items' are the table of what is stored.
+        info: its `container.json`, parsed.
+        items: the 'items' of `info`: what is stored.
     """
 
     __slots__ = ("container",)
@@ -385,13 +386,13 @@ class Found:
 
 
 def walk(source, *, formats=None):
-    """Every container below a folder (or the container itself), in the order of listings.
+    """Yields every container below a folder (or the container itself), in the order of listings.
 
     Yields:
-        `Found` objects: path, format, the table of items. What is in a container is read when it is asked for.
+        `Found` objects: path, format, items. The content of a container is read when it is asked for.
 
     Raises:
-        As `open`; folders that can't be read are left out, as `os.walk` does.
+        The same as `open`. Folders that cannot be read are left out, as in `os.walk`.
     """
     top = open(source, formats=formats)
     if isinstance(top, Container):

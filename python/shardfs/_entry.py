@@ -1,4 +1,4 @@
-"""What everything here has in common: it stands for a place, is looked up when it is needed, and pickles by name."""
+"""Base of all objects here: a place that is looked up when it is needed, and pickles by name."""
 
 import json
 
@@ -9,8 +9,8 @@ from ._errors import Changed, NotAContainer, NotFound
 class Place:
     """A file or folder by name: source, path below it, and the state that the container had when it was opened.
 
-    Pickles as these three; another process opens it again when it is first used. If the container is in another state
-    by then, that is `shardfs.Changed`.
+    Pickles as these three. Another process opens it again when it is first used; if the container has changed by then,
+    that raises `shardfs.Changed`.
     """
 
     __slots__ = ("_source", "_path", "_state", "_node_", "_generation", "__weakref__")
@@ -37,7 +37,7 @@ class Place:
         return Changed("the container has changed since this was opened", container=self.path)
 
     def _check_way(self):
-        """Raises `Changed` where this is gone because its container is in another state, and still there."""
+        """Raises `Changed` if this is gone because its container has changed, and the container still exists."""
         path = self._path
         while self._state is not None and path:
             path = path.rpartition("/")[0]
@@ -45,7 +45,7 @@ class Place:
                 state = _process.node(self._source, path).state
             except (NotFound, NotADirectoryError):
                 continue
-            # Folders outside of containers have none: then the container is gone, too.
+            # Folders outside of containers have no state: then the container is gone too.
             if state not in (None, self._state):
                 raise self._changed()
             return
@@ -54,12 +54,12 @@ class Place:
         return _process.node(self._source, self._path)
 
     def _get(self, path):
-        """The node at a path below."""
+        """Returns the node at a path below."""
         return self._node.get(path)
 
     @property
     def path(self):
-        """Where it is: a path of this machine, or an address."""
+        """Its path on this machine, or its address."""
         return _process.shown(self._source, self._path)
 
     def __reduce__(self):
@@ -75,7 +75,7 @@ class Place:
 
 
 def parsed(data, what):
-    """JSON that a container holds."""
+    """Returns the JSON of a container, parsed."""
     try:
         return json.loads(data)
     except ValueError as error:
@@ -83,7 +83,7 @@ def parsed(data, what):
 
 
 def reason_of_refusal(source, path):
-    """Raises what is wrong with a file that was expected to be a container."""
+    """Raises the error that says why a file is not a container."""
     shown = _process.shown(source, path)
     try:
         from . import _core

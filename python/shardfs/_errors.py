@@ -1,4 +1,4 @@
-"""What may go wrong. All of these are `shardfs.Error`, and what they are to Python besides."""
+"""Errors. All derive from `shardfs.Error`, and from the fitting exceptions of Python."""
 
 import errno
 import os
@@ -11,7 +11,7 @@ class Error(Exception):
         container: path or address of the container or file, or None.
         path: the path in the container; empty for the container itself.
         block: the stored name of the block, or None.
-        offset: where in the container the trouble is, in bytes, or None.
+        offset: where in the container the error is, in bytes, or None.
         reason: what was wrong.
     """
 
@@ -36,7 +36,7 @@ def _again(kind, reason, fields):
 
 
 class _OsError(Error, OSError):
-    """An error that is an `OSError`, too, so that what handles those of files handles these."""
+    """An error that is also an `OSError`, so that code that handles errors of files handles it."""
 
     _errno = errno.EIO
 
@@ -51,7 +51,7 @@ class DamagedBlock(_OsError):
 
 
 class Changed(_OsError):
-    """The container is in another state than when it was opened. `shardfs.open` gives what is there now. (ESTALE)"""
+    """The container has changed since it was opened. Open it again with `shardfs.open`. (ESTALE)"""
 
     _errno = errno.ESTALE
 
@@ -63,13 +63,13 @@ class NotFound(_OsError, FileNotFoundError):
 
 
 class NotAContainer(_OsError, ValueError):
-    """The file is no container of a known format, or too damaged to be opened. (EINVAL)"""
+    """The file is not a container of a known format, or too damaged to be opened. (EINVAL)"""
 
     _errno = errno.EINVAL
 
 
 class NotAnArray(Error, TypeError):
-    """What was asked for as an array is none."""
+    """The file or picture cannot be read as an array."""
 
 
 _KINDS = {"Damaged": DamagedBlock, "Changed": Changed, "NotFound": NotFound, "NotAContainer": NotAContainer,
@@ -79,7 +79,7 @@ _SYSTEM = {"PermissionDenied": (PermissionError, errno.EACCES), "NotAFolder": (N
 
 
 def make(kind, reason, **fields):
-    """The exception of an error of the library, by the name of its kind."""
+    """Returns the exception for an error of the library, by the name of its kind."""
     if kind in _KINDS:
         return _KINDS[kind](reason, **fields)
     text = str(Error(reason, **fields))
@@ -90,5 +90,5 @@ def make(kind, reason, **fields):
 
 
 def missing(path):
-    """What says that a path is not there."""
+    """Returns the error for a path that does not exist."""
     return NotFound(os.strerror(errno.ENOENT), container=path)

@@ -11,13 +11,13 @@ _SUFFIXES = (".jpg", ".png", ".npy", ".bin")
 
 
 class Picture:
-    """One picture of a camera: its elements when they are asked for, or the bytes that are stored.
+    """One picture of a camera, decoded when its pixels are asked for.
 
-    `numpy.asarray(picture)` and `picture[...]` give the pixels, of shape (height, width, channels).
+    `numpy.asarray(picture)` and `picture[...]` return the pixels, of shape (height, width, channels).
 
     Attributes:
         bytes: the picture as a file: JPEG and PNG as they are stored, raw pixels as a PNG file.
-        path: where that file stands, as a mount would show it.
+        path: the path of that file, as a mount would show it.
         shape, dtype: of the pixels.
     """
 
@@ -70,7 +70,7 @@ class Picture:
 
 
 def _decoded(node, path):
-    """The pixels of one picture by itself, of shape (height, width, channels)."""
+    """Returns the pixels of a single picture, of shape (height, width, channels)."""
     data, suffix = node.read(0, node.size), node.name.rpartition(".")[2]
     if suffix == "npy":
         return np.load(io.BytesIO(data))
@@ -89,12 +89,12 @@ def _decoded(node, path):
 class Camera(Sequence):
     """The pictures of a camera in the order of frames.
 
-    `camera[7]` is a `Picture`; `camera[10:20]` and `camera[[5, 1]]` are numpy arrays of pixels, of shape (n, height,
-    width, channels), of which no other frame is decoded. Where pictures are not all there, or not of one size, there are
-    only single ones, which Pillow decodes.
+    `camera[7]` is a `Picture`. `camera[10:20]` and `camera[[5, 1]]` are numpy arrays of pixels, of shape (n, height,
+    width, channels); no other frames are decoded. If pictures are missing or differ in size, only single ones can be
+    read, and Pillow decodes them.
 
     Attributes:
-        array: all pictures as one `Array`, or None where they are not of one size.
+        array: all pictures as one `Array`, or None if some are missing or they differ in size.
     """
 
     def __init__(self, container, folder, array, frames):
@@ -107,7 +107,7 @@ class Camera(Sequence):
 
     @property
     def path(self):
-        """Where the pictures stand, as a mount would show them."""
+        """The folder of the pictures, as a mount would show it."""
         return f"{self._container.path}/{self._folder}"
 
     def _stack(self):

@@ -1,8 +1,7 @@
-"""What one process has: a cache with a budget, and the folders and addresses that are open.
+"""State of the process: a cache with a budget, and the open folders and addresses.
 
-After a fork the child begins with nothing: its parent's locks may be held by threads that it does not have. Objects
-know what they stand for by name (source, path, state), and look it up again when they find that `generation` is
-another.
+After a fork the child begins with empty state, because its parent's locks may be held by threads that the child does
+not have. Objects know their place by name (source, path, state), and look it up again when `generation` has changed.
 """
 
 import os
@@ -10,21 +9,21 @@ import threading
 
 from . import _core
 
-#: Another number after a fork and after `set_cache_size`: what was opened before is opened again.
+#: Changes after a fork and after `set_cache_size`; what was opened before is then opened again.
 generation = 0
 
 _size = None
 _cache = None
 _volumes = {}
 _lock = threading.Lock()
-#: So many folders and addresses are kept open, the least recently used are let go first.
+#: Most folders and addresses that are kept open. The least recently used are closed first.
 _KEPT = 32
 
 
 def _forked():
     global generation, _cache, _volumes, _lock
     generation += 1
-    # What is let go here is not freed: it belongs to the parent.
+    # The native objects dropped here are not freed: they belong to the parent.
     _cache, _volumes, _lock = None, {}, threading.Lock()
 
 
@@ -35,8 +34,8 @@ def set_cache_size(size):
     """Sets the budget of this process's cache of decoded blocks, in bytes; None for the default.
 
     The default is an eighth of the machine's memory, between 64 MiB and 4 GiB. The cache begins empty. Memory of arrays
-    that were read belongs to them and does not count. Workers that are started by fork or spawn have a cache of their
-    own, of the default size until they call this themselves (a forked one: of the size that its parent had set).
+    that were read belongs to them and does not count. Worker processes have a cache of their own. In a spawned worker
+    it has the default size until the worker calls this; in a forked one it has the size that its parent had set.
     """
     global generation, _size, _cache, _volumes
     if size is not None and (not isinstance(size, int) or size < 0):
@@ -48,7 +47,7 @@ def set_cache_size(size):
 
 
 def cache_usage():
-    """The budget of this process's cache in bytes, and how much of it is in use: `(budget, used)`."""
+    """Returns the budget of this process's cache and how much of it is in use, in bytes: `(budget, used)`."""
     with _lock:
         return _shared_cache().usage()
 
@@ -61,7 +60,7 @@ def _shared_cache():
 
 
 def node(source, path):
-    """The node at a path of a source: '/' for this machine, or an address; as a pair also which formats are shown."""
+    """Returns the node at a path of a source: '/' for this machine, an address, or a pair of one and the formats."""
     address, formats = _parts(source)
     with _lock:
         volume = _volumes.pop(source, None)
@@ -69,7 +68,7 @@ def node(source, path):
             _volumes[source] = volume
         cache = _shared_cache()
     if volume is None:
-        # Outside of the lock: a server may take its time.
+        # Outside of the lock, because a server may be slow.
         volume = _core.Volume(address, cache, formats)
         with _lock:
             volume = _volumes.setdefault(source, volume)
@@ -83,7 +82,7 @@ def _parts(source):
 
 
 def split(source, formats=None):
-    """What a user calls a source, and which formats are to be shown, as what `node` takes: `(source, path)`."""
+    """Returns a user's source and choice of formats as `node` takes them: `(source, path)`."""
     if formats is not None:
         address, path = split(source)
         return (address, formats if isinstance(formats, str) else ",".join(formats)), path
@@ -95,16 +94,16 @@ def split(source, formats=None):
         return (source, "") if head.endswith("/") or not name else (head, name)
     if source.startswith("file://"):
         source = source[len("file://"):]
-    # Links on the way are followed once, here, as open(2) would; below the source none is.
+    # Links in the path are followed once, here, as open(2) would. Below the source none is followed.
     return "/", os.path.realpath(source)[1:]
 
 
 def shown(source, path):
-    """A source and a path as one name for people: a path of this machine, or an address."""
+    """Returns a source and a path as one name for messages: a path of this machine, or an address."""
     source, _ = _parts(source)
     return "/" + path if source == "/" else "/".join(part for part in (source.rstrip("/"), path) if part)
 
 
 def cores():
-    """How many threads can run at once."""
+    """Returns how many threads can run at once."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

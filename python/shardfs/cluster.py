@@ -30,7 +30,7 @@ _FRONT = 4096
 
 
 def command():
-    """The program `shardfs` that came with this package; `$SHARDFS_COMMAND` names another one."""
+    """Returns the path of the program `shardfs` of this package, or of `$SHARDFS_COMMAND`."""
     own = os.path.join(sysconfig.get_path("scripts"), "shardfs")
     found = os.environ.get("SHARDFS_COMMAND") or (own if os.access(own, os.X_OK) else shutil.which("shardfs"))
     if not found:
@@ -39,8 +39,8 @@ def command():
 
 
 def containers(source):
-    """Containers below a source, and files that are meant to be some, by (path, path below the source); and, as
-    (path, exception), what could not be looked at."""
+    """Yields containers below a source, and files that are meant to be containers, as (path, path below the source); for
+    what cannot be read, (path, exception)."""
     top = open_source(source)
     if isinstance(top, Container):
         yield top.path, os.path.basename(top._path)
@@ -69,12 +69,12 @@ def containers(source):
 
 
 def _is_meant(node):
-    """Whether a file is meant to be a container: one that is shown as a file all the same has to be looked at."""
+    """Returns whether a file that is not shown as a container is meant to be one, and so has to be verified."""
     return _core.likeness(Readable(node).read(_FRONT), node.size, node.name) == "meant"
 
 
 def verify(paths):
-    """Verifies containers by the program: (problems, whether all could be looked at). Runs on a worker."""
+    """Verifies containers with the program: (problems, whether all could be read). Runs on a worker."""
     done = subprocess.run([command(), "verify", "--json", "--", *paths], stdin=subprocess.DEVNULL, capture_output=True,
                           check=False)
     try:
@@ -97,11 +97,11 @@ def copy(path, to):
 
 
 def run(client, work, ahead=4):
-    """Hands out work as workers become free, and prints problems as they are found: the exit code.
+    """Hands out work as workers become free, and prints problems as they are found. Returns the exit code.
 
     Args:
         client: a `distributed.Client`.
-        work: (function, arguments, what it is called), or (None, exception, what it is called) for what can't be done.
+        work: (function, arguments, name), or (None, exception, name) for work that cannot be done.
     """
     from distributed import as_completed
     work, running, names = iter(work), as_completed(), {}
@@ -115,14 +115,14 @@ def run(client, work, ahead=4):
                 complete = False
                 print(f"shardfs: {name}: {arguments}", file=sys.stderr)
                 continue
-            # One name for one piece of work: a scheduler that was asked before must not answer from memory.
+            # Not pure, because a scheduler that was asked before must not answer from memory.
             future = client.submit(function, *arguments, pure=False, retries=1)
             names[future.key] = name
             running.add(future)
             return True
         return False
 
-    # Never more than this in the scheduler, however many containers there are.
+    # Limits how much work the scheduler holds, however many containers there are.
     for _ in range(max(2, ahead * sum(client.nthreads().values()))):
         if not begin():
             break
@@ -147,7 +147,7 @@ def run(client, work, ahead=4):
 
 
 def batches(found, size):
-    """Containers as work for `verify`."""
+    """Yields containers as work for `verify`."""
     batch = []
     for path, below in found:
         if isinstance(below, Exception):
@@ -162,7 +162,7 @@ def batches(found, size):
 
 
 def copies(found, to):
-    """Containers as work for `copy`."""
+    """Yields containers as work for `copy`."""
     for path, below in found:
         if isinstance(below, Exception):
             yield None, below, path

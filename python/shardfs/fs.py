@@ -1,13 +1,13 @@
-"""shardfs as an fsspec filesystem: the tree that a mount shows, for whatever takes fsspec.
+"""shardfs as an fsspec filesystem: the tree that a mount shows, for every program that uses fsspec.
 
     fsspec.open("shardfs:///data/ep_001.wshard/signal/joint_pos.npy")               # paths of this machine
     fsspec.open("shardfs://ep_001.wshard/meta/episode.json", source="s3://bucket/set")
     fsspec.open("shardfs://signal/joint_pos.npy::s3://bucket/set/ep_001.wshard")    # chained
     fsspec.filesystem("shardfs", source="data").find("")
 
-Chained over a filesystem whose addresses shardfs reads itself, the other one is not asked. Over every other one (or
-where it is given options), its files are copied into a temporary folder of this process when they are first looked
-into.
+If shardfs is chained over a filesystem whose addresses it reads itself, the other filesystem is not used. Over every
+other filesystem (or one with options), files are copied into a temporary folder of this process when they are first
+opened.
 """
 
 import errno
@@ -37,13 +37,13 @@ class ShardFileSystem(AbstractFileSystem):
     """The tree that a mount shows, read-only.
 
     Args:
-        source: a folder, a container or an address that paths are relative to. Without one they are paths of this
-            machine, from the working folder where they do not begin with '/'.
-        formats: which formats are containers, as `shardfs.open` takes it.
-        fo, target_protocol, target_options: what fsspec gives for a chained URL.
+        source: a folder, a container or an address that paths are relative to. Without it they are paths of this
+            machine, relative to the working folder if they do not begin with '/'.
+        formats: which formats are containers, as in `shardfs.open`.
+        fo, target_protocol, target_options: what fsspec passes for a chained URL.
 
-    `info` has, beside name, size, type and mtime: for arrays dtype (numpy's), shape and codec; for folders that stand
-    for containers, format. Instances pickle by their arguments, and share the cache of the process that they are in.
+    `info` has name, size, type, mode and mtime; for arrays also dtype (numpy's), shape and codec; for containers also
+    format. Instances pickle by their arguments, and share the cache of their process.
     """
 
     protocol = "shardfs"
@@ -81,7 +81,7 @@ class ShardFileSystem(AbstractFileSystem):
                 raise ValueError(f"{path}: not a path below a folder")
             return _process.node(source, "/".join(part for part in (top, below) if part))
         except NotADirectoryError as error:
-            # A path that leads on from a file: to fsspec it is not there.
+            # A path below a file does not exist for fsspec.
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path) from error
 
     def _describe(self, node, path):
@@ -109,7 +109,7 @@ class ShardFileSystem(AbstractFileSystem):
         if node.kind != "folder":
             found = [self._describe(node, path)]
         else:
-            # Of what is not there any more when it is looked at, nothing is said.
+            # Entries that vanish meanwhile are left out.
             join = (lambda name: f"{path}/{name}") if path not in ("", "/") else (lambda name: f"{path}{name}")
             found = [self._describe(child, join(child.name)) for child in node.children()]
         return found if detail else [info["name"] for info in found]
@@ -134,7 +134,7 @@ class ShardFileSystem(AbstractFileSystem):
     created = modified
 
     def ukey(self, path):
-        """Names the state of the file, or of the container that it lies in."""
+        """Returns a name for the state of the file, or of the container that it lies in."""
         return f"{self._strip_protocol(path)}@{self._node(path).state}"
 
     checksum = ukey
@@ -156,7 +156,7 @@ class ShardFileSystem(AbstractFileSystem):
         return node.read(first, max(last - first, 0))
 
     def cat_ranges(self, paths, starts, ends, max_gap=None, on_error="return", **options):
-        """Ranges of files, read on all cores at once."""
+        """Reads ranges of files on all cores at once."""
         if not isinstance(paths, list):
             raise TypeError("paths: a list")
         starts = starts if isinstance(starts, list) else [starts] * len(paths)
@@ -218,7 +218,7 @@ def _read_only(path):
 
 
 def _range(start, end, size):
-    """A range as slices of Python have it: negative numbers count from the end."""
+    """Returns a range as in slices of Python: negative numbers count from the end."""
     first, last, _ = slice(start, end).indices(size)
     return first, last
 
@@ -229,7 +229,7 @@ def _bytes(memory):
 
 
 class _File(io.BufferedReader):
-    """A file that is open, with the size that fsspec's users look for."""
+    """An open file, with the size that users of fsspec expect."""
 
     def __init__(self, node, block_size):
         super().__init__(Readable(node), block_size)
@@ -238,18 +238,18 @@ class _File(io.BufferedReader):
 
 
 def _address(fo, protocol, options):
-    """The address of what a chained URL leads to, where shardfs reads it without that filesystem; otherwise None."""
+    """Returns the address that a chained URL leads to if shardfs reads it itself; otherwise None."""
     protocol = protocol if isinstance(protocol, str) else protocol[0]
     if protocol in ("file", "local"):
         return fo
-    # With options the user means that filesystem.
+    # If there are options, the user means that filesystem.
     if options or protocol not in _SCHEMES:
         return None
     return fo if "://" in fo else f"{_SCHEMES[protocol]}://{fo}"
 
 
 class _Copies:
-    """Files of another filesystem, copied into a temporary folder when they are first looked into."""
+    """Files of another filesystem, copied into a temporary folder when they are first opened."""
 
     def __init__(self, other, top, machine):
         self._other, self._top, self._machine = other, other._strip_protocol(top), machine
@@ -259,7 +259,7 @@ class _Copies:
         return posixpath.join(self._top, path) if path else self._top
 
     def ls(self, path):
-        """What the other filesystem lists in a folder of its own; None for what lies in one of its files."""
+        """Lists a folder of the other filesystem; None for a path inside one of its files."""
         try:
             if not self._other.isdir(self._theirs(path)):
                 return None
@@ -279,12 +279,12 @@ class _Copies:
 
     def _looks_like_one(self, theirs):
         front = self._other.cat_file(theirs, start=0, end=_FRONT)
-        # Of a file that ends there the length is known.
+        # The length of a shorter file is known.
         size = self._other.size(theirs) if len(front) == _FRONT else len(front)
         return _core.likeness(front, size or 0, posixpath.basename(theirs.rstrip("/"))) is not None
 
     def node(self, path):
-        """The node at a path: the first file of the other filesystem on the way is copied."""
+        """Returns the node at a path. The first file of the other filesystem on the way is copied."""
         parts = [part for part in path.split("/") if part]
         if ".." in parts:
             raise ValueError(f"{path}: not a path below a folder")
@@ -301,7 +301,7 @@ class _Copies:
             if self._process != os.getpid():
                 # A child of a fork must not remove its parent's folder.
                 self._process, self._folder = os.getpid(), tempfile.TemporaryDirectory(prefix="shardfs-")
-            # Of the state that is there now; another state is another file.
+            # The name contains the file's state, so a changed file is copied again.
             name = _name_of_copy(theirs, self._other.ukey(theirs))
             ours = os.path.join(self._folder.name, name)
             if not os.path.exists(ours):
@@ -311,9 +311,9 @@ class _Copies:
 
 
 def _name_of_copy(path, state):
-    """A name for a file in a state, with as much of the end of its own name as fits: a filesystem counts bytes."""
+    """Returns a name for a file in a state, with as many bytes of the end of its own name as fit."""
     digest = hashlib.sha256(f"{path}\0{state}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
-    # Characters that the cut leaves in part, and bytes that are none, are left out.
+    # Characters that the cut has split, and invalid bytes, are left out.
     return f"{digest}-{os.fsencode(posixpath.basename(path))[-200:].decode('utf-8', 'ignore')}"
 
 
