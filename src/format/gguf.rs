@@ -1,7 +1,7 @@
 //! GGUF files (`docs/formats/gguf.md`): metadata, descriptions of tensors, and the tensors' bytes behind them.
 //!
-//! Everything in front of the data is read once, in pieces. Values are not kept: their places are. The rules are those of
-//! sections 1 and 3 of that page.
+//! Everything in front of the data is read once, in pieces. Places of long values are kept instead of the values. The
+//! rules are those of sections 1 and 3 of that page.
 
 pub mod blocks;
 mod cursor;
@@ -30,18 +30,18 @@ pub const HEADER: u64 = 24;
 /// The usual suffix.
 pub const SUFFIX: &str = ".gguf";
 
-/// Alignment of files that say none.
+/// Alignment of files that do not state one.
 const ALIGNMENT: u64 = 32;
 
 /// The least bytes of a pair and of a tensor's description.
 const PAIR: u64 = 13;
 const INFO: u64 = 24;
 
-/// What a pair and a tensor take in memory beside their names, while the container is opened.
+/// Bytes that a pair and a tensor take in memory beside their names, while the container is opened.
 const PAIR_MEMORY: u64 = 150;
 const TENSOR_MEMORY: u64 = 400;
 
-/// Longest text of a pair that is kept.
+/// Longest text of a pair that is kept, in bytes.
 const SHORT: u64 = 256;
 
 /// How a tensor's elements are stored.
@@ -121,7 +121,7 @@ static TYPES: [Type; 34] = [
     opaque(41, "Q1_0", 128, 18),
 ];
 
-/// The type of a value that is no string and no array: its size, and as an array's element.
+/// Returns the type of a value, or of an array's elements, that is neither a string nor an array.
 pub(crate) fn scalar(code: u32) -> Option<DType> {
     Some(match code {
         0 => DType::U8,
@@ -151,7 +151,7 @@ pub enum Value {
     Text(Range<u64>, Option<Box<str>>),
     /// Numbers or booleans: how many, and the place of their bytes.
     Array(DType, u64, Range<u64>),
-    /// Texts: how many, and the place of all of them, each behind its length.
+    /// Texts: how many, and the place of all of them, each after its length.
     Texts(u64, Range<u64>),
 }
 
@@ -253,7 +253,7 @@ impl Gguf {
     }
 }
 
-/// Passes the texts of a [`Value::Texts`] to a function. Comes before a long one: `memory`, with its length in bytes.
+/// Passes the texts of a [`Value::Texts`] to a function. Before a long one, calls `memory` with its length in bytes.
 ///
 /// # Errors
 /// `Source`, and those of `memory` and `each`.
@@ -346,7 +346,7 @@ fn truncated(reason: impl Into<String>) -> FormatError {
     FormatError::refused(Class::Truncated, reason)
 }
 
-/// Says in which part something is wrong.
+/// Adds to an error in which part it is.
 fn in_part(error: FormatError, what: &str, number: u64) -> FormatError {
     match error {
         FormatError::Refused { class, reason } => FormatError::refused(class, format!("{what} {number}: {reason}")),
@@ -402,7 +402,7 @@ fn read_pair(cursor: &mut Cursor<'_>, found: &mut Gguf, asked: &mut Asked<'_>) -
     Ok(())
 }
 
-/// No name stands there twice.
+/// Fails if a name occurs twice.
 fn check_names(names: &Packed<u8>, what: &str) -> Result<(), FormatError> {
     check_room(names.len() as u64, 40).map_err(SourceError::from)?;
     let mut seen = HashSet::with_capacity(names.len());
@@ -412,7 +412,7 @@ fn check_names(names: &Packed<u8>, what: &str) -> Result<(), FormatError> {
     }
 }
 
-/// A name as it may stand in a message.
+/// Returns a name for a message, shortened.
 fn shown(name: &[u8]) -> String {
     let name = String::from_utf8_lossy(name);
     format!("{:?}", name.chars().take(100).collect::<String>())
@@ -477,7 +477,7 @@ fn read_tensor(cursor: &mut Cursor<'_>, found: &mut Gguf, asked: &mut Asked<'_>)
     Ok(())
 }
 
-/// Puts the tensors to their places in the file: behind `position`, inside it, none in another one.
+/// Sets the places of the tensors in the file. They must be after `position`, inside the file, and must not overlap.
 fn place(found: &mut Gguf, position: u64, length: u64) -> Result<(), FormatError> {
     if found.places.is_empty() {
         return Ok(());
@@ -489,7 +489,7 @@ fn place(found: &mut Gguf, position: u64, length: u64) -> Result<(), FormatError
         let moved = start.and_then(|start| Some((start.checked_add(place.begin)?, start.checked_add(place.end)?)));
         match moved.filter(|(_, end)| *end <= length) {
             Some((begin, end)) => (place.begin, place.end) = (begin, end),
-            // Nothing is read of it.
+            // A tensor of no known bytes is never read.
             None if !is_known => (place.begin, place.end) = (0, 0),
             None => {
                 let name = shown(found.names.get(number as usize));

@@ -1,4 +1,4 @@
-//! npz files (`docs/formats/npz.md`): zip archives of which every member is a `.npy` file.
+//! npz files (`docs/formats/npz.md`): zip archives whose members are all `.npy` files.
 
 use super::{
     Class, FormatError, Front, Recognition,
@@ -21,7 +21,7 @@ pub fn recognise(front: &Front<'_>) -> Recognition {
 /// Reads the directory (section 4).
 ///
 /// # Errors
-/// `Refused` for what is no npz file; `Source` where it can't be read or there is not enough memory.
+/// `Refused` if it is not an npz file; `Source` if it cannot be read or there is not enough memory.
 pub fn parse_within(source: &dyn Source, memory: &dyn Memory) -> Result<Archive, FormatError> {
     let archive = zip::parse_within(source, memory)?;
     if archive.members.is_empty() {

@@ -1,4 +1,4 @@
-//! Many short lists in one piece of memory: names and shapes of a million tensors without an allocation for each.
+//! Many short lists in one allocation, such as the names and shapes of a million tensors.
 
 use crate::{
     limits,
@@ -20,37 +20,37 @@ impl<T> Default for Packed<T> {
 }
 
 impl<T: Copy> Packed<T> {
-    /// Adds a list. Lists of more than 2^32 elements together lose what is beyond.
+    /// Adds a list. Elements beyond 2^32 - 1 in all lists together are lost.
     pub(super) fn push(&mut self, list: &[T]) {
         let room = (u32::MAX as usize).saturating_sub(self.items.len());
         self.items.extend_from_slice(&list[..list.len().min(room)]);
         self.ends.push(self.items.len() as u32);
     }
 
-    /// The list of a number; an empty one where there is none.
+    /// Returns the list of a number; an empty one if there is none.
     pub(super) fn get(&self, number: usize) -> &[T] {
         let Some(&end) = self.ends.get(number) else { return &[] };
         let start = number.checked_sub(1).and_then(|before| self.ends.get(before)).map_or(0, |&start| start as usize);
         self.items.get(start..end as usize).unwrap_or_default()
     }
 
-    /// How many lists there are.
+    /// Returns how many lists there are.
     pub(super) fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// All lists, in their order.
+    /// Iterates over all lists in order.
     pub(super) fn iter(&self) -> impl Iterator<Item = &[T]> + Clone {
         (0..self.len()).map(|number| self.get(number))
     }
 
-    /// Gives back what was taken for lists to come.
+    /// Frees memory that was allocated for further lists.
     pub(super) fn shrink(&mut self) {
         self.items.shrink_to_fit();
         self.ends.shrink_to_fit();
     }
 
-    /// Bytes of memory that they take.
+    /// Returns how many bytes of memory they take.
     pub(super) fn memory_usage(&self) -> usize {
         self.items.capacity() * size_of::<T>() + self.ends.capacity() * size_of::<u32>()
     }
@@ -67,7 +67,7 @@ impl<'a> Asked<'a> {
         Self { memory, pending: 0 }
     }
 
-    /// Comes before so many bytes are taken.
+    /// Reserves memory before `bytes` are taken.
     ///
     /// # Errors
     /// `ENOMEM`.
@@ -75,7 +75,7 @@ impl<'a> Asked<'a> {
         self.memory.reserve(bytes)?;
         self.pending = self.pending.saturating_add(bytes);
         if self.pending >= limits::PIECE as u64 {
-            // Lists grow by doubling: what they take by then is at most what was asked for so far.
+            // Lists grow by doubling, so they need up to twice what was asked for.
             check_room(self.pending, 2)?;
             self.pending = 0;
         }

@@ -1,9 +1,9 @@
-//! Which files a format takes for its own, by what is known of a file after one short read.
+//! Which files a format recognises, after one short read.
 
 /// Bytes of a file's front that formats recognise it by.
 pub const FRONT: usize = 4 << 10;
 
-/// What formats recognise a file by, without reading any more of it.
+/// What formats recognise a file by, without reading more of it.
 #[derive(Debug, Clone, Copy)]
 pub struct Front<'a> {
     /// The first bytes: [`FRONT`] of them, or all that there are.
@@ -14,19 +14,19 @@ pub struct Front<'a> {
     pub name: &'a [u8],
 }
 
-/// What a format says of a file by its front.
+/// Whether a file is of a format, by its front.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Recognition {
-    /// It is none of this format.
+    /// It is not of this format.
     No,
-    /// It may be one: if a closer look refuses it, it is an ordinary file and not worth a word.
+    /// It may be of this format. If a closer look refuses it, it is an ordinary file and is not reported.
     Maybe,
-    /// It is meant to be one: if a closer look refuses it, the reason is worth reporting.
+    /// It is meant to be of this format. If a closer look refuses it, the reason is worth reporting.
     Meant,
 }
 
 impl Front<'_> {
-    /// Recognises files that begin with these bytes. One that is shorter than the header is not worth a word.
+    /// Recognises files that begin with these bytes. A file that is shorter than the header is not reported.
     pub fn by_magic(&self, magic: &[u8], header: u64) -> Recognition {
         match self.bytes.starts_with(magic) {
             false => Recognition::No,
@@ -35,14 +35,14 @@ impl Front<'_> {
         }
     }
 
-    /// Whether the name has one of these suffixes, which are in lower case; see [`has_suffix`].
+    /// Returns whether the name has one of these suffixes, which are in lower case; see [`has_suffix`].
     pub fn has_suffix(&self, suffixes: &[&str]) -> bool {
         suffixes.iter().any(|suffix| has_suffix(self.name, suffix))
     }
 }
 
-/// Whether a name ends with a suffix, in upper or lower case. In a suffix `begin*.end` what stands before the star has to
-/// begin the name.
+/// Returns whether a name ends with a suffix, in upper or lower case. If the suffix is `begin*.end`, the name must also
+/// start with what is before the star.
 pub fn has_suffix(name: &[u8], suffix: &str) -> bool {
     let (begin, end) = suffix.split_once('*').unwrap_or(("", suffix));
     let (begin, end) = (begin.as_bytes(), end.as_bytes());

@@ -1,7 +1,7 @@
 //! safetensors files (`docs/formats/safetensors.md`): a header of JSON, and the tensors' bytes behind it.
 //!
-//! The header is parsed as a stream: nothing of it is kept but names, shapes and places, in lists that grow together. The
-//! rules are those of sections 2 and 3 of that page.
+//! The header is parsed as a stream. Only names, shapes, places and metadata are kept. The rules are those of sections
+//! 2 and 3 of that page.
 
 mod index;
 mod json;
@@ -29,20 +29,21 @@ pub const LENGTH: u64 = 8;
 /// The usual suffix.
 pub const SUFFIX: &str = ".safetensors";
 
-/// The key of the header that is no tensor.
+/// The key of the header that is not a tensor.
 const METADATA: &str = "__metadata__";
 
-/// What a tensor takes in memory beside its name and shape, with its place in the tree, while the container is opened.
+/// Bytes that a tensor takes in memory beside its name and shape, with its place in the tree, while the container is
+/// opened.
 const TENSOR_MEMORY: u64 = 260;
 
-/// A type of elements, under the name that the header has for it.
+/// A type of elements, with its name in the header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Type {
     /// The name.
     pub name: &'static str,
     /// Bits of an element.
     pub bits: u8,
-    /// The same as the type of an array; `None` for those of less than a byte.
+    /// The type as an array; `None` for types of less than a byte.
     pub dtype: Option<DType>,
 }
 
@@ -86,10 +87,10 @@ impl Type {
 #[derive(Debug, Default)]
 pub struct Safetensors {
     names: Packed<u8>,
-    /// Of tensors with more dimensions than an array can have, none.
+    /// Empty for tensors with more dimensions than an array can have.
     shapes: Packed<u64>,
     places: Vec<Place>,
-    /// What `__metadata__` says, in its order.
+    /// The pairs of `__metadata__`, in stored order.
     pub metadata: Vec<(Box<str>, Box<str>)>,
 }
 
@@ -111,7 +112,7 @@ pub struct Tensor<'a> {
     pub name: &'a [u8],
     /// The type of its elements.
     pub dtype: &'static Type,
-    /// Elements along each axis; `None` where these are more than an array can have.
+    /// Elements along each axis; `None` if there are more axes than an array can have.
     pub shape: Option<&'a [u64]>,
     /// The first byte in the file, and the first behind it.
     begin: u64,
@@ -119,41 +120,41 @@ pub struct Tensor<'a> {
 }
 
 impl Tensor<'_> {
-    /// The elements' bytes in the file.
+    /// Returns the range of its bytes in the file.
     pub fn data(&self) -> Range<u64> {
         self.begin..self.end
     }
 
-    /// The type that it has as an array; `None` where it can't be one.
+    /// Returns its type as an array; `None` if it cannot be one.
     pub fn array_type(&self) -> Option<DType> {
         self.dtype.dtype.filter(|_| self.shape.is_some())
     }
 }
 
 impl Safetensors {
-    /// How many tensors there are.
+    /// Returns how many tensors there are.
     pub fn len(&self) -> usize {
         self.places.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are none.
     pub fn is_empty(&self) -> bool {
         self.places.is_empty()
     }
 
-    /// A tensor by its number in the header.
+    /// Returns a tensor by its number in the header.
     pub fn get(&self, number: usize) -> Option<Tensor<'_>> {
         let &Place { dtype, has_shape, shape, begin, end } = self.places.get(number)?;
         let shape = has_shape.then(|| self.shapes.get(shape as usize));
         Some(Tensor { name: self.names.get(number), dtype, shape, begin, end })
     }
 
-    /// All tensors, in the order of the header.
+    /// Iterates over all tensors, in the order of the header.
     pub fn iter(&self) -> impl Iterator<Item = Tensor<'_>> + Clone {
         (0..self.len()).filter_map(|number| self.get(number))
     }
 
-    /// Bytes of memory that it takes, about.
+    /// Returns about how many bytes of memory it takes.
     pub fn memory_usage(&self) -> usize {
         let metadata: usize = self.metadata.iter().map(|(key, value)| key.len() + value.len() + 64).sum();
         let lists = self.names.memory_usage() + self.shapes.memory_usage();
@@ -162,8 +163,7 @@ impl Safetensors {
 }
 
 /// Recognises files by their front (section 2): a length that the file has room for, and the beginning of an object of
-/// objects. A file with one of the suffixes is meant to be one whatever it begins
-/// with.
+/// objects. A file with one of the suffixes is always meant to be of this format.
 pub fn recognise(front: &Front<'_>) -> Recognition {
     if front.has_suffix(&[SUFFIX, INDEX_SUFFIX]) {
         return Recognition::Meant;
@@ -177,7 +177,7 @@ pub fn recognise(front: &Front<'_>) -> Recognition {
     }
 }
 
-/// The length of the header of a file of `length` bytes that begins with these.
+/// Returns the length of the header of a file of `length` bytes that begins with `front`.
 fn header_length(front: &[u8], length: u64) -> Result<u64, FormatError> {
     let refused = |reason: String| Err(FormatError::refused(Class::BadHeaderLength, reason));
     let Some(stated) = front.u64(0) else {
@@ -193,7 +193,7 @@ fn header_length(front: &[u8], length: u64) -> Result<u64, FormatError> {
     }
 }
 
-/// Whether bytes may be the front of a header: `{}`, or `{`, a key and the beginning of an object.
+/// Returns whether bytes may be the front of a header: `{}`, or `{`, a key and the beginning of an object.
 fn begins_as_header(header: &[u8]) -> bool {
     let is_space = |byte: &u8| matches!(byte, b' ' | b'\t' | b'\r' | b'\n');
     let skip = |bytes: &mut &[u8]| *bytes = &bytes[bytes.iter().take_while(|byte| is_space(byte)).count()..];
@@ -218,7 +218,7 @@ fn begins_as_header(header: &[u8]) -> bool {
     rest.first().is_none_or(|first| matches!(first, b'{' | b'n'))
 }
 
-/// Whether a file of this name is one, or the index of several; all that detection asks.
+/// Fails unless a file of this name is a safetensors file or the index of several.
 ///
 /// # Errors
 /// As [`parse_within`] and [`parse_index`].
@@ -229,7 +229,7 @@ pub fn probe(source: &dyn Source, name: &[u8], memory: &dyn Memory) -> Result<()
     }
 }
 
-/// Whether a file that was claimed is an index: JSON never begins with the length of a header.
+/// Returns whether a recognised file is an index. JSON never begins with a valid length of a header.
 ///
 /// # Errors
 /// `Source`.
@@ -238,7 +238,7 @@ pub fn is_index(source: &dyn Source) -> Result<bool, SourceError> {
     Ok(header_length(&front, source.len()).is_err())
 }
 
-/// The files of a joined model. What is damaged names none.
+/// Returns the files of a joined model. A damaged index names none.
 ///
 /// # Errors
 /// Those of reading.
@@ -253,7 +253,7 @@ pub fn shard_files(source: &dyn Source, memory: &dyn Memory) -> Result<Vec<Box<s
     }
 }
 
-/// Fails for an index: models are joined of files, not of other models.
+/// Fails for an index, because models are joined from files, not from other models.
 ///
 /// # Errors
 /// [`PartError`].
@@ -269,10 +269,10 @@ pub fn parse(source: &dyn Source) -> Result<Safetensors, FormatError> {
     parse_within(source, &Unlimited)
 }
 
-/// As [`parse`], where memory has to be asked for.
+/// Like [`parse`], for a caller that has to ask for memory.
 ///
 /// # Errors
-/// As [`parse`]; `Source` where there is not enough memory.
+/// As [`parse`]; `Source` if there is not enough memory.
 pub fn parse_within(source: &dyn Source, memory: &dyn Memory) -> Result<Safetensors, FormatError> {
     let front = source.read(0..source.len().min(LENGTH))?;
     let length = header_length(&front, source.len())?;
@@ -300,12 +300,12 @@ pub fn parse_within(source: &dyn Source, memory: &dyn Memory) -> Result<Safetens
     Ok(found)
 }
 
-/// Asks for memory for one text with escapes, which may be all there is: what it stands for is kept twice meanwhile.
+/// Reserves memory to unescape a text, which may be as long as the JSON. The unescaped text is kept twice meanwhile.
 fn reserve_unescaped(json: &[u8], memory: &dyn Memory) -> Result<(), SourceError> {
     if json.contains(&b'\\') { memory.reserve(3 * json.len() as u64) } else { Ok(()) }
 }
 
-/// No name stands there twice.
+/// Fails if two tensors have one name.
 fn check_names(names: &Packed<u8>) -> Result<(), FormatError> {
     check_room(names.len() as u64, 40).map_err(SourceError::from)?;
     let mut seen = HashSet::with_capacity(names.len());
@@ -315,7 +315,7 @@ fn check_names(names: &Packed<u8>) -> Result<(), FormatError> {
     }
 }
 
-/// The tensors' bytes cover the data exactly.
+/// Fails unless the tensors' bytes cover the data exactly.
 fn check_places(found: &Safetensors, size: u64) -> Result<(), FormatError> {
     let mut order: Vec<u32> = (0..found.places.len() as u32).collect();
     let range = |number: &u32| found.places.get(*number as usize).map_or((0, 0), |place| (place.begin, place.end));
@@ -341,7 +341,7 @@ fn check_places(found: &Safetensors, size: u64) -> Result<(), FormatError> {
     }
 }
 
-/// A name as it may stand in a message.
+/// Returns a name for a message, shortened.
 fn shown(name: &[u8]) -> String {
     const MOST: usize = 100;
     let name = String::from_utf8_lossy(name);
@@ -351,7 +351,7 @@ fn shown(name: &[u8]) -> String {
     }
 }
 
-/// Collects the header as it goes by.
+/// Collects the header while it is parsed.
 struct Parser<'m> {
     found: Safetensors,
     has_metadata: bool,
@@ -499,21 +499,21 @@ impl<'de> Visitor<'de> for TensorOf<'_, '_> {
     }
 }
 
-/// A shape as it goes by: its first dimensions go to the parser's list.
+/// Reads a shape. Its first dimensions go to the parser's list.
 struct ShapeOf<'a, 'm>(Seed<'a, Parser<'m>>);
 
-/// What a shape comes to, however many dimensions it has.
+/// The number of elements of a shape with any number of dimensions.
 struct Elements {
     dimensions: usize,
-    /// The product of those that are not 0; `None` beyond 2^64.
+    /// The product of the dimensions that are not 0; `None` beyond 2^64.
     product: Option<u64>,
     has_zero: bool,
-    /// Whether one of them is more than any array can have.
+    /// Whether a dimension is larger than any array can have.
     is_too_long: bool,
 }
 
 impl Elements {
-    /// Bytes of so many elements; `None` where no array can have them or they are no whole bytes.
+    /// Returns the elements' size in bytes; `None` if no array can have it, or it is not a whole number of bytes.
     fn size(&self, bits: u8) -> Option<u64> {
         let product = self.product.filter(|_| !self.is_too_long)?;
         let bits = u128::from(product) * u128::from(bits);

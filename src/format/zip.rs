@@ -1,4 +1,4 @@
-//! Zip archives (`docs/formats/npz.md` 1 to 3), for the formats that are one: the central directory, and where the data of
+//! Zip archives (`docs/formats/npz.md` 1 to 3), for formats that use them: the central directory, and where the data of
 //! a member begin.
 
 use std::{borrow::Cow, ops::Range};
@@ -24,17 +24,17 @@ const END_SIZE: u64 = 22;
 const END_64_SIZE: u64 = 56;
 const LOCATOR_64_SIZE: u64 = 20;
 
-/// Bytes in which the end is: its own, and the longest comment.
+/// Bytes at the end of the file that are searched for the end record: its own, and the longest comment.
 const TAIL: u64 = END_SIZE + 0xffff;
-/// So many are looked at first, since most archives have no comment.
+/// Bytes that are searched first, because most archives have no comment.
 const SHORT_TAIL: u64 = 4 << 10;
 
-/// Bytes of the directory that are read at once.
+/// Bytes of the directory that are read at a time.
 const PIECE: u64 = 256 << 10;
-/// The longest entry.
+/// Bytes of the longest entry.
 const LONGEST_ENTRY: u64 = ENTRY_SIZE + 3 * 0xffff;
 
-/// The number of the extra field that has numbers of 64 bits.
+/// The number of the extra field for 64-bit numbers.
 const EXTRA_64: u16 = 1;
 
 /// Flags: encrypted, strongly encrypted, and with a masked local header.
@@ -42,7 +42,7 @@ const ENCRYPTED: u16 = 1 | 1 << 6 | 1 << 13;
 /// The flag of entries whose local header does not say sizes and checksum.
 const DESCRIPTOR: u16 = 1 << 3;
 
-/// What a member takes in memory beside its name.
+/// Bytes that a member takes in memory beside its name.
 const MEMBER_MEMORY: u64 = size_of::<Member>() as u64 + 16;
 
 /// An archive's directory.
@@ -61,18 +61,18 @@ pub struct Member {
     pub stored_size: u64,
     /// Bytes when decoded, as stated.
     pub size: u64,
-    /// CRC-32 of these.
+    /// CRC-32 of the decoded bytes.
     pub crc: u32,
     method: u16,
     flags: u16,
     /// Where its local header is.
     pub offset: u64,
-    /// Where the next member's begins, or the directory.
+    /// Where the next member's local header begins, or the directory.
     limit: u64,
 }
 
 impl Member {
-    /// How it is stored, as `container.json` says it.
+    /// Returns how it is stored, as in `container.json`.
     pub fn codec_name(&self) -> Cow<'static, str> {
         match (self.flags & ENCRYPTED, self.method) {
             (0, 0) => "none".into(),
@@ -82,7 +82,7 @@ impl Member {
         }
     }
 
-    /// Why it can't be served, where the directory alone says so.
+    /// Returns why it cannot be served, if the directory alone says so.
     pub fn error(&self) -> Option<String> {
         if self.flags & ENCRYPTED != 0 {
             return Some("it is encrypted".into());
@@ -99,17 +99,17 @@ impl Member {
         }
     }
 
-    /// Bytes of the file that shows it: at least one if it can't be served, so that reading it fails.
+    /// Returns the size of the file that shows it: at least one byte if it cannot be served, so that reading it fails.
     pub fn shown_size(&self) -> u64 {
         if self.size == 0 && self.error().is_some() { 1 } else { self.size }
     }
 
-    /// The block of a member that can be served. `data` is where its bytes begin.
+    /// Returns the block of a member that can be served. `data` is where its bytes begin.
     pub fn block(&self, data: u64) -> Block {
         let codec = if self.method == 0 { Codec::None } else { Codec::DeflateExact };
         Block {
             offset: data,
-            // What stands behind the end of the stream is not looked at; no encoder needs more.
+            // Bytes after the longest stream that any encoder writes are not read.
             stored_size: self.stored_size.min(codec.max_stored(self.size)),
             size: self.size,
             codec,
@@ -117,10 +117,10 @@ impl Member {
         }
     }
 
-    /// Where the member's data begin: behind its local header, which is compared with the directory.
+    /// Returns where the member's data begin, after its local header. The header is compared with the directory.
     ///
     /// # Errors
-    /// [`MemberError::Damaged`] where they differ, or the data would reach into what comes next.
+    /// [`MemberError::Damaged`] if they differ, or the data would overlap what comes next.
     pub fn data(&self, source: &dyn Source) -> Result<u64, MemberError> {
         let damaged = |reason: String| Err(MemberError::Damaged(reason));
         let range = self.offset..self.offset + LOCAL_SIZE + self.name.len() as u64;
@@ -153,10 +153,10 @@ impl Member {
     }
 }
 
-/// Why a member's data can't be found.
+/// Why a member's data cannot be found.
 #[derive(Debug, thiserror::Error)]
 pub enum MemberError {
-    /// What stands in front of them is wrong.
+    /// The local header is wrong.
     #[error("{0}")]
     Damaged(String),
     /// It could not be read.
@@ -168,7 +168,7 @@ fn bad(reason: impl Into<String>) -> FormatError {
     FormatError::refused(Class::BadDirectory, reason)
 }
 
-/// The name of the member that stands first, where these first bytes of a file are those of an archive and hold it.
+/// Returns the name of the first member, if these first bytes of a file are those of an archive and contain the name.
 pub fn first_name(front: &[u8]) -> Option<&[u8]> {
     let length = usize::from(front.starts_with(&LOCAL).then(|| front.u16(26))??);
     front.get(LOCAL_SIZE as usize..)?.get(..length)
@@ -177,7 +177,7 @@ pub fn first_name(front: &[u8]) -> Option<&[u8]> {
 /// Reads the central directory, in the order of section 2.
 ///
 /// # Errors
-/// `Refused` for what is no archive by section 2; `Source` where it can't be read or there is not enough memory.
+/// `Refused` if it is not an archive by section 2; `Source` if it cannot be read or there is not enough memory.
 pub fn parse_within(source: &dyn Source, memory: &dyn Memory) -> Result<Archive, FormatError> {
     let len = source.len();
     let mut front = [0; 4];
@@ -192,13 +192,13 @@ pub fn parse_within(source: &dyn Source, memory: &dyn Memory) -> Result<Archive,
     Ok(Archive { members })
 }
 
-/// Where the directory is, as the end says it.
+/// Where the directory is, according to the end record.
 struct Directory {
     range: Range<u64>,
     entries: u64,
 }
 
-/// The last end record whose comment reaches to the end of the file: its place, and its fixed part.
+/// Finds the last end record whose comment reaches to the end of the file. Returns its place, and its bytes to the end.
 fn find_end(source: &dyn Source) -> Result<Option<(u64, Vec<u8>)>, SourceError> {
     let len = source.len();
     for length in [SHORT_TAIL.min(len), TAIL.min(len)] {
@@ -283,7 +283,7 @@ fn read_directory(source: &dyn Source, directory: &Directory, memory: &dyn Memor
     Ok(members)
 }
 
-/// The entry at the beginning of these bytes, and how many it takes.
+/// Returns the entry at the beginning of these bytes, and its length.
 fn read_entry(bytes: &[u8], number: usize, directory: u64) -> Result<(Member, usize), FormatError> {
     let entry = || format!("entry {number}");
     let fields = bytes.first_chunk::<{ ENTRY_SIZE as usize }>().filter(|entry| entry.starts_with(&ENTRY));
@@ -318,7 +318,7 @@ fn read_entry(bytes: &[u8], number: usize, directory: u64) -> Result<(Member, us
     Ok((member, length))
 }
 
-/// Numbers of 32 bits, of which those that are all ones stand in the extra field.
+/// Numbers of 32 bits. For one that is all ones, the extra field has the 64-bit number.
 struct Sizes {
     size: u32,
     stored: u32,
@@ -326,7 +326,7 @@ struct Sizes {
 }
 
 impl Sizes {
-    /// The numbers in this order; `None` for one that is not there.
+    /// Returns the numbers in this order; `None` for a missing one.
     fn of(self, extra: &[u8]) -> impl Iterator<Item = Option<u64>> {
         let mut long = extra_field(extra, EXTRA_64).unwrap_or_default().to_vec();
         let numbers = [Some(self.size), Some(self.stored), self.offset].into_iter().flatten();
@@ -341,7 +341,7 @@ impl Sizes {
     }
 }
 
-/// The data of the first extra field of a number.
+/// Returns the data of the first extra field with a number.
 fn extra_field(mut extra: &[u8], number: u16) -> Option<&[u8]> {
     loop {
         let (found, length) = (extra.u16(0)?, usize::from(extra.u16(2)?));
@@ -353,7 +353,7 @@ fn extra_field(mut extra: &[u8], number: u16) -> Option<&[u8]> {
     }
 }
 
-/// Says of each member where the next begins, and that they do not overlap.
+/// Sets for each member where the next begins. Fails if members overlap.
 fn set_limits(members: &mut [Member], directory: u64, memory: &dyn Memory) -> Result<(), FormatError> {
     memory.reserve((members.len() * size_of::<u32>()) as u64)?;
     check_room(members.len() as u64, size_of::<u32>()).map_err(SourceError::from)?;

@@ -1,8 +1,9 @@
-//! Blocks of quantised numbers as f32 (`docs/formats/gguf.md` 5): each operation one rounding, in the order of that page.
+//! Blocks of quantised numbers as f32 (`docs/formats/gguf.md` 5). Each operation rounds once, in the order of that
+//! page.
 //!
-//! Loops go over whole arrays of known length, so that the compiler makes vector code of them.
+//! Loops go over whole arrays of known length, so that the compiler vectorises them.
 
-/// A kind of blocks whose numbers are known.
+/// A kind of blocks that can be dequantised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names are those of the types")]
 pub enum Quantised {
@@ -61,7 +62,7 @@ fn part<const N: usize>(block: &[u8], at: usize) -> &[u8; N] {
     block.get(at..).and_then(<[u8]>::first_chunk).unwrap_or(&[0; N])
 }
 
-/// The f16 at a place, as f32.
+/// Returns the f16 at a place, as f32.
 fn half(block: &[u8], at: usize) -> f32 {
     let bits = u16::from_le_bytes(*part(block, at));
     let (sign, rest) = (u32::from(bits & 0x8000) << 16, u32::from(bits & 0x7fff));

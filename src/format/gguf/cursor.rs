@@ -1,4 +1,4 @@
-//! Numbers and strings one behind the other, read in pieces.
+//! Consecutive numbers and strings, read in pieces.
 
 use super::truncated;
 use crate::{
@@ -8,7 +8,7 @@ use crate::{
     wanted,
 };
 
-/// Bytes of a piece, at least and at most: it grows while the file goes on.
+/// Least and most bytes of a piece. Pieces grow as reading goes on.
 const PIECES: [u64; 2] = [16 << 10, 1 << 20];
 
 /// Longest name, in bytes.
@@ -32,7 +32,7 @@ impl<'a> Cursor<'a> {
         Self { source, is_big, at, piece: Vec::new(), start: 0, next: PIECES[0], left: limits::GGUF_FRONT }
     }
 
-    /// The next byte's place.
+    /// Returns the next byte's place.
     pub(super) fn position(&self) -> u64 {
         self.at
     }
@@ -50,7 +50,7 @@ impl<'a> Cursor<'a> {
         Ok(())
     }
 
-    /// The next bytes, of which there are few.
+    /// Returns the next bytes without passing over them, for short lengths.
     fn peek(&mut self, length: u64) -> Result<&[u8], FormatError> {
         let end = self.check(length)?;
         let held = self.start..self.start + self.piece.len() as u64;
@@ -73,7 +73,7 @@ impl<'a> Cursor<'a> {
         Ok(self.piece.get(from..from + length as usize).unwrap_or_default())
     }
 
-    /// Bytes, of which there are few.
+    /// Returns the next bytes, for short lengths.
     pub(super) fn bytes(&mut self, length: u64) -> Result<Vec<u8>, FormatError> {
         let bytes = self.peek(length)?.to_vec();
         self.at += length;
@@ -98,7 +98,7 @@ impl<'a> Cursor<'a> {
         self.array().map(u64::from_le_bytes)
     }
 
-    /// The bits of a number.
+    /// Returns the bits of a number.
     pub(super) fn bits(&mut self, dtype: DType) -> Result<u64, FormatError> {
         Ok(match dtype.size() {
             1 => u64::from(u8::from_le_bytes(self.array()?)),
@@ -108,7 +108,7 @@ impl<'a> Cursor<'a> {
         })
     }
 
-    /// A key, or the name of a tensor.
+    /// Returns a key, or the name of a tensor.
     pub(super) fn name(&mut self) -> Result<Vec<u8>, FormatError> {
         let length = self.u64()?;
         self.check(length)?;
@@ -129,7 +129,7 @@ impl<'a> Cursor<'a> {
         Ok(())
     }
 
-    /// A string of any length. Memory for a long one is asked for.
+    /// Returns a string of any length. Memory for a long one is asked for.
     pub(super) fn text(&mut self, memory: &impl Fn(u64) -> Result<(), SourceError>) -> Result<Vec<u8>, FormatError> {
         let length = self.u64()?;
         self.check(length)?;

@@ -150,7 +150,7 @@ fn tensors() {
     for shape in [&[1 << 63, 0][..], &[1 << 32, 1 << 32], &[u64::MAX, u64::MAX, 0], &[1 << 61, 0]] {
         assert_eq!(one(shape, 0, 0).data(64).class(), Some(Class::BadShape), "{shape:?}");
     }
-    // Nothing is known of its size, so it may be anywhere.
+    // Its size is not known, so it may be anywhere.
     assert_eq!(one(&[32], 99, 1 << 40).class(), None);
     assert_eq!(one(&[32], 99, 7).class(), Some(Class::BadOffset));
     let two = |name: &[u8], offset: u64| {

@@ -1,4 +1,4 @@
-//! The index of a model in several files (`docs/formats/safetensors.md` 5): which tensor is in which of them.
+//! The index of a model in several files (`docs/formats/safetensors.md` 5): which tensor is in which file.
 
 use std::{borrow::Cow, collections::HashMap, fmt};
 
@@ -18,10 +18,10 @@ use crate::{
     source::{Memory, Source},
 };
 
-/// The suffix: only files that have it are looked at.
+/// The suffix. Only files with it are read as an index.
 pub const SUFFIX: &str = ".safetensors.index.json";
 
-/// What an entry takes in memory beside its name, with its place in the tree.
+/// Bytes that an entry takes in memory beside its name, with its place in the tree.
 const ENTRY_MEMORY: u64 = 300;
 
 /// What an index says.
@@ -56,7 +56,7 @@ pub type Shards<'a> =
 /// Reads an index.
 ///
 /// # Errors
-/// `bad_index`; `Source` where there is not enough memory.
+/// `bad_index`; `Source` if there is not enough memory.
 pub fn parse_index(source: &dyn Source, memory: &dyn Memory) -> Result<Index, FormatError> {
     if source.len() > limits::TENSOR_HEADER {
         let reason = format!("{} bytes, the most is {}", source.len(), limits::TENSOR_HEADER);
@@ -123,7 +123,7 @@ impl Index {
     }
 }
 
-/// Collects the index as it goes by.
+/// Collects the index while it is parsed.
 struct Parser<'m> {
     found: Option<Index>,
     metadata: Option<Vec<u8>>,
@@ -243,7 +243,7 @@ struct Room<'a, 'm> {
 }
 
 impl Room<'_, '_> {
-    /// Comes before a text is written, or a line that begins and ends at a depth. The list grows by doubling.
+    /// Reserves memory before a text is written, or a line that begins and ends at a depth. The list grows by doubling.
     fn take<E: Error>(&mut self, text: usize, depth: usize) -> Result<(), E> {
         let bytes = 2 * (text as u64 + 4 * depth as u64 + 32);
         self.asked.take(bytes).map_err(|error| self.refusal.fail(error))
@@ -255,7 +255,7 @@ struct Copied<'a, 'r, 'm> {
     out: &'a mut Vec<u8>,
     room: &'a mut Room<'r, 'm>,
     depth: usize,
-    /// Of an element of an array, whether it is the first one.
+    /// For an element of an array, whether it is the first.
     is_first: Option<bool>,
 }
 
@@ -265,7 +265,7 @@ impl Copied<'_, '_, '_> {
     }
 }
 
-/// Begins a line, behind a comma if it is not the first one.
+/// Begins a line, after a comma if it is not the first.
 fn begin_line(out: &mut Vec<u8>, depth: usize, is_first: bool) {
     if !is_first {
         out.push(b',');

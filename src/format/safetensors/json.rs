@@ -1,4 +1,4 @@
-//! JSON that goes by once: what the header of a file and the index of a joined model are read with.
+//! Reads JSON in one pass: the header of a file and the index of a joined model.
 
 use std::{borrow::Cow, fmt};
 
@@ -14,13 +14,13 @@ use crate::{
 pub(super) struct Refusal(Option<FormatError>);
 
 impl Refusal {
-    /// Stops for a rule of the format.
+    /// Stops because a rule of the format is broken.
     pub(super) fn refuse<E: Error>(&mut self, class: Class, reason: String) -> E {
         self.0 = Some(FormatError::refused(class, reason));
         E::custom("refused")
     }
 
-    /// Stops for want of memory.
+    /// Stops because of an error of the source, such as not enough memory.
     pub(super) fn fail<E: Error>(&mut self, error: SourceError) -> E {
         self.0 = Some(error.into());
         E::custom("no memory")
@@ -33,10 +33,10 @@ pub(super) struct Seed<'a, S> {
     pub(super) refusal: &'a mut Refusal,
 }
 
-/// Reads one object, with white space alone behind it.
+/// Reads one object. Only white space may follow it.
 ///
 /// # Errors
-/// Those of the visitor; the class for what is no such JSON.
+/// Those of the visitor; the class if it is not an object of JSON.
 pub(super) fn parse_object<'j, S>(json: &'j [u8], class: Class, state: &mut S) -> Result<(), FormatError>
 where
     for<'a> Seed<'a, S>: Visitor<'j, Value = ()>,
@@ -53,7 +53,7 @@ where
     }
 }
 
-/// A string, lent where it has no escapes.
+/// A string, borrowed if it has no escapes.
 pub(super) struct Text;
 
 impl<'de> DeserializeSeed<'de> for Text {
@@ -80,7 +80,7 @@ impl<'de> Visitor<'de> for Text {
     }
 }
 
-/// Any value, looked at whole: what is ignored has to be JSON, too, and serde would skip over its strings and numbers.
+/// Any value, checked completely: an ignored value must be JSON too, and serde would skip its strings and numbers.
 #[derive(Clone, Copy)]
 pub(super) struct Any;
 
