@@ -275,7 +275,7 @@ def read_many(arrays, *, threads=None, errors="raise"):
     Args:
         arrays: `Array`s; pairs `(container, name)`; or containers and episodes, which mean all of their arrays.
         threads: how many threads decode; by default one for each core.
-        errors: 'raise' raises the first error after all have been read; 'return' returns each error in its array's place.
+        errors: 'raise' raises the first error after all have been read; 'return' puts each in its array's place.
 
     Returns:
         A list with a numpy array for each array, and a dict of them by name for each container; all writable.

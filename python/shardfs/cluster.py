@@ -39,7 +39,7 @@ def command():
 
 
 def containers(source):
-    """Yields containers below a source, and files that are meant to be containers, as (path, path below the source); for
+    """Yields containers below a source, and files that are meant to be some, as (path, path below the source); for
     what cannot be read, (path, exception)."""
     top = open_source(source)
     if isinstance(top, Container):
