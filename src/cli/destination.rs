@@ -1,5 +1,5 @@
-//! Where commands write: a folder that the user named, below which no symbolic link is followed. What is made there may
-//! lie in anybody's folder, and its names come out of containers.
+//! Where commands write: a folder that the user named. No symbolic link is followed below it, because other users may
+//! write to it, and the names come from containers.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -73,7 +73,7 @@ impl Destination {
         if below == Path::new("") { self.path.clone() } else { self.path.join(below) }
     }
 
-    /// What stands at a path: a link itself. `None` where nothing does.
+    /// Returns the attributes of what is at a path, without following a link. `None` if nothing is there.
     ///
     /// # Errors
     /// What the system says.
@@ -135,8 +135,8 @@ impl Destination {
         folder.set_permissions(Permissions::from_mode(mode))
     }
 
-    /// Puts a file in the place of what stands there: it has another name until it is whole. `fill` writes it, and says
-    /// whether it is to be kept. Without a mode it has that of any new file.
+    /// Writes a file under another name, and replaces what is at the path when it is whole. `fill` writes it, and
+    /// returns whether to keep it. Without a mode it has the mode of any new file.
     ///
     /// # Errors
     /// What `fill` and the system say.
@@ -173,14 +173,14 @@ impl Destination {
         done.map(drop)
     }
 
-    /// Where a link that stands at a path leads; `None` for what is none.
+    /// Returns the target of the link at a path; `None` if it is not a link.
     pub(super) fn link(&self, below: &Path) -> Option<OsString> {
         let (folder, name) = self.parent(below).ok()?;
         let target = readlinkat(&folder, name, Vec::new()).ok()?;
         Some(OsString::from_vec(target.into_bytes()))
     }
 
-    /// Puts a link in the place of what stands there.
+    /// Makes a link, and replaces what is at the path.
     ///
     /// # Errors
     /// What the system says.
@@ -193,7 +193,7 @@ impl Destination {
         Ok(renameat(&folder, &*part, &folder, name)?)
     }
 
-    /// Opens a file to read it; `None` where there is none. A pipe is not waited for.
+    /// Opens a file to read it; `None` if there is none. A pipe does not block.
     ///
     /// # Errors
     /// What the system says, also of a link.
@@ -222,8 +222,8 @@ impl Destination {
     }
 }
 
-/// Opens a file to append to it, and makes it if it is not there. A link of another user's at its name is not followed:
-/// that user would choose which file it is.
+/// Opens a file to append to it, and makes it if it is missing. A link of another user (except root) is not followed,
+/// because that user would choose the file.
 ///
 /// # Errors
 /// What the system says.

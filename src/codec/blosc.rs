@@ -1,6 +1,7 @@
 //! Blosc 1 buffers.
 //!
-//! A head of 16 bytes, then blocks that are decoded on their own, each of one stream or of one for each byte of an element.
+//! A head of 16 bytes, then blocks that are decoded on their own, each of one stream or of one for each byte of an
+//! element.
 
 use super::{Codec, DecodeError, Filter, filter, lz77, memory, shuffle};
 
@@ -58,13 +59,12 @@ fn little(bytes: &[u8], at: usize) -> Option<usize> {
     usize::try_from(u32::from_le_bytes(*number)).ok()
 }
 
-/// Bytes that a buffer says it decodes to.
+/// Returns how many bytes a buffer decodes to, as stated.
 pub(super) fn size(stored: &[u8]) -> Result<u64, DecodeError> {
     Ok(Head::parse(stored)?.size as u64)
 }
 
-/// Decodes a buffer to exactly the bytes that `out` has room for. Takes as much memory beside it at most, for a block that
-/// is shuffled.
+/// Decodes a buffer to exactly the bytes that `out` has room for. A shuffled block takes at most as much memory again.
 pub(super) fn decode_into(stored: &[u8], out: &mut [u8]) -> Result<(), DecodeError> {
     let head = Head::parse(stored)?;
     if head.size != out.len() {
@@ -97,7 +97,7 @@ pub(super) fn decode_into(stored: &[u8], out: &mut [u8]) -> Result<(), DecodeErr
         let shuffled = &mut shuffled[..out.len()];
         decode_block(&head, from, shuffled)?;
         match head.flags & BIT_SHUFFLED != 0 {
-            // The library leaves a block as it is whose elements are no whole eights.
+            // The library does not shuffle a block whose number of elements is not a multiple of 8.
             true if out.len() / head.width % 8 != 0 => out.copy_from_slice(shuffled),
             true => shuffle::unshuffle_bits(head.width, shuffled, out),
             false => shuffle::unshuffle(head.width, shuffled, out),

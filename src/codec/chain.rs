@@ -1,4 +1,4 @@
-//! Blocks that were put through several filters, one after the other.
+//! Blocks that were encoded by several filters, one after the other.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ pub struct Chain {
     name: String,
 }
 
-/// How many bytes there are behind a filter.
+/// How many bytes a filter's output has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Size {
     /// At most.
@@ -45,8 +45,8 @@ enum Bytes<'a> {
 }
 
 impl Chain {
-    /// The codec of blocks that were put through these filters, in the order of writing. One filter alone is the codec that
-    /// does the same, if there is one. `None` for more filters than any container has.
+    /// Returns the codec of blocks that were encoded by these filters, in the order of writing. A single filter becomes
+    /// the codec that does the same, if there is one. `None` for more filters than any container has.
     pub fn of(written: impl IntoIterator<Item = Filter>) -> Option<Codec> {
         let mut filters: Vec<Filter> = written.into_iter().take(MOST + 1).collect();
         if filters.len() > MOST {
@@ -73,13 +73,13 @@ impl Chain {
         &self.filters
     }
 
-    /// Whether a checksum shows damage of stored or decoded bytes.
+    /// Returns whether a checksum shows damage of stored or decoded bytes.
     pub fn is_checked(&self) -> bool {
         let is_check = |filter: &Filter| matches!(filter, Filter::Checksum { .. } | Filter::Gzip | Filter::Zlib);
         self.filters.iter().any(is_check)
     }
 
-    /// The most bytes that `stored` bytes can decode to.
+    /// Returns the most bytes that `stored` bytes can decode to.
     pub(super) fn max_size(&self, stored: u64) -> u64 {
         self.filters.iter().fold(stored, |size, filter| filter.max_size(size))
     }
@@ -89,7 +89,7 @@ impl Chain {
         self.filters.iter().rev().fold(Size::exactly(size), |size, filter| filter.stored(size)).most
     }
 
-    /// How many bytes there are behind each filter, of a block of `size`.
+    /// Returns how many bytes each filter's output has, for a block of `size`.
     fn sizes(&self, size: Size) -> Vec<Size> {
         let mut sizes: Vec<_> = (self.filters.iter().skip(1).rev())
             .scan(size, |size, filter| {
@@ -102,7 +102,7 @@ impl Chain {
         sizes
     }
 
-    /// Bytes of memory that decoding `stored` bytes to `size` takes beside both.
+    /// Returns how many bytes of memory decoding `stored` bytes to `size` takes beside both.
     pub fn working_memory(&self, stored: u64, size: u64) -> u64 {
         let (mut input, mut most, mut possible) = (0, 0u64, stored);
         let sizes = self.sizes(Size::exactly(size));
@@ -204,7 +204,7 @@ fn decode(filter: &Filter, stored: &[u8], size: Size) -> Result<Vec<u8>, DecodeE
     if !size.is_exact {
         return filter.decode_up_to(stored, size.most);
     }
-    // Before there is memory for it.
+    // Checked before memory is allocated.
     let (most, stored_size) = (filter.max_size(stored.len() as u64), stored.len() as u64);
     if size.most > most {
         return Err(DecodeError::Impossible { codec: filter.name(), stored: stored_size, size: size.most });

@@ -16,7 +16,7 @@ pub enum ChecksumKind {
 }
 
 impl ChecksumKind {
-    /// The name that `container.json` gives.
+    /// Returns the name in `container.json`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Crc32c => "crc32c",
@@ -26,7 +26,7 @@ impl ChecksumKind {
         }
     }
 
-    /// The checksum of these bytes.
+    /// Returns the checksum of these bytes.
     pub fn of(self, bytes: &[u8]) -> u32 {
         match self {
             Self::Crc32c => crc32c::crc32c(bytes),
@@ -69,7 +69,7 @@ fn fletcher32(bytes: &[u8]) -> u32 {
     (second << 16 | first) as u32
 }
 
-/// The value below 2^16 that is the same modulo 65535, and 0 only for 0.
+/// Returns the value below 2^16 that is the same modulo 65535, and 0 only for 0.
 fn fold(mut sum: u64) -> u64 {
     while sum > 0xffff {
         sum = (sum & 0xffff) + (sum >> 16);

@@ -53,8 +53,8 @@ impl<R: Read> Inflater<R> {
         Ok(filled)
     }
 
-    /// Fails unless `got` bytes are all `size` bytes. Data after them is ignored, but of `DeflateExact` an error; if the
-    /// stream ends there, zlib's checksum is compared.
+    /// Fails unless `got` bytes are all `size` bytes. Data after them are ignored, except that they are an error for
+    /// `DeflateExact`. If the stream ends there, zlib's checksum is compared.
     pub(super) fn finish(&mut self, got: u64, size: u64) -> Result<(), DecodeError> {
         if got < size {
             return Err(DecodeError::Size { got, size });

@@ -41,19 +41,19 @@ pub struct Delta {
 }
 
 impl Delta {
-    /// `None` for types that are not known, or of which one is a float and the other is not the same.
+    /// Returns the differences; `None` for unknown types, or if one is a float and the other is not the same float.
     pub fn new(stored: Number, values: Number) -> Option<Self> {
         let is_float = |number: Number| (number.kind == NumberKind::Float).then_some(number.width);
         let is_sound = stored.is_sound() && values.is_sound() && is_float(stored) == is_float(values);
         is_sound.then_some(Self { stored, values })
     }
 
-    /// Bytes stored for so many decoded ones.
+    /// Returns how many bytes are stored for `size` decoded ones.
     pub(super) fn stored_size(self, size: u64) -> u64 {
         (size / u64::from(self.values.width)).saturating_mul(self.stored.width.into())
     }
 
-    /// Bytes decoded of so many stored ones.
+    /// Returns how many bytes `stored` ones decode to.
     pub(super) fn size(self, stored: u64) -> u64 {
         (stored / u64::from(self.stored.width)).saturating_mul(self.values.width.into())
     }

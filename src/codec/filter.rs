@@ -13,9 +13,9 @@ use super::{ChecksumKind, Codec, DecodeError, Delta, blosc, chain::Size, lz77, m
 pub enum Filter {
     /// A DEFLATE stream.
     Deflate,
-    /// A zlib stream. What follows it is not looked at.
+    /// A zlib stream. Bytes after it are ignored.
     Zlib,
-    /// gzip members, one behind the other, and zeros behind the last.
+    /// Consecutive gzip members, and zeros after the last.
     Gzip,
     /// zstd frames, one behind the other.
     Zstd,
@@ -25,8 +25,8 @@ pub enum Filter {
     Lz4,
     /// The size as a little-endian u32, and one lz4 block, as numcodecs writes them.
     Lz4Sized,
-    /// The size as a big-endian u64, the size of a block as a u32, and blocks, each behind its stored size: HDF5's filter
-    /// 32004.
+    /// The size as a big-endian u64, the size of a block as a u32, and blocks, each behind its stored size: HDF5's
+    /// filter 32004.
     Lz4Blocks,
     /// One lz4 frame.
     Lz4Frame,
@@ -74,7 +74,7 @@ pub enum BlockCodec {
 const CONTEXT: u64 = 640 << 10;
 
 impl Filter {
-    /// The name that `container.json` gives.
+    /// Returns the name in `container.json`.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Deflate => "deflate",
@@ -102,7 +102,7 @@ impl Filter {
         }
     }
 
-    /// What it takes to decode to `size`: as many bytes, or any number up to a bound.
+    /// Returns how many bytes are stored for `size` decoded ones: exactly, or at most.
     pub(super) fn stored(&self, size: Size) -> Size {
         match self {
             Self::Shuffle(_) | Self::Bitshuffle(Bitshuffle { compressed: None, .. }) => size,
@@ -222,7 +222,7 @@ impl Filter {
         Ok(out)
     }
 
-    /// Of bytes with a checksum the others. It is compared where that is asked for.
+    /// Returns the bytes without their checksum, which is compared if `is_asked`.
     pub(super) fn check<'a>(&self, stored: &'a [u8], is_asked: bool) -> Result<&'a [u8], DecodeError> {
         let Self::Checksum { kind, is_in_front } = self else { return Ok(stored) };
         let parts = match is_in_front {
@@ -277,13 +277,13 @@ impl Filter {
     }
 
     fn read_up_to(&self, reader: impl Read, most: u64) -> Result<Vec<u8>, DecodeError> {
-        /// What is made room for at first.
+        /// Bytes of the first allocation.
         const FIRST: u64 = 64 << 10;
         let mut reader = Exactly { filter: self, reader };
         let mut out = Vec::new();
         loop {
             let from = out.len() as u64;
-            // One more than the most says that there is too much.
+            // One byte more than the most shows that there is too much.
             let size = most.saturating_add(1).min(from.saturating_mul(2).max(FIRST));
             let length = to_usize(size);
             out.try_reserve_exact(length.saturating_sub(out.len())).map_err(|_| DecodeError::Memory(size))?;
@@ -374,7 +374,7 @@ fn gunzip(stored: &[u8], out: &mut [u8]) -> Result<(), DecodeError> {
     Filter::Gzip.read_exactly(Members::new(stored), out)
 }
 
-/// gzip members, one behind the other.
+/// Consecutive gzip members.
 struct Members<'a>(GzDecoder<&'a [u8]>);
 
 impl<'a> Members<'a> {

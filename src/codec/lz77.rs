@@ -2,7 +2,7 @@
 
 use super::DecodeError;
 
-/// What is written to and read back from.
+/// The output, which matches read back from.
 struct Output<'a> {
     codec: &'static str,
     bytes: &'a mut [u8],
@@ -46,7 +46,7 @@ impl Output<'_> {
             self.bytes[to..to + length].fill(byte);
             return Ok(());
         }
-        // What is there is doubled with each copy.
+        // Each copy doubles what can be copied.
         let (from, mut done) = (to - distance, 0);
         while done < length {
             let here = (distance + done).min(length - done);

@@ -1,5 +1,5 @@
-//! Mounts that lead back to this process: it must not ask a mount that it serves, because only itself could answer, nor
-//! a mount of shardfs whose source lies on one. So none of them is entered.
+//! Mounts that lead back to this process. It must not ask a mount that it serves, because only it could answer, nor a
+//! mount of shardfs whose source lies on such a mount. So it enters none of them.
 //!
 //! Where they stand is known from the kernel's table, and what a descriptor leads to by its device number: neither asks
 //! a filesystem.
@@ -32,7 +32,7 @@ struct Table {
     all: Vec<(PathBuf, u64)>,
 }
 
-/// Says that this process serves the mount at a place, until what is returned is dropped. Asks no filesystem.
+/// Records that this process serves the mount at a place, until the result is dropped. Asks no filesystem.
 ///
 /// # Errors
 /// If the place cannot be opened.
@@ -62,12 +62,12 @@ impl Drop for Served {
     }
 }
 
-/// Whether a mount that leads back stands at a place or below it; at any place, if `anywhere`.
+/// Returns whether a mount that leads back is at a place or below it; at any place, if `anywhere`.
 pub(super) fn may_stand_below(place: &Path, anywhere: bool) -> bool {
     with_table(|all| all.iter().any(|(at, _)| anywhere || at.starts_with(place)))
 }
 
-/// Whether a device number is that of a mount that leads back.
+/// Returns whether a device number is that of a mount that leads back.
 pub(super) fn is_one(device: u64) -> bool {
     with_table(|all| all.iter().any(|(_, other)| *other == device))
 }
@@ -93,7 +93,7 @@ fn with_table(ask: impl FnOnce(&[(PathBuf, u64)]) -> bool) -> bool {
         table.is_stale |= table.watch.has_changed();
         table.is_stale
     });
-    // Without a free descriptor what was known before will do, until the next time.
+    // If no descriptor is free, the old table is used until the next call.
     if is_stale && let (Ok(watch), Ok(mounts)) = (TableWatch::new(), all()) {
         let all = leading_back(&mounts, own.served.clone());
         own.table = Some(Table { watch, is_stale: false, all });
@@ -106,8 +106,8 @@ fn with_table(ask: impl FnOnce(&[(PathBuf, u64)]) -> bool) -> bool {
     OWN.lock().table.as_ref().is_some_and(|table| ask(&table.all))
 }
 
-/// The mounts of shardfs with one of these device numbers, and those whose source lies on such a mount, in any number of
-/// steps: where each is, and its device number.
+/// The mounts of shardfs with one of these device numbers, and those whose source lies on such a mount, in any number
+/// of steps: where each is, and its device number.
 #[cfg(feature = "fuse")]
 fn leading_back(mounts: &[crate::mounts::Mount], mut devices: Vec<u64>) -> Vec<(PathBuf, u64)> {
     let device_of = |mount: &crate::mounts::Mount| rustix::fs::makedev(mount.device.0, mount.device.1);
@@ -128,8 +128,8 @@ fn leading_back(mounts: &[crate::mounts::Mount], mut devices: Vec<u64>) -> Vec<(
     leading.map(|mount| (mount.at.clone(), device_of(mount))).collect()
 }
 
-/// Whether a source, as the kernel's table names it, is at a place or below it. Characters that mount options cannot hold
-/// are `?` in that name.
+/// Whether a source, as the kernel's table names it, is at a place or below it. Characters that mount options cannot
+/// hold are `?` in that name.
 #[cfg(feature = "fuse")]
 fn is_below(source: &Path, place: &Path) -> bool {
     let (source, place) = (source.as_os_str().as_encoded_bytes(), place.as_os_str().as_encoded_bytes());

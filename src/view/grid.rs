@@ -69,7 +69,7 @@ impl Debug for Chunk {
     }
 }
 
-/// What is known of an array without a look at its chunks.
+/// What is known of an array without reading its chunks.
 #[derive(Debug, Clone)]
 pub struct Layout {
     /// A number that no other grid of the container has.
@@ -185,13 +185,13 @@ impl Grid {
         self.layout.shape.iter().product::<u64>() * self.layout.element
     }
 
-    /// Returns what to tell the user of how the array was read, once.
+    /// Returns a notice for the user about how the array is read, once.
     pub fn take_notice(&self) -> Option<String> {
         self.notice.lock().take()
     }
 
-    /// Returns a chunk after all filters, as it was stored (`.raw/<name>/<i>.<j>.bin`); `None` for one that is absent or
-    /// outside.
+    /// Returns a chunk after all filters, as it was stored (`.raw/<name>/<i>.<j>.bin`); `None` for one that is absent
+    /// or outside.
     ///
     /// # Errors
     /// As [`Chunks::chunk`].
@@ -256,7 +256,8 @@ impl Grid {
         parts.filter_map(|region| Some(self.gather(region, &region.part(at, &self.layout.chunk)?, at))).collect()
     }
 
-    /// Returns the copy of a part of a region out of its chunk. All numbers are below the sizes of memory that is there.
+    /// Returns the copy of a part of a region out of its chunk. All numbers are below the sizes of memory that is
+    /// there.
     fn gather(&self, region: &Region, part: &[Part], at: &[u64]) -> Gather {
         let element = self.layout.element;
         let (mut from, mut to, mut stride) = (0, region.offset, 1);
@@ -321,8 +322,8 @@ impl Grid {
         (before * shape[axis] + first) * row..(before * shape[axis] + end) * row
     }
 
-    /// Takes note of a read. If it goes on where the last one ended, as many chunks of the next slab are decoded ahead as
-    /// it has read of its own.
+    /// Takes note of a read. If it goes on where the last one ended, as many chunks of the next slab are decoded ahead
+    /// as it has read of its own.
     fn read_ahead(&self, reader: &ReadContext, part: &Range<u64>) {
         let last = self.last.swap(part.end, Relaxed);
         if part.start.abs_diff(last) > NEAR || reader.wait() != Wait::Always {
@@ -501,7 +502,7 @@ fn visit(reader: &ReadContext, visits: Vec<Visit<'_>>, out: &mut [u8]) -> Result
     let soon: Vec<_> =
         soon.filter(|(own, _)| Arc::ptr_eq(&own.source, &reader.source)).map(|(_, block)| block.stored()).collect();
     reader.source.prefetch(&soon);
-    // Whoever has decoded a chunk copies it at once, so that nobody holds one while waiting for memory.
+    // A thread copies a chunk as soon as it is decoded, so that none holds a chunk while it waits for memory.
     let (out, failed) = (Mutex::new(out), Mutex::new(None::<(usize, Fault)>));
     parallel::for_each(threads, visits.len(), |number| {
         if let Err(fault) = visits[number].copy(&mut |copy| copy(&mut out.lock())) {

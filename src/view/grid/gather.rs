@@ -168,7 +168,7 @@ impl Gather {
     }
 }
 
-/// Which bytes of an element are stored the other way round.
+/// Which bytes of an element are stored in the opposite order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Turn {
     /// None.
