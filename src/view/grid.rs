@@ -353,7 +353,7 @@ impl Grid {
             if number <= from {
                 continue;
             }
-            // What is wrong with it is said when it is read.
+            // Its errors are reported when it is read.
             let Ok(Some((reader, block))) = self.locate(reader, at) else { continue };
             if block.codec != Codec::None {
                 reader.cache.decode_ahead(self.key(&reader, at), &block, &reader.source, true);
@@ -410,7 +410,7 @@ impl Rendered for Grid {
     fn fill(&self, reader: &ReadContext, part: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
         let element = self.layout.element;
         let (first, end) = (part.start.div_ceil(element), part.end / element);
-        // Of an element at either end only some bytes may be wanted.
+        // Only some bytes of the first and last element may be wanted.
         let partial = |number: u64, wanted: Range<u64>, out: &mut [u8]| -> Result<(), Fault> {
             let mut bytes = vec![0; element as usize];
             self.fill_elements(reader, number..number + 1, &mut bytes)?;
