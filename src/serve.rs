@@ -51,15 +51,15 @@ pub(crate) type Request = http::Request<Body>;
 /// An answer, whose body is made as the client takes it.
 pub(crate) type Response = http::Response<Body>;
 
-/// What the browser may do with an answer that says nothing else: nothing comes from elsewhere, and nothing runs that
-/// stands in a page itself.
+/// Content-Security-Policy of answers without one of their own. Everything comes from this server, and inline scripts
+/// and styles do not apply.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; \
                       media-src 'self'; font-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'self'; \
                       frame-ancestors 'none'";
 
 /// How often files that are gone are closed.
 const SWEEP: Duration = Duration::from_secs(5);
-/// How often the thread that does so looks whether it is still wanted.
+/// Longest wait for changes before that thread checks whether the filesystem is still in use.
 const LOOK_UP: Duration = Duration::from_secs(2);
 
 /// What all requests share.
@@ -72,15 +72,15 @@ pub(crate) struct Site {
 }
 
 impl Site {
-    /// A site that shows a filesystem.
+    /// Returns a site that shows a filesystem.
     pub(crate) fn new(vfs: Arc<Vfs>, access: Access) -> Arc<Self> {
         Arc::new(Self { volume: Volume::of(vfs), access, workers: Workers::new(), recent: Recent::new() })
     }
 
-    /// Runs what may wait for a disk or a decoder in a thread that may.
+    /// Runs `work`, which may wait for a disk or a decoder, in a worker thread.
     ///
     /// # Errors
-    /// Those of `work`; [`Refusal::busy`] where no thread gets free in time; a refusal with 500 where `work` panics.
+    /// Those of `work`; [`Refusal::busy`] if no thread is free in time; a refusal with status 500 if `work` panics.
     pub(crate) async fn run<T, F>(self: &Arc<Self>, work: F) -> Result<T, Refusal>
     where
         T: Send + 'static,
@@ -94,7 +94,8 @@ impl Site {
         })
     }
 
-    /// As [`Self::run`], for pages, and pieces of answers that are made as the client takes them: a few at once.
+    /// Runs `work` like [`Self::run`], but only a few at once: pages, and pieces of answers made as the client takes
+    /// them.
     ///
     /// # Errors
     /// As [`Self::run`].
@@ -105,20 +106,20 @@ impl Site {
     {
         let place = self.workers.page().await?;
         self.run(move |site| {
-            // Kept until the answer is made, also where its client has gone.
+            // Kept until the answer is made, even if its client has gone.
             let _place = place;
             work(site)
         })
         .await
     }
 
-    /// Bytes of an answer, which the budget counts until they are sent.
+    /// Returns bytes of an answer that the cache's budget counts until they are sent.
     ///
     /// # Errors
-    /// [`Refusal::busy`] where there is no room for them.
+    /// [`Refusal::busy`] if there is no room for them.
     fn counted(&self, bytes: Vec<u8>) -> Result<Bytes, Refusal> {
         let mut room = self.volume.vfs().cache().reserve(bytes.len() as u64).map_err(|_| Refusal::busy())?;
-        // For as long as a client takes.
+        // The client may take them slowly.
         room.hold();
         Ok(Bytes::from_owner(Counted(Buffer::from(bytes).with_room(room))))
     }
@@ -133,7 +134,7 @@ impl AsRef<[u8]> for Counted {
     }
 }
 
-/// Serves a site until `ended` is. Requests that are under way then are given up.
+/// Serves a site until `ended` completes, and then gives up the requests that are under way.
 ///
 /// # Errors
 /// When the threads can't be started.
@@ -150,7 +151,7 @@ pub(crate) fn serve(site: &Arc<Site>, listener: TcpListener, ended: impl Future<
             () = ended => Ok(()),
         }
     });
-    // A thread that waits for a disk which never answers is left behind.
+    // Does not wait for threads: one may wait for a disk that never answers.
     runtime.shutdown_background();
     served
 }
@@ -173,7 +174,7 @@ struct Handler {
 }
 
 impl Handler {
-    /// The answer to a request. What takes too long to begin, or panics, is an error of this request alone.
+    /// Answers a request. If the answer takes too long to begin, or panics, only this request fails.
     async fn answer(&self, request: http::Request<hyper::body::Incoming>, place: &Place) -> Response {
         let (head, body) = request.into_parts();
         // The query may hold a token.
@@ -182,7 +183,7 @@ impl Handler {
         let admitted = check_coding(&head).and_then(|()| self.site.access.admit(&head));
         let mut response = match admitted {
             Err(mut answer) => {
-                // Of who has no business here nothing more is read.
+                // Nothing more is read from a client that was refused.
                 if answer.status().is_client_error() {
                     answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
                 }
@@ -208,7 +209,7 @@ impl Handler {
         if is_head { response.map(|_| Body::empty()) } else { response }
     }
 
-    /// Files are most of what is asked for, so they need no router.
+    /// Answers a request that was let in. Files skip the router, because most requests are for files.
     async fn routed(&self, head: Parts, body: hyper::body::Incoming) -> Response {
         let path = head.uri.path();
         if path == "/files" || path.starts_with("/files/") {
@@ -220,8 +221,7 @@ impl Handler {
     }
 }
 
-/// Refuses a body in a coding that is not just `chunked`: what stands between here and the client may see its end at
-/// another place.
+/// Refuses a body whose coding is not just `chunked`: a proxy in between may see its end at another place.
 fn check_coding(head: &Parts) -> Result<(), Box<Response>> {
     let mut codings = head.headers.get_all(header::TRANSFER_ENCODING).iter();
     match (codings.next(), codings.next()) {
@@ -231,7 +231,7 @@ fn check_coding(head: &Parts) -> Result<(), Box<Response>> {
     }
 }
 
-/// Tells the browser to take an answer for nothing but what it says it is, and to show it to no other site.
+/// Adds headers that stop the browser from guessing media types and from showing answers to other sites.
 fn harden(response: &mut Response) {
     let headers = response.headers_mut();
     let all = [
@@ -248,7 +248,7 @@ fn harden(response: &mut Response) {
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("private, no-cache"));
 }
 
-/// Takes note of changes below SOURCE, and closes what is gone.
+/// Notes changes below SOURCE, and closes files that are gone.
 fn look_after(vfs: &Weak<Vfs>) {
     let mut swept = Instant::now();
     while let Some(vfs) = vfs.upgrade() {
@@ -261,7 +261,7 @@ fn look_after(vfs: &Weak<Vfs>) {
                 swept = Instant::now();
             }
         });
-        // The panic's text is in the log; the next round is another one.
+        // The panic's text is in the log; the next round starts anew.
         let _ = std::panic::catch_unwind(round);
     }
 }

@@ -19,7 +19,7 @@ const PARAMETER: &str = "token";
 /// Who may see the site.
 #[derive(Clone)]
 pub(crate) struct Access {
-    /// Names that the server goes by, in lower case, beside numbers.
+    /// Names that the server goes by, in lower case. Addresses in numbers are always accepted.
     names: Vec<String>,
     secret: Option<Secret>,
 }
@@ -28,14 +28,14 @@ pub(crate) struct Access {
 #[derive(Clone)]
 struct Secret {
     token: [u8; 32],
-    /// What the cookie holds: made of the token, which can't be had back from it.
+    /// What the cookie holds: a hash made from the token.
     session: String,
-    /// Cookies are shared by all ports of a machine.
+    /// Name of the cookie. The port is part of it, because all ports of a machine share cookies.
     cookie: String,
 }
 
 impl Access {
-    /// Access by these names, without a token.
+    /// Returns access by these names, without a token.
     pub(crate) fn new(names: impl IntoIterator<Item = String>) -> Self {
         let own = rustix::system::uname().nodename().to_str().map(str::to_owned).unwrap_or_default();
         let names = names.into_iter().chain(["localhost".to_owned(), own]);
@@ -45,7 +45,7 @@ impl Access {
         }
     }
 
-    /// The same, with this token only.
+    /// Requires this token. The port of `address` becomes part of the cookie's name.
     pub(crate) fn with_token(mut self, token: &str, address: SocketAddr) -> Self {
         let session = Sha256::new().chain_update(b"shardfs session\0").chain_update(token).finalize();
         self.secret = Some(Secret {
@@ -56,12 +56,12 @@ impl Access {
         self
     }
 
-    /// Whether clients have to show a token.
+    /// Returns whether clients have to show a token.
     pub(super) fn has_token(&self) -> bool {
         self.secret.is_some()
     }
 
-    /// Lets a request in, or says what it is answered in place of what it asks for.
+    /// Lets a request in, or returns the answer that it gets instead.
     ///
     /// # Errors
     /// A refusal, or the answer that exchanges a token in the address for a cookie.
@@ -77,7 +77,7 @@ impl Access {
         }
         let text = "a token is needed: open the link that shardfs printed, or send 'Authorization: Bearer TOKEN'";
         let mut answer = Refusal::new(StatusCode::UNAUTHORIZED, text).into_response();
-        // Clients of WebDAV know passwords only; a browser is not to ask for one.
+        // WebDAV clients can only send a password; a browser should not ask for one.
         let is_dav = head.uri.path() == "/dav" || head.uri.path().starts_with("/dav/");
         let challenge = if is_dav { "Basic realm=\"shardfs\"" } else { "Bearer" };
         answer.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
@@ -92,17 +92,18 @@ impl Access {
             return wrong("more than one Host");
         }
         let named = host.map(|host| host.to_str().unwrap_or_default());
-        // Proxies are asked with the whole address; then that counts as well.
+        // Requests to a proxy hold the whole address; then that is checked as well.
         for authority in named.into_iter().chain(head.uri.authority().map(|authority| authority.as_str())) {
             if !self.is_ours(authority) {
                 return wrong("this server does not go by that name; `shardfs serve --allow-host` adds one");
             }
         }
-        // Only programs that know nothing newer than HTTP/1.0 send none: no browser does.
+        // Only HTTP/1.0 clients may send none, and no browser is one.
         if host.is_none() && head.version != http::Version::HTTP_10 { wrong("no Host") } else { Ok(()) }
     }
 
-    /// Whether `name[:port]` names this server. Any port: a tunnel may lead here from another.
+    /// Returns whether `name[:port]` names this server. Any port counts, because a tunnel may lead here from another
+    /// one.
     fn is_ours(&self, authority: &str) -> bool {
         let Ok(authority) = authority.parse::<http::uri::Authority>() else { return false };
         let host = authority.host();
@@ -120,7 +121,7 @@ impl Secret {
         is_same(&Sha256::digest(given).into(), &self.token)
     }
 
-    /// Whether a request shows the token in its headers, or the cookie that was had for it.
+    /// Returns whether the headers hold the token, or the cookie that was given for it.
     fn is_shown(&self, headers: &HeaderMap) -> bool {
         let authorization = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
         if let Some((scheme, given)) = authorization.and_then(|value| value.split_once(' ')) {
@@ -162,7 +163,7 @@ impl Secret {
     }
 }
 
-/// The token in an address, and the address without it.
+/// Returns the token in an address, and the address without it.
 fn without_token(uri: &Uri) -> Option<(Vec<u8>, String)> {
     let mut token = None;
     let mut rest = Vec::new();
@@ -184,11 +185,11 @@ fn is_same(a: &[u8; 32], b: &[u8; 32]) -> bool {
     std::hint::black_box(differences) == 0
 }
 
-/// 128 random bits, as 32 digits.
+/// Returns 128 random bits as 32 hexadecimal digits.
 pub(crate) fn random_hex() -> String {
     use rustix::rand::{GetRandomFlags, getrandom};
     let mut bytes = [0u8; 16];
-    // Once the machine has started, so few bytes come at once and always.
+    // Fails only while the machine starts: later, calls for up to 256 bytes always succeed.
     while getrandom(&mut bytes, GetRandomFlags::empty()).is_err() {}
     hex(&bytes)
 }
@@ -260,7 +261,7 @@ mod tests {
         assert_eq!(access.admit(&asked).unwrap_err().headers()["location"], "/evil.example/");
     }
 
-    /// Hashes are compared, so that time says nothing of the token, and all of their bytes.
+    /// Hashes are compared instead of tokens, so that time tells nothing of the token, and each bit counts.
     #[test]
     fn every_bit_counts() {
         let hash: [u8; 32] = std::array::from_fn(|index| index as u8);

@@ -1,8 +1,8 @@
-//! Bodies of files: read piece by piece, each when the client has taken the one before.
+//! Bodies of files. Each piece is read when the client has taken the previous one.
 //!
-//! A piece is a copy of decoded bytes, or lent from the map of a file. What is lent leaves this process by a system
-//! call only, which may be long after it was read; so the last piece of a body is read, with a look at the file's
-//! state, when all that was lent has been sent. A body that fails ends before its length, and the connection with it.
+//! A piece is a copy of decoded bytes, or lent from a mapped file. Only a system call touches lent bytes, possibly long
+//! after they were looked up. So the last piece of a body is read, and the file's state compared, only when all lent
+//! pieces have been sent. A body that fails ends before its length and closes the connection.
 
 use std::{collections::VecDeque, ops::Range, sync::Arc};
 
@@ -19,25 +19,25 @@ use crate::{
     volume::Entry,
 };
 
-/// Pieces that may be lent at a time: hyper takes fewer.
+/// Most pieces lent at a time; hyper takes fewer.
 const LENT: u32 = 64;
-/// Bytes of a piece where the one before was lent: it takes no memory.
+/// Bytes of a piece after one that was lent: lent pieces take no memory.
 const LENT_PIECE: u64 = 2 << 20;
 
-/// Entries that are looked at together for a list of them.
+/// Most entries in one piece of a listing.
 pub(super) const PIECE_ENTRIES: usize = 256;
 /// Bytes at which such a piece ends.
 pub(super) const PIECE_BYTES: usize = 64 << 10;
 
-/// A piece of a body, and what is left of it.
+/// A piece of a body, and what is left of the body.
 pub(super) type Piece<R> = (Vec<u8>, Option<R>);
 
-/// A body that is made by a function from what is left of it, piece by piece, each when the client has taken the one
-/// before. The function runs as [`Site::make`] has it, and the cache's budget counts what it made until it is sent. A
-/// failure ends the body, and the connection with it.
+/// Returns a body that `make` produces piece by piece, each when the client has taken the previous one. `make` gets
+/// what is left, and runs as in [`Site::make`]. The cache's budget counts each piece until it is sent. A failure ends
+/// the body and closes the connection.
 ///
 /// # Errors
-/// [`Refusal`] where the first piece can't be made.
+/// [`Refusal`] if the first piece can't be made.
 pub(super) async fn made<R: Send + 'static>(
     site: &Arc<Site>,
     begin: R,
@@ -64,7 +64,7 @@ pub(super) async fn made<R: Send + 'static>(
 /// A part of a body.
 #[derive(Debug)]
 pub(super) enum Segment {
-    /// These bytes: what stands between two ranges.
+    /// Bytes in memory: text between two ranges, or a first piece that was already read.
     Text(Bytes),
     /// A range of the file.
     Range(Range<u64>),
@@ -74,20 +74,19 @@ pub(super) enum Segment {
 pub(super) struct Sending {
     site: Arc<Site>,
     entry: Entry,
-    /// The tag of the state that the headers told of.
+    /// The tag of the state that the headers describe.
     tag: Option<u128>,
     segments: VecDeque<Segment>,
-    /// Bytes that the next piece may have.
+    /// Most bytes of the next piece.
     most: u64,
     /// One permit for each piece that is lent.
     lent: Arc<Semaphore>,
 }
 
-/// The bytes of `entry` from `range.start` on, at most as many as a piece has, as memory of their own; and whether the
-/// file is still in the state of that `tag`.
+/// Returns a copy of the first bytes of `range`, at most `SERVED_PIECE`, if the file still has this `tag`.
 ///
 /// # Errors
-/// [`Refusal`] where they can't be read, are of another state, or would have to be waited for longer than `wait`.
+/// [`Refusal`] if they can't be read, are of another state, or take longer than `wait` permits.
 pub(super) fn read(entry: &Entry, tag: Option<u128>, range: &Range<u64>, wait: Wait) -> Result<Bytes, Refusal> {
     let (vfs, ino) = (entry.vfs(), entry.ino());
     let piece = vfs.read_copied_with(ino, range.start, SERVED_PIECE.min(range.end - range.start), wait)?;
@@ -106,7 +105,7 @@ impl Sending {
         Self { site, entry, tag, segments, most: SERVED_PIECE, lent: Arc::new(Semaphore::new(LENT as usize)) }
     }
 
-    /// The body.
+    /// Returns the body.
     pub(super) fn into_body(self) -> Body {
         Body::from_stream(stream::try_unfold(self, async |mut this: Self| {
             let piece = this.next().await.map_err(|refusal| {
@@ -133,13 +132,13 @@ impl Sending {
         Ok(Some(piece))
     }
 
-    /// A piece that others follow, be it of one byte.
+    /// Reads a piece that is not the last. At least one byte is left for the last.
     async fn piece(&mut self, range: &Range<u64>) -> Result<Bytes, Refusal> {
         let has_others = self.segments.iter().any(|segment| matches!(segment, Segment::Range(_)));
         let left = range.end - range.start - u64::from(!has_others);
         let (start, length) = (range.start, self.most.min(left));
         self.most = SERVED_PIECE;
-        // What is in memory already needs no other thread.
+        // Bytes that are in memory need no other thread.
         let bytes = match self.entry.vfs().read_with(self.entry.ino(), start, length, Wait::Never) {
             Err(error) if error.is_would_block() => {
                 let entry = self.entry.clone();
@@ -163,7 +162,7 @@ impl Sending {
         if piece.is_empty() { Err(Refusal::changed()) } else { Ok(piece) }
     }
 
-    /// The last piece, read when nothing is lent any more.
+    /// Reads the last piece when nothing is lent any more.
     async fn last(&self, range: Range<u64>) -> Result<Bytes, Refusal> {
         let _all = self.lent.acquire_many(LENT).await.map_err(|_| Refusal::busy())?;
         let (entry, tag) = (self.entry.clone(), self.tag);
@@ -171,7 +170,7 @@ impl Sending {
     }
 }
 
-/// Bytes of a map, which only system calls may look at.
+/// Bytes of a mapped file, which only system calls may touch.
 struct Lent {
     bytes: view::Bytes,
     _permit: OwnedSemaphorePermit,

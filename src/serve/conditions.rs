@@ -4,19 +4,19 @@ use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, HeaderName, header};
 
-/// A time of modification this close to now may stand for two states: it is in whole seconds.
+/// A modification time this recent may stand for two states, because HTTP dates have whole seconds.
 const UNSURE: Duration = Duration::from_secs(2);
 
 /// What a file's state is recognised by.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Validators {
-    /// The entity tag, in quotes; `None` for what is made anew at each look.
+    /// The entity tag, in quotes; `None` for files that are generated at each read.
     pub(super) etag: Option<String>,
     /// The time of modification, in whole seconds.
     pub(super) modified: SystemTime,
 }
 
-/// What the conditions of a request come to.
+/// Result of the conditions of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// The request is answered.
@@ -48,22 +48,22 @@ pub(super) fn evaluate(headers: &HeaderMap, validators: &Validators) -> Verdict 
     Verdict::Holds
 }
 
-/// Whether a range may be sent: the client has no part yet, or one of this very state (RFC 9110, 13.1.5).
+/// Returns whether a range may be sent: the client has no part yet, or one of this very state (RFC 9110, 13.1.5).
 pub(super) fn range_applies(headers: &HeaderMap, validators: &Validators) -> bool {
     let Some(value) = headers.get(header::IF_RANGE) else { return true };
     let value = value.to_str().unwrap_or_default().trim();
     if value.starts_with('"') {
         return validators.etag.as_deref() == Some(value);
     }
-    // Of a file that was written to a moment ago, one second may be two states. A weak tag is no date.
+    // A file that was just written may have had two states in one second. A weak tag does not parse as a date.
     let is_sure = validators.modified + UNSURE < SystemTime::now();
     is_sure && httpdate::parse_http_date(value).is_ok_and(|time| time == validators.modified)
 }
 
-/// Whether one of the entity tags of a header is the file's. `strong`: tags marked as weak are none.
+/// Returns whether a header holds the file's entity tag. If `strong`, weak tags do not match.
 fn matches(headers: &HeaderMap, name: &HeaderName, validators: &Validators, strong: bool) -> bool {
     let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
-    // Our tags have no comma, so that a tag which has one is not ours, in pieces either.
+    // Our tags have no comma, so pieces of a tag that has one never match.
     values.flat_map(|value| value.split(',')).map(str::trim).any(|tag| {
         let tag = if strong { tag } else { tag.strip_prefix("W/").unwrap_or(tag) };
         tag == "*" || validators.etag.as_deref() == Some(tag)
@@ -103,7 +103,7 @@ mod tests {
             (&[(IF_NONE_MATCH, "\"a\", W/\"xyzzy\"")], Verdict::NotModified),
             (&[(IF_NONE_MATCH, "*")], Verdict::NotModified),
             (&[(IF_NONE_MATCH, "\"a\"")], Verdict::Holds),
-            // With a tag the date is not looked at.
+            // With a tag the date is ignored.
             (&[(IF_NONE_MATCH, "\"a\""), (IF_MODIFIED_SINCE, same)], Verdict::Holds),
             (&[(IF_MODIFIED_SINCE, same)], Verdict::NotModified),
             (&[(IF_MODIFIED_SINCE, before)], Verdict::Holds),

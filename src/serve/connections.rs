@@ -1,7 +1,7 @@
-//! Connections: as many as there are places for, each ended when its client is too slow.
+//! Connections: a bounded number, each ended when its client is too slow.
 //!
-//! If there is no place left for a new connection, the one that has waited longest for a request gives way. If there is a
-//! token, those who have not shown it share a part of the places, so that they cannot take the others.
+//! If there is no place left for a new connection, the one that has waited longest for a request gives way. If there is
+//! a token, connections that have not shown it share a part of the places, so that they cannot take the others.
 
 use std::{
     collections::BTreeMap,
@@ -32,7 +32,7 @@ use tokio::{
 
 use super::{Handler, limits};
 
-/// How long a new connection keeps its place at least: its first request is on the way.
+/// Shortest time that a new connection keeps its place, because its first request is on the way.
 const A_MOMENT: Duration = Duration::from_millis(250);
 
 /// Accepts connections without end, and serves each in a task of its own.
@@ -42,7 +42,7 @@ pub(super) async fn accept(listener: TcpListener, handler: Arc<Handler>) {
         let (stream, client) = match listener.accept().await {
             Ok((stream, client)) => (stream, client.ip()),
             Err(error) => {
-                // A connection that is gone already, or no descriptor for it.
+                // The connection is gone already, or there is no file descriptor for it.
                 log::debug!("a connection was not accepted: {error}");
                 tokio::time::sleep(Duration::from_millis(20)).await;
                 continue;
@@ -50,7 +50,7 @@ pub(super) async fn accept(listener: TcpListener, handler: Arc<Handler>) {
         };
         let place = loop {
             match Places::take(&places, client) {
-                // Nobody says when a moment is over.
+                // No notification comes when the first moment of a connection is over.
                 Err(Full::Server) => drop(tokio::time::timeout(A_MOMENT / 4, places.freed.notified()).await),
                 place => break place,
             }
@@ -79,7 +79,7 @@ async fn serve(stream: TcpStream, handler: Arc<Handler>, place: Arc<Place>) {
         .max_header_size(limits::REQUEST_HEAD)
         .max_headers(limits::REQUEST_HEADERS)
         .max_buf_size(2 * limits::REQUEST_HEAD)
-        // What is lent from a map is given to the system call as it is: nothing else may look at it.
+        // Lent bytes go to the system call as they are, because nothing else may touch them.
         .writev(true)
         .serve_connection(TokioIo::new(Patient::new(stream)), service);
     let mut served = pin!(served);
@@ -88,7 +88,7 @@ async fn serve(stream: TcpStream, handler: Arc<Handler>, place: Arc<Place>) {
         biased;
         ended = served.as_mut() => ended,
         () = place.leave.notified() => {
-            // hyper keeps a connection that was not asked anything yet until its time is up.
+            // hyper would keep a connection without a request until its time is up.
             if !place.was_asked.load(Relaxed) {
                 return;
             }
@@ -108,7 +108,7 @@ struct Places {
     /// Whether clients have to show a token.
     has_token: bool,
     state: Mutex<State>,
-    /// Told when a connection ends, or begins to wait for a request.
+    /// Notified when a connection ends, or begins to wait for a request.
     freed: Notify,
 }
 
@@ -116,7 +116,7 @@ struct Places {
 struct State {
     /// Connections that have a place, by number.
     open: BTreeMap<u64, Open>,
-    /// Counts what happens.
+    /// Counts events, to tell which came first.
     clock: u64,
 }
 
@@ -129,12 +129,12 @@ struct Open {
     is_answering: bool,
     /// When it began to wait for a request.
     since: u64,
-    /// When it was accepted, if it has not been asked anything yet.
+    /// When it was accepted, if no request has come yet.
     is_new_since: Option<Instant>,
     leave: Arc<Notify>,
 }
 
-/// Why there is no place, and none that another connection could give up.
+/// Which limit leaves no place, if no other connection can give way.
 #[derive(Debug, PartialEq, Eq)]
 enum Full {
     Server,
@@ -146,7 +146,7 @@ pub(super) struct Place {
     places: Arc<Places>,
     number: u64,
     was_asked: AtomicBool,
-    /// Told when the connection has to give way.
+    /// Notified when the connection has to give way.
     leave: Arc<Notify>,
 }
 
@@ -181,8 +181,8 @@ impl State {
         self.clock
     }
 
-    /// Makes sure that fewer than `most` connections of this kind have a place. `None` if none of that many
-    /// can give way: their requests are being answered, or on the way.
+    /// Makes sure that fewer than `most` connections of this kind have a place. `None` if none of them can give way:
+    /// their requests are being answered, or on the way.
     fn make_room(&mut self, most: usize, is_kind: impl Fn(&Open) -> bool) -> Option<()> {
         if self.open.values().filter(|open| is_kind(open)).count() < most {
             return Some(());
@@ -258,7 +258,7 @@ impl hyper::body::Body for Answer {
     }
 }
 
-/// A connection whose writing fails when the other side takes nothing for long.
+/// A connection whose writes fail if the client takes nothing for `limits::STALLED_SECONDS`.
 struct Patient {
     stream: TcpStream,
     /// Runs while a write waits.
@@ -329,7 +329,7 @@ mod tests {
         Arc::new(Places { has_token, ..Places::default() })
     }
 
-    /// A place for a connection that was asked something.
+    /// Takes a place for a connection that has had a request.
     fn take_from(places: &Arc<Places>, client: IpAddr) -> Arc<Place> {
         let place = Arc::new(Places::take(places, client).unwrap());
         drop(Answering::begin(place.clone()));

@@ -14,9 +14,9 @@ use super::{Refusal, Request, Response, Site, body, files, limits, paths};
 use crate::volume::{Entries, Entry, EntryKind, ErrorKind};
 use multistatus::Writer;
 
-/// Where it stands.
+/// Prefix of all its addresses.
 pub(super) const PREFIX: &str = "/dav";
-/// What a client may do.
+/// Methods that a client may use.
 const ALLOW: HeaderValue = HeaderValue::from_static("OPTIONS, GET, HEAD, PROPFIND");
 const XML: HeaderValue = HeaderValue::from_static("application/xml; charset=utf-8");
 
@@ -59,12 +59,12 @@ fn options() -> Response {
 enum Depth {
     /// The folder itself.
     Zero,
-    /// And what it lists.
+    /// The folder and its entries.
     One,
 }
 
 impl Depth {
-    /// What the headers ask for; `None` for everything below, which is also what their silence means (RFC 4918, 9.1).
+    /// Reads the `Depth` header. `None` is everything below, which is also the default (RFC 4918, 9.1).
     fn of(headers: &HeaderMap) -> Result<Option<Self>, Refusal> {
         match headers.get("depth").map_or(&b"infinity"[..], HeaderValue::as_bytes) {
             b"0" => Ok(Some(Self::Zero)),
@@ -75,7 +75,7 @@ impl Depth {
     }
 }
 
-/// The refusal to list everything below a folder.
+/// Returns the refusal to list everything below a folder.
 fn no_depth() -> Response {
     let mut response = Response::new(Body::from(multistatus::FINITE_DEPTH));
     *response.status_mut() = StatusCode::FORBIDDEN;
@@ -83,7 +83,7 @@ fn no_depth() -> Response {
     response
 }
 
-/// The body of a request.
+/// Reads the body of a request, which is limited in bytes and time.
 async fn read(body: Body) -> Result<Vec<u8>, Refusal> {
     let all = async {
         let (mut bytes, mut pieces) = (Vec::new(), body.into_data_stream());
@@ -101,7 +101,7 @@ async fn read(body: Body) -> Result<Vec<u8>, Refusal> {
     tokio::time::timeout(limit, all).await.unwrap_or_else(|_| Err(late()))
 }
 
-/// The properties of what stands at an address.
+/// Answers with the properties of the entry at an address.
 async fn properties(site: &Arc<Site>, address: String, depth: Depth, asked: Vec<u8>) -> Result<Response, Refusal> {
     let begin = site.run(move |site| {
         let writer = Writer::new(propfind::parse(&asked)?);
@@ -118,7 +118,7 @@ async fn properties(site: &Arc<Site>, address: String, depth: Depth, asked: Vec<
     Ok(response)
 }
 
-/// Whether an entry is there for clients of WebDAV, which knows no links.
+/// Returns whether clients see an entry. Links are hidden, because WebDAV has none.
 fn is_listed(entry: &Entry) -> bool {
     paths::is_shown(entry) && entry.kind() != EntryKind::Link
 }
@@ -127,15 +127,15 @@ fn is_listed(entry: &Entry) -> bool {
 struct Rest {
     writer: Writer,
     depth: Depth,
-    /// What was asked for, until it is written.
+    /// The entry that was asked for, until it is written.
     entry: Option<Entry>,
-    /// What it lists.
+    /// The entries that are left of its listing.
     entries: Option<Entries>,
 }
 
 impl Rest {
-    /// The next responses, and what is left. A client that synchronises would take what is left out for removed: an
-    /// error of reading breaks the answer off.
+    /// Returns the next responses, and what is left. A read error ends the answer early, because a client that
+    /// synchronises would take missing entries for removed.
     fn piece(mut self) -> Result<(Vec<u8>, Option<Self>), Refusal> {
         let mut xml = String::new();
         if let Some(entry) = self.entry.take() {
@@ -154,7 +154,7 @@ impl Rest {
                 }
                 Some(Ok(entry)) if is_listed(&entry) => {
                     let before = xml.len();
-                    // What is another one by now has gone, and comes again under its name or not.
+                    // The entry has changed or gone since it was listed.
                     if self.writer.write(&mut xml, &entry).is_err() {
                         xml.truncate(before);
                     }
@@ -162,7 +162,7 @@ impl Rest {
                 Some(Err(error)) if matches!(error.kind(), ErrorKind::Io | ErrorKind::OutOfMemory) => {
                     return Err(error.into());
                 }
-                // What is damaged can't be read, nor what belongs to others.
+                // Damaged entries, and those that this user may not read, are left out.
                 Some(_) => {}
             }
         }

@@ -25,13 +25,13 @@ use crate::{
     volume::{Entry, EntryKind},
 };
 
-/// How often a file that changes while it is looked at is looked at again.
+/// Most look-ups for one request, if the file changes meanwhile.
 const TRIES: usize = 3;
 
-/// What the browser may do with a file that it shows in place: nothing but show it.
+/// Content-Security-Policy of files: the browser may show them, and nothing runs.
 const POLICY: &str = "default-src 'none'; img-src 'self'; media-src 'self'; style-src 'unsafe-inline'; sandbox";
 
-/// Answers a request below `/files`. What is sent along with one has no meaning.
+/// Answers a request below `/files`, whose body is ignored.
 pub(super) async fn answer(site: &Arc<Site>, head: Parts) -> Response {
     let wants_page = page::is_wanted(&head.headers);
     match answered(site, "/files", head).await {
@@ -41,16 +41,16 @@ pub(super) async fn answer(site: &Arc<Site>, head: Parts) -> Response {
     }
 }
 
-/// The answer to a GET or HEAD of what stands at an address behind `prefix`.
+/// Answers a GET or HEAD for the address behind `prefix`.
 ///
 /// # Errors
-/// [`Refusal`] where there is nothing, or it can't be read.
+/// [`Refusal`] if there is nothing, or it can't be read.
 pub(super) async fn answered(site: &Arc<Site>, prefix: &str, head: Parts) -> Result<Response, Refusal> {
     if ![Method::GET, Method::HEAD].contains(&head.method) {
         return Err(Refusal::method());
     }
     let address = head.uri.path().strip_prefix(prefix).unwrap_or_default();
-    // What is in memory is sent from here: another thread would take longer to wake up than to do it.
+    // Bytes in memory are sent from this thread: waking another one would take longer.
     if let Some(file) = site.recent.get(address)
         && let Ok(what) = file.wanted(&head, Wait::Never)
     {
@@ -98,7 +98,7 @@ struct Answer {
 }
 
 enum What {
-    /// 200, or 206 where it is a range: these bytes, of which the first piece was read.
+    /// 200, or 206 for a part. `first` is the first piece, which was already read; `None` for HEAD.
     Bytes { range: Range<u64>, is_part: bool, first: Option<Bytes> },
     /// 206 with several parts.
     Parts(Vec<Range<u64>>),
@@ -106,8 +106,8 @@ enum What {
     Status(StatusCode),
 }
 
-/// Finds what an address leads to, and reads the first piece of what is wanted of a file: what is damaged there is then
-/// an answer with a status and a reason.
+/// Finds what an address leads to, and reads the first wanted piece of a file. So damage there is answered with a
+/// status and a reason.
 fn look_up(site: &Site, address: &str, head: &Parts) -> Result<Found, Refusal> {
     let entry = paths::find(&site.volume, address)?;
     match entry.kind() {
@@ -125,12 +125,12 @@ fn look_up(site: &Site, address: &str, head: &Parts) -> Result<Found, Refusal> {
 }
 
 impl Shown {
-    /// Whether its address leads to it still, in the same state; false where that can't be told without waiting.
+    /// Returns whether its address still leads to it, in the same state; false if telling this would wait.
     pub(super) fn is_current(&self) -> bool {
         self.entry.vfs().is_still_there(self.entry.ino())
     }
 
-    /// What a request for it is answered, with the first piece read by a caller who waits for no more than `wait`.
+    /// Returns what a request for it gets, with the first piece read. Waits for no more than `wait` permits.
     ///
     /// # Errors
     /// As [`body::read`].
@@ -141,7 +141,8 @@ impl Shown {
             Verdict::Failed => return Ok(What::Status(StatusCode::PRECONDITION_FAILED)),
             Verdict::Holds => {}
         }
-        // RFC 9110, 14.2: a range means something for GET only. And what is made anew at each look has no other parts.
+        // RFC 9110, 14.2: ranges apply to GET only. Parts of a file that is generated at each read would not fit
+        // together.
         let takes_ranges = head.method == Method::GET && tag.is_some();
         let wanted = match takes_ranges && conditions::range_applies(&head.headers, validators) {
             true => ranges::wanted(&head.headers, entry.size()),
@@ -178,7 +179,7 @@ impl Answer {
         if let Ok(modified) = HeaderValue::from_str(&httpdate::fmt_http_date(validators.modified)) {
             headers.insert(header::LAST_MODIFIED, modified);
         }
-        // A copy is used when the server says that it is still the same.
+        // The browser asks each time whether its copy is still the same.
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("private, no-cache"));
         headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
         let (status, segments, length) = match what {
@@ -218,7 +219,7 @@ impl Answer {
         *response.status_mut() = status;
         if head.method == Method::GET {
             *response.body_mut() = match <[_; 1]>::try_from(Vec::from(segments)) {
-                // All of it is there: the file need not be held any longer.
+                // Everything is read: the file need not stay open.
                 Ok([Segment::Text(bytes)]) => Body::from(bytes),
                 Ok([range]) => Sending::new(site.clone(), entry.clone(), *tag, VecDeque::from([range])).into_body(),
                 Err(segments) => Sending::new(site.clone(), entry.clone(), *tag, segments.into()).into_body(),
@@ -228,7 +229,7 @@ impl Answer {
     }
 }
 
-/// The body of several ranges (RFC 9110, 14.6), and its length.
+/// Returns the body of several ranges (RFC 9110, 14.6), and its length.
 fn multipart(boundary: &str, parts: &[Range<u64>], media_type: &str, size: u64) -> (VecDeque<Segment>, u64) {
     let (mut segments, mut length) = (VecDeque::with_capacity(2 * parts.len() + 1), 0);
     let mut text = |segments: &mut VecDeque<Segment>, text: String| {
@@ -256,7 +257,7 @@ fn insert(headers: &mut HeaderMap, name: header::HeaderName, value: &str) {
     }
 }
 
-/// A time as headers have it. What lies before 1970, or beyond the year 9999, is told as the nearest that can be.
+/// Returns a time in whole seconds, as headers have it, limited to the years 1970 to 9999.
 pub(super) fn whole_seconds(time: SystemTime) -> SystemTime {
     const YEAR_10000: u64 = 253_402_300_800;
     let seconds = time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());

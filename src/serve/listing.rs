@@ -1,4 +1,5 @@
-//! Folders for programs, made as the client takes them: the objects that `shardfs ls --json` prints, or links to files.
+//! Listings of folders for programs, made as the client takes them: the objects that `shardfs ls --json` prints, or
+//! links to files.
 
 use std::sync::Arc;
 
@@ -15,13 +16,13 @@ use crate::{
 pub(super) enum Form {
     /// One JSON array.
     Array,
-    /// An object a line.
+    /// One JSON object per line.
     Lines,
     /// HTML with a link to each entry itself, for programs that follow links.
     Links,
 }
 
-/// The form that a client wants rather than a page: browsers ask for HTML by its name.
+/// Returns the form that a client wants; `None` for a page, because browsers ask for HTML by its name.
 pub(super) fn wanted(headers: &HeaderMap) -> Option<Form> {
     let accepted = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
     let (mut array, mut lines, mut html) = (0.0, 0.0, 0.0);
@@ -44,10 +45,10 @@ pub(super) fn wanted(headers: &HeaderMap) -> Option<Form> {
     }
 }
 
-/// The entries of a folder.
+/// Answers with the entries of a folder.
 ///
 /// # Errors
-/// [`Refusal`] where the first of them can't be listed.
+/// [`Refusal`] if the first of them can't be listed.
 pub(super) async fn answer(site: &Arc<Site>, folder: &Entry, form: Form) -> Result<Response, Refusal> {
     let begin = Rest { form, folder: folder.clone(), entries: folder.entries(), is_begun: false, has_some: false };
     let mut response = Response::new(body::made(site, begin, Rest::piece).await?);
@@ -69,14 +70,14 @@ struct Rest {
     form: Form,
     folder: Entry,
     entries: Entries,
-    /// Whether what stands in front of the entries was written.
+    /// Whether the text before the entries was written.
     is_begun: bool,
     /// Whether any entry was written.
     has_some: bool,
 }
 
 impl Rest {
-    /// The next entries, and what is left.
+    /// Returns the next entries, and what is left.
     fn piece(mut self) -> Result<(Vec<u8>, Option<Self>), Refusal> {
         let form = self.form;
         let mut text = Vec::new();
@@ -98,12 +99,12 @@ impl Rest {
             };
             let (path, entry) = match (name, found) {
                 (_, Ok(entry)) if paths::is_shown(&entry) => (entry.path().to_path_buf(), Some(entry)),
-                // Not to be read by this user; or gone.
+                // This user may not read it, or it is gone.
                 (_, Ok(_)) => continue,
                 (Some(_), Err(error)) if matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::Changed) => {
                     continue;
                 }
-                // It is there, and a client that leaves it out would take it for removed.
+                // It exists: a client would take an entry that is left out for removed.
                 (Some(name), Err(_)) => (self.folder.path().join(name), None),
                 (None, Err(error)) => return Err(error.into()),
             };
@@ -128,7 +129,7 @@ impl Rest {
     }
 }
 
-/// A text as HTML.
+/// Escapes text for HTML.
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

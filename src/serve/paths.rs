@@ -17,16 +17,16 @@ use crate::{
 /// All but the unreserved characters of RFC 3986, 2.3.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
-/// The entry that the part of an address behind `/files` or `/dav` leads to. Empty names are passed over, so that a
-/// folder may have a slash behind it.
+/// Returns the entry at an address, given without `/files` or `/dav`. Empty names are ignored, so that a folder may
+/// have a slash behind it.
 ///
 /// # Errors
-/// [`Refusal`] where it leads nowhere, or to what the user who started the server may not read.
+/// [`Refusal`] if it leads nowhere, or to an entry that the user who started the server may not read.
 pub(crate) fn find(volume: &Volume, address: &str) -> Result<Entry, Refusal> {
     let mut entry = volume.root()?;
     for name in address.split('/').filter(|name| !name.is_empty()) {
         let name: Vec<u8> = percent_decode_str(name).collect();
-        // An escaped slash, or dots: no file has such a name. Never a path of several parts.
+        // No file has a slash, NUL or only dots as its name. Each part stays one name, never a path.
         if name.contains(&b'/') || name.contains(&0) || name == b"." || name == b".." {
             return Err(Refusal::not_found());
         }
@@ -36,12 +36,12 @@ pub(crate) fn find(volume: &Volume, address: &str) -> Result<Entry, Refusal> {
     if is_file_as_folder || !is_shown(&entry) { Err(Refusal::not_found()) } else { Ok(entry) }
 }
 
-/// A name in an address.
+/// Encodes a name for an address.
 pub(crate) fn encode_name(name: &OsStr) -> String {
     percent_encode(name.as_bytes(), ESCAPED).to_string()
 }
 
-/// A path below the top in an address, without a slash in front.
+/// Encodes a path below the top for an address, without a slash in front.
 pub(crate) fn encode(path: &Path) -> String {
     let names = path.components().filter_map(|component| match component {
         Component::Normal(name) => Some(encode_name(name)),
@@ -50,29 +50,29 @@ pub(crate) fn encode(path: &Path) -> String {
     names.collect::<Vec<_>>().join("/")
 }
 
-/// The address of an entry on this server: `/files/…`, with a slash behind folders.
+/// Returns the address of an entry on this server: `/files/…`, with a slash behind folders.
 pub(crate) fn address(entry: &Entry) -> String {
     address_of(entry.path(), entry.is_folder())
 }
 
-/// As [`address`], by a path.
+/// Returns the same as [`address`], by a path.
 pub(crate) fn address_of(path: &Path, is_folder: bool) -> String {
     address_below("/files", path, is_folder)
 }
 
-/// As [`address_of`], behind another prefix.
+/// Returns the same as [`address_of`], behind another prefix.
 pub(crate) fn address_below(prefix: &str, path: &Path, is_folder: bool) -> String {
     let path = encode(path);
     let slash = if is_folder && !path.is_empty() { "/" } else { "" };
     format!("{prefix}/{path}{slash}")
 }
 
-/// Whether the user who started the server may read it, by its mode.
+/// Returns whether the user who started the server may read an entry, by its mode.
 pub(crate) fn is_shown(entry: &Entry) -> bool {
     is_readable(entry.attr())
 }
 
-/// As [`is_shown`], of attributes.
+/// Returns the same as [`is_shown`], from attributes.
 pub(crate) fn is_readable(attr: &Attr) -> bool {
     let user = rustix::process::geteuid();
     let bit = if user.is_root() {

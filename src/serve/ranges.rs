@@ -4,10 +4,10 @@ use std::ops::Range;
 
 use http::HeaderMap;
 
-/// Ranges of one request; more of them are no use that we know of, so the whole is sent.
+/// Most ranges of one request. No known client needs more; the whole file is sent then.
 const MOST: usize = 200;
 
-/// What of a file is wanted.
+/// The parts of a file that a request wants.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Wanted {
     /// All of it.
@@ -18,8 +18,8 @@ pub(super) enum Wanted {
     Nothing,
 }
 
-/// What a request wants of a file of `size` bytes. A header that makes no sense is passed over, and so are ranges that
-/// are longer together than the file: that would only serve to make the server work.
+/// Returns what a request wants of a file of `size` bytes. Malformed headers are ignored. So are ranges that are longer
+/// together than the file, because they only make the server work.
 pub(super) fn wanted(headers: &HeaderMap, size: u64) -> Wanted {
     let Some(value) = headers.get(http::header::RANGE).and_then(|value| value.to_str().ok()) else {
         return Wanted::Whole;
@@ -41,7 +41,7 @@ pub(super) fn wanted(headers: &HeaderMap, size: u64) -> Wanted {
     }
 }
 
-/// One range, cut to the file; empty where the file does not reach. `None` where it makes no sense.
+/// Parses one range and cuts it to the file; empty if it begins behind the file's end. `None` if it is malformed.
 fn part(text: &str, size: u64) -> Option<Range<u64>> {
     let (first, last) = text.split_once('-')?;
     let number = |text: &str| -> Option<u64> {

@@ -1,4 +1,4 @@
-//! Files that were asked for a moment ago, by their address: asked for again, they need no look-up name by name.
+//! Recently requested files by their address, so that the next request needs no look-up name by name.
 //!
 //! A remembered file is answered without another thread if the container's file is still at its path in the same state
 //! (`openat2` with `RESOLVE_CACHED` says so without waiting) and the bytes are in memory. If either fails, the request
@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use super::files::Shown;
 use crate::limits;
 
-/// The files, least recently asked for last.
+/// The files by address, most recent first.
 pub(super) struct Recent(Mutex<LruCache<Box<str>, Arc<Shown>>>);
 
 impl Recent {
@@ -20,18 +20,18 @@ impl Recent {
         Self(Mutex::new(LruCache::new(NonZeroUsize::new(limits::RECENT_FILES).unwrap_or(NonZeroUsize::MIN))))
     }
 
-    /// The file that an address led to, if it leads there still, in the same state. Waits for nothing.
+    /// Returns the file that an address led to, if it still leads there, in the same state. Does not wait.
     pub(super) fn get(&self, address: &str) -> Option<Arc<Shown>> {
         let file = self.0.lock().get(address)?.clone();
         if file.is_current() {
             return Some(file);
         }
-        // A look-up, which may wait, finds what is there now.
+        // The caller's look-up, which may wait, finds what is there now.
         None
     }
 
-    /// Notes what an address leads to. Only files inside containers: whether one of SOURCE's own files is still the
-    /// same is as much work as to look it up.
+    /// Notes what an address leads to. Keeps only files inside containers, because checking one of SOURCE's own files
+    /// costs as much as a look-up.
     pub(super) fn put(&self, address: &str, file: &Arc<Shown>) {
         if address.len() <= limits::RECENT_ADDRESS && file.is_current() {
             self.0.lock().put(address.into(), file.clone());

@@ -1,4 +1,4 @@
-//! Answers that are errors, and which status an error of the filesystem is.
+//! Answers that are errors, and the status of each error of the filesystem.
 
 use axum::response::IntoResponse;
 use http::{StatusCode, header};
@@ -14,7 +14,7 @@ pub(crate) struct Refusal {
     pub(crate) status: StatusCode,
     /// What was wrong, in one line.
     pub(crate) text: String,
-    /// Whether the file is another one by now, so that asking again may help.
+    /// Whether the file has changed, so that asking again may help.
     pub(super) is_changed: bool,
 }
 
@@ -23,12 +23,12 @@ impl Refusal {
         Self { status, text: text.into(), is_changed: false }
     }
 
-    /// There is nothing of this name, or nothing that may be shown.
+    /// Returns the refusal of a name that does not exist, or may not be shown.
     pub(crate) fn not_found() -> Self {
         Self::new(StatusCode::NOT_FOUND, "nothing of this name is here")
     }
 
-    /// A link that is not followed.
+    /// Returns the refusal of a link that is not followed.
     pub(super) fn link() -> Self {
         Self::new(
             StatusCode::NOT_FOUND,
@@ -36,23 +36,23 @@ impl Refusal {
         )
     }
 
-    /// The file is another one by now.
+    /// Returns the refusal of a file that has changed.
     pub(super) fn changed() -> Self {
         let text = "the file has changed while it was read; try again";
         Self { is_changed: true, ..Self::new(StatusCode::SERVICE_UNAVAILABLE, text) }
     }
 
-    /// Too much is under way.
+    /// Returns the refusal when too much is under way.
     pub(crate) fn busy() -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "too much is asked of this server at once; try again")
     }
 
-    /// A request panicked.
+    /// Returns the answer to a request that panicked.
     pub(crate) fn fault() -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "this request failed by a fault of shardfs itself")
     }
 
-    /// The method has no meaning here.
+    /// Returns the refusal of a method that is not supported.
     pub(crate) fn method() -> Self {
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "this can only be read: GET and HEAD")
     }
@@ -61,7 +61,7 @@ impl Refusal {
 impl From<Error> for Refusal {
     fn from(error: Error) -> Self {
         let status = match error.kind() {
-            // What leads nowhere is not there; that includes names that no file can have.
+            // Names that no file can have count as not found, too.
             ErrorKind::NotFound | ErrorKind::NotAFolder | ErrorKind::InvalidInput => return Self::not_found(),
             ErrorKind::PermissionDenied => return Self::new(StatusCode::FORBIDDEN, "this may not be read"),
             ErrorKind::Changed => return Self::changed(),

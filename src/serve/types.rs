@@ -2,11 +2,11 @@
 
 use std::{ffi::OsStr, path::Path};
 
-/// Of what is not known, and of what must not be taken for something that runs.
+/// Media type of unknown files, and of files that a browser must not run.
 const UNKNOWN: &str = "application/octet-stream";
 
-/// The media type of a file, and whether a browser may show it in place. Everything else is a download: SVG and HTML
-/// may hold scripts, and what is in SOURCE is not trusted.
+/// Returns the media type of a file, and whether a browser may show it in place. Everything else is a download: SVG and
+/// HTML may hold scripts, and SOURCE is not trusted.
 pub(crate) fn media_type(name: &OsStr) -> (&'static str, bool) {
     let suffix = Path::new(name).extension().unwrap_or_default().to_ascii_lowercase();
     let shown = match suffix.to_str().unwrap_or_default() {

@@ -1,4 +1,4 @@
-//! Threads for work that may wait for a disk or a decoder, as many as there are places for.
+//! A bounded number of threads for work that may wait for a disk or a decoder.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,13 +7,13 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::Refusal;
 use crate::limits::{PAGES_AT_ONCE, REQUESTS_AT_ONCE};
 
-/// How long a request waits for its turn.
+/// Longest wait of a request for its turn.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The threads. What their work decodes shares the cache's budget: this bounds how many there are, and not memory.
+/// Bounds the number of threads, not memory: decoded bytes share the cache's budget.
 pub(super) struct Workers {
     places: Arc<Semaphore>,
-    /// For what needs more memory than a piece of a file while it is made.
+    /// Places for work that needs more memory than a piece of a file.
     pages: Arc<Semaphore>,
 }
 
@@ -22,10 +22,10 @@ impl Workers {
         Self { places: Arc::new(Semaphore::new(REQUESTS_AT_ONCE)), pages: Arc::new(Semaphore::new(PAGES_AT_ONCE)) }
     }
 
-    /// A place for making a page, or an answer to a script; it is free again when this is dropped.
+    /// Waits for a place to make a page, or an answer to a script. Dropping it frees the place.
     ///
     /// # Errors
-    /// [`Refusal::busy`] where none gets free in time.
+    /// [`Refusal::busy`] if none is free in time.
     pub(super) async fn page(&self) -> Result<OwnedSemaphorePermit, Refusal> {
         match tokio::time::timeout(PATIENCE, self.pages.clone().acquire_owned()).await {
             Ok(Ok(place)) => Ok(place),
@@ -33,10 +33,10 @@ impl Workers {
         }
     }
 
-    /// Does work in a thread that may wait. The inner error is what a panic said.
+    /// Runs `work` in a thread that may wait. The inner error is the text of a panic.
     ///
     /// # Errors
-    /// [`Refusal::busy`] where no thread gets free in time.
+    /// [`Refusal::busy`] if no thread is free in time.
     pub(super) async fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -44,7 +44,7 @@ impl Workers {
         let place = tokio::time::timeout(PATIENCE, self.places.clone().acquire_owned()).await;
         let Ok(Ok(place)) = place else { return Err(Refusal::busy()) };
         let done = tokio::task::spawn_blocking(move || {
-            // Kept until the work is done, also where its client is gone.
+            // Kept until the work is done, even if its client is gone.
             let _place = place;
             work()
         });
@@ -55,7 +55,7 @@ impl Workers {
     }
 }
 
-/// What a panic said.
+/// Returns the text of a panic.
 pub(super) fn panic_text(panicked: &(dyn std::any::Any + Send)) -> String {
     let text = panicked.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panicked.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a panic without a text".into())

@@ -8,9 +8,9 @@ use super::{
 };
 use crate::{serve::types, volume::Entry};
 
-/// What stands in front of all responses.
+/// Text before all responses.
 pub(super) const BEGIN: &str = "<?xml version=\"1.0\" encoding=\"utf-8\"?>\n<D:multistatus xmlns:D=\"DAV:\">\n";
-/// What stands behind them.
+/// Text after all responses.
 pub(super) const END: &str = "</D:multistatus>\n";
 /// The body of a refusal to list everything below a folder (RFC 4918, 9.1.1).
 pub(super) const FINITE_DEPTH: &str = "<?xml version=\"1.0\" encoding=\"utf-8\"?>\n\
@@ -21,9 +21,9 @@ pub(super) const FINITE_DEPTH: &str = "<?xml version=\"1.0\" encoding=\"utf-8\"?
 pub(super) struct Writer {
     known: Vec<Known>,
     with_values: bool,
-    /// Whether properties that something does not have are named.
+    /// Whether properties that an entry does not have are named, with status 404.
     tells_missing: bool,
-    /// Properties that nothing has, as elements.
+    /// Properties that no entry has, as elements.
     unknown: String,
 }
 
@@ -59,7 +59,7 @@ impl Writer {
     /// Writes the response for an entry.
     ///
     /// # Errors
-    /// [`Refusal`] where it is another one by now.
+    /// [`Refusal`] if the file has changed.
     pub(super) fn write(&self, xml: &mut String, entry: &Entry) -> Result<(), Refusal> {
         let tag = entry.vfs().tag(entry.ino())?;
         xml.push_str("<D:response><D:href>");
@@ -83,7 +83,7 @@ impl Writer {
             }
             is_any = true;
             let value = if self.with_values { value(property, entry, tag) } else { String::new() };
-            // A String takes all that is written.
+            // Writing to a String cannot fail.
             let _ = match value.is_empty() {
                 true => write!(xml, "<D:{name}/>"),
                 false => write!(xml, "<D:{name}>{value}</D:{name}>"),
@@ -106,7 +106,7 @@ impl Writer {
     }
 }
 
-/// The value of a property that an entry has, as XML.
+/// Returns the value of a property that an entry has, as XML.
 fn value(property: Known, entry: &Entry, tag: Option<u128>) -> String {
     match property {
         Known::ResourceType if entry.is_folder() => "<D:collection/>".into(),
@@ -133,7 +133,7 @@ fn escape(xml: &mut String, text: &str) {
             '<' => xml.push_str("&lt;"),
             '>' => xml.push_str("&gt;"),
             '"' => xml.push_str("&quot;"),
-            // Readers take these for spaces, or a line break for another one.
+            // Readers turn these into spaces, or into other line breaks, unless they are escaped.
             '\t' => xml.push_str("&#9;"),
             '\n' => xml.push_str("&#10;"),
             '\r' => xml.push_str("&#13;"),

@@ -1,7 +1,7 @@
 //! The body of a PROPFIND (RFC 4918, 14.20): which properties a client asks for.
 //!
-//! It is read as a stream of events, so that nothing is as deep as the body is; depth, elements and the bytes of their
-//! names are bounded. There are no entities but those of XML itself.
+//! It is read as a stream of events, so nested elements take no stack. Depth, elements and the bytes of their names are
+//! bounded. Only XML's own entities are known.
 
 use http::StatusCode;
 use quick_xml::{
@@ -32,14 +32,14 @@ pub(super) enum Wanted {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Property {
     Known(Known),
-    /// One that nothing here has: its namespace, empty for none, and its name.
+    /// A property that no entry has. `namespace` is empty if it has none.
     Unknown {
         namespace: String,
         name: String,
     },
 }
 
-/// The properties that there are.
+/// The properties that entries have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Known {
     ResourceType,
@@ -53,7 +53,7 @@ pub(super) enum Known {
 }
 
 impl Known {
-    /// All of them, as answers list them.
+    /// All of them, in the order of answers.
     pub(super) const ALL: [Self; 8] = [
         Self::ResourceType,
         Self::DisplayName,
@@ -65,7 +65,7 @@ impl Known {
         Self::SupportedLock,
     ];
 
-    /// Its name in the namespace `DAV:`.
+    /// Returns its name in the namespace `DAV:`.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::ResourceType => "resourcetype",
@@ -80,7 +80,7 @@ impl Known {
     }
 }
 
-/// Reads a body. An empty one asks for all.
+/// Parses a body. An empty one asks for all properties.
 ///
 /// # Errors
 /// [`Refusal`] with 400 for what is not a PROPFIND in XML, with 413 for one that exceeds a limit.
@@ -101,7 +101,7 @@ pub(super) fn parse(body: &[u8]) -> Result<Wanted, Refusal> {
                 asked.open(&namespace, &element)?;
                 asked.depth -= 1;
             }
-            // The reader has compared its name with the beginning's.
+            // The reader has compared its name with the start tag's.
             Event::End(_) => asked.depth = asked.depth.saturating_sub(1),
             Event::DocType(_) => return Err(wrong("it declares a document type")),
             Event::Eof => break,
@@ -114,20 +114,20 @@ pub(super) fn parse(body: &[u8]) -> Result<Wanted, Refusal> {
     asked.wanted.ok_or_else(|| wrong("it names no properties"))
 }
 
-/// What was read so far.
+/// What has been read so far.
 #[derive(Default)]
 struct Asked {
     depth: usize,
     elements: usize,
     /// Bytes of names and namespaces of properties.
     names: usize,
-    /// Whether properties are named where the reader is: below `prop` or `include`.
+    /// Whether the reader is inside `prop`, whose children name properties.
     is_naming: bool,
     wanted: Option<Wanted>,
 }
 
 impl Asked {
-    /// Takes the beginning of an element.
+    /// Handles the start of an element.
     fn open(&mut self, namespace: &ResolveResult<'_>, element: &BytesStart<'_>) -> Result<(), Refusal> {
         self.elements += 1;
         if self.elements > DAV_ELEMENTS || self.depth >= DAV_DEPTH {
@@ -151,7 +151,7 @@ impl Asked {
                 self.ask(Wanted::Some(Vec::new()))?;
                 self.is_naming = true;
             }
-            // Others beside `allprop`, `include` with it, change nothing (RFC 4918, 17).
+            // Other elements, such as `include` beside `allprop`, change nothing (RFC 4918, 17).
             (1, ..) => self.is_naming = false,
             (2, ..) if self.is_naming => self.name(namespace, name)?,
             _ => {}
@@ -173,7 +173,7 @@ impl Asked {
         if self.names > DAV_NAMES {
             return Err(too_much());
         }
-        // They are written into the answer.
+        // Names are copied into the answer.
         if !is_name(name) || !namespace.chars().all(is_character) {
             return Err(wrong("a name has characters that no name in XML has"));
         }
@@ -199,7 +199,7 @@ fn too_much() -> Refusal {
     )
 }
 
-/// A name without a colon (XML 1.0, 2.3; Namespaces in XML 1.0, 3).
+/// Returns whether a text is a name without a colon (XML 1.0, 2.3; Namespaces in XML 1.0, 3).
 fn is_name(name: &str) -> bool {
     let is_start = |c: char| {
         matches!(c,
@@ -215,7 +215,7 @@ fn is_name(name: &str) -> bool {
     characters.next().is_some_and(is_start) && characters.all(is_inside)
 }
 
-/// Whether XML 1.0 has this character (2.2).
+/// Returns whether XML 1.0 has this character (2.2).
 pub(super) fn is_character(c: char) -> bool {
     matches!(c, '\t' | '\n' | '\r' | ' '..='\u{fffd}' | '\u{10000}'..)
 }
