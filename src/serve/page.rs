@@ -15,7 +15,7 @@
 //! |---|---|
 //! | `curve` | columns of an array over a range of rows: each row, or the smallest and largest value of each of 1500 buckets; statistics of the same rows |
 //! | `plane` | one picture of an array, at most 1024 pixels a side: a line of JSON, then bytes or f32 |
-//! | `rows` | rows of a table, of a folder of arrays of one length, or of an array: texts, column by column. Of IDV columns whose rows differ in length only blocks with these rows are read (`Container::rows`) |
+//! | `rows` | rows of a table, of a folder of arrays of one length, or of an array: texts, column by column. For IDV columns whose rows differ in length, only blocks with these rows are read (`Container::rows`) |
 //! | `texts` | what was said at each step |
 //! | `summary`, `neighbours` | the line about a container; the episodes before and after one |
 //!
@@ -58,23 +58,23 @@ use query::Query;
 const HTML: &str = "text/html; charset=utf-8";
 const JSON: &str = "application/json";
 
-/// The page of a folder or container.
+/// Answers with the page of a folder or container.
 ///
 /// # Errors
-/// [`Refusal`] where the folder can't be listed.
+/// [`Refusal`] if the folder can't be listed.
 pub(super) async fn folder(site: &Arc<Site>, folder: &Entry, head: &Parts) -> Result<Response, Refusal> {
     let folder = folder.clone();
     let query = Query::parse(head.uri.query().unwrap_or_default());
     page(site, move |site| viewer::folder(&site.volume, &folder, &query)).await
 }
 
-/// Whether a client says that it takes a page.
+/// Returns whether a client accepts HTML.
 pub(super) fn is_wanted(headers: &HeaderMap) -> bool {
     let accepted = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
     accepted.flat_map(|value| value.split(',')).any(|range| range.trim().starts_with("text/html"))
 }
 
-/// An error as a page.
+/// Answers with the page of an error.
 pub(super) fn refused(site: &Site, refusal: Refusal) -> Response {
     let (_, html) = viewer::refusal(&site.volume, &refusal);
     let mut response = refusal.into_response();
@@ -85,7 +85,7 @@ pub(super) fn refused(site: &Site, refusal: Refusal) -> Response {
     response
 }
 
-/// Everything under `/-/`: assets of the pages, pages of files, and `/-/api/`.
+/// Returns the routes under `/-/`: assets of the pages, pages of files, and `/-/api/`.
 pub(super) fn routes() -> Router<Arc<Site>> {
     Router::new()
         .route("/assets/{version}/{name}", any(asset))
@@ -96,18 +96,18 @@ pub(super) fn routes() -> Router<Arc<Site>> {
         .route("/api/{what}/{*path}", any(api))
 }
 
-/// The address of the page of a file.
+/// Returns the address of the page of a file.
 fn address(file: &Entry) -> String {
     format!("/-/view/{}", paths::encode(file.path()))
 }
 
-/// The path of the container that an entry lies in, or that it stands for, and the entry's path in it; `None` if it
-/// lies in none, or the container can't be opened.
+/// Returns the path of the container that an entry lies in, or that it stands for, and the entry's path in it; `None`
+/// if it lies in none, or the container can't be opened.
 fn container_path(entry: &Entry) -> Option<(PathBuf, String)> {
     entry.vfs().container(entry.ino()).ok().flatten().map(|_| entry.vfs().path_of(entry.ino()))
 }
 
-/// A page, made in a worker.
+/// Makes a page in a worker.
 async fn page<F>(site: &Arc<Site>, make: F) -> Result<Response, Refusal>
 where
     F: FnOnce(&Site) -> viewer::Made + Send + 'static,
@@ -127,7 +127,7 @@ fn answer(media_type: &'static str, bytes: impl Into<Body>) -> Response {
     let mut response = Response::new(bytes.into());
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
-    // What a folder holds, and what is damaged, is looked at anew each time.
+    // Entries and damage may have changed by the next request.
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     response
 }
@@ -201,6 +201,6 @@ fn rows(entry: &Entry, query: &Query) -> Result<table::Rows, Refusal> {
 }
 
 fn json(site: &Site, value: &impl Serialize) -> Result<Response, Refusal> {
-    // Answers have nothing that JSON can't say: their keys are texts, NaN is null.
+    // Serializing cannot fail: keys are texts, and NaN becomes null.
     Ok(answer(JSON, site.counted(serde_json::to_vec(value).unwrap_or_default())?))
 }

@@ -42,12 +42,12 @@ const ASSETS: &[Asset] = assets! {
     "icons.svg": "image/svg+xml",
 };
 
-/// The asset of a name.
+/// Returns the asset of a name.
 pub(super) fn find(name: &str) -> Option<&'static Asset> {
     ASSETS.iter().find(|asset| asset.name == name)
 }
 
-/// What the browser may do with a page: as [`POLICY`] says, and apply the stylesheet and the script that stand in it.
+/// Returns the Content-Security-Policy of pages: [`POLICY`], and the hashes of the inline stylesheet and script.
 pub(super) fn policy() -> &'static str {
     static TEXT: OnceLock<String> = OnceLock::new();
     TEXT.get_or_init(|| {
@@ -58,14 +58,14 @@ pub(super) fn policy() -> &'static str {
     })
 }
 
-/// Part of the addresses of assets, another one where any of them is: browsers keep them for good.
+/// Returns a hash of all assets. It is part of their addresses, because browsers keep assets for good.
 pub(super) fn version() -> &'static str {
     static VERSION: OnceLock<String> = OnceLock::new();
     VERSION.get_or_init(|| {
         let mut hash = Xxh3::new();
         ASSETS.iter().for_each(|asset| hash.update(asset.bytes));
         let mut text = String::new();
-        // A String takes all that is written.
+        // Writing to a String cannot fail.
         let _ = write!(text, "{:016x}", hash.digest());
         text
     })

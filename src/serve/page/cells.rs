@@ -1,4 +1,4 @@
-//! A column of a table as texts, row by row: each cell costs what its own bytes cost, wherever the row stands.
+//! A column of a table as texts, row by row. The cost of a cell does not depend on where its row is.
 
 use super::{elements::Elements, numbers};
 use crate::{
@@ -24,18 +24,18 @@ pub(super) enum Column {
     Part(Elements, u64),
     /// Numbers that stand for names; 0 is missing.
     Key(Elements, Vec<String>),
-    /// As many elements a row as the offsets say: numbers, or bytes that may be text.
+    /// Rows of different lengths, given by offsets: numbers, or bytes that may be text.
     Ragged {
-        /// Where each row begins among the elements, and behind them all.
+        /// Where each row begins among the elements, and where the last one ends.
         offsets: Elements,
         values: Elements,
     },
-    /// The folder of a column of an IDV file whose rows differ in length: only blocks with these rows are looked at.
+    /// The folder of a column of an IDV file whose rows differ in length: only blocks with the wanted rows are read.
     Rows(Entry),
 }
 
 impl Column {
-    /// The cells of `count` rows from one on, which the table has.
+    /// Returns the cells of `count` rows from row `from` on, all of which the table must have.
     ///
     /// # Errors
     /// Those of reading the files.
@@ -74,7 +74,7 @@ impl Column {
         }
     }
 
-    /// Whether cells stand at the right of their column.
+    /// Returns whether cells are aligned to the right.
     pub(super) fn is_numeric(&self) -> bool {
         matches!(self, Self::Elements(array) if array.columns == 1) || matches!(self, Self::Part(..))
     }
@@ -87,25 +87,25 @@ fn key_text(key: f64, names: &[String]) -> Cell {
     Some(names.get(key as usize - 1).map_or_else(|| format!("{key}"), |name| format!("{key} · {name}")))
 }
 
-/// Where `count` rows begin, and where the last one ends.
+/// Returns where `count` rows begin, and where the last one ends.
 fn starts(offsets: &Elements, from: u64, count: u64) -> Result<Vec<u64>, Error> {
     let bytes = offsets.read(from, count + 1)?;
-    // Offsets are never negative, and below 2^53 in any file that there is room for.
+    // Offsets are never negative, and below 2^53 in any file that fits on a disk.
     Ok(bytes.chunks_exact(offsets.width()).map(|element| numbers::value(offsets.dtype, element) as u64).collect())
 }
 
-/// The first elements of a range, as a list.
+/// Formats the first elements of a range as a list.
 fn list(array: &Elements, from: u64, count: u64) -> Result<String, Error> {
     Ok(listed(array.dtype, &array.read(from, count.min(ELEMENTS))?, count))
 }
 
-/// The first elements of `count`, as a list.
+/// Formats the first of `count` elements as a list.
 fn listed(dtype: DType, bytes: &[u8], count: u64) -> String {
     let elements = bytes.chunks_exact(dtype.size() as usize);
     in_brackets(elements.map(|element| numbers::text(dtype, element)).collect(), count)
 }
 
-/// The first parts of `count`, as a list.
+/// Formats the first of `count` parts as a list.
 fn in_brackets(mut parts: Vec<String>, count: u64) -> String {
     if count > ELEMENTS {
         parts.push(format!("… {} in all", super::html::grouped(count)));
@@ -113,7 +113,7 @@ fn in_brackets(mut parts: Vec<String>, count: u64) -> String {
     format!("[{}]", parts.join(", "))
 }
 
-/// A row of a column of an IDV file.
+/// Returns the cell of a row of a column of an IDV file.
 fn row(row: tree::Cells) -> Cell {
     match (row.elements, row.count) {
         (tree::Elements::Numbers(dtype, bytes), count) => Some(listed(dtype, &bytes, count.unwrap_or(1))),
@@ -126,7 +126,7 @@ fn row(row: tree::Cells) -> Cell {
     }
 }
 
-/// A row of bytes as text where it is that, of others as a list.
+/// Formats a row: bytes as text, or as digits if they are no text; wider elements as a list.
 fn ragged(values: &Elements, from: u64, count: u64) -> Result<String, Error> {
     if values.width() != 1 {
         return list(values, from, count);
@@ -142,7 +142,7 @@ fn ragged(values: &Elements, from: u64, count: u64) -> Result<String, Error> {
     })
 }
 
-/// Bytes as text, which may have been cut within a character; `None` if they are not UTF-8.
+/// Returns bytes as text, which may be cut within a character; `None` if they are not UTF-8.
 fn shortened(bytes: &[u8], whole: u64) -> Option<String> {
     let is_cut = (bytes.len() as u64) < whole;
     match std::str::from_utf8(bytes) {
@@ -154,7 +154,7 @@ fn shortened(bytes: &[u8], whole: u64) -> Option<String> {
     }
 }
 
-/// The front of a text of `whole` bytes, with replacement characters where it is not UTF-8.
+/// Returns the front of a text of `whole` bytes, with replacement characters for what is not UTF-8.
 fn lossy(bytes: &[u8], whole: u64) -> String {
     shortened(bytes, whole).unwrap_or_else(|| String::from_utf8_lossy(bytes).into_owned())
 }

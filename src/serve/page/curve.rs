@@ -5,15 +5,15 @@ use serde::Serialize;
 use super::{elements::Elements, numbers, query::Query};
 use crate::volume::Error;
 
-/// Rows that are handed out one by one; of more, each point stands for several.
+/// Most rows that are returned one by one; of more rows, each point stands for several.
 const POINTS: u64 = 4000;
-/// Buckets of rows whose smallest and largest values are handed out where there are more rows than [`POINTS`].
+/// Buckets of rows whose smallest and largest values are returned if there are more rows than [`POINTS`].
 const BUCKETS: u64 = 1500;
 /// Bytes of elements that one request looks at. Of more, an even sample is read, and the answer says so.
 const LOOKED_AT: u64 = 64 << 20;
 /// Bytes that are read together.
 const PIECE: u64 = 1 << 20;
-/// Rows of at most so many bytes are read whole, also where only some columns are wanted.
+/// Rows of at most this many bytes are read whole, even if only some columns are wanted.
 const NARROW: u64 = 4096;
 /// Columns of one answer.
 const COLUMNS: u64 = 64;
@@ -28,7 +28,7 @@ pub(super) struct Curve {
     dtype: &'static str,
     rows: u64,
     columns: u64,
-    /// The range of rows that the answer is about; the second is behind its end.
+    /// The first row of the answer, and the row after the last.
     range: (u64, u64),
     /// The first column, and how many.
     window: (u64, u64),
@@ -36,9 +36,9 @@ pub(super) struct Curve {
     x: Vec<u64>,
     /// For each column its values; `null` for NaN and infinities.
     y: Vec<Vec<f64>>,
-    /// How many rows two points stand for: the smallest and the largest value of those. 1: each row has its point.
+    /// Rows of a bucket, which has two points: its smallest and its largest value. 1: each row has its point.
     bucket: u64,
-    /// How many rows were looked at. Fewer than the range has where that is large.
+    /// How many rows were read. Fewer than the range has if it is large.
     looked_at: u64,
     statistics: Statistics,
 }
@@ -107,7 +107,7 @@ struct Gathered {
     seen: Vec<Seen>,
     not_finite: u64,
     sample: Vec<f64>,
-    /// Every so many-th value is part of the sample.
+    /// Every `stride`-th value is part of the sample.
     stride: u64,
     values: u64,
 }
@@ -148,7 +148,8 @@ impl Gathered {
     }
 }
 
-/// The curves of `columns` columns from `column` on, over rows `from` to `to`: as the query says, within limits.
+/// Returns the curves of `columns` columns from `column` on, over rows `from` to `to`. The query gives these numbers,
+/// within limits.
 ///
 /// # Errors
 /// Those of reading the array.
@@ -238,7 +239,8 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Gives each value of `count` rows from one on: its row, its column counted from the first wanted, the value.
+    /// Calls `each` for each value of `count` rows from row `from` on: with its row, its column counted from the first
+    /// wanted, and the value.
     fn rows(&self, from: u64, count: u64, each: &mut dyn FnMut(u64, usize, f64)) -> Result<(), Error> {
         let Self { array, is_whole, column, columns } = *self;
         if columns == 0 {

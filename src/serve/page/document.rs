@@ -40,7 +40,7 @@ impl Kind {
     }
 }
 
-/// How a file of this name is shown. Pictures are those that can't hold scripts.
+/// Returns how a file of this name is shown. Only formats that can't hold scripts are pictures.
 pub(super) fn kind(name: &Path) -> Kind {
     let suffix = name.extension().unwrap_or_default().to_ascii_lowercase();
     match suffix.to_str().unwrap_or_default() {
@@ -52,7 +52,7 @@ pub(super) fn kind(name: &Path) -> Kind {
     }
 }
 
-/// Writes a file; of long ones the part that the query says (`at`, in bytes).
+/// Writes a file, or the part of a long one that the query asks for (`at`, in bytes).
 ///
 /// # Errors
 /// Those of reading the file.
@@ -64,7 +64,7 @@ pub(super) fn write(html: &mut Html, file: &Entry, query: &Query) -> Result<(), 
             Ok(())
         }
         Kind::Json if file.size() <= JSON => {
-            // Damage is told by the page's status.
+            // Read here, so that damage becomes the page's status.
             file.read_range(0, 1)?;
             html.raw(
                 "<div class=\"bar\" data-json-tools hidden><button type=\"button\" id=\"unfold\">Unfold all</button>",
@@ -81,7 +81,7 @@ pub(super) fn write(html: &mut Html, file: &Entry, query: &Query) -> Result<(), 
 fn write_text(html: &mut Html, file: &Entry, query: &Query) -> Result<(), Error> {
     let at = query.number("at").unwrap_or(0).min(file.size());
     let mut bytes = file.read_range(at, TEXT)?;
-    // A page ends with a line, if it has one, and else with a character.
+    // A part ends at the end of a line, or of a character if it has no line break.
     if at + (bytes.len() as u64) < file.size() {
         let line = bytes.iter().rposition(|&byte| byte == b'\n').map(|end| end + 1);
         let end = line.unwrap_or_else(|| match std::str::from_utf8(&bytes) {

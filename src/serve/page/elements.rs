@@ -19,10 +19,10 @@ pub(super) struct Elements {
 }
 
 impl Elements {
-    /// The array that a `.npy` file shows; `None` for every other file. Decodes nothing.
+    /// Returns the array of a `.npy` file; `None` for every other file. Decodes nothing.
     ///
     /// # Errors
-    /// Those of opening the container, and damage where the shape does not fit the size.
+    /// Those of opening the container, and damage if the shape does not fit the size.
     pub(super) fn of(entry: &Entry) -> Result<Option<Self>, Error> {
         let Some((dtype, shape)) = entry.array_type()? else { return Ok(None) };
         let length = shape.iter().try_fold(dtype.size(), |bytes, &axis| bytes.checked_mul(axis));
@@ -32,7 +32,7 @@ impl Elements {
             return Err(Error::new(ErrorKind::Damaged, reason));
         };
         let rows = shape.first().copied().unwrap_or(1);
-        // Of an array without elements the other axes may be anything.
+        // If an array has no elements, its other axes may have any length.
         let columns = shape.iter().skip(1).fold(1u64, |all, axis| all.saturating_mul(*axis));
         Ok(Some(Self { entry: entry.clone(), dtype, shape, rows, columns, start }))
     }
@@ -42,7 +42,7 @@ impl Elements {
         self.dtype.size() as usize
     }
 
-    /// Bytes of `count` elements from one on, in C order; fewer only at the end.
+    /// Returns the bytes of `count` elements from element `from` on, in C order; fewer only at the end.
     ///
     /// # Errors
     /// Those of [`Entry::read_range`].
@@ -53,7 +53,7 @@ impl Elements {
         self.entry.read_range(offset, count.saturating_mul(width))
     }
 
-    /// Bytes of some columns of a row.
+    /// Returns the bytes of some columns of a row.
     ///
     /// # Errors
     /// As [`Self::read`].
@@ -61,13 +61,13 @@ impl Elements {
         self.read(row.saturating_mul(self.columns).saturating_add(column), columns)
     }
 
-    /// Shape as people write it.
+    /// Returns the shape as text.
     pub(super) fn shape_text(&self) -> String {
         shape_text(&self.shape)
     }
 }
 
-/// `24 × 7`; of an array without axes, `scalar`.
+/// Formats a shape like `24 × 7`; `scalar` for an array without axes.
 pub(super) fn shape_text(shape: &[u64]) -> String {
     if shape.is_empty() {
         return "scalar".into();

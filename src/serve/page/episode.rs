@@ -19,13 +19,13 @@ const CAMERAS: usize = 32;
 /// Folders below `images/` that are looked into, and how deep.
 const FOLDERS: usize = 256;
 const DEPTH: usize = 8;
-/// Gaps in the numbers of all cameras' frames that are told; frames behind the last are left out.
+/// Most runs of frame numbers, over all cameras. Frames after the last run are left out.
 const RUNS: usize = 10_000;
 /// Signals that get a curve.
 const SIGNALS: usize = 96;
-/// Elements of a step that still make curves.
+/// Most elements of a step for which curves are drawn.
 const WIDEST: u64 = 512;
-/// Bytes of texts, one for each step, that are read.
+/// Most bytes of texts that are read, with one text for each step.
 const TEXTS: u64 = 1 << 20;
 
 /// An episode.
@@ -33,7 +33,7 @@ const TEXTS: u64 = 1 << 20;
 pub(super) struct Episode {
     /// Steps in time.
     pub(super) steps: u64,
-    /// Steps a second, where the container says it.
+    /// Steps per second, if the container says it.
     pub(super) rate: Option<f64>,
     pub(super) cameras: Vec<Camera>,
     /// Folders of signals, in the order in which they are shown.
@@ -43,12 +43,12 @@ pub(super) struct Episode {
     /// Documents of metadata, with the name of each.
     #[serde(skip)]
     pub(super) meta: Vec<(&'static str, Html)>,
-    /// Names and addresses of the episodes before and after it, where they are known without a walk.
+    /// Addresses of the episodes before and after it, if they are known without listing a folder.
     #[serde(skip)]
     pub(super) neighbours: Neighbours,
 }
 
-/// The episodes before and after one: their addresses.
+/// Addresses of the episodes before and after one.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Neighbours {
     pub(super) previous: Option<String>,
@@ -63,14 +63,14 @@ pub(super) struct Camera {
     pub(super) folder: String,
     /// Frames with numbers that follow each other.
     pub(super) runs: Vec<Run>,
-    /// Pixels of a frame, where the container says it.
+    /// Width and height of a frame in pixels, if the container says it.
     pub(super) size: Option<(u64, u64)>,
-    /// The path of the array of all frames, where they are pixels of 16 bits: a browser shows of these the upper 8,
-    /// which of a depth in millimetres is next to nothing.
+    /// The path of the array of all frames, if pixels have 16 bits. A browser shows only the upper 8 bits, which hold
+    /// next to nothing of a depth in millimetres.
     pub(super) depth: Option<String>,
 }
 
-/// Frames of a camera: `count` of them from `first` on, their numbers of so many digits, with a suffix.
+/// `count` frames of a camera from number `first` on. A file's name is the number with `digits` digits, and `suffix`.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Run {
     first: u64,
@@ -105,8 +105,8 @@ struct Found {
 }
 
 impl Episode {
-    /// The episode that a folder is; `None` for every other folder. `inside` is its path in its container, and
-    /// `overview` what that holds.
+    /// Returns the episode of a folder; `None` if the folder is none. `inside` is its path in its container, and
+    /// `overview` describes the container.
     ///
     /// # Errors
     /// Those of listing the folder.
@@ -165,7 +165,7 @@ impl Episode {
         let (stated, rate, meta) = said.unwrap_or_default();
         let mut found = Vec::new();
         for name in ["state.npy", "action.npy", "reward.npy", "is_terminal.npy"] {
-            // A part that is damaged is left out of the tree.
+            // The tree leaves out damaged parts.
             let Ok(entry) = folder.get(name) else { continue };
             if let Some((dtype, shape)) = entry.array_type()? {
                 found.push(Found { path: name.into(), dtype, shape });
@@ -183,7 +183,7 @@ impl Episode {
         Ok(Self { steps, rate, cameras, groups, texts: None, meta: vec![("meta", meta)], neighbours })
     }
 
-    /// The address of a camera's first frame.
+    /// Returns the address of a camera's first frame.
     pub(super) fn first_frame(camera: &Camera) -> Option<String> {
         let Run { first, digits, suffix, .. } = camera.runs.first()?;
         let digits = *digits;
@@ -203,14 +203,14 @@ fn is_rate(rate: f64) -> bool {
     rate.is_finite() && rate > 0.0
 }
 
-/// Steps a second (`docs/formats/wshard.md`, section 14).
+/// Returns steps per second (`docs/formats/wshard.md`, section 14).
 fn rate_of(document: &Map<String, Value>) -> Option<f64> {
     let timebase = document.get("timebase")?;
     let number = |name: &str| timebase.get(name).and_then(Value::as_f64).filter(|number| is_rate(*number));
     number("tick_hz").or_else(|| number("dt_ns").map(|nanos| 1e9 / nanos))
 }
 
-/// The unit of each block that has one.
+/// Returns the unit of each block that has one.
 fn units_of(channels: &Map<String, Value>) -> HashMap<String, String> {
     let channels = channels.get("channels").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     let unit = |channel: &Value| {
@@ -220,7 +220,7 @@ fn units_of(channels: &Map<String, Value>) -> HashMap<String, String> {
     channels.iter().filter_map(unit).collect()
 }
 
-/// Steps, where nothing says how many: the most that cameras and arrays agree with.
+/// Guesses the number of steps: the most common length of arrays, or the end of the longest camera if that is more.
 fn steps(cameras: &[Camera], found: &[Found]) -> u64 {
     let frames =
         cameras.iter().filter_map(|camera| camera.runs.last()).map(|run| run.first.saturating_add(run.count)).max();
@@ -232,12 +232,12 @@ fn steps(cameras: &[Camera], found: &[Found]) -> u64 {
     frames.unwrap_or(0).max(common)
 }
 
-/// Whether an array holds a text for each step, padded with NUL.
+/// Returns whether an array holds a text for each step, padded with NUL.
 fn is_text(found: &Found) -> bool {
     found.dtype == DType::U8 && found.shape.len() == 2 && found.path.ends_with("language.npy")
 }
 
-/// The texts of such an array; none of a long one.
+/// Returns the texts of such an array; none if it is too long.
 ///
 /// # Errors
 /// Those of reading it.
@@ -250,7 +250,7 @@ pub(super) fn texts(array: &Elements) -> Result<Vec<String>, Error> {
     Ok(bytes.chunks_exact(array.columns as usize).map(text).collect())
 }
 
-/// Arrays with a row for each step, by the folder that they stand in.
+/// Groups the arrays that have a row for each step by their folder.
 fn groups(folder: &Entry, found: &[Found], steps: u64, units: &HashMap<String, String>) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
     let is_curve = |found: &&Found| {
@@ -283,7 +283,7 @@ fn groups(folder: &Entry, found: &[Found], steps: u64, units: &HashMap<String, S
     groups
 }
 
-/// The folders below `images/` that hold frames.
+/// Returns the folders below `images/` that hold frames.
 fn cameras(episode: &Entry) -> Result<Vec<Camera>, Error> {
     let Ok(images) = episode.get("images") else { return Ok(Vec::new()) };
     let mut open = vec![(images, String::new(), 0)];
@@ -305,7 +305,7 @@ fn cameras(episode: &Entry) -> Result<Vec<Camera>, Error> {
         })?;
         let below = |inner: &str| if name.is_empty() { inner.to_owned() } else { format!("{name}/{inner}") };
         for inner in inner.iter().rev() {
-            // What is gone since it was listed is left out.
+            // Folders that are gone since they were listed are left out.
             let Ok(found) = folder.get(inner) else { continue };
             open.push((found, below(inner), depth + 1));
         }
@@ -317,7 +317,7 @@ fn cameras(episode: &Entry) -> Result<Vec<Camera>, Error> {
     Ok(cameras)
 }
 
-/// Adds a frame by the name of its file; other names are passed over.
+/// Adds a frame by the name of its file; other names are ignored.
 fn add_frame(runs: &mut Vec<Run>, name: &str) {
     let Some((digits, suffix)) = name.split_once('.') else { return };
     let suffix = match suffix {
@@ -339,7 +339,7 @@ fn add_frame(runs: &mut Vec<Run>, name: &str) {
     }
 }
 
-/// The containers before and after one in its folder: those of the same suffix.
+/// Returns the containers of the same suffix before and after one in its folder.
 ///
 /// # Errors
 /// Those of listing the folder.

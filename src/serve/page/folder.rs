@@ -1,4 +1,4 @@
-//! What a folder lists, by page.
+//! Listings of folders, in pages.
 
 use std::{
     collections::HashMap,
@@ -23,7 +23,8 @@ use crate::{
 const ROWS: u64 = 200;
 /// Damaged entries of a folder that get a mark.
 const DAMAGED: usize = 1000;
-/// Names of a container's folder that are counted. Counting those of SOURCE would look at each of its files.
+/// Most names that are counted in a folder of a container. Folders of SOURCE are not counted, because that would look
+/// at each file.
 const COUNTED: u64 = 2_000_000;
 
 /// An entry as a listing shows it.
@@ -31,7 +32,7 @@ const COUNTED: u64 = 2_000_000;
 pub(super) struct Row {
     pub(super) name: OsString,
     pub(super) kind: FileKind,
-    /// `None` where only decoding would tell, or where the entry can't be looked at.
+    /// `None` if only decoding would tell, or if the entry can't be looked at.
     pub(super) size: Option<u64>,
     info: ItemInfo,
     /// Whether it is a folder that stands for a container.
@@ -41,16 +42,16 @@ pub(super) struct Row {
 /// A page of a listing.
 pub(super) struct Page {
     pub(super) rows: Vec<Row>,
-    /// Which page it is, from 0, and entries before it.
+    /// The number of the page, from 0, and how many entries come before it.
     number: u64,
     before: u64,
-    /// Entries in all, where that is known.
+    /// Entries in all, if that is known.
     total: Option<u64>,
     has_more: bool,
     filter: String,
 }
 
-/// The first entries of a folder.
+/// Returns the first entries of a folder.
 ///
 /// # Errors
 /// Those of listing it.
@@ -58,7 +59,7 @@ pub(super) fn first_rows(folder: &Entry, count: u64) -> Result<Vec<Row>, Error> 
     read_rows(folder, 0, count, "")
 }
 
-/// The page of a folder that the query asks for (`page`, counted from 1), of the names that hold its `q`.
+/// Returns the page of a folder that the query asks for (`page`, counted from 1), of names that contain its `q`.
 ///
 /// # Errors
 /// Those of listing the folder.
@@ -95,7 +96,7 @@ fn matches(name: &OsStr, filter: &str) -> bool {
     filter.is_empty() || name.to_string_lossy().to_lowercase().contains(filter)
 }
 
-/// Up to `count` entries from a position on whose names hold `filter`, with what is known of them without decoding.
+/// Returns up to `count` entries from a position on whose names contain `filter`, with what is known without decoding.
 fn read_rows(folder: &Entry, from: u64, count: u64, filter: &str) -> Result<Vec<Row>, Error> {
     let vfs = folder.vfs();
     let (mut rows, mut held) = (Vec::new(), Vec::new());
@@ -103,7 +104,7 @@ fn read_rows(folder: &Entry, from: u64, count: u64, filter: &str) -> Result<Vec<
         if rows.len() as u64 == count {
             return ControlFlow::Break(());
         }
-        // What a listing hands out counts as a look-up, whether it is wanted or not.
+        // Each listed entry counts as a look-up, even if it is not shown, so all are forgotten below.
         held.push(entry.ino);
         let is_readable = entry.attr.as_ref().is_none_or(paths::is_readable);
         if matches(entry.name, filter) && is_readable {
@@ -113,7 +114,7 @@ fn read_rows(folder: &Entry, from: u64, count: u64, filter: &str) -> Result<Vec<
         ControlFlow::Continue(())
     });
     let describe = |(ino, name, kind, size): (u64, OsString, FileKind, Option<u64>)| {
-        // Of what has no size yet, the shape is not known either.
+        // If the size is not known yet, neither is the shape.
         let info = size.and_then(|_| vfs.item_info(ino).ok().flatten()).unwrap_or_default();
         Row { name, kind, size, info, is_container: vfs.is_container(ino) }
     };
@@ -129,7 +130,7 @@ pub(super) struct Damage {
 }
 
 impl Damage {
-    /// Looks through the problems that were seen so far.
+    /// Collects the damage of a folder's entries from the problems seen so far.
     pub(super) fn of(folder: &Entry) -> Self {
         let place = folder.vfs().path_of(folder.ino());
         let is_inside = super::container_path(folder).is_some();
@@ -148,7 +149,7 @@ impl Damage {
     }
 }
 
-/// The listing as a table, with what leads to its other pages.
+/// Writes the listing as a table, with links to its other pages.
 pub(super) fn write(html: &mut Html, folder: &Entry, page: &Page, damage: &Damage) {
     let is_long = page.total.is_none_or(|total| total > ROWS);
     html.raw(

@@ -7,14 +7,14 @@ use crate::{
     volume::Entry,
 };
 
-/// Bytes of a file that become HTML at a time, each up to five.
+/// Bytes of a file that become HTML at a time. One byte becomes at most six (`&quot;`).
 const PIECE: u64 = 32 << 10;
 
 /// A document that grows. Markup can only be a literal of the program; everything else is escaped.
 #[derive(Debug, Default)]
 pub(super) struct Html {
     text: String,
-    /// A file whose text stands at this place, from where it is read when the document is sent.
+    /// A file whose text belongs at this position. It is read when the document is sent.
     file: Option<(usize, Entry)>,
 }
 
@@ -25,8 +25,8 @@ impl Html {
         self
     }
 
-    /// Text, or the value of an attribute between double quotes. Control characters, and those that turn the
-    /// direction of what follows, are shown as their code points.
+    /// Text, or the value of an attribute between double quotes. Control characters, and those that change the
+    /// direction of text, are shown as their code points.
     pub(super) fn text(&mut self, text: &str) -> &mut Self {
         for c in text.chars() {
             match c {
@@ -36,7 +36,7 @@ impl Html {
                 '"' => self.text.push_str("&quot;"),
                 '\'' => self.text.push_str("&#39;"),
                 '\n' | '\t' => self.text.push(c),
-                // A String takes all that is written.
+                // Writing to a String cannot fail.
                 c if c.is_control() || is_directional(c) => {
                     let _ = write!(self.text, "\u{fffd}{:02X}", u32::from(c));
                 }
@@ -52,7 +52,7 @@ impl Html {
         self
     }
 
-    /// A link to a place below `route`, a literal that ends with `/`. What the link shows follows, and `</a>`.
+    /// Begins a link to `path` below `route`, which ends with `/`. The caller adds what it shows, and `</a>`.
     pub(super) fn link(&mut self, route: &'static str, path: &Path) -> &mut Self {
         self.raw("<a href=\"").raw(route).path(path).raw("\">")
     }
@@ -62,19 +62,19 @@ impl Html {
         self.text(&paths::encode(path))
     }
 
-    /// A symbol of `icons.svg`, for the eye only.
+    /// Adds a symbol of `icons.svg`, hidden from screen readers.
     pub(super) fn icon(&mut self, name: &'static str) -> &mut Self {
         self.raw("<svg class=\"icon of-").raw(name).raw("\" aria-hidden=\"true\"><use href=\"/-/assets/");
         self.raw(super::assets::version()).raw("/icons.svg#").raw(name).raw("\"></use></svg>")
     }
 
-    /// All of a file as text. A document has one at most.
+    /// Adds all of a file as text. A document has at most one file.
     pub(super) fn file(&mut self, file: &Entry) -> &mut Self {
         self.file = Some((self.text.len(), file.clone()));
         self
     }
 
-    /// Another document, whole.
+    /// Adds another document.
     pub(super) fn push(&mut self, html: &Self) -> &mut Self {
         if let Some((at, file)) = &html.file {
             self.file = Some((self.text.len() + at, file.clone()));
@@ -83,12 +83,12 @@ impl Html {
         self
     }
 
-    /// Bytes of the document, without those of a file.
+    /// Returns the length of the document in bytes, without its file.
     pub(super) fn len(&self) -> usize {
         self.text.len()
     }
 
-    /// The document, to be sent piece by piece.
+    /// Returns the document, to be sent piece by piece.
     ///
     /// # Errors
     /// [`Refusal`] if its file has gone.
@@ -122,10 +122,10 @@ struct Text {
 }
 
 impl Pieces {
-    /// The next piece, and what is left.
+    /// Returns the next piece, and what is left.
     ///
     /// # Errors
-    /// [`Refusal`] if the file can't be read, or is another one by now.
+    /// [`Refusal`] if the file can't be read, or has changed.
     pub(super) fn next(mut self) -> Result<(Vec<u8>, Option<Self>), Refusal> {
         let Some(text) = &mut self.file else { return Ok(((self.before + &self.after).into_bytes(), None)) };
         let mut html = Html { text: std::mem::take(&mut self.before), file: None };
@@ -138,7 +138,7 @@ impl Pieces {
 }
 
 impl Text {
-    /// Writes the next piece. True for the last one.
+    /// Writes the next piece. Returns true for the last one.
     fn write(&mut self, html: &mut Html) -> Result<bool, Refusal> {
         let mut bytes = self.file.read_range(self.done, PIECE)?;
         if self.file.vfs().tag(self.file.ino())? != self.tag || (bytes.is_empty() && self.done < self.file.size()) {
@@ -158,12 +158,12 @@ impl Text {
     }
 }
 
-/// Characters that change the order in which a browser shows what is around them.
+/// Returns whether a character changes the order in which a browser shows its neighbours.
 fn is_directional(c: char) -> bool {
     matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Bytes as people read them.
+/// Formats a number of bytes for people.
 pub(super) fn size(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     if bytes < 1024 {
@@ -178,7 +178,7 @@ pub(super) fn size(bytes: u64) -> String {
     if amount < 10.0 { format!("{amount:.1} {}", UNITS[unit]) } else { format!("{amount:.0} {}", UNITS[unit]) }
 }
 
-/// A number with a thin space between its thousands.
+/// Formats a number with a thin space between its thousands.
 pub(super) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();

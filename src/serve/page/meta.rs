@@ -1,7 +1,7 @@
 //! Metadata as lists of names and values.
 //!
-//! A document takes up to fifty times its size while it is interpreted. The cache's budget has that memory meanwhile,
-//! and what is kept of it is small: pages hold no documents.
+//! A document takes up to fifty times its size in memory while it is parsed. The cache's budget counts that memory
+//! meanwhile. Pages keep no documents.
 
 use serde_json::{Map, Value};
 
@@ -16,10 +16,10 @@ const BYTES: usize = 128 << 10;
 const TEXT: usize = 600;
 /// Elements of a list of numbers or texts that are shown.
 const ELEMENTS: usize = 32;
-/// Objects within objects.
+/// Most levels of objects within objects.
 const DEPTH: usize = 8;
 
-/// What is wanted of a document of JSON; `None` if it is none, or there is no memory to interpret it.
+/// Parses a JSON document and returns what `take` finds; `None` if it is malformed or too large, or memory is short.
 pub(super) fn interpreted<T>(file: &Entry, take: impl FnOnce(&Map<String, Value>) -> T) -> Option<T> {
     let size = Some(file.size()).filter(|&size| size <= limits::METADATA_JSON)?;
     let bytes = file.read().ok()?;

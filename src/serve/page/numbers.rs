@@ -2,7 +2,8 @@
 
 use crate::format::DType;
 
-/// An element as a number; of a date with an offset its ticks, of a complex number its magnitude. Integers above 2^53 are rounded.
+/// Returns an element as a number: the ticks of a date with an offset, the magnitude of a complex number. Integers
+/// above 2^53 are rounded.
 pub(super) fn value(dtype: DType, bytes: &[u8]) -> f64 {
     match dtype {
         DType::F64 => f64::from_le_bytes(fixed(bytes)),
@@ -27,7 +28,7 @@ pub(super) fn value(dtype: DType, bytes: &[u8]) -> f64 {
     }
 }
 
-/// An element as people read it: exact, a number of as few digits as its type needs.
+/// Returns an element as text: exact, with as few digits as its type needs.
 pub(super) fn text(dtype: DType, bytes: &[u8]) -> String {
     match dtype {
         DType::F64 => float(f64::from_le_bytes(fixed(bytes))),
@@ -66,7 +67,7 @@ fn small(dtype: DType, bytes: &[u8]) -> f32 {
     dtype.small_float().map_or(f32::NAN, |small| small.value(bits))
 }
 
-/// The first bytes as an array, zeros behind them where there are fewer.
+/// Returns the first bytes as an array, padded with zeros.
 fn fixed<const N: usize>(bytes: &[u8]) -> [u8; N] {
     let mut array = [0; N];
     for (to, from) in array.iter_mut().zip(bytes) {
@@ -75,7 +76,7 @@ fn fixed<const N: usize>(bytes: &[u8]) -> [u8; N] {
     array
 }
 
-/// Digits as `Display` has them, but an exponent in place of many zeros.
+/// Formats like `Display`, but with an exponent instead of many zeros.
 fn float(number: impl Into<f64> + Copy + std::fmt::Display + std::fmt::LowerExp) -> String {
     let magnitude = number.into().abs();
     if magnitude != 0.0 && magnitude.is_finite() && !(1e-4..1e16).contains(&magnitude) {
@@ -102,7 +103,7 @@ fn bf16(bits: u16) -> f32 {
     f32::from_bits(u32::from(bits) << 16)
 }
 
-/// Ticks of 100 ns since the year 1, and minutes east of Greenwich, as ISO 8601.
+/// Formats ticks of 100 ns since the year 1, and minutes east of Greenwich, as ISO 8601.
 fn date(ticks: i64, offset: i16) -> String {
     let seconds = ticks.div_euclid(10_000_000);
     let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
@@ -119,8 +120,8 @@ fn date(ticks: i64, offset: i16) -> String {
     )
 }
 
-/// The date of a day counted from 0001-01-01 in the Gregorian calendar. Years are counted from March, so that the leap
-/// day is the last of its year.
+/// Returns the date of a day counted from 0001-01-01 in the Gregorian calendar. Years are counted from March, so that
+/// the leap day is the last of its year.
 fn civil(days: i64) -> (i64, i64, i64) {
     let from_march = days + 306;
     let era = from_march.div_euclid(146_097);

@@ -6,12 +6,12 @@ use serde::Serialize;
 use super::{elements::Elements, numbers, query::Query};
 use crate::{format::DType, serve::Refusal};
 
-/// Longest side of a picture that is handed out; of larger ones every so many-th row and column.
+/// Longest side of a returned picture in pixels. Of larger pictures, rows and columns are skipped.
 const SIDE: u64 = 1024;
 /// Bytes of a row of a picture that may be read.
 const ROW: u64 = 4 << 20;
 
-/// How an array is taken as pictures.
+/// How an array is seen as pictures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(super) struct Layout {
     /// How many pictures: the axes before the picture's own, flattened.
@@ -22,7 +22,7 @@ pub(super) struct Layout {
     pub(super) channels: u64,
 }
 
-/// The pictures of an array; `None` if it has fewer than two axes, or an axis of no elements.
+/// Returns how an array is seen as pictures; `None` if it has fewer than two axes, or an axis of no elements.
 pub(super) fn layout(array: &Elements) -> Option<Layout> {
     let shape = &array.shape[..];
     let is_colour = |channels: u64| array.dtype == DType::U8 && matches!(channels, 3 | 4);
@@ -40,31 +40,31 @@ pub(super) fn layout(array: &Elements) -> Option<Layout> {
     (layout.count > 0 && height > 0 && width > 0 && channels > 0).then_some(layout)
 }
 
-/// Whether the pictures of an array look like such, not like rows of numbers.
+/// Returns whether the pictures of an array look like pictures rather than rows of numbers.
 pub(super) fn is_picture_like(array: &Elements, layout: Layout) -> bool {
     layout.height >= 8 && layout.width >= 8 && (array.shape.len() > 2 || array.dtype == DType::U8)
 }
 
-/// What stands before the pixels in the answer.
+/// The line before the pixels in the answer.
 #[derive(Debug, Serialize)]
 struct Head {
     height: u64,
     width: u64,
     channels: u64,
-    /// Every so many-th row and column of the array is a pixel.
+    /// Every `every`-th row and column of the array is shown.
     every: u64,
     /// `u8`, or `f32` for all other types.
     pixels: &'static str,
-    /// Over the pixels.
+    /// The smallest and largest finite value of the pixels.
     min: Option<f64>,
     max: Option<f64>,
 }
 
-/// Picture `index`: a line of JSON, then the pixels row by row, as bytes where the array's elements are bytes, and else
-/// as f32, little-endian.
+/// Returns picture `index`: a line of JSON, then the pixels row by row. They are bytes if the array's elements are, and
+/// otherwise f32, little-endian.
 ///
 /// # Errors
-/// A bad request for an array without pictures or an index that it has not, and those of reading it.
+/// Status 400 if the array has no pictures, not this one, or too long rows; and those of reading the array.
 pub(super) fn plane(array: &Elements, query: &Query) -> Result<Vec<u8>, Refusal> {
     let refuse = |reason: &str| Refusal::new(StatusCode::BAD_REQUEST, reason);
     let layout = layout(array).ok_or_else(|| refuse("the array has no two axes that could be a picture"))?;
@@ -105,7 +105,7 @@ pub(super) fn plane(array: &Elements, query: &Query) -> Result<Vec<u8>, Refusal>
         min: Some(min).filter(|min| min.is_finite()),
         max: Some(max).filter(|max| max.is_finite()),
     };
-    // Nothing in it has keys that JSON can't say.
+    // Serializing cannot fail: all keys are texts.
     let mut answer = serde_json::to_vec(&head).unwrap_or_default();
     answer.push(b'\n');
     answer.append(&mut pixels);

@@ -1,4 +1,4 @@
-//! What stands behind the `?` of a URL.
+//! The query of a URL: what follows the `?`.
 
 /// Names and values, in order.
 #[derive(Debug, Default)]

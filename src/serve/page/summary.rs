@@ -28,13 +28,13 @@ const TASK: usize = 60;
 pub(super) struct Summary {
     format: String,
     text: String,
-    /// Of its file, for people.
+    /// The size of its file, for people.
     size: String,
     /// Why the container, or a part of it, can't be shown.
     damage: Option<String>,
 }
 
-/// What a container holds. One that can't be opened is a damaged one.
+/// Summarises what a container holds. One that can't be opened counts as damaged.
 pub(super) fn summary(container: &Entry) -> Summary {
     match container.vfs().overview(container.ino()).map_err(Error::from) {
         Ok(Some(overview)) => Summary {
@@ -63,7 +63,7 @@ fn damage(overview: &Overview) -> Option<String> {
     }
 }
 
-/// The line: parts with a dot between them.
+/// Returns the line: parts with a dot between them.
 pub(super) fn line(container: &Entry, overview: &Overview) -> String {
     let parts = match &overview.contents {
         Contents::Items { front, items } => items_line(front, items),
@@ -103,7 +103,7 @@ fn items_line(front: &Map<String, Value>, items: &[Item]) -> Vec<String> {
     parts
 }
 
-/// Whether the tree has pictures of an item: by its shape, as `docs/TREE.md` (section 3) says.
+/// Returns whether the tree has pictures of an item, by its shape, as `docs/TREE.md` (section 3) says.
 fn is_camera(item: &Item) -> bool {
     let shape = item.info.shape.as_deref().unwrap_or_default();
     let is_pixel = matches!(item.info.dtype, Some(DType::U8 | DType::U16));
@@ -144,12 +144,12 @@ fn episodes_line(container: &Entry, count: u64) -> Vec<String> {
     parts
 }
 
-/// What is wanted of what `meta.json` of an episode says.
+/// Returns what `take` finds in `meta.json` of an episode.
 pub(super) fn meta<T>(container: &Entry, position: u64, take: impl FnOnce(&Map<String, Value>) -> T) -> Option<T> {
     meta::interpreted(&container.get(format!("episodes/{position}/meta.json")).ok()?, take)
 }
 
-/// A text of at most so many characters.
+/// Cuts a text to `most` characters.
 pub(super) fn shortened(text: &str, most: usize) -> String {
     match text.char_indices().nth(most) {
         Some((end, _)) => format!("{}…", &text[..end]),

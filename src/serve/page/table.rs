@@ -1,4 +1,4 @@
-//! Rows over columns: of tables, of folders of arrays of one length, and of arrays.
+//! Rows and columns: of tables, of folders of arrays of one length, and of arrays.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -23,15 +23,15 @@ use crate::{
 const ROWS: u64 = 200;
 /// Columns of one answer.
 const COLUMNS: u64 = 32;
-/// Bytes of the cells of one answer: columns behind them are said to be left out.
+/// Bytes of the cells of one answer. Columns after that have an error instead of cells.
 const CELLS: usize = 1 << 20;
 /// Columns of an array that have names; those behind are not shown as a table.
 const NAMES: u64 = 10_000;
-/// Entries of a folder that may be columns; one of more is no table.
+/// Entries of a folder that may be columns; a folder with more is no table.
 const ENTRIES: usize = 256;
 /// Bytes of the names of keys that are read.
 const KEY_NAMES: u64 = 1 << 20;
-/// Entries of a column's folder that are looked at: the files of its values stand in front of its blocks.
+/// Entries of a column's folder that are listed: the files of its values come before its blocks.
 const FILES: u64 = 16;
 
 /// A table.
@@ -63,7 +63,7 @@ enum Source {
     Unusable(String),
 }
 
-/// The answer to a question for rows.
+/// The answer to a request for rows.
 #[derive(Debug, Serialize)]
 pub(super) struct Rows {
     rows: u64,
@@ -89,8 +89,8 @@ struct HeadShown {
 }
 
 impl Table {
-    /// The table that a folder or an array is; `None` for everything else. `inside` is the folder's path in its
-    /// container, and `overview` what that holds.
+    /// Returns the table of a folder or an array; `None` for everything else. `inside` is the folder's path in its
+    /// container, and `overview` describes the container.
     ///
     /// # Errors
     /// Those of reading the container.
@@ -119,7 +119,8 @@ impl Table {
             parts.reverse();
             if parts.is_empty() { "value".into() } else { parts.join(",") }
         };
-        // Of very wide arrays only so many columns are named: a row of a picture is better seen as that.
+        // Of very wide arrays only the first columns are shown: such rows are often pictures, which are better seen as
+        // pictures.
         let columns = array.columns.min(NAMES);
         let kind = array.dtype.name();
         let columns = (0..columns).map(|column| Head {
@@ -145,7 +146,8 @@ impl Table {
         Self { rows: table.rows, columns: table.columns.iter().filter(|column| !column.hidden).map(head).collect() }
     }
 
-    /// The arrays of a folder as columns, if they are all of one length. `x` with `x_offset` beside it is ragged.
+    /// Returns the arrays of a folder as columns, if they are all of one length. `x` with `x_offset` beside it is
+    /// ragged.
     fn of_arrays(folder: &Entry) -> Result<Option<Self>, Error> {
         let mut arrays = BTreeMap::new();
         let is_long = folder::first_rows(folder, ENTRIES as u64 + 1)?.len() > ENTRIES;
@@ -181,11 +183,11 @@ impl Table {
             let kind = if offsets.is_some() { "[]".to_owned() } else { kind };
             columns.push(Head { name: name.clone(), kind: format!("{}{kind}", array.dtype), source });
         }
-        // One column alone is better seen as the array that it is.
+        // A single column is better seen as an array.
         Ok(rows.filter(|_| columns.len() > 1).map(|rows| Self { rows, columns }))
     }
 
-    /// Some rows of some columns, as the query says, within limits.
+    /// Returns the rows and columns that the query asks for, within limits.
     pub(super) fn rows(&self, query: &Query) -> Rows {
         let count = query.number("count").unwrap_or(50).clamp(1, ROWS);
         let from = query.number("from").unwrap_or(0).min(self.rows.saturating_sub(1));
@@ -229,7 +231,7 @@ impl Head {
         }
     }
 
-    /// Opens the files of the column, or says why not.
+    /// Opens the files of the column, or returns why that failed.
     fn open(&self) -> Result<Column, String> {
         let elements = |entry: &Entry| match Elements::of(entry) {
             Ok(Some(array)) => Ok(array),
@@ -251,7 +253,7 @@ impl Head {
     }
 }
 
-/// A column of an IDV file, by its folder.
+/// Opens a column of an IDV file by its folder.
 fn idv_column(folder: &Entry, is_key: bool) -> Result<Column, String> {
     let files = folder::first_rows(folder, FILES).map_err(|error| error.to_string())?;
     let has = |name: &str| files.iter().any(|row| row.name == name);
@@ -267,7 +269,7 @@ fn idv_column(folder: &Entry, is_key: bool) -> Result<Column, String> {
     Ok(if is_key && values.columns == 1 { Column::Key(values, key_names(folder)) } else { Column::Elements(values) })
 }
 
-/// What the values of a key column stand for, where the file says so in not too many words.
+/// Returns what the values of a key column stand for; nothing if the file does not say, or the names are too long.
 fn key_names(folder: &Entry) -> Vec<String> {
     let Ok(file) = folder.get("metadata/KeyValues.jsonl") else { return Vec::new() };
     if file.size() > KEY_NAMES {

@@ -1,4 +1,4 @@
-//! The pages: what frames each of them, and what it is made of.
+//! The pages, and the frame around each.
 
 use std::{ffi::OsStr, ops::ControlFlow, path::Path};
 
@@ -30,7 +30,7 @@ const EPISODES: u64 = 50;
 /// A page, and its status.
 pub(super) type Made = (StatusCode, Html);
 
-/// The frame of every page: what stands around `main`.
+/// Returns a whole page: `main` in the frame that all pages have.
 fn framed(volume: &Volume, title: &str, path: &Path, scripts: &[&'static str], main: &Html) -> Html {
     let mut html = Html::default();
     html.raw("<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\">");
@@ -44,7 +44,7 @@ fn framed(volume: &Volume, title: &str, path: &Path, scripts: &[&'static str], m
     for script in scripts {
         asset("<script defer src=\"", script, "\"></script>");
     }
-    // In the page itself: nothing is drawn before these are there, and requests of their own take as long as all the rest.
+    // Inline, because nothing is drawn before these are there, and requests of their own take as long as all the rest.
     html.raw("<style>").raw(assets::STYLESHEET).raw("</style><script>").raw(assets::THEME).raw("</script>");
     html.raw("</head><body><a class=\"skip\" href=\"#main\">Skip to content</a><header class=\"top\">");
     html.raw("<nav aria-label=\"Path\"><ol class=\"crumbs\"><li><a class=\"brand\" href=\"/files/\">");
@@ -74,7 +74,7 @@ fn framed(volume: &Volume, title: &str, path: &Path, scripts: &[&'static str], m
     html
 }
 
-/// The name of what is shown: SOURCE's own.
+/// Returns the name of SOURCE.
 fn top_name(volume: &Volume) -> String {
     let source = volume.vfs().source();
     source.file_name().map_or_else(|| source.display().to_string(), |name| name.to_string_lossy().into_owned())
@@ -93,7 +93,7 @@ pub(super) fn refusal(volume: &Volume, refusal: &Refusal) -> Made {
     (refusal.status, framed(volume, "Error", Path::new(""), &[], &main))
 }
 
-/// The page of a folder or container. Where it can't be made, the page says why.
+/// Makes the page of a folder or container. If that fails, the page says why.
 pub(super) fn folder(volume: &Volume, entry: &Entry, query: &Query) -> Made {
     made(volume, entry, folder_main(volume, entry, query))
 }
@@ -112,7 +112,7 @@ fn made(volume: &Volume, entry: &Entry, main: Result<(Html, &'static [&'static s
 }
 
 const PLAIN: &[&str] = &[];
-// It loads the scripts of curves by itself, behind the first frames.
+// `player.js` loads the scripts of curves itself, after the first frames.
 const PLAYER: &[&str] = &["plane.js", "player.js"];
 const ARRAY: &[&str] = &["uplot.js", "chart.js", "plane.js", "table.js", "array.js"];
 const TABLE: &[&str] = &["table.js"];
@@ -124,7 +124,7 @@ fn folder_main(volume: &Volume, entry: &Entry, query: &Query) -> Result<(Html, &
     let inside = place.as_ref().map(|(_, inside)| &**inside);
     let mut main = Html::default();
     main.raw("<div class=\"head\"><h1>");
-    // Of the many episodes of one file, a number is the name.
+    // An episode of a file that has many has only a number as its name.
     if overview.as_ref().is_some_and(|overview| matches!(overview.contents, Contents::Episodes { .. }))
         && inside.and_then(|inside| inside.strip_prefix("episodes/")).is_some_and(|number| !number.contains('/'))
     {
@@ -154,7 +154,7 @@ fn folder_main(volume: &Volume, entry: &Entry, query: &Query) -> Result<(Html, &
             && matches!(inside, "" | "episodes")
         {
             write_episodes(&mut main, volume, entry, inside, count, query)?;
-            // Their listing has no more to say.
+            // The listing of the folder would only repeat them.
             if inside == "episodes" {
                 return Ok((main, scripts));
             }
@@ -166,7 +166,7 @@ fn folder_main(volume: &Volume, entry: &Entry, query: &Query) -> Result<(Html, &
     Ok((main, scripts))
 }
 
-/// What was noticed when the container was opened.
+/// Writes the warnings from opening the container.
 fn write_warnings(main: &mut Html, container: &Entry) -> Result<(), Error> {
     let Some(opened) = container.vfs().container(container.ino())? else { return Ok(()) };
     for warning in opened.warnings().iter().take(PROBLEMS) {
@@ -177,7 +177,7 @@ fn write_warnings(main: &mut Html, container: &Entry) -> Result<(), Error> {
 
 fn write_player(main: &mut Html, episode: &Episode, folder: &Entry) {
     main.raw("<section class=\"player\" id=\"player\" aria-label=\"Player\" data-episode=\"");
-    // Nothing in it has keys that JSON can't say.
+    // Serializing cannot fail: all keys are texts.
     main.text(&serde_json::to_string(episode).unwrap_or_default());
     main.raw("\" data-neighbours=\"");
     let neighbours = &episode.neighbours;
@@ -226,7 +226,7 @@ fn write_table(main: &mut Html, table: &Table, entry: &Entry) {
     main.raw("\"></section>");
 }
 
-/// Episodes of a file with what their metadata say.
+/// Writes the episodes of a file with their metadata.
 fn write_episodes(
     main: &mut Html,
     volume: &Volume,
@@ -327,7 +327,7 @@ fn file_main(entry: &Entry, query: &Query) -> Result<(Html, &'static [&'static s
     Ok((main, ARRAY))
 }
 
-/// The problems that were seen so far, the newest first.
+/// Makes the page of the problems seen so far, the newest first.
 pub(super) fn problems(volume: &Volume) -> Made {
     let (vfs, mut newest) = (volume.vfs(), Vec::new());
     vfs.each_problem(&mut |problem| {
@@ -345,7 +345,7 @@ pub(super) fn problems(volume: &Volume) -> Made {
     }
     let is_alone = volume.root().is_ok_and(|root| volume.vfs().is_container(root.ino()));
     for problem in &newest {
-        // Where SOURCE is one container, that is the top.
+        // If SOURCE is one container, it is the top.
         let container = if is_alone { Path::new("") } else { &problem.container };
         main.raw("<tr><td class=\"name\"><a href=\"/-/view/").path(container).raw("\">");
         main.text(&problem.container.to_string_lossy()).raw("</a></td><td>").text(&problem.path);
