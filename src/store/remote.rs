@@ -1,8 +1,7 @@
 //! Buckets and web servers as SOURCE.
 //!
-//! Which objects there are and how they are reached is here; how the bytes of one object are read, cached and
-//! prefetched is in `file`. Both meet in [`object`]: an [`ObjectId`] names one state of one object, [`Fetch`] gets its
-//! bytes.
+//! This module finds objects and sends requests. `file` reads, caches and prefetches the bytes of one object. Both use
+//! [`object`]: an [`ObjectId`] names one state of one object, and [`Fetch`] gets its bytes.
 //!
 //! | module | what it is |
 //! |---|---|
@@ -18,15 +17,15 @@
 //!
 //! Decisions that concern several of these modules:
 //!
-//! - object_store gives credentials and signatures only. Its listings fail as a whole for one odd key, and its retries know
-//!   neither `Retry-After` nor a limit of time.
-//! - Each attempt of a request is signed anew, counted, and waits for one of 64 places. Errors that pass are tried again
-//!   after growing, random pauses. The time limit starts again with each byte that arrives, so a slow answer is no failure
-//!   and a stalled one is.
+//! - object_store gives credentials and signatures only. Its listings fail as a whole because of one odd key, and its
+//! retries have neither `Retry-After` nor a time limit.
+//! - Each attempt of a request is signed anew, counted, and waits for one of 64 places. Temporary errors are retried
+//! after growing, random pauses. The time limit starts again with each byte that arrives, so a slow answer is no
+//! failure and a stalled one is.
 //! - A body that is cut is continued where it ended. Each part names the object's state (`If-Match`), and status, tag,
 //!   `Content-Range` and size of each answer are compared.
-//! - Names that are looked up alone take a request each (a name with a container's suffix gets the front of the object in
-//!   it), until there are so many in one folder that the folder is listed.
+//! - Names that are looked up alone take a request each (a name with a container's suffix gets the front of the object
+//! in it), until there are many in one folder. Then the folder is listed.
 //! - A name whose suffix lied makes the first request inside it ESTALE, a damaged container EIO
 //!   (`SourceTree::confirm`). What an object was found to be is kept in the disk cache by its `Version`
 //!   (`Store::remember`).
@@ -81,19 +80,20 @@ pub(crate) use store::{IsContainerName, RemoteStore};
 use super::Store;
 use crate::disk::{self, Disk};
 
-/// The most memory for bytes of objects, and the part of the cache's budget that it is where that is less.
+/// Most memory for bytes of objects: this many bytes, or this fraction of the cache's budget if that is less.
 const MEMORY: u64 = 64 << 20;
 const PART_OF_BUDGET: u64 = 4;
 
-/// The variable of the environment in which a process is given the URLs with secrets that are not on its command line.
+/// Environment variable with the URLs whose secrets are not on the command line.
 pub(crate) const URLS: &str = "SHARDFS_URLS";
 
-/// A URL with the secrets that this process was given for its store.
+/// Adds the secrets that this process was given for the URL's store.
 pub(crate) fn with_secrets(location: Location) -> Location {
     hidden_secrets().fold(location, |location, other| location.with_secrets_of(&other))
 }
 
-/// A path or URL as it may be shown. One that can't be taken apart is not shown where it may hold a secret.
+/// Returns a path or URL as it may be shown. Of a URL that can't be parsed and may hold a secret, only the scheme is
+/// shown.
 pub(crate) fn shown(source: &Path) -> PathBuf {
     match Location::parse(source) {
         None => source.into(),
@@ -118,7 +118,8 @@ fn hidden_secrets() -> impl Iterator<Item = Location> {
 /// A store, the URL as it may be shown, and the name of the object that it is.
 pub(crate) type Opened = (Arc<dyn Store>, PathBuf, Option<OsString>);
 
-/// Opens a URL: the store, the URL as it may be shown, and the name of the object that it is. `None` for what is no URL.
+/// Opens a URL: the store, the URL as it may be shown, and the name of the object that it is. `None` if `source` is no
+/// URL.
 pub(crate) fn open(source: &Path, options: &Options, is_container_name: IsContainerName) -> Option<io::Result<Opened>> {
     let location = match Location::parse(source)? {
         Ok(location) => with_secrets(location),
@@ -134,49 +135,49 @@ pub(crate) fn open(source: &Path, options: &Options, is_container_name: IsContai
 /// How a remote store is reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// The profile in `~/.aws/config` and `~/.aws/credentials`, in place of `AWS_PROFILE`.
+    /// The profile in `~/.aws/config` and `~/.aws/credentials`, instead of `AWS_PROFILE`.
     pub profile: Option<String>,
-    /// Ask without credentials.
+    /// Whether requests are sent without credentials.
     pub no_sign_request: bool,
-    /// Another server than that of the cloud.
+    /// Address of the server, instead of the cloud's own.
     pub endpoint_url: Option<Address>,
     /// The bucket's region.
     pub region: Option<String>,
-    /// Certificates to trust, beside the system's.
+    /// File with certificates to trust, in addition to the system's.
     pub ca_bundle: Option<PathBuf>,
-    /// Pay for requests to buckets of others.
+    /// Whether to pay for requests to buckets of others.
     pub request_payer: bool,
     /// How long to try before a request fails.
     pub timeout: Duration,
-    /// How often to try again.
+    /// How often a request is retried.
     pub retries: u32,
-    /// For how long what is known of names is trusted.
+    /// How long look-ups and listings are trusted.
     pub dir_ttl: Duration,
     /// How containers are distinguished from ordinary objects.
     pub detect: Detect,
     /// The folder in which bytes of objects are kept; `None` for none.
     pub disk_cache: Option<PathBuf>,
-    /// How many, in bytes, in place of a tenth of the disk.
+    /// Most bytes in that folder; `None` for a tenth of the disk, at most 50 GiB.
     pub disk_cache_size: Option<u64>,
     /// Memory for bytes of objects: those that are being read, and those that are fetched ahead.
     pub memory: u64,
 }
 
 impl Options {
-    /// The folder that is taken where none is named: `$XDG_CACHE_HOME/shardfs`, or `~/.cache/shardfs`.
+    /// Returns the default folder of the disk cache: `$XDG_CACHE_HOME/shardfs/objects`, or `~/.cache/shardfs/objects`.
     pub fn usual_disk_cache() -> Option<PathBuf> {
         let named = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
         let cache = named("XDG_CACHE_HOME").or_else(|| Some(named("HOME")?.join(".cache")));
         Some(cache?.join("shardfs/objects"))
     }
 
-    /// The same beside a cache of decoded blocks with this budget, in which the memory for bytes of objects is counted.
+    /// Limits the memory for bytes of objects to a part of this budget of the block cache, which counts it.
     pub(crate) fn within(mut self, budget: u64) -> Self {
         self.memory = MEMORY.min(budget / PART_OF_BUDGET);
         self
     }
 
-    /// The most bytes in the cache on disk.
+    /// Returns the most bytes that the disk cache may hold.
     pub(crate) fn disk_cache_limit(&self) -> u64 {
         const MOST: u64 = 50 << 30;
         let total = self.disk_cache.iter().flat_map(|at| at.ancestors()).find_map(|at| rustix::fs::statvfs(at).ok());
@@ -184,7 +185,7 @@ impl Options {
         self.disk_cache_size.unwrap_or(tenth.min(MOST))
     }
 
-    /// The cache on disk. One that can't be had is no reason to fail: then everything is fetched again.
+    /// Opens the disk cache. A failure is only logged: without a disk cache everything is fetched again.
     pub(crate) fn open_disk_cache(&self) -> Option<Arc<Disk>> {
         let folder = self.disk_cache.as_ref()?;
         let opened = Disk::open(folder, disk::Limits::new(folder, self.disk_cache_limit()));

@@ -1,4 +1,4 @@
-//! Addresses of servers as users and variables give them. They may hold secrets, which are shown nowhere.
+//! Addresses of servers as users and variables give them. They may hold secrets, which are never shown.
 
 use std::fmt;
 
@@ -6,18 +6,18 @@ use reqwest::Url;
 
 use super::object::FetchError;
 
-/// The address of a server. It is shown only after it was checked: before, nobody knows which part of it is a secret.
+/// The address of a server. It is shown only if it passes its check: otherwise any part of it may be a secret.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Address(Box<str>);
 
 impl Address {
-    /// An address as it was given.
+    /// Keeps an address as it was given.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into().into())
     }
 
-    /// The address to which paths can be appended: `http` or `https`, a host, perhaps a port and a path, without `/` at
-    /// its end. `from` says who gave it.
+    /// Returns the address to which paths can be appended: `http` or `https`, a host, perhaps a port and a path,
+    /// without `/` at its end. `from` says who gave it.
     ///
     /// # Errors
     /// What is wrong with it, without repeating it.
@@ -57,7 +57,7 @@ pub(super) fn has_login(url: &Url) -> bool {
     !url.username().is_empty() || url.password().is_some()
 }
 
-/// The host and port of a web server, as requests name them; `None` for what no request can name.
+/// Returns the host and port of a web server, as requests name them; `None` if no request can name it.
 pub(super) fn host(scheme: &str, text: &str) -> Option<String> {
     let url = Url::parse(&format!("{scheme}://{text}/")).ok()?;
     let is_host = url.path() == "/" && url.query().is_none() && url.fragment().is_none() && !has_login(&url);
@@ -65,7 +65,7 @@ pub(super) fn host(scheme: &str, text: &str) -> Option<String> {
     Some(url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}")))
 }
 
-/// A text of others without what URLs in it may hold of secrets.
+/// Removes possible secrets in URLs from a text of a library or server.
 pub(super) fn hide(text: &str) -> String {
     let is_end = |character: char| character.is_whitespace() || matches!(character, '"' | '\'' | '`' | '<' | '>');
     let mut shown = String::with_capacity(text.len());

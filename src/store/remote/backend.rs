@@ -1,4 +1,4 @@
-//! How one kind of server is spoken to: which request lists, which gets an object, and what an answer to a listing says.
+//! The protocol of one kind of server: requests that list or get objects, and answers to listings.
 
 use std::{fmt, sync::Arc};
 
@@ -8,7 +8,7 @@ use object_store::client::{HttpRequest, HttpRequestBody};
 
 use super::object::FetchError;
 
-/// Names that are asked for in one request of a listing: as many as S3 gives.
+/// Most names asked for in one request of a listing: the limit of S3.
 pub(super) const PAGE: u16 = 1000;
 
 /// What a request is about.
@@ -16,14 +16,15 @@ pub(super) const PAGE: u16 = 1000;
 pub(super) enum Target<'a> {
     /// The bytes of an object, or what is known of it.
     Object(&'a [u8]),
-    /// What the store itself is, where that has to be asked.
+    /// Information about the store itself, if the server has to be asked for it.
     Store,
-    /// What has keys that begin so, up to the next `/`: one page of it. Of a folder, the prefix is empty or ends in `/`.
+    /// One page of the keys that begin with `prefix`, each up to its next `/`. The prefix of a folder is empty or ends
+    /// in `/`.
     List {
         prefix: &'a [u8],
-        /// Where the page before it ended.
+        /// Where the previous page ended.
         more: Option<&'a str>,
-        /// Names that will do.
+        /// Most names wanted.
         most: u16,
     },
 }
@@ -39,7 +40,7 @@ pub(super) struct Ask<'a> {
 impl<'a> Ask<'a> {
     pub(super) fn new(method: Method, target: Target<'a>) -> Self {
         let mut headers = HeaderMap::new();
-        // What is compressed on the way has other lengths, and no ranges.
+        // Compressed answers have other lengths, and no ranges.
         headers.insert(http::header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         Self { method, target, headers }
     }
@@ -52,12 +53,12 @@ pub(super) struct Object {
     pub(super) state: State,
 }
 
-/// What is known of an object: its state, as far as the server tells.
+/// The state of an object, as far as the server tells.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct State {
-    /// Bytes; `None` where a listing does not say.
+    /// Size in bytes; `None` if a listing does not say.
     pub(super) size: Option<u64>,
-    /// The entity tag without quotes, `W/` included; empty where there is none.
+    /// The entity tag without quotes; weak tags stay as they are, with `W/`. Empty if there is none.
     pub(super) etag: Box<str>,
     /// Seconds since 1970.
     pub(super) modified: Option<i64>,
@@ -67,7 +68,7 @@ pub(super) struct State {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Found {
     Object(Object),
-    /// The prefix of what lies deeper, with the `/` at its end.
+    /// The prefix of a folder, with the `/` at its end.
     Folder(Vec<u8>),
 }
 
@@ -84,7 +85,7 @@ pub(super) trait Collect: Send {
 /// The first names of a listing.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Page {
-    /// Names that are kept.
+    /// Most names that are kept.
     pub(super) most: usize,
     pub(super) objects: Vec<Object>,
     pub(super) folders: Vec<Vec<u8>>,
@@ -109,13 +110,13 @@ impl Collect for Page {
 
 /// A kind of server.
 pub(super) trait Backend: Send + Sync + fmt::Debug {
-    /// The store, as messages and caches name it: without any secret.
+    /// Returns the name of the store in messages and caches, without any secret.
     fn store(&self) -> &Arc<str>;
 
-    /// A request as it is sent: with its address, and signed with the current credentials.
+    /// Returns a request with its address, signed with the current credentials.
     fn request<'a>(&'a self, ask: &'a Ask<'_>) -> BoxFuture<'a, Result<HttpRequest, FetchError>>;
 
-    /// Gives away what an answer to a listing says, and returns what to ask the next page with.
+    /// Passes the names in an answer to a listing to `to`, and returns the token for the next page.
     ///
     /// # Errors
     /// What is wrong with the answer.
@@ -127,24 +128,24 @@ pub(super) trait Backend: Send + Sync + fmt::Debug {
         to: &mut dyn Collect,
     ) -> Result<Option<String>, String>;
 
-    /// What to ask the next page with, where that is told before an answer is read: it may be wrong.
+    /// Returns a guess of the token for the next page, if it can be found before the answer is parsed.
     fn next_page(&self, headers: &HeaderMap, body: &[u8]) -> Option<String> {
         let _ = (headers, body);
         None
     }
 
-    /// Takes note of an answer that refuses; says whether asking again may be answered otherwise.
+    /// Notes a refusal. Returns whether another attempt may succeed.
     fn was_refused(&self, status: StatusCode, headers: &HeaderMap, code: &str) -> bool {
         let _ = (status, headers, code);
         false
     }
 
-    /// What the headers of an answer say of the object, other than its size.
+    /// Returns what the headers of an answer say of the object, other than its size.
     fn state(&self, headers: &HeaderMap) -> State {
         state(headers)
     }
 
-    /// Takes note of what a server says of the store itself.
+    /// Notes what a server says of the store itself.
     ///
     /// # Errors
     /// What is wrong with the answer.
@@ -153,26 +154,26 @@ pub(super) trait Backend: Send + Sync + fmt::Debug {
         Ok(())
     }
 
-    /// Whether a request may be answered from where the answer leads. What is signed may not.
+    /// Returns whether redirects are followed. Signed requests must not follow them.
     fn may_be_led(&self) -> bool {
         false
     }
 
-    /// What to do about a request that was not allowed.
+    /// Returns what to do about a request that was not allowed.
     fn remedy(&self) -> &'static str;
 
-    /// Whether a request names one state by itself, as a commit does.
+    /// Returns whether requests name one state by themselves, as a commit does.
     fn is_pinned(&self) -> bool {
         false
     }
 
-    /// Whether a folder is a resource of its own, which tells what is in it as a whole.
+    /// Returns whether a folder is a resource of its own, which lists all of its content at once.
     fn is_web(&self) -> bool {
         false
     }
 }
 
-/// A request for a URL. The URL is one of ours: what it is made of was escaped.
+/// Makes a request for a URL, whose parts must be escaped.
 pub(super) fn request(ask: &Ask<'_>, url: &str) -> Result<HttpRequest, FetchError> {
     let mut request = HttpRequest::new(HttpRequestBody::empty());
     *request.method_mut() = ask.method.clone();
@@ -182,12 +183,12 @@ pub(super) fn request(ask: &Ask<'_>, url: &str) -> Result<HttpRequest, FetchErro
     Ok(request)
 }
 
-/// A number of bytes, as far as a file can have so many.
+/// Parses a number of bytes; `None` if no file can have that many.
 pub(super) fn size(text: &str) -> Option<u64> {
     text.trim().parse().ok().filter(|size| i64::try_from(*size).is_ok())
 }
 
-/// An entity tag without its quotes.
+/// Returns an entity tag without its quotes; a weak tag stays as it is.
 pub(super) fn etag(text: &str) -> &str {
     match text.strip_prefix("W/") {
         Some(_) => text,
@@ -195,7 +196,7 @@ pub(super) fn etag(text: &str) -> &str {
     }
 }
 
-/// What the headers of an answer say of the object, other than its size.
+/// Returns what the headers of an answer say of the object, other than its size.
 pub(super) fn state(headers: &HeaderMap) -> State {
     let text = |name: http::HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
     State {

@@ -26,8 +26,9 @@ pub(crate) trait Fetch: Send + Sync {
     /// The object and its state.
     fn id(&self) -> &ObjectId;
 
-    /// Streams the bytes of `range` into `sink`, in order. A body that is cut is taken up where it ended. Success means
-    /// that every byte of the range was given to `sink`; after an error, what `sink` has got is right and not all.
+    /// Streams the bytes of `range` into `sink`, in order. A body that is cut is continued where it ended. Success
+    /// means that `sink` got every byte of the range. After an error, the bytes that `sink` got are right but
+    /// incomplete.
     fn fetch<'a>(
         &'a self,
         range: Range<u64>,
@@ -46,7 +47,7 @@ pub(crate) enum FetchError {
     Denied(String),
     /// No answer in time, over all attempts.
     TimedOut(String),
-    /// Nobody waits for it any more.
+    /// No reader waits for it any more.
     GivenUp,
     /// Anything else, with what to do about it.
     Failed(String),
@@ -66,7 +67,7 @@ impl fmt::Display for FetchError {
 impl std::error::Error for FetchError {}
 
 impl FetchError {
-    /// The errno that readers get.
+    /// Returns the errno that readers get.
     pub(crate) fn errno(&self) -> i32 {
         match self {
             Self::Changed | Self::Gone => libc::ESTALE,
@@ -97,7 +98,7 @@ impl From<FetchError> for SourceError {
     }
 }
 
-/// The errno of an error of the system: its own, or that of the fetch that failed.
+/// Returns the errno of an I/O error: its own, or that of the fetch that failed.
 pub(crate) fn errno(error: &io::Error) -> Option<i32> {
     let fetch = error.get_ref().and_then(|inner| inner.downcast_ref::<FetchError>());
     error.raw_os_error().or_else(|| fetch.map(FetchError::errno))

@@ -17,13 +17,13 @@ use crate::{
     store::remote::object::ObjectId,
 };
 
-/// How long a disk that may be far away is waited for.
+/// Longest wait for a disk that is not on this machine.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// A unit by its range; ranges of two kinds are never equal, but where they are the same bytes.
+/// A unit by its range. Units of two kinds with equal ranges hold the same bytes.
 pub(super) type Unit = Range<u64>;
 
-/// The units that hold the byte at `offset`, largest first.
+/// Returns the units that hold the byte at `offset`, largest first.
 pub(super) fn units(offset: u64, size: u64) -> impl Iterator<Item = Unit> {
     let aligned = move |length: u64| {
         let start = offset / length * length;
@@ -37,13 +37,13 @@ pub(super) fn units(offset: u64, size: u64) -> impl Iterator<Item = Unit> {
     units.into_iter()
 }
 
-/// The block that holds the byte at `offset`.
+/// Returns the block that holds the byte at `offset`.
 pub(super) fn block(offset: u64, size: u64) -> Unit {
     let start = offset / BLOCK * BLOCK;
     start..(start + BLOCK).min(size)
 }
 
-/// What a unit is stored under.
+/// Returns the key that a unit is stored under.
 pub(super) fn key(id: &ObjectId, unit: &Unit) -> Vec<u8> {
     let mut key = Vec::with_capacity(id.store.len() + id.key.len() + id.etag.len() + 64);
     for part in [&id.store, &id.key, &id.etag] {
@@ -56,7 +56,7 @@ pub(super) fn key(id: &ObjectId, unit: &Unit) -> Vec<u8> {
     key
 }
 
-/// Whether the object's tag is the server's own. A time in its place may be the same for two states.
+/// Returns whether the object's tag is the server's own. A time used instead of a tag may be the same for two states.
 pub(super) fn tells_states_apart(id: &ObjectId) -> bool {
     !id.etag.is_empty() && !id.etag.starts_with("modified ")
 }
@@ -71,13 +71,13 @@ impl AsRef<[u8]> for Part {
 }
 
 impl Blocks {
-    /// The cache on disk, for objects whose states can be told apart for certain: a time stamp can't.
+    /// Returns the disk cache, if the object's tag tells its states apart for certain. A time does not.
     pub(super) fn disk_for(&self, id: &ObjectId) -> Option<&Arc<Disk>> {
         self.disk.as_ref().filter(|_| tells_states_apart(id))
     }
 
-    /// Does something with the disk: at once where it is this machine's own, and with patience but not for ever where
-    /// it may not answer.
+    /// Runs `task` on the disk: directly if the disk is local, and otherwise in another thread with a time limit,
+    /// because the disk may not answer.
     fn with_disk<T: Send + 'static>(
         &self,
         disk: &Arc<Disk>,
@@ -98,14 +98,14 @@ impl Blocks {
         })
     }
 
-    /// Whether a unit is on disk; the disk begins to read it.
+    /// Returns whether a unit is on disk. The disk begins to read it.
     pub(super) fn read_ahead(&self, id: &ObjectId, unit: &Unit) -> bool {
         let Some(disk) = self.disk_for(id) else { return false };
         let key = key(id, unit);
         self.with_disk(disk, move |disk| disk.read_ahead(&key).then_some(())).is_some()
     }
 
-    /// Reads a range of a unit from the disk. Whether it was there and right.
+    /// Reads a range of a unit from the disk. Returns whether it was there and intact.
     pub(super) fn read_kept(&self, id: &ObjectId, unit: &Unit, from: u64, out: &mut [u8]) -> bool {
         let Some(disk) = self.disk_for(id) else { return false };
         let (key, length, from) = (key(id, unit), unit.end - unit.start, from - unit.start);
@@ -124,12 +124,12 @@ impl Blocks {
         bytes.inspect(|bytes| out.copy_from_slice(bytes)).is_some()
     }
 
-    /// Has a finished run written, in units. Returns those that will be there.
+    /// Queues a finished run for writing, in units. Returns the units that the disk accepted.
     pub(super) fn store(&self, id: &ObjectId, run: &Arc<Run>) -> Vec<Unit> {
         let Some(disk) = self.disk_for(id) else { return Vec::new() };
         let range = &run.range;
         let whole = [block(range.start, id.size), 0..FRONT.min(id.size)];
-        // Of a small object both are the same.
+        // They are equal for a small object.
         let mut units: Vec<Unit> = whole.into_iter().find(|unit| unit == range).into_iter().collect();
         if units.is_empty() {
             let starts = (range.start..range.end).step_by(GRANULE as usize);
@@ -144,7 +144,7 @@ impl Blocks {
         units
     }
 
-    /// Has a block written of which the parts came by several requests.
+    /// Queues a block for writing whose parts came with several requests.
     pub(super) fn store_block(&self, id: &ObjectId, unit: &Unit, parts: &[Arc<Run>]) -> io::Result<bool> {
         let Some(disk) = self.disk_for(id) else { return Ok(false) };
         let room = self.memory.take(unit.end - unit.start);

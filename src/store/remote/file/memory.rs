@@ -1,9 +1,9 @@
 //! Memory for bytes of objects: one bound for all objects of the process.
 //!
-//! What a reader waits for gets its memory at once, for it is bounded by the number of readers and the size of their
-//! requests. What is fetched ahead gets it only within the bound. Fetched bytes stay until others need the room: those
-//! that were read and are not used any more go first, and bytes that were fetched ahead are not evicted for others that
-//! are fetched ahead before they had time to be read.
+//! Bytes that a reader waits for get memory at once: the number of readers and the size of their requests bound them.
+//! Bytes that are fetched ahead get memory only within the bound. Fetched bytes stay until others need the room; bytes
+//! that were read and are no longer used go first. Fetched-ahead bytes are not evicted for other fetched-ahead bytes
+//! before they had time to be read.
 
 use std::{
     cell::RefCell,
@@ -24,17 +24,17 @@ use parking_lot::Mutex;
 
 use super::{BLOCK, run::Run};
 
-/// How long bytes that were fetched ahead are kept for the reader that they were fetched for.
+/// How long unread bytes that were fetched ahead are kept when others are fetched ahead.
 const FRESH: Duration = Duration::from_secs(5);
 
 /// Runs of more than this have pages of their own, as many as a block has.
 const LARGE: u64 = BLOCK / 8 * 7;
 
-/// So many bytes of pages are kept for the next runs beyond the bound: memory that the process has already costs no
-/// page faults, which took a fifth of the time of a sequential read.
+/// Bytes of spare pages kept beyond the bound for the next runs. Reused memory costs no page faults, which took a fifth
+/// of the time of a sequential read.
 const SPARE: u64 = 8 << 20;
 
-/// Runs that a thread found to be there, and reads next.
+/// Most runs that are kept for a thread that found them in memory and reads them next.
 const PROMISED: usize = 4;
 
 thread_local! {
@@ -55,7 +55,7 @@ pub(super) fn promise(runs: Vec<Arc<Run>>) {
 pub(super) struct Memory {
     limit: u64,
     taken: Arc<Taken>,
-    /// In the order in which they came, those that were used since at the end again.
+    /// In the order in which they came. Eviction moves runs that are in use back to the end.
     runs: Mutex<VecDeque<Arc<Run>>>,
 }
 
@@ -68,7 +68,7 @@ struct Taken {
 }
 
 impl Taken {
-    /// Keeps pages for the next run, as long as all together stay within the bound and a little more.
+    /// Keeps pages for the next run, as long as all bytes stay within the bound plus [`SPARE`].
     fn keep(&self, pages: MmapMut) {
         let mut spare = self.spare.lock();
         spare.push(pages);
@@ -96,7 +96,7 @@ impl Room {
         Self { bytes, taken: taken.clone(), spare }
     }
 
-    /// Memory that was used before, if there is some, and otherwise an empty one.
+    /// Returns spare pages if there are any, and otherwise an empty buffer.
     pub(super) fn buffer(&mut self) -> Space {
         match self.spare.take() {
             Some(pages) => Space::Pages { pages, length: 0 },
@@ -106,7 +106,7 @@ impl Room {
 
     /// Keeps its memory for the next one.
     pub(super) fn give_back(&mut self, space: Space) {
-        // Its bytes are counted no more.
+        // From here on its bytes are not counted.
         self.taken.bytes.fetch_sub(std::mem::take(&mut self.bytes), SeqCst);
         if let Space::Pages { pages, .. } = space {
             self.taken.keep(pages);
@@ -166,12 +166,12 @@ impl Space {
     }
 }
 
-/// Pages for a whole block, all at once: that takes less than a page fault for each.
+/// Maps pages for a whole block at once, which is cheaper than a page fault for each.
 fn whole_block() -> io::Result<MmapMut> {
     MmapOptions::new().len(BLOCK as usize).populate().map_anon()
 }
 
-/// What is counted for a run of so many bytes.
+/// Returns the bytes that are counted for a run of `bytes` bytes.
 fn counted(bytes: u64) -> u64 {
     if bytes > LARGE && bytes < BLOCK { BLOCK } else { bytes }
 }
@@ -186,12 +186,12 @@ impl Memory {
         self.limit
     }
 
-    /// Bytes in use, those included of runs that were evicted and are still being written.
+    /// Returns the bytes in use, including evicted runs that are still being written.
     pub(super) fn taken(&self) -> u64 {
         self.taken.bytes.load(SeqCst)
     }
 
-    /// Room for bytes that a reader waits for.
+    /// Returns room for bytes that a reader waits for, even beyond the bound.
     pub(super) fn take(&self, bytes: u64) -> Room {
         let bytes = counted(bytes);
         let taken = self.taken.bytes.fetch_add(bytes, SeqCst) + bytes;
@@ -201,7 +201,7 @@ impl Memory {
         Room::new(bytes, &self.taken)
     }
 
-    /// Room for bytes that are fetched ahead, if there is any.
+    /// Returns room for bytes that are fetched ahead, if the bound permits.
     pub(super) fn try_take(&self, bytes: u64) -> Option<Room> {
         let bytes = counted(bytes);
         loop {
@@ -221,12 +221,12 @@ impl Memory {
         self.runs.lock().push_back(run);
     }
 
-    /// Evicts so many bytes of runs that nothing is coming for any more. Whether any was.
+    /// Evicts at least `bytes` bytes of finished runs, if there are that many. Returns whether any were evicted.
     fn evict(&self, bytes: u64, also_fresh: bool) -> bool {
         let mut evicted = Vec::new();
         let mut sum = 0;
         let mut runs = self.runs.lock();
-        // Twice around: what is used once is not used twice.
+        // Goes around twice: the first round clears the mark of runs that were used.
         for _ in 0..2 * runs.len() {
             if sum >= bytes {
                 break;

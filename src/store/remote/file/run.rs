@@ -25,7 +25,7 @@ pub(super) struct Run {
     came: Condvar,
     /// All bytes, once they are there.
     whole: OnceLock<Space>,
-    /// Whether any of it was read, and whether since eviction last looked at it.
+    /// Whether any of it was read.
     pub(super) was_read: AtomicBool,
     pub(super) is_used: AtomicBool,
     pub(super) born: Instant,
@@ -62,7 +62,7 @@ impl Run {
         (self.range.end - self.range.start) as usize
     }
 
-    /// Adds bytes, as many as it still wants of these; how many that were.
+    /// Adds bytes up to the end of the run. Returns how many were taken.
     pub(super) fn push(&self, bytes: &[u8]) -> usize {
         if self.whole.get().is_some() {
             return 0;
@@ -82,7 +82,7 @@ impl Run {
         taken
     }
 
-    /// No more bytes will come.
+    /// Notes that no more bytes will come.
     pub(super) fn fail(&self, error: &FetchError) {
         if self.whole.get().is_none() {
             self.filling.lock().error.get_or_insert_with(|| error.clone());
@@ -90,33 +90,33 @@ impl Run {
         }
     }
 
-    /// Whether its request failed, so that a reader of these bytes has to request them again.
+    /// Returns whether its request failed, so that a reader of these bytes has to request them again.
     pub(super) fn has_failed(&self) -> bool {
         self.whole.get().is_none() && self.filling.lock().error.is_some()
     }
 
-    /// All bytes, if they are there.
+    /// Returns all bytes, if they are there.
     pub(super) fn whole(&self) -> Option<&[u8]> {
         self.whole.get().map(Space::bytes)
     }
 
-    /// Whether nothing more will come, be it all or not.
+    /// Returns whether no more bytes will come: all are there, or the request failed.
     pub(super) fn is_done(&self) -> bool {
         self.whole.get().is_some() || self.has_failed()
     }
 
-    /// Whether a part of it is there.
+    /// Returns whether all bytes before `end` are there.
     pub(super) fn is_ready(&self, end: u64) -> bool {
         self.whole.get().is_some() || self.filling.lock().space.bytes().len() as u64 >= end - self.range.start
     }
 
-    /// Says that it has a reader.
+    /// Notes that it is read.
     pub(super) fn note_read(&self) {
         self.was_read.store(true, Relaxed);
         self.is_used.store(true, Relaxed);
     }
 
-    /// Copies a part of it, from `offset` on in the object, and waits for it to come.
+    /// Copies a part of it, from `offset` in the object on. Waits until the part has come.
     ///
     /// # Errors
     /// That of its request.

@@ -1,19 +1,19 @@
-//! Who reads an object in order, and how far ahead of them it is fetched.
+//! Readers that read an object in order, and how far ahead of them it is fetched.
 
 use std::ops::Range;
 
-/// Readers of one object that are told apart.
+/// Most readers of one object that are told apart.
 const STREAMS: usize = 8;
 
-/// Read so much in order, and more is expected.
+/// Bytes read in order after which more are fetched ahead.
 const SURE: u64 = 128 << 10;
 
-/// Requests of one reader overtake each other: so far before and behind the place where it was expected it is still the
-/// same one. Ahead of that, it is within what was fetched ahead.
+/// Requests of one reader overtake each other. A read this far before or behind the expected place belongs to the same
+/// reader, and so does one within what was fetched ahead.
 const BEFORE: u64 = 1 << 20;
 const BEHIND: u64 = 256 << 10;
 
-/// The most that is fetched ahead of one reader.
+/// Most bytes that are fetched ahead of one reader.
 pub(super) const MOST_AHEAD: u64 = 32 << 20;
 
 /// The readers of an object, by where each goes on.
@@ -32,15 +32,15 @@ struct Stream {
     requests: u64,
     /// The end of what was asked for.
     asked: u64,
-    /// Where it is known to end; the object's end where that is not known.
+    /// Where it is known to end; the object's end if that is not known.
     end: u64,
     /// When it was used last.
     used: u64,
 }
 
 impl Stream {
-    /// How many bytes to have in flight or in memory ahead of it. It grows with what was read in order, so that what is
-    /// fetched in vain is no more than a few times what was read.
+    /// Returns how many bytes to have in flight or in memory ahead of it. The window grows with the bytes read in
+    /// order, so at most a few times as many bytes are fetched in vain.
     fn window(&self, most: u64) -> u64 {
         match self.run {
             _ if self.requests < 2 => 0,
@@ -82,13 +82,13 @@ impl Streams {
         stream.requests += 1;
         stream.next = range.end;
         if stream.next >= stream.end && stream.end < size {
-            // It goes on behind what was announced.
+            // It reads on behind the announced range.
             (stream.end, stream.run, stream.requests) = (size, 0, 0);
         }
         let window = stream.window(most);
-        // To where a request ends, and with it a block, which is what is kept on disk.
+        // Up to the end of a request, which is also the end of a block, the unit of the disk cache.
         let target = stream.next.saturating_add(window).next_multiple_of(request_size(window)).min(stream.end);
-        // In large requests, not a little after each read.
+        // Requests are large, instead of a few bytes after each read.
         if window == 0 || target < stream.end && target < stream.asked.saturating_add(request_size(window)) {
             return range.end;
         }
@@ -124,7 +124,7 @@ impl Streams {
     }
 }
 
-/// The size of one request of a window: several are in flight, for a connection gives only so much.
+/// The size of one request of a window: several are in flight, because the speed of one connection is limited.
 pub(super) fn request_size(window: u64) -> u64 {
     (window / 8).next_multiple_of(1 << 20).clamp(1 << 20, 4 << 20)
 }
