@@ -1,4 +1,4 @@
-//! Sending requests: several attempts within a time, counted, and only so many at once.
+//! Sends requests: counted, several attempts within a time limit, and a bounded number at once.
 
 use std::{
     future::Future,
@@ -36,13 +36,14 @@ const STALL: Duration = Duration::from_secs(10);
 /// The first pause between two attempts; each is twice as long as the one before, up to [`LONGEST_PAUSE`].
 const PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-/// How often it is looked whether anybody still waits.
+/// How often a request checks whether a reader still waits for it.
 const WANTED: Duration = Duration::from_millis(200);
-/// Bytes of an answer that refuses that are looked at.
+/// Bytes of a refusal that are read.
 const REFUSAL: usize = 8 << 10;
-/// Bytes a second that an answer has to bring, over [`STALL`] of waiting for it: who gives less keeps a place from others.
+/// Fewest bytes per second that an answer has to bring, over [`STALL`] of waiting: a slower server blocks a place that
+/// others need.
 const LEAST: u64 = 1 << 10;
-/// More than anybody waits, and little enough to be added to a time.
+/// A time limit that is never reached, and small enough to be added to a time.
 const LONGEST: Duration = Duration::from_secs(365 * 86_400);
 
 /// What went over the wire.
@@ -60,7 +61,7 @@ pub(crate) struct Counters {
     pub(crate) failures: AtomicU64,
 }
 
-/// The threads of one process, and behind them those of a process that was forked from it.
+/// The threads of one process, and after them those of a process that was forked from it.
 struct Threads {
     process: u32,
     runtime: Runtime,
@@ -86,7 +87,7 @@ pub(crate) fn runtime() -> std::io::Result<&'static Runtime> {
     Ok(&place.get_or_init(|| Box::new(made)).runtime)
 }
 
-/// Waits for what is asked of a server, as long as somebody wants it. A panic of a library is an error of this request alone.
+/// Waits for the answer of a server, until the reader gives up. If a library panics, only this request fails.
 ///
 /// # Errors
 /// What `work` says.
@@ -120,7 +121,7 @@ pub(super) struct Answer {
     pub(super) headers: HeaderMap,
     response: Response,
     stall: Duration,
-    /// How long was waited for bytes, and how many came, since it was last seen whether these are enough.
+    /// Time spent waiting for bytes, and bytes that came, since the speed was last checked.
     waited: Duration,
     came: u64,
     counters: Arc<Counters>,
@@ -128,7 +129,7 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    /// The next bytes of the body; `None` at its end.
+    /// Returns the next bytes of the body; `None` at its end.
     ///
     /// # Errors
     /// That the body is cut, or stalls.
@@ -154,7 +155,7 @@ impl Answer {
         }
     }
 
-    /// The whole body, as long as it has at most `most` bytes; what is beyond is left out.
+    /// Returns the body, cut after `most` bytes.
     ///
     /// # Errors
     /// As [`Self::next`].
@@ -201,7 +202,7 @@ impl Trouble {
     }
 }
 
-/// A time in the future, however far it is said to be.
+/// Returns a time in the future, however large `time` is.
 pub(super) fn after(time: Duration) -> Instant {
     Instant::now() + time.min(LONGEST)
 }
@@ -221,8 +222,8 @@ pub(super) struct Attempts {
 }
 
 impl Attempts {
-    /// Takes note that bytes have arrived: what comes later is another trouble. A server that gives a few bytes in each
-    /// attempt gets no more time for that than the bytes may take ([`LEAST`]).
+    /// Notes that bytes have arrived: a later failure is a new trouble. A server that gives a few bytes in each attempt
+    /// gets no more time for that than the bytes may take ([`LEAST`]).
     pub(super) fn progress(&mut self, bytes: u64) {
         self.in_a_row = 0;
         self.came = self.came.saturating_add(bytes);
@@ -230,7 +231,7 @@ impl Attempts {
         self.until = after(self.timeout).min(self.begun + most);
     }
 
-    /// Waits before the next attempt, as long as the server asks for or a little longer each time.
+    /// Waits before the next attempt: as long as the server asks for, or longer each time.
     ///
     /// # Errors
     /// That there is no attempt left, or no time.
@@ -278,12 +279,12 @@ impl Client {
         })
     }
 
-    /// Attempts within the time and number that the user allows.
+    /// Returns attempts within the time and number that the user permits.
     pub(super) fn attempts(&self, store: &Arc<str>) -> Attempts {
         self.attempts_within(store, self.timeout)
     }
 
-    /// Attempts within another time.
+    /// Returns attempts within another time limit.
     pub(super) fn attempts_within(&self, store: &Arc<str>, timeout: Duration) -> Attempts {
         let begun = Instant::now();
         Attempts {
@@ -387,7 +388,7 @@ impl Client {
     }
 }
 
-/// Whether an answer may be another one a little later.
+/// Returns whether another attempt a little later may succeed.
 fn is_passing(status: StatusCode, code: &str) -> bool {
     status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED
         || matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT | StatusCode::CONFLICT)
@@ -398,7 +399,7 @@ fn reason(status: StatusCode) -> &'static str {
     status.canonical_reason().unwrap_or_default()
 }
 
-/// The code of an error in XML or JSON, where it is a plain word: text of a server goes into messages only so far.
+/// Returns the code of an error in XML or JSON, if it is a plain word. No other text of a server goes into messages.
 fn code(body: &[u8]) -> String {
     let text = String::from_utf8_lossy(body);
     let between = |open: &str, close: char| Some(text.split_once(open)?.1.split(close).next()?.to_owned());

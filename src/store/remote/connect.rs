@@ -37,14 +37,16 @@ const IDLE: usize = 64;
 /// Bytes of an answer of a service that gives credentials.
 const CREDENTIALS: usize = 1 << 20;
 
-/// From how far an address can be reached: who may send this program somewhere may not let it look nearer.
+/// From how far an address can be reached. A server must not lead this program to an address that is nearer than its
+/// own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Reach {
     /// From everywhere.
     Everywhere,
     /// From its own network: private addresses.
     Network,
-    /// From this machine or its cable: loopback, link-local (where clouds give keys), and what is no address of a server.
+    /// From this machine or its link: loopback, link-local (where clouds give keys), and what is no address of a
+    /// server.
     Machine,
 }
 
@@ -59,7 +61,7 @@ impl Reach {
     fn of_v4(address: Ipv4Addr) -> Self {
         let [a, b, c, _] = address.octets();
         let is_near = address.is_loopback() || address.is_link_local() || a == 0 || a >= 224;
-        // Addresses behind one of a provider, of tests of networks, and of protocols are no one's server either.
+        // Addresses behind one of a provider, of tests of networks, and of protocols belong to no server either.
         let is_shared =
             a == 100 && (64..128).contains(&b) || a == 198 && (b == 18 || b == 19) || (a, b, c) == (192, 0, 0);
         match address {
@@ -74,7 +76,7 @@ impl Reach {
         let v4 = |high: u16, low: u16| Self::of_v4(Ipv4Addr::from(u32::from(high) << 16 | u32::from(low)));
         match parts {
             _ if address.is_loopback() || address.is_unspecified() || address.is_multicast() => Self::Machine,
-            // An address of IPv4 in other words: mapped, compatible, behind a translator (NAT64), by a tunnel (6to4).
+            // An IPv4 address in another form: mapped, compatible, behind a translator (NAT64), by a tunnel (6to4).
             [0, 0, 0, 0, 0, 0xffff | 0, high, low] | [0x64, 0xff9b, _, _, _, _, high, low] => v4(high, low),
             [0x2002, high, low, ..] => v4(high, low),
             [0xfe80..=0xfebf, ..] => Self::Machine,
@@ -96,7 +98,7 @@ impl fmt::Display for Refused {
 
 impl Error for Refused {}
 
-/// Names become addresses that are no nearer than this.
+/// Resolves names to addresses that are no nearer than `reach`.
 struct Within {
     reach: Reach,
     proxies: Arc<[String]>,
@@ -201,8 +203,7 @@ impl Connections {
         Ok(place.get_or_init(|| made))
     }
 
-    /// Sends a request, and follows where the answer leads if `is_led`. An answer that leads elsewhere otherwise is given
-    /// as it is.
+    /// Sends a request, and follows where the answer leads if `is_led`. Otherwise a redirect is returned as it is.
     ///
     /// # Errors
     /// Why there is no answer.
@@ -255,7 +256,7 @@ impl Connections {
         Err(Trouble::lasting("the server leads nowhere"))
     }
 
-    /// How near the server is that has answered first.
+    /// Returns how near the server is that answered first.
     fn reach_of(&self, url: &Url, answer: &Response) -> Reach {
         let connected = || match self.proxies.is_empty() {
             true => answer.remote_addr().map(|at| Reach::of(at.ip())),
@@ -265,7 +266,7 @@ impl Connections {
     }
 }
 
-/// How near a host is of which that can be told without asking.
+/// Returns how near a host is, if its name tells without a look-up.
 fn literal(url: &Url) -> Option<Reach> {
     let host = url.host_str()?;
     let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
@@ -276,7 +277,7 @@ fn literal(url: &Url) -> Option<Reach> {
     host.parse().ok().map(Reach::of)
 }
 
-/// Where an answer leads; `None` if nowhere.
+/// Returns where an answer leads; `None` if nowhere.
 fn next(url: &Url, answer: &Response, method: &Method) -> Option<Result<Url, Trouble>> {
     let is_led = match answer.status().as_u16() {
         301 | 302 | 307 | 308 => true,
@@ -292,7 +293,7 @@ fn next(url: &Url, answer: &Response, method: &Method) -> Option<Result<Url, Tro
     Some(next.ok_or_else(wrong))
 }
 
-/// Why a request has failed: the innermost cause says what it was (a name that is not known, a refused connection, a
+/// Returns why a request has failed. The innermost cause says it (an unknown name, a refused connection, a
 /// certificate).
 pub(super) fn trouble(error: &reqwest::Error, host: &str) -> Trouble {
     let mut cause: &(dyn Error + 'static) = error;
@@ -303,7 +304,7 @@ pub(super) fn trouble(error: &reqwest::Error, host: &str) -> Trouble {
         if let Some(why) = cause.downcast_ref::<rustls::Error>().and_then(|error| of_tls(error, host)) {
             return Trouble::lasting(&why);
         }
-        // An error of the system hides the one that it was made of.
+        // An `io::Error` hides the error that it wraps.
         let inner = cause.downcast_ref::<io::Error>().and_then(io::Error::get_ref).map(|inner| inner as _);
         match inner.or_else(|| cause.source()) {
             Some(source) => cause = source,
@@ -341,7 +342,7 @@ fn of_tls(error: &rustls::Error, host: &str) -> Option<String> {
     Some(why)
 }
 
-/// How services are reached that give credentials: as stores are, but never redirected.
+/// Connects to services that give credentials. They are reached like stores, but redirects are not followed.
 #[derive(Debug)]
 pub(super) struct Connector(pub(super) Settings);
 

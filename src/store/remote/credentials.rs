@@ -131,7 +131,7 @@ fn hub(kind: Repository, location: &Location, options: &Options) -> Result<Arc<d
     }))
 }
 
-/// A header that is shown nowhere.
+/// Returns a header that is never shown.
 fn secret(text: &str) -> Result<HeaderValue, FetchError> {
     let failed = |_| FetchError::Failed("a password or token with characters that no request can have".into());
     let mut value = HeaderValue::from_str(text).map_err(failed)?;
@@ -158,7 +158,7 @@ fn wrong(error: &object_store::Error) -> FetchError {
     FetchError::Failed(format!("credentials: {}", hide(&error.to_string())))
 }
 
-/// Where there is no service that gives credentials, as on most machines, no request is answered.
+/// Few retries, because most machines have no service that gives credentials.
 fn retry(options: &Options) -> RetryConfig {
     RetryConfig { max_retries: 2, retry_timeout: Duration::from_secs(5).min(options.timeout), ..RetryConfig::default() }
 }

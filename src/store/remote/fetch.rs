@@ -12,7 +12,7 @@ use super::{
     object::{Fetch, FetchError, ObjectId},
 };
 
-/// An object of at most so many bytes is read through to a range where the server gives no ranges.
+/// Largest object in bytes that is read from its beginning if the server has no ranges.
 const WITHOUT_RANGES: u64 = 16 << 20;
 
 /// One object in one state.
@@ -127,8 +127,8 @@ impl Object {
     }
 }
 
-/// What makes a server refuse an object in another state. Weak tags never match, and where there is no tag the time
-/// has to do.
+/// Adds the header that makes a server refuse an object in another state. Weak tags never match; without a tag the time
+/// is used.
 fn condition(state: &State, headers: &mut HeaderMap) -> Result<(), FetchError> {
     if !state.etag.is_empty() && !state.etag.starts_with("W/") {
         headers.insert(header::IF_MATCH, number(&format!("\"{}\"", state.etag))?);
@@ -136,7 +136,7 @@ fn condition(state: &State, headers: &mut HeaderMap) -> Result<(), FetchError> {
     Ok(())
 }
 
-/// An entity tag without the word that it is weak: Apache takes that word back once a file is a second old.
+/// Returns an entity tag without its `W/`, because Apache drops that once a file is a second old.
 fn opaque(tag: &str) -> &str {
     tag.strip_prefix("W/\"").and_then(|tag| tag.strip_suffix('"')).unwrap_or(tag)
 }

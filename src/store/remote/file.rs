@@ -1,6 +1,6 @@
-//! The bytes of objects: fetched by range, once however many readers want them, kept in memory and on disk.
+//! The bytes of objects: fetched by range, once for all readers, and kept in memory and on disk.
 //!
-//! - `run`: consecutive bytes on their way, or there. Who wants some of them waits for those alone.
+//! - `run`: consecutive bytes on their way, or there. A reader waits only for the bytes that it wants.
 //! - `memory`: one bound for all runs of the process, and what is evicted first.
 //! - `streams`: readers that read an object in order, and how far ahead of them it is fetched.
 //! - `kept`: bytes on the local disk ([`crate::disk`]).
@@ -75,7 +75,7 @@ const REMEMBERED_UNITS: usize = 1 << 16;
 /// What happened since the start, for `stats.json`.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
-    /// Bytes of reads that were answered from memory, from disk, and that a server had to be waited for.
+    /// Bytes of reads that were answered from memory, from disk, and after waiting for a server.
     pub(crate) memory_bytes: AtomicU64,
     pub(crate) disk_bytes: AtomicU64,
     pub(crate) waited_bytes: AtomicU64,
@@ -94,7 +94,7 @@ pub(crate) struct Blocks {
     memory: Memory,
     disk: Option<Arc<Disk>>,
     files: Mutex<LruCache<ObjectId, Arc<RemoteFile>>>,
-    /// Whether small objects are read beyond their fronts: above 0 if those of late were.
+    /// Whether small objects are read beyond their fronts: above 0 if recent ones were.
     small: AtomicI32,
     /// What happened so far.
     pub(crate) counters: Counters,
@@ -120,12 +120,12 @@ impl Blocks {
         })
     }
 
-    /// The cache on disk.
+    /// Returns the disk cache.
     pub(crate) fn disk(&self) -> Option<&Arc<Disk>> {
         self.disk.as_ref()
     }
 
-    /// Bytes that may be in memory, and those that are.
+    /// Returns the bytes that may be in memory, and those that are.
     pub(crate) fn memory(&self) -> (u64, u64) {
         (self.memory.limit(), self.memory.taken())
     }
@@ -151,11 +151,11 @@ impl Blocks {
 /// One object in one state, as bytes by range.
 pub(crate) struct RemoteFile {
     own: Weak<Self>,
-    /// Weak, for it lies in there.
+    /// Weak, because `Blocks` may hold this file.
     blocks: Weak<Blocks>,
     fetch: Arc<dyn Fetch>,
     state: Mutex<State>,
-    /// Whether the server has another state by now.
+    /// Whether the server has another state now.
     has_changed: AtomicBool,
 }
 
@@ -244,7 +244,7 @@ impl RemoteFile {
         self.finished(&blocks, &[run]);
     }
 
-    /// What must be asked for so that `part` comes, and how much ahead of it.
+    /// Returns the range to request for `part`, including what is fetched ahead.
     fn wanted(&self, blocks: &Blocks, state: &mut State, part: &Range<u64>, ahead: u64) -> Range<u64> {
         let size = self.id().size;
         let (mut start, mut end) = (part.start / GRANULE * GRANULE, part.end.max(ahead));
@@ -317,7 +317,7 @@ impl RemoteFile {
         true
     }
 
-    /// Reads the bytes from `at` on out of the first unit that the disk has. How far they go.
+    /// Reads bytes from `at` on from the first unit that the disk has. Returns where they end.
     fn read_unit(&self, blocks: &Arc<Blocks>, at: u64, part: &Range<u64>, out: &mut [u8]) -> Option<u64> {
         let id = self.id();
         for unit in kept::units(at, id.size) {
@@ -354,7 +354,7 @@ impl RemoteFile {
         None
     }
 
-    /// The units of a range, which is about to be fetched, that the disk has; it begins to read them.
+    /// Returns the units of a range to be fetched that the disk has. The disk begins to read them.
     fn look_ahead(&self, blocks: &Arc<Blocks>, wanted: &Range<u64>) -> Vec<Unit> {
         let id = self.id();
         if blocks.disk_for(id).is_none() {
@@ -407,7 +407,7 @@ impl RemoteFile {
                 }
                 next += GRANULE;
             }
-            // What is only expected is in the run of what is demanded if there is memory for both.
+            // Expected bytes share the run of demanded bytes if there is memory for both.
             let mut room = None;
             if is_demanded(&(at..end)) && demanded.end.next_multiple_of(GRANULE) < end && !self.is_cheap(at..end) {
                 room = blocks.memory.try_take(end - at);
@@ -422,7 +422,7 @@ impl RemoteFile {
                 false if on_disk.iter().any(|unit| unit.start <= range.start && range.end <= unit.end) => continue,
                 false => match blocks.memory.try_take(range.end - range.start) {
                     Some(room) => room,
-                    // What is demanded may lie behind.
+                    // Demanded bytes may follow.
                     None if range.end <= demanded.start => continue,
                     None => break,
                 },
@@ -495,7 +495,7 @@ impl RemoteFile {
         });
     }
 
-    /// Has runs written to disk that have come whole, and the blocks that they complete.
+    /// Queues complete runs for writing to disk, and the blocks that they complete.
     fn finished(&self, blocks: &Arc<Blocks>, runs: &[Arc<Run>]) {
         let id = self.id();
         if blocks.disk_for(id).is_none() {
@@ -615,7 +615,7 @@ impl Source for RemoteFile {
     fn is_resident(&self, range: &Range<u64>) -> bool {
         let runs = self.state.lock().all_runs(range);
         let runs = runs.filter(|runs| runs.iter().all(|run| run.is_ready(range.end.min(run.range.end))));
-        // Who asks reads it next, and must not have to wait then.
+        // The caller reads them next, and must not wait then.
         runs.map(memory::promise).is_some()
     }
 

@@ -52,7 +52,7 @@ pub(super) fn wrong(error: serde_json::Error) -> String {
     format!("the answer is no listing in JSON: {error}")
 }
 
-/// A number of bytes, which some write as text. What is neither is no size.
+/// A number of bytes, which some servers write as text. Anything else is no size.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Size(pub(super) Option<u64>);
 

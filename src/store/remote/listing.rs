@@ -1,4 +1,4 @@
-//! What lies in one folder of a store, and for how long that is remembered.
+//! The content of one folder of a store, and how long it is remembered.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -23,7 +23,7 @@ use crate::{limits, store::Names};
 
 /// Names looked up one by one before all of their folder is listed.
 const SINGLES: usize = 8;
-/// Names before it is looked whether a server says the same again and again.
+/// Names after which a listing is first checked for repeated names.
 const FEW: usize = 1 << 16;
 /// Answers to single look-ups that are remembered of one folder.
 const REMEMBERED: usize = 4096;
@@ -39,7 +39,7 @@ pub(super) enum Node {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) name: Box<str>,
-    /// The part of the key, where it is not the name.
+    /// The part of the key, if it is not the name.
     part: Option<Box<[u8]>>,
     pub(super) node: Node,
 }
@@ -73,7 +73,7 @@ impl Entry {
 pub(super) struct Listing {
     text: Vec<u8>,
     rows: Vec<Row>,
-    /// Names that were left when it was last looked whether any comes twice.
+    /// Names that were left after the last check for duplicates.
     compacted: usize,
     /// Another one each time.
     pub(super) number: u64,
@@ -114,11 +114,11 @@ struct Row {
     part: u32,
 }
 
-/// In place of what a listing does not say.
+/// Stands for a value that a listing does not give.
 const NO_SIZE: u64 = u64::MAX;
 const NO_TIME: i64 = i64::MIN;
 
-/// In place of the length of a part that is the name.
+/// Stands for the length of a part that is the name.
 const AS_NAME: u32 = u32::MAX;
 
 impl Row {
@@ -131,7 +131,7 @@ impl Row {
         self.text(text, 0, self.name.into())
     }
 
-    /// The part of the key, where it is not the name.
+    /// The part of the key, if it is not the name.
     fn own_part(self, text: &[u8]) -> Option<&[u8]> {
         (self.part != AS_NAME).then(|| self.text(text, self.name.into(), self.part as usize))
     }
@@ -190,10 +190,10 @@ impl Listing {
         self.push(&entry).map_err(|error| error.to_string())
     }
 
-    /// Leaves out what was said twice.
+    /// Removes names that came twice.
     ///
     /// # Errors
-    /// That most was: a server that says the same again and again comes to no end.
+    /// Most names came twice: a server that repeats itself never ends.
     fn compact(&mut self) -> Result<(), String> {
         let added = self.rows.len().saturating_sub(self.compacted);
         self.dedup();
@@ -247,7 +247,7 @@ impl Listing {
     /// # Errors
     /// As [`Self::add`].
     pub(super) fn finish(&mut self) -> Result<(), FetchError> {
-        // A server may say the same twice.
+        // A server may list a name twice.
         self.dedup();
         let mut renamed = false;
         for at in 1..self.rows.len() {
@@ -357,8 +357,8 @@ impl Listings {
         state.listing.as_ref().filter(|(at, _)| at.elapsed() < self.ttl).map(|(_, listing)| listing.clone())
     }
 
-    /// What a folder holds: as it is known, or listed now by one thread for which others wait. Where the server can't
-    /// be reached, what was known before will do for another while.
+    /// What a folder holds: as it is known, or listed now by one thread for which others wait. If the server can't be
+    /// reached, the previous listing is used for a while longer.
     ///
     /// # Errors
     /// What `list` says.
@@ -464,7 +464,7 @@ impl Listings {
         state.singles.insert(name.into(), (Instant::now(), entry));
     }
 
-    /// Forgets everything, so that whatever is asked next is asked of the server.
+    /// Forgets everything, so that the next look-ups ask the server.
     pub(super) fn forget(&self) {
         let mut known = self.state.lock();
         // Who is told of what runs out is told of all of it.
@@ -512,7 +512,7 @@ impl Listings {
     }
 }
 
-/// Ends a flight, also one that panicked.
+/// Ends a flight, even one that panicked.
 struct Ending<'a>(&'a Folder);
 
 impl Drop for Ending<'_> {

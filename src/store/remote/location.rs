@@ -1,11 +1,11 @@
-//! URLs: which server, which store on it, and where in the store.
+//! URLs: the server, the store on it, and the key in the store.
 
 use std::{ffi::OsStr, fmt, os::unix::ffi::OsStrExt, path::Path};
 
 /// What a URL names. Secrets in it are kept apart from everything that is shown.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Location {
-    /// How the server is spoken to.
+    /// The protocol of the server.
     pub(super) scheme: Scheme,
     /// The bucket, the Azure container (`account/container`), the host and port, or the repository (`owner/name`).
     pub(super) store: String,
@@ -86,7 +86,7 @@ fn scheme(text: &OsStr) -> Option<(&'static str, Scheme)> {
 }
 
 impl Location {
-    /// Takes a URL apart. `None` for what is none.
+    /// Parses a URL. `None` if it is none.
     ///
     /// # Errors
     /// What is wrong with it, without any of its secrets.
@@ -152,7 +152,7 @@ impl Location {
         (!name.is_empty()).then_some((folder, name))
     }
 
-    /// Without what must not be shown.
+    /// Returns the URL without its secrets.
     pub(crate) fn shown(&self) -> String {
         let prefix = match self.scheme {
             Scheme::S3 => "s3://",
@@ -170,12 +170,12 @@ impl Location {
         format!("{prefix}{}{revision}/{key}", self.store)
     }
 
-    /// The store itself, without `/` at its end and without what must not be shown.
+    /// Returns the URL of the store itself, without `/` at its end and without secrets.
     pub(super) fn at_top(&self) -> String {
         Self { key: Vec::new(), ..self.clone() }.shown().trim_end_matches('/').to_owned()
     }
 
-    /// The same with the secrets of another URL, if that is of the same store.
+    /// Adds the secrets of another URL, if that is of the same store.
     pub(crate) fn with_secrets_of(self, other: &Self) -> Self {
         if (self.scheme, &self.store) != (other.scheme, &other.store) || self.has_secrets() {
             return self;
@@ -183,7 +183,7 @@ impl Location {
         Self { login: other.login.clone(), query: other.query.clone(), ..self }
     }
 
-    /// Whether there is anything in it that must not be shown.
+    /// Returns whether the URL holds secrets.
     pub(crate) fn has_secrets(&self) -> bool {
         self.login.is_some() || self.query.is_some()
     }

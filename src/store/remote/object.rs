@@ -14,7 +14,7 @@ pub(crate) struct ObjectId {
     pub(crate) store: Arc<str>,
     /// The key within the store, unescaped.
     pub(crate) key: Arc<str>,
-    /// The entity tag as the server gives it, quotes included; with the version id behind it where there is one.
+    /// The entity tag, without quotes unless it is weak; `modified SECONDS` if the server gives none but a time.
     pub(crate) etag: Arc<str>,
     /// Bytes.
     pub(crate) size: u64,

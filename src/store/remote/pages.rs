@@ -1,4 +1,4 @@
-//! Listings are asked for a page at a time: while one is read, the next is on its way.
+//! Listings, one page at a time: while one page is read, the next is on its way.
 
 use std::{
     sync::atomic::Ordering::Relaxed,
@@ -83,7 +83,7 @@ impl RemoteStore {
         Ok(to.listing)
     }
 
-    /// Whether anything has a key that begins so.
+    /// Returns whether any key begins with `prefix`.
     pub(super) async fn has_keys(&self, prefix: &[u8]) -> Result<bool, FetchError> {
         match self.page(prefix, None, 1, None).await {
             Ok(page) => Ok(!page.objects.is_empty() || !page.folders.is_empty() || page.has_more),

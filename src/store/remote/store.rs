@@ -35,16 +35,16 @@ use crate::{
     store::{Changes, DirEvent, File, Folder, Kind, Names, Stat, Store, Usage, Version, Watch},
 };
 
-/// Bytes of the front of an object that are fetched where its name says that it is a container: they tell what it is,
-/// and serve to open most.
+/// Bytes of an object's front that are fetched if its name says that it is a container. They tell what it is, and are
+/// enough to open most.
 const FRONT: u64 = 256 << 10;
 /// Objects that are looked into at once with `--detect=content`.
 const LOOKED_INTO: usize = 64;
-/// Bytes of what a server says of a data set's revision, with the names of all its files.
+/// Largest answer in bytes about a data set's revision, which has the names of all its files.
 const LONGEST_REVISION: usize = 64 << 20;
 /// Bytes of what is remembered of an object.
 const LONGEST_WORD: u64 = 256;
-/// Names that begin as the one that is looked up, of which the list is worth asking for.
+/// Most names with the same beginning that are listed to look up one name.
 const BESIDE: u16 = 16;
 
 /// Whether a name says that an object is a container.
@@ -62,7 +62,7 @@ pub(crate) struct RemoteStore {
     /// Whether the server lists by WebDAV only.
     pub(super) by_webdav: AtomicBool,
     detect: Detect,
-    /// What folders have as their time: stores know none.
+    /// Modification time of all folders, because stores have none.
     opened: i64,
     owner: (u32, u32),
 }
@@ -132,7 +132,7 @@ impl RemoteStore {
         }
     }
 
-    /// Asks what has to be known of the store itself.
+    /// Asks the server for information about the store itself, if it is needed.
     pub(super) async fn learn(&self) -> Result<(), FetchError> {
         if !self.backend.is_pinned() {
             return Ok(());
@@ -150,7 +150,7 @@ impl RemoteStore {
         self.backend.learn(&body).map_err(|why| FetchError::Failed(format!("{store}: {why}")))
     }
 
-    /// The key that a folder's names are appended to; `None` where there can be no such folder.
+    /// Returns the key that a folder's names are appended to; `None` if there can be no such folder.
     fn key_of(&self, folder: &Path) -> io::Result<Option<Vec<u8>>> {
         let mut key = self.prefix.clone();
         let mut at = PathBuf::new();
@@ -227,7 +227,7 @@ impl RemoteStore {
         let wants_front = !was_object && (self.is_container_name)(OsStr::from_bytes(name));
         let entry = match wait(self.look(&[key, &part].concat(), wants_front)) {
             Ok(node) => node.map(|node| Entry::new(&part, node, is_top)),
-            // A server that is not reached has deleted nothing: what was there is taken to be there for another while.
+            // A server that can't be reached has deleted nothing: the last answer is used for a while longer.
             Err(error) => match self.listings.outdated(folder, name) {
                 Some(entry) if matches!(error, FetchError::Failed(_) | FetchError::TimedOut(_)) => {
                     log::warn!("shown as it was before: {error}");
@@ -275,7 +275,7 @@ impl RemoteStore {
         match (object, folder) {
             (Ok(state), _) => Ok(Some(Node::Object(state))),
             (Err(FetchError::Gone), folder) => Ok(folder?.then_some(Node::Folder)),
-            // Where there is no right to list, what is not there is not allowed.
+            // Without the right to list, the server answers that a missing object is not allowed.
             (Err(_), Ok(true)) => Ok(Some(Node::Folder)),
             (Err(error), _) => Err(error),
         }
@@ -296,7 +296,7 @@ impl RemoteStore {
         Ok(State { size: Some(length_of(&answer).ok_or_else(unknown)?), ..self.backend.state(&answer.headers) })
     }
 
-    /// What is known of an object, and its first bytes, which are kept for its opening.
+    /// Returns what is known of an object, and keeps its first bytes for opening it.
     async fn front(&self, key: &[u8]) -> Result<State, FetchError> {
         let mut ask = Ask::new(Method::GET, Target::Object(key));
         ask.headers.insert(header::RANGE, HeaderValue::from_static("bytes=0-262143"));
@@ -340,7 +340,7 @@ impl RemoteStore {
     }
 
     pub(super) fn id(&self, key: &[u8], state: &State) -> ObjectId {
-        // Without a tag the time has to tell the states apart.
+        // Without a tag, the time tells states apart.
         let etag = match (&*state.etag, state.modified) {
             ("", Some(modified)) => format!("modified {modified}"),
             (etag, _) => etag.to_owned(),
@@ -353,7 +353,7 @@ impl RemoteStore {
         }
     }
 
-    /// The bytes of an object in a state.
+    /// Returns the bytes of an object in a state.
     fn object(&self, key: &[u8], state: &State) -> Arc<RemoteFile> {
         self.blocks.file(Arc::new(fetch::Object {
             backend: self.backend.clone(),
@@ -406,7 +406,7 @@ fn length_of(answer: &Answer) -> Option<u64> {
     backend::size(answer.headers.get(header::CONTENT_LENGTH)?.to_str().ok()?)
 }
 
-/// A key as text, whatever its bytes.
+/// Returns a key of any bytes as text.
 fn escape_key(key: &[u8]) -> String {
     // Nearly all of them are.
     if key.iter().all(|byte| matches!(byte, b' '..=b'~') && *byte != b'%') {
@@ -421,7 +421,7 @@ fn escape_key(key: &[u8]) -> String {
         .join("/")
 }
 
-/// A hash of what tells the states of objects apart.
+/// Returns a hash of everything that tells the states of objects apart.
 fn version(id: &ObjectId) -> Version {
     let mut hash = Sha256::new();
     for part in [&id.store, &id.key, &id.etag] {

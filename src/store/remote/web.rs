@@ -111,7 +111,7 @@ const NO_LISTING: &str = "the server does not list this folder; name a single fi
 
 fn item(prefix: &[u8], name: &[u8], is_folder: bool, state: State, to: &mut dyn Collect) -> Result<(), String> {
     let name = name.strip_suffix(b"/").unwrap_or(name);
-    // What leads elsewhere is no name in this folder.
+    // Links that lead elsewhere are no names in this folder.
     if name.is_empty() || name == b"." || name == b".." || name.contains(&b'/') {
         return Ok(());
     }
@@ -148,8 +148,8 @@ fn find(text: &[u8], word: &[u8]) -> Option<usize> {
     text.windows(word.len()).position(|part| part.eq_ignore_ascii_case(word))
 }
 
-/// A page with links: those that lead to a name in this folder. Sizes and times are not taken from it, for they are
-/// rounded on most.
+/// Reads a page with links: those that lead to a name in this folder. Sizes and times are not taken from it, because
+/// most servers round them.
 fn html(prefix: &[u8], body: &[u8], to: &mut dyn Collect) -> Result<(), String> {
     let marks = ["index of ", "directory listing", "folder listing", "caddy"];
     if !marks.iter().any(|words| find(body, words.as_bytes()).is_some()) {

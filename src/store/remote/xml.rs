@@ -2,7 +2,7 @@
 
 use quick_xml::{Reader, events::Event};
 
-/// How deep elements may lie in one another.
+/// Most levels of nested elements.
 const DEPTH: usize = 32;
 /// Leaves of one item, and of what stands outside of all.
 const LEAVES: usize = 1000;
@@ -28,8 +28,8 @@ impl Item {
     }
 }
 
-/// Gives away the items of a document as they are read, each with the name of its element; returns what stands outside of
-/// all items.
+/// Passes the items of a document to `take` as they are read, each with the name of its element. Returns the leaves
+/// outside of all items.
 ///
 /// # Errors
 /// What is wrong with the document, or what `take` says.

@@ -25,7 +25,7 @@ pub(super) struct Run {
     came: Condvar,
     /// All bytes, once they are there.
     whole: OnceLock<Space>,
-    /// Whether any of it was read.
+    /// Whether any of it was read, and whether it was read since eviction last passed it.
     pub(super) was_read: AtomicBool,
     pub(super) is_used: AtomicBool,
     pub(super) born: Instant,
