@@ -1,4 +1,4 @@
-//! Whether a URL can be listed and read, for `shardfs doctor`.
+//! Checks whether a URL can be listed and read, for `shardfs doctor`.
 
 use std::sync::Arc;
 
@@ -13,10 +13,10 @@ use super::{
 };
 use crate::disk;
 
-/// What came of one step: what was found, or what is wrong.
+/// Result of one step: what was found, or what is wrong.
 pub(crate) type Step = (&'static str, Result<String, String>);
 
-/// Whether bytes of objects can be kept on disk.
+/// Checks whether bytes of objects can be kept on disk.
 fn disk_cache(options: &Options) -> Result<String, String> {
     let Some(folder) = &options.disk_cache else { return Ok("none is used".into()) };
     let limits = disk::Limits::new(folder, options.disk_cache_limit());
@@ -54,7 +54,7 @@ pub(crate) fn check(location: &Location, options: &Options, is_container_name: I
         }
     };
     let named = location.split().map(|_| location.key.clone());
-    // The object that is named; where a folder is, one that was listed in it.
+    // The named object, or one that was listed if a folder is named.
     let Some(key) = named.into_iter().chain(first).find(|key| wait(store.head(key)).is_ok()) else {
         steps.push(("read", Ok("no object was found here to try it on".into())));
         return steps;

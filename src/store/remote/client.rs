@@ -43,7 +43,7 @@ const REFUSAL: usize = 8 << 10;
 /// Fewest bytes per second that an answer has to bring, over [`STALL`] of waiting: a slower server blocks a place that
 /// others need.
 const LEAST: u64 = 1 << 10;
-/// A time limit that is never reached, and small enough to be added to a time.
+/// Longest time that is added to now: longer than any wait, and small enough not to overflow.
 const LONGEST: Duration = Duration::from_secs(365 * 86_400);
 
 /// What went over the wire.

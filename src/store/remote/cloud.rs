@@ -94,7 +94,7 @@ impl Backend for Azure {
     }
 }
 
-/// Where a listing of Azure says how it goes on.
+/// Element of a listing of Azure with the token for the next page.
 const NEXT: &str = "NextMarker";
 
 /// A page of `List Blobs`.
@@ -212,7 +212,8 @@ fn gcs_page(body: &[u8], to: &mut dyn Collect) -> Result<Option<String>, String>
     }
 }
 
-/// The fields of `objects.list`. Its lists are given away as they are read; the kind and the next page are returned.
+/// The fields of `objects.list`. Its lists are passed on as they are read; the kind and the token for the next page are
+/// returned.
 struct Listed<'a>(&'a mut dyn Collect);
 
 #[derive(Deserialize)]

@@ -1,6 +1,7 @@
 //! Models, data sets and spaces of the Hugging Face Hub, by its HTTP interface.
 //!
-//! A branch or tag is a commit as of when it was opened: every request names that commit, whose files never change.
+//! A branch or tag is resolved to a commit when it is opened. Every request names that commit, whose files never
+//! change.
 
 use std::{fmt, sync::Arc};
 
@@ -82,7 +83,7 @@ impl Backend for Hub {
         State { size: None, etag: tag.trim_start_matches("W/").trim_matches('"').into(), modified: None }
     }
 
-    /// From here on requests name the commit.
+    /// Notes the commit, which later requests name.
     fn learn(&self, body: &[u8]) -> Result<(), String> {
         #[derive(Deserialize)]
         struct Revision {
@@ -121,7 +122,7 @@ struct Entry {
     oid: Option<String>,
     #[serde(default)]
     size: Size,
-    /// Of large files, what stands in Git is a pointer: its hash is that of the file.
+    /// Git holds only a pointer for a large file. The hash in the pointer is that of the file.
     lfs: Option<Large>,
     #[serde(rename = "lastCommit")]
     last_commit: Option<Commit>,

@@ -8,7 +8,7 @@ use crate::escape;
 /// The folder of the mount itself, which a key may not hide.
 const RESERVED: &str = ".shardfs";
 
-/// The name that a part of a key is shown by. `number` is that of a duplicate, from 2.
+/// Returns the name that a part of a key is shown by. `number` is that of a duplicate, from 2.
 pub(super) fn name_of(part: &[u8], is_top: bool, number: u32) -> String {
     let mut name = escape::escape(part);
     if is_top && name == RESERVED {
@@ -18,19 +18,18 @@ pub(super) fn name_of(part: &[u8], is_top: bool, number: u32) -> String {
     escape::fit(name, part, &suffix)
 }
 
-/// The part of a key that a name stands for, if the name alone says it: not that of a duplicate, and not one that was
-/// too long.
+/// Returns the part of a key that a name stands for; `None` for names of duplicates, and of parts that were too long.
 pub(super) fn part_of(name: &[u8], is_top: bool) -> Option<Vec<u8>> {
     let part = if name == b"%empty" { Vec::new() } else { unescape(name) };
     (name_of(&part, is_top, 1).as_bytes() == name).then_some(part)
 }
 
-/// Whether a name can only be made sense of beside the others in its folder.
+/// Returns whether a name can only be resolved with a listing of its folder.
 pub(super) fn needs_listing(name: &[u8]) -> bool {
     name.windows(2).any(|pair| pair == b"%~" || pair == b"%_")
 }
 
-/// Whether a folder is the top of the store.
+/// Returns whether a folder is the top of the store.
 pub(super) fn is_top(folder: &Path) -> bool {
     folder.as_os_str().is_empty()
 }

@@ -17,9 +17,9 @@ use serde::Deserialize;
 
 use super::time;
 
-/// For how long keys of a file are used before the file is read again.
+/// How long keys of a file are used before the file is read again.
 const REREAD: Duration = Duration::from_secs(60);
-/// How long before they run out keys are renewed.
+/// Seconds before keys run out at which they are renewed.
 const EARLY: u64 = 300;
 
 /// The settings of one profile.
@@ -35,13 +35,13 @@ impl fmt::Debug for Profile {
     }
 }
 
-/// A variable of the environment that is set and not empty.
+/// Returns a variable of the environment that is set and not empty.
 pub(super) fn variable(name: &str) -> Option<String> {
     env::var(name).ok().filter(|value| !value.is_empty())
 }
 
 impl Profile {
-    /// Reads a profile from both files; the one for credentials goes first. `None` where neither has it.
+    /// Reads a profile from both files; the one for credentials goes first. `None` if neither has it.
     pub(super) fn read(name: &str) -> Option<Self> {
         let home = variable("HOME").map(PathBuf::from).unwrap_or_default();
         let file = |named: &str, usual: &str| {
@@ -88,14 +88,14 @@ impl Profile {
         self.settings.get(name).map(String::as_str).filter(|value| !value.is_empty())
     }
 
-    /// Whether it says where credentials come from.
+    /// Returns whether it says where credentials come from.
     pub(super) fn has_credentials(&self) -> bool {
         ["aws_access_key_id", "credential_process", "role_arn", "sso_session", "sso_start_url"]
             .iter()
             .any(|setting| self.get(setting).is_some())
     }
 
-    /// Keys now, and when they run out.
+    /// Returns the current keys, and when they run out.
     fn credential(&self, name: &str) -> Result<(AwsCredential, Option<i64>), String> {
         if let (Some(key), Some(secret)) = (self.get("aws_access_key_id"), self.get("aws_secret_access_key")) {
             let token = self.get("aws_session_token").map(Into::into);
@@ -129,7 +129,7 @@ fn sections(text: &str) -> HashMap<String, HashMap<String, String>> {
         }
         let (Some(section), Some((name, value))) = (&section, line.split_once('=')) else { continue };
         let (name, value) = (name.trim().to_lowercase(), value.trim());
-        // A comment begins behind a space.
+        // A comment begins after a space.
         let value = value.split(" #").next().unwrap_or(value).split(" ;").next().unwrap_or(value).trim();
         let name = match is_inner && !outer.is_empty() {
             true => format!("{outer}.{name}"),

@@ -1,4 +1,4 @@
-//! S3, and everything that speaks like it.
+//! S3, and servers with the same protocol.
 
 use std::{fmt, sync::Arc};
 
@@ -140,14 +140,14 @@ impl Backend for S3 {
     }
 }
 
-/// Where a listing says how it goes on.
+/// Element of a listing with the token for the next page.
 const NEXT: &str = "NextContinuationToken";
 
 /// A page of `ListObjectsV2`.
 fn page(body: &[u8], to: &mut dyn Collect) -> Result<Option<String>, String> {
     const OBJECT: &str = "Contents";
     const FOLDER: &str = "CommonPrefixes";
-    // It may stand behind the keys.
+    // It may follow the keys.
     let is_escaped = xml::has_leaf(body, "EncodingType", "url");
     let key = |text: &str| match is_escaped {
         // As in a form: a space is `+`.
@@ -169,7 +169,7 @@ fn page(body: &[u8], to: &mut dyn Collect) -> Result<Option<String>, String> {
     if rest.get("IsTruncated").is_none() && rest.get("Name").is_none() {
         return Err("the answer is no listing of a bucket".into());
     }
-    // What was found without reading the document is a guess.
+    // The value that was found without parsing the document is a guess.
     if is_escaped != rest.get("EncodingType").is_some_and(|kind| kind.eq_ignore_ascii_case("url")) {
         return Err("the answer does not say how its keys are written".into());
     }

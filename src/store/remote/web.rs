@@ -106,7 +106,7 @@ fn tag(given: &str) -> Box<str> {
     if is_whole { etag(given).into() } else { format!("W/\"{given}\"").into() }
 }
 
-/// What is said of a folder that the server does not list.
+/// Message for a folder that the server does not list.
 const NO_LISTING: &str = "the server does not list this folder; name a single file";
 
 fn item(prefix: &[u8], name: &[u8], is_folder: bool, state: State, to: &mut dyn Collect) -> Result<(), String> {
