@@ -4,10 +4,10 @@
 //! from `/-/api/`. Every name and text out of a container goes through `html::Html::text`.
 //!
 //! The server writes a page whole, with the address of the first frame of each camera in it, so the browser asks for
-//! pictures before any script runs. The stylesheet and the script that sets the theme are inline, because nothing is drawn
-//! before they are there; the page's policy names both by their hashes (`assets::policy`). Scripts of curves are loaded
-//! when the first frames are shown. `tree::Overview` says whether a container is an episode, a table or a list of items, so
-//! a new format needs no page of its own.
+//! pictures before any script runs. The stylesheet and the script that sets the theme are inline, because nothing is
+//! drawn before they are there; the page's policy names both by their hashes (`assets::policy`). Scripts of curves are
+//! loaded when the first frames are shown. `tree::Overview` says whether a container is an episode, a table or a list
+//! of items, so a new format needs no page of its own.
 //!
 //! Answers of `/-/api/`:
 //!

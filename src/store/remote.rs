@@ -18,27 +18,27 @@
 //! Decisions that concern several of these modules:
 //!
 //! - object_store gives credentials and signatures only. Its listings fail as a whole because of one odd key, and its
-//! retries have neither `Retry-After` nor a time limit.
+//!   retries have neither `Retry-After` nor a time limit.
 //! - Each attempt of a request is signed anew, counted, and waits for one of 64 places. Temporary errors are retried
-//! after growing, random pauses. The time limit starts again with each byte that arrives, so a slow answer is no
-//! failure and a stalled one is.
+//!   after growing, random pauses. The time limit starts again with each byte that arrives, so a slow answer is no
+//!   failure and a stalled one is.
 //! - A body that is cut is continued where it ended. Each part names the object's state (`If-Match`), and status, tag,
 //!   `Content-Range` and size of each answer are compared.
 //! - Names that are looked up alone take a request each (a name with a container's suffix gets the front of the object
-//! in it), until there are many in one folder. Then the folder is listed.
+//!   in it), until there are many in one folder. Then the folder is listed.
 //! - A name whose suffix lied makes the first request inside it ESTALE, a damaged container EIO
 //!   (`SourceTree::confirm`). What an object was found to be is kept in the disk cache by its `Version`
 //!   (`Store::remember`).
-//! - A `Version` of an object is a hash of store, key, entity tag and size. It never settles and never grows, so none of
-//!   the rules for times apply.
-//! - Blocks of 1 MiB lie on pages of their own and are reused, because fresh memory costs a page fault for each 4 KiB. They
-//!   are written past the kernel's page cache (`O_DIRECT`), which takes a sixth of the processor time.
+//! - A `Version` of an object is a hash of store, key, entity tag and size. It never settles and never grows, so none
+//!   of the rules for times apply.
+//! - Blocks of 1 MiB lie on pages of their own and are reused, because fresh memory costs a page fault for each 4 KiB.
+//!   They are written past the kernel's page cache (`O_DIRECT`), which takes a sixth of the processor time.
 //! - `Source::prefetch` announces what is about to be read: frames of one read of a camera, metadata and rows of the
 //!   episodes that a part of a table needs, the front of an episode's next chunk.
-//! - The checksum of an uncompressed block of more than 64 MiB is computed from what readers are given (`cache/sums`), so
-//!   that it needs no second download.
-//! - A child of `fork` has none of its parent's threads, so `client::runtime` gives each process its own. What was opened
-//!   before the fork is of no use in the child.
+//! - The checksum of an uncompressed block of more than 64 MiB is computed from what readers are given (`cache/sums`),
+//!   so that it needs no second download.
+//! - A child of `fork` has none of its parent's threads, so `client::runtime` gives each process its own. What was
+//!   opened before the fork is of no use in the child.
 
 mod address;
 mod backend;

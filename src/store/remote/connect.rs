@@ -1,9 +1,9 @@
 //! Connections to servers, and how far an answer may lead to another place.
 //!
 //! Redirects are followed here and nowhere else, by these rules: no `Referer` is sent; at most [`HOPS`] follow each
-//! other; none leads from `https` to `http`; credentials go to the server that they are for alone (scheme, host and port);
-//! and none leads nearer than the first address was ([`Reach`]). The last rule, and names that change their address while a
-//! store is open, are checked where names become addresses, so that no connection is made.
+//! other; none leads from `https` to `http`; credentials go only to the server that they are for (scheme, host and
+//! port); and none leads nearer than the first address was ([`Reach`]). The last rule, and names that change their
+//! address while a store is open, are checked where names become addresses, so that no connection is made.
 
 use std::{
     error::Error,

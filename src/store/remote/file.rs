@@ -107,7 +107,8 @@ impl fmt::Debug for Blocks {
 }
 
 impl Blocks {
-    /// Bytes of objects, fetched by tasks of a runtime, so many in memory, and kept on disk where there is a cache.
+    /// Returns bytes of objects: fetched by tasks of `runtime`, at most `memory` bytes in memory, and kept on `disk` if
+    /// there is one.
     pub(crate) fn new(runtime: Handle, disk: Option<Arc<Disk>>, memory: u64) -> Arc<Self> {
         let objects = NonZeroUsize::new(OBJECTS).unwrap_or(NonZeroUsize::MIN);
         Arc::new(Self {

@@ -67,8 +67,8 @@ impl Entry {
     }
 }
 
-/// All that a folder holds, by name. Names, parts of keys and entity tags stand in one piece of memory: a folder may have
-/// millions of names.
+/// All that a folder holds, by name. Names, parts of keys and entity tags stand in one piece of memory: a folder may
+/// have millions of names.
 #[derive(Debug, Default)]
 pub(super) struct Listing {
     text: Vec<u8>,
@@ -241,8 +241,8 @@ impl Listing {
         Ok(Row { at, size, modified, name, is_folder, tag, part: part_size })
     }
 
-    /// Puts the names in order, and gives those that come twice a number: an object keeps its name, and the folder whose
-    /// keys begin with it has another one.
+    /// Sorts the names, and gives those that come twice a number: an object keeps its name, and the folder whose keys
+    /// begin with it has another one.
     ///
     /// # Errors
     /// As [`Self::add`].
@@ -435,7 +435,7 @@ impl Listings {
     }
 
     /// What a name in a folder was found to be a short while ago by itself; `None` where it was not looked up. The
-    /// second value: so many names of the folder were looked up that all of it should be listed.
+    /// second value: whether enough names of the folder were looked up that all of it should be listed.
     pub(super) fn single(&self, path: &Path, name: &[u8]) -> (Option<Option<Entry>>, bool) {
         let folder = self.folder(path);
         let state = folder.state.lock();

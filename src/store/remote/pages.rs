@@ -114,7 +114,8 @@ impl RemoteStore {
         Ok(page)
     }
 
-    /// A folder of a server of the web, which lists by a page, or by WebDAV. That is asked for as if it were the next page.
+    /// A folder of a server of the web, which lists by a page, or by WebDAV. WebDAV is asked as if it were the next
+    /// page.
     async fn read_web(
         &self,
         prefix: &[u8],

@@ -35,8 +35,8 @@ pub(super) struct Run {
 #[derive(Debug, Default)]
 struct Filling {
     space: Space,
-    /// The fewest bytes that a reader waits for. Bytes come in pieces of some KiB, and a reader wants up to a MiB: it is
-    /// not woken for each piece.
+    /// The fewest bytes that a reader waits for. Bytes come in pieces of some KiB, and a reader wants up to 1 MiB, so
+    /// it is not woken for each piece.
     awaited: Option<usize>,
     /// Why no more bytes will come.
     error: Option<FetchError>,
