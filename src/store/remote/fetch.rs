@@ -127,8 +127,8 @@ impl Object {
     }
 }
 
-/// Adds the header that makes a server refuse an object in another state. Weak tags never match; without a tag the time
-/// is used.
+/// Adds the header that makes a server refuse an object in another state. Weak tags never match, so no header is added
+/// for them, nor without a tag.
 fn condition(state: &State, headers: &mut HeaderMap) -> Result<(), FetchError> {
     if !state.etag.is_empty() && !state.etag.starts_with("W/") {
         headers.insert(header::IF_MATCH, number(&format!("\"{}\"", state.etag))?);
