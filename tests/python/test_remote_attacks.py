@@ -20,7 +20,8 @@ from support.stores import Hub, Store
 from test_credentials import authority
 from test_remote import public
 
-SECRET = "geheim"
+# Not the password of any other test, one of which looks for its own on all command lines of the machine.
+SECRET = "verborgen"
 
 
 @pytest.fixture(autouse=True)
