@@ -54,7 +54,7 @@ pub(crate) fn check(location: &Location, options: &Options, is_container_name: I
         }
     };
     let named = location.split().map(|_| location.key.clone());
-    // The named object, or one that was listed if a folder is named.
+    // Reads the named object, or the first one listed if the URL names a folder.
     let Some(key) = named.into_iter().chain(first).find(|key| wait(store.head(key)).is_ok()) else {
         steps.push(("read", Ok("no object was found here to try it on".into())));
         return steps;

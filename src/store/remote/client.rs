@@ -29,16 +29,16 @@ use super::{
 };
 use crate::wanted;
 
-/// Requests that are under way at once.
+/// Most requests in flight.
 const AT_ONCE: usize = 64;
-/// How long nothing may arrive before a request is made anew.
+/// Longest time without a byte before a request is made again.
 const STALL: Duration = Duration::from_secs(10);
 /// The first pause between two attempts; each is twice as long as the one before, up to [`LONGEST_PAUSE`].
 const PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// How often a request checks whether a reader still waits for it.
 const WANTED: Duration = Duration::from_millis(200);
-/// Bytes of a refusal that are read.
+/// Bytes read of the body of an error answer.
 const REFUSAL: usize = 8 << 10;
 /// Fewest bytes per second that an answer has to bring, over [`STALL`] of waiting: a slower server blocks a place that
 /// others need.
@@ -46,14 +46,14 @@ const LEAST: u64 = 1 << 10;
 /// Longest time that is added to now: longer than any wait, and small enough not to overflow.
 const LONGEST: Duration = Duration::from_secs(365 * 86_400);
 
-/// What went over the wire.
+/// Counters of requests and their bytes.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     /// Requests sent, each attempt.
     pub(crate) requests: AtomicU64,
-    /// Of these, the ones that list.
+    /// Of these, listings.
     pub(crate) lists: AtomicU64,
-    /// Of these, the ones that were a repetition.
+    /// Of these, repeated attempts.
     pub(crate) retries: AtomicU64,
     /// Bytes of objects that arrived.
     pub(crate) bytes: AtomicU64,
@@ -106,7 +106,7 @@ pub(super) fn wait<T>(work: impl Future<Output = Result<T, FetchError>>) -> Resu
     })
 }
 
-/// The way to one server.
+/// Sends requests to one server.
 pub(super) struct Client {
     connections: Connections,
     places: Arc<Semaphore>,
@@ -115,7 +115,7 @@ pub(super) struct Client {
     pub(super) counters: Arc<Counters>,
 }
 
-/// An answer that has begun.
+/// An answer whose headers have arrived.
 pub(super) struct Answer {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
@@ -177,22 +177,22 @@ impl Answer {
 pub(super) struct Trouble {
     pub(super) why: String,
     pub(super) is_late: bool,
-    /// Whether another attempt would end the same.
+    /// Whether another attempt would fail in the same way.
     is_lasting: bool,
 }
 
 impl Trouble {
-    /// What may pass.
+    /// Returns trouble that may pass.
     pub(super) fn passing(why: &str) -> Self {
         Self { why: why.into(), is_late: false, is_lasting: false }
     }
 
-    /// What took too long, and may pass.
+    /// Returns trouble that may pass: an answer that took too long.
     pub(super) fn late(why: &str) -> Self {
         Self { is_late: true, ..Self::passing(why) }
     }
 
-    /// What no other attempt makes better.
+    /// Returns trouble that another attempt would meet again.
     pub(super) fn lasting(why: &str) -> Self {
         Self { is_lasting: true, ..Self::passing(why) }
     }
@@ -215,15 +215,15 @@ pub(super) struct Attempts {
     retries: u32,
     made: u32,
     in_a_row: u32,
-    /// Bytes that came, in all attempts.
+    /// Bytes received in all attempts.
     came: u64,
     store: Arc<str>,
     counters: Arc<Counters>,
 }
 
 impl Attempts {
-    /// Notes that bytes have arrived: a later failure is a new trouble. A server that gives a few bytes in each attempt
-    /// gets no more time for that than the bytes may take ([`LEAST`]).
+    /// Notes that bytes have arrived, which renews the attempts. A server that sends only a few bytes in each attempt
+    /// gains no more time than those bytes may take ([`LEAST`]).
     pub(super) fn progress(&mut self, bytes: u64) {
         self.in_a_row = 0;
         self.came = self.came.saturating_add(bytes);
@@ -231,7 +231,7 @@ impl Attempts {
         self.until = after(self.timeout).min(self.begun + most);
     }
 
-    /// Waits before the next attempt: as long as the server asks for, or longer each time.
+    /// Waits before the next attempt: as long as the server asks for, and otherwise longer each time.
     ///
     /// # Errors
     /// That there is no attempt left, or no time.
@@ -242,7 +242,7 @@ impl Attempts {
             return Err(FetchError::Failed(format!("{}: {why}", self.store)));
         }
         let pause = PAUSE.saturating_mul(1 << self.in_a_row.min(16)).min(LONGEST_PAUSE);
-        // Between a half and all of it, so that many readers do not come back at once.
+        // Between half and all of the pause, so that many readers do not return at the same moment.
         let part = 500 + (RandomState::new().hash_one(self.made) % 500) as u32;
         let pause = wait.unwrap_or(pause * part / 1000);
         let out_of_time = after(pause) >= self.until;
@@ -279,7 +279,7 @@ impl Client {
         })
     }
 
-    /// Returns attempts within the time and number that the user permits.
+    /// Returns the attempts that `--timeout` and `--retries` permit.
     pub(super) fn attempts(&self, store: &Arc<str>) -> Attempts {
         self.attempts_within(store, self.timeout)
     }
@@ -300,7 +300,7 @@ impl Client {
         }
     }
 
-    /// Sends a request until it is answered: with success, or with what makes no sense to repeat.
+    /// Sends a request until an attempt succeeds, or fails in a way that no other attempt would change.
     ///
     /// # Errors
     /// [`FetchError`] for every answer but success.

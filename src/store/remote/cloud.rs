@@ -107,7 +107,7 @@ fn azure_page(body: &[u8], to: &mut dyn Collect) -> Result<Option<String>, Strin
         if kind == FOLDER {
             return to.take(Found::Folder(name.as_bytes().to_vec()));
         }
-        // With a hierarchical namespace, folders are listed as blobs, too.
+        // With a hierarchical namespace, folders are listed as blobs too.
         if item.get("ResourceType") == Some("directory") || item.get("hdi_isfolder") == Some("true") {
             return Ok(());
         }
@@ -161,7 +161,7 @@ impl Backend for Gcs {
                 }
             };
             let mut request = request(ask, &url)?;
-            // The tags that the two interfaces give differ, the generation is the same.
+            // The two interfaces give different tags but the same generation.
             if let Some(condition) = request.headers_mut().remove(header::IF_MATCH)
                 && let Ok(generation) = HeaderValue::from_bytes(etag(condition.to_str().unwrap_or_default()).as_bytes())
             {

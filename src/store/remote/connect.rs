@@ -28,13 +28,13 @@ use reqwest::{
 
 use super::{Options, address, client::Trouble, object::FetchError, profile::variable};
 
-/// Redirects of one request.
+/// Most redirects of one request.
 const HOPS: usize = 5;
-/// How long a connection may take to be made.
+/// Longest time to make a connection.
 const CONNECT: Duration = Duration::from_secs(10);
 /// Connections that are kept for the next request.
 const IDLE: usize = 64;
-/// Bytes of an answer of a service that gives credentials.
+/// Largest answer, in bytes, of a service that gives credentials.
 const CREDENTIALS: usize = 1 << 20;
 
 /// From how far an address can be reached. A server must not lead this program to an address that is nearer than its

@@ -25,7 +25,7 @@ use super::{
     web::Web,
 };
 
-/// The server that a URL names, with credentials.
+/// Returns the server that a URL names, with credentials.
 ///
 /// # Errors
 /// What is wrong with the configuration.
@@ -39,10 +39,10 @@ pub(super) fn backend(location: &Location, options: &Options) -> Result<Arc<dyn 
     }
 }
 
-/// The address of a server that the user names by the option, or by one of these variables, without `/` at its end.
+/// Returns the address of a server that the option or one of these variables gives, without `/` at its end.
 ///
 /// # Errors
-/// That it is none.
+/// That it is not an address.
 fn endpoint(options: &Options, variables: &[&str]) -> Result<Option<String>, FetchError> {
     if let Some(address) = &options.endpoint_url {
         return address.checked("--endpoint-url").map(Some);
@@ -153,7 +153,7 @@ fn base64(bytes: &[u8]) -> String {
     text
 }
 
-/// What is wrong with what the environment says of credentials.
+/// Returns an error about credentials in the environment.
 fn wrong(error: &object_store::Error) -> FetchError {
     FetchError::Failed(format!("credentials: {}", hide(&error.to_string())))
 }
@@ -181,7 +181,7 @@ fn s3(location: &Location, options: &Options) -> Result<Arc<dyn Backend>, FetchE
     let region = options.region.clone();
     let region = region.or_else(|| variable("AWS_REGION")).or_else(|| variable("AWS_DEFAULT_REGION"));
     let region = region.or_else(|| setting("region")).unwrap_or_else(|| "us-east-1".into());
-    // As the AWS CLI does it: a profile that was asked for goes before the environment, and another one after it.
+    // As in the AWS CLI: a profile that the user names goes before the environment, the default one after it.
     let has_environment = variable("AWS_ACCESS_KEY_ID").is_some() || variable("AWS_WEB_IDENTITY_TOKEN_FILE").is_some();
     let by_profile = profile.as_ref().is_some_and(Profile::has_credentials);
     let credentials: Option<AwsCredentialProvider> = match options.no_sign_request {
@@ -192,7 +192,7 @@ fn s3(location: &Location, options: &Options) -> Result<Arc<dyn Backend>, FetchE
     Ok(Arc::new(S3::new(&location.store, endpoint.as_deref(), region, credentials, options.request_payer)))
 }
 
-/// Keys of the environment, a web identity, a container's role, the machine's: in this order.
+/// Returns the first of: keys of the environment, a web identity, a container's role, the machine's role.
 fn environment(region: &str, options: &Options) -> Result<AwsCredentialProvider, FetchError> {
     let builder = AmazonS3Builder::from_env()
         .with_bucket_name("bucket")

@@ -76,8 +76,8 @@ impl Fetch for Object {
 }
 
 impl Object {
-    /// Whether an answer is of this object in this state, and of the bytes that were asked for. How many bytes come
-    /// before these.
+    /// Checks that an answer has the requested bytes of this object in this state. Returns how many bytes come before
+    /// them.
     fn check(&self, answer: &Answer, from: u64, end: u64) -> Result<u64, FetchError> {
         let store = &self.id.store;
         let now = self.backend.state(&answer.headers);
@@ -85,7 +85,7 @@ impl Object {
             _ if self.backend.is_pinned() => true,
             ("", _) | (_, "") => match (self.state.modified, now.modified) {
                 (Some(then), Some(now)) => then == now,
-                // Nothing says that this is a part of the same state as the others.
+                // Without a tag or time, parts of two states cannot be told apart.
                 _ => {
                     let text = "an answer has neither the ETag nor the Last-Modified that was seen before: a change \
                                 could not be noticed; copy the file to read it";
@@ -110,7 +110,7 @@ impl Object {
             }
             return Ok(0);
         }
-        // All of it, from a server that knows no ranges.
+        // A server without ranges sends the whole object.
         let length = answer.headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
         if answer.headers.get(header::CONTENT_ENCODING).is_some_and(|encoding| encoding != "identity") {
             return Err(FetchError::Failed(format!("{store}: the server compresses what it sends")));
@@ -145,7 +145,7 @@ fn number(text: &str) -> Result<HeaderValue, FetchError> {
     HeaderValue::from_str(text).map_err(|_| FetchError::Failed("an entity tag that no request can name".into()))
 }
 
-/// `bytes 5-9/20`: the first byte, the last one, and the size if it is known.
+/// Parses `bytes 5-9/20`. Returns the first byte, the last one, and the size if it is given.
 pub(super) fn content_range(text: &str) -> Option<(u64, u64, Option<u64>)> {
     let (range, size) = text.trim().strip_prefix("bytes ")?.split_once('/')?;
     let (start, last) = range.split_once('-')?;

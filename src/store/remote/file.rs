@@ -50,26 +50,27 @@ const GRANULE: u64 = 64 << 10;
 /// Size in bytes of a file in the disk cache, and the longest run.
 const BLOCK: u64 = 1 << 20;
 
-/// Bytes that are fetched at once when anything of an object's front is needed: they show what it is, and most indexes.
+/// Bytes fetched in one request when any byte of an object's front is needed. The format, and most indexes, are found
+/// there.
 const FRONT: u64 = 256 << 10;
 
-/// Bytes that are fetched at once at an object's end, where some formats have their index.
+/// Bytes fetched in one request at an object's end, because some formats have their index there.
 const TAIL: u64 = 256 << 10;
 
-/// Largest object in bytes that is fetched whole with its front, if earlier objects were read beyond their fronts.
+/// Largest object, in bytes, that is fetched whole. It is fetched whole only if recent small objects were read beyond
+/// their fronts.
 const SMALL: u64 = BLOCK + (256 << 10);
 
-/// Weight of an object that is read beyond its front, against objects that are not, or that are opened ahead and not
-/// read yet.
+/// How much one object that was read beyond its front counts. One that was not (or not yet) counts 1 against it.
 const BEYOND: i32 = 4;
 
-/// Most objects in a row that are fetched whole although they are not read beyond their fronts.
+/// Most objects in a row that are fetched whole without being read beyond their fronts.
 const LEAN: i32 = 16;
 
-/// Most objects for which it is remembered what is in memory.
+/// Most objects whose [`RemoteFile`] is kept.
 const OBJECTS: usize = 1024;
 
-/// Most units of an object for which it is remembered whether they are on disk.
+/// Most units of an object whose presence on disk is remembered.
 const REMEMBERED_UNITS: usize = 1 << 16;
 
 /// What happened since the start, for `stats.json`.
@@ -79,22 +80,22 @@ pub(crate) struct Counters {
     pub(crate) memory_bytes: AtomicU64,
     pub(crate) disk_bytes: AtomicU64,
     pub(crate) waited_bytes: AtomicU64,
-    /// Ranges that were asked for, and their bytes.
+    /// Requested ranges, and their bytes.
     pub(crate) requests: AtomicU64,
     pub(crate) fetched_bytes: AtomicU64,
-    /// Of these, the bytes that were asked for ahead of readers.
+    /// Of these, the bytes requested ahead of readers.
     pub(crate) ahead_bytes: AtomicU64,
     /// Requests that failed after all attempts.
     pub(crate) failed: AtomicU64,
 }
 
-/// The bytes of all objects of this process.
+/// The bytes of all objects that this process has opened.
 pub(crate) struct Blocks {
     runtime: Handle,
     memory: Memory,
     disk: Option<Arc<Disk>>,
     files: Mutex<LruCache<ObjectId, Arc<RemoteFile>>>,
-    /// Whether small objects are read beyond their fronts: above 0 if recent ones were.
+    /// Above 0 if recent small objects were read beyond their fronts ([`BEYOND`]).
     small: AtomicI32,
     /// What happened so far.
     pub(crate) counters: Counters,
@@ -131,7 +132,7 @@ impl Blocks {
         (self.memory.limit(), self.memory.taken())
     }
 
-    /// One object in one state. Files opened in the same state share what was fetched.
+    /// Returns the bytes of one object in one state. Files opened in the same state share what was fetched.
     pub(crate) fn file(self: &Arc<Self>, fetch: Arc<dyn Fetch>) -> Arc<RemoteFile> {
         let mut files = self.files.lock();
         if let Some(file) = files.get(fetch.id()).filter(|file| !file.has_changed.load(Relaxed)) {
@@ -170,24 +171,24 @@ impl fmt::Debug for RemoteFile {
 struct State {
     /// The run of each granule, by its number; eviction drops the runs themselves.
     runs: HashMap<u64, Weak<Run>>,
-    /// The number of entries at which those of evicted runs are swept out.
+    /// Number of entries at which the entries of evicted runs are removed.
     sweep_at: usize,
-    /// Whether units are on disk, as far as they were looked for. By their range.
+    /// Whether a unit is on disk, by its range; only for units that were looked for.
     kept: HashMap<(u64, u64), bool>,
     streams: Streams,
-    /// Whether the front was asked for, and whether anything beyond it.
+    /// Whether the front was requested, and whether anything beyond it was read.
     has_front: bool,
     is_read_beyond: bool,
 }
 
 impl State {
-    /// The run that holds the byte at `offset`, unless its request failed.
+    /// Returns the run that holds the byte at `offset`; `None` also if its request failed.
     fn run(&self, offset: u64) -> Option<Arc<Run>> {
         let run = self.runs.get(&(offset / GRANULE))?.upgrade()?;
         (!run.has_failed()).then_some(run)
     }
 
-    /// The runs of a range, if there are all.
+    /// Returns the runs that cover a range; `None` if one is missing.
     fn all_runs(&self, range: &Range<u64>) -> Option<Vec<Arc<Run>>> {
         let (mut at, mut runs) = (range.start, Vec::new());
         while at < range.end {
@@ -221,17 +222,17 @@ impl State {
 }
 
 impl RemoteFile {
-    /// The object and its state.
+    /// Returns the object and its state.
     pub(crate) fn id(&self) -> &ObjectId {
         self.fetch.id()
     }
 
-    /// Bytes of the front that came with other answers (when the object was looked up).
+    /// Adds bytes of the front that came with another answer, as when the object was looked up.
     pub(crate) fn add_front(&self, bytes: &[u8]) {
         let Some(blocks) = self.blocks.upgrade() else { return };
         let size = self.id().size;
         let length = (bytes.len() as u64).min(size);
-        // Whole granules, or all there is.
+        // Whole granules, or the whole object.
         let length = if length == size { length } else { length / GRANULE * GRANULE }.min(BLOCK);
         let mut state = self.state.lock();
         if length == 0 || state.run(0).is_some() {
@@ -261,13 +262,13 @@ impl RemoteFile {
                 end = if lean > 0 { size } else { end };
             }
         } else if part.start >= size.saturating_sub(TAIL) && ahead <= part.end {
-            // Where some formats have their index.
+            // Some formats have their index there.
             (start, end) = (size.saturating_sub(TAIL) / GRANULE * GRANULE, size);
         }
         start..end.next_multiple_of(GRANULE).min(size)
     }
 
-    /// Copies a part, which lies in one block, from memory, disk or server; fetches up to `ahead` meanwhile.
+    /// Copies a part, which lies in one block, from memory, disk or server. Also requests the bytes up to `ahead`.
     fn read_part(&self, blocks: &Arc<Blocks>, part: Range<u64>, ahead: u64, out: &mut [u8]) -> Result<(), FetchError> {
         let mut state = self.state.lock();
         let wanted = self.wanted(blocks, &mut state, &part, ahead);
@@ -281,7 +282,7 @@ impl RemoteFile {
         drop(state);
         if there.is_none() && self.read_from_disk(blocks, &part, out) {
             blocks.counters.disk_bytes.fetch_add(out.len() as u64, Relaxed);
-            // The next bytes are likely to be there as well; if not, they are asked for when one of them is read.
+            // The next bytes are probably on disk too. If not, they are requested when one of them is read.
             self.look_ahead(blocks, &(part.end..wanted.end.max(part.end)));
             return Ok(());
         }
@@ -295,7 +296,7 @@ impl RemoteFile {
         copy(blocks, &runs, &part, out)
     }
 
-    /// Reads a part from the disk, if all that is missing in memory is there.
+    /// Reads a part from memory and disk. Returns `false` if bytes are in neither.
     fn read_from_disk(&self, blocks: &Arc<Blocks>, part: &Range<u64>, out: &mut [u8]) -> bool {
         let id = self.id();
         if blocks.disk_for(id).is_none() {
@@ -327,7 +328,7 @@ impl RemoteFile {
             }
             let end = part.end.min(unit.end);
             let out = &mut out[(at - part.start) as usize..(end - part.start) as usize];
-            // Small parts are read with what is around them, since more of it is likely to be wanted.
+            // Bytes around a small part are read too: they are probably wanted next.
             let around = match unit.end - unit.start {
                 ..=FRONT => unit.clone(),
                 _ => at / GRANULE * GRANULE..end.next_multiple_of(GRANULE).min(unit.end),
@@ -355,7 +356,7 @@ impl RemoteFile {
         None
     }
 
-    /// Returns the units of a range to be fetched that the disk has. The disk begins to read them.
+    /// Returns the units of a wanted range that are on disk. The disk begins to read them.
     fn look_ahead(&self, blocks: &Arc<Blocks>, wanted: &Range<u64>) -> Vec<Unit> {
         let id = self.id();
         if blocks.disk_for(id).is_none() {
@@ -375,8 +376,8 @@ impl RemoteFile {
         found
     }
 
-    /// Asks for what is missing of a range: all of `demanded`, the rest as far as there is memory and the disk does not
-    /// have it. Returns the runs of what is demanded.
+    /// Requests the missing bytes of a range: all of `demanded`, and of the rest what is not on disk, as far as there is
+    /// memory. Returns the runs that cover `demanded`.
     fn start(
         &self,
         blocks: &Arc<Blocks>,
@@ -400,7 +401,7 @@ impl RemoteFile {
                 continue;
             }
             let mut end = kept::block(at, self.id().size).end.min(wanted.end);
-            // Up to what is there already, a granule at least.
+            // Up to the next run in memory, but at least one granule.
             let mut next = at + GRANULE;
             while next < end {
                 if state.run(next).is_some() {
@@ -449,12 +450,12 @@ impl RemoteFile {
         demanded_runs
     }
 
-    /// Whether a run is so short that it is not divided into what is demanded and what is not.
+    /// Returns whether a run is so short that demanded and expected bytes share it.
     fn is_cheap(&self, range: Range<u64>) -> bool {
         range.end - range.start <= FRONT
     }
 
-    /// Asks for runs that follow each other, in one request.
+    /// Requests consecutive runs in one request.
     fn ask(&self, blocks: &Arc<Blocks>, runs: Vec<Arc<Run>>) {
         let (Some(first), Some(last)) = (runs.first(), runs.last()) else { return };
         let range = first.range.start..last.range.end;
@@ -463,7 +464,7 @@ impl RemoteFile {
         let (fetch, blocks, file) = (self.fetch.clone(), blocks.clone(), self.own.clone());
         let runtime = blocks.runtime.clone();
         runtime.spawn(async move {
-            // Dropped without an answer (the runtime ends), it wakes the waiting readers.
+            // If the runtime ends, it is dropped without an answer and wakes the waiting readers.
             let mut filling = Filling { runs, at: 0 };
             let mut came = 0;
             let mut sink = |bytes: bytes::Bytes| {
@@ -491,7 +492,7 @@ impl RemoteFile {
                 Some(file) => file.finished(&blocks, &runs),
                 None => runs.iter().for_each(|run| drop(blocks.store(fetch.id(), run))),
             }
-            // Counted when nothing more is to be done with them.
+            // Counted last, so that who sees the count finds the bytes on their way to disk.
             blocks.counters.fetched_bytes.fetch_add(came, Relaxed);
         });
     }
@@ -601,7 +602,7 @@ impl Source for RemoteFile {
         while at < end {
             let stop = end.min(kept::block(at, size).end);
             let out = &mut buf[(at - offset) as usize..(stop - offset) as usize];
-            // All of what was asked for is fetched while its first part is copied.
+            // The whole read is requested while its first part is copied.
             let ahead = end.min(at.saturating_add(MOST_AHEAD)).max(ahead);
             self.read_part(&blocks, at..stop, ahead, out)?;
             at = stop;

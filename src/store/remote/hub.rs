@@ -59,7 +59,7 @@ impl Backend for Hub {
                 }
             };
             let mut request = request(ask, &url)?;
-            // The commit in the address says which state it is; the tag of the store behind it is another one.
+            // The commit in the address names the state. The tag of the storage behind the Hub differs.
             request.headers_mut().remove(header::IF_MATCH);
             if let Some(authorization) = &self.authorization {
                 request.headers_mut().insert(header::AUTHORIZATION, authorization.clone());

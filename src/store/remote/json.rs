@@ -9,7 +9,7 @@ use serde::{
 
 use super::backend;
 
-/// Gives each element of an array away as it is read.
+/// Passes on each element of an array as it is read.
 pub(super) struct Each<'a, T>(pub(super) &'a mut dyn FnMut(T) -> Result<(), String>);
 
 impl<'de, T: Deserialize<'de>> DeserializeSeed<'de> for Each<'_, T> {
@@ -35,7 +35,7 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for Each<'_, T> {
     }
 }
 
-/// All elements of a document that is an array.
+/// Passes on the elements of a document that is an array.
 ///
 /// # Errors
 /// What is wrong with the document, or what `take` says.
@@ -47,12 +47,12 @@ pub(super) fn each<'de, T: Deserialize<'de>>(
     Each(take).deserialize(&mut from).and_then(|()| from.end()).map_err(wrong)
 }
 
-/// What is wrong with a document.
+/// Returns an error about a malformed document.
 pub(super) fn wrong(error: serde_json::Error) -> String {
     format!("the answer is no listing in JSON: {error}")
 }
 
-/// A number of bytes, which some servers write as text. Anything else is no size.
+/// A number of bytes. Some servers write it as text; anything else counts as unknown.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Size(pub(super) Option<u64>);
 

@@ -51,17 +51,17 @@ impl Entry {
         Self { name: name.into(), part, node }
     }
 
-    /// The same name as something of which more is known.
+    /// Returns the same name with a node of which more is known.
     pub(super) fn with(&self, node: Node) -> Self {
         Self { node, ..self.clone() }
     }
 
-    /// Whether it is an object of which the listing does not say how large it is.
+    /// Returns whether it is an object whose size the listing does not give.
     pub(super) fn is_unsized(&self) -> bool {
         matches!(&self.node, Node::Object(State { size: None, .. }))
     }
 
-    /// The part of the key.
+    /// Returns the part of the key.
     pub(super) fn part(&self) -> &[u8] {
         self.part.as_deref().unwrap_or(self.name.as_bytes())
     }
@@ -75,7 +75,7 @@ pub(super) struct Listing {
     rows: Vec<Row>,
     /// Names that were left after the last check for duplicates.
     compacted: usize,
-    /// Another one each time.
+    /// Differs for each listing.
     pub(super) number: u64,
 }
 
@@ -100,7 +100,7 @@ fn no_memory() -> FetchError {
     FetchError::Failed("no memory for a listing".into())
 }
 
-/// An [`Entry`] of a listing: its texts stand one behind the other.
+/// An [`Entry`] of a listing, without its texts, which are stored one after the other.
 #[derive(Debug, Clone, Copy)]
 struct Row {
     at: u64,
@@ -141,7 +141,7 @@ impl Row {
     }
 
     fn entry(self, text: &[u8]) -> Entry {
-        // They were text when they were put there.
+        // They were text when they were stored.
         let words = |bytes: &[u8]| std::str::from_utf8(bytes).unwrap_or_default().into();
         let part = self.own_part(text);
         let node = match self.is_folder {
@@ -190,10 +190,10 @@ impl Listing {
         self.push(&entry).map_err(|error| error.to_string())
     }
 
-    /// Removes names that came twice.
+    /// Removes duplicate names.
     ///
     /// # Errors
-    /// Most names came twice: a server that repeats itself never ends.
+    /// That most names were duplicates: a server that repeats itself never ends.
     fn compact(&mut self) -> Result<(), String> {
         let added = self.rows.len().saturating_sub(self.compacted);
         self.dedup();
@@ -219,7 +219,7 @@ impl Listing {
         Ok(())
     }
 
-    /// Puts the texts of an entry behind the others.
+    /// Appends the texts of an entry.
     fn row(&mut self, entry: &Entry) -> Result<Row, FetchError> {
         let at = self.text.len() as u64;
         let (part, none) = (entry.part.as_deref(), State::default());
@@ -275,7 +275,7 @@ impl Listing {
         self.find(OsStr::from_bytes(name)).and_then(|at| self.rows.get(at)).map(|row| row.entry(&self.text))
     }
 
-    /// An entry and its number, looked for first behind the entry of another number.
+    /// Returns an entry and its number. Looks first at the entry that follows `before`.
     pub(super) fn find_after(&self, before: usize, name: &[u8]) -> Option<(usize, Entry)> {
         let is_next = self.rows.get(before + 1).is_some_and(|row| row.name(&self.text) == name);
         let at = if is_next { before + 1 } else { self.find(OsStr::from_bytes(name))? };
@@ -293,7 +293,7 @@ impl Names for Listing {
     }
 }
 
-/// What is remembered of folders.
+/// The remembered listings of all folders.
 pub(super) struct Listings {
     ttl: Duration,
     state: Mutex<Known>,
@@ -303,7 +303,7 @@ pub(super) struct Listings {
 
 struct Known {
     folders: LruCache<PathBuf, Arc<Folder>>,
-    /// Listings in the order in which they run out, for the thread that reports it.
+    /// Listings in the order in which they expire, for the thread that reports it.
     expiring: VecDeque<(Instant, PathBuf)>,
     is_woken: bool,
     /// Whether everything was forgotten since the last wait.
@@ -328,7 +328,7 @@ struct FolderState {
     flights: u64,
 }
 
-/// What came of a wait.
+/// Result of a wait.
 #[derive(Debug, Default)]
 pub(super) struct Expired {
     pub(super) folders: Vec<PathBuf>,
@@ -350,15 +350,15 @@ impl Listings {
         state.folders.get_or_insert(path.to_path_buf(), Arc::default).clone()
     }
 
-    /// What a folder holds, if that was asked a short while ago.
+    /// Returns the listing of a folder, if it has not expired.
     pub(super) fn known(&self, path: &Path) -> Option<Arc<Listing>> {
         let folder = self.folder(path);
         let state = folder.state.lock();
         state.listing.as_ref().filter(|(at, _)| at.elapsed() < self.ttl).map(|(_, listing)| listing.clone())
     }
 
-    /// What a folder holds: as it is known, or listed now by one thread for which others wait. If the server can't be
-    /// reached, the previous listing is used for a while longer.
+    /// Returns the listing of a folder: the remembered one, or a new one that one thread requests and others wait for. If
+    /// the server cannot be reached, the previous listing is used for a while longer.
     ///
     /// # Errors
     /// What `list` says.
@@ -385,7 +385,7 @@ impl Listings {
             if let Some(error) = state.failed.clone().filter(|_| state.flights == flight + 1) {
                 return Err(error);
             }
-            // With nothing remembered at all, what was just listed has to do.
+            // If nothing may be remembered, those who waited use the listing that was just made.
             if let Some((_, listing)) = &state.listing
                 && self.ttl.is_zero()
             {
@@ -424,7 +424,7 @@ impl Listings {
             }
             Err(error) => {
                 state.listing = None;
-                // Those who wait still want it.
+                // That one reader gave up is no failure for the others.
                 state.failed = Some(error.clone()).filter(|error| *error != FetchError::GivenUp);
             }
         }
@@ -434,8 +434,8 @@ impl Listings {
         result
     }
 
-    /// What a name in a folder was found to be a short while ago by itself; `None` where it was not looked up. The
-    /// second value: whether enough names of the folder were looked up that all of it should be listed.
+    /// Returns the recent answer to a single look-up of a name, or `None` if there is none. The second value says whether
+    /// so many names of the folder were looked up that all of it should be listed.
     pub(super) fn single(&self, path: &Path, name: &[u8]) -> (Option<Option<Entry>>, bool) {
         let folder = self.folder(path);
         let state = folder.state.lock();
@@ -444,7 +444,7 @@ impl Listings {
         (found.map(|(_, entry)| entry.clone()), found.is_none() && recent() >= SINGLES)
     }
 
-    /// What a name was found to be before, whenever that was.
+    /// Returns the last answer for a name, however old it is.
     pub(super) fn outdated(&self, path: &Path, name: &[u8]) -> Option<Option<Entry>> {
         let folder = self.folder(path);
         let state = folder.state.lock();
@@ -454,7 +454,7 @@ impl Listings {
         state.singles.get(name).map(|(_, entry)| entry.clone())
     }
 
-    /// Remembers what a name was found to be.
+    /// Remembers the answer to a single look-up.
     pub(super) fn remember(&self, path: &Path, name: &[u8], entry: Option<Entry>) {
         let folder = self.folder(path);
         let mut state = folder.state.lock();
@@ -467,7 +467,7 @@ impl Listings {
     /// Forgets everything, so that the next look-ups ask the server.
     pub(super) fn forget(&self) {
         let mut known = self.state.lock();
-        // Who is told of what runs out is told of all of it.
+        // The thread that reports expired listings reports all of them.
         let now = Instant::now();
         known.expiring = known.folders.iter().map(|(path, _)| (now, path.clone())).collect();
         known.folders.clear();
@@ -475,7 +475,7 @@ impl Listings {
         self.moved.notify_all();
     }
 
-    /// Waits until what is known of a folder runs out, or until woken.
+    /// Waits until the listing of a folder expires, or until woken.
     pub(super) fn wait(&self, timeout: Duration) -> Expired {
         let end = after(timeout);
         let mut known = self.state.lock();
@@ -498,7 +498,7 @@ impl Listings {
         self.moved.notify_all();
     }
 
-    /// Forgets folders that were not asked for the longest while all together hold too many names.
+    /// Forgets the least recently used folders while all together hold too many names.
     fn shrink(&self) {
         let mut known = self.state.lock();
         let size = |folder: &Folder| {
@@ -512,7 +512,7 @@ impl Listings {
     }
 }
 
-/// Ends a flight, even one that panicked.
+/// Ends a listing in flight, also if it panicked.
 struct Ending<'a>(&'a Folder);
 
 impl Drop for Ending<'_> {

@@ -2,18 +2,18 @@
 
 use std::{ffi::OsStr, fmt, os::unix::ffi::OsStrExt, path::Path};
 
-/// What a URL names. Secrets in it are kept apart from everything that is shown.
+/// The parts of a URL. Its secrets are kept apart from what is shown.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Location {
     /// The protocol of the server.
     pub(super) scheme: Scheme,
     /// The bucket, the Azure container (`account/container`), the host and port, or the repository (`owner/name`).
     pub(super) store: String,
-    /// The key, unescaped, without the `/` that begins it. Empty for all of the store.
+    /// The key, unescaped, without its leading `/`. Empty for the whole store.
     pub(super) key: Vec<u8>,
     /// `user:password` of an `http` URL.
     pub(super) login: Option<String>,
-    /// What follows a `?`: a signature, a token.
+    /// The query after `?`: a signature or a token.
     pub(super) query: Option<String>,
     /// The branch, tag or commit of a repository.
     pub(super) revision: Option<String>,
@@ -39,7 +39,7 @@ pub(super) enum Repository {
 }
 
 impl Repository {
-    /// Its part of the address of the interface.
+    /// Returns its part of the API's address.
     pub(super) fn api(self) -> &'static str {
         match self {
             Self::Model => "models/",
@@ -48,7 +48,7 @@ impl Repository {
         }
     }
 
-    /// Its part of the address of a file.
+    /// Returns its part of a file's address.
     pub(super) fn files(self) -> &'static str {
         match self {
             Self::Model => "",
@@ -69,11 +69,11 @@ const SCHEMES: [(&str, Scheme); 12] = [
     ("https://", Scheme::Https),
     ("hf://datasets/", Scheme::HuggingFace(Repository::DataSet)),
     ("hf://spaces/", Scheme::HuggingFace(Repository::Space)),
-    // Last, because it is the beginning of the others.
+    // Last, because the others begin with it.
     ("hf://", Scheme::HuggingFace(Repository::Model)),
 ];
 
-/// Whether a path of the command line is a URL of a kind that can be opened.
+/// Returns whether a path of the command line is a URL that can be opened.
 pub(crate) fn is_url(path: &Path) -> bool {
     scheme(path.as_os_str()).is_some()
 }
@@ -86,7 +86,7 @@ fn scheme(text: &OsStr) -> Option<(&'static str, Scheme)> {
 }
 
 impl Location {
-    /// Parses a URL. `None` if it is none.
+    /// Parses a URL. Returns `None` for anything else.
     ///
     /// # Errors
     /// What is wrong with it, without any of its secrets.
@@ -144,8 +144,7 @@ impl Location {
         Ok(Self { scheme, store, key, login, query, revision })
     }
 
-    /// The key of the folder that holds this one, and the last part. `None` for all of the store, and for what ends
-    /// in `/`.
+    /// Returns the key of the parent folder, and the last part. `None` for the whole store and for keys that end in `/`.
     pub(crate) fn split(&self) -> Option<(&[u8], &[u8])> {
         let at = self.key.iter().rposition(|&byte| byte == b'/').map_or(0, |at| at + 1);
         let (folder, name) = self.key.split_at(at);
@@ -216,14 +215,14 @@ pub(super) fn unescape(text: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A key as the path of a URL: everything but letters, digits, `-._~` and `/` is escaped, which is what signatures of
-/// S3 are made of.
+/// Returns a key as the path of a URL. Everything but letters, digits, `-._~` and `/` is escaped, as signatures of S3
+/// require.
 pub(super) fn escape(key: &[u8]) -> String {
     escaped(key, b"-._~/")
 }
 
-/// A key as the path of a URL. Parts `.` and `..` would be taken for folders, so that the slashes beside them are
-/// escaped as well; a key that is nothing else can't be named.
+/// Returns a key as the path of a URL. Parts `.` and `..` would be taken for folders, so the slashes beside them are
+/// escaped too. A key that is only `.` or `..` cannot be named.
 pub(super) fn escape_object(key: &[u8]) -> String {
     match key.split(|&byte| byte == b'/').any(|part| matches!(part, b"." | b"..")) {
         true => escape_value(key),
@@ -231,7 +230,7 @@ pub(super) fn escape_object(key: &[u8]) -> String {
     }
 }
 
-/// A value of a query.
+/// Escapes a value of a query.
 pub(super) fn escape_value(value: &[u8]) -> String {
     escaped(value, b"-._~")
 }

@@ -50,7 +50,7 @@ mod tests {
                 assert!(!matches!(&*name, "" | "." | ".." | "%2E") || part == b".", "{name}");
             }
         }
-        // No second name for one key.
+        // Each key has one name.
         for name in ["%41", "a%2f", "%zz", "%2E%2E%2E", "a%_2"] {
             assert_eq!(part_of(name.as_bytes(), false), None, "{name}");
         }

@@ -15,13 +15,13 @@ use super::{
 };
 use crate::store::Names;
 
-/// How long a server may take to list what is known from before, or can be told otherwise.
+/// Longest time for a listing that has a substitute: an older answer, or another request.
 pub(super) const BRIEFLY: Duration = Duration::from_secs(5);
-/// Pages without a new name that may follow each other.
+/// Most consecutive pages without a new name.
 const EMPTY_PAGES: usize = 1000;
-/// What WebDAV is asked for with (see `web`).
+/// The page token that stands for a WebDAV request (see `web`).
 const WEBDAV: &str = "webdav";
-/// Bytes of one page of a listing.
+/// Largest page of a listing in bytes.
 pub(super) const LONGEST: usize = 64 << 20;
 
 /// An answer to a request for a page.
@@ -31,7 +31,7 @@ struct Answered {
 }
 
 impl RemoteStore {
-    /// All of a folder.
+    /// Returns the whole listing of a folder.
     pub(super) async fn list(&self, prefix: &[u8], is_top: bool, was_known: bool) -> Result<Listing, FetchError> {
         let within = was_known.then_some(BRIEFLY);
         let mut to = Listed { prefix, is_top, listing: Listing::default() };
@@ -42,7 +42,7 @@ impl RemoteStore {
         }
         let mut more: Option<String> = None;
         let mut answered = self.ask(prefix, None, PAGE, within).await?;
-        // Pages may be empty, as many as a server takes time for; one that gives nothing else has no end.
+        // A few empty pages are normal. A server that sends nothing else would never end.
         let (mut progress, mut empty) = (Instant::now(), 0);
         loop {
             let early = self.backend.next_page(&answered.headers, &answered.body);
@@ -96,7 +96,7 @@ impl RemoteStore {
         }
     }
 
-    /// The first names of what has keys that begin so.
+    /// Returns the first names of the keys that begin with `prefix`.
     pub(super) async fn page(
         &self,
         prefix: &[u8],
@@ -114,8 +114,7 @@ impl RemoteStore {
         Ok(page)
     }
 
-    /// A folder of a server of the web, which lists by a page, or by WebDAV. WebDAV is asked as if it were the next
-    /// page.
+    /// Lists a folder of a web server, from its page or by WebDAV. The WebDAV request is made like one for a next page.
     async fn read_web(
         &self,
         prefix: &[u8],
@@ -139,7 +138,7 @@ impl RemoteStore {
         }
     }
 
-    /// Whether a folder is listed in one answer, which may be a page or WebDAV's.
+    /// Returns whether a folder is listed in one answer, which may be a page or WebDAV's.
     fn lists_as_web(&self) -> bool {
         self.backend.is_web() && !self.backend.is_pinned()
     }
@@ -170,7 +169,7 @@ impl RemoteStore {
         }
     }
 
-    /// What an answer says; returns what to ask the next page with.
+    /// Reads an answer. Returns the token of the next page.
     fn read(
         &self,
         prefix: &[u8],

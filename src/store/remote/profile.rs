@@ -28,7 +28,7 @@ pub(super) struct Profile {
     settings: HashMap<String, String>,
 }
 
-/// Shows the names of the settings only.
+/// Shows only the names of the settings.
 impl fmt::Debug for Profile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.settings.keys()).finish()
@@ -74,7 +74,7 @@ impl Profile {
         if let Some(endpoint) = settings.get("s3.endpoint_url").cloned() {
             settings.insert("endpoint_url".into(), endpoint);
         }
-        // Keys of both files never mix.
+        // A key of one file is never used with a secret of the other.
         if let Some(keys) = keys {
             if keys.contains_key("aws_access_key_id") {
                 settings.remove("aws_session_token");
@@ -145,7 +145,7 @@ fn sections(text: &str) -> HashMap<String, HashMap<String, String>> {
     all
 }
 
-/// What a `credential_process` prints.
+/// The output of a `credential_process`.
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct Printed {
@@ -217,7 +217,7 @@ impl ProfileKeys {
             return Ok(known.credential.clone());
         }
         let name = self.name.clone();
-        // Files and programs: not in a thread that serves requests.
+        // Reads files and runs programs, so not on a thread that serves requests.
         let read = tokio::task::spawn_blocking(move || {
             let profile = Profile::read(&name).ok_or_else(|| format!("there is no profile {name}"))?;
             profile.credential(&name)

@@ -61,7 +61,7 @@ impl S3 {
         let Some(bucket) = &self.bucket_at_aws else { return self.base.clone() };
         let region = self.region.lock();
         let domain = if region.starts_with("cn-") { "amazonaws.com.cn" } else { "amazonaws.com" };
-        // A dot in a bucket's name is not covered by the certificate of the name before the domain.
+        // The wildcard certificate does not cover a bucket name with a dot.
         match bucket.contains('.') {
             true => format!("https://s3.{region}.{domain}/{bucket}"),
             false => format!("https://{bucket}.s3.{region}.{domain}"),
@@ -147,7 +147,7 @@ const NEXT: &str = "NextContinuationToken";
 fn page(body: &[u8], to: &mut dyn Collect) -> Result<Option<String>, String> {
     const OBJECT: &str = "Contents";
     const FOLDER: &str = "CommonPrefixes";
-    // It may follow the keys.
+    // The token may follow the keys.
     let is_escaped = xml::has_leaf(body, "EncodingType", "url");
     let key = |text: &str| match is_escaped {
         // As in a form: a space is `+`.
@@ -169,7 +169,7 @@ fn page(body: &[u8], to: &mut dyn Collect) -> Result<Option<String>, String> {
     if rest.get("IsTruncated").is_none() && rest.get("Name").is_none() {
         return Err("the answer is no listing of a bucket".into());
     }
-    // The value that was found without parsing the document is a guess.
+    // The token that was found without parsing the document is only a guess.
     if is_escaped != rest.get("EncodingType").is_some_and(|kind| kind.eq_ignore_ascii_case("url")) {
         return Err("the answer does not say how its keys are written".into());
     }

@@ -1,4 +1,4 @@
-//! A store that is reached by requests.
+//! A store that is reached by requests: a bucket, a repository or a web server.
 
 use std::{
     cell::Cell,
@@ -35,14 +35,14 @@ use crate::{
     store::{Changes, DirEvent, File, Folder, Kind, Names, Stat, Store, Usage, Version, Watch},
 };
 
-/// Bytes of an object's front that are fetched if its name says that it is a container. They tell what it is, and are
-/// enough to open most.
+/// Bytes of an object's front that are fetched if its name says that it is a container. They show the format, and most
+/// containers can be opened with them alone.
 const FRONT: u64 = 256 << 10;
 /// Objects that are looked into at once with `--detect=content`.
 const LOOKED_INTO: usize = 64;
 /// Largest answer in bytes about a data set's revision, which has the names of all its files.
 const LONGEST_REVISION: usize = 64 << 20;
-/// Bytes of what is remembered of an object.
+/// Largest detection result, in bytes, that is kept on disk for an object.
 const LONGEST_WORD: u64 = 256;
 /// Most names with the same beginning that are listed to look up one name.
 const BESIDE: u16 = 16;
@@ -50,7 +50,7 @@ const BESIDE: u16 = 16;
 /// Whether a name says that an object is a container.
 pub(crate) type IsContainerName = Box<dyn Fn(&OsStr) -> bool + Send + Sync>;
 
-/// A bucket, or the part of one below a prefix.
+/// A bucket, or the part of a bucket below a prefix.
 pub(crate) struct RemoteStore {
     pub(super) backend: Arc<dyn Backend>,
     pub(super) client: Arc<Client>,
@@ -67,7 +67,7 @@ pub(crate) struct RemoteStore {
     owner: (u32, u32),
 }
 
-/// What a URL turned out to be.
+/// What a URL names.
 pub(crate) struct Found {
     pub(crate) store: RemoteStore,
     /// The name of the object that it names, in the folder that the store is; `None` for a folder.
@@ -75,7 +75,7 @@ pub(crate) struct Found {
 }
 
 impl RemoteStore {
-    /// The way to what a URL names. Nothing is asked yet.
+    /// Prepares access to what a URL names, without a request.
     ///
     /// # Errors
     /// What is wrong with the configuration.
@@ -193,7 +193,7 @@ impl RemoteStore {
         }
     }
 
-    /// Asks for what a listing does not say of an object.
+    /// Requests the size and state of an object if its listing does not have them.
     fn complete(&self, folder: &Path, key: &[u8], entry: &Entry) -> io::Result<Option<Entry>> {
         let name = entry.name.as_bytes();
         if let (Some(known), _) = self.listings.single(folder, name) {
@@ -208,7 +208,7 @@ impl RemoteStore {
         Ok(found)
     }
 
-    /// What a name in a folder stands for. `key` is what the folder's keys begin with; empty for the store's own.
+    /// Returns what a name in a folder stands for. All keys of the folder begin with `key`, which is empty for the root.
     fn look_up(&self, folder: &Path, key: &[u8], name: &[u8]) -> io::Result<Option<Entry>> {
         let key = if key.is_empty() { &self.prefix } else { key };
         let is_top = names::is_top(folder);
@@ -221,7 +221,7 @@ impl RemoteStore {
             return Ok(self.listing(folder, key)?.get(name));
         }
         let Some(part) = part else { return Ok(None) };
-        // What was looked at before is compared only.
+        // The front of a known object is not fetched again.
         let was_object =
             matches!(self.listings.outdated(folder, name), Some(Some(Entry { node: Node::Object(_), .. })));
         let wants_front = !was_object && (self.is_container_name)(OsStr::from_bytes(name));
@@ -240,7 +240,7 @@ impl RemoteStore {
         Ok(entry)
     }
 
-    /// Asks what has this key: an object, or a folder of keys that begin with it.
+    /// Asks the server what has this key: an object, or a folder of keys that begin with it.
     async fn look(&self, key: &[u8], wants_front: bool) -> Result<Option<Node>, FetchError> {
         let below = [key, b"/"].concat();
         if wants_front {
@@ -261,7 +261,7 @@ impl RemoteStore {
                 Err(error) => Err(error),
             };
         }
-        // One page of the names that begin so tells both, unless it is full of others.
+        // One page of the keys with this prefix tells both, unless other keys fill it.
         if let Ok(page) = self.page(key, None, BESIDE, Some(pages::BRIEFLY)).await {
             match page.objects.into_iter().find(|object| object.key == key) {
                 Some(object) if object.state.size.is_some() => return Ok(Some(Node::Object(object.state))),
@@ -281,7 +281,7 @@ impl RemoteStore {
         }
     }
 
-    /// What is known of an object.
+    /// Returns the size and state of an object.
     pub(super) async fn head(&self, key: &[u8]) -> Result<State, FetchError> {
         let ask = Ask::new(Method::HEAD, Target::Object(key));
         let store = self.backend.store();
@@ -289,14 +289,14 @@ impl RemoteStore {
         if let Some(size) = length_of(&answer) {
             return Ok(State { size: Some(size), ..self.backend.state(&answer.headers) });
         }
-        // Apache says nothing of the length of an empty file until it is asked for the file.
+        // To HEAD, Apache does not give the length of an empty file.
         let ask = Ask::new(Method::GET, Target::Object(key));
         let answer = self.client.send(&*self.backend, &ask, &mut self.client.attempts(store)).await?;
         let unknown = || FetchError::Failed(format!("{store}: the server does not say how large the object is"));
         Ok(State { size: Some(length_of(&answer).ok_or_else(unknown)?), ..self.backend.state(&answer.headers) })
     }
 
-    /// Returns what is known of an object, and keeps its first bytes for opening it.
+    /// Returns the size and state of an object, and keeps its first bytes for opening it.
     async fn front(&self, key: &[u8]) -> Result<State, FetchError> {
         let mut ask = Ask::new(Method::GET, Target::Object(key));
         ask.headers.insert(header::RANGE, HeaderValue::from_static("bytes=0-262143"));
@@ -331,7 +331,7 @@ impl RemoteStore {
         }
     }
 
-    /// Whether an answer is the page of a folder to which the server led.
+    /// Returns whether an answer is the page of a folder that the server redirected to.
     fn is_page(&self, answer: &Answer) -> bool {
         let kind = answer.headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
         self.backend.is_web()
@@ -401,14 +401,14 @@ impl RemoteStore {
     }
 }
 
-/// What an answer says of the length of its body.
+/// Returns the length of an answer's body, if the server gives it.
 fn length_of(answer: &Answer) -> Option<u64> {
     backend::size(answer.headers.get(header::CONTENT_LENGTH)?.to_str().ok()?)
 }
 
 /// Returns a key of any bytes as text.
 fn escape_key(key: &[u8]) -> String {
-    // Nearly all of them are.
+    // Nearly all keys are plain ASCII.
     if key.iter().all(|byte| matches!(byte, b' '..=b'~') && *byte != b'%') {
         return String::from_utf8_lossy(key).into_owned();
     }
@@ -434,7 +434,8 @@ fn version(id: &ObjectId) -> Version {
     Version::object(u128::from_le_bytes(bytes), id.size)
 }
 
-/// What a word about an object in a state is kept under. Another version of the program may see it otherwise.
+/// Returns the disk cache's key for the detection result of an object in one state. It names this program's version,
+/// because another one may recognise other formats.
 fn word_key(version: &Version) -> Vec<u8> {
     [concat!("word ", env!("CARGO_PKG_VERSION"), "\0").as_bytes(), &version.to_bytes()[..]].concat()
 }
@@ -533,7 +534,7 @@ impl Store for RemoteStore {
     }
 
     fn looked_into_at_once(&self) -> usize {
-        // Of a web server's page, sizes have to be asked for.
+        // A web server's page has no exact sizes, so each would take a request.
         if self.detect == Detect::Content || self.backend.is_web() && !self.backend.is_pinned() {
             LOOKED_INTO
         } else {
@@ -607,7 +608,7 @@ struct RemoteFolder<'a> {
     path: &'a Path,
     key: Vec<u8>,
     listing: Arc<Listing>,
-    /// The number of the name that was asked for last: mostly the next one is next.
+    /// The number of the name looked up last. Programs usually look up the next one then.
     last: Cell<usize>,
 }
 

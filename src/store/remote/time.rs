@@ -2,7 +2,7 @@
 
 const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 
-/// Seconds since 1970, UTC. `None` for what is no such time.
+/// Returns seconds since 1970, UTC; `None` if the text is not such a time.
 pub(super) fn parse(text: &str) -> Option<i64> {
     let text = text.trim();
     if text.as_bytes().first()?.is_ascii_digit() {

@@ -98,8 +98,8 @@ impl Backend for Web {
     }
 }
 
-/// An entity tag without its quotes. One that a server gives without any is taken for a weak one: no condition can name
-/// it.
+/// Returns an entity tag without its quotes. A tag that a server sends without quotes counts as weak, because no
+/// condition can name it.
 fn tag(given: &str) -> Box<str> {
     let given = given.trim();
     let is_whole = given.is_empty() || given.starts_with('"') || given.starts_with("W/");
@@ -111,7 +111,7 @@ const NO_LISTING: &str = "the server does not list this folder; name a single fi
 
 fn item(prefix: &[u8], name: &[u8], is_folder: bool, state: State, to: &mut dyn Collect) -> Result<(), String> {
     let name = name.strip_suffix(b"/").unwrap_or(name);
-    // Links that lead elsewhere are no names in this folder.
+    // Links to other places are not names in this folder.
     if name.is_empty() || name == b"." || name == b".." || name.contains(&b'/') {
         return Ok(());
     }
@@ -143,13 +143,13 @@ fn json(prefix: &[u8], body: &[u8], to: &mut dyn Collect) -> Result<(), String> 
     })
 }
 
-/// Where the next word is in a text, in small letters or capital ones.
+/// Returns where a word is in a text; letter case does not matter.
 fn find(text: &[u8], word: &[u8]) -> Option<usize> {
     text.windows(word.len()).position(|part| part.eq_ignore_ascii_case(word))
 }
 
-/// Reads a page with links: those that lead to a name in this folder. Sizes and times are not taken from it, because
-/// most servers round them.
+/// Reads the links of a page that lead to a name in this folder. It ignores sizes and times, because most servers round
+/// them.
 fn html(prefix: &[u8], body: &[u8], to: &mut dyn Collect) -> Result<(), String> {
     let marks = ["index of ", "directory listing", "folder listing", "caddy"];
     if !marks.iter().any(|words| find(body, words.as_bytes()).is_some()) {
@@ -163,7 +163,7 @@ fn html(prefix: &[u8], body: &[u8], to: &mut dyn Collect) -> Result<(), String> 
         let link = link.split(|byte| byte == quote).next().unwrap_or_default();
         let link = String::from_utf8_lossy(link);
         let link = link.replace("&amp;", "&").replace("&#39;", "'").replace("&quot;", "\"");
-        // Columns to sort by, other hosts, and parts of pages are no names.
+        // Links that sort the page, to other hosts and to fragments are not names.
         let link = link.split(['?', '#']).next().unwrap_or_default();
         let link = link.strip_prefix(&own).or_else(|| link.strip_prefix("./")).unwrap_or(link);
         if link.starts_with('/') || link.contains("://") || link.starts_with("mailto:") {

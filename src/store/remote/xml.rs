@@ -38,7 +38,7 @@ pub(super) fn items(
     names: &[&'static str],
     take: &mut dyn FnMut(&'static str, &Item) -> Result<(), String>,
 ) -> Result<Item, String> {
-    // One odd key makes no listing unreadable.
+    // A listing stays readable if one key is malformed.
     let text = String::from_utf8_lossy(document);
     let mut reader = Reader::from_str(&text);
     let mut rest = Item::default();
@@ -76,7 +76,7 @@ pub(super) fn items(
                     "gt" => Some('>'),
                     "quot" => Some('"'),
                     "apos" => Some('\''),
-                    // A character that XML does not know, as keys may have.
+                    // Keys may have characters that XML does not allow.
                     name if name.starts_with('#') => {
                         Some(reference.resolve_char_ref().ok().flatten().unwrap_or(char::REPLACEMENT_CHARACTER))
                     }
@@ -103,15 +103,15 @@ pub(super) fn items(
     }
 }
 
-/// The text of the first leaf of a name, without reading all of the document: a guess, which [`items`] has to confirm.
-/// `None` where there is none, or text that is written in another way than it reads.
+/// Returns the text of the first leaf with this name, without parsing the document: a guess that [`items`] has to
+/// confirm. `None` if there is none, or if its text is escaped.
 pub(super) fn early_leaf<'a>(document: &'a [u8], name: &str) -> Option<&'a str> {
     let (_, rest) = std::str::from_utf8(document).ok()?.split_once(&format!("<{name}>"))?;
     let (text, _) = rest.split_once('<')?;
     (!text.is_empty() && !text.contains('&')).then_some(text)
 }
 
-/// Whether a leaf of a name has this text, in small letters or capital ones: a guess, as that of [`early_leaf`].
+/// Returns whether a leaf has this text; letter case does not matter. A guess like that of [`early_leaf`].
 pub(super) fn has_leaf(document: &[u8], name: &str, text: &str) -> bool {
     let document = String::from_utf8_lossy(document);
     let found = document.split_once(&format!("<{name}>")).and_then(|(_, rest)| rest.split('<').next());

@@ -57,7 +57,7 @@ impl Run {
         }
     }
 
-    /// Its length.
+    /// Returns its length in bytes.
     pub(super) fn len(&self) -> usize {
         (self.range.end - self.range.start) as usize
     }
@@ -110,7 +110,7 @@ impl Run {
         self.whole.get().is_some() || self.filling.lock().space.bytes().len() as u64 >= end - self.range.start
     }
 
-    /// Notes that it is read.
+    /// Notes that a reader uses it, for eviction.
     pub(super) fn note_read(&self) {
         self.was_read.store(true, Relaxed);
         self.is_used.store(true, Relaxed);
@@ -155,7 +155,7 @@ impl Drop for Run {
     }
 }
 
-/// Its bytes, once all are there.
+/// The bytes of a complete run.
 impl AsRef<[u8]> for Run {
     fn as_ref(&self) -> &[u8] {
         self.whole().unwrap_or_default()

@@ -40,7 +40,7 @@ struct Stream {
 
 impl Stream {
     /// Returns how many bytes to have in flight or in memory ahead of it. The window grows with the bytes read in
-    /// order, so at most a few times as many bytes are fetched in vain.
+    /// order, so at most a few times as many bytes are fetched without use.
     fn window(&self, most: u64) -> u64 {
         match self.run {
             _ if self.requests < 2 => 0,
@@ -82,7 +82,7 @@ impl Streams {
         stream.requests += 1;
         stream.next = range.end;
         if stream.next >= stream.end && stream.end < size {
-            // It reads on behind the announced range.
+            // It reads beyond the announced range.
             (stream.end, stream.run, stream.requests) = (size, 0, 0);
         }
         let window = stream.window(most);
@@ -124,7 +124,7 @@ impl Streams {
     }
 }
 
-/// The size of one request of a window: several are in flight, because the speed of one connection is limited.
+/// Returns the size of one request of a window. Several are in flight, because one connection is slow.
 pub(super) fn request_size(window: u64) -> u64 {
     (window / 8).next_multiple_of(1 << 20).clamp(1 << 20, 4 << 20)
 }
@@ -151,7 +151,7 @@ mod tests {
         assert_eq!(aheads[0], 0, "one read is no reader in order");
         assert!(aheads[1] <= 2 << 20);
         assert!(*aheads.iter().max().unwrap() >= MOST_AHEAD, "{aheads:?}");
-        // Fetched in vain if it ends here: a few times what was read.
+        // If it ends here, a few times the bytes that were read were fetched without use.
         for (reads, ahead) in (1_u64..).zip(&aheads) {
             let most = 4 * reads * (128 << 10);
             assert!(*ahead <= most + request_size(most));
