@@ -23,6 +23,7 @@ use std::fmt;
 use crate::{codec::Codec, source::SourceError};
 pub use crc::{Crc, CrcKind};
 pub use dtype::DType;
+pub(crate) use dtype::{bf16, half};
 pub use recognition::{FRONT, Front, Recognition, has_suffix};
 
 /// Why a file is not a container that can be opened.

@@ -3,6 +3,7 @@
 //! [`Container`] is the interface of every format. A format whose items are all known when it is opened describes them
 //! as `Content` and gets the rest from `Table`.
 
+pub mod attributes;
 mod choice;
 mod describe;
 mod formats;
@@ -11,6 +12,7 @@ mod idv;
 mod item_info;
 mod kastore;
 mod kdb;
+pub mod links;
 mod members;
 mod memory;
 pub mod names;
@@ -80,6 +82,8 @@ pub enum NodeKind {
     },
     /// A file.
     File,
+    /// A symbolic link to another place, by [`Container::link_target`].
+    Link,
 }
 
 /// A child in a listing.
@@ -129,6 +133,27 @@ pub trait Container: Any + Send + Sync {
     /// # Errors
     /// As [`Self::lookup`].
     fn view(&self, reader: &ReadContext, file: NodeId) -> Result<View, Fault>;
+
+    /// Returns where a node of the kind [`NodeKind::Link`] leads: a path relative to the link's folder, as
+    /// [`links::relative`] makes it. It stays inside the container, or leads to a container at or below this one's
+    /// folder. `None` for all other nodes.
+    ///
+    /// # Errors
+    /// As [`Self::lookup`].
+    fn link_target(&self, reader: &ReadContext, link: NodeId) -> Result<Option<String>, Fault> {
+        let _ = (reader, link);
+        Ok(None)
+    }
+
+    /// Returns the JSON file with the attributes of a group or an array (`docs/TREE.md`, section 2): for the folder or
+    /// the `.npy` file, the node of its `attributes.json` or `.attrs.json`. `None` if it has no attributes.
+    ///
+    /// # Errors
+    /// As [`Self::lookup`].
+    fn attributes(&self, reader: &ReadContext, node: NodeId) -> Result<Option<NodeId>, Fault> {
+        let _ = (reader, node);
+        Ok(None)
+    }
 
     /// Returns the bytes of `container.json`.
     ///

@@ -477,6 +477,22 @@ impl Vfs {
         opened.tree.item_info(opened.reader(wait), node).map_err(|fault| self.fault(&id, &opened, node, fault))
     }
 
+    /// Returns the JSON of the attributes that a format hangs on a group or an array; `None` if there are none.
+    ///
+    /// # Errors
+    /// [`Error`] if the container cannot be opened or the attributes cannot be read.
+    pub fn attributes(&self, ino: u64) -> Result<Option<Vec<u8>>, Error> {
+        let Node::InContainer(id, node) = self.node(ino)? else { return Ok(None) };
+        let opened = self.opened(&id, Wait::Always)?;
+        if opened.is_own_file(node) {
+            return Ok(None);
+        }
+        let fault = |fault| self.fault(&id, &opened, node, fault);
+        let Some(file) = opened.tree.attributes(&opened.reader, node).map_err(fault)? else { return Ok(None) };
+        let view = opened.readable(file, Wait::Always).map_err(fault)?;
+        view.copy_at(&opened.reader, 0, view.size()).map(Some).map_err(fault)
+    }
+
     /// Returns some rows of the table column that a folder shows; see [`tree::Container::rows`].
     ///
     /// # Errors
@@ -598,6 +614,12 @@ impl Vfs {
             Node::SourceLink(_) if wait == Wait::Never => Err(Error::would_block(Wait::Disk)),
             Node::SourceLink(path) => {
                 self.source.store().read_link(&path).map_err(|e| Error::os(&e, "readlink", path.to_path_buf()))
+            }
+            Node::InContainer(id, link) => {
+                let opened = self.opened(&id, wait)?;
+                let target = opened.tree.link_target(opened.reader(wait), link);
+                let target = target.map_err(|fault| self.fault(&id, &opened, link, fault))?;
+                target.map(Into::into).ok_or_else(|| Error::not_a_link(id.shown()))
             }
             node => Err(Error::not_a_link(self.place(&node))),
         }

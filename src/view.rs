@@ -5,6 +5,7 @@
 //! format needs is rendered in that format's folder below `tree`.
 
 mod array;
+pub mod attributes;
 pub mod grid;
 pub mod json;
 mod memory;

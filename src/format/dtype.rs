@@ -175,6 +175,23 @@ impl SmallFloat {
     }
 }
 
+/// Returns the number of the bits of an IEEE 754 binary16.
+pub(crate) fn half(bits: u16) -> f32 {
+    let (exponent, fraction) = (bits >> 10 & 0x1f, bits & 0x3ff);
+    let magnitude = match exponent {
+        0 => f32::from(fraction) * 2f32.powi(-24),
+        0x1f if fraction == 0 => f32::INFINITY,
+        0x1f => f32::NAN,
+        _ => (1.0 + f32::from(fraction) / 1024.0) * 2f32.powi(i32::from(exponent) - 15),
+    };
+    if bits >> 15 == 1 { -magnitude } else { magnitude }
+}
+
+/// Returns the number of the bits of a bf16, the upper half of an f32.
+pub(crate) fn bf16(bits: u16) -> f32 {
+    f32::from_bits(u32::from(bits) << 16)
+}
+
 impl fmt::Display for DType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())

@@ -5,7 +5,8 @@ pub use crate::escape::NAME_MAX;
 use crate::escape::{escape, fit};
 
 /// Suffixes that shardfs gives to files. No folder's name ends in one.
-const SUFFIXES: [&str; 7] = [".npy", ".json", ".jsonl", ".txt", ".bin", ".png", ".jpg"];
+const SUFFIXES: [&str; 11] =
+    [".npy", ".json", ".jsonl", ".txt", ".bin", ".png", ".jpg", ".parquet", ".msg", ".idl", ".h264"];
 
 /// Folder names that are reserved at any depth.
 pub const RESERVED: [&str; 2] = [".raw", ".shardfs"];
@@ -56,6 +57,8 @@ mod tests {
         assert_eq!(folder(b"a.npy", &RESERVED, 1), "a%2Enpy");
         assert_eq!(folder(b"v.tar.json", &RESERVED, 1), "v.tar%2Ejson");
         assert_eq!(folder(b".jpg", &RESERVED, 1), "%2Ejpg");
+        assert_eq!(folder(b"t.parquet", &RESERVED, 1), "t%2Eparquet");
+        assert_eq!(folder(b"cam.h264", &RESERVED, 1), "cam%2Eh264");
         assert_eq!(folder(b".raw", &RESERVED, 1), "%2Eraw");
         assert_eq!(folder(b"images", &["images"], 1), "%69mages");
         assert_eq!(folder(b"images", &RESERVED, 2), "images%_2");

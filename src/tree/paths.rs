@@ -157,6 +157,23 @@ impl<F: Copy> Builder<F> {
         node
     }
 
+    /// Returns the folder that a node is in, and its name.
+    pub fn place(&self, node: NodeIndex) -> (NodeIndex, &str) {
+        self.nodes.get_index(node as usize).map_or((ROOT, ""), |((folder, name), _)| (*folder, name))
+    }
+
+    /// Returns a folder of its own for what shardfs adds, by the first free name: plain, `%_2`, `%_3` …
+    pub fn free_folder(&mut self, parent: NodeIndex, part: &[u8]) -> NodeIndex {
+        let mut name = names::folder(part, &names::RESERVED, 1);
+        for number in 2.. {
+            if !self.is_taken(parent, &name) {
+                break;
+            }
+            name = names::folder(part, &names::RESERVED, number);
+        }
+        self.push(parent, name, Kind::Folder)
+    }
+
     /// Returns the folder for all parts of a stored name except the last (split at `/`), and that last part. `reserved`
     /// are the names that `top` reserves, in addition to those of every folder. If a container asks for too many
     /// folders ([`limits::FOLDERS`]), the rest of the name is one part, including slashes.

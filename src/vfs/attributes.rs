@@ -150,6 +150,11 @@ impl Vfs {
                 let view = opened.view(child, wait);
                 (FileKind::File, view.map_err(|fault| self.fault(id, opened, child, fault))?.size(), 1)
             }
+            Some(NodeKind::Link) => {
+                let target = opened.tree.link_target(opened.reader(wait), child);
+                let target = target.map_err(|fault| self.fault(id, opened, child, fault))?;
+                (FileKind::Link, target.map_or(0, |target| target.len() as u64), 1)
+            }
             None => return Err(Error::stale(id.shown())),
         };
         // In the root of a container that is SOURCE, names mean other nodes after it has changed.

@@ -6,7 +6,7 @@ use super::{Attr, Error, FileKind, Node, Vfs, control};
 use crate::{
     source::Wait,
     store::{FileId, FilePath},
-    tree,
+    tree::{self, NodeKind},
 };
 
 /// An entry of a listing.
@@ -99,7 +99,11 @@ impl Vfs {
                         return ControlFlow::Continue(());
                     }
                     let node = Node::InContainer(id.clone(), child.node);
-                    let kind = if child.is_folder { FileKind::Folder } else { FileKind::File };
+                    let kind = match child.is_folder {
+                        true => FileKind::Folder,
+                        false if opened.kind(child.node) == Some(NodeKind::Link) => FileKind::Link,
+                        false => FileKind::File,
+                    };
                     let attr = match plus.then(|| self.attr_inside(id, &opened, child.node, for_size)) {
                         // Stored bytes that are not in memory yet are no reason to leave it out.
                         Some(Err(error)) if error.would_block_for() == Some(Wait::Disk) => {

@@ -241,6 +241,15 @@ impl Entry {
         Ok(self.vfs().item_info(self.handle.ino)?)
     }
 
+    /// Returns the attributes that the format hangs on this group (a folder) or array (a `.npy` file), as the JSON object
+    /// of `attributes.json` or `.attrs.json`. `None` if it has none.
+    ///
+    /// # Errors
+    /// Those of [`Self::read_range`].
+    pub fn attributes(&self) -> Result<Option<Vec<u8>>, Error> {
+        Ok(self.vfs().attributes(self.handle.ino)?)
+    }
+
     /// Returns the name of the format (`wshard`, `kdb`, ...) of the container that contains this entry, or that this
     /// folder is; `None` outside of containers.
     ///

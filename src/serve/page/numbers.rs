@@ -1,6 +1,6 @@
 //! Elements of arrays as numbers and as text.
 
-use crate::format::DType;
+use crate::format::{DType, bf16, half};
 
 /// Returns an element as a number: the ticks of a date with an offset, the magnitude of a complex number. Integers
 /// above 2^53 are rounded.
@@ -84,23 +84,6 @@ fn float(number: impl Into<f64> + Copy + std::fmt::Display + std::fmt::LowerExp)
     } else {
         number.to_string()
     }
-}
-
-/// IEEE 754 binary16.
-fn half(bits: u16) -> f32 {
-    let (exponent, fraction) = (bits >> 10 & 0x1f, bits & 0x3ff);
-    let magnitude = match exponent {
-        0 => f32::from(fraction) * 2f32.powi(-24),
-        0x1f if fraction == 0 => f32::INFINITY,
-        0x1f => f32::NAN,
-        _ => (1.0 + f32::from(fraction) / 1024.0) * 2f32.powi(i32::from(exponent) - 15),
-    };
-    if bits >> 15 == 1 { -magnitude } else { magnitude }
-}
-
-/// The upper half of an f32.
-fn bf16(bits: u16) -> f32 {
-    f32::from_bits(u32::from(bits) << 16)
 }
 
 /// Formats ticks of 100 ns since the year 1, and minutes east of Greenwich, as ISO 8601.

@@ -6,7 +6,6 @@ use std::{
     ops::Range,
 };
 
-use base64::{Engine, engine::general_purpose::STANDARD};
 use serde::{
     Serialize, Serializer,
     ser::{Error as _, SerializeSeq},
@@ -19,7 +18,11 @@ use crate::{
         gguf::{Gguf, Value, each_text},
     },
     source::{Memory, Source, SourceError},
-    view::{Fault, json},
+    view::{
+        Fault,
+        attributes::{Element, Text},
+        json,
+    },
 };
 
 /// Makes documents of a file.
@@ -89,18 +92,6 @@ impl<'a> Documents<'a> {
     }
 }
 
-/// A text: a string, or its bytes if these are not UTF-8.
-struct Text<'a>(&'a [u8]);
-
-impl Serialize for Text<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match std::str::from_utf8(self.0) {
-            Ok(text) => serializer.serialize_str(text),
-            Err(_) => serializer.collect_map([("base64", STANDARD.encode(self.0))]),
-        }
-    }
-}
-
 /// All pairs.
 struct Pairs<'a, P> {
     documents: &'a Documents<'a>,
@@ -134,7 +125,7 @@ impl Serialize for Shown<'_> {
         match (self.value, &self.path) {
             (Value::Texts(..), Some(path)) => serializer.collect_map([("jsonl", path)]),
             (_, Some(path)) => serializer.collect_map([("npy", path)]),
-            (Value::Scalar(dtype, bits), None) => Number(*dtype, *bits).serialize(serializer),
+            (Value::Scalar(dtype, bits), None) => Element(*dtype, &scalar(*dtype, *bits)).serialize(serializer),
             (Value::Text(_, Some(text)), None) => serializer.serialize_str(text),
             (Value::Text(place, None), None) => {
                 self.documents.admit(place.end - place.start).map_err(fail)?;
@@ -143,12 +134,11 @@ impl Serialize for Shown<'_> {
             // Arrays without a file of their own are short.
             (Value::Array(dtype, _, place), None) => {
                 let width = dtype.size() as usize;
-                let bytes = source.read(place.clone()).map_err(fail)?;
-                serializer.collect_seq(bytes.chunks_exact(width.max(1)).map(|bytes| {
-                    let fold = |bits: u64, byte: &u8| bits << 8 | u64::from(*byte);
-                    let bits = if found.is_big { bytes.iter().fold(0, fold) } else { bytes.iter().rev().fold(0, fold) };
-                    Number(*dtype, bits)
-                }))
+                let mut bytes = source.read(place.clone()).map_err(fail)?;
+                if found.is_big {
+                    bytes.chunks_exact_mut(width.max(1)).for_each(<[u8]>::reverse);
+                }
+                serializer.collect_seq(bytes.chunks_exact(width.max(1)).map(|bytes| Element(*dtype, bytes)))
             }
             (Value::Texts(count, place), None) => {
                 let (mut list, mut refused) = (serializer.serialize_seq(None)?, None);
@@ -168,21 +158,7 @@ impl Serialize for Shown<'_> {
     }
 }
 
-/// A number or a boolean by its bits.
-struct Number(DType, u64);
-
-impl Serialize for Number {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self(dtype, bits) = *self;
-        match dtype {
-            DType::F32 => serializer.serialize_f32(f32::from_bits(bits as u32)),
-            DType::F64 => serializer.serialize_f64(f64::from_bits(bits)),
-            DType::Bool => serializer.serialize_bool(bits != 0),
-            DType::I8 => serializer.serialize_i8(bits as i8),
-            DType::I16 => serializer.serialize_i16(bits as i16),
-            DType::I32 => serializer.serialize_i32(bits as i32),
-            DType::I64 => serializer.serialize_i64(bits as i64),
-            _ => serializer.serialize_u64(bits),
-        }
-    }
+/// Returns the bytes of a number by its bits.
+fn scalar(dtype: DType, bits: u64) -> Vec<u8> {
+    bits.to_le_bytes().into_iter().take(dtype.size() as usize).collect()
 }

@@ -1,0 +1,341 @@
+//! Attributes: metadata that a format hangs on groups and arrays, as one JSON object (`docs/TREE.md`, section 2).
+//!
+//! A format fills [`Attributes`] with what it stores; [`Attributes::document`] writes them. Arrays stay where they are
+//! stored until the document is written, so it takes memory for its own bytes and for one small array at a time.
+
+use std::{
+    cell::{Cell, RefCell},
+    fmt::Write,
+};
+
+use base64::{display::Base64Display, engine::general_purpose::STANDARD};
+use serde::{
+    Serialize, Serializer,
+    ser::{Error as _, SerializeSeq},
+};
+
+use super::{Array, Fault, ReadContext, json};
+use crate::{
+    cache::Buffer,
+    format::{DType, bf16, half},
+    source::Memory,
+};
+
+/// Most elements of an array that stand in the JSON. Larger ones have a `.npy` file of their own.
+pub const INLINE: u64 = 4096;
+
+/// The value of an attribute.
+///
+/// Lists and records may hold others. How deep, a format bounds before it makes them.
+#[derive(Debug, Clone)]
+pub enum Value {
+    /// A value that is missing: `null`.
+    Null,
+    /// A boolean.
+    Bool(bool),
+    /// A signed integer.
+    Int(i64),
+    /// An unsigned integer.
+    Uint(u64),
+    /// A number of single precision, in its shortest form. NaN and infinities are `null`.
+    F32(f32),
+    /// A number of double precision. NaN and infinities are `null`.
+    F64(f64),
+    /// A text: a string if it is UTF-8, otherwise like [`Value::Bytes`].
+    Text(Box<[u8]>),
+    /// Bytes that are no text: `{"base64": "…"}`.
+    Bytes(Box<[u8]>),
+    /// A reference to another object, by its path in the container: `{"path": "/a/b"}`.
+    Path(Box<str>),
+    /// A list.
+    List(Vec<Self>),
+    /// A record, or an object: names and values in stored order.
+    Record(Vec<(Box<str>, Self)>),
+    /// Elements of a shape in C order, as nested lists. A shape without axes is the one element.
+    Nested(Box<[u64]>, Vec<Self>),
+    /// Numbers of a shape in C order, as nested lists; a file of its own if there are more than [`INLINE`].
+    Array(Array),
+    /// A value that cannot be read, with the reason: `{"error": "…"}`.
+    Failed(Box<str>),
+}
+
+impl Value {
+    /// Returns the array, if it gets a file of its own.
+    pub fn large(&self) -> Option<&Array> {
+        match self {
+            Self::Array(array) if elements(&array.shape).is_none_or(|count| count > INLINE) => Some(array),
+            _ => None,
+        }
+    }
+}
+
+/// The attributes of a group or an array, in stored order.
+#[derive(Debug, Clone, Default)]
+pub struct Attributes {
+    all: Vec<(Box<[u8]>, Value)>,
+}
+
+impl FromIterator<(Box<[u8]>, Value)> for Attributes {
+    fn from_iter<I: IntoIterator<Item = (Box<[u8]>, Value)>>(all: I) -> Self {
+        Self { all: all.into_iter().collect() }
+    }
+}
+
+impl Attributes {
+    /// Whether there are none. Then there is no file of them either.
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// Returns names and values.
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &Value)> {
+        self.all.iter().map(|(name, value)| (&**name, value))
+    }
+
+    /// Returns the arrays that get a file of their own: the number of each attribute, its name, and the array.
+    pub fn large(&self) -> impl Iterator<Item = (usize, &[u8], &Array)> {
+        self.iter().enumerate().filter_map(|(number, (name, value))| Some((number, name, value.large()?)))
+    }
+
+    /// Returns the JSON object. `file` gives the path of the array of an attribute that [`Self::large`] returned, by its
+    /// number, relative to the folder of the JSON.
+    ///
+    /// Small arrays whose elements are damaged are `{"error": "…"}`.
+    ///
+    /// # Errors
+    /// [`Fault`] if memory or bytes of the container cannot be had.
+    pub fn document(
+        &self,
+        reader: &ReadContext,
+        memory: &dyn Memory,
+        file: &dyn Fn(usize) -> String,
+    ) -> Result<Buffer, Fault> {
+        let writing = Writing { reader, failed: RefCell::default(), reserved: Cell::new(0), memory };
+        let written = json::large_document(&Document { attributes: self, writing: &writing, file }, memory);
+        written.map_err(|error| writing.failed.take().unwrap_or_else(|| error.into()))
+    }
+}
+
+/// What writing needs, and the error that ended it, because serde's errors cannot hold it.
+struct Writing<'a> {
+    reader: &'a ReadContext,
+    memory: &'a dyn Memory,
+    failed: RefCell<Option<Fault>>,
+    /// Bytes that were reserved for the elements of one array.
+    reserved: Cell<u64>,
+}
+
+impl Writing<'_> {
+    /// Reads the elements of a small array. Returns the reason if they are damaged.
+    fn read(&self, array: &Array) -> Result<Result<Vec<u8>, String>, Fault> {
+        let size = array.data.size();
+        self.memory.reserve(size.saturating_sub(self.reserved.get()))?;
+        self.reserved.set(self.reserved.get().max(size));
+        match array.data.copy_at(self.reader, 0, size) {
+            Ok(bytes) => Ok(Ok(bytes)),
+            Err(fault) if fault.would_block_for().is_none() && fault.error.is_damage() => {
+                Ok(Err(fault.error.to_string()))
+            }
+            Err(fault) => Err(fault),
+        }
+    }
+}
+
+struct Document<'a> {
+    attributes: &'a Attributes,
+    writing: &'a Writing<'a>,
+    file: &'a dyn Fn(usize) -> String,
+}
+
+impl Serialize for Document<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self { attributes, writing, file } = self;
+        let pairs = attributes.iter().enumerate().map(|(number, (name, value))| {
+            let file = value.large().map(|_| file(number));
+            (key(name), Shown { value, file, writing })
+        });
+        serializer.collect_map(pairs)
+    }
+}
+
+/// Returns a name as a key: bytes that are not UTF-8 as `%` and two digits.
+fn key(name: &[u8]) -> String {
+    let mut key = String::with_capacity(name.len());
+    for chunk in name.utf8_chunks() {
+        key.push_str(chunk.valid());
+        for byte in chunk.invalid() {
+            let _ = write!(key, "%{byte:02X}");
+        }
+    }
+    key
+}
+
+/// A value with the path of its file, if it has one.
+struct Shown<'a> {
+    value: &'a Value,
+    file: Option<String>,
+    writing: &'a Writing<'a>,
+}
+
+impl Serialize for Shown<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self { value, file, writing } = self;
+        let shown = |value| Shown { value, file: None, writing };
+        match value {
+            Value::Null => serializer.serialize_unit(),
+            Value::Bool(value) => serializer.serialize_bool(*value),
+            Value::Int(value) => serializer.serialize_i64(*value),
+            Value::Uint(value) => serializer.serialize_u64(*value),
+            Value::F32(value) => serializer.serialize_f32(*value),
+            Value::F64(value) => serializer.serialize_f64(*value),
+            Value::Text(text) => Text(text).serialize(serializer),
+            Value::Bytes(bytes) => encoded(bytes, serializer),
+            Value::Path(path) => serializer.collect_map([("path", path)]),
+            Value::Failed(reason) => serializer.collect_map([("error", reason)]),
+            Value::List(list) => serializer.collect_seq(list.iter().map(shown)),
+            Value::Record(fields) => serializer.collect_map(fields.iter().map(|(name, value)| (name, shown(value)))),
+            Value::Nested(shape, list) => nested(shape, list.len(), &|at| list.get(at).map(shown), serializer),
+            Value::Array(array) => {
+                if let Some(file) = file {
+                    return serializer.collect_map([("npy", file)]);
+                }
+                let bytes = match writing.read(array) {
+                    Ok(Ok(bytes)) => bytes,
+                    Ok(Err(reason)) => return serializer.collect_map([("error", reason)]),
+                    Err(fault) => {
+                        *writing.failed.borrow_mut() = Some(fault);
+                        return Err(S::Error::custom("not read"));
+                    }
+                };
+                let width = array.dtype.size() as usize;
+                let element = |at: usize| Some(Element(array.dtype, bytes.get(at * width..(at + 1) * width)?));
+                nested(&array.shape, bytes.len() / width.max(1), &element, serializer)
+            }
+        }
+    }
+}
+
+/// Returns the number of elements of a shape.
+fn elements(shape: &[u64]) -> Option<u64> {
+    match shape.contains(&0) {
+        true => Some(0),
+        false => shape.iter().try_fold(1u64, |count, axis| count.checked_mul(*axis)),
+    }
+}
+
+/// Writes `count` elements in nested lists, or the reason why they do not fit the shape.
+fn nested<T: Serialize, S: Serializer>(
+    shape: &[u64],
+    count: usize,
+    element: &dyn Fn(usize) -> Option<T>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    // Lists in front of an axis without elements take room as well.
+    let lists = shape.iter().take_while(|axis| **axis > 0).try_fold(1u64, |lists, axis| lists.checked_mul(*axis));
+    let has_none = elements(shape) == Some(0);
+    if elements(shape) != Some(count as u64) || (has_none && lists.is_none_or(|lists| lists > INLINE)) {
+        return serializer.collect_map([("error", format!("{count} elements do not fit the shape {shape:?}"))]);
+    }
+    Lists { shape, element, next: &Cell::new(0) }.serialize(serializer)
+}
+
+struct Lists<'a, T> {
+    shape: &'a [u64],
+    element: &'a dyn Fn(usize) -> Option<T>,
+    /// The next element. They are written in their order.
+    next: &'a Cell<usize>,
+}
+
+impl<T: Serialize> Serialize for Lists<'_, T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self { shape, element, next } = *self;
+        let Some((axis, shape)) = shape.split_first() else {
+            return element(next.replace(next.get() + 1)).serialize(serializer);
+        };
+        let mut list = serializer.serialize_seq(None)?;
+        for _ in 0..*axis {
+            list.serialize_element(&Lists { shape, element, next })?;
+        }
+        list.end()
+    }
+}
+
+/// A text: a string, or its bytes as base64 if these are not UTF-8.
+#[derive(Debug)]
+pub struct Text<'a>(pub &'a [u8]);
+
+impl Serialize for Text<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match std::str::from_utf8(self.0) {
+            Ok(text) => serializer.serialize_str(text),
+            Err(_) => encoded(self.0, serializer),
+        }
+    }
+}
+
+fn encoded<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+    let text = Base64Display::new(bytes, &STANDARD);
+    serializer.collect_map([("base64", Shortly(&text))])
+}
+
+/// A value that is written as its text, piece by piece.
+struct Shortly<'a, T>(&'a T);
+
+impl<T: std::fmt::Display> Serialize for Shortly<'_, T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self.0)
+    }
+}
+
+/// An element of an array, by its little-endian bytes: the shortest number that gives it in its own type, `null` for NaN
+/// and infinities, the bits of 8-bit floats, a list of the parts of a complex number or of a date with an offset.
+#[derive(Debug)]
+pub struct Element<'a>(pub DType, pub &'a [u8]);
+
+impl Serialize for Element<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self(dtype, bytes) = *self;
+        let bits = bytes.iter().take(8).rev().fold(0u64, |bits, byte| bits << 8 | u64::from(*byte));
+        if let Some(part) = dtype.parts() {
+            let (real, imaginary) = bytes.split_at(bytes.len() / 2);
+            return serializer.collect_seq([Self(part, real), Self(part, imaginary)]);
+        }
+        match dtype {
+            DType::F64 => serializer.serialize_f64(f64::from_bits(bits)),
+            DType::F32 => serializer.serialize_f32(f32::from_bits(bits as u32)),
+            DType::F16 => serializer.serialize_f64(shortest(bits as u16, half)),
+            DType::Bf16 => serializer.serialize_f64(shortest(bits as u16, bf16)),
+            DType::Bool => serializer.serialize_bool(bits != 0),
+            DType::I64 => serializer.serialize_i64(bits as i64),
+            DType::I32 => serializer.serialize_i32(bits as i32),
+            DType::I16 => serializer.serialize_i16(bits as i16),
+            DType::I8 => serializer.serialize_i8(bits as i8),
+            DType::DateTimeOffset => {
+                let (ticks, offset) = bytes.split_at(bytes.len().min(8));
+                serializer.collect_seq([Self(DType::I64, ticks), Self(DType::I16, offset)])
+            }
+            _ => serializer.serialize_u64(bits),
+        }
+    }
+}
+
+/// Returns the number with the fewest digits that is nearer to a float of 16 bits than to any other of its type.
+fn shortest(bits: u16, value: fn(u16) -> f32) -> f64 {
+    let [exact, magnitude] = [bits, bits & 0x7fff].map(|bits| f64::from(value(bits)));
+    if !exact.is_finite() || magnitude == 0.0 {
+        return exact;
+    }
+    let below = f64::from(value((bits & 0x7fff) - 1));
+    let above = f64::from(value((bits & 0x7fff) + 1));
+    // Beyond the largest number it rounds as if there were a next one.
+    let above = if above.is_finite() { above } else { magnitude + (magnitude - below) };
+    let (low, high) = ((below + magnitude) / 2.0, (magnitude + above) / 2.0);
+    // In the middle between two, the even one has it.
+    let is_even = bits & 1 == 0;
+    let fits = |short: f64| (low < short && short < high) || (is_even && (short == low || short == high));
+    let found = (0..9).find_map(|digits| format!("{magnitude:.digits$e}").parse().ok().filter(|short| fits(*short)));
+    found.unwrap_or(magnitude).copysign(exact)
+}
+
+#[cfg(test)]
+mod tests;
