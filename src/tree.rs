@@ -352,6 +352,23 @@ impl Opened {
         self.tree.view(self.reader(wait), file)
     }
 
+    /// Does the same as [`Container::link_target`]. Texts that lead above the container's folder are refused.
+    ///
+    /// # Errors
+    /// As [`Container::link_target`].
+    pub fn link_target(&self, link: NodeId, wait: Wait) -> Result<Option<String>, Fault> {
+        if link == OWN_FILE_NODE {
+            return Ok(None);
+        }
+        let target = self.tree.link_target(self.reader(wait), link)?;
+        match &target {
+            Some(target) if !links::is_allowed(&self.tree.path(link), target) => {
+                Err(Fault::refused("the link leads out of the container's folder"))
+            }
+            _ => Ok(target),
+        }
+    }
+
     /// Returns the bytes of a file as [`Self::view`], for reading: the places of its blocks are looked up.
     ///
     /// # Errors

@@ -13,6 +13,7 @@ mod control;
 mod detection;
 mod error;
 mod inodes;
+mod links;
 pub(crate) mod listed;
 mod listing;
 mod memory;
@@ -617,7 +618,7 @@ impl Vfs {
             }
             Node::InContainer(id, link) => {
                 let opened = self.opened(&id, wait)?;
-                let target = opened.tree.link_target(opened.reader(wait), link);
+                let target = opened.link_target(link, wait);
                 let target = target.map_err(|fault| self.fault(&id, &opened, link, fault))?;
                 target.map(Into::into).ok_or_else(|| Error::not_a_link(id.shown()))
             }

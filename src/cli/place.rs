@@ -50,12 +50,20 @@ impl Place {
 
     /// Walks down from the root.
     fn walk(path: &Path, vfs: Vfs, names: &[OsString], kept: PathBuf) -> anyhow::Result<Self> {
-        let mut ino = ROOT;
+        let (mut ino, mut real) = (ROOT, PathBuf::new());
         for name in names {
             let found = vfs.lookup(ino, name)?.ok_or_else(|| {
                 anyhow!("{}: no '{}' there; `shardfs ls` shows what is", path.display(), name.display())
             });
-            ino = found?.ino;
+            let found = found?;
+            real.push(name);
+            ino = match vfs.follow(&real, &found)? {
+                Some((behind, path)) => {
+                    real = path;
+                    behind.ino
+                }
+                None => found.ino,
+            };
         }
         let attr = vfs.attr(ino)?;
         Ok(Self { vfs, ino, attr, kept })
