@@ -278,9 +278,13 @@ impl Vfs {
         let Some(alone) = &vfs.alone else { return Ok(vfs) };
         let found = if mounted.kind == Kind::File { vfs.source.find(alone.folder(), alone.name())? } else { None };
         let Some(SourceEntry::Container(id)) = found else {
-            let reason = vfs.problems.last_message();
-            let reason = reason.unwrap_or_else(|| format!("not a folder, and {}", vfs.no_container()));
-            return Err(Error::invalid(vfs.top, reason));
+            return Err(match vfs.problems.last_message() {
+                Some(reason) => Error::invalid(vfs.top, reason),
+                None => {
+                    let reason = format!("not a folder, and {}", vfs.no_container());
+                    Error::no_container(vfs.top, reason)
+                }
+            });
         };
         store.watch(alone.folder());
         *vfs.root.write() = Node::InContainer(id, tree::ROOT);
