@@ -19,3 +19,17 @@ fn only_these_modules_use_unsafe_and_the_pages_name_them() {
         }
     }
 }
+
+/// A panic that reaches PyO3 becomes an exception that `except Exception` misses.
+#[test]
+fn the_python_package_works_only_where_panics_are_caught() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("python/src");
+    let mut found = Vec::new();
+    for file in fs::read_dir(folder).unwrap() {
+        let path = file.unwrap().path();
+        if fs::read_to_string(&path).unwrap().contains(".detach(") {
+            found.push(path.file_name().unwrap().to_owned());
+        }
+    }
+    assert_eq!(found, ["error.rs"]);
+}

@@ -34,10 +34,25 @@ pub(crate) fn detached<T: Send>(
     source: &str,
     work: impl FnOnce() -> Result<T, Error> + Send,
 ) -> PyResult<T> {
-    match py.detach(|| catch_unwind(AssertUnwindSafe(work))) {
-        Ok(done) => done.map_err(|error| to_python(py, &error, source)),
-        Err(_) => Err(PyRuntimeError::new_err("an error in shardfs itself; report it with what it has printed")),
-    }
+    guarded(py, work)?.map_err(|error| to_python(py, &error, source))
+}
+
+/// Does the same as [`detached`] for work that does not fail.
+pub(crate) fn guarded<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + Send) -> PyResult<T> {
+    py.detach(|| caught(work)).map_err(|Panicked| fault())
+}
+
+/// An error in shardfs itself. What it said is printed already.
+pub(crate) struct Panicked;
+
+/// Runs work whose panic is an error.
+pub(crate) fn caught<T>(work: impl FnOnce() -> T) -> Result<T, Panicked> {
+    catch_unwind(AssertUnwindSafe(work)).map_err(|_| Panicked)
+}
+
+/// Returns the exception of a panic.
+pub(crate) fn fault() -> PyErr {
+    PyRuntimeError::new_err("an error in shardfs itself; report it with what it has printed")
 }
 
 /// Returns the exception of an error. Paths of containers are relative to `source`.

@@ -10,6 +10,8 @@ use pyo3::{
 };
 use shardfs::Leased;
 
+use crate::error::guarded;
+
 /// Smallest memory in bytes that is a map of its own, which the system gets back at once.
 const LARGE: usize = 256 << 10;
 /// Smallest memory in bytes for which large pages are asked for.
@@ -111,8 +113,8 @@ impl Memory {
 
 /// Called before a fork: gives arrays that lie in files memory of their own.
 #[pyfunction]
-pub(crate) fn before_fork(py: Python<'_>) {
-    py.detach(shardfs::before_fork);
+pub(crate) fn before_fork(py: Python<'_>) -> PyResult<()> {
+    guarded(py, shardfs::before_fork)
 }
 
 /// Called in the parent after a fork.

@@ -20,7 +20,7 @@ use pyo3::{
 use shardfs::{Entry, EntryKind, Error, ItemInfo};
 
 use crate::{
-    error::{detached, to_python},
+    error::{Panicked, caught, detached, fault, guarded, to_python},
     memory::{Bytes, Memory, no_memory},
     owned::Owned,
 };
@@ -172,7 +172,7 @@ impl Node {
         typestr: &str,
         shape: Py<PyTuple>,
     ) -> PyResult<Memory> {
-        let mut bytes = py.detach(|| Bytes::zeroed(length)).map_err(no_memory)?;
+        let mut bytes = guarded(py, || Bytes::zeroed(length))?.map_err(no_memory)?;
         self.run(py, |entry| entry.read_into(offset, bytes.as_mut()))?;
         Ok(Memory::new(bytes, typestr, shape))
     }
@@ -202,7 +202,7 @@ impl Node {
     ) -> PyResult<Memory> {
         let too_far = || PyValueError::new_err("rows beyond what a file can hold");
         let length = row.checked_mul(numbers.len() as u64).ok_or_else(too_far)?;
-        let mut bytes = py.detach(|| Bytes::zeroed(length)).map_err(no_memory)?;
+        let mut bytes = guarded(py, || Bytes::zeroed(length))?.map_err(no_memory)?;
         self.run(py, |entry| {
             let mut rest = bytes.as_mut();
             // Consecutive rows are read together.
@@ -234,8 +234,8 @@ impl Nodes {
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<Node>> {
         let entries = self.entries.get()?;
-        let next = py.detach(|| entries.lock().unwrap_or_else(PoisonError::into_inner).next());
-        let entry = next.transpose().map_err(|error| to_python(py, &error, &self.source))?;
+        let next = || entries.lock().unwrap_or_else(PoisonError::into_inner).next().transpose();
+        let entry = detached(py, &self.source, next)?;
         Ok(entry.map(|entry| Node::new(entry, self.source.clone())))
     }
 }
@@ -256,14 +256,16 @@ pub(crate) fn read_many<'py>(py: Python<'py>, reads: Vec<Read>, threads: usize) 
         while let Some((job, (entry, offset, length))) =
             Some(next.fetch_add(1, Relaxed)).and_then(|n| Some((n, jobs.get(n)?)))
         {
-            let result = Bytes::zeroed(*length).map_err(Failure::Memory).and_then(|mut bytes| {
+            let read = || {
+                let mut bytes = Bytes::zeroed(*length).map_err(Failure::Memory)?;
                 entry.read_into(*offset, bytes.as_mut()).map_err(Failure::Read)?;
                 Ok(bytes)
-            });
+            };
+            let result = caught(read).unwrap_or_else(|Panicked| Err(Failure::Panic));
             *done[job].lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
         }
     };
-    py.detach(|| {
+    guarded(py, || {
         thread::scope(|scope| {
             for _ in 1..threads.min(jobs.len()) {
                 // If a thread cannot be started, the others do its part.
@@ -271,12 +273,13 @@ pub(crate) fn read_many<'py>(py: Python<'py>, reads: Vec<Read>, threads: usize) 
             }
             work();
         });
-    });
+    })?;
     let list = PyList::empty(py);
     for ((node, _, length, typestr, shape), result) in reads.iter().zip(done) {
         match result.into_inner().unwrap_or_else(PoisonError::into_inner) {
             Some(Ok(bytes)) => list.append(Py::new(py, Memory::new(bytes, typestr, shape.clone_ref(py)))?)?,
             Some(Err(Failure::Read(error))) => list.append(to_python(py, &error, &node.get().source).into_value(py))?,
+            Some(Err(Failure::Panic)) => list.append(fault().into_value(py))?,
             Some(Err(Failure::Memory(size))) => list.append(no_memory(size).into_value(py))?,
             None => list.append(no_memory(*length).into_value(py))?,
         }
@@ -288,4 +291,5 @@ pub(crate) fn read_many<'py>(py: Python<'py>, reads: Vec<Read>, threads: usize) 
 enum Failure {
     Read(Error),
     Memory(u64),
+    Panic,
 }

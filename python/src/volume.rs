@@ -5,7 +5,11 @@ use std::sync::Arc;
 use pyo3::{exceptions::PyValueError, prelude::*};
 use shardfs::Verify;
 
-use crate::{error::detached, node::Node, owned::Owned};
+use crate::{
+    error::{detached, guarded},
+    node::Node,
+    owned::Owned,
+};
 
 /// A budget in bytes for decoded blocks.
 #[pyclass(module = "shardfs._core", frozen)]
@@ -16,9 +20,12 @@ impl Cache {
     /// A cache of `size` bytes; without a number an eighth of the machine's memory, at most 4 GiB.
     #[new]
     #[pyo3(signature = (size=None))]
-    fn new(size: Option<u64>) -> Self {
-        let size = size.unwrap_or_else(shardfs::Cache::default_size);
-        Self(Owned::new(shardfs::Cache::new(size, Verify::Lazy)))
+    fn new(py: Python<'_>, size: Option<u64>) -> PyResult<Self> {
+        let made = guarded(py, || {
+            let size = size.unwrap_or_else(shardfs::Cache::default_size);
+            shardfs::Cache::new(size, Verify::Lazy)
+        });
+        Ok(Self(Owned::new(made?)))
     }
 
     /// The budget in bytes, and how much of it is in use.
@@ -70,10 +77,10 @@ pub(crate) fn formats() -> Vec<(&'static str, Vec<&'static str>, bool, &'static 
 
 /// Whether a file is a container by its first 4 KiB, its size and its name: `None`, 'maybe' or 'meant'.
 #[pyfunction]
-pub(crate) fn likeness(front: &[u8], size: u64, name: &str) -> Option<&'static str> {
-    match shardfs::likeness(front, size, name) {
+pub(crate) fn likeness(py: Python<'_>, front: &[u8], size: u64, name: &str) -> PyResult<Option<&'static str>> {
+    Ok(match guarded(py, || shardfs::likeness(front, size, name))? {
         shardfs::Likeness::None => None,
         shardfs::Likeness::Maybe => Some("maybe"),
         shardfs::Likeness::Meant => Some("meant"),
-    }
+    })
 }
