@@ -1,6 +1,7 @@
 //! kastore and KAST: an array for each key, and text views of texts in a tree sequence (`docs/TREE.md`, section 5).
 
 mod rows;
+mod schema;
 mod tables;
 mod tree_sequence;
 

@@ -7,7 +7,7 @@ use std::{
 
 use serde_json::Map;
 
-use super::Arrays;
+use super::{Arrays, schema};
 use crate::{
     format::{DType, kastore::Item},
     limits,
@@ -228,5 +228,5 @@ impl Arrays {
 
 /// Returns whether a schema says that metadata are JSON.
 fn is_json(schema: &str) -> bool {
-    serde_json::from_str::<serde_json::Value>(schema).is_ok_and(|schema| schema["codec"] == "json")
+    schema::is_of_json(schema.as_bytes()).unwrap_or(false)
 }

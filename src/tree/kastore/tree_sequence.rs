@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use super::schema;
 use crate::{
     format::{DType, kastore::Item},
     limits,
@@ -74,9 +75,11 @@ pub(super) fn texts(source: &dyn Source, items: &[Item]) -> Result<Texts, Source
             warnings.push(format!("{name}: not interpreted, for its {} bytes", items[schema].count));
             return Ok(false);
         }
-        let schema = serde_json::from_slice::<serde_json::Value>(&read(schema)?);
-        let schema = schema.map_err(|error| warnings.push(format!("{name} is not JSON: {error}")));
-        Ok(schema.is_ok_and(|schema| schema["codec"] == "json"))
+        let is_json = schema::is_of_json(&read(schema)?);
+        Ok(is_json.unwrap_or_else(|error| {
+            warnings.push(format!("{name} is not JSON: {error}"));
+            false
+        }))
     };
     let (metadata_is_json, populations_are_json) =
         (codec_is_json("metadata_schema")?, codec_is_json("populations/metadata_schema")?);
