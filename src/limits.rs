@@ -128,6 +128,10 @@ pub const VERDICTS: usize = 1 << 19;
 /// Most names in one folder of a remote store, about 100 bytes of memory each.
 pub const LISTED: usize = 5_000_000;
 
+/// The names of one folder of a remote store take at most this fraction (1/n) of the cache's budget and [`BEYOND_BUDGET`].
+/// One answer of the server takes at most a quarter of that.
+pub const LISTING_PART: u64 = 2;
+
 /// Most names that are remembered of all listed folders of a remote store together. The newest listing is always kept.
 pub const LISTED_NAMES: usize = 1_000_000;
 
@@ -287,6 +291,13 @@ pub const DAV_DEPTH: usize = 8;
 /// Bytes of the names of properties in such a body, with their namespaces. The answer repeats the unknown ones for each
 /// name of a folder.
 pub const DAV_NAMES: usize = 4 << 10;
+
+/// Bytes a second that a client must take of an answer so that its connection does not give way when all places are
+/// busy, over at least [`RATE_SECONDS`]. A modem is faster.
+pub const LEAST_RATE: u64 = 1 << 10;
+
+/// See [`LEAST_RATE`].
+pub const RATE_SECONDS: u64 = 10;
 
 /// Most requests of the server that wait for a disk or a decoder at once.
 pub const REQUESTS_AT_ONCE: usize = 64;

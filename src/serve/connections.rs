@@ -2,6 +2,10 @@
 //!
 //! If there is no place left for a new connection, the one that has waited longest for a request gives way. If there is
 //! a token, connections that have not shown it share a part of the places, so that they cannot take the others.
+//!
+//! If every place is busy, the one whose client takes its answer the slowest gives way, if that is slower than
+//! [`limits::LEAST_RATE`]. An address of another machine gets no more places than it leaves free, so that there is one
+//! for the next address.
 
 use std::{
     collections::BTreeMap,
@@ -10,7 +14,7 @@ use std::{
     pin::{Pin, pin},
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     task::{Context, Poll, ready},
     time::Duration,
@@ -81,13 +85,16 @@ async fn serve(stream: TcpStream, handler: Arc<Handler>, place: Arc<Place>) {
         .max_buf_size(2 * limits::REQUEST_HEAD)
         // Lent bytes go to the system call as they are, because nothing else may touch them.
         .writev(true)
-        .serve_connection(TokioIo::new(Patient::new(stream)), service);
+        .serve_connection(TokioIo::new(Patient::new(stream, place.taken.clone())), service);
     let mut served = pin!(served);
     let ended = tokio::select! {
         // A request that has come already is answered.
         biased;
         ended = served.as_mut() => ended,
         () = place.leave.notified() => {
+            if place.is_slow.load(Relaxed) {
+                return;
+            }
             // hyper would keep a connection without a request until its time is up.
             if !place.was_asked.load(Relaxed) {
                 return;
@@ -131,7 +138,22 @@ struct Open {
     since: u64,
     /// When it was accepted, if no request has come yet.
     is_new_since: Option<Instant>,
+    /// When its current answer began, and what its client had taken before.
+    answer: (Instant, u64),
+    /// Bytes that its client has taken.
+    taken: Arc<AtomicU64>,
+    /// Set before it has to give way in the middle of an answer.
+    is_slow: Arc<AtomicBool>,
     leave: Arc<Notify>,
+}
+
+impl Open {
+    /// Returns the bytes a second at which its client takes its answer; `None` if it is too early to tell.
+    fn rate(&self) -> Option<u64> {
+        let seconds = self.answer.0.elapsed().as_secs();
+        let taken = self.taken.load(Relaxed).saturating_sub(self.answer.1);
+        (self.is_answering && seconds >= limits::RATE_SECONDS).then(|| taken / seconds.max(1))
+    }
 }
 
 /// Which limit leaves no place, if no other connection can give way.
@@ -146,6 +168,8 @@ pub(super) struct Place {
     places: Arc<Places>,
     number: u64,
     was_asked: AtomicBool,
+    taken: Arc<AtomicU64>,
+    is_slow: Arc<AtomicBool>,
     /// Notified when the connection has to give way.
     leave: Arc<Notify>,
 }
@@ -155,23 +179,31 @@ impl Places {
     fn take(places: &Arc<Self>, client: IpAddr) -> Result<Place, Full> {
         let mut state = places.state.lock();
         if !client.to_canonical().is_loopback() {
-            state.make_room(limits::CONNECTIONS_AN_ADDRESS, |open| open.client == client).ok_or(Full::Client)?;
+            let free = limits::CONNECTIONS.saturating_sub(state.open.len());
+            let own = state.open.values().filter(|open| open.client == client).count();
+            // What it leaves free is for others: its own may give way, but those of others do not.
+            let most = if own > 0 { limits::CONNECTIONS_AN_ADDRESS.min(own.max(free)) } else { 1 };
+            state.make_room(most, |open| open.client == client).ok_or(Full::Client)?;
         }
         if places.has_token {
             state.make_room(limits::STRANGERS, |open| !open.is_known).ok_or(Full::Server)?;
         }
         state.make_room(limits::CONNECTIONS, |_| true).ok_or(Full::Server)?;
         let (number, leave) = (state.tick(), Arc::<Notify>::default());
+        let (taken, is_slow) = (Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default());
         let open = Open {
             client,
             is_known: false,
             is_answering: false,
             since: number,
             is_new_since: Some(Instant::now()),
+            answer: (Instant::now(), 0),
+            taken: taken.clone(),
+            is_slow: is_slow.clone(),
             leave: leave.clone(),
         };
         state.open.insert(number, open);
-        Ok(Place { places: places.clone(), number, was_asked: AtomicBool::new(false), leave })
+        Ok(Place { places: places.clone(), number, was_asked: AtomicBool::new(false), taken, is_slow, leave })
     }
 }
 
@@ -182,15 +214,22 @@ impl State {
     }
 
     /// Makes sure that fewer than `most` connections of this kind have a place. `None` if none of them can give way:
-    /// their requests are being answered, or on the way.
+    /// their requests are being answered as fast as can be asked, or on the way.
     fn make_room(&mut self, most: usize, is_kind: impl Fn(&Open) -> bool) -> Option<()> {
         if self.open.values().filter(|open| is_kind(open)).count() < most {
             return Some(());
         }
         let is_new = |open: &Open| open.is_new_since.is_some_and(|begin| begin.elapsed() < A_MOMENT);
         let waiting = self.open.iter().filter(|(_, open)| is_kind(open) && !open.is_answering && !is_new(open));
-        let (&oldest, _) = waiting.min_by_key(|(_, open)| open.since)?;
-        self.open.remove(&oldest)?.leave.notify_one();
+        if let Some((&oldest, _)) = waiting.min_by_key(|(_, open)| open.since) {
+            self.open.remove(&oldest)?.leave.notify_one();
+            return Some(());
+        }
+        let rated = self.open.iter().filter(|(_, open)| is_kind(open)).filter_map(|(n, open)| Some((open.rate()?, *n)));
+        let (_, slowest) = rated.filter(|(rate, _)| *rate < limits::LEAST_RATE).min()?;
+        let slowest = self.open.remove(&slowest)?;
+        slowest.is_slow.store(true, Relaxed);
+        slowest.leave.notify_one();
         Some(())
     }
 }
@@ -223,7 +262,10 @@ struct Answering(Arc<Place>);
 impl Answering {
     fn begin(place: Arc<Place>) -> Self {
         place.was_asked.store(true, Relaxed);
-        place.change(|open, _| (open.is_answering, open.is_new_since) = (true, None));
+        place.change(|open, _| {
+            (open.is_answering, open.is_new_since) = (true, None);
+            open.answer = (Instant::now(), open.taken.load(Relaxed));
+        });
         Self(place)
     }
 }
@@ -261,17 +303,20 @@ impl hyper::body::Body for Answer {
 /// A connection whose writes fail if the client takes nothing for `limits::STALLED_SECONDS`.
 struct Patient {
     stream: TcpStream,
+    /// Bytes that were written.
+    taken: Arc<AtomicU64>,
     /// Runs while a write waits.
     waiting: Option<Pin<Box<Sleep>>>,
 }
 
 impl Patient {
-    fn new(stream: TcpStream) -> Self {
-        Self { stream, waiting: None }
+    fn new(stream: TcpStream, taken: Arc<AtomicU64>) -> Self {
+        Self { stream, taken, waiting: None }
     }
 
     fn written(&mut self, context: &mut Context<'_>, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
-        if written.is_ready() {
+        if let Poll::Ready(done) = &written {
+            self.taken.fetch_add(done.as_ref().map_or(0, |&bytes| bytes as u64), Relaxed);
             self.waiting = None;
             return written;
         }
@@ -385,6 +430,59 @@ mod tests {
         let newest = strangers.iter().rev().take_while(|place| has_place(place)).count();
         assert_eq!(newest, limits::STRANGERS);
         assert_eq!(strangers.iter().filter(|place| has_place(place)).count(), newest);
+    }
+
+    /// As if a client had been answered for an hour, and had taken so many bytes.
+    fn answered_for_an_hour(place: &Place, bytes: u64) {
+        place.taken.fetch_add(bytes, Relaxed);
+        let begin = Instant::now() - Duration::from_secs(3600);
+        place.change(|open, _| open.answer.0 = begin);
+    }
+
+    #[test]
+    fn if_all_are_busy_the_slowest_gives_way() {
+        const LESS: u64 = limits::LEAST_RATE * 3600;
+        let places = places(false);
+        let open: Vec<_> = (0..limits::CONNECTIONS).map(|_| take(&places)).collect();
+        let answering: Vec<_> = open.iter().map(|place| Answering::begin(place.clone())).collect();
+        assert_eq!(Places::take(&places, HERE).err(), Some(Full::Server));
+        open.iter().for_each(|place| answered_for_an_hour(place, 4 * LESS));
+        // As fast as may be asked.
+        assert_eq!(Places::take(&places, HERE).err(), Some(Full::Server));
+        // One takes half of it, another less.
+        places
+            .state
+            .lock()
+            .open
+            .values_mut()
+            .take(2)
+            .zip([7 * LESS / 2, 15 * LESS / 4])
+            .for_each(|(open, less)| open.answer.1 = less);
+        assert!(Places::take(&places, HERE).is_ok());
+        assert_eq!([0, 1, 2].map(|number| has_place(&open[number])), [true, false, true]);
+        assert!(open[1].is_slow.load(Relaxed) && !open[0].is_slow.load(Relaxed));
+        drop(answering);
+    }
+
+    #[test]
+    fn an_address_leaves_places_for_the_next_one() {
+        let places = places(false);
+        let addresses = (1..=250).map(|number| IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, number)));
+        let mut all = Vec::new();
+        for (number, address) in addresses.enumerate() {
+            let mut own = 0;
+            while own < 300
+                && let Ok(place) = Places::take(&places, address)
+            {
+                all.push(Answering::begin(Arc::new(place)));
+                own += 1;
+            }
+            match number {
+                0..=2 => assert_eq!(own, limits::CONNECTIONS_AN_ADDRESS),
+                3 => assert_eq!(own, limits::CONNECTIONS_AN_ADDRESS / 2),
+                _ => assert!(own > 0 || number > 7, "{number}"),
+            }
+        }
     }
 
     #[test]
