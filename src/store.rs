@@ -272,6 +272,15 @@ pub(crate) fn errno(error: &io::Error) -> Option<i32> {
     error.raw_os_error().or(of_remote).or(by_kind)
 }
 
+/// Memory for what a store lists. Whoever has the budget counts it there.
+#[derive(Clone)]
+pub(crate) struct ListingRoom {
+    /// Most bytes of the names of one folder.
+    pub(crate) most: u64,
+    /// Takes bytes of the budget, which come back when the result is dropped. Never waits.
+    pub(crate) hold: Arc<dyn Fn(u64) -> Box<dyn Send + Sync> + Send + Sync>,
+}
+
 /// A read-only tree of files. Paths are relative to its top; the empty path is the top itself.
 pub(crate) trait Store: Send + Sync {
     /// Returns the attributes of a path; `None` if nothing is there.
@@ -347,6 +356,11 @@ pub(crate) trait Store: Send + Sync {
     /// # Errors
     /// As [`Self::stat`].
     fn usage(&self) -> io::Result<Usage>;
+
+    /// Says how much memory listings may take. Called once, before anything is listed.
+    fn set_listing_room(&self, room: ListingRoom) {
+        drop(room);
+    }
 
     /// Returns whether looking into a file takes a request. Then its name says what it is until it is first looked
     /// into.

@@ -48,7 +48,7 @@ pub use formats::{
 };
 pub use item_info::ItemInfo;
 pub use memory::WorkingMemory;
-pub(crate) use memory::refused;
+pub(crate) use memory::{no_memory, refused};
 pub use overview::Overview;
 pub use siblings::{Beside, NotThere, Reach, Siblings};
 use table::{Content, Entry, FrameNames, Table};
@@ -161,11 +161,16 @@ pub trait Container: Any + Send + Sync {
     /// As [`Self::lookup`].
     fn description(&self, reader: &ReadContext) -> Result<Arc<Buffer>, Fault>;
 
-    /// Returns an overview for people.
+    /// Returns an overview for people. [`Self::overview_memory`] is reserved for it.
     ///
     /// # Errors
     /// As [`Self::lookup`].
     fn overview(&self) -> Result<Overview, Fault>;
+
+    /// Returns the most bytes of memory that an overview takes, about.
+    fn overview_memory(&self) -> u64 {
+        overview::LEAST
+    }
 
     /// Returns a block's stored name, for messages.
     fn block_name(&self, block: u32) -> String;

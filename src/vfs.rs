@@ -50,8 +50,9 @@ use parking_lot::RwLock;
 
 use crate::{
     cache::{BlockError, Buffer, Cache, Reservation, SpillOptions, Verify},
+    limits,
     source::{Source, Wait},
-    store::{FilePath, Kind, LocalStore, Stat, Store},
+    store::{FilePath, Kind, ListingRoom, LocalStore, Stat, Store},
     tree::{self, NodeId, Notice, Opened, names},
 };
 use ahead::Begun;
@@ -203,6 +204,21 @@ pub(crate) struct SeenContainer {
     pub(crate) state: String,
 }
 
+/// An overview of a container, which the cache's budget counts while it is kept.
+#[derive(Debug)]
+pub struct HeldOverview {
+    overview: tree::Overview,
+    _room: Reservation,
+}
+
+impl std::ops::Deref for HeldOverview {
+    type Target = tree::Overview;
+
+    fn deref(&self) -> &tree::Overview {
+        &self.overview
+    }
+}
+
 /// A mount's content.
 pub struct Vfs {
     /// SOURCE, absolute and without links.
@@ -245,6 +261,11 @@ impl Vfs {
             None => options.new_cache()?,
         };
         let OpenedSource { store, top, alone } = Self::open_store(source, &options, cache.usage().0).map_err(named)?;
+        let counting = cache.clone();
+        store.set_listing_room(ListingRoom {
+            most: cache.usage().0.saturating_add(limits::BEYOND_BUDGET) / limits::LISTING_PART,
+            hold: Arc::new(move |bytes| Box::new(counting.hold(bytes))),
+        });
         let found = store.stat(&alone.as_ref().map(FilePath::to_path_buf).unwrap_or_default()).map_err(named)?;
         let Some(mounted) = found else { return Err(Error::stale(shown)) };
         let problems = Arc::new(Problems::default());
@@ -451,10 +472,16 @@ impl Vfs {
     ///
     /// # Errors
     /// As [`Self::description`].
-    pub fn overview(&self, ino: u64) -> Result<Option<tree::Overview>, Error> {
+    pub fn overview(&self, ino: u64) -> Result<Option<HeldOverview>, Error> {
         let Node::InContainer(id, node) = self.node(ino)? else { return Ok(None) };
         let opened = self.opened(&id, Wait::Always)?;
-        opened.tree.overview().map(Some).map_err(|fault| self.fault(&id, &opened, node, fault))
+        let room = self.cache().reserve(opened.tree.overview_memory());
+        let made = room.map_err(|refused| tree::no_memory(refused).into()).and_then(|mut room| {
+            // Its user goes on to read what it names.
+            room.hold();
+            Ok(HeldOverview { overview: opened.tree.overview()?, _room: room })
+        });
+        made.map(Some).map_err(|fault| self.fault(&id, &opened, node, fault))
     }
 
     /// Returns the description of the stored item that a file shows; `None` for all other files and for folders.

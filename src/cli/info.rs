@@ -107,7 +107,23 @@ fn one(out: &mut Vec<u8>, path: &Path, arguments: &Arguments) -> anyhow::Result<
 /// A container in a folder: what it is, or why it cannot be opened.
 struct Listed {
     name: OsString,
-    what: Result<Overview, String>,
+    what: Result<ContainerLine, String>,
+}
+
+/// What is said of a container in a folder.
+struct ContainerLine {
+    format: &'static str,
+    format_name: &'static str,
+    number: u64,
+    kind: &'static str,
+}
+
+impl ContainerLine {
+    /// Keeps no items: a folder may have many containers.
+    fn of(overview: &Overview) -> Self {
+        let (number, kind) = count(&overview.contents);
+        Self { format: overview.format, format_name: overview.format_name(), number, kind }
+    }
 }
 
 /// Returns the containers in a folder, and the number of other entries.
@@ -117,7 +133,7 @@ fn list_folder(place: &Place, path: &Path) -> anyhow::Result<(Vec<Listed>, u64)>
         let found = place.vfs.lookup(place.ino, &name)?.filter(|_| kind == FileKind::Folder);
         let overview = found.map(|attr| place.vfs.overview(attr.ino)).transpose();
         match overview {
-            Ok(Some(Some(overview))) => containers.push(Listed { name, what: Ok(overview) }),
+            Ok(Some(Some(overview))) => containers.push(Listed { name, what: Ok(ContainerLine::of(&overview)) }),
             Ok(_) => others += 1,
             Err(error) => containers.push(Listed { name, what: Err(error.to_problem().detail()) }),
         }
@@ -139,10 +155,7 @@ fn describe_folder(out: &mut impl Write, place: &Place, path: &Path) -> anyhow::
     writeln!(out, "{}", escape::path(path))?;
     for Listed { name, what } in &containers {
         let what = match what {
-            Ok(overview) => {
-                let (number, kind) = count(&overview.contents);
-                format!("{}, {}", overview.format_name(), counted(number, kind))
-            }
+            Ok(ContainerLine { format_name, number, kind, .. }) => format!("{format_name}, {}", counted(*number, kind)),
             Err(reason) => format!("can't be opened: {reason}"),
         };
         writeln!(out, "  {}: {}", lines::shown(&name.to_string_lossy(), usize::MAX), escape::escaped(&what))?;
@@ -157,10 +170,9 @@ fn write_folder_json(out: &mut impl Write, place: &Place, path: &Path) -> anyhow
     let object = |Listed { name, what }: &Listed| {
         let mut object = json!({"path": path.join(name).to_string_lossy()});
         match what {
-            Ok(overview) => {
-                let (number, kind) = count(&overview.contents);
-                object["format"] = overview.format.into();
-                object[format!("{kind}s")] = number.into();
+            Ok(ContainerLine { format, number, kind, .. }) => {
+                object["format"] = (*format).into();
+                object[format!("{kind}s")] = (*number).into();
             }
             Err(reason) => object["error"] = reason.clone().into(),
         }
@@ -176,9 +188,9 @@ fn describe(out: &mut impl Write, place: &Place) -> anyhow::Result<()> {
     let Some(overview) = place.vfs.overview(place.ino)? else { return Ok(()) };
     let part = place.vfs.path_of(place.ino).1;
     let format = overview.format_name();
-    match overview.contents {
-        Contents::Items { front, items } => items::describe(out, format, &front, items, &part),
-        Contents::Table(table) => table::describe(out, format, &table, part.split('/').nth(1)),
+    match &overview.contents {
+        Contents::Items { front, items } => items::describe(out, format, front, items, &part),
+        Contents::Table(table) => table::describe(out, format, table, part.split('/').nth(1)),
         Contents::Episodes { .. } => {
             let episode = part.split('/').nth(1).and_then(|number| number.parse().ok());
             episodes::Summary::read(place, episode)?.write(out)
@@ -222,7 +234,7 @@ fn describe_tables(out: &mut impl Write, place: &Place) -> anyhow::Result<()> {
 fn write_json(out: &mut impl Write, place: &Place) -> anyhow::Result<()> {
     let Some(description) = place.vfs.description(place.ino)? else { return Ok(()) };
     let overview = place.vfs.overview(place.ino)?;
-    if !matches!(overview, Some(Overview { contents: Contents::Episodes { .. }, .. })) {
+    if !overview.is_some_and(|overview| matches!(overview.contents, Contents::Episodes { .. })) {
         // Elsewhere it is `container.json` to the byte.
         return match io::stdout().is_terminal() {
             true => Ok(out.write_all(escape::json(&String::from_utf8_lossy(&description)).as_bytes())?),

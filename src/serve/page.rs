@@ -196,7 +196,7 @@ fn answered(site: &Site, what: &str, address: &str, query: &Query) -> Result<Res
 fn rows(entry: &Entry, query: &Query) -> Result<table::Rows, Refusal> {
     let overview = entry.vfs().overview(entry.ino()).map_err(Error::from)?;
     let inside = container_path(entry).map(|(_, inside)| inside).unwrap_or_default();
-    let table = table::Table::of(entry, overview.as_ref(), &inside)?;
+    let table = table::Table::of(entry, overview.as_deref(), &inside)?;
     Ok(table.ok_or_else(Refusal::not_found)?.rows(query))
 }
 

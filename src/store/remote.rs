@@ -59,6 +59,7 @@ mod pages;
 mod profile;
 mod s3;
 mod store;
+mod taken;
 mod time;
 mod web;
 mod xml;

@@ -488,6 +488,10 @@ impl Container for Idv {
         Ok(Overview { format: IDV.name, contents })
     }
 
+    fn overview_memory(&self) -> u64 {
+        describe::overview_memory(self)
+    }
+
     fn block_name(&self, block: u32) -> String {
         format!("block_{block}")
     }

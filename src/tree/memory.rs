@@ -129,7 +129,7 @@ pub(super) fn with_memory<'a, T>(
 }
 
 /// Returns the refusal as a read error.
-pub(super) fn no_memory(refused: TooMuch) -> SourceError {
+pub(crate) fn no_memory(refused: TooMuch) -> SourceError {
     io::Error::new(io::ErrorKind::OutOfMemory, refused).into()
 }
 

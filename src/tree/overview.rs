@@ -5,6 +5,12 @@ use serde_json::{Map, Value};
 use super::ItemInfo;
 pub use crate::format::idv::Key;
 
+/// Bytes of memory of an overview without items.
+pub(crate) const LEAST: u64 = 64 << 10;
+
+/// Bytes of memory of an item beside its path: itself, its shape, and the text of an error.
+pub(crate) const ITEM: u64 = size_of::<Item>() as u64 + 256;
+
 /// An overview of a container.
 #[derive(Debug)]
 pub struct Overview {

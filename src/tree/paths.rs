@@ -95,6 +95,22 @@ impl<F: Copy> Paths<F> {
         parts.join("/")
     }
 
+    /// Returns the number of files, and the bytes of all their paths.
+    pub fn files(&self) -> (u64, u64) {
+        let mut lengths = vec![0u64; self.nodes.len()];
+        let (mut files, mut bytes) = (0, 0u64);
+        // A folder is added before what lies in it.
+        for (number, node) in self.nodes.iter().enumerate().skip(1) {
+            let above = lengths.get(node.parent as usize).copied().unwrap_or_default();
+            lengths[number] = above.saturating_add(node.name.len() as u64 + 1);
+            if matches!(node.kind, Kind::File(_)) {
+                files += 1;
+                bytes = bytes.saturating_add(lengths[number]);
+            }
+        }
+        (files, bytes)
+    }
+
     /// Returns the bytes of memory that it takes, about.
     pub fn memory_usage(&self) -> usize {
         let names: usize = self.nodes.iter().map(|node| node.name.len() + HEAP).sum();

@@ -206,6 +206,11 @@ impl Content for Tensors {
         Overview { format: SAFETENSORS.name, contents: Contents::Items { front, items: items.collect() } }
     }
 
+    fn front_memory(&self) -> u64 {
+        let texts = self.found.metadata.iter().map(|(key, value)| 3 * (key.len() + value.len()) as u64 + 256);
+        overview::LEAST + texts.sum::<u64>()
+    }
+
     fn block_name(&self, _: u32) -> String {
         String::new()
     }

@@ -3,7 +3,7 @@
 use std::{ops::ControlFlow, sync::Arc};
 
 use super::{
-    Child, Container, ItemInfo, NodeId, NodeKind, Overview, describe,
+    Child, Container, ItemInfo, NodeId, NodeKind, Overview, describe, overview,
     paths::{self, Builder, Kind, Paths},
     tables::{self, LaidOut},
 };
@@ -66,6 +66,11 @@ pub(super) trait Content: Send + Sync + 'static {
 
     /// See [`Container::overview`].
     fn overview(&self, paths: &Paths<Entry<Self::File>>) -> Overview;
+
+    /// Returns the bytes of memory that an overview takes without its items: what it says of the whole container.
+    fn front_memory(&self) -> u64 {
+        overview::LEAST
+    }
 
     /// Returns the pictures of a folder: numbered, computed, and not in the table.
     fn frames(&self, folder: paths::NodeIndex) -> Option<FrameNames> {
@@ -291,6 +296,11 @@ impl<C: Content> Container for Table<C> {
 
     fn overview(&self) -> Result<Overview, Fault> {
         Ok(self.content.overview(&self.paths))
+    }
+
+    fn overview_memory(&self) -> u64 {
+        let (files, bytes) = self.paths.files();
+        self.content.front_memory().saturating_add(files.saturating_mul(overview::ITEM)).saturating_add(bytes)
     }
 
     fn block_name(&self, block: u32) -> String {

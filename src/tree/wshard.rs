@@ -376,6 +376,12 @@ impl Content for Blocks {
         Overview { format: WSHARD.name, contents }
     }
 
+    fn front_memory(&self) -> u64 {
+        let episode = &self.shard.episode;
+        let ids = [&episode.episode_id, &episode.env_id].map(|id| id.as_ref().map_or(0, |id| id.len() as u64));
+        overview::LEAST + 4 * ids.iter().sum::<u64>()
+    }
+
     fn memory_usage(&self) -> usize {
         let entries = self.shard.entries.iter();
         let own: usize =

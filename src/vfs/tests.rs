@@ -243,3 +243,28 @@ fn a_read_waits_for_no_file_in_memory_whose_bytes_are_stored_uncompressed() {
     slot.run(|| Err(crate::cache::BlockError::Refused("enough".into())));
     assert_eq!(read(128), values);
 }
+
+#[test]
+fn an_overview_counts_while_it_is_kept() {
+    const TENSORS: usize = 20_000;
+    let tensors: Vec<String> =
+        (0..TENSORS).map(|n| format!(r#""{n}":{{"dtype":"U8","shape":[1],"data_offsets":[{n},{}]}}"#, n + 1)).collect();
+    let header = format!("{{{}}}", tensors.join(","));
+    let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+    bytes.extend(header.as_bytes());
+    bytes.resize(bytes.len() + TENSORS, 0);
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("model.safetensors"), bytes).unwrap();
+    let cache = crate::cache::Cache::new(256 << 20, Verify::Lazy);
+    let vfs = Vfs::open(folder.path(), Options { cache: Some(cache.clone()), ..Options::default() }).unwrap();
+    let model = vfs.lookup(ROOT, OsStr::new("model.safetensors")).unwrap().unwrap();
+    drop(vfs.overview(model.ino).unwrap());
+    let before = cache.usage().1;
+    let overview = vfs.overview(model.ino).unwrap().unwrap();
+    let tree::overview::Contents::Items { items, .. } = &overview.contents else { panic!("no items") };
+    assert_eq!(items.len(), TENSORS);
+    let taken: usize = items.iter().map(|item| size_of_val(item) + item.path.len() + 8).sum();
+    assert!(cache.usage().1 - before >= taken as u64, "{} of {taken}", cache.usage().1 - before);
+    drop(overview);
+    assert_eq!(cache.usage().1, before);
+}

@@ -316,8 +316,9 @@ impl Entry {
     /// # Errors
     /// Those of opening the container.
     pub fn items(&self) -> Result<Vec<String>, Error> {
-        match self.vfs().overview(self.handle.ino)?.map(|overview| overview.contents) {
-            Some(Contents::Items { items, .. }) => Ok(items.into_iter().map(|item| item.path).collect()),
+        let overview = self.vfs().overview(self.handle.ino)?;
+        match overview.as_ref().map(|overview| &overview.contents) {
+            Some(Contents::Items { items, .. }) => Ok(items.iter().map(|item| item.path.clone()).collect()),
             _ => Ok(Vec::new()),
         }
     }
@@ -327,8 +328,9 @@ impl Entry {
     /// # Errors
     /// Those of opening the container.
     pub fn episodes(&self) -> Result<u64, Error> {
-        match self.vfs().overview(self.handle.ino)?.map(|overview| overview.contents) {
-            Some(Contents::Episodes { count }) => Ok(count),
+        let overview = self.vfs().overview(self.handle.ino)?;
+        match overview.as_ref().map(|overview| &overview.contents) {
+            Some(Contents::Episodes { count }) => Ok(*count),
             _ => Ok(0),
         }
     }

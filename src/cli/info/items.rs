@@ -15,7 +15,7 @@ pub(super) fn describe(
     out: &mut impl Write,
     format: &str,
     front: &Map<String, Value>,
-    items: Vec<Item>,
+    items: &[Item],
     part: &str,
 ) -> anyhow::Result<()> {
     if part.is_empty() {
@@ -32,7 +32,7 @@ pub(super) fn describe(
     let is_below = |item: &Item| {
         item.path.strip_prefix(part).is_some_and(|rest| part.is_empty() || rest.is_empty() || rest.starts_with('/'))
     };
-    let rows: Vec<_> = std::iter::once(header).chain(items.into_iter().filter(is_below).map(row)).collect();
+    let rows: Vec<_> = std::iter::once(header).chain(items.iter().filter(|item| is_below(item)).map(row)).collect();
     if rows.len() == 1 && !part.is_empty() {
         return Ok(writeln!(out, "  nothing is stored under this path itself: shardfs makes what it shows")?);
     }
@@ -54,9 +54,9 @@ fn flat(value: &Value) -> String {
     }
 }
 
-fn row(item: Item) -> Vec<String> {
+fn row(item: &Item) -> Vec<String> {
     let number = |number: Option<u64>| number.map_or_else(String::new, |n| n.to_string());
-    let error = item.error.map(|error| format!("damaged: {error}"));
+    let error = item.error.as_ref().map(|error| format!("damaged: {error}"));
     let guess = item.info.inferred.then_some("guess");
     let recovered = item.recovered.then_some("put back");
     let notes: Vec<&str> = match item.joined {
@@ -65,6 +65,6 @@ fn row(item: Item) -> Vec<String> {
     };
     let shape = item.info.shape_text().unwrap_or_default();
     let dtype = item.info.dtype.map_or_else(String::new, |dtype| dtype.name().into());
-    let codec = item.info.codec.unwrap_or_default().into_owned();
-    vec![item.path, dtype, shape, codec, number(item.info.stored_size), number(item.size), notes.join(", ")]
+    let codec = item.info.codec.clone().unwrap_or_default().into_owned();
+    vec![item.path.clone(), dtype, shape, codec, number(item.info.stored_size), number(item.size), notes.join(", ")]
 }

@@ -26,6 +26,7 @@ use super::{
     backend::{Ask, Backend},
     connect::{self, Connections, Settings},
     object::FetchError,
+    taken::Taken,
 };
 use crate::wanted;
 
@@ -160,11 +161,23 @@ impl Answer {
     /// # Errors
     /// As [`Self::next`].
     pub(super) async fn collect(&mut self, most: usize) -> Result<Vec<u8>, Trouble> {
-        let mut body = Vec::new();
+        self.collect_within(most, &mut Taken::default()).await
+    }
+
+    /// Does the same as [`Self::collect`], and counts the body in `memory`.
+    ///
+    /// # Errors
+    /// As [`Self::next`], and that there is no room.
+    pub(super) async fn collect_within(&mut self, most: usize, memory: &mut Taken) -> Result<Vec<u8>, Trouble> {
+        let mut body: Vec<u8> = Vec::new();
         while body.len() < most {
             let Some(bytes) = self.next().await? else { break };
-            if body.try_reserve(bytes.len()).is_err() {
-                return Err(Trouble::lasting("no memory for an answer"));
+            let needed = body.len() + bytes.len();
+            if needed > body.capacity() {
+                let grown = needed.max(body.capacity() + body.capacity() / 2);
+                memory.grow(grown as u64).map_err(|why| Trouble::lasting(&why))?;
+                let no_memory = |_| Trouble::lasting("no memory for an answer");
+                body.try_reserve_exact(grown - body.len()).map_err(no_memory)?;
             }
             body.extend_from_slice(&bytes[..bytes.len().min(most - body.len())]);
         }

@@ -6,7 +6,7 @@ use std::{
     num::NonZeroUsize,
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, OnceLock},
     time::{Duration, Instant},
 };
 
@@ -18,8 +18,12 @@ use super::{
     client::after,
     names,
     object::FetchError,
+    taken::Taken,
 };
-use crate::{limits, store::Names};
+use crate::{
+    limits,
+    store::{ListingRoom, Names},
+};
 
 /// Names looked up one by one before all of their folder is listed.
 const SINGLES: usize = 8;
@@ -77,6 +81,8 @@ pub(super) struct Listing {
     compacted: usize,
     /// Differs for each listing.
     pub(super) number: u64,
+    /// Counts all of this.
+    memory: Taken,
 }
 
 /// A listing that takes the names of the folder with a prefix.
@@ -92,7 +98,7 @@ impl Collect for Listed<'_> {
     }
 
     fn reset(&mut self) {
-        self.listing = Listing::default();
+        self.listing = Listing { memory: self.listing.memory.fresh(), ..Listing::default() };
     }
 }
 
@@ -160,6 +166,11 @@ impl Row {
 }
 
 impl Listing {
+    /// Returns a listing that is counted.
+    pub(super) fn within(memory: Taken) -> Self {
+        Self { memory, ..Self::default() }
+    }
+
     /// Adds a name of the folder with this prefix.
     ///
     /// # Errors
@@ -214,9 +225,16 @@ impl Listing {
 
     fn push(&mut self, entry: &Entry) -> Result<(), FetchError> {
         let row = self.row(entry)?;
+        self.grow(0, 1)?;
         self.rows.try_reserve(1).map_err(|_| no_memory())?;
         self.rows.push(row);
         Ok(())
+    }
+
+    /// Counts memory before it is taken. What grows has room for up to twice of what it holds.
+    fn grow(&mut self, text: usize, rows: usize) -> Result<(), FetchError> {
+        let bytes = self.text.len() + text + (self.rows.len() + rows) * size_of::<Row>();
+        self.memory.grow(2 * bytes as u64).map_err(FetchError::Failed)
     }
 
     /// Appends the texts of an entry.
@@ -233,6 +251,7 @@ impl Listing {
         let part_size =
             part.map_or(Ok(AS_NAME), |part| u32::try_from(part.len()).map_err(|_| too_long("a key", part.len())))?;
         let length = entry.name.len() + part.map_or(0, <[u8]>::len) + state.etag.len();
+        self.grow(length, 0)?;
         self.text.try_reserve(length).map_err(|_| no_memory())?;
         self.text.extend(entry.name.as_bytes());
         self.text.extend(part.unwrap_or_default());
@@ -268,6 +287,7 @@ impl Listing {
         }
         self.rows.shrink_to_fit();
         self.text.shrink_to_fit();
+        self.memory.settle((self.text.capacity() + self.rows.capacity() * size_of::<Row>()) as u64);
         Ok(())
     }
 
@@ -296,6 +316,7 @@ impl Names for Listing {
 /// The remembered listings of all folders.
 pub(super) struct Listings {
     ttl: Duration,
+    room: OnceLock<ListingRoom>,
     state: Mutex<Known>,
     /// Wakes the thread that waits for changes.
     moved: Condvar,
@@ -339,7 +360,24 @@ impl Listings {
     pub(super) fn new(ttl: Duration) -> Self {
         let folders = LruCache::new(NonZeroUsize::new(limits::LISTED_FOLDERS).unwrap_or(NonZeroUsize::MIN));
         let known = Known { folders, expiring: VecDeque::new(), is_woken: false, is_forgotten: false, number: 0 };
-        Self { ttl, state: Mutex::new(known), moved: Condvar::new() }
+        Self { ttl, room: OnceLock::new(), state: Mutex::new(known), moved: Condvar::new() }
+    }
+
+    /// Says how much memory listings may take.
+    pub(super) fn set_room(&self, room: ListingRoom) {
+        // Set once: a store has one owner.
+        let _ = self.room.set(room);
+    }
+
+    /// Returns the room of a listing.
+    pub(super) fn room(&self) -> Taken {
+        Taken::within(self.room.get().cloned())
+    }
+
+    /// Returns the room of one answer of the server.
+    pub(super) fn answer_room(&self) -> Taken {
+        let part = |room: &ListingRoom| ListingRoom { most: room.most / 4, ..room.clone() };
+        Taken::within(self.room.get().map(part))
     }
 
     fn folder(&self, path: &Path) -> Arc<Folder> {
@@ -498,16 +536,20 @@ impl Listings {
         self.moved.notify_all();
     }
 
-    /// Forgets the least recently used folders while all together hold too many names.
+    /// Forgets the least recently used folders while all together hold too many names, or take too much memory.
     fn shrink(&self) {
         let mut known = self.state.lock();
+        let most = self.room.get().map_or(u64::MAX, |room| room.most);
         let size = |folder: &Folder| {
-            folder.state.try_lock().and_then(|state| Some(state.listing.as_ref()?.1.len())).unwrap_or(0)
+            let of = |listing: &Listing| (listing.len(), listing.memory.bytes());
+            folder.state.try_lock().and_then(|state| Some(of(&state.listing.as_ref()?.1))).unwrap_or((0, 0))
         };
-        let mut all: usize = known.folders.iter().map(|(_, folder)| size(folder)).sum();
-        while all > limits::LISTED_NAMES && known.folders.len() > 1 {
+        let sizes = known.folders.iter().map(|(_, folder)| size(folder));
+        let (mut names, mut bytes) = sizes.fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1));
+        while (names > limits::LISTED_NAMES || bytes > most) && known.folders.len() > 1 {
             let Some((_, gone)) = known.folders.pop_lru() else { break };
-            all -= size(&gone).min(all);
+            let gone = size(&gone);
+            (names, bytes) = (names.saturating_sub(gone.0), bytes.saturating_sub(gone.1));
         }
     }
 }
@@ -592,6 +634,41 @@ mod tests {
         let again = (0..4 * FEW).try_for_each(|number| add(1, number));
         assert!(again.unwrap_err().contains("again and again"));
         assert!(listing.len() <= 2 * FEW);
+    }
+
+    #[test]
+    fn names_are_counted_before_they_are_taken() {
+        let used = Arc::new(std::sync::atomic::AtomicU64::new(0));
+        struct Held(Arc<std::sync::atomic::AtomicU64>, u64);
+        impl Drop for Held {
+            fn drop(&mut self) {
+                self.0.fetch_sub(self.1, std::sync::atomic::Ordering::Relaxed);
+            }
+        }
+        let now = used.clone();
+        let counter = used.clone();
+        let hold = move |bytes| {
+            counter.fetch_add(bytes, std::sync::atomic::Ordering::Relaxed);
+            Box::new(Held(counter.clone(), bytes)) as Box<dyn Send + Sync>
+        };
+        let room = ListingRoom { most: 1 << 20, hold: Arc::new(hold) };
+        let mut listing = Listing::within(Taken::within(Some(room)));
+        let mut refused = None;
+        for number in 0..100_000 {
+            if let Err(why) = listing.add(b"a/", false, Found::Object(object(&format!("a/{number:06}")))) {
+                refused = Some((number, why));
+                break;
+            }
+            let taken = (listing.text.capacity() + listing.rows.capacity() * size_of::<Row>()) as u64;
+            assert!(taken <= now.load(std::sync::atomic::Ordering::Relaxed), "{number}: {taken}");
+        }
+        let (number, why) = refused.unwrap();
+        assert!(number > 5000 && why.contains("--cache-size"), "{number}: {why}");
+        listing.finish().unwrap();
+        let taken = (listing.text.capacity() + listing.rows.capacity() * size_of::<Row>()) as u64;
+        assert_eq!(now.load(std::sync::atomic::Ordering::Relaxed), taken);
+        drop(listing);
+        assert_eq!(used.load(std::sync::atomic::Ordering::Relaxed), 0);
     }
 
     #[test]

@@ -12,6 +12,7 @@ use super::{
     listing::{Listed, Listing},
     object::FetchError,
     store::RemoteStore,
+    taken::Taken,
 };
 use crate::store::Names;
 
@@ -28,13 +29,15 @@ pub(super) const LONGEST: usize = 64 << 20;
 struct Answered {
     headers: HeaderMap,
     body: Vec<u8>,
+    /// Counts the body.
+    _memory: Taken,
 }
 
 impl RemoteStore {
     /// Returns the whole listing of a folder.
     pub(super) async fn list(&self, prefix: &[u8], is_top: bool, was_known: bool) -> Result<Listing, FetchError> {
         let within = was_known.then_some(BRIEFLY);
-        let mut to = Listed { prefix, is_top, listing: Listing::default() };
+        let mut to = Listed { prefix, is_top, listing: Listing::within(self.listings.room()) };
         if self.lists_as_web() {
             self.read_web(prefix, PAGE, within, &mut to).await?;
             to.listing.finish()?;
@@ -159,11 +162,12 @@ impl RemoteStore {
         loop {
             let mut answer = self.client.send(&*self.backend, &ask, &mut attempts).await?;
             let headers = answer.headers.clone();
-            match answer.collect(LONGEST + 1).await {
+            let mut memory = self.listings.answer_room();
+            match answer.collect_within(LONGEST + 1, &mut memory).await {
                 Ok(body) if body.len() > LONGEST => {
                     return Err(FetchError::Failed(format!("{store}: a listing of more than {LONGEST} bytes")));
                 }
-                Ok(body) => return Ok(Answered { headers, body }),
+                Ok(body) => return Ok(Answered { headers, body, _memory: memory }),
                 Err(trouble) => attempts.again(trouble, None).await?,
             }
         }
@@ -173,7 +177,7 @@ impl RemoteStore {
     fn read(
         &self,
         prefix: &[u8],
-        Answered { headers, body }: &Answered,
+        Answered { headers, body, .. }: &Answered,
         to: &mut dyn Collect,
     ) -> Result<Option<String>, FetchError> {
         let store = self.backend.store();

@@ -32,7 +32,7 @@ use crate::{
     disk::Disk,
     escape,
     source::{SharedBytes, Source, SourceError},
-    store::{Changes, DirEvent, File, Folder, Kind, Names, Stat, Store, Usage, Version, Watch},
+    store::{Changes, DirEvent, File, Folder, Kind, ListingRoom, Names, Stat, Store, Usage, Version, Watch},
 };
 
 /// Bytes of an object's front that are fetched if its name says that it is a container. They show the format, and most
@@ -56,7 +56,7 @@ pub(crate) struct RemoteStore {
     pub(super) client: Arc<Client>,
     /// Empty, or ends in `/`.
     prefix: Vec<u8>,
-    listings: Listings,
+    pub(super) listings: Listings,
     blocks: Arc<Blocks>,
     /// Why bytes are not kept on disk although they should be.
     without_disk: Option<String>,
@@ -559,6 +559,10 @@ impl Store for RemoteStore {
 
     fn memory(&self) -> u64 {
         self.blocks.memory().0
+    }
+
+    fn set_listing_room(&self, room: ListingRoom) {
+        self.listings.set_room(room);
     }
 
     fn recall(&self, version: &Version) -> Option<Vec<u8>> {

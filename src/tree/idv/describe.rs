@@ -50,6 +50,12 @@ pub(super) fn describe(idv: &Idv, memory: &dyn Memory) -> Result<Buffer, Fault> 
     document(&description, items.iter(), &described_tables(table.into_iter().collect()), memory)
 }
 
+/// Returns the bytes of memory that [`overview`] takes, about.
+pub(super) fn overview_memory(idv: &Idv) -> u64 {
+    let described = idv.file.columns().min(limits::IDV_DESCRIBED);
+    u64::from(described).saturating_mul(COLUMN / 2).saturating_add(4 * idv.file.entry_size(0..described))
+}
+
 /// Returns an overview for people.
 ///
 /// # Errors
