@@ -8,7 +8,9 @@ use shardfs::{
     codec::{
         Bitshuffle, BlockCodec, Chain, ChecksumKind, Codec, Delta, Filter, MOST_WINDOW, Number, NumberKind, Stream,
     },
-    format::{FRONT, FormatError, Front, Recognition, gguf, idv, kast, kastore, kdb, npz, safetensors, wshard, zip},
+    format::{
+        FRONT, FormatError, Front, Recognition, gguf, idv, kast, kastore, kdb, npz, pt, safetensors, wshard, zip,
+    },
     source::Unlimited,
     tree::{self, Detected, NodeKind, names},
     view::ReadContext,
@@ -18,7 +20,7 @@ use shardfs::{
 pub type Target = fn(&[u8]);
 
 /// All of them, by the names of their programs.
-pub const ALL: [(&str, Target); 12] = [
+pub const ALL: [(&str, Target); 14] = [
     ("wshard", wshard),
     ("kastore", kastore),
     ("kast", kast),
@@ -26,6 +28,8 @@ pub const ALL: [(&str, Target); 12] = [
     ("idv", idv),
     ("safetensors", safetensors),
     ("npz", npz),
+    ("pt", pt),
+    ("pickle", pickle),
     ("gguf", gguf),
     ("codecs", codecs),
     ("filters", filters),
@@ -94,6 +98,28 @@ pub fn npz(bytes: &[u8]) {
         if let (None, Ok(data)) = (member.error(), member.data(&bytes)) {
             let block = member.block(data);
             assert!(block.stored().end <= bytes.len() as u64);
+        }
+    }
+}
+
+/// The parser of checkpoints alone: any bytes are an error or a container, in bounded time and memory.
+pub fn pt(bytes: &[u8]) {
+    let bytes = bytes.to_vec();
+    let front = &bytes[..bytes.len().min(FRONT)];
+    let _ = pt::recognise(&Front { bytes: front, len: bytes.len() as u64, name: b"file.pt" });
+    let _ = pt::parse_within(&bytes, &Unlimited);
+    pickle(&bytes);
+}
+
+/// The pickle machine alone: tensors that it makes lie in their storages.
+pub fn pickle(bytes: &[u8]) {
+    let Ok(found) = pt::run(bytes.to_vec(), &Unlimited) else { return };
+    let _ = pt::check_walk(&found);
+    for number in 0.. {
+        let Some(object) = found.object(number) else { break };
+        if let pt::Object::Tensor(tensor) = object {
+            assert!(tensor.size() <= tensor.storage_size.saturating_mul(1024));
+            assert!(tensor.range().is_none_or(|range| tensor.size() == 0 || range.end <= tensor.storage_size));
         }
     }
 }

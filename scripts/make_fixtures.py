@@ -18,7 +18,7 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "python"))
 from support.examples import camera, episode, jpeg, tree_sequence, write_episode, write_stream  # noqa: E402
-from support.writers import dumps, gguf, idv, kast, kastore, kdb, safetensors, tensor_v1, write_shard, zip  # noqa: E402, A004
+from support.writers import dumps, gguf, idv, kast, kastore, kdb, pt, safetensors, tensor_v1, write_shard, zip  # noqa: E402, A004
 from support.writers.kas import TYPES  # noqa: E402
 
 
@@ -236,6 +236,19 @@ def quantised_model():
          "blk.0.ffn_norm.weight": (0, (64,), np.ones(64, "<f4").tobytes())})
 
 
+def training():
+    """What a trainer saves: a model with tied weights, the state of its optimizer, and plain values."""
+    rng = np.random.default_rng(10)
+    ints = lambda *shape: (rng.integers(-1000, 1000, shape) / 1000).astype("<f4")
+    embed = ints(12, 8)
+    names = {"embed.weight": embed, "fc.weight": ints(4, 8), "fc.bias": ints(4), "head.weight": embed}
+    names["fc.weight_t"] = pt.View(names["fc.weight"], (8, 4), (1, 8))
+    state = {number: {"step": np.array(1200, "<f4"), "exp_avg": ints(*shape)} for number, shape in enumerate([(12, 8), (4, 8)])}
+    return pt.checkpoint({
+        "model": names, "optimizer": {"state": state, "param_groups": [{"lr": 0.001, "betas": (0.9, 0.999), "params": [0, 1]}]},
+        "epoch": 7, "loss": 0.125, "note": "best so far", "done": False})
+
+
 NOTES = """\
 Example recordings and tables.
 
@@ -245,7 +258,8 @@ demo.kdb three runs of an arm with the pictures of its cameras,
 tree_sequence.trees a genealogy, arrays.kas and table.kast plain arrays,
 table.idv a data set as ML.NET saves it, arrays.npz arrays that numpy saved,
 model.safetensors the weights of a small network,
-model.gguf a layer of a language model in blocks of 8 bits.
+model.gguf a layer of a language model in blocks of 8 bits,
+checkpoint.pt what a trainer saves with PyTorch.
 The files in damaged/ are broken on purpose.
 """
 
@@ -280,6 +294,7 @@ def main():
     arrays_npz = zip.npz(saved | {"step": np.int64(1200)}, deflated={"layers/2/weight", "types/uint8"})
     (out / "arrays.npz").write_bytes(arrays_npz)
     (out / "model.gguf").write_bytes(quantised_model())
+    (out / "checkpoint.pt").write_bytes(training())
     (out / "notes.txt").write_text(NOTES, encoding="utf-8")
 
     # One byte of one block flipped; everything else is sound.

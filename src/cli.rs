@@ -8,7 +8,6 @@ mod cp;
 mod destination;
 mod doctor;
 mod escape;
-mod find;
 mod formats;
 mod fstab;
 mod index;
@@ -84,7 +83,6 @@ enum Command {
     Doctor(doctor::Arguments),
     Cache(cache_folders::Arguments),
     Ls(ls::Arguments),
-    Find(find::Arguments),
     Cat(cat::Arguments),
     Cp(cp::Arguments),
     Info(info::Arguments),
@@ -251,7 +249,6 @@ fn execute(cli: &Cli, line: &[OsString]) -> anyhow::Result<ExitCode> {
         Command::Man(arguments) => pages::man(arguments),
         Command::Reference => pages::reference(),
         Command::Ls(arguments) => ls::run(arguments),
-        Command::Find(arguments) => find::run(arguments),
         Command::Cat(arguments) => cat::run(arguments),
         Command::Cp(arguments) => cp::run(arguments),
         Command::Info(arguments) => info::run(arguments),

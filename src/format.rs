@@ -13,6 +13,7 @@ pub mod kastore;
 pub mod kdb;
 pub mod npz;
 mod packed;
+pub mod pt;
 mod recognition;
 pub mod safetensors;
 pub mod wshard;
@@ -102,6 +103,12 @@ pub enum Class {
     BadAlignment,
     BadShape,
     BadOffset,
+    BadLayout,
+    TwoPickles,
+    Torchscript,
+    BadCrc,
+    BadPickle,
+    Legacy,
 }
 
 impl fmt::Display for Class {
@@ -139,6 +146,12 @@ impl fmt::Display for Class {
             Self::BadAlignment => "bad_alignment",
             Self::BadShape => "bad_shape",
             Self::BadOffset => "bad_offset",
+            Self::BadLayout => "bad_layout",
+            Self::TwoPickles => "two_pickles",
+            Self::Torchscript => "torchscript",
+            Self::BadCrc => "bad_crc",
+            Self::BadPickle => "bad_pickle",
+            Self::Legacy => "legacy",
         })
     }
 }

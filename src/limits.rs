@@ -90,6 +90,23 @@ pub const TENSORS: usize = 1_000_000;
 /// Most files of one joined model.
 pub const SHARDS: usize = 1 << 16;
 
+/// Largest pickle of a checkpoint when decoded, in bytes (`docs/formats/pt.md` 2).
+pub const PICKLE: u64 = 64 << 20;
+
+/// Most entries of the stack and the memo of a pickle together, and most objects that it makes; up to 200 bytes of
+/// memory each.
+pub const PICKLE_ENTRIES: usize = 10_000_000;
+
+/// Deepest value of a pickle that is shown. Walks recurse that deep.
+pub const PICKLE_DEPTH: usize = 64;
+
+/// Most values of a pickle that are shown. Values that are met several times count each time.
+pub const PICKLE_NODES: usize = 1_000_000;
+
+/// Most bytes of the names and texts of a pickle that are shown, counted in the same way. Short texts that are shown a
+/// million times make large documents.
+pub const PICKLE_TEXT: u64 = 256 << 20;
+
 /// Most items that `container.json` describes. It says how many were left out.
 pub const DESCRIBED: usize = 10_000;
 

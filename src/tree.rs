@@ -19,6 +19,7 @@ pub mod names;
 mod npz;
 pub mod overview;
 pub mod paths;
+mod pt;
 mod safetensors;
 mod siblings;
 mod table;
@@ -43,7 +44,7 @@ use crate::{
 };
 pub use choice::{ChoiceError, choose, default_formats, names as format_names};
 pub use formats::{
-    Detected, FORMATS, Format, Formats, GGUF, IDV, KAST, KASTORE, KDB, NPZ, OpenResult, Probe, SAFETENSORS, WSHARD,
+    Detected, FORMATS, Format, Formats, GGUF, IDV, KAST, KASTORE, KDB, NPZ, OpenResult, PT, Probe, SAFETENSORS, WSHARD,
     detect, detect_within, format_of_name, is_container_name, no_others, no_part, should_be_container,
 };
 pub use item_info::ItemInfo;
@@ -355,23 +356,6 @@ impl Opened {
             return Ok(View::stored(0..self.reader.source.len()));
         }
         self.tree.view(self.reader(wait), file)
-    }
-
-    /// Does the same as [`Container::link_target`]. Texts that lead above the container's folder are refused.
-    ///
-    /// # Errors
-    /// As [`Container::link_target`].
-    pub fn link_target(&self, link: NodeId, wait: Wait) -> Result<Option<String>, Fault> {
-        if link == OWN_FILE_NODE {
-            return Ok(None);
-        }
-        let target = self.tree.link_target(self.reader(wait), link)?;
-        match &target {
-            Some(target) if !links::is_allowed(&self.tree.path(link), target) => {
-                Err(Fault::refused("the link leads out of the container's folder"))
-            }
-            _ => Ok(target),
-        }
     }
 
     /// Returns the bytes of a file as [`Self::view`], for reading: the places of its blocks are looked up.

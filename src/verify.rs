@@ -312,15 +312,10 @@ impl Run<'_> {
                 self.vfs.forget(ino, 1);
                 return None;
             }
-            return match attr.kind {
-                FileKind::Folder => Some(Task::Folder(ino, None, 0)),
-                FileKind::File => Some(Task::File(ino, attr.size)),
-                // What it leads to is read where it stands.
-                FileKind::Link => {
-                    self.vfs.forget(ino, 1);
-                    None
-                }
-            };
+            return Some(match attr.kind {
+                FileKind::Folder => Task::Folder(ino, None, 0),
+                _ => Task::File(ino, attr.size),
+            });
         };
         let path = folder.join(name);
         match (attr.kind, self.vfs.container(ino)) {

@@ -13,7 +13,6 @@ mod control;
 mod detection;
 mod error;
 mod inodes;
-mod links;
 pub(crate) mod listed;
 mod listing;
 mod memory;
@@ -299,13 +298,9 @@ impl Vfs {
         let Some(alone) = &vfs.alone else { return Ok(vfs) };
         let found = if mounted.kind == Kind::File { vfs.source.find(alone.folder(), alone.name())? } else { None };
         let Some(SourceEntry::Container(id)) = found else {
-            return Err(match vfs.problems.last_message() {
-                Some(reason) => Error::invalid(vfs.top, reason),
-                None => {
-                    let reason = format!("not a folder, and {}", vfs.no_container());
-                    Error::no_container(vfs.top, reason)
-                }
-            });
+            let reason = vfs.problems.last_message();
+            let reason = reason.unwrap_or_else(|| format!("not a folder, and {}", vfs.no_container()));
+            return Err(Error::invalid(vfs.top, reason));
         };
         store.watch(alone.folder());
         *vfs.root.write() = Node::InContainer(id, tree::ROOT);
@@ -649,7 +644,7 @@ impl Vfs {
             }
             Node::InContainer(id, link) => {
                 let opened = self.opened(&id, wait)?;
-                let target = opened.link_target(link, wait);
+                let target = opened.tree.link_target(opened.reader(wait), link);
                 let target = target.map_err(|fault| self.fault(&id, &opened, link, fault))?;
                 target.map(Into::into).ok_or_else(|| Error::not_a_link(id.shown()))
             }

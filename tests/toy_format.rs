@@ -5,8 +5,6 @@
 mod common;
 #[path = "toy_format/grid.rs"]
 mod grid;
-#[path = "toy_format/links.rs"]
-mod links;
 
 use std::{fs, ops::ControlFlow, path::Path, sync::Arc};
 

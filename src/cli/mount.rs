@@ -56,7 +56,7 @@ While mounted:
 Exit codes: 0 the mount answers (in the foreground: has ended), 1 it could not be made, 2 a wrong command line. As
 mount.shardfs: 0, 32 and 1.")]
 pub(super) struct Arguments {
-    /// A folder, a container, or a URL
+    /// A folder, or one container
     source: PathBuf,
 
     /// A folder outside SOURCE; its own files are hidden while this is mounted
@@ -141,10 +141,6 @@ pub(super) fn run(arguments: &Arguments, command_line: &[OsString]) -> anyhow::R
         number_key: super::number_key::kept(),
         ..arguments.view.checked()
     };
-    #[cfg(feature = "remote")]
-    if let Some(notice) = arguments.view.remote.first_use().filter(|_| is_url(&arguments.source)) {
-        eprintln!("shardfs: {notice}");
-    }
     let vfs = Arc::new(Vfs::open(&arguments.source, options)?);
     check_source(&vfs)?;
     // From here on. Before, problems of SOURCE itself are this command's own error.

@@ -50,20 +50,12 @@ impl Place {
 
     /// Walks down from the root.
     fn walk(path: &Path, vfs: Vfs, names: &[OsString], kept: PathBuf) -> anyhow::Result<Self> {
-        let (mut ino, mut real) = (ROOT, PathBuf::new());
+        let mut ino = ROOT;
         for name in names {
             let found = vfs.lookup(ino, name)?.ok_or_else(|| {
                 anyhow!("{}: no '{}' there; `shardfs ls` shows what is", path.display(), name.display())
             });
-            let found = found?;
-            real.push(name);
-            ino = match vfs.follow(&real, &found)? {
-                Some((behind, path)) => {
-                    real = path;
-                    behind.ino
-                }
-                None => found.ino,
-            };
+            ino = found?.ino;
         }
         let attr = vfs.attr(ino)?;
         Ok(Self { vfs, ino, attr, kept })

@@ -76,17 +76,6 @@ pub(super) struct RemoteOptions {
 }
 
 impl RemoteOptions {
-    /// Returns what to tell a user whose home directory is about to hold bytes of objects for the first time.
-    pub(super) fn first_use(&self) -> Option<String> {
-        let options = self.checked();
-        let folder = options.disk_cache.as_ref().filter(|folder| self.disk_cache.is_none() && !folder.exists())?;
-        let most = super::status::bytes(options.disk_cache_limit());
-        let folder = super::escape::path(folder);
-        Some(format!(
-            "bytes of objects are kept in {folder}, at most {most}; see --disk-cache, --disk-cache-size, --no-disk-cache"
-        ))
-    }
-
     pub(super) fn checked(&self) -> Options {
         Options {
             profile: self.profile.clone(),
@@ -106,7 +95,6 @@ impl RemoteOptions {
                     None => Options::usual_disk_cache(),
                 },
             },
-            requires_disk_cache: self.disk_cache.is_some(),
             disk_cache_size: self.disk_cache_size,
             ..Options::default()
         }

@@ -44,11 +44,11 @@ const MOST_TOKEN: u64 = 4096;
 
 Exit codes: 0 ended by SIGINT or SIGTERM, 1 it could not be served, 2 a wrong command line.")]
 pub(super) struct Arguments {
-    /// A folder, a container, or a URL
+    /// A folder, or one container
     source: PathBuf,
 
     /// Address and port to listen on; port 0 means any free one
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8080", value_parser = listened)]
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8080")]
     listen: String,
 
     /// Serve only clients that send a token; a new one is made and printed as part of the link
@@ -70,14 +70,6 @@ pub(super) struct Arguments {
 
     #[command(flatten)]
     view: ViewOptions,
-}
-
-/// Accepts an address with a port. A port alone would be read as a host name.
-fn listened(text: &str) -> Result<String, String> {
-    match text.parse::<u16>() {
-        Ok(port) => Err(format!("an address is missing; --listen 127.0.0.1:{port} is for this machine alone")),
-        Err(_) => Ok(text.to_owned()),
-    }
 }
 
 pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {

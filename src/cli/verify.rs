@@ -175,8 +175,6 @@ fn one(
         std::fs::File::open(path).with_context(|| path.display().to_string())?;
         match Vfs::open(path, options) {
             Ok(vfs) => Place { attr: vfs.attr(ROOT)?, ino: ROOT, vfs, kept: PathBuf::new() },
-            // Nothing is known to be wrong with it, and nothing was checked.
-            Err(error) if error.is_no_container() => return Err(error.into()),
             Err(error) => {
                 progress.problems.fetch_add(1, Relaxed);
                 return Ok((vec![(path.to_path_buf(), error.to_problem())], vec![]));

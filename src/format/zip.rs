@@ -63,12 +63,21 @@ pub struct Member {
     pub size: u64,
     /// CRC-32 of the decoded bytes.
     pub crc: u32,
+    /// Whether that is a checksum. Archives of some formats say 0 where there is none.
+    pub has_crc: bool,
     method: u16,
     flags: u16,
     /// Where its local header is.
     pub offset: u64,
     /// Where the next member's local header begins, or the directory.
     limit: u64,
+}
+
+impl Archive {
+    /// Takes checksums of 0 for missing ones.
+    pub fn ignore_zero_checksums(&mut self) {
+        self.members.iter_mut().for_each(|member| member.has_crc = member.crc != 0);
+    }
 }
 
 impl Member {
@@ -113,7 +122,7 @@ impl Member {
             stored_size: self.stored_size.min(codec.max_stored(self.size)),
             size: self.size,
             codec,
-            crc: Some(Crc::crc32(self.crc)),
+            crc: self.has_crc.then(|| Crc::crc32(self.crc)),
         }
     }
 
@@ -314,7 +323,8 @@ fn read_entry(bytes: &[u8], number: usize, directory: u64) -> Result<(Member, us
         return Err(FormatError::refused(Class::Overlap, reason));
     }
     let (method, flags, crc) = (short(10), short(8), int(16));
-    let member = Member { name: name.into(), stored_size, size, crc, method, flags, offset, limit: directory };
+    let member =
+        Member { name: name.into(), stored_size, size, crc, has_crc: true, method, flags, offset, limit: directory };
     Ok((member, length))
 }
 

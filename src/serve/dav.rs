@@ -147,9 +147,7 @@ impl Rest {
             if xml.len() >= body::PIECE_BYTES {
                 break;
             }
-            // WebDAV has no links: what is behind those of containers stands in their place.
-            let next = self.entries.as_mut().and_then(Iterator::next);
-            match next.map(|entry| entry.and_then(Entry::followed)) {
+            match self.entries.as_mut().and_then(Iterator::next) {
                 None => {
                     xml.push_str(multistatus::END);
                     return Ok((xml.into_bytes(), None));

@@ -158,8 +158,6 @@ pub struct Options {
     pub detect: Detect,
     /// The folder in which bytes of objects are kept; `None` for none.
     pub disk_cache: Option<PathBuf>,
-    /// Whether it is an error that the folder cannot be used. Otherwise the log and `stats.json` say why it is not.
-    pub requires_disk_cache: bool,
     /// Most bytes in that folder; `None` for a tenth of the disk, at most 50 GiB.
     pub disk_cache_size: Option<u64>,
     /// Memory for bytes of objects: those that are being read, and those that are fetched ahead.
@@ -188,18 +186,11 @@ impl Options {
         self.disk_cache_size.unwrap_or(tenth.min(MOST))
     }
 
-    /// Opens the disk cache, if there is to be one.
-    ///
-    /// # Errors
-    /// Why the folder cannot be used.
-    pub(crate) fn open_disk_cache(&self) -> Result<Option<Arc<Disk>>, String> {
-        let Some(folder) = &self.disk_cache else { return Ok(None) };
+    /// Opens the disk cache. A failure is only logged: without a disk cache everything is fetched again.
+    pub(crate) fn open_disk_cache(&self) -> Option<Arc<Disk>> {
+        let folder = self.disk_cache.as_ref()?;
         let opened = Disk::open(folder, disk::Limits::new(folder, self.disk_cache_limit()));
-        // An error of the folder's own names it.
-        opened.map(Some).map_err(|error| match error.raw_os_error() {
-            Some(_) => format!("{}: {error}", folder.display()),
-            None => error.to_string(),
-        })
+        opened.map_err(|error| log::warn!("no cache on disk: {}: {error}", folder.display())).ok()
     }
 }
 
@@ -217,7 +208,6 @@ impl Default for Options {
             dir_ttl: Duration::from_secs(10),
             detect: Detect::default(),
             disk_cache: Self::usual_disk_cache(),
-            requires_disk_cache: false,
             disk_cache_size: None,
             memory: MEMORY,
         }

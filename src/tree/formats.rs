@@ -5,7 +5,7 @@ use std::{ffi::OsStr, fmt, sync::Arc};
 use super::{
     Beside, Container, Siblings, gguf, idv, kastore, kdb,
     memory::{WorkingMemory, refused},
-    npz, safetensors, wshard,
+    npz, pt, safetensors, wshard,
 };
 use crate::{
     cache::Reservation,
@@ -204,6 +204,23 @@ pub static NPZ: Format = Format {
     fixtures: &["arrays.npz"],
 };
 
+/// PyTorch checkpoints. Their pickles are never executed. Python has files of other kinds with the same suffixes.
+pub static PT: Format = Format {
+    name: "pt",
+    title: "PyTorch",
+    summary: "checkpoints of PyTorch",
+    suffixes: &[],
+    shared_suffixes: format::pt::SUFFIXES,
+    is_default: true,
+    recognise: format::pt::recognise,
+    probe: |source, _, memory| format::pt::parse_within(source, memory).map(drop),
+    open: |reader, _, memory| Ok(Arc::new(pt::open(format::pt::parse_within(&*reader.source, memory)?, memory)?)),
+    others: no_others,
+    check_others: None,
+    check_part: no_part,
+    fixtures: &["checkpoint.pt"],
+};
+
 /// GGUF, models for llama.cpp.
 pub static GGUF: Format = Format {
     name: "gguf",
@@ -241,7 +258,7 @@ pub fn no_part(_: &dyn Source) -> Result<(), PartError> {
 pub type Formats = &'static [&'static Format];
 
 /// All formats of this program.
-pub static FORMATS: [&Format; 8] = [&WSHARD, &KASTORE, &KAST, &KDB, &IDV, &SAFETENSORS, &NPZ, &GGUF];
+pub static FORMATS: [&Format; 9] = [&WSHARD, &KASTORE, &KAST, &KDB, &IDV, &SAFETENSORS, &NPZ, &PT, &GGUF];
 
 impl PartialEq for Format {
     fn eq(&self, other: &Self) -> bool {
@@ -265,8 +282,7 @@ impl Format {
 
     /// Returns whether a file's name has a suffix of this format, or will have one when the file is finished.
     pub fn has_name(&self, name: &OsStr) -> bool {
-        let name = finished(name);
-        self.all_suffixes().any(|suffix| format::has_suffix(name, suffix))
+        self.suffixes_of(name).any(|has_it| has_it)
     }
 
     /// Returns for each suffix of this format whether a name has it.

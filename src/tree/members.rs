@@ -1,8 +1,11 @@
 //! Members of zip archives as blocks. Where a member's data begin is looked up when it is first read.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering::Relaxed},
+use std::{
+    ops::Range,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
 };
 
 use crate::{
@@ -37,6 +40,11 @@ impl Members {
     pub(super) fn view(self: &Arc<Self>, number: u32) -> View {
         let size = self.get(number).map_or(0, Member::shown_size);
         View::default().with(size, Data::Sought(self.clone(), number, 0..size))
+    }
+
+    /// Returns a range of a member's bytes.
+    pub(super) fn part(self: &Arc<Self>, number: u32, range: Range<u64>) -> View {
+        View::default().with(range.end - range.start, Data::Sought(self.clone(), number, range))
     }
 
     /// Returns a member's name, for messages.

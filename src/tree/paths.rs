@@ -208,6 +208,18 @@ impl<F: Copy> Builder<F> {
         (folder, rest)
     }
 
+    /// Adds a folder for a part of a name, under the first free name: plain, `%_2`, `%_3` …
+    pub fn own_folder(&mut self, parent: NodeIndex, part: &[u8]) -> NodeIndex {
+        let mut number = 1;
+        loop {
+            let name = names::folder(part, &names::RESERVED, number);
+            if !self.is_taken(parent, &name) {
+                return self.push(parent, name, Kind::Folder);
+            }
+            number += 1;
+        }
+    }
+
     /// Adds a file for the last part of a name, under the first free name: plain, `%_2`, `%_3` …
     pub fn file(&mut self, folder: NodeIndex, part: &[u8], suffix: &str, file: F) -> NodeIndex {
         let mut name = names::file(part, suffix, 1);

@@ -151,7 +151,7 @@ impl Vfs {
                 (FileKind::File, view.map_err(|fault| self.fault(id, opened, child, fault))?.size(), 1)
             }
             Some(NodeKind::Link) => {
-                let target = opened.link_target(child, wait);
+                let target = opened.tree.link_target(opened.reader(wait), child);
                 let target = target.map_err(|fault| self.fault(id, opened, child, fault))?;
                 (FileKind::Link, target.map_or(0, |target| target.len() as u64), 1)
             }

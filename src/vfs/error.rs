@@ -23,20 +23,10 @@ pub struct Error {
 
 #[derive(Debug, Clone)]
 enum Kind {
-    Os {
-        errno: i32,
-        doing: &'static str,
-        reason: String,
-    },
-    Block {
-        block: Option<String>,
-        offset: u64,
-        error: Arc<BlockError>,
-    },
+    Os { errno: i32, doing: &'static str, reason: String },
+    Block { block: Option<String>, offset: u64, error: Arc<BlockError> },
     Format(Arc<FormatError>),
     Invalid(String),
-    /// SOURCE is a file of no known format.
-    NoContainer(String),
     Stale,
     WouldBlock(Wait),
     NotAFolder,
@@ -81,16 +71,6 @@ impl Error {
     /// Returns the error of a request that makes no sense.
     pub(super) fn invalid(path: PathBuf, reason: String) -> Self {
         Self::new(Kind::Invalid(reason), path)
-    }
-
-    /// Returns the error of a SOURCE that is an ordinary file.
-    pub(super) fn no_container(path: PathBuf, reason: String) -> Self {
-        Self::new(Kind::NoContainer(reason), path)
-    }
-
-    /// Returns whether SOURCE is an ordinary file, not a container that is damaged.
-    pub(crate) fn is_no_container(&self) -> bool {
-        matches!(self.kind, Kind::NoContainer(_))
     }
 
     /// Returns the error of a node whose container has left its state.
@@ -166,7 +146,7 @@ impl Error {
                 FormatError::Source(error) => of_source(error),
                 FormatError::Refused { .. } => libc::ESTALE,
             },
-            Kind::Invalid(_) | Kind::NoContainer(_) | Kind::NotALink => libc::EINVAL,
+            Kind::Invalid(_) | Kind::NotALink => libc::EINVAL,
             Kind::Stale => libc::ESTALE,
             Kind::WouldBlock(_) => libc::EAGAIN,
             Kind::NotAFolder => libc::ENOTDIR,
@@ -219,7 +199,7 @@ impl Error {
             Kind::Os { doing, reason, .. } => format!("{doing}: {reason}"),
             Kind::Block { error, .. } => error.to_string(),
             Kind::Format(error) => error.to_string(),
-            Kind::Invalid(reason) | Kind::NoContainer(reason) => reason.clone(),
+            Kind::Invalid(reason) => reason.clone(),
             Kind::Stale => "the container has changed since this was looked up".into(),
             Kind::WouldBlock(_) => "it would have to be waited for".into(),
             Kind::NotAFolder => "not a folder".into(),

@@ -7,8 +7,10 @@
 
 mod gather;
 mod region;
+mod strided;
 
 pub use gather::Turn;
+pub use strided::Strided;
 
 use std::{
     fmt::{self, Debug},

@@ -43,8 +43,6 @@ pub struct Entry {
     handle: Arc<Handle>,
     attr: Attr,
     path: PathBuf,
-    /// The path without links of containers, where that is another one.
-    real: Option<Arc<Path>>,
 }
 
 impl std::fmt::Debug for Entry {
@@ -60,7 +58,7 @@ impl std::fmt::Debug for Entry {
 impl Entry {
     pub(super) fn root(vfs: Arc<Vfs>) -> Result<Self, Error> {
         let attr = vfs.attr(ROOT)?;
-        Ok(Self { handle: Arc::new(Handle { vfs, ino: ROOT }), attr, path: PathBuf::new(), real: None })
+        Ok(Self { handle: Arc::new(Handle { vfs, ino: ROOT }), attr, path: PathBuf::new() })
     }
 
     pub(crate) fn vfs(&self) -> &Vfs {
@@ -124,9 +122,7 @@ impl Entry {
         base + Duration::from_nanos(nanos.into())
     }
 
-    /// Returns the entry at a path below this folder, including hidden ones (`.raw` in Shard files, `.file`). Links inside
-    /// containers are followed, and the entry keeps the path by which it was found. A link that leads nowhere is returned
-    /// itself.
+    /// Returns the entry at a path below this folder, including hidden ones (`.raw` in Shard files, `.file`).
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`] if it does not exist, [`ErrorKind::InvalidInput`] for a path that is absolute or has
@@ -140,7 +136,6 @@ impl Entry {
                     at = at.child(name)?.ok_or_else(|| {
                         Error::new(ErrorKind::NotFound, format!("{}: no such entry", at.path.join(name).display()))
                     })?;
-                    at = at.followed()?;
                 }
                 Component::ParentDir | Component::RootDir | Component::Prefix(_) => {
                     let reason = format!("{}: not a path below a folder", path.as_ref().display());
@@ -153,27 +148,8 @@ impl Entry {
 
     fn child(&self, name: &OsStr) -> Result<Option<Self>, Error> {
         let found = Handle::look_up(&self.handle.vfs, self.handle.ino, name)?;
-        Ok(found.map(|(handle, attr)| {
-            let real = self.real.as_ref().map(|real| real.join(name).into());
-            Self { handle: Arc::new(handle), attr, path: self.path.join(name), real }
-        }))
-    }
-
-    /// Returns what is behind a link of a container, by the link's path; everything else, and a link that leads nowhere,
-    /// as it is. Entries of listings are links until this is asked.
-    ///
-    /// # Errors
-    /// Those of [`Self::get`].
-    pub fn followed(self) -> Result<Self, Error> {
-        if self.attr.kind != FileKind::Link {
-            return Ok(self);
-        }
-        let vfs = &self.handle.vfs;
-        let Some((attr, real)) = vfs.follow(self.real.as_deref().unwrap_or(&self.path), &self.attr)? else {
-            return Ok(self);
-        };
-        let handle = Arc::new(Handle { vfs: vfs.clone(), ino: attr.ino });
-        Ok(Self { handle, attr, path: self.path, real: Some(real.into()) })
+        let path = || self.path.join(name);
+        Ok(found.map(|(handle, attr)| Self { handle: Arc::new(handle), attr, path: path() }))
     }
 
     /// Returns the listed entries of the folder. An entry that cannot be looked at is an error of its own, and the

@@ -176,8 +176,6 @@ pub(super) fn write(html: &mut Html, folder: &Entry, page: &Page, damage: &Damag
 
 fn write_row(html: &mut Html, folder: &Entry, row: &Row, damage: Option<&String>) {
     let path = folder.path().join(&row.name);
-    // Links of containers are followed, those of SOURCE are not.
-    let is_followed = row.kind == FileKind::Link && folder.format().is_ok_and(|format| format.is_some());
     let icon = match (row.kind, row.is_container) {
         (FileKind::Folder, true) => "container",
         (FileKind::Folder, false) => "folder",
@@ -189,11 +187,10 @@ fn write_row(html: &mut Html, folder: &Entry, row: &Row, damage: Option<&String>
     match row.kind {
         FileKind::Folder => html.raw("<a href=\"/files/").path(&path).raw("/\">"),
         FileKind::File => html.link("/-/view/", &path),
-        FileKind::Link if is_followed => html.link("/files/", &path),
         FileKind::Link => html.raw("<span class=\"dead\">"),
     };
     html.text(&row.name.to_string_lossy());
-    html.raw(if row.kind == FileKind::Link && !is_followed { "</span>" } else { "</a>" });
+    html.raw(if row.kind == FileKind::Link { "</span>" } else { "</a>" });
     if let Some(reason) = damage {
         html.raw(" <span class=\"badge bad\" title=\"").text(reason).raw("\">damaged</span>");
     }
@@ -208,7 +205,7 @@ fn write_row(html: &mut Html, folder: &Entry, row: &Row, damage: Option<&String>
             html.raw(" <span class=\"badge\" title=\"The container does not record dtype or shape\">guess</span>");
         }
     } else if row.kind == FileKind::Link {
-        html.raw(if is_followed { "a link" } else { "a link, not followed" });
+        html.raw("a link, not followed");
     }
     html.raw("</td><td class=\"num\">");
     if let Some(size) = row.size {

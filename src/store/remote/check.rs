@@ -28,9 +28,7 @@ fn disk_cache(options: &Options) -> Result<String, String> {
 
 /// Lists what a URL names, and reads a byte of the first object.
 pub(crate) fn check(location: &Location, options: &Options, is_container_name: IsContainerName) -> Vec<Step> {
-    // A folder that cannot be used is a step of its own.
-    let server = Options { requires_disk_cache: false, ..options.clone() };
-    let store = match RemoteStore::new(location, &server, is_container_name) {
+    let store = match RemoteStore::new(location, options, is_container_name) {
         Ok(store) => store,
         Err(error) => return vec![("server", Err(error.to_string()))],
     };

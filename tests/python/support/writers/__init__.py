@@ -1,13 +1,13 @@
 """Writers of each format, from the format's description, with lies on demand."""
 
-from . import idv, kdb, zip
+from . import idv, kdb, pt, zip
 from .kas import kast, kastore, ragged, text
 from .models import gguf, safetensors
 from .shard import (channel, compress, dumps, meta_blocks, round_up, shard_entry, shard_header, tensor_v1,
                     write_manifest, write_shard)
 
 __all__ = [
-    "idv", "kdb", "zip",
+    "idv", "kdb", "pt", "zip",
     "kast", "kastore", "ragged", "text",
     "gguf", "safetensors",
     "channel", "compress", "dumps", "meta_blocks", "round_up", "shard_entry", "shard_header", "tensor_v1",

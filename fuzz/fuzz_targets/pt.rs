@@ -1,0 +1,4 @@
+//! The parser of checkpoints alone: any bytes are an error or a container, in bounded time and memory.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| shardfs_fuzz::pt(bytes));
