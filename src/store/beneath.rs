@@ -7,14 +7,21 @@
 use std::{
     collections::VecDeque,
     ffi::{OsStr, OsString},
+    num::NonZero,
     os::{
         fd::{AsFd, BorrowedFd, OwnedFd},
         unix::ffi::{OsStrExt, OsStringExt},
     },
     path::{Component, Path, PathBuf},
-    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
 };
 
+use lru::LruCache;
+use parking_lot::Mutex;
 use rustix::{
     fs::{Mode, OFlags, ResolveFlags, openat, openat2, readlinkat},
     io::{Errno, Result},
@@ -28,6 +35,15 @@ const LONGEST_PATH: usize = 4095;
 
 /// Links that are followed one after the other, as many as the kernel follows.
 const LINKS: usize = 40;
+
+/// Folders on long paths that [`Fronts`] keeps open: two paths of 128 KiB each, which nobody has in earnest.
+const FRONTS: usize = 64;
+
+/// For how long it does.
+const FRONT_AGE: Duration = Duration::from_millis(200);
+
+/// Folders that [`real_path`] keeps open for `..`.
+const KEPT_OPEN: usize = 32;
 
 /// How often a look-up is repeated if a rename kept the kernel from doing it safely.
 const TRIES: usize = 16;
@@ -50,14 +66,9 @@ pub(crate) fn open(folder: impl AsFd, path: &Path, flags: OFlags) -> Result<Owne
         return by_hand(folder, path, flags);
     }
     let rules = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-    // The kernel takes so many bytes at once: a longer path is opened in parts.
-    let bytes = path.as_os_str().as_bytes();
-    if bytes.len() > LONGEST_PATH
-        && let Some(slash) = bytes[..LONGEST_PATH].iter().rposition(|&byte| byte == b'/')
-    {
-        let (front, rest) = (OsStr::from_bytes(&bytes[..slash]), OsStr::from_bytes(&bytes[slash + 1..]));
-        let folder = open(folder, Path::new(front), OFlags::PATH | OFlags::DIRECTORY)?;
-        return open(folder, Path::new(rest), flags);
+    if let Some((front, rest)) = split(path) {
+        let folder = open(folder, front, OFlags::PATH | OFlags::DIRECTORY)?;
+        return open(folder, rest, flags);
     }
     for _ in 0..TRIES {
         match openat2(folder, path, flags, Mode::empty(), rules) {
@@ -71,6 +82,70 @@ pub(crate) fn open(folder: impl AsFd, path: &Path, flags: OFlags) -> Result<Owne
         }
     }
     by_hand(folder, path, flags)
+}
+
+/// Splits a path that is longer than the kernel takes at once. All paths with the same beginning have the same front.
+fn split(path: &Path) -> Option<(&Path, &Path)> {
+    let bytes = path.as_os_str().as_bytes();
+    let front = bytes.get(..LONGEST_PATH).filter(|front| front.len() < bytes.len())?;
+    let slash = front.iter().rposition(|&byte| byte == b'/')?;
+    Some((Path::new(OsStr::from_bytes(&bytes[..slash])), Path::new(OsStr::from_bytes(&bytes[slash + 1..]))))
+}
+
+/// The folders on paths that are longer than the kernel takes at once, open for 200 ms each. Without them, a walk
+/// through deep folders would take the square of their depth. A folder on such a path that is renamed or replaced is
+/// noticed by then.
+#[derive(Debug)]
+pub(crate) struct Fronts(Mutex<LruCache<PathBuf, (Arc<OwnedFd>, Instant)>>);
+
+impl Default for Fronts {
+    fn default() -> Self {
+        Self(Mutex::new(LruCache::new(NonZero::new(FRONTS).unwrap_or(NonZero::<usize>::MIN))))
+    }
+}
+
+impl Fronts {
+    /// Returns the folder nearest to a path, and the path from there, which the kernel takes at once. `top` is where
+    /// the path begins; `open` opens one folder from another.
+    ///
+    /// # Errors
+    /// What `open` says.
+    pub(crate) fn nearest<'a>(
+        &self,
+        top: &Arc<OwnedFd>,
+        path: &'a Path,
+        open: impl Fn(&Arc<OwnedFd>, &Path) -> Result<OwnedFd>,
+    ) -> Result<(Arc<OwnedFd>, &'a Path)> {
+        let mut ways = Vec::new();
+        let mut rest = path;
+        while let Some((front, next)) = split(rest) {
+            (rest, _) = (next, ways.push((front, next)));
+        }
+        // From the end: the path up to there is known, or one before it.
+        let whole = path.as_os_str().as_bytes();
+        let up_to = |next: &Path| Path::new(OsStr::from_bytes(&whole[..whole.len() - next.as_os_str().len() - 1]));
+        let mut folder = top.clone();
+        let mut missing = ways.len();
+        while let Some((_, next)) = missing.checked_sub(1).and_then(|last| ways.get(last)) {
+            if let Some((known, since)) = self.0.lock().get(up_to(next))
+                && since.elapsed() <= FRONT_AGE
+            {
+                folder = known.clone();
+                break;
+            }
+            missing -= 1;
+        }
+        for (front, next) in ways.into_iter().skip(missing) {
+            folder = Arc::new(open(&folder, front)?);
+            self.0.lock().put(up_to(next).to_path_buf(), (folder.clone(), Instant::now()));
+        }
+        Ok((folder, rest))
+    }
+
+    /// Closes them, because the top is another folder now.
+    pub(crate) fn clear(&self) {
+        self.0.lock().clear();
+    }
 }
 
 /// Does the same as [`open`] for a path that the kernel has in memory, without asking a disk or a server. `more` are
@@ -130,7 +205,9 @@ pub(super) fn real_path(path: &Path, is_barred: impl Fn(BorrowedFd<'_>) -> Resul
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut left: VecDeque<OsString> = VecDeque::new();
     let mut place = PathBuf::from("/");
-    let mut folders = vec![rustix::fs::open(c"/", flags, Mode::empty())?];
+    let root = rustix::fs::open(c"/", flags, Mode::empty())?;
+    // The innermost folders of the place; none if it has to be opened again.
+    let mut folders = VecDeque::from([rustix::io::fcntl_dupfd_cloexec(&root, 0)?]);
     let mut links = 0;
     let put = |left: &mut VecDeque<OsString>, path: &Path| {
         let parts = path.components().filter(|part| matches!(part, Component::Normal(_) | Component::ParentDir));
@@ -140,16 +217,22 @@ pub(super) fn real_path(path: &Path, is_barred: impl Fn(BorrowedFd<'_>) -> Resul
     put(&mut left, path);
     while let Some(part) = left.pop_front() {
         if part == ".." {
-            folders.truncate(folders.len().saturating_sub(1).max(1));
+            folders.pop_back();
             place.pop();
             continue;
         }
-        let opened = openat(folders.last().ok_or(Errno::NOENT)?, &*part, flags, Mode::empty())?;
+        if folders.is_empty() {
+            folders.push_back(open(&root, place.strip_prefix("/").unwrap_or(&place), OFlags::PATH)?);
+        }
+        let opened = openat(folders.back().ok_or(Errno::NOENT)?, &*part, flags, Mode::empty())?;
         if is_barred(opened.as_fd())? {
             return Err(Errno::NOENT);
         }
         let Ok(target) = readlinkat(&opened, c"", Vec::new()) else {
-            folders.push(opened);
+            if folders.len() == KEPT_OPEN {
+                folders.pop_front();
+            }
+            folders.push_back(opened);
             place.push(part);
             continue;
         };
@@ -159,7 +242,7 @@ pub(super) fn real_path(path: &Path, is_barred: impl Fn(BorrowedFd<'_>) -> Resul
         }
         let target = PathBuf::from(OsString::from_vec(target.into_bytes()));
         if target.is_absolute() {
-            folders.truncate(1);
+            folders.clear();
             place = PathBuf::from("/");
         }
         put(&mut left, &target);
@@ -265,5 +348,69 @@ mod tests {
             at = step(at.as_fd(), name.as_os_str()).unwrap();
         }
         assert!(open(&folder, &deep, OFlags::PATH).is_ok());
+    }
+
+    #[test]
+    fn real_paths_keep_few_folders_open() {
+        let place = tempfile::tempdir().unwrap();
+        let place = place.path().canonicalize().unwrap();
+        let deep: PathBuf = std::iter::repeat_n("d", 200).collect();
+        std::fs::create_dir_all(place.join(&deep)).unwrap();
+        std::fs::create_dir(place.join("other")).unwrap();
+        symlink("../".repeat(200) + "other", place.join(&deep).join("up")).unwrap();
+        symlink(place.join(&deep), place.join("down")).unwrap();
+        symlink(place.join("loop"), place.join("loop")).unwrap();
+        let open_now = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+        let before = open_now();
+        let most = std::cell::Cell::new(0);
+        let found = |path: &str| {
+            real_path(&place.join(path), |_| {
+                most.set(most.get().max(open_now()));
+                Ok(false)
+            })
+        };
+        for path in ["down/up", "down/../d/up", "down/up/../other", "other/./../down/up/../down/up/"] {
+            assert_eq!(found(path).as_deref(), Ok(&*place.join(path).canonicalize().unwrap()), "{path}");
+        }
+        assert_eq!(found("/../../..").as_deref(), Ok(Path::new("/")));
+        assert_eq!(found("loop"), Err(Errno::LOOP));
+        // Other tests open files meanwhile.
+        assert!(most.get() < before + 150, "{before} descriptors before, {} during it", most.get());
+    }
+
+    #[test]
+    fn long_paths_are_reached_from_near_folders() {
+        let place = tempfile::tempdir().unwrap();
+        let top = rustix::fs::open(place.path(), OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).unwrap();
+        let top = Arc::new(top);
+        let name = "d".repeat(200);
+        let mut at = rustix::io::dup(&top).unwrap();
+        for _ in 0..90 {
+            rustix::fs::mkdirat(&at, &*name, Mode::RWXU).unwrap();
+            at = step(at.as_fd(), OsStr::new(&name)).unwrap();
+        }
+        let (fronts, opened) = (Fronts::default(), std::cell::Cell::new(0));
+        let nearest = |path: &Path| {
+            let (at, rest) = fronts.nearest(&top, path, |at, front| {
+                opened.set(opened.get() + 1);
+                open(at, front, OFlags::PATH | OFlags::DIRECTORY)
+            })?;
+            assert!(rest.as_os_str().len() <= LONGEST_PATH);
+            let found = rustix::fs::fstat(open(at, rest, OFlags::PATH)?)?;
+            let direct = rustix::fs::fstat(open(&top, path, OFlags::PATH)?)?;
+            assert_eq!((found.st_dev, found.st_ino), (direct.st_dev, direct.st_ino));
+            Ok(opened.take())
+        };
+        let path = |count: usize| std::iter::repeat_n(&*name, count).collect::<PathBuf>();
+        let began = Instant::now();
+        let counts = [1, 20, 21, 90, 90, 89, 45].map(|count| nearest(&path(count)));
+        if began.elapsed() < FRONT_AGE {
+            assert_eq!(counts, [0, 0, 1, 3, 0, 0, 0].map(Ok));
+        }
+        assert_eq!(nearest(&path(91)), Err(Errno::NOENT));
+        // What has changed is noticed.
+        rustix::fs::renameat(&top, &*name, &top, "other").unwrap();
+        std::thread::sleep(FRONT_AGE);
+        assert_eq!(nearest(&path(90)), Err(Errno::NOENT));
     }
 }

@@ -28,8 +28,10 @@ use rustix::{
 };
 
 use super::{
-    Changes, File, FilePath, Folder, FollowLinks, Kind, MappedFile, Names, Stat, Store, Usage, Version, Watch, beneath,
-    mapped, own_mounts, watch::Watcher,
+    Changes, File, FilePath, Folder, FollowLinks, Kind, MappedFile, Names, Stat, Store, Usage, Version, Watch,
+    beneath::{self, Fronts},
+    mapped, own_mounts,
+    watch::Watcher,
 };
 
 /// How often the path of the top is checked for another folder.
@@ -49,6 +51,8 @@ pub(crate) struct LocalStore {
     /// Whether a thread checks the path of the top now.
     is_looking: AtomicBool,
     links: FollowLinks,
+    /// Folders on long paths.
+    fronts: Fronts,
     watcher: Watcher,
     /// Device numbers of local filesystems, learned from opened files, and whether each is a tmpfs.
     local: RwLock<BTreeMap<u64, bool>>,
@@ -89,6 +93,7 @@ impl LocalStore {
             device,
             is_looking: AtomicBool::new(false),
             links,
+            fronts: Fronts::default(),
             watcher,
             local: RwLock::default(),
         })
@@ -114,6 +119,7 @@ impl LocalStore {
             match now {
                 Ok((file, is_local, opened)) if known.is_ok_and(|known| known != file) => {
                     (root.folder, root.is_local) = (Arc::new(opened), is_local);
+                    self.fronts.clear();
                 }
                 _ => {}
             }
@@ -144,12 +150,15 @@ impl LocalStore {
     fn open_path(&self, path: &Path) -> io::Result<Resolved> {
         let root = self.root()?;
         let is_careful = self.is_careful();
-        let found = if is_careful {
-            beneath::open_around(&root, path, |at| self.bars(at))
-        } else {
-            beneath::open(&root, path, OFlags::PATH)
+        let open = |at: &Arc<OwnedFd>, path: &Path| {
+            if !is_careful {
+                return beneath::open(at, path, OFlags::PATH);
+            }
+            // Where there is no other filesystem below it, the folder itself is not compared.
+            if self.bars(at)? { Err(Errno::NOENT) } else { beneath::open_around(at, path, |at| self.bars(at)) }
         };
-        match found {
+        let nearest = self.fronts.nearest(&root, path, open);
+        match nearest.and_then(|(at, rest)| open(&at, rest)) {
             Ok(opened) if is_careful && self.bars(&opened)? => {
                 let name = path.file_name().unwrap_or_default().to_owned();
                 Ok(Resolved { stat: barred(&opened)?, opened, name, is_barred: true })
