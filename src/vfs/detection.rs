@@ -12,7 +12,7 @@ use super::{
     siblings::Beside,
 };
 use crate::{
-    cache::{Cache, TooMuch, nonzero},
+    cache::{Cache, TooMuch, nonzero, refused_memory},
     format::FormatError,
     limits, parallel,
     source::{Source, SourceError, Sparing, Unlimited},
@@ -271,9 +271,9 @@ impl Detection {
             let own = file.name().as_encoded_bytes();
             let name = if is_partial(own) { own } else { path.name().as_encoded_bytes() };
             let source = file.clone().into_source();
-            let memory = WorkingMemory::new(&self.cache);
-            let detected = tree::detect_within(self.formats, &*source, name, &memory)?;
-            drop(memory);
+            let detected = self.cache.in_steps(refused_memory, || {
+                tree::detect_within(self.formats, &*source, name, &WorkingMemory::new(&self.cache))
+            })?;
             let others = match detected {
                 Detected::Container(format) => self.others_of(format, &*source)?,
                 _ => None,
@@ -327,8 +327,10 @@ impl Detection {
                     if file.version() != stat.version {
                         return Err(SourceError::Changed);
                     }
-                    let (memory, beside) = (WorkingMemory::new(&self.cache), Beside { store, path, stat });
-                    match check(&*file.into_source(), &beside, &memory) {
+                    let (file, beside) = (file.into_source(), Beside { store, path, stat });
+                    let checked =
+                        self.cache.in_steps(tree::refused, || check(&*file, &beside, &WorkingMemory::new(&self.cache)));
+                    match checked {
                         Err(FormatError::Source(error)) => Err(error),
                         checked => Ok(checked),
                     }
@@ -405,7 +407,7 @@ impl Detection {
     /// # Errors
     /// What comes back, as [`is_shortage`] says.
     fn others_of(&self, format: &Format, file: &dyn Source) -> Result<Option<Arc<Watched>>, SourceError> {
-        let others = (format.others)(file, &WorkingMemory::new(&self.cache))?;
+        let others = self.cache.in_steps(refused_memory, || (format.others)(file, &WorkingMemory::new(&self.cache)))?;
         Ok((!others.is_empty()).then(|| Arc::new(Watched::of(&others))))
     }
 }

@@ -13,13 +13,13 @@ use sha2::{Digest, Sha256};
 
 use super::{container_id::ContainerId, containers::Containers, inodes::NumberKey};
 use crate::{
-    cache::{BlockError, nonzero},
+    cache::{BlockError, Cache, nonzero, refused_memory},
     format::PartError,
     limits,
     single_flight::SingleFlight,
     source::{Source, SourceError},
     store::{FilePath, Kind, Stat, Store, Version},
-    tree::{self, Detected, NotThere, Opened, Reach},
+    tree::{self, Detected, NotThere, Opened, Reach, WorkingMemory},
     wanted,
 };
 
@@ -124,7 +124,7 @@ impl tree::Siblings for Siblings {
         let Some(containers) = self.containers.upgrade() else { return Err(SourceError::Changed.into()) };
         let id = Arc::new(self.find(path, reach)?);
         if !containers.is_open(&id) {
-            self.check_part(&id)?;
+            self.check_part(&id, containers.cache())?;
         }
         containers.open(&id, || None).map_err(|error| match error.refused_memory() {
             Some(refused) => refused.into(),
@@ -144,11 +144,13 @@ impl tree::Siblings for Siblings {
 
 impl Siblings {
     /// Checks that a file may be shown as a part of the manifest. Its format, which must be the same, decides the rest.
-    fn check_part(&self, chunk: &ContainerId) -> Result<(), BlockError> {
+    fn check_part(&self, chunk: &ContainerId, cache: &Cache) -> Result<(), BlockError> {
         let refused = |reason: String| Err(BlockError::Refused(reason));
         let file = self.store.open(&chunk.shown()).map_err(SourceError::from)?.into_source();
-        let format = chunk.format;
-        match tree::detect(&[format], &*file, chunk.path.name().as_encoded_bytes())? {
+        let (format, name) = (chunk.format, chunk.path.name().as_encoded_bytes());
+        let detected =
+            cache.in_steps(refused_memory, || tree::detect_within(&[format], &*file, name, &WorkingMemory::new(cache)));
+        match detected? {
             Detected::Container(_) => {}
             Detected::Refused(_, error) => return refused(error.to_string()),
             Detected::Plain => return refused(format!("not a {} file", format.title)),
