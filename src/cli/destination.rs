@@ -33,6 +33,9 @@ pub(super) struct Destination {
     top: OwnedFd,
 }
 
+/// Links that are followed one after the other, as many as the kernel follows.
+const LINKS: usize = 40;
+
 /// Seconds and nanoseconds of a file's modification.
 type Time = (i64, u32);
 
@@ -57,14 +60,44 @@ impl Destination {
         Ok(Self { path: path.to_owned(), top: rustix::fs::open(place, flags, Mode::empty())? })
     }
 
-    /// The folder of a file that the user named, and the file's name.
+    /// The folder of a file that the user named, and the file's name. If it is a link that nobody else can have put
+    /// there ([`own_target`]), those of its target.
     ///
     /// # Errors
     /// What the system says; `InvalidInput` for a path that ends with no name.
     pub(super) fn of_file(path: &Path) -> io::Result<(Self, PathBuf)> {
+        let place = own_target(path)?;
         let name =
-            path.file_name().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "is no name of a file"))?;
-        Ok((Self::open(path.parent().unwrap_or(Path::new("")))?, name.into()))
+            place.file_name().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "is no name of a file"))?;
+        Ok((Self::open(place.parent().unwrap_or(Path::new("")))?, name.into()))
+    }
+
+    /// Makes a folder that the user named, and those above it that are missing. No link is followed below the nearest
+    /// folder that is there. Returns that folder, and the path from it.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(super) fn make_below_nearest(path: &Path) -> io::Result<(Self, PathBuf)> {
+        for folder in path.ancestors().skip(1) {
+            match Self::open(folder) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                opened => {
+                    let (to, below) = (opened?, path.strip_prefix(folder).unwrap_or(path).to_owned());
+                    to.make_all(&below)?;
+                    return Ok((to, below));
+                }
+            }
+        }
+        Err(Errno::NOENT.into())
+    }
+
+    /// Removes an empty folder. A link in its place stays.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(super) fn remove_folder(&self, below: &Path) -> io::Result<()> {
+        let (parent, name) = self.parent(below)?;
+        Ok(unlinkat(&parent, name, AtFlags::REMOVEDIR)?)
     }
 
     /// A path below it as the user would write it.
@@ -222,25 +255,42 @@ impl Destination {
     }
 }
 
-/// Opens a file to append to it, and makes it if it is missing. A link of another user (except root) is not followed,
-/// because that user would choose the file.
+/// Opens a file to append to it, and makes it if it is missing. A link is followed if nobody else can have put it there
+/// ([`own_target`]).
+///
+/// # Errors
+/// What the system says, also of other links.
+pub(super) fn append(path: &Path) -> io::Result<File> {
+    let place = own_target(path)?;
+    let opened = File::options().append(true).create(true).custom_flags(libc::O_NOFOLLOW).open(&place);
+    opened.map_err(|error| match error.raw_os_error() {
+        Some(libc::ELOOP) => io::Error::other("is a symbolic link of another user; name the file itself"),
+        _ => error,
+    })
+}
+
+/// The file that is meant by a path which the user named: the target of a link, if the link belongs to this user or to
+/// root, and stands in a folder where others cannot put or rename the files of this user. Any other link is meant
+/// itself, because another user would choose its target.
 ///
 /// # Errors
 /// What the system says.
-pub(super) fn append(path: &Path) -> io::Result<File> {
+fn own_target(path: &Path) -> io::Result<PathBuf> {
     let mut place = path.to_owned();
-    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    if let Ok(link) = rustix::fs::open(path, flags, Mode::empty())
-        && let Ok(target) = readlinkat(&link, c"", Vec::new())
-    {
-        let owner = File::from(link).metadata()?.uid();
-        if owner != 0 && owner != rustix::process::geteuid().as_raw() {
-            return Err(io::Error::other("is a symbolic link of another user; name the file itself"));
+    for _ in 0..LINKS {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let Ok(link) = rustix::fs::open(&place, flags, Mode::empty()) else { break };
+        let Ok(target) = readlinkat(&link, c"", Vec::new()) else { break };
+        let folder = place.parent().filter(|parent| *parent != Path::new("")).unwrap_or(Path::new("."));
+        let is_trusted = |owner: u32| owner == 0 || owner == rustix::process::geteuid().as_raw();
+        let about = fs::metadata(folder)?;
+        let is_open_to_others = about.mode() & 0o1002 == 0o002;
+        if !is_trusted(File::from(link).metadata()?.uid()) || !is_trusted(about.uid()) || is_open_to_others {
+            break;
         }
-        place = path.parent().unwrap_or(Path::new("")).join(OsStr::from_bytes(target.as_bytes()));
-        return File::options().append(true).create(true).open(place);
+        place = folder.join(OsStr::from_bytes(target.as_bytes()));
     }
-    File::options().append(true).create(true).custom_flags(libc::O_NOFOLLOW).open(place)
+    Ok(place)
 }
 
 /// What a link on the way says.
@@ -312,6 +362,53 @@ mod tests {
         );
         assert_eq!(fs::read_dir(&outside).unwrap().count(), 1);
         assert_eq!(fs::read_dir(outside.join("inner")).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn own_links_lead_to_files() {
+        let place = tempfile::tempdir().unwrap();
+        let place = place.path();
+        let (folder, link) = (place.join("folder"), place.join("link"));
+        fs::create_dir(&folder).unwrap();
+        symlink("folder/other", &link).unwrap();
+        symlink("../file", folder.join("other")).unwrap();
+        assert_eq!(own_target(&link).unwrap(), folder.join("../file"));
+        let (to, name) = Destination::of_file(&link).unwrap();
+        assert_eq!((to.shown(&name), own_target(Path::new("file")).unwrap()), (folder.join("../file"), "file".into()));
+        // Others could have renamed it.
+        fs::set_permissions(&folder, Permissions::from_mode(0o777)).unwrap();
+        assert_eq!(own_target(&link).unwrap(), folder.join("other"));
+        assert!(append(&link).unwrap_err().to_string().contains("link"));
+        fs::set_permissions(&folder, Permissions::from_mode(0o1777)).unwrap();
+        assert_eq!(own_target(&link).unwrap(), folder.join("../file"));
+        append(&link).unwrap();
+        assert!(place.join("file").is_file());
+        symlink("circle", place.join("circle")).unwrap();
+        assert!(append(&place.join("circle")).is_err());
+    }
+
+    #[test]
+    fn folders_are_made_and_removed_beneath_the_nearest_one() {
+        let place = tempfile::tempdir().unwrap();
+        let place = place.path();
+        let (to, below) = Destination::make_below_nearest(&place.join("a/b")).unwrap();
+        assert_eq!((&*to.shown(&below), place.join("a/b").is_dir()), (&*place.join("a/b"), true));
+        // What has taken the place of a folder meanwhile is not entered.
+        fs::create_dir_all(place.join("other/b")).unwrap();
+        fs::rename(place.join("a"), place.join("old")).unwrap();
+        symlink("other", place.join("a")).unwrap();
+        assert!(to.remove_folder(&below).unwrap_err().to_string().contains("link"));
+        assert!(place.join("other/b").is_dir() && place.join("old/b").is_dir());
+        symlink("other", place.join("to")).unwrap();
+        assert!(to.remove_folder(Path::new("to")).is_err() && place.join("to").is_dir());
+        to.remove_folder(Path::new("old/b")).unwrap();
+        assert!(!place.join("old/b").exists());
+        // A link in what is there was typed by the user.
+        Destination::make_below_nearest(&place.join("to/c/d")).unwrap();
+        assert!(place.join("other/c/d").is_dir());
+        symlink("nowhere", place.join("dangling")).unwrap();
+        assert!(Destination::make_below_nearest(&place.join("dangling/e")).is_err());
+        assert!(!place.join("nowhere").exists());
     }
 
     #[test]

@@ -20,6 +20,7 @@ use anyhow::{Context, bail};
 use clap::Args;
 
 use super::{
+    destination::Destination,
     escape,
     logging::{self, Level},
     mounts::Mount,
@@ -88,14 +89,20 @@ impl RunningOptions {
     pub(super) fn mountpoint(&self, path: &Path) -> anyhow::Result<MountPoint> {
         let is_missing = || std::fs::symlink_metadata(path).is_err_and(|e| e.kind() == io::ErrorKind::NotFound);
         let made = self.mkdir && is_missing();
-        if made {
-            std::fs::create_dir_all(path).with_context(|| path.display().to_string())?;
+        let named = || path.display().to_string();
+        let place = if made {
+            Some(Destination::make_below_nearest(path).with_context(named)?)
         } else if is_missing() {
             bail!("{}: no such folder; --mkdir makes it", path.display());
-        }
-        // Absolute, because the process leaves its current folder.
-        let path = std::path::absolute(path).with_context(|| path.display().to_string())?;
-        Ok(MountPoint { path, remove: made, remove_at_end: self.rmdir })
+        } else {
+            match (path.parent(), path.file_name()) {
+                (Some(folder), Some(name)) if self.rmdir => {
+                    Some((Destination::open(folder).with_context(named)?, name.into()))
+                }
+                _ => None,
+            }
+        };
+        Ok(MountPoint { place, remove: made, remove_at_end: self.rmdir })
     }
 
     /// Starts what runs while the mount exists.
@@ -116,7 +123,8 @@ impl RunningOptions {
 
 /// A mount point that may have to be removed.
 pub(super) struct MountPoint {
-    path: PathBuf,
+    /// Where it is, beneath a folder that stays open: by its path, another user could have another folder removed.
+    place: Option<(Destination, PathBuf)>,
     remove: bool,
     remove_at_end: bool,
 }
@@ -132,9 +140,10 @@ impl Drop for MountPoint {
     fn drop(&mut self) {
         // Fails if it is not empty, or not ours to remove.
         if self.remove
-            && let Err(error) = std::fs::remove_dir(&self.path)
+            && let Some((folder, below)) = &self.place
+            && let Err(error) = folder.remove_folder(below)
         {
-            log::warn!("{}: not removed: {error}", self.path.display());
+            log::warn!("{}: not removed: {error}", folder.shown(below).display());
         }
     }
 }

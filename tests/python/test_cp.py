@@ -218,8 +218,15 @@ def test_nothing_else_is_written_through_links(tmp_path):
     place.mkdir()
     (victim / "file").write_bytes(b"PAR1 as it was")
     os.symlink(victim / "file", place / "index")
+    os.lchown(place / "index", 65534, 65534)
     done = run("index", FIXTURES, "-o", place / "index")
     assert done.returncode == 1 and "symbolic link" in done.stderr
+    # One of this user, where another one may have renamed it to this.
+    os.symlink(victim / "file", place / "own")
+    place.chmod(0o777)
+    done = run("index", FIXTURES, "-o", place / "own")
+    assert done.returncode == 1 and "symbolic link" in done.stderr
+    place.chmod(0o755)
     os.mkfifo(place / "pipe")
     done = run("index", FIXTURES, "-o", place / "pipe")
     assert done.returncode == 1 and "not an ordinary file" in done.stderr
@@ -236,6 +243,16 @@ def test_nothing_else_is_written_through_links(tmp_path):
     done = run("mount", "--log-file", place / "log", FIXTURES, place / "man1")
     assert done.returncode == 1 and "link of another user" in done.stderr
     assert (victim / "file").read_bytes() == b"PAR1 as it was" and walk_files(victim) == {"file"}
+
+
+def test_an_index_is_written_through_an_own_link(tmp_path):
+    (tmp_path / "indexes").mkdir()
+    os.symlink("indexes/today", tmp_path / "index")
+    for _ in range(2):
+        run("index", FIXTURES, "-o", tmp_path / "index", check=True)
+        assert (tmp_path / "index").is_symlink()
+        assert (tmp_path / "indexes/today").read_bytes()[:4] == b"PAR1"
+    assert walk_files(tmp_path / "indexes") == {"today"}
 
 
 def test_full_disk(tmp_path):
