@@ -379,7 +379,7 @@ fn named(table: &str, text: &str, what: &str) -> Result<u32, String> {
     let local = std::fs::read_to_string(table).unwrap_or_default().lines().find_map(number);
     let asked = || {
         let database = if what == "user" { "passwd" } else { "group" };
-        let output = std::process::Command::new("getent").args([database, "--", text]).output().ok()?;
+        let output = crate::programs::command("getent").ok()?.args([database, "--", text]).output().ok()?;
         String::from_utf8_lossy(&output.stdout).lines().find_map(number)
     };
     local.or_else(asked).ok_or_else(|| format!("no {what} '{text}' on this machine"))

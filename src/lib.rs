@@ -92,6 +92,8 @@ mod memfd;
 #[cfg(feature = "fuse")]
 mod mounts;
 mod parallel;
+#[cfg(feature = "fuse")]
+mod programs;
 #[cfg(all(feature = "serve", feature = "unstable-internals"))]
 pub mod serve;
 #[cfg(all(feature = "serve", not(feature = "unstable-internals")))]

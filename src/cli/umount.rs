@@ -6,7 +6,6 @@
 use std::{
     os::fd::{AsRawFd, OwnedFd},
     path::{Path, PathBuf},
-    process::Command,
     thread,
     time::{Duration, Instant},
 };
@@ -23,6 +22,7 @@ use super::{
     mounts::{self, Mount, ours_at, without_asking},
     probe::{self, State},
 };
+use crate::programs;
 
 /// How long a mount may be in use by something unknown before that is an error; longer than a probe of a mount that
 /// does not answer.
@@ -242,7 +242,8 @@ fn by_descriptor(root: &OwnedFd) -> String {
 
 /// Lets the helper take a mount down, which may do so for the user who mounted. Returns `false` if it is in use.
 fn fusermount(mount: &Mount, options: &[&str]) -> anyhow::Result<bool> {
-    let done = Command::new("fusermount3").args(options).arg("--").arg(&mount.at).output();
+    let done =
+        programs::command("fusermount3").and_then(|mut helper| helper.args(options).arg("--").arg(&mount.at).output());
     let done = done.context("fusermount3 (install fuse3)")?;
     let said = String::from_utf8_lossy(&done.stderr);
     match done.status.success() {

@@ -1,16 +1,13 @@
 //! `shardfs view`: a container in the browser.
 
-use std::{
-    net::TcpListener,
-    path::PathBuf,
-    process::{Command, Stdio},
-};
+use std::{net::TcpListener, path::PathBuf, process::Stdio};
 
 use anyhow::{Context, anyhow};
 use clap::Args;
 
 use super::{ViewOptions, place, serve};
 use crate::{
+    programs,
     serve::{Access, encode},
     vfs::{FileKind, ROOT},
 };
@@ -70,19 +67,11 @@ fn open_browser(link: &str) {
     if !["DISPLAY", "WAYLAND_DISPLAY", "BROWSER"].iter().any(|name| std::env::var_os(name).is_some()) {
         return;
     }
-    let Some(program) = xdg_open() else { return log::info!("xdg-open: not found") };
-    let opened =
-        Command::new(program).arg(link).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+    let opened = programs::command("xdg-open").and_then(|mut program| {
+        program.arg(link).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()
+    });
     match opened {
         Ok(mut child) => drop(std::thread::spawn(move || child.wait())),
         Err(error) => log::info!("xdg-open: {error}"),
     }
-}
-
-/// The program that opens links, in the folders of PATH. Relative folders are passed over: the current one may be the
-/// folder that is looked at, in which others write.
-fn xdg_open() -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    let programs = std::env::split_paths(&path).filter(|folder| folder.is_absolute());
-    programs.map(|folder| folder.join("xdg-open")).find(|program| program.is_file())
 }

@@ -10,7 +10,7 @@ use std::{
         unix::net::UnixStream,
     },
     path::Path,
-    process::{Command, Stdio},
+    process::Stdio,
 };
 
 use rustix::{
@@ -18,6 +18,8 @@ use rustix::{
     mount::{MountFlags, mount},
     net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg},
 };
+
+use crate::programs;
 
 /// Mounts, and returns the device on which requests come. With `largest_read`, the kernel splits requests for more
 /// bytes.
@@ -59,7 +61,7 @@ fn by_helper(source: &Path, mountpoint: &Path, options: &str) -> io::Result<Owne
     let (ours, helpers) = UnixStream::pair()?;
     let mut options = OsString::from(format!("ro,nosuid,nodev,noatime,{options},subtype=shardfs,fsname="));
     options.push(safe_name(source));
-    let mut helper = Command::new("fusermount3")
+    let mut helper = programs::command("fusermount3")?
         .arg("-o")
         .arg(options)
         .arg("--")
