@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import shardfs as sh
-from shardfs.fs import ShardFileSystem
+from shardfs.fs import ShardFileSystem, _name_of_copy
 from support import FIXTURES, mounted
 
 EPISODE = FIXTURES / "ep_001.wshard"
@@ -165,6 +165,26 @@ def test_over_any_other_filesystem(tmp_path, how):
         fs.cat_file("nothing")
     with pytest.raises(ValueError):
         fs.cat_file("../x")
+
+
+@pytest.mark.parametrize("name", ["é" * 120 + ".wshard", "\N{GRINNING FACE}" * 60 + ".wshard", "x" + "語" * 82 + ".wshard"])
+def test_long_names_that_are_not_ascii(name):
+    """The copy's own name has as many bytes as a name may have; these characters take two to four each."""
+    fsspec.filesystem("memory").pipe(f"/long/{name}", EPISODE.read_bytes())
+    try:
+        with fsspec.open(f"shardfs://{name}/signal/joint_pos.npy::memory://long") as file:
+            assert np.load(file).size
+    finally:
+        fsspec.filesystem("memory").rm("/long", recursive=True)
+
+
+def test_names_of_copies():
+    """They end as the file's own name does, and differ if path or state do."""
+    names = [_name_of_copy(f"a/{'語' * count}.wshard", "1") for count in range(0, 400, 7)]
+    assert all(len(os.fsencode(name)) <= 255 - len(".part") and name.endswith(".wshard") for name in names)
+    assert all(name.encode().decode() == name for name in names)
+    different = [_name_of_copy(*of) for of in [("a/x", "1"), ("a/x", "2"), ("b/x", "1"), ("a/\udcff", "1")]]
+    assert len({*names, *different}) == len(names) + len(different)
 
 
 def test_nothing_is_written(tmp_path):
