@@ -9,6 +9,7 @@ import shutil
 import signal
 import struct
 import subprocess
+import tempfile
 import time
 from pathlib import Path
 
@@ -194,18 +195,19 @@ def test_a_hostile_environment(tmp_path):
     assert walk_files(home) == set()
 
 
-def test_programs_are_not_taken_from_the_current_folder(tmp_path):
+def test_programs_are_not_taken_from_the_current_folder():
     """For a user who is not root, fusermount3 mounts: not one that stands in the folder which is looked at."""
-    for folder in ("mnt", "src"):
-        (tmp_path / folder).mkdir()
-        (tmp_path / folder).chmod(0o777)
-    (tmp_path / "fusermount3").write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\nexit 1\n")
-    (tmp_path / "fusermount3").chmod(0o755)
-    tmp_path.chmod(0o777)
-    shutil.copy(BIN, tmp_path / "program")
     as_nobody = dict(user=65534, group=65534, extra_groups=[]) if os.geteuid() == 0 else {}
-    for path in ["", ".", ":", "../" + tmp_path.name]:
-        done = subprocess.run(["/proc/self/cwd/program", "mount", "src", "mnt"], cwd=tmp_path, env={"PATH": path},
-                              capture_output=True, text=True, timeout=60, **as_nobody)
-        assert done.returncode == 1, done
-    assert not (tmp_path / "ran").exists()
+    # Not below pytest's own folder, which is closed to others.
+    with tempfile.TemporaryDirectory(prefix="shardfs-test-") as place:
+        place = Path(place)
+        for folder in (place, place / "mnt", place / "src"):
+            folder.mkdir(exist_ok=True)
+            folder.chmod(0o777)
+        (place / "fusermount3").write_text("#!/bin/sh\n: > ran\nexit 1\n")
+        (place / "fusermount3").chmod(0o755)
+        shutil.copy(BIN, place / "program")
+        for path in ["", ".", ":", "../" + place.name]:
+            done = subprocess.run([place / "program", "mount", "src", "mnt"], cwd=place, env={"PATH": path},
+                                  capture_output=True, text=True, timeout=60, **as_nobody)
+            assert done.returncode == 1 and not (place / "ran").exists(), (path, done)
