@@ -211,3 +211,48 @@ def test_programs_are_not_taken_from_the_current_folder():
             done = subprocess.run([place / "program", "mount", "src", "mnt"], cwd=place, env={"PATH": path},
                                   capture_output=True, text=True, timeout=60, **as_nobody)
             assert done.returncode == 1 and not (place / "ran").exists(), (path, done)
+
+
+HOSTILE = ["a b", "$(touch PWNED)", "`touch PWNED`", ";touch PWNED;", "a'b\"c", "-rf", "x\ny", "*", "~root", "\x1b]0;x\x07", "é"]
+
+
+@pytest.mark.skipif(not shutil.which("bash"), reason="needs bash")
+@pytest.mark.parametrize("command", ["ls", "cp", "mount", "umount", "index"])
+def test_completion_runs_no_name(command, tmp_path):
+    """Names of files, folders and mount points are completed as they are, and never run. What readline then inserts
+    it quotes itself."""
+    for name in HOSTILE:
+        (tmp_path / name).mkdir()
+        (tmp_path / f"{name}.kas").write_bytes((FIXTURES / "arrays.kas").read_bytes())
+    code = """source <("$0" completions bash); compopt() { :; }
+              for word in '' '$' '`' ';' a - x '*' '~' '$(touch PWNED)/' '$(touch PWNED).kas/' '`touch PWNED`.kas/e'; do
+                  COMP_WORDS=(shardfs "$1" "$word"); COMP_CWORD=2; COMPREPLY=()
+                  _shardfs_with_paths "$0" "$word" "$1"
+                  printf '%s\\0' "$word:" "${COMPREPLY[@]}"
+              done"""
+    done = subprocess.run(["bash", "-c", code, BIN, command], cwd=tmp_path, capture_output=True, timeout=120)
+    words = done.stdout.split(b"\0")
+    assert done.returncode == 0 and not list(tmp_path.rglob("PWNED")), done
+    if command in ("ls", "cp"):
+        assert b"$(touch PWNED)" in words and b"`touch PWNED`" in words and b"a b.kas" in words
+        assert b"$(touch PWNED).kas/container.json" in words and b"`touch PWNED`.kas/empty.npy" in words, words
+
+
+def test_options_of_fstab_are_only_options(tmp_path):
+    """What stands in a value is neither run nor taken for another option, nor is the name of SOURCE."""
+    source, log = tmp_path / "-o allow_other", tmp_path / "$(touch PWNED) `touch PWNED`,--uid=1"
+    shutil.copytree(FIXTURES, source)
+    (tmp_path / "mount.shardfs").symlink_to(Path(BIN).resolve())
+    with mount_point(None) as mnt:
+        try:
+            subprocess.run([tmp_path / "mount.shardfs", source, mnt, "-o", f'ro,log_file="{log}",comment=--uid=1'],
+                           cwd=tmp_path, check=True, timeout=60, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+            assert (mnt / "notes.txt").is_file() and log.is_file()
+            assert "allow_other" not in [line for line in open("/proc/self/mounts") if f" {mnt} " in line][0].split()[3]
+        finally:
+            unmount(mnt)
+    for options in ["log_file=a b\nuid=1,x", "--uid=1", "uid=$(id -u)", "uid=1 --allow-other", "umask=022;id"]:
+        done = subprocess.run([tmp_path / "mount.shardfs", source, tmp_path / "missing", "-o", options], cwd=tmp_path,
+                              timeout=60, stdin=subprocess.DEVNULL, capture_output=True)
+        assert done.returncode != 0, options
+    assert not list(tmp_path.rglob("PWNED"))
