@@ -9,7 +9,8 @@ use shardfs::{
         Bitshuffle, BlockCodec, Chain, ChecksumKind, Codec, Delta, Filter, MOST_WINDOW, Number, NumberKind, Stream,
     },
     format::{
-        FRONT, FormatError, Front, Recognition, gguf, idv, kast, kastore, kdb, npz, pt, safetensors, wshard, zip,
+        FRONT, FormatError, Front, Recognition, gguf, idv, kast, kastore, kdb, netcdf, npz, pt, safetensors, wshard,
+        zip,
     },
     source::Unlimited,
     tree::{self, Detected, NodeKind, names},
@@ -20,7 +21,7 @@ use shardfs::{
 pub type Target = fn(&[u8]);
 
 /// All of them, by the names of their programs.
-pub const ALL: [(&str, Target); 14] = [
+pub const ALL: [(&str, Target); 15] = [
     ("wshard", wshard),
     ("kastore", kastore),
     ("kast", kast),
@@ -31,6 +32,7 @@ pub const ALL: [(&str, Target); 14] = [
     ("pt", pt),
     ("pickle", pickle),
     ("gguf", gguf),
+    ("netcdf", netcdf),
     ("codecs", codecs),
     ("filters", filters),
     ("names", names),
@@ -135,6 +137,22 @@ pub fn gguf(bytes: &[u8]) {
         if let gguf::Value::Texts(count, place) = value {
             let read = gguf::each_text(&bytes, found.is_big, (*count, place), |_| Ok(()), |_| Ok::<_, FormatError>(()));
             assert!(read.is_ok());
+        }
+    }
+}
+
+/// The NetCDF classic parser alone: any bytes are an error or a container, in bounded time and memory.
+pub fn netcdf(bytes: &[u8]) {
+    let bytes = bytes.to_vec();
+    let Ok(found) = netcdf::parse(&bytes) else { return };
+    for variable in &found.variables {
+        let elements = found.shape(variable).into_iter().try_fold(variable.kind.size(), u64::checked_mul);
+        assert_eq!(elements, Some(variable.size));
+        assert!(variable.place.width <= variable.place.stride);
+    }
+    for netcdf::Attribute { values, .. } in &found.attributes {
+        if let netcdf::Values::Numbers(dtype, count, at) = values {
+            assert!(at + count * dtype.size() <= bytes.len() as u64);
         }
     }
 }

@@ -18,7 +18,8 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "python"))
 from support.examples import camera, episode, jpeg, tree_sequence, write_episode, write_stream  # noqa: E402
-from support.writers import dumps, gguf, idv, kast, kastore, kdb, pt, safetensors, tensor_v1, write_shard, zip  # noqa: E402, A004
+from support.writers import (dumps, gguf, idv, kast, kastore, kdb, netcdf, pt, safetensors, tensor_v1, write_shard,  # noqa: E402
+                             zip)  # noqa: A004
 from support.writers.kas import TYPES  # noqa: E402
 
 
@@ -249,6 +250,22 @@ def training():
         "epoch": 7, "loss": 0.125, "note": "best so far", "done": False})
 
 
+def weather():
+    """Temperatures of two days on a small grid."""
+    latitude, longitude = np.linspace(46, 49, 4, dtype="<f4"), np.linspace(6, 11, 6, dtype="<f4")
+    hours = np.arange(0, 48, 6, dtype="<i4")
+    wave = 10 * np.sin(hours[:, None, None] / 24 * 2 * np.pi) + latitude[:, None] - longitude
+    stations = np.array([list(text.encode().ljust(8, b"\0")) for text in ("Zürich", "Ulm")], "u1").view("S1")
+    return netcdf(
+        {"time": None, "lat": 4, "lon": 6, "station": 2, "letters": 8},
+        {"time": (["time"], hours, {"units": "hours since 2026-01-01"}), "lat": (["lat"], latitude, {"units": "degrees_north"}),
+         "lon": (["lon"], longitude, {"units": "degrees_east"}),
+         "temperature": (["time", "lat", "lon"], np.round(wave * 4).astype("<i2"),
+                         {"units": "degC", "scale_factor": np.float32(0.25), "_FillValue": np.int16(-32768)}),
+         "station": (["station", "letters"], stations, {})},
+        {"title": "two days", "Conventions": "CF-1.8"})
+
+
 NOTES = """\
 Example recordings and tables.
 
@@ -259,7 +276,8 @@ tree_sequence.trees a genealogy, arrays.kas and table.kast plain arrays,
 table.idv a data set as ML.NET saves it, arrays.npz arrays that numpy saved,
 model.safetensors the weights of a small network,
 model.gguf a layer of a language model in blocks of 8 bits,
-checkpoint.pt what a trainer saves with PyTorch.
+checkpoint.pt what a trainer saves with PyTorch,
+weather.nc two days of a small grid as weather models write it.
 The files in damaged/ are broken on purpose.
 """
 
@@ -295,6 +313,7 @@ def main():
     (out / "arrays.npz").write_bytes(arrays_npz)
     (out / "model.gguf").write_bytes(quantised_model())
     (out / "checkpoint.pt").write_bytes(training())
+    (out / "weather.nc").write_bytes(weather())
     (out / "notes.txt").write_text(NOTES, encoding="utf-8")
 
     # One byte of one block flipped; everything else is sound.

@@ -5,12 +5,14 @@
 //! follows.
 
 mod crc;
+mod cursor;
 mod dtype;
 pub mod gguf;
 pub mod idv;
 pub mod kast;
 pub mod kastore;
 pub mod kdb;
+pub mod netcdf;
 pub mod npz;
 mod packed;
 pub mod pt;
@@ -109,6 +111,7 @@ pub enum Class {
     BadCrc,
     BadPickle,
     Legacy,
+    NoSignature,
 }
 
 impl fmt::Display for Class {
@@ -152,6 +155,7 @@ impl fmt::Display for Class {
             Self::BadCrc => "bad_crc",
             Self::BadPickle => "bad_pickle",
             Self::Legacy => "legacy",
+            Self::NoSignature => "no_signature",
         })
     }
 }

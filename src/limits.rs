@@ -84,6 +84,12 @@ pub const TENSOR_HEADER: u64 = 100_000_000;
 /// Most bytes that are read in front of the data of a GGUF file. Vocabularies take some MiB.
 pub const GGUF_FRONT: u64 = 1 << 30;
 
+/// Longest header of a NetCDF classic file, in bytes (`docs/formats/netcdf.md` 2).
+pub const NETCDF_HEADER: u64 = 64 << 20;
+
+/// Most rows of texts that are looked at one by one to lay out their lines and offsets.
+pub const TEXT_ROWS: u64 = 100_000_000;
+
 /// Most tensors of a model file; about 300 bytes of memory each.
 pub const TENSORS: usize = 1_000_000;
 

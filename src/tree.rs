@@ -16,6 +16,7 @@ pub mod links;
 mod members;
 mod memory;
 pub mod names;
+mod netcdf;
 mod npz;
 pub mod overview;
 pub mod paths;
@@ -44,8 +45,8 @@ use crate::{
 };
 pub use choice::{ChoiceError, choose, default_formats, names as format_names};
 pub use formats::{
-    Detected, FORMATS, Format, Formats, GGUF, IDV, KAST, KASTORE, KDB, NPZ, OpenResult, PT, Probe, SAFETENSORS, WSHARD,
-    detect, detect_within, format_of_name, is_container_name, no_others, no_part, should_be_container,
+    Detected, FORMATS, Format, Formats, GGUF, IDV, KAST, KASTORE, KDB, NETCDF, NPZ, OpenResult, PT, Probe, SAFETENSORS,
+    WSHARD, detect, detect_within, format_of_name, is_container_name, no_others, no_part, should_be_container,
 };
 pub use item_info::ItemInfo;
 pub use memory::WorkingMemory;

@@ -9,15 +9,17 @@ pub mod attributes;
 pub mod grid;
 pub mod json;
 mod memory;
-mod npy;
+pub mod npy;
 pub mod parquet;
 pub(crate) mod pieces;
 pub mod png;
 mod scratch;
+mod strided;
 
 pub use array::{Array, Slice};
 pub use memory::Layout;
 pub use scratch::Scratch;
+pub use strided::Strided;
 
 use std::{borrow::Cow, ops::Range, sync::Arc};
 

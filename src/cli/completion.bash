@@ -56,7 +56,7 @@ _shardfs_paths() {
     # A container may be all that was wanted, or a folder to go into: no blank behind it, nor behind a folder in one.
     if [[ ${#COMPREPLY[@]} -eq 1 ]]; then
         case ${COMPREPLY[0]} in
-            */ | *.wshard | *.shard | *.kas | *.trees | *.kast | *.kdb | *.idv | *.safetensors | *.gguf) compopt -o nospace 2>/dev/null ;;
+            */ | *.wshard | *.shard | *.kas | *.trees | *.kast | *.kdb | *.idv | *.safetensors | *.gguf | *.nc) compopt -o nospace 2>/dev/null ;;
         esac
     fi
 }

@@ -4,7 +4,6 @@
 //! rules are those of sections 1 and 3 of that page.
 
 pub mod blocks;
-mod cursor;
 #[cfg(test)]
 mod tests;
 
@@ -12,6 +11,7 @@ use std::{collections::HashSet, ops::Range};
 
 use super::{
     Class, DType, Fields, FormatError, Front, Recognition,
+    cursor::Cursor,
     packed::{Asked, Packed},
 };
 use crate::{
@@ -19,7 +19,6 @@ use crate::{
     source::{Memory, Source, SourceError, Unlimited, check_room},
 };
 use blocks::Quantised;
-use cursor::Cursor;
 
 /// The first bytes of every such file.
 pub const MAGIC: [u8; 4] = *b"GGUF";
@@ -264,7 +263,7 @@ pub fn each_text<E: From<FormatError>>(
     memory: impl Fn(u64) -> Result<(), SourceError>,
     mut each: impl FnMut(&[u8]) -> Result<(), E>,
 ) -> Result<(), E> {
-    let mut cursor = Cursor::new(source, place.start, is_big);
+    let mut cursor = Cursor::new(source, place.start, is_big, limits::GGUF_FRONT);
     for _ in 0..count {
         each(&cursor.text(&memory)?)?;
     }
@@ -301,7 +300,7 @@ pub fn parse_within(source: &dyn Source, memory: &dyn Memory) -> Result<Gguf, Fo
     if !(2..=3).contains(&version) {
         return Err(FormatError::refused(Class::BadVersion, format!("version {version}, this reads 2 and 3")));
     }
-    let mut cursor = Cursor::new(source, 8, is_big);
+    let mut cursor = Cursor::new(source, 8, is_big, limits::GGUF_FRONT);
     let (tensors, pairs) = (cursor.u64()?, cursor.u64()?);
     let needed = tensors.checked_mul(INFO).zip(pairs.checked_mul(PAIR)).and_then(|(a, b)| a.checked_add(b));
     if needed.is_none_or(|needed| needed > source.len() - HEADER) {

@@ -5,7 +5,7 @@ use std::{ffi::OsStr, fmt, sync::Arc};
 use super::{
     Beside, Container, Siblings, gguf, idv, kastore, kdb,
     memory::{WorkingMemory, refused},
-    npz, pt, safetensors, wshard,
+    netcdf, npz, pt, safetensors, wshard,
 };
 use crate::{
     cache::Reservation,
@@ -238,6 +238,25 @@ pub static GGUF: Format = Format {
     fixtures: &["model.gguf"],
 };
 
+/// NetCDF classic, grids of climate and weather. HDF5 and others have its suffixes, too.
+pub static NETCDF: Format = Format {
+    name: "netcdf",
+    title: "NetCDF classic",
+    summary: "grids of climate and weather",
+    suffixes: &[],
+    shared_suffixes: &format::netcdf::SUFFIXES,
+    is_default: true,
+    recognise: format::netcdf::recognise,
+    probe: |source, _, memory| format::netcdf::parse_within(source, memory).map(drop),
+    open: |reader, _, memory| {
+        Ok(Arc::new(netcdf::open(format::netcdf::parse_within(&*reader.source, memory)?, reader)))
+    },
+    others: no_others,
+    check_others: None,
+    check_part: no_part,
+    fixtures: &["weather.nc"],
+};
+
 /// Returns no files: the [`Format::others`] of a format whose containers are single files.
 ///
 /// # Errors
@@ -258,7 +277,7 @@ pub fn no_part(_: &dyn Source) -> Result<(), PartError> {
 pub type Formats = &'static [&'static Format];
 
 /// All formats of this program.
-pub static FORMATS: [&Format; 9] = [&WSHARD, &KASTORE, &KAST, &KDB, &IDV, &SAFETENSORS, &NPZ, &PT, &GGUF];
+pub static FORMATS: [&Format; 10] = [&WSHARD, &KASTORE, &KAST, &KDB, &IDV, &SAFETENSORS, &NPZ, &PT, &GGUF, &NETCDF];
 
 impl PartialEq for Format {
     fn eq(&self, other: &Self) -> bool {

@@ -21,10 +21,10 @@ use crate::{
     },
     limits,
     source::{Memory, SourceError},
-    view::{Array, Fault, ReadContext, View, parquet::Parquet},
+    view::{Array, Fault, ReadContext, Strided, View, parquet::Parquet},
 };
 use document::Documents;
-use numbers::{Dequantised, Swapped};
+use numbers::Dequantised;
 
 /// Suffix of the view of a quantised tensor as numbers.
 const NUMBERS: &str = ".f32.npy";
@@ -144,7 +144,7 @@ impl Model {
     fn elements(&self, dtype: DType, place: std::ops::Range<u64>) -> View {
         let width = dtype.size();
         if self.found.is_big && width > 1 {
-            return View::default().with_rendered(place.end - place.start, Swapped { place, width });
+            return View::default().with_rendered(place.end - place.start, Strided::one(place, width));
         }
         let data = View::stored(place);
         if dtype == DType::Bool { data.into_bool() } else { data }

@@ -3,7 +3,6 @@
 
 mod frames;
 mod pictures;
-mod strided;
 mod tables;
 
 use std::{
@@ -31,10 +30,9 @@ use crate::{
     },
     limits,
     source::Source,
-    view::{Array, Fault, ReadContext, View, json, parquet::Parquet},
+    view::{Array, Fault, ReadContext, Strided, View, json, parquet::Parquet},
 };
 use pictures::Pictures;
-use strided::Strided;
 use tables::KnownSteps;
 
 /// Kind of a node. Together with the episode's position, and the number of a camera or picture in it, it identifies the
@@ -326,7 +324,7 @@ impl Kdb {
             Part::Reward => (DType::F32, &[frames], rows.stride - 5, 4),
             _ => (DType::Bool, &[frames], rows.stride - 1, 1),
         };
-        let field = Strided { start: rows.start + field, stride: rows.stride, width };
+        let field = Strided { start: rows.start + field, stride: rows.stride, width, swap: 1 };
         let data = View::default().with_rendered(frames * width, field);
         Ok(Array::new(dtype, shape, if dtype == DType::Bool { data.into_bool() } else { data }))
     }

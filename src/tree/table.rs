@@ -84,6 +84,12 @@ pub(super) trait Content: Send + Sync + 'static {
         View::default()
     }
 
+    /// Returns the file of the attributes of a folder or file, if it has some.
+    fn attributes(&self, node: paths::NodeIndex) -> Option<paths::NodeIndex> {
+        let _ = node;
+        None
+    }
+
     /// Returns a block's stored name.
     fn block_name(&self, block: u32) -> String;
 
@@ -284,6 +290,12 @@ impl<C: Content> Container for Table<C> {
             Some(Kind::File(Entry::Table(number))) => self.table(reader, number)?.view(),
             Some(Kind::Folder) | None => View::default(),
         })
+    }
+
+    fn attributes(&self, _: &ReadContext, node: NodeId) -> Result<Option<NodeId>, Fault> {
+        let node = if Self::frame_of(node).is_some() { None } else { Some(Self::number(node)) };
+        let found = node.and_then(|node| self.content.attributes(node));
+        Ok(found.map(|file| NodeId(file.into())))
     }
 
     fn is_table(&self, node: NodeId) -> bool {

@@ -7,19 +7,24 @@ const GROWTH_DIGITS: usize = 21;
 /// Array data start at a multiple of this many bytes.
 const ALIGN: usize = 64;
 
-/// Returns the header of a C-ordered array: magic, version, length, dictionary, padding.
+/// Returns the header of an array of a type: as [`header_of`].
+pub(super) fn header(dtype: DType, shape: &[u64]) -> Vec<u8> {
+    header_of(dtype.descr(), shape)
+}
+
+/// Returns the header of a C-ordered array: magic, version, length, dictionary, padding. `descr` is numpy's, such as
+/// `<f8` or `|S8`.
 ///
 /// `shape` in elements, outermost axis first, `[]` for a 0-dimensional array.
-pub(super) fn header(dtype: DType, shape: &[u64]) -> Vec<u8> {
+pub fn header_of(descr: &str, shape: &[u64]) -> Vec<u8> {
     // A type string is quoted; a list of fields brings its own quotes.
-    let quote = if dtype.descr().starts_with('[') { "" } else { "'" };
+    let quote = if descr.starts_with('[') { "" } else { "'" };
     let axes: Vec<String> = shape.iter().map(u64::to_string).collect();
     let tuple = match axes.as_slice() {
         [one] => format!("({one},)"),
         axes => format!("({})", axes.join(", ")),
     };
     let growth = axes.first().map_or(0, |first| GROWTH_DIGITS.saturating_sub(first.len()));
-    let descr = dtype.descr();
     let dictionary =
         format!("{{'descr': {quote}{descr}{quote}, 'fortran_order': False, 'shape': {tuple}, }}{:growth$}", "");
     // numpy adds 64 bytes of padding even if none is needed.

@@ -1,4 +1,4 @@
-//! Elements of tensors that are not stored as they are shown. The range that is read is byte-swapped or dequantised.
+//! Elements of tensors that are not stored as they are shown. The range that is read is dequantised.
 
 use std::ops::Range;
 
@@ -11,39 +11,6 @@ use crate::{
 
 /// Bytes of a file that are read at a time.
 const PIECE: u64 = 64 << 10;
-
-/// Big-endian elements, shown little-endian.
-#[derive(Debug)]
-pub(super) struct Swapped {
-    pub(super) place: Range<u64>,
-    pub(super) width: u64,
-}
-
-impl Rendered for Swapped {
-    fn is_copy(&self) -> bool {
-        true
-    }
-
-    fn fill(&self, reader: &ReadContext, part: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
-        let Self { place, width } = self;
-        let (mut at, mut rest) = (part.start, out);
-        let mut piece = Vec::new();
-        while !rest.is_empty() {
-            let skip = at % width;
-            let wanted = (skip + rest.len() as u64).next_multiple_of(*width).min(PIECE);
-            piece.clear();
-            piece.resize(wanted as usize, 0);
-            reader.fill_stored(None, place.start + at - skip, &mut piece)?;
-            piece.chunks_exact_mut(*width as usize).for_each(<[u8]>::reverse);
-            let bytes = piece.get(skip as usize..).unwrap_or_default();
-            let length = bytes.len().min(rest.len());
-            let (here, after) = rest.split_at_mut(length);
-            here.copy_from_slice(&bytes[..length]);
-            (at, rest) = (at + length as u64, after);
-        }
-        Ok(())
-    }
-}
 
 /// Quantised elements as f32.
 #[derive(Debug)]

@@ -9,7 +9,7 @@ use std::{ops::Range, sync::Arc};
 use parking_lot::Mutex;
 use serde_json::Map;
 
-use super::{KDB, Kdb, Strided, fault};
+use super::{KDB, Kdb, fault};
 use crate::{
     cache::BlockError,
     format::{
@@ -20,7 +20,7 @@ use crate::{
     source::{Memory, Source, SourceError, check_room},
     tree::tables::{Described, LeftOut, described_tables},
     view::{
-        Fault, ReadContext, Rendered, View,
+        Fault, ReadContext, Rendered, Strided, View,
         parquet::{Bounds, Column, Element, Missing, Parquet, Strings, Table},
         pieces::Pieces,
     },
@@ -199,6 +199,7 @@ impl Rendered for Field {
                     start: rows.start + (self.at)(episode, rows.stride),
                     stride: rows.stride,
                     width: self.width,
+                    swap: 1,
                 })
             };
             let Some(field) = episode.as_ref().and_then(place) else {

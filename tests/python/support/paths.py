@@ -9,7 +9,7 @@ BIN = str(Path(os.environ.get("SHARDFS_BIN", ROOT / "target" / "release" / "shar
 GOLDEN = ROOT / "tests" / "golden"
 FIXTURES = ROOT / "fixtures"
 # Formats whose `expected.json` has the form of `tests/golden/treespec.py`; the others have their own.
-TYPED = ("safetensors", "npz", "pt", "gguf")
+TYPED = ("safetensors", "npz", "pt", "gguf", "netcdf")
 FAMILIES = ("wshard", "kastore", "kast", "kdb", "idv", *TYPED)
 # Seconds that a command of shardfs may take.
 TIMEOUT = 60

@@ -2,12 +2,15 @@
 
 import ast
 import errno
+import io
 import json
 import os
 import stat
 import struct
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from .checks import assert_same_file, read_checked, sha256, walk_files
 
@@ -38,6 +41,12 @@ def check_file(path, spec):
     if "npy" in spec:
         elements = check_header(path, spec["npy"], spec["shape"])
         assert sha256(without_nans(elements) if spec.get("nan") else elements) == spec["sha256"], path
+    elif "png" in spec:
+        found = Image.open(io.BytesIO(read_checked(path)))
+        wanted, deep = spec["png"], spec["png"]["depth"] == 16
+        assert found.size == (wanted["w"], wanted["h"]) and len(found.getbands()) == wanted["c"], path
+        pixels = np.asarray(found).astype(">u2" if deep else "u1")
+        assert sha256(pixels.tobytes()) == spec["sha256"], path
     elif "eio" in spec:
         assert spec["size"] in (None, os.lstat(path).st_size), path
         with pytest.raises(OSError) as raised, open(path, "rb") as file:

@@ -3,13 +3,14 @@
 from . import idv, kdb, pt, zip
 from .kas import kast, kastore, ragged, text
 from .models import gguf, safetensors
+from .netcdf import netcdf
 from .shard import (channel, compress, dumps, meta_blocks, round_up, shard_entry, shard_header, tensor_v1,
                     write_manifest, write_shard)
 
 __all__ = [
     "idv", "kdb", "pt", "zip",
     "kast", "kastore", "ragged", "text",
-    "gguf", "safetensors",
+    "gguf", "netcdf", "safetensors",
     "channel", "compress", "dumps", "meta_blocks", "round_up", "shard_entry", "shard_header", "tensor_v1",
     "write_manifest", "write_shard",
 ]

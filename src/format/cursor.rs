@@ -1,9 +1,7 @@
 //! Consecutive numbers and strings, read in pieces.
 
-use super::truncated;
+use super::{Class, DType, FormatError};
 use crate::{
-    format::{Class, DType, FormatError},
-    limits,
     source::{Source, SourceError},
     wanted,
 };
@@ -23,13 +21,15 @@ pub(super) struct Cursor<'a> {
     /// Where the piece begins.
     start: u64,
     next: u64,
-    /// Bytes that may still be read.
+    /// Bytes that may be read in all, and those that still may.
+    most: u64,
     left: u64,
 }
 
 impl<'a> Cursor<'a> {
-    pub(super) fn new(source: &'a dyn Source, at: u64, is_big: bool) -> Self {
-        Self { source, is_big, at, piece: Vec::new(), start: 0, next: PIECES[0], left: limits::GGUF_FRONT }
+    /// Starts at a place, and reads no more than `most` bytes.
+    pub(super) fn new(source: &'a dyn Source, at: u64, is_big: bool, most: u64) -> Self {
+        Self { source, is_big, at, piece: Vec::new(), start: 0, next: PIECES[0], most, left: most }
     }
 
     /// Returns the next byte's place.
@@ -37,10 +37,13 @@ impl<'a> Cursor<'a> {
         self.at
     }
 
-    fn check(&self, length: u64) -> Result<u64, FormatError> {
+    /// Returns the place behind the next bytes, which are in the file.
+    pub(super) fn check(&self, length: u64) -> Result<u64, FormatError> {
         let end = self.at.checked_add(length).filter(|end| *end <= self.source.len());
         end.ok_or_else(|| {
-            truncated(format!("{length} bytes at {} in a file of {}: incomplete copy?", self.at, self.source.len()))
+            let (at, whole) = (self.at, self.source.len());
+            let reason = format!("{length} bytes at {at} in a file of {whole}: incomplete copy?");
+            FormatError::refused(Class::Truncated, reason)
         })
     }
 
@@ -60,10 +63,9 @@ impl<'a> Cursor<'a> {
                 self.next = PIECES[0];
             }
             let until = self.at.saturating_add(self.next.max(length)).min(self.source.len());
-            let too_much = || {
-                let reason = format!("more than {} bytes in front of the data", limits::GGUF_FRONT);
-                FormatError::refused(Class::TooMany, reason)
-            };
+            let most = self.most;
+            let too_much =
+                || FormatError::refused(Class::TooMany, format!("more than {most} bytes in front of the data"));
             self.left = self.left.checked_sub(until - self.at).ok_or_else(too_much)?;
             self.piece = self.source.read(self.at..until)?;
             self.start = self.at;
@@ -132,6 +134,15 @@ impl<'a> Cursor<'a> {
     /// Returns a string of any length. Memory for a long one is asked for.
     pub(super) fn text(&mut self, memory: &impl Fn(u64) -> Result<(), SourceError>) -> Result<Vec<u8>, FormatError> {
         let length = self.u64()?;
+        self.long(length, memory)
+    }
+
+    /// Returns the next bytes, for any length. Memory for many is asked for.
+    pub(super) fn long(
+        &mut self,
+        length: u64,
+        memory: &impl Fn(u64) -> Result<(), SourceError>,
+    ) -> Result<Vec<u8>, FormatError> {
         self.check(length)?;
         if length <= PIECES[0] {
             return self.bytes(length);

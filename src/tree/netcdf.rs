@@ -1,0 +1,362 @@
+//! A NetCDF classic file: its variables as arrays, texts and pictures, and their attributes (`docs/TREE.md`, section 14).
+
+mod texts;
+
+use std::{borrow::Cow, collections::HashSet};
+
+use serde::Serialize;
+use serde_json::{Map, Value as Json, json};
+
+use super::{
+    Content, Entry, FrameNames, ItemInfo, NETCDF, Table,
+    attributes::{Attached, Owner, Shows},
+    describe::{self, Item},
+    overview::{self, Contents, Overview},
+    paths::{Builder, NodeIndex, Paths, ROOT},
+};
+use crate::{
+    cache::Buffer,
+    format::{
+        DType,
+        netcdf::{Attribute, Kind, NetCdf, Values, Variable},
+    },
+    limits,
+    source::Memory,
+    view::{
+        Array, Data, Fault, ReadContext, Strided, View,
+        attributes::{Attributes, Value},
+        npy,
+        png::Png,
+    },
+};
+use texts::{Texts, View as TextView};
+
+/// Largest height and width of a picture.
+const SIDE: u64 = 65_535;
+
+/// What a file of these containers shows.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum File {
+    /// The elements of a variable, by its number.
+    Variable(u32),
+    /// A text alone.
+    Text(u32),
+    /// A view of many texts.
+    Texts(u32, TextView),
+    /// Attributes.
+    Attributes(Shows),
+}
+
+/// Kind of a variable, by what is shown of it.
+enum Shown {
+    Numbers(DType),
+    Text,
+    /// Texts of this many bytes.
+    Texts(u64),
+    /// The stored bytes, because there are more dimensions than an array can have.
+    Stored,
+}
+
+/// A file's variables, and the nodes of what is shown of them.
+pub(super) struct Variables {
+    found: NetCdf,
+    /// The first file of each variable.
+    nodes: Vec<NodeIndex>,
+    attached: Attached,
+    /// The number of attributes' documents, which come first.
+    documents: u32,
+    /// The folders of pictures, in order, each with its variable.
+    pictures: Vec<(NodeIndex, u32)>,
+    /// Bytes in the file.
+    length: u64,
+}
+
+/// Returns the tree of a file.
+pub(super) fn open(found: NetCdf, reader: &ReadContext) -> Table<Variables> {
+    let mut builder = Builder::default();
+    let mut nodes = Vec::new();
+    for (number, variable) in (0..).zip(&found.variables) {
+        let suffix = suffix(&found, variable);
+        let file = if suffix == ".txt" { File::Text(number) } else { File::Variable(number) };
+        nodes.push(builder.file(ROOT, &variable.name, suffix, Entry::Of(file)));
+    }
+    let (mut attached, mut documents) = (Attached::default(), 0);
+    let mut pictures = Vec::new();
+    for (number, variable) in (0u32..).zip(&found.variables) {
+        let texts = |view| Entry::Of(File::Texts(number, view));
+        if let Shown::Texts(_) = shown(&found, variable) {
+            let node = nodes[number as usize];
+            builder.beside(node, &variable.name, [".npy", ".jsonl"], texts(TextView::Lines));
+            let folder = builder.free_folder(ROOT, &variable.name);
+            builder.file(folder, b"offsets", ".npy", texts(TextView::Offsets));
+            builder.file(folder, b"utf8", ".bin", texts(TextView::Bytes));
+        }
+        if pictures_of(&found, variable).is_some() {
+            pictures.push((builder.free_folder(ROOT, &variable.name), number));
+        }
+    }
+    let mut attach = |builder: &mut Builder<Entry<File>>, owner, stored: &[Attribute]| {
+        documents += u32::from(!stored.is_empty());
+        attached.add(builder, owner, attributes(stored), |shows| Entry::Of(File::Attributes(shows)));
+    };
+    for (variable, node) in found.variables.iter().zip(&nodes) {
+        let suffix = suffix(&found, variable);
+        attach(&mut builder, Owner::Array(*node, &variable.name, suffix), &variable.attributes);
+    }
+    attach(&mut builder, Owner::Group(ROOT), &found.attributes);
+    let length = reader.source.len();
+    Table::new(builder, Variables { found, nodes, attached, documents, pictures, length })
+}
+
+/// Returns attributes as they are shown. Of several of one name the first counts.
+fn attributes(stored: &[Attribute]) -> Attributes {
+    let mut seen = HashSet::new();
+    let first = stored.iter().filter(|attribute| seen.insert(&attribute.name));
+    let value = |values: &Values| match values {
+        Values::Text(text) => Value::Text(text.clone()),
+        Values::Numbers(dtype, count, at) => {
+            let shape = if *count == 1 { vec![] } else { vec![*count] };
+            let size = count * dtype.size();
+            let data = View::default().with_rendered(size, Strided::one(*at..*at + size, dtype.size()));
+            Value::Array(Array::new(*dtype, shape, data))
+        }
+    };
+    first.map(|attribute| (attribute.name.clone(), value(&attribute.values))).collect()
+}
+
+fn shown(found: &NetCdf, variable: &Variable) -> Shown {
+    match (variable.kind, variable.dimensions.len()) {
+        (_, rank) if rank > limits::DIMENSIONS => Shown::Stored,
+        (Kind::Number(dtype), _) => Shown::Numbers(dtype),
+        (Kind::Char, 0 | 1) => Shown::Text,
+        (Kind::Char, _) => Shown::Texts(found.shape(variable).last().copied().unwrap_or(0)),
+    }
+}
+
+/// Returns the suffix of the first file of a variable.
+fn suffix(found: &NetCdf, variable: &Variable) -> &'static str {
+    match shown(found, variable) {
+        Shown::Numbers(_) | Shown::Texts(_) => ".npy",
+        Shown::Text => ".txt",
+        Shown::Stored => ".bin",
+    }
+}
+
+/// Returns height, width, channels and bytes of a channel of the pictures that a variable is (`docs/TREE.md`, section 2).
+fn pictures_of(found: &NetCdf, variable: &Variable) -> Option<(u32, u32, u8, u8)> {
+    const NAMES: [&str; 8] = ["rgb", "depth", "video", "image", "img", "cam", "mask", "images"];
+    let Shown::Numbers(dtype) = shown(found, variable) else { return None };
+    let name = String::from_utf8_lossy(&variable.name).to_ascii_lowercase();
+    let says_so = || NAMES.iter().any(|known| name.contains(known));
+    let shape = found.shape(variable);
+    let (channels, depth) = match (dtype, &*shape) {
+        (DType::U8, [_, _, _, channels @ (1 | 3 | 4)]) => (*channels as u8, 1),
+        (DType::U8, [_, _, width]) if *width > 4 && says_so() => (1, 1),
+        (DType::U16, [_, _, width]) if *width > 4 && says_so() => (1, 2),
+        _ => return None,
+    };
+    let &[steps, height, width, ..] = &*shape else { return None };
+    let side = 1..=SIDE;
+    (steps > 0 && side.contains(&height) && side.contains(&width)).then_some((
+        height as u32,
+        width as u32,
+        channels,
+        depth,
+    ))
+}
+
+/// The keys of `items` beside those that every format has.
+#[derive(Serialize)]
+struct Own<'a> {
+    dimensions: Vec<Cow<'a, str>>,
+    layout: &'static str,
+}
+
+impl Variables {
+    fn variable(&self, number: u32) -> Option<&Variable> {
+        self.found.variables.get(number as usize)
+    }
+
+    /// Returns the elements of a variable as they are shown; of one that is shown as stored, its bytes.
+    fn elements(&self, variable: &Variable) -> View {
+        let (place, size) = (variable.place, variable.size);
+        let swap = match shown(&self.found, variable) {
+            Shown::Numbers(dtype) => dtype.size(),
+            Shown::Text | Shown::Texts(_) | Shown::Stored => 1,
+        };
+        let end = place.start.checked_add(size).filter(|end| *end <= self.length);
+        match end {
+            Some(end) if swap == 1 && place.width == size => View::stored(place.start..end),
+            _ => View::default().with_rendered(size, strided(variable, swap)),
+        }
+    }
+
+    fn texts(&self, variable: &Variable) -> Texts {
+        let width = if let Shown::Texts(width) = shown(&self.found, variable) { width } else { variable.size };
+        Texts { place: strided(variable, 1), size: variable.size, width }
+    }
+
+    /// Returns the type of a variable in `container.json`.
+    fn type_name(&self, variable: &Variable) -> Cow<'static, str> {
+        match (shown(&self.found, variable), variable.kind) {
+            (Shown::Text, _) | (Shown::Stored, Kind::Char) => "text".into(),
+            (Shown::Texts(width), _) => format!("text[{width}]").into(),
+            (Shown::Numbers(dtype), _) | (Shown::Stored, Kind::Number(dtype)) => dtype.descr().into(),
+        }
+    }
+
+    fn info(&self, variable: &Variable) -> ItemInfo {
+        ItemInfo {
+            dtype: if let Kind::Number(dtype) = variable.kind { Some(dtype) } else { None },
+            shape: Some(self.found.shape(variable)),
+            codec: Some("none".into()),
+            stored_size: Some(variable.size),
+            ..ItemInfo::default()
+        }
+    }
+
+    fn front(&self) -> Map<String, Json> {
+        let mut front = Map::new();
+        front.insert("format".into(), NETCDF.name.into());
+        front.insert("version".into(), self.found.version.into());
+        let dimensions = self.found.dimensions.iter().map(|dimension| {
+            let name = String::from_utf8_lossy(&dimension.name);
+            match dimension.is_unlimited {
+                true => json!({"name": name, "length": dimension.length, "unlimited": true}),
+                false => json!({"name": name, "length": dimension.length}),
+            }
+        });
+        front.insert("dimensions".into(), dimensions.collect());
+        front
+    }
+}
+
+fn strided(variable: &Variable, swap: u64) -> Strided {
+    let place = variable.place;
+    Strided { start: place.start, stride: place.stride, width: place.width, swap }
+}
+
+impl Content for Variables {
+    type File = File;
+
+    fn array(&self, file: File) -> Option<Array> {
+        match file {
+            File::Variable(number) => {
+                let variable = self.variable(number)?;
+                let Shown::Numbers(dtype) = shown(&self.found, variable) else { return None };
+                Some(Array::new(dtype, self.found.shape(variable), self.elements(variable)))
+            }
+            File::Attributes(shows) => self.attached.array(shows),
+            File::Text(_) | File::Texts(..) => None,
+        }
+    }
+
+    fn view(&self, file: File) -> View {
+        let File::Variable(number) = file else { return self.array(file).map_or_else(View::default, Array::npy) };
+        let Some(variable) = self.variable(number) else { return View::default() };
+        match shown(&self.found, variable) {
+            Shown::Numbers(_) => self.array(file).map_or_else(View::default, Array::npy),
+            Shown::Texts(width) => {
+                let mut shape = self.found.shape(variable);
+                shape.pop();
+                let header = npy::header_of(&format!("|S{width}"), &shape);
+                View::inline(header).followed_by(self.elements(variable))
+            }
+            Shown::Text | Shown::Stored => self.elements(variable),
+        }
+    }
+
+    fn made(&self, reader: &ReadContext, _: &Paths<Entry<File>>, file: File) -> Result<Option<View>, Fault> {
+        let (number, view) = match file {
+            File::Attributes(shows) => return self.attached.view(reader, shows, 1).map(Some),
+            File::Variable(_) => return Ok(None),
+            File::Text(number) => (number, TextView::Bytes),
+            File::Texts(number, view) => (number, view),
+        };
+        let Some(variable) = self.variable(number) else { return Ok(None) };
+        let texts = self.texts(variable);
+        // Three for each variable, behind container.json and the attributes.
+        let document = self.documents + 1 + 3 * number + view as u32;
+        let made = describe::kept(reader, document, |memory| texts.made(view, &*reader.source, memory))?;
+        let header = texts.header(view);
+        Ok(Some(View::inline(header).followed_by(View::shared(made))))
+    }
+
+    fn describe(&self, paths: &Paths<Entry<File>>, _: &[NodeIndex], memory: &dyn Memory) -> Result<Buffer, Fault> {
+        let mut front = self.front();
+        let left_out = self.found.variables.len().saturating_sub(limits::DESCRIBED);
+        if left_out > 0 {
+            front.insert("items_left_out".into(), left_out.into());
+        }
+        let variables = self.found.variables.iter().zip(&self.nodes).take(limits::DESCRIBED);
+        let items = variables.map(|(variable, node)| {
+            let names = self.found.dimensions_of(variable).map(|dimension| String::from_utf8_lossy(&dimension.name));
+            let layout = if variable.is_record { "records" } else { "contiguous" };
+            let own = Own { dimensions: names.collect(), layout };
+            Item::of(&variable.name, paths.path(*node), Some(variable.size), self.info(variable), own)
+                .with_names(Some(self.type_name(variable)), "none".into())
+        });
+        describe::document(&front, items, &Map::new(), memory)
+    }
+
+    fn overview(&self, paths: &Paths<Entry<File>>) -> Overview {
+        let mut front = Map::new();
+        front.insert("version".into(), self.found.version.into());
+        let dimensions = self.found.dimensions.iter().map(|dimension| {
+            let more = if dimension.is_unlimited { ", unlimited" } else { "" };
+            format!("{} ({}{more})", String::from_utf8_lossy(&dimension.name), dimension.length)
+        });
+        front.insert("dimensions".into(), dimensions.collect::<Vec<_>>().join(", ").into());
+        let items = self.found.variables.iter().zip(&self.nodes).map(|(variable, node)| overview::Item {
+            path: paths.path(*node),
+            size: Some(variable.size),
+            info: self.info(variable),
+            ..overview::Item::default()
+        });
+        Overview { format: NETCDF.name, contents: Contents::Items { front, items: items.collect() } }
+    }
+
+    fn frames(&self, folder: NodeIndex) -> Option<FrameNames> {
+        let at = self.pictures.binary_search_by_key(&folder, |(folder, _)| *folder).ok()?;
+        let variable = self.variable(self.pictures.get(at)?.1)?;
+        Some(FrameNames { count: *self.found.shape(variable).first()?, suffix: ".png" })
+    }
+
+    fn frame(&self, folder: NodeIndex, number: u64) -> View {
+        let picture = || {
+            let at = self.pictures.binary_search_by_key(&folder, |(folder, _)| *folder).ok()?;
+            let variable = self.variable(self.pictures.get(at)?.1)?;
+            let (height, width, channels, depth) = pictures_of(&self.found, variable)?;
+            let size = u64::from(height) * u64::from(width) * u64::from(channels) * u64::from(depth);
+            let pixels = Data::Rendered(std::sync::Arc::new(strided(variable, depth.into())));
+            Png::new(pixels, number.checked_mul(size)?, width, height, channels, depth)
+        };
+        picture().map_or_else(View::default, Png::view)
+    }
+
+    fn attributes(&self, node: NodeIndex) -> Option<NodeIndex> {
+        self.attached.document_of(node)
+    }
+
+    fn block_name(&self, _: u32) -> String {
+        String::new()
+    }
+
+    fn memory_usage(&self) -> usize {
+        // Attributes are kept a second time, as values with their names.
+        2 * self.found.memory_usage() + self.nodes.capacity() * size_of::<NodeIndex>()
+    }
+
+    fn warnings(&self) -> &[String] {
+        &[]
+    }
+
+    fn item_info(&self, file: File) -> Option<ItemInfo> {
+        match file {
+            File::Variable(number) | File::Text(number) | File::Texts(number, TextView::Lines) => {
+                self.variable(number).map(|variable| self.info(variable))
+            }
+            _ => self.array(file).map(ItemInfo::from),
+        }
+    }
+}
