@@ -16,6 +16,7 @@ mod inodes;
 pub(crate) mod listed;
 mod listing;
 mod memory;
+mod metrics;
 mod node;
 mod opener;
 mod problems;
@@ -389,6 +390,11 @@ impl Vfs {
     /// Returns the problems so far.
     pub fn problems(&self) -> Vec<Problem> {
         self.problems.all()
+    }
+
+    /// Returns the counters as Prometheus reads them; `None` if control files are not shown.
+    pub fn metrics(&self) -> Option<String> {
+        self.options.control.then(|| control::metrics(self))
     }
 
     /// Returns how many problems there are so far.

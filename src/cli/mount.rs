@@ -47,7 +47,7 @@ In /etc/fstab, with a link to shardfs at /sbin/mount.shardfs (options as above, 
   /srv/data  /mnt/shards  shardfs  ro,allow_other,cache_size=2G,_netdev,nofail  0 0
 
 While mounted:
-  MOUNTPOINT/.shardfs/     stats.json, problems.jsonl and config.json (hidden)
+  MOUNTPOINT/.shardfs/     stats.json, metrics.prom, problems.jsonl, config.json (hidden)
   SIGTERM, SIGINT          end the mount
   SIGHUP                   opens the log file again, and forgets listings of a bucket; in the foreground on a terminal,
                            without a log file, ends the mount

@@ -64,7 +64,7 @@ impl Access {
     /// Lets a request in, or returns the answer that it gets instead.
     ///
     /// # Errors
-    /// A refusal, or the answer that exchanges a token in the address for a cookie.
+    /// A refusal, or the answer that gives a browser a cookie for the token in the address.
     pub(super) fn admit(&self, head: &Parts) -> Result<(), Box<Response>> {
         use axum::response::IntoResponse;
         self.check_name(head).map_err(|refusal| Box::new(refusal.into_response()))?;
@@ -72,8 +72,14 @@ impl Access {
         if secret.is_shown(&head.headers) {
             return Ok(());
         }
-        if let Some(answer) = secret.exchange(head) {
-            return Err(Box::new(answer));
+        if let Some(rest) = secret.in_address(head) {
+            // Programs may follow no redirect, and keep no history.
+            if !super::page::is_wanted(&head.headers) {
+                return Ok(());
+            }
+            if let Some(answer) = secret.exchange(rest) {
+                return Err(Box::new(answer));
+            }
         }
         let text = "a token is needed: open the link that shardfs printed, or send 'Authorization: Bearer TOKEN'";
         let mut answer = Refusal::new(StatusCode::UNAUTHORIZED, text).into_response();
@@ -144,15 +150,17 @@ impl Secret {
             .any(|(name, value)| name == self.cookie && is_same(&Sha256::digest(value.trim()).into(), &session))
     }
 
-    /// Exchanges the token in an address for a cookie, so that it stays in no history and reaches no other site.
-    fn exchange(&self, head: &Parts) -> Option<Response> {
+    /// Returns the address without the token, if it holds the token of a GET or HEAD.
+    fn in_address(&self, head: &Parts) -> Option<String> {
         if ![Method::GET, Method::HEAD].contains(&head.method) {
             return None;
         }
         let (token, rest) = without_token(&head.uri)?;
-        if !self.is_token(&token) {
-            return None;
-        }
+        self.is_token(&token).then_some(rest)
+    }
+
+    /// Gives a browser a cookie for the token in an address, so that it stays in no history and reaches no other site.
+    fn exchange(&self, rest: String) -> Option<Response> {
         let cookie = format!("{}={}; Path=/; HttpOnly; SameSite=Strict", self.cookie, self.session);
         let answer = http::Response::builder()
             .status(StatusCode::SEE_OTHER)
@@ -245,7 +253,8 @@ mod tests {
         assert_eq!(with("authorization", "Basic dXNlcjp3cm9uZw=="), 401);
         assert_eq!(with("cookie", "shardfs-81=0123456789abcdef"), 401);
 
-        let asked = head("/files/a?x=1&token=0123456789abcdef&y", &[("host", "localhost")]);
+        let browser = [("host", "localhost"), ("accept", "text/html,*/*;q=0.8")];
+        let asked = head("/files/a?x=1&token=0123456789abcdef&y", &browser);
         let answer: http::Response<Body> = *access.admit(&asked).unwrap_err();
         assert_eq!(
             (answer.status().as_u16(), &answer.headers()["location"]),
@@ -257,8 +266,15 @@ mod tests {
         assert_eq!(with("cookie", &format!("a=b; {pair}; c=d")), 200);
         assert_eq!(with("cookie", &format!("{pair}0")), 401);
         assert_eq!(status(&access, "//evil.example/?token=0123456789abcdee", &[("host", "localhost")]), 401);
-        let asked = head("//evil.example/?token=0123456789abcdef", &[("host", "localhost")]);
+        let asked = head("//evil.example/?token=0123456789abcdef", &browser);
         assert_eq!(access.admit(&asked).unwrap_err().headers()["location"], "/evil.example/");
+        // A program is answered at once; nothing but reading goes by a token in the address.
+        let program = |address: &str| status(&access, address, &[("host", "localhost"), ("accept", "*/*")]);
+        assert_eq!(program("/files/a?x=1&token=0123456789abcdef&y"), 200);
+        assert_eq!(program("/files/a?token=0123456789abcdee"), 401);
+        let mut asked = head("/dav/?token=0123456789abcdef", &[("host", "localhost")]);
+        asked.method = Method::from_bytes(b"PROPFIND").unwrap();
+        assert_eq!(access.admit(&asked).unwrap_err().status().as_u16(), 401);
     }
 
     /// Hashes are compared instead of tokens, so that time tells nothing of the token, and each bit counts.

@@ -30,6 +30,7 @@ mod elements;
 mod episode;
 mod folder;
 mod html;
+mod items;
 mod meta;
 mod numbers;
 mod plane;
@@ -92,6 +93,7 @@ pub(super) fn routes() -> Router<Arc<Site>> {
         .route("/view/", any(file))
         .route("/view/{*path}", any(file))
         .route("/problems", any(problems))
+        .route("/metrics", any(metrics))
         .route("/api/{what}/", any(api_of_root))
         .route("/api/{what}/{*path}", any(api))
 }
@@ -156,6 +158,12 @@ async fn file(State(site): State<Arc<Site>>, request: Request) -> Response {
 
 async fn problems(State(site): State<Arc<Site>>) -> Response {
     page(&site, |site| viewer::problems(&site.volume)).await.unwrap_or_else(IntoResponse::into_response)
+}
+
+/// Counters for Prometheus.
+async fn metrics(State(site): State<Arc<Site>>) -> Response {
+    let text = site.run(|site| site.volume.vfs().metrics().ok_or_else(Refusal::not_found)).await;
+    text.map_or_else(IntoResponse::into_response, |text| answer("text/plain; version=0.0.4; charset=utf-8", text))
 }
 
 async fn api_of_root(site: State<Arc<Site>>, Captured(what): Captured<String>, request: Request) -> Response {

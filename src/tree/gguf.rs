@@ -291,10 +291,12 @@ impl Content for Model {
             front.extend(said.map(|said| (name.to_owned(), said.into())));
         }
         front.extend(totals.front());
-        let items = self.items().map(|(tensor, node, _)| {
+        let items = self.items().map(|(tensor, node, numbers)| {
             let info = info(tensor);
             let path = path_of(paths, node).unwrap_or_else(|| String::from_utf8_lossy(tensor.name).into_owned());
-            overview::Item { path, size: info.stored_size, info, ..overview::Item::default() }
+            let stored_type = tensor.kind().map(|known| known.name);
+            let numbers = path_of(paths, numbers);
+            overview::Item { path, stored_type, numbers, size: info.stored_size, info, ..overview::Item::default() }
         });
         Overview { format: GGUF.name, contents: Contents::Items { front, items: items.collect() } }
     }

@@ -100,6 +100,10 @@ pub struct Item {
     pub path: String,
     /// What is known of it.
     pub info: ItemInfo,
+    /// The name of its type as the format has it, where no type of arrays says as much.
+    pub stored_type: Option<&'static str>,
+    /// The path of the array of numbers that its blocks stand for.
+    pub numbers: Option<String>,
     /// Bytes, uncompressed.
     pub size: Option<u64>,
     /// Whether its parts were put back in order.

@@ -201,7 +201,8 @@ impl Content for Tensors {
         }
         let items = self.with_paths(paths).map(|(tensor, path)| {
             let info = info(tensor);
-            overview::Item { path, size: info.stored_size, info, ..overview::Item::default() }
+            let stored_type = Some(tensor.dtype.name);
+            overview::Item { path, stored_type, size: info.stored_size, info, ..overview::Item::default() }
         });
         Overview { format: SAFETENSORS.name, contents: Contents::Items { front, items: items.collect() } }
     }

@@ -364,7 +364,7 @@ impl Content for Blocks {
             size: Some(entry.block.extent.size),
             recovered: entry.block.interleave.is_some(),
             error: entry.block.error.as_ref().map(ToString::to_string),
-            joined: false,
+            ..overview::Item::default()
         });
         let joined = (0..).zip(&self.joined).map(|(i, (_, node))| overview::Item {
             path: paths.path(*node),

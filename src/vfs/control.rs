@@ -25,7 +25,7 @@ use crate::{
 /// The folder's name, in the root of the mount.
 pub(super) const FOLDER: &str = ".shardfs";
 /// What is in it.
-pub(super) const FILES: [&str; 3] = ["config.json", "problems.jsonl", "stats.json"];
+pub(super) const FILES: [&str; 4] = ["config.json", "metrics.prom", "problems.jsonl", "stats.json"];
 
 /// Looking up this name forgets all listings of a bucket. Hidden.
 const REFRESH: &str = "refresh";
@@ -69,7 +69,8 @@ impl Control {
                 note_damage_on_disk(vfs);
                 vfs.problems.to_jsonl().into_bytes()
             }
-            "stats.json" => stats(vfs),
+            "stats.json" => document(&stats(vfs)),
+            "metrics.prom" => metrics(vfs).into_bytes(),
             // The look-up itself refreshes (`shardfs refresh`).
             REFRESH => {
                 vfs.refresh();
@@ -114,14 +115,19 @@ fn config(vfs: &Vfs) -> Vec<u8> {
     }))
 }
 
-fn stats(vfs: &Vfs) -> Vec<u8> {
+/// Returns the numbers of `stats.json` as Prometheus reads them.
+pub(super) fn metrics(vfs: &Vfs) -> String {
+    super::metrics::text(&stats(vfs))
+}
+
+fn stats(vfs: &Vfs) -> Value {
     let cache = vfs.cache();
     let (budget, used) = cache.usage();
     let count = |counter: &AtomicU64| counter.load(Relaxed);
     let seconds = |nanos: &AtomicU64| Duration::from_nanos(nanos.load(Relaxed)).as_secs_f64();
     let (files, file_bytes) = cache.files();
     let (requests, counters) = (&vfs.requests, &cache.counters);
-    document(&json!({
+    json!({
         "uptime_seconds": vfs.started.elapsed().as_secs_f64(),
         "requests": {
             "lookup": count(&requests.lookup),
@@ -163,7 +169,7 @@ fn stats(vfs: &Vfs) -> Vec<u8> {
         }),
         "remote": vfs.source.store().traffic(),
         "problems": vfs.problems.all().len(),
-    }))
+    })
 }
 
 /// Notes that the disk cache had damaged blobs, whose blocks were decoded again.

@@ -61,12 +61,15 @@ def test_another_address_needs_a_token():
         for path in ["/", "/files/", "/files/notes.txt", "/dav/", "/-/", "/nothing"]:
             status, headers, body = server.ask(path)
             assert status == 401 and b"token" in body and token.encode() not in body, path
-        status, headers, _ = server.ask(f"/files/notes.txt?token={token}")
+        status, headers, _ = server.ask(f"/files/notes.txt?token={token}", Accept="text/html")
         assert (status, headers["location"]) == (303, "/files/notes.txt")
         cookie = headers["set-cookie"].split(";")[0]
         assert token not in headers["set-cookie"]
         assert server.get("/files/notes.txt", Cookie=cookie) == (FIXTURES / "notes.txt").read_bytes()
         assert server.ask("/files/notes.txt?token=" + "0" * 32)[0] == 401
+        # Programs are answered at once.
+        assert server.get(f"/files/notes.txt?token={token}") == (FIXTURES / "notes.txt").read_bytes()
+        assert b"shardfs_requests_total" in server.get(f"/-/metrics?token={token}")
         assert server.get("/files/notes.txt", Authorization=f"Bearer {token}")
 
 
@@ -90,7 +93,7 @@ def test_public():
         server.host = "127.0.0.1"
         assert server.get("/files/notes.txt")
         # What is said of this process and its problems is not shown to others.
-        for path in ["/files/.shardfs/", "/files/.shardfs/config.json", "/dav/.shardfs/stats.json"]:
+        for path in ["/files/.shardfs/", "/files/.shardfs/config.json", "/dav/.shardfs/stats.json", "/-/metrics"]:
             assert server.ask(path)[0] == 404
     failed = run("serve", FIXTURES, "--public", "--token")
     assert failed.returncode == 2

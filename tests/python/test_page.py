@@ -178,15 +178,15 @@ def test_containers_of_many_items(page, tmp_path, writers):
     count = 100_000
     (tmp_path / "many.kas").write_bytes(writers.kastore({f"item_{n:06}": np.zeros(1, "u1") for n in range(count)}))
     with serving(tmp_path) as server:
-        status, _, body = server.ask("/files/many.kas/", Accept="text/html")
+        status, _, body = server.ask("/files/many.kas/?view=files", Accept="text/html")
         assert status == 200 and len(body) < 300_000
-        page.open(server.url + "/files/many.kas/")
+        page.open(server.url + "/files/many.kas/?view=files")
         assert page.page.locator(".files .count").text_content().replace("\u202f", "") == "1–200 of 100001"
         page.page.get_by_label("Filter names").fill("item_099999")
         page.page.keyboard.press("Enter")
-        page.page.wait_for_url("**?q=item_099999")
+        page.page.wait_for_url("**?q=item_099999&view=files")
         assert page.page.locator(".files tbody .name").all_text_contents() == ["item_099999.npy"]
-        page.open(server.url + "/files/many.kas/?page=501")
+        page.open(server.url + "/files/many.kas/?view=files&page=501")
         assert page.page.locator(".files tbody tr").count() == 1
         page.quiet()
 

@@ -380,7 +380,9 @@ def test_status_files(fixtures_mount):
     (fixtures_mount / "ep_001.wshard/reward.npy").read_bytes()
     assert ".shardfs" not in os.listdir(fixtures_mount)
     status = fixtures_mount / ".shardfs"
-    assert {"stats.json", "problems.jsonl", "config.json"} <= set(os.listdir(status))
+    assert {"stats.json", "problems.jsonl", "config.json", "metrics.prom"} <= set(os.listdir(status))
+    metrics = dict(line.rsplit(" ", 1) for line in (status / "metrics.prom").read_text().splitlines() if line[0] != "#")
+    assert int(metrics['shardfs_requests_total{kind="lookup"}']) > 0 and float(metrics["shardfs_uptime_seconds"]) > 0
     assert isinstance(json.loads((status / "stats.json").read_text()), dict)
     assert isinstance(json.loads((status / "config.json").read_text()), dict)
     for line in (status / "problems.jsonl").read_text().splitlines():

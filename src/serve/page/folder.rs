@@ -49,6 +49,8 @@ pub(super) struct Page {
     total: Option<u64>,
     has_more: bool,
     filter: String,
+    /// The view of a container's root that it belongs to: part of the addresses of the other pages.
+    view: Option<&'static str>,
 }
 
 /// Returns the first entries of a folder.
@@ -89,7 +91,8 @@ pub(super) fn page(folder: &Entry, query: &Query) -> Result<Page, Error> {
         None => Vec::new(),
     };
     let total = Some(seen).filter(|&seen| (is_counted || !has_more) && seen <= COUNTED.max(end));
-    Ok(Page { rows, number, before, total, has_more, filter })
+    let view = query.text("view").filter(|view| *view == "files").map(|_| "files");
+    Ok(Page { rows, number, before, total, has_more, filter, view })
 }
 
 fn matches(name: &OsStr, filter: &str) -> bool {
@@ -155,10 +158,13 @@ pub(super) fn write(html: &mut Html, folder: &Entry, page: &Page, damage: &Damag
     html.raw(
         "<section class=\"files\" aria-labelledby=\"files-title\"><div class=\"bar\"><h2 id=\"files-title\">Files</h2>",
     );
-    html.raw("<span class=\"count\">").text(&page.said()).raw("</span>");
-    html.raw("<form class=\"filter\" role=\"search\"><input type=\"search\" name=\"q\" placeholder=\"Filter names\" ");
-    html.raw("aria-label=\"Filter names\" autocomplete=\"off\" spellcheck=\"false\" value=\"").text(&page.filter);
-    html.raw("\" data-long=\"").raw(if is_long { "true" } else { "false" }).raw("\"></form></div>");
+    write_count(html, page.before, page.rows.len() as u64, page.total);
+    write_filter(html, &page.filter, is_long, |html| {
+        if let Some(view) = page.view {
+            html.raw("<input type=\"hidden\" name=\"view\" value=\"").raw(view).raw("\">");
+        }
+    });
+    html.raw("</div>");
     if page.rows.is_empty() {
         let reason = if page.filter.is_empty() { "This folder is empty." } else { "No name holds this text." };
         html.raw("<p class=\"empty\">").raw(reason).raw("</p></section>");
@@ -172,6 +178,29 @@ pub(super) fn write(html: &mut Html, folder: &Entry, page: &Page, damage: &Damag
     html.raw("</tbody></table>");
     page.write_links(html);
     html.raw("</section>");
+}
+
+/// Writes which rows of a list are shown, of how many.
+pub(super) fn write_count(html: &mut Html, before: u64, shown: u64, total: Option<u64>) {
+    let (first, last) = (html::grouped(before + 1), html::grouped(before + shown));
+    let said = match total {
+        Some(1) if shown == 1 => "1 entry".into(),
+        Some(total) if total == shown => format!("{} entries", html::grouped(total)),
+        Some(total) => format!("{first}–{last} of {}", html::grouped(total)),
+        None => format!("{first}–{last} of more"),
+    };
+    html.raw("<span class=\"count\">").text(&said).raw("</span>");
+}
+
+/// Writes the field that filters a list. The server filters a long one; a short one is filtered while its reader types.
+/// `hidden` adds what the form sends besides.
+pub(super) fn write_filter(html: &mut Html, filter: &str, is_long: bool, hidden: impl FnOnce(&mut Html)) {
+    html.raw("<form class=\"filter\" role=\"search\"><input type=\"search\" name=\"q\" placeholder=\"");
+    html.raw(if is_long { "Filter names, then Enter" } else { "Filter names" });
+    html.raw("\" aria-label=\"Filter names\" autocomplete=\"off\" spellcheck=\"false\" value=\"").text(filter);
+    html.raw("\" data-long=\"").raw(if is_long { "true" } else { "false" }).raw("\">");
+    hidden(html);
+    html.raw("</form>");
 }
 
 fn write_row(html: &mut Html, folder: &Entry, row: &Row, damage: Option<&String>) {
@@ -189,7 +218,7 @@ fn write_row(html: &mut Html, folder: &Entry, row: &Row, damage: Option<&String>
         FileKind::File => html.link("/-/view/", &path),
         FileKind::Link => html.raw("<span class=\"dead\">"),
     };
-    html.text(&row.name.to_string_lossy());
+    html.name(&row.name.to_string_lossy());
     html.raw(if row.kind == FileKind::Link { "</span>" } else { "</a>" });
     if let Some(reason) = damage {
         html.raw(" <span class=\"badge bad\" title=\"").text(reason).raw("\">damaged</span>");
@@ -215,23 +244,6 @@ fn write_row(html: &mut Html, folder: &Entry, row: &Row, damage: Option<&String>
 }
 
 impl Page {
-    fn said(&self) -> String {
-        let last = self.before + self.rows.len() as u64;
-        match self.total {
-            Some(total) if total == self.rows.len() as u64 => {
-                if total == 1 {
-                    "1 entry".into()
-                } else {
-                    format!("{} entries", html::grouped(total))
-                }
-            }
-            Some(total) => {
-                format!("{}–{} of {}", html::grouped(self.before + 1), html::grouped(last), html::grouped(total))
-            }
-            None => format!("{}–{} of more", html::grouped(self.before + 1), html::grouped(last)),
-        }
-    }
-
     fn write_links(&self, html: &mut Html) {
         if self.number == 0 && !self.has_more {
             return;
@@ -239,6 +251,9 @@ impl Page {
         html.raw("<nav class=\"pages\" aria-label=\"Pages\">");
         let link = |html: &mut Html, page: u64, label: &'static str, relation: &'static str| {
             html.raw("<a class=\"button\" rel=\"").raw(relation).raw("\" href=\"?page=").number(page);
+            if let Some(view) = self.view {
+                html.raw("&amp;view=").raw(view);
+            }
             if !self.filter.is_empty() {
                 html.raw("&amp;q=").text(&paths::encode_name(OsStr::new(&self.filter)));
             }

@@ -46,6 +46,17 @@ impl Html {
         self
     }
 
+    /// A name, as [`Self::text`], that may be broken into lines behind its separators.
+    pub(super) fn name(&mut self, name: &str) -> &mut Self {
+        for part in name.split_inclusive(['/', '_', '.']) {
+            self.text(part);
+            if part.ends_with(['/', '_', '.']) {
+                self.raw("<wbr>");
+            }
+        }
+        self
+    }
+
     /// A number.
     pub(super) fn number(&mut self, number: u64) -> &mut Self {
         let _ = write!(self.text, "{number}");
@@ -206,6 +217,13 @@ mod tests {
         html.raw("<p title=\"").text("\"><script>'&\u{202e}\u{1b}").raw("\">");
         let text = String::from_utf8(html.into_bytes()).unwrap();
         assert_eq!(text, "<p title=\"&quot;&gt;&lt;script&gt;&#39;&amp;\u{fffd}202E\u{fffd}1B\">");
+    }
+
+    #[test]
+    fn names_break_behind_separators() {
+        let mut html = Html::default();
+        html.name("a/<b>_c.npy");
+        assert_eq!(String::from_utf8(html.into_bytes()).unwrap(), "a/<wbr>&lt;b&gt;_<wbr>c.<wbr>npy");
     }
 
     #[test]

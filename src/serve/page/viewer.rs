@@ -11,6 +11,7 @@ use super::{
     episode::Episode,
     folder::{self, Damage},
     html::{self, Html, counted},
+    items::{self, View},
     plane,
     query::Query,
     summary,
@@ -119,6 +120,7 @@ const TABLE: &[&str] = &["table.js"];
 
 fn folder_main(volume: &Volume, entry: &Entry, query: &Query) -> Result<(Html, &'static [&'static str]), Error> {
     let vfs = entry.vfs();
+    let _room = items::room(entry)?;
     let overview = vfs.overview(entry.ino())?;
     let place = super::container_path(entry);
     let inside = place.as_ref().map(|(_, inside)| &**inside);
@@ -130,7 +132,7 @@ fn folder_main(volume: &Volume, entry: &Entry, query: &Query) -> Result<(Html, &
     {
         main.raw("Episode ");
     }
-    main.text(&name_of(volume, entry)).raw("</h1>");
+    main.name(&name_of(volume, entry)).raw("</h1>");
     if let (Some(overview), Some("")) = (&overview, inside) {
         main.raw("<span class=\"badge format\">").raw(overview.format_name()).raw("</span>");
         main.raw("<span class=\"said\">").text(&summary::line(entry, overview)).raw("</span>");
@@ -156,6 +158,14 @@ fn folder_main(volume: &Volume, entry: &Entry, query: &Query) -> Result<(Html, &
             write_episodes(&mut main, volume, entry, inside, count, query)?;
             // The listing of the folder would only repeat them.
             if inside == "episodes" {
+                return Ok((main, scripts));
+            }
+        } else if inside.is_empty()
+            && let Some(view) = items::view(overview, query)
+        {
+            items::write_views(&mut main, view);
+            if view == View::Arrays {
+                items::write(&mut main, entry, overview, query);
                 return Ok((main, scripts));
             }
         }

@@ -94,7 +94,7 @@ shardfs.Chart = class {
       },
       axes: [
         { ...axis, size: 26, gap: 3, incrs: [1, 2, 5].flatMap((n) => Array.from({ length: 10 }, (_, e) => n * 10 ** e)).sort((a, b) => a - b), values: (_, ticks) => ticks.map((tick) => shardfs.grouped(tick)) },
-        { ...axis, size: 52, gap: 4, space: 34, values: (_, ticks) => ticks.map((tick) => shardfs.short(tick)) },
+        { ...axis, size: (_, labels) => Math.max(52, 14 + 7 * Math.max(0, ...(labels ?? []).map((label) => label.length))), gap: 4, space: 34, values: (_, ticks) => shardfs.ticks(ticks) },
       ],
       series: [{}, ...lines.map((stroke) => ({
         stroke, width: 1.6, points: { show: answer.x.length < 2 },

@@ -33,6 +33,21 @@ const shardfs = {
     return size >= 1e6 || (size < 1e-5 && size > 0) ? value.toExponential(3) : String(Number(value.toPrecision(5)));
   },
 
+  /** Labels of an axis: with as many digits as tell each from the next. */
+  ticks(values) {
+    const step = Math.min(...values.slice(1).map((value, index) => value - values[index]));
+    const most = Math.max(...values.map(Math.abs));
+    if (!Number.isFinite(step) || step <= 0) return values.map(shardfs.short);
+    const places = Math.max(0, Math.ceil(-Math.log10(step) - 1e-9));
+    const needed = Math.max(0, Math.ceil(Math.log10(most / step) - 1e-9));
+    const label = (value) => {
+      if (value === 0) return "0";
+      if (most >= 1e9 || places > 6) return value.toExponential(Math.min(needed, 15));
+      return places === 0 ? shardfs.grouped(value.toFixed(0)) : value.toFixed(places);
+    };
+    return values.map(label);
+  },
+
   /** What a page adds to the keys that are shown and acted on: [keys, what they do, function of the event]. */
   keys: [],
   key(names, what, act) {

@@ -1,0 +1,325 @@
+//! The stored arrays of a container as a table: type, shape, elements, size. The address chooses the order, a filter and
+//! the page, so nothing but the rows of one page is made.
+
+use std::cmp::Ordering;
+
+use super::{
+    elements::shape_text,
+    folder::{write_count, write_filter},
+    html::{self, Html},
+    query::Query,
+};
+use crate::{
+    cache::Reservation,
+    tree::overview::{Contents, Item, Overview},
+    volume::{Entry, Error, ErrorKind},
+};
+
+/// Rows of a page.
+const ROWS: usize = 200;
+/// Bytes that a described item takes in memory beside what its container keeps of it.
+const ITEM: u64 = 256;
+
+/// A column that can be sorted by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Column {
+    Name,
+    Type,
+    Shape,
+    Elements,
+    Size,
+}
+
+const COLUMNS: [(Column, &str, &str); 5] = [
+    (Column::Name, "name", "Name"),
+    (Column::Type, "type", "Type"),
+    (Column::Shape, "shape", "Shape"),
+    (Column::Elements, "elements", "Elements"),
+    (Column::Size, "size", "Size"),
+];
+
+impl Column {
+    /// Returns whether the largest come first when it is chosen.
+    fn begins_with_largest(self) -> bool {
+        matches!(self, Self::Elements | Self::Size)
+    }
+
+    fn compare(self, a: &Item, b: &Item) -> Ordering {
+        match self {
+            Self::Name => a.path.cmp(&b.path),
+            Self::Type => type_name(a).cmp(&type_name(b)),
+            Self::Shape => a.info.shape.cmp(&b.info.shape),
+            Self::Elements => elements(a).cmp(&elements(b)),
+            Self::Size => size(a).cmp(&size(b)),
+        }
+    }
+}
+
+/// Which items are shown, in which order.
+#[derive(Debug)]
+struct Wanted {
+    filter: String,
+    /// The column, and whether the largest come first; `None` for the container's own order.
+    order: Option<(Column, bool)>,
+    page: usize,
+}
+
+impl Wanted {
+    fn of(query: &Query) -> Self {
+        let named = query.text("sort").unwrap_or_default();
+        let (named, is_down) = named.strip_prefix('-').map_or((named, false), |name| (name, true));
+        let column = COLUMNS.iter().find(|(_, name, _)| *name == named);
+        Self {
+            filter: query.text("q").unwrap_or_default().to_lowercase(),
+            order: column.map(|(column, ..)| (*column, is_down)),
+            page: usize::try_from(query.number("page").unwrap_or(1).max(1) - 1).unwrap_or(usize::MAX),
+        }
+    }
+
+    fn matches(&self, item: &Item) -> bool {
+        self.filter.is_empty()
+            || item.path.to_lowercase().contains(&self.filter)
+            || type_name(item).is_some_and(|name| name.to_lowercase() == self.filter)
+    }
+
+    /// Returns the items that match, in order.
+    fn chosen<'a>(&self, items: &'a [Item]) -> Vec<&'a Item> {
+        let mut chosen: Vec<&Item> = items.iter().filter(|item| self.matches(item)).collect();
+        if let Some((column, is_down)) = self.order {
+            // A stable order: equal ones stay in the container's.
+            chosen.sort_by(|a, b| if is_down { column.compare(b, a) } else { column.compare(a, b) });
+        }
+        chosen
+    }
+
+    /// Writes the value of `sort` that stands for an order.
+    fn write_order(html: &mut Html, (column, is_down): (Column, bool)) {
+        let name = COLUMNS.iter().find(|(known, ..)| *known == column).map_or("", |(_, name, _)| *name);
+        html.raw(if is_down { "-" } else { "" }).raw(name);
+    }
+
+    /// Writes the address of a page in an order.
+    fn write_address(&self, html: &mut Html, order: Option<(Column, bool)>, page: usize) {
+        html.raw("?view=arrays");
+        if let Some(order) = order {
+            html.raw("&amp;sort=");
+            Self::write_order(html, order);
+        }
+        if !self.filter.is_empty() {
+            html.raw("&amp;q=").text(&crate::serve::paths::encode_name(std::ffi::OsStr::new(&self.filter)));
+        }
+        if page > 0 {
+            html.raw("&amp;page=").number(page as u64 + 1);
+        }
+    }
+}
+
+/// What the page of a container's root shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum View {
+    /// The table of arrays, with a link to the files.
+    Arrays,
+    /// The files, with a link to the table of arrays.
+    Files,
+}
+
+/// Returns what the root of a container shows, if it has arrays to list: what the query asks for, or the arrays if most
+/// items lie in the root. Folders are easier to walk through than a long list.
+pub(super) fn view(overview: &Overview, query: &Query) -> Option<View> {
+    let Contents::Items { items, .. } = &overview.contents else { return None };
+    items.iter().filter(|item| item.info.shape.is_some()).nth(1)?;
+    Some(match query.text("view") {
+        Some("arrays") => View::Arrays,
+        Some("files") => View::Files,
+        _ if items.iter().filter(|item| item.path.contains('/')).count() > items.len() / 2 => View::Files,
+        _ => View::Arrays,
+    })
+}
+
+/// Reserves room for the description of a container's items, which is as large as their number.
+///
+/// # Errors
+/// When there is no room.
+pub(super) fn room(entry: &Entry) -> Result<Option<Reservation>, Error> {
+    let Some(container) = entry.vfs().container(entry.ino())? else { return Ok(None) };
+    let bytes = (container.memory_usage() as u64).saturating_mul(2).saturating_add(ITEM);
+    let room = entry.vfs().cache().reserve(bytes);
+    let mut room = room.map_err(|error| Error::new(ErrorKind::OutOfMemory, error.to_string()))?;
+    // Reading documents for the same page waits for memory, too.
+    room.hold();
+    Ok(Some(room))
+}
+
+/// Writes links to the two views of a container's root.
+pub(super) fn write_views(html: &mut Html, view: View) {
+    html.raw("<nav class=\"tabs\" aria-label=\"Views\">");
+    for (this, label, address) in [(View::Arrays, "Arrays", "?view=arrays"), (View::Files, "Files", "?view=files")] {
+        html.raw("<a href=\"").raw(address).raw(if this == view { "\" aria-current=\"page\">" } else { "\">" });
+        html.raw(label).raw("</a>");
+    }
+    html.raw("</nav>");
+}
+
+/// Writes the page of the table that the query asks for.
+pub(super) fn write(html: &mut Html, container: &Entry, overview: &Overview, query: &Query) {
+    let Contents::Items { items, .. } = &overview.contents else { return };
+    let wanted = Wanted::of(query);
+    let chosen = wanted.chosen(items);
+    let pages = chosen.len().div_ceil(ROWS).max(1);
+    let page = wanted.page.min(pages - 1);
+    let shown = chosen.get(page * ROWS..chosen.len().min((page + 1) * ROWS)).unwrap_or_default();
+    html.raw("<section class=\"files\" aria-labelledby=\"arrays-title\"><div class=\"bar\">");
+    html.raw("<h2 id=\"arrays-title\">Arrays</h2>");
+    write_count(html, (page * ROWS) as u64, shown.len() as u64, Some(chosen.len() as u64));
+    let hidden = |html: &mut Html| {
+        html.raw("<input type=\"hidden\" name=\"view\" value=\"arrays\">");
+        if let Some(order) = wanted.order {
+            html.raw("<input type=\"hidden\" name=\"sort\" value=\"");
+            Wanted::write_order(html, order);
+            html.raw("\">");
+        }
+    };
+    write_filter(html, &wanted.filter, chosen.len() > ROWS, hidden);
+    html.raw("</div>");
+    if shown.is_empty() {
+        html.raw("<p class=\"empty\">No name holds this text.</p></section>");
+        return;
+    }
+    html.raw("<table class=\"list of-files of-arrays\"><thead><tr>");
+    for (column, _, label) in COLUMNS {
+        write_head(html, &wanted, column, label);
+    }
+    html.raw("</tr></thead><tbody>");
+    for item in shown {
+        write_row(html, container, item);
+    }
+    html.raw("</tbody></table>");
+    write_pages(html, &wanted, page, pages);
+    html.raw("</section>");
+}
+
+fn write_head(html: &mut Html, wanted: &Wanted, column: Column, label: &'static str) {
+    let current = wanted.order.filter(|(sorted, _)| *sorted == column).map(|(_, is_down)| is_down);
+    let is_number = column.begins_with_largest();
+    html.raw("<th scope=\"col\"").raw(if is_number { " class=\"num\"" } else { "" });
+    html.raw(match current {
+        Some(true) => " aria-sort=\"descending\"",
+        Some(false) => " aria-sort=\"ascending\"",
+        None => "",
+    });
+    // The second choice turns the order, the third gives the container's own back.
+    let next = match current {
+        None => Some((column, is_number)),
+        Some(is_down) if is_down == is_number => Some((column, !is_down)),
+        Some(_) => None,
+    };
+    html.raw("><a href=\"");
+    wanted.write_address(html, next, 0);
+    html.raw("\">").raw(label).raw(match current {
+        Some(true) => " <span aria-hidden=\"true\">↓</span>",
+        Some(false) => " <span aria-hidden=\"true\">↑</span>",
+        None => "",
+    });
+    html.raw("</a></th>");
+}
+
+fn write_row(html: &mut Html, container: &Entry, item: &Item) {
+    let path = container.path().join(&item.path);
+    let shown = item.numbers.as_ref().map_or_else(|| path.clone(), |numbers| container.path().join(numbers));
+    html.raw("<tr><td class=\"name\">").icon("array").link("/-/view/", &shown).name(&item.path).raw("</a>");
+    if item.numbers.is_some() {
+        html.raw(" ").link("/-/view/", &path).raw("<span class=\"badge\">blocks</span></a>");
+    }
+    if let Some(reason) = &item.error {
+        html.raw(" <span class=\"badge bad\" title=\"").text(reason).raw("\">damaged</span>");
+    }
+    html.raw("</td><td class=\"holds\">");
+    if let Some(name) = type_name(item) {
+        html.raw("<span class=\"dtype\">").text(name).raw("</span>");
+    }
+    if item.info.inferred {
+        html.raw(" <span class=\"badge\" title=\"The container does not record dtype or shape\">guess</span>");
+    }
+    html.raw("</td><td class=\"holds\">");
+    if let Some(shape) = &item.info.shape {
+        html.text(&shape_text(shape));
+    }
+    html.raw("</td><td class=\"num\" data-unit=\"elements\">");
+    if let Some(count) = elements(item) {
+        html.text(&html::grouped(count));
+    }
+    html.raw("</td><td class=\"num\">");
+    if let Some(bytes) = size(item) {
+        html.text(&html::size(bytes));
+    }
+    html.raw("</td></tr>");
+}
+
+fn write_pages(html: &mut Html, wanted: &Wanted, page: usize, pages: usize) {
+    if pages == 1 {
+        return;
+    }
+    html.raw("<nav class=\"pages\" aria-label=\"Pages\">");
+    let link = |html: &mut Html, page: usize, label: &'static str, relation: &'static str| {
+        html.raw("<a class=\"button\" rel=\"").raw(relation).raw("\" href=\"");
+        wanted.write_address(html, wanted.order, page);
+        html.raw("\">").raw(label).raw("</a>");
+    };
+    if page > 0 {
+        link(html, page - 1, "← Previous", "prev");
+    }
+    html.raw("<span>Page ").text(&html::grouped(page as u64 + 1)).raw(" of ");
+    html.text(&html::grouped(pages as u64)).raw("</span>");
+    if page + 1 < pages {
+        link(html, page + 1, "Next →", "next");
+    }
+    html.raw("</nav>");
+}
+
+fn type_name(item: &Item) -> Option<&str> {
+    item.stored_type.or_else(|| item.info.dtype.map(|dtype| dtype.name()))
+}
+
+fn elements(item: &Item) -> Option<u64> {
+    item.info.shape.as_ref()?.iter().try_fold(1u64, |all, axis| all.checked_mul(*axis))
+}
+
+fn size(item: &Item) -> Option<u64> {
+    item.size.or(item.info.stored_size)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{format::DType, tree::ItemInfo};
+
+    fn item(path: &str, dtype: DType, shape: &[u64]) -> Item {
+        let info = ItemInfo { dtype: Some(dtype), shape: Some(shape.to_vec()), ..ItemInfo::default() };
+        Item { path: path.into(), size: Some(dtype.size() * shape.iter().product::<u64>()), info, ..Item::default() }
+    }
+
+    fn paths(query: &str, items: &[Item]) -> Vec<String> {
+        Wanted::of(&Query::parse(query)).chosen(items).iter().map(|item| item.path.clone()).collect()
+    }
+
+    #[test]
+    fn orders_and_filters() {
+        let items = [item("b", DType::F32, &[4, 4]), item("a", DType::U8, &[40]), item("C", DType::F32, &[2])];
+        assert_eq!(paths("", &items), ["b", "a", "C"]);
+        assert_eq!(paths("sort=name", &items), ["C", "a", "b"]);
+        assert_eq!(paths("sort=-elements", &items), ["a", "b", "C"]);
+        assert_eq!(paths("sort=-size", &items), ["b", "a", "C"]);
+        // Equal ones stay in the container's order, whichever way the others go.
+        assert_eq!(paths("sort=type", &items), ["b", "C", "a"]);
+        assert_eq!(paths("sort=-type", &items), ["a", "b", "C"]);
+        assert_eq!(paths("q=c", &items), ["C"]);
+        assert_eq!(paths("q=F32&sort=nonsense", &items), ["b", "C"]);
+    }
+
+    #[test]
+    fn many_dimensions_have_no_count_that_is_too_large() {
+        assert_eq!(elements(&item("x", DType::U8, &[0, 5])), Some(0));
+        let huge = ItemInfo { shape: Some(vec![1 << 40, 1 << 40]), ..ItemInfo::default() };
+        assert_eq!(elements(&Item { info: huge, ..Item::default() }), None);
+    }
+}
