@@ -14,7 +14,8 @@
 //! | route | answer |
 //! |---|---|
 //! | `curve` | columns of an array over a range of rows: each row, or the smallest and largest value of each of 1500 buckets; statistics of the same rows |
-//! | `plane` | one picture of an array, at most 1024 pixels a side: a line of JSON, then bytes or f32 |
+//! | `distribution` | statistics and a histogram of a whole array, or of an even sample of 2^20 elements |
+//! | `plane` | one picture of an array along any two axes, at most 1024 pixels a side: a line of JSON, then bytes or f32 |
 //! | `rows` | rows of a table, of a folder of arrays of one length, or of an array: texts, column by column. For IDV columns whose rows differ in length, only blocks with these rows are read (`Container::rows`) |
 //! | `texts` | what was said at each step |
 //! | `summary`, `neighbours` | the line about a container; the episodes before and after one |
@@ -25,6 +26,7 @@
 mod assets;
 mod cells;
 mod curve;
+mod distribution;
 mod document;
 mod elements;
 mod episode;
@@ -194,6 +196,7 @@ fn answered(site: &Site, what: &str, address: &str, query: &Query) -> Result<Res
         "summary" => json(site, &summary::summary(&entry)),
         "neighbours" => json(site, &episode::neighbours(&site.volume, &entry)?),
         "curve" => json(site, &curve::curve(&array()?, query)?),
+        "distribution" => json(site, &distribution::distribution(&array()?)?),
         "texts" => json(site, &episode::texts(&array()?)?),
         "plane" => Ok(answer("application/octet-stream", site.counted(plane::plane(&array()?, query)?)?)),
         "rows" => json(site, &rows(&entry, query)?),

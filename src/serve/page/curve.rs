@@ -45,7 +45,7 @@ pub(super) struct Curve {
 
 /// What was seen of the columns.
 #[derive(Debug, Serialize)]
-struct Statistics {
+pub(super) struct Statistics {
     /// Values that are numbers.
     count: u64,
     /// Values that are NaN or infinite.
@@ -103,7 +103,7 @@ struct Extremes {
 }
 
 /// What is gathered while rows go by.
-struct Gathered {
+pub(super) struct Gathered {
     seen: Vec<Seen>,
     not_finite: u64,
     sample: Vec<f64>,
@@ -113,7 +113,18 @@ struct Gathered {
 }
 
 impl Gathered {
-    fn add(&mut self, column: usize, value: f64) {
+    /// Returns what gathers about `values` values of some columns.
+    pub(super) fn new(columns: usize, values: u64) -> Self {
+        Self {
+            seen: vec![Seen::NONE; columns],
+            not_finite: 0,
+            sample: Vec::new(),
+            stride: values.div_ceil(SAMPLE as u64).max(1),
+            values: 0,
+        }
+    }
+
+    pub(super) fn add(&mut self, column: usize, value: f64) {
         if !value.is_finite() {
             self.not_finite += 1;
             return;
@@ -125,7 +136,7 @@ impl Gathered {
         self.values += 1;
     }
 
-    fn statistics(self) -> Statistics {
+    pub(super) fn statistics(self) -> Statistics {
         let mut all = Seen::NONE;
         self.seen.iter().for_each(|seen| all.merge(seen));
         let (min, max, mean) = all.summary();
@@ -165,13 +176,7 @@ pub(super) fn curve(array: &Elements, query: &Query) -> Result<Curve, Error> {
     // Rows of a bucket that are read: all of them, or as many as the limit leaves.
     let affordable = (LOOKED_AT / row_bytes / buckets.max(1)).max(1).min(bucket);
     let values = buckets.saturating_mul(affordable).saturating_mul(columns);
-    let mut gathered = Gathered {
-        seen: vec![Seen::NONE; columns as usize],
-        not_finite: 0,
-        sample: Vec::new(),
-        stride: values.div_ceil(SAMPLE as u64).max(1),
-        values: 0,
-    };
+    let mut gathered = Gathered::new(columns as usize, values);
     let mut x = Vec::new();
     let mut y = vec![Vec::new(); columns as usize];
     let mut looked_at = 0;

@@ -28,6 +28,14 @@ pub(super) fn interpreted<T>(file: &Entry, take: impl FnOnce(&Map<String, Value>
     Some(take(&document))
 }
 
+/// Returns the attributes of a group or an array as HTML; `None` if it has none, they are too large or can't be read.
+pub(super) fn attributes(entry: &Entry) -> Option<Html> {
+    let bytes = entry.attributes().ok()??;
+    let size = Some(bytes.len() as u64).filter(|&size| size <= limits::METADATA_JSON)?;
+    let _room = entry.vfs().cache().reserve(size * limits::JSON_ROOM).ok()?;
+    Some(shown(&serde_json::from_slice(&bytes).ok()?))
+}
+
 /// A document as HTML.
 pub(super) fn shown(document: &Map<String, Value>) -> Html {
     let (mut html, mut left) = (Html::default(), VALUES);

@@ -4,12 +4,14 @@ use http::StatusCode;
 use serde::Serialize;
 
 use super::{elements::Elements, numbers, query::Query};
-use crate::{format::DType, serve::Refusal};
+use crate::{format::DType, serve::Refusal, volume::Error};
 
 /// Longest side of a returned picture in pixels. Of larger pictures, rows and columns are skipped.
 const SIDE: u64 = 1024;
-/// Bytes of a row of a picture that may be read.
-const ROW: u64 = 4 << 20;
+/// Bytes that are read for one picture. If its elements lie farther apart, fewer of them are shown.
+const LOOKED_AT: u64 = 64 << 20;
+/// What the read of a single element counts among those bytes.
+const SINGLE: u64 = 4096;
 
 /// How an array is seen as pictures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -45,6 +47,97 @@ pub(super) fn is_picture_like(array: &Elements, layout: Layout) -> bool {
     layout.height >= 8 && layout.width >= 8 && (array.shape.len() > 2 || array.dtype == DType::U8)
 }
 
+/// The elements of a picture: where the first stands in the array, and how far apart rows and columns are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Grid {
+    first: u64,
+    height: u64,
+    width: u64,
+    row: u64,
+    column: u64,
+    channels: u64,
+}
+
+impl Grid {
+    /// Returns picture `index` of a layout.
+    fn of_layout(layout: Layout, index: u64) -> Self {
+        let Layout { height, width, channels, .. } = layout;
+        let row = width.saturating_mul(channels);
+        Self { first: index.saturating_mul(height).saturating_mul(row), height, width, row, column: channels, channels }
+    }
+
+    /// Returns the elements along two axes, where all other axes have the indexes `at`; `None` if there are no such
+    /// axes or indexes.
+    fn of_axes(shape: &[u64], (rows, columns): (usize, usize), at: &[u64]) -> Option<Self> {
+        if rows == columns || at.len() != shape.len() || shape.contains(&0) {
+            return None;
+        }
+        let mut strides = vec![1u64; shape.len()];
+        for axis in (1..shape.len()).rev() {
+            strides[axis - 1] = strides[axis].checked_mul(shape[axis])?;
+        }
+        let others = (0..shape.len()).filter(|axis| *axis != rows && *axis != columns);
+        let mut first = 0u64;
+        for axis in others {
+            let index = Some(at[axis]).filter(|index| *index < shape[axis])?;
+            first = first.checked_add(index.checked_mul(strides[axis])?)?;
+        }
+        let (height, width) = (*shape.get(rows)?, *shape.get(columns)?);
+        Some(Self { first, height, width, row: strides[rows], column: strides[columns], channels: 1 })
+    }
+
+    /// Returns length and distance of the axis whose elements are farther apart, and of the other.
+    fn outer_and_inner(&self) -> ((u64, u64), (u64, u64)) {
+        let (rows, columns) = ((self.height, self.row), (self.width, self.column));
+        if self.row >= self.column { (rows, columns) } else { (columns, rows) }
+    }
+
+    /// Returns whether all elements along the inner axis are read together, if every `every`-th is shown, and what one
+    /// such line costs in bytes.
+    fn line(&self, size: u64, every: u64) -> (bool, u64) {
+        let (_, (length, distance)) = self.outer_and_inner();
+        let together = (length - 1).saturating_mul(distance).saturating_add(self.channels).saturating_mul(size);
+        let single = length.div_ceil(every).saturating_mul(SINGLE);
+        (together <= single, together.min(single))
+    }
+
+    /// Returns how many rows and columns one that is shown stands for, so that no more is read than may be.
+    fn every(&self, size: u64) -> u64 {
+        let ((length, _), _) = self.outer_and_inner();
+        let mut every = self.height.max(self.width).div_ceil(SIDE).max(1);
+        while every < length && length.div_ceil(every).saturating_mul(self.line(size, every).1) > LOOKED_AT {
+            every = every.saturating_mul(2);
+        }
+        every
+    }
+
+    /// Calls `each` with row, column (of those that are shown) and the bytes of each element.
+    fn read(&self, array: &Elements, every: u64, each: &mut dyn FnMut(u64, u64, &[u8])) -> Result<(), Error> {
+        let size = array.dtype.size();
+        let ((outer, far), (inner, near)) = self.outer_and_inner();
+        let (is_together, _) = self.line(size, every);
+        let element = (self.channels * size) as usize;
+        for (line, position) in (0..outer).step_by(every as usize).enumerate() {
+            let begin = self.first + position * far;
+            let bytes = match is_together {
+                true => array.read(begin, (inner - 1) * near + self.channels)?,
+                false => Vec::new(),
+            };
+            for (place, position) in (0..inner).step_by(every as usize).enumerate() {
+                let (row, column) = if self.row >= self.column { (line, place) } else { (place, line) };
+                let (row, column) = (row as u64, column as u64);
+                if is_together {
+                    let start = (position * near * size) as usize;
+                    each(row, column, bytes.get(start..start + element).unwrap_or_default());
+                } else {
+                    each(row, column, &array.read(begin + position * near, self.channels)?);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
 /// The line before the pixels in the answer.
 #[derive(Debug, Serialize)]
 struct Head {
@@ -60,45 +153,37 @@ struct Head {
     max: Option<f64>,
 }
 
-/// Returns picture `index`: a line of JSON, then the pixels row by row. They are bytes if the array's elements are, and
-/// otherwise f32, little-endian.
+/// Returns a picture: a line of JSON, then the pixels row by row. They are bytes if the array's elements are, and
+/// otherwise f32, little-endian. The query has `index`, or two `axes` and the indexes `at` along all.
 ///
 /// # Errors
-/// Status 400 if the array has no pictures, not this one, or too long rows; and those of reading the array.
+/// Status 400 if the array has no pictures, or not this one; and those of reading the array.
 pub(super) fn plane(array: &Elements, query: &Query) -> Result<Vec<u8>, Refusal> {
-    let refuse = |reason: &str| Refusal::new(StatusCode::BAD_REQUEST, reason);
-    let layout = layout(array).ok_or_else(|| refuse("the array has no two axes that could be a picture"))?;
-    let Layout { count, height, width, channels } = layout;
-    let index = query.number("index").unwrap_or(0);
-    if index >= count {
-        return Err(refuse("there is no picture of that number"));
-    }
-    if width.saturating_mul(channels).saturating_mul(array.dtype.size()) > ROW {
-        return Err(refuse("a row of the picture is too large to be shown"));
-    }
-    let every = height.max(width).div_ceil(SIDE).max(1);
+    let grid = grid(array, query)?;
+    let every = grid.every(array.dtype.size());
+    let (height, width, channels) = (grid.height.div_ceil(every), grid.width.div_ceil(every), grid.channels);
     let is_bytes = matches!(array.dtype, DType::U8 | DType::Bool);
     let (mut min, mut max) = (f64::INFINITY, f64::NEG_INFINITY);
-    let mut pixels = Vec::new();
-    let pixel = array.width() * channels as usize;
-    for row in (0..height).step_by(every as usize) {
-        let first = (index * height + row) * width * channels;
-        let bytes = array.read(first, width * channels)?;
-        for element in bytes.chunks_exact(pixel).step_by(every as usize).flat_map(|p| p.chunks_exact(array.width())) {
+    let size = if is_bytes { 1 } else { size_of::<f32>() };
+    // At most 1024 pixels a side.
+    let mut pixels = vec![0; (height * width * channels) as usize * size];
+    grid.read(array, every, &mut |row, column, bytes| {
+        let first = ((row * width + column) * channels) as usize * size;
+        for (element, pixel) in bytes.chunks_exact(array.width()).zip(pixels[first..].chunks_exact_mut(size)) {
             let value = numbers::value(array.dtype, element);
             if value.is_finite() {
                 (min, max) = (min.min(value), max.max(value));
             }
             if is_bytes {
-                pixels.push(element[0]);
+                pixel[0] = element[0];
             } else {
-                pixels.extend((value as f32).to_le_bytes());
+                pixel.copy_from_slice(&(value as f32).to_le_bytes());
             }
         }
-    }
+    })?;
     let head = Head {
-        height: height.div_ceil(every),
-        width: width.div_ceil(every),
+        height,
+        width,
         channels,
         every,
         pixels: if is_bytes { "u8" } else { "f32" },
@@ -110,4 +195,57 @@ pub(super) fn plane(array: &Elements, query: &Query) -> Result<Vec<u8>, Refusal>
     answer.push(b'\n');
     answer.append(&mut pixels);
     Ok(answer)
+}
+
+/// Returns the elements that a query asks for.
+fn grid(array: &Elements, query: &Query) -> Result<Grid, Refusal> {
+    let refuse = |reason: &str| Refusal::new(StatusCode::BAD_REQUEST, reason);
+    if let Some(axes) = query.text("axes") {
+        let numbers = |text: &str| text.split(',').map(|number| number.parse().ok()).collect::<Option<Vec<u64>>>();
+        let at = query.text("at").and_then(numbers);
+        let grid = match (numbers(axes).as_deref(), at) {
+            (Some(&[rows, columns]), Some(at)) => Grid::of_axes(&array.shape, (rows as usize, columns as usize), &at),
+            _ => None,
+        };
+        return grid.ok_or_else(|| refuse("the array has no such axes, or no such indexes along the others"));
+    }
+    let layout = layout(array).ok_or_else(|| refuse("the array has no two axes that could be a picture"))?;
+    let index = query.number("index").unwrap_or(0);
+    if index >= layout.count {
+        return Err(refuse("there is no picture of that number"));
+    }
+    Ok(Grid::of_layout(layout, index))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn axes_are_chosen_freely() {
+        let grid = |axes, at: &[u64]| Grid::of_axes(&[2, 3, 5], axes, at);
+        let expected = Grid { first: 10, height: 2, width: 5, row: 15, column: 1, channels: 1 };
+        assert_eq!(grid((0, 2), &[9, 2, 9]), Some(expected));
+        let expected = Grid { first: 4, height: 3, width: 2, row: 5, column: 15, channels: 1 };
+        assert_eq!(grid((1, 0), &[0, 0, 4]), Some(expected));
+        assert_eq!(grid((0, 0), &[0, 0, 0]), None);
+        assert_eq!(grid((0, 3), &[0, 0, 0]), None);
+        assert_eq!(grid((0, 1), &[0, 0, 5]), None);
+        assert_eq!(grid((0, 1), &[0, 0]), None);
+        assert_eq!(Grid::of_axes(&[u64::MAX, u64::MAX, 2], (0, 1), &[0, 0, 0]), None);
+    }
+
+    /// However far apart elements are, a bounded number of bytes is read for a picture.
+    #[test]
+    fn no_picture_reads_too_much() {
+        for (shape, axes) in
+            [([1 << 20, 1 << 20, 1 << 20], (0, 1)), ([1 << 40, 4, 1 << 10], (2, 0)), ([3, 1 << 62, 1], (1, 0))]
+        {
+            let grid = Grid::of_axes(&shape, axes, &[0, 0, 0]).unwrap();
+            let every = grid.every(1);
+            let ((outer, _), _) = grid.outer_and_inner();
+            assert!(outer.div_ceil(every) * grid.line(1, every).1 <= LOOKED_AT, "{shape:?}");
+            assert!(grid.height.div_ceil(every) <= SIDE && grid.width.div_ceil(every) <= SIDE);
+        }
+    }
 }

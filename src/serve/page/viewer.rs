@@ -12,7 +12,7 @@ use super::{
     folder::{self, Damage},
     html::{self, Html, counted},
     items::{self, View},
-    plane,
+    meta, plane,
     query::Query,
     summary,
     table::Table,
@@ -146,12 +146,10 @@ fn folder_main(volume: &Volume, entry: &Entry, query: &Query) -> Result<(Html, &
         if inside.is_empty() {
             write_warnings(&mut main, entry)?;
         }
+        write_attributes(&mut main, entry);
         if let Some(episode) = Episode::of(entry, overview, inside)? {
             write_player(&mut main, &episode, entry);
             scripts = PLAYER;
-        } else if let Some(table) = Table::of(entry, Some(overview), inside)? {
-            write_table(&mut main, &table, entry);
-            scripts = TABLE;
         } else if let Contents::Episodes { count } = overview.contents
             && matches!(inside, "" | "episodes")
         {
@@ -160,11 +158,18 @@ fn folder_main(volume: &Volume, entry: &Entry, query: &Query) -> Result<(Html, &
             if inside == "episodes" {
                 return Ok((main, scripts));
             }
-        } else if inside.is_empty()
-            && let Some(view) = items::view(overview, query)
-        {
-            items::write_views(&mut main, view);
-            if view == View::Arrays {
+        } else {
+            let mut view = Some(overview).filter(|_| inside.is_empty()).and_then(|all| items::view(all, query));
+            let is_asked = view == Some(View::Arrays) && query.text("view").is_some();
+            if !is_asked && let Some(table) = Table::of(entry, Some(overview), inside)? {
+                write_table(&mut main, &table, entry);
+                scripts = TABLE;
+                view = view.map(|_| View::Files);
+            }
+            if let Some(view) = view {
+                items::write_views(&mut main, view);
+            }
+            if view == Some(View::Arrays) {
                 items::write(&mut main, entry, overview, query);
                 return Ok((main, scripts));
             }
@@ -174,6 +179,15 @@ fn folder_main(volume: &Volume, entry: &Entry, query: &Query) -> Result<(Html, &
     let damage = Damage::of(entry);
     folder::write(&mut main, entry, &page, &damage);
     Ok((main, scripts))
+}
+
+/// Writes the attributes that a format hangs on a group or an array, if there are any.
+fn write_attributes(main: &mut Html, entry: &Entry) {
+    if let Some(attributes) = meta::attributes(entry) {
+        main.raw("<section class=\"meta\" aria-label=\"Attributes\"><h2>Attributes</h2>")
+            .push(&attributes)
+            .raw("</section>");
+    }
 }
 
 /// Writes the warnings from opening the container.
@@ -322,6 +336,7 @@ fn file_main(entry: &Entry, query: &Query) -> Result<(Html, &'static [&'static s
         main.raw("<p class=\"empty\">This array has no elements.</p>");
         return Ok((main, PLAIN));
     }
+    write_attributes(&mut main, entry);
     let layout = plane::layout(&array);
     let about = json!({
         "path": paths::encode(entry.path()),

@@ -14,6 +14,7 @@
   if (array.picture && array.picture_first) addPicture();
   if (array.shape.length > 0 && array.rows > 1) addCurves();
   if (array.picture && !array.picture_first) addPicture();
+  if (array.rows * array.columns > 1) views.push({ id: "histogram", label: "Histogram", build: buildHistogram });
   views.push({ id: "values", label: "Values", build: buildValues });
 
   const tabs = make("div", { class: "tabs", role: "tablist", "aria-label": "Views" });
@@ -75,8 +76,8 @@
     chart.load();
   }
 
-  /** Statistics of an answer, and what they are of. */
-  function describe(about, { statistics, range, rows, looked_at, window: [first, count], columns }) {
+  /** Statistics as a list. */
+  function listed(statistics) {
     const entry = (name, value) => make("div", {}, make("dt", {}, name), make("dd", {}, value));
     const list = make("dl", { class: "statistics" }, entry("Smallest", short(statistics.min)), entry("Largest", short(statistics.max)), entry("Mean", short(statistics.mean)), entry("Values", grouped(statistics.count)));
     if (statistics.not_finite > 0) list.append(entry("NaN or infinite", grouped(statistics.not_finite)));
@@ -95,10 +96,60 @@
       bars.append(make("dd", {}, svg));
       list.append(bars);
     }
+    return list;
+  }
+
+  /** Statistics of an answer, and what they are of. */
+  function describe(about, { statistics, range, rows, looked_at, window: [first, count], columns }) {
     const ofRows = range[0] === 0 && range[1] === rows ? `all ${grouped(rows)} rows` : `rows ${grouped(range[0])}–${grouped(range[1] - 1)}`;
     const ofColumns = count < columns ? `, columns ${first}–${first + count - 1}` : "";
     const sample = looked_at < range[1] - range[0] ? `; an even sample of ${grouped(looked_at)} rows was read` : "";
-    about.replaceChildren(list, make("p", { class: "note" }, `Computed over what is shown: ${ofRows}${ofColumns}${sample}.`));
+    about.replaceChildren(listed(statistics), make("p", { class: "note" }, `Computed over what is shown: ${ofRows}${ofColumns}${sample}.`));
+  }
+
+  async function buildHistogram(panel) {
+    try {
+      const { statistics, elements, looked_at } = await shardfs.ask(`/-/api/distribution/${array.path}`);
+      const what = looked_at < elements ? `an even sample of ${grouped(looked_at)} of ${grouped(elements)} elements` : `all ${grouped(elements)} elements`;
+      panel.append(listed(statistics), make("p", { class: "note" }, `Computed over ${what}.`));
+    } catch (error) {
+      panel.append(make("p", { class: "notice bad" }, error.message));
+    }
+  }
+
+  /** Fields that choose two axes and the indexes along the others; `change` is called with them as a query. */
+  function axesTools(change) {
+    const { shape } = array;
+    const channels = array.picture.channels > 1 || shape[shape.length - 1] === 1 ? 1 : 0;
+    const chosen = { rows: shape.length - 2 - channels, columns: shape.length - 1 - channels, at: shape.map(() => 0) };
+    const box = make("div", { class: "pager axes" });
+    const draw = () => {
+      const choice = (label, key, other) => {
+        const select = make("select", {}, ...shape.map((length, axis) => make("option", { value: axis }, `axis ${axis} (${grouped(length)})`)));
+        select.value = chosen[key];
+        select.addEventListener("change", () => {
+          // The two axes differ: the other takes the one that was left.
+          if (Number(select.value) === chosen[other]) chosen[other] = chosen[key];
+          chosen[key] = Number(select.value);
+          draw();
+          tell();
+        });
+        return make("label", {}, `${label} `, select);
+      };
+      const indexes = shape.flatMap((length, axis) => {
+        if (axis === chosen.rows || axis === chosen.columns) return [];
+        const input = make("input", { type: "number", min: 0, max: length - 1, value: chosen.at[axis] });
+        input.addEventListener("input", () => {
+          chosen.at[axis] = Math.min(length - 1, Math.max(0, Math.floor(Number(input.value)) || 0));
+          tell();
+        });
+        return [make("label", {}, `axis ${axis} at `, input)];
+      });
+      box.replaceChildren(choice("Rows", "rows", "columns"), choice("Columns", "columns", "rows"), ...indexes);
+    };
+    const tell = () => change(`axes=${chosen.rows},${chosen.columns}&at=${chosen.at.join(",")}`);
+    draw();
+    return box;
   }
 
   function buildPicture(panel) {
@@ -107,7 +158,15 @@
     const { count } = array.picture;
     const slider = make("input", { type: "range", min: 0, max: count - 1, value: 0, "aria-label": "Picture" });
     const number = make("output", {}, "");
-    panel.append(make("figure", { class: "plane" }, canvas), ...(count > 1 ? [make("div", { class: "slide" }, slider, number)] : []), said);
+    const slide = make("div", { class: "slide" }, slider, number);
+    let axes = null;
+    const axesChosen = (query) => {
+      axes = query;
+      slide.hidden = true;
+      load();
+    };
+    const tools = array.shape.length > 2 ? [axesTools(axesChosen)] : [];
+    panel.append(...tools, make("figure", { class: "plane" }, canvas), ...(count > 1 ? [slide] : []), said);
     let shown = null;
     let asked = null;
     const load = async () => {
@@ -116,7 +175,7 @@
       const mine = (asked = Symbol());
       let answer;
       try {
-        answer = await shardfs.plane(array.path, index, array.dtype);
+        answer = await shardfs.plane(array.path, axes ?? `index=${index}`, array.dtype);
       } catch (error) {
         said.textContent = error.message;
         return;

@@ -10,9 +10,9 @@
     return MAP[low].map((from, index) => from + (MAP[low + 1][index] - from) * (at - low));
   };
 
-  /** A picture of an array: its size, its smallest and largest value, its values row by row. */
-  shardfs.plane = async (path, index, dtype) => {
-    const bytes = new Uint8Array(await shardfs.ask(`/-/api/plane/${path}?index=${index}`, "arrayBuffer"));
+  /** A picture of an array, which a query names: its size, its smallest and largest value, its values row by row. */
+  shardfs.plane = async (path, query, dtype) => {
+    const bytes = new Uint8Array(await shardfs.ask(`/-/api/plane/${path}?${query}`, "arrayBuffer"));
     const end = bytes.indexOf(10);
     const head = JSON.parse(new TextDecoder().decode(bytes.subarray(0, end)));
     const body = bytes.slice(end + 1);

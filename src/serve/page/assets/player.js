@@ -78,7 +78,7 @@
       const image = make("canvas", { role: "img", "aria-label": this.name, class: "small" });
       const entry = { image, state: "loading" };
       const index = Number(address.slice(this.folder.length).split(".")[0]);
-      entry.done = shardfs.plane(this.depth, index, "u16").then(
+      entry.done = shardfs.plane(this.depth, `index=${index}`, "u16").then(
         (plane) => {
           this.min = Math.min(this.min ?? plane.min, plane.min);
           this.max = Math.max(this.max ?? plane.max, plane.max);
