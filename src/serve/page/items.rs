@@ -10,15 +10,12 @@ use super::{
     query::Query,
 };
 use crate::{
-    cache::Reservation,
     tree::overview::{Contents, Item, Overview},
-    volume::{Entry, Error, ErrorKind},
+    volume::Entry,
 };
 
 /// Rows of a page.
 const ROWS: usize = 200;
-/// Bytes that a described item takes in memory beside what its container keeps of it.
-const ITEM: u64 = 256;
 
 /// A column that can be sorted by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -134,20 +131,6 @@ pub(super) fn view(overview: &Overview, query: &Query) -> Option<View> {
         _ if items.iter().filter(|item| item.path.contains('/')).count() > items.len() / 2 => View::Files,
         _ => View::Arrays,
     })
-}
-
-/// Reserves room for the description of a container's items, which is as large as their number.
-///
-/// # Errors
-/// When there is no room.
-pub(super) fn room(entry: &Entry) -> Result<Option<Reservation>, Error> {
-    let Some(container) = entry.vfs().container(entry.ino())? else { return Ok(None) };
-    let bytes = (container.memory_usage() as u64).saturating_mul(2).saturating_add(ITEM);
-    let room = entry.vfs().cache().reserve(bytes);
-    let mut room = room.map_err(|error| Error::new(ErrorKind::OutOfMemory, error.to_string()))?;
-    // Reading documents for the same page waits for memory, too.
-    room.hold();
-    Ok(Some(room))
 }
 
 /// Writes links to the two views of a container's root.

@@ -120,7 +120,6 @@ const TABLE: &[&str] = &["table.js"];
 
 fn folder_main(volume: &Volume, entry: &Entry, query: &Query) -> Result<(Html, &'static [&'static str]), Error> {
     let vfs = entry.vfs();
-    let _room = items::room(entry)?;
     let overview = vfs.overview(entry.ino())?;
     let place = super::container_path(entry);
     let inside = place.as_ref().map(|(_, inside)| &**inside);
