@@ -440,6 +440,28 @@ def test_a_listing_takes_memory_in_proportion(index):
     assert kilobytes << 10 < (64 << 20) + 4 * len(body), (kilobytes >> 10, len(body) >> 20)
 
 
+def test_a_listing_beyond_the_budget_is_refused():
+    store = Store()
+    store.objects["b"] = {}
+    entry = b'{"name":"n%d","type":"file","mtime":"Tue, 24 Nov 2026 01:00:00 GMT","size":1}'
+    few, many = ((b"[" + b",".join(entry % n for n in range(count)) + b"]", "application/json") for count in (5000, 100_000))
+
+    def index(handler):
+        body = {"/few/": few, "/many/": many}.get(handler.path)
+        return body is not None and handler.answer(200, body[0], Content_Type=body[1]) is None
+
+    store.faults = [index]
+    with store.serving() as endpoint:
+        def listed(folder, size):
+            command = [BIN, "ls", f"{endpoint}/{folder}/", f"--cache-size={size}", "--no-disk-cache", "--retries=1"]
+            return subprocess.run(command, capture_output=True, text=True, timeout=300)
+
+        assert len(listed("few", "4M").stdout.splitlines()) == 5000
+        done = listed("many", "4M")
+        assert done.returncode != 0 and "--cache-size" in done.stderr and "panicked" not in done.stderr, done.stderr
+        assert len(done.stderr.splitlines()) == 1 and not done.stdout
+
+
 def test_what_a_listing_says_is_only_names():
     store = Store()
     odd = ["../up", "/etc/passwd", "a/../../b", "\x1b[31mred", "x" * 2000, ".shardfs", "%2e%2e", "con\nline", "\u202etxt.exe", "-rf"]
