@@ -10,6 +10,7 @@ pub(crate) mod mapped;
 pub(crate) mod own_mounts;
 #[cfg(feature = "remote")]
 pub(crate) mod remote;
+pub(crate) mod unveiled;
 mod watch;
 
 use std::{
@@ -299,7 +300,7 @@ pub(crate) trait Store: Send + Sync {
     ///
     /// # Errors
     /// As [`Self::stat`]; `ENOENT` or `ENOTDIR` if there is no such folder.
-    fn folder<'a>(&'a self, path: &'a Path) -> io::Result<Box<dyn Folder + 'a>>;
+    fn folder<'a>(&'a self, path: &Path) -> io::Result<Box<dyn Folder + 'a>>;
 
     /// Opens a regular file. Nothing else is ever opened: no pipe, no device.
     ///

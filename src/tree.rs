@@ -285,6 +285,8 @@ pub struct Opened {
     watch: Watch,
     /// Whether a request has used it. It may have been opened ahead.
     was_used: AtomicBool,
+    /// Whether it is a folder, which has no bytes of its own.
+    is_folder: bool,
     /// Announces damage that is found late.
     _late: LateFailures,
 }
@@ -299,9 +301,21 @@ impl Opened {
         room: Reservation,
         watch: Watch,
         late: LateFailures,
+        is_folder: bool,
     ) -> Self {
         let (stored, resident) = (reader.with_wait(Wait::Disk), reader.with_wait(Wait::Never));
-        Self { reader, stored, resident, tree, state, room, watch, was_used: AtomicBool::new(false), _late: late }
+        Self {
+            reader,
+            stored,
+            resident,
+            tree,
+            state,
+            room,
+            watch,
+            was_used: AtomicBool::new(false),
+            is_folder,
+            _late: late,
+        }
     }
 
     /// Returns the context for an operation that waits for no more than `wait`.
@@ -329,7 +343,7 @@ impl Opened {
     /// As [`Container::lookup`].
     pub fn lookup(&self, folder: NodeId, name: &str, wait: Wait) -> Result<Option<NodeId>, Fault> {
         let found = self.tree.lookup(self.reader(wait), folder, name)?;
-        Ok(found.or_else(|| (folder == ROOT && name == OWN_FILE).then_some(OWN_FILE_NODE)))
+        Ok(found.or_else(|| (!self.is_folder && folder == ROOT && name == OWN_FILE).then_some(OWN_FILE_NODE)))
     }
 
     /// Does the same as [`Container::kind`], including `.file`.

@@ -12,6 +12,7 @@ mod containers;
 mod control;
 mod detection;
 mod error;
+mod folder_states;
 mod inodes;
 pub(crate) mod listed;
 mod listing;
@@ -52,7 +53,10 @@ use crate::{
     cache::{BlockError, Buffer, Cache, Reservation, SpillOptions, Verify},
     limits,
     source::{Source, Wait},
-    store::{FilePath, Kind, ListingRoom, LocalStore, Stat, Store},
+    store::{
+        FilePath, Kind, ListingRoom, LocalStore, Stat, Store,
+        unveiled::{self, Unveiled},
+    },
     tree::{self, NodeId, Notice, Opened, names},
 };
 use ahead::Begun;
@@ -254,18 +258,28 @@ impl Vfs {
     /// # Errors
     /// [`Error`] if SOURCE does not exist, or is a file that is no container, with the reason.
     pub fn open(source: &Path, options: Options) -> Result<Self, Error> {
+        Self::open_as(source, options, true)
+    }
+
+    /// Opens SOURCE; a folder as a container only if it `may_be_one`.
+    fn open_as(source: &Path, mut options: Options, may_be_one: bool) -> Result<Self, Error> {
         let shown = Self::shown(source);
         let named = |error| Error::os(&error, "open", shown.clone());
         let cache = match &options.cache {
             Some(cache) => cache.clone(),
             None => options.new_cache()?,
         };
-        let OpenedSource { store, top, alone } = Self::open_store(source, &options, cache.usage().0).map_err(named)?;
+        options.cache = Some(cache.clone());
+        let opened = Self::open_store(source, &options, cache.usage().0, may_be_one).map_err(named)?;
+        let OpenedSource { mut store, top, alone } = opened;
         let counting = cache.clone();
         store.set_listing_room(ListingRoom {
             most: cache.usage().0.saturating_add(limits::BEYOND_BUDGET) / limits::LISTING_PART,
             hold: Arc::new(move |bytes| Box::new(counting.hold(bytes))),
         });
+        if options.formats.iter().any(|format| !format.markers.is_empty()) {
+            store = Arc::new(Unveiled(store));
+        }
         let found = store.stat(&alone.as_ref().map(FilePath::to_path_buf).unwrap_or_default()).map_err(named)?;
         let Some(mounted) = found else { return Err(Error::stale(shown)) };
         let problems = Arc::new(Problems::default());
@@ -273,13 +287,14 @@ impl Vfs {
         let invalidations = Arc::new(Invalidations::new(store.clone()));
         let _store_memory = cache.hold(store.memory());
         let formats = options.formats;
-        let source = SourceTree::new(store.clone(), key, formats, alone.is_some(), problems.clone(), cache.clone());
-        let source = Arc::new(source);
-        let containers = Containers::new(store.clone(), cache, problems.clone(), invalidations.clone());
+        let tree = SourceTree::new(store.clone(), key, formats, alone.is_some(), problems.clone(), cache.clone());
+        let tree = Arc::new(tree);
+        let containers =
+            Containers::new(store.clone(), cache, tree.folders.clone(), problems.clone(), invalidations.clone());
         let vfs = Self {
             _store_memory,
-            opener: Opener::new(source.clone(), containers.clone(), key),
-            source,
+            opener: Opener::new(tree.clone(), containers.clone(), key),
+            source: tree,
             files: SourceFiles::new(store.clone()),
             containers,
             root: RwLock::new(Node::SourceFolder(Arc::from(Path::new("")))),
@@ -297,8 +312,14 @@ impl Vfs {
             problems,
         };
         let Some(alone) = &vfs.alone else { return Ok(vfs) };
-        let found = if mounted.kind == Kind::File { vfs.source.find(alone.folder(), alone.name())? } else { None };
+        let found = match mounted.kind {
+            Kind::File | Kind::Folder => vfs.source.find(alone.folder(), alone.name())?,
+            Kind::Link | Kind::Other => None,
+        };
         let Some(SourceEntry::Container(id)) = found else {
+            if mounted.kind == Kind::Folder {
+                return Self::open_as(source, vfs.options, false);
+            }
             let reason = vfs.problems.last_message();
             let reason = reason.unwrap_or_else(|| format!("not a folder, and {}", vfs.no_container()));
             return Err(Error::invalid(vfs.top, reason));
@@ -326,7 +347,7 @@ impl Vfs {
         source.to_path_buf()
     }
 
-    fn open_store(source: &Path, options: &Options, budget: u64) -> io::Result<OpenedSource> {
+    fn open_store(source: &Path, options: &Options, budget: u64, may_be_one: bool) -> io::Result<OpenedSource> {
         #[cfg(not(feature = "remote"))]
         let _ = budget;
         let one = |name: &OsStr| FilePath::new(Path::new("").into(), name);
@@ -342,7 +363,9 @@ impl Vfs {
             return Ok(OpenedSource { store, top, alone: name.as_deref().map(one) });
         }
         let top = source.canonicalize()?;
-        let alone = if top.is_dir() { None } else { top.file_name().map(one) };
+        let mut markers = options.formats.iter().flat_map(|format| format.markers);
+        let is_one = !top.is_dir() || may_be_one && markers.any(|marker| top.join(marker).is_file());
+        let alone = top.file_name().filter(|_| is_one).map(one);
         let folder = if alone.is_some() { top.parent().unwrap_or(Path::new("/")) } else { &top };
         let store = Arc::new(LocalStore::new(folder.to_path_buf(), options.follow_links, options.watch)?);
         Ok(OpenedSource { store, top, alone })
@@ -563,6 +586,10 @@ impl Vfs {
         if name.len() > names::NAME_MAX {
             return Err(Error::name_too_long(self.place(&self.node_with(parent, wait)?)));
         }
+        // No file has such a name; paths inside `.source` do.
+        if name.as_encoded_bytes().contains(&0) {
+            return Ok(None);
+        }
         if parent == ROOT && name == control::FOLDER && !self.options.control {
             return Ok(None);
         }
@@ -611,6 +638,11 @@ impl Vfs {
     ) -> Result<Option<(Node, Attr)>, Error> {
         // Names in containers are always UTF-8: the mapping escapes everything else.
         let Some(name) = name.to_str() else { return Ok(None) };
+        if id.marker.is_some() && folder == tree::ROOT && name == unveiled::NAME {
+            let node = Node::SourceFolder(unveiled::of(&id.shown(), id.format.name).into());
+            let attr = self.attr_of(&node, wait)?;
+            return Ok(Some((node, attr)));
+        }
         let opened = self.opened(id, wait)?;
         let found = opened.lookup(folder, name, wait);
         self.note_warnings(id, &opened);
@@ -690,6 +722,9 @@ impl Vfs {
     /// [`Error`] for a node that no longer exists.
     pub(crate) fn state(&self, ino: u64) -> Result<Option<String>, Error> {
         Ok(match self.node(ino)? {
+            Node::InContainer(id, _) if id.marker.is_some() => {
+                Some(format!("{}-{:x}", id.stat.version.text(), id.others))
+            }
             Node::InContainer(id, _) => Some(id.stat.version.text()),
             Node::SourceFile(path, _) => {
                 self.source.store().stat(&path.to_path_buf()).ok().flatten().map(|stat| stat.version.text())

@@ -27,6 +27,7 @@ static TOY: Format = Format {
     summary: "one array of bytes",
     suffixes: &[".toy"],
     shared_suffixes: &[],
+    markers: &[],
     is_default: true,
     recognise: |front| front.by_magic(b"TOYS", 5),
     probe: |source, _, _| match source.read(4..5)?[..] {
@@ -157,6 +158,7 @@ static NAMED: Format = Format {
     summary: "bytes whose name says what they are",
     suffixes: &[".named"],
     shared_suffixes: &[],
+    markers: &[],
     is_default: true,
     recognise: |front| if front.has_suffix(&[".named"]) { Recognition::Meant } else { Recognition::No },
     probe: |_, _, _| Ok(()),

@@ -292,7 +292,7 @@ impl Store for LocalStore {
             (None, _) => mapped::stat_of(&*self.root()?, AtFlags::empty()).map(Some),
             (Some(name), None) => {
                 let (opened, is_careful) = (self.root()?, self.is_careful());
-                LocalFolder { store: self, path: Path::new(""), opened, is_careful, is_barred: false }
+                LocalFolder { store: self, path: PathBuf::new(), opened, is_careful, is_barred: false }
                     .stat(name.as_os_str())
             }
             _ => or_nothing(self.open_path(path).map(|resolved| resolved.stat)),
@@ -306,12 +306,12 @@ impl Store for LocalStore {
         mapped::stat_of(&opened, AtFlags::empty()).ok()
     }
 
-    fn folder<'a>(&'a self, path: &'a Path) -> io::Result<Box<dyn Folder + 'a>> {
+    fn folder<'a>(&'a self, path: &Path) -> io::Result<Box<dyn Folder + 'a>> {
         let Resolved { opened, is_barred, .. } = self.open_path(path)?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let opened = if is_barred { opened } else { openat(&opened, c".", flags, Mode::empty())? };
         let (opened, is_careful) = (Arc::new(opened), self.is_careful());
-        Ok(Box::new(LocalFolder { store: self, path, opened, is_careful, is_barred }))
+        Ok(Box::new(LocalFolder { store: self, path: path.into(), opened, is_careful, is_barred }))
     }
 
     fn open(&self, path: &Path) -> io::Result<Arc<dyn File>> {
@@ -396,7 +396,7 @@ impl Store for LocalStore {
 /// A folder, open for listing.
 struct LocalFolder<'a> {
     store: &'a LocalStore,
-    path: &'a Path,
+    path: PathBuf,
     opened: Arc<OwnedFd>,
     /// Whether mounts of shardfs may stand on names in it.
     is_careful: bool,

@@ -43,6 +43,10 @@ pub struct Format {
     /// Suffixes that its files share with files of other kinds. A file with one of them that is not a container is not
     /// reported.
     pub shared_suffixes: &'static [&'static str],
+    /// Files that make a folder a container of this format, as paths below it. The first that is there is what
+    /// [`Self::recognise`], [`Self::probe`] and [`Self::open`] get; other files are reached by [`Siblings::file`].
+    /// Empty for a format whose containers are files.
+    pub markers: &'static [&'static str],
     /// Whether files of this format are shown as folders unless the user says otherwise.
     pub is_default: bool,
     /// Returns whether a file may be of this format, by its front. Reads nothing.
@@ -71,6 +75,7 @@ pub static WSHARD: Format = Format {
     summary: "robot episodes and other Shard files",
     suffixes: &[".wshard", ".shard"],
     shared_suffixes: &[],
+    markers: &[],
     is_default: true,
     recognise: |front| front.by_magic(b"SHRD", format::wshard::HEADER),
     // Unfinished recordings count only when they are complete (`docs/TREE.md`, section 3).
@@ -96,6 +101,7 @@ pub static KASTORE: Format = Format {
     summary: "arrays, and tree sequences of tskit",
     suffixes: &[".kas", ".trees"],
     shared_suffixes: &[],
+    markers: &[],
     is_default: true,
     recognise: |front| front.by_magic(&format::kastore::SIGNATURE, format::kastore::HEADER),
     probe: |source, _, _| format::kastore::probe(source),
@@ -117,6 +123,7 @@ pub static KAST: Format = Format {
     summary: "arrays of the KAST draft",
     suffixes: &[".kast"],
     shared_suffixes: &[],
+    markers: &[],
     is_default: true,
     recognise: format::kast::recognise,
     probe: |source, _, memory| format::kast::parse_within(source, memory).map(drop),
@@ -134,6 +141,7 @@ pub static KDB: Format = Format {
     summary: "recorded robot episodes with cameras",
     suffixes: &[".kdb"],
     shared_suffixes: &[],
+    markers: &[],
     is_default: true,
     recognise: |front| front.by_magic(&format::kdb::MAGIC, format::kdb::HEADER),
     probe: |source, _, _| format::kdb::probe(source),
@@ -151,6 +159,7 @@ pub static IDV: Format = Format {
     summary: "binary data views of ML.NET",
     suffixes: &[".idv"],
     shared_suffixes: &[],
+    markers: &[],
     is_default: true,
     recognise: |front| front.by_magic(&format::idv::MAGIC, format::idv::HEADER),
     probe: |source, _, _| format::idv::probe(source),
@@ -168,6 +177,7 @@ pub static SAFETENSORS: Format = Format {
     summary: "tensors of models",
     suffixes: &[format::safetensors::SUFFIX, format::safetensors::INDEX_SUFFIX],
     shared_suffixes: &[],
+    markers: &[],
     is_default: true,
     recognise: format::safetensors::recognise,
     probe: format::safetensors::probe,
@@ -194,6 +204,7 @@ pub static NPZ: Format = Format {
     summary: "arrays that numpy saved together",
     suffixes: &[".npz"],
     shared_suffixes: &[],
+    markers: &[],
     is_default: true,
     recognise: format::npz::recognise,
     probe: |source, _, memory| format::npz::parse_within(source, memory).map(drop),
@@ -228,6 +239,7 @@ pub static GGUF: Format = Format {
     summary: "models of llama.cpp",
     suffixes: &[format::gguf::SUFFIX],
     shared_suffixes: &[],
+    markers: &[],
     is_default: true,
     recognise: format::gguf::recognise,
     probe: |source, _, memory| format::gguf::parse_within(source, memory).map(drop),
@@ -478,6 +490,7 @@ mod tests {
                 summary: "",
                 suffixes: &[],
                 shared_suffixes: &[],
+                markers: &[],
                 is_default: true,
                 recognise,
                 probe,

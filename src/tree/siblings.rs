@@ -1,6 +1,6 @@
 //! The other files of a container's folder, for containers that show parts of them.
 
-use std::sync::Arc;
+use std::{ffi::OsStr, ops::ControlFlow, sync::Arc};
 
 use super::Opened;
 use crate::{
@@ -40,8 +40,26 @@ pub trait Beside {
     fn open(&self, path: &str, reach: Reach) -> Result<Arc<dyn Source>, NotThere>;
 }
 
-/// The containers in the folder of a container.
+/// The other files of a container: those of the folder that is the container, or of the folder that its file is in.
+///
+/// What a folder that is a container showed is of one state. If a file is in another one by now, each function fails with
+/// `Changed`, and the container's next look-up finds its new state.
 pub trait Siblings: Send + Sync {
+    /// Opens a file by its path below the folder; `None` if nothing is there. Links count if the mount follows them. No
+    /// folder is listed for that.
+    ///
+    /// # Errors
+    /// `Source` if the file cannot be read; `Refused` if the path leads out of the folder or to something else than a
+    /// file, or if not all readers of the container may read it.
+    fn file(&self, path: &str) -> Result<Option<Arc<dyn Source>>, BlockError>;
+
+    /// Passes the names in a folder below, sorted, to `each` until it breaks; none if there is no such folder. An empty
+    /// path is the folder itself.
+    ///
+    /// # Errors
+    /// As [`Self::file`].
+    fn names(&self, path: &str, each: &mut dyn FnMut(&OsStr) -> ControlFlow<()>) -> Result<(), BlockError>;
+
     /// Opens a container of the same format, by a path below the folder that was checked to lead nowhere else.
     ///
     /// # Errors

@@ -96,7 +96,7 @@ impl Vfs {
             let path = folder.join(&name);
             if let Some(alone) = &self.alone {
                 // Its folder is watched, in which it is one of many names.
-                if path == alone.to_path_buf() && !changed.contains(&ROOT) {
+                if path.starts_with(alone.to_path_buf()) && !changed.contains(&ROOT) {
                     changed.push(ROOT);
                 }
                 touched.insert(path);
@@ -110,6 +110,10 @@ impl Vfs {
             }
             touched.insert(path);
         }
+        touched.iter().chain(&lost).for_each(|path| self.source.folders.touch(path));
+        if overflowed {
+            self.source.folders.touch_all();
+        }
         // Another folder may be at the path, and the kernel takes two folders with one modification time for the same.
         changed.extend(lost.iter().map(|folder| self.ino(&Node::SourceFolder(folder.as_path().into()))));
         // A process whose current folder is inside a container does not look up the container's name, so the nodes
@@ -119,7 +123,7 @@ impl Vfs {
             overflowed
                 || touched.contains(&path)
                 || lost.iter().any(|folder| path.starts_with(folder))
-                || id.others != 0 && touched.iter().any(|touched| touched.starts_with(id.path.folder()))
+                || id.others != 0 && touched.iter().any(|touched| touched.starts_with(id.folder()))
         };
         if overflowed || !touched.is_empty() || !lost.is_empty() {
             for id in self.inodes.containers(is_concerned) {

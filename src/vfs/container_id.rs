@@ -1,8 +1,10 @@
 //! One state of one container file, which is what the kernel's inode numbers and the caches are made of.
 
 use std::{
+    ffi::OsStr,
     hash::{Hash, Hasher},
-    path::PathBuf,
+    path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use super::inodes::NumberKey;
@@ -22,6 +24,17 @@ pub(super) struct ContainerId {
     pub(super) stat: Stat,
     /// State of the other files that it shows, such as a manifest's chunks; 0 if there are none.
     pub(super) others: u64,
+    /// If the container is a folder: the file in it that makes it one.
+    pub(super) marker: Option<Marked>,
+}
+
+/// The file that makes a folder a container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Marked {
+    /// Its path below the folder.
+    pub(super) path: &'static str,
+    /// The number of the state of what else was read of the folder.
+    pub(super) generation: u64,
 }
 
 impl Hash for ContainerId {
@@ -37,7 +50,33 @@ impl ContainerId {
         let rights = [stat.mode, stat.uid, stat.gid].map(u32::to_le_bytes);
         let number =
             key.hash128(&[&stat.version.to_bytes(), &others.to_le_bytes(), rights.as_flattened(), folder, b"/", name]);
-        Self { number, path, format, stat, others }
+        Self { number, path, format, stat, others, marker: None }
+    }
+
+    /// Returns the identity of a folder that is a container, in a state of its marker and of other files.
+    pub(super) fn of_folder(
+        key: &NumberKey,
+        path: FilePath,
+        (format, marker): (&'static Format, Marked),
+        stat: Stat,
+        others: u64,
+    ) -> Self {
+        // Never 0: such a container always shows other files.
+        let others = key.hash(&[&others.to_le_bytes(), &marker.generation.to_le_bytes()]).max(1);
+        Self { marker: Some(marker), ..Self::new(key, path, format, stat, others) }
+    }
+
+    /// Returns the path of the file that is opened, with the container's own folder as its folder.
+    pub(super) fn file(&self) -> FilePath {
+        match self.marker {
+            Some(marker) => FilePath::new(self.shown().into(), OsStr::new(marker.path)),
+            None => self.path.clone(),
+        }
+    }
+
+    /// Returns the folder in which it finds other files.
+    pub(super) fn folder(&self) -> Arc<Path> {
+        self.file().folder().clone()
     }
 
     /// Returns the container's path below SOURCE, for messages.
@@ -48,7 +87,7 @@ impl ContainerId {
 
 #[cfg(test)]
 mod tests {
-    use std::{collections::HashSet, ffi::OsStr, path::Path, sync::Arc};
+    use std::collections::HashSet;
 
     use super::*;
     use crate::{

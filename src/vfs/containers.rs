@@ -16,6 +16,7 @@ use super::{
     Error,
     changes::{Invalidations, Stale},
     container_id::ContainerId,
+    folder_states::{FolderStates, Marker},
     problems::{Problem, Problems},
 };
 use crate::{
@@ -40,6 +41,7 @@ static NEXT_NUMBER: AtomicU64 = AtomicU64::new(0);
 pub(super) struct Containers {
     store: Arc<dyn Store>,
     cache: Arc<Cache>,
+    folders: Arc<FolderStates>,
     state: Mutex<State>,
     /// Bytes of memory that they may take together. A single one may take more.
     budget: usize,
@@ -112,6 +114,7 @@ impl Containers {
     pub(super) fn new(
         store: Arc<dyn Store>,
         cache: Arc<Cache>,
+        folders: Arc<FolderStates>,
         problems: Arc<Problems>,
         invalidations: Arc<Invalidations>,
     ) -> Arc<Self> {
@@ -119,6 +122,7 @@ impl Containers {
         let this = Arc::new(Self {
             store,
             cache,
+            folders,
             state: Mutex::new(State { open: LruCache::new(nonzero(descriptors())), opening: HashMap::new() }),
             budget: usize::try_from(budget).unwrap_or(usize::MAX),
             problems,
@@ -252,14 +256,20 @@ impl Containers {
         // folder, and the chunks of a manifest may be.
         let watch = self.store.watch(id.path.folder());
         let watch = if id.stat.via_link || id.others != 0 { Watch::default() } else { watch };
-        let file = self.store.open(&id.shown()).map_err(|e| Error::opening(&e, "open", id.shown()))?;
+        let file = self.store.open(&id.file().to_path_buf());
+        let file = file.map_err(|e| Error::opening(&e, "open", id.shown()))?;
         let state = file.version();
         if state != id.stat.version {
             return Err(stale());
         }
         // Parsing while the write that made this state goes on could give a mix, and no later time stamp would show it.
         std::thread::sleep(state.unsettled());
-        let reader = self.reader(&file);
+        let mut reader = self.reader(&file);
+        if let Some(marker) = id.marker {
+            let (folder, states) = (id.shown(), self.folders.clone());
+            let source = Marker { file: reader.source.clone(), states, folder, generation: marker.generation };
+            reader = reader.with_source(Arc::new(source));
+        }
         reader.source.check_unchanged().map_err(|_| stale())?;
         let (tree, room) =
             id.format.open_within(&reader, siblings).map_err(|error| Error::format(id.shown(), error))?;
@@ -283,7 +293,7 @@ impl Containers {
         let (invalidations, stale) = (self.invalidations.clone(), id.clone());
         let late = move || invalidations.push(Stale::Container(stale.clone()));
         let late = self.cache.on_late_failure(reader.container, Arc::new(late));
-        let opened = Arc::new(Opened::new(reader, tree, file.version(), room, watch, late));
+        let opened = Arc::new(Opened::new(reader, tree, file.version(), room, watch, late, id.marker.is_some()));
         let open = Open { opened: opened.clone(), file, used: Instant::now() };
         let mut state = self.state.lock();
         let mut closed: Vec<_> = state.open.push(id.clone(), open).into_iter().collect();

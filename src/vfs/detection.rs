@@ -1,6 +1,6 @@
 //! Which of SOURCE's files are containers: each state of a file is looked into once, and the verdict is remembered.
 
-use std::{collections::HashMap, hash::BuildHasherDefault, io, ops::ControlFlow, path::Path, sync::Arc};
+use std::{collections::HashMap, ffi::OsStr, hash::BuildHasherDefault, io, ops::ControlFlow, path::Path, sync::Arc};
 
 use lru::LruCache;
 use parking_lot::Mutex;
@@ -9,14 +9,15 @@ use super::{
     Error,
     inodes::NumberKey,
     problems::{Problem, Problems},
-    siblings::Beside,
+    siblings::{Beside, may_read_both},
+    source_tree::TRIES,
 };
 use crate::{
     cache::{Cache, TooMuch, nonzero, refused_memory},
     format::FormatError,
     limits, parallel,
     source::{Source, SourceError, Sparing, Unlimited},
-    store::{File, FilePath, Stat, Store, Version},
+    store::{File, FilePath, Kind, Stat, Store, Version, unveiled::is_within},
     tree::{self, Detected, Format, Formats, WorkingMemory},
     wanted,
 };
@@ -58,7 +59,7 @@ enum Known {
 impl Known {
     /// As a store remembers it, which other mounts ask that may know other formats. What is refused is said anew each
     /// time, with the reason.
-    fn to_word(self, formats: Formats) -> Option<String> {
+    fn to_word(self, formats: &[&'static Format]) -> Option<String> {
         match self {
             Self::Plain => {
                 let names: Vec<_> = formats.iter().map(|format| format.name).collect();
@@ -70,11 +71,29 @@ impl Known {
         }
     }
 
-    fn of_word(word: &[u8], formats: Formats) -> Option<Self> {
+    fn of_word(word: &[u8], formats: &[&'static Format]) -> Option<Self> {
         let known = formats.iter().flat_map(|format| [Self::Container(format), Self::WithOthers(format)]);
         let mut known = known.chain([Self::Plain]);
         known.find(|known| known.to_word(formats).is_some_and(|own| own.as_bytes() == word))
     }
+}
+
+/// A folder that is a container.
+pub(super) struct FoundFolder {
+    pub(super) format: &'static Format,
+    /// The marker, as a path below the folder.
+    pub(super) marker: &'static str,
+    /// Owner and readers of the folder, times, size and version of the marker.
+    pub(super) stat: Stat,
+    /// The state of the other files that the marker names; 0 if there are none.
+    pub(super) others: u64,
+}
+
+/// Returns what is said of a folder that is a container. Who may list a folder but not enter it reads nothing in it.
+fn marked(folder: &Stat, marker: &Stat) -> Stat {
+    let Stat { size, mtime, version, .. } = *marker;
+    let mode = folder.mode & 0o444 & folder.mode << 2;
+    Stat { mode, size, mtime, version, via_link: folder.via_link || marker.via_link, ..*folder }
 }
 
 /// What came of looking into a file.
@@ -89,7 +108,10 @@ enum Look {
 /// The verdicts on the files that were looked into.
 pub(super) struct Detection {
     key: NumberKey,
-    formats: Formats,
+    /// The formats whose containers are files.
+    formats: Vec<&'static Format>,
+    /// The formats whose containers are folders.
+    folders: Vec<&'static Format>,
     /// Whether SOURCE is one file, which has to be a container.
     is_alone: bool,
     verdicts: Mutex<Verdicts>,
@@ -121,9 +143,11 @@ impl Watched {
 
 impl Detection {
     pub(super) fn new(key: NumberKey, formats: Formats, is_alone: bool, cache: Arc<Cache>) -> Self {
+        let (formats, folders) = formats.iter().copied().partition(|format| format.markers.is_empty());
         Self {
             key,
             formats,
+            folders,
             is_alone,
             verdicts: Mutex::default(),
             others: Mutex::new(LruCache::new(nonzero(LISTS))),
@@ -144,7 +168,7 @@ impl Detection {
     ) -> Result<Option<Verdict>, Error> {
         let by_name = store.detects_by_name() && !self.is_alone && !self.is_known(path, stat);
         if by_name && self.recall(store, self.key_of(path, stat), stat).is_none() {
-            let format = tree::format_of_name(self.formats, path.name());
+            let format = tree::format_of_name(&self.formats, path.name());
             return Ok(Some(format.map_or(Verdict::Plain, |format| Verdict::Container(format, 0))));
         }
         self.look_into(store, path, stat, problems)
@@ -157,7 +181,7 @@ impl Detection {
 
     /// What another process found a file in this state to be, if the store remembers that.
     fn recall(&self, store: &dyn Store, key: u64, stat: &Stat) -> Option<Known> {
-        let known = Known::of_word(&store.recall(&stat.version)?, self.formats)?;
+        let known = Known::of_word(&store.recall(&stat.version)?, &self.formats)?;
         self.verdicts.lock().put(key, known);
         Some(known)
     }
@@ -191,10 +215,11 @@ impl Detection {
         let known = known.or_else(|| self.recall(store, key, stat));
         let known = match known {
             Some(known) => known,
-            None => match self.find_out(store, path, stat, problems)? {
+            None => match self.find_out(store, path, stat, problems, &self.formats)? {
                 Look::Known(known) => {
                     self.verdicts.lock().put(key, known);
-                    if let Some(word) = known.to_word(self.formats).filter(|_| !self.is_plain_to_see(path, stat, known))
+                    if let Some(word) =
+                        known.to_word(&self.formats).filter(|_| !self.is_plain_to_see(path, stat, known))
                     {
                         store.remember(&stat.version, word.as_bytes());
                     }
@@ -204,6 +229,100 @@ impl Detection {
                 Look::Changed => return Ok(None),
             },
         };
+        self.verdict(store, path, stat, problems, known)
+    }
+
+    /// Returns whether folders can be containers.
+    pub(super) fn has_folders(&self) -> bool {
+        !self.folders.is_empty()
+    }
+
+    /// Returns the container that a folder is, by the first of its formats' markers that is there and accepted. `None`
+    /// for an ordinary folder.
+    ///
+    /// # Errors
+    /// As [`Self::look`].
+    pub(super) fn look_into_folder(
+        &self,
+        store: &dyn Store,
+        path: &FilePath,
+        stat: &Stat,
+        problems: &Problems,
+    ) -> Result<Option<FoundFolder>, Error> {
+        let mut folder: Option<Arc<Path>> = None;
+        for format in &self.folders {
+            // Each look would be a request.
+            if store.detects_by_name() && !self.is_alone && !format.has_name(path.name())
+                || is_within(path, format.name)
+            {
+                continue;
+            }
+            let folder = folder.get_or_insert_with(|| path.to_path_buf().into());
+            for name in format.markers {
+                let marker = FilePath::new(folder.clone(), OsStr::new(name));
+                if let Some((stat, others)) = self.look_at_marker(store, (&marker, stat), problems, format)? {
+                    return Ok(Some(FoundFolder { format, marker: name, stat, others }));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Returns the state of a marker that makes its folder a container, and of the other files that it names.
+    fn look_at_marker(
+        &self,
+        store: &dyn Store,
+        (path, folder): (&FilePath, &Stat),
+        problems: &Problems,
+        format: &&'static Format,
+    ) -> Result<Option<(Stat, u64)>, Error> {
+        let full = path.to_path_buf();
+        for _ in 0..TRIES {
+            let marker = match store.stat(&full) {
+                Ok(marker) => marker.filter(|marker| marker.kind == Kind::File),
+                Err(error) if is_shortage(&error) => return Err(Error::os(&error, "stat", full)),
+                // An ordinary folder says what is wrong.
+                Err(_) => None,
+            };
+            let Some(marker) = marker else { return Ok(None) };
+            let shown = marked(folder, &marker);
+            if !may_read_both(&shown, &marker) {
+                let message = "not all who may read the folder may read this file, so it is shown as a plain folder";
+                problems.note(Problem::of(full, message.into()));
+                return Ok(None);
+            }
+            let key = self.key.hash(&[format.name.as_bytes(), b"/", &marker.version.to_bytes()]);
+            let known = self.verdicts.lock().get(key);
+            let known = match known {
+                Some(known) => known,
+                None => match self.find_out(store, path, &marker, problems, std::slice::from_ref(format))? {
+                    Look::Known(known) => {
+                        self.verdicts.lock().put(key, known);
+                        known
+                    }
+                    Look::Unreadable => return Ok(None),
+                    Look::Changed => continue,
+                },
+            };
+            let shown = Stat { kind: Kind::File, ..shown };
+            match self.verdict(store, path, &shown, problems, known)? {
+                Some(Verdict::Container(_, others)) => return Ok(Some((shown, others))),
+                Some(Verdict::Plain) => return Ok(None),
+                None => {}
+            }
+        }
+        Ok(None)
+    }
+
+    /// Returns what a file is of which something is known.
+    fn verdict(
+        &self,
+        store: &dyn Store,
+        path: &FilePath,
+        stat: &Stat,
+        problems: &Problems,
+        known: Known,
+    ) -> Result<Option<Verdict>, Error> {
         Ok(Some(match known {
             Known::Plain | Known::Refused => Verdict::Plain,
             Known::Container(format) => Verdict::Container(format, 0),
@@ -217,7 +336,7 @@ impl Detection {
     /// Whether a file is what its name says, and so small that a store which remembers verdicts has kept its bytes as
     /// well: there are many of those, and each would be one more file on disk.
     fn is_plain_to_see(&self, path: &FilePath, stat: &Stat, known: Known) -> bool {
-        let by_name = tree::format_of_name(self.formats, path.name()).map_or(Known::Plain, Known::Container);
+        let by_name = tree::format_of_name(&self.formats, path.name()).map_or(Known::Plain, Known::Container);
         stat.size <= SMALL && known == by_name
     }
 
@@ -237,7 +356,7 @@ impl Detection {
                 let file = store.try_open(&path.to_path_buf(), stat.version)?;
                 let source = Sparing::new(file.clone().into_source(), limits::QUICK_OPEN);
                 // So little is read that what is made of it need not be asked for.
-                let looked = tree::detect_within(self.formats, &source, path.name().as_encoded_bytes(), &Unlimited);
+                let looked = tree::detect_within(&self.formats, &source, path.name().as_encoded_bytes(), &Unlimited);
                 let known = match looked.ok().filter(|_| !source.has_refused())? {
                     Detected::Plain => Known::Plain,
                     Detected::Container(format) if (format.others)(&source, &Unlimited).ok()?.is_empty() => {
@@ -261,7 +380,14 @@ impl Detection {
     }
 
     /// Looks into a file.
-    fn find_out(&self, store: &dyn Store, path: &FilePath, stat: &Stat, problems: &Problems) -> Result<Look, Error> {
+    fn find_out(
+        &self,
+        store: &dyn Store,
+        path: &FilePath,
+        stat: &Stat,
+        problems: &Problems,
+        formats: &[&'static Format],
+    ) -> Result<Look, Error> {
         let looked = store.open(&path.to_path_buf()).map_err(SourceError::from).and_then(|file| {
             if file.version() != stat.version {
                 return Err(SourceError::Changed);
@@ -272,7 +398,7 @@ impl Detection {
             let name = if is_partial(own) { own } else { path.name().as_encoded_bytes() };
             let source = file.clone().into_source();
             let detected = self.cache.in_steps(refused_memory, || {
-                tree::detect_within(self.formats, &*source, name, &WorkingMemory::new(&self.cache))
+                tree::detect_within(formats, &*source, name, &WorkingMemory::new(&self.cache))
             })?;
             let others = match detected {
                 Detected::Container(format) => self.others_of(format, &*source)?,
@@ -299,7 +425,8 @@ impl Detection {
             Err(SourceError::Changed) => return Ok(Look::Changed),
             Err(error) => {
                 // Whether it is a container can't be known. Its name may say so; as SOURCE it has to be one.
-                if self.is_alone || tree::should_be_container(self.formats, path.name()) {
+                let is_marker = formats.iter().any(|format| !format.markers.is_empty());
+                if self.is_alone || is_marker || tree::should_be_container(formats, path.name()) {
                     problems.note(Problem::of(path.to_path_buf(), format!("can't be read: {error}")));
                 }
                 log::debug!("{}: {error}", path.to_path_buf().display());

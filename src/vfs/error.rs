@@ -8,7 +8,8 @@ use crate::{
     codec::DecodeError,
     format::FormatError,
     source::{SourceError, Wait},
-    store, tree,
+    store::{self, unveiled::shown},
+    tree,
 };
 
 /// An operation that failed.
@@ -60,7 +61,7 @@ impl Error {
         offset: u64,
         error: Arc<BlockError>,
     ) -> Self {
-        Self { kind: Kind::Block { block, offset, error }, container, path }
+        Self { kind: Kind::Block { block, offset, error }, container: shown(container), path }
     }
 
     /// Returns the error of a container that cannot be opened.
@@ -118,7 +119,7 @@ impl Error {
     }
 
     fn new(kind: Kind, container: PathBuf) -> Self {
-        Self { kind, container, path: String::new() }
+        Self { kind, container: shown(container), path: String::new() }
     }
 
     /// Returns the errno for the kernel: `EIO` for damage, `ESTALE` for changed files, and the operating system's own

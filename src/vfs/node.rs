@@ -8,7 +8,7 @@ use std::{
 use super::{Error, ROOT, Vfs, container_id::ContainerId, control, source_tree::SourceEntry};
 use crate::{
     source::Wait,
-    store::{FileId, FilePath},
+    store::{FileId, FilePath, unveiled},
     tree::{self, NodeId},
 };
 
@@ -80,9 +80,14 @@ impl Vfs {
             return Ok(ROOT);
         }
         Ok(match node {
-            Node::SourceFolder(path) | Node::SourceLink(path) => {
-                self.ino(&Node::SourceFolder(path.parent().unwrap_or(Path::new("")).into()))
-            }
+            Node::SourceFolder(path) | Node::SourceLink(path) => match unveiled::container_of(path) {
+                // `.source` is in the root of the container.
+                Some(folder) => {
+                    let found = self.source.find_path(folder)?.ok_or_else(|| Error::stale(path.to_path_buf()))?;
+                    self.ino(&found.into_node().0)
+                }
+                None => self.ino(&Node::SourceFolder(path.parent().unwrap_or(Path::new("")).into())),
+            },
             Node::SourceFile(path, _) => self.ino(&Node::SourceFolder(path.folder().clone())),
             Node::InContainer(id, tree::ROOT) => self.ino(&Node::SourceFolder(id.path.folder().clone())),
             Node::InContainer(id, child) => {
@@ -95,11 +100,11 @@ impl Vfs {
 
     /// Returns a node's path below SOURCE, for messages.
     pub(super) fn place(&self, node: &Node) -> PathBuf {
-        match node {
+        unveiled::shown(match node {
             Node::SourceFolder(path) | Node::SourceLink(path) => path.to_path_buf(),
             Node::SourceFile(path, _) => path.to_path_buf(),
             Node::InContainer(id, _) => id.shown(),
             Node::ControlFolder | Node::ControlFile(_) => control::FOLDER.into(),
-        }
+        })
     }
 }

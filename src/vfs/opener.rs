@@ -90,6 +90,7 @@ impl Opener {
             Some(Arc::new(Siblings {
                 container: id.clone(),
                 store: self.source.store().clone(),
+                folders: self.source.folders.clone(),
                 containers: Arc::downgrade(&self.containers),
                 digests: self.digests.clone(),
                 key: self.key,

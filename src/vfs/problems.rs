@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use serde_json::json;
 use xxhash_rust::xxh3::Xxh3;
 
-use crate::limits;
+use crate::{limits, store::unveiled::shown};
 
 /// A problem of a container.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -36,7 +36,7 @@ pub struct Problem {
 impl Problem {
     /// Returns a problem of a container as a whole.
     pub(crate) fn of(container: PathBuf, message: String) -> Self {
-        Self { container, path: String::new(), block: None, offset: None, message }
+        Self { container: shown(container), path: String::new(), block: None, offset: None, message }
     }
 }
 

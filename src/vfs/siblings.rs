@@ -2,7 +2,9 @@
 //! else.
 
 use std::{
+    ffi::OsStr,
     io,
+    ops::ControlFlow,
     path::{Component, Path, PathBuf},
     sync::{Arc, Weak},
 };
@@ -11,7 +13,7 @@ use lru::LruCache;
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 
-use super::{container_id::ContainerId, containers::Containers, inodes::NumberKey};
+use super::{container_id::ContainerId, containers::Containers, folder_states::FolderStates, inodes::NumberKey};
 use crate::{
     cache::{BlockError, Cache, nonzero, refused_memory},
     format::PartError,
@@ -37,6 +39,8 @@ const DIGESTS: usize = 1 << 14;
 pub(super) struct Siblings {
     pub(super) container: Arc<ContainerId>,
     pub(super) store: Arc<dyn Store>,
+    /// What was read of folders that are containers.
+    pub(super) folders: Arc<FolderStates>,
     /// The open containers, which own this.
     pub(super) containers: Weak<Containers>,
     pub(super) digests: Arc<Digests>,
@@ -109,17 +113,54 @@ impl tree::Beside for Beside<'_> {
 impl Siblings {
     /// Returns the current state of a file of the container's format.
     fn find(&self, path: &str, reach: Reach) -> Result<ContainerId, BlockError> {
-        let ContainerId { path: own, stat, format, .. } = &*self.container;
-        let found = Beside { store: &*self.store, path: own, stat }.find(path, reach);
-        let (path, stat) = found.map_err(|error| match error {
-            NotThere::Source(error) => error.into(),
-            error => BlockError::Refused(error.to_string()),
-        })?;
+        let ContainerId { stat, format, .. } = &*self.container;
+        let found = Beside { store: &*self.store, path: &self.container.file(), stat }.find(path, reach);
+        let (path, stat) = found.map_err(refused)?;
         Ok(ContainerId::new(&self.key, path, format, stat, 0))
     }
 }
 
 impl tree::Siblings for Siblings {
+    fn file(&self, path: &str) -> Result<Option<Arc<dyn Source>>, BlockError> {
+        let (base, path) = (self.container.folder(), below(path)?);
+        let full = base.join(path);
+        // Before it is looked at.
+        full.parent().map(|folder| self.store.watch(folder));
+        let beside = Beside { store: &*self.store, path: &self.container.file(), stat: &self.container.stat };
+        let found = match beside.find(path.to_str().unwrap_or_default(), Reach::Shown) {
+            Ok((_, stat)) => Some(stat.version),
+            Err(NotThere::Missing(NOWHERE)) => None,
+            Err(error) => return Err(refused(error)),
+        };
+        self.note(&base, path, found)?;
+        let Some(version) = found else { return Ok(None) };
+        self.check_way(&base, path)?;
+        let file = self.store.open(&full).map_err(SourceError::from)?;
+        if file.version() != version {
+            return Err(SourceError::Changed.into());
+        }
+        Ok(Some(file.into_source()))
+    }
+
+    fn names(&self, path: &str, each: &mut dyn FnMut(&OsStr) -> ControlFlow<()>) -> Result<(), BlockError> {
+        let (base, path) = (self.container.folder(), below(path)?);
+        let full = base.join(path);
+        self.store.watch(&full);
+        self.check_way(&base, path)?;
+        let names = match self.store.folder(&full) {
+            Ok(folder) => {
+                let version = folder.version().map_err(SourceError::from)?;
+                self.note(&base, path, Some(version))?;
+                folder.names().map_err(SourceError::from)?
+            }
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return self.note(&base, path, None),
+            Err(e) if e.kind() == io::ErrorKind::NotADirectory => return Ok(()),
+            Err(e) => return Err(SourceError::from(e).into()),
+        };
+        let _ = (0..names.len()).try_for_each(|at| each(names.name(at)));
+        Ok(())
+    }
+
     fn open(&self, path: &str, reach: Reach) -> Result<Arc<Opened>, BlockError> {
         let Some(containers) = self.containers.upgrade() else { return Err(SourceError::Changed.into()) };
         let id = Arc::new(self.find(path, reach)?);
@@ -163,8 +204,47 @@ impl Siblings {
     }
 }
 
+impl Siblings {
+    /// Notes that a file of a folder that is a container was found in a state.
+    fn note(&self, base: &Path, path: &Path, version: Option<Version>) -> Result<(), BlockError> {
+        let Some(marker) = self.container.marker else { return Ok(()) };
+        Ok(self.folders.note(base, marker.generation, path, version)?)
+    }
+
+    /// Checks that all readers of the container may enter the folders on the way to a path below its folder.
+    fn check_way(&self, base: &Path, path: &Path) -> Result<(), BlockError> {
+        let own = &self.container.stat;
+        for folder in path.ancestors().skip(1).filter(|folder| !folder.as_os_str().is_empty()) {
+            let stat = self.store.stat(&base.join(folder)).map_err(SourceError::from)?;
+            let Some(stat) = stat else { return Err(SourceError::Changed.into()) };
+            let needed = if (own.uid, own.gid) == (stat.uid, stat.gid) { own.mode & 0o444 } else { 0o444 };
+            if needed >> 2 & !stat.mode != 0 {
+                return Err(refused(NotThere::NotReadable));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Returns a path that leads to a place below a folder, if it does.
+fn below(path: &str) -> Result<&Path, BlockError> {
+    let is_below = Path::new(path).components().all(|part| matches!(part, Component::Normal(_)));
+    match is_below && !path.contains('\0') {
+        true => Ok(Path::new(path)),
+        false => Err(BlockError::Refused(format!("the path {path:?} leads out of the container"))),
+    }
+}
+
+/// Returns why something could not be found.
+fn refused(error: NotThere) -> BlockError {
+    match error {
+        NotThere::Source(error) => error.into(),
+        error => BlockError::Refused(error.to_string()),
+    }
+}
+
 /// Returns whether all users who may read the first file may read the second.
-fn may_read_both(first: &Stat, second: &Stat) -> bool {
+pub(super) fn may_read_both(first: &Stat, second: &Stat) -> bool {
     let missing = if (first.uid, first.gid) == (second.uid, second.gid) { first.mode } else { 0o444 };
     missing & 0o444 & !second.mode == 0
 }

@@ -13,8 +13,9 @@ use parking_lot::Mutex;
 
 use super::{
     Error, FileKind, Node,
-    container_id::ContainerId,
+    container_id::{ContainerId, Marked},
     detection::{Detection, Verdict},
+    folder_states::FolderStates,
     inodes::NumberKey,
     problems::Problems,
 };
@@ -32,7 +33,7 @@ const LISTINGS: usize = 64;
 const NAME: usize = size_of::<OsString>() + 16;
 
 /// How often a file that changes while it is looked into is tried again.
-const TRIES: usize = 4;
+pub(super) const TRIES: usize = 4;
 
 /// What a name in a folder of SOURCE is.
 #[derive(Debug)]
@@ -72,6 +73,8 @@ pub(super) struct SourceTree {
     key: NumberKey,
     problems: Arc<Problems>,
     detection: Detection,
+    /// What was read of folders that are containers.
+    pub(super) folders: Arc<FolderStates>,
     listings: Mutex<Listings>,
     /// The last file that was looked into. Usually it is opened next.
     looked_into: Mutex<Option<Arc<dyn File>>>,
@@ -88,7 +91,8 @@ impl SourceTree {
         cache: Arc<Cache>,
     ) -> Self {
         let detection = Detection::new(key, formats, is_alone, cache);
-        Self { store, key, problems, detection, listings: Mutex::default(), looked_into: Mutex::default() }
+        let folders = FolderStates::new(store.clone());
+        Self { store, key, problems, detection, folders, listings: Mutex::default(), looked_into: Mutex::default() }
     }
 
     pub(super) fn store(&self) -> &Arc<dyn Store> {
@@ -116,6 +120,8 @@ impl SourceTree {
         let path = FilePath::new(folder.clone(), name);
         let stat = self.store.stat_at_once(&path)?;
         match stat.kind {
+            // Its markers have to be looked for.
+            Kind::Folder if self.detection.has_folders() => None,
             Kind::Folder => Some(SourceEntry::Folder(path.to_path_buf().into(), stat)),
             Kind::File => Some(match self.detection.look_at_once(&*self.store, &path, &stat)? {
                 (Verdict::Plain, _) => SourceEntry::File(Arc::new(path), stat),
@@ -174,7 +180,8 @@ impl SourceTree {
     /// # Errors
     /// [`Error`] if it is something else. A new look-up then finds that.
     pub(super) fn confirm(&self, id: &ContainerId) -> Result<(), Error> {
-        if !self.store.detects_by_name() || self.detection.is_known(&id.path, &id.stat) {
+        // A folder was looked into already.
+        if !self.store.detects_by_name() || id.marker.is_some() || self.detection.is_known(&id.path, &id.stat) {
             return Ok(());
         }
         let found = self.detection.look_into(&*self.store, &id.path, &id.stat, &self.problems)?;
@@ -211,6 +218,7 @@ impl SourceTree {
         let path = || Arc::from(folder.join(name));
         for _ in 0..TRIES {
             match stat.kind {
+                Kind::Folder if self.detection.has_folders() => return self.folder_entry(folder, name, stat).map(Some),
                 Kind::Folder => return Ok(Some(SourceEntry::Folder(path(), stat))),
                 Kind::Link => return Ok(Some(SourceEntry::Link(path(), stat))),
                 Kind::Other => return Ok(None),
@@ -233,6 +241,25 @@ impl SourceTree {
         // It is written to all the time, like a log, so it is no container that could be opened now.
         let file = (stat.kind == Kind::File).then(|| Arc::new(FilePath::new(folder.clone(), name)));
         Ok(file.map(|path| SourceEntry::File(path, stat)))
+    }
+
+    /// Returns what a folder is.
+    fn folder_entry(&self, folder: &Arc<Path>, name: &OsStr, stat: Stat) -> Result<SourceEntry, Error> {
+        let path = FilePath::new(folder.clone(), name);
+        let look = || self.detection.look_into_folder(&*self.store, &path, &stat, &self.problems);
+        let Some(mut found) = look()? else { return Ok(SourceEntry::Folder(path.to_path_buf().into(), stat)) };
+        let shown: Arc<Path> = path.to_path_buf().into();
+        let marker = shown.join(found.marker);
+        if !self.store.known_watch(marker.parent().unwrap_or(&shown)).is_alive() {
+            // It must be watched before it is looked at.
+            self.store.watch(&shown);
+            self.store.watch(marker.parent().unwrap_or(&shown));
+            let Some(again) = look()? else { return Ok(SourceEntry::Folder(shown, stat)) };
+            found = again;
+        }
+        let marked = Marked { path: found.marker, generation: self.folders.generation(&shown) };
+        let id = ContainerId::of_folder(&self.key, path, (found.format, marked), found.stat, found.others);
+        Ok(SourceEntry::Container(Arc::new(id)))
     }
 
     /// Returns the names in a folder, sorted. Unless `from_start`, a listing continues with the names that it began
@@ -263,7 +290,7 @@ impl SourceTree {
     ///
     /// # Errors
     /// [`Error`] if it cannot be opened.
-    pub(super) fn folder<'a>(&'a self, path: &'a Path) -> Result<Box<dyn Folder + 'a>, Error> {
+    pub(super) fn folder<'a>(&'a self, path: &Path) -> Result<Box<dyn Folder + 'a>, Error> {
         self.store.folder(path).map_err(|e| Error::opening(&e, "readdir", path.to_path_buf()))
     }
 }

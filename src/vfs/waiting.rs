@@ -6,6 +6,7 @@ use std::{
 };
 
 use super::{Node, Problem, ROOT, Vfs, control};
+use crate::store::unveiled;
 
 impl Vfs {
     /// The file that an operation on a node, or on a name in it, looks at. Nothing is asked for that; a link on the way
@@ -25,7 +26,7 @@ impl Vfs {
     /// Where a path below SOURCE is on the host.
     pub(crate) fn full(&self, path: &Path) -> PathBuf {
         let folder = if self.alone.is_some() { self.top.parent().unwrap_or(Path::new("/")) } else { &self.top };
-        folder.join(path)
+        folder.join(unveiled::stored(path))
     }
 
     /// Whether this name is answered from memory, whatever its folder lies on.

@@ -33,6 +33,7 @@ static GRIDS: Format = Format {
     summary: "one array in chunks",
     suffixes: &[".grids"],
     shared_suffixes: &[],
+    markers: &[],
     is_default: true,
     recognise: |front| front.by_magic(b"GRDS", 28),
     probe: |_, _, _| Ok(()),

@@ -455,14 +455,14 @@ impl Store for RemoteStore {
         Ok(Some(self.stat_of(&key, &entry.node)))
     }
 
-    fn folder<'a>(&'a self, path: &'a Path) -> io::Result<Box<dyn Folder + 'a>> {
+    fn folder<'a>(&'a self, path: &Path) -> io::Result<Box<dyn Folder + 'a>> {
         let none = || io::Error::from_raw_os_error(libc::ENOENT);
         let key = self.key_of(path)?.ok_or_else(none)?;
         let listing = self.listing(path, &key)?;
         if listing.len() == 0 && !names::is_top(path) && self.find(path)?.is_none() {
             return Err(none());
         }
-        Ok(Box::new(RemoteFolder { store: self, path, key, listing, last: Cell::new(0) }))
+        Ok(Box::new(RemoteFolder { store: self, path: path.into(), key, listing, last: Cell::new(0) }))
     }
 
     fn open(&self, path: &Path) -> io::Result<Arc<dyn File>> {
@@ -609,7 +609,7 @@ impl Store for RemoteStore {
 /// A folder as it was listed.
 struct RemoteFolder<'a> {
     store: &'a RemoteStore,
-    path: &'a Path,
+    path: PathBuf,
     key: Vec<u8>,
     listing: Arc<Listing>,
     /// The number of the name looked up last. Programs usually look up the next one then.
@@ -630,7 +630,7 @@ impl Folder for RemoteFolder<'_> {
         let Some((at, entry)) = found else { return Ok(None) };
         self.last.set(at);
         if entry.is_unsized() {
-            let complete = self.store.complete(self.path, &self.key, &entry)?;
+            let complete = self.store.complete(&self.path, &self.key, &entry)?;
             return Ok(complete.map(|entry| self.store.stat_of(&[&self.key, entry.part()].concat(), &entry.node)));
         }
         Ok(Some(self.store.stat_of(&[&self.key, entry.part()].concat(), &entry.node)))

@@ -1,0 +1,165 @@
+//! `.source`: what lies in a folder that is shown as a container.
+//!
+//! Paths below it are those of the folder with one name more, which no file can have: a zero byte and the name of the
+//! format. Below it, that format recognises no folder.
+
+use std::{
+    borrow::Cow,
+    ffi::{OsStr, OsString},
+    io,
+    os::unix::ffi::OsStrExt,
+    path::{Component, Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use super::{Changes, File, FileId, FilePath, Folder, Stat, Store, Usage, Version, Watch};
+
+/// The name in the root of a container that is a folder.
+pub(crate) const NAME: &str = ".source";
+
+/// Returns the path of `.source` in a folder.
+pub(crate) fn of(folder: &Path, format: &str) -> PathBuf {
+    folder.join(format!("\0{format}"))
+}
+
+/// Returns whether a name is `.source` in a path.
+fn is_mark(name: &[u8]) -> bool {
+    name.first() == Some(&0)
+}
+
+/// Returns whether a path leads through a path that [`of`] made.
+fn is_marked(path: &Path) -> bool {
+    path.as_os_str().as_bytes().contains(&0)
+}
+
+/// Returns whether a path lies in the `.source` of a container of this format.
+pub(crate) fn is_within(path: &FilePath, format: &str) -> bool {
+    let is_own = |part: Component<'_>| match part.as_os_str().as_bytes() {
+        [0, name @ ..] => name == format.as_bytes(),
+        _ => false,
+    };
+    let parts = || path.folder().components().chain([Component::Normal(path.name())]);
+    path.parts().iter().any(|part| part.contains(&0)) && parts().any(is_own)
+}
+
+/// Returns the folder that a path is the `.source` of.
+pub(crate) fn container_of(path: &Path) -> Option<&Path> {
+    path.file_name().filter(|name| is_mark(name.as_bytes())).and_then(|_| path.parent())
+}
+
+/// Returns the path at which the store has what a path names.
+pub(crate) fn stored(path: &Path) -> Cow<'_, Path> {
+    match is_marked(path) {
+        true => path.iter().filter(|name| !is_mark(name.as_bytes())).collect::<PathBuf>().into(),
+        false => path.into(),
+    }
+}
+
+/// Returns a path as users see it.
+pub(crate) fn shown(path: PathBuf) -> PathBuf {
+    match is_marked(&path) {
+        true => path.iter().map(|name| if is_mark(name.as_bytes()) { OsStr::new(NAME) } else { name }).collect(),
+        false => path,
+    }
+}
+
+/// A store, with `.source`.
+pub(crate) struct Unveiled(pub(crate) Arc<dyn Store>);
+
+impl Store for Unveiled {
+    fn stat(&self, path: &Path) -> io::Result<Option<Stat>> {
+        self.0.stat(&stored(path))
+    }
+
+    fn stat_at_once(&self, path: &FilePath) -> Option<Stat> {
+        match stored(path.folder()) {
+            Cow::Borrowed(_) => self.0.stat_at_once(path),
+            Cow::Owned(folder) => self.0.stat_at_once(&FilePath::new(folder.into(), path.name())),
+        }
+    }
+
+    fn folder<'a>(&'a self, path: &Path) -> io::Result<Box<dyn Folder + 'a>> {
+        self.0.folder(&stored(path))
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Arc<dyn File>> {
+        self.0.open(&stored(path))
+    }
+
+    fn try_open(&self, path: &Path, version: Version) -> Option<Arc<dyn File>> {
+        self.0.try_open(&stored(path), version)
+    }
+
+    fn read_link(&self, path: &Path) -> io::Result<OsString> {
+        self.0.read_link(&stored(path))
+    }
+
+    fn without_links(&self, path: &Path) -> io::Result<Option<PathBuf>> {
+        self.0.without_links(&stored(path))
+    }
+
+    fn watch(&self, folder: &Path) -> Watch {
+        self.0.watch(&stored(folder))
+    }
+
+    fn known_watch(&self, folder: &Path) -> Watch {
+        self.0.known_watch(&stored(folder))
+    }
+
+    fn watched(&self) -> usize {
+        self.0.watched()
+    }
+
+    fn wait_for_changes(&self, timeout: Duration) -> Changes {
+        self.0.wait_for_changes(timeout)
+    }
+
+    fn wake(&self) {
+        self.0.wake();
+    }
+
+    fn is_elsewhere(&self, file: FileId) -> bool {
+        self.0.is_elsewhere(file)
+    }
+
+    fn usage(&self) -> io::Result<Usage> {
+        self.0.usage()
+    }
+
+    fn detects_by_name(&self) -> bool {
+        self.0.detects_by_name()
+    }
+
+    fn is_far(&self) -> bool {
+        self.0.is_far()
+    }
+
+    fn looked_into_at_once(&self) -> usize {
+        self.0.looked_into_at_once()
+    }
+
+    fn refresh(&self) {
+        self.0.refresh();
+    }
+
+    fn memory(&self) -> u64 {
+        self.0.memory()
+    }
+
+    fn recall(&self, version: &Version) -> Option<Vec<u8>> {
+        self.0.recall(version)
+    }
+
+    fn remember(&self, version: &Version, word: &[u8]) {
+        self.0.remember(version, word);
+    }
+
+    fn finish(&self) {
+        self.0.finish();
+    }
+
+    fn traffic(&self) -> Option<serde_json::Value> {
+        self.0.traffic()
+    }
+}

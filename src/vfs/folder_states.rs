@@ -1,0 +1,239 @@
+//! What was read of folders that are containers, and whether it is still so: a change of any of these files is another
+//! state of the container.
+
+use std::{
+    collections::HashMap,
+    ops::Range,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use lru::LruCache;
+use parking_lot::Mutex;
+
+use crate::{
+    cache::nonzero,
+    source::{SharedBytes, Source, SourceError},
+    store::{FilePath, Leased, Mapped, Store, Version},
+};
+
+/// How often the files are looked at again, if nothing announces changes.
+const INTERVAL: Duration = Duration::from_millis(250);
+
+/// Files of one folder that are looked at again. If more were read, any announced change below the folder counts.
+const FILES: usize = 1024;
+
+/// The same for a store of which each look may take a request.
+const FILES_FAR: usize = 64;
+
+/// Folders whose files are remembered; some 10 MiB if each of them has the most files.
+const FOLDERS: usize = 64;
+
+/// Folders whose generation is remembered.
+const GENERATIONS: usize = 1 << 16;
+
+/// The folders that are containers, and what was read of them.
+pub(super) struct FolderStates {
+    store: Arc<dyn Store>,
+    state: Mutex<State>,
+}
+
+struct State {
+    folders: LruCache<PathBuf, Files>,
+    /// How often each was found to have changed, counted over all folders so that no number comes twice.
+    generations: LruCache<PathBuf, u64>,
+    last: u64,
+}
+
+/// What was read of one folder.
+struct Files {
+    /// Their states by their paths below the folder; `None` for what was not there.
+    seen: HashMap<Box<Path>, Option<Version>>,
+    has_more: bool,
+    looked: Instant,
+    is_due: bool,
+}
+
+impl State {
+    fn generation(&mut self, folder: &Path) -> u64 {
+        self.generations.get(folder).copied().unwrap_or(0)
+    }
+
+    /// Begins a new state of a folder.
+    fn renew(&mut self, folder: &Path) {
+        self.folders.pop(folder);
+        self.last += 1;
+        self.generations.put(folder.to_path_buf(), self.last);
+    }
+}
+
+impl FolderStates {
+    pub(super) fn new(store: Arc<dyn Store>) -> Arc<Self> {
+        let folders = LruCache::new(nonzero(FOLDERS));
+        let state = State { folders, generations: LruCache::new(nonzero(GENERATIONS)), last: 0 };
+        Arc::new(Self { store, state: Mutex::new(state) })
+    }
+
+    /// Returns the number of the folder's state, after a look at the files if that is due.
+    pub(super) fn generation(&self, folder: &Path) -> u64 {
+        self.look_again(folder, |path| self.store.stat(path).ok().map(|stat| stat.map(|stat| stat.version)));
+        self.state.lock().generation(folder)
+    }
+
+    /// Does the same by what is in memory, and returns whether the folder is still in a state.
+    fn is_in(&self, folder: &Path, generation: u64) -> bool {
+        if !self.store.is_far() {
+            self.look_again(folder, |path| {
+                let path = FilePath::new(path.parent()?.into(), path.file_name()?);
+                self.store.stat_at_once(&path).map(|stat| Some(stat.version))
+            });
+        }
+        self.state.lock().generation(folder) == generation
+    }
+
+    /// Looks at the files of a folder with `look`, which returns `None` if it cannot tell.
+    fn look_again(&self, folder: &Path, look: impl Fn(&Path) -> Option<Option<Version>>) {
+        let seen: Vec<_> = {
+            let mut state = self.state.lock();
+            let Some(files) = state.folders.peek_mut(folder) else { return };
+            if !files.is_due && files.looked.elapsed() < INTERVAL {
+                return;
+            }
+            (files.is_due, files.looked) = (false, Instant::now());
+            files.seen.iter().map(|(path, version)| (folder.join(path), *version)).collect()
+        };
+        let most = if self.store.is_far() { FILES_FAR } else { FILES };
+        let has_changed = seen.iter().take(most).any(|(path, known)| look(path).is_some_and(|now| now != *known));
+        if has_changed {
+            self.state.lock().renew(folder);
+        }
+    }
+
+    /// Notes that a file was found in a state for a container in a state of its own.
+    ///
+    /// # Errors
+    /// `Changed` if the container is in another state by now, or the file was in another one before.
+    pub(super) fn note(
+        &self,
+        folder: &Path,
+        generation: u64,
+        path: &Path,
+        version: Option<Version>,
+    ) -> Result<(), SourceError> {
+        let mut state = self.state.lock();
+        if state.generation(folder) != generation {
+            return Err(SourceError::Changed);
+        }
+        if !state.folders.contains(folder) {
+            let files = Files { seen: HashMap::new(), has_more: false, looked: Instant::now(), is_due: false };
+            // What is no longer watched over must not be taken for the same.
+            if let Some((gone, _)) = state.folders.push(folder.to_path_buf(), files) {
+                state.renew(&gone);
+            }
+        }
+        let Some(files) = state.folders.get_mut(folder) else { return Ok(()) };
+        match files.seen.get(path) {
+            Some(known) if *known == version => {}
+            Some(_) => {
+                state.renew(folder);
+                return Err(SourceError::Changed);
+            }
+            None if files.seen.len() < FILES => {
+                files.seen.insert(path.into(), version);
+            }
+            None => files.has_more = true,
+        }
+        Ok(())
+    }
+
+    /// Notes that something changed at a path, of which it is not known whether it was read.
+    pub(super) fn touch(&self, path: &Path) {
+        let mut state = self.state.lock();
+        let mut renewed = Vec::new();
+        for (folder, files) in &mut state.folders {
+            if path.starts_with(folder) || folder.starts_with(path) {
+                files.is_due = true;
+                if files.has_more && path.starts_with(folder) {
+                    renewed.push(folder.clone());
+                }
+            }
+        }
+        renewed.iter().for_each(|folder| state.renew(folder));
+    }
+
+    /// Notes that changes were lost.
+    pub(super) fn touch_all(&self) {
+        self.touch(Path::new(""));
+    }
+}
+
+/// The marker of a folder that is a container, as its bytes: unchanged while all files of the folder are that were read.
+pub(super) struct Marker {
+    pub(super) file: Arc<dyn Source>,
+    pub(super) states: Arc<FolderStates>,
+    pub(super) folder: PathBuf,
+    pub(super) generation: u64,
+}
+
+impl Marker {
+    fn check(&self) -> Result<(), SourceError> {
+        if self.states.is_in(&self.folder, self.generation) { Ok(()) } else { Err(SourceError::Changed) }
+    }
+}
+
+impl Source for Marker {
+    fn len(&self) -> u64 {
+        self.file.len()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), SourceError> {
+        self.file.read_at(offset, buf)
+    }
+
+    fn check_unchanged(&self) -> Result<(), SourceError> {
+        self.file.check_unchanged()?;
+        self.check()
+    }
+
+    fn check_known(&self) -> Result<(), SourceError> {
+        self.file.check_known()?;
+        self.check()
+    }
+
+    fn is_resident(&self, range: &Range<u64>) -> bool {
+        self.file.is_resident(range)
+    }
+
+    fn state_key(&self) -> Option<[u8; 32]> {
+        self.file.state_key()
+    }
+
+    fn filesystem(&self) -> Option<u64> {
+        self.file.filesystem()
+    }
+
+    fn try_read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), SourceError> {
+        self.file.try_read_at(offset, buf)
+    }
+
+    fn admit(&self, bytes: u64) -> Result<(), SourceError> {
+        self.file.admit(bytes)
+    }
+
+    fn prefetch(&self, ranges: &[Range<u64>]) {
+        self.file.prefetch(ranges);
+    }
+
+    fn leased(&self, range: Range<u64>) -> std::io::Result<Leased> {
+        self.file.leased(range)
+    }
+
+    fn shared(&self, range: &Range<u64>) -> Option<(SharedBytes, Range<usize>)> {
+        self.file.shared(range)
+    }
+
+    fn mapped(&self, range: Range<u64>) -> Option<Mapped> {
+        self.file.mapped(range)
+    }
+}
