@@ -5,6 +5,8 @@
 mod common;
 #[path = "toy_format/grid.rs"]
 mod grid;
+#[path = "toy_format/shelf.rs"]
+mod shelf;
 
 use std::{fs, ops::ControlFlow, path::Path, sync::Arc};
 

@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use super::{Changes, File, FileId, FilePath, Folder, Stat, Store, Usage, Version, Watch};
+use super::{Changes, File, FileId, FilePath, Folder, ListingRoom, Stat, Store, Usage, Version, Watch};
 
 /// The name in the root of a container that is a folder.
 pub(crate) const NAME: &str = ".source";
@@ -125,6 +125,10 @@ impl Store for Unveiled {
 
     fn usage(&self) -> io::Result<Usage> {
         self.0.usage()
+    }
+
+    fn set_listing_room(&self, room: ListingRoom) {
+        self.0.set_listing_room(room);
     }
 
     fn detects_by_name(&self) -> bool {

@@ -222,6 +222,7 @@ pub static PT: Format = Format {
     summary: "checkpoints of PyTorch",
     suffixes: &[],
     shared_suffixes: format::pt::SUFFIXES,
+    markers: &[],
     is_default: true,
     recognise: format::pt::recognise,
     probe: |source, _, memory| format::pt::parse_within(source, memory).map(drop),
