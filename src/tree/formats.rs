@@ -414,12 +414,13 @@ pub fn is_container_name(formats: &[&'static Format], name: &OsStr) -> bool {
 /// worth reporting.
 pub fn should_be_container(formats: &[&'static Format], name: &OsStr) -> bool {
     let name = finished(name);
-    formats.iter().any(|format| format.suffixes.iter().any(|suffix| format::has_suffix(name, suffix)))
+    let mut files = formats.iter().filter(|format| format.markers.is_empty());
+    files.any(|format| format.suffixes.iter().any(|suffix| format::has_suffix(name, suffix)))
 }
 
-/// Returns the format that a file should have by its name.
+/// Returns the format that a file should have by its name. Formats whose containers are folders have none.
 pub fn format_of_name(formats: &[&'static Format], name: &OsStr) -> Option<&'static Format> {
-    formats.iter().copied().find(|format| format.has_name(name))
+    formats.iter().copied().find(|format| format.markers.is_empty() && format.has_name(name))
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use super::{
     Error,
     inodes::NumberKey,
     problems::{Problem, Problems},
-    siblings::{Beside, may_read_both},
+    siblings::{Beside, check_way, may_read_both},
     source_tree::TRIES,
 };
 use crate::{
@@ -286,7 +286,8 @@ impl Detection {
             };
             let Some(marker) = marker else { return Ok(None) };
             let shown = marked(folder, &marker);
-            if !may_read_both(&shown, &marker) {
+            let way = check_way(store, &shown, path.folder(), Path::new(path.name()));
+            if !may_read_both(&shown, &marker) || way.is_err() {
                 let message = "not all who may read the folder may read this file, so it is shown as a plain folder";
                 problems.note(Problem::of(full, message.into()));
                 return Ok(None);

@@ -134,7 +134,7 @@ impl tree::Siblings for Siblings {
         };
         self.note(&base, path, found)?;
         let Some(version) = found else { return Ok(None) };
-        self.check_way(&base, path)?;
+        check_way(&*self.store, &self.container.stat, &base, path).map_err(refused)?;
         let file = self.store.open(&full).map_err(SourceError::from)?;
         if file.version() != version {
             return Err(SourceError::Changed.into());
@@ -146,17 +146,16 @@ impl tree::Siblings for Siblings {
         let (base, path) = (self.container.folder(), below(path)?);
         let full = base.join(path);
         self.store.watch(&full);
-        self.check_way(&base, path)?;
-        let names = match self.store.folder(&full) {
-            Ok(folder) => {
-                let version = folder.version().map_err(SourceError::from)?;
-                self.note(&base, path, Some(version))?;
-                folder.names().map_err(SourceError::from)?
-            }
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return self.note(&base, path, None),
-            Err(e) if e.kind() == io::ErrorKind::NotADirectory => return Ok(()),
-            Err(e) => return Err(SourceError::from(e).into()),
-        };
+        check_way(&*self.store, &self.container.stat, &base, path).map_err(refused)?;
+        let found = self.store.stat(&full).map_err(SourceError::from)?.filter(|stat| stat.kind == Kind::Folder);
+        self.note(&base, path, found.map(|stat| stat.version))?;
+        let Some(stat) = found else { return Ok(()) };
+        // Listing it is reading it.
+        if !may_read_both(&self.container.stat, &stat) {
+            return Err(refused(NotThere::NotReadable));
+        }
+        let folder = self.store.folder(&full).map_err(SourceError::from)?;
+        let names = folder.names().map_err(SourceError::from)?;
         let _ = (0..names.len()).try_for_each(|at| each(names.name(at)));
         Ok(())
     }
@@ -210,20 +209,19 @@ impl Siblings {
         let Some(marker) = self.container.marker else { return Ok(()) };
         Ok(self.folders.note(base, marker.generation, path, version)?)
     }
+}
 
-    /// Checks that all readers of the container may enter the folders on the way to a path below its folder.
-    fn check_way(&self, base: &Path, path: &Path) -> Result<(), BlockError> {
-        let own = &self.container.stat;
-        for folder in path.ancestors().skip(1).filter(|folder| !folder.as_os_str().is_empty()) {
-            let stat = self.store.stat(&base.join(folder)).map_err(SourceError::from)?;
-            let Some(stat) = stat else { return Err(SourceError::Changed.into()) };
-            let needed = if (own.uid, own.gid) == (stat.uid, stat.gid) { own.mode & 0o444 } else { 0o444 };
-            if needed >> 2 & !stat.mode != 0 {
-                return Err(refused(NotThere::NotReadable));
-            }
+/// Checks that all readers of a container may enter the folders on the way to a path below its folder.
+pub(super) fn check_way(store: &dyn Store, own: &Stat, base: &Path, path: &Path) -> Result<(), NotThere> {
+    for folder in path.ancestors().skip(1).filter(|folder| !folder.as_os_str().is_empty()) {
+        let stat = store.stat(&base.join(folder)).map_err(SourceError::from)?;
+        let Some(stat) = stat else { return Err(SourceError::Changed.into()) };
+        let needed = if (own.uid, own.gid) == (stat.uid, stat.gid) { own.mode & 0o444 } else { 0o444 };
+        if needed >> 2 & !stat.mode != 0 {
+            return Err(NotThere::NotReadable);
         }
-        Ok(())
     }
+    Ok(())
 }
 
 /// Returns a path that leads to a place below a folder, if it does.

@@ -55,6 +55,7 @@ pub fn likeness(front: &[u8], len: u64, name: &str) -> Likeness {
         Recognition::Maybe => Likeness::Maybe,
         Recognition::Meant => Likeness::Meant,
     };
-    let found = FORMATS.iter().map(|format| likeness((format.recognise)(&front)));
+    let found =
+        FORMATS.iter().filter(|format| format.markers.is_empty()).map(|format| likeness((format.recognise)(&front)));
     found.max().unwrap_or(Likeness::None)
 }
