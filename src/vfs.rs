@@ -318,7 +318,10 @@ impl Vfs {
         };
         let Some(SourceEntry::Container(id)) = found else {
             if mounted.kind == Kind::Folder {
-                return Self::open_as(source, vfs.options, false);
+                let problems = vfs.problems();
+                let opened = Self::open_as(source, vfs.options, false)?;
+                problems.into_iter().for_each(|problem| opened.problems.note(problem));
+                return Ok(opened);
             }
             let reason = vfs.problems.last_message();
             let reason = reason.unwrap_or_else(|| format!("not a folder, and {}", vfs.no_container()));
