@@ -258,6 +258,7 @@ pub static NETCDF: Format = Format {
     summary: "grids of climate and weather",
     suffixes: &[],
     shared_suffixes: &format::netcdf::SUFFIXES,
+    markers: &[],
     is_default: true,
     recognise: format::netcdf::recognise,
     probe: |source, _, memory| format::netcdf::parse_within(source, memory).map(drop),
