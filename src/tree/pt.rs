@@ -358,7 +358,7 @@ impl Content for Tensors {
             }
         }
         let mut front = self.front.clone();
-        front.remove("format");
+        front.shift_remove("format");
         front.extend(totals.front());
         if unknown > 0 {
             front.insert("unknown".into(), unknown.into());

@@ -632,7 +632,7 @@ impl<'a> Machine<'a> {
         let is_ordered = self.name(global).1 == b"OrderedDict";
         let mut pairs = Vec::new();
         if let Some(list) = list {
-            let pair = |pair: &Value| self.list(*pair)?.as_array::<2>().copied();
+            let pair = |pair: &Value| <[Value; 2]>::try_from(self.list(*pair)?).ok();
             match self.list(list).and_then(|list| list.iter().map(pair).collect()) {
                 Some(found) => pairs = found,
                 None => return Ok(Value::Unknown(Some(global))),

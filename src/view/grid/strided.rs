@@ -110,7 +110,6 @@ impl Rendered for Strided {
     }
 }
 
-/// Returns the bytes from the first element of an array to the end of its last one, as the data of a [`Strided`].
 impl From<Strided> for View {
     fn from(array: Strided) -> Self {
         let size = array.shape.iter().product::<u64>() * array.element as u64;
