@@ -125,8 +125,9 @@ pub const DIMENSIONS: usize = 32;
 /// Base-2 logarithm of the largest window that a zstd frame may ask for (`docs/formats/wshard.md` 22): 128 MiB.
 pub const ZSTD_WINDOW_LOG: u32 = 27;
 
-/// Containers kept open (descriptor and map) at once, where the limit on descriptors allows it.
-pub const OPEN_SOURCES: usize = 256;
+/// Containers kept open at once, if the limit on descriptors and [`OPEN_MEMORY_PART`] allow it. Each has a descriptor and a
+/// map; Linux allows a process 65,530 maps.
+pub const OPEN_SOURCES: usize = 16 << 10;
 
 /// Names and indexes of open containers take at most this fraction (1/n) of the cache's budget, or [`OPEN_MEMORY`] if
 /// that is more. One container may always be open, whatever it takes.

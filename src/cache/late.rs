@@ -11,19 +11,24 @@ pub(crate) type OnLateFailure = Arc<dyn Fn() + Send + Sync>;
 pub struct LateFailures {
     cache: Arc<Cache>,
     container: u64,
+    call: OnLateFailure,
 }
 
 impl Drop for LateFailures {
     fn drop(&mut self) {
-        self.cache.late_failures.lock().remove(&self.container);
+        let mut calls = self.cache.late_failures.lock();
+        // The same container may have been opened again, with a call of its own.
+        if calls.get(&self.container).is_some_and(|call| Arc::ptr_eq(call, &self.call)) {
+            calls.remove(&self.container);
+        }
     }
 }
 
 impl Cache {
     /// Calls `call` whenever a block of this container fails after bytes of it may have been served.
     pub(crate) fn on_late_failure(self: &Arc<Self>, container: u64, call: OnLateFailure) -> LateFailures {
-        self.late_failures.lock().insert(container, call);
-        LateFailures { cache: self.clone(), container }
+        self.late_failures.lock().insert(container, call.clone());
+        LateFailures { cache: self.clone(), container, call }
     }
 
     /// Returns what to call when a block of this container fails that is served while it is decoded or checked.

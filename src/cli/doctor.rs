@@ -269,8 +269,8 @@ fn others(root: bool) -> Check {
 fn descriptors() -> Check {
     let limit = getrlimit(Resource::Nofile);
     let name = "open files";
-    // Containers that are kept open, and as many descriptors for everything else.
-    let wanted = 2 * crate::limits::OPEN_SOURCES as u64;
+    // A thousand containers that are kept open, and what else needs descriptors.
+    let wanted = 1024 * crate::limits::DESCRIPTORS_PART;
     match limit.maximum {
         Some(most) if most < wanted => {
             let message = format!("at most {most} in a process; containers will be opened repeatedly");

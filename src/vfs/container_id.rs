@@ -66,6 +66,14 @@ impl ContainerId {
         Self { marker: Some(marker), ..Self::new(key, path, format, stat, others) }
     }
 
+    /// Returns the container's number in a cache that several volumes share. It is a part of [`Self::number`], which
+    /// nobody can choose.
+    pub(super) fn number_in(&self, volume: u64) -> u64 {
+        // Odd, so that each volume has another factor.
+        const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+        (self.number >> 64) as u64 ^ volume.wrapping_mul(SPREAD)
+    }
+
     /// Returns the path of the file that is opened, with the container's own folder as its folder.
     pub(super) fn file(&self) -> FilePath {
         match self.marker {

@@ -34,8 +34,11 @@ const WORTH_TRIMMING: usize = 4 << 20;
 /// How often a thread that waits for an opening checks whether its reader still waits.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// Next number of a container in the cache, which several volumes may share.
+/// Next number in the cache, which several volumes may share: of a folder that is opened, or of all containers of a volume.
 static NEXT_NUMBER: AtomicU64 = AtomicU64::new(0);
+
+/// Set in the cache's numbers of folders, so that no file has them.
+const FOLDER: u64 = 1 << 63;
 
 /// The open containers, least recently used last.
 pub(super) struct Containers {
@@ -43,10 +46,21 @@ pub(super) struct Containers {
     cache: Arc<Cache>,
     folders: Arc<FolderStates>,
     state: Mutex<State>,
+    /// Tells the containers of this volume from those of others in the same cache.
+    volume: u64,
     /// Bytes of memory that they may take together. A single one may take more.
     budget: usize,
+    /// How many were opened and closed so far.
+    pub(super) counters: Counters,
     problems: Arc<Problems>,
     invalidations: Arc<Invalidations>,
+}
+
+/// Counters since the start, for `stats.json`.
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    pub(super) opened: AtomicU64,
+    pub(super) closed: AtomicU64,
 }
 
 struct State {
@@ -124,7 +138,9 @@ impl Containers {
             cache,
             folders,
             state: Mutex::new(State { open: LruCache::new(nonzero(descriptors())), opening: HashMap::new() }),
+            volume: NEXT_NUMBER.fetch_add(1, Relaxed),
             budget: usize::try_from(budget).unwrap_or(usize::MAX),
+            counters: Counters::default(),
             problems,
             invalidations,
         });
@@ -140,7 +156,17 @@ impl Containers {
         let oldest = state.open.iter().rev().find(|(_, open)| is_idle(open)).map(|(id, _)| id.clone());
         let closed = oldest.and_then(|id| state.open.pop(&id));
         drop(state);
-        closed.inspect(|closed| self.cache.forget(closed.opened.reader.container)).is_some()
+        closed.inspect(|closed| self.note_closed(closed)).is_some()
+    }
+
+    /// Counts a container that was closed to make room. The cache keeps blocks of a file: they are found again when the
+    /// same state of it is opened again. What is cached of a folder may be out of date then.
+    fn note_closed(&self, closed: &Open) {
+        self.counters.closed.fetch_add(1, Relaxed);
+        let number = closed.opened.reader.container;
+        if number & FOLDER != 0 {
+            self.cache.forget(number);
+        }
     }
 
     pub(super) fn cache(&self) -> &Arc<Cache> {
@@ -237,17 +263,26 @@ impl Containers {
         let watch = self.store.known_watch(id.path.folder());
         let file = looked_into().or_else(|| self.store.try_open(&id.shown(), version));
         let file = file?;
-        let reader = self.reader(&file);
+        let reader = self.reader(id, &file);
         // The open that waits finds errors again and reports them.
         let (quick, source) = reader.for_quick_open();
         let opened = id.format.open_within(&quick, None).ok();
         // A manifest's tree is made with its chunks. Bytes that were refused may have been taken for damage.
-        let (tree, room) = opened.filter(|(tree, _)| !tree.has_parts() && !source.has_refused())?;
+        if source.has_refused() {
+            self.cache.forget(reader.container);
+            return None;
+        }
+        let (tree, room) = opened.filter(|(tree, _)| !tree.has_parts())?;
         Some(self.insert(id, reader, tree, room, watch, file))
     }
 
-    fn reader(&self, file: &Arc<dyn File>) -> ReadContext {
-        ReadContext::new(file.clone().into_source(), self.cache.clone(), NEXT_NUMBER.fetch_add(1, Relaxed))
+    /// Returns the context for reading a container. A file in one state always has the same number in the cache.
+    fn reader(&self, id: &ContainerId, file: &Arc<dyn File>) -> ReadContext {
+        let number = match id.marker {
+            Some(_) => NEXT_NUMBER.fetch_add(1, Relaxed) | FOLDER,
+            None => id.number_in(self.volume) & !FOLDER,
+        };
+        ReadContext::new(file.clone().into_source(), self.cache.clone(), number)
     }
 
     fn open_now(&self, id: &Arc<ContainerId>, siblings: Option<Arc<dyn tree::Siblings>>) -> Result<Arc<Opened>, Error> {
@@ -264,7 +299,7 @@ impl Containers {
         }
         // Parsing while the write that made this state goes on could give a mix, and no later time stamp would show it.
         std::thread::sleep(state.unsettled());
-        let mut reader = self.reader(&file);
+        let mut reader = self.reader(id, &file);
         if let Some(marker) = id.marker {
             let (folder, states) = (id.shown(), self.folders.clone());
             let source = Marker { file: reader.source.clone(), states, folder, generation: marker.generation };
@@ -304,9 +339,10 @@ impl Containers {
             closed.push(oldest);
         }
         drop(state);
+        self.counters.opened.fetch_add(1, Relaxed);
         let freed: usize = closed.iter().map(|(_, closed)| closed.opened.tree.memory_usage()).sum();
         for (_, closed) in closed {
-            self.cache.forget(closed.opened.reader.container);
+            self.note_closed(&closed);
         }
         if freed > WORTH_TRIMMING {
             trim_heap();
@@ -334,9 +370,11 @@ impl Containers {
         }
     }
 
+    /// Closes a container whose file is gone or in another state, with what is cached of it.
     pub(super) fn close(&self, id: &Arc<ContainerId>) {
         let closed = self.state.lock().open.pop(id);
         if let Some(closed) = closed {
+            self.counters.closed.fetch_add(1, Relaxed);
             self.cache.forget(closed.opened.reader.container);
         }
     }

@@ -146,6 +146,8 @@ fn stats(vfs: &Vfs) -> Value {
         "bytes_read": count(&requests.bytes_read),
         "nodes_held": vfs.inodes.count(),
         "containers_open": vfs.containers.count(),
+        "containers_opened": count(&vfs.containers.counters.opened),
+        "containers_closed": count(&vfs.containers.counters.closed),
         "folders_watched": vfs.source.store().watched(),
         "cache": {
             "budget": budget,
