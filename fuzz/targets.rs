@@ -334,8 +334,8 @@ pub fn tree(bytes: &[u8]) {
         for (name, node, is_folder) in children {
             assert!(seen.insert(node), "{node:?} is there twice");
             assert_eq!(tree.lookup(&reader, folder, &name).ok().flatten(), Some(node), "{name}");
-            assert_eq!(tree.parent(node), folder);
-            assert_eq!(matches!(tree.kind(node), Some(NodeKind::Folder { .. })), is_folder);
+            assert_eq!(tree.parent(&reader, node).ok(), Some(folder));
+            assert_eq!(matches!(tree.kind(&reader, node), Ok(Some(NodeKind::Folder { .. }))), is_folder);
             if is_folder {
                 folders.push(node);
                 continue;

@@ -122,13 +122,22 @@ pub trait Container: Any + Send + Sync {
     ) -> Result<(), Fault>;
 
     /// Returns the kind of a node; `None` if it does not exist.
-    fn kind(&self, node: NodeId) -> Option<NodeKind>;
+    ///
+    /// # Errors
+    /// As [`Self::lookup`].
+    fn kind(&self, reader: &ReadContext, node: NodeId) -> Result<Option<NodeKind>, Fault>;
 
     /// Returns the folder that contains a node.
-    fn parent(&self, node: NodeId) -> NodeId;
+    ///
+    /// # Errors
+    /// As [`Self::lookup`].
+    fn parent(&self, reader: &ReadContext, node: NodeId) -> Result<NodeId, Fault>;
 
-    /// Returns a node's path below the container, for messages.
-    fn path(&self, node: NodeId) -> String;
+    /// Returns a node's path below the container.
+    ///
+    /// # Errors
+    /// As [`Self::lookup`].
+    fn path(&self, reader: &ReadContext, node: NodeId) -> Result<String, Fault>;
 
     /// Returns the bytes of a file.
     ///
@@ -167,7 +176,7 @@ pub trait Container: Any + Send + Sync {
     ///
     /// # Errors
     /// As [`Self::lookup`].
-    fn overview(&self) -> Result<Overview, Fault>;
+    fn overview(&self, reader: &ReadContext) -> Result<Overview, Fault>;
 
     /// Returns the most bytes of memory that an overview takes, about.
     fn overview_memory(&self) -> u64 {
@@ -213,7 +222,6 @@ pub trait Container: Any + Send + Sync {
     ///
     /// # Errors
     /// As [`Self::lookup`].
-    #[cfg(feature = "serve")]
     fn rows(
         &self,
         reader: &ReadContext,
@@ -347,18 +355,38 @@ impl Opened {
     }
 
     /// Does the same as [`Container::kind`], including `.file`.
-    pub fn kind(&self, node: NodeId) -> Option<NodeKind> {
-        if node == OWN_FILE_NODE { Some(NodeKind::File) } else { self.tree.kind(node) }
+    ///
+    /// # Errors
+    /// As [`Container::kind`].
+    pub fn kind(&self, node: NodeId, wait: Wait) -> Result<Option<NodeKind>, Fault> {
+        if node == OWN_FILE_NODE { Ok(Some(NodeKind::File)) } else { self.tree.kind(self.reader(wait), node) }
     }
 
     /// Does the same as [`Container::parent`], including `.file`.
-    pub fn parent(&self, node: NodeId) -> NodeId {
-        if node == OWN_FILE_NODE { ROOT } else { self.tree.parent(node) }
+    ///
+    /// # Errors
+    /// As [`Container::parent`].
+    pub fn parent(&self, node: NodeId, wait: Wait) -> Result<NodeId, Fault> {
+        if node == OWN_FILE_NODE { Ok(ROOT) } else { self.tree.parent(self.reader(wait), node) }
     }
 
     /// Does the same as [`Container::path`], including `.file`.
-    pub fn path(&self, node: NodeId) -> String {
-        if node == OWN_FILE_NODE { OWN_FILE.into() } else { self.tree.path(node) }
+    ///
+    /// # Errors
+    /// As [`Container::path`].
+    pub fn path(&self, node: NodeId, wait: Wait) -> Result<String, Fault> {
+        if node == OWN_FILE_NODE { Ok(OWN_FILE.into()) } else { self.tree.path(self.reader(wait), node) }
+    }
+
+    /// Returns a node's path for a message. If it cannot be told, it is that of the nearest folder whose path can.
+    pub fn place(&self, mut node: NodeId, wait: Wait) -> String {
+        loop {
+            match (self.path(node, wait), self.parent(node, wait)) {
+                (Ok(path), _) => return path,
+                (Err(_), Ok(parent)) if parent != node => node = parent,
+                _ => return String::new(),
+            }
+        }
     }
 
     /// Does the same as [`Container::view`]. The container's own bytes are a range of its file, and are served like an

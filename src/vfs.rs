@@ -442,7 +442,8 @@ impl Vfs {
     pub(crate) fn path_of(&self, ino: u64) -> (PathBuf, String) {
         match self.node(ino) {
             Ok(Node::InContainer(id, node)) => {
-                let path = self.opened(&id, Wait::Always).map(|opened| opened.path(node)).unwrap_or_default();
+                let path =
+                    self.opened(&id, Wait::Always).map(|opened| opened.place(node, Wait::Always)).unwrap_or_default();
                 (id.shown(), path)
             }
             Ok(node) => (self.place(&node), String::new()),
@@ -506,7 +507,7 @@ impl Vfs {
         let made = room.map_err(|refused| tree::no_memory(refused).into()).and_then(|mut room| {
             // Its user goes on to read what it names.
             room.hold();
-            Ok(HeldOverview { overview: opened.tree.overview()?, _room: room })
+            Ok(HeldOverview { overview: opened.tree.overview(&opened.reader)?, _room: room })
         });
         made.map(Some).map_err(|fault| self.fault(&id, &opened, node, fault))
     }
@@ -747,7 +748,11 @@ impl Vfs {
     /// Notes the warnings of a container that was opened.
     fn note_warnings(&self, id: &ContainerId, opened: &Opened) {
         for Notice { node, offset, message } in opened.tree.drain_warnings() {
-            self.problems.note(Problem { path: opened.tree.path(node), offset, ..Problem::of(id.shown(), message) });
+            self.problems.note(Problem {
+                path: opened.place(node, Wait::Never),
+                offset,
+                ..Problem::of(id.shown(), message)
+            });
         }
     }
 
@@ -759,7 +764,7 @@ impl Vfs {
         let block = fault.block.map(|block| opened.tree.block_name(block));
         // A disk fails somewhere in the block; all other faults are reported at the block's start.
         let start = (!matches!(*fault.error, BlockError::Source(_))).then_some(fault.offset);
-        let error = Error::block(id.shown(), opened.path(node), block, fault.offset, fault.error);
+        let error = Error::block(id.shown(), opened.place(node, Wait::Never), block, fault.offset, fault.error);
         self.problems.note_at(error.to_problem(), start);
         if error.errno() == libc::ESTALE {
             self.note_gone(id);

@@ -68,7 +68,7 @@ fn what_can_be_read_is_right_and_the_rest_an_error() {
                 match read(&opened) {
                     Ok(got) => {
                         good += 1;
-                        assert_eq!(Some(got), right, "{name}: {}, {bad:?} unreadable", whole.tree.path(node));
+                        assert_eq!(Some(got), right, "{name}: {}, {bad:?} unreadable", whole.path(node));
                     }
                     Err(fault) if right.is_some() => {
                         errors += 1;
@@ -77,7 +77,7 @@ fn what_can_be_read_is_right_and_the_rest_an_error() {
                         assert!(fault.offset < bytes.len() as u64);
                         // The disk recovers: nothing of the failure stays.
                         failing.broken.store(false, Relaxed);
-                        assert_eq!(read(&opened).ok(), right, "{name}: {} stays bad", whole.tree.path(node));
+                        assert_eq!(read(&opened).ok(), right, "{name}: {} stays bad", whole.path(node));
                         failing.broken.store(true, Relaxed);
                     }
                     Err(_) => {}
@@ -99,7 +99,7 @@ fn a_failing_block_is_read_once() {
     let failing = Arc::new(Failing { bytes, bad: length - 10..length, broken: false.into(), failed: Mutex::default() });
     let opened = container::open_source(failing.clone()).unwrap();
     failing.broken.store(true, Relaxed);
-    let file = opened.walk().into_iter().find(|file| opened.tree.path(file.node) == "x.bin").unwrap();
+    let file = opened.walk().into_iter().find(|file| opened.path(file.node) == "x.bin").unwrap();
     assert!(file.view.read_at(&opened.reader, 0, 200_000).is_err());
     assert_eq!(failing.failed.lock().unwrap().len(), 1);
 }

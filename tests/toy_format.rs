@@ -74,16 +74,16 @@ impl Container for Toy {
         Ok(())
     }
 
-    fn kind(&self, node: NodeId) -> Option<NodeKind> {
-        Some(if node == DATA { NodeKind::File } else { NodeKind::Folder { subfolders: Some(0) } })
+    fn kind(&self, _: &ReadContext, node: NodeId) -> Result<Option<NodeKind>, Fault> {
+        Ok(Some(if node == DATA { NodeKind::File } else { NodeKind::Folder { subfolders: Some(0) } }))
     }
 
-    fn parent(&self, _: NodeId) -> NodeId {
-        ROOT
+    fn parent(&self, _: &ReadContext, _: NodeId) -> Result<NodeId, Fault> {
+        Ok(ROOT)
     }
 
-    fn path(&self, node: NodeId) -> String {
-        if node == DATA { "data.npy".into() } else { String::new() }
+    fn path(&self, _: &ReadContext, node: NodeId) -> Result<String, Fault> {
+        Ok(if node == DATA { "data.npy".into() } else { String::new() })
     }
 
     fn array(&self, _: &ReadContext, file: NodeId) -> Result<Option<Array>, Fault> {
@@ -98,7 +98,7 @@ impl Container for Toy {
         Ok(Arc::default())
     }
 
-    fn overview(&self) -> Result<Overview, Fault> {
+    fn overview(&self, _: &ReadContext) -> Result<Overview, Fault> {
         let item = Item { path: "data.npy".into(), info: self.data().into(), ..Item::default() };
         Ok(Overview {
             format: TOY.name,

@@ -163,7 +163,7 @@ pub static IDV: Format = Format {
     is_default: true,
     recognise: |front| front.by_magic(&format::idv::MAGIC, format::idv::HEADER),
     probe: |source, _, _| format::idv::probe(source),
-    open: |reader, _, memory| Ok(Arc::new(idv::open(format::idv::parse_within(&*reader.source, memory)?, reader))),
+    open: |reader, _, memory| Ok(Arc::new(idv::open(format::idv::parse_within(&*reader.source, memory)?))),
     others: no_others,
     check_others: None,
     check_part: no_part,

@@ -33,7 +33,6 @@ use crate::{
         idv::{File, Item, Type, compression},
     },
     limits,
-    source::Wait,
     view::{Array, Fault, ReadContext, View},
 };
 use loaded::{Loaded, Shape};
@@ -133,8 +132,6 @@ impl Node {
 /// An IDV file.
 pub(super) struct Idv {
     file: File,
-    /// For descriptions and paths that are made without a reader.
-    reader: ReadContext,
     names: OnceLock<Names>,
     loaded: Mutex<LruCache<u32, Arc<Loaded>>>,
     new_warnings: Mutex<Vec<Notice>>,
@@ -145,10 +142,9 @@ pub(super) struct Idv {
 }
 
 /// The tree of an IDV file.
-pub(super) fn open(file: File, reader: &ReadContext) -> Idv {
+pub(super) fn open(file: File) -> Idv {
     Idv {
         file,
-        reader: reader.with_wait(Wait::Always),
         names: OnceLock::new(),
         loaded: Mutex::new(LruCache::new(nonzero(limits::IDV_PARSED))),
         new_warnings: Mutex::default(),
@@ -166,16 +162,13 @@ impl Idv {
         }
         reader.may_work()?;
         let find = |memory: WorkingMemory<'_>| Names::of(&self.file, &*reader.source, memory).map_err(part_fault);
-        let names = with_memory(&self.reader.cache, find)?;
+        let names = with_memory(&reader.cache, find)?;
         Ok(self.names.get_or_init(|| names))
     }
 
-    /// Returns the folder of a column, for messages; empty if it cannot be read.
-    fn folder(&self, column: u32) -> String {
-        let names = self.names(&self.reader);
-        names
-            .and_then(|names| names.folder(&self.file, &*self.reader.source, column).map_err(part_fault))
-            .unwrap_or_default()
+    /// Returns the name of a column's folder.
+    fn folder(&self, reader: &ReadContext, column: u32) -> Result<String, Fault> {
+        self.names(reader)?.folder(&self.file, &*reader.source, column).map_err(part_fault)
     }
 
     fn note(&self, node: Node, offset: Option<u64>, message: String) {
@@ -192,7 +185,7 @@ impl Idv {
             return Err(refused(format!("there is no column {column}")));
         };
         let texts = found.name.len() + found.codec.name.len() + found.codec.parameters.len();
-        let room = self.reader.cache.hold((texts + COLUMN) as u64);
+        let room = reader.cache.hold((texts + COLUMN) as u64);
         let loaded = Arc::new(Loaded::new(found, &self.file, room));
         for problem in loaded.problems(self.file.tail) {
             self.note(Node::of(Part::Column, column, 0), None, problem);
@@ -218,7 +211,7 @@ impl Idv {
             reader.may_read()?;
             reader.may_work()?;
             let read = |memory: WorkingMemory<'_>| loaded.read_metadata(&self.file, &*reader.source, memory);
-            let damage = with_memory(&self.reader.cache, read)?;
+            let damage = with_memory(&reader.cache, read)?;
             if let Some(reason) = damage {
                 let at = loaded.column().metadata_offset(self.file.tail);
                 self.note(Node::of(Part::Metadata, column, 0), at, format!("the table of metadata: {reason}"));
@@ -381,48 +374,46 @@ impl Container for Idv {
         Ok(())
     }
 
-    fn kind(&self, node: NodeId) -> Option<NodeKind> {
-        let Node { part, .. } = Node::unpack(node)?;
+    fn kind(&self, _: &ReadContext, node: NodeId) -> Result<Option<NodeKind>, Fault> {
         let folder = |subfolders| NodeKind::Folder { subfolders };
-        Some(match part {
+        Ok(Node::unpack(node).map(|node| match node.part {
             Part::Root => folder(Some(1)),
             Part::Columns => folder(Some(self.file.columns())),
             // The column's entry says whether there is `metadata`; a listing need not read it.
             Part::Column => folder(None),
             Part::Metadata => folder(Some(0)),
             _ => NodeKind::File,
-        })
+        }))
     }
 
-    fn parent(&self, node: NodeId) -> NodeId {
-        let Some(Node { part, column, .. }) = Node::unpack(node) else { return super::ROOT };
-        match part {
+    fn parent(&self, _: &ReadContext, node: NodeId) -> Result<NodeId, Fault> {
+        let Some(Node { part, column, .. }) = Node::unpack(node) else { return Ok(super::ROOT) };
+        Ok(match part {
             Part::Root | Part::Description | Part::Columns | Part::Table => super::ROOT,
             Part::Column => Node::of(Part::Columns, 0, 0).pack(),
             Part::Entry => Node::of(Part::Metadata, column, 0).pack(),
             _ => Node::of(Part::Column, column, 0).pack(),
-        }
+        })
     }
 
-    fn path(&self, node: NodeId) -> String {
-        let Some(Node { part, column, item }) = Node::unpack(node) else { return String::new() };
-        let loaded = || self.column(&self.reader, column).ok();
+    fn path(&self, reader: &ReadContext, node: NodeId) -> Result<String, Fault> {
+        let Some(Node { part, column, item }) = Node::unpack(node) else { return Ok(String::new()) };
         let name: Cow<'_, str> = match part {
-            Part::Root => return String::new(),
-            Part::Description => return DESCRIPTION.into(),
-            Part::Table => return table::NAME.into(),
-            Part::Columns => return "columns".into(),
-            Part::Column => self.folder(column).into(),
+            Part::Root => return Ok(String::new()),
+            Part::Description => return Ok(DESCRIPTION.into()),
+            Part::Table => return Ok(table::NAME.into()),
+            Part::Columns => return Ok("columns".into()),
+            Part::Column => self.folder(reader, column)?.into(),
             Part::Metadata => "metadata".into(),
-            Part::Block => format!("block_{item}{}", loaded().map_or("", |loaded| Self::block_suffix(&loaded))).into(),
-            Part::Entry => loaded().and_then(|loaded| loaded.name(item)).unwrap_or_default().into(),
+            Part::Block => format!("block_{item}{}", Self::block_suffix(&*self.column(reader, column)?)).into(),
+            Part::Entry => self.metadata(reader, column)?.name(item).unwrap_or_default().into(),
             Part::Shown(show) => {
-                let ty = loaded().and_then(|loaded| loaded.values().map(|values| values.ty().clone()));
-                let files = ty.as_ref().map_or(&[][..], files);
+                let loaded = self.column(reader, column)?;
+                let files = loaded.values().map_or(&[][..], |values| files(values.ty()));
                 files.iter().find(|(_, known)| *known == show).map_or("", |(name, _)| name).into()
             }
         };
-        format!("{}/{name}", self.path(self.parent(node)))
+        Ok(format!("{}/{name}", self.path(reader, self.parent(reader, node)?)?))
     }
 
     fn view(&self, reader: &ReadContext, file: NodeId) -> Result<View, Fault> {
@@ -453,7 +444,6 @@ impl Container for Idv {
         Ok(self.array(reader, node)?.map(ItemInfo::from))
     }
 
-    #[cfg(feature = "serve")]
     fn rows(
         &self,
         reader: &ReadContext,
@@ -474,7 +464,7 @@ impl Container for Idv {
     }
 
     fn description(&self, reader: &ReadContext) -> Result<Arc<Buffer>, Fault> {
-        kept(reader, 0, |memory| describe::describe(self, memory))
+        kept(reader, 0, |memory| describe::describe(self, reader, memory))
     }
 
     fn memory_usage(&self) -> usize {
@@ -483,8 +473,8 @@ impl Container for Idv {
         self.file.memory_usage() + loaded * size_of::<u64>() + self.tables.memory_usage() + names
     }
 
-    fn overview(&self) -> Result<Overview, Fault> {
-        let contents = Contents::Table(describe::overview(self)?);
+    fn overview(&self, reader: &ReadContext) -> Result<Overview, Fault> {
+        let contents = Contents::Table(describe::overview(self, reader)?);
         Ok(Overview { format: IDV.name, contents })
     }
 

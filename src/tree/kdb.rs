@@ -467,23 +467,23 @@ impl Container for Kdb {
         Ok(())
     }
 
-    fn kind(&self, node: NodeId) -> Option<NodeKind> {
+    fn kind(&self, _: &ReadContext, node: NodeId) -> Result<Option<NodeKind>, Fault> {
         let folder = |subfolders| NodeKind::Folder { subfolders };
-        Some(match Node::unpack(node)?.part {
+        Ok(Node::unpack(node).map(|node| match node.part {
             Part::Root => folder(Some(1)),
             Part::Episodes => folder(u32::try_from(self.header.episodes()).ok()),
             // The index entry says whether there is `images/`; the cameras take a walk.
             Part::Episode | Part::Images => folder(None),
             Part::Camera => folder(Some(0)),
             _ => NodeKind::File,
-        })
+        }))
     }
 
-    fn parent(&self, node: NodeId) -> NodeId {
-        let Some(Node { part, episode, item }) = Node::unpack(node) else { return super::ROOT };
+    fn parent(&self, reader: &ReadContext, node: NodeId) -> Result<NodeId, Fault> {
+        let Some(Node { part, episode, item }) = Node::unpack(node) else { return Ok(super::ROOT) };
         let parent = match part {
             Part::Root | Part::Description | Part::Episodes | Part::EpisodesTable | Part::StepsTable => {
-                return super::ROOT;
+                return Ok(super::ROOT);
             }
             Part::Episode => Node::of(Part::Episodes, 0, 0),
             Part::Meta | Part::State | Part::Action | Part::Reward | Part::IsTerminal | Part::Images => {
@@ -491,31 +491,29 @@ impl Container for Kdb {
             }
             Part::Camera | Part::Stack => Node::of(Part::Images, episode, 0),
             Part::Picture => {
-                let pictures = self.indexed.lock().episodes.peek(&episode).cloned();
-                let camera = pictures.and_then(|pictures| pictures.camera_of(item));
+                let camera = self.pictures(reader, episode)?.camera_of(item);
                 camera.map_or(Node::of(Part::Images, episode, 0), |camera| Node::of(Part::Camera, episode, camera))
             }
         };
-        parent.pack()
+        Ok(parent.pack())
     }
 
-    fn path(&self, node: NodeId) -> String {
-        let Some(Node { part, episode, item }) = Node::unpack(node) else { return String::new() };
-        let pictures = || self.indexed.lock().episodes.peek(&episode).cloned();
+    fn path(&self, reader: &ReadContext, node: NodeId) -> Result<String, Fault> {
+        let Some(Node { part, episode, item }) = Node::unpack(node) else { return Ok(String::new()) };
         let name: Cow<'_, str> = match part {
-            Part::Root => return String::new(),
-            Part::Description => return DESCRIPTION.into(),
-            Part::Episodes => return "episodes".into(),
-            Part::EpisodesTable => return tables::EPISODES.into(),
-            Part::StepsTable => return tables::STEPS.into(),
-            Part::Episode => return format!("episodes/{episode}"),
+            Part::Root => return Ok(String::new()),
+            Part::Description => return Ok(DESCRIPTION.into()),
+            Part::Episodes => return Ok("episodes".into()),
+            Part::EpisodesTable => return Ok(tables::EPISODES.into()),
+            Part::StepsTable => return Ok(tables::STEPS.into()),
+            Part::Episode => return Ok(format!("episodes/{episode}")),
             Part::Camera | Part::Stack => {
-                pictures().map_or_else(String::new, |pictures| pictures.name(item, part == Part::Camera).into()).into()
+                self.pictures(reader, episode)?.name(item, part == Part::Camera).to_owned().into()
             }
-            Part::Picture => pictures().map_or_else(String::new, |pictures| pictures.picture_name(item)).into(),
+            Part::Picture => self.pictures(reader, episode)?.picture_name(item).into(),
             part => EPISODE.iter().find(|(_, known)| *known == part).map_or("", |(name, _)| name).into(),
         };
-        format!("{}/{name}", self.path(self.parent(node)))
+        Ok(format!("{}/{name}", self.path(reader, self.parent(reader, node)?)?))
     }
 
     fn view(&self, reader: &ReadContext, file: NodeId) -> Result<View, Fault> {
@@ -553,7 +551,7 @@ impl Container for Kdb {
         REMEMBERED + self.indexed.lock().records * size_of::<Record>() + steps + self.tables.memory_usage()
     }
 
-    fn overview(&self) -> Result<Overview, Fault> {
+    fn overview(&self, _: &ReadContext) -> Result<Overview, Fault> {
         let contents = Contents::Episodes { count: self.header.episodes() };
         Ok(Overview { format: KDB.name, contents })
     }

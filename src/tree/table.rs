@@ -250,31 +250,31 @@ impl<C: Content> Container for Table<C> {
         Ok(())
     }
 
-    fn kind(&self, node: NodeId) -> Option<NodeKind> {
+    fn kind(&self, _: &ReadContext, node: NodeId) -> Result<Option<NodeKind>, Fault> {
         if let Some((folder, number)) = Self::frame_of(node) {
-            let frames = self.content.frames(folder)?;
-            return (number < frames.count).then_some(NodeKind::File);
+            let is_there = self.content.frames(folder).is_some_and(|frames| number < frames.count);
+            return Ok(is_there.then_some(NodeKind::File));
         }
         let node = Self::number(node);
-        Some(match self.paths.kind(node)? {
+        Ok(self.paths.kind(node).map(|kind| match kind {
             Kind::Folder => NodeKind::Folder { subfolders: Some(self.paths.subfolders(node)) },
             Kind::File(_) => NodeKind::File,
-        })
+        }))
     }
 
-    fn parent(&self, node: NodeId) -> NodeId {
-        if let Some((folder, _)) = Self::frame_of(node) {
-            return NodeId(folder.into());
-        }
-        NodeId(self.paths.parent(Self::number(node)).into())
+    fn parent(&self, _: &ReadContext, node: NodeId) -> Result<NodeId, Fault> {
+        Ok(NodeId(match Self::frame_of(node) {
+            Some((folder, _)) => folder.into(),
+            None => self.paths.parent(Self::number(node)).into(),
+        }))
     }
 
-    fn path(&self, node: NodeId) -> String {
+    fn path(&self, _: &ReadContext, node: NodeId) -> Result<String, Fault> {
         if let Some((folder, number)) = Self::frame_of(node) {
             let name = self.content.frames(folder).map_or_else(String::new, |frames| frames.name(number));
-            return format!("{}/{name}", self.paths.path(folder));
+            return Ok(format!("{}/{name}", self.paths.path(folder)));
         }
-        self.paths.path(Self::number(node))
+        Ok(self.paths.path(Self::number(node)))
     }
 
     fn view(&self, reader: &ReadContext, file: NodeId) -> Result<View, Fault> {
@@ -306,7 +306,7 @@ impl<C: Content> Container for Table<C> {
         describe::kept(reader, 0, |memory| self.content.describe(&self.paths, &self.tables, memory))
     }
 
-    fn overview(&self) -> Result<Overview, Fault> {
+    fn overview(&self, _: &ReadContext) -> Result<Overview, Fault> {
         Ok(self.content.overview(&self.paths))
     }
 

@@ -93,7 +93,7 @@ impl Vfs {
         let mut path = id.shown().into_os_string().into_encoded_bytes();
         let container = path.len();
         path.push(b'/');
-        path.extend_from_slice(opened.path(file).as_bytes());
+        path.extend_from_slice(opened.path(file, Wait::Never).ok()?.as_bytes());
         Some((path, container))
     }
 

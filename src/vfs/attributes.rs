@@ -142,26 +142,21 @@ impl Vfs {
         wait: Wait,
     ) -> Result<Attr, Error> {
         let node = Node::InContainer(id.clone(), child);
-        let (kind, size, nlink) = match opened.kind(child) {
+        let fault = |fault| self.fault(id, opened, child, fault);
+        let (kind, size, nlink) = match opened.kind(child, wait).map_err(fault)? {
             Some(NodeKind::Folder { subfolders }) => {
                 (FileKind::Folder, 0, subfolders.map_or(1, |n| n.saturating_add(2)))
             }
-            Some(NodeKind::File) => {
-                let view = opened.view(child, wait);
-                (FileKind::File, view.map_err(|fault| self.fault(id, opened, child, fault))?.size(), 1)
-            }
+            Some(NodeKind::File) => (FileKind::File, opened.view(child, wait).map_err(fault)?.size(), 1),
             Some(NodeKind::Link) => {
-                let target = opened.tree.link_target(opened.reader(wait), child);
-                let target = target.map_err(|fault| self.fault(id, opened, child, fault))?;
+                let target = opened.tree.link_target(opened.reader(wait), child).map_err(fault)?;
                 (FileKind::Link, target.map_or(0, |target| target.len() as u64), 1)
             }
             None => return Err(Error::stale(id.shown())),
         };
         // In the root of a container that is SOURCE, names mean other nodes after it has changed.
-        let ttl = match opened.parent(child) == tree::ROOT && self.alone.is_some() {
-            false if opened.is_watched() => Ttl::Container,
-            _ => Ttl::Source,
-        };
+        let may_change = self.alone.is_some() && opened.parent(child, wait).map_err(fault)? == tree::ROOT;
+        let ttl = if opened.is_watched() && !may_change { Ttl::Container } else { Ttl::Source };
         Ok(self.attr_from(&node, kind, size, &id.stat, nlink, ttl))
     }
 

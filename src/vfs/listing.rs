@@ -101,7 +101,7 @@ impl Vfs {
                     let node = Node::InContainer(id.clone(), child.node);
                     let kind = match child.is_folder {
                         true => FileKind::Folder,
-                        false if opened.kind(child.node) == Some(NodeKind::Link) => FileKind::Link,
+                        false if matches!(opened.kind(child.node, wait), Ok(Some(NodeKind::Link))) => FileKind::Link,
                         false => FileKind::File,
                     };
                     let attr = match plus.then(|| self.attr_inside(id, &opened, child.node, for_size)) {

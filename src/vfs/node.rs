@@ -91,7 +91,8 @@ impl Vfs {
             Node::SourceFile(path, _) => self.ino(&Node::SourceFolder(path.folder().clone())),
             Node::InContainer(id, tree::ROOT) => self.ino(&Node::SourceFolder(id.path.folder().clone())),
             Node::InContainer(id, child) => {
-                let parent = self.opened(id, wait)?.parent(*child);
+                let opened = self.opened(id, wait)?;
+                let parent = opened.parent(*child, wait).map_err(|fault| self.fault(id, &opened, *child, fault))?;
                 self.ino(&Node::InContainer(id.clone(), parent))
             }
             Node::ControlFolder | Node::ControlFile(_) => ROOT,

@@ -64,8 +64,8 @@ impl Opened {
             }
             for (node, is_folder) in children {
                 assert!(seen.insert(node), "{node:?} is there twice");
-                assert_eq!(tree.parent(node), folder);
-                assert_eq!(matches!(tree.kind(node), Some(NodeKind::Folder { .. })), is_folder);
+                assert_eq!(tree.parent(reader, node).unwrap(), folder);
+                assert_eq!(matches!(tree.kind(reader, node).unwrap(), Some(NodeKind::Folder { .. })), is_folder);
                 if is_folder {
                     folders.push(node);
                 } else if let Ok(view) = tree.view(reader, node) {
@@ -86,11 +86,16 @@ impl Opened {
             if let Ok(bytes) = file.view.read_at(&self.reader, offset, length) {
                 let promised = length.min(size.saturating_sub(offset));
                 let got = bytes.as_syscall_buf().len() as u64;
-                assert_eq!(got, promised, "{} of {size} bytes at {offset}", self.tree.path(file.node));
+                assert_eq!(got, promised, "{} of {size} bytes at {offset}", self.path(file.node));
                 good += 1;
             }
         }
         good
+    }
+
+    /// A file's path in the container.
+    pub(crate) fn path(&self, node: NodeId) -> String {
+        self.tree.path(&self.reader, node).unwrap()
     }
 
     /// All of a small file.

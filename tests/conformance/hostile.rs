@@ -106,7 +106,7 @@ fn exercise(bytes: Vec<u8>, counts: &Counts) {
     for file in opened.walk() {
         counts.files.fetch_add(1, Relaxed);
         counts.reads.fetch_add(opened.read(&file) as usize, Relaxed);
-        if opened.tree.path(file.node).ends_with(".parquet") {
+        if opened.path(file.node).ends_with(".parquet") {
             check_table(&opened, &file);
             counts.tables.fetch_add(1, Relaxed);
         }
@@ -120,7 +120,7 @@ fn check_table(opened: &container::Opened, file: &container::File) {
         |offset, length| file.view.read_at(&opened.reader, offset, length).map(|bytes| bytes.as_syscall_buf().to_vec());
     let Ok(end) = read(size - 8, 8) else { return };
     let length = u64::from(u32::from_le_bytes(end[..4].try_into().unwrap()));
-    assert!(&end[4..] == b"PAR1" && length + 12 <= size, "{}: {length} of {size}", opened.tree.path(file.node));
+    assert!(&end[4..] == b"PAR1" && length + 12 <= size, "{}: {length} of {size}", opened.path(file.node));
     assert_eq!(read(0, 4).unwrap(), b"PAR1");
 }
 
@@ -134,7 +134,7 @@ fn blocks_outside_the_data_section() {
         let opened = container::open(shard::file(1, &[good.clone(), block(Some(offset))])).unwrap();
         let mut blocks = 0;
         for file in opened.walk() {
-            let path = opened.tree.path(file.node);
+            let path = opened.path(file.node);
             let bytes = file.view.read_at(&opened.reader, 0, file.view.size());
             match path.trim_start_matches(".raw/") {
                 "lie.bin" => assert!(bytes.is_err(), "{path}: a block at {offset} was served"),
@@ -173,7 +173,7 @@ fn blocks_that_lie_about_being_empty() {
     let opened = container::open(shard::file(5, &blocks)).unwrap();
     let (mut bad, mut good) = (Vec::new(), Vec::new());
     for file in opened.walk() {
-        let path = opened.tree.path(file.node);
+        let path = opened.path(file.node);
         let size = file.view.size();
         match file.view.read_at(&opened.reader, 0, size) {
             Ok(bytes) if size == 0 => {

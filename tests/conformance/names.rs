@@ -72,8 +72,7 @@ fn blocks() -> Vec<Block> {
 fn contents(bytes: Vec<u8>) -> BTreeMap<String, Vec<u8>> {
     let opened = container::open(bytes).unwrap();
     let files = opened.walk();
-    let contents: BTreeMap<_, _> =
-        files.iter().map(|file| (opened.tree.path(file.node), opened.content(file))).collect();
+    let contents: BTreeMap<_, _> = files.iter().map(|file| (opened.path(file.node), opened.content(file))).collect();
     assert_eq!(contents.len(), files.len(), "two files at one path");
     contents
 }
@@ -175,7 +174,7 @@ fn texts_of_duplicates() {
     let opened = container::open(shard::file(5, &blocks)).unwrap();
     let mut found = Vec::new();
     for file in opened.walk() {
-        let path = opened.tree.path(file.node);
+        let path = opened.path(file.node);
         if path.starts_with("signal/") {
             found.push((path, opened.content(&file)));
         }

@@ -158,24 +158,24 @@ impl Container for Toy {
         Ok(())
     }
 
-    fn kind(&self, node: NodeId) -> Option<NodeKind> {
-        Some(if [ROOT, RAW, RAW_DATA].contains(&node) {
+    fn kind(&self, _: &ReadContext, node: NodeId) -> Result<Option<NodeKind>, Fault> {
+        Ok(Some(if [ROOT, RAW, RAW_DATA].contains(&node) {
             NodeKind::Folder { subfolders: Some(0) }
         } else {
             NodeKind::File
-        })
+        }))
     }
 
-    fn parent(&self, node: NodeId) -> NodeId {
-        match node {
+    fn parent(&self, _: &ReadContext, node: NodeId) -> Result<NodeId, Fault> {
+        Ok(match node {
             RAW_DATA => RAW,
             NodeId(FIRST_CHUNK..) => RAW_DATA,
             _ => ROOT,
-        }
+        })
     }
 
-    fn path(&self, node: NodeId) -> String {
-        match node {
+    fn path(&self, _: &ReadContext, node: NodeId) -> Result<String, Fault> {
+        Ok(match node {
             ROOT => String::new(),
             DATA => "data.npy".into(),
             RAW => ".raw".into(),
@@ -184,7 +184,7 @@ impl Container for Toy {
                 let (at, is_stored) = self.chunk(node);
                 format!(".raw/data/{}", grid::chunk_name(&at, is_stored))
             }
-        }
+        })
     }
 
     fn array(&self, _: &ReadContext, file: NodeId) -> Result<Option<Array>, Fault> {
@@ -199,7 +199,7 @@ impl Container for Toy {
         Ok(Arc::default())
     }
 
-    fn overview(&self) -> Result<Overview, Fault> {
+    fn overview(&self, _: &ReadContext) -> Result<Overview, Fault> {
         let item = Item { path: "data.npy".into(), info: self.data().into(), ..Item::default() };
         Ok(Overview {
             format: GRIDS.name,

@@ -103,16 +103,16 @@ impl Container for Shelf {
         Ok(())
     }
 
-    fn kind(&self, node: NodeId) -> Option<NodeKind> {
-        Some(if node == ROOT { NodeKind::Folder { subfolders: Some(0) } } else { NodeKind::File })
+    fn kind(&self, _: &ReadContext, node: NodeId) -> Result<Option<NodeKind>, Fault> {
+        Ok(Some(if node == ROOT { NodeKind::Folder { subfolders: Some(0) } } else { NodeKind::File }))
     }
 
-    fn parent(&self, _: NodeId) -> NodeId {
-        ROOT
+    fn parent(&self, _: &ReadContext, _: NodeId) -> Result<NodeId, Fault> {
+        Ok(ROOT)
     }
 
-    fn path(&self, node: NodeId) -> String {
-        if node == ROOT { String::new() } else { format!("{}.npy", self.names[node.0 as usize - 1]) }
+    fn path(&self, _: &ReadContext, node: NodeId) -> Result<String, Fault> {
+        Ok(if node == ROOT { String::new() } else { format!("{}.npy", self.names[node.0 as usize - 1]) })
     }
 
     fn array(&self, _: &ReadContext, file: NodeId) -> Result<Option<Array>, Fault> {
@@ -127,7 +127,7 @@ impl Container for Shelf {
         Ok(Arc::default())
     }
 
-    fn overview(&self) -> Result<Overview, Fault> {
+    fn overview(&self, _: &ReadContext) -> Result<Overview, Fault> {
         let contents = Contents::Items { front: serde_json::Map::new(), items: Vec::new() };
         Ok(Overview { format: SHELF.name, contents })
     }

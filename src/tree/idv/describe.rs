@@ -16,7 +16,7 @@ use crate::{
         overview,
         tables::described_tables,
     },
-    view::Fault,
+    view::{Fault, ReadContext},
 };
 
 /// Bytes of memory that describing a column takes, in addition to several times its texts.
@@ -29,13 +29,13 @@ const SUMMED: u64 = 1 << 16;
 ///
 /// # Errors
 /// Only for what cannot be read; damage is described.
-pub(super) fn describe(idv: &Idv, memory: &dyn Memory) -> Result<Buffer, Fault> {
+pub(super) fn describe(idv: &Idv, reader: &ReadContext, memory: &dyn Memory) -> Result<Buffer, Fault> {
     let file = &idv.file;
     let described = file.columns().min(limits::IDV_DESCRIBED);
     let room = u64::from(described) * COLUMN + 8 * file.entry_size(0..described);
     memory.reserve(room)?;
-    let (names, columns) = columns(idv)?;
-    let items: Vec<_> = columns.iter().map(|column| item(idv, names, column)).collect::<Result<_, _>>()?;
+    let (names, columns) = columns(idv, reader)?;
+    let items: Vec<_> = columns.iter().map(|column| item(idv, reader, names, column)).collect::<Result<_, _>>()?;
     let mut description = Map::new();
     description.insert("format".into(), IDV.name.into());
     description.insert("version".into(), file.version.to_string().into());
@@ -46,7 +46,7 @@ pub(super) fn describe(idv: &Idv, memory: &dyn Memory) -> Result<Buffer, Fault> 
         description.insert("columns_left_out".into(), (file.columns() - described).into());
     }
     description.insert("missing_values".into(), missing(file.version));
-    let table = readable(idv.described_table(&idv.reader, memory))?.flatten();
+    let table = readable(idv.described_table(reader, memory))?.flatten();
     document(&description, items.iter(), &described_tables(table.into_iter().collect()), memory)
 }
 
@@ -60,11 +60,11 @@ pub(super) fn overview_memory(idv: &Idv) -> u64 {
 ///
 /// # Errors
 /// As [`describe`].
-pub(super) fn overview(idv: &Idv) -> Result<overview::Table, Fault> {
-    let (names, columns) = columns(idv)?;
+pub(super) fn overview(idv: &Idv, reader: &ReadContext) -> Result<overview::Table, Fault> {
+    let (names, columns) = columns(idv, reader)?;
     let columns = columns.iter().map(|column| {
         let (meaning, unusable) = (column.codec.meaning.as_ref().ok(), column.unusable());
-        let sums = sums(idv, column)?;
+        let sums = sums(idv, reader, column)?;
         Ok(overview::Column {
             name: String::from_utf8_lossy(&column.name).into_owned(),
             kind: meaning.map_or_else(|| String::from_utf8_lossy(&column.codec.name).into_owned(), Type::describe),
@@ -89,11 +89,11 @@ pub(super) fn overview(idv: &Idv) -> Result<overview::Table, Fault> {
 }
 
 /// Returns the described columns, and the names of all.
-fn columns(idv: &Idv) -> Result<(Option<&Names>, Vec<Column>), Fault> {
-    let names = readable(idv.names(&idv.reader))?;
+fn columns<'a>(idv: &'a Idv, reader: &ReadContext) -> Result<(Option<&'a Names>, Vec<Column>), Fault> {
+    let names = readable(idv.names(reader))?;
     let mut columns = Vec::new();
     for index in 0..idv.file.columns().min(limits::IDV_DESCRIBED) {
-        columns.extend(readable(idv.file.column(&*idv.reader.source, index).map_err(part_fault))?.flatten());
+        columns.extend(readable(idv.file.column(&*reader.source, index).map_err(part_fault))?.flatten());
     }
     Ok((names, columns))
 }
@@ -148,7 +148,12 @@ struct Own {
     reason: Option<String>,
 }
 
-fn item<'a>(idv: &Idv, names: Option<&Names>, column: &'a Column) -> Result<describe::Item<'a, Own>, Fault> {
+fn item<'a>(
+    idv: &Idv,
+    reader: &ReadContext,
+    names: Option<&Names>,
+    column: &'a Column,
+) -> Result<describe::Item<'a, Own>, Fault> {
     let folder = names.map_or_else(String::new, |names| names.folder_of(column.index, &column.name));
     let unusable = column.unusable();
     let meaning = column.codec.meaning.as_ref().ok();
@@ -169,7 +174,7 @@ fn item<'a>(idv: &Idv, names: Option<&Names>, column: &'a Column) -> Result<desc
         status: status(unusable.as_ref()),
         reason: unusable.as_ref().map(|unusable| unusable.reason().into()),
     };
-    let sums = sums(idv, column)?;
+    let sums = sums(idv, reader, column)?;
     let info = ItemInfo { shape, stored_size: sums.map(|sums| sums.0), ..ItemInfo::default() };
     // numpy has no dtype for text.
     let dtype = usable.map(|ty| ty.item.name());
@@ -181,12 +186,12 @@ fn item<'a>(idv: &Idv, names: Option<&Names>, column: &'a Column) -> Result<desc
 }
 
 /// Returns the bytes of all blocks, stored and decoded, by their table; `None` if it is long or impossible.
-fn sums(idv: &Idv, column: &Column) -> Result<Option<(u64, u64)>, Fault> {
+fn sums(idv: &Idv, reader: &ReadContext, column: &Column) -> Result<Option<(u64, u64)>, Fault> {
     if column.table.is_err() || column.blocks > SUMMED {
         return Ok(None);
     }
     let records =
-        readable(column.records(&*idv.reader.source, 0, column.blocks).map_err(|error| part_fault(error.into())))?;
+        readable(column.records(&*reader.source, 0, column.blocks).map_err(|error| part_fault(error.into())))?;
     Ok(records.and_then(|records| {
         records.iter().try_fold((0, 0), |(stored, size), record| {
             let block = record.block(idv.file.tail, column.compression).ok()?;

@@ -67,7 +67,7 @@ impl Idv {
             return Ok(*known);
         }
         reader.may_work()?;
-        let found = !with_memory(&self.reader.cache, |memory| self.plan(reader, 1, &memory))?.columns.is_empty();
+        let found = !with_memory(&reader.cache, |memory| self.plan(reader, 1, &memory))?.columns.is_empty();
         Ok(*self.has_table.get_or_init(|| found))
     }
 
