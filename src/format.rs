@@ -8,6 +8,7 @@ mod crc;
 mod cursor;
 mod dtype;
 pub mod gguf;
+pub mod hdf5;
 pub mod idv;
 pub mod kast;
 pub mod kastore;

@@ -1,0 +1,54 @@
+//! HDF5, and NetCDF-4, which is HDF5 (`docs/formats/hdf5.md`; sections below are those of that page).
+//!
+//! Nothing but the superblock and the root is read when a file is opened. Everything else is read when it is asked for,
+//! through a [`Reader`]: it checks that a structure lies in the file before it takes memory for it.
+
+mod btree1;
+mod checksum;
+pub mod chunks;
+mod dataspace;
+mod datatype;
+mod layout;
+mod pipeline;
+mod reader;
+
+pub use checksum::lookup3;
+pub use dataspace::Dataspace;
+pub use datatype::{Class, Datatype, Float, Member, Order, Padding, Reference};
+pub use layout::{Chunked, Index, Layout};
+pub use pipeline::{Pipeline, Step};
+pub use reader::{Place, Reader, Sizes, Structure};
+
+use crate::source::SourceError;
+
+/// Why something in a file cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The bytes are wrong, or of a kind that is not read.
+    #[error("{reason}")]
+    Damaged {
+        /// Where in the file, in bytes from its start.
+        place: u64,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The bytes could not be read.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+}
+
+impl Error {
+    /// Returns damage at a place of the file.
+    pub fn damaged(place: u64, reason: impl Into<String>) -> Self {
+        Self::Damaged { place, reason: reason.into() }
+    }
+}
+
+impl From<std::io::Error> for Error {
+    fn from(error: std::io::Error) -> Self {
+        Self::Source(error.into())
+    }
+}
+
+/// What reading a part of a file gives.
+pub type Result<T> = std::result::Result<T, Error>;

@@ -1,0 +1,337 @@
+//! Types of elements (section 6.1).
+
+use super::{Result, Structure};
+
+/// Most types inside each other, members of a compound, and types in all.
+const DEPTH: u32 = 32;
+const MEMBERS: usize = 65_535;
+const NODES: u32 = 65_536;
+
+/// The type of elements, as it is stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Datatype {
+    /// Bytes of an element.
+    pub size: u64,
+    /// What it is.
+    pub class: Class,
+}
+
+/// Byte order of numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs, reason = "their names say it")]
+pub enum Order {
+    Little,
+    Big,
+}
+
+/// How a text ends in its room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Padding {
+    /// At the first NUL.
+    Terminated,
+    /// NULs behind it are padding.
+    Nulls,
+    /// Spaces behind it are padding.
+    Spaces,
+}
+
+/// What a reference leads to, and how it is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reference {
+    /// The address of an object.
+    Object,
+    /// An object and a region of it, in the global heap.
+    Region,
+    /// An object, as HDF5 1.12 stores references.
+    Token,
+    /// A region of an object or an attribute of it, as HDF5 1.12 stores references.
+    Heap,
+}
+
+/// The bits of a floating-point number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Float {
+    /// Byte order; `None` for that of the VAX.
+    pub order: Option<Order>,
+    /// 0: no normalisation, 1: the first bit of the mantissa is stored, 2: it is implied.
+    pub normalisation: u8,
+    /// Place of the sign.
+    pub sign: u8,
+    /// First bit that counts.
+    pub offset: u16,
+    /// Number of bits that count.
+    pub precision: u16,
+    /// Place and size of the exponent, in bits.
+    pub exponent: (u8, u8),
+    /// Place and size of the mantissa, in bits.
+    pub mantissa: (u8, u8),
+    /// What is added to the exponent.
+    pub bias: u32,
+}
+
+/// A member of a compound.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Member {
+    /// Its name.
+    pub name: Box<[u8]>,
+    /// Where it begins in the compound, in bytes.
+    pub offset: u64,
+    /// Its type.
+    pub datatype: Datatype,
+}
+
+/// Kinds of types.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Class {
+    /// An integer.
+    Integer {
+        /// Byte order.
+        order: Order,
+        /// Whether it has a sign.
+        is_signed: bool,
+        /// First bit that counts.
+        offset: u16,
+        /// Number of bits that count.
+        precision: u16,
+    },
+    /// A floating-point number.
+    Float(Float),
+    /// A time. No writer makes it.
+    Time,
+    /// A text of one size.
+    Text(Padding),
+    /// Bits.
+    BitField {
+        /// Byte order.
+        order: Order,
+        /// First bit that counts.
+        offset: u16,
+        /// Number of bits that count.
+        precision: u16,
+    },
+    /// Bytes without a meaning here. The tag says what they are.
+    Opaque(Box<[u8]>),
+    /// Members, by their offsets.
+    Compound(Box<[Member]>),
+    /// A reference.
+    Reference(Reference),
+    /// Integers with names: the type of the integers, and names with values as stored.
+    Enum(Box<Datatype>, Box<[(Box<[u8]>, Box<[u8]>)]>),
+    /// A sequence of elements of a type, of any length.
+    Sequence(Box<Datatype>),
+    /// A text of any length.
+    VaryingText(Padding),
+    /// An array of a shape.
+    Array(Box<[u64]>, Box<Datatype>),
+    /// A complex number of two floating-point numbers.
+    Complex(Box<Datatype>),
+}
+
+/// What parsing may still take.
+struct Limits {
+    depth: u32,
+    nodes: u32,
+}
+
+impl Datatype {
+    /// Parses a message of type 0x03. Bytes behind the type are ignored.
+    ///
+    /// # Errors
+    /// Damage.
+    pub fn parse(message: &mut Structure<'_>) -> Result<Self> {
+        parse(message, &mut Limits { depth: DEPTH, nodes: NODES })
+    }
+}
+
+fn order(bits: u32) -> Order {
+    if bits & 1 == 0 { Order::Little } else { Order::Big }
+}
+
+fn padding(message: &Structure<'_>, bits: u32) -> Result<Padding> {
+    match bits & 15 {
+        0 => Ok(Padding::Terminated),
+        1 => Ok(Padding::Nulls),
+        2 => Ok(Padding::Spaces),
+        kind => Err(message.damaged(format!("texts padded in way {kind}"))),
+    }
+}
+
+/// Returns a name with its end, padded to a multiple of 8 bytes in old versions.
+fn name<'a>(message: &mut Structure<'a>, is_padded: bool) -> Result<&'a [u8]> {
+    let before = message.passed();
+    let name = message.text()?;
+    if is_padded {
+        let length = message.passed() - before;
+        message.skip(length.next_multiple_of(8) - length)?;
+    }
+    Ok(name)
+}
+
+fn parse(message: &mut Structure<'_>, limits: &mut Limits) -> Result<Datatype> {
+    if limits.depth == 0 || limits.nodes == 0 {
+        return Err(message.damaged("types are nested too deeply, or there are too many"));
+    }
+    limits.depth -= 1;
+    limits.nodes -= 1;
+    let datatype = parse_one(message, limits);
+    limits.depth += 1;
+    datatype
+}
+
+fn parse_one(message: &mut Structure<'_>, limits: &mut Limits) -> Result<Datatype> {
+    let head = message.u32()?;
+    let (class, version, bits) = (head & 15, (head >> 4 & 15) as u8, head >> 8);
+    if !(1..=5).contains(&version) {
+        return Err(message.damaged(format!("a type of version {version}")));
+    }
+    let size = u64::from(message.u32()?);
+    let class = match class {
+        0 => {
+            let (offset, precision) = (message.u16()?, message.u16()?);
+            check_bits(message, size, offset, precision)?;
+            Class::Integer { order: order(bits), is_signed: bits & 8 != 0, offset, precision }
+        }
+        1 => {
+            let order = match bits & 0x41 {
+                0 => Some(Order::Little),
+                1 => Some(Order::Big),
+                0x41 => None,
+                _ => return Err(message.damaged("numbers in an unknown byte order")),
+            };
+            let (offset, precision) = (message.u16()?, message.u16()?);
+            check_bits(message, size, offset, precision)?;
+            Class::Float(Float {
+                order,
+                normalisation: (bits >> 4 & 3) as u8,
+                sign: (bits >> 8) as u8,
+                offset,
+                precision,
+                exponent: (message.u8()?, message.u8()?),
+                mantissa: (message.u8()?, message.u8()?),
+                bias: message.u32()?,
+            })
+        }
+        2 => {
+            message.skip(2)?;
+            Class::Time
+        }
+        3 => Class::Text(padding(message, bits)?),
+        4 => {
+            let (offset, precision) = (message.u16()?, message.u16()?);
+            check_bits(message, size, offset, precision)?;
+            Class::BitField { order: order(bits), offset, precision }
+        }
+        5 => {
+            let tag = message.take((bits & 0xff) as usize)?;
+            let length = tag.iter().position(|byte| *byte == 0).unwrap_or(tag.len());
+            Class::Opaque(tag.get(..length).unwrap_or_default().into())
+        }
+        6 => compound(message, version, size, bits & 0xffff, limits)?,
+        7 => {
+            let kind = match bits & 15 {
+                0 => Reference::Object,
+                1 => Reference::Region,
+                2 => Reference::Token,
+                3 | 4 => Reference::Heap,
+                kind => return Err(message.damaged(format!("references of kind {kind}"))),
+            };
+            Class::Reference(kind)
+        }
+        8 => {
+            let base = parse(message, limits)?;
+            let count = (bits & 0xffff) as usize;
+            if !matches!(base.class, Class::Integer { .. }) || base.size != size {
+                return Err(message.damaged("an enumeration of no integers, or of another size"));
+            }
+            // Each name has its end, and each value its bytes.
+            if count.saturating_mul(1 + size as usize) > message.left() {
+                return Err(message.damaged(format!("an enumeration of {count} names")));
+            }
+            let names = (0..count).map(|_| name(message, version < 3)).collect::<Result<Vec<_>>>()?;
+            let values = names.into_iter().map(|name| Ok((name.into(), message.take(size as usize)?.into())));
+            Class::Enum(Box::new(base), values.collect::<Result<_>>()?)
+        }
+        9 => {
+            let base = parse(message, limits)?;
+            match bits & 15 {
+                0 => Class::Sequence(Box::new(base)),
+                1 => Class::VaryingText(padding(message, bits >> 4)?),
+                kind => return Err(message.damaged(format!("varying lengths of kind {kind}"))),
+            }
+        }
+        10 => {
+            let rank = usize::from(message.u8()?);
+            if version < 3 {
+                message.skip(3)?;
+            }
+            let dims = (0..rank).map(|_| Ok(u64::from(message.u32()?))).collect::<Result<Box<[u64]>>>()?;
+            if version < 3 {
+                message.skip(4 * rank)?;
+            }
+            let base = parse(message, limits)?;
+            let whole = dims.iter().try_fold(base.size, |size, axis| size.checked_mul(*axis));
+            if rank == 0 || rank > 32 || whole != Some(size) {
+                return Err(message.damaged(format!("an array of {size} bytes with the shape {dims:?}")));
+            }
+            Class::Array(dims, Box::new(base))
+        }
+        11 => {
+            let base = parse(message, limits)?;
+            if !matches!(base.class, Class::Float(_)) || base.size.checked_mul(2) != Some(size) {
+                return Err(message.damaged("a complex number of no two floating-point numbers"));
+            }
+            Class::Complex(Box::new(base))
+        }
+        class => return Err(message.damaged(format!("a type of class {class}"))),
+    };
+    let has_size = !matches!(class, Class::Opaque(_));
+    if size == 0 && has_size {
+        return Err(message.damaged("a type of 0 bytes"));
+    }
+    Ok(Datatype { size, class })
+}
+
+fn check_bits(message: &Structure<'_>, size: u64, offset: u16, precision: u16) -> Result<()> {
+    let is_inside = precision > 0 && u64::from(offset) + u64::from(precision) <= size.saturating_mul(8);
+    if is_inside { Ok(()) } else { Err(message.damaged(format!("{precision} bits at {offset} in {size} bytes"))) }
+}
+
+fn compound(message: &mut Structure<'_>, version: u8, size: u64, count: u32, limits: &mut Limits) -> Result<Class> {
+    let count = count as usize;
+    // A member takes 11 bytes at least.
+    if count == 0 || count > MEMBERS || count > message.left() / 11 {
+        return Err(message.damaged(format!("a compound of {count} members")));
+    }
+    // The fewest bytes that its size fits.
+    let width = (1..8).find(|width| size >> (8 * width) == 0).unwrap_or(8);
+    let mut members = Vec::with_capacity(count);
+    for _ in 0..count {
+        let name = name(message, version < 3)?.into();
+        let offset = message.uint(if version < 3 { 4 } else { width })?;
+        let dims = if version == 1 {
+            let rank = usize::from(message.u8()?);
+            message.skip(3 + 4 + 4)?;
+            let dims = (0..4).map(|_| Ok(u64::from(message.u32()?))).collect::<Result<Vec<u64>>>()?;
+            dims.get(..rank).ok_or_else(|| message.damaged(format!("a member of {rank} axes")))?.to_vec()
+        } else {
+            Vec::new()
+        };
+        let mut datatype = parse(message, limits)?;
+        if !dims.is_empty() {
+            let whole = dims.iter().try_fold(datatype.size, |size, axis| size.checked_mul(*axis));
+            let size = whole.ok_or_else(|| message.damaged("a member that is too large"))?;
+            datatype = Datatype { size, class: Class::Array(dims.into(), Box::new(datatype)) };
+        }
+        members.push(Member { name, offset, datatype });
+    }
+    members.sort_by_key(|member| member.offset);
+    let mut end = 0;
+    for member in &members {
+        let next = member.offset.checked_add(member.datatype.size).filter(|next| *next <= size);
+        let Some(next) = next.filter(|_| member.offset >= end) else {
+            return Err(message.damaged("members of a compound overlap, or lie outside"));
+        };
+        end = next;
+    }
+    Ok(Class::Compound(members.into()))
+}

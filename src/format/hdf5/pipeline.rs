@@ -1,0 +1,113 @@
+//! Filters that chunks go through (section 6.3).
+
+use super::{Result, Structure};
+use crate::codec::{Chain, ChecksumKind, Codec, Filter};
+
+/// Most filters of a dataset.
+const MOST: usize = 32;
+
+/// The filters of a dataset, in the order of writing.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Pipeline {
+    /// Each with its parameters.
+    pub steps: Vec<Step>,
+}
+
+/// A filter with its parameters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Step {
+    /// Its registered number.
+    pub id: u16,
+    /// Bit 0: a chunk may leave it out.
+    pub flags: u16,
+    /// Its parameters.
+    pub values: Vec<u32>,
+}
+
+impl Pipeline {
+    /// Parses a message of type 0x0B.
+    ///
+    /// # Errors
+    /// Damage.
+    pub fn parse(mut message: Structure<'_>) -> Result<Self> {
+        let version = message.version("filters", 1..=2)?;
+        let count = usize::from(message.u8()?);
+        if count > MOST {
+            return Err(message.damaged(format!("{count} filters")));
+        }
+        if version == 1 {
+            message.skip(6)?;
+        }
+        let mut steps = Vec::with_capacity(count);
+        for _ in 0..count {
+            let id = message.u16()?;
+            let name = if version == 1 || id >= 256 { usize::from(message.u16()?) } else { 0 };
+            let (flags, values) = (message.u16()?, usize::from(message.u16()?));
+            message.skip(if version == 1 { name.next_multiple_of(8) } else { name })?;
+            if values > message.left() / 4 {
+                return Err(message.damaged(format!("a filter with {values} parameters")));
+            }
+            let step = Step { id, flags, values: (0..values).map(|_| message.u32()).collect::<Result<_>>()? };
+            if version == 1 && values % 2 == 1 {
+                message.skip(4)?;
+            }
+            steps.push(step);
+        }
+        Ok(Self { steps })
+    }
+
+    /// Returns the names of the filters in the order of writing, joined by `+`, or `none`.
+    pub fn name(&self) -> String {
+        let names: Vec<_> = self.steps.iter().map(Step::name).collect();
+        if names.is_empty() { "none".into() } else { names.join("+") }
+    }
+
+    /// Returns how a chunk is decoded. Bit i of the mask says that filter i was left out; `size` is that of the decoded
+    /// chunk.
+    ///
+    /// # Errors
+    /// Which filter cannot be undone.
+    pub fn codec(&self, mask: u32, size: u64) -> std::result::Result<Codec, String> {
+        let used = self.steps.iter().zip(0..32).filter(|(_, number)| mask >> number & 1 == 0);
+        let filters = used.map(|(step, _)| step.filter(size)).collect::<std::result::Result<Vec<_>, _>>()?;
+        Chain::of(filters.into_iter().flatten()).ok_or_else(|| "too many filters".into())
+    }
+}
+
+impl Step {
+    /// Returns the name in `container.json`.
+    pub fn name(&self) -> String {
+        let name = match self.id {
+            1 => "gzip",
+            2 => "shuffle",
+            3 => "fletcher32",
+            4 => "szip",
+            5 => "nbit",
+            6 => "scaleoffset",
+            305 => "lzo",
+            307 => "bzip2",
+            32_000 => "lzf",
+            32_001 => "blosc",
+            32_004 => "lz4",
+            32_008 => "bitshuffle",
+            32_013 => "zfp",
+            32_015 => "zstd",
+            32_026 => "blosc2",
+            id => return format!("filter{id}"),
+        };
+        name.into()
+    }
+
+    /// Returns what undoes the filter for chunks of `size` bytes; `None` if there is nothing to do.
+    fn filter(&self, _size: u64) -> std::result::Result<Option<Filter>, String> {
+        let value = |number: usize| self.values.get(number).copied();
+        Ok(Some(match self.id {
+            1 => Filter::Zlib,
+            2 if matches!(value(0), None | Some(0 | 1)) => return Ok(None),
+            2 => Filter::Shuffle(value(0).unwrap_or(1)),
+            3 => Filter::Checksum { kind: ChecksumKind::Fletcher32, is_in_front: false },
+            32_000 => Filter::Lzf,
+            _ => return Err(format!("the filter {} is not supported", self.name())),
+        }))
+    }
+}
