@@ -13,6 +13,7 @@ pub mod idv;
 pub mod kast;
 pub mod kastore;
 pub mod kdb;
+pub mod mp4;
 pub mod netcdf;
 pub mod npz;
 mod packed;

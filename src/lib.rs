@@ -120,6 +120,10 @@ pub mod vfs;
 #[cfg(not(feature = "unstable-internals"))]
 mod vfs;
 #[cfg(feature = "unstable-internals")]
+pub mod video;
+#[cfg(not(feature = "unstable-internals"))]
+mod video;
+#[cfg(feature = "unstable-internals")]
 pub mod view;
 #[cfg(not(feature = "unstable-internals"))]
 mod view;

@@ -15,6 +15,7 @@ pub(crate) mod pieces;
 pub mod png;
 mod scratch;
 mod strided;
+pub mod video;
 
 pub use array::{Array, Slice};
 pub use memory::Layout;
