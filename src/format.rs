@@ -114,6 +114,10 @@ pub enum Class {
     BadPickle,
     Legacy,
     NoSignature,
+    BadSuperblock,
+    Checksum,
+    Driver,
+    BadRoot,
 }
 
 impl fmt::Display for Class {
@@ -158,6 +162,10 @@ impl fmt::Display for Class {
             Self::BadPickle => "bad_pickle",
             Self::Legacy => "legacy",
             Self::NoSignature => "no_signature",
+            Self::BadSuperblock => "bad_superblock",
+            Self::Checksum => "checksum",
+            Self::Driver => "driver",
+            Self::BadRoot => "bad_root",
         })
     }
 }

@@ -3,21 +3,31 @@
 //! Nothing but the superblock and the root is read when a file is opened. Everything else is read when it is asked for,
 //! through a [`Reader`]: it checks that a structure lies in the file before it takes memory for it.
 
+pub mod attribute;
 mod btree1;
 mod checksum;
 pub mod chunks;
 mod dataspace;
 mod datatype;
+pub mod global_heap;
+mod header;
 mod layout;
+mod links;
+mod object;
 mod pipeline;
 mod reader;
+mod superblock;
 
+pub use attribute::AttributesAt;
 pub use checksum::lookup3;
 pub use dataspace::Dataspace;
 pub use datatype::{Class, Datatype, Float, Member, Order, Padding, Reference};
 pub use layout::{Chunked, Index, Layout};
+pub use links::{Links, Stored as LinksAt, Target};
+pub use object::{Dataset, Kind, Object, read_links, reason_of};
 pub use pipeline::{Pipeline, Step};
 pub use reader::{Place, Reader, Sizes, Structure};
+pub use superblock::{SHARED_SUFFIXES, SUFFIXES, Superblock, parse, recognise};
 
 use crate::source::SourceError;
 

@@ -141,6 +141,24 @@ impl Datatype {
     pub fn parse(message: &mut Structure<'_>) -> Result<Self> {
         parse(message, &mut Limits { depth: DEPTH, nodes: NODES })
     }
+
+    /// Returns the bytes of memory that it takes beside itself.
+    pub fn memory_usage(&self) -> usize {
+        let base = |base: &Self| size_of::<Self>() + base.memory_usage();
+        match &self.class {
+            Class::Compound(members) => {
+                let each = |member: &Member| size_of_val(member) + member.name.len() + member.datatype.memory_usage();
+                members.iter().map(each).sum()
+            }
+            Class::Enum(of, names) => {
+                base(of) + names.iter().map(|(name, value)| 64 + name.len() + value.len()).sum::<usize>()
+            }
+            Class::Array(dims, of) => 8 * dims.len() + base(of),
+            Class::Sequence(of) | Class::Complex(of) => base(of),
+            Class::Opaque(tag) => tag.len(),
+            _ => 0,
+        }
+    }
 }
 
 fn order(bits: u32) -> Order {

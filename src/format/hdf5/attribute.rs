@@ -1,0 +1,118 @@
+//! Attributes of groups, datasets and committed types (section 5).
+
+use std::borrow::Cow;
+
+use super::{
+    Dataspace, Datatype, Place, Reader, Result, Structure,
+    header::{self, Body, Header},
+};
+
+/// Where the attributes of an object are, and how many there may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AttributesAt {
+    /// There are none.
+    Nowhere,
+    /// In the messages of its header.
+    Messages,
+    /// In a fractal heap, with the index of their names. Whether their order of creation is recorded.
+    Dense(Place, Place, bool),
+}
+
+/// An attribute: its name, and the rest if that can be read.
+#[derive(Debug)]
+pub struct Attribute {
+    /// Its name.
+    pub name: Box<[u8]>,
+    /// Its type, its shape and its elements as they are stored; or why they cannot be read.
+    pub value: std::result::Result<Stored, String>,
+}
+
+/// The value of an attribute as it is stored.
+#[derive(Debug)]
+pub struct Stored {
+    /// The type of its elements.
+    pub datatype: Datatype,
+    /// Its shape.
+    pub space: Dataspace,
+    /// Its elements.
+    pub data: Vec<u8>,
+}
+
+impl AttributesAt {
+    /// Returns where the attributes of an object are.
+    pub(super) fn of(reader: &Reader<'_>, header: &Header) -> Result<Self> {
+        if let Some(message) = header.find(header::ATTRIBUTE_INFO) {
+            let body = header.body(reader, message)?;
+            let mut info = body.structure(reader);
+            info.version("attribute info", 0..=0)?;
+            let flags = info.u8()?;
+            info.skip(if flags & 1 == 0 { 0 } else { 2 })?;
+            if let Some(heap) = info.address()? {
+                return Ok(Self::Dense(heap, info.defined()?, flags & 1 != 0));
+            }
+        }
+        Ok(if header.find(header::ATTRIBUTE).is_some() { Self::Messages } else { Self::Nowhere })
+    }
+}
+
+/// Reads the attributes of the object at an address, in the order in which they are shown.
+///
+/// # Errors
+/// Damage that leaves none to be shown.
+pub fn read(reader: &Reader<'_>, at: Place, stored: AttributesAt) -> Result<Vec<Attribute>> {
+    let mut attributes = Vec::new();
+    match stored {
+        AttributesAt::Nowhere => {}
+        AttributesAt::Messages => {
+            let header = header::read(reader, at)?;
+            for message in header.all(header::ATTRIBUTE) {
+                reader.memory.reserve(2 * header.bytes(message).len() as u64)?;
+                let body = header.body(reader, message)?;
+                attributes.push(parse(reader, body.structure(reader))?);
+            }
+        }
+        AttributesAt::Dense(..) => {
+            return Err(reader.damaged(at, "attributes in dense storage, which is not supported"));
+        }
+    }
+    Ok(attributes)
+}
+
+/// Parses a message of type 0x0C.
+///
+/// # Errors
+/// Damage of the head or the name. That of the rest is the attribute's own.
+pub(super) fn parse(reader: &Reader<'_>, mut message: Structure<'_>) -> Result<Attribute> {
+    let version = message.version("an attribute", 1..=3)?;
+    let flags = message.u8()?;
+    let [name, datatype, space] = [message.u16()?, message.u16()?, message.u16()?].map(usize::from);
+    if version == 3 {
+        message.skip(1)?;
+    }
+    let padded = |length: usize| if version == 1 { length.next_multiple_of(8) } else { length };
+    let name = message.take(padded(name))?.get(..name).unwrap_or_default();
+    let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
+    let parts = |mut message: Structure<'_>| {
+        let mut part = |length: usize, kind, is_shared| -> Result<Body<'_>> {
+            let part = message.part(padded(length))?;
+            let (bytes, place) = (part.rest().get(..length).unwrap_or_default(), part.place());
+            let body = Body { bytes: Cow::Borrowed(bytes), place };
+            if is_shared { header::shared(reader, kind, &body.structure(reader)) } else { Ok(body) }
+        };
+        let is_old = version == 1;
+        let datatype = part(datatype, header::DATATYPE, !is_old && flags & 1 != 0)?;
+        let space = part(space, header::DATASPACE, !is_old && flags & 2 != 0)?;
+        let datatype = Datatype::parse(&mut datatype.structure(reader))?;
+        let space = Dataspace::parse(space.structure(reader))?;
+        let size = space.elements().and_then(|count| count.checked_mul(datatype.size));
+        let size = size.and_then(|size| usize::try_from(size).ok()).unwrap_or(usize::MAX);
+        let data = message.take(size)?.to_vec();
+        Ok(Stored { datatype, space, data })
+    };
+    let value = match parts(message) {
+        Ok(stored) => Ok(stored),
+        Err(super::Error::Damaged { reason, .. }) => Err(reason),
+        Err(error) => return Err(error),
+    };
+    Ok(Attribute { name: name.into(), value })
+}

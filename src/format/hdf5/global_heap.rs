@@ -1,0 +1,76 @@
+//! The global heap: objects of any size that elements lead to (section 5).
+
+use super::{Place, Reader, Result};
+
+/// The least and most bytes of a collection.
+const LEAST: u64 = 4096;
+const MOST: u64 = 64 << 20;
+
+/// Where the objects of a collection are in it: for each number, the first byte and how many.
+#[derive(Debug, Default)]
+pub struct Collection {
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+    /// By number.
+    pub objects: Vec<(u32, u32)>,
+}
+
+/// Reads a collection whole.
+///
+/// # Errors
+/// Damage.
+pub fn read(reader: &Reader<'_>, at: Place) -> Result<Collection> {
+    let head = 8 + u64::from(reader.sizes.length);
+    let bytes = reader.signed(at, b"GCOL", head)?;
+    let mut fields = reader.structure(at, &bytes);
+    fields.skip(4)?;
+    fields.version("a global heap", 1..=1)?;
+    fields.skip(3)?;
+    let size = fields.length()?;
+    if !(LEAST..=MOST).contains(&size) {
+        return Err(reader.damaged(at, format!("a global heap of {size} bytes")));
+    }
+    let bytes = reader.read(at, size)?;
+    let mut fields = reader.structure(at, &bytes);
+    fields.skip(head as usize)?;
+    let mut objects = Vec::new();
+    let width = usize::from(reader.sizes.length);
+    while fields.left() >= 8 + width {
+        let number = usize::from(fields.u16()?);
+        fields.skip(6)?;
+        let size = fields.length()?;
+        if number == 0 {
+            break;
+        }
+        let (start, place) = (fields.passed(), fields.place());
+        let size = usize::try_from(size).unwrap_or(usize::MAX);
+        fields.take(size)?;
+        let padding = (size.next_multiple_of(8) - size).min(fields.left());
+        fields.skip(padding)?;
+        if number >= objects.len() {
+            reader.memory.reserve(16 * (number + 1 - objects.len()) as u64)?;
+            objects.resize(number + 1, (0, u32::MAX));
+        }
+        match objects.get_mut(number) {
+            Some(object) if object.1 == u32::MAX => *object = (start as u32, size as u32),
+            _ => return Err(super::Error::damaged(place, format!("two objects {number} in a global heap"))),
+        }
+    }
+    Ok(Collection { bytes, objects })
+}
+
+impl Collection {
+    /// Returns an object by its number.
+    pub fn get(&self, number: u32) -> Option<&[u8]> {
+        let (start, size) = *self.objects.get(usize::try_from(number).ok()?)?;
+        if size == u32::MAX {
+            return None;
+        }
+        self.bytes.get(start as usize..start as usize + size as usize)
+    }
+
+    /// Returns the bytes of memory that it takes.
+    pub fn memory_usage(&self) -> usize {
+        size_of::<Self>() + self.bytes.capacity() + self.objects.capacity() * 8
+    }
+}

@@ -1,0 +1,247 @@
+//! Object headers: the messages that say what an object is (section 3).
+
+use std::{borrow::Cow, collections::HashSet, ops::Range};
+
+use super::{Place, Reader, Result, Structure};
+
+/// Most blocks and messages of a header.
+const BLOCKS: usize = 1024;
+const MESSAGES: usize = 1 << 20;
+
+/// Bytes of a header that are read at once.
+const AT_ONCE: u64 = 512;
+
+/// Kinds of messages.
+pub(super) const DATASPACE: u16 = 0x01;
+pub(super) const LINK_INFO: u16 = 0x02;
+pub(super) const DATATYPE: u16 = 0x03;
+pub(super) const OLD_FILL: u16 = 0x04;
+pub(super) const FILL: u16 = 0x05;
+pub(super) const LINK: u16 = 0x06;
+pub(super) const EXTERNAL: u16 = 0x07;
+pub(super) const LAYOUT: u16 = 0x08;
+pub(super) const GROUP_INFO: u16 = 0x0a;
+pub(super) const FILTERS: u16 = 0x0b;
+pub(super) const ATTRIBUTE: u16 = 0x0c;
+const CONTINUATION: u16 = 0x10;
+pub(super) const SYMBOL_TABLE: u16 = 0x11;
+pub(super) const DRIVER: u16 = 0x14;
+pub(super) const ATTRIBUTE_INFO: u16 = 0x15;
+const LAST_KNOWN: u16 = 0x18;
+
+/// Flags of messages.
+const SHARED: u8 = 0x02;
+const FAIL_IF_UNKNOWN: u8 = 0x80;
+
+/// An object header, read whole.
+#[derive(Debug)]
+pub(super) struct Header {
+    /// Its messages in stored order.
+    pub messages: Vec<Message>,
+    /// The blocks that they are in, each with its place in the file.
+    blocks: Vec<(u64, Vec<u8>)>,
+}
+
+/// A message.
+#[derive(Debug, Clone)]
+pub(super) struct Message {
+    /// Its kind.
+    pub kind: u16,
+    /// Its flags.
+    pub flags: u8,
+    block: u32,
+    range: Range<u32>,
+}
+
+/// The body of a message, where it stands or where it is shared.
+#[derive(Debug)]
+pub(super) struct Body<'a> {
+    /// Its bytes.
+    pub bytes: Cow<'a, [u8]>,
+    /// Where they are in the file.
+    pub place: u64,
+}
+
+/// The rest of a block in which messages are.
+struct Messages {
+    /// The number of the block, and where messages are in it.
+    block: usize,
+    range: Range<usize>,
+}
+
+/// Reads the header at an address.
+///
+/// # Errors
+/// Damage.
+pub(super) fn read(reader: &Reader<'_>, at: Place) -> Result<Header> {
+    let first = reader.read_up_to(at, AT_ONCE)?;
+    let is_new = first.starts_with(b"OHDR");
+    let mut header = Header { messages: Vec::new(), blocks: Vec::new() };
+    let mut visited = HashSet::from([at]);
+    let mut next = Vec::new();
+    let mut part = reader.structure(at, &first);
+    let (order, range) = if is_new { new_head(reader, &mut part)? } else { (false, old_head(&mut part)?) };
+    let whole = range.end + if is_new { 4 } else { 0 };
+    let bytes = whole_block(reader, at, first, whole)?;
+    if is_new {
+        reader.check_sum(at, &bytes)?;
+    }
+    header.blocks.push((reader.place(at), bytes));
+    let to_usize = |at: u64| usize::try_from(at).unwrap_or(usize::MAX);
+    let range = to_usize(range.start)..to_usize(range.end);
+    let head = if is_new { 4 + 2 * usize::from(order) } else { 8 };
+    header.messages(reader, Messages { block: 0, range }, is_new, head, &mut next)?;
+    // Blocks come in the order in which they are named.
+    let mut number = 0;
+    while let Some(&(at, length)) = next.get(number) {
+        number += 1;
+        if !visited.insert(at) || next.len() >= BLOCKS {
+            return Err(reader.damaged(at, "a block of an object header that is there twice, or one of too many"));
+        }
+        reader.memory.reserve(length)?;
+        let (bytes, range) = match is_new {
+            false => (reader.read(at, length)?, 0..to_usize(length)),
+            true => {
+                let bytes = reader.checked(at, b"OCHK", length)?;
+                let end = bytes.len();
+                (bytes, 4..end)
+            }
+        };
+        header.blocks.push((reader.place(at), bytes));
+        let block = header.blocks.len() - 1;
+        header.messages(reader, Messages { block, range }, is_new, head, &mut next)?;
+    }
+    Ok(header)
+}
+
+/// Returns where messages of the first block are.
+fn old_head(head: &mut Structure<'_>) -> Result<Range<u64>> {
+    head.version("an object header", 1..=1)?;
+    head.skip(7)?;
+    let size = u64::from(head.u32()?);
+    head.skip(4)?;
+    Ok(16..16 + size)
+}
+
+/// Returns whether messages have a creation order, and where messages of the first block are.
+fn new_head(reader: &Reader<'_>, head: &mut Structure<'_>) -> Result<(bool, Range<u64>)> {
+    head.skip(4)?;
+    head.version("an object header", 2..=2)?;
+    let flags = head.u8()?;
+    head.skip(if flags & 0x20 == 0 { 0 } else { 16 })?;
+    head.skip(if flags & 0x10 == 0 { 0 } else { 4 })?;
+    let size = head.uint(1 << (flags & 3))?;
+    let start = head.passed() as u64;
+    let end = start.checked_add(size).filter(|end| *end < reader.source.len());
+    let end = end.ok_or_else(|| head.damaged(format!("an object header of {size} bytes")))?;
+    Ok((flags & 4 != 0, start..end))
+}
+
+/// Returns a block of which the front was read.
+fn whole_block(reader: &Reader<'_>, at: Place, mut front: Vec<u8>, length: u64) -> Result<Vec<u8>> {
+    match usize::try_from(length) {
+        Ok(length) if length <= front.len() => {
+            front.truncate(length);
+            Ok(front)
+        }
+        _ => reader.read(at, length),
+    }
+}
+
+impl Header {
+    /// Adds the messages of a block. Blocks that it names are added to `next`.
+    fn messages(
+        &mut self,
+        reader: &Reader<'_>,
+        Messages { block, range }: Messages,
+        is_new: bool,
+        head: usize,
+        next: &mut Vec<(Place, u64)>,
+    ) -> Result<()> {
+        let Some((place, bytes)) = self.blocks.get(block) else { return Ok(()) };
+        let bytes = bytes.get(..range.end).unwrap_or_default();
+        let mut rest = Structure::new(bytes, *place, reader.sizes);
+        rest.skip(range.start)?;
+        while rest.left() >= head {
+            let kind = if is_new { u16::from(rest.u8()?) } else { rest.u16()? };
+            let (size, flags) = (usize::from(rest.u16()?), rest.u8()?);
+            rest.skip(if is_new { head - 4 } else { 3 })?;
+            let start = rest.passed();
+            let mut body = rest.part(size)?;
+            match kind {
+                0 => {}
+                CONTINUATION => next.push((body.defined()?, body.length()?)),
+                LAST_KNOWN.. if kind > LAST_KNOWN && flags & FAIL_IF_UNKNOWN != 0 => {
+                    return Err(body.damaged(format!("a message of the unknown kind {kind}, which must be known")));
+                }
+                _ if self.messages.len() >= MESSAGES => {
+                    return Err(body.damaged("an object header of too many messages"));
+                }
+                _ => {
+                    let range = start as u32..(start + size) as u32;
+                    self.messages.push(Message { kind, flags, block: block as u32, range });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the bytes of a message as they stand in the header.
+    pub(super) fn bytes(&self, message: &Message) -> &[u8] {
+        let block = self.blocks.get(message.block as usize);
+        let bytes = block.and_then(|(_, bytes)| bytes.get(message.range.start as usize..message.range.end as usize));
+        bytes.unwrap_or_default()
+    }
+
+    /// Returns where a message is in the file.
+    pub(super) fn place(&self, message: &Message) -> u64 {
+        let block = self.blocks.get(message.block as usize);
+        block.map_or(0, |(place, _)| place.saturating_add(message.range.start.into()))
+    }
+
+    /// Returns the first message of a kind.
+    pub(super) fn find(&self, kind: u16) -> Option<&Message> {
+        self.messages.iter().find(|message| message.kind == kind)
+    }
+
+    /// Returns all messages of a kind.
+    pub(super) fn all(&self, kind: u16) -> impl Iterator<Item = &Message> {
+        self.messages.iter().filter(move |message| message.kind == kind)
+    }
+
+    /// Returns the body of a message, which may be stored elsewhere.
+    pub(super) fn body<'a>(&'a self, reader: &Reader<'_>, message: &Message) -> Result<Body<'a>> {
+        let body = Body { bytes: Cow::Borrowed(self.bytes(message)), place: self.place(message) };
+        if message.flags & SHARED == 0 { Ok(body) } else { shared(reader, message.kind, &body.structure(reader)) }
+    }
+}
+
+impl Body<'_> {
+    /// Returns its fields.
+    pub(super) fn structure(&self, reader: &Reader<'_>) -> Structure<'_> {
+        Structure::new(&self.bytes, self.place, reader.sizes)
+    }
+}
+
+/// Returns the body of a message of a kind that is stored elsewhere: in the header of a committed type, or in the heap of
+/// shared messages (section 5).
+pub(super) fn shared(reader: &Reader<'_>, kind: u16, message: &Structure<'_>) -> Result<Body<'static>> {
+    let mut message = message.clone();
+    let version = message.version("a shared message", 1..=3)?;
+    let its_kind = message.u8()?;
+    if version == 1 {
+        message.skip(6)?;
+    }
+    if version == 3 && its_kind == 1 {
+        return Err(message.damaged("a message in the heap of shared messages, which is not supported"));
+    }
+    let at = message.defined()?;
+    let header = read(reader, at)?;
+    let Some(found) = header.find(kind) else {
+        return Err(reader.damaged(at, format!("an object without the shared message of kind {kind}")));
+    };
+    if found.flags & SHARED != 0 {
+        return Err(reader.damaged(at, "a shared message that is shared itself"));
+    }
+    Ok(Body { bytes: Cow::Owned(header.bytes(found).to_vec()), place: header.place(found) })
+}
