@@ -144,6 +144,27 @@ fn large_numbers_in_every_field_of_every_format() {
     costs.finish("large numbers");
 }
 
+/// Texts of a NetCDF file that are larger than any file: one of gigabytes, and many.
+#[test]
+fn texts_that_are_not_there() {
+    let _alone = alone();
+    let mut costs = Costs::default();
+    for (name, bytes) in small_files(8 << 10).into_iter().filter(|(_, bytes)| bytes.starts_with(b"CDF")) {
+        for at in (4..bytes.len().min(2048)).step_by(4) {
+            for big in [0xffff_ffff_u32, 0x4000_0000, 0x0098_9680] {
+                let mut bytes = bytes.clone();
+                let end = bytes.len().min(at + 4);
+                bytes[at..end].copy_from_slice(&big.to_be_bytes()[..end - at]);
+                costs.open(|| format!("{name}: {big:#x} at {at}"), bytes.clone());
+                bytes[at..end].copy_from_slice(&big.to_le_bytes()[..end - at]);
+                costs.open(|| format!("{name}: {big:#x}, little-endian, at {at}"), bytes);
+            }
+        }
+    }
+    assert!(costs.opened > 1000);
+    costs.finish("texts that are not there");
+}
+
 /// Names that parsers look at more closely.
 const NAMES: [&str; 9] = [
     "meta/wshard",

@@ -68,12 +68,16 @@ impl Texts {
     /// Returns the bytes of a view behind its header.
     ///
     /// # Errors
-    /// Those of reading, and `ENOMEM`; too many rows to look at.
+    /// Those of reading, and `ENOMEM`; too many rows to look at; texts beyond the end of the file.
     pub(super) fn made(&self, view: View, source: &dyn Source, memory: &dyn Memory) -> Result<Buffer, Fault> {
         if self.rows() > limits::TEXT_ROWS {
             let reason = format!("{} texts, the most is {}", self.rows(), limits::TEXT_ROWS);
             let error = std::sync::Arc::new(BlockError::Refused(reason));
             return Err(Fault { block: None, offset: self.place.start, error });
+        }
+        // Texts that the file does not hold are found out before memory is taken for them.
+        if let Some(last) = self.size.checked_sub(1) {
+            self.place.read(source, last..self.size, &mut [0])?;
         }
         // Whole texts, together about as much as is read at a time.
         let together = (limits::PIECE as u64 / self.width.max(1)).max(1);
