@@ -6,7 +6,8 @@ use std::{collections::HashSet, io::Write, ops::ControlFlow, sync::Arc};
 use shardfs::{
     cache::{Cache, Verify},
     codec::{
-        Bitshuffle, BlockCodec, Chain, ChecksumKind, Codec, Delta, Filter, MOST_WINDOW, Number, NumberKind, Stream,
+        Bitshuffle, BlockCodec, Chain, ChecksumKind, Codec, Delta, Filter, MOST_WINDOW, Nbit, Number, NumberKind,
+        ScaleOffset, Stream, Szip,
     },
     format::{
         FRONT, FormatError, Front, Recognition, gguf, idv, kast, kastore, kdb, netcdf, npz, pt, safetensors, wshard,
@@ -236,7 +237,8 @@ fn filter(which: u8, parameter: u8) -> Option<Filter> {
         width: 1 << (bits >> 2 & 3),
         is_big: parameter & 0x80 != 0,
     };
-    Some(match which % 16 {
+    let high = u32::from(parameter >> 4);
+    Some(match which % 19 {
         0 => Filter::Deflate,
         1 => Filter::Zlib,
         2 => Filter::Gzip,
@@ -252,6 +254,23 @@ fn filter(which: u8, parameter: u8) -> Option<Filter> {
         12 => Filter::Shuffle(width),
         13 => Filter::Bitshuffle(Bitshuffle { width, block: 0, compressed: compressed[usize::from(parameter) % 3] }),
         14 => Filter::Delta(Delta::new(number(parameter), number(parameter >> 3))?),
+        15 => Filter::Szip(Szip::new(&[
+            u32::from(parameter) & 0x30,
+            8,
+            [8, 12, 16, 24, 32, 64][width as usize % 6],
+            100,
+        ])?),
+        16 => {
+            // A record of a number and an array of bytes.
+            let member = [0, 1, 4, high & 1, width.min(28), high >> 1 & 3];
+            let rest = [4, 2, 6, 4, 2, 8, 1, 2, 0, 1 + high, 0];
+            Filter::Nbit(Arc::new(Nbit::new(&[&[200, 3, 10, 2 + (high & 1)], &member[..], &rest].concat())?))
+        }
+        17 => {
+            let (kind, class, size) =
+                if high & 1 == 0 { (2, 0, 1 << (high >> 1 & 3)) } else { (0, 1, 4 << (high >> 1 & 1)) };
+            Filter::ScaleOffset(ScaleOffset::new(&[kind, width, 300, class, size, 1, high >> 3, width & 1, 7, 0])?)
+        }
         _ => Filter::Checksum { kind: kinds[usize::from(parameter) % 4], is_in_front: parameter & 0x80 != 0 },
     })
 }
@@ -282,10 +301,14 @@ pub fn filtered() -> Vec<Vec<u8>> {
         seed(&[[13, 4]], &blocks),
         seed(&[[11, 0]], &[head, stream].concat()),
         seed(&[[10, 0]], &snap::raw::Encoder::new().compress_vec(&data).unwrap_or_default()),
-        seed(&[[14, 4], [15, 0], [3, 0]], &zstd),
+        seed(&[[14, 4], [18, 0], [3, 0]], &zstd),
         seed(&[[4, 0]], &gzip),
         seed(&[[9, 0]], &data),
         seed(&[[8, 0]], &lz4),
+        // A size of 3000 and blocks; numbers of 9 bits.
+        seed(&[[15, 0x20]], &[&size[..], &[0x55; 900]].concat()),
+        [&[0, 0xd0, 7, 0, 16, 8][..], &data].concat(),
+        [&[0, 0x60, 9, 0, 17, 0x20][..], &9u32.to_le_bytes(), &[8], &data].concat(),
     ]
 }
 

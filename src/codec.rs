@@ -2,6 +2,7 @@
 //!
 //! No function here allocates more than the stored bytes can really expand to ([`Codec::max_size`]).
 
+mod bits;
 mod blosc;
 mod chain;
 mod checksum;
@@ -10,15 +11,21 @@ mod delta;
 mod filter;
 mod lz4;
 mod lz77;
+mod nbit;
 mod picture;
+mod scale_offset;
 mod shuffle;
 mod stream;
+mod szip;
 
 pub use chain::Chain;
 pub use checksum::ChecksumKind;
 pub use delta::{Delta, Number, NumberKind};
 pub use filter::{Bitshuffle, BlockCodec, Filter};
+pub use nbit::Nbit;
+pub use scale_offset::ScaleOffset;
 pub use stream::{Stream, decode_zstd};
+pub use szip::Szip;
 
 use std::{io, sync::Arc};
 

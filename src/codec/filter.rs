@@ -1,11 +1,14 @@
 //! One step of decoding a chunk ([`Chain`](super::Chain)).
 
-use std::io::Read;
+use std::{io::Read, sync::Arc};
 
 use bzip2::bufread::MultiBzDecoder;
 use flate2::bufread::{DeflateDecoder, GzDecoder, ZlibDecoder};
 
-use super::{ChecksumKind, Codec, DecodeError, Delta, blosc, chain::Size, lz77, memory, shuffle, to_usize};
+use super::{
+    ChecksumKind, Codec, DecodeError, Delta, Nbit, ScaleOffset, Szip, blosc, chain::Size, lz77, memory, shuffle,
+    to_usize,
+};
 
 /// A step of a chain: bytes to bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -42,6 +45,12 @@ pub enum Filter {
     Bitshuffle(Bitshuffle),
     /// Differences of numbers.
     Delta(Delta),
+    /// Lossless samples, behind the size as a little-endian u32: HDF5's filter 4.
+    Szip(Szip),
+    /// The bits of elements that mean something: HDF5's filter 5.
+    Nbit(Arc<Nbit>),
+    /// Distances from the least value of a block: HDF5's filter 6.
+    ScaleOffset(ScaleOffset),
     /// A checksum of the other bytes, little-endian.
     Checksum {
         /// Its kind.
@@ -89,6 +98,9 @@ impl Filter {
             Self::Shuffle(_) => "shuffle",
             Self::Bitshuffle(_) => "bitshuffle",
             Self::Delta(_) => "delta",
+            Self::Szip(_) => "szip",
+            Self::Nbit(_) => "nbit",
+            Self::ScaleOffset(_) => "scaleoffset",
             Self::Checksum { kind, .. } => kind.name(),
         }
     }
@@ -129,6 +141,11 @@ impl Filter {
             Self::Blosc | Self::Bitshuffle(Bitshuffle { compressed: Some(_), .. }) => times(1 << 15),
             Self::Shuffle(_) | Self::Bitshuffle(_) => stored,
             Self::Delta(delta) => delta.size(stored),
+            // 64 blocks of 64 samples of 4 bytes, all of them 0, take 9 bits.
+            Self::Szip(_) => times(1 << 14),
+            Self::Nbit(nbit) => nbit.max_size(stored),
+            // Elements that are all the same take no bits.
+            Self::ScaleOffset(scale) => scale.size(),
             Self::Checksum { .. } => stored.saturating_sub(4),
         }
     }
@@ -136,7 +153,9 @@ impl Filter {
     /// Bytes of memory that decoding to `size` bytes takes beside these and the stored ones.
     pub(super) fn working_memory(&self, size: u64) -> u64 {
         match self {
-            Self::Delta(_) | Self::Checksum { .. } | Self::Lzf | Self::Snappy | Self::Lz4Blocks => 0,
+            Self::Delta(_) | Self::Nbit(_) | Self::ScaleOffset(_) => 0,
+            Self::Checksum { .. } | Self::Lzf | Self::Snappy | Self::Lz4Blocks => 0,
+            Self::Szip(szip) => szip.working_memory(size),
             Self::Shuffle(_) => shuffle::WORKING,
             // Blocks of 900,000 bytes, 4 bytes of tables for each.
             Self::Bzip2 => 4 << 20,
@@ -178,6 +197,9 @@ impl Filter {
             }
             Self::Bitshuffle(bits) => bits.decode_into(self, stored, out),
             Self::Delta(delta) => delta.decode_into(stored, out),
+            Self::Szip(szip) => szip.decode_into(stored, out),
+            Self::Nbit(nbit) => nbit.decode_into(stored, out),
+            Self::ScaleOffset(scale) => scale.decode_into(stored, out),
             Self::Checksum { .. } => {
                 let bytes = self.check(stored, true)?;
                 self.exact(bytes.len() as u64, size)?;
@@ -193,6 +215,9 @@ impl Filter {
         let stated = match self {
             Self::Shuffle(_) | Self::Bitshuffle(Bitshuffle { compressed: None, .. }) => stored.len() as u64,
             Self::Delta(delta) => delta.size(stored.len() as u64),
+            Self::Szip(_) => Szip::size(stored)?,
+            Self::Nbit(nbit) => nbit.size(),
+            Self::ScaleOffset(scale) => scale.size(),
             Self::Checksum { .. } => (stored.len() as u64).saturating_sub(4),
             Self::Lz4Sized => self.split_u32(stored)?.0.into(),
             Self::Lz4Blocks | Self::Bitshuffle(_) => match stored.first_chunk() {

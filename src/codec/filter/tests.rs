@@ -20,6 +20,10 @@ fn number(text: &str) -> Number {
     Number { kind, width: text[2..].parse().unwrap(), is_big: text.starts_with('>') }
 }
 
+fn numbers(text: &str) -> Vec<u32> {
+    text.split(',').map(|number| number.parse().unwrap()).collect()
+}
+
 fn filter(text: &str) -> Filter {
     let parts: Vec<_> = text.split(':').collect();
     let checksum = |kind| Filter::Checksum { kind, is_in_front: parts.get(1) == Some(&"front") };
@@ -39,6 +43,9 @@ fn filter(text: &str) -> Filter {
         "crc32c" => checksum(ChecksumKind::Crc32c),
         "adler32" => checksum(ChecksumKind::Adler32),
         "fletcher32" => checksum(ChecksumKind::Fletcher32),
+        "szip" => Filter::Szip(Szip::new(&numbers(parts[1])).unwrap()),
+        "nbit" => Filter::Nbit(Arc::new(Nbit::new(&numbers(parts[1])).unwrap())),
+        "scaleoffset" => Filter::ScaleOffset(ScaleOffset::new(&numbers(parts[1])).unwrap()),
         "blosc" => Filter::Blosc,
         "lz4" => Filter::Lz4Sized,
         "lz4_blocks" => Filter::Lz4Blocks,

@@ -136,9 +136,131 @@ def of_all_hdf5():
             of_hdf5(f"bitshuffle_small_{cname}", data, f"bitshuffle:{width}:128:{cname}", width, compression=small)
 
 
+def packed(name, values, filter_name, choose, kind=None, fill=None):
+    """A chunk that libhdf5 packed, with the parameters that it stored, and what comes out in the type of the file."""
+    kind = kind or h5py.h5t.py_create(values.dtype)
+    options = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    options.set_chunk(values.shape)
+    if fill is not None:
+        options.set_fill_value(np.array(fill, values.dtype))
+    choose(options)
+    with tempfile.TemporaryDirectory() as folder, h5py.File(os.path.join(folder, "x.h5"), "w") as file:
+        space = h5py.h5s.create_simple(values.shape)
+        dataset = h5py.h5d.create(file.id, b"x", kind, space, options)
+        dataset.write(h5py.h5s.ALL, h5py.h5s.ALL, np.ascontiguousarray(values))
+        mask, stored = dataset.read_direct_chunk((0,) * values.ndim)
+        if mask:
+            return
+        parameters = dataset.get_create_plist().get_filter(0)[2]
+        out = np.zeros(values.shape, f"V{kind.get_size()}")
+        dataset.read(h5py.h5s.ALL, h5py.h5s.ALL, out, kind)
+    name, out = f"{filter_name}_{name}", out.tobytes()
+    data = next((data for data, raw in DATA.items() if raw == out), f"{name}_out")
+    DATA[data] = out
+    first = 2 if filter_name == "nbit" else 0
+    keep(name, data, f"{filter_name}:{','.join(map(str, parameters[first:]))}", stored)
+
+
+def of_szip():
+    random = np.random.default_rng(41)
+    noise = random.integers(0, 2**63, 300)
+    for descr in ["u1", "<u2", ">u2", "<i4", ">u4", "<u8", "<f4", ">f8"]:
+        walk = np.cumsum(random.integers(-2, 3, 300)) + 100
+        calm = np.repeat(random.integers(90, 110, 3), 100)
+        for mode, options in [("nn", 32), ("ec", 4)]:
+            for block in [2, 8, 14, 32]:
+                packed(f"walk_{mode}_{block}_{descr}", walk.astype(descr), "szip", lambda p: p.set_szip(options, block))
+            packed(f"calm_{mode}_{descr}", calm.astype(descr), "szip", lambda p: p.set_szip(options, 8))
+        mixed = np.where(np.arange(300) % 170 < 60, noise.astype(descr), calm.astype(descr))
+        packed(f"mixed_{descr}", mixed, "szip", lambda p: p.set_szip(32, 16))
+        packed(f"zeros_{descr}", np.zeros((5, 600), descr), "szip", lambda p: p.set_szip(32, 8))
+        packed(f"rows_{descr}", walk.astype(descr)[:280].reshape(40, 7), "szip", lambda p: p.set_szip(4, 4))
+    for like, precision in [("STD_U8LE", 3), ("STD_U16BE", 12), ("STD_U32LE", 20), ("STD_U32BE", 24)]:
+        kind = getattr(h5py.h5t, like).copy()
+        kind.set_precision(precision)
+        values = random.integers(0, 2**precision, 300).astype("<u4")
+        packed(f"bits_{precision}", values, "szip", lambda p: p.set_szip(32, 8), kind)
+
+
+def of_nbit():
+    random = np.random.default_rng(43)
+
+    def number(like, precision, offset):
+        kind = getattr(h5py.h5t, like).copy()
+        kind.set_precision(precision)
+        kind.set_offset(offset)
+        return kind
+
+    nbit = lambda p: p.set_filter(h5py.h5z.FILTER_NBIT)
+    shapes = [("STD_I16LE", 12, 4), ("STD_I32BE", 17, 3), ("STD_U64LE", 61, 1), ("STD_I64BE", 33, 30), ("STD_I8LE", 1, 7),
+              ("STD_U16LE", 9, 7), ("STD_U32BE", 24, 8), ("STD_I64LE", 57, 0), ("STD_I64BE", 64, 0)]
+    for like, precision, offset in shapes:
+        values = random.integers(0, 2 ** (precision - 1), 77)
+        packed(f"{like}_{precision}_{offset}", values, "nbit", nbit, number(like, precision, offset))
+    small = h5py.h5t.IEEE_F32BE.copy()
+    small.set_fields(26, 20, 6, 7, 13)
+    small.set_offset(7)
+    small.set_precision(20)
+    small.set_ebias(31)
+    packed("float", random.normal(0, 1, 60), "nbit", nbit, small)
+    wide = h5py.h5t.STD_I64LE.copy()
+    wide.set_size(16)
+    wide.set_precision(70)
+    wide.set_offset(5)
+    packed("wide", random.integers(0, 2**40, 50), "nbit", nbit, wide)
+    descr = np.dtype({"names": ["a", "b", "c", "d"], "formats": ["<i4", "S3", ("<u2", (2, 3)), [("x", ">f4"), ("y", "u1")]],
+                      "offsets": [4, 0, 10, 23], "itemsize": 30})
+    record = h5py.h5t.create(h5py.h5t.COMPOUND, 30)
+    record.insert(b"a", 4, number("STD_I32LE", 21, 2))
+    record.insert(b"b", 0, h5py.h5t.py_create(np.dtype("S3")))
+    record.insert(b"c", 10, h5py.h5t.array_create(number("STD_U16BE", 9, 5), (2, 3)))
+    inner = h5py.h5t.create(h5py.h5t.COMPOUND, 7)
+    inner.insert(b"x", 2, h5py.h5t.IEEE_F32BE)
+    inner.insert(b"y", 1, number("STD_U8LE", 5, 1))
+    record.insert(b"d", 23, inner)
+    values = np.zeros(40, descr)
+    values["a"], values["c"] = random.integers(0, 400000, 40), random.integers(0, 500, (40, 2, 3))
+    values["b"], values["d"]["x"], values["d"]["y"] = b"xyz", random.normal(0, 1, 40), random.integers(0, 31, 40)
+    packed("record", values, "nbit", nbit, record)
+    texts = h5py.h5t.array_create(h5py.h5t.py_create(np.dtype("S5")), (3,))
+    holder = h5py.h5t.create(h5py.h5t.COMPOUND, 20)
+    holder.insert(b"t", 1, texts)
+    holder.insert(b"n", 16, number("STD_I8LE", 3, 0))
+    values = np.zeros(20, [("t", "S5", 3), ("n", "i1")])
+    values["t"], values["n"] = [[b"one", b"three", b""]] * 20, np.arange(20) % 4
+    packed("texts", values, "nbit", nbit, holder)
+
+
+def of_scale_offset():
+    random = np.random.default_rng(47)
+    integer = h5py.h5z.SO_INT
+    for descr in ["i1", "u1", "<i2", ">u2", "<i4", ">i4", "<u8", ">i8"]:
+        info = np.iinfo(descr)
+        near = np.array([int(n) + info.max - 60 for n in random.integers(0, 50, 200)], descr)
+        everywhere = random.integers(info.min, info.max, 200, descr.replace(">", "<"), True).astype(descr)
+        everywhere[:2] = info.min, info.max
+        for label, values in [("near", near), ("everywhere", everywhere), ("same", np.full(200, 7, descr))]:
+            for fill in [None, near[3]]:
+                packed(f"{label}_{fill}_{descr}", values, "scaleoffset", lambda p: p.set_scaleoffset(integer, 0), fill=fill)
+        lossy = random.integers(0, 7, 200).astype(descr)
+        packed(f"three_{descr}", lossy, "scaleoffset", lambda p: p.set_scaleoffset(integer, 3))
+    for descr in ["<f4", ">f4", "<f8", ">f8"]:
+        values = (np.cumsum(random.normal(0, 1, 200)) - 40).astype(descr)
+        values[50:55] = -999.5
+        huge = (values * 1e30).astype(descr)
+        for digits in [0, 2, 5]:
+            for fill in [None, -999.5]:
+                choose = lambda p: p.set_scaleoffset(h5py.h5z.SO_FLOAT_DSCALE, digits)
+                packed(f"{digits}_{fill}_{descr}", values, "scaleoffset", choose, fill=fill)
+        packed(f"huge_{descr}", huge, "scaleoffset", lambda p: p.set_scaleoffset(h5py.h5z.SO_FLOAT_DSCALE, 3))
+
+
 of_numcodecs()
 of_others()
 of_all_hdf5()
+of_szip()
+of_nbit()
+of_scale_offset()
 for name, raw in DATA.items():
     keep(name, "raw", "raw", raw)
 (HERE / "vectors.bin").write_bytes(BYTES)
