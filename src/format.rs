@@ -7,6 +7,7 @@
 mod crc;
 mod cursor;
 mod dtype;
+mod fixed;
 pub mod gguf;
 pub mod hdf5;
 pub mod idv;
@@ -19,6 +20,7 @@ pub mod npz;
 mod packed;
 pub mod pt;
 mod recognition;
+mod record;
 pub mod safetensors;
 pub mod wshard;
 pub mod zip;
@@ -27,9 +29,12 @@ use std::fmt;
 
 use crate::{codec::Codec, source::SourceError};
 pub use crc::{Crc, CrcKind};
-pub use dtype::DType;
+pub use dtype::{DType, DateUnit, TimeUnit};
 pub(crate) use dtype::{bf16, half};
+pub use fixed::{utf32, without_nuls};
 pub use recognition::{FRONT, Front, Recognition, has_suffix};
+pub(crate) use record::tuple;
+pub use record::{ElementType, Field, Record};
 
 /// Why a file is not a container that can be opened.
 #[derive(Debug, thiserror::Error)]

@@ -18,7 +18,7 @@
 //!
 //! // An array, with its type and shape.
 //! let joints = episode.get("signal/joint_pos.npy")?.array()?;
-//! assert_eq!((joints.dtype(), joints.shape()), (DType::F32, &[24, 7][..]));
+//! assert_eq!((joints.dtype(), joints.shape()), (&DType::F32.into(), &[24, 7][..]));
 //! let values: Vec<f32> = joints.values()?;
 //! assert_eq!(values.len(), 24 * 7);
 //!
@@ -136,7 +136,7 @@ pub mod wanted;
 mod wanted;
 
 pub use cache::Verify;
-pub use format::DType;
+pub use format::{DType, DateUnit, ElementType, Field, Record, TimeUnit};
 pub use store::{FollowLinks, Leased, before_fork, forked};
 pub use tree::ItemInfo;
 pub use vfs::Problem;

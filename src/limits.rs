@@ -122,6 +122,15 @@ pub const CHUNK: u64 = 1 << 32;
 /// Most dimensions of an array that becomes `.npy` (numpy 1's own limit, `docs/TREE.md`, section 3).
 pub const DIMENSIONS: usize = 32;
 
+/// Most fields of a record (HDF5's own limit).
+pub const RECORD_FIELDS: usize = 65_535;
+
+/// Most records inside each other.
+pub const RECORD_DEPTH: usize = 32;
+
+/// Most bytes of an element (numpy's own limit).
+pub const ELEMENT: u64 = i32::MAX as u64;
+
 /// Base-2 logarithm of the largest window that a zstd frame may ask for (`docs/formats/wshard.md` 22): 128 MiB.
 pub const ZSTD_WINDOW_LOG: u32 = 27;
 

@@ -132,7 +132,7 @@ fn check_block(differences: &mut Differences, place: &str, block: &Json, entry: 
         }
         _ => (None, None, false, None, 0),
     };
-    differences.check(place, "dtype", dtype, block["dtype"].as_str());
+    differences.check(place, "dtype", dtype.as_deref(), block["dtype"].as_str());
     differences.check(place, "shape", shape, numbers(&block["shape"]));
     differences.check(place, "guess", guess, block["guess"] == true);
     differences.check(place, "shape source", source, block["shape_source"].as_str());

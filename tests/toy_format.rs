@@ -146,7 +146,7 @@ fn its_descriptor_in_the_table_is_all_that_a_format_needs() {
     let bytes = vfs.read_copied(file.ino, 0, file.size).unwrap();
     assert!(bytes.starts_with(b"\x93NUMPY") && bytes.ends_with(b"\nabc") && bytes.len() % 64 == 3);
     let info = vfs.item_info(file.ino).unwrap().unwrap();
-    assert_eq!((info.dtype, info.shape), (Some(DType::U8), Some(vec![3])));
+    assert_eq!((info.dtype, info.shape), (Some(DType::U8.into()), Some(vec![3])));
     assert_eq!(vfs.overview(container.ino).unwrap().unwrap().format, "toy");
     // A refused one is reported under the format's title, and what is too short to be meant as one is not.
     let problems: Vec<_> = vfs.problems().into_iter().map(|problem| problem.message).collect();

@@ -1,6 +1,7 @@
 """Arrays: type and shape are known at once, elements are decoded when they are asked for."""
 
 import ast
+import functools
 import math
 
 import numpy as np
@@ -11,26 +12,24 @@ from ._errors import NotAnArray
 
 #: Bytes of a stored `.npy` file that are read for its header, at first.
 _HEADER = 1024
-_RECORD = np.dtype([("ticks", "<i8"), ("offset_minutes", "<i2")])
-#: numpy's dtype and the type string that memory is shown with, by the short name of the element type.
-_DTYPES = {"record": (_RECORD, "|V10"), "c32": (np.dtype([("r", "<f2"), ("i", "<f2")]), "|V4")}
 #: Types that numpy lacks, by their short names: what ml_dtypes calls them.
 _ML_DTYPES = {"bf16": "bfloat16", "f8_e4m3fn": "float8_e4m3fn", "f8_e5m2": "float8_e5m2",
               "f8_e8m0fnu": "float8_e8m0fnu", "f8_e4m3fnuz": "float8_e4m3fnuz", "f8_e5m2fnuz": "float8_e5m2fnuz"}
 
 
+@functools.lru_cache(256)
 def _dtype(name, descr):
-    found = _DTYPES.get(name)
-    if found is None:
-        found = np.dtype(descr), descr
-        if name in _ML_DTYPES:
-            try:
-                import ml_dtypes
-                found = np.dtype(getattr(ml_dtypes, _ML_DTYPES[name])), descr
-            except (ImportError, AttributeError):
-                pass
-        _DTYPES[name] = found
-    return found
+    """Returns numpy's dtype of an element type, and the type string that memory is shown with."""
+    if name in _ML_DTYPES:
+        try:
+            import ml_dtypes
+            return np.dtype(getattr(ml_dtypes, _ML_DTYPES[name])), descr
+        except (ImportError, AttributeError):
+            pass
+    if not descr.startswith("["):
+        return np.dtype(descr), descr
+    record = np.lib.format.descr_to_dtype(ast.literal_eval(descr))
+    return record, f"|V{record.itemsize}"
 
 
 class Array(Place):

@@ -45,7 +45,8 @@ impl Node {
 }
 
 /// What is known of an array: dtype, shape, codec, stored size, whether dtype or shape is a guess.
-type Info<'py> = (&'static str, &'static str, u64, Bound<'py, PyTuple>, Option<Cow<'static, str>>, Option<u64>, bool);
+type Info<'py> =
+    (Cow<'static, str>, Cow<'static, str>, u64, Bound<'py, PyTuple>, Option<Cow<'static, str>>, Option<u64>, bool);
 
 #[pymethods]
 impl Node {

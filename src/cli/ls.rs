@@ -375,7 +375,7 @@ fn reversed<T>(mut list: Vec<T>) -> Vec<T> {
 
 /// Returns `f32 [24,7]`, or nothing for files that are no arrays.
 fn info_text(info: Option<&ItemInfo>) -> String {
-    let array = info.and_then(|info| Some((info.dtype?.name(), info.shape_text()?)));
+    let array = info.and_then(|info| Some((info.dtype.as_ref()?.name(), info.shape_text()?)));
     array.map_or_else(String::new, |(dtype, shape)| format!("{dtype} {shape}"))
 }
 
@@ -447,8 +447,11 @@ mod tests {
 
     #[test]
     fn arrays_say_what_they_are() {
-        let array =
-            |dtype, shape: &[u64]| ItemInfo { dtype: Some(dtype), shape: Some(shape.to_vec()), ..ItemInfo::default() };
+        let array = |dtype, shape: &[u64]| ItemInfo {
+            dtype: Some(DType::into(dtype)),
+            shape: Some(shape.to_vec()),
+            ..ItemInfo::default()
+        };
         assert_eq!(info_text(Some(&array(DType::F32, &[24, 7]))), "f32 [24,7]");
         assert_eq!(info_text(Some(&array(DType::I64, &[]))), "i64 []");
         assert_eq!(info_text(Some(&ItemInfo { crc32c: Some(1), ..ItemInfo::default() })), "");

@@ -1,10 +1,12 @@
-//! Element types of arrays.
+//! Types of single values: numbers, texts of one size, opaque bytes, dates. Records of them are in `record.rs`.
 
-use std::fmt;
+use std::{borrow::Cow, fmt, num::NonZeroU32};
 
 use serde::{Serialize, Serializer};
 
-/// The element type of an array, under the short names that the formats share.
+use crate::limits;
+
+/// The type of one value, under the short names that the formats share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "numpy's names, abbreviated")]
 #[non_exhaustive]
@@ -34,12 +36,102 @@ pub enum DType {
     F8E5M2Fnuz,
     /// IDV's date with an offset: ticks of 100 ns since the year 1 (i64), then the offset in minutes (i16), packed.
     DateTimeOffset,
+    /// A text or other bytes of this size, padded with NULs.
+    Bytes(NonZeroU32),
+    /// A text of so many characters of 4 bytes (UTF-32), padded with NULs.
+    Utf32(NonZeroU32),
+    /// Opaque bytes of this size.
+    Void(NonZeroU32),
+    /// A point in time: an i64 of this unit since 1970. The least one stands for none.
+    Date(DateUnit),
+    /// A span of time: an i64 of this unit. The least one stands for none.
+    Span(DateUnit),
+}
+
+/// A unit of dates and spans, in numpy's terms: `count` times `base`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct DateUnit {
+    /// How many of the base unit.
+    pub count: NonZeroU32,
+    /// The base unit.
+    pub base: TimeUnit,
+}
+
+/// A base unit of time. numpy's `generic`, a date without a unit, has no other meaning than its number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[allow(missing_docs, reason = "the names say it")]
+pub enum TimeUnit {
+    Generic,
+    Year,
+    Month,
+    Week,
+    Day,
+    Hour,
+    Minute,
+    Second,
+    Milli,
+    Micro,
+    Nano,
+    Pico,
+    Femto,
+    Atto,
+}
+
+/// numpy's letters of all base units but the generic one.
+const UNITS: [(TimeUnit, &str); 13] = [
+    (TimeUnit::Year, "Y"),
+    (TimeUnit::Month, "M"),
+    (TimeUnit::Week, "W"),
+    (TimeUnit::Day, "D"),
+    (TimeUnit::Hour, "h"),
+    (TimeUnit::Minute, "m"),
+    (TimeUnit::Second, "s"),
+    (TimeUnit::Milli, "ms"),
+    (TimeUnit::Micro, "us"),
+    (TimeUnit::Nano, "ns"),
+    (TimeUnit::Pico, "ps"),
+    (TimeUnit::Femto, "fs"),
+    (TimeUnit::Atto, "as"),
+];
+
+impl DateUnit {
+    /// Returns one base unit.
+    pub fn one(base: TimeUnit) -> Self {
+        Self { count: NonZeroU32::MIN, base }
+    }
+
+    /// Returns the unit of a text such as `ns` or `25s`; an empty one is the generic unit.
+    pub fn parse(text: &str) -> Option<Self> {
+        if text.is_empty() || text == "generic" {
+            return Some(Self::one(TimeUnit::Generic));
+        }
+        let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+        let (count, letters) = text.split_at(digits);
+        let count = if count.is_empty() { NonZeroU32::MIN } else { count.parse().ok()? };
+        let (base, _) = UNITS.iter().find(|(_, known)| *known == letters)?;
+        // numpy's counts are signed numbers of 32 bits.
+        (count.get() <= i32::MAX as u32).then_some(Self { count, base: *base })
+    }
+}
+
+/// Writes the unit as numpy does behind `M8` or `m8`: `[ns]`, `[25s]`, nothing for the generic one.
+impl fmt::Display for DateUnit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some((_, letters)) = UNITS.iter().find(|(base, _)| *base == self.base) else { return Ok(()) };
+        match self.count.get() {
+            1 => write!(f, "[{letters}]"),
+            count => write!(f, "[{count}{letters}]"),
+        }
+    }
 }
 
 impl DType {
-    /// Bytes of one element.
+    /// Bytes of one value; at least 1.
     pub fn size(self) -> u64 {
         match self {
+            Self::Bytes(size) | Self::Void(size) => size.get().into(),
+            Self::Utf32(characters) => 4 * u64::from(characters.get()),
+            Self::Date(_) | Self::Span(_) => 8,
             Self::C128 => 16,
             Self::F64 | Self::I64 | Self::U64 | Self::C64 => 8,
             Self::F32 | Self::I32 | Self::U32 | Self::C32 => 4,
@@ -50,9 +142,9 @@ impl DType {
         }
     }
 
-    /// The short name, as `container.json` gives it.
-    pub fn name(self) -> &'static str {
-        match self {
+    /// The short name, as `container.json` gives it: numpy's for texts, opaque bytes and dates.
+    pub fn name(self) -> Cow<'static, str> {
+        Cow::Borrowed(match self {
             Self::F64 => "f64",
             Self::F32 => "f32",
             Self::F16 => "f16",
@@ -75,13 +167,14 @@ impl DType {
             Self::F8E4M3Fnuz => "f8_e4m3fnuz",
             Self::F8E5M2Fnuz => "f8_e5m2fnuz",
             Self::DateTimeOffset => "record",
-        }
+            Self::Bytes(_) | Self::Utf32(_) | Self::Void(_) | Self::Date(_) | Self::Span(_) => return self.descr(),
+        })
     }
 
     /// Returns numpy's `descr` (`docs/TREE.md`, section 2): a type string, or the list of a record's fields. numpy has
     /// none for bf16 and 8-bit floats; their bits are unsigned integers.
-    pub fn descr(self) -> &'static str {
-        match self {
+    pub fn descr(self) -> Cow<'static, str> {
+        Cow::Borrowed(match self {
             Self::F64 => "<f8",
             Self::F32 => "<f4",
             Self::F16 => "<f2",
@@ -98,7 +191,59 @@ impl DType {
             Self::C128 => "<c16",
             Self::C32 => "[('r', '<f2'), ('i', '<f2')]",
             Self::DateTimeOffset => "[('ticks', '<i8'), ('offset_minutes', '<i2')]",
-        }
+            Self::Bytes(size) => return format!("|S{size}").into(),
+            Self::Utf32(characters) => return format!("<U{characters}").into(),
+            Self::Void(size) => return format!("|V{size}").into(),
+            Self::Date(unit) => return format!("<M8{unit}").into(),
+            Self::Span(unit) => return format!("<m8{unit}").into(),
+        })
+    }
+
+    /// Returns the type of a type string of numpy, such as `<f8`, `|S4` or `>M8[ns]`, and whether it is big-endian.
+    /// `None` for others, and for those of no bytes.
+    pub fn of_descr(descr: &str) -> Option<(Self, bool)> {
+        let (order, kind) = descr.split_at_checked(1)?;
+        let is_big = match order {
+            "<" | "|" => false,
+            ">" => true,
+            _ => return None,
+        };
+        let (letter, size) = kind.split_at_checked(1)?;
+        let dtype = match (letter, size) {
+            ("S" | "a", size) => Self::Bytes(size.parse().ok()?),
+            ("U", size) => Self::Utf32(size.parse().ok()?),
+            ("V", size) => Self::Void(size.parse().ok()?),
+            ("M" | "m", unit) => {
+                let unit = unit.strip_prefix('8')?;
+                let unit = match unit {
+                    "" => unit,
+                    unit => unit.strip_prefix('[')?.strip_suffix(']')?,
+                };
+                let unit = DateUnit::parse(unit)?;
+                if letter == "M" { Self::Date(unit) } else { Self::Span(unit) }
+            }
+            ("b", "1") => Self::Bool,
+            ("i", "1") => Self::I8,
+            ("i", "2") => Self::I16,
+            ("i", "4") => Self::I32,
+            ("i", "8") => Self::I64,
+            ("u", "1") => Self::U8,
+            ("u", "2") => Self::U16,
+            ("u", "4") => Self::U32,
+            ("u", "8") => Self::U64,
+            ("f", "2") => Self::F16,
+            ("f", "4") => Self::F32,
+            ("f", "8") => Self::F64,
+            ("c", "8") => Self::C64,
+            ("c", "16") => Self::C128,
+            _ => return None,
+        };
+        (dtype.size() <= limits::ELEMENT).then_some((dtype, is_big))
+    }
+
+    /// Whether a value is a number, or a truth value: what can be drawn and summed up.
+    pub fn is_number(self) -> bool {
+        !matches!(self, Self::Bytes(_) | Self::Utf32(_) | Self::Void(_) | Self::Date(_) | Self::Span(_))
     }
 
     /// Whether the elements are floating-point numbers.
@@ -194,19 +339,37 @@ pub(crate) fn bf16(bits: u16) -> f32 {
 
 impl fmt::Display for DType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+        f.write_str(&self.name())
     }
 }
 
 impl Serialize for DType {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.name())
+        serializer.serialize_str(&self.name())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn type_strings_are_those_of_numpy() {
+        // numpy 2.4: np.dtype(…).str of each.
+        for descr in
+            ["<f8", "|u1", "|b1", "<c16", "|S5", "<U3", "|V3", "<M8[D]", "<M8[10ms]", "<m8[25s]", "<m8", "<M8[as]"]
+        {
+            let (dtype, is_big) = DType::of_descr(descr).unwrap();
+            assert_eq!((&*dtype.descr(), is_big), (descr, false));
+        }
+        let (dtype, is_big) = DType::of_descr(">U3").unwrap();
+        assert_eq!((&*dtype.descr(), dtype.size(), is_big), ("<U3", 12, true));
+        for descr in
+            ["", "<", "f8", "|S0", "|S", "|S-1", "<U4294967295", "<M8[0s]", "<M8[s", "<M8[x]", "|O", "<f16", "é"]
+        {
+            assert_eq!(DType::of_descr(descr), None, "{descr}");
+        }
+    }
 
     #[test]
     fn small_floats_are_those_of_ml_dtypes() {

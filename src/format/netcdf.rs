@@ -6,7 +6,7 @@
 #[cfg(test)]
 mod tests;
 
-use super::{Class, DType, FormatError, Front, Recognition, cursor::Cursor, packed::Asked};
+use super::{Class, DType, FormatError, Front, Recognition, cursor::Cursor, packed::Asked, without_nuls};
 use crate::{
     limits,
     source::{Memory, Source, Unlimited},
@@ -355,12 +355,6 @@ fn too_large(name: &[u8]) -> FormatError {
 fn product(size: u64, lengths: impl IntoIterator<Item = u64>) -> Option<u64> {
     let product = lengths.into_iter().try_fold(size, u64::checked_mul);
     product.filter(|size| *size <= limits::LARGEST_BLOCK)
-}
-
-/// Returns a text without the NULs at its end.
-pub fn without_nuls(text: &[u8]) -> &[u8] {
-    let end = text.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
-    &text[..end]
 }
 
 /// How the records lie.

@@ -17,7 +17,7 @@ const NAMES: [&str; 6] = ["dtype", "shape", "codec", "stored_size", "crc32c", "i
 /// Returns the value of an attribute, by its name without the prefix.
 fn value(info: &ItemInfo, name: &str) -> Option<String> {
     match name {
-        "dtype" => info.dtype.map(|dtype| dtype.name().to_owned()),
+        "dtype" => info.dtype.as_ref().map(|dtype| dtype.name().into_owned()),
         "shape" => info.shape_text(),
         "codec" => info.codec.as_deref().map(str::to_owned),
         "stored_size" => info.stored_size.map(|size| size.to_string()),
@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn only_what_is_known_is_listed() {
-        let (dtype, shape) = (Some(DType::F32), Some(vec![24, 7]));
+        let (dtype, shape) = (Some(DType::F32.into()), Some(vec![24, 7]));
         let info = ItemInfo { dtype, shape, crc32c: Some(0xbeef), ..ItemInfo::default() };
         assert_eq!(names(&info), b"user.shardfs.dtype\0user.shardfs.shape\0user.shardfs.crc32c\0");
         assert_eq!(value(&info, "shape").as_deref(), Some("[24,7]"));

@@ -9,6 +9,7 @@ use super::{ItemInfo, WorkingMemory};
 use crate::{
     cache::{BlockError, Buffer, Key},
     escape,
+    format::ElementType,
     source::Memory,
     view::{Fault, ReadContext, json},
 };
@@ -22,7 +23,7 @@ pub(super) struct Item<'a, Own: Serialize> {
     #[serde(skip_serializing_if = "Option::is_none")]
     name_hex: Option<String>,
     path: Option<String>,
-    dtype: Option<Cow<'a, str>>,
+    dtype: Option<Value>,
     shape: Option<Vec<u64>>,
     codec: Cow<'a, str>,
     stored_size: Option<u64>,
@@ -48,7 +49,10 @@ impl<'a, Own: Serialize> Item<'a, Own> {
             name: String::from_utf8_lossy(name),
             name_hex: std::str::from_utf8(name).is_err().then(|| escape::hex(name)),
             path: path.into(),
-            dtype: dtype.map(|dtype| dtype.name().into()),
+            dtype: dtype.map(|dtype| match dtype {
+                ElementType::Plain(dtype) => dtype.name().into(),
+                ElementType::Record(_) => dtype.descr_json(),
+            }),
             shape,
             codec: codec.unwrap_or("none".into()),
             stored_size,
@@ -64,8 +68,9 @@ impl<'a, Own: Serialize> Item<'a, Own> {
         Self { checksum: kind.map(str::to_owned), ..self }
     }
 
-    /// Replaces the names of a dtype that numpy does not have, and of a codec of the container's own.
-    pub(super) fn with_names(self, dtype: Option<Cow<'a, str>>, codec: Cow<'a, str>) -> Self {
+    /// Replaces the names of a dtype that numpy does not have, and of a codec of the container's own. A dtype may also be
+    /// what the container says of it as JSON, such as a list of fields.
+    pub(super) fn with_names(self, dtype: Option<Value>, codec: Cow<'a, str>) -> Self {
         Self { dtype, codec, ..self }
     }
 }

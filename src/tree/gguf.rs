@@ -181,7 +181,7 @@ fn info(tensor: Tensor<'_>) -> ItemInfo {
     let data = tensor.data();
     let kind = tensor.kind().map(|known| known.kind);
     ItemInfo {
-        dtype: if let Some(Kind::Plain(dtype)) = kind { Some(dtype) } else { None },
+        dtype: if let Some(Kind::Plain(dtype)) = kind { Some(dtype.into()) } else { None },
         shape: Some(tensor.shape.to_vec()),
         codec: Some("none".into()),
         stored_size: kind.map(|_| data.end - data.start),

@@ -2,14 +2,14 @@
 
 use std::borrow::Cow;
 
-use crate::{format::DType, view::Array};
+use crate::{format::ElementType, view::Array};
 
 /// Description of the stored item that a file shows. `None` stands for unknown values, and for those without a meaning
 /// for the item.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ItemInfo {
     /// The type of the elements.
-    pub dtype: Option<DType>,
+    pub dtype: Option<ElementType>,
     /// Elements along each axis, the outermost first.
     pub shape: Option<Vec<u64>>,
     /// The codec that it is stored with.

@@ -201,13 +201,13 @@ impl Variables {
         match (shown(&self.found, variable), variable.kind) {
             (Shown::Text, _) | (Shown::Stored, Kind::Char) => "text".into(),
             (Shown::Texts(width), _) => format!("text[{width}]").into(),
-            (Shown::Numbers(dtype), _) | (Shown::Stored, Kind::Number(dtype)) => dtype.descr().into(),
+            (Shown::Numbers(dtype), _) | (Shown::Stored, Kind::Number(dtype)) => dtype.descr(),
         }
     }
 
     fn info(&self, variable: &Variable) -> ItemInfo {
         ItemInfo {
-            dtype: if let Kind::Number(dtype) = variable.kind { Some(dtype) } else { None },
+            dtype: if let Kind::Number(dtype) = variable.kind { Some(dtype.into()) } else { None },
             shape: Some(self.found.shape(variable)),
             codec: Some("none".into()),
             stored_size: Some(variable.size),
@@ -294,7 +294,7 @@ impl Content for Variables {
             let layout = if variable.is_record { "records" } else { "contiguous" };
             let own = Own { dimensions: names.collect(), layout };
             Item::of(&variable.name, paths.path(*node), Some(variable.size), self.info(variable), own)
-                .with_names(Some(self.type_name(variable)), "none".into())
+                .with_names(Some(self.type_name(variable).into()), "none".into())
         });
         describe::document(&front, items, &Map::new(), memory)
     }

@@ -279,7 +279,7 @@ impl Tensors {
         let member = member.and_then(|number| self.members.get(number));
         let codec = member.map_or("none".into(), crate::format::zip::Member::codec_name);
         ItemInfo {
-            dtype: Some(tensor.kind.dtype),
+            dtype: Some(tensor.kind.dtype.into()),
             shape: Some(tensor.shape.to_vec()),
             stored_size: (codec == "none").then(|| tensor.size()),
             codec: Some(codec),

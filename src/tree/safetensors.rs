@@ -97,7 +97,7 @@ impl Serialize for Texts<'_> {
 fn info(tensor: Tensor<'_>) -> ItemInfo {
     let data = tensor.data();
     ItemInfo {
-        dtype: tensor.array_type(),
+        dtype: tensor.array_type().map(Into::into),
         shape: tensor.shape.map(<[u64]>::to_vec),
         codec: Some("none".into()),
         stored_size: Some(data.end - data.start),

@@ -19,7 +19,7 @@ use crate::{
     limits,
     view::{
         Array, Fault, ReadContext,
-        parquet::{Column, Element, Parquet},
+        parquet::{Column, Element, Missing, Parquet},
     },
 };
 
@@ -93,8 +93,10 @@ impl ColumnNames {
 /// # Errors
 /// Why there is none.
 pub(super) fn array_column(name: &str, array: &Array) -> Result<Column, String> {
-    let slots = slots(array.dtype, &array.shape)?;
-    let column = Column::fixed(name.into(), Element::Of(array.dtype), slots, array.data.clone());
+    let Some(dtype) = array.dtype.plain() else { return Err("its elements are records".into()) };
+    let slots = slots(dtype, &array.shape)?;
+    let column = Column::fixed(name.into(), Element::Of(dtype), slots, array.data.clone());
+    let column = if let DType::Date(_) = dtype { column.with_missing(Missing::Least) } else { column };
     Ok(match array.shape.get(1..) {
         Some(axes) if axes.len() > 1 => column.with_about("shape", axes),
         _ => column,
@@ -109,7 +111,12 @@ pub(super) fn slots(dtype: DType, shape: &[u64]) -> Result<Option<u64>, String> 
     if dtype == DType::DateTimeOffset {
         return Err("its elements are records".into());
     }
-    if dtype.parts().is_some() || dtype.small_float().is_some() {
+    let is_known = match dtype {
+        DType::Date(unit) => Element::has_dates(unit),
+        DType::Span(_) | DType::Bytes(_) | DType::Utf32(_) => false,
+        dtype => dtype.parts().is_none() && dtype.small_float().is_none(),
+    };
+    if !is_known {
         return Err(format!("Parquet has no type for {dtype}"));
     }
     match shape.get(1..) {

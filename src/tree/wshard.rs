@@ -136,7 +136,7 @@ pub(super) fn open(
 
 /// Returns the type and shape of an array.
 fn array_type(blocks: &Blocks, file: File) -> Option<(DType, Vec<u64>)> {
-    blocks.array(file).map(|array| (array.dtype, array.shape))
+    blocks.array(file).and_then(|array| Some((array.dtype.plain()?, array.shape)))
 }
 
 /// Finds the folders of blocks, for their own files and for those below `.raw`.

@@ -17,7 +17,7 @@ use serde::{
 use super::{Array, Fault, ReadContext, json};
 use crate::{
     cache::Buffer,
-    format::{DType, bf16, half},
+    format::{DType, ElementType, Field, bf16, half, utf32, without_nuls},
     source::Memory,
 };
 
@@ -208,7 +208,7 @@ impl Serialize for Shown<'_> {
                     }
                 };
                 let width = array.dtype.size() as usize;
-                let element = |at: usize| Some(Element(array.dtype, bytes.get(at * width..(at + 1) * width)?));
+                let element = |at: usize| Some(Element(&array.dtype, bytes.get(at * width..(at + 1) * width)?));
                 nested(&array.shape, bytes.len() / width.max(1), &element, serializer)
             }
         }
@@ -288,17 +288,28 @@ impl<T: std::fmt::Display> Serialize for Shortly<'_, T> {
 }
 
 /// An element of an array, by its little-endian bytes: the shortest number that gives it in its own type, `null` for NaN
-/// and infinities, the bits of 8-bit floats, a list of the parts of a complex number or of a date with an offset.
+/// and infinities, the bits of 8-bit floats, a list of the parts of a complex number or of a date with an offset, the
+/// number of a date, a text without the NULs at its end, an object of the fields of a record.
 #[derive(Debug)]
-pub struct Element<'a>(pub DType, pub &'a [u8]);
+pub struct Element<'a>(pub &'a ElementType, pub &'a [u8]);
 
 impl Serialize for Element<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self(dtype, bytes) = *self;
+        let Self(element, bytes) = *self;
+        let dtype = match element {
+            ElementType::Plain(dtype) => *dtype,
+            ElementType::Record(record) => {
+                let fields = record.fields().iter().map(|field| {
+                    let at = field.offset as usize..(field.offset + field.size()) as usize;
+                    (&*field.name, FieldOf(field, bytes.get(at).unwrap_or_default()))
+                });
+                return serializer.collect_map(fields);
+            }
+        };
         let bits = bytes.iter().take(8).rev().fold(0u64, |bits, byte| bits << 8 | u64::from(*byte));
         if let Some(part) = dtype.parts() {
             let (real, imaginary) = bytes.split_at(bytes.len() / 2);
-            return serializer.collect_seq([Self(part, real), Self(part, imaginary)]);
+            return serializer.collect_seq([Element(&part.into(), real), Element(&part.into(), imaginary)]);
         }
         match dtype {
             DType::F64 => serializer.serialize_f64(f64::from_bits(bits)),
@@ -306,16 +317,31 @@ impl Serialize for Element<'_> {
             DType::F16 => serializer.serialize_f64(shortest(bits as u16, half)),
             DType::Bf16 => serializer.serialize_f64(shortest(bits as u16, bf16)),
             DType::Bool => serializer.serialize_bool(bits != 0),
-            DType::I64 => serializer.serialize_i64(bits as i64),
+            DType::I64 | DType::Date(_) | DType::Span(_) => serializer.serialize_i64(bits as i64),
             DType::I32 => serializer.serialize_i32(bits as i32),
             DType::I16 => serializer.serialize_i16(bits as i16),
             DType::I8 => serializer.serialize_i8(bits as i8),
             DType::DateTimeOffset => {
                 let (ticks, offset) = bytes.split_at(bytes.len().min(8));
-                serializer.collect_seq([Self(DType::I64, ticks), Self(DType::I16, offset)])
+                serializer.collect_seq([Element(&DType::I64.into(), ticks), Element(&DType::I16.into(), offset)])
             }
+            DType::Bytes(_) => Text(without_nuls(bytes)).serialize(serializer),
+            DType::Utf32(_) => serializer.serialize_str(&utf32(bytes)),
+            DType::Void(_) => encoded(bytes, serializer),
             _ => serializer.serialize_u64(bits),
         }
+    }
+}
+
+/// A field of a record, by its bytes: one value, or nested lists of them.
+struct FieldOf<'a>(&'a Field, &'a [u8]);
+
+impl Serialize for FieldOf<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self(field, bytes) = *self;
+        let width = field.element.size() as usize;
+        let element = |at: usize| Some(Element(&field.element, bytes.get(at * width..(at + 1) * width)?));
+        nested(&field.shape, bytes.len() / width, &element, serializer)
     }
 }
 

@@ -1,46 +1,85 @@
-//! `.npy` headers, format 1.0, exactly as numpy writes them.
+//! `.npy` headers, exactly as numpy writes them.
 
-use crate::format::DType;
+use crate::format::{ElementType, tuple};
 
 /// Digits for which numpy leaves room after the dictionary, so that the first axis can grow in place.
 const GROWTH_DIGITS: usize = 21;
 /// Array data start at a multiple of this many bytes.
 const ALIGN: usize = 64;
 
+/// Longest header of version 1.0 behind its front, in bytes.
+const LONGEST: usize = u16::MAX as usize;
+
 /// Returns the header of an array of a type: as [`header_of`].
-pub(super) fn header(dtype: DType, shape: &[u64]) -> Vec<u8> {
-    header_of(dtype.descr(), shape)
+pub(super) fn header(element: &ElementType, shape: &[u64]) -> Vec<u8> {
+    header_of(&element.descr(), shape)
 }
 
 /// Returns the header of a C-ordered array: magic, version, length, dictionary, padding. `descr` is numpy's, such as
-/// `<f8` or `|S8`.
+/// `<f8` or `|S8`. The version is 1.0, 2.0 if that cannot hold it, and 3.0 if a name is not Latin-1.
 ///
 /// `shape` in elements, outermost axis first, `[]` for a 0-dimensional array.
 pub fn header_of(descr: &str, shape: &[u64]) -> Vec<u8> {
     // A type string is quoted; a list of fields brings its own quotes.
     let quote = if descr.starts_with('[') { "" } else { "'" };
-    let axes: Vec<String> = shape.iter().map(u64::to_string).collect();
-    let tuple = match axes.as_slice() {
-        [one] => format!("({one},)"),
-        axes => format!("({})", axes.join(", ")),
+    let growth = shape.first().map_or(0, |first| GROWTH_DIGITS.saturating_sub(first.to_string().len()));
+    let dictionary = format!(
+        "{{'descr': {quote}{descr}{quote}, 'fortran_order': False, 'shape': {}, }}{:growth$}",
+        tuple(shape),
+        ""
+    );
+    let latin1: Option<Vec<u8>> = dictionary.chars().map(|c| u8::try_from(u32::from(c)).ok()).collect();
+    let (major, bytes) = match latin1 {
+        Some(bytes) if padded(10, bytes.len()) <= LONGEST => (1, bytes),
+        Some(bytes) => (2, bytes),
+        None => (3, dictionary.into_bytes()),
     };
-    let growth = axes.first().map_or(0, |first| GROWTH_DIGITS.saturating_sub(first.len()));
-    let dictionary =
-        format!("{{'descr': {quote}{descr}{quote}, 'fortran_order': False, 'shape': {tuple}, }}{:growth$}", "");
-    // numpy adds 64 bytes of padding even if none is needed.
-    let padding = ALIGN - (10 + dictionary.len() + 1) % ALIGN;
-    let mut header = b"\x93NUMPY\x01\x00".to_vec();
-    let length = (dictionary.len() + padding + 1) as u16;
-    header.extend(length.to_le_bytes());
-    header.extend(dictionary.as_bytes());
-    header.resize(header.len() + padding, b' ');
+    let front = if major == 1 { 10 } else { 12 };
+    let length = padded(front, bytes.len());
+    let mut header = b"\x93NUMPY".to_vec();
+    header.extend([major, 0]);
+    match major {
+        1 => header.extend((length as u16).to_le_bytes()),
+        // A record has too few fields for more.
+        _ => header.extend((length as u32).to_le_bytes()),
+    }
+    header.extend(bytes);
+    header.resize(front + length - 1, b' ');
     header.push(b'\n');
     header
 }
 
+/// Returns the bytes of a dictionary with padding and line end, so that the data begin at a multiple of [`ALIGN`].
+/// numpy adds 64 bytes of padding even if none is needed.
+fn padded(front: usize, dictionary: usize) -> usize {
+    dictionary + 1 + ALIGN - (front + dictionary + 1) % ALIGN
+}
+
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::format::{DType, Field, Record};
+
+    fn header(dtype: DType, shape: &[u64]) -> Vec<u8> {
+        super::header(&dtype.into(), shape)
+    }
+
+    #[test]
+    fn the_version_is_the_first_that_can_hold_the_header() {
+        // numpy 2.4: np.save of np.zeros(3, [(name, "<i4")]) and of np.zeros(2, [(f"field{i:05}", "<f8") ...]).
+        let record = |names: Vec<String>| {
+            let fields = names.iter().map(|name| Field::new(name, DType::I32)).collect();
+            super::header(&Record::new(fields).unwrap().into(), &[3])
+        };
+        for (name, front, length) in
+            [("é", &b"\x93NUMPY\x01\x00\x76\x00"[..], 128), ("日本", b"\x93NUMPY\x03\x00\x74\x00\x00\x00", 128)]
+        {
+            let header = record(vec![name.into()]);
+            assert_eq!((&header[..front.len()], header.len()), (front, length));
+        }
+        let many = record((0..3000).map(|number| format!("field{number:05}")).collect());
+        assert_eq!((&many[..12], many.len()), (&b"\x93NUMPY\x02\x00\xf4\x0d\x01\x00"[..], 69120));
+        assert!(many.ends_with(b" \n"));
+    }
 
     #[test]
     fn as_numpy_writes_it() {

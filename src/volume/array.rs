@@ -1,24 +1,24 @@
 //! Arrays in memory, with their type and shape.
 
 use super::{Error, ErrorKind};
-use crate::format::DType;
+use crate::format::{DType, ElementType};
 
 /// An array: its elements in C order, little-endian, with their type and shape.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Array {
-    dtype: DType,
+    dtype: ElementType,
     shape: Vec<u64>,
     data: Vec<u8>,
 }
 
 impl Array {
-    pub(super) fn new(dtype: DType, shape: Vec<u64>, data: Vec<u8>) -> Self {
+    pub(super) fn new(dtype: ElementType, shape: Vec<u64>, data: Vec<u8>) -> Self {
         Self { dtype, shape, data }
     }
 
     /// The type of the elements.
-    pub fn dtype(&self) -> DType {
-        self.dtype
+    pub fn dtype(&self) -> &ElementType {
+        &self.dtype
     }
 
     /// Elements along each axis, the outermost first; empty for an array of one element without axes.
@@ -51,7 +51,7 @@ impl Array {
     /// # Errors
     /// [`ErrorKind::InvalidInput`] if the elements are of another type.
     pub fn values<T: Element>(&self) -> Result<Vec<T>, Error> {
-        if !T::DTYPES.contains(&self.dtype) {
+        if !self.dtype.plain().is_some_and(|dtype| T::DTYPES.contains(&dtype)) {
             let reason = format!("the elements are {}, not {}", self.dtype, std::any::type_name::<T>());
             return Err(Error::new(ErrorKind::InvalidInput, reason));
         }

@@ -11,7 +11,7 @@ use std::{
 
 use super::{Array, Error, ErrorKind, Handle};
 use crate::{
-    format::DType,
+    format::ElementType,
     store::Leased,
     tree::{ItemInfo, overview::Contents},
     vfs::{Attr, FileKind, ROOT, Vfs},
@@ -316,7 +316,7 @@ impl Entry {
     ///
     /// # Errors
     /// Those of opening the container.
-    pub fn array_type(&self) -> Result<Option<(DType, Vec<u64>)>, Error> {
+    pub fn array_type(&self) -> Result<Option<(ElementType, Vec<u64>)>, Error> {
         let info = self.vfs().item_info(self.handle.ino)?;
         Ok(info.and_then(|info| Some((info.dtype?, info.shape?))))
     }

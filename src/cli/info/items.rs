@@ -64,7 +64,7 @@ fn row(item: &Item) -> Vec<String> {
         false => [guess, recovered, error.as_deref()].into_iter().flatten().collect(),
     };
     let shape = item.info.shape_text().unwrap_or_default();
-    let dtype = item.info.dtype.map_or_else(String::new, |dtype| dtype.name().into());
+    let dtype = item.info.dtype.as_ref().map_or_else(String::new, |dtype| dtype.name().into());
     let codec = item.info.codec.clone().unwrap_or_default().into_owned();
     vec![item.path.clone(), dtype, shape, codec, number(item.info.stored_size), number(item.size), notes.join(", ")]
 }

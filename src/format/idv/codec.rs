@@ -1,5 +1,7 @@
 //! Codec definitions: the types of a column's values (`docs/formats/idv.md` 5).
 
+use std::borrow::Cow;
+
 use super::{PartError, cursor::Cursor};
 use crate::{
     format::DType,
@@ -110,8 +112,8 @@ impl Item {
     }
 
     /// Returns the short name used in `container.json`.
-    pub fn name(self) -> &'static str {
-        self.dtype().map_or("text", DType::name)
+    pub fn name(self) -> Cow<'static, str> {
+        self.dtype().map_or("text".into(), DType::name)
     }
 }
 
@@ -133,9 +135,9 @@ impl Type {
     pub fn describe(&self) -> String {
         let key = if self.key.is_some() { " key" } else { "" };
         let item = match self.item {
-            Item::RowId => "row id",
-            Item::DateTimeOffset => "ticks and minutes",
-            Item::DvBool => "bool or missing",
+            Item::RowId => "row id".into(),
+            Item::DateTimeOffset => "ticks and minutes".into(),
+            Item::DvBool => "bool or missing".into(),
             item => item.name(),
         };
         let dims = match (&self.dims, self.slots()) {

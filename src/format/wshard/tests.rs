@@ -1,7 +1,10 @@
 //! Hand-made shards: one rule each.
 
 use super::*;
-use crate::{codec::Codec, format::Class};
+use crate::{
+    codec::Codec,
+    format::{Class, DType},
+};
 
 /// A block for [`build`].
 #[derive(Default, Clone)]
@@ -66,9 +69,9 @@ fn entry<'s>(shard: &'s Shard, name: &str) -> &'s Entry {
 }
 
 /// dtype, shape and whether it is a guess; `None` for what is no array.
-fn array_of(shard: &Shard, name: &str) -> Option<(&'static str, Vec<u64>, bool)> {
+fn array_of(shard: &Shard, name: &str) -> Option<(DType, Vec<u64>, bool)> {
     match &entry(shard, name).value {
-        Value::Array { dtype, shape, inferred, .. } => Some((dtype.name(), shape.clone(), *inferred)),
+        Value::Array { dtype, shape, inferred, .. } => Some((*dtype, shape.clone(), *inferred)),
         _ => None,
     }
 }
@@ -200,16 +203,16 @@ fn described_blocks() {
         item("reward", [0; 8]),
     ];
     let shard = episode(4, channels, &items);
-    assert_eq!(array_of(&shard, "signal/a"), Some(("f64", vec![4, 2], false)));
-    assert_eq!(array_of(&shard, "signal/b"), Some(("u8", vec![4, 2], false)));
-    assert_eq!(array_of(&shard, "signal/odd"), Some(("i16", vec![4], true)));
+    assert_eq!(array_of(&shard, "signal/a"), Some((DType::F64, vec![4, 2], false)));
+    assert_eq!(array_of(&shard, "signal/b"), Some((DType::U8, vec![4, 2], false)));
+    assert_eq!(array_of(&shard, "signal/odd"), Some((DType::I16, vec![4], true)));
     assert_eq!(array_of(&shard, "signal/new"), None);
-    assert_eq!(array_of(&shard, "signal/none"), Some(("u8", vec![4, 0, 4], false)));
-    assert_eq!(array_of(&shard, "signal/bad"), Some(("u8", vec![5], true)));
-    assert_eq!(array_of(&shard, "action/x"), Some(("u8", vec![4, 2], false)));
-    assert_eq!(array_of(&shard, "signal/huge"), Some(("u8", vec![8], true)));
+    assert_eq!(array_of(&shard, "signal/none"), Some((DType::U8, vec![4, 0, 4], false)));
+    assert_eq!(array_of(&shard, "signal/bad"), Some((DType::U8, vec![5], true)));
+    assert_eq!(array_of(&shard, "action/x"), Some((DType::U8, vec![4, 2], false)));
+    assert_eq!(array_of(&shard, "signal/huge"), Some((DType::U8, vec![8], true)));
     assert_eq!(array_of(&shard, "signal/unlisted"), None);
-    assert_eq!(array_of(&shard, "reward"), Some(("u16", vec![4], false)));
+    assert_eq!(array_of(&shard, "reward"), Some((DType::U16, vec![4], false)));
 }
 
 #[test]
@@ -221,8 +224,8 @@ fn legacy_channels_and_long_names() {
         item("done", [1; 3]),
     ];
     let shard = parse(&build(5, &items)).unwrap();
-    assert_eq!(array_of(&shard, "signal/a"), Some(("u8", vec![3, 2], false)));
-    assert_eq!(array_of(&shard, "action/b"), Some(("bf16", vec![3], false)));
+    assert_eq!(array_of(&shard, "signal/a"), Some((DType::U8, vec![3, 2], false)));
+    assert_eq!(array_of(&shard, "action/b"), Some((DType::Bf16, vec![3], false)));
     assert_eq!((shard.episode.steps, shard.episode.steps_source), (Some(3), Some("done")));
     assert_eq!(shard.channels[0].id, "a");
 }
@@ -250,20 +253,20 @@ fn lanes_without_description() {
     ];
     let shard = episode(4, channels, &items);
     for (name, expected) in [
-        ("reward", Some(("f64", vec![4], true))),
-        ("done", Some(("bool", vec![4], false))),
-        ("time/ticks", Some(("i32", vec![4], false))),
+        ("reward", Some((DType::F64, vec![4], true))),
+        ("done", Some((DType::Bool, vec![4], false))),
+        ("time/ticks", Some((DType::I32, vec![4], false))),
         ("time/timestamps_ns", None),
-        ("action/ctrl", Some(("i32", vec![8], true))),
+        ("action/ctrl", Some((DType::I32, vec![8], true))),
         ("action/odd", None),
-        ("action/free", Some(("f32", vec![4, 3], true))),
+        ("action/free", Some((DType::F32, vec![4, 3], true))),
         ("action/none", None),
-        ("omen/pos/m", Some(("f64", vec![4, 3], true))),
-        ("omen/pos/f32", Some(("f32", vec![4, 3], true))),
-        ("omen/pos/x/m", Some(("i16", vec![4], true))),
-        ("omen/latent_action_codebook/m", Some(("i32", vec![4], true))),
-        ("uncert/pos/m/std", Some(("f64", vec![4, 3], true))),
-        ("uncert/pos/x/m/std", Some(("f32", vec![4], true))),
+        ("omen/pos/m", Some((DType::F64, vec![4, 3], true))),
+        ("omen/pos/f32", Some((DType::F32, vec![4, 3], true))),
+        ("omen/pos/x/m", Some((DType::I16, vec![4], true))),
+        ("omen/latent_action_codebook/m", Some((DType::I32, vec![4], true))),
+        ("uncert/pos/m/std", Some((DType::F64, vec![4, 3], true))),
+        ("uncert/pos/x/m/std", Some((DType::F32, vec![4], true))),
         ("aux/x", None),
     ] {
         assert_eq!(array_of(&shard, name), expected, "{name}");

@@ -2,7 +2,7 @@
 
 use super::{elements::Elements, numbers};
 use crate::{
-    format::DType,
+    format::ElementType,
     tree,
     volume::{Entry, Error, ErrorKind},
 };
@@ -43,7 +43,10 @@ impl Column {
         match self {
             Self::Elements(array) if array.columns == 1 => {
                 let bytes = array.read(from, count)?;
-                Ok(bytes.chunks_exact(array.width()).map(|element| Some(numbers::text(array.dtype, element))).collect())
+                Ok(bytes
+                    .chunks_exact(array.width())
+                    .map(|element| Some(numbers::text(&array.dtype, element)))
+                    .collect())
             }
             Self::Elements(array) => (from..from + count)
                 .map(|row| Ok(Some(list(array, row.saturating_mul(array.columns), array.columns)?)))
@@ -51,12 +54,12 @@ impl Column {
             Self::Part(array, column) => (from..from + count)
                 .map(|row| {
                     let element = array.read_part(row, *column, 1)?;
-                    Ok(Some(numbers::text(array.dtype, &element)))
+                    Ok(Some(numbers::text(&array.dtype, &element)))
                 })
                 .collect(),
             Self::Key(array, names) => {
                 let bytes = array.read(from, count)?;
-                let keys = bytes.chunks_exact(array.width()).map(|element| numbers::value(array.dtype, element));
+                let keys = bytes.chunks_exact(array.width()).map(|element| numbers::value(&array.dtype, element));
                 Ok(keys.map(|key| key_text(key, names)).collect())
             }
             Self::Ragged { offsets, values } => starts(offsets, from, count)?
@@ -91,16 +94,16 @@ fn key_text(key: f64, names: &[String]) -> Cell {
 fn starts(offsets: &Elements, from: u64, count: u64) -> Result<Vec<u64>, Error> {
     let bytes = offsets.read(from, count + 1)?;
     // Offsets are never negative, and below 2^53 in any file that fits on a disk.
-    Ok(bytes.chunks_exact(offsets.width()).map(|element| numbers::value(offsets.dtype, element) as u64).collect())
+    Ok(bytes.chunks_exact(offsets.width()).map(|element| numbers::value(&offsets.dtype, element) as u64).collect())
 }
 
 /// Formats the first elements of a range as a list.
 fn list(array: &Elements, from: u64, count: u64) -> Result<String, Error> {
-    Ok(listed(array.dtype, &array.read(from, count.min(ELEMENTS))?, count))
+    Ok(listed(&array.dtype, &array.read(from, count.min(ELEMENTS))?, count))
 }
 
 /// Formats the first of `count` elements as a list.
-fn listed(dtype: DType, bytes: &[u8], count: u64) -> String {
+fn listed(dtype: &ElementType, bytes: &[u8], count: u64) -> String {
     let elements = bytes.chunks_exact(dtype.size() as usize);
     in_brackets(elements.map(|element| numbers::text(dtype, element)).collect(), count)
 }
@@ -116,7 +119,7 @@ fn in_brackets(mut parts: Vec<String>, count: u64) -> String {
 /// Returns the cell of a row of a column of an IDV file.
 fn row(row: tree::Cells) -> Cell {
     match (row.elements, row.count) {
-        (tree::Elements::Numbers(dtype, bytes), count) => Some(listed(dtype, &bytes, count.unwrap_or(1))),
+        (tree::Elements::Numbers(dtype, bytes), count) => Some(listed(&dtype.into(), &bytes, count.unwrap_or(1))),
         (tree::Elements::Texts(texts), count) => {
             let mut texts = texts.into_iter().map(|text| text.map(|text| lossy(&text.bytes, text.length)));
             let Some(count) = count else { return texts.next().flatten() };

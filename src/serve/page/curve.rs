@@ -1,5 +1,7 @@
 //! Columns of an array as curves: a bounded number of points of any number of rows, and statistics of what was read.
 
+use std::borrow::Cow;
+
 use serde::Serialize;
 
 use super::{elements::Elements, numbers, query::Query};
@@ -25,7 +27,7 @@ const BARS: usize = 32;
 /// The answer.
 #[derive(Debug, Serialize)]
 pub(super) struct Curve {
-    dtype: &'static str,
+    dtype: Cow<'static, str>,
     rows: u64,
     columns: u64,
     /// The first row of the answer, and the row after the last.
@@ -267,7 +269,7 @@ impl Reader<'_> {
             for (number, elements) in bytes.chunks_exact(stride * width).enumerate() {
                 let wanted = elements.chunks_exact(width).skip(skip).take(columns as usize);
                 for (column, element) in wanted.enumerate() {
-                    each(row + number as u64, column, numbers::value(array.dtype, element));
+                    each(row + number as u64, column, numbers::value(&array.dtype, element));
                 }
             }
             row += some;

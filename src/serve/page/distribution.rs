@@ -48,7 +48,7 @@ pub(super) fn distribution(array: &Elements) -> Result<Distribution, Error> {
     for (begin, count) in pieces(elements) {
         let bytes = array.read(begin, count)?;
         for element in bytes.chunks_exact(array.width()) {
-            gathered.add(0, numbers::value(array.dtype, element));
+            gathered.add(0, numbers::value(&array.dtype, element));
             looked_at += 1;
         }
     }

@@ -1,7 +1,7 @@
 //! An array of the tree whose elements are read as they are needed.
 
 use crate::{
-    format::DType,
+    format::ElementType,
     volume::{Entry, Error, ErrorKind},
 };
 
@@ -10,7 +10,7 @@ use crate::{
 #[derive(Debug, Clone)]
 pub(super) struct Elements {
     entry: Entry,
-    pub(super) dtype: DType,
+    pub(super) dtype: ElementType,
     pub(super) shape: Vec<u64>,
     pub(super) rows: u64,
     pub(super) columns: u64,

@@ -1,13 +1,13 @@
 //! What the player of an episode needs: cameras with the numbers of their frames, signals, metadata.
 
-use std::{collections::HashMap, ops::ControlFlow, path::Path};
+use std::{borrow::Cow, collections::HashMap, ops::ControlFlow, path::Path};
 
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::{elements::Elements, html::Html, meta, summary};
 use crate::{
-    format::DType,
+    format::{DType, ElementType},
     serve::paths,
     tree::overview::{Contents, Item, Overview},
     vfs::FileKind,
@@ -92,7 +92,7 @@ pub(super) struct Signal {
     name: String,
     /// Its path for the routes of arrays.
     path: String,
-    dtype: &'static str,
+    dtype: Cow<'static, str>,
     columns: u64,
     unit: Option<String>,
 }
@@ -100,7 +100,7 @@ pub(super) struct Signal {
 /// An array of an episode, by its path in it.
 struct Found {
     path: String,
-    dtype: DType,
+    dtype: ElementType,
     shape: Vec<u64>,
 }
 
@@ -134,7 +134,7 @@ impl Episode {
         }
         let units = document(folder, "meta/channels.json", units_of).unwrap_or_default();
         let found = items.iter().filter(|item| item.error.is_none()).filter_map(|item| {
-            let (dtype, shape) = (item.info.dtype?, item.info.shape.clone()?);
+            let (dtype, shape) = (item.info.dtype.clone()?, item.info.shape.clone()?);
             Some(Found { path: item.path.clone(), dtype, shape })
         });
         let found: Vec<Found> = found.collect();

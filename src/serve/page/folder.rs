@@ -228,8 +228,8 @@ fn write_row(html: &mut Html, folder: &Entry, row: &Row, damage: Option<&String>
         html.raw(" data-summary=\"/-/api/summary/").path(&path).raw("\"");
     }
     html.raw(">");
-    if let (Some(dtype), Some(shape)) = (row.info.dtype, &row.info.shape) {
-        html.raw("<span class=\"dtype\">").text(dtype.name()).raw("</span> ").text(&shape_text(shape));
+    if let (Some(dtype), Some(shape)) = (&row.info.dtype, &row.info.shape) {
+        html.raw("<span class=\"dtype\">").text(&dtype.name()).raw("</span> ").text(&shape_text(shape));
         if row.info.inferred {
             html.raw(" <span class=\"badge\" title=\"The container does not record dtype or shape\">guess</span>");
         }

@@ -1,7 +1,7 @@
 //! The stored arrays of a container as a table: type, shape, elements, size. The address chooses the order, a filter and
 //! the page, so nothing but the rows of one page is made.
 
-use std::cmp::Ordering;
+use std::{borrow::Cow, cmp::Ordering};
 
 use super::{
     elements::shape_text,
@@ -218,7 +218,7 @@ fn write_row(html: &mut Html, container: &Entry, item: &Item) {
     }
     html.raw("</td><td class=\"holds\">");
     if let Some(name) = type_name(item) {
-        html.raw("<span class=\"dtype\">").text(name).raw("</span>");
+        html.raw("<span class=\"dtype\">").text(&name).raw("</span>");
     }
     if item.info.inferred {
         html.raw(" <span class=\"badge\" title=\"The container does not record dtype or shape\">guess</span>");
@@ -259,8 +259,8 @@ fn write_pages(html: &mut Html, wanted: &Wanted, page: usize, pages: usize) {
     html.raw("</nav>");
 }
 
-fn type_name(item: &Item) -> Option<&str> {
-    item.stored_type.or_else(|| item.info.dtype.map(|dtype| dtype.name()))
+fn type_name(item: &Item) -> Option<Cow<'static, str>> {
+    item.stored_type.map(Cow::Borrowed).or_else(|| Some(item.info.dtype.as_ref()?.name()))
 }
 
 fn elements(item: &Item) -> Option<u64> {
@@ -277,7 +277,7 @@ mod tests {
     use crate::{format::DType, tree::ItemInfo};
 
     fn item(path: &str, dtype: DType, shape: &[u64]) -> Item {
-        let info = ItemInfo { dtype: Some(dtype), shape: Some(shape.to_vec()), ..ItemInfo::default() };
+        let info = ItemInfo { dtype: Some(dtype.into()), shape: Some(shape.to_vec()), ..ItemInfo::default() };
         Item { path: path.into(), size: Some(dtype.size() * shape.iter().product::<u64>()), info, ..Item::default() }
     }
 

@@ -4,7 +4,11 @@ use http::StatusCode;
 use serde::Serialize;
 
 use super::{elements::Elements, numbers, query::Query};
-use crate::{format::DType, serve::Refusal, volume::Error};
+use crate::{
+    format::{DType, ElementType},
+    serve::Refusal,
+    volume::Error,
+};
 
 /// Longest side of a returned picture in pixels. Of larger pictures, rows and columns are skipped.
 const SIDE: u64 = 1024;
@@ -24,9 +28,13 @@ pub(super) struct Layout {
     pub(super) channels: u64,
 }
 
-/// Returns how an array is seen as pictures; `None` if it has fewer than two axes, or an axis of no elements.
+/// Returns how an array is seen as pictures; `None` if it has fewer than two axes, an axis of no
+/// elements, or elements that are no numbers.
 pub(super) fn layout(array: &Elements) -> Option<Layout> {
     let shape = &array.shape[..];
+    if !array.dtype.is_number() {
+        return None;
+    }
     let is_colour = |channels: u64| array.dtype == DType::U8 && matches!(channels, 3 | 4);
     let (before, height, width, channels) = match shape {
         [before @ .., height, width, channels]
@@ -162,7 +170,7 @@ pub(super) fn plane(array: &Elements, query: &Query) -> Result<Vec<u8>, Refusal>
     let grid = grid(array, query)?;
     let every = grid.every(array.dtype.size());
     let (height, width, channels) = (grid.height.div_ceil(every), grid.width.div_ceil(every), grid.channels);
-    let is_bytes = matches!(array.dtype, DType::U8 | DType::Bool);
+    let is_bytes = matches!(array.dtype, ElementType::Plain(DType::U8 | DType::Bool));
     let (mut min, mut max) = (f64::INFINITY, f64::NEG_INFINITY);
     let size = if is_bytes { 1 } else { size_of::<f32>() };
     // At most 1024 pixels a side.
@@ -170,7 +178,7 @@ pub(super) fn plane(array: &Elements, query: &Query) -> Result<Vec<u8>, Refusal>
     grid.read(array, every, &mut |row, column, bytes| {
         let first = ((row * width + column) * channels) as usize * size;
         for (element, pixel) in bytes.chunks_exact(array.width()).zip(pixels[first..].chunks_exact_mut(size)) {
-            let value = numbers::value(array.dtype, element);
+            let value = numbers::value(&array.dtype, element);
             if value.is_finite() {
                 (min, max) = (min.min(value), max.max(value));
             }

@@ -10,7 +10,7 @@ use super::{
     meta,
 };
 use crate::{
-    format::DType,
+    format::{DType, ElementType},
     tree::{
         Overview,
         overview::{Contents, Item},
@@ -106,7 +106,7 @@ fn items_line(front: &Map<String, Value>, items: &[Item]) -> Vec<String> {
 /// Returns whether the tree has pictures of an item, by its shape, as `docs/TREE.md` (section 3) says.
 fn is_camera(item: &Item) -> bool {
     let shape = item.info.shape.as_deref().unwrap_or_default();
-    let is_pixel = matches!(item.info.dtype, Some(DType::U8 | DType::U16));
+    let is_pixel = matches!(item.info.dtype, Some(ElementType::Plain(DType::U8 | DType::U16)));
     is_pixel
         && item.path.starts_with("signal/")
         && match shape {

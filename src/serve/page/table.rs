@@ -125,7 +125,7 @@ impl Table {
         let kind = array.dtype.name();
         let columns = (0..columns).map(|column| Head {
             name: name(column),
-            kind: kind.into(),
+            kind: kind.to_string(),
             source: Source::Part(array.clone(), column),
         });
         Self { rows: array.rows, columns: columns.collect() }

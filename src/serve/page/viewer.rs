@@ -321,7 +321,7 @@ fn file_main(entry: &Entry, query: &Query) -> Result<(Html, &'static [&'static s
     let array = Elements::of(entry)?;
     main.raw("<div class=\"head\"><h1>").text(&entry.name().to_string_lossy()).raw("</h1>");
     if let Some(array) = &array {
-        main.raw("<span class=\"badge format\">").raw(array.dtype.name()).raw("</span><span class=\"said\">");
+        main.raw("<span class=\"badge format\">").text(&array.dtype.name()).raw("</span><span class=\"said\">");
         main.text(&array.shape_text()).raw("</span>");
     }
     main.raw("<span class=\"said\">").text(&html::size(entry.size())).raw("</span><span class=\"actions\">");
@@ -340,6 +340,7 @@ fn file_main(entry: &Entry, query: &Query) -> Result<(Html, &'static [&'static s
     let about = json!({
         "path": paths::encode(entry.path()),
         "dtype": array.dtype.name(),
+        "numbers": array.dtype.is_number(),
         "shape": array.shape,
         "rows": array.rows,
         "columns": array.columns,

@@ -14,7 +14,7 @@ use serde::{
 use crate::{
     cache::Buffer,
     format::{
-        DType, FormatError,
+        DType, ElementType, FormatError,
         gguf::{Gguf, Value, each_text},
     },
     source::{Memory, Source, SourceError},
@@ -125,7 +125,9 @@ impl Serialize for Shown<'_> {
         match (self.value, &self.path) {
             (Value::Texts(..), Some(path)) => serializer.collect_map([("jsonl", path)]),
             (_, Some(path)) => serializer.collect_map([("npy", path)]),
-            (Value::Scalar(dtype, bits), None) => Element(*dtype, &scalar(*dtype, *bits)).serialize(serializer),
+            (Value::Scalar(dtype, bits), None) => {
+                Element(&(*dtype).into(), &scalar(*dtype, *bits)).serialize(serializer)
+            }
             (Value::Text(_, Some(text)), None) => serializer.serialize_str(text),
             (Value::Text(place, None), None) => {
                 self.documents.admit(place.end - place.start).map_err(fail)?;
@@ -133,12 +135,12 @@ impl Serialize for Shown<'_> {
             }
             // Arrays without a file of their own are short.
             (Value::Array(dtype, _, place), None) => {
-                let width = dtype.size() as usize;
+                let (element, width) = (ElementType::from(*dtype), dtype.size() as usize);
                 let mut bytes = source.read(place.clone()).map_err(fail)?;
                 if found.is_big {
                     bytes.chunks_exact_mut(width.max(1)).for_each(<[u8]>::reverse);
                 }
-                serializer.collect_seq(bytes.chunks_exact(width.max(1)).map(|bytes| Element(*dtype, bytes)))
+                serializer.collect_seq(bytes.chunks_exact(width.max(1)).map(|bytes| Element(&element, bytes)))
             }
             (Value::Texts(count, place), None) => {
                 let (mut list, mut refused) = (serializer.serialize_seq(None)?, None);

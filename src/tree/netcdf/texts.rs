@@ -4,7 +4,7 @@ use std::io::Write;
 
 use crate::{
     cache::{BlockError, Buffer},
-    format::{DType, netcdf::without_nuls},
+    format::{DType, without_nuls},
     limits,
     source::{Memory, Source, SourceError, zeros},
     view::{Array, Fault, Strided, attributes::Text, json},

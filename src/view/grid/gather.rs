@@ -2,7 +2,10 @@
 
 use std::ops::Range;
 
-use crate::limits::PIECE;
+use crate::{
+    format::{DType, ElementType, Field, Record},
+    limits::PIECE,
+};
 
 /// One axis of a copy. Strides are in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -175,17 +178,50 @@ pub enum Turn {
     No,
     /// Those of each unit of so many bytes: of a number all, of a complex number each half.
     Units(usize),
-    /// Those of units at these places of a record.
-    Fields(Vec<Range<usize>>),
+    /// Those of fields of a record: the place of each field, the bytes of one of its values, and what is turned in it.
+    Fields(Vec<(Range<usize>, usize, Turn)>),
 }
 
 impl Turn {
+    /// Returns what is turned in elements that are stored big-endian.
+    pub fn of(element: &ElementType) -> Self {
+        let dtype = match element {
+            ElementType::Plain(dtype) => *dtype,
+            ElementType::Record(record) => return Self::of_fields(record, |field| Self::of(&field.element)),
+        };
+        match dtype {
+            DType::Bytes(_) | DType::Void(_) => Self::No,
+            DType::Utf32(_) => Self::Units(4),
+            DType::DateTimeOffset => Self::Fields(vec![(0..8, 8, Self::Units(8)), (8..10, 2, Self::Units(2))]),
+            dtype => match dtype.parts().map_or(dtype.size(), DType::size) {
+                1 => Self::No,
+                size => Self::Units(size as usize),
+            },
+        }
+    }
+
+    /// Returns what is turned in records, by what `turn` says of each field.
+    pub fn of_fields(record: &Record, turn: impl Fn(&Field) -> Self) -> Self {
+        let turned = record.fields().iter().filter_map(|field| match turn(field) {
+            Self::No => None,
+            turn => {
+                let place = field.offset as usize..(field.offset + field.size()) as usize;
+                Some((place, field.element.size() as usize, turn))
+            }
+        });
+        let turned: Vec<_> = turned.collect();
+        if turned.is_empty() { Self::No } else { Self::Fields(turned) }
+    }
+
     /// Returns whether all units lie in an element of `size` bytes.
     pub(super) fn fits(&self, size: usize) -> bool {
         match self {
             Self::No => true,
             Self::Units(unit) => *unit > 0 && size.is_multiple_of(*unit),
-            Self::Fields(fields) => fields.iter().all(|field| field.start <= field.end && field.end <= size),
+            Self::Fields(fields) => fields.iter().all(|(place, unit, turn)| {
+                let is_whole = *unit > 0 && place.len().is_multiple_of(*unit);
+                place.start <= place.end && place.end <= size && is_whole && turn.fits(*unit)
+            }),
         }
     }
 
@@ -203,7 +239,7 @@ impl Turn {
             Self::Units(unit) => out.chunks_exact_mut((*unit).max(1)).for_each(<[u8]>::reverse),
             Self::Fields(fields) => {
                 for element in out.chunks_exact_mut(size.max(1)) {
-                    fields.iter().for_each(|field| element[field.clone()].reverse());
+                    fields.iter().for_each(|(place, unit, turn)| turn.apply(*unit, &mut element[place.clone()]));
                 }
             }
         }

@@ -153,7 +153,10 @@ fn models() -> impl Strategy<Value = Model> {
         Just((4, Turn::No)),
         Just((8, Turn::Units(4))),
         Just((8, Turn::Units(8))),
-        Just((7, Turn::Fields(vec![1..3, 3..7]))),
+        Just((
+            7,
+            Turn::Fields(vec![(1..3, 2, Turn::Units(2)), (3..7, 2, Turn::Fields(vec![(0..2, 2, Turn::Units(2))]))])
+        )),
         Just((3, Turn::No)),
     ];
     (axes, elements, any::<u64>(), any::<bool>(), 0..3usize, prop_oneof![Just(0), any::<u64>()]).prop_map(

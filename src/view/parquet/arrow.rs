@@ -36,8 +36,8 @@ pub(super) enum ArrowType {
     Text,
     Bytes,
     BytesOf(i32),
-    /// Microseconds since 1970 without a zone.
-    Micros,
+    /// Time since 1970 without a zone, in units of which a second has 1000, 10^6 or 10^9.
+    Time(u32),
 }
 
 /// A column.
@@ -164,8 +164,13 @@ impl ArrowType {
             Self::Bytes => 4,
             Self::Text => 5,
             Self::Bool => 6,
-            Self::Micros => {
-                out.push_slot_always(slot(0), 2i16);
+            Self::Time(units) => {
+                let unit: i16 = match units {
+                    1000 => 1,
+                    1_000_000 => 2,
+                    _ => 3,
+                };
+                out.push_slot_always(slot(0), unit);
                 10
             }
             Self::BytesOf(width) => {

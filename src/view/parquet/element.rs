@@ -1,11 +1,12 @@
 //! Stored elements as values of Parquet: their types, and how their bytes become PLAIN ones.
 
 use polars_parquet_format::{
-    ConvertedType, IntType, LogicalType, MicroSeconds, StringType, TimeUnit, TimestampType, Type,
+    ConvertedType, IntType, LogicalType, MicroSeconds, MilliSeconds, NanoSeconds, StringType, TimeUnit, TimestampType,
+    Type,
 };
 
 use super::arrow::ArrowType;
-use crate::format::DType;
+use crate::format::{self, DType, DateUnit};
 
 /// Ticks of 100 ns from the year 1 to 1970.
 const EPOCH: i64 = 621_355_968_000_000_000;
@@ -53,6 +54,12 @@ impl Element {
         micros.saturating_mul(10).saturating_add(EPOCH)
     }
 
+    /// Returns whether Parquet has dates of a unit: milliseconds, microseconds and nanoseconds.
+    pub fn has_dates(unit: DateUnit) -> bool {
+        let bases = [format::TimeUnit::Milli, format::TimeUnit::Micro, format::TimeUnit::Nano];
+        bases.map(DateUnit::one).contains(&unit)
+    }
+
     /// Returns the bytes of a stored element.
     pub(super) fn stored_width(self) -> u64 {
         match self {
@@ -71,6 +78,7 @@ impl Element {
     pub(super) fn width(self) -> u64 {
         match self {
             Self::Of(DType::Bool) => 1,
+            Self::Of(DType::Void(size)) => size.get().into(),
             Self::Of(dtype) => dtype.size().max(4),
             Self::Ticks => 8,
             Self::Bytes16 => 16,
@@ -85,9 +93,17 @@ impl Element {
     /// Returns whether values are the stored bytes.
     pub(super) fn is_copy(self) -> bool {
         match self {
-            Self::Of(DType::I32 | DType::U32 | DType::I64 | DType::U64 | DType::F32 | DType::F64) | Self::Bytes16 => {
-                true
-            }
+            Self::Of(
+                DType::I32
+                | DType::U32
+                | DType::I64
+                | DType::U64
+                | DType::F32
+                | DType::F64
+                | DType::Void(_)
+                | DType::Date(_),
+            )
+            | Self::Bytes16 => true,
             Self::Of(_) | Self::Ticks => false,
         }
     }
@@ -96,6 +112,11 @@ impl Element {
         let integer = |physical, bits: i8, is_signed, converted| {
             let logical = LogicalType::INTEGER(IntType { bit_width: bits, is_signed });
             ValueType::of(physical, Some(converted), Some(logical))
+        };
+        // No legacy type can say that a time has no zone.
+        let time = |unit| {
+            let time = TimestampType { is_adjusted_to_u_t_c: false, unit };
+            ValueType::of(Type::INT64, None, Some(LogicalType::TIMESTAMP(time)))
         };
         match self {
             Self::Of(DType::F64) => ValueType::of(Type::DOUBLE, None, None),
@@ -109,15 +130,12 @@ impl Element {
             Self::Of(DType::U16) => integer(Type::INT32, 16, false, ConvertedType::UINT_16),
             Self::Of(DType::U8) => integer(Type::INT32, 8, false, ConvertedType::UINT_8),
             Self::Of(DType::Bool) => ValueType::of(Type::BOOLEAN, None, None),
-            // No legacy type can say that a time has no zone.
-            Self::Ticks => ValueType::of(
-                Type::INT64,
-                None,
-                Some(LogicalType::TIMESTAMP(TimestampType {
-                    is_adjusted_to_u_t_c: false,
-                    unit: TimeUnit::MICROS(MicroSeconds::default()),
-                })),
-            ),
+            Self::Ticks => time(TimeUnit::MICROS(MicroSeconds::default())),
+            Self::Of(DType::Date(unit)) => time(match unit.base {
+                format::TimeUnit::Milli => TimeUnit::MILLIS(MilliSeconds::default()),
+                format::TimeUnit::Micro => TimeUnit::MICROS(MicroSeconds::default()),
+                _ => TimeUnit::NANOS(NanoSeconds::default()),
+            }),
             Self::Bytes16 | Self::Of(_) => {
                 let length = Some(self.width() as i32);
                 ValueType { length, ..ValueType::of(Type::FIXED_LEN_BYTE_ARRAY, None, None) }
@@ -137,7 +155,12 @@ impl Element {
             Self::Of(dtype @ (DType::U8 | DType::U16 | DType::U32 | DType::U64)) => {
                 ArrowType::Int { bits: 8 * dtype.size() as i32, is_signed: false }
             }
-            Self::Ticks => ArrowType::Micros,
+            Self::Ticks => ArrowType::Time(1_000_000),
+            Self::Of(DType::Date(unit)) => ArrowType::Time(match unit.base {
+                format::TimeUnit::Milli => 1000,
+                format::TimeUnit::Micro => 1_000_000,
+                _ => 1_000_000_000,
+            }),
             Self::Bytes16 | Self::Of(_) => ArrowType::BytesOf(self.width() as i32),
         }
     }

@@ -12,9 +12,9 @@
   const addCurves = () => views.push({ id: "curves", label: "Curves", build: buildCurves });
   const addPicture = () => views.push({ id: "picture", label: array.picture.count > 1 ? "Pictures" : "Picture", build: buildPicture });
   if (array.picture && array.picture_first) addPicture();
-  if (array.shape.length > 0 && array.rows > 1) addCurves();
+  if (array.numbers && array.shape.length > 0 && array.rows > 1) addCurves();
   if (array.picture && !array.picture_first) addPicture();
-  if (array.rows * array.columns > 1) views.push({ id: "histogram", label: "Histogram", build: buildHistogram });
+  if (array.numbers && array.rows * array.columns > 1) views.push({ id: "histogram", label: "Histogram", build: buildHistogram });
   views.push({ id: "values", label: "Values", build: buildValues });
 
   const tabs = make("div", { class: "tabs", role: "tablist", "aria-label": "Views" });
