@@ -295,7 +295,7 @@ impl Vfs {
             _store_memory,
             opener: Opener::new(tree.clone(), containers.clone(), key),
             source: tree,
-            files: SourceFiles::new(store.clone()),
+            files: SourceFiles::new(store.clone(), problems.clone()),
             containers,
             root: RwLock::new(Node::SourceFolder(Arc::from(Path::new("")))),
             inodes: Inodes::new(key),
@@ -681,9 +681,11 @@ impl Vfs {
     pub fn read_link_with(&self, ino: u64, wait: Wait) -> Result<OsString, Error> {
         match self.node_with(ino, wait)? {
             Node::SourceLink(_) if wait == Wait::Never => Err(Error::would_block(Wait::Disk)),
-            Node::SourceLink(path) => {
-                self.source.store().read_link(&path).map_err(|e| Error::os(&e, "readlink", path.to_path_buf()))
-            }
+            Node::SourceLink(path) => self
+                .source
+                .store()
+                .read_link(&path)
+                .map_err(|e| self.problems.failed(&e, "readlink", path.to_path_buf())),
             Node::InContainer(id, link) => {
                 let opened = self.opened(&id, wait)?;
                 let target = opened.tree.link_target(opened.reader(wait), link);

@@ -292,7 +292,7 @@ impl Containers {
         let watch = self.store.watch(id.path.folder());
         let watch = if id.stat.via_link || id.others != 0 { Watch::default() } else { watch };
         let file = self.store.open(&id.file().to_path_buf());
-        let file = file.map_err(|e| Error::opening(&e, "open", id.shown()))?;
+        let file = file.map_err(|e| self.problems.failed_to_open(&e, "open", id.shown()))?;
         let state = file.version();
         if state != id.stat.version {
             return Err(stale());

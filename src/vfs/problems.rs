@@ -3,19 +3,23 @@
 //! Everything is bounded: the number of problems, the length of their texts, and the lines in the log per minute.
 
 use std::{
-    collections::{HashSet, VecDeque},
-    fmt,
+    collections::{HashMap, HashSet, VecDeque},
+    fmt, io,
     ops::ControlFlow,
     os::unix::ffi::OsStrExt,
     path::PathBuf,
-    time::{SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use parking_lot::Mutex;
 use serde_json::json;
 use xxhash_rust::xxh3::Xxh3;
 
+use super::Error;
 use crate::{limits, store::unveiled::shown};
+
+/// Failures of a store or disk are noted once in so much time for each errno. When one stops answering, every path fails.
+const FAILURES: Duration = Duration::from_secs(10);
 
 /// A problem of a container.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -122,6 +126,8 @@ struct List {
     /// Each with the time at which it was first seen (seconds since 1970) and its identity.
     in_order: VecDeque<(f64, u128, Problem)>,
     logged: Logged,
+    /// When a failure of the store was last noted, by its errno.
+    failures: HashMap<i32, Instant>,
 }
 
 /// Lines logged during this minute.
@@ -154,6 +160,43 @@ impl Problems {
             list.seen.remove(&oldest);
         }
         list.in_order.push_back((now.as_secs_f64(), hash, problem));
+    }
+
+    /// Returns the error of a path of SOURCE at which the store failed, and notes it.
+    pub(super) fn failed(&self, error: &io::Error, doing: &'static str, path: PathBuf) -> Error {
+        self.note_failure(Error::os(error, doing, path), error)
+    }
+
+    /// Does the same for a path that could not be opened; stale if the file that was looked up is no longer there.
+    pub(super) fn failed_to_open(&self, error: &io::Error, doing: &'static str, path: PathBuf) -> Error {
+        self.note_failure(Error::opening(error, doing, path), error)
+    }
+
+    /// Notes that a store or disk does not answer, answers with errors, or refuses what it gave before. Other failures
+    /// are answers to a request: no such name, no permission for a file of this machine.
+    fn note_failure(&self, error: Error, cause: &io::Error) -> Error {
+        let errno = error.errno();
+        let is_of_store = match errno {
+            libc::EIO | libc::ETIMEDOUT | libc::ENXIO | libc::EREMOTEIO | libc::ENODEV | libc::EHOSTDOWN => true,
+            libc::EACCES => cause.raw_os_error().is_none(),
+            _ => false,
+        };
+        if is_of_store {
+            let mut list = self.0.lock();
+            let is_new = list.failures.get(&errno).is_none_or(|last| last.elapsed() >= FAILURES);
+            if is_new {
+                list.failures.insert(errno, Instant::now());
+                // What failed once is a problem again when it fails again.
+                let problem = error.to_problem();
+                let identity = problem.identity(None);
+                if list.seen.remove(&identity) {
+                    list.in_order.retain(|(_, known, _)| *known != identity);
+                }
+                drop(list);
+                self.note(problem);
+            }
+        }
+        error
     }
 
     /// Returns all kept problems, oldest first.

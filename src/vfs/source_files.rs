@@ -9,7 +9,7 @@ use std::{
 use lru::LruCache;
 use parking_lot::Mutex;
 
-use super::{Error, containers::descriptors};
+use super::{Error, containers::descriptors, problems::Problems};
 use crate::{
     cache::nonzero,
     limits,
@@ -25,12 +25,13 @@ type Open = (Arc<dyn File>, Instant);
 /// Ordinary files, kept open for a while so that one that is replaced can be read to its end.
 pub(super) struct SourceFiles {
     store: Arc<dyn Store>,
+    problems: Arc<Problems>,
     open: Mutex<LruCache<Key, Open>>,
 }
 
 impl SourceFiles {
-    pub(super) fn new(store: Arc<dyn Store>) -> Self {
-        Self { store, open: Mutex::new(LruCache::new(nonzero(limits::OPEN_FILES.min(descriptors())))) }
+    pub(super) fn new(store: Arc<dyn Store>, problems: Arc<Problems>) -> Self {
+        Self { store, problems, open: Mutex::new(LruCache::new(nonzero(limits::OPEN_FILES.min(descriptors())))) }
     }
 
     /// Returns bytes of a file from an offset on; fewer than `length` at its end.
@@ -46,7 +47,7 @@ impl SourceFiles {
         if let Some(mapped) = file.mapped(range) {
             return Ok(Bytes::Mapped(mapped));
         }
-        Self::copy(&*file, path, offset, length).map(Bytes::from)
+        self.copy(&*file, path, offset, length).map(Bytes::from)
     }
 
     /// Returns the same in memory of its own, never lent from a map.
@@ -60,15 +61,15 @@ impl SourceFiles {
         offset: u64,
         length: u64,
     ) -> Result<Vec<u8>, Error> {
-        Self::copy(&*self.open(path, file)?, path, offset, length)
+        self.copy(&*self.open(path, file)?, path, offset, length)
     }
 
-    fn copy(file: &dyn File, path: &FilePath, offset: u64, length: u64) -> Result<Vec<u8>, Error> {
+    fn copy(&self, file: &dyn File, path: &FilePath, offset: u64, length: u64) -> Result<Vec<u8>, Error> {
         let bytes = file.stat_now().and_then(|now| {
             let length = length.min(now.size.saturating_sub(offset));
             file.read_now(offset, usize::try_from(length).unwrap_or(usize::MAX))
         });
-        bytes.map_err(|e| Error::os(&e, "read", path.to_path_buf()))
+        bytes.map_err(|e| self.problems.failed(&e, "read", path.to_path_buf()))
     }
 
     /// Returns a file for the kernel to read by itself.
@@ -76,7 +77,7 @@ impl SourceFiles {
     /// # Errors
     /// As [`Self::read`].
     pub(super) fn descriptor(&self, path: &Arc<FilePath>, file: FileId) -> Result<fs::File, Error> {
-        self.open(path, file)?.descriptor().map_err(|e| Error::os(&e, "open", path.to_path_buf()))
+        self.open(path, file)?.descriptor().map_err(|e| self.problems.failed(&e, "open", path.to_path_buf()))
     }
 
     /// Returns the attributes of an open file, even if its name is gone.
@@ -118,7 +119,7 @@ impl SourceFiles {
             Ok(opened) if opened.version().file() == file => opened,
             // Another file is there now. This one can be read as long as it is open.
             Ok(_) => return known.ok_or_else(|| Error::stale(path.to_path_buf())),
-            Err(e) => return known.ok_or_else(|| Error::opening(&e, "open", path.to_path_buf())),
+            Err(e) => return known.ok_or_else(|| self.problems.failed_to_open(&e, "open", path.to_path_buf())),
         };
         self.open.lock().put(key, (opened.clone(), Instant::now()));
         Ok(opened)

@@ -107,7 +107,7 @@ impl SourceTree {
     /// bytes get the error.
     pub(super) fn find(&self, folder: &Arc<Path>, name: &OsStr) -> Result<Option<SourceEntry>, Error> {
         let path = folder.join(name);
-        let found = self.store.stat(&path).map_err(|e| Error::os(&e, "stat", path))?;
+        let found = self.store.stat(&path).map_err(|e| self.problems.failed(&e, "stat", path))?;
         found.map_or(Ok(None), |stat| self.entry(folder, name, stat))
     }
 
@@ -155,7 +155,7 @@ impl SourceTree {
         match (path.parent(), path.file_name()) {
             (Some(folder), Some(name)) => self.find(&Arc::from(folder), name),
             _ => {
-                let found = self.store.stat(path).map_err(|e| Error::os(&e, "stat", path.to_path_buf()))?;
+                let found = self.store.stat(path).map_err(|e| self.problems.failed(&e, "stat", path.to_path_buf()))?;
                 Ok(found.map(|stat| SourceEntry::Folder(Arc::from(path), stat)))
             }
         }
@@ -171,7 +171,7 @@ impl SourceTree {
         folder: &Arc<Path>,
         name: &OsStr,
     ) -> Result<Option<SourceEntry>, Error> {
-        let found = opened.stat(name).map_err(|e| Error::os(&e, "stat", folder.join(name)))?;
+        let found = opened.stat(name).map_err(|e| self.problems.failed(&e, "stat", folder.join(name)))?;
         found.map_or(Ok(None), |stat| self.entry(folder, name, stat))
     }
 
@@ -191,7 +191,7 @@ impl SourceTree {
                 Ok(())
             }
             // It cannot be read now; opening it reports why.
-            None if !self.detection.is_known(&id.path, &id.stat) => Ok(()),
+            None | Some(Verdict::Plain) if !self.detection.is_known(&id.path, &id.stat) => Ok(()),
             _ if self.detection.is_refused(&id.path, &id.stat) => {
                 let damaged =
                     io::Error::other("damaged: its name is that of a container, and it can't be opened as one");
@@ -235,7 +235,9 @@ impl SourceTree {
             }
             // It changed between the two looks.
             let path = path.to_path_buf();
-            let Some(now) = self.store.stat(&path).map_err(|e| Error::os(&e, "stat", path))? else { return Ok(None) };
+            let Some(now) = self.store.stat(&path).map_err(|e| self.problems.failed(&e, "stat", path))? else {
+                return Ok(None);
+            };
             stat = now;
         }
         // It is written to all the time, like a log, so it is no container that could be opened now.
@@ -268,7 +270,7 @@ impl SourceTree {
     /// # Errors
     /// [`Error`] if the folder cannot be read.
     pub(super) fn names(&self, path: &Path, opened: &dyn Folder, from_start: bool) -> Result<Arc<dyn Names>, Error> {
-        let failed = |e: io::Error| Error::os(&e, "readdir", path.to_path_buf());
+        let failed = |e: io::Error| self.problems.failed(&e, "readdir", path.to_path_buf());
         let version = opened.version().map_err(failed)?;
         if let Some((known, names)) = self.listings.lock().known.get(path)
             // A folder can change twice within one tick of the clock, so one that has just changed is listed again.
@@ -291,7 +293,7 @@ impl SourceTree {
     /// # Errors
     /// [`Error`] if it cannot be opened.
     pub(super) fn folder<'a>(&'a self, path: &Path) -> Result<Box<dyn Folder + 'a>, Error> {
-        self.store.folder(path).map_err(|e| Error::opening(&e, "readdir", path.to_path_buf()))
+        self.store.folder(path).map_err(|e| self.problems.failed_to_open(&e, "readdir", path.to_path_buf()))
     }
 }
 

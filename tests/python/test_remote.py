@@ -1,7 +1,9 @@
 """Buckets: what a mount of one shows is what a mount of the same files in a folder shows, with as few requests."""
 
+import concurrent.futures
 import contextlib
 import errno
+import json
 import os
 import signal
 import threading
@@ -44,6 +46,35 @@ def store():
     store = Store()
     with store.serving() as endpoint:
         yield store, public(endpoint)
+
+
+def test_a_store_that_ends_is_a_problem_with_its_reason():
+    """Listing, looking up and reading fail with EIO or ETIMEDOUT, never ESTALE; the reason is told, but not each time."""
+    store = Store()
+    for number in range(3):
+        store.put(f"a/{number}.wshard", (FIXTURES / "ep_001.wshard").read_bytes())
+        store.put(f"a/{number}.txt", b"text")
+        store.put(f"b{number}/1.txt", b"text")
+    with contextlib.ExitStack() as until:
+        endpoint = until.enter_context(store.serving())
+        mnt = until.enter_context(mounted("s3://b/", *public(endpoint), "--timeout=1s"))
+        assert sorted(os.listdir(mnt / "a")) == sorted(f"{n}.{s}" for n in range(3) for s in ("wshard", "txt"))
+        assert (mnt / "a/0.wshard/signal/joint_pos.npy").read_bytes()[:6] == b"\x93NUMPY"
+        store.faults.append(lambda handler: handler.close_connection or handler.connection.shutdown(2) or True)
+        failed = set()
+        with concurrent.futures.ThreadPoolExecutor(8) as several:
+            read = [several.submit((mnt / path).read_bytes) for path in ("a/0.txt", "a/1.wshard/container.json")]
+            listed = [several.submit(os.listdir, mnt / folder) for folder in ("b0", "b1", "b2", "a/1.wshard")]
+            for failing in read + listed:
+                with pytest.raises(OSError) as error:
+                    failing.result()
+                failed.add(error.value.errno)
+        assert failed <= {errno.EIO, errno.ETIMEDOUT}, failed
+        problems = [json.loads(line) for line in (mnt / ".shardfs/problems.jsonl").read_text().splitlines()]
+        told = [problem["message"] for problem in problems if endpoint in problem["message"]]
+        assert 1 <= len(told) <= 4, problems
+        status = run("status", mnt, check=True).stdout
+        assert b"problems none" not in b" ".join(status.split()), status
 
 
 def outcome(path):
