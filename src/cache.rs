@@ -45,7 +45,7 @@ pub use error::BlockError;
 pub(crate) use error::refused_memory;
 use file::FileCount;
 pub use file::FileSlot;
-pub use key::{ColumnPart, Key};
+pub use key::{Key, Tag, pair};
 pub use late::LateFailures;
 use late::OnLateFailure;
 use room::LastResort;

@@ -25,7 +25,7 @@ pub use strided::Strided;
 use std::{borrow::Cow, ops::Range, sync::Arc};
 
 use crate::{
-    cache::{BlockError, Buffer, Cache, FileSlot, Key, Lent, Piece},
+    cache::{BlockError, Buffer, Cache, FileSlot, Key, Lent, Piece, Tag},
     codec::Codec,
     format::Block,
     limits,
@@ -542,7 +542,7 @@ impl ReadContext {
     }
 
     fn key(&self, block: &BlockRef) -> Key {
-        Key::Block { container: self.container, number: block.number }
+        Key::new(self.container, Tag::Block, block.number.into(), 0)
     }
 
     /// Returns the bytes without a copy, if that is possible.

@@ -25,7 +25,7 @@ impl Cache {
 
     /// Returns the file in memory of an inode: growing, finished, or known to fail.
     pub fn file(&self, ino: u64) -> Option<Arc<FileSlot>> {
-        match self.entries.get(&Key::File { ino })? {
+        match self.entries.get(&Key::file(ino))? {
             Cached::File(file) => Some(file),
             Cached::Bytes(_) => None,
         }
@@ -34,12 +34,12 @@ impl Cache {
     /// Makes room for a file in memory. The caller fills it ([`FileSlot::run`]) and then calls [`Self::end_file`].
     /// `None` if the file exists already, or if there is no room for it now.
     pub fn start_file(&self, ino: u64, size: u64) -> Option<Arc<FileSlot>> {
-        let key = Key::File { ino };
+        let key = Key::file(ino);
         if size > self.largest_file() || self.file(ino).is_some() {
             return None;
         }
         // Evicts the least recently used file that is not open, because its descriptor is needed.
-        let is_idle_file = |key: &Key, entry: &Cached| matches!(key, Key::File { .. }) && entry.is_idle();
+        let is_idle_file = |key: &Key, entry: &Cached| key.is_file() && entry.is_idle();
         if self.files().0 >= limits::memory_files() && self.entries.remove_oldest(is_idle_file) {
             self.counters.evictions.fetch_add(1, Relaxed);
         }
@@ -63,13 +63,13 @@ impl Cache {
             self.counters.files_finished.fetch_add(1, Relaxed);
         } else {
             let is_meant = |entry: &Cached| matches!(entry, Cached::File(own) if Arc::ptr_eq(own, file));
-            self.entries.remove(&Key::File { ino }, is_meant);
+            self.entries.remove(&Key::file(ino), is_meant);
         }
     }
 
     /// Forgets a file in memory; it exists until its holders drop it.
     pub(crate) fn forget_file(&self, ino: u64) {
-        self.entries.remove(&Key::File { ino }, |_| true);
+        self.entries.remove(&Key::file(ino), |_| true);
     }
 
     /// Returns the largest size of a file in memory: others must have room beside it.

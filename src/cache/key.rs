@@ -1,111 +1,55 @@
 //! What names an entry of the cache.
 
-/// Names an entry of the cache. `container` is a different number for each state of each file.
+/// Names an entry of the cache. What `a` and `b` count is the tag's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Key {
-    /// A block, or the verdict on an uncompressed one.
-    Block {
-        /// The opened container.
-        container: u64,
-        /// The number of its entry.
-        number: u32,
-    },
-    /// A decoded picture.
-    Picture {
-        /// The opened container.
-        container: u64,
-        /// Where the picture is stored.
-        offset: u64,
-    },
-    /// A chunk of a chunked array.
-    Chunk {
-        /// The opened container.
-        container: u64,
-        /// The array's number in it.
-        grid: u64,
-        /// The chunk's place in the grid, in C order.
-        number: u64,
-    },
-    /// A part of a block of an IDV column.
-    Column {
-        /// The opened container.
-        container: u64,
-        /// The column.
-        column: u32,
-        /// The number of the block.
-        block: u64,
-        /// Which part.
-        part: ColumnPart,
-    },
-    /// A part of a metadata value of an IDV column.
-    Metadata {
-        /// The opened container.
-        container: u64,
-        /// The column.
-        column: u32,
-        /// The number of the entry.
-        entry: u32,
-        /// Which part.
-        part: ColumnPart,
-    },
-    /// A text that a container makes, such as `container.json`.
-    Document {
-        /// The opened container.
-        container: u64,
-        /// Which one.
-        number: u32,
-    },
-    /// The footer of a table's Parquet file.
-    TableFooter {
-        /// The opened container.
-        container: u64,
-        /// The table's number in it.
-        table: u32,
-    },
-    /// A page of a table's Parquet file.
-    TablePage {
-        /// The opened container.
-        container: u64,
-        /// The table's number in it.
-        table: u32,
-        /// The number of the column in the file.
-        column: u32,
-        /// The row group.
-        group: u64,
-    },
-    /// A whole virtual file in memory.
-    File {
-        /// Its inode number.
-        ino: u64,
-    },
+pub struct Key {
+    container: u64,
+    tag: Tag,
+    a: u64,
+    b: u64,
 }
 
-/// What is kept of a block of an IDV column.
+/// The kind of an entry of the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum ColumnPart {
-    /// The block, decoded.
+pub enum Tag {
+    /// A block, or the result of the checksum of an uncompressed one, by its number in the container.
     Block,
-    /// An uncompressed block, or one of more than [`crate::limits::WHOLE_BLOCK`], in one piece.
-    Whole,
-    /// The index of its rows.
-    Index,
-    /// The index of its JSON lines.
-    Lines,
+    /// A chunk of a chunked array, by the array's number and the chunk's place in the grid, in C order.
+    Chunk,
+    /// A text that a container makes, such as `container.json`, by its number.
+    Document,
+    /// The footer of a table's Parquet file, by the table's number.
+    TableFooter,
+    /// A page of a table's Parquet file, by the numbers of the table and the column ([`pair`]), and the row group.
+    TablePage,
+    /// A whole virtual file in memory, by its inode number. It belongs to no container.
+    File,
+    /// What one format keeps. The number and what it counts are that format's own.
+    Own(u8),
+}
+
+/// Returns two numbers as one.
+pub fn pair(high: u32, low: u32) -> u64 {
+    u64::from(high) << 32 | u64::from(low)
 }
 
 impl Key {
+    /// Returns the name of what an open container has. `container` is a different number for each state of each file.
+    pub const fn new(container: u64, tag: Tag, a: u64, b: u64) -> Self {
+        Self { container, tag, a, b }
+    }
+
+    /// Returns the name of a virtual file in memory.
+    pub(super) fn file(ino: u64) -> Self {
+        Self::new(0, Tag::File, ino, 0)
+    }
+
+    pub(super) fn is_file(&self) -> bool {
+        self.tag == Tag::File
+    }
+
     /// Returns the container, unless the entry belongs to none.
     pub(super) fn container(&self) -> Option<u64> {
-        match *self {
-            Self::Block { container, .. }
-            | Self::Picture { container, .. }
-            | Self::Chunk { container, .. }
-            | Self::Column { container, .. }
-            | Self::Metadata { container, .. }
-            | Self::Document { container, .. }
-            | Self::TableFooter { container, .. }
-            | Self::TablePage { container, .. } => Some(container),
-            Self::File { .. } => None,
-        }
+        (!self.is_file()).then_some(self.container)
     }
 }

@@ -24,7 +24,7 @@ impl Source for Counted {
 const KEY: Key = key(0);
 
 const fn key(number: u32) -> Key {
-    Key::Block { container: 1, number }
+    Key::new(1, Tag::Block, number as u64, 0)
 }
 
 /// The range of one byte.

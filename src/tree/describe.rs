@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::{ItemInfo, WorkingMemory};
 use crate::{
-    cache::{BlockError, Buffer, Key},
+    cache::{BlockError, Buffer, Key, Tag},
     escape,
     format::ElementType,
     source::Memory,
@@ -125,7 +125,7 @@ pub(super) fn kept(
     number: u32,
     mut make: impl FnMut(&WorkingMemory<'_>) -> Result<Buffer, Fault>,
 ) -> Result<Arc<Buffer>, Fault> {
-    let key = Key::Document { container: reader.container, number };
+    let key = Key::new(reader.container, Tag::Document, number.into(), 0);
     if let Some(Ok(parts)) = reader.cache.get_if_ready(key) {
         return Ok(parts.into_iter().next().unwrap_or_default());
     }

@@ -28,7 +28,7 @@ pub(super) use self::gather::{Axis, Gather};
 use self::region::{Part, Region, regions};
 use super::{Bytes, Fault, ReadContext, Rendered, Slice, View};
 use crate::{
-    cache::{BlockError, Key},
+    cache::{BlockError, Key, Tag},
     codec::Codec,
     format::Block,
     limits, parallel,
@@ -244,7 +244,7 @@ impl Grid {
     }
 
     fn key(&self, reader: &ReadContext, at: &[u64]) -> Key {
-        Key::Chunk { container: reader.container, grid: self.layout.number, number: self.number(at) }
+        Key::new(reader.container, Tag::Chunk, self.layout.number, self.number(at))
     }
 
     /// Returns what the regions want of the chunk in which a part of one of them lies. Empty if one of the earlier

@@ -26,7 +26,7 @@ pub use element::Element;
 
 use super::{Bytes, Data, Fault, ReadContext, Rendered, View, json, pieces::Pieces};
 use crate::{
-    cache::{BlockError, Buffer, Key},
+    cache::{BlockError, Buffer, Key, Tag, pair},
     codec::DecodeError,
     limits,
     source::Memory,
@@ -450,7 +450,7 @@ impl Parquet {
 
     /// Returns the footer with its length and the magic after it.
     fn footer_bytes(&self, reader: &ReadContext) -> Result<Arc<Buffer>, Fault> {
-        let key = Key::TableFooter { container: reader.container, table: self.number };
+        let key = Key::new(reader.container, Tag::TableFooter, self.number.into(), 0);
         let parts = reader.get_or_insert_with(key, || {
             let mut footer = reader.cache.buffer(self.footer.end - self.footer.start, 0)?;
             let (mut at, length) = (0, footer.len() - 8);
@@ -467,8 +467,7 @@ impl Parquet {
     }
 
     fn page_key(&self, reader: &ReadContext, column: usize, group: u64) -> Key {
-        let (container, table) = (reader.container, self.number);
-        Key::TablePage { container, table, column: column as u32, group }
+        Key::new(reader.container, Tag::TablePage, pair(self.number, column as u32), group)
     }
 
     /// Returns a page that is made whole.

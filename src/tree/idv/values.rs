@@ -7,19 +7,17 @@
 mod front;
 mod items;
 mod lines;
-#[cfg(feature = "serve")]
 mod rows;
 mod shown;
 mod totals;
 
-#[cfg(feature = "serve")]
 pub(super) use rows::rows;
 pub(super) use shown::{File as ValueFile, Raw, Show, Shown};
 
 use std::sync::Arc;
 
 use crate::{
-    cache::{BlockError, Buffer, ColumnPart, Key},
+    cache::{BlockError, Buffer, Key, Tag, pair},
     codec::Codec,
     format::{
         Block,
@@ -31,6 +29,29 @@ use crate::{
     view::{Fault, ReadContext},
 };
 use totals::{Sum, Totals};
+
+/// What is kept of a block.
+#[derive(Debug, Clone, Copy)]
+enum ColumnPart {
+    /// The block, decoded.
+    Block,
+    /// An uncompressed block, or one of more than [`limits::WHOLE_BLOCK`], in one piece.
+    Whole,
+    /// The index of its rows.
+    Index,
+    /// The index of its JSON lines.
+    Lines,
+}
+
+/// Added to the tags of what is kept of a metadata value.
+const METADATA: u8 = 4;
+
+impl ColumnPart {
+    /// Returns what names the part of a block of a column in the cache.
+    fn key(self, reader: &ReadContext, column: u32, block: u64) -> Key {
+        Key::new(reader.container, Tag::Own(self as u8), column.into(), block)
+    }
+}
 
 /// The values of one column, or of one metadata entry.
 #[derive(Debug)]
@@ -65,7 +86,6 @@ impl Values {
     }
 
     /// Returns one block of a column as a column of its own, whose files need no other block; `None` for metadata.
-    #[cfg(feature = "serve")]
     fn part(&self, block: u64) -> Option<Self> {
         let Place::Table { column, tail } = &self.place else { return None };
         let place = Place::Table { column: column.clone(), tail: *tail };
@@ -116,10 +136,11 @@ impl Values {
     }
 
     fn key(&self, reader: &ReadContext, part: ColumnPart, block: u64) -> Key {
-        let (container, column) = (reader.container, self.column);
         match self.place {
-            Place::Table { .. } => Key::Column { container, column, block: self.first + block, part },
-            Place::Single { entry, .. } => Key::Metadata { container, column, entry, part },
+            Place::Table { .. } => part.key(reader, self.column, self.first + block),
+            Place::Single { entry, .. } => {
+                Key::new(reader.container, Tag::Own(part as u8 + METADATA), pair(self.column, entry), 0)
+            }
         }
     }
 

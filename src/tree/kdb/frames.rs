@@ -6,7 +6,7 @@ use std::{ops::Range, sync::Arc, thread};
 use parking_lot::Mutex;
 
 use crate::{
-    cache::{BlockError, Key},
+    cache::{BlockError, Key, Tag},
     codec::Codec,
     format::Block,
     source::Wait,
@@ -43,7 +43,7 @@ struct Wanted<'a> {
 impl Wanted<'_> {
     /// Pictures have no number in their container; their offset identifies them as well.
     fn key(&self, reader: &ReadContext) -> Key {
-        Key::Picture { container: reader.container, offset: self.block.offset }
+        Key::new(reader.container, Tag::Own(0), self.block.offset, 0)
     }
 
     /// Returns whether there is something to decode.

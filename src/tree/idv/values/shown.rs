@@ -445,8 +445,7 @@ impl Raw {
     }
 
     fn key(&self, reader: &ReadContext) -> Key {
-        let (container, column, block) = (reader.container, self.column, self.number);
-        Key::Column { container, column, block, part: ColumnPart::Block }
+        ColumnPart::Block.key(reader, self.column, self.number)
     }
 
     fn fault(&self, error: Arc<BlockError>) -> Fault {
