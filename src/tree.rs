@@ -6,6 +6,7 @@
 pub mod attributes;
 mod choice;
 mod describe;
+mod episodes;
 mod formats;
 mod gguf;
 mod idv;
@@ -44,6 +45,7 @@ use crate::{
     view::{Array, Fault, ReadContext, View},
 };
 pub use choice::{ChoiceError, choose, default_formats, names as format_names};
+pub use episodes::{Camera, Episode, Episodes, Said, Success, Timeline};
 pub use formats::{
     Detected, FORMATS, Format, Formats, GGUF, IDV, KAST, KASTORE, KDB, NETCDF, NPZ, OpenResult, PT, Probe, SAFETENSORS,
     WSHARD, detect, detect_within, format_of_name, is_container_name, no_others, no_part, should_be_container,
@@ -102,6 +104,9 @@ pub struct Child<'a> {
 }
 
 /// An opened container.
+///
+/// The methods with a default are capabilities that a format may have: parts, tables, rows, attributes, links, episodes,
+/// a timeline. Commands, pages, the index and Python ask for them and for nothing else.
 pub trait Container: Any + Send + Sync {
     /// Returns the child of a folder by that name, even a hidden one.
     ///
@@ -244,10 +249,29 @@ pub trait Container: Any + Send + Sync {
         let _ = node;
         false
     }
+
+    /// Returns the name of the kind of container, if its format has several with names of their own.
+    fn kind_name(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// Returns its recorded episodes, if it holds many and each has a folder.
+    fn episodes(&self) -> Option<&dyn Episodes> {
+        None
+    }
+
+    /// Returns what the player needs of a folder in which something happens in time: an episode, or a container that is
+    /// one recording. Its pictures are below `images/`. `None` for all other folders.
+    ///
+    /// # Errors
+    /// As [`Self::lookup`].
+    fn timeline(&self, reader: &ReadContext, folder: NodeId) -> Result<Option<Timeline>, Fault> {
+        let _ = (reader, folder);
+        Ok(None)
+    }
 }
 
 /// A row of a column.
-#[cfg(feature = "serve")]
 #[derive(Debug)]
 pub struct Cells {
     /// Number of its elements; `None` in a column with one element per row.
@@ -257,7 +281,6 @@ pub struct Cells {
 }
 
 /// Elements of a row.
-#[cfg(feature = "serve")]
 #[derive(Debug)]
 pub enum Elements {
     /// Values of one size, little-endian.
@@ -267,7 +290,6 @@ pub enum Elements {
 }
 
 /// The front of a text.
-#[cfg(feature = "serve")]
 #[derive(Debug)]
 pub struct Text {
     /// Its first bytes.

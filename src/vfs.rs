@@ -212,6 +212,7 @@ pub(crate) struct SeenContainer {
 #[derive(Debug)]
 pub struct HeldOverview {
     overview: tree::Overview,
+    kind_name: Option<&'static str>,
     _room: Reservation,
 }
 
@@ -220,6 +221,13 @@ impl std::ops::Deref for HeldOverview {
 
     fn deref(&self) -> &tree::Overview {
         &self.overview
+    }
+}
+
+impl HeldOverview {
+    /// Returns the usual name of such containers: that of their kind, or of the format.
+    pub fn format_name(&self) -> &'static str {
+        self.kind_name.unwrap_or(self.overview.format)
     }
 }
 
@@ -507,7 +515,8 @@ impl Vfs {
         let made = room.map_err(|refused| tree::no_memory(refused).into()).and_then(|mut room| {
             // Its user goes on to read what it names.
             room.hold();
-            Ok(HeldOverview { overview: opened.tree.overview(&opened.reader)?, _room: room })
+            let overview = opened.tree.overview(&opened.reader)?;
+            Ok(HeldOverview { overview, kind_name: opened.tree.kind_name(), _room: room })
         });
         made.map(Some).map_err(|fault| self.fault(&id, &opened, node, fault))
     }
@@ -553,22 +562,24 @@ impl Vfs {
         view.copy_at(&opened.reader, 0, view.size()).map(Some).map_err(fault)
     }
 
-    /// Returns some rows of the table column that a folder shows; see [`tree::Container::rows`].
+    /// Asks the container that contains a node, if there is one, for what it knows: the answer of `ask`, which gets its
+    /// tree, the context for reading it, and the node in it.
     ///
     /// # Errors
-    /// [`Error`] if the container cannot be opened or the rows cannot be read.
-    #[cfg(feature = "serve")]
-    pub(crate) fn rows(
+    /// [`Error`] if the container cannot be opened, or for a fault of `ask`.
+    pub(crate) fn ask<T>(
         &self,
         ino: u64,
-        rows: std::ops::Range<u64>,
-        elements: u64,
-        bytes: u64,
-    ) -> Result<Option<Vec<tree::Cells>>, Error> {
+        ask: impl FnOnce(&dyn tree::Container, &crate::view::ReadContext, NodeId) -> Result<T, crate::view::Fault>,
+    ) -> Result<Option<T>, Error> {
         let Node::InContainer(id, node) = self.node(ino)? else { return Ok(None) };
         let opened = self.opened(&id, Wait::Always)?;
-        let found = opened.tree.rows(&opened.reader, node, rows, elements, bytes);
-        found.map_err(|fault| self.fault(&id, &opened, node, fault))
+        if opened.is_own_file(node) {
+            return Ok(None);
+        }
+        let answer = ask(&*opened.tree, &opened.reader, node);
+        self.note_warnings(&id, &opened);
+        answer.map(Some).map_err(|fault| self.fault(&id, &opened, node, fault))
     }
 
     /// Finds a name in a folder and holds the node until it is forgotten. `None` if there is no such name.

@@ -123,7 +123,7 @@ class Container(_Arrays):
         info: `container.json`, parsed: format, version, and under 'items' what is stored.
         meta: the files `meta/*.json`, parsed, by name without the suffix; empty if there are none.
         images: cameras by name; empty if there are none.
-        episodes: the episodes of a KDB file, by position; empty for every other format.
+        episodes: the recorded episodes, by position; empty if the container has none in folders of their own.
 
     Pickles as (source, path, state); see `shardfs.Changed`.
     """
@@ -151,12 +151,10 @@ class Container(_Arrays):
 
     @property
     def episodes(self):
-        return Episodes(self, self._node.episodes() if self.format == "kdb" else 0)
+        return Episodes(self, self._node.episodes())
 
     @property
     def images(self):
-        if self.format != "wshard":
-            return Cameras([], None)
         return Cameras(list(_camera_folders(self, "images")), self._camera)
 
     def _camera(self, name):
@@ -167,23 +165,16 @@ class Container(_Arrays):
         return Camera(self, folder, array, frames)
 
     def __iter__(self):
-        form = self.format
-        if form == "kdb":
-            for number in range(self._node.episodes()):
-                for name in Episode(self, number):
-                    yield f"episodes/{number}/{name}"
-        elif form == "idv":
-            yield from (name.removesuffix(".npy") for name, _ in _files(self, "") if name.endswith(".npy"))
-        else:
-            yield from (path.removesuffix(".npy") for path in self._node.arrays())
+        for episode in self.episodes:
+            yield from (f"{episode._below}/{name}" for name in episode)
+        yield from (path.removesuffix(".npy") for path in self._node.arrays())
 
     def __repr__(self):
         return f"<shardfs.Container {self.path}>"
 
 
 class Episode(_Arrays):
-    """One episode of a KDB file: a mapping of its arrays 'state', 'action', 'reward', 'is_terminal' and
-    'images/<camera>'.
+    """One episode of a container: a mapping of its arrays, such as 'state', 'action' and 'images/<camera>'.
 
     Attributes:
         number: its position in the index.
@@ -191,15 +182,15 @@ class Episode(_Arrays):
         images: cameras by name.
     """
 
-    __slots__ = ("_container", "number")
+    __slots__ = ("_container", "_below", "number")
 
     def __init__(self, container, number):
-        place = f"{container._path}/episodes/{number}"
-        super().__init__(container._source, place, container._state)
+        self._below = container._node.episode_folder(number)
+        super().__init__(container._source, f"{container._path}/{self._below}", container._state)
         self._container, self.number = container, number
 
     def _look_up(self):
-        return self._container._get(f"episodes/{self.number}")
+        return self._container._get(self._below)
 
     def __reduce__(self):
         return type(self), (self._container, self.number)
@@ -213,7 +204,8 @@ class Episode(_Arrays):
         return Cameras(list(_camera_folders(self, "images")), self._camera)
 
     def _camera(self, name):
-        return Camera(self, f"images/{name}", self.get(f"images/{name}"), self.meta["num_frames"])
+        return Camera(self, f"images/{name}", self.get(f"images/{name}"),
+                      self._container._node.episode_frames(self.number))
 
     def __iter__(self):
         for path in ("", "images"):
@@ -230,7 +222,7 @@ class Episode(_Arrays):
 
 
 class Episodes(Sequence):
-    """Episodes of a KDB file by their position in its index. An episode is read when it is first used."""
+    """Episodes of a container by their position in it. An episode is read when it is first used."""
 
     def __init__(self, container, count):
         self._container, self._count = container, count
@@ -297,7 +289,7 @@ def _files(place, path):
 
 
 def _camera_folders(place, path):
-    """Yields the folders below a folder that hold files, by their paths below it."""
+    """Yields the folders below a folder that hold numbered files, by their paths below it."""
     try:
         folders = [("", place._get(path))]
     except NotFound:
@@ -307,7 +299,7 @@ def _camera_folders(place, path):
         below = []
         for node in folder.children():
             if node.kind != "folder":
-                if name:
+                if name and node.name.partition(".")[0].isdigit():
                     yield name
                     break
                 continue

@@ -146,6 +146,16 @@ impl Node {
         self.run(py, Entry::episodes)
     }
 
+    /// The path of an episode's folder below the container.
+    fn episode_folder(&self, py: Python<'_>, position: u64) -> PyResult<String> {
+        self.run(py, |entry| entry.episode_folder(position))
+    }
+
+    /// Number of frames of an episode.
+    fn episode_frames(&self, py: Python<'_>, position: u64) -> PyResult<u64> {
+        self.run(py, |entry| entry.episode_frames(position))
+    }
+
     /// Description of the array that the file shows: short name of the element type, numpy's type string, bytes of an
     /// element, shape, codec, stored size, whether dtype or shape is a guess. None for all other files.
     fn array<'py>(&self, py: Python<'py>) -> PyResult<Option<Info<'py>>> {

@@ -21,8 +21,8 @@ use super::{
     place::{Place, names},
 };
 use crate::{
-    tree::{Overview, overview::Contents},
-    vfs::FileKind,
+    tree::overview::Contents,
+    vfs::{FileKind, HeldOverview},
 };
 
 /// Say what a container holds, or which containers a folder holds
@@ -120,7 +120,7 @@ struct ContainerLine {
 
 impl ContainerLine {
     /// Keeps no items: a folder may have many containers.
-    fn of(overview: &Overview) -> Self {
+    fn of(overview: &HeldOverview) -> Self {
         let (number, kind) = count(&overview.contents);
         Self { format: overview.format, format_name: overview.format_name(), number, kind }
     }
@@ -190,12 +190,18 @@ fn describe(out: &mut impl Write, place: &Place) -> anyhow::Result<()> {
     let format = overview.format_name();
     match &overview.contents {
         Contents::Items { front, items } => items::describe(out, format, front, items, &part),
-        Contents::Table(table) => table::describe(out, format, table, part.split('/').nth(1)),
-        Contents::Episodes { .. } => {
-            let episode = part.split('/').nth(1).and_then(|number| number.parse().ok());
-            episodes::Summary::read(place, episode)?.write(out)
-        }
+        Contents::Table(table) => table::describe(out, format, table, column(&part).as_deref()),
+        Contents::Episodes { .. } => match episodes::Summary::read(place, &part)? {
+            Some(summary) => summary.write(out, format),
+            None => Ok(()),
+        },
     }
+}
+
+/// Returns the folder of the column that a path below a container leads to.
+fn column(part: &str) -> Option<String> {
+    let mut names = part.split('/').filter(|name| !name.is_empty());
+    Some(format!("{}/{}", names.next()?, names.next()?))
 }
 
 /// Prints a line for each table of a container.
@@ -242,6 +248,6 @@ fn write_json(out: &mut impl Write, place: &Place) -> anyhow::Result<()> {
         };
     }
     let mut json: Value = serde_json::from_slice(&description)?;
-    json["summary"] = episodes::Summary::read(place, None)?.json();
+    json["summary"] = episodes::Summary::read(place, "")?.map_or(Value::Null, |summary| summary.json());
     escape::write_json(out, &json)
 }

@@ -1,6 +1,7 @@
 //! KDB: a folder for each episode (`docs/TREE.md`, section 4). Nodes are computed: an episode costs no memory until it
 //! is accessed.
 
+mod episodes;
 mod frames;
 mod pictures;
 mod tables;
@@ -19,8 +20,8 @@ use parking_lot::Mutex;
 use serde_json::json;
 
 use super::{
-    Child, Container, DESCRIPTION, ItemInfo, KDB, NodeId, NodeKind, Notice, Overview, describe, memory::with_memory,
-    overview::Contents, tables::LaidOut,
+    Child, Container, DESCRIPTION, Episodes, ItemInfo, KDB, NodeId, NodeKind, Notice, Overview, Timeline, describe,
+    memory::with_memory, overview::Contents, tables::LaidOut,
 };
 use crate::{
     cache::{BlockError, Buffer, nonzero},
@@ -577,6 +578,17 @@ impl Container for Kdb {
                 Ok(Some(crate::tree::tables::item_info(&*self.table(reader, part)?)))
             }
             _ => Ok(self.array(reader, node)?.map(ItemInfo::from)),
+        }
+    }
+
+    fn episodes(&self) -> Option<&dyn Episodes> {
+        Some(self)
+    }
+
+    fn timeline(&self, reader: &ReadContext, folder: NodeId) -> Result<Option<Timeline>, Fault> {
+        match Node::unpack(folder) {
+            Some(Node { part: Part::Episode, episode, .. }) => self.timeline_of(reader, episode).map(Some),
+            _ => Ok(None),
         }
     }
 

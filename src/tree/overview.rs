@@ -20,17 +20,6 @@ pub struct Overview {
     pub contents: Contents,
 }
 
-impl Overview {
-    /// Returns the usual name of the format: WShard is one kind of Shard file, by its role.
-    pub fn format_name(&self) -> &'static str {
-        let Contents::Items { front, .. } = &self.contents else { return self.format };
-        match front.get("role_name") {
-            Some(Value::String(name)) if name != "WShard" => "shard",
-            _ => self.format,
-        }
-    }
-}
-
 /// Contents of a container. Formats with the same kind of contents are shown alike.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -64,6 +53,8 @@ pub struct Table {
     pub column_count: u32,
     /// The described columns; if there are very many, not all.
     pub columns: Vec<Column>,
+    /// Columns that are not described because there are too many.
+    pub left_out: u64,
 }
 
 /// A column of a table.
@@ -71,10 +62,14 @@ pub struct Table {
 pub struct Column {
     /// Its name, with replacement characters if it is not UTF-8.
     pub name: String,
+    /// The path of its folder.
+    pub path: String,
     /// Type of its values, as people write it (`f32[2,3]`); the codec's name if the type is not known.
     pub kind: String,
     /// For keys, what the values stand for.
     pub key: Option<Key>,
+    /// For keys, the path of the file with the names of the values, if there is one: a JSON list.
+    pub key_names: Option<String>,
     /// Blocks that it is stored in.
     pub blocks: u64,
     /// Rows of each block except the last.

@@ -3,7 +3,7 @@
 use std::{ops::ControlFlow, sync::Arc};
 
 use super::{
-    Child, Container, ItemInfo, NodeId, NodeKind, Overview, describe, overview,
+    Child, Container, ItemInfo, NodeId, NodeKind, Overview, Timeline, describe, overview,
     paths::{self, Builder, Kind, Paths},
     tables::{self, LaidOut},
 };
@@ -106,6 +106,20 @@ pub(super) trait Content: Send + Sync + 'static {
 
     /// See [`Container::item_info`].
     fn item_info(&self, file: Self::File) -> Option<ItemInfo>;
+
+    /// See [`Container::kind_name`].
+    fn kind_name(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// See [`Container::timeline`]; for the container's own folder.
+    ///
+    /// # Errors
+    /// As [`Container::timeline`].
+    fn timeline(&self, reader: &ReadContext, paths: &Paths<Entry<Self::File>>) -> Result<Option<Timeline>, Fault> {
+        let _ = (reader, paths);
+        Ok(None)
+    }
 
     /// See [`Container::verify_others`].
     fn verify_others(&self) -> Vec<String> {
@@ -329,6 +343,14 @@ impl<C: Content> Container for Table<C> {
 
     fn has_parts(&self) -> bool {
         self.content.has_parts()
+    }
+
+    fn kind_name(&self) -> Option<&'static str> {
+        self.content.kind_name()
+    }
+
+    fn timeline(&self, reader: &ReadContext, folder: NodeId) -> Result<Option<Timeline>, Fault> {
+        if folder == super::ROOT { self.content.timeline(reader, &self.paths) } else { Ok(None) }
     }
 
     fn verify_others(&self) -> Vec<String> {

@@ -5,6 +5,7 @@ mod interleaved;
 mod joined;
 mod signs;
 mod steps;
+mod timeline;
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -12,7 +13,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::{
-    Content, Entry, FrameNames, HEAP, ItemInfo, Siblings, Table, WSHARD,
+    Content, Entry, FrameNames, HEAP, ItemInfo, Siblings, Table, Timeline, WSHARD,
     describe::{self, Item, is_false},
     names,
     overview::{self, Contents, Overview},
@@ -400,6 +401,14 @@ impl Content for Blocks {
 
     fn has_parts(&self) -> bool {
         self.shard.chunks.is_some()
+    }
+
+    fn kind_name(&self) -> Option<&'static str> {
+        (self.shard.header.role != timeline::EPISODE).then_some("shard")
+    }
+
+    fn timeline(&self, reader: &ReadContext, paths: &Paths<Entry<File>>) -> Result<Option<Timeline>, Fault> {
+        timeline::of(self, reader, paths)
     }
 
     fn verify_others(&self) -> Vec<String> {

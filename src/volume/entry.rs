@@ -3,7 +3,7 @@
 use std::{
     collections::VecDeque,
     ffi::{OsStr, OsString},
-    ops::ControlFlow,
+    ops::{ControlFlow, Range},
     path::{Component, Path, PathBuf},
     sync::Arc,
     time::{Duration, SystemTime},
@@ -13,8 +13,9 @@ use super::{Array, Error, ErrorKind, Handle};
 use crate::{
     format::ElementType,
     store::Leased,
-    tree::{ItemInfo, overview::Contents},
+    tree::{Cells, Container, Episode, Episodes, ItemInfo, Timeline, overview::Contents},
     vfs::{Attr, FileKind, ROOT, Vfs},
+    view::{Fault, ReadContext},
 };
 
 /// Number of names that a listing reads at a time.
@@ -304,11 +305,57 @@ impl Entry {
     /// # Errors
     /// Those of opening the container.
     pub fn episodes(&self) -> Result<u64, Error> {
-        let overview = self.vfs().overview(self.handle.ino)?;
-        match overview.as_ref().map(|overview| &overview.contents) {
-            Some(Contents::Episodes { count }) => Ok(*count),
-            _ => Ok(0),
-        }
+        Ok(self.episodes_of(|episodes, reader| episodes.count(reader))?.unwrap_or(0))
+    }
+
+    /// Returns the path, below the container that contains this entry, of an episode's folder.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] if there is no such episode, and those of opening the container.
+    pub fn episode_folder(&self, position: u64) -> Result<String, Error> {
+        let folder = self.episodes_of(|episodes, reader| {
+            Ok(if position < episodes.count(reader)? { Some(episodes.folder(reader, position)?) } else { None })
+        })?;
+        folder.flatten().ok_or_else(|| self.no_episode(position))
+    }
+
+    /// Returns the number of frames of an episode.
+    ///
+    /// # Errors
+    /// As [`Self::episode_folder`].
+    pub fn episode_frames(&self, position: u64) -> Result<u64, Error> {
+        Ok(self.episode(position)?.ok_or_else(|| self.no_episode(position))?.frames)
+    }
+
+    fn no_episode(&self, position: u64) -> Error {
+        Error::new(ErrorKind::NotFound, format!("{}: no episode {position}", self.path.display()))
+    }
+
+    /// Asks the container that contains this entry for its episodes; `None` if it has none.
+    pub(crate) fn episodes_of<T>(
+        &self,
+        ask: impl FnOnce(&dyn Episodes, &ReadContext) -> Result<T, Fault>,
+    ) -> Result<Option<T>, Error> {
+        let answer = self.vfs().ask(self.handle.ino, |tree, reader, _| {
+            tree.episodes().map(|episodes| ask(episodes, reader)).transpose()
+        })?;
+        Ok(answer.flatten())
+    }
+
+    /// Returns an episode of the container that contains this entry.
+    pub(crate) fn episode(&self, position: u64) -> Result<Option<Episode>, Error> {
+        Ok(self.episodes_of(|episodes, reader| episodes.episode(reader, position))?.flatten())
+    }
+
+    /// Returns rows of the column that this folder shows; see [`crate::tree::Container::rows`].
+    pub(crate) fn rows(&self, rows: Range<u64>, elements: u64, bytes: u64) -> Result<Option<Vec<Cells>>, Error> {
+        let ask = |tree: &dyn Container, reader: &ReadContext, node| tree.rows(reader, node, rows, elements, bytes);
+        Ok(self.vfs().ask(self.handle.ino, ask)?.flatten())
+    }
+
+    /// Returns what the player needs of this folder, if something happens in time in it.
+    pub(crate) fn timeline(&self) -> Result<Option<Timeline>, Error> {
+        Ok(self.vfs().ask(self.handle.ino, |tree, reader, node| tree.timeline(reader, node))?.flatten())
     }
 
     /// Returns element type and shape (outermost axis first) of the array that a `.npy` file shows; `None` for all

@@ -1,20 +1,17 @@
-//! `shardfs info` of a KDB file: what its episodes are like. A file may have millions of them, so all work is bounded,
-//! and what was not looked at is said.
+//! `shardfs info` of a container of episodes: what they are like. A file may have millions of them, so all work is
+//! bounded, and what was not looked at is said.
 
 use std::io::Write;
 
-use anyhow::Context;
 use serde_json::{Value, json};
 
 use super::lines::{Counts, shown, table};
 use crate::{
     cli::{escape, ls::date, place::Place},
-    format::kdb::{self, Camera, Episode, Header, Images, Kind, Meta},
-    source::{Source, Unlimited},
+    tree::{Camera, Episode, Episodes, Said, Success},
+    view::{Fault, ReadContext},
 };
 
-/// Most index entries that are read to count frames. For a file with more, only the header's count is shown.
-const COUNTED: u64 = 100_000;
 /// Most episodes whose metadata are read.
 const LOOKED_AT: u64 = 1000;
 /// Most episodes that get a line.
@@ -26,11 +23,13 @@ const CAMERAS: usize = 8;
 /// Most characters of a text that are shown.
 const TEXT: usize = 60;
 
-/// What the header, the index and the first episodes tell.
+/// What the container says of all its episodes, and the first of them.
 pub(super) struct Summary {
-    header: Header,
-    /// The sum over the index, if it was short enough.
-    frames: Option<u64>,
+    total: u64,
+    /// The frames of all, and whether they were counted.
+    frames: (u64, bool),
+    version: Option<String>,
+    created: Option<i64>,
     looked_at: u64,
     damaged: u64,
     /// Whether it is about one episode only.
@@ -45,96 +44,89 @@ pub(super) struct Summary {
 /// One of the first episodes.
 struct Line {
     episode: Episode,
-    meta: Option<Meta>,
     /// Its cameras, or why they are not known.
-    cameras: Result<Vec<Seen>, String>,
-}
-
-/// One camera of an episode.
-struct Seen {
-    name: String,
-    pictures: usize,
-    /// Width, height and channels, if all pictures have the same.
-    size: Option<(u32, u32, u8)>,
-    encoding: String,
+    cameras: Result<Vec<Camera>, String>,
 }
 
 impl Summary {
-    /// Examines a file, or one episode of it.
-    pub(super) fn read(place: &Place, only: Option<u64>) -> anyhow::Result<Self> {
-        let shown_path = || place.vfs.source().display().to_string();
-        let source = place.vfs.stored(place.ino)?.with_context(shown_path)?;
-        let source = &*source;
-        let header = kdb::parse(source).with_context(shown_path)?;
-        let total = header.episodes();
+    /// Examines the container at a place, or the one episode in which `part` lies. `None` if it has no episodes.
+    pub(super) fn read(place: &Place, part: &str) -> anyhow::Result<Option<Self>> {
+        let read = |reader: &ReadContext, episodes: &dyn Episodes| Self::of(episodes, reader, part);
+        let summary = place
+            .vfs
+            .ask(place.ino, |tree, reader, _| tree.episodes().map(|episodes| read(reader, episodes)).transpose())?;
+        Ok(summary.flatten())
+    }
+
+    fn of(episodes: &dyn Episodes, reader: &ReadContext, part: &str) -> Result<Self, Fault> {
+        let total = episodes.count(reader)?;
+        let (version, created) = episodes.made();
+        let mut only = None;
+        // The folder of an episode may be any of those on the way.
+        for end in part.match_indices('/').map(|(at, _)| at).chain([part.len()]) {
+            only = only.or(episodes.position(reader, &part[..end])?);
+        }
         let mut summary = Self {
-            header,
-            frames: (total <= COUNTED).then_some(0),
+            total,
+            frames: if only.is_none() { episodes.frames(reader)? } else { (0, false) },
+            version,
+            created,
             looked_at: total.min(LOOKED_AT),
             damaged: 0,
-            is_part: false,
+            is_part: only.is_some(),
             embodiments: Counts::default(),
             tasks: Counts::default(),
             fps: Counts::default(),
             successes: Counts::default(),
             lines: Vec::new(),
         };
-        let mut walked = 0;
-        if let Some(position) = only {
-            summary.is_part = true;
-            if let Some(episode) = header.episode(source, position).with_context(shown_path)? {
-                let meta = episode.read_meta(source).ok();
-                let cameras = cameras(source, &episode, &mut walked);
-                summary.lines.push(Line { episode, meta, cameras });
-            }
-            return Ok(summary);
-        }
-        for position in 0..if summary.frames.is_some() { total } else { summary.looked_at } {
-            let Some(episode) = header.episode(source, position).with_context(shown_path)? else { break };
-            summary.frames = summary.frames.map(|frames| frames + u64::from(episode.num_frames));
-            if position >= summary.looked_at {
-                continue;
-            }
-            let meta = episode.read_meta(source).ok();
-            summary.count(meta.as_ref());
-            if position < LINES {
-                let cameras = cameras(source, &episode, &mut walked);
-                summary.lines.push(Line { episode, meta, cameras });
+        let mut frames = FRAMES;
+        let positions = only.map_or(0..summary.looked_at, |position| position..position + 1);
+        for position in positions {
+            let Some(episode) = episodes.episode(reader, position)? else { break };
+            summary.count(episode.said.as_ref());
+            if summary.is_part || position < LINES {
+                let cameras = episodes.cameras(reader, position, &mut frames);
+                summary.lines.push(Line { episode, cameras });
             }
         }
         Ok(summary)
     }
 
-    fn count(&mut self, meta: Option<&Meta>) {
-        let Some(meta) = meta else {
+    fn count(&mut self, said: Option<&Said>) {
+        let Some(said) = said else {
             self.damaged += 1;
             return;
         };
-        self.embodiments.add(shown(&meta.embodiment, TEXT));
-        self.tasks.add(shown(&meta.task, TEXT));
-        self.fps.add(number(meta.fps));
-        self.successes.add(success(meta.success).into());
+        self.embodiments.add(shown(&said.embodiment, TEXT));
+        self.tasks.add(shown(&said.task, TEXT));
+        self.fps.add(number(said.fps));
+        if let Some(success) = said.success {
+            self.successes.add(success.word().into());
+        }
     }
 
     /// Prints it for people.
-    pub(super) fn write(&self, out: &mut impl Write) -> anyhow::Result<()> {
+    pub(super) fn write(&self, out: &mut impl Write, format: &str) -> anyhow::Result<()> {
         if self.is_part {
             return self.write_episodes(out);
         }
-        let total = self.header.episodes();
-        writeln!(out, "  format: kdb")?;
-        writeln!(out, "  version: {}.{}", self.header.version.0, self.header.version.1)?;
-        // Times beyond any calendar are left out.
-        if let Some(seconds) = i64::try_from(self.header.created_timestamp).ok().filter(|&s| 0 < s && s < 1 << 40) {
+        writeln!(out, "  format: {format}")?;
+        if let Some(version) = &self.version {
+            writeln!(out, "  version: {version}")?;
+        }
+        if let Some(seconds) = self.created {
             writeln!(out, "  created: {} UTC", date(seconds))?;
         }
-        writeln!(out, "  episodes: {total}")?;
+        writeln!(out, "  episodes: {}", self.total)?;
         match self.frames {
-            Some(frames) => writeln!(out, "  frames: {frames}")?,
-            None => writeln!(out, "  frames: {} (the header's count)", self.header.num_frames)?,
+            (frames, true) => writeln!(out, "  frames: {frames}")?,
+            (frames, false) => writeln!(out, "  frames: {frames} (the header's count)")?,
         }
-        let of =
-            if self.looked_at < total { format!(" of the first {} episodes", self.looked_at) } else { String::new() };
+        let of = match self.looked_at < self.total {
+            true => format!(" of the first {} episodes", self.looked_at),
+            false => String::new(),
+        };
         for (label, counts) in [
             ("embodiments", &self.embodiments),
             ("tasks", &self.tasks),
@@ -152,7 +144,7 @@ impl Summary {
             return Ok(());
         }
         self.write_episodes(out)?;
-        let more = total - self.lines.len() as u64;
+        let more = self.total.saturating_sub(self.lines.len() as u64);
         if more > 0 {
             writeln!(out, "  … and {more} more")?;
         }
@@ -170,9 +162,9 @@ impl Summary {
     /// Returns it for programs.
     pub(super) fn json(&self) -> Value {
         json!({
-            "episodes": self.header.episodes(),
-            "frames": self.frames.unwrap_or(self.header.num_frames),
-            "frames_counted": self.frames.is_some(),
+            "episodes": self.total,
+            "frames": self.frames.0,
+            "frames_counted": self.frames.1,
             "episodes_looked_at": self.looked_at,
             "damaged_metadata": self.damaged,
             "embodiments": self.embodiments.json(),
@@ -184,14 +176,6 @@ impl Summary {
     }
 }
 
-fn success(success: Option<bool>) -> &'static str {
-    match success {
-        Some(true) => "yes",
-        Some(false) => "no",
-        None => "unknown",
-    }
-}
-
 /// Formats a number without dozens of digits.
 fn number(number: f32) -> String {
     let text = number.to_string();
@@ -200,11 +184,11 @@ fn number(number: f32) -> String {
 
 impl Line {
     fn row(&self) -> Vec<String> {
-        let Episode { position, num_frames, state_dim, action_dim, .. } = self.episode;
-        let (success, reward, task) = match &self.meta {
-            Some(meta) => {
-                let reward = meta.total_reward.map_or_else(String::new, number);
-                (success(meta.success), reward, shown(&meta.task, TEXT / 2))
+        let Episode { position, frames, state, action, .. } = self.episode;
+        let (success, reward, task) = match &self.episode.said {
+            Some(said) => {
+                let reward = said.total_reward.map_or_else(String::new, number);
+                (said.success.map_or("", Success::word), reward, shown(&said.task, TEXT / 2))
             }
             None => ("", String::new(), "(damaged)".into()),
         };
@@ -212,103 +196,65 @@ impl Line {
             Err(reason) => format!("({reason})"),
             Ok(cameras) => {
                 let mut parts: Vec<String> =
-                    cameras.iter().take(CAMERAS).map(|seen| seen.text(num_frames as usize)).collect();
+                    cameras.iter().take(CAMERAS).map(|camera| camera_text(camera, frames)).collect();
                 if cameras.len() > CAMERAS {
                     parts.push(format!("and {} others", cameras.len() - CAMERAS));
                 }
                 parts.join(", ")
             }
         };
-        let numbers = [position, num_frames.into(), state_dim.into(), action_dim.into()].map(|n| n.to_string());
+        let text = |number: Option<u64>| number.map_or_else(String::new, |number| number.to_string());
+        let numbers = [Some(position), Some(frames), state, action].map(text);
         [&numbers[..], &[success.into(), reward, task, cameras]].concat()
     }
 
     fn json(&self) -> Value {
-        let Episode { position, episode_id, num_frames, state_dim, action_dim, .. } = self.episode;
-        let meta = self.meta.as_ref();
-        let cameras = self.cameras.as_ref().map(|cameras| cameras.iter().map(Seen::json).collect::<Vec<_>>());
+        let Episode { position, id, frames, state, action, ref said } = self.episode;
+        let said = said.as_ref();
+        let cameras = self.cameras.as_ref().map(|cameras| cameras.iter().map(camera_json).collect::<Vec<_>>());
         json!({
             "position": position,
-            "episode_id": episode_id,
-            "embodiment": meta.map(|meta| &meta.embodiment),
-            "task": meta.map(|meta| &meta.task),
-            "fps": meta.map(|meta| meta.fps),
-            "success": meta.and_then(|meta| meta.success),
-            "total_reward": meta.and_then(|meta| meta.total_reward),
-            "num_frames": num_frames,
-            "state_dim": state_dim,
-            "action_dim": action_dim,
+            "episode_id": id,
+            "embodiment": said.map(|said| &said.embodiment),
+            "task": said.map(|said| &said.task),
+            "fps": said.map(|said| said.fps),
+            "success": said.and_then(|said| said.success?.known()),
+            "total_reward": said.and_then(|said| said.total_reward),
+            "num_frames": frames,
+            "state_dim": state,
+            "action_dim": action,
             "cameras": cameras.ok(),
         })
     }
 }
 
-/// Returns the cameras of an episode. `walked` counts frames over all episodes.
-fn cameras(source: &dyn Source, episode: &Episode, walked: &mut u64) -> Result<Vec<Seen>, String> {
-    if !episode.has_images() {
-        return Ok(Vec::new());
-    }
-    *walked += u64::from(episode.num_frames);
-    if *walked > FRAMES {
-        return Err("too many frames to look at".into());
-    }
-    let images = episode.read_images(source, &Unlimited).map_err(|_| "damaged")?;
-    Ok(images.cameras.iter().map(|camera| Seen::of(&images, camera)).collect())
+/// Returns `front 96x72 RGB raw`, and the number of pictures if there is not one per frame.
+fn camera_text(camera: &Camera, frames: u64) -> String {
+    let size = match camera.size {
+        Some((width, height, channels)) => {
+            let colours = match channels {
+                0 => String::new(),
+                1 => " grey".into(),
+                2 => " grey+alpha".into(),
+                3 => " RGB".into(),
+                4 => " RGBA".into(),
+                more => format!("x{more}"),
+            };
+            format!("{width}x{height}{colours}")
+        }
+        None => "of several sizes".into(),
+    };
+    let count = if camera.pictures == frames { String::new() } else { format!(" ({} pictures)", camera.pictures) };
+    format!("{} {size} {}{count}", shown(&camera.name, TEXT / 2), camera.encoding)
 }
 
-impl Seen {
-    fn of(images: &Images, camera: &Camera) -> Self {
-        let records = images.records_of(camera);
-        let shape = |record: &kdb::Record| (record.width, record.height, record.channels);
-        let first = records.first().map(shape).filter(|(width, ..)| *width > 0);
-        let mut kinds: Vec<&str> = Vec::new();
-        for record in records {
-            let kind = match record.kind {
-                Kind::Raw => "raw",
-                Kind::Jpeg => "jpeg",
-                Kind::Png => "png",
-                Kind::Opaque => "unknown",
-            };
-            if !kinds.contains(&kind) {
-                kinds.push(kind);
-            }
-        }
-        Self {
-            name: String::from_utf8_lossy(&camera.name).into_owned(),
-            pictures: records.len(),
-            size: first.filter(|first| records.iter().all(|record| shape(record) == *first)),
-            encoding: kinds.join("+"),
-        }
-    }
-
-    /// Returns `front 96x72 RGB raw`, and the number of pictures if there is not one per frame.
-    fn text(&self, frames: usize) -> String {
-        let size = match self.size {
-            Some((width, height, channels)) => {
-                let colours = match channels {
-                    0 => String::new(),
-                    1 => " grey".into(),
-                    2 => " grey+alpha".into(),
-                    3 => " RGB".into(),
-                    4 => " RGBA".into(),
-                    more => format!("x{more}"),
-                };
-                format!("{width}x{height}{colours}")
-            }
-            None => "of several sizes".into(),
-        };
-        let count = if self.pictures == frames { String::new() } else { format!(" ({} pictures)", self.pictures) };
-        format!("{} {size} {}{count}", shown(&self.name, TEXT / 2), self.encoding)
-    }
-
-    fn json(&self) -> Value {
-        json!({
-            "name": self.name,
-            "pictures": self.pictures,
-            "width": self.size.map(|(width, ..)| width),
-            "height": self.size.map(|(_, height, _)| height),
-            "channels": self.size.map(|(.., channels)| channels).filter(|&channels| channels > 0),
-            "encoding": self.encoding,
-        })
-    }
+fn camera_json(camera: &Camera) -> Value {
+    json!({
+        "name": camera.name,
+        "pictures": camera.pictures,
+        "width": camera.size.map(|(width, ..)| width),
+        "height": camera.size.map(|(_, height, _)| height),
+        "channels": camera.size.map(|(.., channels)| channels).filter(|&channels| channels > 0),
+        "encoding": camera.encoding,
+    })
 }

@@ -2,13 +2,7 @@
 
 use std::io::Write;
 
-use crate::{
-    limits,
-    tree::{
-        names,
-        overview::{Column, Key, Table},
-    },
-};
+use crate::tree::overview::{Column, Key, Table};
 
 /// Most characters of a name.
 const LONGEST: usize = 48;
@@ -17,10 +11,10 @@ const HEADINGS: [&str; 9] = ["column", "type", "keys", "blocks", "rows/block", "
 /// Columns of numbers.
 const NUMBERS: [usize; 5] = [2, 3, 4, 6, 7];
 
-/// Prints a line for each value of the front matter, then a line for each column; for a folder below `columns` only for
+/// Prints a line for each value of the front matter, then a line for each column; for the folder of a column only for
 /// that column.
 pub(super) fn describe(out: &mut impl Write, format: &str, table: &Table, only: Option<&str>) -> anyhow::Result<()> {
-    let Table { version, compatible_version, rows, column_count, columns } = table;
+    let Table { version, compatible_version, rows, column_count, columns, left_out } = table;
     let compatible = match compatible_version {
         compatible if compatible == version => String::new(),
         compatible => format!(" (readers from {compatible} on)"),
@@ -31,17 +25,14 @@ pub(super) fn describe(out: &mut impl Write, format: &str, table: &Table, only: 
             "  format: {format}\n  version: {version}{compatible}\n  rows: {rows}\n  columns: {column_count}"
         )?;
     }
-    let is_wanted = |column: &&Column| {
-        only.is_none_or(|only| !column.hidden && names::folder(column.name.as_bytes(), &names::RESERVED, 1) == only)
-    };
+    let is_wanted = |column: &&Column| only.is_none_or(|only| !column.hidden && column.path == only);
     if columns.is_empty() {
         return Ok(());
     }
     let headings = HEADINGS.map(str::to_owned).to_vec();
     let rows: Vec<_> = std::iter::once(headings).chain(columns.iter().filter(is_wanted).map(row)).collect();
     super::lines::table(out, &rows, &NUMBERS)?;
-    let left_out = u64::from(*column_count).saturating_sub(limits::IDV_DESCRIBED.into());
-    if left_out > 0 && only.is_none() {
+    if *left_out > 0 && only.is_none() {
         writeln!(out, "  ... and {left_out} columns more")?;
     }
     Ok(())
@@ -110,10 +101,11 @@ mod tests {
             rows: 9,
             column_count: 2,
             columns: vec![label, odd],
+            left_out: 0,
         };
         let mut out = Vec::new();
-        describe(&mut out, "idv", &table, None).unwrap();
-        let expected = "  format: idv
+        describe(&mut out, "toy", &table, None).unwrap();
+        let expected = "  format: toy
   version: 1.1.1.6
   rows: 9
   columns: 2

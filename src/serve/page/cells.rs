@@ -67,7 +67,7 @@ impl Column {
                 .map(|row| ragged(values, row[0], row[1].saturating_sub(row[0])).map(Some))
                 .collect(),
             Self::Rows(folder) => {
-                let rows = folder.vfs().rows(folder.ino(), from..from + count, ELEMENTS, LONGEST)?;
+                let rows = folder.rows(from..from + count, ELEMENTS, LONGEST)?;
                 let rows = rows.ok_or_else(|| {
                     let reason = format!("{}: its values can't be shown", folder.path().display());
                     Error::new(ErrorKind::NotAnArray, reason)

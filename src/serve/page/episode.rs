@@ -5,7 +5,7 @@ use std::{borrow::Cow, collections::HashMap, ops::ControlFlow, path::Path};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::{elements::Elements, html::Html, meta, summary};
+use super::{elements::Elements, folder, html::Html, meta};
 use crate::{
     format::{DType, ElementType},
     serve::paths,
@@ -21,6 +21,8 @@ const FOLDERS: usize = 256;
 const DEPTH: usize = 8;
 /// Most runs of frame numbers, over all cameras. Frames after the last run are left out.
 const RUNS: usize = 10_000;
+/// Entries of an episode's folder that are looked at.
+const ENTRIES: u64 = 256;
 /// Signals that get a curve.
 const SIGNALS: usize = 96;
 /// Most elements of a step for which curves are drawn.
@@ -111,76 +113,33 @@ impl Episode {
     /// # Errors
     /// Those of listing the folder.
     pub(super) fn of(folder: &Entry, overview: &Overview, inside: &str) -> Result<Option<Self>, Error> {
-        match &overview.contents {
-            Contents::Items { front, items } if inside.is_empty() && is_episode(front, items) => {
-                Self::of_items(folder, front, items).map(Some)
-            }
-            Contents::Episodes { count } => match inside.strip_prefix("episodes/").map(str::parse) {
-                Some(Ok(position)) => Self::of_folder(folder, position, *count).map(Some),
-                _ => Ok(None),
-            },
-            _ => Ok(None),
-        }
-    }
-
-    fn of_items(folder: &Entry, front: &Map<String, Value>, items: &[Item]) -> Result<Self, Error> {
-        let (mut meta, mut rate) = (Vec::new(), None);
-        for name in ["episode", "wshard", "manifest"] {
-            let shown = document(folder, &format!("meta/{name}.json"), |document| {
-                rate = rate.or_else(|| rate_of(document));
-                meta::shown(document)
-            });
-            meta.extend(shown.map(|shown| (name, shown)));
-        }
-        let units = document(folder, "meta/channels.json", units_of).unwrap_or_default();
-        let found = items.iter().filter(|item| item.error.is_none()).filter_map(|item| {
-            let (dtype, shape) = (item.info.dtype.clone()?, item.info.shape.clone()?);
-            Some(Found { path: item.path.clone(), dtype, shape })
-        });
-        let found: Vec<Found> = found.collect();
+        let Some(timeline) = folder.timeline()? else { return Ok(None) };
+        let found = match &overview.contents {
+            Contents::Items { items, .. } if inside.is_empty() => of_items(items),
+            _ => of_folder(folder)?,
+        };
+        let documents = timeline.documents.iter();
+        let meta = documents.filter_map(|(name, path)| Some((*name, document(folder, path, meta::shown)?))).collect();
         let mut cameras = cameras(folder)?;
         for camera in &mut cameras {
-            let path = format!("signal/{}.npy", camera.name);
-            let Some(stack) = found.iter().find(|found| found.path == path) else { continue };
+            let path = timeline.stacks.map(|stacks| format!("{stacks}{}.npy", camera.name));
+            let Some(stack) = found.iter().find(|found| Some(&found.path) == path.as_ref()) else { continue };
             if let [_, height, width] | [_, height, width, _] = stack.shape[..] {
                 camera.size = Some((width, height));
             }
             if stack.dtype == DType::U16 {
-                camera.depth = Some(paths::encode(&folder.path().join(path)));
+                camera.depth = Some(paths::encode(&folder.path().join(&stack.path)));
             }
         }
-        let stated = front.get("episode").and_then(|episode| episode.get("length_T")).and_then(Value::as_u64);
-        let steps = stated.unwrap_or_else(|| steps(&cameras, &found));
-        let groups = groups(folder, &found, steps, &units);
+        let steps = timeline.steps.unwrap_or_else(|| steps(&cameras, &found));
+        let groups = groups(folder, &found, steps, &timeline.units);
         let texts = found.iter().find(|found| is_text(found) && found.shape.first() == Some(&steps));
         let texts = texts.map(|found| paths::encode(&folder.path().join(&found.path)));
-        Ok(Self { steps, rate, cameras, groups, texts, meta, neighbours: Neighbours::default() })
-    }
-
-    fn of_folder(folder: &Entry, position: u64, count: u64) -> Result<Self, Error> {
-        let said = document(folder, "meta.json", |document| {
-            let rate = document.get("fps").and_then(Value::as_f64).filter(|rate| is_rate(*rate));
-            (document.get("num_frames").and_then(Value::as_u64), rate, meta::shown(document))
-        });
-        let (stated, rate, meta) = said.unwrap_or_default();
-        let mut found = Vec::new();
-        for name in ["state.npy", "action.npy", "reward.npy", "is_terminal.npy"] {
-            // The tree leaves out damaged parts.
-            let Ok(entry) = folder.get(name) else { continue };
-            if let Some((dtype, shape)) = entry.array_type()? {
-                found.push(Found { path: name.into(), dtype, shape });
-            }
-        }
-        let cameras = cameras(folder)?;
-        let steps = stated.unwrap_or_else(|| steps(&cameras, &found));
-        let groups = groups(folder, &found, steps, &HashMap::new());
-        let episodes = folder.path().parent().unwrap_or(Path::new(""));
-        let address = |position: u64| format!("/files/{}/", paths::encode(&episodes.join(position.to_string())));
-        let neighbours = Neighbours {
-            previous: position.checked_sub(1).map(address),
-            next: Some(position + 1).filter(|&next| next < count).map(address),
-        };
-        Ok(Self { steps, rate, cameras, groups, texts: None, meta: vec![("meta", meta)], neighbours })
+        let beside = folder.path().parent().unwrap_or(Path::new(""));
+        let address = |name: String| format!("/files/{}/", paths::encode(&beside.join(name)));
+        let (previous, next) = timeline.neighbours.unwrap_or_default();
+        let neighbours = Neighbours { previous: previous.map(address), next: next.map(address) };
+        Ok(Some(Self { steps, rate: timeline.rate, cameras, groups, texts, meta, neighbours }))
     }
 
     /// Returns the address of a camera's first frame.
@@ -191,33 +150,32 @@ impl Episode {
     }
 }
 
-fn is_episode(front: &Map<String, Value>, items: &[Item]) -> bool {
-    front.get("role_name").and_then(Value::as_str) == Some("WShard") || items.iter().any(|item| item.joined)
+/// Returns the arrays among the items of a container.
+fn of_items(items: &[Item]) -> Vec<Found> {
+    let sound = items.iter().filter(|item| item.error.is_none());
+    let found = sound.filter_map(|item| {
+        let (dtype, shape) = (item.info.dtype.clone()?, item.info.shape.clone()?);
+        Some(Found { path: item.path.clone(), dtype, shape })
+    });
+    found.collect()
+}
+
+/// Returns the arrays in a folder.
+fn of_folder(folder: &Entry) -> Result<Vec<Found>, Error> {
+    let mut found = Vec::new();
+    for row in folder::first_rows(folder, ENTRIES)? {
+        let Some(path) = row.name.to_str().filter(|name| name.ends_with(".npy")) else { continue };
+        // The tree leaves out damaged parts.
+        let Ok(entry) = folder.get(path) else { continue };
+        if let Some((dtype, shape)) = entry.array_type()? {
+            found.push(Found { path: path.to_owned(), dtype, shape });
+        }
+    }
+    Ok(found)
 }
 
 fn document<T>(folder: &Entry, path: &str, take: impl FnOnce(&Map<String, Value>) -> T) -> Option<T> {
     meta::interpreted(&folder.get(path).ok()?, take)
-}
-
-fn is_rate(rate: f64) -> bool {
-    rate.is_finite() && rate > 0.0
-}
-
-/// Returns steps per second (`docs/formats/wshard.md`, section 14).
-fn rate_of(document: &Map<String, Value>) -> Option<f64> {
-    let timebase = document.get("timebase")?;
-    let number = |name: &str| timebase.get(name).and_then(Value::as_f64).filter(|number| is_rate(*number));
-    number("tick_hz").or_else(|| number("dt_ns").map(|nanos| 1e9 / nanos))
-}
-
-/// Returns the unit of each block that has one.
-fn units_of(channels: &Map<String, Value>) -> HashMap<String, String> {
-    let channels = channels.get("channels").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    let unit = |channel: &Value| {
-        let text = |name: &str| channel.get(name).and_then(Value::as_str);
-        Some((text("signal_block")?.to_owned(), summary::shortened(text("unit")?, 24)))
-    };
-    channels.iter().filter_map(unit).collect()
 }
 
 /// Guesses the number of steps: the most common length of arrays, or the end of the longest camera if that is more.

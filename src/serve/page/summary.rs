@@ -5,10 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::{
-    html::{self, counted},
-    meta,
-};
+use super::html::{self, counted};
 use crate::{
     format::{DType, ElementType},
     tree::{
@@ -120,15 +117,10 @@ fn episodes_line(container: &Entry, count: u64) -> Vec<String> {
     let mut tasks: BTreeMap<String, u64> = BTreeMap::new();
     let (mut frames, looked_at) = (0, count.min(EPISODES));
     for position in 0..looked_at {
-        let said = meta(container, position, |meta| {
-            let task = meta.get("task").and_then(Value::as_str).map(|task| shortened(task, TASK));
-            (meta.get("num_frames").and_then(Value::as_u64), task)
-        });
-        let Some((count, task)) = said else { continue };
-        frames = count.map_or(frames, |count| count.saturating_add(frames));
-        if let Some(task) = task {
-            *tasks.entry(task).or_default() += 1;
-        }
+        let Some(episode) = container.episode(position).ok().flatten() else { continue };
+        let Some(said) = episode.said else { continue };
+        frames = episode.frames.saturating_add(frames);
+        *tasks.entry(shortened(&said.task, TASK)).or_default() += 1;
     }
     let mut parts = vec![counted(count, "episode")];
     if looked_at == count {
@@ -142,11 +134,6 @@ fn episodes_line(container: &Entry, count: u64) -> Vec<String> {
         parts.push(counted(more as u64, "other task"));
     }
     parts
-}
-
-/// Returns what `take` finds in `meta.json` of an episode.
-pub(super) fn meta<T>(container: &Entry, position: u64, take: impl FnOnce(&Map<String, Value>) -> T) -> Option<T> {
-    meta::interpreted(&container.get(format!("episodes/{position}/meta.json")).ok()?, take)
 }
 
 /// Cuts a text to `most` characters.

@@ -1,6 +1,6 @@
 //! Rows and columns: of tables, of folders of arrays of one length, and of arrays.
 
-use std::{collections::BTreeMap, path::Path};
+use std::collections::BTreeMap;
 
 use serde::Serialize;
 
@@ -12,10 +12,7 @@ use super::{
 };
 use crate::{
     serve::paths,
-    tree::{
-        names,
-        overview::{self, Contents, Overview},
-    },
+    tree::overview::{self, Contents, Overview},
     volume::{Entry, Error},
 };
 
@@ -51,8 +48,8 @@ pub(super) struct Head {
 /// Where a column comes from.
 #[derive(Debug, Clone)]
 enum Source {
-    /// A folder below `columns/` of an IDV file.
-    Idv { container: Entry, name: String, is_key: bool },
+    /// A column of a container that is a table: its folder, by its path in it, and the file with the names of keys.
+    Column { container: Entry, path: String, is_key: bool, key_names: Option<String> },
     /// An array.
     Array(Entry),
     /// An array, and the offsets of its rows.
@@ -100,7 +97,7 @@ impl Table {
         }
         match overview {
             Some(Overview { contents: Contents::Table(table), .. }) if inside.is_empty() => {
-                Ok(Some(Self::of_idv(entry, table)))
+                Ok(Some(Self::of_table(entry, table)))
             }
             Some(Overview { contents: Contents::Items { .. }, .. }) if entry.is_folder() => Self::of_arrays(entry),
             _ => Ok(None),
@@ -131,14 +128,15 @@ impl Table {
         Self { rows: array.rows, columns: columns.collect() }
     }
 
-    fn of_idv(container: &Entry, table: &overview::Table) -> Self {
+    fn of_table(container: &Entry, table: &overview::Table) -> Self {
         let head = |column: &overview::Column| {
             let source = match &column.unusable {
                 Some((status, reason)) => Source::Unusable(format!("{status}: {reason}")),
-                None => Source::Idv {
+                None => Source::Column {
                     container: container.clone(),
-                    name: names::folder(column.name.as_bytes(), &names::RESERVED, 1),
+                    path: column.path.clone(),
                     is_key: column.key.is_some(),
+                    key_names: column.key_names.clone(),
                 },
             };
             Head { name: column.name.clone(), kind: column.kind.clone(), source }
@@ -222,9 +220,8 @@ impl Table {
 impl Head {
     fn page(&self) -> Option<String> {
         match &self.source {
-            Source::Idv { container, name, .. } => {
-                let path = container.path().join("columns").join(name);
-                Some(format!("/files/{}/", paths::encode(&path)))
+            Source::Column { container, path, .. } => {
+                Some(format!("/files/{}/", paths::encode(&container.path().join(path))))
             }
             Source::Array(entry) | Source::Ragged(entry, _) => Some(super::address(entry)),
             Source::Part(..) | Source::Unusable(_) => None,
@@ -245,16 +242,17 @@ impl Head {
             Source::Ragged(values, offsets) => {
                 Ok(Column::Ragged { values: elements(values)?, offsets: elements(offsets)? })
             }
-            Source::Idv { container, name, is_key } => {
-                let folder = container.get(Path::new("columns").join(name)).map_err(|error| error.to_string())?;
-                idv_column(&folder, *is_key)
+            Source::Column { container, path, is_key, key_names } => {
+                let folder = container.get(path).map_err(|error| error.to_string())?;
+                let names = || key_names.as_ref().map(|path| names_of_keys(container, path)).unwrap_or_default();
+                column(&folder, is_key.then_some(names))
             }
         }
     }
 }
 
-/// Opens a column of an IDV file by its folder.
-fn idv_column(folder: &Entry, is_key: bool) -> Result<Column, String> {
+/// Opens a column by its folder. `key_names` are the names of its values, if it is one of keys.
+fn column(folder: &Entry, key_names: Option<impl FnOnce() -> Vec<String>>) -> Result<Column, String> {
     let files = folder::first_rows(folder, FILES).map_err(|error| error.to_string())?;
     let has = |name: &str| files.iter().any(|row| row.name == name);
     // Rows that differ in length: texts, and vectors of any number of elements.
@@ -266,12 +264,15 @@ fn idv_column(folder: &Entry, is_key: bool) -> Result<Column, String> {
     }
     let values = folder.get("values.npy").and_then(|file| Elements::of(&file)).map_err(|error| error.to_string())?;
     let values = values.ok_or("values.npy: not an array")?;
-    Ok(if is_key && values.columns == 1 { Column::Key(values, key_names(folder)) } else { Column::Elements(values) })
+    Ok(match key_names {
+        Some(names) if values.columns == 1 => Column::Key(values, names()),
+        _ => Column::Elements(values),
+    })
 }
 
 /// Returns what the values of a key column stand for; nothing if the file does not say, or the names are too long.
-fn key_names(folder: &Entry) -> Vec<String> {
-    let Ok(file) = folder.get("metadata/KeyValues.jsonl") else { return Vec::new() };
+fn names_of_keys(container: &Entry, path: &str) -> Vec<String> {
+    let Ok(file) = container.get(path) else { return Vec::new() };
     if file.size() > KEY_NAMES {
         return Vec::new();
     }

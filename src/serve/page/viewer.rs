@@ -1,6 +1,10 @@
 //! The pages, and the frame around each.
 
-use std::{ffi::OsStr, ops::ControlFlow, path::Path};
+use std::{
+    ffi::OsStr,
+    ops::{ControlFlow, Range},
+    path::Path,
+};
 
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -19,7 +23,7 @@ use super::{
 };
 use crate::{
     serve::{Refusal, paths},
-    tree::overview::Contents,
+    tree::Success,
     volume::{Entry, Error, Volume},
 };
 
@@ -126,8 +130,8 @@ fn folder_main(volume: &Volume, entry: &Entry, query: &Query) -> Result<(Html, &
     let mut main = Html::default();
     main.raw("<div class=\"head\"><h1>");
     // An episode of a file that has many has only a number as its name.
-    if overview.as_ref().is_some_and(|overview| matches!(overview.contents, Contents::Episodes { .. }))
-        && inside.and_then(|inside| inside.strip_prefix("episodes/")).is_some_and(|number| !number.contains('/'))
+    if let Some(inside) = inside
+        && entry.episodes_of(|episodes, reader| episodes.position(reader, inside))?.flatten().is_some()
     {
         main.raw("Episode ");
     }
@@ -149,12 +153,12 @@ fn folder_main(volume: &Volume, entry: &Entry, query: &Query) -> Result<(Html, &
         if let Some(episode) = Episode::of(entry, overview, inside)? {
             write_player(&mut main, &episode, entry);
             scripts = PLAYER;
-        } else if let Contents::Episodes { count } = overview.contents
-            && matches!(inside, "" | "episodes")
+        } else if let Some(shown) = entry.episodes_of(|episodes, reader| episodes.within(reader, inside))?
+            && (inside.is_empty() || !shown.is_empty())
         {
-            write_episodes(&mut main, volume, entry, inside, count, query)?;
+            write_episodes(&mut main, entry, inside, shown, query)?;
             // The listing of the folder would only repeat them.
-            if inside == "episodes" {
+            if !inside.is_empty() {
                 return Ok((main, scripts));
             }
         } else {
@@ -249,22 +253,14 @@ fn write_table(main: &mut Html, table: &Table, entry: &Entry) {
     main.raw("\"></section>");
 }
 
-/// Writes the episodes of a file with their metadata.
-fn write_episodes(
-    main: &mut Html,
-    volume: &Volume,
-    entry: &Entry,
-    inside: &str,
-    count: u64,
-    query: &Query,
-) -> Result<(), Error> {
-    let (container, episodes) = match inside {
-        "" => (entry.clone(), entry.path().join("episodes")),
-        _ => (volume.get(entry.path().parent().unwrap_or(Path::new("")))?, entry.path().to_owned()),
-    };
+/// Writes the episodes that a folder of a container is about, with their metadata.
+fn write_episodes(main: &mut Html, entry: &Entry, inside: &str, shown: Range<u64>, query: &Query) -> Result<(), Error> {
+    let depth = Path::new(inside).components().count();
+    let container = entry.path().ancestors().nth(depth).unwrap_or(Path::new(""));
+    let count = shown.end - shown.start;
     let pages = count.div_ceil(EPISODES).max(1);
     let page = query.number("episodes").unwrap_or(1).clamp(1, pages);
-    let first = (page - 1) * EPISODES;
+    let first = shown.start + (page - 1) * EPISODES;
     main.raw("<section aria-labelledby=\"episodes-title\"><div class=\"bar\"><h2 id=\"episodes-title\">Episodes</h2>");
     main.raw("<span class=\"count\">").text(&counted(count, "episode")).raw("</span></div>");
     main.raw("<table class=\"list\"><thead><tr><th scope=\"col\">Episode</th><th scope=\"col\">Task</th>");
@@ -272,33 +268,34 @@ fn write_episodes(
         "<th scope=\"col\">Embodiment</th><th scope=\"col\">Success</th><th scope=\"col\" class=\"num\">Reward</th>",
     );
     main.raw("<th scope=\"col\" class=\"num\">Steps</th></tr></thead><tbody>");
-    for position in first..count.min(first + EPISODES) {
-        let meta = summary::meta(&container, position, |meta| {
-            let text = |name: &str| meta.get(name).and_then(Value::as_str).map(|text| summary::shortened(text, 120));
-            let number = |name: &str| meta.get(name).filter(|value| value.is_number()).map(Value::to_string);
-            let success = meta.get("success").and_then(Value::as_bool);
-            (text("task"), text("embodiment"), success, number("total_reward"), number("num_frames"))
-        });
-        let is_damaged = meta.is_none();
-        let (task, embodiment, success, reward, frames) = meta.unwrap_or_default();
+    for position in first..shown.end.min(first + EPISODES) {
+        let Some(folder) = entry.episodes_of(|episodes, reader| episodes.folder(reader, position))? else { break };
+        let episode = entry.episode(position).ok().flatten();
+        let said = episode.as_ref().and_then(|episode| Some((episode.frames, episode.said.as_ref()?)));
         main.raw("<tr><td class=\"name\">")
             .icon("episode")
             .raw("<a href=\"/files/")
-            .path(&episodes.join(position.to_string()))
+            .path(&container.join(&folder))
             .raw("/\">Episode ");
-        main.number(position).raw("</a>");
-        if is_damaged {
+        main.text(folder.rsplit('/').next().unwrap_or_default()).raw("</a>");
+        if said.is_none() {
             main.raw(" <span class=\"badge bad\">damaged</span>");
         }
-        main.raw("</td><td>").text(&task.unwrap_or_default()).raw("</td><td>");
-        main.text(&embodiment.unwrap_or_default()).raw("</td><td>");
-        main.raw(match success {
+        main.raw("</td><td>");
+        let Some((frames, said)) = said else {
+            main.raw("</td><td></td><td></td><td class=\"num\"></td><td class=\"num\"></td></tr>");
+            continue;
+        };
+        main.text(&summary::shortened(&said.task, 120)).raw("</td><td>");
+        main.text(&summary::shortened(&said.embodiment, 120)).raw("</td><td>");
+        main.raw(match said.success.and_then(Success::known) {
             Some(true) => "<span class=\"badge good\">yes</span>",
             Some(false) => "<span class=\"badge\">no</span>",
             None => "",
         });
-        main.raw("</td><td class=\"num\">").text(&reward.unwrap_or_default());
-        main.raw("</td><td class=\"num\">").text(&frames.unwrap_or_default()).raw("</td></tr>");
+        let reward = said.total_reward.map(Value::from).filter(Value::is_number);
+        main.raw("</td><td class=\"num\">").text(&reward.map(|reward| reward.to_string()).unwrap_or_default());
+        main.raw("</td><td class=\"num\">").text(&frames.to_string()).raw("</td></tr>");
     }
     main.raw("</tbody></table>");
     if pages > 1 {

@@ -68,7 +68,9 @@ pub(super) fn overview(idv: &Idv, reader: &ReadContext) -> Result<overview::Tabl
         Ok(overview::Column {
             name: String::from_utf8_lossy(&column.name).into_owned(),
             kind: meaning.map_or_else(|| String::from_utf8_lossy(&column.codec.name).into_owned(), Type::describe),
+            path: names.map_or_else(String::new, |names| path_of(names, column)),
             key: meaning.and_then(|ty| ty.key),
+            key_names: names.map(|names| format!("{}/metadata/KeyValues.jsonl", path_of(names, column))),
             blocks: column.blocks,
             rows_per_block: column.rows_per_block,
             compression: compression(column.compression).map(|codec| codec.kind()),
@@ -85,6 +87,7 @@ pub(super) fn overview(idv: &Idv, reader: &ReadContext) -> Result<overview::Tabl
         rows: idv.file.rows,
         column_count: idv.file.columns(),
         columns: columns.collect::<Result<_, Fault>>()?,
+        left_out: u64::from(idv.file.columns().saturating_sub(limits::IDV_DESCRIBED)),
     })
 }
 
@@ -96,6 +99,11 @@ fn columns<'a>(idv: &'a Idv, reader: &ReadContext) -> Result<(Option<&'a Names>,
         columns.extend(readable(idv.file.column(&*reader.source, index).map_err(part_fault))?.flatten());
     }
     Ok((names, columns))
+}
+
+/// Returns the path of a column's folder.
+fn path_of(names: &Names, column: &Column) -> String {
+    format!("columns/{}", names.folder_of(column.index, &column.name))
 }
 
 /// Returns one word for whether the values of a column can be shown.

@@ -1,0 +1,152 @@
+//! What `info`, the pages and Python ask of containers that hold recordings, whatever their format.
+//!
+//! [`Episodes`] is a container of many episodes, each in a folder. [`Timeline`] is what the player needs of one folder in
+//! which something happens in time: an episode, or a container that is one recording.
+
+use std::{collections::HashMap, ops::Range};
+
+use crate::view::{Fault, ReadContext};
+
+/// Recorded episodes. Their positions count from 0 and say nothing about the names of their folders.
+pub trait Episodes {
+    /// Returns how many there are.
+    ///
+    /// # Errors
+    /// [`Fault`] if the answer needs bytes that cannot be read.
+    fn count(&self, reader: &ReadContext) -> Result<u64, Fault>;
+
+    /// Returns the frames of all episodes, and whether they were counted; otherwise the file just claims them.
+    ///
+    /// # Errors
+    /// As [`Self::count`].
+    fn frames(&self, reader: &ReadContext) -> Result<(u64, bool), Fault>;
+
+    /// Returns the version of the format, and the time at which the container was made in seconds since 1970, if they
+    /// are said.
+    fn made(&self) -> (Option<String>, Option<i64>);
+
+    /// Returns the path of an episode's folder below the container.
+    ///
+    /// # Errors
+    /// As [`Self::count`].
+    fn folder(&self, reader: &ReadContext, position: u64) -> Result<String, Fault>;
+
+    /// Returns the position of the episode whose folder has a path below the container; `None` for all other paths.
+    ///
+    /// # Errors
+    /// As [`Self::count`].
+    fn position(&self, reader: &ReadContext, path: &str) -> Result<Option<u64>, Fault>;
+
+    /// Returns the positions of the episodes that a folder is about: the container's own folder, by an empty path, is
+    /// about all of them, and one that contains the folders of episodes about those. Empty for all other folders.
+    ///
+    /// # Errors
+    /// As [`Self::count`].
+    fn within(&self, reader: &ReadContext, path: &str) -> Result<Range<u64>, Fault>;
+
+    /// Returns an episode; `None` behind the last one.
+    ///
+    /// # Errors
+    /// As [`Self::count`].
+    fn episode(&self, reader: &ReadContext, position: u64) -> Result<Option<Episode>, Fault>;
+
+    /// Returns the cameras of an episode. It may look at the pictures of `frames` frames, from which it takes those that
+    /// it looked at.
+    ///
+    /// # Errors
+    /// Why they are not known, in a few words.
+    fn cameras(&self, reader: &ReadContext, position: u64, frames: &mut u64) -> Result<Vec<Camera>, String>;
+}
+
+/// What is known of an episode without looking at its frames.
+#[derive(Debug, Clone)]
+pub struct Episode {
+    /// Its place among the episodes.
+    pub position: u64,
+    /// The number that its writer gave it.
+    pub id: u64,
+    /// Its frames.
+    pub frames: u64,
+    /// Numbers in the state of a frame.
+    pub state: Option<u64>,
+    /// Numbers in the action of a frame.
+    pub action: Option<u64>,
+    /// What is said of it; `None` if that is damaged.
+    pub said: Option<Said>,
+}
+
+/// What a writer says of an episode.
+#[derive(Debug, Clone)]
+pub struct Said {
+    /// The robot.
+    pub embodiment: String,
+    /// The instruction.
+    pub task: String,
+    /// Frames a second.
+    pub fps: f32,
+    /// Whether it succeeded; `None` if the format does not say such things.
+    pub success: Option<Success>,
+    /// The sum of its rewards.
+    pub total_reward: Option<f32>,
+}
+
+/// Whether an episode succeeded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Success {
+    /// It did.
+    Yes,
+    /// It did not.
+    No,
+    /// Its writer did not say.
+    Unknown,
+}
+
+impl Success {
+    /// Returns the word for people.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Yes => "yes",
+            Self::No => "no",
+            Self::Unknown => "unknown",
+        }
+    }
+
+    /// Returns whether it did, if that is known.
+    pub fn known(self) -> Option<bool> {
+        match self {
+            Self::Yes => Some(true),
+            Self::No => Some(false),
+            Self::Unknown => None,
+        }
+    }
+}
+
+/// One camera of an episode.
+#[derive(Debug, Clone)]
+pub struct Camera {
+    /// Its name.
+    pub name: String,
+    /// Its pictures.
+    pub pictures: u64,
+    /// Width, height and channels, if all pictures have the same. Channels are 0 if they are not known.
+    pub size: Option<(u32, u32, u8)>,
+    /// How the pictures are stored, such as `raw` or `jpeg+png`.
+    pub encoding: String,
+}
+
+/// What the player needs of a folder beside its pictures below `images/` and its arrays.
+#[derive(Debug, Clone, Default)]
+pub struct Timeline {
+    /// Steps in time, if that is said.
+    pub steps: Option<u64>,
+    /// Steps a second, if that is said.
+    pub rate: Option<f64>,
+    /// Documents of metadata: the heading of each, and its path below the folder.
+    pub documents: Vec<(&'static str, String)>,
+    /// Units of arrays, by their paths without the suffix.
+    pub units: HashMap<String, String>,
+    /// The folder of the arrays that hold all pictures of a camera, with a slash behind it, if sizes come from there.
+    pub stacks: Option<&'static str>,
+    /// Names of the episodes before and after this one, if their folders lie beside it.
+    pub neighbours: Option<(Option<String>, Option<String>)>,
+}
