@@ -40,7 +40,7 @@ impl Szip {
     /// `None` for what no encoder makes.
     pub fn new(parameters: &[u32]) -> Option<Self> {
         let &[options, block, bits, line, ..] = parameters else { return None };
-        let is_block = block >= 2 && block <= 64 && block.is_multiple_of(2);
+        let is_block = (2..=64).contains(&block) && block.is_multiple_of(2);
         // A line is at most 4096 blocks.
         let is_line = line >= 1 && line.div_ceil(block.max(1)) <= 4096;
         let (bits, word) = match bits {
