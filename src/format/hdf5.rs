@@ -5,10 +5,14 @@
 
 pub mod attribute;
 mod btree1;
+mod btree2;
 mod checksum;
 pub mod chunks;
 mod dataspace;
 mod datatype;
+mod extensible_array;
+mod fixed_array;
+mod fractal_heap;
 pub mod global_heap;
 mod header;
 mod layout;
@@ -16,6 +20,7 @@ mod links;
 mod object;
 mod pipeline;
 mod reader;
+mod shared_messages;
 mod superblock;
 
 pub use attribute::AttributesAt;

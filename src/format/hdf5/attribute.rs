@@ -3,8 +3,10 @@
 use std::borrow::Cow;
 
 use super::{
-    Dataspace, Datatype, Place, Reader, Result, Structure,
+    Dataspace, Datatype, Place, Reader, Result, Structure, btree2,
+    fractal_heap::{Heap, in_heap},
     header::{self, Body, Header},
+    shared_messages,
 };
 
 /// Where the attributes of an object are, and how many there may be.
@@ -71,11 +73,48 @@ pub fn read(reader: &Reader<'_>, at: Place, stored: AttributesAt) -> Result<Vec<
                 attributes.push(parse(reader, body.structure(reader))?);
             }
         }
-        AttributesAt::Dense(..) => {
-            return Err(reader.damaged(at, "attributes in dense storage, which is not supported"));
-        }
+        AttributesAt::Dense(heap, index, is_ordered) => dense(reader, heap, index, is_ordered, &mut attributes)?,
     }
     Ok(attributes)
+}
+
+/// Reads attributes in dense storage: by their order of creation, or by the bytes of their names.
+fn dense(
+    reader: &Reader<'_>,
+    heap: Place,
+    index: Place,
+    is_ordered: bool,
+    attributes: &mut Vec<Attribute>,
+) -> Result<()> {
+    /// An attribute's ID in the heap, and the memory that a record takes.
+    const ID: usize = 8;
+    const RECORD: u64 = 32;
+    let mut records: Vec<([u8; ID], u8, u32)> = Vec::new();
+    btree2::walk(reader, index, &[8], &mut |_, mut record| {
+        let id = record.rest().first_chunk().copied();
+        record.skip(ID)?;
+        let id = id.ok_or_else(|| record.damaged("an attribute without an ID"))?;
+        reader.memory.reserve(RECORD)?;
+        records.push((id, record.u8()?, record.u32()?));
+        Ok(())
+    })?;
+    records.sort_unstable_by_key(|(id, ..)| in_heap(id));
+    let mut heap = Heap::open(reader, heap)?;
+    let mut found: Vec<(u32, Attribute)> = Vec::new();
+    for (id, flags, order) in records {
+        let body = match flags & header::SHARED {
+            0 => heap.object(&id)?,
+            _ => shared_messages::message(reader, header::ATTRIBUTE, &id, reader.place(index))?,
+        };
+        reader.memory.reserve(2 * body.bytes.len() as u64)?;
+        found.push((order, parse(reader, body.structure(reader))?));
+    }
+    match is_ordered {
+        true => found.sort_by_key(|(order, _)| *order),
+        false => found.sort_by(|(_, a), (_, b)| a.name.cmp(&b.name)),
+    }
+    attributes.extend(found.into_iter().map(|(_, attribute)| attribute));
+    Ok(())
 }
 
 /// Parses a message of type 0x0C.

@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, collections::HashSet, ops::Range};
 
-use super::{Place, Reader, Result, Structure};
+use super::{Place, Reader, Result, Structure, shared_messages};
 
 /// Most blocks and messages of a header.
 const BLOCKS: usize = 1024;
@@ -23,6 +23,7 @@ pub(super) const LAYOUT: u16 = 0x08;
 pub(super) const GROUP_INFO: u16 = 0x0a;
 pub(super) const FILTERS: u16 = 0x0b;
 pub(super) const ATTRIBUTE: u16 = 0x0c;
+pub(super) const SHARED_TABLE: u16 = 0x0f;
 const CONTINUATION: u16 = 0x10;
 pub(super) const SYMBOL_TABLE: u16 = 0x11;
 pub(super) const DRIVER: u16 = 0x14;
@@ -30,7 +31,7 @@ pub(super) const ATTRIBUTE_INFO: u16 = 0x15;
 const LAST_KNOWN: u16 = 0x18;
 
 /// Flags of messages.
-const SHARED: u8 = 0x02;
+pub(super) const SHARED: u8 = 0x02;
 const FAIL_IF_UNKNOWN: u8 = 0x80;
 
 /// An object header, read whole.
@@ -233,7 +234,8 @@ pub(super) fn shared(reader: &Reader<'_>, kind: u16, message: &Structure<'_>) ->
         message.skip(6)?;
     }
     if version == 3 && its_kind == 1 {
-        return Err(message.damaged("a message in the heap of shared messages, which is not supported"));
+        let place = message.place();
+        return shared_messages::message(reader, kind, message.take(8)?, place);
     }
     let at = message.defined()?;
     let header = read(reader, at)?;

@@ -1,7 +1,8 @@
 //! Links of a group: symbol tables, link messages, and dense storage (section 4).
 
 use super::{
-    Place, Reader, Result, Structure, btree1,
+    Place, Reader, Result, Structure, btree1, btree2,
+    fractal_heap::{Heap, in_heap},
     header::{self, Header},
 };
 
@@ -102,7 +103,7 @@ impl Links {
                     links.add_message(reader, body.structure(reader))?;
                 }
             }
-            Stored::Dense(..) => return Err(reader.damaged(at, "links in dense storage, which is not supported")),
+            Stored::Dense(heap, index) => links.add_dense(reader, heap, index)?,
         }
         links.sort(reader, at)?;
         Ok(links)
@@ -203,6 +204,26 @@ impl Links {
             }
             Ok(())
         })
+    }
+
+    fn add_dense(&mut self, reader: &Reader<'_>, heap: Place, index: Place) -> Result<()> {
+        /// Bytes of a link's ID in the heap, behind the checksum of its name.
+        const ID: usize = 7;
+        let mut ids: Vec<[u8; ID]> = Vec::new();
+        btree2::walk(reader, index, &[5], &mut |_, mut record| {
+            record.skip(4)?;
+            let id = record.rest().first_chunk().copied().ok_or_else(|| record.damaged("a link without an ID"))?;
+            reader.memory.reserve(2 * ID as u64)?;
+            ids.push(id);
+            Ok(())
+        })?;
+        // Links that lie side by side are read one after the other.
+        ids.sort_unstable_by_key(in_heap);
+        let mut heap = Heap::open(reader, heap)?;
+        for id in ids {
+            self.add_message(reader, heap.object(&id)?.structure(reader))?;
+        }
+        Ok(())
     }
 
     /// Returns where the text at an offset of the heap is.

@@ -1,7 +1,9 @@
 //! Filters that chunks go through (section 6.3).
 
+use std::sync::Arc;
+
 use super::{Result, Structure};
-use crate::codec::{Chain, ChecksumKind, Codec, Filter};
+use crate::codec::{Bitshuffle, BlockCodec, Chain, ChecksumKind, Codec, Filter, Nbit, ScaleOffset, Szip};
 
 /// Most filters of a dataset.
 const MOST: usize = 32;
@@ -101,12 +103,33 @@ impl Step {
     /// Returns what undoes the filter for chunks of `size` bytes; `None` if there is nothing to do.
     fn filter(&self, _size: u64) -> std::result::Result<Option<Filter>, String> {
         let value = |number: usize| self.values.get(number).copied();
+        let unknown = || format!("the filter {} has parameters that are not known", self.name());
         Ok(Some(match self.id {
             1 => Filter::Zlib,
             2 if matches!(value(0), None | Some(0 | 1)) => return Ok(None),
             2 => Filter::Shuffle(value(0).unwrap_or(1)),
             3 => Filter::Checksum { kind: ChecksumKind::Fletcher32, is_in_front: false },
+            4 => Filter::Szip(Szip::new(&self.values).ok_or_else(unknown)?),
+            5 if value(1) == Some(1) => return Ok(None),
+            5 => Filter::Nbit(Arc::new(Nbit::new(self.values.get(2..).unwrap_or_default()).ok_or_else(unknown)?)),
+            // Integers of as many bits as they have are stored as they are.
+            6 if value(0) == Some(2) && value(1) == value(4).and_then(|size| size.checked_mul(8)) => return Ok(None),
+            6 => Filter::ScaleOffset(ScaleOffset::new(&self.values).ok_or_else(unknown)?),
+            307 => Filter::Bzip2,
             32_000 => Filter::Lzf,
+            32_001 => Filter::Blosc,
+            32_004 => Filter::Lz4Blocks,
+            32_008 => Filter::Bitshuffle(Bitshuffle {
+                width: value(2).filter(|width| *width > 0).ok_or_else(unknown)?,
+                block: value(3).unwrap_or(0),
+                compressed: match value(4) {
+                    None | Some(0) => None,
+                    Some(2) => Some(BlockCodec::Lz4),
+                    Some(3) => Some(BlockCodec::Zstd),
+                    Some(_) => return Err(unknown()),
+                },
+            }),
+            32_015 => Filter::Zstd,
             _ => return Err(format!("the filter {} is not supported", self.name())),
         }))
     }

@@ -97,7 +97,17 @@ impl<'a> Reader<'a> {
     /// # Errors
     /// As [`Self::signed`], and damage if the checksum is wrong.
     pub fn checked(&self, at: Place, signature: &[u8; 4], length: u64) -> Result<Vec<u8>> {
-        let mut bytes = self.signed(at, signature, length)?;
+        let bytes = self.summed(at, length)?;
+        self.check_signature(at, signature, &bytes)?;
+        Ok(bytes)
+    }
+
+    /// As [`Self::checked`], for a structure that begins with no signature.
+    ///
+    /// # Errors
+    /// As [`Self::read`], and damage if the checksum is wrong.
+    pub fn summed(&self, at: Place, length: u64) -> Result<Vec<u8>> {
+        let mut bytes = self.read(at, length)?;
         let body = self.check_sum(at, &bytes)?.len();
         bytes.truncate(body);
         Ok(bytes)

@@ -1,0 +1,140 @@
+//! B-trees of version 2: indexes of dense links and attributes, of large objects of heaps, and of chunks (section 5).
+
+use std::collections::HashSet;
+
+use super::{Place, Reader, Result, Structure};
+
+/// Bytes of a node beside its records and children: signature, version, kind and checksum.
+const BESIDE: u64 = 10;
+
+/// Most levels above the leaves. A tree of nodes of two children that has more does not fit any file.
+const DEPTH: u16 = 64;
+
+/// Memory for the place of a node that was visited.
+const VISITED: u64 = 48;
+
+/// What a tree says of all its nodes.
+struct Tree {
+    kind: u8,
+    /// Bytes of a node.
+    node: u64,
+    /// Bytes of a record.
+    record: u64,
+    /// By level.
+    levels: Vec<Level>,
+}
+
+/// What a tree says of the nodes of a level. Leaves are level 0.
+struct Level {
+    /// Most records of a node.
+    most: u64,
+    /// Bytes in which a node's number of records, with those below it, is stored.
+    total_width: u64,
+}
+
+/// A node that is to be read.
+struct Next {
+    at: Place,
+    records: u64,
+    level: usize,
+}
+
+/// Returns in how many bytes a number up to `most` is stored.
+pub(super) fn width_of(most: u64) -> u64 {
+    u64::from(most.max(1).ilog2()) / 8 + 1
+}
+
+/// Passes all records of the tree whose header is at an address to `each`, in no particular order. `kinds` are the kinds
+/// of trees that are known to the caller, which is told the one that it is.
+pub(super) fn walk(
+    reader: &Reader<'_>,
+    at: Place,
+    kinds: &[u8],
+    each: &mut dyn FnMut(u8, Structure<'_>) -> Result<()>,
+) -> Result<()> {
+    let sizes = reader.sizes;
+    let bytes = reader.checked(at, b"BTHD", 22 + u64::from(sizes.offset) + u64::from(sizes.length))?;
+    let mut head = reader.structure(at, &bytes);
+    head.skip(4)?;
+    head.version("a B-tree", 0..=0)?;
+    let kind = head.u8()?;
+    if !kinds.contains(&kind) {
+        return Err(head.damaged(format!("a B-tree of kind {kind}; expected is one of {kinds:?}")));
+    }
+    let (node, record, depth) = (u64::from(head.u32()?), u64::from(head.u16()?), head.u16()?);
+    head.skip(2)?;
+    let (root, records) = (head.address()?, u64::from(head.u16()?));
+    if record == 0 || node < BESIDE + record || depth > DEPTH {
+        return Err(head.damaged(format!("a B-tree of depth {depth}, nodes of {node} bytes, records of {record}")));
+    }
+    let Some(root) = root.filter(|_| records > 0) else { return Ok(()) };
+    let tree = Tree { kind, node, record, levels: levels(node, record, u64::from(sizes.offset), depth) };
+    let mut visited = HashSet::new();
+    let mut next = vec![Next { at: root, records, level: usize::from(depth) }];
+    while let Some(node) = next.pop() {
+        reader.memory.reserve(VISITED)?;
+        if !visited.insert(node.at) {
+            return Err(reader.damaged(node.at, "a node of a B-tree that has two parents"));
+        }
+        tree.read(reader, &node, &mut next, each)?;
+    }
+    Ok(())
+}
+
+/// Returns what nodes of each level may hold.
+fn levels(node: u64, record: u64, address: u64, depth: u16) -> Vec<Level> {
+    let most = (node - BESIDE) / record;
+    let width = width_of(most);
+    let mut levels = vec![Level { most, total_width: 0 }];
+    let (mut below, mut total_width) = (most, 0);
+    for _ in 0..depth {
+        let pointer = address + width + total_width;
+        let most = node.saturating_sub(BESIDE + pointer) / (record + pointer);
+        below = most.saturating_add(1).saturating_mul(below).saturating_add(most);
+        total_width = width_of(below);
+        levels.push(Level { most, total_width });
+    }
+    levels
+}
+
+impl Tree {
+    /// Reads a node: passes its records on, and adds its children to `next`.
+    fn read(
+        &self,
+        reader: &Reader<'_>,
+        node: &Next,
+        next: &mut Vec<Next>,
+        each: &mut dyn FnMut(u8, Structure<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let &Next { at, records, level } = node;
+        let room = self.levels.get(level).map_or(0, |level| level.most);
+        if records > room {
+            return Err(reader.damaged(at, format!("a node of a B-tree with {records} records and room for {room}")));
+        }
+        let below = level.checked_sub(1).and_then(|below| self.levels.get(below));
+        let width = width_of(self.levels.first().map_or(0, |leaf| leaf.most));
+        let total_width = below.map_or(0, |below| below.total_width);
+        let pointers = below.map_or(0, |_| (records + 1) * (u64::from(reader.sizes.offset) + width + total_width));
+        let signature = if level == 0 { b"BTLF" } else { b"BTIN" };
+        // The checksum is behind the used bytes, and not at the end of the node.
+        let bytes = reader.checked(at, signature, (BESIDE + records * self.record + pointers).min(self.node))?;
+        let mut fields = reader.structure(at, &bytes);
+        fields.skip(4)?;
+        fields.version("a node of a B-tree", 0..=0)?;
+        let kind = fields.u8()?;
+        if kind != self.kind {
+            return Err(fields.damaged(format!("a node of kind {kind} in a B-tree of kind {}", self.kind)));
+        }
+        for _ in 0..records {
+            each(kind, fields.part(self.record as usize)?)?;
+        }
+        if below.is_some() {
+            for _ in 0..=records {
+                let (at, records) = (fields.defined()?, fields.uint(width as usize)?);
+                fields.skip(total_width as usize)?;
+                next.push(Next { at, records, level: level - 1 });
+            }
+        }
+        Ok(())
+    }
+}
