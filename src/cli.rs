@@ -40,7 +40,7 @@ use std::{ffi::OsString, io, path::PathBuf, process::ExitCode, time::Duration};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use fstab::Called;
 
-use crate::{cache, mounts, vfs};
+use crate::{cache, mounts, vfs, video};
 
 /// Exit code of a command that failed.
 const FAILED: u8 = 1;
@@ -48,6 +48,9 @@ const FAILED: u8 = 1;
 const WRONG: u8 = 2;
 /// Exit code that mount(8) expects of a helper that could not mount; for a wrong command line it expects 1.
 const NOT_MOUNTED: u8 = 32;
+
+/// The name of a process that decodes videos.
+const DECODER: &str = "shardfs-video";
 
 /// Headings in help texts of the options that several commands have. The reference describes the options below each of
 /// them once.
@@ -171,6 +174,16 @@ pub fn run() -> ExitCode {
     if std::env::args_os().next().is_some_and(|name| name == probe::NAME) {
         return finish(probe::run(std::env::args_os().skip(1)).map(|()| ExitCode::SUCCESS), FAILED);
     }
+    if std::env::args_os().next().is_some_and(|name| name == DECODER) {
+        return video::run(std::env::args_os().nth(1));
+    }
+    // By this path it is found even if its file was replaced meanwhile.
+    video::set_program(video::Program {
+        path: "/proc/self/exe".into(),
+        name: Some(DECODER.into()),
+        arguments: Vec::new(),
+        environment: Vec::new(),
+    });
     leave_no_core_file();
     #[cfg(feature = "remote")]
     if let Some(mut again) = remote::without_secrets(&std::env::args_os().collect::<Vec<_>>()) {

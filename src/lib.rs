@@ -43,6 +43,8 @@
 //! - `fuse` (default, with `cli`): the adapter to the kernel.
 //! - `remote` (default): buckets and web servers as SOURCE.
 //! - `serve` (default): `shardfs serve`, the tree over HTTP and WebDAV.
+//! - `video` (default): frames of AV1 and H.264 videos. They are decoded in a process of its own, so a program that uses
+//!   this library says how to start one ([`set_decoder`]); otherwise frames are left out.
 //! - `unstable-internals`: makes the modules public that all this is made of. They are for the project's own tests,
 //!   fuzzing and benchmarks, and change without notice; `docs/ARCHITECTURE.md` describes them.
 //!
@@ -140,6 +142,7 @@ pub use format::{DType, DateUnit, ElementType, Field, Record, TimeUnit};
 pub use store::{FollowLinks, Leased, before_fork, forked};
 pub use tree::ItemInfo;
 pub use vfs::Problem;
+pub use video::{Program as DecoderProgram, run as run_decoder, set_program as set_decoder};
 pub use volume::{
     Array, Cache, Element, Entries, Entry, EntryKind, Error, ErrorKind, FormatInfo, Likeness, OpenOptions, Volume,
     Walk, formats, likeness,

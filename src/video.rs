@@ -1,13 +1,146 @@
-//! Decoders of videos, which run in processes of their own.
+//! Decoders of videos. They run in processes of their own, at most one for each core.
+//!
+//! Bytes of a video are not decoded in this process, because decoders are large programs for hostile input. `child` is
+//! the other process: it has no files, no network and no other descriptors (SECURITY.md). One that crashes, hangs or takes
+//! too much memory costs its requests an error. It ends when it is idle for some seconds, and with its owner.
+//!
+//! The process is this program again, so [`set_program`] must say how to start it.
 
-use std::sync::Arc;
+#[cfg(feature = "video")]
+mod child;
+mod pool;
+mod process;
+mod protocol;
 
-use crate::format::mp4::Track;
+use std::{ffi::OsString, process::ExitCode, sync::Arc};
+
+use parking_lot::RwLock;
+
+use crate::format::mp4::{Track, VideoCodec};
+pub(crate) use pool::{Wanted, decode, decode_ahead};
+
+/// Largest picture in bytes of its pixels.
+pub(crate) const FRAME: u64 = crate::limits::PICTURE;
+
+/// How a decoder's process is started: a program that calls [`run_decoder`](crate::run_decoder) with its last argument.
+#[derive(Debug, Clone)]
+pub struct Program {
+    /// The file.
+    pub path: OsString,
+    /// The name by which it is called, if that is another one.
+    pub name: Option<OsString>,
+    /// Its arguments; the codec (`av1`, `h264`) is one more.
+    pub arguments: Vec<OsString>,
+    /// Names of the variables that its environment has; all others are removed.
+    pub environment: Vec<OsString>,
+}
+
+static PROGRAM: RwLock<Option<Arc<Program>>> = RwLock::new(None);
+
+/// Sets how decoders are started. Without it there are no frames of videos.
+pub fn set_program(program: Program) {
+    *PROGRAM.write() = Some(Arc::new(program));
+}
+
+/// Returns how decoders are started.
+fn program() -> Option<Arc<Program>> {
+    PROGRAM.read().clone()
+}
+
+/// Is a decoder's process until its owner ends it. The started program calls it with its last argument, before it opens
+/// anything or starts a thread, and ends with the code that it returns.
+pub fn run(codec: Option<OsString>) -> ExitCode {
+    #[cfg(feature = "video")]
+    return child::run(&codec.unwrap_or_default());
+    #[cfg(not(feature = "video"))]
+    return if codec.is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+}
+
+/// Returns the name of a codec in the arguments of a decoder's process, if there is a decoder for it.
+fn argument(codec: VideoCodec) -> Option<&'static str> {
+    match codec {
+        VideoCodec::Av1 => Some("av1"),
+        VideoCodec::H264 => Some("h264"),
+        VideoCodec::Other(_) => None,
+    }
+}
+
+/// Returns whether a codec can be decoded here. May start a process, so ask `ReadContext::may_work` first.
+///
+/// # Errors
+/// Why not, in words for users: they name the codec and what is missing.
+pub fn check_codec(codec: VideoCodec) -> Result<(), Arc<str>> {
+    if cfg!(not(feature = "video")) {
+        return Err(format!("{codec}: this build has no decoders of videos").into());
+    }
+    if argument(codec).is_none() {
+        return Err(format!("{codec}: there is no decoder for it").into());
+    }
+    pool::check(codec)
+}
 
 /// Returns whether frames of a video can be decoded here. May start a process, so ask `ReadContext::may_work` first.
 ///
 /// # Errors
-/// Why not, in words for users: they name the codec and what is missing.
+/// As [`check_codec`], and for other pixels than 4:2:0 with 8 bits.
 pub fn check(track: &Track) -> Result<(), Arc<str>> {
-    Err(format!("{}: no decoder is built in", track.codec()).into())
+    let codec = track.codec();
+    if track.frame_size() > FRAME {
+        let (width, height) = track.size();
+        return Err(format!("{codec}: pictures of {width} × {height} are too large").into());
+    }
+    if !has_common_pixels(codec, track.configuration()) {
+        return Err(format!("{codec}: its pixels are not 4:2:0 with 8 bits").into());
+    }
+    check_codec(codec)
+}
+
+/// Returns whether a configuration says 4:2:0 with 8 bits, or does not say.
+fn has_common_pixels(codec: VideoCodec, configuration: &[u8]) -> bool {
+    match (codec, configuration) {
+        // High bit depth, twelve bits, monochrome, subsampling in both directions.
+        (VideoCodec::Av1, [_, _, bits, ..]) => bits & 0b0111_1100 == 0b0000_1100,
+        // Profiles from High on say more behind their parameter sets.
+        (VideoCodec::H264, [_, profile @ (100.. | 44), rest @ ..]) => match (further(rest), profile) {
+            (Some([chroma, luma_depth, chroma_depth]), _) => {
+                (chroma & 3, luma_depth & 7, chroma_depth & 7) == (1, 0, 0)
+            }
+            (None, profile) => *profile == 100,
+        },
+        _ => true,
+    }
+}
+
+/// Returns the three bytes of `avcC` behind the parameter sets; `rest` begins behind the profile.
+fn further(rest: &[u8]) -> Option<[u8; 3]> {
+    let mut at = 3;
+    for mask in [0x1F, 0xFF] {
+        let count = rest.get(at)? & mask;
+        at += 1;
+        for _ in 0..count {
+            let length = u16::from_be_bytes([*rest.get(at)?, *rest.get(at + 1)?]);
+            at += 2 + usize::from(length);
+        }
+    }
+    rest.get(at..)?.first_chunk().copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn configurations_say_which_pixels_a_video_has() {
+        let av1 = |bits| has_common_pixels(VideoCodec::Av1, &[0x81, 0, bits, 0]);
+        assert!(av1(0x0C) && av1(0x0E) && av1(0x8C));
+        // Ten bits, twelve bits, grey, 4:2:2, 4:4:4.
+        assert!(!av1(0x4C) && !av1(0x6C) && !av1(0x1C) && !av1(0x08) && !av1(0x00));
+        let h264 = |profile, rest: &[u8]| {
+            let front = [1, profile, 0, 30, 0xFF, 0xE1, 0, 2, 9, 9, 1, 0, 1, 8];
+            has_common_pixels(VideoCodec::H264, &[&front[..], rest].concat())
+        };
+        assert!(h264(66, &[]) && h264(77, &[]) && h264(100, &[]) && h264(100, &[0xFD, 0xF8, 0xF8, 0]));
+        assert!(!h264(110, &[]) && !h264(110, &[0xFD, 0xFA, 0xFA, 0]) && !h264(122, &[0xFE, 0xF8, 0xF8, 0]));
+        assert!(has_common_pixels(VideoCodec::H264, &[]));
+    }
 }

@@ -5,6 +5,7 @@ not have. Objects know their place by name (source, path, state), and look it up
 """
 
 import os
+import sys
 import threading
 
 from . import _core
@@ -28,6 +29,21 @@ def _forked():
 
 
 os.register_at_fork(before=_core.before_fork, after_in_parent=_core.forked, after_in_child=_forked)
+
+
+#: What a process that decodes videos runs: this package's module and nothing else. Its arguments are the module's file
+#: and the codec.
+_DECODER = """
+import sys, importlib.util
+spec = importlib.util.spec_from_file_location("_core", sys.argv[1])
+core = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(core)
+sys.exit(core.run_decoder(sys.argv[2]))
+"""
+if sys.executable:
+    _core.set_decoder(
+        sys.executable, ["-I", "-S", "-c", _DECODER, _core.__file__], ["LD_LIBRARY_PATH", "PYTHONHOME"]
+    )
 
 
 def set_cache_size(size):

@@ -17,6 +17,7 @@ mod error;
 mod memory;
 mod node;
 mod owned;
+mod video;
 mod volume;
 
 use pyo3::prelude::*;
@@ -34,6 +35,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(volume::likeness, module)?)?;
     module.add_function(wrap_pyfunction!(memory::before_fork, module)?)?;
     module.add_function(wrap_pyfunction!(memory::forked, module)?)?;
+    module.add_function(wrap_pyfunction!(video::set_decoder, module)?)?;
+    module.add_function(wrap_pyfunction!(video::run_decoder, module)?)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     Ok(())
 }

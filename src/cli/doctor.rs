@@ -22,8 +22,10 @@ use super::{
 use crate::{
     cache::SpillOptions,
     disk::{Disk, Limits},
+    format::mp4::VideoCodec,
     fuse::has_sys_admin,
     tree::FORMATS,
+    video,
 };
 
 /// Folders that are on every PATH.
@@ -149,12 +151,27 @@ fn checks() -> Vec<Check> {
     let mut checks =
         vec![kernel_check(&kernel), device(), admin_check(root, admin), fusermount(root), others(root), descriptors()];
     checks.extend([maps(), passthrough(&kernel, admin), decoded_blocks(), indexers()]);
+    checks.extend([VideoCodec::Av1, VideoCodec::H264].map(frames));
     checks.extend(dead_mounts());
     checks.extend(FORMATS.into_iter().map(|format| {
         let shown = if format.is_default { "" } else { "; not shown unless --formats=+ says so" };
         ok("format", format!("{} ({}): {}{shown}", format.name, formats::suffixes(format), format.summary))
     }));
     checks
+}
+
+/// Tries the decoder of a codec.
+fn frames(codec: VideoCodec) -> Check {
+    match video::check_codec(codec) {
+        Ok(()) => ok("videos", format!("frames of {codec} are decoded in a confined process")),
+        Err(reason) => {
+            let remedy = match codec {
+                VideoCodec::H264 => "install ffmpeg; until then the videos are there, and their frames are left out",
+                _ => "the videos are there, and their frames are left out",
+            };
+            warning("videos", reason.to_string(), remedy)
+        }
+    }
 }
 
 /// Version of the kernel, as text and as numbers.

@@ -2,16 +2,32 @@
 //!
 //! A frame is a block of the cache. A group of pictures is decoded once for all readers.
 
-use std::{ops::Range, sync::Arc};
+use std::{
+    ops::Range,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
 
 use super::{Data, Fault, ReadContext, Rendered};
-use crate::{cache::Buffer, format::mp4::Track, source::Source, video};
+use crate::{
+    cache::Buffer,
+    format::mp4::Track,
+    source::Source,
+    video::{self, Wanted},
+};
+
+/// Frames behind the one that is read that should be decoded for a reader who goes through a video.
+const LOOK_AHEAD: u64 = 8;
 
 /// One video of a container.
 pub struct Footage {
     track: Arc<Track>,
     source: Arc<dyn Source>,
     number: u64,
+    /// The frame that was read last.
+    last: AtomicU64,
 }
 
 impl std::fmt::Debug for Footage {
@@ -24,7 +40,7 @@ impl Footage {
     /// Returns the video in a file, whose index was read from it. `number` stands for this file in the container: no
     /// other video and no chunked array of the container has it.
     pub fn new(track: Arc<Track>, source: Arc<dyn Source>, number: u64) -> Arc<Self> {
-        Arc::new(Self { track, source, number })
+        Arc::new(Self { track, source, number, last: AtomicU64::new(u64::MAX) })
     }
 
     /// Returns the video's index.
@@ -38,14 +54,36 @@ impl Footage {
     /// # Errors
     /// [`Fault`] if the frame cannot be decoded; `WouldBlock` if that would have to be waited for.
     pub fn pixels(&self, reader: &ReadContext, frame: u64) -> Result<Arc<Buffer>, Fault> {
-        let number = self.track.sample_of(frame).ok_or_else(|| Fault::refused("the video has no such frame"))?;
-        let stored = self.track.sample(number).map(|sample| sample.stored()).unwrap_or_default();
-        if stored.end > self.source.len() {
-            return Err(Fault::refused(&format!("frame {frame} lies outside the file")));
+        let before = self.last.swap(frame, Relaxed);
+        let mut wanted = Wanted {
+            track: self.track.clone(),
+            source: self.source.clone(),
+            cache: reader.cache.clone(),
+            container: reader.container,
+            video: self.number,
+            frame,
+            is_next: before.checked_add(1) == Some(frame),
+        };
+        if let Some(Ok(parts)) = reader.cache.get_if_ready(wanted.key(frame))
+            && let Some(pixels) = parts.into_iter().next()
+        {
+            if wanted.is_next && frame.is_multiple_of(LOOK_AHEAD / 2) {
+                let next = (frame + 1..=frame + LOOK_AHEAD).find(|&next| !reader.cache.is_decoded(wanted.key(next)));
+                if let Some(next) = next.filter(|&next| next < self.track.frames()) {
+                    wanted.frame = next;
+                    video::decode_ahead(&wanted);
+                }
+            }
+            return Ok(pixels);
         }
         reader.may_work()?;
-        video::check(&self.track).map_err(|reason| Fault::refused(&reason))?;
-        Err(Fault::refused("no decoder"))
+        if self.track.frame_size() > video::FRAME {
+            return Err(Fault::refused("the pictures are too large"));
+        }
+        video::decode(&wanted).map_err(|error| {
+            let sample = self.track.sample_of(frame).and_then(|number| self.track.sample(number));
+            Fault { block: None, offset: sample.map_or(0, |sample| sample.offset), error }
+        })
     }
 
     /// Copies a part of a frame's pixels to `out`, whose length is that of the part. The part ends inside the frame.

@@ -1,0 +1,466 @@
+//! Which frames are decoded when: a few threads, each with a process of its own, and the groups of pictures that they
+//! decode.
+//!
+//! A group is decoded by one thread for all readers. Each frame goes to the cache as it is complete, and wakes those who
+//! wait for it. The thread goes on to the end of the group, or some frames further for a reader that goes through the
+//! video, while nobody else waits.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{Arc, OnceLock},
+    thread,
+    time::Duration,
+};
+
+use parking_lot::{Condvar, Mutex};
+
+use super::{
+    process::{Failure, Pixels, Process},
+    protocol::PAYLOAD,
+};
+use crate::{
+    cache::{BlockError, Buffer, Cache, Key, Tag},
+    format::mp4::{Track, VideoCodec},
+    single_flight::SingleFlight,
+    source::{Source, SourceError},
+    wanted,
+};
+
+/// How long a process is kept that has nothing to do.
+const IDLE: Duration = Duration::from_secs(10);
+/// How often a reader that waits looks whether its own reader is still there.
+const LOOK: Duration = Duration::from_millis(100);
+/// Most frames that are decoded behind the one that is wanted, and the fraction (1/n) of the cache's budget that they take
+/// at most.
+const AHEAD: u64 = 16;
+const AHEAD_PART: u64 = 16;
+/// How often a reader starts again because its frame was evicted before it was taken.
+const TRIES: usize = 8;
+
+/// A frame that is wanted.
+#[derive(Clone)]
+pub(crate) struct Wanted {
+    pub(crate) track: Arc<Track>,
+    pub(crate) source: Arc<dyn Source>,
+    pub(crate) cache: Arc<Cache>,
+    /// The container's number in the cache, and the video's in the container.
+    pub(crate) container: u64,
+    pub(crate) video: u64,
+    pub(crate) frame: u64,
+    /// Whether the frames before it were read, one after the other.
+    pub(crate) is_next: bool,
+}
+
+/// A group of pictures: container, video, and the sample at which it begins.
+type Group = (u64, u64, u32);
+
+impl Wanted {
+    /// Returns the cache's key of a frame of the same video.
+    pub(crate) fn key(&self, frame: u64) -> Key {
+        Key::new(self.container, Tag::Chunk, self.video, frame)
+    }
+
+    fn ready(&self, frame: u64) -> Option<Result<Arc<Buffer>, Arc<BlockError>>> {
+        match self.cache.get_if_ready(self.key(frame))? {
+            Ok(parts) => Some(Ok(parts.into_iter().next()?)),
+            Err(error) => Some(Err(error)),
+        }
+    }
+
+    fn group(&self) -> Result<Group, Arc<BlockError>> {
+        match self.track.group(self.frame) {
+            Some(samples) => Ok((self.container, self.video, samples.start)),
+            None if self.frame < self.track.frames() => Err(refused("no key frame comes before this frame")),
+            None => Err(refused("the video has no such frame")),
+        }
+    }
+
+    /// Returns how many frames may be decoded behind the wanted one.
+    fn ahead(&self) -> u64 {
+        let (budget, _) = self.cache.usage();
+        AHEAD.min(budget / AHEAD_PART / self.track.frame_size().max(1))
+    }
+}
+
+fn refused(reason: &str) -> Arc<BlockError> {
+    Arc::new(BlockError::Refused(reason.to_owned()))
+}
+
+/// A frame that is being decoded, and with it others of its group.
+struct Job {
+    wanted: Wanted,
+    progress: Mutex<Progress>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Progress {
+    /// The wanted frame.
+    frame: Option<Arc<Buffer>>,
+    /// Set when no more frames will come.
+    end: Option<Result<(), Arc<BlockError>>>,
+}
+
+impl Job {
+    fn new(wanted: Wanted) -> Arc<Self> {
+        Arc::new(Self { wanted, progress: Mutex::default(), changed: Condvar::new() })
+    }
+
+    /// Waits for a frame; `None` if the job has ended and the frame is not kept.
+    fn wait(&self, frame: u64) -> Option<Result<Arc<Buffer>, Arc<BlockError>>> {
+        let mut progress = self.progress.lock();
+        loop {
+            if let Some(pixels) = progress.frame.clone().filter(|_| frame == self.wanted.frame) {
+                return Some(Ok(pixels));
+            }
+            if let Some(ready) = self.wanted.ready(frame) {
+                return Some(ready);
+            }
+            match &progress.end {
+                Some(Err(error)) => return Some(Err(error.clone())),
+                Some(Ok(())) if frame == self.wanted.frame => return Some(Err(refused("the video ends before it"))),
+                Some(Ok(())) => return None,
+                None => {}
+            }
+            if let Err(error) = wanted::check() {
+                return Some(Err(Arc::new(SourceError::from(error).into())));
+            }
+            self.changed.wait_for(&mut progress, LOOK);
+        }
+    }
+
+    fn has_frame(&self) -> bool {
+        self.progress.lock().frame.is_some()
+    }
+}
+
+/// The threads of one process of this program, and after them those of a process that was forked from it.
+struct Pool {
+    process: u32,
+    state: Mutex<State>,
+    work: Condvar,
+    /// What is known of the decoders of AV1 and H.264.
+    known: [SingleFlight<Result<(), Arc<str>>>; 2],
+    forked: OnceLock<Box<Self>>,
+}
+
+#[derive(Default)]
+struct State {
+    queue: VecDeque<Arc<Job>>,
+    /// The jobs that are queued or run, by the group that they decode.
+    groups: HashMap<Group, Arc<Job>>,
+    threads: usize,
+    idle: usize,
+}
+
+/// Returns the threads of this process. A child of `fork` has none of its parent's.
+fn pool() -> &'static Pool {
+    static POOL: OnceLock<Box<Pool>> = OnceLock::new();
+    let process = std::process::id();
+    let mut place = &POOL;
+    loop {
+        let pool = place.get_or_init(|| {
+            let (state, work) = (Mutex::default(), Condvar::new());
+            Box::new(Pool { process, state, work, known: Default::default(), forked: OnceLock::new() })
+        });
+        if pool.process == process {
+            return pool;
+        }
+        place = &pool.forked;
+    }
+}
+
+/// Returns whether a codec can be decoded, which is tried once.
+pub(super) fn check(codec: VideoCodec) -> Result<(), Arc<str>> {
+    let [av1, h264] = &pool().known;
+    let known = if codec == VideoCodec::Av1 { av1 } else { h264 };
+    let tried = known.get_or_try_init(|| match Process::start(codec, 0) {
+        Ok(_) => Ok(Ok(())),
+        Err(Failure::Refused(reason)) => Ok(Err(reason.into())),
+        // Another time it may succeed.
+        Err(Failure::Lost(reason)) => Err(Arc::from(reason)),
+    });
+    tried.unwrap_or_else(Err)
+}
+
+/// Returns the pixels of a frame, and decodes them unless the cache has them.
+///
+/// # Errors
+/// [`BlockError`]. A failure is not remembered.
+pub(crate) fn decode(wanted: &Wanted) -> Result<Arc<Buffer>, Arc<BlockError>> {
+    let group = wanted.group()?;
+    for _ in 0..TRIES {
+        if let Some(ready) = wanted.ready(wanted.frame) {
+            return ready;
+        }
+        let job = pool().job(group, wanted)?;
+        if let Some(done) = job.wait(wanted.frame) {
+            return done;
+        }
+    }
+    Err(refused("the cache is too small for the frames that are read; a larger --cache-size helps"))
+}
+
+/// Starts to decode the frames from one on that the cache does not have, unless there is other work.
+pub(crate) fn decode_ahead(wanted: &Wanted) {
+    if let (Ok(group), true) = (wanted.group(), wanted.ahead() > 0) {
+        let pool = pool();
+        if pool.state.lock().queue.is_empty() {
+            // Nobody waits for it.
+            let _ = pool.job(group, wanted);
+        }
+    }
+}
+
+impl Pool {
+    /// Returns the job that decodes a group, a new one if there is none.
+    fn job(&'static self, group: Group, wanted: &Wanted) -> Result<Arc<Job>, Arc<BlockError>> {
+        let mut state = self.state.lock();
+        if let Some(job) = state.groups.get(&group) {
+            return Ok(job.clone());
+        }
+        if state.idle <= state.queue.len() && state.threads < most_threads() {
+            let started = thread::Builder::new().name("video".into()).spawn(|| self.run());
+            match started {
+                Ok(_) => state.threads += 1,
+                Err(error) if state.threads == 0 => return Err(Arc::new(SourceError::from(error).into())),
+                Err(_) => {}
+            }
+        }
+        let job = Job::new(wanted.clone());
+        state.groups.insert(group, job.clone());
+        state.queue.push_back(job.clone());
+        self.work.notify_one();
+        Ok(job)
+    }
+
+    /// Decodes until there is nothing to do.
+    fn run(&'static self) {
+        let mut decoder = Decoder::default();
+        while let Some(job) = self.next(&decoder) {
+            // A panic costs the job, and the process that was used.
+            let done = catch_unwind(AssertUnwindSafe(|| decoder.run(&job, self)));
+            let end = done.unwrap_or_else(|_| {
+                decoder = Decoder::default();
+                Err(refused("an error in the program itself; see the log"))
+            });
+            self.state.lock().groups.retain(|_, other| !Arc::ptr_eq(other, &job));
+            job.progress.lock().end = Some(end);
+            job.changed.notify_all();
+        }
+    }
+
+    /// Waits for a job, best one that goes on where the decoder is; `None` if none comes.
+    fn next(&self, decoder: &Decoder) -> Option<Arc<Job>> {
+        let mut state = self.state.lock();
+        loop {
+            let fitting = state.queue.iter().position(|job| decoder.can_go_on(&job.wanted));
+            if let Some(job) = state.queue.remove(fitting.unwrap_or(0)) {
+                return Some(job);
+            }
+            state.idle += 1;
+            let waited = self.work.wait_for(&mut state, IDLE);
+            state.idle -= 1;
+            if waited.timed_out() && state.queue.is_empty() {
+                state.threads -= 1;
+                return None;
+            }
+        }
+    }
+
+    /// Takes one more group for a job; `false` if another job has it.
+    fn take(&self, group: Group, job: &Arc<Job>) -> bool {
+        let mut state = self.state.lock();
+        let owner = state.groups.entry(group).or_insert_with(|| job.clone());
+        Arc::ptr_eq(owner, job)
+    }
+
+    fn has_work(&self) -> bool {
+        !self.state.lock().queue.is_empty()
+    }
+}
+
+fn most_threads() -> usize {
+    thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// A process, and what it has decoded.
+#[derive(Default)]
+struct Decoder {
+    process: Option<Process>,
+    /// The video that is open: container and number.
+    video: Option<(u64, u64)>,
+    /// Where it is in a group that it has not decoded to the end.
+    place: Option<Place>,
+}
+
+struct Place {
+    group: Group,
+    /// The sample that comes next.
+    next: u32,
+    /// The last frame that it gave.
+    last: Option<u64>,
+}
+
+impl Decoder {
+    /// Returns whether the frame comes behind what was decoded of its group.
+    fn can_go_on(&self, wanted: &Wanted) -> bool {
+        self.place.as_ref().is_some_and(|place| {
+            wanted.group().is_ok_and(|group| group == place.group) && place.last.is_none_or(|last| wanted.frame > last)
+        })
+    }
+
+    /// Decodes the wanted frame and those that come with it.
+    fn run(&mut self, job: &Arc<Job>, pool: &Pool) -> Result<(), Arc<BlockError>> {
+        let done = self.decode(job, pool);
+        if done.is_err() {
+            (self.video, self.place) = (None, None);
+        }
+        done
+    }
+
+    fn decode(&mut self, job: &Arc<Job>, pool: &Pool) -> Result<(), Arc<BlockError>> {
+        let wanted = &job.wanted;
+        let last = wanted.frame.saturating_add(wanted.ahead()).min(wanted.track.frames() - 1);
+        let mut frame = wanted.frame;
+        loop {
+            let group = wanted.track.group(frame).ok_or_else(|| refused("no key frame comes before this frame"))?;
+            if !self.decode_group(job, pool, group.clone(), last)? || !wanted.is_next {
+                return Ok(());
+            }
+            // The first frame behind the group. In the order of times that is one of the next group.
+            frame = match group.end.checked_sub(1).and_then(|sample| wanted.track.frame_of(sample)) {
+                Some(last_of_group) => last_of_group.max(frame) + 1,
+                None => return Ok(()),
+            };
+            let is_on = frame <= last && wanted.ready(frame).is_none();
+            let next = wanted.track.group(frame).map(|samples| (wanted.container, wanted.video, samples.start));
+            if !is_on || !next.is_some_and(|next| pool.take(next, job)) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Decodes the samples of a group until all of it is done (`true`), or enough.
+    fn decode_group(
+        &mut self,
+        job: &Arc<Job>,
+        pool: &Pool,
+        samples: std::ops::Range<u32>,
+        last: u64,
+    ) -> Result<bool, Arc<BlockError>> {
+        let wanted = &job.wanted;
+        let group = (wanted.container, wanted.video, samples.start);
+        let mut place = match self.place.take() {
+            Some(place)
+                if place.group == group && place.last.is_none_or(|last| job.has_frame() || wanted.frame > last) =>
+            {
+                place
+            }
+            _ => {
+                self.open(wanted)?;
+                Place { group, next: samples.start, last: None }
+            }
+        };
+        let Some(process) = &mut self.process else { return Err(refused("no decoder")) };
+        while place.next < samples.end {
+            let is_enough = place.last.is_some_and(|shown| shown >= last) || pool.has_work();
+            if job.has_frame() && is_enough {
+                self.place = Some(place);
+                return Ok(false);
+            }
+            let bytes = stored(wanted, place.next)?;
+            let decoded = process.decode(place.next, bytes, &mut |sample, pixels| {
+                place.last = keep(job, sample, pixels).or(place.last);
+            });
+            if let Err(failure) = decoded {
+                return Err(self.failed(&failure));
+            }
+            place.next += 1;
+        }
+        // AV1 gives each frame with its sample.
+        if wanted.track.codec() != VideoCodec::Av1 {
+            self.video = None;
+            let finished = process.finish(&mut |sample, pixels| {
+                keep(job, sample, pixels);
+            });
+            if let Err(failure) = finished {
+                return Err(self.failed(&failure));
+            }
+        }
+        Ok(true)
+    }
+
+    /// Makes a process ready for the first sample of a group.
+    fn open(&mut self, wanted: &Wanted) -> Result<(), Arc<BlockError>> {
+        let track = &wanted.track;
+        if !self.process.as_mut().is_some_and(|process| process.is_for(track)) {
+            (self.process, self.video) = (None, None);
+            let started = Process::start(track.codec(), track.frame_size());
+            self.process = Some(started.map_err(|failure| refused(failure.reason()))?);
+        }
+        let video = Some((wanted.container, wanted.video));
+        // A key frame of AV1 needs nothing of what was decoded before it, and leaves nothing.
+        if self.video != video
+            && let Some(process) = &mut self.process
+        {
+            self.video = None;
+            if let Err(failure) = process.open(track) {
+                return Err(self.failed(&failure));
+            }
+            self.video = video;
+        }
+        Ok(())
+    }
+
+    fn failed(&mut self, failure: &Failure) -> Arc<BlockError> {
+        if let Failure::Lost(_) = failure {
+            self.process = None;
+        }
+        refused(failure.reason())
+    }
+}
+
+/// Returns the bytes of a sample.
+fn stored(wanted: &Wanted, number: u32) -> Result<Vec<u8>, Arc<BlockError>> {
+    let sample = wanted.track.sample(number).ok_or_else(|| refused("the video has no such sample"))?;
+    let (stored, length) = (sample.stored(), wanted.source.len());
+    if sample.size > PAYLOAD {
+        return Err(refused(&format!("sample {number} has {} bytes", sample.size)));
+    }
+    if stored.end > length {
+        let (start, end) = (stored.start, stored.end);
+        return Err(refused(&format!("sample {number} is at {start}..{end} of a file of {length} bytes")));
+    }
+    wanted.source.read(stored).map_err(|error| Arc::new(error.into()))
+}
+
+/// Keeps a frame for its readers; returns its number.
+fn keep(job: &Job, sample: u32, pixels: &Pixels<'_>) -> Option<u64> {
+    let wanted = &job.wanted;
+    let frame = wanted.track.frame_of(sample)?;
+    let size = wanted.track.frame_size();
+    let is_wanted = frame == wanted.frame;
+    if !is_wanted && wanted.ready(frame).is_some() {
+        return Some(frame);
+    }
+    let room = match is_wanted {
+        // Its reader holds no memory while it waits.
+        true => wanted.cache.reserve(size).ok(),
+        false => wanted.cache.try_reserve(size),
+    };
+    let copied = room.and_then(|room| {
+        let mut buffer = Buffer::zeroed(usize::try_from(size).ok()?).ok()?.with_room(room);
+        pixels.copy_to(&mut buffer).ok()?;
+        Some(wanted.cache.insert(wanted.key(frame), buffer))
+    });
+    if let Some(copied) = copied {
+        let mut progress = job.progress.lock();
+        if is_wanted {
+            progress.frame = Some(copied);
+        }
+        job.changed.notify_all();
+    }
+    Some(frame)
+}
