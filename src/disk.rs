@@ -46,7 +46,6 @@ use folder::Folder;
 pub use plain::FileId;
 use plain::Part;
 pub use scan::Usage;
-pub use writer::Way;
 use writer::Writer;
 
 /// The longest key, in bytes.
@@ -57,6 +56,16 @@ pub const QUEUE: u64 = 32 << 20;
 
 /// How long the cache rests after an error of the disk.
 const REST: Duration = Duration::from_secs(10);
+
+/// How a payload waits to be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// The queue holds it, and takes it only if it has room.
+    Held,
+    /// If the queue has no room, it waits in the cache that holds it, and is dropped if the cache gives it up before
+    /// its turn.
+    Cached,
+}
 
 /// Bytes to be stored. Their memory is kept until they are written.
 pub type Payload = Arc<dyn AsRef<[u8]> + Send + Sync>;

@@ -75,6 +75,7 @@ pub mod disk;
 #[cfg(not(feature = "unstable-internals"))]
 mod disk;
 mod escape;
+mod filesystem;
 #[cfg(feature = "unstable-internals")]
 pub mod format;
 #[cfg(not(feature = "unstable-internals"))]
@@ -139,7 +140,8 @@ mod wanted;
 
 pub use cache::Verify;
 pub use format::{DType, DateUnit, ElementType, Field, Record, TimeUnit};
-pub use store::{FollowLinks, Leased, before_fork, forked};
+pub use source::{Leased, before_fork, forked};
+pub use store::FollowLinks;
 pub use tree::ItemInfo;
 pub use vfs::Problem;
 pub use video::{Program as DecoderProgram, run as run_decoder, set_program as set_decoder};

@@ -1,5 +1,8 @@
 //! Where the bytes of one container come from: read by range, each range of one state of the file.
 
+mod leased;
+mod mapped;
+
 use std::{
     io,
     ops::Range,
@@ -9,10 +12,11 @@ use std::{
     },
 };
 
-use crate::{
-    limits,
-    store::{Leased, Mapped},
-};
+pub(crate) use leased::lease;
+pub use leased::{Leased, before_fork, forked};
+pub use mapped::Mapped;
+
+use crate::limits;
 
 /// What an operation may wait for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

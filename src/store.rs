@@ -4,12 +4,12 @@
 //! descriptor so that no link and no rename leads out of it; `remote` holds buckets and web servers.
 
 pub(crate) mod beneath;
-pub(crate) mod leased;
 mod local;
 pub(crate) mod mapped;
 pub(crate) mod own_mounts;
 #[cfg(feature = "remote")]
 pub(crate) mod remote;
+mod status;
 pub(crate) mod unveiled;
 mod watch;
 
@@ -24,9 +24,8 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-pub use leased::{Leased, before_fork, forked};
 pub(crate) use local::LocalStore;
-pub use mapped::{Mapped, MappedFile};
+pub use mapped::MappedFile;
 #[cfg(feature = "remote")]
 pub use remote::Detect;
 pub(crate) use watch::{Changes, DirEvent, Watch};

@@ -6,6 +6,7 @@
 
 mod ahead;
 mod attributes;
+mod beside;
 mod changes;
 mod container_id;
 mod containers;
@@ -19,6 +20,8 @@ mod listing;
 mod memory;
 mod metrics;
 mod node;
+mod number_key;
+mod opened;
 mod opener;
 mod problems;
 mod reading;
@@ -31,9 +34,9 @@ mod waiting;
 
 pub use attributes::{Attr, FileKind, Ttl};
 pub use error::Error;
-pub use inodes::NumberKey;
 pub use listing::DirEntry;
 pub use memory::{Growing, Opening, Serve, Serving};
+pub use number_key::NumberKey;
 pub use problems::Problem;
 
 pub use crate::store::FollowLinks;
@@ -57,7 +60,7 @@ use crate::{
         FilePath, Kind, ListingRoom, LocalStore, Stat, Store,
         unveiled::{self, Unveiled},
     },
-    tree::{self, NodeId, Notice, Opened, names},
+    tree::{self, NodeId, Notice, names},
 };
 use ahead::Begun;
 use changes::Invalidations;
@@ -66,6 +69,7 @@ use containers::Containers;
 use control::Control;
 use inodes::Inodes;
 use node::Node;
+use opened::Opened;
 use opener::Opener;
 use problems::Problems;
 use source_files::SourceFiles;

@@ -29,8 +29,7 @@ use crate::{
     codec::Codec,
     format::Block,
     limits,
-    source::{Resident, SharedBytes, Source, SourceError, Sparing, Wait, zeros},
-    store::{Leased, Mapped},
+    source::{Leased, Mapped, Resident, SharedBytes, Source, SourceError, Sparing, Wait, zeros},
 };
 
 /// One virtual file.

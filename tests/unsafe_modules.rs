@@ -8,7 +8,7 @@ use std::{fs, path::Path};
 const MODULES: [&str; 7] = [
     "cache/buffer.rs",
     "memfd.rs",
-    "store/leased.rs",
+    "source/leased.rs",
     "store/mapped.rs",
     "video/child/av1.rs",
     "video/child/confine.rs",

@@ -3,7 +3,7 @@
 //! A head of 16 bytes, then blocks that are decoded on their own, each of one stream or of one for each byte of an
 //! element.
 
-use super::{Codec, DecodeError, Filter, filter, lz77, memory, shuffle};
+use super::{Codec, DecodeError, Filter, lz77, memory, shuffle};
 
 /// Bytes of the head.
 const HEAD: usize = 16;
@@ -128,7 +128,7 @@ fn decode_block(head: &Head, mut from: &[u8], out: &mut [u8]) -> Result<(), Deco
         match head.flags >> 5 {
             0 => lz77::blosclz(stream, out)?,
             1 => Codec::Lz4.decode_into(stream, out)?,
-            3 => filter::inflate(&Filter::Zlib, stream, out)?,
+            3 => Filter::Zlib.inflate(stream, out)?,
             4 => Codec::Zstd.decode_into(stream, out)?,
             other => return Err(bad(format!("codec {other} is not known"))),
         }

@@ -170,7 +170,7 @@ impl Filter {
     pub(super) fn decode_into(&self, stored: &[u8], out: &mut [u8]) -> Result<(), DecodeError> {
         let size = out.len() as u64;
         match self {
-            Self::Deflate | Self::Zlib => inflate(self, stored, out),
+            Self::Deflate | Self::Zlib => self.inflate(stored, out),
             Self::Gzip => gunzip(stored, out),
             Self::Zstd => Codec::Zstd.decode_into(stored, out),
             Self::Bzip2 => self.read_exactly(MultiBzDecoder::new(stored), out),
@@ -387,11 +387,13 @@ impl Bitshuffle {
     }
 }
 
-/// Inflates a DEFLATE or zlib stream to exactly the bytes that `out` has room for.
-pub(super) fn inflate(filter: &Filter, stored: &[u8], out: &mut [u8]) -> Result<(), DecodeError> {
-    match filter {
-        Filter::Deflate => filter.read_exactly(DeflateDecoder::new(stored), out),
-        _ => filter.read_exactly(ZlibDecoder::new(stored), out),
+impl Filter {
+    /// Inflates a DEFLATE or zlib stream to exactly the bytes that `out` has room for.
+    pub(super) fn inflate(&self, stored: &[u8], out: &mut [u8]) -> Result<(), DecodeError> {
+        match self {
+            Self::Deflate => self.read_exactly(DeflateDecoder::new(stored), out),
+            _ => self.read_exactly(ZlibDecoder::new(stored), out),
+        }
     }
 }
 

@@ -81,7 +81,7 @@ impl Folder {
         if stat.st_mode & 0o077 != 0 {
             return Err(refused("other users may look into it (its mode must be 0700)"));
         }
-        let is_local = crate::store::mapped::is_local(&folder);
+        let is_local = crate::filesystem::is_local(&folder);
         Ok(Self { path: path.to_owned(), folder, is_local })
     }
 

@@ -20,10 +20,9 @@ use rustix::fs::{AtFlags, StatxFlags, statx};
 use sha2::{Digest, Sha256};
 
 use super::{
-    Blob, Disk, Hash, LONGEST_KEY, Payload, Shared,
+    Blob, Disk, Hash, LONGEST_KEY, Payload, Shared, Way,
     blob::{self, BlobFile, damaged},
     hash,
-    writer::Way,
 };
 
 /// Bytes before the checksums.

@@ -12,7 +12,7 @@ use std::{
 use parking_lot::{Condvar, Mutex};
 
 use super::{
-    Hash, Payload, Shared, blob,
+    Hash, Payload, Shared, Way, blob,
     plain::{self, Part},
     scan,
 };
@@ -71,16 +71,6 @@ struct Waiting {
     part: Option<Part>,
     length: u64,
     kept: Kept,
-}
-
-/// How a payload waits to be written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
-    /// The queue holds it, and takes it only if it has room.
-    Held,
-    /// If the queue has no room, it waits in the cache that holds it, and is dropped if the cache gives it up before
-    /// its turn.
-    Cached,
 }
 
 /// What keeps the payload until it is written.

@@ -23,16 +23,18 @@ use std::{
 
 use parking_lot::{Mutex, RwLock};
 use rustix::{
-    fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags, fstatvfs, openat, readlinkat, statx},
+    fs::{AtFlags, Mode, OFlags, ResolveFlags, StatxFlags, fstatvfs, openat, readlinkat, statx},
     io::Errno,
 };
 
 use super::{
     Changes, File, FilePath, Folder, FollowLinks, Kind, MappedFile, Names, Stat, Store, Usage, Version, Watch,
     beneath::{self, Fronts},
-    mapped, own_mounts,
+    own_mounts,
+    status::{stat, stat_of},
     watch::Watcher,
 };
+use crate::filesystem;
 
 /// How often the path of the top is checked for another folder.
 const RECHECK_INTERVAL: Duration = Duration::from_millis(200);
@@ -85,7 +87,7 @@ impl LocalStore {
     pub(crate) fn new(top: PathBuf, links: FollowLinks, watch: bool) -> io::Result<Self> {
         let folder = Arc::new(open_top(&top)?);
         let device = own_mounts::device_of(&*folder)?;
-        let root = Root { is_local: mapped::is_local(&*folder), folder, looked: Instant::now(), is_gone: false };
+        let root = Root { is_local: filesystem::is_local(&*folder), folder, looked: Instant::now(), is_gone: false };
         let watcher = if watch { Watcher::new() } else { Watcher::default() };
         Ok(Self {
             top,
@@ -108,7 +110,7 @@ impl LocalStore {
         // One thread checks, without holding the lock: if the path does not answer, the others use what is open.
         if is_due && !self.is_looking.swap(true, Relaxed) {
             let now = open_top(&self.top).and_then(|now| if self.bars(&now)? { Err(gone()) } else { Ok(now) });
-            let now = now.and_then(|now| Ok((file_of(&now)?, mapped::is_local(&now), now)));
+            let now = now.and_then(|now| Ok((file_of(&now)?, filesystem::is_local(&now), now)));
             let known = file_of(&folder);
             let mut root = self.root.lock();
             root.looked = Instant::now();
@@ -164,7 +166,7 @@ impl LocalStore {
                 Ok(Resolved { stat: barred(&opened)?, opened, name, is_barred: true })
             }
             Ok(opened) => {
-                let stat = mapped::stat_of(&opened, AtFlags::empty())?;
+                let stat = stat_of(&opened, AtFlags::empty())?;
                 if stat.kind == Kind::Link
                     && let Some(resolved) = self.follow(&root, path)
                 {
@@ -186,7 +188,7 @@ impl LocalStore {
         if self.bars(&opened).ok()? {
             return Some(Resolved { stat: barred(&opened).ok()?, opened, name: name.to_owned(), is_barred: true });
         }
-        let stat = Stat { via_link: true, ..mapped::stat_of(&opened, AtFlags::empty()).ok()? };
+        let stat = Stat { via_link: true, ..stat_of(&opened, AtFlags::empty()).ok()? };
         if stat.kind == Kind::Link
             && let Some(resolved) = self.follow(root, path)
         {
@@ -228,7 +230,7 @@ impl LocalStore {
         });
         walked.ok()?;
         let opened = opened.filter(|opened| self.bars(opened) == Ok(false))?;
-        let stat = mapped::stat_of(&opened, AtFlags::empty()).ok().filter(|stat| stat.kind != Kind::Link)?;
+        let stat = stat_of(&opened, AtFlags::empty()).ok().filter(|stat| stat.kind != Kind::Link)?;
         let stat = Stat { via_link: true, mode: stat.mode & may_pass(&stat, &folders), ..stat };
         Some(Resolved { opened, stat, name: target.file_name().unwrap_or_default().to_owned(), is_barred: false })
     }
@@ -289,7 +291,7 @@ impl Store for LocalStore {
         // The top, and a single name in it, need no further descriptor.
         let mut components = path.components();
         match (components.next(), components.next()) {
-            (None, _) => mapped::stat_of(&*self.root()?, AtFlags::empty()).map(Some),
+            (None, _) => stat_of(&*self.root()?, AtFlags::empty()).map(Some),
             (Some(name), None) => {
                 let (opened, is_careful) = (self.root()?, self.is_careful());
                 LocalFolder { store: self, path: PathBuf::new(), opened, is_careful, is_barred: false }
@@ -303,7 +305,7 @@ impl Store for LocalStore {
         // On another mount even the type of its filesystem might have to be asked of a server.
         let root = self.known_root(true)?;
         let opened = beneath::open_cached(&*root, &path.to_path_buf(), OFlags::PATH, ResolveFlags::NO_XDEV).ok()?;
-        mapped::stat_of(&opened, AtFlags::empty()).ok()
+        stat_of(&opened, AtFlags::empty()).ok()
     }
 
     fn folder<'a>(&'a self, path: &Path) -> io::Result<Box<dyn Folder + 'a>> {
@@ -332,7 +334,7 @@ impl Store for LocalStore {
         let in_memory = *self.local.read().get(&version.file().device())?;
         let more = if self.is_careful() { ResolveFlags::NO_XDEV } else { ResolveFlags::empty() };
         let opened = beneath::open_cached(&*self.known_root(false)?, path, OFlags::PATH, more).ok()?;
-        let stat = mapped::stat_of(&opened, AtFlags::STATX_DONT_SYNC).ok()?;
+        let stat = stat_of(&opened, AtFlags::STATX_DONT_SYNC).ok()?;
         if stat.kind != Kind::File || stat.version != version {
             return None;
         }
@@ -409,7 +411,7 @@ impl Folder for LocalFolder<'_> {
         if self.is_barred {
             return Ok(barred(&*self.opened)?.version);
         }
-        Ok(mapped::stat_of(&*self.opened, AtFlags::empty())?.version)
+        Ok(stat_of(&*self.opened, AtFlags::empty())?.version)
     }
 
     fn names(&self) -> io::Result<Arc<dyn Names>> {
@@ -477,7 +479,7 @@ fn gone() -> io::Error {
 }
 
 fn file_of(opened: impl AsFd) -> io::Result<super::FileId> {
-    Ok(mapped::stat_of(opened, AtFlags::empty())?.version.file())
+    Ok(stat_of(opened, AtFlags::empty())?.version.file())
 }
 
 /// Turns "nothing is there" into an answer.
@@ -492,29 +494,6 @@ fn or_nothing(found: io::Result<Stat>) -> io::Result<Option<Stat>> {
             Ok(None)
         }
         other => other.map(Some),
-    }
-}
-
-/// Converts an answer of `statx`.
-pub(super) fn stat(found: &Statx) -> Stat {
-    let mtime = (found.stx_mtime.tv_sec, found.stx_mtime.tv_nsec);
-    let ctime = (found.stx_ctime.tv_sec, found.stx_ctime.tv_nsec);
-    let dev = rustix::fs::makedev(found.stx_dev_major, found.stx_dev_minor);
-    let kind = match FileType::from_raw_mode(found.stx_mode.into()) {
-        FileType::Directory => Kind::Folder,
-        FileType::RegularFile => Kind::File,
-        FileType::Symlink => Kind::Link,
-        _ => Kind::Other,
-    };
-    Stat {
-        kind,
-        size: found.stx_size,
-        mtime,
-        mode: u32::from(found.stx_mode) & 0o777,
-        uid: found.stx_uid,
-        gid: found.stx_gid,
-        via_link: false,
-        version: Version::local(dev, found.stx_ino, found.stx_size, mtime, ctime),
     }
 }
 
@@ -584,7 +563,7 @@ mod tests {
             let known = |path: &str| store.stat(path.as_ref()).unwrap();
             // Both are looked up, so the kernel knows their names. A filesystem that is not local has no answers.
             assert_eq!((known("top").is_some(), known("a/b/file").is_some()), (true, true));
-            if mapped::is_local(std::fs::File::open(place.top()).unwrap()) {
+            if filesystem::is_local(std::fs::File::open(place.top()).unwrap()) {
                 assert_eq!((at_once("", "top"), at_once("a/b", "file")), (known("top"), known("a/b/file")));
             }
             // Links on the way lead nowhere, and one at the end is itself: never what it leads to.

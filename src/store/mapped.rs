@@ -21,16 +21,16 @@ use std::{
 use memmap2::{Advice, Mmap, UncheckedAdvice};
 use parking_lot::Mutex;
 use rustix::{
-    fs::{AtFlags, StatxFlags, fstatfs, fstatvfs, statx},
+    fs::{AtFlags, StatxFlags, fstatvfs, statx},
     io::{Errno, ReadWriteFlags},
 };
 use sha2::{Digest, Sha256};
 
-use super::{
-    File, Kind, Stat, Version,
-    leased::{self, Leased},
+use super::{File, Kind, Stat, Version, status::stat_of};
+use crate::{
+    filesystem,
+    source::{Leased, Mapped, Source, SourceError, lease, zeros},
 };
-use crate::source::{Source, SourceError, zeros};
 
 /// A local file, mapped when a zero-copy answer is first requested.
 #[derive(Debug)]
@@ -80,34 +80,6 @@ fn lend(map: &Arc<Mmap>, length: usize) {
     .detach();
 }
 
-/// Local filesystems, by their numbers in statfs(2): ext4, XFS, Btrfs, tmpfs, ramfs, overlay, F2FS, ZFS, bcachefs,
-/// SquashFS, EROFS, ISO 9660, FAT, exFAT, NTFS.
-const LOCAL: [i64; 15] = [
-    0xEF53,
-    0x5846_5342,
-    0x9123_683E,
-    0x0102_1994,
-    0x8584_58F6,
-    0x794C_7630,
-    0xF2F5_2010,
-    0x2FC1_2FC1,
-    0xCA45_1A4E,
-    0x7371_7368,
-    0xE0F5_E1E2,
-    0x9660,
-    0x4D44,
-    0x2011_BAB0,
-    0x7366_746E,
-];
-
-/// The number of FUSE filesystems in statfs(2).
-const FUSE: i64 = 0x6573_5546;
-
-/// Returns whether a file or folder is on a local filesystem, which answers without asking a server.
-pub(crate) fn is_local(file: impl AsFd) -> bool {
-    fstatfs(file).is_ok_and(|at| LOCAL.contains(&at.f_type))
-}
-
 impl MappedFile {
     /// Takes a regular file that was opened for reading, in its current state. `name` is its own, after all links are
     /// resolved.
@@ -119,10 +91,10 @@ impl MappedFile {
         if stat.kind != Kind::File {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
         }
-        let filesystem = fstatfs(&file).map_or(0, |at| at.f_type);
+        let filesystem = filesystem::number(&file);
         let in_memory = filesystem == libc::TMPFS_MAGIC;
-        let in_user_space = filesystem == FUSE;
-        let is_local = LOCAL.contains(&filesystem);
+        let in_user_space = filesystem == filesystem::FUSE;
+        let is_local = filesystem::is_local_number(filesystem);
         Ok(Self {
             file,
             name,
@@ -181,14 +153,6 @@ fn mount_of(file: impl AsFd) -> u64 {
         Ok(found) if found.stx_mask & UNIQUE_MOUNT.bits() != 0 => found.stx_mnt_id,
         _ => NEXT.fetch_add(1, Relaxed),
     }
-}
-
-/// Returns the attributes of an opened file.
-///
-/// # Errors
-/// Those of `statx(2)`.
-pub(super) fn stat_of(file: impl AsFd, flags: AtFlags) -> io::Result<Stat> {
-    Ok(super::local::stat(&statx(file, c"", flags | AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)?))
 }
 
 impl File for MappedFile {
@@ -308,7 +272,7 @@ impl Source for MappedFile {
         if !self.is_local || range.end > self.len() || range.start >= range.end {
             return Err(io::ErrorKind::Unsupported.into());
         }
-        let leased = leased::lease(&self.file, range)?;
+        let leased = lease(&self.file, range)?;
         // Earlier writes are visible now, and nothing is written from now on.
         self.check_unchanged().map_err(io::Error::other)?;
         Ok(leased)
@@ -334,7 +298,7 @@ impl Source for MappedFile {
             Err(e) if e.raw_os_error() != Some(libc::EINVAL) => None,
             _ => {
                 lend(&map, range.len());
-                Some(Mapped { map, range })
+                Some(Mapped::new(map, range))
             }
         }
     }
@@ -351,20 +315,6 @@ impl MappedFile {
 
     fn compare(&self, flags: AtFlags) -> Result<(), SourceError> {
         if stat_of(&self.file, flags)?.version == self.version { Ok(()) } else { Err(SourceError::Changed) }
-    }
-}
-
-/// A range of a mapped file, kept alive. Only for system calls; see the module documentation.
-#[derive(Debug, Clone)]
-pub struct Mapped {
-    map: Arc<Mmap>,
-    range: Range<usize>,
-}
-
-impl Mapped {
-    /// Returns the bytes for the kernel to copy. Code in user space must not look at them.
-    pub fn as_syscall_buf(&self) -> &[u8] {
-        &self.map[self.range.clone()]
     }
 }
 

@@ -61,6 +61,7 @@ mod s3;
 mod store;
 mod taken;
 mod time;
+mod trouble;
 mod web;
 mod xml;
 

@@ -2,10 +2,12 @@
 
 use std::{ffi::OsStr, ops::ControlFlow, sync::Arc};
 
-use super::Opened;
+use super::Container;
 use crate::{
     cache::BlockError,
     source::{Source, SourceError},
+    store::Version,
+    view::ReadContext,
 };
 
 /// Which files a container may show parts of.
@@ -40,6 +42,18 @@ pub trait Beside {
     fn open(&self, path: &str, reach: Reach) -> Result<Arc<dyn Source>, NotThere>;
 }
 
+/// An open container that another one shows parts of. It stays open while this is held.
+pub trait OpenPart: Send + Sync {
+    /// Returns its names and nodes.
+    fn tree(&self) -> &Arc<dyn Container>;
+
+    /// Returns the context for reading it.
+    fn context(&self) -> &ReadContext;
+
+    /// Returns the state of its file.
+    fn state(&self) -> Version;
+}
+
 /// The other files of a container: those of the folder that is the container, or of the folder that its file is in.
 ///
 /// What a folder that is a container showed is of one state. If a file is in another one by now, each function fails with
@@ -65,13 +79,13 @@ pub trait Siblings: Send + Sync {
     /// # Errors
     /// `Source` if the file cannot be read; `Refused` if it cannot be a part of this container, links lead out of the
     /// folder, or it has stricter read permissions.
-    fn open(&self, path: &str, reach: Reach) -> Result<Arc<Opened>, BlockError>;
+    fn open(&self, path: &str, reach: Reach) -> Result<Arc<dyn OpenPart>, BlockError>;
 
     /// Returns the SHA-256 of the whole opened file, computed once for each of its states.
     ///
     /// # Errors
     /// [`SourceError`] if the file cannot be read.
-    fn sha256(&self, opened: &Opened) -> Result<[u8; 32], SourceError>;
+    fn sha256(&self, part: &dyn OpenPart) -> Result<[u8; 32], SourceError>;
 
     /// Returns how many should be opened at once, if each takes a request.
     fn opened_at_once(&self) -> usize {

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use super::{Error, Node, Options, Vfs, container_id::ContainerId, control, source_tree::SourceEntry};
+use super::{Error, Node, Options, Vfs, container_id::ContainerId, control, opened::Opened, source_tree::SourceEntry};
 use crate::{
     source::Wait,
     store::Stat,
-    tree::{self, NodeId, NodeKind, Opened},
+    tree::{self, NodeId, NodeKind},
 };
 
 /// Kinds of nodes that a user sees.

@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use super::inodes::NumberKey;
+use super::number_key::NumberKey;
 use crate::{
     store::{FilePath, Stat},
     tree::Format,

@@ -17,13 +17,14 @@ use super::{
     changes::{Invalidations, Stale},
     container_id::ContainerId,
     folder_states::{FolderStates, Marker},
+    opened::Opened,
     problems::{Problem, Problems},
 };
 use crate::{
     cache::{Cache, Reservation, nonzero, trim_heap},
     limits,
     store::{File, Store, Watch},
-    tree::{self, Opened},
+    tree,
     view::ReadContext,
     wanted,
 };

@@ -7,10 +7,9 @@ use parking_lot::Mutex;
 
 use super::{
     Error,
-    inodes::NumberKey,
+    beside::{Beside, check_way, may_read_both},
+    number_key::{NumberKey, Unhashed},
     problems::{Problem, Problems},
-    siblings::{Beside, check_way, may_read_both},
-    source_tree::TRIES,
 };
 use crate::{
     cache::{Cache, TooMuch, nonzero, refused_memory},
@@ -21,6 +20,9 @@ use crate::{
     tree::{self, Detected, Format, Formats, WorkingMemory},
     wanted,
 };
+
+/// How often a file that changes while it is looked into is tried again.
+pub(super) const TRIES: usize = 4;
 
 /// Other files of one container that are looked at for its own state; of more, only their folder is.
 const WATCHED: usize = 1024;
@@ -577,24 +579,6 @@ impl Verdicts {
             self.old = std::mem::take(&mut self.young);
         }
         self.young.insert(key, known);
-    }
-}
-
-/// Passes a number through.
-#[derive(Debug, Default)]
-pub(super) struct Unhashed(u64);
-
-impl std::hash::Hasher for Unhashed {
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|&byte| self.0 = self.0.rotate_left(8) ^ u64::from(byte));
-    }
-
-    fn write_u64(&mut self, number: u64) {
-        self.0 = number;
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
     }
 }
 

@@ -14,8 +14,8 @@ use parking_lot::Mutex;
 
 use crate::{
     cache::nonzero,
-    source::{SharedBytes, Source, SourceError},
-    store::{FilePath, Leased, Mapped, Store, Version},
+    source::{Leased, Mapped, SharedBytes, Source, SourceError},
+    store::{FilePath, Store, Version},
 };
 
 /// How often the files are looked at again, if nothing announces changes.

@@ -13,11 +13,12 @@ use super::{
     Error,
     container_id::ContainerId,
     containers::Containers,
-    inodes::NumberKey,
+    number_key::NumberKey,
+    opened::Opened,
     siblings::{Digests, Siblings},
     source_tree::{SourceEntry, SourceTree},
 };
-use crate::{source::Wait, tree::Opened};
+use crate::source::Wait;
 
 /// Most walks that are followed. Programs that go through folders side by side have one each.
 const WALKS: usize = 8;

@@ -3,7 +3,10 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::{Error, Node, Vfs};
-use crate::{source::Wait, store::Leased, view::Bytes};
+use crate::{
+    source::{Leased, Wait},
+    view::Bytes,
+};
 
 impl Vfs {
     /// Returns at most `length` bytes of a file from an offset on; fewer only at the end.

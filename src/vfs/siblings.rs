@@ -5,7 +5,7 @@ use std::{
     ffi::OsStr,
     io,
     ops::ControlFlow,
-    path::{Component, Path, PathBuf},
+    path::{Component, Path},
     sync::{Arc, Weak},
 };
 
@@ -13,21 +13,23 @@ use lru::LruCache;
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 
-use super::{container_id::ContainerId, containers::Containers, folder_states::FolderStates, inodes::NumberKey};
+use super::{
+    beside::{Beside, NOWHERE, check_way, may_read_both},
+    container_id::ContainerId,
+    containers::Containers,
+    folder_states::FolderStates,
+    number_key::NumberKey,
+};
 use crate::{
     cache::{BlockError, Cache, nonzero, refused_memory},
     format::PartError,
     limits,
     single_flight::SingleFlight,
     source::{Source, SourceError},
-    store::{FilePath, Kind, Stat, Store, Version},
-    tree::{self, Detected, NotThere, Opened, Reach, WorkingMemory},
+    store::{Kind, Store, Version},
+    tree::{self, Detected, NotThere, OpenPart, Reach, WorkingMemory},
     wanted,
 };
-
-/// Why a file is not opened.
-const LINK: &str = "a symbolic link is on the way to it";
-const NOWHERE: &str = "it is not there";
 
 /// Chunks of a remote store that are opened at once.
 const TOGETHER: usize = 16;
@@ -45,69 +47,6 @@ pub(super) struct Siblings {
     pub(super) containers: Weak<Containers>,
     pub(super) digests: Arc<Digests>,
     pub(super) key: NumberKey,
-}
-
-/// Finds files in the folder of one container.
-pub(super) struct Beside<'a> {
-    pub(super) store: &'a dyn Store,
-    pub(super) path: &'a FilePath,
-    pub(super) stat: &'a Stat,
-}
-
-impl Beside<'_> {
-    /// Returns the current path and attributes of a file.
-    fn find(&self, path: &str, reach: Reach) -> Result<(FilePath, Stat), NotThere> {
-        let folder = self.path.folder();
-        let path = match reach {
-            Reach::Stored => self.stored(path)?,
-            Reach::Shown => folder.join(path),
-        };
-        let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
-            return Err(NotThere::Missing(NOWHERE));
-        };
-        let Some(stat) = self.store.stat(&path).map_err(SourceError::from)? else {
-            return Err(NotThere::Missing(if self.has_link(&path) { LINK } else { NOWHERE }));
-        };
-        match stat.kind {
-            Kind::File => {}
-            Kind::Link => return Err(NotThere::Missing(LINK)),
-            Kind::Folder | Kind::Other => return Err(NotThere::Missing("not an ordinary file")),
-        }
-        if !may_read_both(self.stat, &stat) {
-            return Err(NotThere::NotReadable);
-        }
-        Ok((FilePath::new(folder.into(), name), stat))
-    }
-
-    /// Returns the path of a file that lies in the folder itself, without links on the way.
-    fn stored(&self, path: &str) -> Result<PathBuf, NotThere> {
-        let below: PathBuf = Path::new(path).components().filter(|part| matches!(part, Component::Normal(_))).collect();
-        let folder = self.path.folder();
-        let real = match self.store.without_links(&folder.join(below)) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Err(NotThere::Missing(NOWHERE)),
-            real => real.map_err(SourceError::from)?,
-        };
-        let own = self.store.without_links(folder).map_err(SourceError::from)?;
-        real.filter(|real| own.is_some_and(|own| real.starts_with(own))).ok_or(NotThere::Missing(LINK))
-    }
-
-    /// Returns whether a folder on the way to a path is a link.
-    fn has_link(&self, path: &Path) -> bool {
-        let is_link =
-            |folder: &Path| self.store.stat(folder).is_ok_and(|at| at.is_some_and(|at| at.kind == Kind::Link));
-        path.ancestors().skip(1).any(is_link)
-    }
-}
-
-impl tree::Beside for Beside<'_> {
-    fn open(&self, path: &str, reach: Reach) -> Result<Arc<dyn Source>, NotThere> {
-        let (path, stat) = self.find(path, reach)?;
-        let file = self.store.open(&path.to_path_buf()).map_err(SourceError::from)?;
-        match file.version() == stat.version {
-            true => Ok(file.into_source()),
-            false => Err(SourceError::Changed.into()),
-        }
-    }
 }
 
 impl Siblings {
@@ -160,21 +99,22 @@ impl tree::Siblings for Siblings {
         Ok(())
     }
 
-    fn open(&self, path: &str, reach: Reach) -> Result<Arc<Opened>, BlockError> {
+    fn open(&self, path: &str, reach: Reach) -> Result<Arc<dyn OpenPart>, BlockError> {
         let Some(containers) = self.containers.upgrade() else { return Err(SourceError::Changed.into()) };
         let id = Arc::new(self.find(path, reach)?);
         if !containers.is_open(&id) {
             self.check_part(&id, containers.cache())?;
         }
-        containers.open(&id, || None).map_err(|error| match error.refused_memory() {
+        let opened = containers.open(&id, || None).map_err(|error| match error.refused_memory() {
             Some(refused) => refused.into(),
             None if error.is_passing() => SourceError::Io(io::Error::from_raw_os_error(error.errno())).into(),
             None => BlockError::Refused(error.to_problem().detail()),
-        })
+        })?;
+        Ok(opened)
     }
 
-    fn sha256(&self, opened: &Opened) -> Result<[u8; 32], SourceError> {
-        self.digests.of(opened)
+    fn sha256(&self, part: &dyn OpenPart) -> Result<[u8; 32], SourceError> {
+        self.digests.of(part)
     }
 
     fn opened_at_once(&self) -> usize {
@@ -211,19 +151,6 @@ impl Siblings {
     }
 }
 
-/// Checks that all readers of a container may enter the folders on the way to a path below its folder.
-pub(super) fn check_way(store: &dyn Store, own: &Stat, base: &Path, path: &Path) -> Result<(), NotThere> {
-    for folder in path.ancestors().skip(1).filter(|folder| !folder.as_os_str().is_empty()) {
-        let stat = store.stat(&base.join(folder)).map_err(SourceError::from)?;
-        let Some(stat) = stat else { return Err(SourceError::Changed.into()) };
-        let needed = if (own.uid, own.gid) == (stat.uid, stat.gid) { own.mode & 0o444 } else { 0o444 };
-        if needed >> 2 & !stat.mode != 0 {
-            return Err(NotThere::NotReadable);
-        }
-    }
-    Ok(())
-}
-
 /// Returns a path that leads to a place below a folder, if it does.
 fn below(path: &str) -> Result<&Path, BlockError> {
     let is_below = Path::new(path).components().all(|part| matches!(part, Component::Normal(_)));
@@ -239,12 +166,6 @@ fn refused(error: NotThere) -> BlockError {
         NotThere::Source(error) => error.into(),
         error => BlockError::Refused(error.to_string()),
     }
-}
-
-/// Returns whether all users who may read the first file may read the second.
-pub(super) fn may_read_both(first: &Stat, second: &Stat) -> bool {
-    let missing = if (first.uid, first.gid) == (second.uid, second.gid) { first.mode } else { 0o444 };
-    missing & 0o444 & !second.mode == 0
 }
 
 /// A digest, once it is computed.
@@ -263,10 +184,10 @@ impl Default for Digests {
 
 impl Digests {
     /// Returns the digest of an opened file. Other threads that need it wait for the one that computes it.
-    fn of(&self, opened: &Opened) -> Result<[u8; 32], SourceError> {
-        let slot = self.known.lock().get_or_insert(opened.state, Default::default).clone();
+    fn of(&self, part: &dyn OpenPart) -> Result<[u8; 32], SourceError> {
+        let slot = self.known.lock().get_or_insert(part.state(), Default::default).clone();
         slot.get_or_try_init(|| {
-            let source = &*opened.reader.source;
+            let source = &*part.context().source;
             let (mut hash, mut at) = (Sha256::new(), 0);
             while at < source.len() {
                 wanted::check()?;

@@ -14,9 +14,9 @@ use parking_lot::Mutex;
 use super::{
     Error, FileKind, Node,
     container_id::{ContainerId, Marked},
-    detection::{Detection, Verdict},
+    detection::{Detection, TRIES, Verdict},
     folder_states::FolderStates,
-    inodes::NumberKey,
+    number_key::NumberKey,
     problems::Problems,
 };
 use crate::{
@@ -31,9 +31,6 @@ const LISTINGS: usize = 64;
 
 /// Bytes that a name takes in addition to its own.
 const NAME: usize = size_of::<OsString>() + 16;
-
-/// How often a file that changes while it is looked into is tried again.
-pub(super) const TRIES: usize = 4;
 
 /// What a name in a folder of SOURCE is.
 #[derive(Debug)]

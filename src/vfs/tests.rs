@@ -145,7 +145,7 @@ fn names_of_source_that_the_kernel_knows_are_told_without_waiting() {
     // Nothing is watched, and it is not known that the disk is one of this machine.
     assert!(waits("first") && waits("folder"));
     vfs.lookup(ROOT, OsStr::new("first")).unwrap();
-    let is_local = crate::store::mapped::is_local(std::fs::File::open(folder.path()).unwrap());
+    let is_local = crate::filesystem::is_local(std::fs::File::open(folder.path()).unwrap());
     for name in ["store", "other", "text", "folder"] {
         let Ok(found) = at_once(name) else {
             assert!(!is_local, "{name} is waited for");

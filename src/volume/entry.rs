@@ -12,7 +12,7 @@ use std::{
 use super::{Array, Error, ErrorKind, Handle};
 use crate::{
     format::ElementType,
-    store::Leased,
+    source::Leased,
     tree::{Cells, Container, Episode, Episodes, ItemInfo, Timeline, overview::Contents},
     vfs::{Attr, FileKind, ROOT, Vfs},
     view::{Fault, ReadContext},

@@ -26,7 +26,7 @@ use reqwest::{
     dns::{Addrs, Name, Resolve, Resolving},
 };
 
-use super::{Options, address, client::Trouble, object::FetchError, profile::variable};
+use super::{Options, address, object::FetchError, profile::variable, trouble::Trouble};
 
 /// Most redirects of one request.
 const HOPS: usize = 5;

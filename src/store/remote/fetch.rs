@@ -8,8 +8,9 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 
 use super::{
     backend::{Ask, Backend, State, Target},
-    client::{Answer, Client, Trouble},
+    client::{Answer, Client},
     object::{Fetch, FetchError, ObjectId},
+    trouble::Trouble,
 };
 
 /// Largest object in bytes that is read from its beginning if the server has no ranges.

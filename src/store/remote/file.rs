@@ -11,6 +11,7 @@
 
 mod kept;
 mod memory;
+mod room;
 mod run;
 mod streams;
 #[cfg(test)]

@@ -11,13 +11,11 @@ use super::{
     backend::{Ask, Collect, PAGE, Page, Target},
     listing::{Listed, Listing},
     object::FetchError,
-    store::RemoteStore,
+    store::{BRIEFLY, RemoteStore},
     taken::Taken,
 };
 use crate::store::Names;
 
-/// Longest time for a listing that has a substitute: an older answer, or another request.
-pub(super) const BRIEFLY: Duration = Duration::from_secs(5);
 /// Most consecutive pages without a new name.
 const EMPTY_PAGES: usize = 1000;
 /// The page token that stands for a WebDAV request (see `web`).

@@ -20,13 +20,13 @@ use sha2::{Digest, Sha256};
 use super::{
     Detect, Location, Options,
     backend::{self, Ask, Backend, State, Target},
-    client::{Answer, Client, Trouble, runtime, wait},
+    client::{Answer, Client, runtime, wait},
     credentials, fetch,
     file::{Blocks, RemoteFile},
     listing::{Entry, Listing, Listings, Node},
     names,
     object::{FetchError, ObjectId},
-    pages,
+    trouble::Trouble,
 };
 use crate::{
     disk::Disk,
@@ -34,6 +34,9 @@ use crate::{
     source::{SharedBytes, Source, SourceError},
     store::{Changes, DirEvent, File, Folder, Kind, ListingRoom, Names, Stat, Store, Usage, Version, Watch},
 };
+
+/// Longest time for a listing that has a substitute: an older answer, or another request.
+pub(super) const BRIEFLY: Duration = Duration::from_secs(5);
 
 /// Bytes of an object's front that are fetched if its name says that it is a container. They show the format, and most
 /// containers can be opened with them alone.
@@ -262,7 +265,7 @@ impl RemoteStore {
             };
         }
         // One page of the keys with this prefix tells both, unless other keys fill it.
-        if let Ok(page) = self.page(key, None, BESIDE, Some(pages::BRIEFLY)).await {
+        if let Ok(page) = self.page(key, None, BESIDE, Some(BRIEFLY)).await {
             match page.objects.into_iter().find(|object| object.key == key) {
                 Some(object) if object.state.size.is_some() => return Ok(Some(Node::Object(object.state))),
                 Some(_) => {}

@@ -11,7 +11,7 @@ use crate::{
     },
     source::{Memory, Source, SourceError},
     store::Version,
-    tree::{Beside, HEAP, NotThere, Opened, Reach, Siblings, Table, memory::no_memory},
+    tree::{Beside, HEAP, NotThere, OpenPart, Reach, Siblings, Table, memory::no_memory},
     view::{Bytes, Data, Fault, ReadContext, Rendered, View},
 };
 
@@ -68,11 +68,11 @@ pub(super) fn join(
             BlockError::Source(error) => FormatError::Source(error),
             error => refused(name, &error),
         })?;
-        let tree: &dyn Any = &*opened.tree;
+        let tree: &dyn Any = &**opened.tree();
         let Some(tensors) = tree.downcast_ref::<Table<Tensors>>().map(Table::content) else {
             return Err(refused(name, &"it is no file of tensors"));
         };
-        states.push(opened.state);
+        states.push(opened.state());
         each(&tensors.found)
     };
     let Joined { tensors, shard_of, shards, metadata } = index.join(&mut open, memory)?;
@@ -119,14 +119,14 @@ impl fmt::Debug for InFile {
 
 impl InFile {
     /// Opens the file, in the state in which it was joined.
-    fn open(&self, reader: &ReadContext) -> Result<Arc<Opened>, Fault> {
+    fn open(&self, reader: &ReadContext) -> Result<Arc<dyn OpenPart>, Fault> {
         // Opening another file may take time.
         reader.may_work()?;
         let Some((name, state)) = self.files.known.get(self.file as usize) else {
             return Err(SourceError::Changed.into());
         };
         let opened = self.files.siblings.open(name, Reach::Shown).map_err(|error| self.failed(error))?;
-        if opened.state == *state { Ok(opened) } else { Err(self.failed(SourceError::Changed.into())) }
+        if opened.state() == *state { Ok(opened) } else { Err(self.failed(SourceError::Changed.into())) }
     }
 
     fn failed(&self, error: BlockError) -> Fault {
@@ -147,11 +147,11 @@ impl Rendered for InFile {
 
     fn borrow(&self, reader: &ReadContext, part: Range<u64>) -> Result<Option<Bytes>, Fault> {
         let opened = self.open(reader)?;
-        Ok(opened.reader.source.mapped(self.range(&part)).map(Bytes::Mapped))
+        Ok(opened.context().source.mapped(self.range(&part)).map(Bytes::Mapped))
     }
 
     fn fill(&self, reader: &ReadContext, part: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
         let opened = self.open(reader)?;
-        opened.reader.source.read_at(self.range(&part).start, out).map_err(|error| self.failed(error.into()))
+        opened.context().source.read_at(self.range(&part).start, out).map_err(|error| self.failed(error.into()))
     }
 }

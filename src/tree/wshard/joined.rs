@@ -30,7 +30,7 @@ use crate::{
     source::{Memory, SourceError},
     store::Version,
     tree::{
-        Opened, ROOT, Reach, Siblings, Table,
+        OpenPart, ROOT, Reach, Siblings, Table,
         memory::no_memory,
         paths::{self, Builder},
     },
@@ -163,14 +163,14 @@ pub(super) fn join(
             Err(BlockError::Source(error)) if error.is_passing() => return Err(error),
             Err(error) => return failed(&error),
         };
-        let tree: &dyn Any = &*opened.tree;
+        let tree: &dyn Any = &**opened.tree();
         let Some(Blocks { shard, .. }) = tree.downcast_ref::<Table<Blocks>>().map(Table::content) else {
             return failed(&"not an episode");
         };
-        if !seen.insert(opened.state) {
+        if !seen.insert(opened.state()) {
             return failed(&"it is the file of another chunk too");
         }
-        known.push(Known { uri: chunk.uri.as_str().into(), sha256: chunk.sha256, state: opened.state });
+        known.push(Known { uri: chunk.uri.as_str().into(), sha256: chunk.sha256, state: opened.state() });
         let parts = shard.entries.iter().filter_map(|entry| Some((&*entry.name, Part::of(entry)?)));
         if number == 0 {
             arrays = parts.filter_map(|(name, part)| Growing::new(name, &part)).collect();
@@ -223,7 +223,7 @@ fn open_all(chunks: &[Chunk], siblings: &dyn Siblings) {
 pub(super) fn verify(chunks: &[Chunk], siblings: &dyn Siblings) -> Vec<String> {
     let wrong = chunks.iter().enumerate().filter_map(|(number, chunk)| {
         let opened = siblings.open(&chunk.uri, Reach::Stored);
-        let checked = opened.and_then(|opened| compare(siblings, &opened, chunk.sha256));
+        let checked = opened.and_then(|opened| compare(siblings, &*opened, chunk.sha256));
         let error = checked.err()?;
         Some(format!("chunk {number} ({}): {error}", chunk.uri))
     });
@@ -231,7 +231,7 @@ pub(super) fn verify(chunks: &[Chunk], siblings: &dyn Siblings) -> Vec<String> {
 }
 
 /// Checks that a chunk is the one that the manifest means, as far as it says.
-fn compare(siblings: &dyn Siblings, opened: &Opened, expected: Option<[u8; 32]>) -> Result<(), BlockError> {
+fn compare(siblings: &dyn Siblings, opened: &dyn OpenPart, expected: Option<[u8; 32]>) -> Result<(), BlockError> {
     let Some(expected) = expected else { return Ok(()) };
     let computed = siblings.sha256(opened)?;
     if computed == expected {
@@ -259,11 +259,11 @@ struct Known {
 impl Episode {
     /// Checks that an opened chunk has the bytes that the manifest means. If the file has changed since, whatever its
     /// size, only its SHA-256 can show that it is the same chunk.
-    fn check(&self, chunk: &Known, opened: &Opened) -> Result<(), BlockError> {
-        let changed = opened.state != chunk.state;
+    fn check(&self, chunk: &Known, opened: &dyn OpenPart) -> Result<(), BlockError> {
+        let changed = opened.state() != chunk.state;
         let needed = match self.verify {
             Verify::Strict => true,
-            Verify::Lazy => changed || opened.reader.source.len() <= limits::WHOLE_BLOCK,
+            Verify::Lazy => changed || opened.context().source.len() <= limits::WHOLE_BLOCK,
             Verify::Off => changed,
         };
         match chunk.sha256 {
@@ -316,9 +316,9 @@ impl Concatenated {
         };
         let whole = |error: BlockError| failed(Arc::new(error), 0);
         let opened = self.episode.siblings.open(&chunk.uri, Reach::Stored).map_err(whole)?;
-        self.episode.check(chunk, &opened).map_err(whole)?;
+        self.episode.check(chunk, &*opened).map_err(whole)?;
         let inner = |fault: Fault| failed(fault.error, fault.offset);
-        let Opened { reader, tree, .. } = &*opened;
+        let (reader, tree) = (opened.context(), opened.tree());
         let mut node = ROOT;
         for name in self.path.split('/') {
             let found = tree.lookup(reader, node, name).map_err(inner)?;
@@ -333,7 +333,8 @@ impl Concatenated {
     /// Fetches the front of a chunk's elements, which are likely to be read next.
     fn expect(&self, chunk: &Known) -> Option<()> {
         // Errors are reported when they are read.
-        let Opened { reader, tree, .. } = &*self.episode.siblings.open(&chunk.uri, Reach::Stored).ok()?;
+        let opened = self.episode.siblings.open(&chunk.uri, Reach::Stored).ok()?;
+        let (reader, tree) = (opened.context(), opened.tree());
         let find = |node, name| tree.lookup(reader, node, name).ok().flatten();
         let node = self.path.split('/').try_fold(ROOT, find)?;
         tree.view(reader, node).ok()?.prefetch(reader, 0..EXPECTED);

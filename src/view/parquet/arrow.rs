@@ -8,6 +8,9 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use flatbuffers::{FlatBufferBuilder, ForwardsUOffset, TableFinishedWIPOffset, VOffsetT, Vector, WIPOffset};
 use serde_json::{Map, Value};
 
+/// The name of the elements of a list, which Parquet and Arrow share.
+pub(super) const ELEMENT: &str = "element";
+
 /// The footer's key.
 pub(super) const KEY: &str = "ARROW:schema";
 
@@ -94,7 +97,7 @@ impl Field<'_> {
         let Some(slots) = self.slots else {
             return field(out, self.name, self.is_nullable, inner, &[], &metadata);
         };
-        let element = field(out, super::column::ELEMENT, false, inner, &[], &[]);
+        let element = field(out, ELEMENT, false, inner, &[], &[]);
         let start = out.start_table();
         // Lists are short (limits::TABLE_LIST).
         out.push_slot_always(slot(0), slots as i32);

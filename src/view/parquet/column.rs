@@ -6,7 +6,7 @@ use polars_parquet_format::{ConvertedType, Encoding, FieldRepetitionType, ListTy
 use serde_json::{Map, Value};
 
 use super::{
-    arrow::{ArrowType, Field},
+    arrow::{ArrowType, ELEMENT, Field},
     compact::{chunk_front, dictionary_header, schema_element},
     element::{Element, ValueType},
     levels::{self, Lists},
@@ -327,9 +327,8 @@ impl Column {
     }
 }
 
-/// The inner names of a list, which the format fixes.
+/// The name of the repeated part of a list, which the format fixes.
 const LIST: &str = "list";
-pub(super) const ELEMENT: &str = "element";
 
 impl Fixed {
     fn levels(&self, rows: u64) -> Option<Lists> {

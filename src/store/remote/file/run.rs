@@ -13,7 +13,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::{
     super::object::FetchError,
-    memory::{Room, Space},
+    room::{Room, Space},
 };
 
 /// A run of bytes, filled from its front by one request. A reader waits for its own bytes only.

@@ -94,7 +94,7 @@ static KEEPER: OnceLock<Box<Keeper>> = OnceLock::new();
 /// # Errors
 /// What fcntl(2) says: `EAGAIN` if the file is open for writing, `EACCES` for a file of another user, `EINVAL` if the
 /// filesystem has no leases. Also `EBUSY` while this process forks.
-pub(super) fn lease(file: &File, range: Range<u64>) -> io::Result<Leased> {
+pub(crate) fn lease(file: &File, range: Range<u64>) -> io::Result<Leased> {
     let keeper = Keeper::of_this_process()?;
     let mut state = keeper.state.lock();
     if state.is_forking {
