@@ -190,28 +190,3 @@ fn what_a_name_says_is_remembered_for_that_name_alone() {
         assert_eq!(kinds, expected.map(|(name, kind)| (name.into(), kind)));
     }
 }
-
-/// Files of the program that name the parser of a format: a format is its own modules and one entry of the table. What
-/// else names one is listed here, with the reason.
-#[test]
-fn no_other_place_knows_a_format() {
-    // What `info` says of KDB episodes beside `container.json`.
-    let known = [("kdb", "src/cli/info/episodes.rs")];
-    let mut found = Vec::new();
-    for (file, text) in common::program() {
-        for format in FORMATS.map(|format| format.name) {
-            let is_own = ["format", "tree"].iter().any(|layer| file.starts_with(&format!("src/{layer}/")));
-            // As a whole word: `encrypt::` is not `pt::`.
-            let is_word = |at: usize| !text[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_');
-            let names_it = [format!("format::{format}"), format!("{format}::")];
-            let is_named = |name: &String| text.match_indices(name.as_str()).any(|(at, _)| is_word(at));
-            if !is_own && !file.ends_with("tests.rs") && names_it.iter().any(is_named) {
-                found.push((format, file.clone()));
-            }
-        }
-    }
-    found.sort();
-    let mut known = known.map(|(format, file)| (format, file.to_owned())).to_vec();
-    known.sort();
-    assert_eq!(found, known);
-}
