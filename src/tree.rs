@@ -22,6 +22,7 @@ mod npz;
 pub mod overview;
 pub mod paths;
 mod pt;
+pub mod rows;
 mod safetensors;
 mod siblings;
 mod table;

@@ -1,7 +1,5 @@
 //! A NetCDF classic file: its variables as arrays, texts and pictures, and their attributes (`docs/TREE.md`, section 14).
 
-mod texts;
-
 use std::{borrow::Cow, collections::HashSet};
 
 use serde::Serialize;
@@ -13,6 +11,7 @@ use super::{
     describe::{self, Item},
     overview::{self, Contents, Overview},
     paths::{Builder, NodeIndex, Paths, ROOT},
+    rows::{FixedTexts, Form, Padding, RowFiles},
 };
 use crate::{
     cache::Buffer,
@@ -29,7 +28,6 @@ use crate::{
         png::Png,
     },
 };
-use texts::{Texts, View as TextView};
 
 /// Largest height and width of a picture.
 const SIDE: u64 = 65_535;
@@ -41,8 +39,10 @@ pub(super) enum File {
     Variable(u32),
     /// A text alone.
     Text(u32),
-    /// A view of many texts.
-    Texts(u32, TextView),
+    /// Many texts, one on each line or one behind the other.
+    Texts(u32, Form),
+    /// Where each of many texts begins.
+    Offsets(u32),
     /// Attributes.
     Attributes(Shows),
 }
@@ -83,13 +83,13 @@ pub(super) fn open(found: NetCdf, reader: &ReadContext) -> Table<Variables> {
     let (mut attached, mut documents) = (Attached::default(), 0);
     let mut pictures = Vec::new();
     for (number, variable) in (0u32..).zip(&found.variables) {
-        let texts = |view| Entry::Of(File::Texts(number, view));
+        let texts = |form| Entry::Of(File::Texts(number, form));
         if let Shown::Texts(_) = shown(&found, variable) {
             let node = nodes[number as usize];
-            builder.beside(node, &variable.name, [".npy", ".jsonl"], texts(TextView::Lines));
+            builder.beside(node, &variable.name, [".npy", ".jsonl"], texts(Form::TextLines));
             let folder = builder.free_folder(ROOT, &variable.name);
-            builder.file(folder, b"offsets", ".npy", texts(TextView::Offsets));
-            builder.file(folder, b"utf8", ".bin", texts(TextView::Bytes));
+            builder.file(folder, b"offsets", ".npy", Entry::Of(File::Offsets(number)));
+            builder.file(folder, b"utf8", ".bin", texts(Form::Joined));
         }
         if pictures_of(&found, variable).is_some() {
             pictures.push((builder.free_folder(ROOT, &variable.name), number));
@@ -191,9 +191,13 @@ impl Variables {
         }
     }
 
-    fn texts(&self, variable: &Variable) -> Texts {
+    /// Returns the texts of a variable, or its one text.
+    fn texts(&self, number: u32) -> Option<RowFiles> {
+        let variable = self.variable(number)?;
         let width = if let Shown::Texts(width) = shown(&self.found, variable) { width } else { variable.size };
-        Texts { place: strided(variable, 1), size: variable.size, width }
+        let texts = FixedTexts::new(self.elements(variable), width, Padding::Nuls);
+        // Two documents for each variable, behind container.json and those of the attributes.
+        Some(RowFiles::new(texts, self.documents + 1 + 2 * number))
     }
 
     /// Returns the type of a variable in `container.json`.
@@ -247,6 +251,7 @@ impl Content for Variables {
                 Some(Array::new(dtype, self.found.shape(variable), self.elements(variable)))
             }
             File::Attributes(shows) => self.attached.array(shows),
+            File::Offsets(number) => self.texts(number).map(|texts| texts.offsets(1)),
             File::Text(_) | File::Texts(..) => None,
         }
     }
@@ -267,19 +272,13 @@ impl Content for Variables {
     }
 
     fn made(&self, reader: &ReadContext, _: &Paths<Entry<File>>, file: File) -> Result<Option<View>, Fault> {
-        let (number, view) = match file {
+        let (number, form) = match file {
             File::Attributes(shows) => return self.attached.view(reader, shows, 1).map(Some),
-            File::Variable(_) => return Ok(None),
-            File::Text(number) => (number, TextView::Bytes),
-            File::Texts(number, view) => (number, view),
+            File::Variable(_) | File::Offsets(_) => return Ok(None),
+            File::Text(number) => (number, Form::Joined),
+            File::Texts(number, form) => (number, form),
         };
-        let Some(variable) = self.variable(number) else { return Ok(None) };
-        let texts = self.texts(variable);
-        // Three for each variable, behind container.json and the attributes.
-        let document = self.documents + 1 + 3 * number + view as u32;
-        let made = describe::kept(reader, document, |memory| texts.made(view, &*reader.source, memory))?;
-        let header = texts.header(view);
-        Ok(Some(View::inline(header).followed_by(View::shared(made))))
+        self.texts(number).map(|texts| texts.view(reader, form)).transpose()
     }
 
     fn describe(&self, paths: &Paths<Entry<File>>, _: &[NodeIndex], memory: &dyn Memory) -> Result<Buffer, Fault> {
@@ -353,7 +352,7 @@ impl Content for Variables {
 
     fn item_info(&self, file: File) -> Option<ItemInfo> {
         match file {
-            File::Variable(number) | File::Text(number) | File::Texts(number, TextView::Lines) => {
+            File::Variable(number) | File::Text(number) | File::Texts(number, Form::TextLines) => {
                 self.variable(number).map(|variable| self.info(variable))
             }
             _ => self.array(file).map(ItemInfo::from),
