@@ -10,8 +10,9 @@ use shardfs::{
         ScaleOffset, Stream, Szip,
     },
     format::{
-        FRONT, FormatError, Front, Recognition, gguf, idv, kast, kastore, kdb, netcdf, npz, pt, safetensors, wshard,
-        zip,
+        FRONT, FormatError, Front, Recognition, gguf,
+        hdf5::{self, chunks::Chunks},
+        idv, kast, kastore, kdb, netcdf, npz, pt, safetensors, wshard, zip,
     },
     source::Unlimited,
     tree::{self, Detected, NodeKind, names},
@@ -22,7 +23,7 @@ use shardfs::{
 pub type Target = fn(&[u8]);
 
 /// All of them, by the names of their programs.
-pub const ALL: [(&str, Target); 15] = [
+pub const ALL: [(&str, Target); 16] = [
     ("wshard", wshard),
     ("kastore", kastore),
     ("kast", kast),
@@ -34,6 +35,7 @@ pub const ALL: [(&str, Target); 15] = [
     ("pickle", pickle),
     ("gguf", gguf),
     ("netcdf", netcdf),
+    ("hdf5", hdf5),
     ("codecs", codecs),
     ("filters", filters),
     ("names", names),
@@ -154,6 +156,34 @@ pub fn netcdf(bytes: &[u8]) {
     for netcdf::Attribute { values, .. } in &found.attributes {
         if let netcdf::Values::Numbers(dtype, count, at) = values {
             assert!(at + count * dtype.size() <= bytes.len() as u64);
+        }
+    }
+}
+
+/// The HDF5 parser alone: any bytes are an error or a container, in bounded time and memory.
+pub fn hdf5(bytes: &[u8]) {
+    let bytes = bytes.to_vec();
+    let Ok(superblock) = hdf5::parse(&bytes, None, &Unlimited) else { return };
+    let reader = superblock.reader(&bytes, &Unlimited);
+    let (mut next, mut seen) = (vec![superblock.root], HashSet::from([superblock.root]));
+    while let Some(at) = next.pop() {
+        let Ok(object) = hdf5::Object::read(&reader, at) else { continue };
+        let _ = hdf5::attribute::read(&reader, at, object.attributes);
+        if let Ok(links) = hdf5::read_links(&reader, &object) {
+            for (_, target) in links.iter() {
+                if let hdf5::Target::Hard(at) = target
+                    && seen.insert(at)
+                {
+                    next.push(at);
+                }
+            }
+        }
+        let Some(dataset) = object.dataset() else { continue };
+        if let hdf5::Layout::Chunked(chunked) = &dataset.layout {
+            let chunk_size = chunked.chunk.iter().try_fold(chunked.element, |size, axis| size.checked_mul(*axis));
+            let is_filtered = !dataset.pipeline.steps.is_empty();
+            let chunks = Chunks { space: &dataset.space, chunked, chunk_size: chunk_size.unwrap_or(1), is_filtered };
+            let _ = hdf5::chunks::visit(&reader, chunks, &mut |_, _| Ok(()));
         }
     }
 }

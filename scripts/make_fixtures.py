@@ -18,8 +18,9 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "python"))
 from support.examples import camera, episode, jpeg, tree_sequence, write_episode, write_stream  # noqa: E402
-from support.writers import (dumps, gguf, idv, kast, kastore, kdb, netcdf, pt, safetensors, tensor_v1, write_shard,  # noqa: E402
+from support.writers import (dumps, gguf, hdf5, idv, kast, kastore, kdb, netcdf, pt, safetensors, tensor_v1, write_shard,  # noqa: E402
                              zip)  # noqa: A004
+from support.writers.hdf5 import Attributes, Chunked  # noqa: E402
 from support.writers.kas import TYPES  # noqa: E402
 
 
@@ -250,6 +251,31 @@ def training():
         "epoch": 7, "loss": 0.125, "note": "best so far", "done": False})
 
 
+def robot():
+    """Two demonstrations as robomimic writes them: episodes of arrays and pictures below `data`."""
+    def demo(number, steps):
+        time = np.arange(steps, dtype="<f4")
+        picture = np.zeros((steps, 24, 32, 3), "u1")
+        picture[..., 0] = np.arange(32) * 8
+        picture[..., 1] = np.arange(24)[:, None] * 10
+        picture[..., 2] = (np.arange(steps) * 20 + 40 * number).astype("u1")[:, None, None]
+        obs = {
+            "agentview_image": Chunked(picture, (1, 24, 32, 3)),
+            "robot0_joint_pos": np.stack([time / 10 + joint for joint in range(7)], 1).astype("<f4"),
+        }
+        members = {
+            "actions": np.stack([np.sin(time / (joint + 1)) for joint in range(7)], 1).astype("<f8"),
+            "dones": (np.arange(steps) == steps - 1).astype("<i8"),
+            "rewards": (np.arange(steps) == steps - 1).astype("<f8"),
+            "obs": obs,
+        }
+        return Attributes(num_samples=np.int64(steps)), members
+
+    env = '{"env_name": "Lift", "type": 1}'
+    data = Attributes(env_args=env, total=np.int64(12)), {"demo_0": demo(0, 5), "demo_1": demo(1, 7)}
+    return hdf5({"data": data, "mask": {"train": np.array([b"demo_0"]), "valid": np.array([b"demo_1"])}})
+
+
 def weather():
     """Temperatures of two days on a small grid."""
     latitude, longitude = np.linspace(46, 49, 4, dtype="<f4"), np.linspace(6, 11, 6, dtype="<f4")
@@ -277,6 +303,7 @@ table.idv a data set as ML.NET saves it, arrays.npz arrays that numpy saved,
 model.safetensors the weights of a small network,
 model.gguf a layer of a language model in blocks of 8 bits,
 checkpoint.pt what a trainer saves with PyTorch,
+robot.h5 two demonstrations of a robot as robomimic writes them,
 weather.nc two days of a small grid as weather models write it.
 The files in damaged/ are broken on purpose.
 """
@@ -314,6 +341,8 @@ def main():
     (out / "model.gguf").write_bytes(quantised_model())
     (out / "checkpoint.pt").write_bytes(training())
     (out / "weather.nc").write_bytes(weather())
+    demonstrations = robot()
+    (out / "robot.h5").write_bytes(demonstrations)
     (out / "notes.txt").write_text(NOTES, encoding="utf-8")
 
     # One byte of one block flipped; everything else is sound.
@@ -331,6 +360,10 @@ def main():
     # A copy that stopped early: no container, an ordinary file.
     (out / "damaged" / "cut_short.trees").write_bytes(trees[:len(trees) * 2 // 3])
     (out / "damaged" / "cut_short.safetensors").write_bytes(model()[:-1000])
+    # One byte of one compressed picture flipped: the others are sound.
+    data = bytearray(demonstrations)
+    data[data.index(b"\x78\xda") + 20] ^= 0x10
+    (out / "damaged" / "bad_chunk.h5").write_bytes(data)
     (out / "damaged" / "cut_short.gguf").write_bytes(quantised_model()[:-1000])
 
     total = 0

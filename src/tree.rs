@@ -9,6 +9,7 @@ mod describe;
 mod episodes;
 mod formats;
 mod gguf;
+mod hdf5;
 mod idv;
 mod item_info;
 mod kastore;
@@ -39,8 +40,9 @@ use crate::{
 pub use choice::{ChoiceError, choose, default_formats, names as format_names};
 pub use episodes::{Camera, Episode, Episodes, Said, Success, Timeline};
 pub use formats::{
-    Detected, FORMATS, Format, Formats, GGUF, IDV, KAST, KASTORE, KDB, NETCDF, NPZ, OpenResult, PT, Probe, SAFETENSORS,
-    WSHARD, detect, detect_within, format_of_name, is_container_name, no_others, no_part, should_be_container,
+    Detected, FORMATS, Format, Formats, GGUF, HDF5, IDV, KAST, KASTORE, KDB, NETCDF, NPZ, OpenResult, PT, Probe,
+    SAFETENSORS, WSHARD, detect, detect_within, format_of_name, is_container_name, no_others, no_part,
+    should_be_container,
 };
 pub use item_info::ItemInfo;
 pub use memory::WorkingMemory;
@@ -189,6 +191,12 @@ pub trait Container: Any + Send + Sync {
     /// Returns what was noticed since the last call, for formats that parse their parts on first use.
     fn drain_warnings(&self) -> Vec<Notice> {
         Vec::new()
+    }
+
+    /// Gives a container that was opened without them the other files of its folder. Those that need none when they are
+    /// opened, and show others later, keep them.
+    fn reach(&self, siblings: Arc<dyn Siblings>) {
+        let _ = siblings;
     }
 
     /// Returns whether it shows parts of other containers, which are opened with it.

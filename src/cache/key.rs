@@ -20,7 +20,7 @@ pub enum Tag {
     Document,
     /// The footer of a table's Parquet file, by the table's number.
     TableFooter,
-    /// A page of a table's Parquet file, by the numbers of the table and the column ([`pair`]), and the row group.
+    /// A page of a table's Parquet file, by the number of the table, and column and row group as one number.
     TablePage,
     /// A whole virtual file in memory, by its inode number. It belongs to no container.
     File,

@@ -32,7 +32,7 @@ pub use links::{Links, Stored as LinksAt, Target};
 pub use object::{Dataset, Kind, Object, read_links, reason_of};
 pub use pipeline::{Pipeline, Step};
 pub use reader::{Place, Reader, Sizes, Structure};
-pub use superblock::{SHARED_SUFFIXES, SUFFIXES, Superblock, parse, recognise};
+pub use superblock::{SHARED_SUFFIXES, SUFFIXES, Superblock, check_part, parse, probe, recognise};
 
 use crate::source::SourceError;
 

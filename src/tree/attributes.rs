@@ -113,7 +113,7 @@ impl Attached {
     ///
     /// # Errors
     /// Those of [`Attributes::document`].
-    pub fn view(&self, reader: &ReadContext, shows: Shows, first: u32) -> Result<View, Fault> {
+    pub fn view(&self, reader: &ReadContext, shows: Shows, first: u64) -> Result<View, Fault> {
         let Shows::Document(owner) = shows else {
             return Ok(self.array(shows).map_or_else(View::default, Array::npy));
         };
@@ -122,7 +122,8 @@ impl Attached {
             let found = files.binary_search_by_key(&at, |(at, _)| *at).ok().and_then(|found| files.get(found));
             found.map_or_else(String::new, |(_, path)| path.clone())
         };
-        let document = describe::kept(reader, first + owner, |memory| attributes.document(reader, memory, &path));
+        let document =
+            describe::kept(reader, first + u64::from(owner), |memory| attributes.document(reader, memory, &path));
         Ok(View::shared(document?))
     }
 }

@@ -122,10 +122,10 @@ impl<I: Iterator<Item: Serialize> + Clone> Serialize for Each<I> {
 /// Those of `make`, and `WouldBlock` if it would have to be made for a caller that does not wait.
 pub(super) fn kept(
     reader: &ReadContext,
-    number: u32,
+    number: u64,
     mut make: impl FnMut(&WorkingMemory<'_>) -> Result<Buffer, Fault>,
 ) -> Result<Arc<Buffer>, Fault> {
-    let key = Key::new(reader.container, Tag::Document, number.into(), 0);
+    let key = Key::new(reader.container, Tag::Document, number, 0);
     if let Some(Ok(parts)) = reader.cache.get_if_ready(key) {
         return Ok(parts.into_iter().next().unwrap_or_default());
     }

@@ -3,7 +3,7 @@
 use std::{ffi::OsStr, fmt, sync::Arc};
 
 use super::{
-    Beside, Container, Siblings, gguf, idv, kastore, kdb,
+    Beside, Container, Siblings, gguf, hdf5, idv, kastore, kdb,
     memory::{WorkingMemory, refused},
     netcdf, npz, pt, safetensors, wshard,
 };
@@ -271,6 +271,28 @@ pub static NETCDF: Format = Format {
     fixtures: &["weather.nc"],
 };
 
+/// HDF5, and NetCDF-4. Other formats' magics at the start win over a signature behind a user block.
+pub static HDF5: Format = Format {
+    name: "hdf5",
+    title: "HDF5",
+    summary: "groups and datasets of robots, cells, climate and MATLAB",
+    suffixes: &format::hdf5::SUFFIXES,
+    shared_suffixes: &format::hdf5::SHARED_SUFFIXES,
+    markers: &[],
+    is_default: true,
+    recognise: format::hdf5::recognise,
+    probe: format::hdf5::probe,
+    open: |reader, siblings, memory| {
+        let superblock = format::hdf5::parse(&*reader.source, None, memory)?;
+        memory.hold();
+        Ok(Arc::new(hdf5::open(superblock, reader, siblings)?))
+    },
+    others: no_others,
+    check_others: None,
+    check_part: format::hdf5::check_part,
+    fixtures: &["robot.h5"],
+};
+
 /// Returns no files: the [`Format::others`] of a format whose containers are single files.
 ///
 /// # Errors
@@ -291,7 +313,8 @@ pub fn no_part(_: &dyn Source) -> Result<(), PartError> {
 pub type Formats = &'static [&'static Format];
 
 /// All formats of this program.
-pub static FORMATS: [&Format; 10] = [&WSHARD, &KASTORE, &KAST, &KDB, &IDV, &SAFETENSORS, &NPZ, &PT, &GGUF, &NETCDF];
+pub static FORMATS: [&Format; 11] =
+    [&WSHARD, &KASTORE, &KAST, &KDB, &IDV, &SAFETENSORS, &NPZ, &PT, &GGUF, &NETCDF, &HDF5];
 
 impl PartialEq for Format {
     fn eq(&self, other: &Self) -> bool {

@@ -243,7 +243,7 @@ impl Content for Model {
             File::Texts(number) => 2 + number,
             File::Tensor(_) | File::Numbers(_) | File::Array(_) => return Ok(None),
         };
-        let made = describe::kept(reader, number, |memory| {
+        let made = describe::kept(reader, number.into(), |memory| {
             let documents = Documents::new(&self.found, &*reader.source, memory);
             match file {
                 File::Texts(number) => documents.texts(self.pair(number)),

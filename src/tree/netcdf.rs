@@ -197,7 +197,7 @@ impl Variables {
         let width = if let Shown::Texts(width) = shown(&self.found, variable) { width } else { variable.size };
         let texts = FixedTexts::new(self.elements(variable), width, Padding::Nuls);
         // Two documents for each variable, behind container.json and those of the attributes.
-        Some(RowFiles::new(texts, self.documents + 1 + 2 * number))
+        Some(RowFiles::new(texts, u64::from(self.documents) + 1 + 2 * u64::from(number)))
     }
 
     /// Returns the type of a variable in `container.json`.

@@ -76,13 +76,13 @@ pub enum Form {
 pub struct RowFiles {
     rows: Arc<dyn Rows>,
     /// The numbers of two documents of the container that nothing else has: this one and the next.
-    document: u32,
+    document: u64,
 }
 
 impl RowFiles {
     /// Returns the files of rows. What is known of them is kept in the cache as the container's documents `document` and
     /// `document + 1`.
-    pub fn new(rows: impl Rows + 'static, document: u32) -> Self {
+    pub fn new(rows: impl Rows + 'static, document: u64) -> Self {
         Self { rows: Arc::new(rows), document }
     }
 
@@ -163,7 +163,7 @@ impl Shown {
     /// Returns where some of the rows begin. The first request walks over all of them.
     fn index(&self, reader: &ReadContext) -> Result<Index, Fault> {
         let RowFiles { rows, document } = &self.files;
-        let document = document.saturating_add(u32::from(self.form != Form::Joined));
+        let document = document.saturating_add(u64::from(self.form != Form::Joined));
         let made = describe::kept(reader, document, |memory| {
             let count = rows.count();
             if count > limits::TEXT_ROWS {

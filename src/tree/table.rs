@@ -198,7 +198,7 @@ impl<C: Content> Table<C> {
     }
 
     fn table(&self, reader: &ReadContext, number: u32) -> Result<Arc<Parquet>, Fault> {
-        self.laid_out.get(reader, number, |memory| self.content.table(reader, number, memory))
+        self.laid_out.get(reader, number.into(), |memory| self.content.table(reader, number, memory))
     }
 
     /// Returns what a file of the table shows; `None` for folders, pictures and `container.json`.

@@ -4,6 +4,7 @@
 
 use std::{collections::HashSet, sync::Arc};
 
+use lru::LruCache;
 use parking_lot::Mutex;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -14,7 +15,7 @@ use super::{
     names,
 };
 use crate::{
-    cache::Reservation,
+    cache::{Reservation, nonzero},
     format::DType,
     limits,
     view::{
@@ -28,6 +29,9 @@ pub(super) const SUFFIX: &str = ".parquet";
 
 /// Bytes of memory that a column of a table takes, in addition to several times its texts.
 pub(super) const COLUMN_MEMORY: u64 = 2048;
+
+/// Most tables of a container that stay laid out.
+const TABLES: usize = 1024;
 
 /// Description of a table in `container.json`.
 #[derive(Debug, Clone, Serialize)]
@@ -133,10 +137,16 @@ pub(super) fn slots(dtype: DType, shape: &[u64]) -> Result<Option<u64>, String> 
 /// A table with the memory that it takes.
 type Kept = (Arc<Parquet>, Reservation);
 
-/// The tables of a container that were laid out.
-#[derive(Debug, Default)]
+/// The tables of a container that were laid out; of very many, those that were used last.
+#[derive(Debug)]
 pub(super) struct LaidOut {
-    tables: Mutex<Vec<Option<Kept>>>,
+    tables: Mutex<LruCache<u64, Kept>>,
+}
+
+impl Default for LaidOut {
+    fn default() -> Self {
+        Self { tables: Mutex::new(LruCache::new(nonzero(TABLES))) }
+    }
 }
 
 impl LaidOut {
@@ -147,7 +157,7 @@ impl LaidOut {
     pub(super) fn get(
         &self,
         reader: &ReadContext,
-        number: u32,
+        number: u64,
         mut make: impl FnMut(&WorkingMemory<'_>) -> Result<Parquet, Fault>,
     ) -> Result<Arc<Parquet>, Fault> {
         if let Some(known) = self.known(number) {
@@ -163,20 +173,17 @@ impl LaidOut {
             let room = memory.keep(usage)?;
             Ok((made, room))
         })?;
-        let mut tables = self.tables.lock();
-        let count = tables.len().max(number as usize + 1);
-        tables.resize_with(count, || None);
-        Ok(tables[number as usize].get_or_insert_with(|| (Arc::new(made), room)).0.clone())
+        Ok(self.tables.lock().get_or_insert(number, || (Arc::new(made), room)).0.clone())
     }
 
     /// Returns the table of a number, if it was laid out.
-    fn known(&self, number: u32) -> Option<Arc<Parquet>> {
-        Some(self.tables.lock().get(number as usize)?.as_ref()?.0.clone())
+    fn known(&self, number: u64) -> Option<Arc<Parquet>> {
+        Some(self.tables.lock().get(&number)?.0.clone())
     }
 
     /// Returns the bytes of memory that they take.
     pub(super) fn memory_usage(&self) -> usize {
-        self.tables.lock().iter().flatten().map(|(table, _)| table.memory_usage()).sum()
+        self.tables.lock().iter().map(|(_, (table, _))| table.memory_usage()).sum()
     }
 }
 

@@ -250,11 +250,13 @@ impl Containers {
     }
 
     /// Opens a container on the spot, if its file can be opened and read as far as necessary without waiting for a disk
-    /// or for others; otherwise `None`. `looked_into` returns the file if it is still open.
+    /// or for others; otherwise `None`. `looked_into` returns the file if it is still open; `siblings` finds other files
+    /// that it shows later.
     pub(super) fn try_open(
         &self,
         id: &Arc<ContainerId>,
         looked_into: impl FnOnce() -> Option<Arc<dyn File>>,
+        siblings: impl FnOnce() -> Arc<dyn tree::Siblings>,
     ) -> Option<Arc<Opened>> {
         let version = id.stat.version;
         let is_simple = id.others == 0 && !id.stat.via_link && version.unsettled().is_zero();
@@ -274,6 +276,7 @@ impl Containers {
             return None;
         }
         let (tree, room) = opened.filter(|(tree, _)| !tree.has_parts())?;
+        tree.reach(siblings());
         Some(self.insert(id, reader, tree, room, watch, file))
     }
 

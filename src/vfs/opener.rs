@@ -18,7 +18,7 @@ use super::{
     siblings::{Digests, Siblings},
     source_tree::{SourceEntry, SourceTree},
 };
-use crate::source::Wait;
+use crate::{source::Wait, tree};
 
 /// Most walks that are followed. Programs that go through folders side by side have one each.
 const WALKS: usize = 8;
@@ -72,7 +72,8 @@ impl Opener {
             (_, Some(opened)) => opened,
             (Wait::Never, None) => {
                 let looked_into = || self.source.looked_into(id.stat.version);
-                let opened = self.containers.try_open(id, looked_into).ok_or_else(|| Error::would_block(Wait::Disk))?;
+                let opened = self.containers.try_open(id, looked_into, || self.siblings(id));
+                let opened = opened.ok_or_else(|| Error::would_block(Wait::Disk))?;
                 // Where that takes no waiting, there is nothing to be gained ahead.
                 opened.note_use();
                 return Ok(opened);
@@ -87,15 +88,18 @@ impl Opener {
 
     fn open_now(&self, id: &Arc<ContainerId>) -> Result<Arc<Opened>, Error> {
         self.source.confirm(id)?;
-        self.containers.open(id, || {
-            Some(Arc::new(Siblings {
-                container: id.clone(),
-                store: self.source.store().clone(),
-                folders: self.source.folders.clone(),
-                containers: Arc::downgrade(&self.containers),
-                digests: self.digests.clone(),
-                key: self.key,
-            }))
+        self.containers.open(id, || Some(self.siblings(id)))
+    }
+
+    /// Returns what finds the other files of a container's folder.
+    fn siblings(&self, id: &Arc<ContainerId>) -> Arc<dyn tree::Siblings> {
+        Arc::new(Siblings {
+            container: id.clone(),
+            store: self.source.store().clone(),
+            folders: self.source.folders.clone(),
+            containers: Arc::downgrade(&self.containers),
+            digests: self.digests.clone(),
+            key: self.key,
         })
     }
 
@@ -133,7 +137,8 @@ impl Opener {
     /// Returns whether a container is open, or could be opened on the spot.
     fn is_open_at_once(&self, id: &Arc<ContainerId>) -> bool {
         let looked_into = || self.source.looked_into(id.stat.version);
-        matches!(self.containers.get(id), Ok(Some(_))) || self.containers.try_open(id, looked_into).is_some()
+        matches!(self.containers.get(id), Ok(Some(_)))
+            || self.containers.try_open(id, looked_into, || self.siblings(id)).is_some()
     }
 }
 

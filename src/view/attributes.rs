@@ -18,7 +18,7 @@ use super::{Array, Fault, ReadContext, json};
 use crate::{
     cache::Buffer,
     format::{DType, ElementType, Field, bf16, half, utf32, without_nuls},
-    source::Memory,
+    source::{Memory, SourceError},
 };
 
 /// Most elements of an array that stand in the JSON. Larger ones have a `.npy` file of their own.
@@ -66,6 +66,19 @@ impl Value {
             Self::Array(array) if elements(&array.shape).is_none_or(|count| count > INLINE) => Some(array),
             _ => None,
         }
+    }
+}
+
+impl Value {
+    /// Returns the value as JSON on one line, without its end. Arrays stand in it whole.
+    ///
+    /// # Errors
+    /// [`Fault`] if memory or bytes of the container cannot be had.
+    pub fn line(&self, reader: &ReadContext, memory: &dyn Memory) -> Result<Vec<u8>, Fault> {
+        let writing = Writing { reader, failed: RefCell::default(), reserved: Cell::new(0), memory };
+        let written = serde_json::to_vec(&Shown { value: self, file: None, writing: &writing });
+        let error = |error| SourceError::from(std::io::Error::from(error));
+        written.map_err(|failed| writing.failed.take().unwrap_or_else(|| error(failed).into()))
     }
 }
 
@@ -159,7 +172,7 @@ impl Serialize for Document<'_> {
 }
 
 /// Returns a name as a key: bytes that are not UTF-8 as `%` and two digits.
-fn key(name: &[u8]) -> String {
+pub(crate) fn key(name: &[u8]) -> String {
     let mut key = String::with_capacity(name.len());
     for chunk in name.utf8_chunks() {
         key.push_str(chunk.valid());

@@ -26,7 +26,7 @@ pub use element::Element;
 
 use super::{Bytes, Data, Fault, ReadContext, Rendered, View, json, pieces::Pieces};
 use crate::{
-    cache::{BlockError, Buffer, Key, Tag, pair},
+    cache::{BlockError, Buffer, Key, Tag},
     codec::DecodeError,
     limits,
     source::Memory,
@@ -55,7 +55,7 @@ const LONGEST: u64 = i32::MAX as u64;
 #[derive(Debug)]
 pub struct Table {
     /// The table's number in the container, for the cache.
-    pub number: u32,
+    pub number: u64,
     /// Number of rows.
     pub rows: u64,
     /// Number of rows that are stored together. Row groups begin where these begin, as far as possible.
@@ -69,7 +69,7 @@ pub struct Table {
 /// A table as a Parquet file.
 #[derive(Debug)]
 pub struct Parquet {
-    number: u32,
+    number: u64,
     rows: u64,
     group_rows: u64,
     groups: u64,
@@ -450,7 +450,7 @@ impl Parquet {
 
     /// Returns the footer with its length and the magic after it.
     fn footer_bytes(&self, reader: &ReadContext) -> Result<Arc<Buffer>, Fault> {
-        let key = Key::new(reader.container, Tag::TableFooter, self.number.into(), 0);
+        let key = Key::new(reader.container, Tag::TableFooter, self.number, 0);
         let parts = reader.get_or_insert_with(key, || {
             let mut footer = reader.cache.buffer(self.footer.end - self.footer.start, 0)?;
             let (mut at, length) = (0, footer.len() - 8);
@@ -467,7 +467,8 @@ impl Parquet {
     }
 
     fn page_key(&self, reader: &ReadContext, column: usize, group: u64) -> Key {
-        Key::new(reader.container, Tag::TablePage, pair(self.number, column as u32), group)
+        // There are at most 10,000 columns, and far fewer than 2^48 row groups.
+        Key::new(reader.container, Tag::TablePage, self.number, (column as u64) << 48 | group)
     }
 
     /// Returns a page that is made whole.

@@ -14,8 +14,8 @@ use super::{
 pub enum AttributesAt {
     /// There are none.
     Nowhere,
-    /// In the messages of its header.
-    Messages,
+    /// In the messages of its header, of which the longest has so many bytes.
+    Messages(u32),
     /// In a fractal heap, with the index of their names. Whether their order of creation is recorded.
     Dense(Place, Place, bool),
 }
@@ -53,7 +53,8 @@ impl AttributesAt {
                 return Ok(Self::Dense(heap, info.defined()?, flags & 1 != 0));
             }
         }
-        Ok(if header.find(header::ATTRIBUTE).is_some() { Self::Messages } else { Self::Nowhere })
+        let longest = header.all(header::ATTRIBUTE).map(|message| header.bytes(message).len() as u32).max();
+        Ok(longest.map_or(Self::Nowhere, Self::Messages))
     }
 }
 
@@ -65,7 +66,7 @@ pub fn read(reader: &Reader<'_>, at: Place, stored: AttributesAt) -> Result<Vec<
     let mut attributes = Vec::new();
     match stored {
         AttributesAt::Nowhere => {}
-        AttributesAt::Messages => {
+        AttributesAt::Messages(_) => {
             let header = header::read(reader, at)?;
             for message in header.all(header::ATTRIBUTE) {
                 reader.memory.reserve(2 * header.bytes(message).len() as u64)?;

@@ -1,9 +1,9 @@
 //! The superblock: where a file begins, and where its root is (sections 1 and 2).
 
-use super::{Error, Place, Reader, Sizes, Structure, header, lookup3};
+use super::{Error, Object, Place, Reader, Sizes, Structure, header, lookup3, read_links};
 use crate::{
-    format::{Class, FormatError, Front, Recognition},
-    source::{Memory, Source},
+    format::{Class, FormatError, Front, PartError, Recognition},
+    source::{Memory, Source, Unlimited},
 };
 
 /// What a file begins with, at one of several places.
@@ -136,6 +136,35 @@ pub fn parse(source: &dyn Source, name: Option<&[u8]>, memory: &dyn Memory) -> R
     }
     let Some(root) = root else { return refused(Class::BadRoot, "no root group".into()) };
     Ok(Superblock { version, sizes, is_writing: version == 3 && flags & 5 != 0, extension, root })
+}
+
+/// Fails for a file whose superblock, root group or root's links cannot be read.
+///
+/// # Errors
+/// Why the file must be refused.
+pub fn probe(source: &dyn Source, name: &[u8], memory: &dyn Memory) -> Result<(), FormatError> {
+    let superblock = parse(source, Some(name), memory)?;
+    let reader = superblock.reader(source, memory);
+    let links = Object::read(&reader, superblock.root).and_then(|root| read_links(&reader, &root));
+    match links {
+        Ok(_) => Ok(()),
+        Err(Error::Damaged { place, reason }) => {
+            Err(FormatError::refused(Class::BadRoot, format!("the root group: {reason}, at byte {place}")))
+        }
+        Err(Error::Source(error)) => Err(error.into()),
+    }
+}
+
+/// Fails for a file that another one cannot lead into.
+///
+/// # Errors
+/// Damage of its superblock.
+pub fn check_part(source: &dyn Source) -> Result<(), PartError> {
+    match parse(source, None, &Unlimited) {
+        Ok(_) => Ok(()),
+        Err(FormatError::Refused { reason, .. }) => Err(PartError::Damaged(reason)),
+        Err(FormatError::Source(error)) => Err(error.into()),
+    }
 }
 
 /// Returns the name of the driver that wrote the file, where one is said.

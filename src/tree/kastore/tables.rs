@@ -215,7 +215,7 @@ impl Arrays {
         let mut about = Map::new();
         about.insert("format".into(), self.format.name.into());
         about.insert("version".into(), self.front.get("version").cloned().unwrap_or_default());
-        Parquet::new(reader, Table { number, rows: plan.rows, unit: 1, columns, about }, memory)
+        Parquet::new(reader, Table { number: number.into(), rows: plan.rows, unit: 1, columns, about }, memory)
     }
 
     /// Returns an item of text; `None` if it is longer than `longest` bytes or not UTF-8. If it cannot be read now,

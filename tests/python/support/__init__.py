@@ -4,7 +4,7 @@ Independent of the program under test: it is only ever run, and what it shows is
 the rules written down here say.
 """
 
-from . import typed
+from . import grouped, typed
 from .checks import (assert_one_line_error, assert_same_file, check_npy, png_size, read_checked, read_in_pieces, seen_within, sha256,
                      wait_for, walk_files)
 from .mounts import (as_ordinary_user, daemon_of, foreground, in_own_namespace, is_mounted, memory_of, mounted,
@@ -13,7 +13,7 @@ from .paths import BIN, FAMILIES, FIXTURES, GOLDEN, ROOT, TIMEOUT, TYPED, load_e
 from .servers import address, serving
 
 __all__ = [
-    "BIN", "FAMILIES", "FIXTURES", "GOLDEN", "ROOT", "TIMEOUT", "TYPED", "load_expected", "typed",
+    "BIN", "FAMILIES", "FIXTURES", "GOLDEN", "ROOT", "TIMEOUT", "TYPED", "grouped", "load_expected", "typed",
     "as_ordinary_user", "daemon_of", "foreground", "in_own_namespace", "is_mounted", "memory_of", "mounted",
     "mounted_by", "peak_memory", "run", "statistics_of", "unmount", "within_limit",
     "address", "serving",

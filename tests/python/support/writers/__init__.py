@@ -1,6 +1,7 @@
 """Writers of each format, from the format's description, with lies on demand."""
 
 from . import idv, kdb, pt, zip
+from .hdf5 import hdf5
 from .kas import kast, kastore, ragged, text
 from .models import gguf, safetensors
 from .netcdf import netcdf
@@ -10,7 +11,7 @@ from .shard import (channel, compress, dumps, meta_blocks, round_up, shard_entry
 __all__ = [
     "idv", "kdb", "pt", "zip",
     "kast", "kastore", "ragged", "text",
-    "gguf", "netcdf", "safetensors",
+    "gguf", "hdf5", "netcdf", "safetensors",
     "channel", "compress", "dumps", "meta_blocks", "round_up", "shard_entry", "shard_header", "tensor_v1",
     "write_manifest", "write_shard",
 ]

@@ -1,0 +1,332 @@
+//! What stands for a dataset, by its type and shape (`docs/formats/hdf5.md`, section 7.2).
+
+use std::{num::NonZeroU32, sync::Arc};
+
+use super::{chunks, convert::Conversion, store::Damage, tables};
+use crate::{
+    format::{
+        DType, DateUnit, ElementType, Field, Record,
+        hdf5::{Class, Dataset, Datatype, Float, Layout, Member, Order, Padding},
+    },
+    limits,
+    tree::names,
+};
+
+/// What stands for a dataset.
+#[derive(Debug)]
+pub(super) struct Form {
+    pub(super) kind: FormKind,
+    /// Its axes; none for a scalar.
+    pub(super) dims: Vec<u64>,
+    /// The number of its elements.
+    pub(super) elements: u64,
+    /// Whether it is a table as well: a compound of one axis.
+    pub(super) is_table: bool,
+}
+
+/// Kinds of what stands for a dataset.
+#[derive(Debug)]
+pub(super) enum FormKind {
+    /// An array.
+    Plain(Plain),
+    /// One text.
+    Text(Texts),
+    /// Texts of any length.
+    Texts,
+    /// Rows of any length.
+    Sequence(Plain),
+    /// One JSON value for each element.
+    Rows,
+    /// The stored bytes.
+    Stored(&'static str),
+    /// Nothing: it has no elements.
+    Null,
+    /// A byte that cannot be read.
+    Broken(Damage),
+}
+
+/// How one text is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Texts {
+    /// In so many bytes.
+    Fixed(u64, Padding),
+    /// In the global heap.
+    Varying,
+}
+
+/// A type of which arrays are made.
+#[derive(Debug, Clone)]
+pub(super) struct Plain {
+    /// The type of the elements that are shown.
+    pub(super) element: ElementType,
+    /// Axes that each stored element has.
+    pub(super) inner: Vec<u64>,
+    /// How stored elements are converted.
+    pub(super) conversion: Conversion,
+    /// Bytes of a stored element.
+    pub(super) stored: u64,
+    /// The name of a type that numpy does not have.
+    pub(super) name: Option<&'static str>,
+    /// The padding of texts of one size.
+    pub(super) texts: Option<Padding>,
+}
+
+/// A type of which no array can be made.
+enum Other {
+    /// There are texts, sequences or references in it.
+    Rows,
+    /// There is something in it that is not supported.
+    Unsupported(&'static str),
+}
+
+impl Form {
+    /// Returns what stands for a dataset whose header is at a place of the file.
+    pub(super) fn of(dataset: &Dataset, place: u64) -> Self {
+        let Some(dims) = dataset.space.dims.clone() else {
+            return Self { kind: FormKind::Null, dims: Vec::new(), elements: 0, is_table: false };
+        };
+        let elements = dataset.space.elements().unwrap_or(u64::MAX);
+        let mut kind = kind_of(&dataset.datatype, dims.is_empty());
+        if let FormKind::Plain(plain) = &kind
+            && dims.len() + plain.inner.len() > limits::DIMENSIONS
+        {
+            kind = FormKind::Stored("unsupported");
+        }
+        if let Layout::Chunked(chunked) = &dataset.layout {
+            if chunks::chunk_size(chunked).is_none() {
+                kind = FormKind::Broken(Damage::new(place, "a chunk that is too large"));
+            } else if dims.is_empty() {
+                kind = FormKind::Broken(Damage::new(place, "a scalar in chunks"));
+            }
+        }
+        let is_table = dims.len() == 1
+            && matches!(kind, FormKind::Plain(_) | FormKind::Rows)
+            && tables::has_columns(dataset, &kind);
+        Self { kind, dims, elements, is_table }
+    }
+
+    /// Returns the bytes of memory that it takes.
+    pub(super) fn memory_usage(&self) -> usize {
+        let plain = |plain: &Plain| {
+            let record = plain.element.record().map_or(0, |record| 3 * record.memory_usage());
+            8 * plain.inner.len() + record
+        };
+        8 * self.dims.len()
+            + match &self.kind {
+                FormKind::Plain(of) | FormKind::Sequence(of) => plain(of),
+                FormKind::Broken(damage) => damage.reason.len(),
+                _ => 0,
+            }
+    }
+
+    /// Returns the shape of the array that is shown.
+    pub(super) fn shape(&self) -> Vec<u64> {
+        match &self.kind {
+            FormKind::Plain(plain) => self.dims.iter().chain(&plain.inner).copied().collect(),
+            _ => self.dims.clone(),
+        }
+    }
+}
+
+fn kind_of(datatype: &Datatype, is_scalar: bool) -> FormKind {
+    match &datatype.class {
+        Class::Text(padding) if is_scalar => FormKind::Text(Texts::Fixed(datatype.size, *padding)),
+        Class::VaryingText(_) if is_scalar => FormKind::Text(Texts::Varying),
+        Class::VaryingText(_) => FormKind::Texts,
+        Class::Sequence(base) => match Plain::of(base) {
+            Ok(plain) => FormKind::Sequence(plain),
+            Err(Other::Rows) => FormKind::Rows,
+            Err(Other::Unsupported(name)) => FormKind::Stored(name),
+        },
+        _ => match Plain::of(datatype) {
+            Ok(plain) => FormKind::Plain(plain),
+            Err(Other::Rows) => FormKind::Rows,
+            Err(Other::Unsupported(name)) => FormKind::Stored(name),
+        },
+    }
+}
+
+impl Plain {
+    fn new(element: impl Into<ElementType>, conversion: Conversion, stored: u64) -> Self {
+        let element = element.into();
+        Self { element, inner: Vec::new(), conversion, stored, name: None, texts: None }
+    }
+
+    /// Returns how arrays of a type are made; `None` if none are.
+    pub(super) fn of_type(datatype: &Datatype) -> Option<Self> {
+        Self::of(datatype).ok()
+    }
+
+    fn of(datatype: &Datatype) -> Result<Self, Other> {
+        let size = datatype.size;
+        let number = |dtype, order| Ok(Self::new(dtype, ordered(order, size), size));
+        match &datatype.class {
+            Class::Integer { order, is_signed, offset, precision } => {
+                let dtype = integer(size, *is_signed).ok_or(Other::Unsupported("unsupported"))?;
+                if *offset == 0 && u64::from(*precision) == 8 * size {
+                    return number(dtype, *order);
+                }
+                let (order, is_signed, offset, precision) = (*order, *is_signed, *offset, *precision);
+                let conversion = Conversion::Bits { size: size as u8, order, is_signed, offset, precision };
+                Ok(Self::new(dtype, conversion, size))
+            }
+            Class::BitField { order, offset, precision } => match integer(size, false) {
+                Some(dtype) if *offset == 0 && u64::from(*precision) == 8 * size => number(dtype, *order),
+                _ => Err(Other::Unsupported("bit field")),
+            },
+            Class::Float(float) => of_float(size, float),
+            Class::Time => Err(Other::Unsupported("time")),
+            Class::Text(padding) => {
+                let width = NonZeroU32::new(size as u32).ok_or(Other::Unsupported("unsupported"))?;
+                let plain = Self::new(DType::Bytes(width), Conversion::Copy(size), size);
+                Ok(Self { texts: Some(*padding), ..plain })
+            }
+            Class::Opaque(tag) => {
+                let width = NonZeroU32::new(size as u32).ok_or(Other::Unsupported("unsupported"))?;
+                let dtype = date(tag, size).unwrap_or(DType::Void(width));
+                Ok(Self::new(dtype, Conversion::Copy(size), size))
+            }
+            Class::Compound(members) => of_compound(size, members),
+            Class::Enum(base, names) => {
+                let is_bool = size == 1
+                    && matches!(&**names, [(a, x), (b, y)] if matches!((&**a, &**x, &**b, &**y),
+                        (b"FALSE", [0], b"TRUE", [1]) | (b"TRUE", [1], b"FALSE", [0])));
+                if is_bool { Ok(Self::new(DType::Bool, Conversion::Bool, 1)) } else { Self::of(base) }
+            }
+            Class::Array(dims, base) => {
+                let base = Self::of(base)?;
+                let count = dims.iter().product::<u64>();
+                let inner = dims.iter().copied().chain(base.inner).collect();
+                let conversion = base.conversion.repeated(count, base.stored);
+                Ok(Self { inner, conversion, stored: size, ..base })
+            }
+            Class::Complex(base) => {
+                let base = Self::of(base)?;
+                let dtype = base.element.plain().and_then(complex).ok_or(Other::Unsupported("unsupported"))?;
+                Ok(Self::new(dtype, base.conversion.repeated(2, base.stored), size))
+            }
+            Class::Sequence(base) => match Self::of(base) {
+                Err(Other::Unsupported(name)) => Err(Other::Unsupported(name)),
+                _ => Err(Other::Rows),
+            },
+            Class::VaryingText(_) | Class::Reference(_) => Err(Other::Rows),
+        }
+    }
+
+    /// Returns the bytes of an element of the array that is shown, with its axes.
+    pub(super) fn shown(&self) -> u64 {
+        self.conversion.size()
+    }
+}
+
+fn ordered(order: Order, size: u64) -> Conversion {
+    match order {
+        Order::Big if size > 1 => Conversion::Reverse(size, 1),
+        _ => Conversion::Copy(size),
+    }
+}
+
+fn integer(size: u64, is_signed: bool) -> Option<DType> {
+    Some(match (size, is_signed) {
+        (1, true) => DType::I8,
+        (2, true) => DType::I16,
+        (4, true) => DType::I32,
+        (8, true) => DType::I64,
+        (1, false) => DType::U8,
+        (2, false) => DType::U16,
+        (4, false) => DType::U32,
+        (8, false) => DType::U64,
+        _ => return None,
+    })
+}
+
+fn of_float(size: u64, float: &Float) -> Result<Plain, Other> {
+    let &Float { order, normalisation, sign, offset, precision, exponent, mantissa, bias } = float;
+    if size == 1 {
+        return Ok(Plain { name: Some("float8"), ..Plain::new(DType::U8, Conversion::Copy(1), 1) });
+    }
+    let order = order.ok_or(Other::Unsupported("unsupported"))?;
+    let (dtype, name) = match (size, precision, sign, exponent, mantissa, bias) {
+        (2, 16, 15, (10, 5), (0, 10), 15) => (DType::F16, None),
+        (2, 16, 15, (7, 8), (0, 7), 127) => (DType::Bf16, Some("bfloat16")),
+        (4, 32, 31, (23, 8), (0, 23), 127) => (DType::F32, None),
+        (8, 64, 63, (52, 11), (0, 52), 1023) => (DType::F64, None),
+        (16, 80 | 128, ..) => return Err(Other::Unsupported("long double")),
+        _ => return Err(Other::Unsupported("unsupported")),
+    };
+    if offset != 0 || normalisation != 2 {
+        return Err(Other::Unsupported("unsupported"));
+    }
+    Ok(Plain { name, ..Plain::new(dtype, ordered(order, size), size) })
+}
+
+fn complex(part: DType) -> Option<DType> {
+    Some(match part {
+        DType::F16 => DType::C32,
+        DType::F32 => DType::C64,
+        DType::F64 => DType::C128,
+        _ => return None,
+    })
+}
+
+/// Returns the date that a tag of h5py says.
+fn date(tag: &[u8], size: u64) -> Option<DType> {
+    let tag = std::str::from_utf8(tag).ok()?.strip_prefix("NUMPY:")?;
+    let unit = |text: &str| DateUnit::parse(text.strip_prefix('[')?.strip_suffix(']')?);
+    match tag.get(..3)? {
+        "<M8" if size == 8 => Some(DType::Date(unit(tag.get(3..)?)?)),
+        "<m8" if size == 8 => Some(DType::Span(unit(tag.get(3..)?)?)),
+        _ => None,
+    }
+}
+
+fn of_compound(size: u64, members: &[Member]) -> Result<Plain, Other> {
+    let mut found = Vec::with_capacity(members.len());
+    let mut other = None;
+    for member in members {
+        match Plain::of(&member.datatype) {
+            Ok(plain) => found.push((member, plain)),
+            Err(Other::Rows) => other = other.or(Some(Other::Rows)),
+            // Nothing is shown of what has an unsupported part.
+            Err(Other::Unsupported(_)) => return Err(Other::Unsupported("unsupported")),
+        }
+    }
+    if let Some(other) = other {
+        return Err(other);
+    }
+    if let [(r, real), (i, imaginary)] = found.as_slice()
+        && (&*r.name, &*i.name) == (b"r", b"i")
+        && real.element == imaginary.element
+        && real.inner.is_empty()
+        && imaginary.inner.is_empty()
+        && let Some(dtype) = real.element.plain().and_then(complex)
+    {
+        let parts = [(r.offset, real.conversion.clone()), (i.offset, imaginary.conversion.clone())];
+        let conversion = match (&real.conversion, i.offset == r.offset + real.stored && r.offset == 0) {
+            (one, true) if *one == imaginary.conversion => one.clone().repeated(2, real.stored),
+            _ => Conversion::Members(parts.into()),
+        };
+        return Ok(Plain::new(dtype, conversion, size));
+    }
+    let mut taken = std::collections::HashSet::new();
+    let mut fields = Vec::with_capacity(found.len());
+    for (member, plain) in &found {
+        let stored = std::str::from_utf8(&member.name).ok().filter(|name| !name.is_empty());
+        let mut name = stored.map_or_else(|| names::file(&member.name, "", 1), str::to_owned);
+        for number in 2.. {
+            if taken.insert(name.clone()) {
+                break;
+            }
+            name = names::file(&member.name, "", number);
+        }
+        fields.push(Field::of_shape(&name, plain.element.clone(), &plain.inner));
+    }
+    let record: Arc<Record> = Record::new(fields).map_err(|_| Other::Unsupported("unsupported"))?;
+    let conversions = found.into_iter().map(|(member, plain)| (member.offset, plain.conversion));
+    let mut conversion = Conversion::Members(conversions.collect());
+    // Members that are shown where and as they are stored need nothing.
+    if matches!(conversion.turn(size), Some(crate::view::grid::Turn::No)) {
+        conversion = Conversion::Copy(size);
+    }
+    Ok(Plain::new(record, conversion, size))
+}

@@ -1,0 +1,147 @@
+//! Groups at their places in the tree.
+
+use std::sync::Arc;
+
+use super::{
+    node::{Place, ROOT_PLACE},
+    store::{Damage, Described, Held, Store, fault},
+};
+use crate::{
+    format::hdf5::{self, Kind, Links, Object, Target},
+    tree::names,
+    view::{Fault, ReadContext},
+};
+
+/// Most groups on the way from the root (section 7.3).
+const DEPTH: u32 = 64;
+
+/// A group at its place.
+#[derive(Debug)]
+pub(super) struct Group {
+    pub(super) place: Place,
+    /// What the number of a link in it counts in a place.
+    weight: u128,
+    /// Its header.
+    pub(super) at: hdf5::Place,
+    pub(super) depth: u32,
+    links: Arc<Held<Links>>,
+    /// The group that it stands in, and the number of the link to it.
+    pub(super) parent: Option<(Arc<Self>, usize)>,
+}
+
+/// What a hard link leads to.
+#[derive(Debug, Clone)]
+pub(super) enum Hard {
+    /// A group on the way to the link, so many levels above the one that the link stands in.
+    Ancestor(u32),
+    /// Another object.
+    Object(hdf5::Place, Arc<Held<Described>>),
+}
+
+impl Group {
+    /// Returns the root.
+    pub(super) fn root(store: &Store, context: &ReadContext) -> Result<Arc<Self>, Fault> {
+        let at = store.superblock.root;
+        let links = store.links(context, at)?;
+        Ok(Arc::new(Self { place: ROOT_PLACE, weight: 1, at, depth: 0, links, parent: None }))
+    }
+
+    /// Returns its links.
+    pub(super) fn links(&self) -> Result<&Links, Fault> {
+        if self.depth > DEPTH {
+            return Err(fault(0, "there are more than 64 groups on the way here"));
+        }
+        self.links.found.as_ref().map_err(Damage::fault)
+    }
+
+    /// Returns a link.
+    pub(super) fn link(&self, number: usize) -> Result<Option<(&[u8], Target<'_>)>, Fault> {
+        Ok(self.links()?.get(number))
+    }
+
+    /// What the numbers of links of the groups in it count in a place.
+    fn inner_weight(&self) -> Option<u128> {
+        let count = self.links.found.as_ref().ok()?.len() as u128 + 1;
+        self.weight.checked_mul(count)
+    }
+
+    /// Returns the place of a link.
+    pub(super) fn child_place(&self, number: usize) -> Result<Place, Fault> {
+        let place = self.place.child(self.weight, number);
+        place.ok_or_else(|| fault(0, "there are too many groups on the way here"))
+    }
+
+    /// Returns the groups from this one to the root.
+    pub(super) fn ancestors(self: &Arc<Self>) -> impl Iterator<Item = &Arc<Self>> {
+        std::iter::successors(Some(self), |group| group.parent.as_ref().map(|(parent, _)| parent))
+    }
+
+    /// Returns what a hard link in it leads to.
+    pub(super) fn hard(self: &Arc<Self>, store: &Store, context: &ReadContext, at: hdf5::Place) -> Result<Hard, Fault> {
+        if let Some(levels) = (0..).zip(self.ancestors()).find_map(|(levels, group)| (group.at == at).then_some(levels))
+        {
+            return Ok(Hard::Ancestor(levels));
+        }
+        Ok(Hard::Object(at, store.object(context, at)?))
+    }
+
+    /// Returns the group that a link in it leads to directly; `None` if it is none, or an ancestor.
+    pub(super) fn child(
+        self: &Arc<Self>,
+        store: &Store,
+        context: &ReadContext,
+        number: usize,
+    ) -> Result<Option<Arc<Self>>, Fault> {
+        let Some((_, Target::Hard(at))) = self.link(number)? else { return Ok(None) };
+        let Hard::Object(at, object) = self.hard(store, context, at)? else { return Ok(None) };
+        if !matches!(&object.found, Ok(Described { object: Object { kind: Kind::Group(_), .. }, .. })) {
+            return Ok(None);
+        }
+        let place = self.child_place(number)?;
+        let weight = self.inner_weight().ok_or_else(|| fault(0, "there are too many groups on the way here"))?;
+        let links = store.links(context, at)?;
+        let parent = Some((self.clone(), number));
+        Ok(Some(Arc::new(Self { place, weight, at, depth: self.depth + 1, links, parent })))
+    }
+
+    /// Returns the path of its folder below the container.
+    pub(super) fn path(self: &Arc<Self>) -> String {
+        let mut parts = Vec::new();
+        for group in self.ancestors() {
+            if let Some((parent, number)) = &group.parent
+                && let Ok(Some((name, _))) = parent.link(*number)
+            {
+                parts.push(names::folder(name, &names::RESERVED, 1));
+            }
+        }
+        parts.reverse();
+        parts.join("/")
+    }
+
+    /// Returns the group or object at a place: the group that it stands in, and the number of its link; only the root for
+    /// the root. `None` if nothing is there.
+    pub(super) fn locate(
+        root: &Arc<Self>,
+        store: &Store,
+        context: &ReadContext,
+        place: Place,
+    ) -> Result<Option<(Arc<Self>, Option<usize>)>, Fault> {
+        let (mut group, mut rest) = (root.clone(), place.0);
+        if rest == 0 {
+            return Ok(Some((group, None)));
+        }
+        loop {
+            let count = group.links()?.len() as u128 + 1;
+            let number = rest % count;
+            rest /= count;
+            let Some(number) = number.checked_sub(1) else { return Ok(None) };
+            if rest == 0 {
+                return Ok(Some((group, Some(number as usize))));
+            }
+            match group.child(store, context, number as usize)? {
+                Some(child) => group = child,
+                None => return Ok(None),
+            }
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! `.raw`: the chunks of datasets as they are stored, in folders like those of the groups (section 7.6).
+
+use std::{ops::ControlFlow, sync::Arc};
+
+use super::{
+    Hdf5, chunks, elements,
+    group::{Group, Hard},
+    node::{Node, Part},
+    store::{Described, Held},
+};
+use crate::{
+    format::hdf5::{Chunked, Dataset, Kind, Layout, Object, Target},
+    tree::{NodeId, names},
+    view::{
+        Fault, ReadContext, View,
+        grid::{chunk_name, parse_chunk_name},
+    },
+};
+
+/// Returns the chunks of a dataset and its axes.
+fn chunked(described: &Described) -> Option<(&Dataset, &Chunked, &[u64])> {
+    let dataset = described.object.dataset()?;
+    let Layout::Chunked(chunked) = &dataset.layout else { return None };
+    let dims = dataset.space.dims.as_deref().filter(|dims| !dims.is_empty())?;
+    (chunks::chunk_size(chunked).is_some()).then_some((dataset, chunked, dims))
+}
+
+/// Returns the place in the grid of a chunk of this number.
+fn coordinates(chunked: &Chunked, dims: &[u64], mut number: u64) -> Vec<u64> {
+    let mut at: Vec<u64> = (dims.iter().zip(&chunked.chunk).rev())
+        .map(|(axis, chunk)| {
+            let count = axis.div_ceil(*chunk).max(1);
+            let here = number % count;
+            number /= count;
+            here
+        })
+        .collect();
+    at.reverse();
+    at
+}
+
+impl Hdf5 {
+    /// Returns what a link is in `.raw`: the folder of a group or of a dataset in chunks.
+    fn raw_part(&self, context: &ReadContext, group: &Arc<Group>, number: usize) -> Result<Option<Part>, Fault> {
+        let Some((_, Target::Hard(at))) = group.link(number)? else { return Ok(None) };
+        let Hard::Object(at, object) = group.hard(&self.store, context, at)? else { return Ok(None) };
+        Ok(match &object.found {
+            Ok(Described { object: Object { kind: Kind::Group(_), .. }, .. }) => Some(Part::RawGroup),
+            Ok(described) if chunked(described).is_some() => {
+                self.store.chunks(context, at)?.found.is_ok().then_some(Part::RawDataset)
+            }
+            _ => None,
+        })
+    }
+
+    /// Returns the dataset in chunks at a place.
+    fn raw_dataset(&self, context: &ReadContext, node: Node) -> Result<Option<Arc<Held<Described>>>, Fault> {
+        let object = self.dataset_at(context, node.place)?;
+        Ok(object.filter(|object| object.found.as_ref().is_ok_and(|described| chunked(described).is_some())))
+    }
+
+    pub(super) fn lookup_raw(&self, context: &ReadContext, node: Node, name: &str) -> Result<Option<NodeId>, Fault> {
+        if node.part == Part::RawGroup {
+            let Some(group) = self.group_at(context, node.place)? else { return Ok(None) };
+            let links = group.links()?;
+            let is_it = |number: &usize| {
+                links.get(*number).is_some_and(|(link, _)| names::folder(link, &names::RESERVED, 1) == name)
+            };
+            let found = links.find(&super::shown::unescape(name)).filter(is_it);
+            let found = match found {
+                None if name.contains("%~") => (0..links.len()).find(is_it),
+                found => found,
+            };
+            let Some(number) = found else { return Ok(None) };
+            let Some(part) = self.raw_part(context, &group, number)? else { return Ok(None) };
+            return Ok(Node::of(part, group.child_place(number)?).pack());
+        }
+        let Some(object) = self.raw_dataset(context, node)? else { return Ok(None) };
+        let Ok(described) = &object.found else { return Ok(None) };
+        let Some((_, chunked, dims)) = chunked(described) else { return Ok(None) };
+        let Some((at, is_stored)) = parse_chunk_name(name, dims.len()) else { return Ok(None) };
+        let mut number = 0u64;
+        for (at, (axis, chunk)) in at.iter().zip(dims.iter().zip(&chunked.chunk)) {
+            let count = axis.div_ceil(*chunk);
+            if *at >= count {
+                return Ok(None);
+            }
+            number = number.saturating_mul(count).saturating_add(*at);
+        }
+        let table = self.store.chunks(context, described.object.at)?;
+        let table = table.found.as_ref().map_err(super::refused)?;
+        let Some(item) = table.find(number) else { return Ok(None) };
+        let part = if is_stored { Part::RawStored } else { Part::RawChunk };
+        Ok(Node::item(part, node.place, item as u64).pack())
+    }
+
+    pub(super) fn list_raw(
+        &self,
+        context: &ReadContext,
+        node: Node,
+        from: u64,
+        each: &mut dyn FnMut(u64, &str, Node) -> ControlFlow<()>,
+    ) -> Result<(), Fault> {
+        let from = usize::try_from(from).unwrap_or(usize::MAX);
+        if node.part == Part::RawGroup {
+            let Some(group) = self.group_at(context, node.place)? else { return Ok(()) };
+            let links = group.links()?;
+            for number in from..links.len() {
+                crate::wanted::check().map_err(|error| Fault::from(crate::source::SourceError::from(error)))?;
+                let Some((link, _)) = links.get(number) else { break };
+                let Some(part) = self.raw_part(context, &group, number)? else { continue };
+                let name = names::folder(link, &names::RESERVED, 1);
+                if each(number as u64 + 1, &name, Node::of(part, group.child_place(number)?)).is_break() {
+                    break;
+                }
+            }
+            return Ok(());
+        }
+        let Some(object) = self.raw_dataset(context, node)? else { return Ok(()) };
+        let Ok(described) = &object.found else { return Ok(()) };
+        let Some((_, chunked, dims)) = chunked(described) else { return Ok(()) };
+        let table = self.store.chunks(context, described.object.at)?;
+        let table = table.found.as_ref().map_err(super::refused)?;
+        for position in from..2 * table.len() {
+            let (item, is_stored) = (position / 2, position % 2 == 1);
+            let Some((number, _)) = table.stored(item) else { break };
+            let name = chunk_name(&coordinates(chunked, dims, number), is_stored);
+            let part = if is_stored { Part::RawStored } else { Part::RawChunk };
+            if each(position as u64 + 1, &name, Node::item(part, node.place, item as u64)).is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the name of a chunk's file.
+    pub(super) fn raw_name(&self, context: &ReadContext, node: Node) -> Result<String, Fault> {
+        let Some(object) = self.raw_dataset(context, node)? else { return Ok(String::new()) };
+        let Ok(described) = &object.found else { return Ok(String::new()) };
+        let Some((_, chunked, dims)) = chunked(described) else { return Ok(String::new()) };
+        let table = self.store.chunks(context, described.object.at)?;
+        let table = table.found.as_ref().map_err(super::refused)?;
+        let Some((number, _)) = table.stored(node.item as usize) else { return Ok(String::new()) };
+        Ok(chunk_name(&coordinates(chunked, dims, number), node.part == Part::RawStored))
+    }
+
+    /// Returns the bytes of a chunk.
+    pub(super) fn raw_view(&self, context: &ReadContext, node: Node) -> Result<View, Fault> {
+        let Some(object) = self.raw_dataset(context, node)? else { return Ok(View::default()) };
+        let Ok(described) = &object.found else { return Ok(View::default()) };
+        let Some((dataset, chunked, dims)) = chunked(described) else { return Ok(View::default()) };
+        let table = self.store.chunks(context, described.object.at)?;
+        let table = table.found.as_ref().map_err(super::refused)?;
+        let Some((number, chunk)) = table.stored(node.item as usize) else { return Ok(View::default()) };
+        let start = self.store.superblock.sizes.base.saturating_add(chunk.place);
+        if node.part == Part::RawStored {
+            return Ok(match start.checked_add(chunk.size).filter(|end| *end <= context.source.len()) {
+                Some(end) => View::stored(start..end),
+                None => {
+                    let reason = format!("a chunk of {} bytes that is not in the file", chunk.size).into();
+                    elements::Missing { place: start, reason }.view(chunk.size)
+                }
+            });
+        }
+        let (Some(form), at) = (&described.form, coordinates(chunked, dims, number)) else {
+            return Ok(View::default());
+        };
+        let size = chunks::chunk_size(chunked).unwrap_or(1);
+        let grid = elements::grid(&self.store, described.object.at, dataset, form)?;
+        match grid.raw(context, &at) {
+            Ok(view) => Ok(view.unwrap_or_default()),
+            Err(fault) if fault.would_block_for().is_none() && fault.error.is_damage() => {
+                Ok(elements::Missing::of(&fault, size))
+            }
+            Err(fault) => Err(fault),
+        }
+    }
+}

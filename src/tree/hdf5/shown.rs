@@ -1,0 +1,414 @@
+//! Names: which files and folders stand for a link of a group, and which link a name stands for (section 7).
+
+use std::{ops::ControlFlow, sync::Arc};
+
+use super::{
+    Hdf5,
+    form::{Form, FormKind},
+    group::{Group, Hard},
+    node::{Node, Part, Place},
+    pictures::Pictures,
+    soft::{self, Arrived, Outside},
+    store::{Described, Held},
+};
+use crate::{
+    format::hdf5::{self, AttributesAt, Kind, Target},
+    tree::{DESCRIPTION, NodeId, attributes, names},
+    view::{Fault, ReadContext},
+};
+
+/// What a link of a group is shown as.
+#[derive(Debug, Clone)]
+pub(super) enum Shown {
+    /// A group.
+    Group,
+    /// A link to the group so many levels above the one that it stands in.
+    Ancestor(u32),
+    /// Files of an object.
+    Object(Arc<Held<Described>>),
+    /// Links to the parts of what a soft link leads to.
+    Link(Arrived),
+    /// Links to the parts of what is in another file.
+    Outside(Arc<Outside>),
+    /// Nothing.
+    Nothing,
+}
+
+/// A file or folder that stands for a link: what it is, and its name behind that of the link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Piece {
+    pub(super) part: Part,
+    /// The part of the object that a link leads to.
+    pub(super) item: u64,
+    /// The suffix of a file; `None` for a folder.
+    pub(super) suffix: Option<&'static str>,
+}
+
+/// The number of a link that leads to an ancestor or nowhere.
+pub(super) const WHOLE: u64 = 255;
+
+/// Suffixes of files, longer ones first where one ends in another.
+const SUFFIXES: [&str; 6] = [attributes::BESIDE, ".npy", ".jsonl", ".txt", ".bin", ".parquet"];
+
+impl Piece {
+    fn file(part: Part, suffix: &'static str) -> Self {
+        Self { part, item: 0, suffix: Some(suffix) }
+    }
+
+    pub(super) fn folder(part: Part) -> Self {
+        Self { part, item: 0, suffix: None }
+    }
+
+    /// Returns the link to it.
+    fn link(self) -> Self {
+        Self { part: Part::Link, item: self.part as u64, ..self }
+    }
+
+    /// Returns its name.
+    pub(super) fn name(self, link: &[u8]) -> String {
+        match self.suffix {
+            Some(suffix) => names::file(link, suffix, 1),
+            None => names::folder(link, &names::RESERVED, 1),
+        }
+    }
+}
+
+/// Returns whether an object has attributes.
+pub(super) fn has_attributes(described: &Described) -> bool {
+    described.object.attributes != AttributesAt::Nowhere
+}
+
+/// Returns the files and folders of a dataset.
+fn dataset(form: &Form, has_pictures: bool) -> Vec<Piece> {
+    let mut pieces = Vec::new();
+    let mut file = |part, suffix| pieces.push(Piece::file(part, suffix));
+    let mut has_folder = has_pictures;
+    match &form.kind {
+        FormKind::Plain(plain) => {
+            file(Part::Array, ".npy");
+            if plain.texts.is_some() {
+                file(Part::Lines, ".jsonl");
+                has_folder = true;
+            }
+            if form.is_table {
+                file(Part::Table, ".parquet");
+            }
+        }
+        FormKind::Text(_) => file(Part::Text, ".txt"),
+        FormKind::Texts => {
+            file(Part::Lines, ".jsonl");
+            has_folder = true;
+        }
+        FormKind::Sequence(_) => has_folder = true,
+        FormKind::Rows => {
+            file(Part::Lines, ".jsonl");
+            if form.is_table {
+                file(Part::Table, ".parquet");
+            }
+        }
+        FormKind::Stored(_) | FormKind::Broken(_) => file(Part::Stored, ".bin"),
+        FormKind::Null => {}
+    }
+    if has_folder {
+        pieces.push(Piece::folder(Part::Folder));
+    }
+    pieces
+}
+
+impl Hdf5 {
+    /// Returns what a link is shown as.
+    pub(super) fn shown(&self, context: &ReadContext, group: &Arc<Group>, number: usize) -> Result<Shown, Fault> {
+        let Some((_, target)) = group.link(number)? else { return Ok(Shown::Nothing) };
+        Ok(match target {
+            Target::Hard(at) => match group.hard(&self.store, context, at)? {
+                Hard::Ancestor(levels) => Shown::Ancestor(levels),
+                Hard::Object(_, object) => match &object.found {
+                    Ok(Described { object: hdf5::Object { kind: Kind::Group(_), .. }, .. }) => Shown::Group,
+                    _ => Shown::Object(object),
+                },
+            },
+            Target::Soft(path) => Shown::Link(soft::follow(self, context, group, path)?),
+            Target::External(file, path) => match soft::outside(self, context, file, path)? {
+                Some(outside) => Shown::Outside(Arc::new(outside)),
+                None => Shown::Nothing,
+            },
+            Target::User(_) => Shown::Nothing,
+        })
+    }
+
+    /// Returns the pictures of a dataset.
+    pub(super) fn pictures_of(
+        &self,
+        context: &ReadContext,
+        group: &Arc<Group>,
+        number: usize,
+        described: &Described,
+    ) -> Result<Option<Pictures>, Fault> {
+        let (Some(form), Some((name, _))) = (&described.form, group.link(number)?) else { return Ok(None) };
+        let folder = group.parent.as_ref().map(|(parent, number)| parent.link(*number)).transpose()?.flatten();
+        Pictures::of(self, context, described, form, name, folder.map_or(b"", |(name, _)| name))
+    }
+
+    /// Returns the files and folders that stand for a link.
+    pub(super) fn pieces(&self, context: &ReadContext, group: &Arc<Group>, number: usize) -> Result<Vec<Piece>, Fault> {
+        Ok(match self.shown(context, group, number)? {
+            Shown::Group => vec![Piece::folder(Part::Group)],
+            Shown::Ancestor(_) => vec![Piece { part: Part::Link, item: WHOLE, suffix: None }],
+            Shown::Nothing => Vec::new(),
+            Shown::Object(object) => self.pieces_of(context, group, number, &object)?,
+            Shown::Outside(outside) => outside.pieces.iter().map(|(piece, _)| piece.link()).collect(),
+            Shown::Link(Arrived::Nowhere(_)) => vec![Piece { part: Part::Link, item: WHOLE, suffix: None }],
+            Shown::Link(Arrived::Group(_)) => vec![Piece::folder(Part::Group).link()],
+            Shown::Link(Arrived::Object(group, number)) => {
+                let pieces = self.pieces(context, &group, number)?;
+                pieces.into_iter().map(Piece::link).collect()
+            }
+        })
+    }
+
+    fn pieces_of(
+        &self,
+        context: &ReadContext,
+        group: &Arc<Group>,
+        number: usize,
+        object: &Held<Described>,
+    ) -> Result<Vec<Piece>, Fault> {
+        let Ok(described) = &object.found else { return Ok(vec![Piece::file(Part::Stored, ".bin")]) };
+        let mut pieces = match &described.form {
+            Some(form) => {
+                let has_pictures = self.pictures_of(context, group, number, described)?.is_some();
+                dataset(form, has_pictures)
+            }
+            None => Vec::new(),
+        };
+        if has_attributes(described) {
+            pieces.push(Piece::file(Part::Attributes, attributes::BESIDE));
+        }
+        Ok(pieces)
+    }
+
+    /// Returns the link and the part of it that a name in a group stands for.
+    pub(super) fn find(
+        &self,
+        context: &ReadContext,
+        group: &Arc<Group>,
+        name: &str,
+    ) -> Result<Option<(usize, Piece)>, Fault> {
+        let stems = SUFFIXES.iter().filter_map(|suffix| name.strip_suffix(suffix)).chain([name]);
+        for stem in stems {
+            if let Some(number) = group.links()?.find(&unescape(stem))
+                && let Some(found) = self.piece_of_name(context, group, number, name)?
+            {
+                return Ok(Some((number, found)));
+            }
+        }
+        // The names of long ones end in a hash.
+        if name.contains("%~") {
+            for number in 0..group.links()?.len() {
+                let is_long = group.link(number)?.is_some_and(|(link, _)| 3 * link.len() + 64 > names::NAME_MAX);
+                if is_long && let Some(found) = self.piece_of_name(context, group, number, name)? {
+                    return Ok(Some((number, found)));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn piece_of_name(
+        &self,
+        context: &ReadContext,
+        group: &Arc<Group>,
+        number: usize,
+        name: &str,
+    ) -> Result<Option<Piece>, Fault> {
+        let Some((link, _)) = group.link(number)? else { return Ok(None) };
+        // Most names are not those of the link, and need nothing of the object.
+        let suffixes = SUFFIXES.iter().map(|suffix| names::file(link, suffix, 1));
+        if !suffixes.chain([names::folder(link, &names::RESERVED, 1)]).any(|known| known == name) {
+            return Ok(None);
+        }
+        let pieces = self.pieces(context, group, number)?;
+        Ok(pieces.into_iter().find(|piece| piece.name(link) == name))
+    }
+
+    /// Returns the name of the folder of the large attributes of a link's object, or of the group itself. Stored objects
+    /// keep theirs.
+    pub(super) fn arrays_folder(
+        &self,
+        context: &ReadContext,
+        group: &Arc<Group>,
+        number: Option<usize>,
+    ) -> Result<String, Fault> {
+        let part = match number {
+            None => attributes::ARRAYS_OF_GROUP.as_bytes().to_vec(),
+            Some(number) => {
+                let link = group.link(number)?.map_or(&b""[..], |(name, _)| name);
+                [link, attributes::ARRAYS_BESIDE.as_bytes()].concat()
+            }
+        };
+        for copy in 1..=u32::MAX {
+            let name = names::folder(&part, &names::RESERVED, copy);
+            if self.find(context, group, &name)?.is_none() {
+                return Ok(name);
+            }
+        }
+        Ok(String::new())
+    }
+
+    /// Returns the node of a large attributes' folder of this name in a group.
+    fn find_arrays(&self, context: &ReadContext, group: &Arc<Group>, name: &str) -> Result<Option<Node>, Fault> {
+        let base = name.rsplit_once("%_").map_or(name, |(base, _)| base);
+        if base == attributes::ARRAYS_OF_GROUP
+            && self.has_large(context, group.place)?
+            && self.arrays_folder(context, group, None)? == name
+        {
+            return Ok(Some(Node::of(Part::LargeAttributes, group.place)));
+        }
+        let Some(stem) = base.strip_suffix(attributes::ARRAYS_BESIDE) else { return Ok(None) };
+        let Some(number) = group.links()?.find(&unescape(stem)) else { return Ok(None) };
+        let place = group.child_place(number)?;
+        let is_it = matches!(self.shown(context, group, number)?, Shown::Object(..))
+            && self.has_large(context, place)?
+            && self.arrays_folder(context, group, Some(number))? == name;
+        Ok(is_it.then(|| Node::of(Part::LargeAttributes, place)))
+    }
+
+    /// Returns the entry of a name in a group's folder.
+    pub(super) fn lookup_in(
+        &self,
+        context: &ReadContext,
+        group: &Arc<Group>,
+        name: &str,
+    ) -> Result<Option<NodeId>, Fault> {
+        if name == attributes::OF_GROUP && self.group_has_attributes(context, group)? {
+            return Ok(Node::of(Part::Attributes, group.place).pack());
+        }
+        if let Some((number, piece)) = self.find(context, group, name)? {
+            return Ok(Node::item(piece.part, group.child_place(number)?, piece.item).pack());
+        }
+        Ok(self.find_arrays(context, group, name)?.and_then(Node::pack))
+    }
+
+    /// Returns whether a group has attributes.
+    pub(super) fn group_has_attributes(&self, context: &ReadContext, group: &Group) -> Result<bool, Fault> {
+        Ok(self.store.object(context, group.at)?.found.as_ref().is_ok_and(has_attributes))
+    }
+
+    /// Lists a group's folder. Positions count 16 for each link.
+    pub(super) fn list_group(
+        &self,
+        context: &ReadContext,
+        group: &Arc<Group>,
+        from: u64,
+        each: &mut dyn FnMut(u64, &str, Node) -> ControlFlow<()>,
+    ) -> Result<(), Fault> {
+        let links = group.links()?;
+        if from < 1 && self.group_has_attributes(context, group)? {
+            let node = Node::of(Part::Attributes, group.place);
+            if each(1, attributes::OF_GROUP, node).is_break() {
+                return Ok(());
+            }
+        }
+        if from < 2 && self.has_large(context, group.place)? {
+            let name = self.arrays_folder(context, group, None)?;
+            if each(2, &name, Node::of(Part::LargeAttributes, group.place)).is_break() {
+                return Ok(());
+            }
+        }
+        if group.parent.is_none() && from < 8 {
+            if from < 3 && each(3, DESCRIPTION, Node::of(Part::Description, group.place)).is_break() {
+                return Ok(());
+            }
+            for (next, (name, node)) in (4..).zip(self.profile_nodes(context)?) {
+                if from < next && each(next, &name, node).is_break() {
+                    return Ok(());
+                }
+            }
+        }
+        let (first, skip) = ((from / 16).max(1) - 1, if from < 16 { 0 } else { from % 16 });
+        for number in first as usize..links.len() {
+            crate::wanted::check().map_err(|error| Fault::from(crate::source::SourceError::from(error)))?;
+            let Some((name, _)) = links.get(number) else { break };
+            let place = group.child_place(number)?;
+            let pieces = self.pieces(context, group, number)?;
+            let skip = if number as u64 == first { skip as usize } else { 0 };
+            let base = (number as u64 + 1) * 16;
+            let count = pieces.len();
+            for (at, piece) in pieces.into_iter().enumerate().skip(skip) {
+                let node = Node::item(piece.part, place, piece.item);
+                if each(base + at as u64 + 1, &piece.name(name), node).is_break() {
+                    return Ok(());
+                }
+            }
+            let is_object = skip <= count && matches!(self.shown(context, group, number)?, Shown::Object(..));
+            if is_object && self.has_large(context, place)? {
+                let name = self.arrays_folder(context, group, Some(number))?;
+                if each(base + count as u64 + 1, &name, Node::of(Part::LargeAttributes, place)).is_break() {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the name of a node in its folder.
+    pub(super) fn name_of(
+        &self,
+        context: &ReadContext,
+        group: &Arc<Group>,
+        number: Option<usize>,
+        node: Node,
+    ) -> Result<String, Fault> {
+        let Some(number) = number else {
+            return Ok(match node.part {
+                Part::Attributes => attributes::OF_GROUP.into(),
+                Part::LargeAttributes => self.arrays_folder(context, group, None)?,
+                _ => String::new(),
+            });
+        };
+        if node.part == Part::LargeAttributes {
+            return self.arrays_folder(context, group, Some(number));
+        }
+        let Some((link, _)) = group.link(number)? else { return Ok(String::new()) };
+        let folder = || names::folder(link, &names::RESERVED, 1);
+        let part = if node.part == Part::Link { Part::of(node.item) } else { Some(node.part) };
+        Ok(match part {
+            Some(Part::Array) => names::file(link, ".npy", 1),
+            Some(Part::Lines) => names::file(link, ".jsonl", 1),
+            Some(Part::Text) => names::file(link, ".txt", 1),
+            Some(Part::Stored) => names::file(link, ".bin", 1),
+            Some(Part::Table) => names::file(link, ".parquet", 1),
+            Some(Part::Attributes) => names::file(link, attributes::BESIDE, 1),
+            _ => folder(),
+        })
+    }
+
+    /// Returns the group that a place is in, and the number of the link.
+    pub(super) fn at(&self, context: &ReadContext, place: Place) -> Result<Option<(Arc<Group>, Option<usize>)>, Fault> {
+        Group::locate(&self.root, &self.store, context, place)
+    }
+}
+
+/// Returns the stored name that a part of a path stands for, unless that part is cut.
+pub(super) fn unescape(part: &str) -> Vec<u8> {
+    if part == "%empty" {
+        return Vec::new();
+    }
+    let (mut name, mut rest) = (Vec::with_capacity(part.len()), part.as_bytes());
+    let digit = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
+    while let [first, after @ ..] = rest {
+        match (first, after) {
+            (b'%', [a, b, after @ ..]) => match (digit(*a), digit(*b)) {
+                (Some(a), Some(b)) => {
+                    name.push(a << 4 | b);
+                    rest = after;
+                    continue;
+                }
+                _ => name.push(*first),
+            },
+            _ => name.push(*first),
+        }
+        rest = after;
+    }
+    name
+}
