@@ -18,6 +18,7 @@ pub mod mp4;
 pub mod netcdf;
 pub mod npz;
 mod packed;
+pub mod parquet;
 pub mod pt;
 mod recognition;
 mod record;

@@ -119,6 +119,21 @@ pub const DESCRIBED: usize = 10_000;
 /// Largest chunk of a chunked array when decoded, in bytes. Zarr and HDF5 count them in 32 bits.
 pub const CHUNK: u64 = 1 << 32;
 
+/// Longest footer of a Parquet file that is read, in bytes (`docs/formats/lerobot.md` 12).
+pub const PARQUET_FOOTER: u64 = 64 << 20;
+
+/// Most row groups times columns of a Parquet file that is read, about 50 bytes of memory each.
+pub const PARQUET_CHUNKS: usize = 1_000_000;
+
+/// Deepest group of a Parquet schema: five lists, and structures around them.
+pub const PARQUET_DEPTH: usize = 32;
+
+/// Largest page of a Parquet file that is read, in bytes: after decompression, and when its values are decoded.
+pub const PARQUET_PAGE: u64 = 1 << 30;
+
+/// Most values of a page. A run of them takes a few bytes.
+pub const PARQUET_VALUES: u64 = 1 << 27;
+
 /// Most dimensions of an array that becomes `.npy` (numpy 1's own limit, `docs/TREE.md`, section 3).
 pub const DIMENSIONS: usize = 32;
 

@@ -1,0 +1,215 @@
+//! Encodings of levels and values: hybrids of runs and packed bits, deltas, streams of bytes.
+
+/// Why bytes do not decode.
+pub(super) type Reason = &'static str;
+
+const SHORT: Reason = "its values end early";
+
+/// Fills `out` from a hybrid of runs and bit-packed groups, with `width` bits a value. Returns the number of bytes that
+/// were read.
+pub(super) fn hybrid<T: Copy>(
+    bytes: &[u8],
+    width: u32,
+    out: &mut [T],
+    cast: impl Fn(u32) -> T,
+) -> Result<usize, Reason> {
+    if width > 32 {
+        return Err("a value has more than 32 bits");
+    }
+    if width == 0 {
+        out.fill(cast(0));
+        return Ok(0);
+    }
+    let (mut at, mut filled) = (0, 0);
+    while filled < out.len() {
+        let head = varint(bytes, &mut at)?;
+        let rest = bytes.get(at..).unwrap_or_default();
+        let left = out.len() - filled;
+        if head & 1 == 1 {
+            let groups = usize::try_from(head >> 1).map_err(|_| SHORT)?;
+            let count = groups.saturating_mul(8).min(left);
+            // The last group may end with its last value.
+            let needed = (count * width as usize).div_ceil(8);
+            let packed = rest.get(..needed).ok_or(SHORT)?;
+            unpack(packed, width, &mut out[filled..filled + count], &cast);
+            filled += count;
+            at += groups.saturating_mul(width as usize).min(rest.len());
+        } else {
+            let length = width.div_ceil(8) as usize;
+            let mut value = [0; 4];
+            value[..length].copy_from_slice(rest.get(..length).ok_or(SHORT)?);
+            let value = u32::from_le_bytes(value);
+            if width < 32 && value >> width != 0 {
+                return Err("the value of a run has too many bits");
+            }
+            let count = usize::try_from(head >> 1).map_or(left, |count| count.min(left));
+            out[filled..filled + count].fill(cast(value));
+            filled += count;
+            at += length;
+        }
+    }
+    Ok(at)
+}
+
+/// Unpacks values of up to 32 bits, the lowest bits first. There are enough bytes.
+fn unpack<T>(packed: &[u8], width: u32, out: &mut [T], cast: impl Fn(u32) -> T) {
+    let mask = u64::MAX >> (64 - width);
+    let mut bit = 0;
+    for slot in out {
+        let window = window(packed, bit / 8);
+        *slot = cast((window >> (bit % 8) & mask) as u32);
+        bit += width as usize;
+    }
+}
+
+/// Returns eight bytes from a place on; zeros follow the last.
+fn window(bytes: &[u8], at: usize) -> u64 {
+    let rest = bytes.get(at..).unwrap_or_default();
+    rest.first_chunk().map_or_else(
+        || {
+            let mut window = [0; 8];
+            let length = rest.len().min(8);
+            window[..length].copy_from_slice(&rest[..length]);
+            u64::from_le_bytes(window)
+        },
+        |window| u64::from_le_bytes(*window),
+    )
+}
+
+fn varint(bytes: &[u8], at: &mut usize) -> Result<u64, Reason> {
+    let mut value = 0;
+    for shift in (0..64).step_by(7) {
+        let byte = *bytes.get(*at).ok_or(SHORT)?;
+        *at += 1;
+        value |= u64::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            return Ok(value);
+        }
+    }
+    Err("a number has more than 64 bits")
+}
+
+fn zigzag(bytes: &[u8], at: &mut usize) -> Result<i64, Reason> {
+    let value = varint(bytes, at)?;
+    Ok((value >> 1) as i64 ^ -((value & 1) as i64))
+}
+
+/// Largest block of deltas; writers use 128 or some times that.
+const BLOCK: u64 = 1 << 20;
+
+/// Passes `count` delta-encoded integers to `put` (`DELTA_BINARY_PACKED`). Returns the number of bytes that were read.
+/// Sums wrap, as they do in writers.
+pub(super) fn deltas(bytes: &[u8], count: usize, mut put: impl FnMut(i64)) -> Result<usize, Reason> {
+    let mut at = 0;
+    let block = varint(bytes, &mut at)?;
+    let parts = varint(bytes, &mut at)?;
+    let stored = varint(bytes, &mut at)?;
+    let mut value = zigzag(bytes, &mut at)?;
+    if stored != count as u64 {
+        return Err("it states another number of values than its page");
+    }
+    if count == 0 {
+        return Ok(at);
+    }
+    let part = block.checked_div(parts).unwrap_or(0) as usize;
+    if block > BLOCK || part == 0 || !block.is_multiple_of(parts) || !part.is_multiple_of(8) {
+        return Err("its blocks of deltas have no such size");
+    }
+    put(value);
+    let mut left = count - 1;
+    while left > 0 {
+        let least = zigzag(bytes, &mut at)?;
+        let widths = bytes.get(at..).and_then(|rest| rest.get(..parts as usize)).ok_or(SHORT)?;
+        at += parts as usize;
+        for width in widths {
+            if left == 0 {
+                break;
+            }
+            if *width > 64 {
+                return Err("a delta has more than 64 bits");
+            }
+            let length = part * usize::from(*width) / 8;
+            let packed = bytes.get(at..).and_then(|rest| rest.get(..length)).ok_or(SHORT)?;
+            at += length;
+            for number in 0..part.min(left) {
+                let delta = bits(packed, number * usize::from(*width), u32::from(*width));
+                value = value.wrapping_add(least).wrapping_add(delta as i64);
+                put(value);
+            }
+            left -= part.min(left);
+        }
+    }
+    Ok(at)
+}
+
+/// Returns up to 64 bits from a place on.
+fn bits(packed: &[u8], bit: usize, width: u32) -> u64 {
+    let Some(mask) = u64::MAX.checked_shr(64 - width) else { return 0 };
+    let (at, shift) = (bit / 8, bit % 8);
+    let low = window(packed, at) >> shift;
+    let high = packed.get(at + 8).map_or(0, |byte| u64::from(*byte));
+    let high = if shift == 0 { 0 } else { high << (64 - shift) };
+    (low | high) & mask
+}
+
+/// Puts the streams of first bytes, second bytes and so on back together (`BYTE_STREAM_SPLIT`).
+pub(super) fn join_streams(bytes: &[u8], width: usize, out: &mut [u8]) -> Result<(), Reason> {
+    let bytes = bytes.get(..out.len()).ok_or(SHORT)?;
+    let count = out.len() / width.max(1);
+    for (number, value) in out.chunks_exact_mut(width.max(1)).enumerate() {
+        for (stream, byte) in value.iter_mut().enumerate() {
+            *byte = bytes[stream * count + number];
+        }
+    }
+    Ok(())
+}
+
+/// Unpacks bits to bytes of 0 and 1.
+pub(super) fn booleans(bytes: &[u8], out: &mut [u8]) -> Result<(), Reason> {
+    let bytes = bytes.get(..out.len().div_ceil(8)).ok_or(SHORT)?;
+    for (values, byte) in out.chunks_mut(8).zip(bytes) {
+        for (bit, value) in values.iter_mut().enumerate() {
+            *value = byte >> bit & 1;
+        }
+    }
+    Ok(())
+}
+
+/// Copies values as they are stored.
+pub(super) fn plain(bytes: &[u8], out: &mut [u8]) -> Result<(), Reason> {
+    out.copy_from_slice(bytes.get(..out.len()).ok_or(SHORT)?);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hybrids_of_the_format_s_own_example() {
+        // Encodings.md of the format: 0 to 7 in 3 bits.
+        let mut out = [0; 8];
+        assert_eq!(hybrid(&[3, 0x88, 0xc6, 0xfa], 3, &mut out, |value| value), Ok(4));
+        assert_eq!(out, [0, 1, 2, 3, 4, 5, 6, 7]);
+        let mut out = [0; 5];
+        assert_eq!(hybrid(&[8, 9, 2, 7], 4, &mut out, |value| value), Ok(4));
+        assert_eq!(out, [9, 9, 9, 9, 7]);
+        assert!(hybrid(&[8], 4, &mut out, |value| value).is_err());
+        assert!(hybrid(&[8, 16], 4, &mut out, |value| value).is_err(), "16 has five bits");
+        assert!(hybrid(&[0, 1], 1, &mut out, |value| value).is_err(), "a run of none ends the bytes");
+        assert_eq!(hybrid(&[], 0, &mut out, |value| value), Ok(0));
+    }
+
+    #[test]
+    fn deltas_of_the_format_s_own_example() {
+        // 7, 5, 3, 1, 2, 3, 4, 5: least delta -2, deltas 0 0 0 3 3 3 3 in two bits.
+        let mut bytes = vec![128, 1, 4, 8, 14, 3, 2, 0, 0, 0, 0xc0, 0x3f];
+        bytes.resize(8 + 1 + 8, 0);
+        let mut out = Vec::new();
+        assert_eq!(deltas(&bytes, 8, |value| out.push(value)), Ok(17));
+        assert_eq!(out, [7, 5, 3, 1, 2, 3, 4, 5]);
+        assert!(deltas(&bytes[..16], 8, |_| {}).is_err());
+        assert!(deltas(&bytes, 7, |_| {}).is_err());
+        assert!(deltas(&[0, 0, 2, 0, 0, 0], 2, |_| {}).is_err(), "blocks without parts");
+    }
+}

@@ -1,0 +1,343 @@
+//! The schema of a Parquet file: its leaves, and what their levels mean.
+
+use super::{
+    super::DType,
+    thrift::{Broken, Compact, FALSE, STRUCT, TRUE},
+};
+use crate::limits;
+
+/// How values are stored, by the numbers of the format.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Physical {
+    /// One bit.
+    Boolean,
+    /// 4 bytes.
+    Int32,
+    /// 8 bytes.
+    Int64,
+    /// 12 bytes, an old time stamp.
+    Int96,
+    /// 4 bytes.
+    Float,
+    /// 8 bytes.
+    Double,
+    /// Any bytes, after their length.
+    Bytes,
+    /// So many bytes.
+    Fixed(u32),
+}
+
+impl Physical {
+    fn of(number: i64, length: Option<u32>) -> Option<Self> {
+        Some(match number {
+            0 => Self::Boolean,
+            1 => Self::Int32,
+            2 => Self::Int64,
+            3 => Self::Int96,
+            4 => Self::Float,
+            5 => Self::Double,
+            6 => Self::Bytes,
+            7 => Self::Fixed(length?),
+            _ => return None,
+        })
+    }
+
+    /// Returns the bytes of a value, of bool as it is decoded; `None` if they differ.
+    pub(super) fn width(self) -> Option<usize> {
+        Some(match self {
+            Self::Boolean => 1,
+            Self::Int32 | Self::Float => 4,
+            Self::Int64 | Self::Double => 8,
+            Self::Int96 => 12,
+            Self::Bytes => return None,
+            Self::Fixed(length) => length as usize,
+        })
+    }
+}
+
+/// What the values of a leaf are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Values {
+    /// Numbers, of a type with as many bytes as are stored (bool has a byte when it is decoded): `INT_8` is `I32`.
+    Numbers(DType),
+    /// Texts.
+    Texts,
+    /// Bytes.
+    Bytes,
+    /// Something else, such as dates.
+    Other,
+}
+
+/// How the values of a leaf belong to the rows of a top-level column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// One value a row.
+    Scalar,
+    /// A list of values a row, or lists of lists.
+    List,
+    /// A part of a structure that has one value a row.
+    Member,
+    /// Everything else: maps, lists of structures.
+    Other,
+}
+
+/// What a place without a value stands for, by its definition level.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stop {
+    /// A missing value.
+    Null,
+    /// A missing list.
+    NullList,
+    /// A list without elements.
+    Empty,
+}
+
+/// A leaf of the schema: what is stored as one column.
+#[derive(Debug)]
+pub struct Leaf {
+    /// The names from the top-level column down.
+    pub path: Vec<Box<str>>,
+    /// How values are stored.
+    pub physical: Physical,
+    /// What they are.
+    pub values: Values,
+    /// How they belong to rows.
+    pub form: Form,
+    /// The largest repetition level.
+    pub(super) most_repeated: u8,
+    /// What each definition level below the largest stands for; as many as that level.
+    pub(super) stops: Box<[Stop]>,
+}
+
+impl Leaf {
+    /// Returns the bytes of memory that it takes, about.
+    pub(super) fn memory_usage(&self) -> u64 {
+        let names: usize = self.path.iter().map(|name| name.len() + 32).sum();
+        (size_of::<Self>() + names + self.stops.len()) as u64
+    }
+
+    /// Returns the largest definition level.
+    pub(super) fn most_defined(&self) -> u8 {
+        self.stops.len() as u8
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Repetition {
+    Required,
+    Optional,
+    Repeated,
+}
+
+/// An element as it is stored.
+struct Element<'a> {
+    physical: Option<i64>,
+    length: Option<u32>,
+    repetition: Repetition,
+    name: &'a [u8],
+    children: u32,
+    converted: Option<i64>,
+    logical: Option<Logical>,
+}
+
+/// The annotations that are told apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Logical {
+    Text,
+    Integer(i8, bool),
+    Half,
+    Other,
+}
+
+fn logical(compact: &mut Compact<'_>) -> Result<Logical, Broken> {
+    let mut found = Logical::Other;
+    compact.fields(|compact, number, kind| {
+        if kind != STRUCT {
+            return Ok(false);
+        }
+        found = match number {
+            1 => Logical::Text,
+            15 => Logical::Half,
+            10 => {
+                let (mut bits, mut is_signed) = (0, true);
+                compact.fields(|compact, number, kind| {
+                    match (number, kind) {
+                        (1, _) => bits = compact.small()?,
+                        (2, TRUE | FALSE) => is_signed = kind == TRUE,
+                        _ => return Ok(false),
+                    }
+                    Ok(true)
+                })?;
+                found = Logical::Integer(bits, is_signed);
+                return Ok(true);
+            }
+            _ => Logical::Other,
+        };
+        Ok(false)
+    })?;
+    Ok(found)
+}
+
+fn element<'a>(compact: &mut Compact<'a>) -> Result<Element<'a>, Broken> {
+    let mut element = Element {
+        physical: None,
+        length: None,
+        repetition: Repetition::Required,
+        name: &[],
+        children: 0,
+        converted: None,
+        logical: None,
+    };
+    compact.fields(|compact, number, kind| {
+        match number {
+            1 => element.physical = Some(compact.integer()?),
+            2 => element.length = Some(compact.size()?),
+            3 => {
+                element.repetition = match compact.integer()? {
+                    0 => Repetition::Required,
+                    1 => Repetition::Optional,
+                    2 => Repetition::Repeated,
+                    _ => return Err(Broken::Bad("an element of the schema has an unknown repetition")),
+                }
+            }
+            4 => element.name = compact.binary()?,
+            5 => element.children = compact.size()?,
+            6 => element.converted = Some(compact.integer()?),
+            10 if kind == STRUCT => element.logical = Some(logical(compact)?),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    })?;
+    Ok(element)
+}
+
+impl Element<'_> {
+    fn values(&self, physical: Physical) -> Values {
+        // The annotation of integers: bits, and whether they have a sign.
+        let integer = match (self.logical, self.converted) {
+            (Some(Logical::Integer(bits, is_signed)), _) => Some((bits, is_signed)),
+            (Some(_), _) => None,
+            (None, Some(kind @ 11..=14)) => Some((8 << (kind - 11), false)),
+            (None, Some(kind @ 15..=18)) => Some((8 << (kind - 15), true)),
+            _ => None,
+        };
+        let is_plain = self.converted.is_none() && self.logical.is_none();
+        match (physical, integer) {
+            (Physical::Boolean, _) => Values::Numbers(DType::Bool),
+            (Physical::Float, _) => Values::Numbers(DType::F32),
+            (Physical::Double, _) => Values::Numbers(DType::F64),
+            (Physical::Int32, Some((32, false))) => Values::Numbers(DType::U32),
+            (Physical::Int32, Some((8 | 16 | 32, _))) => Values::Numbers(DType::I32),
+            (Physical::Int64, Some((64, false))) => Values::Numbers(DType::U64),
+            (Physical::Int64, Some((64, true))) => Values::Numbers(DType::I64),
+            (Physical::Int32, None) if is_plain => Values::Numbers(DType::I32),
+            (Physical::Int64, None) if is_plain => Values::Numbers(DType::I64),
+            (Physical::Fixed(2), _) if self.logical == Some(Logical::Half) => Values::Numbers(DType::F16),
+            (Physical::Bytes, _) if self.logical == Some(Logical::Text) || self.converted == Some(0) => Values::Texts,
+            (Physical::Bytes, _) if is_plain => Values::Bytes,
+            _ => Values::Other,
+        }
+    }
+}
+
+/// A group that is open while its children are read.
+struct Open {
+    children: u32,
+    left: u32,
+    repetition: Repetition,
+    name: Box<str>,
+}
+
+/// Reads the list of elements. `reserve` is asked for memory.
+pub(super) fn read<E: From<Broken>>(
+    compact: &mut Compact<'_>,
+    mut reserve: impl FnMut(u64) -> Result<(), E>,
+) -> Result<Vec<Leaf>, E> {
+    let (count, _) = compact.list()?;
+    let mut leaves = Vec::new();
+    // The root has no repetition of its own.
+    let mut open: Vec<Open> = Vec::new();
+    for number in 0..count {
+        let element = element(compact)?;
+        let bad = |reason| E::from(Broken::Bad(reason));
+        if number == 0 {
+            let (name, repetition) = (Box::default(), Repetition::Required);
+            open.push(Open { children: element.children, left: element.children, repetition, name });
+            continue;
+        }
+        while open.last().is_some_and(|group| group.left == 0) {
+            open.pop();
+        }
+        let Some(parent) = open.last_mut() else { return Err(bad("the schema has more elements than its groups")) };
+        parent.left -= 1;
+        let name: Box<str> = String::from_utf8_lossy(element.name).into();
+        let Some(physical) = element.physical else {
+            if open.len() > limits::PARQUET_DEPTH {
+                return Err(bad("the schema is nested too deeply"));
+            }
+            let children = element.children;
+            open.push(Open { children, left: children, repetition: element.repetition, name });
+            continue;
+        };
+        let physical = Physical::of(physical, element.length).ok_or_else(|| bad("a column has an unknown type"))?;
+        let leaf = leaf(&open[1..], name, physical, &element);
+        if leaves.len() >= limits::PARQUET_CHUNKS {
+            return Err(bad("the schema has too many columns"));
+        }
+        reserve(leaf.memory_usage())?;
+        leaves.push(leaf);
+    }
+    match open.iter().all(|group| group.left == 0) {
+        true => Ok(leaves),
+        false => Err(E::from(Broken::Bad("the schema has fewer elements than its groups"))),
+    }
+}
+
+fn leaf(groups: &[Open], name: Box<str>, physical: Physical, element: &Element<'_>) -> Leaf {
+    let own = [element.repetition];
+    let repetitions: Vec<Repetition> = groups.iter().map(|group| group.repetition).chain(own).collect();
+    let mut stops = Vec::new();
+    for (at, repetition) in repetitions.iter().enumerate() {
+        let has_list = repetitions.get(at + 1..).is_some_and(|below| below.contains(&Repetition::Repeated));
+        match repetition {
+            Repetition::Required => {}
+            Repetition::Optional => stops.push(if has_list { Stop::NullList } else { Stop::Null }),
+            Repetition::Repeated => stops.push(Stop::Empty),
+        }
+    }
+    let most_repeated = repetitions.iter().filter(|repetition| **repetition == Repetition::Repeated).count() as u8;
+    let form = match most_repeated {
+        0 if groups.is_empty() => Form::Scalar,
+        0 => Form::Member,
+        _ if is_list(groups, element.repetition) => Form::List,
+        _ => Form::Other,
+    };
+    let path = groups.iter().map(|group| group.name.clone()).chain([name]).collect();
+    Leaf { path, physical, values: element.values(physical), form, most_repeated, stops: stops.into() }
+}
+
+/// Returns whether all groups above a leaf are lists: a group with one repeated child, which is the element or has it as
+/// its only child.
+fn is_list(groups: &[Open], leaf: Repetition) -> bool {
+    let mut groups = groups;
+    loop {
+        match groups {
+            [] => return leaf == Repetition::Repeated,
+            [list] if list.repetition != Repetition::Repeated && list.children == 1 => {
+                return leaf == Repetition::Repeated;
+            }
+            [list, repeated, rest @ ..]
+                if list.repetition != Repetition::Repeated
+                    && repeated.repetition == Repetition::Repeated
+                    && list.children == 1
+                    && repeated.children == 1 =>
+            {
+                if rest.is_empty() {
+                    return leaf != Repetition::Repeated;
+                }
+                groups = rest;
+            }
+            _ => return false,
+        }
+    }
+}
