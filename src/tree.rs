@@ -5,6 +5,7 @@
 
 pub mod attributes;
 mod choice;
+mod columns;
 mod describe;
 mod episodes;
 mod formats;

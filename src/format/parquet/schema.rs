@@ -110,6 +110,11 @@ pub struct Leaf {
 }
 
 impl Leaf {
+    /// Returns whether a row can have any number of values.
+    pub fn has_lists(&self) -> bool {
+        self.most_repeated > 0
+    }
+
     /// Returns the bytes of memory that it takes, about.
     pub(super) fn memory_usage(&self) -> u64 {
         let names: usize = self.path.iter().map(|name| name.len() + 32).sum();
