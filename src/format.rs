@@ -14,6 +14,7 @@ pub mod idv;
 pub mod kast;
 pub mod kastore;
 pub mod kdb;
+pub mod lerobot;
 pub mod mp4;
 pub mod netcdf;
 pub mod npz;
@@ -119,6 +120,11 @@ pub enum Class {
     BadCrc,
     BadPickle,
     Legacy,
+    BadJson,
+    OtherVersion,
+    BadInfo,
+    BadTemplate,
+    OtherStorage,
     NoSignature,
     BadSuperblock,
     Checksum,
@@ -167,6 +173,11 @@ impl fmt::Display for Class {
             Self::BadCrc => "bad_crc",
             Self::BadPickle => "bad_pickle",
             Self::Legacy => "legacy",
+            Self::BadJson => "json",
+            Self::OtherVersion => "version",
+            Self::BadInfo => "info",
+            Self::BadTemplate => "template",
+            Self::OtherStorage => "storage",
             Self::NoSignature => "no_signature",
             Self::BadSuperblock => "bad_superblock",
             Self::Checksum => "checksum",

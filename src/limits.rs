@@ -134,6 +134,24 @@ pub const PARQUET_PAGE: u64 = 1 << 30;
 /// Most values of a page. A run of them takes a few bytes.
 pub const PARQUET_VALUES: u64 = 1 << 27;
 
+/// Largest `meta/info.json` of a LeRobot data set, in bytes (`docs/formats/lerobot.md` 12).
+pub const LEROBOT_INFO: u64 = 16 << 20;
+
+/// Most features of a LeRobot data set.
+pub const LEROBOT_FEATURES: usize = 4096;
+
+/// Most episodes of a LeRobot data set; 100 bytes of memory each, and 16 for each camera.
+pub const LEROBOT_EPISODES: usize = 10_000_000;
+
+/// Most steps of an episode of a LeRobot data set.
+pub const LEROBOT_STEPS: u64 = 1 << 24;
+
+/// Most tasks of a LeRobot data set.
+pub const LEROBOT_TASKS: usize = 1_000_000;
+
+/// Longest line of JSON of a LeRobot data set, in bytes.
+pub const LEROBOT_LINE: usize = 16 << 20;
+
 /// Most dimensions of an array that becomes `.npy` (numpy 1's own limit, `docs/TREE.md`, section 3).
 pub const DIMENSIONS: usize = 32;
 
