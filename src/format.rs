@@ -20,6 +20,7 @@ pub mod netcdf;
 pub mod npz;
 mod packed;
 pub mod parquet;
+pub(crate) mod picture;
 pub mod pt;
 mod recognition;
 mod record;

@@ -134,6 +134,9 @@ pub const PARQUET_PAGE: u64 = 1 << 30;
 /// Most values of a page. A run of them takes a few bytes.
 pub const PARQUET_VALUES: u64 = 1 << 27;
 
+/// Largest width and height of pictures that are shown as one array.
+pub const PICTURE_SIDE: u64 = 16_384;
+
 /// Largest `meta/info.json` of a LeRobot data set, in bytes (`docs/formats/lerobot.md` 12).
 pub const LEROBOT_INFO: u64 = 16 << 20;
 

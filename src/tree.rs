@@ -15,6 +15,7 @@ mod idv;
 mod item_info;
 mod kastore;
 mod kdb;
+mod lerobot;
 pub mod links;
 mod members;
 mod memory;
@@ -41,8 +42,8 @@ use crate::{
 pub use choice::{ChoiceError, choose, default_formats, names as format_names};
 pub use episodes::{Camera, Episode, Episodes, Said, Success, Timeline};
 pub use formats::{
-    Detected, FORMATS, Format, Formats, GGUF, HDF5, IDV, KAST, KASTORE, KDB, NETCDF, NPZ, OpenResult, PT, Probe,
-    SAFETENSORS, WSHARD, detect, detect_within, format_of_name, is_container_name, no_others, no_part,
+    Detected, FORMATS, Format, Formats, GGUF, HDF5, IDV, KAST, KASTORE, KDB, LEROBOT, NETCDF, NPZ, OpenResult, PT,
+    Probe, SAFETENSORS, WSHARD, detect, detect_within, format_of_name, is_container_name, no_others, no_part,
     should_be_container,
 };
 pub use item_info::ItemInfo;

@@ -4,7 +4,6 @@
 //! its pictures, whose record heads must be walked once ([`Images`]).
 
 mod images;
-mod picture;
 
 pub use super::PartError;
 pub use images::{Camera, Images, Kind, Record};

@@ -207,12 +207,7 @@ fn parse(bytes: &[u8], end: u64, memory: &dyn Memory) -> Result<File, Failure> {
     }
 }
 
-fn row_groups(
-    compact: &mut Compact<'_>,
-    columns: usize,
-    end: u64,
-    memory: &dyn Memory,
-) -> Result<Vec<Group>, Failure> {
+fn row_groups(compact: &mut Compact<'_>, columns: usize, end: u64, memory: &dyn Memory) -> Result<Vec<Group>, Failure> {
     let (count, kind) = compact.list()?;
     if count.saturating_mul(columns.max(1)) > limits::PARQUET_CHUNKS {
         return Err(Broken::Bad("it has too many row groups and columns").into());

@@ -128,12 +128,7 @@ impl Columns {
     ///
     /// # Errors
     /// [`Fault`] if it cannot be read; the reason of damage is plain text.
-    pub(super) fn open(
-        reader: &ReadContext,
-        source: Arc<dyn Source>,
-        name: &str,
-        number: u64,
-    ) -> Result<Self, Fault> {
+    pub(super) fn open(reader: &ReadContext, source: Arc<dyn Source>, name: &str, number: u64) -> Result<Self, Fault> {
         reader.may_work()?;
         let (file, room) = with_memory(&reader.cache, |memory| {
             let file = File::read(&*source, &memory).map_err(|error| fault_of(error, name, 0))?;
@@ -242,12 +237,7 @@ impl Columns {
     }
 
     /// Returns the pages of a chunk, which are looked for once while they are remembered.
-    fn walked(
-        &self,
-        reader: &ReadContext,
-        (group, leaf): (usize, usize),
-        chunk: &Chunk,
-    ) -> Result<Arc<Walked>, Fault> {
+    fn walked(&self, reader: &ReadContext, (group, leaf): (usize, usize), chunk: &Chunk) -> Result<Arc<Walked>, Fault> {
         if let Some(known) = self.walked.lock().get(&(group, leaf)) {
             return Ok(known.clone());
         }
@@ -357,6 +347,11 @@ impl Columns {
             None => part(bytes),
         };
         Ok(vec![part(starts), part(marks), bytes, part(slots)])
+    }
+
+    /// Returns an error with the name of this file.
+    pub(super) fn named(&self, error: Arc<BlockError>) -> Arc<BlockError> {
+        in_file(&self.name, error)
     }
 
     /// Returns an error of this file; `at` is where in it.

@@ -3,15 +3,15 @@
 use std::{ffi::OsStr, fmt, sync::Arc};
 
 use super::{
-    Beside, Container, Siblings, gguf, hdf5, idv, kastore, kdb,
-    memory::{WorkingMemory, refused},
+    Beside, Container, Siblings, gguf, hdf5, idv, kastore, kdb, lerobot,
+    memory::{WorkingMemory, no_memory, refused},
     netcdf, npz, pt, safetensors, wshard,
 };
 use crate::{
-    cache::Reservation,
+    cache::{BlockError, Reservation},
     format::{self, FormatError, Front, PartError, Recognition},
     source::{Memory, Source, SourceError, Unlimited},
-    view::ReadContext,
+    view::{Fault, ReadContext},
 };
 
 /// A container that was opened, or why it must be refused after all.
@@ -293,6 +293,39 @@ pub static HDF5: Format = Format {
     fixtures: &["robot.h5"],
 };
 
+/// LeRobot, data sets of robot learning: folders.
+pub static LEROBOT: Format = Format {
+    name: "lerobot",
+    title: "LeRobot",
+    summary: "data sets of robot episodes (folders)",
+    suffixes: &[],
+    shared_suffixes: &[],
+    markers: &[format::lerobot::MARKER],
+    is_default: true,
+    recognise: format::lerobot::recognise,
+    probe: |source, _, memory| format::lerobot::parse(source, memory).map(drop),
+    open: |reader, siblings, memory| {
+        let info = format::lerobot::parse(&*reader.source, memory)?;
+        Ok(lerobot::open(info, reader, siblings, memory).map_err(failed)?)
+    },
+    others: no_others,
+    check_others: None,
+    check_part: no_part,
+    fixtures: &["dataset"],
+};
+
+/// Returns the failure to read another file of a folder as a reason why it cannot be opened.
+fn failed(fault: Fault) -> FormatError {
+    match &*fault.error {
+        BlockError::WouldBlock | BlockError::Source(SourceError::WouldBlock) => SourceError::WouldBlock.into(),
+        BlockError::Source(SourceError::Changed) => SourceError::Changed.into(),
+        error => match error.refused_memory() {
+            Some(refused) => no_memory(refused).into(),
+            None => FormatError::Source(std::io::Error::other(fault.error.to_string()).into()),
+        },
+    }
+}
+
 /// Returns no files: the [`Format::others`] of a format whose containers are single files.
 ///
 /// # Errors
@@ -313,8 +346,8 @@ pub fn no_part(_: &dyn Source) -> Result<(), PartError> {
 pub type Formats = &'static [&'static Format];
 
 /// All formats of this program.
-pub static FORMATS: [&Format; 11] =
-    [&WSHARD, &KASTORE, &KAST, &KDB, &IDV, &SAFETENSORS, &NPZ, &PT, &GGUF, &NETCDF, &HDF5];
+pub static FORMATS: [&Format; 12] =
+    [&WSHARD, &KASTORE, &KAST, &KDB, &IDV, &SAFETENSORS, &NPZ, &PT, &GGUF, &NETCDF, &HDF5, &LEROBOT];
 
 impl PartialEq for Format {
     fn eq(&self, other: &Self) -> bool {

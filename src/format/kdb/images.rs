@@ -2,9 +2,11 @@
 
 use std::{collections::HashMap, ops::Range};
 
-use super::picture::{JPEG, PNG, Size, jpeg_size, png_size};
 use crate::{
-    format::Fields,
+    format::{
+        Fields,
+        picture::{JPEG, PNG, Size, jpeg_size, png_size},
+    },
     limits,
     source::{Memory, Source, SourceError},
     wanted,

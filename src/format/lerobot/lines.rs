@@ -106,7 +106,8 @@ mod tests {
         assert_eq!(found, [(1, Some(1)), (4, Some(3 << 20)), (5, Some(1)), (6, None), (7, Some(4))]);
         let one = object::<EpisodeLine>(br#"{"episode_index": 3, "length": 2, "other": {}}"#).unwrap();
         assert_eq!((one.episode_index, one.length, one.tasks), (3, 2, None));
-        for bad in [r#"{"episode_index": true, "length": 2}"#, r#"{"episode_index": 1.0, "length": 2}"#, "[0, 1, null]"] {
+        for bad in [r#"{"episode_index": true, "length": 2}"#, r#"{"episode_index": 1.0, "length": 2}"#, "[0, 1, null]"]
+        {
             assert!(object::<EpisodeLine>(bad.as_bytes()).is_err(), "{bad}");
         }
     }

@@ -375,13 +375,7 @@ fn indexed(
 }
 
 /// Returns where values of any length are.
-fn spans(
-    bytes: Vec<u8>,
-    at: usize,
-    encoding: i32,
-    count: usize,
-    memory: &dyn Memory,
-) -> Result<Decoded, PartError> {
+fn spans(bytes: Vec<u8>, at: usize, encoding: i32, count: usize, memory: &dyn Memory) -> Result<Decoded, PartError> {
     let rest = bytes.get(at..).unwrap_or_default();
     let slots = match encoding {
         0 => {
@@ -409,9 +403,10 @@ fn spans(
             for slot in slots.chunks_exact_mut(SPAN) {
                 let length = span_of(slot).1;
                 put_span(slot, start, length);
-                start = start.checked_add(length).filter(|end| *end <= bytes.len()).ok_or_else(|| {
-                    PartError::Damaged("its values end early".into())
-                })?;
+                start = start
+                    .checked_add(length)
+                    .filter(|end| *end <= bytes.len())
+                    .ok_or_else(|| PartError::Damaged("its values end early".into()))?;
             }
             slots
         }

@@ -1,25 +1,26 @@
-//! The size fields of encoded pictures, read without decoding (`docs/formats/kdb.md` 7 and 9).
+//! The size fields of encoded pictures, read without decoding (`docs/formats/kdb.md` 7 and 9). Several formats have such
+//! pictures.
 
 use crate::{format::Fields, source::SourceError};
 
 /// First bytes of a JPEG file.
-pub(super) const JPEG: [u8; 3] = [0xFF, 0xD8, 0xFF];
+pub(crate) const JPEG: [u8; 3] = [0xFF, 0xD8, 0xFF];
 
 /// First bytes of a PNG file.
-pub(super) const PNG: [u8; 8] = *b"\x89PNG\r\n\x1a\n";
+pub(crate) const PNG: [u8; 8] = *b"\x89PNG\r\n\x1a\n";
 
 /// The fields of an encoded picture's own header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Size {
-    pub(super) width: u32,
-    pub(super) height: u32,
+pub(crate) struct Size {
+    pub(crate) width: u32,
+    pub(crate) height: u32,
     /// Channels of 8 bits when decoded (grey of fewer bits is scaled to 0 to 255). 0 for what a stack cannot hold:
     /// palettes, 16 bits, CMYK.
-    pub(super) channels: u8,
+    pub(crate) channels: u8,
 }
 
 /// Returns the size in a PNG's IHDR chunk, which is always first.
-pub(super) fn png_size(front: &[u8]) -> Option<Size> {
+pub(crate) fn png_size(front: &[u8]) -> Option<Size> {
     let big = |at: usize| front.array(at).map(u32::from_be_bytes);
     if big(8)? != 13 || front.get(12..16)? != b"IHDR" {
         return None;
@@ -41,7 +42,7 @@ const SEGMENTS: usize = 1 << 16;
 /// Returns the size in a JPEG's frame header. Segments before it are skipped by their lengths. `get` returns bytes at
 /// an offset of the picture, if it has that many. `None` if a segment or the frame header is invalid, because raw
 /// pixels can begin like a JPEG.
-pub(super) fn jpeg_size(
+pub(crate) fn jpeg_size(
     mut get: impl FnMut(u64) -> Result<Option<[u8; 10]>, SourceError>,
 ) -> Result<Option<Size>, SourceError> {
     let mut at = 2u64;

@@ -1,0 +1,675 @@
+//! LeRobot data sets: a folder for each episode (`docs/formats/lerobot.md` 10). Nodes are computed: an episode costs no
+//! memory until it is accessed, beside its line of metadata.
+
+mod episodes;
+mod files;
+mod numbers;
+mod parts;
+mod pictures;
+mod tables;
+mod texts;
+
+use std::{
+    collections::HashMap,
+    ops::{ControlFlow, Range},
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+};
+
+use lru::LruCache;
+use parking_lot::Mutex;
+use serde_json::{Map, Value, json};
+
+use super::{
+    Child, Container, DESCRIPTION, ItemInfo, LEROBOT, NodeId, NodeKind, Notice, Overview, Siblings, WorkingMemory,
+    columns::Columns,
+    describe, names,
+    overview::{self, Contents},
+    tables::LaidOut,
+};
+use crate::{
+    cache::{BlockError, Buffer, nonzero},
+    format::lerobot::{Info, Kind},
+    source::Memory,
+    view::{Array, Fault, ReadContext, View, json, parquet::Parquet},
+};
+use episodes::Episodes;
+use files::META;
+use parts::Shown;
+
+/// Kind of a node. Together with the place of the episode, the feature and the frame, it identifies the node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Part {
+    Root,
+    Description,
+    Tasks,
+    Meta,
+    MetaFile,
+    Episodes,
+    Episode,
+    EpisodeMeta,
+    Numbers,
+    Text,
+    Lines,
+    TextFolder,
+    Offsets,
+    Bytes,
+    Images,
+    Camera,
+    Picture,
+    Stack,
+    EpisodesTable,
+    StepsTable,
+}
+
+/// All parts, in the order of their numbers.
+const PARTS: [Part; 20] = [
+    Part::Root,
+    Part::Description,
+    Part::Tasks,
+    Part::Meta,
+    Part::MetaFile,
+    Part::Episodes,
+    Part::Episode,
+    Part::EpisodeMeta,
+    Part::Numbers,
+    Part::Text,
+    Part::Lines,
+    Part::TextFolder,
+    Part::Offsets,
+    Part::Bytes,
+    Part::Images,
+    Part::Camera,
+    Part::Picture,
+    Part::Stack,
+    Part::EpisodesTable,
+    Part::StepsTable,
+];
+
+/// Entries of the root, in the order of a listing.
+const ROOT_ENTRIES: [(&str, Part); 6] = [
+    (DESCRIPTION, Part::Description),
+    ("episodes", Part::Episodes),
+    (tables::EPISODES, Part::EpisodesTable),
+    ("meta", Part::Meta),
+    (tables::STEPS, Part::StepsTable),
+    ("tasks.jsonl", Part::Tasks),
+];
+
+/// The folder of cameras in an episode.
+const IMAGES: &str = "images";
+
+/// The metadata of an episode.
+const EPISODE_META: &str = "meta.json";
+
+/// Files in the folder of a text feature.
+const TEXT_FILES: [(&str, Part); 2] = [("offsets.npy", Part::Offsets), ("utf8.bin", Part::Bytes)];
+
+/// A node, unpacked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Node {
+    part: Part,
+    /// The place of the episode.
+    episode: u64,
+    /// The feature; of a file of `meta/`, its number.
+    feature: u16,
+    frame: u32,
+}
+
+impl Node {
+    fn of(part: Part, episode: u64, feature: usize) -> Self {
+        Self { part, episode, feature: feature as u16, frame: 0 }
+    }
+
+    /// Unpacks a node number; `None` for a number that no node has.
+    fn unpack(id: NodeId) -> Option<Self> {
+        let part = *PARTS.get(usize::try_from(id.0 >> 112).ok()?)?;
+        Some(Self { part, episode: id.0 as u64, frame: (id.0 >> 64) as u32, feature: (id.0 >> 96) as u16 })
+    }
+
+    fn pack(self) -> NodeId {
+        NodeId(
+            (self.part as u128) << 112
+                | u128::from(self.feature) << 96
+                | u128::from(self.frame) << 64
+                | u128::from(self.episode),
+        )
+    }
+}
+
+/// Numbers by which the cache names what belongs to a feature: texts, indexes of pictures, decoded pictures. Files have
+/// the numbers below.
+const GRIDS: u64 = 1 << 60;
+/// The first number of files of metadata; those of row files are below.
+const MAIN: u64 = 1 << 40;
+
+/// What the cache keeps of features, by the first bits of its number.
+#[derive(Debug, Clone, Copy)]
+enum Kept {
+    Texts = 1,
+    Index = 2,
+    Pixels = 3,
+}
+
+/// Returns the number of something that is kept for all episodes.
+fn grid(kept: Kept, feature: usize) -> u64 {
+    GRIDS * kept as u64 + feature as u64
+}
+
+/// Returns the number of something that is kept for one episode.
+fn grid_of(kept: Kept, feature: usize, episode: u64) -> u64 {
+    grid(kept, feature) + (episode << 16)
+}
+
+/// Row files that stay open.
+const OPEN: usize = 64;
+
+/// A row file, or why it cannot be used.
+type Opened = Result<Arc<Columns>, Arc<str>>;
+
+/// A data set.
+pub(super) struct Lerobot {
+    /// Itself, for its tables.
+    own: Weak<Self>,
+    info: Info,
+    episodes: Episodes,
+    siblings: Arc<dyn Siblings>,
+    /// Names of the parts of an episode.
+    shown: Shown,
+    files: Mutex<LruCache<u32, Opened>>,
+    tables: LaidOut,
+    warnings: Vec<String>,
+    new_warnings: Mutex<Vec<Notice>>,
+    has_warnings: AtomicBool,
+}
+
+/// The rows of an episode.
+struct Rows {
+    columns: Arc<Columns>,
+    rows: Range<u64>,
+}
+
+/// Returns the tree of a data set.
+///
+/// # Errors
+/// [`Fault`] if bytes or memory cannot be had.
+pub(super) fn open(
+    info: Info,
+    reader: &ReadContext,
+    siblings: Option<Arc<dyn Siblings>>,
+    memory: &WorkingMemory<'_>,
+) -> Result<Arc<Lerobot>, Fault> {
+    reader.may_work()?;
+    let siblings = siblings.ok_or_else(|| Fault::refused("a data set is a folder"))?;
+    // Pages of metadata reserve memory for themselves.
+    memory.hold();
+    let mut warnings = Vec::new();
+    let episodes = Episodes::read(&info, &*siblings, reader, memory, &mut warnings)?;
+    memory.reserve(parts::memory(&info))?;
+    Ok(Arc::new_cyclic(|own| Lerobot {
+        own: own.clone(),
+        shown: Shown::of(&info),
+        info,
+        episodes,
+        siblings,
+        files: Mutex::new(LruCache::new(nonzero(OPEN))),
+        tables: LaidOut::default(),
+        warnings,
+        new_warnings: Mutex::default(),
+        has_warnings: AtomicBool::new(false),
+    }))
+}
+
+impl Lerobot {
+    /// Notes that something of an episode is left out.
+    fn note(&self, part: Part, episode: u64, message: String) {
+        let node = Node::of(part, episode, 0).pack();
+        self.new_warnings.lock().push(Notice { node, offset: None, message });
+        self.has_warnings.store(true, Relaxed);
+    }
+
+    /// Returns the rows of an episode, or why they cannot be used.
+    fn rows(&self, reader: &ReadContext, episode: u64) -> Result<Result<Rows, String>, Fault> {
+        let (first, needed) = match self.episodes.rows(&self.info, episode) {
+            Ok(found) => found,
+            Err(reason) => return Ok(Err(reason)),
+        };
+        let Some((number, path)) = self.episodes.row_file(&self.info, episode) else {
+            return Ok(Err("the metadata do not say which rows it has".into()));
+        };
+        let columns = match self.columns(reader, number, path.as_deref())? {
+            Ok(columns) => columns,
+            Err(reason) => return Ok(Err(reason.to_string())),
+        };
+        let (rows, length) = (columns.file().rows, self.length(episode));
+        let fits = if self.info.version.has_file_an_episode() { rows == needed } else { rows >= needed };
+        let path = path.unwrap_or_default();
+        Ok(match fits {
+            true => Ok(Rows { columns, rows: first..first + length }),
+            false => Err(format!("{path} has {rows} rows, and {needed} are needed")),
+        })
+    }
+
+    fn length(&self, episode: u64) -> u64 {
+        self.episodes.get(episode).map_or(0, |episode| episode.length)
+    }
+
+    /// Returns a row file by its number.
+    fn columns(&self, reader: &ReadContext, number: u32, path: Option<&str>) -> Result<Opened, Fault> {
+        let Some(path) = path else { return Ok(Err("the path of its rows leads out of the data set".into())) };
+        if let Some(known) = self.files.lock().get(&number) {
+            return Ok(known.clone());
+        }
+        reader.may_work()?;
+        let opened = match episodes::open(&*self.siblings, path)? {
+            Ok(source) => match Columns::open(reader, source, path, number.into()) {
+                Err(fault) if super::columns::is_damage(&fault.error) => {
+                    Err(format!("{path}: {}", super::columns::plain(&fault.error)).into())
+                }
+                opened => Ok(Arc::new(opened?)),
+            },
+            Err(reason) => Err(reason.into()),
+        };
+        self.files.lock().put(number, opened.clone());
+        Ok(opened)
+    }
+
+    /// Returns the rows of an episode if they are sound; otherwise that is noted.
+    fn sound(&self, reader: &ReadContext, episode: u64) -> Result<Option<Rows>, Fault> {
+        Ok(match self.rows(reader, episode)? {
+            Ok(rows) => Some(rows),
+            Err(reason) => {
+                self.note(Part::Episode, episode, format!("its rows are not shown: {reason}"));
+                None
+            }
+        })
+    }
+
+    /// Returns `meta.json` of an episode.
+    fn meta(&self, reader: &ReadContext, at: u64) -> Result<View, Fault> {
+        let Some(episode) = self.episodes.get(at) else { return Ok(View::default()) };
+        let first = self.rows(reader, at)?.ok().map(|rows| rows.rows.start);
+        let mut videos = Map::new();
+        for (camera, feature) in self.episodes.cameras.iter().enumerate() {
+            let feature = self.info.features.get(*feature);
+            let video = self.episodes.video(&self.info, at, camera).and_then(|(footing, path)| Some((footing, path?)));
+            if let (Some(feature), Some((footing, path))) = (feature, video) {
+                videos.insert(feature.name.clone(), json!({"file": path, "from_timestamp": footing.from}));
+            }
+        }
+        Ok(View::inline(json::document(&json!({
+            "episode_index": episode.index,
+            "num_frames": episode.length,
+            "fps": self.info.fps,
+            "robot_type": self.info.robot,
+            "tasks": self.episodes.tasks_of(episode).collect::<Vec<_>>(),
+            "data_file": self.episodes.row_file(&self.info, at).and_then(|(_, path)| path),
+            "first_row": first,
+            "videos": videos,
+        }))))
+    }
+
+    /// Returns `tasks.jsonl`.
+    fn tasks(&self, reader: &ReadContext) -> Result<Arc<Buffer>, Fault> {
+        describe::kept(reader, 1, |memory| {
+            Ok(json::large(
+                |out| {
+                    for (index, task) in &self.episodes.tasks {
+                        let task = serde_json::to_string(task).map_err(std::io::Error::other)?;
+                        writeln!(out, "{{\"task_index\": {index}, \"task\": {task}}}")?;
+                    }
+                    Ok(())
+                },
+                memory,
+            )?)
+        })
+    }
+
+    /// Returns what `container.json` says before the items, and the items.
+    fn described(&self) -> (Map<String, Value>, Vec<Value>, Vec<Value>) {
+        let front = json!({
+            "format": LEROBOT.name,
+            "version": self.info.version.name(),
+            "fps": self.info.fps,
+            "robot_type": self.info.robot,
+            "episodes": self.episodes.all.len(),
+            "frames": self.episodes.steps(),
+        });
+        let Value::Object(front) = front else { return Default::default() };
+        let (mut items, mut left_out) = (Vec::new(), Vec::new());
+        for (number, feature) in self.info.features.iter().enumerate() {
+            match self.shown.left_out(number) {
+                Some(reason) => left_out.push(json!({"name": feature.name, "reason": reason})),
+                None => items.push(json!({
+                    "name": feature.name,
+                    "path": self.shown.item_path(number),
+                    "dtype": feature.dtype,
+                    "shape": feature.shape,
+                    "codec": null,
+                    "stored_size": null,
+                    "size": null,
+                    "checksum": null,
+                })),
+            }
+        }
+        (front, items, left_out)
+    }
+
+    fn describe(&self, memory: &dyn Memory) -> Result<Buffer, Fault> {
+        let (front, items, left_out) = self.described();
+        let mut back = Map::new();
+        back.insert("left_out".into(), left_out.into());
+        back.extend(self.described_tables());
+        describe::document(&front, items.iter(), &back, memory)
+    }
+
+    /// Returns whether a folder of an episode is one.
+    fn is_episode(&self, episode: u64) -> bool {
+        self.episodes.get(episode).is_some()
+    }
+}
+
+fn fault(error: BlockError) -> Fault {
+    Fault { block: None, offset: 0, error: Arc::new(error) }
+}
+
+impl Container for Lerobot {
+    fn lookup(&self, reader: &ReadContext, folder: NodeId, name: &str) -> Result<Option<NodeId>, Fault> {
+        let Some(folder) = Node::unpack(folder) else { return Ok(None) };
+        let Node { episode, feature, .. } = folder;
+        let node = match folder.part {
+            Part::Root => {
+                let found = ROOT_ENTRIES.iter().find(|(known, part)| *known == name && self.has_in_root(*part));
+                found.map(|(_, part)| Node::of(*part, 0, 0))
+            }
+            Part::Meta => match META.iter().position(|known| *known == name) {
+                Some(number) if self.meta_file(reader, number)?.is_some() => Some(Node::of(Part::MetaFile, 0, number)),
+                _ => None,
+            },
+            Part::Episodes => {
+                let index = name.parse::<u64>().ok().filter(|number| number.to_string() == name);
+                let at = index.and_then(|index| self.episodes.find(index));
+                at.map(|at| Node::of(Part::Episode, at, 0))
+            }
+            Part::Episode | Part::Images => {
+                let found = match folder.part {
+                    Part::Episode => self.shown.in_episode(name),
+                    _ => self.shown.in_images(name),
+                };
+                match found {
+                    Some((part, feature)) if self.has(reader, episode, part, feature)? => {
+                        Some(Node::of(part, episode, feature))
+                    }
+                    _ => None,
+                }
+            }
+            Part::TextFolder => {
+                let found = TEXT_FILES.iter().find(|(known, _)| *known == name);
+                found.map(|(_, part)| Node::of(*part, episode, feature.into()))
+            }
+            Part::Camera => {
+                let frame = self.find_picture(reader, episode, feature.into(), name)?;
+                frame.map(|frame| Node { part: Part::Picture, frame, ..folder })
+            }
+            _ => None,
+        };
+        Ok(node.map(Node::pack))
+    }
+
+    fn list(
+        &self,
+        reader: &ReadContext,
+        folder: NodeId,
+        from: u64,
+        each: &mut dyn FnMut(Child<'_>) -> ControlFlow<()>,
+    ) -> Result<(), Fault> {
+        let Some(folder) = Node::unpack(folder) else { return Ok(()) };
+        let Node { episode, feature, .. } = folder;
+        let mut show = |next, name: &str, node: Node| {
+            let is_folder = node.is_folder();
+            each(Child { next, name, node: node.pack(), is_folder })
+        };
+        match folder.part {
+            Part::Root => {
+                for (next, (name, part)) in (1..).zip(ROOT_ENTRIES).filter(|(next, _)| *next > from) {
+                    if self.has_in_root(part) && show(next, name, Node::of(part, 0, 0)).is_break() {
+                        break;
+                    }
+                }
+            }
+            Part::Meta => {
+                for (next, (number, name)) in (1..).zip(META.iter().enumerate()).filter(|(next, _)| *next > from) {
+                    if self.meta_file(reader, number)?.is_some()
+                        && show(next, name, Node::of(Part::MetaFile, 0, number)).is_break()
+                    {
+                        break;
+                    }
+                }
+            }
+            Part::Episodes => {
+                for at in from..self.episodes.all.len() as u64 {
+                    let Some(found) = self.episodes.get(at) else { break };
+                    if show(at + 1, &found.index.to_string(), Node::of(Part::Episode, at, 0)).is_break() {
+                        break;
+                    }
+                }
+            }
+            Part::Episode | Part::Images => {
+                let is_episode = folder.part == Part::Episode;
+                let entries = if is_episode { self.shown.episode() } else { self.shown.images() };
+                for (next, (name, part, feature)) in (1..).zip(entries).filter(|(next, _)| *next > from) {
+                    if self.has(reader, episode, *part, *feature)?
+                        && show(next, name, Node::of(*part, episode, *feature)).is_break()
+                    {
+                        break;
+                    }
+                }
+            }
+            Part::TextFolder => {
+                for (next, (name, part)) in (1..).zip(TEXT_FILES).filter(|(next, _)| *next > from) {
+                    if show(next, name, Node::of(part, episode, feature.into())).is_break() {
+                        break;
+                    }
+                }
+            }
+            Part::Camera => {
+                for frame in from..self.length(episode) {
+                    if let Some(name) = self.picture_name(reader, episode, feature.into(), frame)? {
+                        let node = Node { part: Part::Picture, frame: frame as u32, ..folder };
+                        if show(frame + 1, &name, node).is_break() {
+                            break;
+                        }
+                    }
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn kind(&self, _: &ReadContext, node: NodeId) -> Result<Option<NodeKind>, Fault> {
+        let folder = |subfolders| Some(NodeKind::Folder { subfolders });
+        let Some(node) = Node::unpack(node) else { return Ok(None) };
+        Ok(match node.part {
+            Part::Root => folder(Some(2)),
+            Part::Meta => folder(Some(0)),
+            Part::Episodes => folder(u32::try_from(self.episodes.all.len()).ok()),
+            _ if node.is_in_episode() && !self.is_episode(node.episode) => None,
+            // What there is takes a look into the row file.
+            Part::Episode | Part::Images => folder(None),
+            Part::Camera | Part::TextFolder => folder(Some(0)),
+            _ => Some(NodeKind::File),
+        })
+    }
+
+    fn parent(&self, _: &ReadContext, node: NodeId) -> Result<NodeId, Fault> {
+        let Some(node) = Node::unpack(node) else { return Ok(super::ROOT) };
+        let part = match node.part {
+            Part::MetaFile => return Ok(Node::of(Part::Meta, 0, 0).pack()),
+            Part::Episode => return Ok(Node::of(Part::Episodes, 0, 0).pack()),
+            Part::EpisodeMeta | Part::Numbers | Part::Text | Part::Lines | Part::TextFolder | Part::Images => {
+                return Ok(Node::of(Part::Episode, node.episode, 0).pack());
+            }
+            Part::Camera | Part::Stack => return Ok(Node::of(Part::Images, node.episode, 0).pack()),
+            Part::Offsets | Part::Bytes => Part::TextFolder,
+            Part::Picture => Part::Camera,
+            _ => return Ok(super::ROOT),
+        };
+        Ok(Node { part, frame: 0, ..node }.pack())
+    }
+
+    fn path(&self, reader: &ReadContext, node: NodeId) -> Result<String, Fault> {
+        let Some(unpacked) = Node::unpack(node) else { return Ok(String::new()) };
+        let Node { part, episode, feature, frame } = unpacked;
+        let name = match part {
+            Part::Root => return Ok(String::new()),
+            Part::MetaFile => META.get(usize::from(feature)).copied().unwrap_or_default().to_owned(),
+            Part::Episode => self.episodes.get(episode).map_or_else(String::new, |found| found.index.to_string()),
+            Part::Picture => {
+                self.picture_name(reader, episode, feature.into(), frame.into())?.unwrap_or_else(|| frame.to_string())
+            }
+            part => {
+                let fixed = ROOT_ENTRIES.iter().chain(&TEXT_FILES).find(|(_, known)| *known == part);
+                let fixed = fixed.map(|(name, _)| *name);
+                fixed.or_else(|| self.shown.name(part, feature.into())).unwrap_or_default().to_owned()
+            }
+        };
+        let folder = self.path(reader, self.parent(reader, node)?)?;
+        Ok(if folder.is_empty() { name } else { format!("{folder}/{name}") })
+    }
+
+    fn view(&self, reader: &ReadContext, file: NodeId) -> Result<View, Fault> {
+        let Some(node) = Node::unpack(file) else { return Ok(View::default()) };
+        let feature = usize::from(node.feature);
+        Ok(match node.part {
+            Part::Description => View::shared(self.description(reader)?),
+            Part::Tasks => View::shared(self.tasks(reader)?),
+            Part::EpisodesTable | Part::StepsTable => self.table(reader, node.part)?.view(),
+            Part::MetaFile => self.meta_file(reader, feature)?.map_or_else(View::default, files::view),
+            Part::EpisodeMeta => self.meta(reader, node.episode)?,
+            Part::Numbers | Part::Stack => self.array(reader, file)?.map_or_else(View::default, Array::npy),
+            Part::Text | Part::Lines | Part::Offsets | Part::Bytes => {
+                self.text_view(reader, node.episode, feature, node.part)?
+            }
+            Part::Picture => self.picture(reader, node.episode, feature, node.frame.into())?,
+            Part::Root | Part::Meta | Part::Episodes | Part::Episode => View::default(),
+            Part::TextFolder | Part::Images | Part::Camera => View::default(),
+        })
+    }
+
+    fn array(&self, reader: &ReadContext, file: NodeId) -> Result<Option<Array>, Fault> {
+        let Some(node) = Node::unpack(file) else { return Ok(None) };
+        match node.part {
+            Part::Numbers => self.numbers(reader, node.episode, node.feature.into()),
+            Part::Offsets => self.offsets(reader, node.episode, node.feature.into()),
+            Part::Stack => self.stack(reader, node.episode, node.feature.into()),
+            _ => Ok(None),
+        }
+    }
+
+    fn description(&self, reader: &ReadContext) -> Result<Arc<Buffer>, Fault> {
+        describe::kept(reader, 0, |memory| self.describe(memory))
+    }
+
+    fn memory_usage(&self) -> usize {
+        size_of::<Self>()
+            + self.info.memory_usage()
+            + self.episodes.memory_usage()
+            + parts::memory(&self.info) as usize
+            + self.tables.memory_usage()
+    }
+
+    fn overview(&self, _: &ReadContext) -> Result<Overview, Fault> {
+        let (front, _, _) = self.described();
+        let items = self.info.features.iter().enumerate().map(|(number, feature)| {
+            let left_out = self.shown.left_out(number);
+            let dtype = if let Kind::Numbers(dtype) = feature.kind { Some(dtype) } else { None };
+            overview::Item {
+                path: if left_out.is_some() { feature.name.clone() } else { self.shown.item_path(number) },
+                info: ItemInfo {
+                    dtype: dtype.map(Into::into),
+                    shape: Some(feature.shape.clone()),
+                    ..ItemInfo::default()
+                },
+                error: left_out.map(Into::into),
+                ..overview::Item::default()
+            }
+        });
+        let contents = Contents::Items { front, items: items.collect() };
+        Ok(Overview { format: LEROBOT.name, contents })
+    }
+
+    fn overview_memory(&self) -> u64 {
+        overview::LEAST + self.info.features.len() as u64 * (overview::ITEM + 2 * names::NAME_MAX as u64)
+    }
+
+    fn block_name(&self, _: u32) -> String {
+        String::new()
+    }
+
+    fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    fn drain_warnings(&self) -> Vec<Notice> {
+        if !self.has_warnings.swap(false, Relaxed) {
+            return Vec::new();
+        }
+        std::mem::take(&mut *self.new_warnings.lock())
+    }
+
+    fn item_info(&self, reader: &ReadContext, node: NodeId) -> Result<Option<ItemInfo>, Fault> {
+        match Node::unpack(node) {
+            Some(Node { part, .. }) if self.is_table(node) => {
+                Ok(Some(super::tables::item_info(&*self.table(reader, part)?)))
+            }
+            _ => Ok(self.array(reader, node)?.map(ItemInfo::from)),
+        }
+    }
+
+    fn is_table(&self, node: NodeId) -> bool {
+        Node::unpack(node).is_some_and(|node| matches!(node.part, Part::EpisodesTable | Part::StepsTable))
+    }
+}
+
+impl Node {
+    fn is_folder(self) -> bool {
+        match self.part {
+            Part::Root | Part::Meta | Part::Episodes | Part::Episode | Part::Images => true,
+            Part::Camera | Part::TextFolder => true,
+            _ => false,
+        }
+    }
+
+    fn is_in_episode(self) -> bool {
+        match self.part {
+            Part::Root | Part::Description | Part::Tasks | Part::Meta | Part::MetaFile | Part::Episodes => false,
+            Part::EpisodesTable | Part::StepsTable => false,
+            _ => true,
+        }
+    }
+}
+
+impl Lerobot {
+    /// Returns whether an entry of the root is there.
+    fn has_in_root(&self, part: Part) -> bool {
+        match part {
+            Part::Tasks => !self.episodes.tasks.is_empty(),
+            Part::StepsTable => self.has_steps_table(),
+            _ => true,
+        }
+    }
+
+    /// Returns a table, by its part.
+    fn table(&self, reader: &ReadContext, part: Part) -> Result<Arc<Parquet>, Fault> {
+        match part {
+            Part::EpisodesTable => self.tables.get(reader, 0, |memory| self.episodes_table(reader, memory)),
+            _ => self.tables.get(reader, 1, |memory| self.steps_table(reader, memory)),
+        }
+    }
+}
+
+/// Names and what they stand for.
+type Index = HashMap<Box<str>, (Part, usize)>;

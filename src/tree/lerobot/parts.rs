@@ -1,0 +1,415 @@
+//! The parts of an episode: their names, and which of them there are.
+
+use std::{ops::Range, sync::Arc};
+
+use super::{
+    EPISODE_META, IMAGES, Index, Kept, Lerobot, Part, Rows, grid, grid_of,
+    numbers::{self, Numbers},
+    pictures::{Pictures, Stack},
+    texts::{self, Texts},
+};
+use crate::{
+    cache::BlockError,
+    format::{
+        DType,
+        lerobot::{Feature, Info, Kind},
+        parquet::{Form, Leaf, Values},
+    },
+    limits,
+    tree::{columns::is_damage, names},
+    view::{Array, Data, Fault, ReadContext, Rendered, View},
+};
+
+/// Names of the parts of an episode, which are the same in all episodes.
+pub(super) struct Shown {
+    /// Entries of an episode's folder and of its `images/`, in the order of a listing.
+    episode: Vec<(Box<str>, Part, usize)>,
+    images: Vec<(Box<str>, Part, usize)>,
+    in_episode: Index,
+    in_images: Index,
+    /// Why a feature is left out of all episodes.
+    left_out: Vec<Option<Box<str>>>,
+    /// Where the item of each feature is in an episode.
+    paths: Vec<Box<str>>,
+}
+
+/// Returns the bytes of memory of the names, about.
+pub(super) fn memory(info: &Info) -> u64 {
+    let name = |feature: &Feature| 8 * (3 * feature.name.len()).min(names::NAME_MAX) as u64 + 512;
+    info.features.iter().map(name).sum()
+}
+
+impl Shown {
+    pub(super) fn of(info: &Info) -> Self {
+        let (mut episode, mut images) = (Vec::new(), Vec::new());
+        let (mut in_episode, mut in_images) = (Index::new(), Index::new());
+        let (mut left_out, mut paths) = (Vec::new(), Vec::new());
+        let add = |entries: &mut Vec<(Box<str>, Part, usize)>,
+                   index: &mut Index,
+                   part,
+                   feature,
+                   name: &dyn Fn(u32) -> String| {
+            // Two long names can be made to end in the same hash.
+            let mut free: Box<str> = name(1).into();
+            for number in 2.. {
+                if !index.contains_key(&free) {
+                    break;
+                }
+                free = name(number).into();
+            }
+            index.insert(free.clone(), (part, feature));
+            entries.push((free.clone(), part, feature));
+            free
+        };
+        for (number, feature) in info.features.iter().enumerate() {
+            let name = feature.name.as_bytes();
+            let reason = reason(info, feature);
+            let mut path = Box::default();
+            match feature.kind {
+                _ if reason.is_some() => {}
+                Kind::Numbers(_) => {
+                    path = add(&mut episode, &mut in_episode, Part::Numbers, number, &|copy| {
+                        names::file(name, ".npy", copy)
+                    });
+                }
+                Kind::Text => {
+                    add(&mut episode, &mut in_episode, Part::Text, number, &|copy| names::file(name, ".txt", copy));
+                    path = add(&mut episode, &mut in_episode, Part::Lines, number, &|copy| {
+                        names::file(name, ".jsonl", copy)
+                    });
+                    let reserved = [&names::RESERVED[..], &[IMAGES]].concat();
+                    add(&mut episode, &mut in_episode, Part::TextFolder, number, &|copy| {
+                        names::folder(name, &reserved, copy)
+                    });
+                }
+                Kind::Image | Kind::Video => {
+                    let folder = add(&mut images, &mut in_images, Part::Camera, number, &|copy| {
+                        names::folder(name, &names::RESERVED, copy)
+                    });
+                    path = format!("{IMAGES}/{folder}").into();
+                    if has_stack(feature) {
+                        add(&mut images, &mut in_images, Part::Stack, number, &|copy| names::file(name, ".npy", copy));
+                    }
+                }
+                Kind::Other => {}
+            }
+            left_out.push(reason);
+            paths.push(path);
+        }
+        for (name, part) in [(IMAGES, Part::Images), (EPISODE_META, Part::EpisodeMeta)] {
+            add(&mut episode, &mut in_episode, part, 0, &|_| name.to_owned());
+        }
+        Self { episode, images, in_episode, in_images, left_out, paths }
+    }
+
+    pub(super) fn episode(&self) -> &[(Box<str>, Part, usize)] {
+        &self.episode
+    }
+
+    pub(super) fn images(&self) -> &[(Box<str>, Part, usize)] {
+        &self.images
+    }
+
+    pub(super) fn in_episode(&self, name: &str) -> Option<(Part, usize)> {
+        self.in_episode.get(name).copied()
+    }
+
+    pub(super) fn in_images(&self, name: &str) -> Option<(Part, usize)> {
+        self.in_images.get(name).copied()
+    }
+
+    /// Returns the name of a part of an episode.
+    pub(super) fn name(&self, part: Part, feature: usize) -> Option<&str> {
+        let mut entries = self.episode.iter().chain(&self.images);
+        entries.find(|(_, known, of)| *known == part && *of == feature).map(|(name, ..)| &**name)
+    }
+
+    /// Returns why a feature is left out of all episodes, if it is.
+    pub(super) fn left_out(&self, feature: usize) -> Option<&str> {
+        self.left_out.get(feature)?.as_deref()
+    }
+
+    /// Returns the path of a feature's item, for any episode.
+    pub(super) fn item_path(&self, feature: usize) -> String {
+        format!("episodes/<i>/{}", self.paths.get(feature).map_or("", |path| path))
+    }
+}
+
+/// Returns why a feature is left out of all episodes, if it is.
+fn reason(info: &Info, feature: &Feature) -> Option<Box<str>> {
+    let dtype = &feature.dtype;
+    match feature.kind {
+        Kind::Other => Some(format!("values of the type {dtype} are not shown").into()),
+        Kind::Text if !feature.is_scalar() => Some("arrays of texts are not shown".into()),
+        Kind::Numbers(_) if feature.shape.len() >= limits::DIMENSIONS || too_large(feature) => {
+            Some("its shape is too large".into())
+        }
+        Kind::Video if feature.is_depth => Some("a depth map in a video".into()),
+        Kind::Video if info.video_path.is_none() => Some("the data set does not say where its videos are".into()),
+        Kind::Video => Some("this version shows no frames of videos; the videos are in .source/".into()),
+        _ => None,
+    }
+}
+
+/// Returns whether the values of an episode are more than an array can have.
+fn too_large(feature: &Feature) -> bool {
+    let most = limits::LARGEST_BLOCK / limits::LEROBOT_STEPS / 8;
+    !feature.values().is_some_and(|values| values <= most)
+}
+
+/// Returns whether the pictures of a camera are also shown as one array.
+fn has_stack(feature: &Feature) -> bool {
+    let size = |[height, width, channels]: [u64; 3]| {
+        let fits = (1..=limits::PICTURE_SIDE).contains(&height) && (1..=limits::PICTURE_SIDE).contains(&width);
+        fits && matches!(channels, 1 | 3 | 4) && height * width * channels <= limits::PICTURE
+    };
+    !feature.is_depth && feature.picture.is_some_and(size)
+}
+
+/// A column of bytes in a structure of pictures.
+fn is_picture(leaf: &Leaf) -> bool {
+    let is_bytes = leaf.path.len() == 2 && leaf.path.last().is_some_and(|name| **name == *"bytes");
+    is_bytes && leaf.form == Form::Member && matches!(leaf.values, Values::Bytes | Values::Texts)
+}
+
+fn is_text(leaf: &Leaf) -> bool {
+    matches!(leaf.values, Values::Bytes | Values::Texts) && matches!(leaf.form, Form::Scalar | Form::List)
+}
+
+/// How a text feature of an episode is shown.
+enum Looks {
+    /// It cannot be read.
+    Lost(Fault),
+    Read(Texts),
+}
+
+/// A file that cannot be read.
+#[derive(Debug)]
+struct Lost(Fault);
+
+impl Rendered for Lost {
+    fn fill(&self, _: &ReadContext, _: Range<u64>, _: &mut [u8]) -> Result<(), Fault> {
+        Err(self.0.clone())
+    }
+}
+
+fn lost(size: u64, fault: Fault) -> View {
+    View::default().with_rendered(size, Lost(fault))
+}
+
+impl Lerobot {
+    fn feature(&self, feature: usize) -> Option<&Feature> {
+        self.info.features.get(feature)
+    }
+
+    /// Returns whether a part of an episode is there.
+    pub(super) fn has(&self, reader: &ReadContext, episode: u64, part: Part, feature: usize) -> Result<bool, Fault> {
+        if part == Part::EpisodeMeta {
+            return Ok(true);
+        }
+        let Some(rows) = self.sound(reader, episode)? else { return Ok(false) };
+        Ok(match part {
+            Part::Numbers => self.leaf(&rows, episode, feature).is_some(),
+            Part::Text | Part::Lines | Part::TextFolder => {
+                let is_text = match self.texts(reader, &rows, episode, feature)? {
+                    None => return Ok(false),
+                    Some(Looks::Lost(_)) => false,
+                    Some(Looks::Read(texts)) => texts.same.is_some(),
+                };
+                is_text == (part == Part::Text)
+            }
+            Part::Images => {
+                // Of each camera the folder or the stack says whether it is there.
+                self.shown.images().iter().any(|(_, part, feature)| self.has_camera(&rows, episode, *part, *feature))
+            }
+            Part::Camera | Part::Stack => self.has_camera(&rows, episode, part, feature),
+            _ => false,
+        })
+    }
+
+    fn has_camera(&self, rows: &Rows, episode: u64, part: Part, feature: usize) -> bool {
+        let is_empty = rows.rows.is_empty();
+        !(is_empty && part == Part::Camera) && self.leaf(rows, episode, feature).is_some()
+    }
+
+    /// Returns the column of a feature in the rows of an episode. If it has none that can be shown, that is noted.
+    fn leaf(&self, rows: &Rows, episode: u64, feature: usize) -> Option<usize> {
+        let number = feature;
+        let feature = self.feature(number)?;
+        let is_scalar = feature.is_scalar();
+        let find = |is_wanted: &dyn Fn(&Leaf) -> bool| rows.columns.file().leaf(&feature.name, is_wanted);
+        let found = match feature.kind {
+            Kind::Numbers(dtype) => find(&|leaf| numbers::stored(leaf, dtype, is_scalar).is_some()),
+            Kind::Text => find(&is_text),
+            Kind::Image => find(&is_picture),
+            Kind::Video | Kind::Other => None,
+        };
+        let reason = match found {
+            Some(leaf) => rows.columns.check(leaf, &rows.rows).err(),
+            None if find(&|_| true).is_some() => {
+                Some(format!("its column cannot be read as {} of the shape {:?}", feature.dtype, feature.shape))
+            }
+            None => Some("the row file has no such column".into()),
+        };
+        match reason {
+            None => found,
+            Some(reason) => {
+                self.note(Part::Episode, episode, format!("{} is left out: {reason}", feature.name));
+                None
+            }
+        }
+    }
+
+    /// Returns the array of a feature.
+    pub(super) fn numbers(&self, reader: &ReadContext, episode: u64, feature: usize) -> Result<Option<Array>, Fault> {
+        let (Some(rows), Some(of)) = (self.sound(reader, episode)?, self.feature(feature)) else { return Ok(None) };
+        let Kind::Numbers(dtype) = of.kind else { return Ok(None) };
+        let Some(leaf) = self.leaf(&rows, episode, feature) else { return Ok(None) };
+        let steps = rows.rows.end - rows.rows.start;
+        let axes = if of.is_scalar() { &[] } else { of.shape.as_slice() };
+        let shape = [&[steps], axes].concat();
+        let data = match of.values() {
+            Some(values) if values > 0 && steps > 0 => {
+                let numbers = numbers_of(&rows, leaf, dtype, values, of.is_scalar());
+                View::default().with_rendered(steps * values * dtype.size(), numbers)
+            }
+            _ => View::default(),
+        };
+        Ok(Some(Array::new(dtype, shape, data)))
+    }
+
+    /// Returns the numbers of a feature in an episode, for a table of all.
+    pub(super) fn numbers_for_table(
+        &self,
+        reader: &ReadContext,
+        episode: u64,
+        feature: usize,
+    ) -> Result<Numbers, Fault> {
+        let rows = self.rows(reader, episode)?.map_err(|reason| Fault::refused(&reason))?;
+        let missing = || Fault::refused("the feature is left out of this episode");
+        let of = self.feature(feature).ok_or_else(missing)?;
+        let leaf = self.leaf(&rows, episode, feature).ok_or_else(missing)?;
+        let Kind::Numbers(dtype) = of.kind else { return Err(missing()) };
+        Ok(numbers_of(&rows, leaf, dtype, of.values().unwrap_or(1), of.is_scalar()))
+    }
+
+    fn texts(&self, reader: &ReadContext, rows: &Rows, episode: u64, feature: usize) -> Result<Option<Looks>, Fault> {
+        let Some(leaf) = self.leaf(rows, episode, feature) else { return Ok(None) };
+        let key = (grid(Kept::Texts, feature), episode);
+        match texts::read(reader, &rows.columns, leaf, &rows.rows, key) {
+            Ok(texts) => Ok(Some(Looks::Read(texts))),
+            Err(fault) if is_damage(&fault.error) => Ok(Some(Looks::Lost(fault))),
+            Err(fault) => Err(fault),
+        }
+    }
+
+    /// Returns a file of a text feature.
+    pub(super) fn text_view(
+        &self,
+        reader: &ReadContext,
+        episode: u64,
+        feature: usize,
+        part: Part,
+    ) -> Result<View, Fault> {
+        if part == Part::Offsets {
+            return Ok(self.offsets(reader, episode, feature)?.map_or_else(View::default, Array::npy));
+        }
+        let Some(rows) = self.sound(reader, episode)? else { return Ok(View::default()) };
+        Ok(match self.texts(reader, &rows, episode, feature)? {
+            None => View::default(),
+            Some(Looks::Lost(fault)) => lost(1, fault),
+            Some(Looks::Read(texts)) => match part {
+                Part::Text => {
+                    let length = texts.same.unwrap_or(0);
+                    View::default().with(length, Data::Inline(texts.bytes))
+                }
+                Part::Lines => View::shared(texts.lines),
+                _ => View::shared(texts.bytes),
+            },
+        })
+    }
+
+    /// Returns where each text of a feature begins.
+    pub(super) fn offsets(&self, reader: &ReadContext, episode: u64, feature: usize) -> Result<Option<Array>, Fault> {
+        let Some(rows) = self.sound(reader, episode)? else { return Ok(None) };
+        let count = rows.rows.end - rows.rows.start + 1;
+        let data = match self.texts(reader, &rows, episode, feature)? {
+            None => return Ok(None),
+            Some(Looks::Lost(fault)) => lost(8 * count, fault),
+            Some(Looks::Read(texts)) => View::shared(texts.offsets),
+        };
+        Ok(Some(Array::new(DType::I64, [count], data)))
+    }
+
+    /// Returns the pictures of a camera in an episode.
+    fn pictures(&self, reader: &ReadContext, episode: u64, feature: usize) -> Result<Option<Pictures>, Fault> {
+        let Some(rows) = self.sound(reader, episode)? else { return Ok(None) };
+        let Some(leaf) = self.leaf(&rows, episode, feature) else { return Ok(None) };
+        let key = (grid(Kept::Index, feature), episode);
+        Pictures::read(reader, &rows.columns, leaf, rows.rows, key).map(Some)
+    }
+
+    /// Returns the name of a frame's picture; `None` if it is missing.
+    pub(super) fn picture_name(
+        &self,
+        reader: &ReadContext,
+        episode: u64,
+        feature: usize,
+        frame: u64,
+    ) -> Result<Option<String>, Fault> {
+        let Some(pictures) = self.pictures(reader, episode, feature)? else { return Ok(None) };
+        let digits = pictures.count().saturating_sub(1).to_string().len().max(3);
+        Ok(pictures.get(frame).suffix().map(|suffix| format!("{frame:0digits$}{suffix}")))
+    }
+
+    /// Returns the frame of a picture by its name.
+    pub(super) fn find_picture(
+        &self,
+        reader: &ReadContext,
+        episode: u64,
+        feature: usize,
+        name: &str,
+    ) -> Result<Option<u32>, Fault> {
+        let number = name.split('.').next().and_then(|number| number.parse::<u32>().ok());
+        let Some(frame) = number.filter(|frame| u64::from(*frame) < self.length(episode)) else { return Ok(None) };
+        let found = self.picture_name(reader, episode, feature, frame.into())?;
+        Ok((found.as_deref() == Some(name)).then_some(frame))
+    }
+
+    /// Returns the file of a frame's picture.
+    pub(super) fn picture(
+        &self,
+        reader: &ReadContext,
+        episode: u64,
+        feature: usize,
+        frame: u64,
+    ) -> Result<View, Fault> {
+        let Some(pictures) = self.pictures(reader, episode, feature)? else { return Ok(View::default()) };
+        let length = pictures.get(frame).length;
+        Ok(View::default().with_rendered(length.into(), pictures.file(frame)))
+    }
+
+    /// Returns all frames of a camera as one array.
+    pub(super) fn stack(&self, reader: &ReadContext, episode: u64, feature: usize) -> Result<Option<Array>, Fault> {
+        let Some(shape) = self.feature(feature).filter(|of| has_stack(of)).and_then(|of| of.picture) else {
+            return Ok(None);
+        };
+        let Some(pictures) = self.pictures(reader, episode, feature)? else { return Ok(None) };
+        let count = pictures.count();
+        let size = count.saturating_mul(shape.iter().product());
+        let data = match size {
+            0 => View::default(),
+            _ => {
+                let grid = grid_of(Kept::Pixels, feature, episode);
+                View::default().with_rendered(size, Stack { pictures, shape, grid })
+            }
+        };
+        Ok(Some(Array::new(DType::U8, [&[count], &shape[..]].concat(), data)))
+    }
+}
+
+fn numbers_of(rows: &Rows, leaf: usize, shown: DType, values: u64, is_scalar: bool) -> Numbers {
+    let stored = rows.columns.file().leaves.get(leaf).and_then(|leaf| numbers::stored(leaf, shown, is_scalar));
+    let (columns, first) = (rows.columns.clone(), rows.rows.start);
+    Numbers { columns, leaf, first, stored: stored.unwrap_or(shown), shown, values }
+}
