@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use super::memory::{WorkingMemory, with_memory};
 use crate::{
-    cache::{BlockError, Buffer, Key, Reservation, nonzero},
+    cache::{BlockError, Buffer, Key, Reservation, Tag, nonzero},
     codec::Codec as Decoder,
     format::{
         PartError,
@@ -21,6 +21,10 @@ use crate::{
     view::{Fault, ReadContext},
 };
 
+/// Tag of decoded pages in the cache: by the file's number, and twice the page's place in it. No format that has columns
+/// keeps something else under it.
+const PAGES: Tag = Tag::Own(255);
+
 /// Most chunks of a file whose pages are remembered.
 const WALKED: usize = 256;
 
@@ -29,7 +33,7 @@ pub(super) struct Columns {
     file: File,
     name: Box<str>,
     source: Arc<dyn Source>,
-    /// Names the file in the cache: no other file and no grid of the container has this number.
+    /// Names the file in the cache: no other file of the container has this number.
     number: u64,
     walked: Mutex<LruCache<(usize, usize), Arc<Walked>>>,
     _room: Reservation,
@@ -314,7 +318,7 @@ impl Columns {
     }
 
     fn key(&self, reader: &ReadContext, number: u64) -> Key {
-        Key::Chunk { container: reader.container, grid: self.number, number }
+        Key::new(reader.container, PAGES, self.number, number)
     }
 
     /// Reads and decodes a page.

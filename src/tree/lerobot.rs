@@ -6,14 +6,16 @@ mod files;
 mod numbers;
 mod parts;
 mod pictures;
+mod recordings;
 mod tables;
 mod texts;
+mod videos;
 
 use std::{
     collections::HashMap,
     ops::{ControlFlow, Range},
     sync::{
-        Arc, Weak,
+        Arc, OnceLock, Weak,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
 };
@@ -23,15 +25,12 @@ use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 
 use super::{
-    Child, Container, DESCRIPTION, ItemInfo, LEROBOT, NodeId, NodeKind, Notice, Overview, Siblings, WorkingMemory,
-    columns::Columns,
-    describe, names,
-    overview::{self, Contents},
-    tables::LaidOut,
+    Child, Container, DESCRIPTION, ItemInfo, LEROBOT, NodeId, NodeKind, Notice, Overview, Siblings, Timeline,
+    WorkingMemory, columns::Columns, describe, overview::Contents, tables::LaidOut,
 };
 use crate::{
     cache::{BlockError, Buffer, nonzero},
-    format::lerobot::{Info, Kind},
+    format::lerobot::Info,
     source::Memory,
     view::{Array, Fault, ReadContext, View, json, parquet::Parquet},
 };
@@ -139,29 +138,10 @@ impl Node {
     }
 }
 
-/// Numbers by which the cache names what belongs to a feature: texts, indexes of pictures, decoded pictures. Files have
-/// the numbers below.
-const GRIDS: u64 = 1 << 60;
 /// The first number of files of metadata; those of row files are below.
 const MAIN: u64 = 1 << 40;
-
-/// What the cache keeps of features, by the first bits of its number.
-#[derive(Debug, Clone, Copy)]
-enum Kept {
-    Texts = 1,
-    Index = 2,
-    Pixels = 3,
-}
-
-/// Returns the number of something that is kept for all episodes.
-fn grid(kept: Kept, feature: usize) -> u64 {
-    GRIDS * kept as u64 + feature as u64
-}
-
-/// Returns the number of something that is kept for one episode.
-fn grid_of(kept: Kept, feature: usize, episode: u64) -> u64 {
-    grid(kept, feature) + (episode << 16)
-}
+/// The first number of videos.
+const VIDEOS: u64 = 1 << 48;
 
 /// Row files that stay open.
 const OPEN: usize = 64;
@@ -179,6 +159,10 @@ pub(super) struct Lerobot {
     /// Names of the parts of an episode.
     shown: Shown,
     files: Mutex<LruCache<u32, Opened>>,
+    /// Open videos, by camera and file.
+    videos: Mutex<LruCache<(u32, u32), videos::Opened>>,
+    /// Whether each camera is shown.
+    states: Box<[OnceLock<videos::State>]>,
     tables: LaidOut,
     warnings: Vec<String>,
     new_warnings: Mutex<Vec<Notice>>,
@@ -208,6 +192,7 @@ pub(super) fn open(
     let mut warnings = Vec::new();
     let episodes = Episodes::read(&info, &*siblings, reader, memory, &mut warnings)?;
     memory.reserve(parts::memory(&info))?;
+    let cameras = episodes.cameras.len();
     Ok(Arc::new_cyclic(|own| Lerobot {
         own: own.clone(),
         shown: Shown::of(&info),
@@ -215,6 +200,8 @@ pub(super) fn open(
         episodes,
         siblings,
         files: Mutex::new(LruCache::new(nonzero(OPEN))),
+        videos: Mutex::new(LruCache::new(nonzero(videos::OPEN))),
+        states: (0..cameras).map(|_| OnceLock::new()).collect(),
         tables: LaidOut::default(),
         warnings,
         new_warnings: Mutex::default(),
@@ -328,7 +315,7 @@ impl Lerobot {
     }
 
     /// Returns what `container.json` says before the items, and the items.
-    fn described(&self) -> (Map<String, Value>, Vec<Value>, Vec<Value>) {
+    fn described(&self, reader: &ReadContext) -> Result<(Map<String, Value>, Vec<Value>, Vec<Value>), Fault> {
         let front = json!({
             "format": LEROBOT.name,
             "version": self.info.version.name(),
@@ -337,28 +324,37 @@ impl Lerobot {
             "episodes": self.episodes.all.len(),
             "frames": self.episodes.steps(),
         });
-        let Value::Object(front) = front else { return Default::default() };
+        let Value::Object(front) = front else { return Ok(Default::default()) };
         let (mut items, mut left_out) = (Vec::new(), Vec::new());
         for (number, feature) in self.info.features.iter().enumerate() {
-            match self.shown.left_out(number) {
-                Some(reason) => left_out.push(json!({"name": feature.name, "reason": reason})),
-                None => items.push(json!({
+            match self.state(reader, number)? {
+                Err(reason) => left_out.push(json!({"name": feature.name, "reason": &*reason})),
+                Ok(codec) => items.push(json!({
                     "name": feature.name,
                     "path": self.shown.item_path(number),
                     "dtype": feature.dtype,
                     "shape": feature.shape,
-                    "codec": null,
+                    "codec": codec,
                     "stored_size": null,
                     "size": null,
                     "checksum": null,
                 })),
             }
         }
-        (front, items, left_out)
+        Ok((front, items, left_out))
     }
 
-    fn describe(&self, memory: &dyn Memory) -> Result<Buffer, Fault> {
-        let (front, items, left_out) = self.described();
+    /// Returns the codec of a feature's videos, or why it is left out of all episodes.
+    fn state(&self, reader: &ReadContext, feature: usize) -> Result<Result<Option<String>, Arc<str>>, Fault> {
+        if let Some(reason) = self.shown.left_out(feature) {
+            return Ok(Err(reason.into()));
+        }
+        let state = self.camera_state(reader, feature)?;
+        Ok(state.map(|codec| codec.map(recordings::codec_name)))
+    }
+
+    fn describe(&self, reader: &ReadContext, memory: &dyn Memory) -> Result<Buffer, Fault> {
+        let (front, items, left_out) = self.described(reader)?;
         let mut back = Map::new();
         back.insert("left_out".into(), left_out.into());
         back.extend(self.described_tables());
@@ -475,8 +471,9 @@ impl Container for Lerobot {
                 }
             }
             Part::Camera => {
+                let names = self.picture_names(reader, episode, feature.into())?;
                 for frame in from..self.length(episode) {
-                    if let Some(name) = self.picture_name(reader, episode, feature.into(), frame)? {
+                    if let Some(name) = names.get(frame) {
                         let node = Node { part: Part::Picture, frame: frame as u32, ..folder };
                         if show(frame + 1, &name, node).is_break() {
                             break;
@@ -527,9 +524,10 @@ impl Container for Lerobot {
             Part::Root => return Ok(String::new()),
             Part::MetaFile => META.get(usize::from(feature)).copied().unwrap_or_default().to_owned(),
             Part::Episode => self.episodes.get(episode).map_or_else(String::new, |found| found.index.to_string()),
-            Part::Picture => {
-                self.picture_name(reader, episode, feature.into(), frame.into())?.unwrap_or_else(|| frame.to_string())
-            }
+            Part::Picture => self
+                .picture_names(reader, episode, feature.into())?
+                .get(frame.into())
+                .unwrap_or_else(|| frame.to_string()),
             part => {
                 let fixed = ROOT_ENTRIES.iter().chain(&TEXT_FILES).find(|(_, known)| *known == part);
                 let fixed = fixed.map(|(name, _)| *name);
@@ -570,7 +568,7 @@ impl Container for Lerobot {
     }
 
     fn description(&self, reader: &ReadContext) -> Result<Arc<Buffer>, Fault> {
-        describe::kept(reader, 0, |memory| self.describe(memory))
+        describe::kept(reader, 0, |memory| self.describe(reader, memory))
     }
 
     fn memory_usage(&self) -> usize {
@@ -582,27 +580,19 @@ impl Container for Lerobot {
     }
 
     fn overview(&self, _: &ReadContext) -> Result<Overview, Fault> {
-        let (front, _, _) = self.described();
-        let items = self.info.features.iter().enumerate().map(|(number, feature)| {
-            let left_out = self.shown.left_out(number);
-            let dtype = if let Kind::Numbers(dtype) = feature.kind { Some(dtype) } else { None };
-            overview::Item {
-                path: if left_out.is_some() { feature.name.clone() } else { self.shown.item_path(number) },
-                info: ItemInfo {
-                    dtype: dtype.map(Into::into),
-                    shape: Some(feature.shape.clone()),
-                    ..ItemInfo::default()
-                },
-                error: left_out.map(Into::into),
-                ..overview::Item::default()
-            }
-        });
-        let contents = Contents::Items { front, items: items.collect() };
+        let contents = Contents::Episodes { count: self.episodes.all.len() as u64 };
         Ok(Overview { format: LEROBOT.name, contents })
     }
 
-    fn overview_memory(&self) -> u64 {
-        overview::LEAST + self.info.features.len() as u64 * (overview::ITEM + 2 * names::NAME_MAX as u64)
+    fn episodes(&self) -> Option<&dyn super::Episodes> {
+        Some(self)
+    }
+
+    fn timeline(&self, _: &ReadContext, folder: NodeId) -> Result<Option<Timeline>, Fault> {
+        match Node::unpack(folder) {
+            Some(Node { part: Part::Episode, episode, .. }) => Ok(Some(self.timeline_of(episode))),
+            _ => Ok(None),
+        }
     }
 
     fn block_name(&self, _: u32) -> String {

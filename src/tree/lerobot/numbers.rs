@@ -106,6 +106,28 @@ impl Numbers {
     }
 }
 
+impl Numbers {
+    /// Returns a value of a feature with one in each row, as a float.
+    ///
+    /// # Errors
+    /// As [`Rendered::fill`].
+    pub(super) fn value(&self, reader: &ReadContext, row: u64) -> Result<f64, Fault> {
+        let (width, mut bytes) = (self.shown.size(), [0; 8]);
+        let bytes = &mut bytes[..width as usize];
+        self.fill(reader, row * width..(row + 1) * width, bytes)?;
+        let bits = bytes.iter().rev().fold(0u64, |bits, byte| bits << 8 | u64::from(*byte));
+        // Types of one or two bytes are integers, or halves.
+        Ok(match (self.shown, read(self.shown, bytes)) {
+            (DType::I8, _) => f64::from(bits as i8),
+            (DType::I16, _) => f64::from(bits as i16),
+            (DType::U16, _) => bits as f64,
+            (_, Number::Signed(number)) => number as f64,
+            (_, Number::Unsigned(number)) => number as f64,
+            (_, Number::Float(number)) => number,
+        })
+    }
+}
+
 impl Rendered for Numbers {
     fn fill(&self, reader: &ReadContext, part: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
         let row = self.values * self.shown.size();

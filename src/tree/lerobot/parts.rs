@@ -3,10 +3,11 @@
 use std::{ops::Range, sync::Arc};
 
 use super::{
-    EPISODE_META, IMAGES, Index, Kept, Lerobot, Part, Rows, grid, grid_of,
+    EPISODE_META, IMAGES, Index, Lerobot, Part, Rows,
     numbers::{self, Numbers},
     pictures::{Pictures, Stack},
     texts::{self, Texts},
+    videos::Shots,
 };
 use crate::{
     cache::BlockError,
@@ -87,7 +88,7 @@ impl Shown {
                         names::folder(name, &names::RESERVED, copy)
                     });
                     path = format!("{IMAGES}/{folder}").into();
-                    if has_stack(feature) {
+                    if feature.kind == Kind::Video || has_stack(feature) {
                         add(&mut images, &mut in_images, Part::Stack, number, &|copy| names::file(name, ".npy", copy));
                     }
                 }
@@ -146,7 +147,6 @@ fn reason(info: &Info, feature: &Feature) -> Option<Box<str>> {
         }
         Kind::Video if feature.is_depth => Some("a depth map in a video".into()),
         Kind::Video if info.video_path.is_none() => Some("the data set does not say where its videos are".into()),
-        Kind::Video => Some("this version shows no frames of videos; the videos are in .source/".into()),
         _ => None,
     }
 }
@@ -220,16 +220,48 @@ impl Lerobot {
             }
             Part::Images => {
                 // Of each camera the folder or the stack says whether it is there.
-                self.shown.images().iter().any(|(_, part, feature)| self.has_camera(&rows, episode, *part, *feature))
+                for (_, part, feature) in self.shown.images() {
+                    if self.has_camera(reader, &rows, episode, *part, *feature)? {
+                        return Ok(true);
+                    }
+                }
+                false
             }
-            Part::Camera | Part::Stack => self.has_camera(&rows, episode, part, feature),
+            Part::Camera | Part::Stack => self.has_camera(reader, &rows, episode, part, feature)?,
             _ => false,
         })
     }
 
-    fn has_camera(&self, rows: &Rows, episode: u64, part: Part, feature: usize) -> bool {
+    fn has_camera(
+        &self,
+        reader: &ReadContext,
+        rows: &Rows,
+        episode: u64,
+        part: Part,
+        feature: usize,
+    ) -> Result<bool, Fault> {
         let is_empty = rows.rows.is_empty();
-        !(is_empty && part == Part::Camera) && self.leaf(rows, episode, feature).is_some()
+        if self.is_video(feature) {
+            return Ok(!is_empty && self.found_shots(reader, episode, feature)?.is_some());
+        }
+        Ok(!(is_empty && part == Part::Camera) && self.leaf(rows, episode, feature).is_some())
+    }
+
+    fn is_video(&self, feature: usize) -> bool {
+        self.feature(feature).is_some_and(|feature| feature.kind == Kind::Video)
+    }
+
+    /// Returns the frames of a camera in an episode. If they are left out of this one, that is noted.
+    fn found_shots(&self, reader: &ReadContext, episode: u64, feature: usize) -> Result<Option<Shots>, Fault> {
+        Ok(match self.shots(reader, episode, feature)? {
+            Some(Ok(shots)) => Some(shots),
+            Some(Err(reason)) => {
+                let name = self.feature(feature).map_or("", |feature| &feature.name);
+                self.note(Part::Episode, episode, format!("{name} is left out: {reason}"));
+                None
+            }
+            None => None,
+        })
     }
 
     /// Returns the column of a feature in the rows of an episode. If it has none that can be shown, that is noted.
@@ -295,7 +327,7 @@ impl Lerobot {
 
     fn texts(&self, reader: &ReadContext, rows: &Rows, episode: u64, feature: usize) -> Result<Option<Looks>, Fault> {
         let Some(leaf) = self.leaf(rows, episode, feature) else { return Ok(None) };
-        let key = (grid(Kept::Texts, feature), episode);
+        let key = (feature as u64, episode);
         match texts::read(reader, &rows.columns, leaf, &rows.rows, key) {
             Ok(texts) => Ok(Some(Looks::Read(texts))),
             Err(fault) if is_damage(&fault.error) => Ok(Some(Looks::Lost(fault))),
@@ -342,24 +374,28 @@ impl Lerobot {
     }
 
     /// Returns the pictures of a camera in an episode.
-    fn pictures(&self, reader: &ReadContext, episode: u64, feature: usize) -> Result<Option<Pictures>, Fault> {
-        let Some(rows) = self.sound(reader, episode)? else { return Ok(None) };
-        let Some(leaf) = self.leaf(&rows, episode, feature) else { return Ok(None) };
-        let key = (grid(Kept::Index, feature), episode);
-        Pictures::read(reader, &rows.columns, leaf, rows.rows, key).map(Some)
-    }
-
-    /// Returns the name of a frame's picture; `None` if it is missing.
-    pub(super) fn picture_name(
+    pub(super) fn pictures(
         &self,
         reader: &ReadContext,
         episode: u64,
         feature: usize,
-        frame: u64,
-    ) -> Result<Option<String>, Fault> {
-        let Some(pictures) = self.pictures(reader, episode, feature)? else { return Ok(None) };
-        let digits = pictures.count().saturating_sub(1).to_string().len().max(3);
-        Ok(pictures.get(frame).suffix().map(|suffix| format!("{frame:0digits$}{suffix}")))
+    ) -> Result<Option<Pictures>, Fault> {
+        let Some(rows) = self.sound(reader, episode)? else { return Ok(None) };
+        let Some(leaf) = self.leaf(&rows, episode, feature) else { return Ok(None) };
+        let key = (feature as u64, episode);
+        Pictures::read(reader, &rows.columns, leaf, rows.rows, key).map(Some)
+    }
+
+    /// Returns the names of a camera's pictures.
+    pub(super) fn picture_names(
+        &self,
+        reader: &ReadContext,
+        episode: u64,
+        feature: usize,
+    ) -> Result<PictureNames, Fault> {
+        let pictures = if self.is_video(feature) { None } else { Some(self.pictures(reader, episode, feature)?) };
+        let digits = self.length(episode).saturating_sub(1).to_string().len().max(3);
+        Ok(PictureNames { digits, pictures })
     }
 
     /// Returns the frame of a picture by its name.
@@ -372,7 +408,7 @@ impl Lerobot {
     ) -> Result<Option<u32>, Fault> {
         let number = name.split('.').next().and_then(|number| number.parse::<u32>().ok());
         let Some(frame) = number.filter(|frame| u64::from(*frame) < self.length(episode)) else { return Ok(None) };
-        let found = self.picture_name(reader, episode, feature, frame.into())?;
+        let found = self.picture_names(reader, episode, feature)?.get(frame.into());
         Ok((found.as_deref() == Some(name)).then_some(frame))
     }
 
@@ -384,6 +420,10 @@ impl Lerobot {
         feature: usize,
         frame: u64,
     ) -> Result<View, Fault> {
+        if self.is_video(feature) {
+            let shots = self.found_shots(reader, episode, feature)?;
+            return Ok(shots.map_or_else(View::default, |shots| shots.picture(frame)));
+        }
         let Some(pictures) = self.pictures(reader, episode, feature)? else { return Ok(View::default()) };
         let length = pictures.get(frame).length;
         Ok(View::default().with_rendered(length.into(), pictures.file(frame)))
@@ -391,6 +431,9 @@ impl Lerobot {
 
     /// Returns all frames of a camera as one array.
     pub(super) fn stack(&self, reader: &ReadContext, episode: u64, feature: usize) -> Result<Option<Array>, Fault> {
+        if self.is_video(feature) {
+            return Ok(self.found_shots(reader, episode, feature)?.map(Shots::stack));
+        }
         let Some(shape) = self.feature(feature).filter(|of| has_stack(of)).and_then(|of| of.picture) else {
             return Ok(None);
         };
@@ -400,11 +443,29 @@ impl Lerobot {
         let data = match size {
             0 => View::default(),
             _ => {
-                let grid = grid_of(Kept::Pixels, feature, episode);
-                View::default().with_rendered(size, Stack { pictures, shape, grid })
+                let camera = (feature as u64) << 40 | episode;
+                View::default().with_rendered(size, Stack { pictures, shape, camera })
             }
         };
         Ok(Some(Array::new(DType::U8, [&[count], &shape[..]].concat(), data)))
+    }
+}
+
+/// Names of the pictures of a camera in an episode.
+pub(super) struct PictureNames {
+    digits: usize,
+    /// `None` for frames of a video, which are all there.
+    pictures: Option<Option<Pictures>>,
+}
+
+impl PictureNames {
+    /// Returns the name of a frame's picture; `None` if it is missing.
+    pub(super) fn get(&self, frame: u64) -> Option<String> {
+        let suffix = match &self.pictures {
+            None => Some(".png"),
+            Some(pictures) => pictures.as_ref().and_then(|pictures| pictures.get(frame).suffix()),
+        };
+        suffix.map(|suffix| format!("{frame:0digits$}{suffix}", digits = self.digits))
     }
 }
 

@@ -11,7 +11,7 @@ use std::{
 use parking_lot::Mutex;
 
 use crate::{
-    cache::{BlockError, Buffer, Key},
+    cache::{BlockError, Buffer, Key, Tag},
     codec::Codec,
     format::{
         Block, Fields,
@@ -49,6 +49,10 @@ pub(super) enum Kind {
 }
 
 const KINDS: [Kind; 5] = [Kind::Missing, Kind::Lost, Kind::Jpeg, Kind::Png, Kind::Opaque];
+
+/// Tags in the cache: what pictures are, by feature and episode; decoded ones, by both together and the frame.
+const INDEX: Tag = Tag::Own(1);
+const PIXELS: Tag = Tag::Own(2);
 
 /// Bytes of a picture in the index.
 const ENTRY: usize = 16;
@@ -114,15 +118,15 @@ impl fmt::Debug for Pictures {
 }
 
 impl Pictures {
-    /// Finds out what the pictures in some rows are. `grid` and `number` name them in the cache.
+    /// Finds out what the pictures in some rows are. The numbers of the feature and the episode name them in the cache.
     pub(super) fn read(
         reader: &ReadContext,
         columns: &Arc<Columns>,
         leaf: usize,
         rows: Range<u64>,
-        (grid, number): (u64, u64),
+        (feature, episode): (u64, u64),
     ) -> Result<Self, Fault> {
-        let key = Key::Chunk { container: reader.container, grid, number };
+        let key = Key::new(reader.container, INDEX, feature, episode);
         let made = reader.get_or_insert_with(key, || make(reader, columns, leaf, &rows));
         let index = made.map_err(|error| Fault { block: None, offset: 0, error })?.into_iter().next();
         Ok(Self { columns: columns.clone(), leaf, rows, index: index.unwrap_or_default() })
@@ -151,6 +155,29 @@ impl Pictures {
             Ok(())
         })?;
         found.ok_or_else(|| Fault::refused(&format!("the picture of row {row} is missing")))
+    }
+
+    /// Returns how many there are, their width, height and channels if all have the same, and how they are stored.
+    pub(super) fn described(&self) -> (u64, Option<(u32, u32, u8)>, String) {
+        let all = (0..self.count()).map(|frame| self.get(frame)).filter(|picture| picture.kind != Kind::Missing);
+        let (mut count, mut sizes, mut kinds) = (0, Vec::new(), Vec::new());
+        for picture in all {
+            count += 1;
+            let size = (picture.width, picture.height, picture.channels);
+            let kind = match picture.kind {
+                Kind::Jpeg => "jpeg",
+                Kind::Png => "png",
+                Kind::Missing | Kind::Lost | Kind::Opaque => "unknown",
+            };
+            if sizes.len() < 2 && !sizes.contains(&size) {
+                sizes.push(size);
+            }
+            if !kinds.contains(&kind) {
+                kinds.push(kind);
+            }
+        }
+        let size = if let [size] = sizes.as_slice() { Some(*size).filter(|size| size.0 > 0) } else { None };
+        (count, size, kinds.join("+"))
     }
 
     /// Returns the file of a picture.
@@ -231,8 +258,8 @@ pub(super) struct Stack {
     pub(super) pictures: Pictures,
     /// Height, width and channels.
     pub(super) shape: [u64; 3],
-    /// Names the decoded pictures in the cache.
-    pub(super) grid: u64,
+    /// Feature and episode as one number.
+    pub(super) camera: u64,
 }
 
 impl Stack {
@@ -256,7 +283,7 @@ impl Stack {
             let reason = format!("the picture of row {row} is {height} × {width} × {channels}, not {h} × {w} × {c}");
             return Err(Fault::refused(&reason));
         }
-        let key = Key::Chunk { container: reader.container, grid: self.grid, number: frame };
+        let key = Key::new(reader.container, PIXELS, self.camera, frame);
         let block = Block {
             offset: 0,
             stored_size: picture.length.into(),

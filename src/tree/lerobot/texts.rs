@@ -5,7 +5,7 @@ use std::{ops::Range, sync::Arc};
 use base64::{Engine, engine::general_purpose::STANDARD};
 
 use crate::{
-    cache::{BlockError, Buffer, Key},
+    cache::{BlockError, Buffer, Key, Tag},
     source::Memory,
     tree::{
         WorkingMemory,
@@ -13,6 +13,9 @@ use crate::{
     },
     view::{Fault, ReadContext},
 };
+
+/// Tag of texts in the cache, by feature and episode.
+const TEXTS: Tag = Tag::Own(0);
 
 /// The texts of an episode.
 #[derive(Clone)]
@@ -27,15 +30,15 @@ pub(super) struct Texts {
     pub(super) same: Option<u64>,
 }
 
-/// Returns the texts of some rows, one in each. `grid` and `number` name them in the cache.
+/// Returns the texts of some rows, one in each. The numbers of the feature and the episode name them in the cache.
 pub(super) fn read(
     reader: &ReadContext,
     columns: &Columns,
     leaf: usize,
     rows: &Range<u64>,
-    (grid, number): (u64, u64),
+    (feature, episode): (u64, u64),
 ) -> Result<Texts, Fault> {
-    let key = Key::Chunk { container: reader.container, grid, number };
+    let key = Key::new(reader.container, TEXTS, feature, episode);
     let made = reader.get_or_insert_with(key, || make(reader, columns, leaf, rows));
     let mut parts = made.map_err(|error| Fault { block: None, offset: 0, error })?.into_iter();
     let mut next = || parts.next().unwrap_or_default();
