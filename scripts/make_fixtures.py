@@ -8,6 +8,7 @@ that follow the layouts byte by byte, so a second run gives the same files.
 Needs numpy, zstandard, lz4, crc32c, xxhash and pillow.
 """
 
+import json
 import struct
 import sys
 import zlib
@@ -18,8 +19,8 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "python"))
 from support.examples import camera, episode, jpeg, tree_sequence, write_episode, write_stream  # noqa: E402
-from support.writers import (dumps, gguf, hdf5, idv, kast, kastore, kdb, netcdf, pt, safetensors, tensor_v1, write_shard,  # noqa: E402
-                             zip)  # noqa: A004
+from support.writers import (dumps, gguf, hdf5, idv, kast, kastore, kdb, netcdf, parquet, pt, safetensors,  # noqa: E402
+                             tensor_v1, write_shard, zip)  # noqa: A004
 from support.writers.hdf5 import Attributes, Chunked  # noqa: E402
 from support.writers.kas import TYPES  # noqa: E402
 
@@ -274,6 +275,54 @@ def robot():
     env = '{"env_name": "Lift", "type": 1}'
     data = Attributes(env_args=env, total=np.int64(12)), {"demo_0": demo(0, 5), "demo_1": demo(1, 7)}
     return hdf5({"data": data, "mask": {"train": np.array([b"demo_0"]), "valid": np.array([b"demo_1"])}})
+def pick_and_place():
+    """Two episodes of a LeRobot data set, as files by path. One camera is in the row files; the videos of the other are
+    those of a golden data set."""
+    def feature(dtype, *shape, names=None):
+        return {"dtype": dtype, "shape": list(shape), "names": names}
+
+    front, wrist = "observation.images.front", "observation.images.wrist"
+    features = {
+        "observation.state": feature("float32", 6), "action": feature("float32", 6),
+        front: feature("video", 64, 64, 3, names=["height", "width", "channels"]),
+        wrist: feature("image", 24, 32, 3, names=["height", "width", "channels"]),
+        "next.done": feature("bool", 1), "timestamp": feature("float32", 1), "frame_index": feature("int64", 1),
+        "episode_index": feature("int64", 1), "index": feature("int64", 1), "task_index": feature("int64", 1)}
+    tasks, lengths, first = ["pick up the cube", "place it on the plate"], [6, 4], 0
+    data, videos = "data/chunk-000/episode_{:06d}.parquet", f"videos/chunk-000/{front}/episode_{{:06d}}.mp4"
+    files = {
+        "meta/info.json": json.dumps({
+            "codebase_version": "v2.1", "robot_type": "so101", "fps": 10, "total_episodes": 2, "total_frames": 10,
+            "total_tasks": 2, "chunks_size": 1000, "splits": {"train": "0:2"},
+            "data_path": "data/chunk-{episode_chunk:03d}/episode_{episode_index:06d}.parquet",
+            "video_path": "videos/chunk-{episode_chunk:03d}/{video_key}/episode_{episode_index:06d}.mp4",
+            "features": features}, indent=4).encode(),
+        "meta/tasks.jsonl": b"".join(json.dumps({"task_index": number, "task": task}).encode() + b"\n"
+                                     for number, task in enumerate(tasks)),
+        "meta/episodes.jsonl": b"".join(
+            json.dumps({"episode_index": number, "tasks": [tasks[number]], "length": length}).encode() + b"\n"
+            for number, length in enumerate(lengths))}
+    for number, length in enumerate(lengths):
+        steps = np.arange(length)
+        angles = np.outer(steps, np.linspace(0.1, 0.6, 6)).astype("<f4")
+        pictures = [png(picture) for picture in camera(length, 24, 32)]
+        columns = [
+            parquet.numbers("observation.state", angles), parquet.numbers("action", angles * np.float32(1.5)),
+            parquet.pictures(wrist, pictures), parquet.numbers("next.done", steps == length - 1),
+            parquet.numbers("timestamp", (steps / 10).astype("<f4")), parquet.numbers("frame_index", steps),
+            parquet.numbers("episode_index", np.full(length, number)), parquet.numbers("index", steps + first),
+            parquet.numbers("task_index", np.full(length, number))]
+        files[data.format(number)] = parquet.table(columns, length)
+        video = ROOT / "tests" / "golden" / "lerobot" / "v21_av1" / videos.format(number)
+        files[videos.format(number)] = video.read_bytes()
+        first += length
+    return files
+
+
+def write_files(folder, files):
+    for path, data in files.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(data)
 
 
 def weather():
@@ -304,7 +353,8 @@ model.safetensors the weights of a small network,
 model.gguf a layer of a language model in blocks of 8 bits,
 checkpoint.pt what a trainer saves with PyTorch,
 robot.h5 two demonstrations of a robot as robomimic writes them,
-weather.nc two days of a small grid as weather models write it.
+weather.nc two days of a small grid as weather models write it,
+pick_and_place two episodes of an arm with two cameras, as LeRobot records them.
 The files in damaged/ are broken on purpose.
 """
 
@@ -343,6 +393,11 @@ def main():
     (out / "weather.nc").write_bytes(weather())
     demonstrations = robot()
     (out / "robot.h5").write_bytes(demonstrations)
+    files = pick_and_place()
+    write_files(out / "pick_and_place", files)
+    # A recording that ended early: its last row file has no footer.
+    rows = "data/chunk-000/episode_000001.parquet"
+    write_files(out / "damaged" / "cut_recording", files | {rows: files[rows][:500]})
     (out / "notes.txt").write_text(NOTES, encoding="utf-8")
 
     # One byte of one block flipped; everything else is sound.

@@ -311,7 +311,7 @@ pub static LEROBOT: Format = Format {
     others: no_others,
     check_others: None,
     check_part: no_part,
-    fixtures: &["dataset"],
+    fixtures: &["pick_and_place"],
 };
 
 /// Returns the failure to read another file of a folder as a reason why it cannot be opened.
