@@ -28,9 +28,10 @@ fn table() -> String {
     FORMATS.iter().map(|format| line(format)).collect::<Vec<_>>().join("\n")
 }
 
-/// The suffixes of a format, for people.
+/// The suffixes of a format, for people; of folders without one, the file that makes them containers.
 pub(super) fn suffixes(format: &Format) -> String {
-    format.all_suffixes().collect::<Vec<_>>().join(" ")
+    let suffixes: Vec<_> = format.all_suffixes().collect();
+    if suffixes.is_empty() { format.markers.join(" ") } else { suffixes.join(" ") }
 }
 
 /// The choice of formats among the options of a command.

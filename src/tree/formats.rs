@@ -497,11 +497,17 @@ mod tests {
         for format in FORMATS {
             assert!(!format.fixtures.is_empty(), "{format:?}");
             for name in format.fixtures {
-                let bytes = fs::read(folder.join(name)).unwrap();
-                let found = detect(&FORMATS, &bytes, name.as_bytes()).unwrap();
+                let path = folder.join(name);
+                let marker = format.markers.iter().find(|marker| path.join(marker).is_file());
+                assert_eq!(marker.is_some(), !format.markers.is_empty(), "{name}");
+                let bytes = fs::read(marker.map_or(path.clone(), |marker| path.join(marker))).unwrap();
+                let formats = if marker.is_some() { vec![format] } else { in_files() };
+                let found = detect(&formats, &bytes, marker.unwrap_or(name).as_bytes()).unwrap();
                 assert!(matches!(found, Detected::Container(found) if found == format), "{name}: {found:?}");
-                assert!(is_container_name(&[format], OsStr::new(name)), "{name}");
-                known.insert(*name);
+                assert!(format.has_name(OsStr::new(name)) || format.all_suffixes().next().is_none(), "{name}");
+                if marker.is_none() {
+                    known.insert(*name);
+                }
             }
             let page = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("docs/formats/{}.md", format.name));
             assert!(page.is_file(), "{} is missing", page.display());
@@ -510,6 +516,11 @@ mod tests {
         let containers: BTreeSet<String> =
             entries.filter(|name| is_container_name(&FORMATS, OsStr::new(name))).collect();
         assert_eq!(containers.iter().map(String::as_str).collect::<BTreeSet<_>>(), known);
+    }
+
+    /// The formats whose containers are files.
+    fn in_files() -> Vec<&'static Format> {
+        FORMATS.into_iter().filter(|format| format.markers.is_empty()).collect()
     }
 
     /// All example and golden files, the damaged ones and what lies beside them.
@@ -532,9 +543,9 @@ mod tests {
             let (bytes, name) = (fs::read(&path).unwrap(), path.file_name().unwrap().as_encoded_bytes());
             let alone = |format: &'static Format| detect(&[format], &bytes, name).unwrap();
             let claims = |format: &&'static Format| matches!(alone(format), Detected::Container(_));
-            let claimed: Vec<_> = FORMATS.into_iter().filter(claims).collect();
+            let claimed: Vec<_> = in_files().into_iter().filter(claims).collect();
             assert!(claimed.len() < 2, "{}: {claimed:?}", path.display());
-            let found = detect(&FORMATS, &bytes, name).unwrap();
+            let found = detect(&in_files(), &bytes, name).unwrap();
             let found = if let Detected::Container(found) = found { Some(found) } else { None };
             assert_eq!(found, claimed.first().copied(), "{}", path.display());
         }
