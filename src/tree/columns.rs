@@ -468,3 +468,6 @@ pub(super) struct Row<'a> {
     pub(super) page: &'a Page,
     pub(super) slots: Range<usize>,
 }
+
+#[cfg(test)]
+mod tests;

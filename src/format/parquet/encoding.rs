@@ -204,11 +204,11 @@ mod tests {
     fn deltas_of_the_format_s_own_example() {
         // 7, 5, 3, 1, 2, 3, 4, 5: least delta -2, deltas 0 0 0 3 3 3 3 in two bits.
         let mut bytes = vec![128, 1, 4, 8, 14, 3, 2, 0, 0, 0, 0xc0, 0x3f];
-        bytes.resize(8 + 1 + 8, 0);
+        bytes.resize(18, 0);
         let mut out = Vec::new();
-        assert_eq!(deltas(&bytes, 8, |value| out.push(value)), Ok(17));
+        assert_eq!(deltas(&bytes, 8, |value| out.push(value)), Ok(18));
         assert_eq!(out, [7, 5, 3, 1, 2, 3, 4, 5]);
-        assert!(deltas(&bytes[..16], 8, |_| {}).is_err());
+        assert!(deltas(&bytes[..17], 8, |_| {}).is_err());
         assert!(deltas(&bytes, 7, |_| {}).is_err());
         assert!(deltas(&[0, 0, 2, 0, 0, 0], 2, |_| {}).is_err(), "blocks without parts");
     }

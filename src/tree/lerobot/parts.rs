@@ -1,6 +1,6 @@
 //! The parts of an episode: their names, and which of them there are.
 
-use std::{ops::Range, sync::Arc};
+use std::ops::Range;
 
 use super::{
     EPISODE_META, IMAGES, Index, Lerobot, Part, Rows,
@@ -10,7 +10,6 @@ use super::{
     videos::Shots,
 };
 use crate::{
-    cache::BlockError,
     format::{
         DType,
         lerobot::{Feature, Info, Kind},

@@ -10,7 +10,6 @@ use crate::{
         lerobot::Kind,
         mp4::{Track, VideoCodec},
     },
-    source::Memory,
     tree::memory::with_memory,
     video,
     view::{Array, Data, Fault, ReadContext, Rendered, View, png::Png, video::Footage},
