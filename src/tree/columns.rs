@@ -124,6 +124,9 @@ impl Part<'_> {
     }
 }
 
+/// Gets a row, and its value if it has one: a page and a slot.
+pub(super) type Each<'a> = dyn FnMut(u64, Option<(&Page, usize)>) -> Result<(), Fault> + 'a;
+
 /// Gets some rows: the part of a page that has them, or why they cannot be read.
 pub(super) type Visit<'a> = dyn FnMut(Range<u64>, Result<Part<'_>, Fault>) -> Result<(), Fault> + 'a;
 
@@ -430,7 +433,7 @@ impl Columns {
         reader: &ReadContext,
         leaf: usize,
         rows: Range<u64>,
-        each: &mut dyn FnMut(u64, Option<(&Page, usize)>) -> Result<(), Fault>,
+        each: &mut Each<'_>,
     ) -> Result<(), Fault> {
         self.lists(reader, leaf, rows, &mut |row, values| {
             let slot = values.slots.start;

@@ -297,7 +297,7 @@ pub static HDF5: Format = Format {
 pub static LEROBOT: Format = Format {
     name: "lerobot",
     title: "LeRobot",
-    summary: "data sets of robot episodes (folders)",
+    summary: "data sets of robot episodes: folders",
     suffixes: &[],
     shared_suffixes: &[],
     markers: &[format::lerobot::MARKER],

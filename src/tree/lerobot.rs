@@ -1,8 +1,10 @@
 //! LeRobot data sets: a folder for each episode (`docs/formats/lerobot.md` 10). Nodes are computed: an episode costs no
 //! memory until it is accessed, beside its line of metadata.
 
+mod described;
 mod episodes;
 mod files;
+mod nodes;
 mod numbers;
 mod parts;
 mod pictures;
@@ -22,11 +24,11 @@ use std::{
 
 use lru::LruCache;
 use parking_lot::Mutex;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, json};
 
 use super::{
-    Child, Container, DESCRIPTION, ItemInfo, LEROBOT, NodeId, NodeKind, Notice, Overview, Siblings, Timeline,
-    WorkingMemory, columns::Columns, describe, overview::Contents, tables::LaidOut,
+    Child, Container, ItemInfo, LEROBOT, NodeId, NodeKind, Notice, Overview, Siblings, Timeline, WorkingMemory,
+    columns::Columns, describe, overview::Contents, tables::LaidOut,
 };
 use crate::{
     cache::{BlockError, Buffer, nonzero},
@@ -36,107 +38,8 @@ use crate::{
 };
 use episodes::Episodes;
 use files::META;
+use nodes::{EPISODE_META, IMAGES, Node, Part, ROOT_ENTRIES, TEXT_FILES};
 use parts::Shown;
-
-/// Kind of a node. Together with the place of the episode, the feature and the frame, it identifies the node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Part {
-    Root,
-    Description,
-    Tasks,
-    Meta,
-    MetaFile,
-    Episodes,
-    Episode,
-    EpisodeMeta,
-    Numbers,
-    Text,
-    Lines,
-    TextFolder,
-    Offsets,
-    Bytes,
-    Images,
-    Camera,
-    Picture,
-    Stack,
-    EpisodesTable,
-    StepsTable,
-}
-
-/// All parts, in the order of their numbers.
-const PARTS: [Part; 20] = [
-    Part::Root,
-    Part::Description,
-    Part::Tasks,
-    Part::Meta,
-    Part::MetaFile,
-    Part::Episodes,
-    Part::Episode,
-    Part::EpisodeMeta,
-    Part::Numbers,
-    Part::Text,
-    Part::Lines,
-    Part::TextFolder,
-    Part::Offsets,
-    Part::Bytes,
-    Part::Images,
-    Part::Camera,
-    Part::Picture,
-    Part::Stack,
-    Part::EpisodesTable,
-    Part::StepsTable,
-];
-
-/// Entries of the root, in the order of a listing.
-const ROOT_ENTRIES: [(&str, Part); 6] = [
-    (DESCRIPTION, Part::Description),
-    ("episodes", Part::Episodes),
-    (tables::EPISODES, Part::EpisodesTable),
-    ("meta", Part::Meta),
-    (tables::STEPS, Part::StepsTable),
-    ("tasks.jsonl", Part::Tasks),
-];
-
-/// The folder of cameras in an episode.
-const IMAGES: &str = "images";
-
-/// The metadata of an episode.
-const EPISODE_META: &str = "meta.json";
-
-/// Files in the folder of a text feature.
-const TEXT_FILES: [(&str, Part); 2] = [("offsets.npy", Part::Offsets), ("utf8.bin", Part::Bytes)];
-
-/// A node, unpacked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct Node {
-    part: Part,
-    /// The place of the episode.
-    episode: u64,
-    /// The feature; of a file of `meta/`, its number.
-    feature: u16,
-    frame: u32,
-}
-
-impl Node {
-    fn of(part: Part, episode: u64, feature: usize) -> Self {
-        Self { part, episode, feature: feature as u16, frame: 0 }
-    }
-
-    /// Unpacks a node number; `None` for a number that no node has.
-    fn unpack(id: NodeId) -> Option<Self> {
-        let part = *PARTS.get(usize::try_from(id.0 >> 112).ok()?)?;
-        Some(Self { part, episode: id.0 as u64, frame: (id.0 >> 64) as u32, feature: (id.0 >> 96) as u16 })
-    }
-
-    fn pack(self) -> NodeId {
-        NodeId(
-            (self.part as u128) << 112
-                | u128::from(self.feature) << 96
-                | u128::from(self.frame) << 64
-                | u128::from(self.episode),
-        )
-    }
-}
 
 /// The first number of files of metadata; those of row files are below.
 const MAIN: u64 = 1 << 40;
@@ -312,53 +215,6 @@ impl Lerobot {
                 memory,
             )?)
         })
-    }
-
-    /// Returns what `container.json` says before the items, and the items.
-    fn described(&self, reader: &ReadContext) -> Result<(Map<String, Value>, Vec<Value>, Vec<Value>), Fault> {
-        let front = json!({
-            "format": LEROBOT.name,
-            "version": self.info.version.name(),
-            "fps": self.info.fps,
-            "robot_type": self.info.robot,
-            "episodes": self.episodes.all.len(),
-            "frames": self.episodes.steps(),
-        });
-        let Value::Object(front) = front else { return Ok(Default::default()) };
-        let (mut items, mut left_out) = (Vec::new(), Vec::new());
-        for (number, feature) in self.info.features.iter().enumerate() {
-            match self.state(reader, number)? {
-                Err(reason) => left_out.push(json!({"name": feature.name, "reason": &*reason})),
-                Ok(codec) => items.push(json!({
-                    "name": feature.name,
-                    "path": self.shown.item_path(number),
-                    "dtype": feature.dtype,
-                    "shape": feature.shape,
-                    "codec": codec,
-                    "stored_size": null,
-                    "size": null,
-                    "checksum": null,
-                })),
-            }
-        }
-        Ok((front, items, left_out))
-    }
-
-    /// Returns the codec of a feature's videos, or why it is left out of all episodes.
-    fn state(&self, reader: &ReadContext, feature: usize) -> Result<Result<Option<String>, Arc<str>>, Fault> {
-        if let Some(reason) = self.shown.left_out(feature) {
-            return Ok(Err(reason.into()));
-        }
-        let state = self.camera_state(reader, feature)?;
-        Ok(state.map(|codec| codec.map(recordings::codec_name)))
-    }
-
-    fn describe(&self, reader: &ReadContext, memory: &dyn Memory) -> Result<Buffer, Fault> {
-        let (front, items, left_out) = self.described(reader)?;
-        let mut back = Map::new();
-        back.insert("left_out".into(), left_out.into());
-        back.extend(self.described_tables());
-        describe::document(&front, items.iter(), &back, memory)
     }
 
     /// Returns whether a folder of an episode is one.
@@ -621,24 +477,6 @@ impl Container for Lerobot {
 
     fn is_table(&self, node: NodeId) -> bool {
         Node::unpack(node).is_some_and(|node| matches!(node.part, Part::EpisodesTable | Part::StepsTable))
-    }
-}
-
-impl Node {
-    fn is_folder(self) -> bool {
-        match self.part {
-            Part::Root | Part::Meta | Part::Episodes | Part::Episode | Part::Images => true,
-            Part::Camera | Part::TextFolder => true,
-            _ => false,
-        }
-    }
-
-    fn is_in_episode(self) -> bool {
-        match self.part {
-            Part::Root | Part::Description | Part::Tasks | Part::Meta | Part::MetaFile | Part::Episodes => false,
-            Part::EpisodesTable | Part::StepsTable => false,
-            _ => true,
-        }
     }
 }
 

@@ -130,9 +130,8 @@ impl Info {
         let Some(fps) = fps.filter(|fps| fps.as_f64().is_some_and(|fps| fps.is_finite() && fps > 0.0)) else {
             return refused(Class::BadInfo, "fps is no number above 0");
         };
-        let features = match info.get("features") {
-            Some(Value::Object(features)) => features,
-            _ => return refused(Class::BadInfo, "features is no object"),
+        let Some(Value::Object(features)) = info.get("features") else {
+            return refused(Class::BadInfo, "features is no object");
         };
         if features.len() > limits::LEROBOT_FEATURES {
             let (count, most) = (features.len(), limits::LEROBOT_FEATURES);

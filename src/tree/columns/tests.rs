@@ -149,7 +149,7 @@ fn damaged_files_give_values_or_errors() {
                 for leaf in (number..columns.file().leaves.len()).step_by(5) {
                     let _ = columns.visit(&reader, leaf, 0..rows, &mut |_, part| {
                         if let Ok(part) = part {
-                            part.rows.clone().for_each(|row| drop(part.slots(row)));
+                            let _ = part.rows.clone().map(|row| part.slots(row).len()).sum::<usize>();
                         }
                         Ok(())
                     });

@@ -153,7 +153,7 @@ fn reason(info: &Info, feature: &Feature) -> Option<Box<str>> {
 /// Returns whether the values of an episode are more than an array can have.
 fn too_large(feature: &Feature) -> bool {
     let most = limits::LARGEST_BLOCK / limits::LEROBOT_STEPS / 8;
-    !feature.values().is_some_and(|values| values <= most)
+    feature.values().is_none_or(|values| values > most)
 }
 
 /// Returns whether the pictures of a camera are also shown as one array.

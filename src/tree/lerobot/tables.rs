@@ -39,10 +39,13 @@ fn owner(owner: &Owner) -> Result<Arc<Lerobot>, Fault> {
     owner.upgrade().ok_or_else(|| Fault::from(crate::source::SourceError::Changed))
 }
 
+/// Passes the parts of an episode's text; none if it is missing.
+type Text = fn(&Lerobot, u64, &mut dyn FnMut(&str));
+
 /// A text of each episode.
 struct Texts {
     owner: Owner,
-    text: fn(&Lerobot, u64, &mut dyn FnMut(&str)),
+    text: Text,
 }
 
 impl fmt::Debug for Texts {
