@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "python"))
 from support.examples import camera, episode, jpeg, tree_sequence, write_episode, write_stream  # noqa: E402
 from support.writers import (dumps, gguf, hdf5, idv, kast, kastore, kdb, netcdf, parquet, pt, safetensors,  # noqa: E402
-                             tensor_v1, write_shard, zip)  # noqa: A004
+                             tensor_v1, write_shard, zarr, zip)  # noqa: A004
 from support.writers.hdf5 import Attributes, Chunked  # noqa: E402
 from support.writers.kas import TYPES  # noqa: E402
 
@@ -341,6 +341,26 @@ def weather():
         {"title": "two days", "Conventions": "CF-1.8"})
 
 
+def cells():
+    """A microscope's picture of cells, a table of them, and in two halves what was measured in each."""
+    rng = np.random.default_rng(11)
+    y, x = np.mgrid[0:40, 0:60]
+    image = np.zeros((3, 40, 60), "<u2")
+    for _ in range(12):
+        (cy, cx), level = rng.integers(4, 36, 2), rng.integers(200, 4000, 3)
+        image += (level[:, None, None] * ((y - cy) ** 2 + (x - cx) ** 2 < 9)).astype("<u2")
+    counts = rng.integers(0, 5, (12, 8)) * rng.integers(0, 2, (12, 8))
+    types = np.array(["T cell", "B cell", "größer"], dtype=object)[rng.integers(0, 3, 12)]
+    return zarr.store({
+        "": zarr.group(title="cells", channels=["nuclei", "membrane", "label"]),
+        "image": zarr.array(image, (1, 16, 32), names=["c", "y", "x"], unit="counts"),
+        "counts": zarr.array(counts.astype("<f4"), (4, 4), shard=(8, 8), names=["cell", "gene"]),
+        "table": zarr.group(),
+        "table/area": zarr.array((rng.integers(10, 90, 12) / 2).astype("<f8"), (5,), unit="um2"),
+        "table/type": zarr.array(types, (5,), fill=""),
+    })
+
+
 NOTES = """\
 Example recordings and tables.
 
@@ -354,7 +374,9 @@ model.gguf a layer of a language model in blocks of 8 bits,
 checkpoint.pt what a trainer saves with PyTorch,
 robot.h5 two demonstrations of a robot as robomimic writes them,
 weather.nc two days of a small grid as weather models write it,
-pick_and_place two episodes of an arm with two cameras, as LeRobot records them.
+pick_and_place two episodes of an arm with two cameras, as LeRobot records them,
+cells.zarr pictures and a table of cells in chunks, cells.zarr.zip the same in one file,
+genealogy.tsz the genealogy as tszip packs it.
 The files in damaged/ are broken on purpose.
 """
 
@@ -398,6 +420,10 @@ def main():
     # A recording that ended early: its last row file has no footer.
     rows = "data/chunk-000/episode_000001.parquet"
     write_files(out / "damaged" / "cut_recording", files | {rows: files[rows][:500]})
+    store = cells()
+    write_files(out / "cells.zarr", store)
+    (out / "cells.zarr.zip").write_bytes(zip.archive(store))
+    (out / "genealogy.tsz").write_bytes(zip.archive(zarr.tszip(tree_sequence())))
     (out / "notes.txt").write_text(NOTES, encoding="utf-8")
 
     # One byte of one block flipped; everything else is sound.
@@ -412,6 +438,10 @@ def main():
     data = bytearray(arrays_npz)
     data[data.index(saved["layers/1/weight"].tobytes()) + 8] ^= 1
     (out / "damaged" / "wrong_crc.npz").write_bytes(data)
+    # One byte of one chunk flipped: the others are sound.
+    chunk = bytearray(store["image/c/1/0/0"])
+    chunk[100] ^= 1
+    (out / "damaged" / "wrong_crc.zarr.zip").write_bytes(zip.archive(store | {"image/c/1/0/0": bytes(chunk)}))
     # A copy that stopped early: no container, an ordinary file.
     (out / "damaged" / "cut_short.trees").write_bytes(trees[:len(trees) * 2 // 3])
     (out / "damaged" / "cut_short.safetensors").write_bytes(model()[:-1000])

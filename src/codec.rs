@@ -14,6 +14,7 @@ mod lz77;
 mod nbit;
 mod picture;
 mod scale_offset;
+mod scaled;
 mod shuffle;
 mod stream;
 mod szip;
@@ -24,6 +25,7 @@ pub use delta::{Delta, Number, NumberKind};
 pub use filter::{Bitshuffle, BlockCodec, Filter};
 pub use nbit::Nbit;
 pub use scale_offset::ScaleOffset;
+pub use scaled::Scaled;
 pub use stream::{Stream, decode_zstd};
 pub use szip::Szip;
 
@@ -214,6 +216,19 @@ impl Codec {
                 out.copy_from_slice(&bytes);
                 Ok(())
             }
+        }
+    }
+
+    /// Decodes a block of which only the most bytes that it may have are known. Checksums among filters are compared.
+    ///
+    /// # Errors
+    /// [`DecodeError`]; `Size` if there are more.
+    pub fn decode_up_to(&self, stored: &[u8], most: u64) -> Result<Vec<u8>, DecodeError> {
+        match self {
+            Self::Chain(chain) => chain.decode_up_to(stored, most, true),
+            Self::Zstd => Filter::Zstd.decode_up_to(stored, most),
+            Self::Zlib => Filter::Zlib.decode_up_to(stored, most),
+            _ => self.decode(stored, (stored.len() as u64).min(most)),
         }
     }
 

@@ -26,6 +26,7 @@ mod recognition;
 mod record;
 pub mod safetensors;
 pub mod wshard;
+pub mod zarr;
 pub mod zip;
 
 use std::fmt;

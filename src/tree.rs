@@ -32,6 +32,7 @@ mod table;
 mod tables;
 mod totals;
 mod wshard;
+mod zarr;
 
 use std::{any::Any, ops::ControlFlow, sync::Arc};
 
@@ -43,8 +44,8 @@ pub use choice::{ChoiceError, choose, default_formats, names as format_names};
 pub use episodes::{Camera, Episode, Episodes, Said, Success, Timeline};
 pub use formats::{
     Detected, FORMATS, Format, Formats, GGUF, HDF5, IDV, KAST, KASTORE, KDB, LEROBOT, NETCDF, NPZ, OpenResult, PT,
-    Probe, SAFETENSORS, WSHARD, detect, detect_within, format_of_name, is_container_name, no_others, no_part,
-    should_be_container,
+    Probe, SAFETENSORS, TSZIP, WSHARD, ZARR, ZARR_ZIP, detect, detect_within, format_of_name, is_container_name,
+    no_others, no_part, should_be_container,
 };
 pub use item_info::ItemInfo;
 pub use memory::WorkingMemory;

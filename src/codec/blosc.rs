@@ -66,14 +66,20 @@ pub(super) fn size(stored: &[u8]) -> Result<u64, DecodeError> {
 
 /// Decodes a buffer to exactly the bytes that `out` has room for. A shuffled block takes at most as much memory again.
 pub(super) fn decode_into(stored: &[u8], out: &mut [u8]) -> Result<(), DecodeError> {
+    decode_front(stored, out.len() as u64, out)
+}
+
+/// Decodes the first bytes of a buffer of `size` bytes, as many as `out` has room for. Blocks behind them are not looked
+/// at. Two blocks take memory meanwhile.
+pub(super) fn decode_front(stored: &[u8], size: u64, out: &mut [u8]) -> Result<(), DecodeError> {
     let head = Head::parse(stored)?;
-    if head.size != out.len() {
-        return Err(DecodeError::Size { got: head.size as u64, size: out.len() as u64 });
+    if head.size as u64 != size || out.len() > head.size {
+        return Err(DecodeError::Size { got: head.size as u64, size });
     }
     let stored = &stored[..head.stored];
     if head.flags & COPIED != 0 {
         let bytes = stored.get(HEAD..HEAD + head.size).ok_or_else(|| bad("it ends early"))?;
-        out.copy_from_slice(bytes);
+        out.copy_from_slice(&bytes[..out.len()]);
         return Ok(());
     }
     if out.is_empty() {
@@ -86,21 +92,38 @@ pub(super) fn decode_into(stored: &[u8], out: &mut [u8]) -> Result<(), DecodeErr
     let first = blocks.checked_mul(4).and_then(|size| size.checked_add(HEAD)).filter(|first| *first <= stored.len());
     let first = first.ok_or_else(|| bad("it ends in the offsets of its blocks"))?;
     let is_shuffled = head.width > 1 && head.flags & SHUFFLED != 0 || head.flags & BIT_SHUFFLED != 0;
-    let mut shuffled = if is_shuffled { memory(head.block.min(head.size) as u64)? } else { Vec::new() };
-    for (number, out) in out.chunks_mut(head.block).enumerate() {
+    let largest = head.block.min(head.size) as u64;
+    // Before memory is taken for a block of which only a part is wanted.
+    let most = Filter::Blosc.max_size(stored.len() as u64);
+    if largest > most {
+        return Err(DecodeError::Impossible { codec: "blosc", stored: stored.len() as u64, size: largest });
+    }
+    let mut shuffled = if is_shuffled { memory(largest)? } else { Vec::new() };
+    let mut whole = Vec::new();
+    for (number, wanted) in out.chunks_mut(head.block).enumerate() {
+        // The last one may be wanted in part.
+        let length = head.block.min(head.size - number * head.block);
+        if wanted.len() < length {
+            whole = memory(length as u64)?;
+        }
+        let is_part = wanted.len() < length;
+        let out = if is_part { &mut *whole } else { &mut *wanted };
         let at = little(stored, HEAD + 4 * number).filter(|at| *at >= first);
         let from = at.and_then(|at| stored.get(at..)).ok_or_else(|| bad("a block stands outside"))?;
-        if !is_shuffled {
+        if is_shuffled {
+            let shuffled = &mut shuffled[..out.len()];
+            decode_block(&head, from, shuffled)?;
+            match head.flags & BIT_SHUFFLED != 0 {
+                // The library does not shuffle a block whose number of elements is not a multiple of 8.
+                true if out.len() / head.width % 8 != 0 => out.copy_from_slice(shuffled),
+                true => shuffle::unshuffle_bits(head.width, shuffled, out),
+                false => shuffle::unshuffle(head.width, shuffled, out),
+            }
+        } else {
             decode_block(&head, from, out)?;
-            continue;
         }
-        let shuffled = &mut shuffled[..out.len()];
-        decode_block(&head, from, shuffled)?;
-        match head.flags & BIT_SHUFFLED != 0 {
-            // The library does not shuffle a block whose number of elements is not a multiple of 8.
-            true if out.len() / head.width % 8 != 0 => out.copy_from_slice(shuffled),
-            true => shuffle::unshuffle_bits(head.width, shuffled, out),
-            false => shuffle::unshuffle(head.width, shuffled, out),
+        if is_part {
+            wanted.copy_from_slice(&whole[..wanted.len()]);
         }
     }
     Ok(())

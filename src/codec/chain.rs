@@ -25,7 +25,7 @@ pub(super) struct Size {
 }
 
 impl Size {
-    fn exactly(size: u64) -> Self {
+    pub(super) fn exactly(size: u64) -> Self {
         Self { most: size, is_exact: true }
     }
 
@@ -75,7 +75,7 @@ impl Chain {
 
     /// Returns whether a checksum shows damage of stored or decoded bytes.
     pub fn is_checked(&self) -> bool {
-        let is_check = |filter: &Filter| matches!(filter, Filter::Checksum { .. } | Filter::Gzip | Filter::Zlib);
+        let is_check = |filter: &Filter| filter.is_check() || matches!(filter, Filter::Gzip | Filter::Zlib);
         self.filters.iter().any(is_check)
     }
 
@@ -107,7 +107,7 @@ impl Chain {
         let (mut input, mut most, mut possible) = (0, 0u64, stored);
         let sizes = self.sizes(Size::exactly(size));
         for (number, (filter, bound)) in self.filters.iter().zip(&sizes).enumerate() {
-            if let Filter::Checksum { .. } = filter {
+            if filter.is_check() {
                 possible = filter.max_size(possible);
                 continue;
             }
@@ -134,9 +134,10 @@ impl Chain {
         let (mut bytes, mut range) = (Bytes::Stored(stored), 0..stored.len());
         for (number, (filter, size)) in self.filters.iter().zip(sizes).enumerate() {
             let input = bytes.get(&range);
-            if let Filter::Checksum { is_in_front, .. } = filter {
+            if filter.is_check() {
                 let length = filter.check(input, is_checked)?.len();
-                range.start += if *is_in_front { input.len() - length } else { 0 };
+                let is_in_front = matches!(filter, Filter::Checksum { is_in_front: true, .. });
+                range.start += if is_in_front { input.len() - length } else { 0 };
                 range.end = range.start + length;
                 continue;
             }
@@ -163,9 +164,10 @@ impl Chain {
         let (mut bytes, mut range) = (Bytes::Stored(stored), 0..stored.len());
         for (filter, size) in self.filters.iter().zip(self.sizes(Size::up_to(most))) {
             let input = bytes.get(&range);
-            if let Filter::Checksum { is_in_front, .. } = filter {
+            if filter.is_check() {
                 let length = filter.check(input, is_checked)?.len();
-                range.start += if *is_in_front { input.len() - length } else { 0 };
+                let is_in_front = matches!(filter, Filter::Checksum { is_in_front: true, .. });
+                range.start += if is_in_front { input.len() - length } else { 0 };
                 range.end = range.start + length;
                 continue;
             }

@@ -25,7 +25,7 @@ pub enum NumberKind {
 }
 
 impl Number {
-    fn is_sound(self) -> bool {
+    pub(super) fn is_sound(self) -> bool {
         matches!(
             (self.kind, self.width),
             (NumberKind::Float, 4 | 8) | (NumberKind::Signed | NumberKind::Unsigned, 1 | 2 | 4 | 8)
@@ -46,6 +46,11 @@ impl Delta {
         let is_float = |number: Number| (number.kind == NumberKind::Float).then_some(number.width);
         let is_sound = stored.is_sound() && values.is_sound() && is_float(stored) == is_float(values);
         is_sound.then_some(Self { stored, values })
+    }
+
+    /// Makes the differences big-endian.
+    pub(super) fn set_big_endian(&mut self) {
+        self.stored.is_big = self.stored.width > 1;
     }
 
     /// Returns how many bytes are stored for `size` decoded ones.

@@ -6,8 +6,8 @@ use bzip2::bufread::MultiBzDecoder;
 use flate2::bufread::{DeflateDecoder, GzDecoder, ZlibDecoder};
 
 use super::{
-    ChecksumKind, Codec, DecodeError, Delta, Nbit, ScaleOffset, Szip, blosc, chain::Size, lz77, memory, shuffle,
-    to_usize,
+    ChecksumKind, Codec, DecodeError, Delta, Nbit, ScaleOffset, Scaled, Szip, blosc, chain::Size, lz77, memory,
+    shuffle, to_usize,
 };
 
 /// A step of a chain: bytes to bytes.
@@ -39,6 +39,8 @@ pub enum Filter {
     Snappy,
     /// A Blosc 1 buffer.
     Blosc,
+    /// The first bytes of a Blosc 1 buffer of this size.
+    BloscFront(u64),
     /// All first bytes of elements of so many bytes, all second ones, and so on.
     Shuffle(u32),
     /// All lowest bits of elements, and so on.
@@ -51,12 +53,23 @@ pub enum Filter {
     Nbit(Arc<Nbit>),
     /// Distances from the least value of a block: HDF5's filter 6.
     ScaleOffset(ScaleOffset),
+    /// Numbers that were scaled, and rounded to others.
+    Scaled(Scaled),
+    /// Truth values as bits, the highest first, behind a byte with the number of bits of the last byte that are none.
+    PackBits,
     /// A checksum of the other bytes, little-endian.
     Checksum {
         /// Its kind.
         kind: ChecksumKind,
         /// Whether it stands before the bytes, not behind them.
         is_in_front: bool,
+    },
+    /// Nothing is done: of bytes that are known to be so many, with a CRC-32 that is known.
+    Known {
+        /// How many.
+        size: u64,
+        /// The CRC-32.
+        crc: u32,
     },
 }
 
@@ -94,13 +107,16 @@ impl Filter {
             Self::Lz4 | Self::Lz4Sized | Self::Lz4Blocks | Self::Lz4Frame => "lz4",
             Self::Lzf => "lzf",
             Self::Snappy => "snappy",
-            Self::Blosc => "blosc",
+            Self::Blosc | Self::BloscFront(_) => "blosc",
             Self::Shuffle(_) => "shuffle",
             Self::Bitshuffle(_) => "bitshuffle",
             Self::Delta(_) => "delta",
             Self::Szip(_) => "szip",
             Self::Nbit(_) => "nbit",
             Self::ScaleOffset(_) => "scaleoffset",
+            Self::Scaled(_) => "fixedscaleoffset",
+            Self::PackBits => "packbits",
+            Self::Known { .. } => "crc32",
             Self::Checksum { kind, .. } => kind.name(),
         }
     }
@@ -119,6 +135,9 @@ impl Filter {
         match self {
             Self::Shuffle(_) | Self::Bitshuffle(Bitshuffle { compressed: None, .. }) => size,
             Self::Delta(delta) => size.map(|size| delta.stored_size(size)),
+            Self::Scaled(scaled) => size.map(|size| scaled.stored_size(size)),
+            Self::PackBits => size.map(|size| size.div_ceil(8).saturating_add(1)),
+            Self::Known { size, .. } => Size::exactly(*size),
             Self::Checksum { .. } => size.map(|size| size.saturating_add(4)),
             _ => Size::up_to(Codec::Zlib.max_stored(size.most)),
         }
@@ -138,7 +157,9 @@ impl Filter {
             // A match of 64 bytes takes 3.
             Self::Snappy => times(22),
             // Of blocks of zstd.
-            Self::Blosc | Self::Bitshuffle(Bitshuffle { compressed: Some(_), .. }) => times(1 << 15),
+            Self::Blosc | Self::BloscFront(_) | Self::Bitshuffle(Bitshuffle { compressed: Some(_), .. }) => {
+                times(1 << 15)
+            }
             Self::Shuffle(_) | Self::Bitshuffle(_) => stored,
             Self::Delta(delta) => delta.size(stored),
             // 64 blocks of 64 samples of 4 bytes, all of them 0, take 9 bits.
@@ -146,15 +167,18 @@ impl Filter {
             Self::Nbit(nbit) => nbit.max_size(stored),
             // Elements that are all the same take no bits.
             Self::ScaleOffset(scale) => scale.size(),
+            Self::Scaled(scaled) => scaled.size(stored),
+            Self::PackBits => stored.saturating_mul(8),
             Self::Checksum { .. } => stored.saturating_sub(4),
+            Self::Known { size, .. } => stored.min(*size),
         }
     }
 
     /// Bytes of memory that decoding to `size` bytes takes beside these and the stored ones.
     pub(super) fn working_memory(&self, size: u64) -> u64 {
         match self {
-            Self::Delta(_) | Self::Nbit(_) | Self::ScaleOffset(_) => 0,
-            Self::Checksum { .. } | Self::Lzf | Self::Snappy | Self::Lz4Blocks => 0,
+            Self::Delta(_) | Self::Nbit(_) | Self::ScaleOffset(_) | Self::Scaled(_) | Self::PackBits => 0,
+            Self::Checksum { .. } | Self::Known { .. } | Self::Lzf | Self::Snappy | Self::Lz4Blocks => 0,
             Self::Szip(szip) => szip.working_memory(size),
             Self::Shuffle(_) => shuffle::WORKING,
             // Blocks of 900,000 bytes, 4 bytes of tables for each.
@@ -162,6 +186,8 @@ impl Filter {
             // Two blocks of up to 4 MiB, and what matches of the next ones may reach.
             Self::Lz4Frame => 9 << 20,
             Self::Blosc | Self::Bitshuffle(Bitshuffle { compressed: Some(_), .. }) => size.saturating_add(CONTEXT),
+            // Two blocks, which may be as large as the buffer.
+            Self::BloscFront(whole) => whole.saturating_mul(2).saturating_add(CONTEXT),
             _ => CONTEXT,
         }
     }
@@ -190,6 +216,7 @@ impl Filter {
                 self.exact(got as u64, size)
             }
             Self::Blosc => blosc::decode_into(stored, out),
+            Self::BloscFront(whole) => blosc::decode_front(stored, *whole, out),
             Self::Shuffle(width) => {
                 self.exact(stored.len() as u64, size)?;
                 shuffle::unshuffle(*width as usize, stored, out);
@@ -200,7 +227,9 @@ impl Filter {
             Self::Szip(szip) => szip.decode_into(stored, out),
             Self::Nbit(nbit) => nbit.decode_into(stored, out),
             Self::ScaleOffset(scale) => scale.decode_into(stored, out),
-            Self::Checksum { .. } => {
+            Self::Scaled(scaled) => scaled.decode_into(stored, out),
+            Self::PackBits => self.unpack_bits(stored, out),
+            Self::Checksum { .. } | Self::Known { .. } => {
                 let bytes = self.check(stored, true)?;
                 self.exact(bytes.len() as u64, size)?;
                 out.copy_from_slice(bytes);
@@ -218,6 +247,12 @@ impl Filter {
             Self::Szip(_) => Szip::size(stored)?,
             Self::Nbit(nbit) => nbit.size(),
             Self::ScaleOffset(scale) => scale.size(),
+            Self::Scaled(scaled) => scaled.size(stored.len() as u64),
+            Self::Known { size, .. } => *size,
+            Self::PackBits => {
+                let unused = stored.first().copied().unwrap_or_default().into();
+                (stored.len() as u64).saturating_sub(1).saturating_mul(8).saturating_sub(unused)
+            }
             Self::Checksum { .. } => (stored.len() as u64).saturating_sub(4),
             Self::Lz4Sized => self.split_u32(stored)?.0.into(),
             Self::Lz4Blocks | Self::Bitshuffle(_) => match stored.first_chunk() {
@@ -226,6 +261,7 @@ impl Filter {
             },
             Self::Snappy => snap::raw::decompress_len(stored).map_err(|error| self.corrupt(error))? as u64,
             Self::Blosc => blosc::size(stored)?,
+            Self::BloscFront(_) => most,
             Self::Lz4 | Self::Lzf => return Err(self.corrupt("it does not say how many bytes it decodes to")),
             Self::Deflate => return self.read_up_to(DeflateDecoder::new(stored), most),
             Self::Zlib => return self.read_up_to(ZlibDecoder::new(stored), most),
@@ -247,8 +283,35 @@ impl Filter {
         Ok(out)
     }
 
+    /// Returns whether undoing it changes no bytes.
+    pub(super) fn is_check(&self) -> bool {
+        matches!(self, Self::Checksum { .. } | Self::Known { .. })
+    }
+
+    /// Makes the numbers that are stored big-endian.
+    pub fn set_big_endian(&mut self) {
+        match self {
+            Self::Delta(delta) => delta.set_big_endian(),
+            Self::Scaled(scaled) => scaled.set_big_endian(),
+            _ => {}
+        }
+    }
+
+    /// Returns how many bytes are stored for `size` decoded ones, for steps of which that is known.
+    pub fn stored_size(&self, size: u64) -> Option<u64> {
+        let stored = self.stored(Size::exactly(size));
+        stored.is_exact.then_some(stored.most)
+    }
+
     /// Returns the bytes without their checksum, which is compared if `is_asked`.
     pub(super) fn check<'a>(&self, stored: &'a [u8], is_asked: bool) -> Result<&'a [u8], DecodeError> {
+        if let Self::Known { size, crc } = self {
+            self.exact(stored.len() as u64, *size)?;
+            if is_asked {
+                ChecksumKind::Crc32.check(*crc, stored)?;
+            }
+            return Ok(stored);
+        }
         let Self::Checksum { kind, is_in_front } = self else { return Ok(stored) };
         let parts = match is_in_front {
             true => stored.split_first_chunk::<4>().map(|(sum, bytes)| (bytes, sum)),
@@ -259,6 +322,16 @@ impl Filter {
             kind.check(u32::from_le_bytes(*sum), bytes)?;
         }
         Ok(bytes)
+    }
+
+    fn unpack_bits(&self, stored: &[u8], out: &mut [u8]) -> Result<(), DecodeError> {
+        let (unused, bits) = stored.split_first().ok_or_else(|| self.corrupt("it is empty"))?;
+        let count = (bits.len() as u64 * 8).checked_sub(u64::from(*unused)).filter(|_| *unused < 8);
+        self.exact(count.ok_or_else(|| self.corrupt("more bits are unused than there are"))?, out.len() as u64)?;
+        for (out, byte) in out.chunks_mut(8).zip(bits) {
+            out.iter_mut().zip((0..8).rev()).for_each(|(out, bit)| *out = byte >> bit & 1);
+        }
+        Ok(())
     }
 
     fn lz4_blocks(&self, stored: &[u8], out: &mut [u8]) -> Result<(), DecodeError> {

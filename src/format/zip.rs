@@ -41,6 +41,11 @@ const EXTRA_64: u16 = 1;
 const ENCRYPTED: u16 = 1 | 1 << 6 | 1 << 13;
 /// The flag of entries whose local header does not say sizes and checksum.
 const DESCRIPTOR: u16 = 1 << 3;
+/// The flag of entries whose name is UTF-8.
+const UTF_8: u16 = 1 << 11;
+
+/// Characters of code page 437 from 128 on.
+const CP_437: &str = "ÇüéâäàåçêëèïîìÄÅÉæÆôöòûùÿÖÜ¢£¥₧ƒáíóúñÑªº¿⌐¬½¼¡«»░▒▓│┤╡╢╖╕╣║╗╝╜╛┐└┴┬├─┼╞╟╚╔╩╦╠═╬╧╨╤╥╙╘╒╓╫╪┘┌█▄▌▐▀αßΓπΣσµτΦΘΩδ∞φε∩≡±≥≤⌠⌡÷≈°∙·√ⁿ²■\u{a0}";
 
 /// Bytes that a member takes in memory beside its name.
 const MEMBER_MEMORY: u64 = size_of::<Member>() as u64 + 16;
@@ -89,6 +94,18 @@ impl Member {
             (0, method) => format!("method {method}").into(),
             _ => "encrypted".into(),
         }
+    }
+
+    /// Returns the name as a path of parts with `/` between them; `None` for names of folders, and for those that lead
+    /// elsewhere. A name that does not say that it is UTF-8 is in code page 437.
+    pub fn key(&self) -> Option<Cow<'_, str>> {
+        let key = match std::str::from_utf8(&self.name) {
+            Ok(name) if self.flags & UTF_8 != 0 || name.is_ascii() => name.into(),
+            _ if self.flags & UTF_8 != 0 => return None,
+            _ => Cow::Owned(self.name.iter().map(|byte| code_page_437(*byte)).collect::<String>()),
+        };
+        let is_part = |part: &str| !matches!(part, "" | "." | "..");
+        (!key.contains('\\') && key.split('/').all(is_part)).then_some(key)
     }
 
     /// Returns why it cannot be served, if the directory alone says so.
@@ -173,6 +190,11 @@ pub enum MemberError {
     Source(#[from] SourceError),
 }
 
+fn code_page_437(byte: u8) -> char {
+    let beyond = usize::from(byte).checked_sub(128).and_then(|at| CP_437.chars().nth(at));
+    beyond.unwrap_or(char::from(byte))
+}
+
 fn bad(reason: impl Into<String>) -> FormatError {
     FormatError::refused(Class::BadDirectory, reason)
 }
@@ -183,22 +205,52 @@ pub fn first_name(front: &[u8]) -> Option<&[u8]> {
     front.get(LOCAL_SIZE as usize..)?.get(..length)
 }
 
+/// What a format allows an archive to be.
+#[derive(Debug, Clone, Copy)]
+pub struct Rules {
+    /// Most bytes of the directory.
+    pub directory: u64,
+    /// Most members.
+    pub members: u64,
+    /// Whether members may share bytes, and bytes of none may be in front of the first.
+    pub may_overlap: bool,
+}
+
+/// The rules of section 2.
+const STRICT: Rules = Rules { directory: limits::ZIP_DIRECTORY, members: limits::ZIP_MEMBERS, may_overlap: false };
+
 /// Reads the central directory, in the order of section 2.
 ///
 /// # Errors
 /// `Refused` if it is not an archive by section 2; `Source` if it cannot be read or there is not enough memory.
 pub fn parse_within(source: &dyn Source, memory: &dyn Memory) -> Result<Archive, FormatError> {
-    let len = source.len();
-    let mut front = [0; 4];
-    let present = usize::try_from(len).map_or(4, |len| len.min(4));
-    source.read_at(0, &mut front[..present])?;
-    if front != LOCAL {
-        return Err(FormatError::refused(Class::BadMagic, "it does not begin with a local header"));
+    parse_by(source, STRICT, memory)
+}
+
+/// Does the same as [`parse_within`] by other rules.
+///
+/// # Errors
+/// As [`parse_within`].
+pub fn parse_by(source: &dyn Source, rules: Rules, memory: &dyn Memory) -> Result<Archive, FormatError> {
+    let directory = find_directory(source, rules)?;
+    let mut members = read_directory(source, &directory, u64::MAX, memory)?;
+    if !rules.may_overlap {
+        set_limits(&mut members, directory.range.start, memory)?;
     }
-    let directory = find_directory(source)?;
-    let mut members = read_directory(source, &directory, memory)?;
-    set_limits(&mut members, directory.range.start, memory)?;
     Ok(Archive { members })
+}
+
+/// Reads the entries in the first bytes of the central directory: those that tell what the archive is.
+///
+/// # Errors
+/// As [`parse_within`].
+pub fn first_members(
+    source: &dyn Source,
+    rules: Rules,
+    bytes: u64,
+    memory: &dyn Memory,
+) -> Result<Vec<Member>, FormatError> {
+    read_directory(source, &find_directory(source, rules)?, bytes, memory)
 }
 
 /// Where the directory is, according to the end record.
@@ -225,7 +277,13 @@ fn find_end(source: &dyn Source) -> Result<Option<(u64, Vec<u8>)>, SourceError> 
     Ok(None)
 }
 
-fn find_directory(source: &dyn Source) -> Result<Directory, FormatError> {
+fn find_directory(source: &dyn Source, rules: Rules) -> Result<Directory, FormatError> {
+    let mut front = [0; 4];
+    let present = usize::try_from(source.len()).map_or(4, |len| len.min(4));
+    source.read_at(0, &mut front[..present])?;
+    if front != LOCAL {
+        return Err(FormatError::refused(Class::BadMagic, "it does not begin with a local header"));
+    }
     let Some((at, end)) = find_end(source)? else {
         return Err(FormatError::refused(Class::NoEnd, "no end of the directory is found: incomplete copy?"));
     };
@@ -257,18 +315,25 @@ fn find_directory(source: &dyn Source) -> Result<Directory, FormatError> {
             "the directory of {size} bytes at {offset} does not end at its end record at {place}"
         )));
     }
-    if size > limits::ZIP_DIRECTORY || entries > limits::ZIP_MEMBERS || entries > size / ENTRY_SIZE {
+    if size > rules.directory || entries > rules.members || entries > size / ENTRY_SIZE {
         return Err(bad(format!("{entries} entries in {size} bytes")));
     }
     Ok(Directory { range: offset..place, entries })
 }
 
-fn read_directory(source: &dyn Source, directory: &Directory, memory: &dyn Memory) -> Result<Vec<Member>, FormatError> {
+/// Reads the entries that begin and end in the first bytes of the directory.
+fn read_directory(
+    source: &dyn Source,
+    directory: &Directory,
+    bytes: u64,
+    memory: &dyn Memory,
+) -> Result<Vec<Member>, FormatError> {
     let Directory { range, entries } = directory;
     let mut members: Vec<Member> = Vec::new();
     let mut at = range.start;
+    let wanted = range.end.min(range.start.saturating_add(bytes));
     memory.reserve((PIECE + LONGEST_ENTRY).min(range.end - range.start))?;
-    while at < range.end {
+    while at < wanted {
         let piece = source.read(at..range.end.min(at + PIECE.max(LONGEST_ENTRY)))?;
         let is_last = at + piece.len() as u64 == range.end;
         let room = piece.len() as u64 / ENTRY_SIZE * MEMBER_MEMORY;
@@ -286,7 +351,7 @@ fn read_directory(source: &dyn Source, directory: &Directory, memory: &dyn Memor
         }
         at += (piece.len() - rest.len()) as u64;
     }
-    if members.len() as u64 != *entries {
+    if at == range.end && members.len() as u64 != *entries {
         return Err(bad(format!("{} entries where the end says {entries}", members.len())));
     }
     Ok(members)

@@ -53,9 +53,11 @@ pub fn choose(list: &str) -> Result<Formats, ChoiceError> {
     Ok(interned(FORMATS.into_iter().filter(|format| chosen.contains(format)).collect()))
 }
 
-/// Returns the names of formats, joined by commas.
+/// Returns the names of formats, joined by commas. A format in files and in folders is named once.
 pub fn names(formats: &[&Format]) -> String {
-    formats.iter().map(|format| format.name).collect::<Vec<_>>().join(", ")
+    let mut names: Vec<_> = formats.iter().map(|format| format.name).collect();
+    names.dedup();
+    names.join(", ")
 }
 
 /// Returns a choice that is kept as long as the process. There are few different ones.

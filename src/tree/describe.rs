@@ -123,9 +123,20 @@ impl<I: Iterator<Item: Serialize> + Clone> Serialize for Each<I> {
 pub(super) fn kept(
     reader: &ReadContext,
     number: u64,
+    make: impl FnMut(&WorkingMemory<'_>) -> Result<Buffer, Fault>,
+) -> Result<Arc<Buffer>, Fault> {
+    kept_as(reader, Key::new(reader.container, Tag::Document, number, 0), make)
+}
+
+/// Does the same as [`kept`] for bytes with another key.
+///
+/// # Errors
+/// As [`kept`].
+pub(super) fn kept_as(
+    reader: &ReadContext,
+    key: Key,
     mut make: impl FnMut(&WorkingMemory<'_>) -> Result<Buffer, Fault>,
 ) -> Result<Arc<Buffer>, Fault> {
-    let key = Key::new(reader.container, Tag::Document, number, 0);
     if let Some(Ok(parts)) = reader.cache.get_if_ready(key) {
         return Ok(parts.into_iter().next().unwrap_or_default());
     }

@@ -164,6 +164,24 @@ pub(super) fn open_kastore(source: &dyn Source, file: Kastore) -> Result<Table<A
     Ok(Table::new(builder, arrays))
 }
 
+/// Returns the tree of the items of one store, whose bytes are those of `source`. `front` is everything of
+/// `container.json` except the items.
+///
+/// # Errors
+/// As [`open_kastore`].
+pub(super) fn open_items(
+    format: &'static Format,
+    front: Value,
+    source: &dyn Source,
+    items: Vec<kastore::Item>,
+) -> Result<Table<Arrays>, SourceError> {
+    let (mut arrays, mut builder) = (Arrays::new(format, front), Builder::default());
+    arrays.add(&mut builder, ROOT, items);
+    let is_tree_sequence = arrays.add_texts(source, &mut builder, ROOT, 0)?;
+    arrays.add_tables(&mut builder, ROOT, 0, is_tree_sequence);
+    Ok(Table::new(builder, arrays))
+}
+
 /// Returns the tree of a KAST file.
 pub(super) fn open_kast(file: Kast) -> Table<Arrays> {
     let mut arrays = Arrays::new(

@@ -59,12 +59,12 @@ pub trait OpenPart: Send + Sync {
 /// What a folder that is a container showed is of one state. If a file is in another one by now, each function fails with
 /// `Changed`, and the container's next look-up finds its new state.
 pub trait Siblings: Send + Sync {
-    /// Opens a file by its path below the folder; `None` if nothing is there. Links count if the mount follows them. No
+    /// Opens a file by its path below the folder; `None` if no file is there. Links count if the mount follows them. No
     /// folder is listed for that.
     ///
     /// # Errors
-    /// `Source` if the file cannot be read; `Refused` if the path leads out of the folder or to something else than a
-    /// file, or if not all readers of the container may read it.
+    /// `Source` if the file cannot be read; `Refused` if the path leads out of the folder or to a link that is not
+    /// followed, or if not all readers of the container may read it.
     fn file(&self, path: &str) -> Result<Option<Arc<dyn Source>>, BlockError>;
 
     /// Passes the names in a folder below, sorted, to `each` until it breaks; none if there is no such folder. An empty

@@ -84,6 +84,46 @@ pub(super) trait Content: Send + Sync + 'static {
         View::default()
     }
 
+    /// Returns the number of a file that is in a folder and not in the table, such as a stored chunk, by its name.
+    ///
+    /// # Errors
+    /// [`Fault`] if the answer needs bytes that cannot be read.
+    fn computed(&self, reader: &ReadContext, folder: paths::NodeIndex, name: &str) -> Result<Option<u64>, Fault> {
+        let _ = (reader, folder, name);
+        Ok(None)
+    }
+
+    /// Passes the numbers of such files of a folder to `each`, from a position on, until it breaks. Each comes with the
+    /// next position.
+    ///
+    /// # Errors
+    /// As [`Self::computed`].
+    fn computed_from(
+        &self,
+        reader: &ReadContext,
+        folder: paths::NodeIndex,
+        from: u64,
+        each: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
+    ) -> Result<(), Fault> {
+        let _ = (reader, folder, from, each);
+        Ok(())
+    }
+
+    /// Returns the name of a file of [`Self::computed`]; `None` for a number that is none.
+    fn computed_name(&self, folder: paths::NodeIndex, number: u64) -> Option<String> {
+        let _ = (folder, number);
+        None
+    }
+
+    /// Returns the bytes of a file of [`Self::computed`].
+    ///
+    /// # Errors
+    /// As [`Self::computed`].
+    fn computed_view(&self, reader: &ReadContext, folder: paths::NodeIndex, number: u64) -> Result<View, Fault> {
+        let _ = (reader, folder, number);
+        Ok(View::default())
+    }
+
     /// Returns the file of the attributes of a folder or file, if it has some.
     fn attributes(&self, node: paths::NodeIndex) -> Option<paths::NodeIndex> {
         let _ = node;
@@ -227,18 +267,21 @@ impl<C: Content> Table<C> {
 }
 
 impl<C: Content> Container for Table<C> {
-    fn lookup(&self, _: &ReadContext, folder: NodeId, name: &str) -> Result<Option<NodeId>, Fault> {
+    fn lookup(&self, reader: &ReadContext, folder: NodeId, name: &str) -> Result<Option<NodeId>, Fault> {
         let folder = Self::number(folder);
         if let Some(node) = self.paths.lookup(folder, name) {
             return Ok(Some(NodeId(node.into())));
         }
-        let frame = self.content.frames(folder).and_then(|frames| frames.number(name));
-        Ok(frame.map(|number| Self::frame_node(folder, number)))
+        let found = match self.content.frames(folder) {
+            Some(frames) => frames.number(name),
+            None => self.content.computed(reader, folder, name)?,
+        };
+        Ok(found.map(|number| Self::frame_node(folder, number)))
     }
 
     fn list(
         &self,
-        _: &ReadContext,
+        reader: &ReadContext,
         folder: NodeId,
         from: u64,
         each: &mut dyn FnMut(Child<'_>) -> ControlFlow<()>,
@@ -250,15 +293,20 @@ impl<C: Content> Container for Table<C> {
                 return Ok(());
             }
         }
-        // Pictures come after the children.
-        if let Some(frames) = self.content.frames(folder) {
-            let children = self.paths.count(folder);
-            for number in from.saturating_sub(children)..frames.count {
-                let (name, node) = (frames.name(number), Self::frame_node(folder, number));
-                let next = children + number + 1;
-                if each(Child { next, name: &name, node, is_folder: false }).is_break() {
-                    break;
-                }
+        // Pictures and others come after the children.
+        let children = self.paths.count(folder);
+        let Some(frames) = self.content.frames(folder) else {
+            return self.content.computed_from(reader, folder, from.saturating_sub(children), &mut |next, number| {
+                let Some(name) = self.content.computed_name(folder, number) else { return ControlFlow::Continue(()) };
+                let node = Self::frame_node(folder, number);
+                each(Child { next: children + next, name: &name, node, is_folder: false })
+            });
+        };
+        for number in from.saturating_sub(children)..frames.count {
+            let (name, node) = (frames.name(number), Self::frame_node(folder, number));
+            let next = children + number + 1;
+            if each(Child { next, name: &name, node, is_folder: false }).is_break() {
+                break;
             }
         }
         Ok(())
@@ -266,7 +314,10 @@ impl<C: Content> Container for Table<C> {
 
     fn kind(&self, _: &ReadContext, node: NodeId) -> Result<Option<NodeKind>, Fault> {
         if let Some((folder, number)) = Self::frame_of(node) {
-            let is_there = self.content.frames(folder).is_some_and(|frames| number < frames.count);
+            let is_there = match self.content.frames(folder) {
+                Some(frames) => number < frames.count,
+                None => self.content.computed_name(folder, number).is_some(),
+            };
             return Ok(is_there.then_some(NodeKind::File));
         }
         let node = Self::number(node);
@@ -285,7 +336,11 @@ impl<C: Content> Container for Table<C> {
 
     fn path(&self, _: &ReadContext, node: NodeId) -> Result<String, Fault> {
         if let Some((folder, number)) = Self::frame_of(node) {
-            let name = self.content.frames(folder).map_or_else(String::new, |frames| frames.name(number));
+            let name = match self.content.frames(folder) {
+                Some(frames) => Some(frames.name(number)),
+                None => self.content.computed_name(folder, number),
+            };
+            let name = name.unwrap_or_default();
             return Ok(format!("{}/{name}", self.paths.path(folder)));
         }
         Ok(self.paths.path(Self::number(node)))
@@ -293,7 +348,10 @@ impl<C: Content> Container for Table<C> {
 
     fn view(&self, reader: &ReadContext, file: NodeId) -> Result<View, Fault> {
         if let Some((folder, number)) = Self::frame_of(file) {
-            return Ok(self.content.frame(folder, number));
+            return match self.content.frames(folder) {
+                Some(_) => Ok(self.content.frame(folder, number)),
+                None => self.content.computed_view(reader, folder, number),
+            };
         }
         Ok(match self.paths.kind(Self::number(file)) {
             Some(Kind::File(Entry::Of(file))) => match self.content.made(reader, &self.paths, file)? {

@@ -15,6 +15,7 @@ use crate::{
 /// Why a file is not opened.
 const LINK: &str = "a symbolic link is on the way to it";
 pub(super) const NOWHERE: &str = "it is not there";
+pub(super) const NO_FILE: &str = "not an ordinary file";
 
 /// Finds files in the folder of one container.
 pub(super) struct Beside<'a> {
@@ -40,7 +41,7 @@ impl Beside<'_> {
         match stat.kind {
             Kind::File => {}
             Kind::Link => return Err(NotThere::Missing(LINK)),
-            Kind::Folder | Kind::Other => return Err(NotThere::Missing("not an ordinary file")),
+            Kind::Folder | Kind::Other => return Err(NotThere::Missing(NO_FILE)),
         }
         if !may_read_both(self.stat, &stat) {
             return Err(NotThere::NotReadable);

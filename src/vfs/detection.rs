@@ -98,6 +98,16 @@ fn marked(folder: &Stat, marker: &Stat) -> Stat {
     Stat { mode, size, mtime, version, via_link: folder.via_link || marker.via_link, ..*folder }
 }
 
+/// What a marker says of its folder.
+enum Marked {
+    /// It is not there.
+    Absent,
+    /// It makes the folder a container: with the state of the container, and of the other files that it names.
+    Sound(Stat, u64),
+    /// It is there, and does not.
+    Refused,
+}
+
 /// What came of looking into a file.
 enum Look {
     Known(Known),
@@ -239,7 +249,8 @@ impl Detection {
         !self.folders.is_empty()
     }
 
-    /// Returns the container that a folder is, by the first of its formats' markers that is there and accepted. `None`
+    /// Returns the container that a folder is, by the first of a format's markers that is there, if it is
+    /// accepted. `None`
     /// for an ordinary folder.
     ///
     /// # Errors
@@ -262,8 +273,10 @@ impl Detection {
             let folder = folder.get_or_insert_with(|| path.to_path_buf().into());
             for name in format.markers {
                 let marker = FilePath::new(folder.clone(), OsStr::new(name));
-                if let Some((stat, others)) = self.look_at_marker(store, (&marker, stat), problems, format)? {
-                    return Ok(Some(FoundFolder { format, marker: name, stat, others }));
+                match self.look_at_marker(store, (&marker, stat), problems, format)? {
+                    Marked::Sound(stat, others) => return Ok(Some(FoundFolder { format, marker: name, stat, others })),
+                    Marked::Refused => break,
+                    Marked::Absent => {}
                 }
             }
         }
@@ -277,7 +290,7 @@ impl Detection {
         (path, folder): (&FilePath, &Stat),
         problems: &Problems,
         format: &&'static Format,
-    ) -> Result<Option<(Stat, u64)>, Error> {
+    ) -> Result<Marked, Error> {
         let full = path.to_path_buf();
         for _ in 0..TRIES {
             let marker = match store.stat(&full) {
@@ -286,13 +299,13 @@ impl Detection {
                 // An ordinary folder says what is wrong.
                 Err(_) => None,
             };
-            let Some(marker) = marker else { return Ok(None) };
+            let Some(marker) = marker else { return Ok(Marked::Absent) };
             let shown = marked(folder, &marker);
             let way = check_way(store, &shown, path.folder(), Path::new(path.name()));
             if !may_read_both(&shown, &marker) || way.is_err() {
                 let message = "not all who may read the folder may read this file, so it is shown as a plain folder";
                 problems.note(Problem::of(full, message.into()));
-                return Ok(None);
+                return Ok(Marked::Refused);
             }
             let key = self.key.hash(&[format.name.as_bytes(), b"/", &marker.version.to_bytes()]);
             let known = self.verdicts.lock().get(key);
@@ -303,18 +316,18 @@ impl Detection {
                         self.verdicts.lock().put(key, known);
                         known
                     }
-                    Look::Unreadable => return Ok(None),
+                    Look::Unreadable => return Ok(Marked::Refused),
                     Look::Changed => continue,
                 },
             };
             let shown = Stat { kind: Kind::File, ..shown };
             match self.verdict(store, path, &shown, problems, known)? {
-                Some(Verdict::Container(_, others)) => return Ok(Some((shown, others))),
-                Some(Verdict::Plain) => return Ok(None),
+                Some(Verdict::Container(_, others)) => return Ok(Marked::Sound(shown, others)),
+                Some(Verdict::Plain) => return Ok(Marked::Refused),
                 None => {}
             }
         }
-        Ok(None)
+        Ok(Marked::Absent)
     }
 
     /// Returns what a file is of which something is known.

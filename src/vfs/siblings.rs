@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 
 use super::{
-    beside::{Beside, NOWHERE, check_way, may_read_both},
+    beside::{Beside, NO_FILE, NOWHERE, check_way, may_read_both},
     container_id::ContainerId,
     containers::Containers,
     folder_states::FolderStates,
@@ -68,7 +68,7 @@ impl tree::Siblings for Siblings {
         let beside = Beside { store: &*self.store, path: &self.container.file(), stat: &self.container.stat };
         let found = match beside.find(path.to_str().unwrap_or_default(), Reach::Shown) {
             Ok((_, stat)) => Some(stat.version),
-            Err(NotThere::Missing(NOWHERE)) => None,
+            Err(NotThere::Missing(NOWHERE | NO_FILE)) => None,
             Err(error) => return Err(refused(error)),
         };
         self.note(&base, path, found)?;

@@ -55,6 +55,8 @@ pub enum Value {
     Nested(Box<[u64]>, Vec<Self>),
     /// Numbers of a shape in C order, as nested lists; a file of its own if there are more than [`INLINE`].
     Array(Array),
+    /// A value that is JSON as it stands, such as a number of any size.
+    Json(Box<[u8]>),
     /// A value that cannot be read, with the reason: `{"error": "…"}`.
     Failed(Box<str>),
 }
@@ -204,6 +206,8 @@ impl Serialize for Shown<'_> {
             Value::Text(text) => Text(text).serialize(serializer),
             Value::Bytes(bytes) => encoded(bytes, serializer),
             Value::Path(path) => serializer.collect_map([("path", path)]),
+            // The writer passes bytes through.
+            Value::Json(json) => serializer.serialize_bytes(json),
             Value::Failed(reason) => serializer.collect_map([("error", reason)]),
             Value::List(list) => serializer.collect_seq(list.iter().map(shown)),
             Value::Record(fields) => serializer.collect_map(fields.iter().map(|(name, value)| (name, shown(value)))),

@@ -1,6 +1,6 @@
 """Writers of each format, from the format's description, with lies on demand."""
 
-from . import idv, kdb, parquet, pt, zip
+from . import idv, kdb, parquet, pt, zarr, zip
 from .hdf5 import hdf5
 from .kas import kast, kastore, ragged, text
 from .models import gguf, safetensors
@@ -9,7 +9,7 @@ from .shard import (channel, compress, dumps, meta_blocks, round_up, shard_entry
                     write_manifest, write_shard)
 
 __all__ = [
-    "idv", "kdb", "parquet", "pt", "zip",
+    "idv", "kdb", "parquet", "pt", "zarr", "zip",
     "kast", "kastore", "ragged", "text",
     "gguf", "hdf5", "netcdf", "safetensors",
     "channel", "compress", "dumps", "meta_blocks", "round_up", "shard_entry", "shard_header", "tensor_v1",

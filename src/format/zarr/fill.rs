@@ -1,0 +1,258 @@
+//! Fill values: the elements of chunks that are not stored (`docs/formats/zarr.md` 4.2).
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+
+use super::{
+    json::Json,
+    types::{Bits, Elements, Fixed},
+};
+use crate::format::{DType, ElementType};
+
+/// Returns the bytes of an element of absent chunks: of texts and rows of bytes the row, otherwise the element,
+/// little-endian.
+///
+/// # Errors
+/// Why the fill value is none of this type.
+pub(super) fn of(value: &Json, elements: &Elements, is_v3: bool) -> Result<Vec<u8>, String> {
+    let bad = || format!("fill value {}", shown(value));
+    match elements {
+        Elements::Fixed(fixed) => fixed_fill(value, fixed, is_v3),
+        Elements::Text => match value {
+            Json::Null if !is_v3 => Ok(Vec::new()),
+            Json::Number(token) => Ok(token.as_bytes().to_vec()),
+            value => value.as_str().map(|text| text.as_bytes().to_vec()).ok_or_else(bad),
+        },
+        Elements::Bytes => match value {
+            Json::Null if !is_v3 => Ok(Vec::new()),
+            Json::List(bytes) if is_v3 => byte_list(bytes).ok_or_else(bad),
+            value => STANDARD.decode(value.as_str().ok_or_else(bad)?).map_err(|_| bad()),
+        },
+    }
+}
+
+fn shown(value: &Json) -> String {
+    let mut text = value.to_serde().to_string();
+    if text.len() > 64 {
+        let end = (0..=64).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+        text.truncate(end);
+        text.push('…');
+    }
+    text
+}
+
+fn byte_list(bytes: &[Json]) -> Option<Vec<u8>> {
+    bytes.iter().map(|byte| byte.as_size()?.try_into().ok()).collect()
+}
+
+fn fixed_fill(value: &Json, fixed: &Fixed, is_v3: bool) -> Result<Vec<u8>, String> {
+    let bad = || format!("fill value {}", shown(value));
+    let size = usize::try_from(fixed.size()).map_err(|_| bad())?;
+    if size > crate::limits::PIECE {
+        return Err(format!("elements of {size} bytes"));
+    }
+    if value.is_null() {
+        return match (&fixed.element, is_v3) {
+            (_, true) => Err(bad()),
+            (ElementType::Plain(DType::Date(_) | DType::Span(_)), _) => Ok(i64::MIN.to_le_bytes().into()),
+            _ => Ok(vec![0; size]),
+        };
+    }
+    let dtype = match &fixed.element {
+        ElementType::Plain(dtype) => *dtype,
+        ElementType::Record(record) => {
+            if let (Json::Object(values), true) = (value, is_v3) {
+                let mut out = Vec::with_capacity(size);
+                for field in record.fields() {
+                    let value = values.get(field.name.as_bytes()).ok_or_else(bad)?;
+                    let own = Fixed { element: field.element.clone(), bits: Bits::Own, swapped: Vec::new() };
+                    out.extend(fixed_fill(value, &own, is_v3)?);
+                }
+                return Ok(out);
+            }
+            return padded(value, size).ok_or_else(bad);
+        }
+    };
+    let found = match fixed.bits {
+        Bits::Bf16 | Bits::F8 => match value {
+            Json::Text(_) if value.as_str() == Some("NaN") && fixed.bits == Bits::Bf16 => Some(vec![0xc0, 0x7f]),
+            Json::Text(_) => hexadecimal(value.as_str().unwrap_or_default(), size),
+            value => (value.as_double() == Some(0.0)).then(|| vec![0; size]),
+        },
+        Bits::Raw => match value {
+            Json::List(bytes) => byte_list(bytes).filter(|bytes| bytes.len() == size),
+            value => padded(value, size),
+        },
+        Bits::Own => plain(value, dtype, size, is_v3),
+    };
+    found.ok_or_else(bad)
+}
+
+fn plain(value: &Json, dtype: DType, size: usize, is_v3: bool) -> Option<Vec<u8>> {
+    match dtype {
+        DType::Bool => match value {
+            Json::Bool(value) => Some(vec![u8::from(*value)]),
+            value => value.as_size().filter(|value| *value < 2).map(|value| vec![value as u8]),
+        },
+        DType::I8 | DType::I16 | DType::I32 | DType::I64 => {
+            let number = integral(value)?;
+            let limit = 1i128 << (8 * size - 1);
+            (-limit..limit).contains(&number).then(|| number.to_le_bytes()[..size].to_vec())
+        }
+        DType::U8 | DType::U16 | DType::U32 | DType::U64 => {
+            let number = integral(value)?;
+            (0..1i128 << (8 * size)).contains(&number).then(|| number.to_le_bytes()[..size].to_vec())
+        }
+        DType::F16 | DType::F32 | DType::F64 => float(value, size, is_v3),
+        DType::C64 | DType::C128 => match value.as_list()? {
+            [real, imaginary] => Some([float(real, size / 2, is_v3)?, float(imaginary, size / 2, is_v3)?].concat()),
+            _ => None,
+        },
+        DType::Date(_) | DType::Span(_) => match value.as_str() {
+            Some("NaT") => Some(i64::MIN.to_le_bytes().into()),
+            _ => Some(i64::try_from(value.as_int()?).ok()?.to_le_bytes().into()),
+        },
+        DType::Utf32(_) => {
+            let mut text: Vec<u8> = value.as_str()?.chars().flat_map(|c| u32::from(c).to_le_bytes()).collect();
+            (text.len() <= size).then(|| {
+                text.resize(size, 0);
+                text
+            })
+        }
+        DType::Bytes(_) | DType::Void(_) => padded(value, size),
+        _ => None,
+    }
+}
+
+/// Returns an integer, which may be written as a float.
+fn integral(value: &Json) -> Option<i128> {
+    if let Some(number) = value.as_int() {
+        return Some(number);
+    }
+    let number = value.as_double()?;
+    (number.fract() == 0.0 && number.abs() < 2f64.powi(100)).then_some(number as i128)
+}
+
+/// Returns the bits of a float of this many bytes.
+fn float(value: &Json, size: usize, is_v3: bool) -> Option<Vec<u8>> {
+    let number = match value.as_str() {
+        Some("NaN") => f64::NAN,
+        Some("Infinity") => f64::INFINITY,
+        Some("-Infinity") => f64::NEG_INFINITY,
+        Some(text) => return hexadecimal(text, size).filter(|_| is_v3),
+        None => value.as_double()?,
+    };
+    Some(match size {
+        2 => half_of(number).to_le_bytes().into(),
+        4 if number.is_nan() => 0x7fc0_0000u32.to_le_bytes().into(),
+        4 => (number as f32).to_le_bytes().into(),
+        _ if number.is_nan() => 0x7ff8_0000_0000_0000u64.to_le_bytes().into(),
+        _ => number.to_le_bytes().into(),
+    })
+}
+
+/// Returns the bits of the nearest binary16, of two that are as near the even one.
+fn half_of(number: f64) -> u16 {
+    let sign = u16::from(number.is_sign_negative()) << 15;
+    if number.is_nan() {
+        return 0x7e00;
+    }
+    let magnitude = number.abs();
+    // Halfway between the largest number and the next one that there would be.
+    if magnitude >= 65520.0 {
+        return sign | 0x7c00;
+    }
+    let exponent = (magnitude.to_bits() >> 52) as i32 - 1023;
+    let unit = 2f64.powi(exponent.max(-14) - 10);
+    let steps = (magnitude / unit).round_ties_even() as u16;
+    // A carry out of the fraction goes into the exponent, as it should.
+    sign | if exponent < -14 { steps } else { (((exponent + 15) as u16) << 10) + (steps - 0x400) }
+}
+
+/// Returns the bits that `0x…` says, most significant first, in exactly two digits a byte.
+fn hexadecimal(text: &str, size: usize) -> Option<Vec<u8>> {
+    let digits = text.strip_prefix("0x").filter(|digits| digits.len() == 2 * size && digits.is_ascii())?;
+    if !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+        return None;
+    }
+    let bytes = (0..size).rev().map(|at| u8::from_str_radix(digits.get(2 * at..2 * at + 2)?, 16).ok());
+    bytes.collect()
+}
+
+/// Returns base64 of at most so many bytes, with NULs behind.
+fn padded(value: &Json, size: usize) -> Option<Vec<u8>> {
+    let mut bytes = STANDARD.decode(value.as_str()?).ok().filter(|bytes| bytes.len() <= size)?;
+    bytes.resize(size, 0);
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::types, *};
+    use crate::source::Unlimited;
+
+    fn json(text: &str) -> Json {
+        Json::parse(text.as_bytes(), &Unlimited).unwrap()
+    }
+
+    #[test]
+    fn halves_are_those_of_numpy() {
+        // numpy 2.4: np.float64(x).astype("f2").view("u2").
+        for (number, bits) in [
+            (1.0, 0x3c00),
+            (-0.0, 0x8000),
+            (65519.9, 0x7bff),
+            (65520.0, 0x7c00),
+            (2049.0, 0x6800),
+            (2051.0, 0x6802),
+            (6e-8, 1),
+            (2.9e-8, 0),
+            (3e-8, 1),
+            (6.1e-5, 0x03ff),
+            (1023.5 * 2f64.powi(-24), 0x0400),
+            (f64::NEG_INFINITY, 0xfc00),
+            (0.1, 0x2e66),
+        ] {
+            assert_eq!(half_of(number), bits, "{number}");
+        }
+        assert_eq!(half_of(f64::NAN), 0x7e00);
+    }
+
+    #[test]
+    fn values_are_those_of_their_type() {
+        let v3 = |dtype: &str, value: &str| of(&json(value), &types::of_v3(&json(dtype)).unwrap(), true).ok();
+        assert_eq!(v3("\"int16\"", "5.0"), Some(vec![5, 0]));
+        assert_eq!(v3("\"uint64\"", "18446744073709551615"), Some(vec![0xff; 8]));
+        assert_eq!(v3("\"int8\"", "-128"), Some(vec![0x80]));
+        assert_eq!(v3("\"float32\"", "\"0x7fc00001\""), Some(vec![1, 0, 0xc0, 0x7f]));
+        assert_eq!(v3("\"float32\"", "NaN"), Some(vec![0, 0, 0xc0, 0x7f]));
+        assert_eq!(v3("\"bfloat16\"", "\"NaN\""), Some(vec![0xc0, 0x7f]));
+        assert_eq!(v3("\"bool\"", "1"), Some(vec![1]));
+        assert_eq!(v3("\"r24\"", "[1, 2, 3]"), Some(vec![1, 2, 3]));
+        for (dtype, value) in [
+            ("uint8", "256"),
+            ("uint8", "-1"),
+            ("uint8", "1.5"),
+            ("uint8", "true"),
+            ("uint8", "null"),
+            ("uint8", "\"1\""),
+            ("bool", "1.0"),
+            ("bool", "2"),
+            ("float32", "true"),
+            ("float32", "\"0x7fc0\""),
+            ("float32", "\"0x7fc0000\u{e9}\""),
+            ("bfloat16", "1"),
+            ("r24", "[1, 2]"),
+            ("complex64", "[1]"),
+            ("string", "null"),
+        ] {
+            assert_eq!(v3(&format!("\"{dtype}\""), value), None, "{dtype} {value}");
+        }
+        let v2 = |dtype: &str, value: &str| of(&json(value), &types::of_v2(&json(dtype), None).unwrap(), false).ok();
+        assert_eq!(v2("\"<f4\"", "null"), Some(vec![0; 4]));
+        assert_eq!(v2("\"<M8[ns]\"", "null"), Some(vec![0, 0, 0, 0, 0, 0, 0, 0x80]));
+        assert_eq!(v2("\"<f4\"", "\"0x7fc00001\""), None);
+        assert_eq!(v2("\"|S5\"", "\"YWI=\""), Some(b"ab\0\0\0".to_vec()));
+        assert_eq!(v2("\"<U2\"", "\"abc\""), None);
+        assert_eq!(v2("\">U2\"", "\"\u{e9}\""), Some(vec![0xe9, 0, 0, 0, 0, 0, 0, 0]));
+    }
+}

@@ -1,0 +1,755 @@
+//! Zarr stores: groups as folders, arrays as `.npy`, texts, rows of bytes and pictures (`docs/formats/zarr.md` 7).
+
+mod attributes;
+mod chunks;
+mod nodes;
+mod raw;
+mod refused;
+mod store;
+mod texts;
+mod tszip;
+
+use std::{borrow::Cow, ops::ControlFlow, sync::Arc};
+
+use serde::Serialize;
+use serde_json::{Map, Value as Serde};
+
+use self::{
+    chunks::{Files, Stored},
+    nodes::{Node, Nodes},
+    refused::Refused,
+    store::Store,
+    texts::Texts,
+};
+use super::{
+    Content, Entry, FrameNames, ItemInfo, Siblings, Table, WorkingMemory,
+    attributes::{Attached, Owner, Shows},
+    describe::{self, Item},
+    names,
+    overview::{self, Contents, Overview},
+    paths::{Builder, NodeIndex, Paths, ROOT},
+    rows::{FixedTexts, Form, Padding, RowFiles},
+};
+use crate::{
+    cache::Buffer,
+    codec::Codec,
+    format::{
+        Class, DType, ElementType, FormatError, Front, Recognition,
+        zarr::{self, Bits, Elements, Fixed},
+        zip::{self, Rules},
+    },
+    limits,
+    source::{Memory, Source},
+    view::{
+        Array, Data, Fault, ReadContext, View,
+        grid::{Grid, Layout, Turn},
+        png::Png,
+    },
+};
+
+/// The name of the format in `container.json`.
+pub(super) const NAME: &str = "zarr";
+
+/// The name of an array that is a whole store.
+const ROOT_ARRAY: &str = "array";
+
+/// Largest height and width of a picture.
+const SIDE: u64 = 65_535;
+
+/// What archives may be (section 9).
+const RULES: Rules = Rules { directory: 1 << 30, members: 10_000_000, may_overlap: true };
+
+/// Bytes of an archive's directory that are looked at for a marker.
+const LOOKED_AT: u64 = 1 << 20;
+
+/// Suffixes of archives that are meant to be stores.
+pub(super) const SUFFIXES: [&str; 2] = [".zarr.zip", ".ozx"];
+
+/// Documents that make something a node, in the order in which they count. In a folder they make it a store.
+pub(super) const MARKERS: [&str; 4] = ["zarr.json", ".zarray", ".zgroup", ".zmetadata"];
+
+/// What a file of these containers shows.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum File {
+    /// The elements of an array, by its number.
+    Elements(u32),
+    /// One byte that cannot be read.
+    Unreadable(u32),
+    /// Rows of varying length, each on a line or one behind the other.
+    Rows(u32, Form),
+    /// Where each of these rows begins.
+    Offsets(u32),
+    /// The bytes of all rows, as an array.
+    Values(u32),
+    /// Attributes.
+    Attributes(Shows),
+}
+
+/// How an array is shown.
+enum Shown {
+    /// Elements in chunks.
+    Grid(Arc<Grid>),
+    /// Texts, or rows of bytes.
+    Rows(Texts),
+    /// No elements.
+    Empty,
+    /// Nothing, for this reason.
+    Refused(Box<str>),
+}
+
+/// An array of a store.
+struct ArrayNode {
+    path: Box<str>,
+    array: zarr::Array,
+    shown: Shown,
+    /// Its chunks, if it has keys.
+    stored: Option<Arc<Stored>>,
+    is_v3: bool,
+    /// The file that shows it first.
+    node: NodeIndex,
+}
+
+/// The nodes of a store.
+pub(super) struct Zarr {
+    files: Arc<Files>,
+    is_v3: bool,
+    is_consolidated: bool,
+    arrays: Vec<ArrayNode>,
+    attached: Attached,
+    /// The folders of pictures, in order, each with its array.
+    pictures: Vec<(NodeIndex, u32)>,
+    /// The folders of chunks, in order, each with its array.
+    raw: Vec<(NodeIndex, u32)>,
+    /// The number of documents with attributes, which come first.
+    documents: u32,
+    warnings: Vec<String>,
+    memory_usage: usize,
+}
+
+/// Recognises a file that makes its folder a store, by its name alone.
+pub(super) fn recognise_marker(front: &Front<'_>) -> Recognition {
+    let is_marker = MARKERS.iter().any(|marker| marker.as_bytes() == front.name);
+    if is_marker { Recognition::Meant } else { Recognition::No }
+}
+
+/// Recognises archives: those with another suffix only if a marker is in them.
+pub(super) fn recognise(front: &Front<'_>) -> Recognition {
+    match recognise_archive(front) {
+        Recognition::Maybe if front.has_suffix(&SUFFIXES) => Recognition::Meant,
+        recognition => recognition,
+    }
+}
+
+/// Recognises archives that may be a store.
+pub(super) fn recognise_archive(front: &Front<'_>) -> Recognition {
+    if front.bytes.starts_with(&zip::LOCAL) { Recognition::Maybe } else { Recognition::No }
+}
+
+/// Checks that a file that makes a folder a store is sound.
+///
+/// # Errors
+/// `Refused` if it is not.
+pub(super) fn probe_marker(source: &dyn Source, name: &[u8], memory: &dyn Memory) -> Result<(), FormatError> {
+    let marker = MARKERS.into_iter().find(|marker| marker.as_bytes() == name).unwrap_or(MARKERS[0]);
+    let most = nodes::longest_root(marker);
+    if source.len() > most {
+        let reason = format!("{} bytes; at most {most}", source.len());
+        return Err(FormatError::refused(Class::TooMany, reason));
+    }
+    memory.reserve(source.len())?;
+    nodes::root(marker, &source.read(0..source.len())?, memory).map(drop)
+}
+
+/// Checks that an archive has a store in it.
+///
+/// # Errors
+/// `Refused` if it has none.
+pub(super) fn probe_zip(source: &dyn Source, _: &[u8], memory: &dyn Memory) -> Result<(), FormatError> {
+    let members = zip::first_members(source, RULES, LOOKED_AT, memory)?;
+    let top = store::zip_top(members.iter().filter_map(zip::Member::key));
+    top.map(drop).ok_or_else(|| FormatError::refused(Class::NoMembers, "no marker of Zarr is in it"))
+}
+
+/// Returns the tree of a folder.
+///
+/// # Errors
+/// `Refused` if its root is not sound; `Source` if it cannot be read.
+pub(super) fn open_folder(
+    reader: &ReadContext,
+    siblings: Option<Arc<dyn Siblings>>,
+    memory: &WorkingMemory<'_>,
+) -> Result<Table<Zarr>, FormatError> {
+    let Some(siblings) = siblings else {
+        return Err(FormatError::refused(Class::BadFormat, "its files cannot be opened from here"));
+    };
+    // Opening files may take memory of their own.
+    memory.hold();
+    open(Store::Folder(siblings), reader, memory)
+}
+
+/// Returns the tree of an archive.
+///
+/// # Errors
+/// As [`open_folder`].
+pub(super) fn open_zip(reader: &ReadContext, memory: &dyn Memory) -> Result<Table<Zarr>, FormatError> {
+    let archive = zip::parse_by(&*reader.source, RULES, memory)?;
+    open(Store::of_zip(archive, memory)?, reader, memory)
+}
+
+fn open(store: Store, reader: &ReadContext, memory: &dyn Memory) -> Result<Table<Zarr>, FormatError> {
+    let mut found = nodes::read(&store, &*reader.source, memory)?;
+    if store.zip().is_some()
+        && tszip::is_named(&found.attributes)
+        && let Err(reason) = tszip::check(&found)
+    {
+        found.warnings.push(format!("not shown as a tree sequence: {reason}"));
+    }
+    let (builder, zarr) = tree(found, Files::new(store));
+    Ok(Table::new(builder, zarr))
+}
+
+/// Checks that an archive is a tree sequence of tszip.
+///
+/// # Errors
+/// `Refused` if it is not.
+pub(super) fn probe_tszip(source: &dyn Source, name: &[u8], memory: &dyn Memory) -> Result<(), FormatError> {
+    probe_zip(source, name, memory)?;
+    read_tszip(source, memory).map(drop)
+}
+
+fn read_tszip(source: &dyn Source, memory: &dyn Memory) -> Result<(Nodes, Store), FormatError> {
+    let store = Store::of_zip(zip::parse_by(source, RULES, memory)?, memory)?;
+    if !nodes::root_attributes(&store, source, memory)?.is_some_and(|attributes| tszip::is_named(&attributes)) {
+        return Err(FormatError::refused(Class::NoSignature, "no store of tszip"));
+    }
+    let found = nodes::read(&store, source, memory)?;
+    tszip::check(&found).map_err(|reason| FormatError::refused(Class::BadFormat, reason))?;
+    Ok((found, store))
+}
+
+/// Returns the tree of a tree sequence of tszip.
+///
+/// # Errors
+/// `Refused` if it is none; `Source` if it cannot be read.
+pub(super) fn open_tszip(reader: &ReadContext, memory: &WorkingMemory<'_>) -> Result<tszip::Tszip, FormatError> {
+    let (found, store) = read_tszip(&*reader.source, memory)?;
+    // Texts are read to find their rows, through the cache.
+    memory.hold();
+    let attributes = found.attributes.clone();
+    let (_, zarr) = tree(found, Files::new(store));
+    tszip::open(reader, &attributes, &zarr)
+}
+
+/// Returns the names that are reserved in a folder of the tree.
+fn reserved(is_top: bool, is_folder: bool) -> &'static [&'static str] {
+    const WITH_SOURCE: [&str; 3] = [names::RESERVED[0], names::RESERVED[1], ".source"];
+    if is_top && is_folder { &WITH_SOURCE } else { &names::RESERVED }
+}
+
+/// Returns the folder of a node's path without its last part, and that part.
+fn place<'a>(
+    builder: &mut Builder<Entry<File>>,
+    top: NodeIndex,
+    path: &'a str,
+    is_folder: bool,
+) -> (NodeIndex, &'a str) {
+    let (above, part) = path.rsplit_once('/').unwrap_or(("", path));
+    let mut folder = top;
+    for (depth, part) in above.split('/').filter(|part| !part.is_empty()).enumerate() {
+        let reserved = reserved(top == ROOT && depth == 0, is_folder);
+        folder = builder.folder(folder, &names::folder(part.as_bytes(), reserved, 1));
+    }
+    (folder, part)
+}
+
+fn tree(found: Nodes, files: Arc<Files>) -> (Builder<Entry<File>>, Zarr) {
+    let is_folder = files.store.zip().is_none();
+    let Nodes { is_v3, is_consolidated, attributes, is_array, nodes, warnings } = found;
+    let mut builder = Builder::default();
+    let mut zarr = Zarr {
+        files,
+        is_v3,
+        is_consolidated,
+        arrays: Vec::new(),
+        attached: Attached::default(),
+        pictures: Vec::new(),
+        raw: Vec::new(),
+        documents: 0,
+        warnings,
+        memory_usage: 0,
+    };
+    let mut owners: Vec<(NodeIndex, Option<(usize, &str)>, zarr::Json)> = Vec::new();
+    if !is_array {
+        owners.push((ROOT, None, attributes));
+    }
+    for Node { path, array, attributes } in nodes {
+        zarr.memory_usage += path.len() * 2 + 2 * attributes.memory_usage() + 512;
+        match array {
+            None => {
+                let (folder, part) = place(&mut builder, ROOT, &path, is_folder);
+                let is_top = folder == ROOT;
+                let own = builder.folder(folder, &names::folder(part.as_bytes(), reserved(is_top, is_folder), 1));
+                owners.push((own, None, attributes));
+            }
+            Some(array) => {
+                let number = zarr.arrays.len();
+                let (node, suffix) = zarr.add(&mut builder, path, array, is_folder);
+                owners.push((node, Some((number, suffix)), attributes));
+            }
+        }
+    }
+    zarr.add_folders(&mut builder, is_folder);
+    for (node, array, attributes) in owners {
+        let attributes = attributes::of(&attributes);
+        zarr.documents += u32::from(!attributes.is_empty());
+        let show = |shows| Entry::Of(File::Attributes(shows));
+        match array.and_then(|(number, suffix)| Some((zarr.arrays.get(number)?, suffix))) {
+            None => zarr.attached.add(&mut builder, Owner::Group(node), attributes, show),
+            Some((item, suffix)) => {
+                let owner = Owner::Array(node, item.part().as_bytes(), suffix);
+                zarr.attached.add(&mut builder, owner, attributes, show);
+            }
+        }
+    }
+    (builder, zarr)
+}
+
+/// Returns how the bytes of elements have to be turned.
+fn turn(fixed: &Fixed) -> Turn {
+    let Some(first) = fixed.swapped.first() else { return Turn::No };
+    let unit = first.len();
+    let is_whole = fixed.swapped.iter().enumerate().all(|(at, range)| *range == (at * unit..(at + 1) * unit));
+    if is_whole && fixed.swapped.len() as u64 * unit as u64 == fixed.size() {
+        return Turn::Units(unit);
+    }
+    Turn::Fields(fixed.swapped.iter().map(|unit| (unit.clone(), unit.len(), Turn::Units(unit.len()))).collect())
+}
+
+impl ArrayNode {
+    /// The last part of its name.
+    fn part(&self) -> &str {
+        let part = self.path.rsplit('/').next().unwrap_or_default();
+        if self.path.is_empty() { ROOT_ARRAY } else { part }
+    }
+
+    /// The file that shows it first, and its suffix; that of rows of bytes is in a folder.
+    fn first(&self, number: u32) -> (File, &'static str) {
+        let is_scalar = self.shape().is_empty();
+        match (&self.array.elements, &self.shown) {
+            (Some(Elements::Fixed(_)), _) if self.array.is_sized() => (File::Elements(number), ".npy"),
+            (_, Shown::Rows(Texts { is_text: true, .. })) if is_scalar => (File::Rows(number, Form::Joined), ".txt"),
+            (_, Shown::Rows(Texts { is_text: true, .. })) => (File::Rows(number, Form::TextLines), ".jsonl"),
+            (_, Shown::Rows(_)) if is_scalar => (File::Rows(number, Form::Joined), ".bin"),
+            (_, Shown::Rows(_)) => (File::Values(number), ".npy"),
+            (Some(Elements::Text), _) if self.array.is_sized() => (File::Unreadable(number), ".jsonl"),
+            _ => (File::Unreadable(number), ".bin"),
+        }
+    }
+
+    /// Returns its rows: texts, or rows of bytes.
+    fn rows(&self, document: u64) -> Option<RowFiles> {
+        if let Shown::Rows(texts) = &self.shown {
+            return Some(RowFiles::new(texts.clone(), document));
+        }
+        let width = self.utf32()?;
+        Some(RowFiles::new(FixedTexts::new(self.data()?, width, Padding::Utf32), document))
+    }
+
+    /// Bytes of a text, if it has texts of one size that are shown as such, too.
+    fn utf32(&self) -> Option<u64> {
+        let fixed = self.fixed().filter(|_| self.reason().is_none())?;
+        let is_text = matches!(fixed.element, ElementType::Plain(DType::Utf32(_)));
+        let is_shown = is_text && self.array.count().is_some_and(|count| count <= zarr::TEXTS);
+        is_shown.then(|| fixed.size())
+    }
+
+    fn fixed(&self) -> Option<&Fixed> {
+        match &self.array.elements {
+            Some(Elements::Fixed(fixed)) if self.array.is_sized() => Some(fixed),
+            _ => None,
+        }
+    }
+
+    fn shape(&self) -> &[u64] {
+        self.array.shape.as_deref().unwrap_or_default()
+    }
+
+    /// The bytes of the elements, if they have one size.
+    fn data(&self) -> Option<View> {
+        let fixed = self.fixed()?;
+        let size = self.array.count()?.checked_mul(fixed.size())?;
+        let data = match &self.shown {
+            Shown::Grid(grid) => grid.view(),
+            Shown::Empty | Shown::Rows(_) => View::default(),
+            Shown::Refused(reason) => View::default().with_rendered(size, Refused(reason.clone())),
+        };
+        Some(if fixed.element == DType::Bool { data.into_bool() } else { data })
+    }
+
+    /// Returns height, width, channels and bytes of a channel of the pictures that it is.
+    fn pictures(&self) -> Option<(u32, u32, u8, u8)> {
+        const NAMES: [&str; 7] = ["rgb", "depth", "video", "image", "img", "cam", "mask"];
+        if !matches!(self.shown, Shown::Grid(_)) {
+            return None;
+        }
+        let Fixed { element: ElementType::Plain(dtype), bits: Bits::Own, .. } = self.fixed()? else { return None };
+        let says_so = || NAMES.iter().any(|name| self.part().contains(name));
+        let (height, width, channels, depth) = match (dtype, self.shape()) {
+            (DType::U8, [_, height, width, channels @ (1 | 3 | 4)]) => (height, width, *channels as u8, 1),
+            (DType::U8, [_, height, width]) if says_so() => (height, width, 1, 1),
+            (DType::U16, [_, height, width]) if says_so() => (height, width, 1, 2),
+            _ => return None,
+        };
+        let side = 1..=SIDE;
+        let is_picture = side.contains(height) && side.contains(width);
+        is_picture.then_some((*height as u32, *width as u32, channels, depth))
+    }
+
+    fn reason(&self) -> Option<&str> {
+        if let Shown::Refused(reason) = &self.shown { Some(reason) } else { None }
+    }
+}
+
+impl Zarr {
+    fn get(&self, number: u32) -> Option<&ArrayNode> {
+        self.arrays.get(number as usize)
+    }
+
+    /// Returns the rows of an array that has some.
+    fn rows(&self, number: u32) -> Option<RowFiles> {
+        // Two documents for each, behind container.json and those of the attributes.
+        self.get(number)?.rows(u64::from(self.documents) + 1 + 2 * u64::from(number))
+    }
+
+    /// Adds an array with its files. Returns the node that its attributes belong to, and the suffix of that.
+    fn add(
+        &mut self,
+        builder: &mut Builder<Entry<File>>,
+        path: Box<str>,
+        array: zarr::Array,
+        is_folder: bool,
+    ) -> (NodeIndex, &'static str) {
+        let number = self.arrays.len() as u32;
+        let (stored, shown) = self.shown(number, &path, &array);
+        let mut item = ArrayNode { path, array, shown, stored, is_v3: self.is_v3, node: ROOT };
+        let (file, suffix) = item.first(number);
+        let path = item.path.clone();
+        let (folder, _) = place(builder, ROOT, &path, is_folder);
+        let part = item.part().as_bytes().to_vec();
+        let part = &*part;
+        let own = names::folder(part, reserved(folder == ROOT, is_folder), 1);
+        let mut owner = (ROOT, suffix);
+        if let File::Values(_) = file {
+            let own = builder.folder(folder, &own);
+            builder.file(own, b"offsets", ".npy", Entry::Of(File::Offsets(number)));
+            item.node = builder.file(own, b"values", ".npy", Entry::Of(file));
+            owner = (own, "");
+        } else {
+            item.node = builder.file(folder, part, suffix, Entry::Of(file));
+            owner.0 = item.node;
+        }
+        let is_text = item.utf32().is_some();
+        if is_text && item.shape().is_empty() {
+            builder.file(folder, part, ".txt", Entry::Of(File::Rows(number, Form::Joined)));
+        } else if is_text || suffix == ".jsonl" && item.reason().is_none() {
+            if is_text {
+                builder.file(folder, part, ".jsonl", Entry::Of(File::Rows(number, Form::TextLines)));
+            }
+            let own = builder.folder(folder, &own);
+            builder.file(own, b"offsets", ".npy", Entry::Of(File::Offsets(number)));
+            builder.file(own, b"utf8", ".bin", Entry::Of(File::Rows(number, Form::Joined)));
+        }
+        if let Some(reason) = item.reason() {
+            self.warnings.push(format!("{}: not shown: {reason}", item.path));
+        }
+        self.arrays.push(item);
+        owner
+    }
+
+    /// Returns how an array is shown, and its chunks.
+    fn shown(&self, number: u32, path: &str, array: &zarr::Array) -> (Option<Arc<Stored>>, Shown) {
+        let refused = |reason: &str| Shown::Refused(reason.into());
+        let shape = array.shape.clone().unwrap_or_default();
+        let stored = |written: zarr::Written, size: u64, codec| {
+            let (files, number) = (self.files.clone(), u64::from(number));
+            let keys = array.keys.clone()?;
+            let (path, shape) = (path.into(), shape.clone());
+            let steps: Vec<_> = written.elements.iter().chain(&written.bytes).cloned().collect();
+            let raw_steps = (self.is_v3 && !written.elements.is_empty()).then(|| written.bytes.clone());
+            let stored = Stored { files, number, path, shape, keys, written, steps, codec, size, raw_steps };
+            (!array.is_empty()).then_some(stored)
+        };
+        let outer = || {
+            let chunk = array.keys.as_ref().map(|keys| keys.chunk.clone()).unwrap_or_default();
+            stored(zarr::Written { chunk, ..zarr::Written::default() }, 0, Codec::None).map(Arc::new)
+        };
+        let chunks = match &array.chunks {
+            Err(reason) => return (outer(), refused(reason)),
+            Ok(_) if !array.is_sized() => return (outer(), refused("it is too large")),
+            Ok(chunks) => chunks,
+        };
+        let codec = match chunks.written.codec() {
+            Ok(codec) => codec,
+            Err(reason) => return (outer(), refused(&reason)),
+        };
+        let Some(Elements::Fixed(fixed)) = &array.elements else {
+            let own = stored(chunks.written.clone(), 0, codec).map(Arc::new);
+            let (is_text, fill) = (array.elements == Some(Elements::Text), chunks.fill.clone().into());
+            let texts = Texts { stored: own.clone(), is_text, fill, count: array.count().unwrap_or(0) };
+            return (own, Shown::Rows(texts));
+        };
+        if array.is_empty() {
+            return (None, Shown::Empty);
+        }
+        let size = chunks.written.chunk.iter().product::<u64>() * fixed.size();
+        let mut fill = chunks.fill.clone();
+        for unit in &fixed.swapped {
+            fill.get_mut(unit.clone()).unwrap_or_default().reverse();
+        }
+        let mut layout = Layout {
+            number: number.into(),
+            shape: shape.clone(),
+            chunk: chunks.written.chunk.clone(),
+            element: fixed.size(),
+            order: chunks.written.order.clone(),
+            turn: turn(fixed),
+            fill,
+        };
+        let Some(mut own) = stored(chunks.written.clone(), size, codec) else {
+            return (None, refused("it has no keys"));
+        };
+        own.leave_out_end(&mut layout);
+        let own = Arc::new(own);
+        match Grid::new(layout, own.clone()) {
+            Ok(grid) => (Some(own), Shown::Grid(grid)),
+            Err(reason) => (outer(), refused(&reason)),
+        }
+    }
+
+    /// Adds the folders of pictures and of chunks.
+    fn add_folders(&mut self, builder: &mut Builder<Entry<File>>, is_folder: bool) {
+        for (number, item) in (0..).zip(&self.arrays) {
+            if item.pictures().is_some() {
+                let (folder, _) = place(builder, ROOT, &item.path, is_folder);
+                let part = names::folder(item.part().as_bytes(), reserved(folder == ROOT, is_folder), 1);
+                self.pictures.push((builder.folder(folder, &part), number));
+            }
+        }
+        let top = builder.hidden_folder(ROOT, ".raw");
+        for (number, item) in (0..).zip(&self.arrays) {
+            if item.stored.is_some() {
+                let (folder, _) = place(builder, top, &item.path, is_folder);
+                let part = names::folder(item.part().as_bytes(), &names::RESERVED, 1);
+                self.raw.push((builder.folder(folder, &part), number));
+            }
+        }
+        self.pictures.sort_unstable();
+        self.raw.sort_unstable();
+    }
+
+    /// Returns the array whose chunks a folder shows.
+    fn raw_of(&self, folder: NodeIndex) -> Option<&ArrayNode> {
+        let at = self.raw.binary_search_by_key(&folder, |(folder, _)| *folder).ok()?;
+        self.get(self.raw.get(at)?.1)
+    }
+
+    fn info(&self, item: &ArrayNode) -> ItemInfo {
+        ItemInfo {
+            dtype: item.fixed().map(|fixed| fixed.element.clone()),
+            shape: item.array.shape.clone(),
+            codec: Some(self.codec_name(item)),
+            ..ItemInfo::default()
+        }
+    }
+
+    fn codec_name(&self, item: &ArrayNode) -> Cow<'static, str> {
+        match &item.array.chunks {
+            Ok(chunks) if !chunks.written.names.is_empty() => chunks.written.names.clone().into(),
+            _ => "none".into(),
+        }
+    }
+
+    /// Returns the bytes that an array's chunks take in an archive.
+    fn stored_size(&self, item: &ArrayNode) -> Option<u64> {
+        let zip = self.files.store.zip()?;
+        if item.array.is_empty() {
+            return Some(0);
+        }
+        let (keys, rank) = (item.array.keys.as_ref()?, item.shape().len());
+        let is_inside = |key: &str| {
+            let at = keys.parse(key, rank)?;
+            at.iter().zip(chunks::counts(item.shape(), &keys.chunk)).all(|(at, count)| *at < count).then_some(())
+        };
+        let own = zip.below(&item.path).filter(|(key, _)| is_inside(key).is_some());
+        Some(own.map(|(_, member)| member.stored_size).fold(0, u64::saturating_add))
+    }
+
+    fn version(&self) -> &'static str {
+        if self.is_v3 { "3" } else { "2" }
+    }
+}
+
+/// The keys of an item beside those that every format has.
+#[derive(Serialize)]
+struct Own<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    chunks: Option<&'a [u64]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    shards: Option<&'a [u64]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dimension_names: Option<Serde>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'a str>,
+}
+
+impl Content for Zarr {
+    type File = File;
+
+    fn array(&self, file: File) -> Option<Array> {
+        match file {
+            File::Elements(number) => {
+                let item = self.get(number)?;
+                Some(Array::new(item.fixed()?.element.clone(), item.shape(), item.data()?))
+            }
+            File::Attributes(shows) => self.attached.array(shows),
+            File::Offsets(number) => Some(self.rows(number)?.offsets(1)),
+            File::Unreadable(_) | File::Rows(..) | File::Values(_) => None,
+        }
+    }
+
+    fn view(&self, file: File) -> View {
+        match file {
+            File::Unreadable(number) => {
+                let reason = self.get(number).and_then(|item| item.reason()).unwrap_or_default();
+                View::default().with_rendered(1, Refused(reason.into()))
+            }
+            file => self.array(file).map_or_else(View::default, Array::npy),
+        }
+    }
+
+    fn made(&self, reader: &ReadContext, _: &Paths<Entry<File>>, file: File) -> Result<Option<View>, Fault> {
+        match file {
+            File::Attributes(shows) => self.attached.view(reader, shows, 1).map(Some),
+            File::Rows(number, form) => self.rows(number).map(|rows| rows.view(reader, form)).transpose(),
+            File::Values(number) => {
+                let values = self.rows(number).map(|rows| rows.values(reader, DType::U8, &[])).transpose()?;
+                Ok(values.map(Array::npy))
+            }
+            File::Elements(_) | File::Unreadable(_) | File::Offsets(_) => Ok(None),
+        }
+    }
+
+    fn describe(&self, paths: &Paths<Entry<File>>, _: &[NodeIndex], memory: &dyn Memory) -> Result<Buffer, Fault> {
+        let mut front = Map::new();
+        front.insert("format".into(), NAME.into());
+        front.insert("version".into(), self.version().into());
+        front.insert("consolidated".into(), self.is_consolidated.into());
+        front.insert("num_items".into(), self.arrays.len().into());
+        let left_out = self.arrays.len().saturating_sub(limits::DESCRIBED);
+        if left_out > 0 {
+            front.insert("items_left_out".into(), left_out.into());
+        }
+        let items = self.arrays.iter().take(limits::DESCRIBED).map(|item| {
+            let written =
+                item.array.chunks.as_ref().ok().filter(|_| item.reason().is_none()).map(|chunks| &chunks.written);
+            let is_sharded = written.is_some_and(|written| !written.shards.is_empty());
+            let own = Own {
+                chunks: written.map(|written| &*written.chunk),
+                shards: item.array.keys.as_ref().filter(|_| is_sharded).map(|keys| &*keys.chunk),
+                dimension_names: item.array.dimension_names.as_ref().map(zarr::Json::to_serde),
+                reason: item.reason(),
+            };
+            let size = item.fixed().and_then(|fixed| item.array.count()?.checked_mul(fixed.size()));
+            let size = size.filter(|_| written.is_some());
+            let info = ItemInfo { stored_size: self.stored_size(item), ..self.info(item) };
+            let in_zip = self.files.store.zip().map(|_| "crc32");
+            let checksum = written.and_then(|written| written.checksum.or(in_zip));
+            let dtype = Some(item.array.dtype.to_serde()).filter(|_| item.array.is_sized());
+            Item::of(item.path.as_bytes(), paths.path(item.node), size, info, own)
+                .with_checksum(checksum)
+                .with_names(dtype, self.codec_name(item))
+        });
+        describe::document(&front, items, &Map::new(), memory)
+    }
+
+    fn overview(&self, paths: &Paths<Entry<File>>) -> Overview {
+        let mut front = Map::new();
+        front.insert("version".into(), self.version().into());
+        front.insert("consolidated".into(), self.is_consolidated.into());
+        let items = self.arrays.iter().map(|item| overview::Item {
+            path: paths.path(item.node),
+            size: item.fixed().and_then(|fixed| item.array.count()?.checked_mul(fixed.size())),
+            info: self.info(item),
+            error: item.reason().map(str::to_owned),
+            ..overview::Item::default()
+        });
+        Overview { format: NAME, contents: Contents::Items { front, items: items.collect() } }
+    }
+
+    fn frames(&self, folder: NodeIndex) -> Option<FrameNames> {
+        let at = self.pictures.binary_search_by_key(&folder, |(folder, _)| *folder).ok()?;
+        let item = self.get(self.pictures.get(at)?.1)?;
+        Some(FrameNames { count: *item.shape().first()?, suffix: ".png" })
+    }
+
+    fn frame(&self, folder: NodeIndex, number: u64) -> View {
+        let picture = || {
+            let at = self.pictures.binary_search_by_key(&folder, |(folder, _)| *folder).ok()?;
+            let item = self.get(self.pictures.get(at)?.1)?;
+            let (height, width, channels, depth) = item.pictures()?;
+            let size = u64::from(height) * u64::from(width) * u64::from(channels) * u64::from(depth);
+            let Shown::Grid(grid) = &item.shown else { return None };
+            let pixels = Data::Rendered(grid.clone());
+            Png::new(pixels, number.checked_mul(size)?, width, height, channels, depth)
+        };
+        picture().map_or_else(View::default, Png::view)
+    }
+
+    fn computed(&self, reader: &ReadContext, folder: NodeIndex, name: &str) -> Result<Option<u64>, Fault> {
+        self.raw_of(folder).map_or(Ok(None), |item| raw::look_up(item, reader, name))
+    }
+
+    fn computed_from(
+        &self,
+        reader: &ReadContext,
+        folder: NodeIndex,
+        from: u64,
+        each: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
+    ) -> Result<(), Fault> {
+        self.raw_of(folder).map_or(Ok(()), |item| raw::list(item, reader, from, each))
+    }
+
+    fn computed_name(&self, folder: NodeIndex, number: u64) -> Option<String> {
+        raw::name(self.raw_of(folder)?, number)
+    }
+
+    fn computed_view(&self, reader: &ReadContext, folder: NodeIndex, number: u64) -> Result<View, Fault> {
+        self.raw_of(folder).map_or_else(|| Ok(View::default()), |item| raw::view(item, reader, number))
+    }
+
+    fn attributes(&self, node: NodeIndex) -> Option<NodeIndex> {
+        self.attached.document_of(node)
+    }
+
+    fn block_name(&self, block: u32) -> String {
+        self.files.store.zip().map_or_else(String::new, |zip| zip.members().name(block))
+    }
+
+    fn memory_usage(&self) -> usize {
+        self.files.memory_usage() + self.memory_usage
+    }
+
+    fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    fn item_info(&self, file: File) -> Option<ItemInfo> {
+        match file {
+            File::Elements(number) | File::Unreadable(number) | File::Values(number) => {
+                self.get(number).map(|item| self.info(item))
+            }
+            File::Rows(number, Form::TextLines) => self.get(number).map(|item| self.info(item)),
+            File::Rows(..) | File::Offsets(_) | File::Attributes(_) => self.array(file).map(ItemInfo::from),
+        }
+    }
+}

@@ -1,0 +1,332 @@
+//! Where the chunks of an array are: under a key of their own, or in a shard (`docs/formats/zarr.md` 3.5, 6.2).
+
+use std::{fmt, ops::Range, sync::Arc};
+
+use lru::LruCache;
+use parking_lot::Mutex;
+
+use super::store::{self, Place, Store};
+use crate::{
+    cache::{BlockError, Buffer, Key, Tag, nonzero},
+    codec::{Chain, Codec, Filter},
+    format::{
+        Block,
+        zarr::{Keys, Sharding, Written},
+    },
+    source::Memory,
+    tree::describe,
+    view::{
+        Fault, ReadContext,
+        grid::{Chunk, Chunks, Layout},
+    },
+};
+
+/// What the cache keeps of arrays beside decoded chunks: the indexes of shards of each level, chunks as they were before
+/// steps on elements, listings of chunks, chunks of texts.
+const INDEX: Tag = Tag::Own(0);
+pub(super) const RAW: Tag = Tag::Own(1);
+pub(super) const LISTING: Tag = Tag::Own(2);
+pub(super) const TEXTS: Tag = Tag::Own(3);
+
+/// Levels of shards, at most.
+const LEVELS: u64 = 4;
+
+/// Files whose size is remembered, for all arrays of a container.
+const SIZES: usize = 1 << 14;
+const SIZE_MEMORY: usize = 96;
+
+/// What all arrays of a container share.
+pub(super) struct Files {
+    pub(super) store: Store,
+    /// The sizes of files of chunks, by array and chunk; `None` for what is not there.
+    sizes: Mutex<LruCache<(u64, u64), Option<u64>>>,
+}
+
+impl Files {
+    pub(super) fn new(store: Store) -> Arc<Self> {
+        Arc::new(Self { store, sizes: Mutex::new(LruCache::new(nonzero(SIZES))) })
+    }
+
+    pub(super) fn memory_usage(&self) -> usize {
+        self.store.memory_usage() + self.sizes.lock().len() * SIZE_MEMORY
+    }
+}
+
+/// The chunks of an array.
+pub(super) struct Stored {
+    pub(super) files: Arc<Files>,
+    /// The number of the array.
+    pub(super) number: u64,
+    /// Its key.
+    pub(super) path: Box<str>,
+    pub(super) shape: Vec<u64>,
+    pub(super) keys: Keys,
+    pub(super) written: Written,
+    /// The steps that make a chunk as its elements are shown, in the order of writing, and their codec.
+    pub(super) steps: Vec<Filter>,
+    pub(super) codec: Codec,
+    /// Bytes of a chunk as its elements are shown; 0 for texts and rows of bytes, whose chunks differ.
+    pub(super) size: u64,
+    /// The steps that make a chunk as `.raw` shows it, if they are others.
+    pub(super) raw_steps: Option<Vec<Filter>>,
+}
+
+impl fmt::Debug for Stored {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "chunks of {}", self.path)
+    }
+}
+
+impl Place {
+    /// Returns the block of a chunk that is here, by its codec and the steps of it in the order of writing. `None` for
+    /// too many steps.
+    pub(super) fn block<'a>(&self, codec: &Codec, steps: impl Iterator<Item = &'a Filter>, size: u64) -> Option<Block> {
+        let Self { range, written, crc, .. } = self;
+        let (offset, stored_size) = (range.start, range.end - range.start);
+        if written.is_empty() && (crc.is_none() || *codec == Codec::None) {
+            return Some(Block { offset, stored_size, size, codec: codec.clone(), crc: *crc });
+        }
+        let known = crc.map(|crc| Filter::Known { size: stored_size, crc: crc.value });
+        let codec = Chain::of(steps.cloned().chain(known).chain(written.iter().cloned()))?;
+        Some(Block { offset, stored_size, size, codec, crc: None })
+    }
+}
+
+/// The number of a place in a grid, in C order.
+pub(super) fn linear(at: impl Iterator<Item = u64>, counts: impl Iterator<Item = u64>) -> u64 {
+    at.zip(counts).fold(0, |number, (at, count)| number * count + at)
+}
+
+/// The place of a number in a grid.
+pub(super) fn place(mut number: u64, counts: &[u64]) -> Vec<u64> {
+    let mut at = vec![0; counts.len()];
+    for (at, count) in at.iter_mut().zip(counts).rev() {
+        *at = number % (*count).max(1);
+        number /= (*count).max(1);
+    }
+    at
+}
+
+/// How many chunks of a shape there are along each axis.
+pub(super) fn counts<'a>(shape: &'a [u64], chunk: &'a [u64]) -> impl Iterator<Item = u64> + 'a {
+    shape.iter().zip(chunk).map(|(shape, chunk)| if *shape == 0 { 0 } else { shape.div_ceil((*chunk).max(1)) })
+}
+
+impl Stored {
+    /// Has only the front of chunks decoded if the array ends in their first rows, as tszip writes them: six elements in a
+    /// chunk of eight million. `layout` gets the shape of that front.
+    pub(super) fn leave_out_end(&mut self, layout: &mut Layout) {
+        let Written { elements, bytes, order, shards, .. } = &self.written;
+        let (Some(rows), Some(chunk)) = (self.shape.first(), layout.chunk.first_mut()) else { return };
+        let is_simple = order.is_none() && shards.is_empty() && *bytes == [Filter::Blosc];
+        let keeps_order = |step: &Filter| matches!(step, Filter::Delta(_) | Filter::Scaled(_));
+        if !is_simple || *rows >= *chunk || !elements.iter().all(keeps_order) {
+            return;
+        }
+        let whole = elements.iter().fold(Some(self.size), |size, step| step.stored_size(size?));
+        let Some(whole) = whole else { return };
+        let steps: Vec<_> = elements.iter().cloned().chain([Filter::BloscFront(whole)]).collect();
+        let Some(codec) = Chain::of(steps.iter().cloned()) else { return };
+        self.raw_steps = self.raw_steps.take().or_else(|| Some(self.steps.clone()));
+        (self.size, *chunk) = (self.size / *chunk * rows, *rows);
+        (self.steps, self.codec) = (steps, codec);
+    }
+
+    fn refused(&self, reason: impl fmt::Display) -> Fault {
+        store::fault(BlockError::Refused(reason.to_string()), &self.path)
+    }
+
+    /// Returns the key of a stored chunk, which may be a shard.
+    pub(super) fn key(&self, at: &[u64]) -> String {
+        let key = self.keys.key(at.iter().copied());
+        if self.path.is_empty() { key } else { format!("{}/{key}", self.path) }
+    }
+
+    /// Returns where the file or member of a stored chunk is, by its place in the grid of these.
+    pub(super) fn outer(&self, reader: &ReadContext, at: &[u64]) -> Result<Option<Place>, Fault> {
+        let number = (self.number, linear(at.iter().copied(), counts(&self.shape, &self.keys.chunk)));
+        let known = self.files.sizes.lock().get(&number).copied();
+        if known == Some(None) {
+            return Ok(None);
+        }
+        let found = self.files.store.place(reader, &self.key(at), known.flatten())?;
+        if known.is_none() && self.files.store.zip().is_none() {
+            let size = found.as_ref().map(|place| place.range.end);
+            self.files.sizes.lock().put(number, size);
+        }
+        Ok(found)
+    }
+
+    /// Returns where a chunk is; `None` for an absent one.
+    pub(super) fn find(&self, reader: &ReadContext, at: &[u64]) -> Result<Option<Place>, Fault> {
+        let Some(first) = self.written.shards.first() else {
+            return self.outer(reader, at);
+        };
+        let chunk = &self.written.chunk;
+        let start: Vec<u64> = at.iter().zip(chunk).map(|(at, chunk)| at * chunk).collect();
+        let outer: Vec<u64> = start.iter().zip(&first.outer).map(|(start, outer)| start / outer.max(&1)).collect();
+        let mut range: Option<Range<u64>> = None;
+        for (level, sharding) in self.written.shards.iter().enumerate() {
+            let shard = start.iter().zip(&sharding.outer).map(|(start, outer)| start / outer.max(&1));
+            let number = linear(shard, counts(&self.shape, &sharding.outer));
+            let key = Key::new(reader.container, INDEX, self.number * LEVELS + level as u64, number);
+            let above = range.clone();
+            let index = describe::kept_as(reader, key, |memory| match &above {
+                Some(range) => match self.outer(reader, &outer)? {
+                    Some(place) => self.index(&place.reader(reader), sharding, range.clone(), memory),
+                    None => Ok(Buffer::from(Vec::new())),
+                },
+                None => match self.outer(reader, &outer)? {
+                    Some(place) => {
+                        self.check_whole(reader, &outer, &place)?;
+                        self.index(&place.reader(reader), sharding, place.range.clone(), memory)
+                    }
+                    None => Ok(Buffer::from(Vec::new())),
+                },
+            })?;
+            let word = |at: usize| index.get(8 * at..8 * at + 8).and_then(|word| word.try_into().ok());
+            let (Some(start_word), Some(end)) = (word(0), word(1)) else { return Ok(None) };
+            let (from, end) = (u64::from_le_bytes(start_word), u64::from_le_bytes(end));
+            let inside = start.iter().zip(sharding.outer.iter().zip(&sharding.inner));
+            let inside = inside.map(|(start, (outer, inner))| start % outer.max(&1) / inner.max(&1));
+            let number = linear(inside, sharding.counts()) as usize;
+            let numbers = word(2 + 2 * number).zip(word(3 + 2 * number));
+            let (offset, length) = numbers.ok_or_else(|| self.refused("the index of a shard is short"))?;
+            let (offset, length) = (u64::from_le_bytes(offset), u64::from_le_bytes(length));
+            if (offset, length) == (u64::MAX, u64::MAX) {
+                return Ok(None);
+            }
+            let size = sharding.index_size();
+            let (low, high) =
+                if sharding.is_in_front { (size, end - from) } else { (0, (end - from).saturating_sub(size)) };
+            let sound = offset.checked_add(length).filter(|end| offset >= low && *end <= high);
+            let Some(until) = sound else {
+                let reason = format!(
+                    "chunk {at:?} of {length} bytes at {offset} is not in its shard of {} bytes beside the index",
+                    end - from
+                );
+                return Err(self.refused(reason));
+            };
+            range = Some(from + offset..from + until);
+            if level == 0 {
+                // The size of the file, for reading it.
+                let number = (self.number, linear(outer.iter().copied(), counts(&self.shape, &self.keys.chunk)));
+                if self.files.store.zip().is_none() {
+                    self.files.sizes.lock().put(number, Some(end));
+                }
+            }
+        }
+        let Some(range) = range else { return Ok(None) };
+        Ok(self.outer(reader, &outer)?.map(|place| Place { range, crc: None, ..place }))
+    }
+
+    /// Compares the checksum of a shard in an archive.
+    fn check_whole(&self, reader: &ReadContext, at: &[u64], place: &Place) -> Result<(), Fault> {
+        if !place.written.is_empty() {
+            return Err(self.refused("the archive compresses shards, of which parts cannot be read"));
+        }
+        let Some(number) = self.files.store.zip().and_then(|zip| zip.number(&self.key(at))) else { return Ok(()) };
+        let (offset, size) = (place.range.start, place.range.end - place.range.start);
+        let block = Block { offset, stored_size: size, size, codec: Codec::None, crc: place.crc };
+        let key = Key::new(reader.container, Tag::Block, number.into(), 0);
+        let checked = reader.check_chunk(key, &block);
+        checked.map_err(|error| Fault { block: Some(number), offset, error })
+    }
+
+    /// Reads the index of a shard in a range of the file that `reader` reads: the ends of the range, then offset and
+    /// length of each inner chunk, all little-endian.
+    fn index(
+        &self,
+        reader: &ReadContext,
+        sharding: &Sharding,
+        range: Range<u64>,
+        memory: &dyn Memory,
+    ) -> Result<Buffer, Fault> {
+        let size = sharding.index_size();
+        let length = range.end - range.start;
+        let Some(behind) = length.checked_sub(size) else {
+            return Err(self.refused(format!("a shard of {length} bytes, which has an index of {size}")));
+        };
+        let from = range.start + if sharding.is_in_front { 0 } else { behind };
+        memory.reserve(2 * size + 16)?;
+        let mut index = reader.source.read(from..from + size)?;
+        if sharding.has_crc {
+            let stored = index.split_off(index.len().saturating_sub(4));
+            let (stored, computed) = (stored.try_into().map_or(0, u32::from_le_bytes), crc32c::crc32c(&index));
+            if stored != computed {
+                let reason = format!("the crc32c of a shard's index is {computed:08x}, stored is {stored:08x}");
+                return Err(self.refused(reason));
+            }
+        }
+        if sharding.is_big {
+            index.as_chunks_mut::<8>().0.iter_mut().for_each(|word| word.reverse());
+        }
+        let mut bytes = [range.start.to_le_bytes(), range.end.to_le_bytes()].concat();
+        bytes.extend(index);
+        Ok(Buffer::from(bytes))
+    }
+
+    /// Returns the block of a chunk as `.raw` shows it.
+    pub(super) fn raw_block(&self, place: &Place, size: u64) -> Result<Block, Fault> {
+        let block = match &self.raw_steps {
+            None => place.block(&self.codec, self.steps.iter(), size),
+            Some(steps) => Chain::of(steps.iter().cloned()).and_then(|codec| place.block(&codec, steps.iter(), size)),
+        };
+        block.ok_or_else(|| self.refused("too many codecs"))
+    }
+
+    /// Calls `each` with the numbers of all stored chunks of an array in shards, or of all outer ones.
+    pub(super) fn each_stored(
+        &self,
+        reader: &ReadContext,
+        in_shards: bool,
+        each: &mut dyn FnMut(u64) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        let rank = self.shape.len();
+        let outer: Vec<u64> = counts(&self.shape, &self.keys.chunk).collect();
+        let mut found = Vec::new();
+        self.files.store.keys_below(&self.path, self.keys.folders(rank), &mut |key| {
+            let at = self.keys.parse(key, rank);
+            let at = at.filter(|at| at.iter().zip(&outer).all(|(at, count)| at < count));
+            let Some(at) = at else { return Ok(()) };
+            match in_shards {
+                true => found.push(at),
+                false => each(linear(at.iter().copied(), outer.iter().copied()))?,
+            }
+            Ok(())
+        })?;
+        let inner: Vec<u64> = counts(&self.shape, &self.written.chunk).collect();
+        for at in found {
+            // The chunks of this shard that are in the array.
+            let ratio = self.keys.chunk.iter().zip(&self.written.chunk).map(|(outer, inner)| outer / inner.max(&1));
+            let ratio: Vec<u64> = ratio.collect();
+            let first: Vec<u64> = at.iter().zip(&ratio).map(|(at, ratio)| at * ratio).collect();
+            for number in 0..ratio.iter().product::<u64>() {
+                crate::wanted::check().map_err(crate::source::SourceError::from)?;
+                let own: Vec<u64> = place(number, &ratio).iter().zip(&first).map(|(at, first)| at + first).collect();
+                if own.iter().zip(&inner).any(|(at, count)| at >= count) {
+                    continue;
+                }
+                // What is damaged is listed, and says so when it is read.
+                match self.find(reader, &own) {
+                    Ok(None) => {}
+                    Err(fault) if fault.would_block_for().is_some() || !fault.error.is_damage() => return Err(fault),
+                    Ok(Some(_)) | Err(_) => each(linear(own.iter().copied(), inner.iter().copied()))?,
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Chunks for Arc<Stored> {
+    fn chunk(&self, reader: &ReadContext, at: &[u64]) -> Result<Chunk, Fault> {
+        let Some(place) = self.find(reader, at)? else { return Ok(Chunk::Absent) };
+        let block =
+            place.block(&self.codec, self.steps.iter(), self.size).ok_or_else(|| self.refused("too many codecs"))?;
+        Ok(match place.file {
+            Some(file) => Chunk::Elsewhere(file, block),
+            None => Chunk::Stored(block),
+        })
+    }
+}

@@ -1,0 +1,18 @@
+//! Bytes of what cannot be shown.
+
+use std::{ops::Range, sync::Arc};
+
+use crate::{
+    cache::BlockError,
+    view::{Fault, ReadContext, Rendered},
+};
+
+/// Fails with a reason.
+#[derive(Debug)]
+pub(super) struct Refused(pub(super) Box<str>);
+
+impl Rendered for Refused {
+    fn fill(&self, _: &ReadContext, _: Range<u64>, _: &mut [u8]) -> Result<(), Fault> {
+        Err(Fault { block: None, offset: 0, error: Arc::new(BlockError::Refused(self.0.to_string())) })
+    }
+}

@@ -1,0 +1,417 @@
+//! Where the documents and chunks of a store are: files of a folder, or members of an archive (`docs/formats/zarr.md` 2).
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::{Bound, ControlFlow, Range},
+    sync::{Arc, OnceLock},
+};
+
+use super::MARKERS;
+use crate::{
+    cache::BlockError,
+    codec::{Codec, Filter},
+    format::{
+        Class, Crc, FormatError,
+        zip::{self, Archive},
+    },
+    source::{Memory, Source, SourceError, check_room},
+    tree::{Siblings, members::Members},
+    view::{BlockRef, Blocks, Fault, ReadContext},
+};
+
+/// Bytes of memory that a key takes beside its text.
+const KEY_MEMORY: u64 = 96;
+
+/// A store.
+pub(super) enum Store {
+    Folder(Arc<dyn Siblings>),
+    Zip(Zip),
+}
+
+/// An archive, with its members by their keys.
+pub(super) struct Zip {
+    members: Arc<Members>,
+    /// Of several members of one name the last.
+    keys: BTreeMap<Box<str>, u32>,
+}
+
+/// Where the stored bytes of a key are.
+pub(super) struct Place {
+    /// The file; `None` for the container's own.
+    pub(super) file: Option<Arc<dyn Source>>,
+    pub(super) range: Range<u64>,
+    /// What the archive did to the bytes, in the order of writing.
+    pub(super) written: Vec<Filter>,
+    /// The checksum of the bytes of the range, if the archive has one and did nothing to them.
+    pub(super) crc: Option<Crc>,
+}
+
+impl Place {
+    /// Returns the context that reads the file.
+    pub(super) fn reader(&self, reader: &ReadContext) -> ReadContext {
+        self.file.as_ref().map_or_else(|| reader.clone(), |file| reader.with_source(file.clone()))
+    }
+}
+
+/// A file of the folder, which is opened when it is read. Its size is known.
+pub(super) struct Lazy {
+    files: Arc<dyn Siblings>,
+    path: Box<str>,
+    len: u64,
+    /// Kept for readers of parts.
+    opened: OnceLock<Arc<dyn Source>>,
+}
+
+impl Lazy {
+    pub(super) fn new(files: Arc<dyn Siblings>, path: &str, len: u64) -> Arc<Self> {
+        Arc::new(Self { files, path: path.into(), len, opened: OnceLock::new() })
+    }
+
+    fn open(&self) -> Result<Arc<dyn Source>, SourceError> {
+        if let Some(opened) = self.opened.get() {
+            return Ok(opened.clone());
+        }
+        match self.files.file(&self.path) {
+            Ok(Some(file)) if file.len() == self.len => Ok(file),
+            Ok(_) => Err(SourceError::Changed),
+            Err(BlockError::Source(error)) => Err(error),
+            Err(error) => Err(std::io::Error::other(error.to_string()).into()),
+        }
+    }
+}
+
+impl Source for Lazy {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), SourceError> {
+        let file = self.open()?;
+        if (buf.len() as u64) < self.len {
+            let _ = self.opened.set(file.clone());
+        }
+        file.read_at(offset, buf)
+    }
+
+    fn prefetch(&self, ranges: &[Range<u64>]) {
+        if let Ok(file) = self.open() {
+            file.prefetch(ranges);
+        }
+    }
+}
+
+/// Returns a failure of a document as one of opening the container.
+pub(super) fn failed(error: BlockError) -> FormatError {
+    match error {
+        BlockError::Source(error) => error.into(),
+        BlockError::Memory(refused) => crate::tree::no_memory(refused).into(),
+        error => FormatError::refused(Class::BadFormat, error.to_string()),
+    }
+}
+
+impl Store {
+    /// Returns the store in an archive whose directory was read.
+    ///
+    /// # Errors
+    /// `Source` if there is not enough memory.
+    pub(super) fn of_zip(archive: Archive, memory: &dyn Memory) -> Result<Self, FormatError> {
+        let names: u64 = archive.members.iter().map(|member| KEY_MEMORY + 2 * member.name.len() as u64).sum();
+        memory.reserve(names)?;
+        check_room(names, 1).map_err(SourceError::from)?;
+        let top = zip_top(archive.members.iter().filter_map(|member| member.key())).unwrap_or_default();
+        let mut keys = BTreeMap::new();
+        for (number, member) in (0..).zip(&archive.members) {
+            if let Some(key) = member.key()
+                && let Some(key) = key.strip_prefix(&*top)
+            {
+                keys.insert(key.into(), number);
+            }
+        }
+        Ok(Self::Zip(Zip { members: Members::new(archive), keys }))
+    }
+
+    /// Returns the members, if it is an archive.
+    pub(super) fn zip(&self) -> Option<&Zip> {
+        if let Self::Zip(zip) = self { Some(zip) } else { None }
+    }
+
+    /// Returns whether a document is there.
+    ///
+    /// # Errors
+    /// [`BlockError`] if that cannot be known.
+    pub(super) fn has(&self, key: &str) -> Result<bool, BlockError> {
+        match self {
+            Self::Folder(files) => files.file(key).map(|file| file.is_some()),
+            Self::Zip(zip) => Ok(zip.keys.contains_key(key)),
+        }
+    }
+
+    /// Returns a whole document of at most `most` bytes; `None` if it is not there.
+    ///
+    /// # Errors
+    /// [`BlockError`] if it is damaged or cannot be read.
+    pub(super) fn document(
+        &self,
+        source: &dyn Source,
+        key: &str,
+        most: u64,
+        memory: &dyn Memory,
+    ) -> Result<Option<Vec<u8>>, BlockError> {
+        let room = |size: u64| {
+            if size > most {
+                return Err(BlockError::Refused(format!("{key}: {size} bytes; at most {most}")));
+            }
+            Ok(memory.reserve(size)?)
+        };
+        match self {
+            Self::Folder(files) => {
+                let Some(file) = files.file(key)? else { return Ok(None) };
+                room(file.len())?;
+                Ok(Some(file.read(0..file.len())?))
+            }
+            Self::Zip(zip) => {
+                let Some(member) = zip.keys.get(key).and_then(|number| zip.members.get(*number)) else {
+                    return Ok(None);
+                };
+                let refused = |reason| Err(BlockError::Refused(format!("{key}: {reason}")));
+                if let Some(reason) = member.error() {
+                    return refused(reason);
+                }
+                room(member.size)?;
+                room(member.stored_size.min(most))?;
+                let data = match member.data(source) {
+                    Ok(data) => data,
+                    Err(zip::MemberError::Damaged(reason)) => return refused(reason),
+                    Err(zip::MemberError::Source(error)) => return Err(error.into()),
+                };
+                let block = member.block(data);
+                let stored = source.read(block.stored())?;
+                let bytes = match block.codec {
+                    Codec::None => stored,
+                    codec => codec.decode(&stored, block.size)?,
+                };
+                match block.crc.filter(|crc| crc.kind.of(&bytes) != crc.value) {
+                    Some(_) => refused("another checksum than stated".into()),
+                    None => Ok(Some(bytes)),
+                }
+            }
+        }
+    }
+
+    /// Returns where the stored bytes of a key are; `None` if they are nowhere. `size` is that of a file if it is known.
+    ///
+    /// # Errors
+    /// [`Fault`] if they cannot be served.
+    pub(super) fn place(&self, reader: &ReadContext, key: &str, size: Option<u64>) -> Result<Option<Place>, Fault> {
+        match self {
+            Self::Folder(files) => {
+                let size = match size {
+                    Some(size) => size,
+                    None => {
+                        reader.may_read()?;
+                        match files.file(key).map_err(|error| fault(error, key))? {
+                            Some(file) => file.len(),
+                            None => return Ok(None),
+                        }
+                    }
+                };
+                let file: Arc<dyn Source> = Lazy::new(files.clone(), key, size);
+                Ok(Some(Place { file: Some(file), range: 0..size, written: Vec::new(), crc: None }))
+            }
+            Self::Zip(zip) => {
+                let Some(number) = zip.keys.get(key) else { return Ok(None) };
+                let BlockRef { block, error, .. } = zip.members.block(reader, *number)?;
+                if let Some(reason) = error {
+                    let error = BlockError::Refused(format!("{key}: {reason}"));
+                    return Err(Fault { block: Some(*number), offset: block.offset, error: Arc::new(error) });
+                }
+                let (range, crc) = (block.stored(), block.crc);
+                if block.codec == Codec::None {
+                    return Ok(Some(Place { file: None, range, written: Vec::new(), crc }));
+                }
+                let known = Filter::Known { size: block.size, crc: crc.map_or(0, |crc| crc.value) };
+                Ok(Some(Place { file: None, range, written: vec![known, Filter::Deflate], crc: None }))
+            }
+        }
+    }
+
+    /// Returns the names of what lies in a group's folder, in bytewise order. Some of them may be no folders.
+    ///
+    /// # Errors
+    /// [`BlockError`] if the folder cannot be listed.
+    pub(super) fn names(&self, path: &str, memory: &dyn Memory) -> Result<Vec<String>, BlockError> {
+        let mut names = Vec::new();
+        match self {
+            Self::Folder(files) => {
+                let mut failed = None;
+                files.names(path, &mut |name| {
+                    // Names that are not UTF-8 are no keys.
+                    let Some(name) = name.to_str() else { return ControlFlow::Continue(()) };
+                    match memory.reserve(KEY_MEMORY + name.len() as u64) {
+                        Ok(()) => names.push(name.to_owned()),
+                        Err(error) => {
+                            failed = Some(error);
+                            return ControlFlow::Break(());
+                        }
+                    }
+                    ControlFlow::Continue(())
+                })?;
+                if let Some(error) = failed {
+                    return Err(error.into());
+                }
+                names.sort_unstable();
+            }
+            Self::Zip(zip) => {
+                let above = if path.is_empty() { String::new() } else { format!("{path}/") };
+                let mut from = Bound::Included(above.clone());
+                // From one folder to what follows all that is in it.
+                while let Some((key, _)) = zip.next_key(from)
+                    && let Some(rest) = key.strip_prefix(&*above)
+                {
+                    from = match rest.split_once('/') {
+                        Some((name, _)) => {
+                            memory.reserve(KEY_MEMORY + name.len() as u64)?;
+                            names.push(name.to_owned());
+                            // The character that follows a slash.
+                            Bound::Included(format!("{above}{name}0"))
+                        }
+                        None => Bound::Excluded(key.to_owned()),
+                    };
+                }
+                names.sort_unstable();
+                names.dedup();
+            }
+        }
+        Ok(names)
+    }
+
+    /// Calls `each` with the keys below an array's folder that may be those of chunks: they are `depth` folders deep.
+    ///
+    /// # Errors
+    /// [`Fault`] if a folder cannot be listed.
+    pub(super) fn keys_below(
+        &self,
+        path: &str,
+        depth: usize,
+        each: &mut dyn FnMut(&str) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        let above = if path.is_empty() { String::new() } else { format!("{path}/") };
+        match self {
+            Self::Folder(files) => below(&**files, path, "", depth, each),
+            Self::Zip(zip) => {
+                for (key, _) in zip.keys.range::<str, _>((Bound::Included(&*above), Bound::Unbounded)) {
+                    let Some(key) = key.strip_prefix(&*above) else { break };
+                    each(key)?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Returns the bytes of memory that it takes, about.
+    pub(super) fn memory_usage(&self) -> usize {
+        match self {
+            Self::Folder(_) => 0,
+            Self::Zip(zip) => {
+                let keys: usize = zip.keys.keys().map(|key| key.len() + KEY_MEMORY as usize).sum();
+                keys + zip.members.memory_usage()
+            }
+        }
+    }
+}
+
+/// Calls `each` with the paths of what lies so many folders below one.
+fn below(
+    files: &dyn Siblings,
+    path: &str,
+    own: &str,
+    depth: usize,
+    each: &mut dyn FnMut(&str) -> Result<(), Fault>,
+) -> Result<(), Fault> {
+    let join = |a: &str, b: &str| if a.is_empty() { b.to_owned() } else { format!("{a}/{b}") };
+    crate::wanted::check().map_err(SourceError::from)?;
+    let (mut folders, mut result) = (Vec::new(), Ok(()));
+    let listed = files.names(&join(path, own), &mut |name| {
+        // Keys of chunks are numbers, and the letter in front of them.
+        let Some(name) = name.to_str().filter(|name| name.starts_with(|c: char| c == 'c' || c.is_ascii_digit())) else {
+            return ControlFlow::Continue(());
+        };
+        let key = join(own, name);
+        if depth == 0 {
+            result = each(&key);
+        } else {
+            folders.push(key);
+        }
+        if result.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    });
+    // A file in the place of a folder has nothing below it.
+    match listed {
+        Ok(()) => {}
+        Err(error) => return Err(fault(error, path)),
+    }
+    result?;
+    folders.iter().try_for_each(|folder| below(files, path, folder, depth - 1, each))
+}
+
+/// Returns a failure with the key of what failed.
+pub(super) fn fault(error: BlockError, key: &str) -> Fault {
+    let error = match error {
+        BlockError::Refused(reason) => BlockError::Refused(format!("{key}: {reason}")),
+        error => error,
+    };
+    Fault { block: None, offset: 0, error: Arc::new(error) }
+}
+
+impl Zip {
+    fn next_key(&self, from: Bound<String>) -> Option<(&str, u32)> {
+        let from = match &from {
+            Bound::Included(key) => Bound::Included(&**key),
+            Bound::Excluded(key) => Bound::Excluded(&**key),
+            Bound::Unbounded => Bound::Unbounded,
+        };
+        self.keys.range::<str, _>((from, Bound::Unbounded)).next().map(|(key, number)| (&**key, *number))
+    }
+
+    /// Returns the number of the member of a key.
+    pub(super) fn number(&self, key: &str) -> Option<u32> {
+        self.keys.get(key).copied()
+    }
+
+    /// Returns the members.
+    pub(super) fn members(&self) -> &Arc<Members> {
+        &self.members
+    }
+
+    /// Iterates over the members below a path, with their keys there.
+    pub(super) fn below<'a>(&'a self, path: &'a str) -> impl Iterator<Item = (&'a str, &'a zip::Member)> {
+        let above = if path.is_empty() { String::new() } else { format!("{path}/") };
+        let length = above.len();
+        let all = self.keys.range::<str, _>((Bound::Included(&*above), Bound::Unbounded));
+        let own = all.take_while(move |(key, _)| key.starts_with(&*above));
+        own.filter_map(move |(key, number)| Some((key.get(length..)?, self.members.get(*number)?)))
+    }
+}
+
+/// Returns what all keys of the store in an archive begin with: nothing if a marker is at the root, else the only top
+/// folder with a slash; `None` if no marker is there.
+pub(super) fn zip_top<'a>(keys: impl Iterator<Item = std::borrow::Cow<'a, str>>) -> Option<String> {
+    let mut tops = BTreeSet::new();
+    let (mut is_root, mut marked) = (false, BTreeSet::new());
+    for key in keys {
+        is_root |= MARKERS.contains(&&*key);
+        let (top, rest) = key.split_once('/').map_or((&*key, None), |(top, rest)| (top, Some(rest)));
+        if rest.is_some_and(|rest| MARKERS.contains(&rest)) {
+            marked.insert(top.to_owned());
+        }
+        let is_extra = top == "__MACOSX" || key.rsplit('/').next() == Some(".DS_Store");
+        // Two are enough to know that there is none.
+        if !is_extra && tops.len() < 2 {
+            tops.insert(top.to_owned());
+        }
+    }
+    if is_root {
+        return Some(String::new());
+    }
+    let top = tops.pop_first().filter(|top| tops.is_empty() && marked.contains(top))?;
+    Some(format!("{top}/"))
+}
