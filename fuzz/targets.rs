@@ -10,9 +10,9 @@ use shardfs::{
         ScaleOffset, Stream, Szip,
     },
     format::{
-        FRONT, FormatError, Front, Recognition, gguf,
+        Block, FRONT, FormatError, Front, PartError, Recognition, gguf,
         hdf5::{self, chunks::Chunks},
-        idv, kast, kastore, kdb, netcdf, npz, pt, safetensors, wshard, zip,
+        idv, kast, kastore, kdb, mcap, messages, netcdf, npz, pt, recording, rosbag, safetensors, wshard, zip,
     },
     source::Unlimited,
     tree::{self, Detected, NodeKind, names},
@@ -23,7 +23,7 @@ use shardfs::{
 pub type Target = fn(&[u8]);
 
 /// All of them, by the names of their programs.
-pub const ALL: [(&str, Target); 16] = [
+pub const ALL: [(&str, Target); 19] = [
     ("wshard", wshard),
     ("kastore", kastore),
     ("kast", kast),
@@ -36,6 +36,9 @@ pub const ALL: [(&str, Target); 16] = [
     ("gguf", gguf),
     ("netcdf", netcdf),
     ("hdf5", hdf5),
+    ("mcap", mcap),
+    ("rosbag", rosbag),
+    ("messages", messages),
     ("codecs", codecs),
     ("filters", filters),
     ("names", names),
@@ -185,6 +188,94 @@ pub fn hdf5(bytes: &[u8]) {
             let chunks = Chunks { space: &dataset.space, chunked, chunk_size: chunk_size.unwrap_or(1), is_filtered };
             let _ = hdf5::chunks::visit(&reader, chunks, &mut |_, _| Ok(()));
         }
+    }
+}
+
+/// The MCAP parser alone: any bytes are an error or a recording, in bounded time and memory. Chunks that are compressed
+/// count as damaged.
+pub fn mcap(bytes: &[u8]) {
+    let bytes = bytes.to_vec();
+    let Ok(found) = mcap::parse(&bytes, &Unlimited) else { return };
+    let found = match found.is_indexed {
+        true => found,
+        false => match mcap::scan::scan(&bytes, &Unlimited, found, &mut |_, block, each| plain(&bytes, block, each)) {
+            Ok(found) => found,
+            Err(_) => return,
+        },
+    };
+    entries(&bytes, &found.recording, &found.places);
+}
+
+/// The parser of bags alone, like [`mcap`].
+pub fn rosbag(bytes: &[u8]) {
+    let bytes = bytes.to_vec();
+    let Ok(mut found) = rosbag::parse(&bytes, &Unlimited) else { return };
+    if found.look(&bytes, &Unlimited, &mut |_, block, each| plain(&bytes, block, each)).is_ok() {
+        entries(&bytes, &found.recording, &found.places);
+    }
+}
+
+/// Passes on the records of a chunk that is not compressed.
+fn plain(bytes: &[u8], block: &Block, each: &mut recording::EachChunk<'_>) -> Result<(), PartError> {
+    let range = block.offset as usize..(block.offset + block.stored_size) as usize;
+    match (&block.codec, bytes.get(range)) {
+        (Codec::None, Some(records)) if block.size == block.stored_size => {
+            let records = records.to_vec();
+            each(&recording::InFile { source: &records, range: 0..block.size })
+        }
+        _ => Err(PartError::Damaged("it is compressed".into())),
+    }
+}
+
+/// Goes through all messages of a recording: there are as many as its folders say.
+fn entries(bytes: &Vec<u8>, found: &recording::Recording, places: &dyn recording::Layout) {
+    for (number, folder) in (0..).zip(&found.folders) {
+        assert_eq!(folder.messages, folder.runs.iter().map(|run| u64::from(run.count)).sum::<u64>());
+        for run in folder.runs.iter().filter(|run| places.is_indexed(run.chunk)) {
+            let mut listed = Vec::new();
+            places.entries(bytes, run.chunk, number, &mut |entry| listed.push(entry)).unwrap();
+            assert_eq!(listed.len(), run.count as usize);
+            let Ok(block) = places.block(bytes, run.chunk) else { continue };
+            let range = block.offset..block.offset.saturating_add(block.stored_size);
+            let chunk = recording::InFile { source: bytes, range };
+            for entry in listed.iter().filter(|_| block.codec == Codec::None) {
+                if let Ok(placed) = places.place(&chunk, entry) {
+                    assert!(placed.data.start <= placed.data.end && placed.data.end <= block.size);
+                }
+            }
+        }
+    }
+}
+
+/// Schemas and messages: a kind, the length of a schema, the schema, a message. What decodes has all its columns.
+pub fn messages(bytes: &[u8]) {
+    let Some((&[which, a, b], rest)) = bytes.split_first_chunk() else { return };
+    let (schema, message) = rest.split_at(rest.len().min(usize::from(u16::from_le_bytes([a, b]))));
+    let (encoding, kind, name): (&[u8], &[u8], &[u8]) = match which % 3 {
+        0 => (b"ros1", b"ros1msg", b"pkg/Top"),
+        1 => (b"cdr", b"ros2msg", b"pkg/msg/Top"),
+        _ => (b"protobuf", b"protobuf", b"Top"),
+    };
+    let Ok(schema) = messages::parse(encoding, kind, name, schema) else { return };
+    let flat = messages::flat::Flat::of(&schema);
+    assert!(flat.leaves.len() <= messages::flat::COLUMNS);
+    let mut line = messages::text::Counted::default();
+    let walked = messages::walk(&schema, message, &Unlimited, &mut messages::text::Line::new(&mut line));
+    let mut widths = Widths(vec![0; flat.leaves.len()]);
+    let columns =
+        messages::walk(&schema, message, &Unlimited, &mut messages::flat::Columns::new(&schema, &flat, &mut widths));
+    assert_eq!(walked.is_ok(), columns.is_ok());
+    for (leaf, width) in flat.leaves.iter().zip(&widths.0).filter(|_| walked.is_ok()) {
+        assert!(leaf.shape.width().is_none_or(|wanted| wanted == *width), "{leaf:?} has {width} bytes");
+    }
+}
+
+/// Counts the bytes of columns.
+struct Widths(Vec<usize>);
+
+impl messages::flat::Take for Widths {
+    fn take(&mut self, leaf: usize, bytes: &[u8]) {
+        self.0[leaf] += bytes.len();
     }
 }
 

@@ -19,8 +19,8 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "python"))
 from support.examples import camera, episode, jpeg, tree_sequence, write_episode, write_stream  # noqa: E402
-from support.writers import (dumps, gguf, hdf5, idv, kast, kastore, kdb, netcdf, parquet, pt, safetensors,  # noqa: E402
-                             tensor_v1, write_shard, zarr, zip)  # noqa: A004
+from support.writers import (bag, dumps, gguf, hdf5, idv, kast, kastore, kdb, mcap, netcdf, parquet, pt,  # noqa: E402
+                             safetensors, tensor_v1, write_shard, zarr, zip)  # noqa: A004
 from support.writers.hdf5 import Attributes, Chunked  # noqa: E402
 from support.writers.kas import TYPES  # noqa: E402
 
@@ -381,6 +381,69 @@ The files in damaged/ are broken on purpose.
 """
 
 
+IMU = b"""Header header
+Vector3 angular_velocity
+float64[3] acceleration
+================================================================================
+MSG: std_msgs/Header
+time stamp
+string frame_id
+================================================================================
+MSG: demo_msgs/Vector3
+float64 x
+float64 y
+float64 z
+"""
+RANGES = b"float32 angle_min\nfloat32[] ranges\n"
+PICTURE = b"string format\nuint8[] data\n"
+START = 1_700_000_000 * 10**9
+
+
+def drive():
+    """A recording of ROS 2: an IMU, distances, a camera, a state in JSON; one attachment."""
+    def imu(t):
+        stamp = struct.pack("<iII", 1_700_000_000, t * 10_000_000, 5) + b"base\0"
+        numbers = np.array([np.sin(t / 8), np.cos(t / 8), t / 64, 0, 0, 9.81])
+        return b"\0\1\0\0" + stamp + bytes(-len(stamp) % 8) + numbers.astype("<f8").tobytes()
+
+    def ranges(t):
+        values = (1 + np.arange(t % 7, dtype="<f4") / 4).astype("<f4")
+        return b"\0\1\0\0" + struct.pack("<fI", -1.5, len(values)) + values.tobytes()
+
+    def picture(t):
+        data = jpeg(front_view(t / 11))
+        return b"\0\1\0\0" + struct.pack("<I", 5) + b"jpeg\0" + bytes(3) + struct.pack("<I", len(data)) + data
+
+    imu_ros2 = IMU.replace(b"Header header", b"std_msgs/Header header").replace(b"time stamp", b"builtin_interfaces/Time stamp")
+    schemas = [("demo_msgs/msg/Imu", "ros2msg", imu_ros2), ("demo_msgs/msg/Ranges", "ros2msg", RANGES),
+               ("sensor_msgs/msg/CompressedImage", "ros2msg", PICTURE)]
+    channels = [("/imu", "cdr", 1), ("/lidar/ranges", "cdr", 2), ("/camera/image", "cdr", 3), ("/state", "json", 0)]
+    messages = []
+    for t in range(120):
+        messages.append((0, START + t * 10**7, imu(t)))
+        if t % 4 == 0:
+            messages.append((1, START + t * 10**7, ranges(t // 4)))
+        if t % 10 == 0:
+            messages.append((2, START + t * 10**7 + 500, picture(t // 10)))
+        if t % 40 == 0:
+            messages.append((3, START + t * 10**7, dumps({"mode": ["idle", "drive"][t % 80 > 0], "battery": 1 - t / 1000})))
+    return mcap(schemas, channels, messages, [("calibration.json", "application/json", b'{"fx": 210.5}\n')],
+                [("robot", {"name": "demo", "serial": "7"})], chunk=8 << 10)
+
+
+def drive_bag():
+    """The IMU of `drive` as a bag of ROS 1."""
+    def imu(t):
+        stamp = struct.pack("<III", 1_700_000_000, t * 10_000_000, 4) + b"base"
+        numbers = np.array([np.sin(t / 8), np.cos(t / 8), t / 64, 0, 0, 9.81])
+        return stamp + numbers.astype("<f8").tobytes()
+
+    connections = [("/imu", "demo_msgs/Imu", IMU), ("/note", "std_msgs/String", b"string data\n")]
+    messages = [(0, START + t * 10**7, imu(t)) for t in range(60)]
+    messages.insert(30, (1, START + 3, struct.pack("<I", 5) + b"start"))
+    return bag(connections, messages, chunk=2 << 10)
+
+
 def main():
     out = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "fixtures"
     (out / "damaged").mkdir(parents=True, exist_ok=True)
@@ -424,6 +487,8 @@ def main():
     write_files(out / "cells.zarr", store)
     (out / "cells.zarr.zip").write_bytes(zip.archive(store))
     (out / "genealogy.tsz").write_bytes(zip.archive(zarr.tszip(tree_sequence())))
+    (out / "drive.mcap").write_bytes(drive())
+    (out / "drive.bag").write_bytes(drive_bag())
     (out / "notes.txt").write_text(NOTES, encoding="utf-8")
 
     # One byte of one block flipped; everything else is sound.
@@ -449,6 +514,9 @@ def main():
     data = bytearray(demonstrations)
     data[data.index(b"\x78\xda") + 20] ^= 0x10
     (out / "damaged" / "bad_chunk.h5").write_bytes(data)
+    # Recording was interrupted.
+    (out / "damaged" / "unfinished.mcap").write_bytes(drive()[:-2000])
+    (out / "damaged" / "unfinished.bag").write_bytes(drive_bag()[:-2000])
     (out / "damaged" / "cut_short.gguf").write_bytes(quantised_model()[:-1000])
 
     total = 0

@@ -15,6 +15,8 @@ pub mod kast;
 pub mod kastore;
 pub mod kdb;
 pub mod lerobot;
+pub mod mcap;
+pub mod messages;
 pub mod mp4;
 pub mod netcdf;
 pub mod npz;
@@ -24,6 +26,8 @@ pub(crate) mod picture;
 pub mod pt;
 mod recognition;
 mod record;
+pub mod recording;
+pub mod rosbag;
 pub mod safetensors;
 pub mod wshard;
 pub mod zarr;
@@ -132,6 +136,13 @@ pub enum Class {
     Checksum,
     Driver,
     BadRoot,
+    NotMcap,
+    NotBag,
+    Version,
+    Unfinished,
+    BadFooter,
+    Encrypted,
+    Unindexed,
 }
 
 impl fmt::Display for Class {
@@ -185,6 +196,13 @@ impl fmt::Display for Class {
             Self::Checksum => "checksum",
             Self::Driver => "driver",
             Self::BadRoot => "bad_root",
+            Self::NotMcap => "not_mcap",
+            Self::NotBag => "not_bag",
+            Self::Version => "version",
+            Self::Unfinished => "unfinished",
+            Self::BadFooter => "bad_footer",
+            Self::Encrypted => "encrypted",
+            Self::Unindexed => "unindexed",
         })
     }
 }

@@ -17,6 +17,7 @@ mod kastore;
 mod kdb;
 mod lerobot;
 pub mod links;
+mod mcap;
 mod members;
 mod memory;
 pub mod names;
@@ -25,6 +26,8 @@ mod npz;
 pub mod overview;
 pub mod paths;
 mod pt;
+mod recording;
+mod rosbag;
 pub mod rows;
 mod safetensors;
 mod siblings;
@@ -43,9 +46,9 @@ use crate::{
 pub use choice::{ChoiceError, choose, default_formats, names as format_names};
 pub use episodes::{Camera, Episode, Episodes, Said, Success, Timeline};
 pub use formats::{
-    Detected, FORMATS, Format, Formats, GGUF, HDF5, IDV, KAST, KASTORE, KDB, LEROBOT, NETCDF, NPZ, OpenResult, PT,
-    Probe, SAFETENSORS, TSZIP, WSHARD, ZARR, ZARR_ZIP, detect, detect_within, format_of_name, is_container_name,
-    no_others, no_part, should_be_container,
+    Detected, FORMATS, Format, Formats, GGUF, HDF5, IDV, KAST, KASTORE, KDB, LEROBOT, MCAP, NETCDF, NPZ, OpenResult,
+    PT, Probe, ROSBAG, SAFETENSORS, TSZIP, WSHARD, ZARR, ZARR_ZIP, detect, detect_within, format_of_name,
+    is_container_name, no_others, no_part, should_be_container,
 };
 pub use item_info::ItemInfo;
 pub use memory::WorkingMemory;

@@ -3,6 +3,7 @@
 mod episodes;
 mod items;
 mod lines;
+mod recording;
 mod table;
 
 use std::{
@@ -147,6 +148,7 @@ fn count(contents: &Contents) -> (u64, &'static str) {
         Contents::Items { items, .. } => (items.iter().filter(|item| !item.joined).count() as u64, "item"),
         Contents::Table(table) => (table.column_count.into(), "column"),
         Contents::Episodes { count } => (*count, "episode"),
+        Contents::Recording(recording) => (recording.topic_count, "topic"),
     }
 }
 
@@ -191,6 +193,7 @@ fn describe(out: &mut impl Write, place: &Place) -> anyhow::Result<()> {
     match &overview.contents {
         Contents::Items { front, items } => items::describe(out, format, front, items, &part),
         Contents::Table(table) => table::describe(out, format, table, column(&part).as_deref()),
+        Contents::Recording(recording) => recording::describe(out, format, recording, &part),
         Contents::Episodes { .. } => match episodes::Summary::read(place, &part)? {
             Some(summary) => summary.write(out, format),
             None => Ok(()),

@@ -2,7 +2,7 @@
 
 use std::{io::Read, sync::Arc};
 
-use bzip2::bufread::MultiBzDecoder;
+use bzip2::bufread::{BzDecoder, MultiBzDecoder};
 use flate2::bufread::{DeflateDecoder, GzDecoder, ZlibDecoder};
 
 use super::{
@@ -22,8 +22,12 @@ pub enum Filter {
     Gzip,
     /// zstd frames, one behind the other.
     Zstd,
+    /// One zstd frame. Bytes after it are ignored.
+    ZstdFrame,
     /// bzip2 streams, one behind the other.
     Bzip2,
+    /// One bzip2 stream. Bytes after it are ignored.
+    Bzip2Stream,
     /// One lz4 block without a size.
     Lz4,
     /// The size as a little-endian u32, and one lz4 block, as numcodecs writes them.
@@ -31,7 +35,7 @@ pub enum Filter {
     /// The size as a big-endian u64, the size of a block as a u32, and blocks, each behind its stored size: HDF5's
     /// filter 32004.
     Lz4Blocks,
-    /// One lz4 frame.
+    /// One lz4 frame. Bytes after it are ignored.
     Lz4Frame,
     /// LZF without a head.
     Lzf,
@@ -102,8 +106,8 @@ impl Filter {
             Self::Deflate => "deflate",
             Self::Zlib => "zlib",
             Self::Gzip => "gzip",
-            Self::Zstd => "zstd",
-            Self::Bzip2 => "bzip2",
+            Self::Zstd | Self::ZstdFrame => "zstd",
+            Self::Bzip2 | Self::Bzip2Stream => "bzip2",
             Self::Lz4 | Self::Lz4Sized | Self::Lz4Blocks | Self::Lz4Frame => "lz4",
             Self::Lzf => "lzf",
             Self::Snappy => "snappy",
@@ -148,9 +152,9 @@ impl Filter {
         let times = |factor: u64| stored.saturating_mul(factor).saturating_add(64);
         match self {
             Self::Deflate | Self::Zlib | Self::Gzip => times(1032),
-            Self::Zstd => Codec::Zstd.max_size(stored),
+            Self::Zstd | Self::ZstdFrame => Codec::Zstd.max_size(stored),
             // A block of some 32 bytes holds 900,000 runs of up to 255 bytes, each stored as 5.
-            Self::Bzip2 => times(1 << 21),
+            Self::Bzip2 | Self::Bzip2Stream => times(1 << 21),
             Self::Lz4 | Self::Lz4Sized | Self::Lz4Blocks | Self::Lz4Frame => times(255),
             // A match of 264 bytes takes 3.
             Self::Lzf => times(88),
@@ -182,7 +186,7 @@ impl Filter {
             Self::Szip(szip) => szip.working_memory(size),
             Self::Shuffle(_) => shuffle::WORKING,
             // Blocks of 900,000 bytes, 4 bytes of tables for each.
-            Self::Bzip2 => 4 << 20,
+            Self::Bzip2 | Self::Bzip2Stream => 4 << 20,
             // Two blocks of up to 4 MiB, and what matches of the next ones may reach.
             Self::Lz4Frame => 9 << 20,
             Self::Blosc | Self::Bitshuffle(Bitshuffle { compressed: Some(_), .. }) => size.saturating_add(CONTEXT),
@@ -199,7 +203,9 @@ impl Filter {
             Self::Deflate | Self::Zlib => self.inflate(stored, out),
             Self::Gzip => gunzip(stored, out),
             Self::Zstd => Codec::Zstd.decode_into(stored, out),
+            Self::ZstdFrame => Codec::Zstd.decode_into(self.first_frame(stored)?, out),
             Self::Bzip2 => self.read_exactly(MultiBzDecoder::new(stored), out),
+            Self::Bzip2Stream => self.read_exactly(BzDecoder::new(stored), out),
             Self::Lz4 => Codec::Lz4.decode_into(stored, out),
             Self::Lz4Sized => {
                 let (stated, block) = self.split_u32(stored)?;
@@ -207,7 +213,7 @@ impl Filter {
                 Codec::Lz4.decode_into(block, out)
             }
             Self::Lz4Blocks => self.lz4_blocks(stored, out),
-            Self::Lz4Frame => self.read_exactly(lz4_flex::frame::FrameDecoder::new(stored), out),
+            Self::Lz4Frame => self.read_exactly(One::new(lz4_flex::frame::FrameDecoder::new(stored)), out),
             Self::Lzf => lz77::lzf(stored, out),
             Self::Snappy => {
                 let stated = snap::raw::decompress_len(stored).map_err(|error| self.corrupt(error))?;
@@ -272,8 +278,10 @@ impl Filter {
                 stream.finish(out.len() as u64, out.len() as u64)?;
                 return Ok(out);
             }
+            Self::ZstdFrame => return Self::Zstd.decode_up_to(self.first_frame(stored)?, most),
             Self::Bzip2 => return self.read_up_to(MultiBzDecoder::new(stored), most),
-            Self::Lz4Frame => return self.read_up_to(lz4_flex::frame::FrameDecoder::new(stored), most),
+            Self::Bzip2Stream => return self.read_up_to(BzDecoder::new(stored), most),
+            Self::Lz4Frame => return self.read_up_to(One::new(lz4_flex::frame::FrameDecoder::new(stored)), most),
         };
         if stated > most {
             return Err(DecodeError::Size { got: stated, size: most });
@@ -349,6 +357,13 @@ impl Filter {
             }
         }
         Ok(())
+    }
+
+    /// Returns the first zstd frame.
+    fn first_frame<'a>(&self, stored: &'a [u8]) -> Result<&'a [u8], DecodeError> {
+        let size = zstd::zstd_safe::find_frame_compressed_size(stored);
+        let size = size.map_err(|code| self.corrupt(zstd::zstd_safe::get_error_name(code)))?;
+        stored.get(..size).ok_or_else(|| self.corrupt("it ends in a frame"))
     }
 
     /// A block behind its big-endian size.
@@ -496,6 +511,29 @@ impl Read for Members<'_> {
             }
             self.0 = GzDecoder::new(rest);
         }
+    }
+}
+
+/// The bytes of one frame, of a reader that goes on with the next after it has said that there are no more.
+struct One<R> {
+    reader: R,
+    is_done: bool,
+}
+
+impl<R: Read> One<R> {
+    fn new(reader: R) -> Self {
+        Self { reader, is_done: false }
+    }
+}
+
+impl<R: Read> Read for One<R> {
+    fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
+        if self.is_done || buf.is_empty() {
+            return Ok(0);
+        }
+        let read = self.reader.read(buf)?;
+        self.is_done = read == 0;
+        Ok(read)
     }
 }
 

@@ -3,9 +3,9 @@
 use std::{ffi::OsStr, fmt, sync::Arc};
 
 use super::{
-    Beside, Container, Siblings, gguf, hdf5, idv, kastore, kdb, lerobot,
+    Beside, Container, Siblings, gguf, hdf5, idv, kastore, kdb, lerobot, mcap,
     memory::{WorkingMemory, no_memory, refused},
-    netcdf, npz, pt, safetensors, wshard, zarr,
+    netcdf, npz, pt, rosbag, safetensors, wshard, zarr,
 };
 use crate::{
     cache::{BlockError, Reservation},
@@ -379,6 +379,42 @@ pub static ZARR_ZIP: Format = Format {
     fixtures: &["cells.zarr.zip"],
 };
 
+/// MCAP, recordings of robots.
+pub static MCAP: Format = Format {
+    name: "mcap",
+    title: "MCAP",
+    summary: "recordings of robots",
+    suffixes: &[format::mcap::SUFFIX],
+    shared_suffixes: &[],
+    markers: &[],
+    is_default: true,
+    recognise: format::mcap::recognise,
+    probe: |source, _, _| format::mcap::probe(source),
+    open: |reader, _, memory| Ok(Arc::new(mcap::open(reader, memory)?)),
+    others: no_others,
+    check_others: None,
+    check_part: no_part,
+    fixtures: &["drive.mcap"],
+};
+
+/// ROS 1 bags. Other programs have files of the same suffix.
+pub static ROSBAG: Format = Format {
+    name: "rosbag",
+    title: "ROS bag",
+    summary: "recordings of ROS 1",
+    suffixes: &[format::rosbag::SUFFIX],
+    shared_suffixes: &[],
+    markers: &[],
+    is_default: true,
+    recognise: format::rosbag::recognise,
+    probe: |source, _, memory| format::rosbag::probe(source, memory),
+    open: |reader, _, memory| Ok(Arc::new(rosbag::open(reader, memory)?)),
+    others: no_others,
+    check_others: None,
+    check_part: no_part,
+    fixtures: &["drive.bag"],
+};
+
 /// Returns no files: the [`Format::others`] of a format whose containers are single files.
 ///
 /// # Errors
@@ -399,7 +435,7 @@ pub fn no_part(_: &dyn Source) -> Result<(), PartError> {
 pub type Formats = &'static [&'static Format];
 
 /// All formats of this program.
-pub static FORMATS: [&Format; 15] = [
+pub static FORMATS: [&Format; 17] = [
     &WSHARD,
     &KASTORE,
     &KAST,
@@ -415,6 +451,8 @@ pub static FORMATS: [&Format; 15] = [
     &TSZIP,
     &ZARR,
     &ZARR_ZIP,
+    &MCAP,
+    &ROSBAG,
 ];
 
 impl PartialEq for Format {

@@ -38,6 +38,52 @@ pub enum Contents {
         /// How many.
         count: u64,
     },
+    /// Messages of many topics, each with its time.
+    Recording(Recording),
+}
+
+/// Messages of many topics.
+#[derive(Debug)]
+pub struct Recording {
+    /// What `container.json` says of the whole container.
+    pub front: Map<String, Value>,
+    /// The times of the first and the last message, in nanoseconds since 1970.
+    pub times: Option<(u64, u64)>,
+    /// How many messages there are.
+    pub messages: u64,
+    /// How many topics there are.
+    pub topic_count: u64,
+    /// The topics in the container's order; if there are very many, not all.
+    pub topics: Vec<Topic>,
+    /// Bytes of all chunks as they are stored.
+    pub stored_size: u64,
+    /// Bytes of all chunks, uncompressed.
+    pub size: u64,
+    /// The number of chunks of each compression.
+    pub compressions: Vec<(String, u64)>,
+    /// Other folders, with the number of their files.
+    pub others: Vec<(&'static str, u64)>,
+}
+
+/// A topic of a recording.
+#[derive(Debug)]
+pub struct Topic {
+    /// Its name, with replacement characters if it is not UTF-8.
+    pub name: String,
+    /// Its folder in the container.
+    pub path: String,
+    /// The type of its messages; empty if the container does not say it.
+    pub kind: String,
+    /// How messages are serialised.
+    pub encoding: String,
+    /// How many messages it has.
+    pub messages: u64,
+    /// Whether its messages may be pictures.
+    pub pictures: bool,
+    /// Why messages are not decoded.
+    pub undecoded: Option<String>,
+    /// Names of files with a number for each message; if there are very many, not all.
+    pub arrays: Vec<String>,
 }
 
 /// A table whose columns are stored one by one.

@@ -178,13 +178,14 @@ pub(super) struct FrameNames {
 }
 
 impl FrameNames {
-    fn name(self, number: u64) -> String {
+    /// Returns the name of a picture.
+    pub(super) fn name(self, number: u64) -> String {
         let width = self.count.saturating_sub(1).to_string().len().max(3);
         format!("{number:0width$}{}", self.suffix)
     }
 
     /// Returns the number of a name, if it is one of these names.
-    fn number(self, name: &str) -> Option<u64> {
+    pub(super) fn number(self, name: &str) -> Option<u64> {
         let number = name.strip_suffix(self.suffix)?.parse().ok().filter(|number| *number < self.count)?;
         (self.name(number) == name).then_some(number)
     }

@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 use polars_parquet_format::SchemaElement;
 use serde_json::{Map, Value};
 
-pub use column::{Bounds, Column, Missing, Ragged, Strings};
+pub use column::{Bounds, Column, Missed, Missing, Ragged, Strings};
 pub use element::Element;
 
 use super::{Bytes, Data, Fault, ReadContext, Rendered, View, json, pieces::Pieces};
@@ -116,19 +116,22 @@ enum Pages {
 struct Page {
     header: u32,
     body: u32,
+    /// Lists that are missing.
+    missing: u32,
 }
 
 impl Page {
-    fn of(column: &Column, rows: u64, text: u64) -> Option<Self> {
-        let body = column.page_size(rows, text);
-        let is_short = body <= LONGEST && column.values_in(rows) <= LONGEST - 8;
-        let header = is_short.then(|| compact::page_header(column.values_in(rows), body, column.encoding()))?;
-        Some(Self { header: header.len() as u32, body: body as u32 })
+    fn of(column: &Column, rows: u64, text: u64, missing: u64) -> Option<Self> {
+        let body = column.page_size(rows, text, missing);
+        let values = column.values_in(rows, missing);
+        let is_short = body <= LONGEST && values <= LONGEST - 8;
+        let header = is_short.then(|| compact::page_header(values, body, column.encoding()))?;
+        Some(Self { header: header.len() as u32, body: body as u32, missing: missing as u32 })
     }
 
     /// Returns the page of `rows` rows with zeros at its end, so that the chunk has a multiple of [`ALIGN`] bytes.
     fn aligned(self, column: &Column, rows: u64, dictionary: u64) -> Option<Self> {
-        let values = column.values_in(rows);
+        let values = column.values_in(rows, self.missing.into());
         let header = |body| compact::page_header(values, body, column.encoding()).len() as u64;
         let mut body = u64::from(self.body);
         // A larger page can have a longer header.
@@ -139,7 +142,7 @@ impl Page {
             }
             body += ALIGN - surplus;
         }
-        (body <= LONGEST).then(|| Self { header: header(body) as u32, body: body as u32 })
+        (body <= LONGEST).then(|| Self { header: header(body) as u32, body: body as u32, ..self })
     }
 }
 
@@ -183,18 +186,19 @@ impl Parquet {
             let too_long = || refused(format!("column {}: a page would have more than 2^31 bytes", column.name));
             let (header, dictionary) = column.dictionary();
             let dictionary = (header.len() + dictionary.len()) as u32;
-            let pages = if column.is_sized_by_texts() {
+            let pages = if column.is_sized_by_rows() {
                 let size = groups.saturating_mul(size_of::<Page>() as u64);
                 memory.reserve(size)?;
                 let mut pages = Vec::with_capacity(groups as usize);
                 for group in 0..groups {
                     let rows = group * group_rows..rows.min((group + 1) * group_rows);
                     let text = known(column.text_size(reader, rows.clone()))?;
-                    pages.push(Page::of(&column, rows.end - rows.start, text).ok_or_else(too_long)?);
+                    let missing = column.missing(reader, rows.clone())?;
+                    pages.push(Page::of(&column, rows.end - rows.start, text, missing).ok_or_else(too_long)?);
                 }
                 Pages::Each(pages)
             } else {
-                let page = |rows| Page::of(&column, rows, 0).ok_or_else(too_long);
+                let page = |rows| Page::of(&column, rows, 0, 0).ok_or_else(too_long);
                 Pages::Alike(page(group_rows.min(rows))?, page(last)?)
             };
             laid.push(Laid { column, dictionary, pages });
@@ -382,7 +386,7 @@ impl Parquet {
                     at += dictionary + header + body;
                     continue;
                 }
-                let values = laid.column.values_in(rows.end - rows.start);
+                let values = laid.column.values_in(rows.end - rows.start, page.missing.into());
                 let encoding = laid.column.encoding();
                 let go_on = visit(at, dictionary, &mut || {
                     let (mut header, dictionary) = laid.column.dictionary();
@@ -430,7 +434,7 @@ impl Parquet {
                     start: at,
                     size,
                     dictionary: laid.dictionary.into(),
-                    values: laid.column.values_in(rows.end - rows.start),
+                    values: laid.column.values_in(rows.end - rows.start, self.page(laid, group).missing.into()),
                     bounds: laid.column.statistics(rows.clone()),
                     is_full: !laid.column.is_nullable(),
                 };

@@ -56,7 +56,7 @@ fn damage(overview: &Overview) -> Option<String> {
             let (status, reason) = column.unusable.as_ref()?;
             Some(format!("column {} is {status}: {reason}", column.name))
         }
-        Contents::Episodes { .. } => None,
+        Contents::Episodes { .. } | Contents::Recording(_) => None,
     }
 }
 
@@ -68,6 +68,9 @@ pub(super) fn line(container: &Entry, overview: &Overview) -> String {
             vec![counted(table.rows, "row"), counted(table.column_count.into(), "column")]
         }
         Contents::Episodes { count } => episodes_line(container, *count),
+        Contents::Recording(recording) => {
+            vec![counted(recording.messages, "message"), counted(recording.topic_count, "topic")]
+        }
     };
     parts.join(" · ")
 }

@@ -41,6 +41,8 @@ pub(super) enum ArrowType {
     BytesOf(i32),
     /// Time since 1970 without a zone, in units of which a second has 1000, 10^6 or 10^9.
     Time(u32),
+    /// Nanoseconds since 1970, UTC.
+    Nanos,
 }
 
 /// A column.
@@ -102,7 +104,7 @@ impl Field<'_> {
         // Lists are short (limits::TABLE_LIST).
         out.push_slot_always(slot(0), slots as i32);
         let list = (16, out.end_table(start));
-        field(out, self.name, false, list, &[element], &metadata)
+        field(out, self.name, self.is_nullable, list, &[element], &metadata)
     }
 }
 
@@ -149,6 +151,7 @@ fn pair(out: &mut FlatBufferBuilder<'_>, key: &str, value: &Value) -> Table {
 impl ArrowType {
     /// Writes the type. Returns its number and its table.
     fn write(self, out: &mut FlatBufferBuilder<'_>) -> (u8, Table) {
+        let zone = (self == Self::Nanos).then(|| out.create_string("UTC"));
         let start = out.start_table();
         let kind = match self {
             Self::Int { bits, is_signed } => {
@@ -174,6 +177,13 @@ impl ArrowType {
                     _ => 3,
                 };
                 out.push_slot_always(slot(0), unit);
+                10
+            }
+            Self::Nanos => {
+                out.push_slot_always(slot(0), 3i16);
+                if let Some(zone) = zone {
+                    out.push_slot_always(slot(1), zone);
+                }
                 10
             }
             Self::BytesOf(width) => {

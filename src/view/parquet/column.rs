@@ -73,6 +73,18 @@ pub enum Missing {
     Marked(View),
 }
 
+/// Which lists are missing.
+pub trait Missed: fmt::Debug + Send + Sync {
+    /// Returns how many of some rows are missing.
+    ///
+    /// # Errors
+    /// [`Fault`] if that needs bytes which cannot be read or are damaged.
+    fn count(&self, reader: &ReadContext, rows: Range<u64>) -> Result<u64, Fault>;
+
+    /// Returns a byte for each row, not 0 for those that are missing.
+    fn view(&self) -> View;
+}
+
 /// Source of the values.
 #[derive(Debug)]
 pub(super) enum Values {
@@ -80,6 +92,8 @@ pub(super) enum Values {
     Fixed(Fixed),
     /// The same, but some may be missing. Pages of this and of all following kinds are made whole.
     Nullable(Fixed, Missing),
+    /// Lists of one length, of which some may be missing.
+    Lists(Fixed, Arc<dyn Missed>),
     Strings {
         strings: Arc<dyn Strings>,
         is_text: bool,
@@ -137,7 +151,7 @@ impl Column {
     fn with_dtype(self, element: Element) -> Self {
         match element {
             Element::Of(dtype) => self.with_about("dtype", dtype.name()),
-            Element::Ticks | Element::Bytes16 => self,
+            Element::Ticks | Element::Nanos | Element::Bytes16 => self,
         }
     }
 
@@ -167,6 +181,16 @@ impl Column {
         self
     }
 
+    /// Returns a column of lists with some of them missing.
+    #[must_use]
+    pub fn with_missing_lists(mut self, missed: Arc<dyn Missed>) -> Self {
+        self.values = match self.values {
+            Values::Fixed(fixed) if fixed.slots.is_some() => Values::Lists(fixed, missed),
+            values => values,
+        };
+        self
+    }
+
     /// Returns the column with its smallest and largest values.
     #[must_use]
     pub fn with_bounds(mut self, bounds: Arc<dyn Bounds>) -> Self {
@@ -184,7 +208,7 @@ impl Column {
     /// Returns the bytes of a row in a page, if they depend on no value.
     pub(super) fn row_width(&self) -> u64 {
         match &self.values {
-            Values::Fixed(fixed) | Values::Nullable(fixed, _) => {
+            Values::Fixed(fixed) | Values::Nullable(fixed, _) | Values::Lists(fixed, _) => {
                 fixed.element.width().saturating_mul(fixed.slots.unwrap_or(1))
             }
             Values::Strings { .. } => 4,
@@ -203,6 +227,11 @@ impl Column {
         size_of::<Self>() + self.name.len() + dictionary
     }
 
+    /// Returns whether the size of a page depends on its rows.
+    pub(super) fn is_sized_by_rows(&self) -> bool {
+        self.is_sized_by_texts() || matches!(self.values, Values::Lists(..))
+    }
+
     /// Returns the bytes of the texts of some rows; 0 if the page has none.
     pub(super) fn text_size(&self, reader: &ReadContext, rows: Range<u64>) -> Result<u64, Fault> {
         match &self.values {
@@ -211,11 +240,26 @@ impl Column {
         }
     }
 
-    /// Returns the bytes of the page of `rows` rows, whose texts have `text` bytes.
-    pub(super) fn page_size(&self, rows: u64, text: u64) -> u64 {
+    /// Returns how many lists of some rows are missing; 0 if rows are no lists.
+    pub(super) fn missing(&self, reader: &ReadContext, rows: Range<u64>) -> Result<u64, Fault> {
+        match &self.values {
+            Values::Lists(_, missed) => Ok(missed.count(reader, rows.clone())?.min(rows.end - rows.start)),
+            _ => Ok(0),
+        }
+    }
+
+    /// Returns the bytes of the page of `rows` rows, whose texts have `text` bytes, and of which `missing` are missing
+    /// lists.
+    pub(super) fn page_size(&self, rows: u64, text: u64, missing: u64) -> u64 {
         match &self.values {
             Values::Fixed(fixed) => fixed.levels(rows).map_or(0, |levels| levels.size()) + fixed.values_size(rows),
             Values::Nullable(fixed, _) => levels::optional_size(rows) + fixed.values_size(rows),
+            Values::Lists(fixed, _) => {
+                let entries = fixed.entries(rows, missing);
+                levels::optional_size(entries)
+                    .saturating_add(levels::two_bits_size(entries))
+                    .saturating_add(fixed.values_size(rows - missing))
+            }
             Values::Strings { is_nullable, .. } => {
                 let levels = if *is_nullable { levels::optional_size(rows) } else { 0 };
                 levels.saturating_add(4 * rows).saturating_add(text)
@@ -228,9 +272,10 @@ impl Column {
         }
     }
 
-    /// Returns the number of values in the page of `rows` rows.
-    pub(super) fn values_in(&self, rows: u64) -> u64 {
+    /// Returns the number of values in the page of `rows` rows, of which `missing` are missing lists.
+    pub(super) fn values_in(&self, rows: u64, missing: u64) -> u64 {
         match &self.values {
+            Values::Lists(fixed, _) => fixed.entries(rows, missing),
             Values::Fixed(fixed) => rows.saturating_mul(fixed.slots.unwrap_or(1)),
             _ => rows,
         }
@@ -258,7 +303,7 @@ impl Column {
 
     fn value_type(&self) -> ValueType {
         match &self.values {
-            Values::Fixed(fixed) | Values::Nullable(fixed, _) => fixed.element.value_type(),
+            Values::Fixed(fixed) | Values::Nullable(fixed, _) | Values::Lists(fixed, _) => fixed.element.value_type(),
             Values::Strings { is_text, .. } => ValueType::of_bytes(*is_text),
             Values::Keys(_) => ValueType::of_bytes(true),
         }
@@ -267,9 +312,13 @@ impl Column {
     /// Adds the column to a schema.
     pub(super) fn add_to(&self, schema: &mut Vec<SchemaElement>) {
         let mut name = self.name.as_str();
-        if let Values::Fixed(Fixed { slots: Some(_), .. }) = self.values {
+        if self.is_list() {
+            let repetition = match self.values {
+                Values::Lists(..) => FieldRepetitionType::OPTIONAL,
+                _ => FieldRepetitionType::REQUIRED,
+            };
             schema.push(SchemaElement {
-                repetition_type: Some(FieldRepetitionType::REQUIRED),
+                repetition_type: Some(repetition),
                 num_children: Some(1),
                 converted_type: Some(ConvertedType::LIST),
                 logical_type: Some(LogicalType::LIST(ListType::default())),
@@ -283,7 +332,9 @@ impl Column {
             name = ELEMENT;
         }
         let ValueType { physical, length, converted, logical } = self.value_type();
-        let repetition = if self.is_nullable() { FieldRepetitionType::OPTIONAL } else { FieldRepetitionType::REQUIRED };
+        // Elements of lists are never missing.
+        let is_nullable = self.is_nullable() && !self.is_list();
+        let repetition = if is_nullable { FieldRepetitionType::OPTIONAL } else { FieldRepetitionType::REQUIRED };
         schema.push(SchemaElement {
             repetition_type: Some(repetition),
             type_: Some(physical),
@@ -294,19 +345,25 @@ impl Column {
         });
     }
 
+    fn is_list(&self) -> bool {
+        matches!(self.values, Values::Fixed(Fixed { slots: Some(_), .. }) | Values::Lists(..))
+    }
+
     /// Returns whether values may be missing.
     pub(super) fn is_nullable(&self) -> bool {
         match self.values {
             Values::Fixed(_) => false,
             Values::Strings { is_nullable, .. } => is_nullable,
-            Values::Nullable(..) | Values::Keys(_) => true,
+            Values::Nullable(..) | Values::Lists(..) | Values::Keys(_) => true,
         }
     }
 
     /// Returns the column in Arrow's form.
     pub(super) fn arrow(&self) -> Field<'_> {
         let (value, slots) = match &self.values {
-            Values::Fixed(fixed) | Values::Nullable(fixed, _) => (fixed.element.arrow_type(), fixed.slots),
+            Values::Fixed(fixed) | Values::Nullable(fixed, _) | Values::Lists(fixed, _) => {
+                (fixed.element.arrow_type(), fixed.slots)
+            }
             Values::Strings { is_text: false, .. } => (ArrowType::Bytes, None),
             Values::Strings { .. } | Values::Keys(_) => (ArrowType::Text, None),
         };
@@ -319,10 +376,7 @@ impl Column {
             Encoding::PLAIN => vec![Encoding::PLAIN, Encoding::RLE],
             other => vec![Encoding::PLAIN, Encoding::RLE, other],
         };
-        let path = match self.values {
-            Values::Fixed(Fixed { slots: Some(_), .. }) => vec![&*self.name, LIST, ELEMENT],
-            _ => vec![&*self.name],
-        };
+        let path = if self.is_list() { vec![&*self.name, LIST, ELEMENT] } else { vec![&*self.name] };
         chunk_front(self.value_type().physical.0, &encodings, &path)
     }
 }
@@ -451,6 +505,7 @@ pub(super) fn fill_page(values: &Values, reader: &ReadContext, rows: Range<u64>,
             fixed.fill(reader, rows, part, out)
         }
         Values::Nullable(fixed, missing) => fixed.fill_nullable(reader, rows, missing, out),
+        Values::Lists(fixed, missed) => fixed.fill_lists(reader, rows, &**missed, out),
         Values::Strings { strings, is_nullable, .. } => fill_strings(&**strings, reader, rows, *is_nullable, out),
         Values::Keys(keys) => keys.fill(reader, rows, out),
     }
@@ -497,6 +552,59 @@ impl Fixed {
                     filled += 1;
                 }
                 row += 1;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Fixed {
+    /// Returns the number of levels of `rows` lists of which some are missing.
+    fn entries(&self, rows: u64, missing: u64) -> u64 {
+        rows.saturating_sub(missing).saturating_mul(self.slots.unwrap_or(1)).saturating_add(missing)
+    }
+
+    fn fill_lists(
+        &self,
+        reader: &ReadContext,
+        rows: Range<u64>,
+        missed: &dyn Missed,
+        out: &mut [u8],
+    ) -> Result<(), Fault> {
+        let (count, slots) = (rows.end - rows.start, self.slots.unwrap_or(1));
+        let mut marks = vec![0; count as usize];
+        missed.view().fill_at(reader, rows.start, &mut marks)?;
+        let missing = marks.iter().filter(|mark| **mark != 0).count() as u64;
+        let entries = self.entries(count, missing);
+        let (front, definitions) = (levels::optional_size(entries), levels::two_bits_size(entries));
+        if front + definitions + self.values_size(count - missing) > out.len() as u64 {
+            return Err(unsound(rows.start));
+        }
+        let bits = levels::write_optional(entries, out);
+        let (repetitions, rest) = out.split_at_mut(front as usize);
+        let repetitions = &mut repetitions[bits..];
+        let twos = levels::write_two_bits(entries, rest);
+        let (levels, values) = rest.split_at_mut(definitions as usize);
+        let levels = &mut levels[twos..];
+        let (stored, width) = (self.element.stored_width() as usize, self.element.width() as usize);
+        let (mut entry, mut filled) = (0usize, 0usize);
+        let mut record = vec![0; self.stride as usize];
+        for (row, mark) in rows.zip(marks) {
+            if mark != 0 {
+                entry += 1;
+                continue;
+            }
+            self.data.fill_at(reader, row * self.stride, &mut record)?;
+            for slot in 0..slots as usize {
+                repetitions[entry / 8] |= u8::from(slot > 0) << (entry % 8);
+                levels[entry / 4] |= 2 << (2 * (entry % 4));
+                let element = record.get(slot * stored..(slot + 1) * stored).unwrap_or_default();
+                if self.element.is_bit() {
+                    values[filled / 8] |= u8::from(element.first() != Some(&0)) << (filled % 8);
+                } else {
+                    self.element.convert(element, &mut values[filled * width..(filled + 1) * width]);
+                }
+                (entry, filled) = (entry + 1, filled + 1);
             }
         }
         Ok(())

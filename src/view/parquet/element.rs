@@ -18,6 +18,8 @@ pub enum Element {
     Of(DType),
     /// Ticks of 100 ns since the year 1, shown as microseconds since 1970.
     Ticks,
+    /// Nanoseconds since 1970, UTC.
+    Nanos,
     /// 16 bytes.
     Bytes16,
 }
@@ -64,7 +66,7 @@ impl Element {
     pub(super) fn stored_width(self) -> u64 {
         match self {
             Self::Of(dtype) => dtype.size(),
-            Self::Ticks => 8,
+            Self::Ticks | Self::Nanos => 8,
             Self::Bytes16 => 16,
         }
     }
@@ -80,7 +82,7 @@ impl Element {
             Self::Of(DType::Bool) => 1,
             Self::Of(DType::Void(size)) => size.get().into(),
             Self::Of(dtype) => dtype.size().max(4),
-            Self::Ticks => 8,
+            Self::Ticks | Self::Nanos => 8,
             Self::Bytes16 => 16,
         }
     }
@@ -103,6 +105,7 @@ impl Element {
                 | DType::Void(_)
                 | DType::Date(_),
             )
+            | Self::Nanos
             | Self::Bytes16 => true,
             Self::Of(_) | Self::Ticks => false,
         }
@@ -113,11 +116,12 @@ impl Element {
             let logical = LogicalType::INTEGER(IntType { bit_width: bits, is_signed });
             ValueType::of(physical, Some(converted), Some(logical))
         };
-        // No legacy type can say that a time has no zone.
-        let time = |unit| {
-            let time = TimestampType { is_adjusted_to_u_t_c: false, unit };
+        // No legacy type can say that a time has no zone, and none has nanoseconds.
+        let of_zone = |is_adjusted_to_u_t_c, unit| {
+            let time = TimestampType { is_adjusted_to_u_t_c, unit };
             ValueType::of(Type::INT64, None, Some(LogicalType::TIMESTAMP(time)))
         };
+        let time = |unit| of_zone(false, unit);
         match self {
             Self::Of(DType::F64) => ValueType::of(Type::DOUBLE, None, None),
             Self::Of(DType::F32 | DType::F16 | DType::Bf16) => ValueType::of(Type::FLOAT, None, None),
@@ -131,6 +135,7 @@ impl Element {
             Self::Of(DType::U8) => integer(Type::INT32, 8, false, ConvertedType::UINT_8),
             Self::Of(DType::Bool) => ValueType::of(Type::BOOLEAN, None, None),
             Self::Ticks => time(TimeUnit::MICROS(MicroSeconds::default())),
+            Self::Nanos => of_zone(true, TimeUnit::NANOS(NanoSeconds::default())),
             Self::Of(DType::Date(unit)) => time(match unit.base {
                 format::TimeUnit::Milli => TimeUnit::MILLIS(MilliSeconds::default()),
                 format::TimeUnit::Micro => TimeUnit::MICROS(MicroSeconds::default()),
@@ -156,6 +161,7 @@ impl Element {
                 ArrowType::Int { bits: 8 * dtype.size() as i32, is_signed: false }
             }
             Self::Ticks => ArrowType::Time(1_000_000),
+            Self::Nanos => ArrowType::Nanos,
             Self::Of(DType::Date(unit)) => ArrowType::Time(match unit.base {
                 format::TimeUnit::Milli => 1000,
                 format::TimeUnit::Micro => 1_000_000,

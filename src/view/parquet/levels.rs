@@ -105,6 +105,20 @@ pub(super) fn write_optional(rows: u64, page: &mut [u8]) -> usize {
     bits
 }
 
+/// Returns the bytes of `count` levels of two bits each.
+pub(super) fn two_bits_size(count: u64) -> u64 {
+    4 + packed_head(count.div_ceil(8)).len() as u64 + 2 * count.div_ceil(8)
+}
+
+/// Writes these levels, all 0, to the front of `out`. Returns where their bits begin.
+pub(super) fn write_two_bits(count: u64, out: &mut [u8]) -> usize {
+    let head = packed_head(count.div_ceil(8));
+    let bits = 4 + head.len();
+    out[..4].copy_from_slice(&((two_bits_size(count) - 4) as u32).to_le_bytes());
+    out[4..bits].copy_from_slice(&head);
+    bits
+}
+
 /// Returns the head of the indices of a dictionary: their width in bits, and one run of all.
 pub(super) fn indices_head(rows: u64, width: u64) -> Vec<u8> {
     [vec![8 * width as u8], packed_head(rows.div_ceil(8))].concat()

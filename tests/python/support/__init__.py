@@ -9,11 +9,11 @@ from .checks import (assert_one_line_error, assert_same_file, check_npy, png_siz
                      wait_for, walk_files)
 from .mounts import (as_ordinary_user, daemon_of, foreground, in_own_namespace, is_mounted, memory_of, mounted,
                      mounted_by, peak_memory, run, statistics_of, unmount, within_limit)
-from .paths import BIN, FAMILIES, FIXTURES, GOLDEN, ROOT, TIMEOUT, TYPED, load_expected
+from .paths import BIN, FAMILIES, FIXTURES, GOLDEN, RECORDINGS, ROOT, TIMEOUT, TYPED, load_expected
 from .servers import address, serving
 
 __all__ = [
-    "BIN", "FAMILIES", "FIXTURES", "GOLDEN", "ROOT", "TIMEOUT", "TYPED", "grouped", "load_expected", "typed",
+    "BIN", "FAMILIES", "FIXTURES", "GOLDEN", "RECORDINGS", "ROOT", "TIMEOUT", "TYPED", "grouped", "load_expected", "typed",
     "as_ordinary_user", "daemon_of", "foreground", "in_own_namespace", "is_mounted", "memory_of", "mounted",
     "mounted_by", "peak_memory", "run", "statistics_of", "unmount", "within_limit",
     "address", "serving",

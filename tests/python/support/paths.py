@@ -10,7 +10,8 @@ GOLDEN = ROOT / "tests" / "golden"
 FIXTURES = ROOT / "fixtures"
 # Formats whose `expected.json` has the form of `tests/golden/treespec.py`; the others have their own.
 TYPED = ("safetensors", "npz", "pt", "gguf", "netcdf")
-FAMILIES = ("wshard", "kastore", "kast", "kdb", "idv", *TYPED)
+RECORDINGS = ("mcap", "rosbag")
+FAMILIES = ("wshard", "kastore", "kast", "kdb", "idv", *TYPED, *RECORDINGS)
 # Seconds that a command of shardfs may take.
 TIMEOUT = 60
 

@@ -1,0 +1,5 @@
+//! The MCAP parser alone, and the schemas and messages in it: any bytes are an error or a recording, in bounded time and
+//! memory.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| shardfs_fuzz::mcap(bytes));

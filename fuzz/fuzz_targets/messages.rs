@@ -1,0 +1,4 @@
+//! Schemas and messages of recordings: any bytes are an error or values, in bounded time and memory.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| shardfs_fuzz::messages(bytes));

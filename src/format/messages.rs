@@ -1,0 +1,89 @@
+//! Messages of recordings: what a schema says of them, and walking through the bytes of one (`docs/formats/mcap.md`,
+//! sections 6 and 7).
+//!
+//! A schema is parsed once for a channel: [`definition`] reads texts of ROS 1 and ROS 2, [`descriptor`] those of
+//! protobuf. [`walk`] then goes through one message and passes its values to a [`Sink`] in the order of their definition.
+//! [`flat::Flat`] is the same message as columns, [`text::Line`] as a line of JSON.
+
+mod definition;
+mod descriptor;
+pub mod flat;
+mod ros;
+mod schema;
+pub mod text;
+mod wire;
+
+pub use schema::{Absent, Count, Encoding, Field, Kind, Message, Number, Schema, Time};
+
+use super::PartError;
+use crate::source::Memory;
+
+/// Most definitions within each other, and most messages within each other in a message of protobuf.
+pub const DEPTH: usize = 64;
+
+/// Takes the values of a message, in the order of their definition.
+pub trait Sink {
+    /// A message begins: the whole one, the value of a field, or an element of a list.
+    fn begin(&mut self, message: u32);
+
+    /// The next value is that of this field of the message that began last and has not ended.
+    fn field(&mut self, field: &Field);
+
+    /// The message ends that began last.
+    fn end(&mut self);
+
+    /// The field is absent and has presence: there is no value.
+    fn absent(&mut self, field: &Field);
+
+    /// A list of texts, byte strings, times, messages or numbers begins.
+    fn begin_list(&mut self);
+
+    /// The list ends.
+    fn end_list(&mut self);
+
+    /// A number, as the lowest bits.
+    fn number(&mut self, number: Number, bits: u64);
+
+    /// All numbers of a list.
+    fn numbers(&mut self, number: Number, bytes: &[u8], is_big: bool);
+
+    /// A text, which need not be UTF-8.
+    fn text(&mut self, text: &[u8]);
+
+    /// A byte string.
+    fn bytes(&mut self, bytes: &[u8]);
+
+    /// A time or duration.
+    fn time(&mut self, time: Time, seconds: i64, nanos: i64);
+}
+
+/// Parses the schema of a channel. The error says why its messages are not decoded.
+///
+/// # Errors
+/// The reason.
+pub fn parse(message_encoding: &[u8], schema_encoding: &[u8], name: &[u8], data: &[u8]) -> Result<Schema, String> {
+    match (message_encoding, schema_encoding) {
+        (b"ros1", b"ros1msg") => definition::parse(name, data, Encoding::Ros1),
+        (b"cdr", b"ros2msg") => definition::parse(name, data, Encoding::Cdr),
+        (b"protobuf", b"protobuf") => descriptor::parse(name, data),
+        _ => {
+            let shown = |text: &[u8]| String::from_utf8_lossy(text).chars().take(64).collect::<String>();
+            Err(format!("messages of `{}` by schemas of `{}`", shown(message_encoding), shown(schema_encoding)))
+        }
+    }
+}
+
+/// Goes through a message. Of one that does not decode the sink may have got some values.
+///
+/// # Errors
+/// `Damaged` if it does not decode, `Source` if there is no memory for it.
+pub fn walk(schema: &Schema, bytes: &[u8], memory: &dyn Memory, sink: &mut dyn Sink) -> Result<(), PartError> {
+    match schema.encoding {
+        Encoding::Ros1 | Encoding::Cdr => ros::walk(schema, bytes, sink),
+        Encoding::Protobuf => wire::walk(schema, bytes, memory, sink),
+    }
+}
+
+fn bad<T>(reason: &str) -> Result<T, PartError> {
+    Err(PartError::Damaged(reason.to_owned()))
+}

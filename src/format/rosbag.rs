@@ -1,0 +1,545 @@
+//! ROS 1 bags, version 2.0 (`docs/formats/rosbag.md`).
+//!
+//! [`probe`] and [`parse`] read the index section at the end of the file. [`Bag::look`] then looks at each chunk: at the
+//! index data behind it, or at its records.
+
+mod record;
+
+use std::{collections::HashMap, ops::Range};
+
+use super::{
+    Block, Class, Fields, FormatError, Front as FileFront, PartError, Recognition,
+    recording::{Bytes, CHUNK, Entry, Folder, Layout, MESSAGES, Placed, Recording, Run, SchemaText, TOPIC, Window},
+};
+use crate::{
+    codec::{Chain, Codec, Filter},
+    source::{Memory, Source, SourceError},
+};
+use record::{Header, time};
+
+/// First bytes of a file.
+pub const MAGIC: &[u8] = b"#ROSBAG V2.0\n";
+
+/// What files of all versions begin with.
+const ANY: &[u8] = b"#ROSBAG V";
+
+/// The suffix of its files.
+pub const SUFFIX: &str = ".bag";
+
+/// Most connections.
+const CONNECTIONS: u64 = 65_535;
+
+/// Memory of a connection or chunk beside its texts.
+const RECORD: u64 = 256;
+
+/// Most bytes of a record's header that are looked at in a chunk.
+const LONGEST: u64 = 1 << 20;
+
+/// A connection.
+#[derive(Debug)]
+pub struct Connection {
+    /// Its number.
+    pub id: u32,
+    /// Fields of its data, `None` where they are absent.
+    pub callerid: Option<Box<[u8]>>,
+    /// See [`Self::callerid`].
+    pub latching: Option<Box<[u8]>>,
+    /// See [`Self::callerid`].
+    pub md5sum: Option<Box<[u8]>>,
+}
+
+/// A chunk.
+#[derive(Debug)]
+struct Chunk {
+    record: Range<u64>,
+    /// Where its index data end, if they count.
+    indexes: Option<Range<u64>>,
+}
+
+/// What could not be used.
+#[derive(Debug, Default, Clone)]
+pub struct Damage {
+    /// Chunks that cannot be read, or not to their end.
+    pub chunks: u64,
+    /// Messages of connections that are nowhere.
+    pub without_channel: u64,
+}
+
+/// A parsed bag.
+#[derive(Debug, Default)]
+pub struct Bag {
+    /// Topics and schemas.
+    pub recording: Recording,
+    /// The connections of each folder.
+    pub connections: Vec<Vec<Connection>>,
+    /// What is left out.
+    pub damage: Damage,
+    /// Connections whose topic is too long.
+    pub left_out: u64,
+    /// Where the chunks are.
+    pub places: Places,
+    /// Chunk infos in the order of their places.
+    infos: Vec<Info>,
+    index_pos: u64,
+}
+
+/// Where chunks and the messages in them are.
+#[derive(Debug, Default)]
+pub struct Places {
+    chunks: Vec<Chunk>,
+    /// The folder of each connection.
+    folders: HashMap<u32, u32>,
+}
+
+/// A chunk info: where a chunk is, and how many messages of each connection it has.
+#[derive(Debug)]
+struct Info {
+    offset: u64,
+    counts: Vec<(u32, u32)>,
+}
+
+/// Returns whether a file may be of this format.
+pub fn recognise(front: &FileFront<'_>) -> Recognition {
+    if is_version(front.bytes) || front.has_suffix(&[SUFFIX]) { Recognition::Meant } else { Recognition::No }
+}
+
+/// Returns whether a file begins like a bag of any version.
+fn is_version(front: &[u8]) -> bool {
+    let version = front.strip_prefix(ANY).and_then(|rest| rest.split(|byte| *byte == b'\n').next());
+    let is_number = |part: &[u8]| !part.is_empty() && part.iter().all(u8::is_ascii_digit);
+    let mut parts = version.unwrap_or_default().splitn(2, |byte| *byte == b'.');
+    version.is_some_and(|version| front.len() > ANY.len() + version.len())
+        && parts.next().is_some_and(is_number)
+        && parts.next().is_some_and(is_number)
+}
+
+/// Parses the index section, and refuses the file by the rules of section 2.
+///
+/// # Errors
+/// [`FormatError`].
+pub fn probe(source: &dyn Source, memory: &dyn Memory) -> Result<(), FormatError> {
+    parse(source, memory).map(drop)
+}
+
+fn refused<T>(class: Class, reason: impl Into<String>) -> Result<T, FormatError> {
+    Err(FormatError::refused(class, reason))
+}
+
+/// Parses the index section.
+///
+/// # Errors
+/// [`FormatError`] if it must be refused, cannot be read, or there is no memory for it.
+pub fn parse(source: &dyn Source, memory: &dyn Memory) -> Result<Bag, FormatError> {
+    let mut front = [0; 64];
+    let length = usize::try_from(source.len()).map_or(front.len(), |len| len.min(front.len()));
+    source.read_at(0, &mut front[..length])?;
+    let front = &front[..length];
+    if !is_version(front) {
+        return refused(Class::NotBag, "it does not begin with the magic");
+    }
+    if !front.starts_with(MAGIC) {
+        return refused(Class::Version, "it is not of version 2.0; try `rosbag fix`");
+    }
+    let start = MAGIC.len() as u64;
+    let mut window = Window::new(source, source.len());
+    let head = record::read(source, &mut window, start, source.len(), memory)?;
+    let Some((header, data)) = head.filter(|(header, _)| header.op() == Some(3)) else {
+        return refused(Class::BadHeader, "the first record is no bag header");
+    };
+    let (index_pos, connections, chunks) =
+        (header.u64("index_pos"), header.u32("conn_count"), header.u32("chunk_count"));
+    let (Some(index_pos), Some(connections), Some(chunks)) = (index_pos, connections, chunks) else {
+        return refused(Class::BadHeader, "the bag header lacks a field");
+    };
+    if header.get("encryptor").is_some_and(|encryptor| !encryptor.is_empty()) {
+        return refused(Class::Encrypted, "it is encrypted");
+    }
+    if index_pos == 0 || index_pos > source.len() {
+        return refused(Class::Unindexed, "recording was interrupted, or the file was cut; try `rosbag reindex`");
+    }
+    if index_pos < data.end || u64::from(connections) > CONNECTIONS {
+        return refused(Class::BadIndex, "the index section is not sound; try `rosbag reindex`");
+    }
+    let mut bag = Bag { index_pos, ..Bag::default() };
+    let after = bag.read_connections(source, &mut window, connections, memory)?;
+    bag.read_infos(source, &mut window, (after, data.end), chunks, memory)?;
+    Ok(bag)
+}
+
+fn unsound<T>(at: u64) -> Result<T, FormatError> {
+    refused(Class::BadIndex, format!("the record at {at} of the index section is not sound; try `rosbag reindex`"))
+}
+
+impl Bag {
+    /// Reads the connection records; returns where they end.
+    fn read_connections(
+        &mut self,
+        source: &dyn Source,
+        window: &mut Window<'_>,
+        count: u32,
+        memory: &dyn Memory,
+    ) -> Result<u64, FormatError> {
+        type Same = (Box<[u8]>, Box<[u8]>, Box<[u8]>);
+        let mut folders: HashMap<Same, u32> = HashMap::new();
+        let (mut at, mut found) = (self.index_pos, Vec::new());
+        for _ in 0..count {
+            let record = record::read(source, window, at, source.len(), memory)?;
+            let Some((header, data)) = record.filter(|(header, _)| header.op() == Some(7)) else { return unsound(at) };
+            let (Some(id), Some(topic)) = (header.u32("conn"), header.get("topic")) else { return unsound(at) };
+            memory.reserve(3 * (data.end - data.start) + topic.len() as u64 + 4 * RECORD)?;
+            let bytes = source.read(data.clone())?;
+            let Some(fields) = Header::parse(&bytes) else { return unsound(at) };
+            let (Some(kind), Some(definition)) = (fields.get("type"), fields.get("message_definition")) else {
+                return unsound(at);
+            };
+            let own = |name| fields.get(name).map(Box::from);
+            let (callerid, latching, md5sum) = (own("callerid"), own("latching"), own("md5sum"));
+            let same: Same = (topic.into(), kind.into(), definition.into());
+            found.push((Connection { id, callerid, latching, md5sum }, same));
+            at = data.end;
+        }
+        // Of two records of one connection the first counts.
+        found.sort_by_key(|(connection, _)| connection.id);
+        found.dedup_by_key(|(connection, _)| connection.id);
+        for (connection, same) in found {
+            let id = connection.id;
+            if same.0.len() > TOPIC {
+                self.left_out += 1;
+                continue;
+            }
+            let folder = match folders.get(&same) {
+                Some(folder) => *folder,
+                None => {
+                    let folder = self.connections.len() as u32;
+                    let (topic, name, data) = same.clone();
+                    self.recording.schemas.push(SchemaText { name, encoding: (*b"ros1msg").into(), data });
+                    let schema = Some(folder);
+                    let message_encoding = (*b"ros1").into();
+                    self.recording.folders.push(Folder { topic, message_encoding, schema, ..Folder::default() });
+                    self.connections.push(Vec::new());
+                    folders.insert(same, folder);
+                    folder
+                }
+            };
+            self.places.folders.insert(id, folder);
+            if let Some(connections) = self.connections.get_mut(folder as usize) {
+                connections.push(connection);
+            }
+        }
+        Ok(at)
+    }
+
+    /// Reads the chunk infos behind the connections.
+    fn read_infos(
+        &mut self,
+        source: &dyn Source,
+        window: &mut Window<'_>,
+        (start, header_end): (u64, u64),
+        count: u32,
+        memory: &dyn Memory,
+    ) -> Result<(), FormatError> {
+        let (mut at, mut messages, mut times) = (start, 0u64, None);
+        for _ in 0..count {
+            let record = record::read(source, window, at, source.len(), memory)?;
+            let Some((header, data)) = record.filter(|(header, _)| header.op() == Some(6)) else { return unsound(at) };
+            let (Some(1), Some(offset), Some(count)) =
+                (header.u32("ver"), header.u64("chunk_pos"), header.u32("count"))
+            else {
+                return unsound(at);
+            };
+            let (Some(first), Some(last)) = (header.get("start_time"), header.get("end_time")) else {
+                return unsound(at);
+            };
+            let (Some(first), Some(last)) = (time(first), time(last)) else { return unsound(at) };
+            if data.end - data.start != 8 * u64::from(count) {
+                return unsound(at);
+            }
+            memory.reserve(4 * (data.end - data.start) + RECORD)?;
+            let bytes = source.read(data.clone())?;
+            let pair = |bytes: &[u8]| Some((bytes.u32(0)?, bytes.u32(4)?));
+            let counts: Vec<_> = bytes.chunks_exact(8).filter_map(pair).collect();
+            let here: u64 = counts.iter().map(|(_, count)| u64::from(*count)).sum();
+            messages = messages.saturating_add(here);
+            if here > 0 {
+                let (before, after) = times.unwrap_or((first, last));
+                times = Some((first.min(before), last.max(after)));
+            }
+            self.infos.push(Info { offset, counts });
+            at = data.end;
+        }
+        if messages > MESSAGES {
+            return refused(Class::BadIndex, format!("it has {messages} messages, the most is {MESSAGES}"));
+        }
+        self.recording.times = times;
+        self.infos.sort_by_key(|info| info.offset);
+        let is_sound = |info: &Info| (header_end..self.index_pos).contains(&info.offset);
+        let are_different = self.infos.windows(2).all(|pair| pair[0].offset < pair[1].offset);
+        match self.infos.iter().all(is_sound) && are_different {
+            true => Ok(()),
+            false => refused(Class::BadIndex, "two chunks have one place, or one lies outside; try `rosbag reindex`"),
+        }
+    }
+
+    /// Looks at each chunk. `decode` decodes those whose index data do not count.
+    ///
+    /// # Errors
+    /// [`FormatError`] if something cannot be read, or there is no memory.
+    pub fn look(
+        &mut self,
+        source: &dyn Source,
+        memory: &dyn Memory,
+        decode: &mut super::recording::Decode<'_>,
+    ) -> Result<(), FormatError> {
+        let infos = std::mem::take(&mut self.infos);
+        for (at, info) in infos.iter().enumerate() {
+            let reach = infos.get(at + 1).map_or(self.index_pos, |next| next.offset);
+            let looked = self.look_at(source, info, reach, memory, decode);
+            match looked {
+                Ok(()) => {}
+                Err(PartError::Damaged(_)) => self.damage.chunks += 1,
+                Err(PartError::Source(error)) => return Err(error.into()),
+            }
+        }
+        match self.recording.messages() > MESSAGES {
+            true => refused(Class::BadIndex, format!("it has more than {MESSAGES} messages")),
+            false => Ok(()),
+        }
+    }
+
+    fn look_at(
+        &mut self,
+        source: &dyn Source,
+        info: &Info,
+        reach: u64,
+        memory: &dyn Memory,
+        decode: &mut super::recording::Decode<'_>,
+    ) -> Result<(), PartError> {
+        let (block, compression) = chunk_block(source, info.offset, reach)?;
+        let end = block.offset + block.stored_size;
+        memory.reserve(2 * size_of::<Chunk>() as u64)?;
+        let number = self.places.chunks.len() as u32;
+        let (size, stored) = (block.size, block.stored_size);
+        let mut counts: HashMap<u32, u32> = HashMap::new();
+        let indexes = indexed(source, info, end..reach, size)?;
+        if indexes.is_some() {
+            for (id, count) in &info.counts {
+                *counts.entry(*id).or_default() += *count;
+            }
+        } else {
+            sound(&block, compression, info.offset)?;
+            let mut is_whole = true;
+            decode(number, &block, &mut |chunk| {
+                is_whole = record::messages(chunk, &mut |entry| *counts.entry(entry.source).or_default() += 1)?;
+                Ok(())
+            })?;
+            self.damage.chunks += u64::from(!is_whole);
+        }
+        self.places.chunks.push(Chunk { record: info.offset..end, indexes });
+        self.recording.add_chunk(if compression == "none" { b"" } else { compression.as_bytes() }, stored, size);
+        let mut by_folder: Vec<(u32, u32)> = Vec::new();
+        for (id, count) in counts {
+            match self.places.folders.get(&id) {
+                Some(folder) => by_folder.push((*folder, count)),
+                None => self.damage.without_channel += u64::from(count),
+            }
+        }
+        by_folder.sort_unstable();
+        for (folder, count) in by_folder {
+            let Some(folder) = self.recording.folders.get_mut(folder as usize).filter(|_| count > 0) else { continue };
+            folder.messages += u64::from(count);
+            match folder.runs.last_mut() {
+                Some(run) if run.chunk == number => run.count = run.count.saturating_add(count),
+                _ => {
+                    memory.reserve(2 * size_of::<Run>() as u64)?;
+                    folder.runs.push(Run { chunk: number, count });
+                    folder.weight = folder.weight.saturating_add(size);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the bytes of memory that it takes, about.
+    pub fn memory_usage(&self) -> usize {
+        let text = |text: &Option<Box<[u8]>>| text.as_ref().map_or(0, |text| text.len());
+        let of = |connection: &Connection| {
+            size_of::<Connection>()
+                + text(&connection.callerid)
+                + text(&connection.latching)
+                + text(&connection.md5sum)
+                + 64
+        };
+        self.connections.iter().flatten().map(of).sum::<usize>() + 24 * self.connections.len()
+    }
+}
+
+/// Reads the head of a chunk record that ends before `reach`.
+fn chunk_block(source: &dyn Source, at: u64, reach: u64) -> Result<(Block, &'static str), PartError> {
+    let damaged = || PartError::Damaged(format!("there is no sound chunk at {at}"));
+    let mut window = Window::new(source, reach);
+    let record = record::read(source, &mut window, at, reach, &Few)?;
+    let (header, data) = record.filter(|(header, _)| header.op() == Some(5)).ok_or_else(damaged)?;
+    let (compression, size) = header.get("compression").zip(header.u32("size")).ok_or_else(damaged)?;
+    let (name, codec) = match compression {
+        b"none" => ("none", Some(Codec::None)),
+        b"bz2" => ("bz2", Chain::of([Filter::Bzip2Stream])),
+        b"lz4" => ("lz4", Chain::of([Filter::Lz4Frame])),
+        // Its messages are known by their index, and cannot be read.
+        _ => ("other", None),
+    };
+    let (stored_size, size) = (data.end - data.start, u64::from(size));
+    let block = Block { offset: data.start, stored_size, size, codec: codec.unwrap_or(Codec::None), crc: None };
+    Ok((block, name))
+}
+
+/// Fails for a chunk that cannot be decoded.
+fn sound(block: &Block, compression: &str, at: u64) -> Result<(), PartError> {
+    if compression == "other" {
+        return Err(PartError::Damaged(format!("the chunk at {at} has an unknown compression")));
+    }
+    if block.size > CHUNK || block.codec == Codec::None && block.size != block.stored_size {
+        return Err(PartError::Damaged(format!("the chunk at {at} has a wrong size")));
+    }
+    Ok(())
+}
+
+/// Memory for the header of a record in the data section: little, or none.
+struct Few;
+
+impl Memory for Few {
+    fn reserve(&self, _: u64) -> Result<(), SourceError> {
+        Ok(())
+    }
+}
+
+/// Returns where the index data of a chunk are, if they count: one record for each connection of the chunk info.
+fn indexed(source: &dyn Source, info: &Info, range: Range<u64>, size: u64) -> Result<Option<Range<u64>>, PartError> {
+    let mut counts: HashMap<u32, u64> = HashMap::new();
+    let mut window = Window::new(source, range.end);
+    let mut at = range.start;
+    for _ in 0..info.counts.len() {
+        let Some((header, data)) = index_data(source, &mut window, at, range.end)? else { return Ok(None) };
+        let mut place = data.start;
+        while place < data.end {
+            let bytes = window.from(place, 12)?;
+            let here = bytes.get(..(data.end - place).min(bytes.len() as u64) as usize).unwrap_or_default();
+            let mut read = 0;
+            for entry in here.chunks_exact(12) {
+                if entry.u32(8).is_none_or(|offset| u64::from(offset) >= size) {
+                    return Ok(None);
+                }
+                read += 12;
+            }
+            if read == 0 {
+                return Ok(None);
+            }
+            place += read;
+        }
+        *counts.entry(header).or_default() += (data.end - data.start) / 12;
+        at = data.end;
+    }
+    let mut stated: HashMap<u32, u64> = HashMap::new();
+    for (id, count) in &info.counts {
+        *stated.entry(*id).or_default() += u64::from(*count);
+    }
+    Ok((counts == stated).then_some(range.start..at))
+}
+
+/// Reads the head of an index data record: its connection, and where its entries are.
+fn index_data(
+    source: &dyn Source,
+    window: &mut Window<'_>,
+    at: u64,
+    end: u64,
+) -> Result<Option<(u32, Range<u64>)>, PartError> {
+    let Some((header, data)) = record::read(source, window, at, end, &Few)? else { return Ok(None) };
+    let (Some(4), Some(1), Some(id), Some(count)) =
+        (header.op(), header.u32("ver"), header.u32("conn"), header.u32("count"))
+    else {
+        return Ok(None);
+    };
+    Ok((data.end - data.start == 12 * u64::from(count)).then_some((id, data)))
+}
+
+impl Layout for Places {
+    fn block(&self, source: &dyn Source, chunk: u32) -> Result<Block, PartError> {
+        let Some(Chunk { record, .. }) = self.chunks.get(chunk as usize) else {
+            return Err(PartError::Damaged(format!("there is no chunk {chunk}")));
+        };
+        let (block, compression) = chunk_block(source, record.start, record.end)?;
+        sound(&block, compression, record.start)?;
+        Ok(block)
+    }
+
+    fn is_indexed(&self, chunk: u32) -> bool {
+        self.chunks.get(chunk as usize).is_some_and(|chunk| chunk.indexes.is_some())
+    }
+
+    fn entries(
+        &self,
+        source: &dyn Source,
+        chunk: u32,
+        folder: u32,
+        each: &mut dyn FnMut(Entry),
+    ) -> Result<(), PartError> {
+        let Some(range) = self.chunks.get(chunk as usize).and_then(|chunk| chunk.indexes.clone()) else {
+            return Ok(());
+        };
+        let mut window = Window::new(source, range.end);
+        let mut at = range.start;
+        while at < range.end {
+            let changed = || PartError::Damaged(format!("the index data at {at} are not sound"));
+            let (id, data) = index_data(source, &mut window, at, range.end)?.ok_or_else(changed)?;
+            let mut place = data.start;
+            while self.folders.get(&id) == Some(&folder) && place < data.end {
+                let bytes = window.from(place, 12)?;
+                let here = bytes.get(..(data.end - place).min(bytes.len() as u64) as usize).unwrap_or_default();
+                let mut read = 0;
+                for entry in here.chunks_exact(12) {
+                    let offset = entry.u32(8).map_or(0, u64::from);
+                    each(Entry { time: time(&entry[..8]).unwrap_or(0), offset, source: id });
+                    read += 12;
+                }
+                if read == 0 {
+                    return Err(changed());
+                }
+                place += read;
+            }
+            at = data.end;
+        }
+        Ok(())
+    }
+
+    fn walk(&self, chunk: &dyn Bytes, folder: u32, each: &mut dyn FnMut(Entry)) -> Result<bool, PartError> {
+        record::messages(chunk, &mut |entry| {
+            if self.folders.get(&entry.source) == Some(&folder) {
+                each(entry);
+            }
+        })
+    }
+
+    fn place(&self, chunk: &dyn Bytes, entry: &Entry) -> Result<Placed, PartError> {
+        let wrong = || PartError::Damaged(format!("at {} in its chunk is another message or none", entry.offset));
+        let mut at = entry.offset;
+        loop {
+            let (header, data) = record::inside(chunk, at)?.ok_or_else(wrong)?;
+            let header = Header::parse(&header).ok_or_else(wrong)?;
+            match header.op() {
+                // Connection records directly in front of the message.
+                Some(7) => at = data.end,
+                Some(2) => {
+                    let time = header.get("time").and_then(time);
+                    if header.u32("conn") != Some(entry.source) || time != Some(entry.time) {
+                        return Err(wrong());
+                    }
+                    return Ok(Placed { data, publish_time: 0, sequence: 0 });
+                }
+                _ => return Err(wrong()),
+            }
+        }
+    }
+
+    fn memory_usage(&self) -> usize {
+        size_of_val(&self.chunks[..]) + 16 * self.folders.len()
+    }
+}

@@ -1,0 +1,215 @@
+//! Chunks, and messages in them.
+
+use std::{io, ops::Range, sync::Arc};
+
+use super::{Core, damaged, fault_of};
+use crate::{
+    cache::{BlockError, Buffer, Key, Tag},
+    codec::Codec,
+    format::{
+        Block, PartError,
+        recording::{Bytes, EachChunk, Entry, InFile, Placed},
+    },
+    source::{Memory, SourceError},
+    tree::{WorkingMemory, no_memory},
+    view::{BlockRef, Data, Fault, ReadContext, View},
+};
+
+/// Bytes of a message in a chunk that is not compressed for which no memory is asked.
+const FEW: u64 = 64 << 10;
+
+/// A chunk that can be read.
+#[derive(Debug, Clone)]
+pub(super) struct Chunk {
+    pub(super) block: BlockRef,
+    /// Its bytes, if it is compressed.
+    decoded: Option<Arc<Buffer>>,
+}
+
+impl Chunk {
+    /// Calls a function with the records of the chunk.
+    pub(super) fn with<T>(&self, reader: &ReadContext, use_it: impl FnOnce(&dyn Bytes) -> T) -> T {
+        let Block { offset, size, .. } = self.block.block;
+        match &self.decoded {
+            Some(bytes) => use_it(&SliceOf(bytes)),
+            None => use_it(&InFile { source: &*reader.source, range: offset..offset.saturating_add(size) }),
+        }
+    }
+
+    /// Returns whether its records are stored as they are.
+    pub(super) fn is_in_file(&self) -> bool {
+        self.decoded.is_none()
+    }
+
+    /// Returns a part of its records as a file.
+    pub(super) fn view(&self, range: Range<u64>) -> View {
+        View::default().with(range.end.saturating_sub(range.start), self.data(range))
+    }
+
+    /// Returns a part of its records.
+    pub(super) fn data(&self, range: Range<u64>) -> Data {
+        Data::Block(self.block.clone(), range)
+    }
+}
+
+/// A decoded chunk.
+struct SliceOf<'a>(&'a [u8]);
+
+impl Bytes for SliceOf<'_> {
+    fn length(&self) -> u64 {
+        self.0.length()
+    }
+
+    fn get(&self, at: u64, length: u64) -> Result<std::borrow::Cow<'_, [u8]>, PartError> {
+        Bytes::get(self.0, at, length)
+    }
+}
+
+/// A message: where it is, and its bytes or why they cannot be read.
+pub(super) struct Message<'a> {
+    pub(super) row: u64,
+    pub(super) placed: Result<(Placed, &'a [u8]), Fault>,
+}
+
+impl Core {
+    /// Returns a chunk, decoded and checked.
+    pub(super) fn chunk(&self, reader: &ReadContext, number: u32) -> Result<Chunk, Fault> {
+        let block = self.layout.block(&*reader.source, number).map_err(|error| fault_of(number, error))?;
+        chunk(reader, number, block)
+    }
+
+    /// Returns a message's chunk, and where it is in it.
+    pub(super) fn find(&self, reader: &ReadContext, folder: u32, row: u64) -> Result<(Chunk, Placed), Fault> {
+        let entries = self.entries(reader, folder, row)?;
+        let Some((entry, number)) = entries.get(row) else {
+            return Err(damaged(0, &format!("there is no message {row}")));
+        };
+        let chunk = self.chunk(reader, number)?;
+        let placed = chunk.with(reader, |bytes| self.layout.place(bytes, &entry));
+        placed.map(|placed| (chunk, placed)).map_err(|error| fault_of(number, error))
+    }
+
+    /// Passes on the entries of some rows.
+    pub(super) fn each_entry(
+        &self,
+        reader: &ReadContext,
+        folder: u32,
+        rows: Range<u64>,
+        mut each: impl FnMut(u64, Entry, u32) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        let mut row = rows.start;
+        while row < rows.end {
+            let entries = self.entries(reader, folder, row)?;
+            let end = entries.end().min(rows.end);
+            if end <= row {
+                return Err(damaged(0, &format!("there is no message {row}")));
+            }
+            while row < end {
+                let Some((entry, chunk)) = entries.get(row) else { break };
+                each(row, entry, chunk)?;
+                row += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Passes on the messages of some rows. Those that cannot be read for damage are passed on, too; all other errors
+    /// end it.
+    pub(super) fn each_message(
+        &self,
+        reader: &ReadContext,
+        folder: u32,
+        rows: Range<u64>,
+        mut each: impl FnMut(Message<'_>) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        let mut last: Option<(u32, Result<Chunk, Fault>)> = None;
+        self.each_entry(reader, folder, rows, |row, entry, number| {
+            if last.as_ref().is_none_or(|(known, _)| *known != number) {
+                crate::wanted::check().map_err(SourceError::from)?;
+                // The one before is given back first.
+                last = None;
+                last = Some((number, only_damage(self.chunk(reader, number))?));
+            }
+            let chunk = match &last {
+                Some((_, Ok(chunk))) => chunk,
+                Some((_, Err(fault))) => return each(Message { row, placed: Err(fault.clone()) }),
+                None => return Ok(()),
+            };
+            chunk.with(reader, |bytes| {
+                let placed = self.layout.place(bytes, &entry);
+                let length = placed.as_ref().map_or(0, |placed| placed.data.end - placed.data.start);
+                let memory = WorkingMemory::held(&reader.cache);
+                if chunk.decoded.is_none() && length > FEW {
+                    memory.reserve(length)?;
+                }
+                let message = placed.and_then(|placed| {
+                    let bytes = bytes.get(placed.data.start, length)?;
+                    Ok((placed, bytes))
+                });
+                match only_damage(message.map_err(|error| fault_of(number, error)))? {
+                    Ok((placed, bytes)) => each(Message { row, placed: Ok((placed, &bytes)) }),
+                    Err(fault) => each(Message { row, placed: Err(fault) }),
+                }
+            })
+        })
+    }
+}
+
+/// Passes on an error that is no damage.
+pub(super) fn only_damage<T>(result: Result<T, Fault>) -> Result<Result<T, Fault>, Fault> {
+    match result {
+        Err(fault) if !fault.error.is_damage() || fault.would_block_for().is_some() => Err(fault),
+        result => Ok(result),
+    }
+}
+
+/// Decodes a chunk and passes its records on, for a parser that has to look into chunks.
+///
+/// # Errors
+/// `Damaged` if it cannot be decoded, `Source` if it cannot be read, or there is no memory; those of `each`.
+pub(in crate::tree) fn decoded(
+    reader: &ReadContext,
+    number: u32,
+    block: &Block,
+    each: &mut EachChunk<'_>,
+) -> Result<(), PartError> {
+    match chunk(reader, number, block.clone()) {
+        Ok(chunk) => chunk.with(reader, |bytes| each(bytes)),
+        Err(fault) if fault.error.is_damage() && fault.would_block_for().is_none() => {
+            Err(PartError::Damaged(fault.error.to_string()))
+        }
+        Err(fault) => Err(PartError::Source(source_error(&fault))),
+    }
+}
+
+/// Returns the failure to read or to get memory.
+fn source_error(fault: &Fault) -> SourceError {
+    match (&*fault.error, fault.error.refused_memory()) {
+        (_, Some(refused)) => no_memory(refused),
+        (BlockError::WouldBlock | BlockError::Source(SourceError::WouldBlock), _) => SourceError::WouldBlock,
+        (BlockError::Source(SourceError::Changed), _) => SourceError::Changed,
+        (BlockError::Source(SourceError::Io(error)), _) if error.raw_os_error().is_some() => {
+            io::Error::from_raw_os_error(error.raw_os_error().unwrap_or(libc::EIO)).into()
+        }
+        (error, _) => io::Error::other(error.to_string()).into(),
+    }
+}
+
+/// Decodes and checks a chunk.
+fn chunk(reader: &ReadContext, number: u32, block: Block) -> Result<Chunk, Fault> {
+    let key = Key::new(reader.container, Tag::Block, number.into(), 0);
+    let block = BlockRef { number, block, error: None };
+    let size = block.block.size;
+    let decoded = match block.block.codec {
+        Codec::None => {
+            reader.check(&block, &(0..size))?;
+            None
+        }
+        _ if size == 0 => Some(Arc::default()),
+        _ => Some(reader.piece(key, &block.block, &(0..size)).map_err(|error| block.fault(error))?.bytes),
+    };
+    match &decoded {
+        Some(bytes) if bytes.len() as u64 != size => Err(damaged(number, "it was decoded in parts")),
+        _ => Ok(Chunk { block, decoded }),
+    }
+}
