@@ -108,14 +108,14 @@ def test_random_groups(form, tmp_path):
 
 
 def test_stored_names_win(tmp_path):
-    """What is stored keeps its path; the table takes the next free one."""
+    """What is stored keeps its path. A stored folder never has a table's suffix (docs/TREE.md, section 2)."""
     pair = lambda group: {f"{group}/a": np.arange(2), f"{group}/b": np.arange(2)}
     store(tmp_path, "x.kas", pair("t") | {"t.parquet/c": np.arange(1)} | pair("") | pair("u.npy"))
     with mounted(tmp_path) as mnt:
         top = mnt / "x.kas"
-        assert (top / "t.parquet").is_dir() and np.load(top / "t.parquet/c.npy").tolist() == [0]
-        check(top / "t%_2.parquet", {"a": [0, 1], "b": [0, 1]})
-        assert {"t%_2.parquet", "%empty.parquet", "u.npy.parquet"} == {
+        assert np.load(top / "t%2Eparquet/c.npy").tolist() == [0]
+        check(top / "t.parquet", {"a": [0, 1], "b": [0, 1]})
+        assert {"t.parquet", "%empty.parquet", "u.npy.parquet"} == {
             path.name for path in top.iterdir() if path.is_file() and path.suffix == ".parquet"}
 
 
@@ -395,10 +395,10 @@ def test_a_stored_block_named_like_the_table(name, tmp_path):
     lanes = {name: (np.arange(3, dtype="<i4"), "i32"), "signal/a": (np.arange(3, dtype="<i4"), "i32")}
     write_episode(tmp_path / "x.wshard", lanes, 3)
     with mounted(tmp_path) as mnt:
-        assert np.load(mnt / f"x.wshard/{name}.npy").tolist() == [0, 1, 2]
-        table = "steps%_2.parquet" if "/" in name else "steps.parquet"
-        assert tables.polars_scan(mnt / "x.wshard" / table)["a"] == [0, 1, 2]
-        assert list(described(mnt / "x.wshard")) == [table]
+        shown = name.replace(".parquet/", "%2Eparquet/")
+        assert np.load(mnt / f"x.wshard/{shown}.npy").tolist() == [0, 1, 2]
+        assert tables.polars_scan(mnt / "x.wshard/steps.parquet")["a"] == [0, 1, 2]
+        assert list(described(mnt / "x.wshard")) == ["steps.parquet"]
 
 
 def test_damage_in_an_episode(tmp_path):
