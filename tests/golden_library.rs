@@ -198,3 +198,36 @@ fn other_files_are_shown_as_they_are() {
         }
     }
 }
+
+#[test]
+fn hdf5() {
+    let golden = Golden::open("hdf5");
+    let mut compared = 0;
+    for (path, file) in &golden.files {
+        let Some(items) = golden.items(path, file["expect"] == "claimed") else { continue };
+        let expected = file["items"].as_array().unwrap();
+        assert_eq!(items.len(), expected.len(), "{path}");
+        let tree = file["tree"].as_object().unwrap().iter().chain(file["raw"].as_object().unwrap());
+        for (name, node) in tree {
+            let place = format!("{path}/{name}");
+            if let (Some(array), None, None) = (node.get("npy"), node.get("eio"), node.get("bad")) {
+                let bytes = golden.read(&place);
+                // Version 1 has a length of 2 bytes, the others one of 4.
+                let length = match bytes[6] {
+                    1 => 10 + usize::from(u16::from_le_bytes([bytes[8], bytes[9]])),
+                    _ => 12 + u32::from_le_bytes([bytes[8], bytes[9], bytes[10], bytes[11]]) as usize,
+                };
+                assert_eq!(sha256(&bytes[length..]), array["sha256"], "{place}");
+            } else if let Some(stored) = node.get("file") {
+                assert_eq!(sha256(&golden.read(&place)), stored["sha256"], "{place}");
+            } else if let Some(rows) = node.get("jsonl") {
+                let lines = golden.read(&place).iter().filter(|byte| **byte == b'\n').count();
+                assert_eq!(lines as u64, rows["rows"], "{place}");
+            } else {
+                continue;
+            }
+            compared += 1;
+        }
+    }
+    assert!(compared >= 400, "only {compared} files were compared");
+}

@@ -64,7 +64,8 @@ fn row(item: &Item) -> Vec<String> {
         false => [guess, recovered, error.as_deref()].into_iter().flatten().collect(),
     };
     let shape = item.info.shape_text().unwrap_or_default();
-    let dtype = item.info.dtype.as_ref().map_or_else(String::new, |dtype| dtype.name().into());
+    let dtype = item.info.dtype.as_ref().map(|dtype| dtype.name().into());
+    let dtype = dtype.or_else(|| item.stored_type.map(str::to_owned)).unwrap_or_default();
     let codec = item.info.codec.clone().unwrap_or_default().into_owned();
     vec![item.path.clone(), dtype, shape, codec, number(item.info.stored_size), number(item.size), notes.join(", ")]
 }

@@ -189,6 +189,17 @@ impl Hdf5 {
         }
     }
 
+    /// Returns the same, with the shape of chunks behind their filters.
+    fn info_with_chunks(&self, described: &Described) -> ItemInfo {
+        let info = self.info(described);
+        let Some(Layout::Chunked(chunked)) = described.object.dataset().map(|dataset| &dataset.layout) else {
+            return info;
+        };
+        let axes: Vec<String> = chunked.chunk.iter().map(u64::to_string).collect();
+        let codec = info.codec.as_deref().unwrap_or("none");
+        ItemInfo { codec: Some(format!("{codec} [{}]", axes.join(",")).into()), ..info }
+    }
+
     /// Returns the path of the first file of an object in its folder.
     fn first_file(&self, folder: &str, name: &[u8], described: Option<&Described>) -> Option<String> {
         let of = |suffix| Some(names::file(name, suffix, 1));
@@ -336,7 +347,8 @@ impl Hdf5 {
             let Some(path) = self.first_file(&folder, name, described) else { continue };
             items.push(overview::Item {
                 path,
-                info: described.map_or_else(ItemInfo::default, |described| self.info(described)),
+                info: described.map_or_else(ItemInfo::default, |described| self.info_with_chunks(described)),
+                stored_type: described.and_then(|described| word(&described.form.as_ref()?.kind)),
                 size: described.and_then(|described| {
                     let (dataset, form) = (described.object.dataset()?, described.form.as_ref()?);
                     Some(element_size(dataset, form)?.saturating_mul(form.elements))
@@ -394,6 +406,17 @@ fn type_name(dataset: &Dataset, form: &Form) -> Json {
         FormKind::Stored(name) => json!(name),
         FormKind::Null => super::form::Plain::of_type(&dataset.datatype).map_or(json!("text"), |of| plain(&of)),
         FormKind::Broken(_) => Json::Null,
+    }
+}
+
+/// Returns a word for what is no array of one type.
+fn word(kind: &FormKind) -> Option<&'static str> {
+    match kind {
+        FormKind::Text(_) | FormKind::Texts => Some("text"),
+        FormKind::Sequence(_) => Some("sequence"),
+        FormKind::Rows => Some("rows"),
+        FormKind::Stored(name) => Some(name),
+        FormKind::Plain(_) | FormKind::Null | FormKind::Broken(_) => None,
     }
 }
 
