@@ -57,6 +57,10 @@ use store::{Damage, Described, Held, Store};
 /// The folder of chunks.
 const RAW: &str = ".raw";
 
+/// Rows that any file may have, and for each of its bytes: gzip makes 1032 bytes of one, and a row has 16.
+const ROWS: u64 = 1_000_000;
+const ROWS_A_BYTE: u64 = 64;
+
 /// Most notices that wait to be taken.
 const NOTICES: usize = 64;
 
@@ -148,6 +152,12 @@ impl Hdf5 {
     /// Returns the rows of a dataset and how its lines show them.
     fn rows_of(&self, context: &ReadContext, described: &Described) -> Result<Option<(RowFiles, RowForm)>, Fault> {
         let (Some(dataset), Some(form)) = (described.object.dataset(), &described.form) else { return Ok(None) };
+        // Walking over rows takes time, which the bytes of the file must justify.
+        let most = context.source.len().saturating_mul(ROWS_A_BYTE).saturating_add(ROWS);
+        if form.elements > most {
+            let reason = format!("{} rows, which a file of this length cannot hold", form.elements);
+            return Err(store::fault(self.store.superblock.sizes.base + described.object.at, &reason));
+        }
         // No other object begins at this place, or in the next 8 bytes.
         let number = described.object.at.wrapping_mul(2) | 1 << 63;
         Ok(Some(match &form.kind {

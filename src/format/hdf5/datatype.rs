@@ -253,6 +253,15 @@ fn parse_one(message: &mut Structure<'_>, limits: &mut Limits) -> Result<Datatyp
                 3 | 4 => Reference::Heap,
                 kind => return Err(message.damaged(format!("references of kind {kind}"))),
             };
+            let address = u64::from(message.sizes().offset);
+            let fits = match kind {
+                Reference::Object => size == address,
+                Reference::Region => size == address + 4,
+                Reference::Token | Reference::Heap => (3..=64).contains(&size),
+            };
+            if !fits {
+                return Err(message.damaged(format!("references of {size} bytes")));
+            }
             Class::Reference(kind)
         }
         8 => {
@@ -271,6 +280,9 @@ fn parse_one(message: &mut Structure<'_>, limits: &mut Limits) -> Result<Datatyp
         }
         9 => {
             let base = parse(message, limits)?;
+            if size != 8 + u64::from(message.sizes().offset) {
+                return Err(message.damaged(format!("elements of varying length of {size} bytes")));
+            }
             match bits & 15 {
                 0 => Class::Sequence(Box::new(base)),
                 1 => Class::VaryingText(padding(message, bits >> 4)?),

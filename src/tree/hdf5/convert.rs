@@ -5,7 +5,8 @@ use std::ops::Range;
 use crate::{
     format::hdf5::Order,
     limits,
-    source::zeros,
+    source::{Memory, zeros},
+    tree::memory::WorkingMemory,
     view::{Fault, ReadContext, Rendered, View, grid::Turn},
 };
 
@@ -140,6 +141,12 @@ impl Rendered for Converted {
     fn fill(&self, reader: &ReadContext, part: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
         let (from, to) = (self.from.max(1), self.to.max(1));
         let at_once = (limits::PIECE as u64 / from.max(to)).max(1);
+        let memory = WorkingMemory::of_reader(reader);
+        memory.hold();
+        if at_once == 1 {
+            // The file says how large an element is.
+            memory.reserve(from.saturating_add(to))?;
+        }
         let (mut at, mut rest) = (part.start, out);
         while at < part.end {
             let (first, skip) = (at / to, at % to);

@@ -237,7 +237,9 @@ impl Hdf5 {
             let object = self.store.object(context, at)?;
             let (folder, name) = walk.place(number);
             let path = self.first_file(&folder, name, object.found.as_ref().ok());
-            memory.reserve(1024 + path.as_ref().map_or(0, |path| 4 * path.len() as u64))?;
+            let form = object.found.as_ref().ok().and_then(|described| described.form.as_ref());
+            let described = 8 * form.map_or(0, Form::memory_usage) as u64;
+            memory.reserve(1024 + described + path.as_ref().map_or(0, |path| 4 * path.len() as u64))?;
             let item = self.item(context, memory, &walk.path(number), path, &object.found)?;
             items.push(item);
         }

@@ -21,6 +21,9 @@ use crate::{
     },
 };
 
+/// Bytes of an element from which an array of chunks is not kept.
+const LARGE: u64 = 64 << 10;
+
 /// A range that cannot be read, and why.
 #[derive(Debug, Clone)]
 pub(super) struct Missing {
@@ -84,7 +87,9 @@ fn turn_of(form: &Form) -> (Turn, bool) {
 
 /// Returns the array that the chunks of a dataset make.
 pub(super) fn grid(store: &Arc<Store>, at: Place, dataset: &Dataset, form: &Form) -> Result<Arc<Grid>, Fault> {
-    store.grid(at, || chunks::grid(store, at, dataset, turn_of(form).0))
+    let make = || chunks::grid(store, at, dataset, turn_of(form).0);
+    // Each has an element of its own, for absent chunks.
+    if dataset.datatype.size > LARGE { make() } else { store.grid(at, make) }
 }
 
 /// Returns the elements of a dataset as they are stored, in C order. Those in chunks are turned as [`turn_of`] says.

@@ -12,6 +12,9 @@ use crate::{
     tree::names,
 };
 
+/// Largest element that is converted or read as one, in bytes.
+const LARGEST: u64 = 64 << 20;
+
 /// What stands for a dataset.
 #[derive(Debug)]
 pub(super) struct Form {
@@ -86,7 +89,10 @@ impl Form {
             return Self { kind: FormKind::Null, dims: Vec::new(), elements: 0, is_table: false };
         };
         let elements = dataset.space.elements().unwrap_or(u64::MAX);
-        let mut kind = kind_of(&dataset.datatype, dims.is_empty());
+        let mut kind = match dataset.datatype.size {
+            size if size > LARGEST => FormKind::Stored("unsupported"),
+            _ => kind_of(&dataset.datatype, dims.is_empty()),
+        };
         if let FormKind::Plain(plain) = &kind
             && dims.len() + plain.inner.len() > limits::DIMENSIONS
         {

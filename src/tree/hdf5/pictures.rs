@@ -10,6 +10,7 @@ use super::{
 };
 use crate::{
     format::{DType, hdf5::Layout},
+    limits,
     tree::{memory::WorkingMemory, rows::Rows},
     view::{Data, Fault, ReadContext, View, png::Png},
 };
@@ -115,24 +116,25 @@ impl Pictures {
     }
 
     fn rows(context: &ReadContext, rows: &HeapRows, count: u64) -> Result<Option<Self>, Fault> {
+        if count > limits::TEXT_ROWS {
+            return Ok(None);
+        }
         let memory = WorkingMemory::of_reader(context);
         memory.hold();
         let (mut first, mut number) = (None, 0);
         // Lengths are looked at until one is not 0.
         const AT_ONCE: u64 = 4096;
-        let looked = (0..count.div_ceil(AT_ONCE)).try_for_each(|part| {
-            if first.is_some() {
-                return Ok(());
-            }
-            let rows_of = part * AT_ONCE..((part + 1) * AT_ONCE).min(count);
-            rows.lengths(context, &memory, rows_of, &mut |length| {
+        let mut looked = Ok(());
+        while looked.is_ok() && first.is_none() && number < count {
+            let rows_of = number..(number + AT_ONCE).min(count);
+            looked = rows.lengths(context, &memory, rows_of, &mut |length| {
                 if length > 0 && first.is_none() {
                     first = Some(number);
                 }
                 number += 1;
                 Ok(())
-            })
-        });
+            });
+        }
         let row = looked.and_then(|()| first.map(|row| rows.row(context, &memory, row)).transpose());
         match row {
             Ok(row) => Ok(row.and_then(|row| suffix(&row)).map(|suffix| Self::Rows { count, suffix })),

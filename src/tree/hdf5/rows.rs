@@ -1,6 +1,6 @@
 //! Rows of datasets that lead to the global heap: texts, sequences, and values that are shown as JSON.
 
-use std::{fmt, ops::Range, sync::Arc};
+use std::{cell::Cell, fmt, ops::Range, sync::Arc};
 
 use super::{
     convert::Conversion,
@@ -182,6 +182,25 @@ impl Rows for HeapRows {
     }
 }
 
+/// Memory for one row after the other: as much as the largest one takes.
+struct OneRow<'a> {
+    memory: &'a dyn Memory,
+    used: Cell<u64>,
+    reserved: Cell<u64>,
+}
+
+impl Memory for OneRow<'_> {
+    fn reserve(&self, bytes: u64) -> Result<(), SourceError> {
+        let used = self.used.get().saturating_add(bytes);
+        if used > self.reserved.get() {
+            self.memory.reserve(used - self.reserved.get())?;
+            self.reserved.set(used);
+        }
+        self.used.set(used);
+        Ok(())
+    }
+}
+
 /// Elements as JSON, one on each line.
 pub(super) struct JsonRows {
     pub(super) store: Arc<Store>,
@@ -208,9 +227,11 @@ impl Rows for JsonRows {
         rows: Range<u64>,
         each: &mut dyn FnMut(Option<&[u8]>) -> Result<(), Fault>,
     ) -> Result<(), Fault> {
+        let memory = &OneRow { memory, used: Cell::new(0), reserved: Cell::new(0) };
         let mut values = Values::new(&self.store, reader, memory);
         values.has_paths_alone = true;
         each_element(&self.elements, self.datatype.size, reader, memory, rows, &mut |element| {
+            memory.used.set(0);
             let value = values.element(&self.datatype, element)?;
             each(Some(&value.line(reader, memory)?))
         })

@@ -176,7 +176,9 @@ impl Hdf5 {
         let Ok(described) = &object.found else { return Ok(vec![Piece::file(Part::Stored, ".bin")]) };
         let mut pieces = match &described.form {
             Some(form) => {
-                let has_pictures = self.pictures_of(context, group, number, described)?.is_some();
+                // Sequences have their folder anyway, and what is in it is looked at when it is listed.
+                let has_pictures = !matches!(form.kind, FormKind::Sequence(_))
+                    && self.pictures_of(context, group, number, described)?.is_some();
                 dataset(form, has_pictures)
             }
             None => Vec::new(),
