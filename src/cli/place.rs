@@ -8,7 +8,10 @@ use std::{
 
 use anyhow::{Context, anyhow, bail};
 
-use crate::vfs::{self, Attr, FileKind, ROOT, Vfs};
+use crate::{
+    tree,
+    vfs::{self, Attr, FileKind, ROOT, Vfs},
+};
 
 /// The result of following a path: a filesystem, a node in it, its attributes.
 pub(super) struct Place {
@@ -30,10 +33,10 @@ impl Place {
         if let Some((host, inside)) = super::remote::split(path, options.formats) {
             return Self::find_remote(path, &host, inside, options);
         }
-        let (host, inside) = split(path)?;
+        let (host, inside) = split(path, options.formats)?;
         let is_folder = host.is_dir();
         let kept = host.file_name().into_iter().chain(inside.iter().map(|name| &**name)).collect();
-        if is_folder && !inside.is_empty() {
+        if is_folder && !inside.is_empty() && !has_marker(&host, options.formats) {
             bail!("{shown}: no such file or folder");
         }
         let (vfs, names) = match Vfs::open(&host, options.clone()) {
@@ -97,18 +100,26 @@ pub(super) fn names(vfs: &Vfs, ino: u64, path: &Path) -> anyhow::Result<Vec<(OsS
     }
 }
 
-/// Returns the longest part of a path that exists on the host, with links resolved, and the names after it.
-pub(super) fn split(path: &Path) -> anyhow::Result<(PathBuf, Vec<OsString>)> {
+/// Returns the part of a path that is opened, with links resolved, and the names after it: a file of the host or a folder
+/// that may be a container, or the whole path.
+fn split(path: &Path, formats: tree::Formats) -> anyhow::Result<(PathBuf, Vec<OsString>)> {
     let mut host = PathBuf::new();
     let mut inside: Vec<OsString> = Vec::new();
     for component in path.components() {
         match component {
             Component::ParentDir if inside.pop().is_some() => {}
-            Component::Normal(name) if !inside.is_empty() || host.is_file() => inside.push(name.to_owned()),
+            Component::Normal(name) if !inside.is_empty() || host.is_file() || has_marker(&host, formats) => {
+                inside.push(name.to_owned());
+            }
             other => host.push(other),
         }
     }
     let host = if host == Path::new("") { PathBuf::from(".") } else { host };
     let host = host.canonicalize().with_context(|| path.display().to_string())?;
     Ok((host, inside))
+}
+
+/// Returns whether a folder has a file that makes folders containers. One that is none shows what lies there, all the same.
+fn has_marker(folder: &Path, formats: tree::Formats) -> bool {
+    formats.iter().flat_map(|format| format.markers).any(|marker| folder.join(marker).is_file())
 }
