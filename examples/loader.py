@@ -4,6 +4,7 @@
     shardfs mount fixtures mnt
     examples/loader.py mnt state=signal/joint_pos.npy action=action/ctrl.npy rgb=signal/cam0/rgb.npy
     examples/loader.py mnt state=state.npy action=action.npy rgb=images/front.npy --length 4
+    examples/loader.py mnt state=observation.state.npy rgb=images/observation.images.front.npy --length 1
 
     examples/loader.py --no-mount fixtures state=signal/joint_pos.npy rgb=signal/cam0/rgb.npy
 

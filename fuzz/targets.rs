@@ -12,9 +12,11 @@ use shardfs::{
     format::{
         Block, FRONT, FormatError, Front, PartError, Recognition, gguf,
         hdf5::{self, chunks::Chunks},
-        idv, kast, kastore, kdb, mcap, messages, netcdf, npz, pt, recording, rosbag, safetensors, wshard, zip,
+        idv, kast, kastore, kdb, mcap, messages, netcdf, npz,
+        parquet::{self, page, values},
+        pt, recording, rosbag, safetensors, wshard, zip,
     },
-    source::Unlimited,
+    source::{Memory, SourceError, Unlimited},
     tree::{self, Detected, NodeKind, names},
     view::ReadContext,
 };
@@ -23,7 +25,7 @@ use shardfs::{
 pub type Target = fn(&[u8]);
 
 /// All of them, by the names of their programs.
-pub const ALL: [(&str, Target); 19] = [
+pub const ALL: [(&str, Target); 20] = [
     ("wshard", wshard),
     ("kastore", kastore),
     ("kast", kast),
@@ -35,6 +37,7 @@ pub const ALL: [(&str, Target); 19] = [
     ("pickle", pickle),
     ("gguf", gguf),
     ("netcdf", netcdf),
+    ("parquet", parquet),
     ("hdf5", hdf5),
     ("mcap", mcap),
     ("rosbag", rosbag),
@@ -143,6 +146,44 @@ pub fn gguf(bytes: &[u8]) {
         if let gguf::Value::Texts(count, place) = value {
             let read = gguf::each_text(&bytes, found.is_big, (*count, place), |_| Ok(()), |_| Ok::<_, FormatError>(()));
             assert!(read.is_ok());
+        }
+    }
+}
+
+/// Some memory, as a budget gives it out.
+struct Some64(std::cell::Cell<u64>);
+
+impl Memory for Some64 {
+    fn reserve(&self, bytes: u64) -> Result<(), SourceError> {
+        let left = self.0.get().checked_sub(bytes);
+        self.0.set(left.ok_or_else(|| std::io::Error::from(std::io::ErrorKind::OutOfMemory))?);
+        Ok(())
+    }
+}
+
+/// Footers and pages of Parquet files: any bytes are an error or values, in bounded time and memory.
+pub fn parquet(bytes: &[u8]) {
+    let memory = Some64(std::cell::Cell::new(64 << 20));
+    let source = bytes.to_vec();
+    let Ok(file) = parquet::File::read(&source, &memory) else { return };
+    let stored = |at: u64, header: &page::Header| {
+        let end = usize::try_from(at + u64::from(header.stored)).ok()?;
+        bytes.get(usize::try_from(at).ok()?..end)
+    };
+    for group in file.groups.iter().take(4) {
+        assert!(group.first + group.rows <= file.rows);
+        for (leaf, chunk) in file.leaves.iter().zip(&group.chunks) {
+            let walked = page::walk(&source, chunk, leaf.has_lists(), &memory, |_, place| Ok((place.header.values, false)));
+            let Ok(pages) = walked else { return };
+            let dictionary = pages.dictionary.and_then(|(at, header)| {
+                values::dictionary(leaf, &header, &chunk.codec, stored(at, &header)?, &memory).ok()
+            });
+            for place in &pages.places {
+                let Some(stored) = stored(place.at, &place.header) else { panic!("a page outside of the file") };
+                let _ = values::check(&place.header, stored);
+                let dictionary = dictionary.as_ref().map(|dictionary| values::Dictionary { slots: &dictionary.slots });
+                let _ = values::page(leaf, &place.header, &chunk.codec, stored, dictionary, &memory);
+            }
         }
     }
 }

@@ -102,7 +102,7 @@ pub(super) fn names(vfs: &Vfs, ino: u64, path: &Path) -> anyhow::Result<Vec<(OsS
 
 /// Returns the part of a path that is opened, with links resolved, and the names after it: a file of the host or a folder
 /// that may be a container, or the whole path.
-fn split(path: &Path, formats: tree::Formats) -> anyhow::Result<(PathBuf, Vec<OsString>)> {
+pub(super) fn split(path: &Path, formats: tree::Formats) -> anyhow::Result<(PathBuf, Vec<OsString>)> {
     let mut host = PathBuf::new();
     let mut inside: Vec<OsString> = Vec::new();
     for component in path.components() {

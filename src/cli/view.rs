@@ -40,7 +40,7 @@ pub(super) struct Arguments {
 
 pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     super::log_to_stderr("warn");
-    let (source, inside) = place::split(&arguments.path)?;
+    let (source, inside) = place::split(&arguments.path, arguments.view.checked().formats)?;
     let site = serve::open(&source, serve::options(&arguments.view), Access::new([]))?;
     let (vfs, mut ino, mut kind) = (site.volume.vfs(), ROOT, FileKind::Folder);
     for name in &inside {
