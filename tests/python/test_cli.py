@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from support import BIN, FAMILIES, FIXTURES, assert_one_line_error, mounted, read_checked, run, walk_files
+from support import BIN, FAMILIES, FIXTURES, ROOT, assert_one_line_error, mounted, read_checked, run, walk_files
 
 # Below the golden folder: container, the mount that shows it, some files in it.
 SAMPLES = [
@@ -182,11 +182,13 @@ def test_formats_are_chosen(tmp_path):
 
 def test_formats_are_listed():
     lines = run("formats", check=True).stdout.decode().splitlines()
-    assert [line.split()[0] for line in lines] == list(FAMILIES) and all("shown" in line for line in lines)
+    names = [line.split()[0] for line in lines]
+    assert names[:len(FAMILIES)] == list(FAMILIES) and all("shown" in line for line in lines)
+    assert all((ROOT / f"docs/formats/{name}.md").is_file() for name in names)
     told = run("help", "formats", check=True).stdout.decode()
     assert all(line in told for line in lines)
     checks = json.loads(run("doctor", "--json").stdout)["checks"]
-    assert [check["message"].split()[0] for check in checks if check["name"] == "format"] == list(FAMILIES)
+    assert [check["message"].split()[0] for check in checks if check["name"] == "format"] == names
     for wrong in ("kdb,what", "what", "kdb,-idv", ""):
         done = run("ls", f"--formats={wrong}", FIXTURES)
         assert done.returncode == 2 and all(family in done.stderr for family in FAMILIES) or wrong == "kdb,-idv"

@@ -227,7 +227,9 @@ def test_verifies(user):
     code, out, _ = user.types("shardfs verify data")
     lines = out.splitlines()
     assert code == 1 and [line.split(":")[0] for line in lines[:-1]] == [
-        "data/damaged/" + name for name in ("bad_crc.wshard", "cut_short.gguf", "cut_short.safetensors", "cut_short.trees", "wrong_crc.npz")]
+        "data/damaged/" + name for name in (
+            "bad_chunk.h5", "bad_crc.wshard", "cut_recording", "cut_short.gguf", "cut_short.safetensors", "cut_short.trees",
+            "wrong_crc.npz", "wrong_crc.zarr.zip")]
     for said in (
             "data/damaged/bad_crc.wshard: signal/joint_pos.npy, block 'signal/joint_pos', byte 2656: checksum is 0x923f9edd, "
             "the index says 0x1a3453dc",
