@@ -12,11 +12,11 @@ use std::{
 use shardfs::{
     cache::{BlockError, Cache, Verify},
     source::{Source, SourceError},
-    tree::{Format, Reach, Siblings},
+    tree::{Format, OpenPart, Reach, Siblings},
     view::ReadContext,
 };
 
-use super::container::Opened;
+use crate::common::container::Opened;
 
 /// Files by their paths below the folder.
 #[derive(Clone, Default)]
@@ -65,11 +65,11 @@ impl Siblings for Folder {
         Ok(())
     }
 
-    fn open(&self, _: &str, _: Reach) -> Result<Arc<shardfs::tree::Opened>, BlockError> {
+    fn open(&self, _: &str, _: Reach) -> Result<Arc<dyn OpenPart>, BlockError> {
         Err(BlockError::Refused("there is none".into()))
     }
 
-    fn sha256(&self, _: &shardfs::tree::Opened) -> Result<[u8; 32], SourceError> {
+    fn sha256(&self, _: &dyn OpenPart) -> Result<[u8; 32], SourceError> {
         Ok([0; 32])
     }
 }

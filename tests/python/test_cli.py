@@ -186,7 +186,7 @@ def test_formats_are_listed():
     assert names[:len(FAMILIES)] == list(FAMILIES) and all("shown" in line for line in lines)
     assert all((ROOT / f"docs/formats/{name}.md").is_file() for name in names)
     told = run("help", "formats", check=True).stdout.decode()
-    assert all(line in told for line in lines)
+    assert all(" ".join(line.split()) in " ".join(told.split()) for line in lines)
     checks = json.loads(run("doctor", "--json").stdout)["checks"]
     assert [check["message"].split()[0] for check in checks if check["name"] == "format"] == names
     for wrong in ("kdb,what", "what", "kdb,-idv", ""):
