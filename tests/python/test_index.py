@@ -94,7 +94,7 @@ def test_only_what_changed_is_looked_into(data, tmp_path):
     folders = sum((data / path).is_dir() for path in before)
     assert index(data, output)[1] == {"index": str(output), "containers": len(before), "added": 0, "changed": folders,
                                       "removed": 0, "damaged": sum(row["damaged"] for row in before.values())}
-    assert rows(output) == before and output.stat().st_size == size
+    assert rows(output) == before and abs(output.stat().st_size - size) < 16 * folders
     # A file that can be opened no more is not asked again while its state is the same.
     (data / "deep/er/x.kdb").write_bytes(pack([Episode([[]] * 5, task="place")]))
     store = kas.kastore({"a": np.arange(3)})
