@@ -173,7 +173,8 @@ pub fn parquet(bytes: &[u8]) {
     for group in file.groups.iter().take(4) {
         assert!(group.first + group.rows <= file.rows);
         for (leaf, chunk) in file.leaves.iter().zip(&group.chunks) {
-            let walked = page::walk(&source, chunk, leaf.has_lists(), &memory, |_, place| Ok((place.header.values, false)));
+            let walked =
+                page::walk(&source, chunk, leaf.has_lists(), &memory, |_, place| Ok((place.header.values, false)));
             let Ok(pages) = walked else { return };
             let dictionary = pages.dictionary.and_then(|(at, header)| {
                 values::dictionary(leaf, &header, &chunk.codec, stored(at, &header)?, &memory).ok()

