@@ -7,6 +7,7 @@ pub mod attribute;
 mod btree1;
 mod btree2;
 mod checksum;
+mod chunk;
 pub mod chunks;
 mod dataspace;
 mod datatype;

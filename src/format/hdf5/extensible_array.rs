@@ -8,7 +8,7 @@ use std::collections::HashSet;
 
 use super::{
     Place, Reader, Result, Structure,
-    chunks::{Element, Numbers, StoredChunk},
+    chunk::{Element, Numbers, StoredChunk},
     fixed_array::is_set,
 };
 

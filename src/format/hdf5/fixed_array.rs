@@ -2,7 +2,7 @@
 
 use super::{
     Place, Reader, Result, Structure,
-    chunks::{Element, Numbers, StoredChunk},
+    chunk::{Element, Numbers, StoredChunk},
 };
 
 /// Passes all elements that are there to `each`, with the place of each chunk in the grid.
