@@ -4,8 +4,7 @@
 
 use std::{
     collections::{BTreeMap, HashSet},
-    ffi::{OsStr, OsString},
-    ops::ControlFlow,
+    ffi::OsStr,
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
     sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
@@ -15,9 +14,14 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::{
     limits::PIECE,
+    source::Wait,
     tree::should_be_container,
-    vfs::{Attr, Error, FileKind, Problem, Vfs},
+    vfs::{self, FileKind, Problem},
+    volume::{Entry, Error, ErrorKind, Listed},
 };
+
+/// The hidden folder of blocks in a container.
+const RAW: &str = ".raw";
 
 /// Message for a file that has a container's name but is none.
 const NO_CONTAINER: &str = "not a container, though it is named like one";
@@ -83,23 +87,22 @@ impl Which {
     }
 }
 
-/// Verifies everything below a node on `threads` threads.
+/// Verifies everything below an entry on `threads` threads.
 ///
-/// The filesystem must verify strictly (`Verify::Strict`). Otherwise large blocks are only read.
-pub fn verify(vfs: &Vfs, node: &Attr, threads: usize, progress: &Progress) -> Findings {
-    read_all(vfs, node, threads, progress, Which::All)
+/// The volume must verify strictly (`Verify::Strict`). Otherwise large blocks are only read.
+pub fn verify(top: &Entry, threads: usize, progress: &Progress) -> Findings {
+    read_all(top, threads, progress, Which::All)
 }
 
-/// Reads files of all containers below a node to their end, on `threads` threads.
-pub fn read_all(vfs: &Vfs, node: &Attr, threads: usize, progress: &Progress, which: Which) -> Findings {
-    let inside = matches!(vfs.container(node.ino), Ok(Some(_)));
-    let first = match node.kind {
-        FileKind::Folder if inside => Task::Container(node.ino, PathBuf::new()),
-        FileKind::Folder => Task::Folder(node.ino, Some(PathBuf::new()), 0),
-        _ => Task::File(node.ino, node.size),
+/// Reads files of all containers below an entry to their end, on `threads` threads.
+pub fn read_all(top: &Entry, threads: usize, progress: &Progress, which: Which) -> Findings {
+    let first = match top.is_folder() {
+        true if top.is_inside() => Task::Container(top.clone(), PathBuf::new()),
+        true => Task::Folder(top.clone(), Some(PathBuf::new()), 0),
+        false => Task::File(top.clone()),
     };
     let run = Run {
-        vfs,
+        top,
         progress,
         which,
         queue: Mutex::default(),
@@ -130,62 +133,50 @@ pub fn read_all(vfs: &Vfs, node: &Attr, threads: usize, progress: &Progress, whi
 
 /// Counts what there is to read below a folder, without reading it, until `stop` is set. For a progress bar. Sizes that
 /// need decoding are left out.
-pub fn expect(vfs: &Vfs, top: u64, which: Which, progress: &Progress, stop: &AtomicBool) {
-    let is_container = |ino| matches!(vfs.container(ino), Ok(Some(_)));
+pub fn expect(top: &Entry, which: Which, progress: &Progress, stop: &AtomicBool) {
     // Each folder with whether it is in a container, so that its files count.
-    let mut folders = vec![(top, is_container(top))];
+    let mut folders = vec![(top.clone(), top.is_inside())];
     while let Some((folder, inside)) = folders.pop() {
-        let mut entries = Vec::new();
         // The thread that reads reports what cannot be listed.
-        let _ = vfs.read_dir(folder, 2, true, &mut |entry| {
-            let size = if which.has(entry.name) { entry.attr.map_or(0, |attr| attr.size) } else { 0 };
-            entries.push((entry.ino, entry.kind, size));
-            ControlFlow::Continue(())
-        });
-        if inside
-            && which == Which::All
-            && let Ok(Some(raw)) = vfs.lookup(folder, OsStr::new(".raw"))
-        {
-            entries.push((raw.ino, raw.kind, 0));
+        let (mut entries, _) = folder.list(0, usize::MAX);
+        let mut open = Vec::new();
+        if inside && which == Which::All {
+            open.extend(folder.child(OsStr::new(RAW)).ok().flatten());
         }
-        for (ino, kind, size) in entries {
+        for listed in entries.drain(..) {
             if stop.load(Relaxed) {
                 return;
             }
-            if kind == FileKind::Folder {
-                folders.push((ino, inside || is_container(ino)));
-                continue;
-            }
-            if inside {
-                let bytes = if is_rendered(vfs, ino, size) { PROBES } else { size };
+            let size = if which.has(listed.name()) { listed.attr.map_or(0, |attr| attr.size) } else { 0 };
+            if listed.kind == FileKind::Folder {
+                open.extend(listed.entry());
+            } else if inside {
+                let bytes =
+                    if size >= RENDERED && listed.entry().is_ok_and(|file| is_rendered(&file)) { PROBES } else { size };
                 progress.expected.fetch_add(bytes, Relaxed);
             }
-            vfs.forget(ino, 1);
         }
-        if folder != top {
-            vfs.forget(folder, 1);
-        }
+        folders.extend(open.into_iter().map(|entry| {
+            let is_inside = inside || entry.is_inside();
+            (entry, is_inside)
+        }));
     }
 }
 
 /// Returns whether most of a file is computed when it is read: a dense view of sparse rows. Such a file is read at
 /// places all along its length, so that each block is decoded and checked, but not every zero is read.
-fn is_rendered(vfs: &Vfs, ino: u64, size: u64) -> bool {
-    if size < RENDERED {
-        return false;
-    }
-    let stored = vfs.stored(ino).ok().flatten();
-    stored.is_some_and(|stored| size / EXPANDED > stored.len())
+fn is_rendered(file: &Entry) -> bool {
+    file.size() >= RENDERED && file.stored_size().is_some_and(|stored| file.size() / EXPANDED > stored)
 }
 
-/// A task. Each holds a look-up of its node, which it gives back.
+/// A task.
 #[derive(Debug)]
 enum Task {
     /// The root of a container, with the path of its file below SOURCE.
-    Container(u64, PathBuf),
+    Container(Entry, PathBuf),
     /// A folder from a position on, with its path if it is a folder of SOURCE.
-    Folder(u64, Option<PathBuf>, u64),
-    File(u64, u64),
+    Folder(Entry, Option<PathBuf>, u64),
+    File(Entry),
 }
 
 #[derive(Debug, Default)]
@@ -200,7 +191,7 @@ struct Queue {
 type Identity = (PathBuf, u64, String, String);
 
 struct Run<'a> {
-    vfs: &'a Vfs,
+    top: &'a Entry,
     progress: &'a Progress,
     which: Which,
     queue: Mutex<Queue>,
@@ -231,59 +222,42 @@ impl Run<'_> {
     }
 
     fn run(&self, task: Task) {
-        let ino = match task {
-            Task::Container(ino, path) => {
+        match task {
+            Task::Container(root, path) => {
                 self.progress.containers.fetch_add(1, Relaxed);
                 // Hidden, and at most one per container.
                 if self.which == Which::All
-                    && let Ok(Some(raw)) = self.vfs.lookup(ino, OsStr::new(".raw"))
+                    && let Ok(Some(raw)) = root.child(OsStr::new(RAW))
                 {
-                    self.add(vec![Task::Folder(raw.ino, None, 0)]);
+                    self.add(vec![Task::Folder(raw, None, 0)]);
                 }
                 // A container that cannot be opened is reported when it is listed.
-                if self.which == Which::All
-                    && let Ok(Some(container)) = self.vfs.container(ino)
-                {
-                    for message in container.verify_others() {
+                if self.which == Which::All {
+                    for message in root.verify_others().unwrap_or_default() {
                         self.note(Problem::of(path.clone(), message));
                     }
                 }
-                return self.folder(ino, None, 0);
+                self.folder(root, None, 0);
             }
-            Task::Folder(ino, path, from) => return self.folder(ino, path, from),
-            Task::File(ino, size) => {
+            Task::Folder(folder, path, from) => self.folder(folder, path, from),
+            Task::File(file) => {
                 self.progress.files.fetch_add(1, Relaxed);
-                self.read(ino, size);
-                ino
+                self.read(&file);
             }
-        };
-        self.vfs.forget(ino, 1);
+        }
     }
 
     /// Makes a task for each entry.
-    fn folder(&self, ino: u64, path: Option<PathBuf>, from: u64) {
-        let (mut entries, mut rest) = (Vec::new(), None);
-        let listed = self.vfs.read_dir(ino, from.max(2), true, &mut |entry| {
-            if entries.len() == BATCH {
-                return ControlFlow::Break(());
-            }
-            rest = Some(entry.next);
-            entries.push((entry.name.to_owned(), entry.ino, entry.attr));
-            ControlFlow::Continue(())
-        });
-        match (listed, &path) {
-            (Ok(()), _) => {}
+    fn folder(&self, folder: Entry, path: Option<PathBuf>, from: u64) {
+        let (entries, next) = folder.list(from, BATCH);
+        let mut tasks = Vec::with_capacity(entries.len() + 1);
+        match (next, &path) {
+            (Ok(Some(next)), _) => tasks.push(Task::Folder(folder, path.clone(), next)),
+            (Ok(None), _) => {}
             (Err(error), Some(path)) if is_refused(&error) => self.note_unread(path.clone(), &error),
             (Err(error), _) => self.note(error.to_problem()),
         }
-        let mut tasks = Vec::with_capacity(entries.len() + 1);
-        match rest.filter(|_| entries.len() == BATCH) {
-            Some(next) => tasks.push(Task::Folder(ino, path.clone(), next)),
-            None => self.vfs.forget(ino, 1),
-        }
-        let children =
-            entries.into_iter().filter_map(|(name, ino, attr)| self.entry(path.as_deref(), &name, ino, attr));
-        tasks.extend(children);
+        tasks.extend(entries.into_iter().filter_map(|listed| self.entry(path.as_deref(), listed)));
         self.add(tasks);
         self.take_noticed();
     }
@@ -291,59 +265,55 @@ impl Run<'_> {
     /// Takes over problems that the filesystem noticed: files that look like containers, parts that are left out. It
     /// keeps a limited number, so it is asked after each batch.
     fn take_noticed(&self) {
-        self.vfs.take_problems().into_iter().for_each(|problem| self.note(problem));
+        self.top.vfs().take_problems().into_iter().for_each(|problem| self.note(problem));
     }
 
-    fn entry(&self, folder: Option<&Path>, name: &OsString, ino: u64, attr: Option<Attr>) -> Option<Task> {
-        // Attributes could not be read: ask again, to get the reason.
-        let attr = match attr.map_or_else(|| self.vfs.attr(ino), Ok) {
-            Ok(attr) => attr,
+    fn entry(&self, folder: Option<&Path>, listed: Listed) -> Option<Task> {
+        let name = listed.name().to_owned();
+        // If attributes could not be read, they are asked for again, to get the reason.
+        let entry = match listed.entry() {
+            Ok(entry) => entry,
             Err(error) => {
                 match folder {
                     Some(folder) if is_refused(&error) => self.note_unread(folder.join(name), &error),
                     _ => self.note(error.to_problem()),
                 }
-                self.vfs.forget(ino, 1);
                 return None;
             }
         };
+        let kind = entry.attr().kind;
         let Some(folder) = folder else {
-            if attr.kind != FileKind::Folder && !self.which.has(name) {
-                self.vfs.forget(ino, 1);
-                return None;
-            }
-            return Some(match attr.kind {
-                FileKind::Folder => Task::Folder(ino, None, 0),
-                _ => Task::File(ino, attr.size),
-            });
+            return match kind {
+                FileKind::Folder => Some(Task::Folder(entry, None, 0)),
+                _ => self.which.has(&name).then_some(Task::File(entry)),
+            };
         };
-        let path = folder.join(name);
-        match (attr.kind, self.vfs.container(ino)) {
-            (FileKind::Folder, Ok(None)) => return Some(Task::Folder(ino, Some(path), 0)),
-            (FileKind::Folder, Ok(Some(_))) => return Some(Task::Container(ino, path)),
+        let path = folder.join(&name);
+        match (kind, entry.warnings()) {
+            (FileKind::Folder, Ok(None)) => return Some(Task::Folder(entry, Some(path), 0)),
+            (FileKind::Folder, Ok(Some(_))) => return Some(Task::Container(entry, path)),
             (FileKind::Folder, Err(error)) if is_refused(&error) => self.note_unread(path, &error),
             (FileKind::Folder, Err(error)) => self.note(error.to_problem()),
             (FileKind::Link, _) => self.link(&path),
-            (FileKind::File, _) => match self.vfs.read(ino, 0, 1) {
+            (FileKind::File, _) => match entry.read_at(0, 1) {
                 // Any file may be a container, whatever its name.
                 Err(error) if is_refused(&error) => self.note_unread(path, &error),
                 _ => {
                     self.progress.others.fetch_add(1, Relaxed);
-                    if should_be_container(self.vfs.options().formats, name) {
+                    if should_be_container(entry.vfs().options().formats, &name) {
                         self.note(Problem::of(path, NO_CONTAINER.to_owned()));
                     }
                 }
             },
         }
-        self.vfs.forget(ino, 1);
         None
     }
 
     /// Counts a link that is not followed, by its target.
     fn link(&self, path: &Path) {
         self.progress.links.fetch_add(1, Relaxed);
-        match self.vfs.source().join(path).canonicalize() {
-            Ok(target) if target.starts_with(self.vfs.source()) => {}
+        match self.top.vfs().source().join(path).canonicalize() {
+            Ok(target) if target.starts_with(self.top.vfs().source()) => {}
             Ok(_) => drop(self.progress.outside.fetch_add(1, Relaxed)),
             Err(_) => drop(self.progress.dangling.fetch_add(1, Relaxed)),
         }
@@ -351,17 +321,20 @@ impl Run<'_> {
 
     /// Reads a file to its end. After an error it continues with the next megabyte, because another block may be bad
     /// too.
-    fn read(&self, ino: u64, size: u64) {
+    fn read(&self, file: &Entry) {
+        let size = file.size();
         let as_file = self.which == Which::Decoded { as_files: true };
-        if as_file && self.vfs.keep_file(ino).is_ok_and(|is_kept| is_kept) {
+        if as_file && file.keep().is_ok_and(|is_kept| is_kept) {
             self.progress.bytes.fetch_add(size, Relaxed);
             return;
         }
-        let (length, step) = if is_rendered(self.vfs, ino, size) { (1, size / PROBES) } else { (PIECE as u64, 0) };
+        let (length, step) = if is_rendered(file) { (1, size / PROBES) } else { (PIECE as u64, 0) };
         let mut offset = 0;
         while offset < size {
-            let next = match self.vfs.read_copied(ino, offset, length) {
-                Ok(bytes) if bytes.is_empty() => return self.ended(ino, offset, size),
+            let next = match file.read_copied(offset, length, Wait::Always) {
+                Ok(bytes) if bytes.is_empty() => {
+                    return self.note(vfs::Error::short(file.place(), offset, size).to_problem());
+                }
                 Ok(bytes) => {
                     self.progress.bytes.fetch_add(bytes.len() as u64, Relaxed);
                     offset + bytes.len() as u64
@@ -373,11 +346,6 @@ impl Run<'_> {
             };
             offset = next.max(offset + step);
         }
-    }
-
-    fn ended(&self, ino: u64, offset: u64, size: u64) {
-        let problem = Error::short(self.vfs.path_of(ino), offset, size).to_problem();
-        self.note(problem);
     }
 
     /// Notes a file or folder that cannot be read, with the filesystem's message.
@@ -413,5 +381,5 @@ fn identity(problem: &Problem) -> Identity {
 
 /// Returns whether this user may not look at something, so that nothing is known of it.
 fn is_refused(error: &Error) -> bool {
-    matches!(error.errno(), libc::EACCES | libc::EPERM)
+    error.kind() == ErrorKind::PermissionDenied
 }

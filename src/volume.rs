@@ -8,6 +8,7 @@ mod formats;
 use std::{ffi::OsStr, path::Path, sync::Arc};
 
 pub use array::{Array, Element};
+pub(crate) use entry::Listed;
 pub use entry::{Entries, Entry, EntryKind, Walk};
 pub use error::{Error, ErrorKind};
 pub use formats::{FormatInfo, Likeness, formats, likeness};
@@ -200,6 +201,12 @@ impl OpenOptions {
 struct Handle {
     vfs: Arc<Vfs>,
     ino: u64,
+}
+
+impl std::fmt::Debug for Handle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "inode {}", self.ino)
+    }
 }
 
 impl Handle {

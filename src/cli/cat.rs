@@ -77,14 +77,14 @@ fn one(out: &mut File, path: &Path, arguments: &Arguments) -> anyhow::Result<()>
     if place.is_folder() {
         bail!("{}: is a folder; `shardfs ls` lists it", path.display());
     }
-    let end = start.saturating_add(length).min(place.attr.size);
+    let end = start.saturating_add(length).min(place.entry.size());
     let mut offset = start;
     while offset < end {
-        let read = place.vfs.read(place.ino, offset, (end - offset).min(PIECE as u64));
-        let read = read.map_err(|e| anyhow!("{}: {}", path.display(), e.to_problem().detail()))?;
+        let read = place.entry.read_at(offset, (end - offset).min(PIECE as u64));
+        let read = read.map_err(|error| anyhow!("{}: {}", path.display(), error.detail()))?;
         let bytes = read.as_syscall_buf();
         if bytes.is_empty() {
-            bail!("{}: ended at byte {offset} of {}", path.display(), place.attr.size);
+            bail!("{}: ended at byte {offset} of {}", path.display(), place.entry.size());
         }
         out.write_all(bytes).map_err(Closed)?;
         offset += bytes.len() as u64;

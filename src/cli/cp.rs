@@ -25,7 +25,6 @@ use super::{
     place::names,
     select::{Selected, Selection, select},
 };
-use crate::vfs::{FileKind, Vfs};
 use copier::{Copier, Task};
 
 /// Files that may wait to be copied: enough to keep all workers busy, few enough to fit in memory.
@@ -136,16 +135,15 @@ struct Walk<'a> {
 
 impl Walk<'_> {
     fn source(&mut self, source: &Path) -> anyhow::Result<()> {
-        let Selection { vfs, found, is_pattern, failed } = select(source, self.arguments.view.checked())?;
+        let Selection { found, is_pattern, failed } = select(source, self.arguments.view.checked())?;
         let destination = &self.arguments.destination;
-        refuse_own_place(&vfs, destination, &found)?;
+        refuse_own_place(destination, &found)?;
         for error in &failed {
             self.copier.failed(error);
         }
-        let vfs = Arc::new(vfs);
         let mut skipped = 0;
         for mut found in found {
-            let is_folder = found.attr.kind == FileKind::Folder;
+            let is_folder = found.entry.is_folder();
             if is_folder && !self.arguments.recursive {
                 if !is_pattern {
                     bail!("{}: is a folder; -r copies folders", source.display());
@@ -160,7 +158,7 @@ impl Walk<'_> {
             } else {
                 (destination.as_path(), std::mem::take(&mut found.kept))
             };
-            self.below(&vfs, found, top, to);
+            self.below(found, top, to);
         }
         match skipped {
             0 => Ok(()),
@@ -190,7 +188,7 @@ impl Walk<'_> {
     }
 
     /// A file, or a folder with all that is in it.
-    fn below(&mut self, vfs: &Arc<Vfs>, found: Selected, folder: &Path, to: PathBuf) {
+    fn below(&mut self, found: Selected, folder: &Path, to: PathBuf) {
         let top = to.clone();
         let dest = match self.destination(folder, to.parent().unwrap_or(Path::new(""))) {
             Ok(dest) => dest,
@@ -198,18 +196,16 @@ impl Walk<'_> {
         };
         // A stack, not recursion: names in containers can be thousands of folders deep.
         let mut open = vec![(found, to)];
-        while let Some((Selected { ino, attr, shown, .. }, to)) = open.pop() {
+        while let Some((Selected { entry, shown, .. }, to)) = open.pop() {
             if self.copier.stop.load(Relaxed) {
                 return;
             }
             if self.is_excluded(&to, &top) {
-                vfs.forget(ino, 1);
                 continue;
             }
-            if attr.kind != FileKind::Folder {
+            if !entry.is_folder() {
                 let Some(dest) = &dest else {
                     self.copier.would_copy(&shown, &folder.join(&to));
-                    vfs.forget(ino, 1);
                     continue;
                 };
                 if self.arguments.sources.len() > 1 && !self.taken.insert(to.clone()) {
@@ -218,15 +214,15 @@ impl Walk<'_> {
                     self.copier.failed(&anyhow::anyhow!("{}: {place} is another's copy already", shown.display()));
                     continue;
                 }
-                self.copier.expect(attr.size);
+                self.copier.expect(entry.size());
                 // Only when all workers are gone, and then nothing is left to copy it.
-                let _ = self.give.send(Task { vfs: vfs.clone(), ino, attr, shown, dest: dest.clone(), to });
+                let _ = self.give.send(Task { entry, shown, dest: dest.clone(), to });
                 continue;
             }
             let made = dest
                 .as_ref()
                 .map_or(Ok(()), |dest| dest.make_folder(&to).with_context(|| dest.shown(&to).display().to_string()));
-            let inside = made.and_then(|()| names(vfs, ino, &shown));
+            let inside = made.and_then(|()| names(&entry, &shown));
             let inside = match inside {
                 Ok(inside) => inside,
                 Err(error) => {
@@ -235,16 +231,16 @@ impl Walk<'_> {
                 }
             };
             if let Some(dest) = dest.clone() {
-                self.folders.push(Folder { dest, path: to.clone(), mode: attr.mode.into(), mtime: attr.mtime });
+                self.folders.push(Folder { dest, path: to.clone(), mode: entry.mode(), mtime: entry.attr().mtime });
             }
             for (name, _) in inside.into_iter().rev() {
                 let (shown, to) = (shown.join(&name), to.join(&name));
-                match vfs.lookup(ino, &name) {
-                    Ok(Some(attr)) => open.push((Selected { ino: attr.ino, attr, kept: PathBuf::new(), shown }, to)),
+                match entry.child(&name) {
+                    Ok(Some(entry)) => open.push((Selected { entry, kept: PathBuf::new(), shown }, to)),
                     // It went away meanwhile.
                     Ok(None) => {}
                     Err(error) => {
-                        let detail = error.to_problem().detail();
+                        let detail = error.detail();
                         self.copier.failed(&anyhow::anyhow!("{}: {detail}", shown.display()));
                     }
                 }
@@ -259,7 +255,9 @@ fn is_folder_name(path: &Path) -> bool {
 }
 
 /// Nothing is ever written where the data are.
-fn refuse_own_place(vfs: &Vfs, destination: &Path, found: &[Selected]) -> anyhow::Result<()> {
+fn refuse_own_place(destination: &Path, found: &[Selected]) -> anyhow::Result<()> {
+    let Some(first) = found.first() else { return Ok(()) };
+    let vfs = first.entry.vfs();
     // The name that the copy would have is the container's own.
     for Selected { kept, .. } in found {
         let copy =

@@ -26,7 +26,10 @@ use signal_hook::{consts::SIGINT, flag, low_level};
 use super::{
     AlreadyReported, ViewOptions, complain, counted, destination::Destination, escape, log_to_stderr, place::Place,
 };
-use crate::vfs::{self, Attr, FileKind, Problem, ROOT, Vfs};
+use crate::{
+    vfs::{FileKind, Problem},
+    volume::{Entry, Error, ErrorKind},
+};
 use found::{Row, look_into};
 use table::Index;
 
@@ -83,7 +86,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     if !place.is_folder() {
         bail!("{}: neither a folder nor a container", arguments.source.display());
     }
-    let source = place.vfs.source().join(place.vfs.path_of(place.ino).0).to_string_lossy().into_owned();
+    let source = place.entry.vfs().source().join(place.entry.place().0).to_string_lossy().into_owned();
     let known = if arguments.anew { None } else { earlier };
     let known = known.map(|file| table::read(file, &source)).unwrap_or_default();
     let stop = Arc::new(AtomicBool::new(false));
@@ -91,8 +94,8 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let _ = flag::register_conditional_default(SIGINT, stop.clone());
     let _ = flag::register(SIGINT, stop.clone());
     let threads = arguments.threads.or_else(|| thread::available_parallelism().ok().map(Into::into)).unwrap_or(1);
-    let work = Work { vfs: &place.vfs, known, bar: bar(arguments), stop, failed: AtomicBool::new(false) };
-    let rows = work.rows(&place, threads);
+    let work = Work { known, bar: bar(arguments), stop, failed: AtomicBool::new(false) };
+    let rows = work.rows(&place.entry, threads);
     if work.stop.load(Relaxed) {
         return interrupted(&work.bar);
     }
@@ -140,9 +143,11 @@ fn bar(arguments: &Arguments) -> ProgressBar {
     bar
 }
 
+/// Entries of a folder that are listed at once.
+const BATCH: usize = 4096;
+
 /// One run.
-struct Work<'a> {
-    vfs: &'a Vfs,
+struct Work {
     /// Rows of an earlier run, by their paths.
     known: HashMap<String, Row>,
     bar: ProgressBar,
@@ -150,18 +155,17 @@ struct Work<'a> {
     failed: AtomicBool,
 }
 
-/// A container with its path and its node.
+/// A container with its path.
 struct Container {
     path: PathBuf,
-    ino: u64,
-    attr: Attr,
+    entry: Entry,
 }
 
-impl Work<'_> {
+impl Work {
     /// Returns the rows of all containers, by path.
-    fn rows(&self, place: &Place, threads: usize) -> Vec<Row> {
+    fn rows(&self, top: &Entry, threads: usize) -> Vec<Row> {
         let mut rows = Vec::new();
-        let containers = self.walk(place, &mut rows);
+        let containers = self.walk(top, &mut rows);
         self.bar.set_message(containers.len().to_string());
         let next = AtomicUsize::new(0);
         let found = Mutex::new(rows);
@@ -173,7 +177,6 @@ impl Work<'_> {
                             return;
                         }
                         let row = self.row(container);
-                        self.vfs.forget(container.ino, 1);
                         self.bar.inc(1);
                         found.lock().extend(row);
                     }
@@ -187,66 +190,59 @@ impl Work<'_> {
 
     fn row(&self, container: &Container) -> Option<Row> {
         // The container was removed since it was listed.
-        let seen = self.vfs.seen_container(container.ino)?;
+        let seen = container.entry.seen_container()?;
         let path = found::shown(&container.path);
         if let Some(known) = self.known.get(&path).filter(|known| known.state == seen.state) {
             return Some(known.clone());
         }
-        let (row, failed) = look_into(self.vfs, container.ino, Row::of(path, seen, &container.attr));
+        let (row, failed) = look_into(&container.entry, Row::of(path, seen, container.entry.attr()));
         if let Some(error) = failed.filter(is_refused) {
-            self.note(&container.path, &error.to_problem().detail());
+            self.note(&container.path, &error.detail());
         }
         Some(row)
     }
 
-    /// Returns all containers below a place. Files that look like containers but are too damaged to be opened become
+    /// Returns all containers below an entry. Files that look like containers but are too damaged to be opened become
     /// rows.
-    fn walk(&self, place: &Place, rows: &mut Vec<Row>) -> Vec<Container> {
-        if place.vfs.is_container(place.ino) {
-            let name = PathBuf::from(place.vfs.source().file_name().unwrap_or_default());
-            return vec![Container { path: name, ino: place.ino, attr: place.attr }];
+    fn walk(&self, top: &Entry, rows: &mut Vec<Row>) -> Vec<Container> {
+        if top.is_root_of_container() {
+            let name = PathBuf::from(top.vfs().source().file_name().unwrap_or_default());
+            return vec![Container { path: name, entry: top.clone() }];
         }
-        let top = place.vfs.path_of(place.ino).0;
+        let place = top.place().0;
         let mut containers = Vec::new();
-        let mut folders = VecDeque::from([(place.ino, PathBuf::new())]);
+        let mut folders = VecDeque::from([(top.clone(), PathBuf::new())]);
         while let Some((folder, path)) = folders.pop_front() {
             if self.stop.load(Relaxed) {
                 break;
             }
-            let mut entries = Vec::new();
-            let listed = self.vfs.read_dir(folder, 2, true, &mut |entry| {
-                entries.push((path.join(entry.name), entry.ino, entry.kind, entry.attr));
-                if self.stop.load(Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-            });
-            if let Err(error) = listed {
-                self.note(&path, &error.to_problem().detail());
-            }
-            let mut files = HashMap::new();
-            for (path, ino, kind, attr) in entries {
-                match attr.map_or_else(|| self.vfs.attr(ino), Ok) {
-                    Ok(attr) if self.vfs.is_container(ino) => containers.push(Container { path, ino, attr }),
-                    Ok(_) if kind == FileKind::Folder => folders.push_back((ino, path)),
-                    Ok(attr) => drop(files.insert(path, attr)),
-                    // It was removed, or may not be looked at.
-                    Err(error) => {
-                        if is_refused(&error) {
-                            self.note(&path, &error.to_problem().detail());
-                        }
-                        self.vfs.forget(ino, 1);
+            let (mut next, mut files) = (Some(0), HashMap::new());
+            while let Some(from) = next.filter(|_| !self.stop.load(Relaxed)) {
+                let (entries, then) = folder.list(from, BATCH);
+                next = then.unwrap_or_else(|error| {
+                    self.note(&path, &error.detail());
+                    None
+                });
+                for listed in entries {
+                    let path = path.join(listed.name());
+                    let (kind, is_container) = (listed.kind, listed.is_container());
+                    match listed.entry() {
+                        Ok(entry) if is_container => containers.push(Container { path, entry }),
+                        Ok(entry) if kind == FileKind::Folder => folders.push_back((entry, path)),
+                        Ok(entry) => drop(files.insert(path, entry)),
+                        // It was removed, or may not be looked at.
+                        Err(error) if is_refused(&error) => self.note(&path, &error.detail()),
+                        Err(_) => {}
                     }
                 }
             }
-            for Problem { container, message, .. } in self.vfs.take_problems() {
-                let path = container.strip_prefix(&top).unwrap_or(&container);
-                let Some(attr) = files.get(path) else { continue };
-                match self.vfs.read(attr.ino, 0, 1) {
-                    Err(error) if is_refused(&error) => self.note(path, &error.to_problem().detail()),
-                    _ => rows.push(Row::damaged(path, attr, message)),
+            for Problem { container, message, .. } in top.vfs().take_problems() {
+                let path = container.strip_prefix(&place).unwrap_or(&container);
+                let Some(file) = files.get(path) else { continue };
+                match file.read_at(0, 1) {
+                    Err(error) if is_refused(&error) => self.note(path, &error.detail()),
+                    _ => rows.push(Row::damaged(path, file.attr(), message)),
                 }
-            }
-            files.into_values().for_each(|attr| self.vfs.forget(attr.ino, 1));
-            if folder != ROOT && folder != place.ino {
-                self.vfs.forget(folder, 1);
             }
             self.bar.set_message(containers.len().to_string());
         }
@@ -261,8 +257,8 @@ impl Work<'_> {
 }
 
 /// Returns whether this user may not look at something, so that nothing is known of it.
-fn is_refused(error: &vfs::Error) -> bool {
-    matches!(error.errno(), libc::EACCES | libc::EPERM)
+fn is_refused(error: &Error) -> bool {
+    error.kind() == ErrorKind::PermissionDenied
 }
 
 /// Result of a run.

@@ -79,7 +79,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
 /// Describes one path.
 fn one(out: &mut Vec<u8>, path: &Path, arguments: &Arguments) -> anyhow::Result<()> {
     let place = Place::find(path, arguments.view.checked())?;
-    let Some(container) = place.vfs.container(place.ino)? else {
+    let Some(warnings) = place.entry.warnings()? else {
         if place.is_folder() {
             return if arguments.json {
                 write_folder_json(out, &place, path)
@@ -87,8 +87,8 @@ fn one(out: &mut Vec<u8>, path: &Path, arguments: &Arguments) -> anyhow::Result<
                 describe_folder(out, &place, path)
             };
         }
-        let problem = place.vfs.problems().pop();
-        let reason = problem.map_or_else(|| place.vfs.no_container(), |problem| problem.message);
+        let problem = place.entry.vfs().problems().pop();
+        let reason = problem.map_or_else(|| place.entry.vfs().no_container(), |problem| problem.message);
         bail!("{}: {reason}", path.display());
     };
     if arguments.json {
@@ -96,10 +96,10 @@ fn one(out: &mut Vec<u8>, path: &Path, arguments: &Arguments) -> anyhow::Result<
     }
     writeln!(out, "{}", escape::path(path))?;
     describe(out, &place)?;
-    if !arguments.view.no_tables && place.vfs.path_of(place.ino).1.is_empty() {
+    if !arguments.view.no_tables && place.entry.place().1.is_empty() {
         describe_tables(out, &place)?;
     }
-    for warning in container.warnings() {
+    for warning in &warnings {
         writeln!(out, "  note: {}", escape::escaped(warning))?;
     }
     Ok(())
@@ -130,13 +130,13 @@ impl ContainerLine {
 /// Returns the containers in a folder, and the number of other entries.
 fn list_folder(place: &Place, path: &Path) -> anyhow::Result<(Vec<Listed>, u64)> {
     let (mut containers, mut others) = (Vec::new(), 0);
-    for (name, kind) in names(&place.vfs, place.ino, path)? {
-        let found = place.vfs.lookup(place.ino, &name)?.filter(|_| kind == FileKind::Folder);
-        let overview = found.map(|attr| place.vfs.overview(attr.ino)).transpose();
+    for (name, kind) in names(&place.entry, path)? {
+        let found = place.entry.child(&name)?.filter(|_| kind == FileKind::Folder);
+        let overview = found.map(|entry| entry.overview()).transpose();
         match overview {
             Ok(Some(Some(overview))) => containers.push(Listed { name, what: Ok(ContainerLine::of(&overview)) }),
             Ok(_) => others += 1,
-            Err(error) => containers.push(Listed { name, what: Err(error.to_problem().detail()) }),
+            Err(error) => containers.push(Listed { name, what: Err(error.detail()) }),
         }
     }
     Ok((containers, others))
@@ -187,8 +187,8 @@ fn write_folder_json(out: &mut impl Write, place: &Place, path: &Path) -> anyhow
 
 /// Describes the container at a place, or the part of it at that place, for people.
 fn describe(out: &mut impl Write, place: &Place) -> anyhow::Result<()> {
-    let Some(overview) = place.vfs.overview(place.ino)? else { return Ok(()) };
-    let part = place.vfs.path_of(place.ino).1;
+    let Some(overview) = place.entry.overview()? else { return Ok(()) };
+    let part = place.entry.place().1;
     let format = overview.format_name();
     match &overview.contents {
         Contents::Items { front, items } => items::describe(out, format, front, items, &part),
@@ -224,7 +224,7 @@ fn describe_tables(out: &mut impl Write, place: &Place) -> anyhow::Result<()> {
         #[serde(default)]
         left_out_behind: u64,
     }
-    let Some(description) = place.vfs.description(place.ino)? else { return Ok(()) };
+    let Some(description) = place.entry.description()? else { return Ok(()) };
     let described: Described = serde_json::from_slice(&description)?;
     for Table { path, rows, columns, left_out, left_out_behind } in described.tables {
         let left_out = left_out.len() as u64 + left_out_behind;
@@ -241,8 +241,8 @@ fn describe_tables(out: &mut impl Write, place: &Place) -> anyhow::Result<()> {
 
 /// Prints the same for programs: `container.json` with additions of [`describe`].
 fn write_json(out: &mut impl Write, place: &Place) -> anyhow::Result<()> {
-    let Some(description) = place.vfs.description(place.ino)? else { return Ok(()) };
-    let overview = place.vfs.overview(place.ino)?;
+    let Some(description) = place.entry.description()? else { return Ok(()) };
+    let overview = place.entry.overview()?;
     if !overview.is_some_and(|overview| matches!(overview.contents, Contents::Episodes { .. })) {
         // Elsewhere it is `container.json` to the byte.
         return match io::stdout().is_terminal() {

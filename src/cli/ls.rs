@@ -20,7 +20,8 @@ use super::{
 };
 use crate::{
     tree::ItemInfo,
-    vfs::{self, Attr, FileKind, Vfs, listed},
+    vfs::{Attr, FileKind, listed},
+    volume::Entry,
 };
 
 /// Names that the root of a container has but does not list.
@@ -130,27 +131,25 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let several =
         arguments.paths.len() > 1 || selections.iter().map(|selection| selection.found.len()).sum::<usize>() > 1;
     let mut is_first = true;
-    for Selection { vfs, found, .. } in &selections {
-        let files = found.iter().filter(|found| !arguments.tree && !is_listed_folder(&found.attr, arguments));
-        let mut entries = Vec::new();
-        for Selected { ino, attr, shown, .. } in files {
-            entries.push(Entry { path: shown.clone(), attr: Some(*attr), info: list.info(vfs, *ino) });
-        }
-        is_first &= entries.is_empty();
-        list.sort(&mut entries);
-        list.print(vfs, &entries)?;
+    for Selection { found, .. } in &selections {
+        let files = found.iter().filter(|found| !arguments.tree && !is_listed_folder(&found.entry, arguments));
+        let mut lines: Vec<_> =
+            files.map(|Selected { entry, shown, .. }| Line::of(shown.clone(), entry.clone(), true)).collect();
+        is_first &= lines.is_empty();
+        list.sort(&mut lines);
+        list.print(&lines)?;
     }
-    for Selection { vfs, found, .. } in &selections {
-        for Selected { ino, attr, shown, .. } in found {
+    for Selection { found, .. } in &selections {
+        for Selected { entry, shown, .. } in found {
             if arguments.tree {
-                list.tree(vfs, *ino, attr.kind, shown)?;
-            } else if is_listed_folder(attr, arguments) {
+                list.tree(entry, shown)?;
+            } else if is_listed_folder(entry, arguments) {
                 if several && !arguments.recursive && !arguments.json {
                     let shown = escape::name(shown.as_os_str(), list.is_terminal);
                     writeln!(list.out, "{}{}:", if is_first { "" } else { "\n" }, shown.display())?;
                     is_first = false;
                 }
-                list.folders(vfs, *ino, shown)?;
+                list.folders(entry, shown)?;
             }
         }
     }
@@ -158,16 +157,28 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     if list.has_failed { Err(AlreadyReported.into()) } else { Ok(()) }
 }
 
-fn is_listed_folder(attr: &Attr, arguments: &Arguments) -> bool {
-    attr.kind == FileKind::Folder && !arguments.directory
+fn is_listed_folder(entry: &Entry, arguments: &Arguments) -> bool {
+    entry.is_folder() && !arguments.directory
 }
 
 /// A line of a listing.
-struct Entry {
+struct Line {
     path: PathBuf,
-    /// `None` if they cannot be read. The name is listed anyway.
-    attr: Option<Attr>,
+    /// `None` if it cannot be looked at. The name is listed anyway.
+    entry: Option<Entry>,
     info: Option<ItemInfo>,
+}
+
+impl Line {
+    /// Returns the line of an entry, with what a file shows if that is asked for.
+    fn of(path: PathBuf, entry: Entry, with_info: bool) -> Self {
+        let info = if with_info { entry.item_info().ok().flatten() } else { None };
+        Self { path, entry: Some(entry), info }
+    }
+
+    fn attr(&self) -> Option<&Attr> {
+        self.entry.as_ref().map(Entry::attr)
+    }
 }
 
 struct List<'a, W: Write> {
@@ -181,49 +192,44 @@ struct List<'a, W: Write> {
 
 impl<W: Write> List<'_, W> {
     /// Lists the names in a folder, and with `recursive` everything below it, with paths that start with the user's.
-    fn folders(&mut self, vfs: &Vfs, ino: u64, top: &Path) -> anyhow::Result<()> {
+    fn folders(&mut self, top: &Entry, shown: &Path) -> anyhow::Result<()> {
         let Arguments { long, recursive, json, by_time, by_size, reverse, .. } = *self.arguments;
         let only_names = ![long, recursive, json, by_time, by_size, reverse].contains(&true);
         // A stack instead of recursion, because names in containers can be thousands of folders deep.
-        let mut folders = vec![(ino, top.to_owned())];
-        while let Some((ino, folder)) = folders.pop() {
-            let (mut inner, mut entries) = (Vec::new(), Vec::new());
-            let listed = self.names(vfs, ino, &folder);
+        let mut folders = vec![(top.clone(), shown.to_owned())];
+        while let Some((folder, shown)) = folders.pop() {
+            let (mut inner, mut lines) = (Vec::new(), Vec::new());
+            let listed = self.names(&folder, &shown);
             for (name, kind) in self.or_complain(listed).unwrap_or_default() {
                 if only_names {
                     self.name(Path::new(&name), kind)?;
                     continue;
                 }
-                let attr = self.look(vfs, ino, &folder.join(&name));
-                let path = if recursive || json { folder.join(&name) } else { name.into() };
-                let Some(attr) = attr else {
-                    entries.push(Entry { path, attr: None, info: None });
+                let entry = self.look(&folder, &shown.join(&name));
+                let path = if recursive || json { shown.join(&name) } else { name.into() };
+                let Some(entry) = entry else {
+                    lines.push(Line { path, entry: None, info: None });
                     continue;
                 };
-                let info = if long || json { self.info(vfs, attr.ino) } else { None };
-                if recursive && attr.kind == FileKind::Folder {
-                    inner.push((attr.ino, path.clone()));
-                } else if attr.kind != FileKind::Link {
-                    // It is not looked at again. A link is, for its target.
-                    vfs.forget(attr.ino, 1);
+                if recursive && entry.is_folder() {
+                    inner.push((entry.clone(), path.clone()));
                 }
-                entries.push(Entry { path, attr: Some(attr), info });
+                lines.push(Line::of(path, entry, long || json));
             }
-            self.sort(&mut entries);
-            self.print(vfs, &entries)?;
+            self.sort(&mut lines);
+            self.print(&lines)?;
             folders.extend(inner.into_iter().rev());
         }
         Ok(())
     }
 
     /// Returns the names in a folder; with `all` also the hidden ones.
-    fn names(&mut self, vfs: &Vfs, ino: u64, path: &Path) -> anyhow::Result<Vec<(OsString, FileKind)>> {
-        let mut found = names(vfs, ino, path)?;
-        if self.arguments.all && vfs.container(ino).is_ok_and(|container| container.is_some()) {
+    fn names(&mut self, folder: &Entry, path: &Path) -> anyhow::Result<Vec<(OsString, FileKind)>> {
+        let mut found = names(folder, path)?;
+        if self.arguments.all && folder.is_inside() {
             for hidden in HIDDEN {
-                if let Ok(Some(attr)) = vfs.lookup(ino, OsStr::new(hidden)) {
-                    found.push((hidden.into(), attr.kind));
-                    vfs.forget(attr.ino, 1);
+                if let Ok(Some(entry)) = folder.child(OsStr::new(hidden)) {
+                    found.push((hidden.into(), entry.attr().kind));
                 }
             }
             found.sort_by(|(a, _), (b, _)| a.cmp(b));
@@ -232,24 +238,23 @@ impl<W: Write> List<'_, W> {
     }
 
     /// Sorts entries, which come in the order of their names.
-    fn sort(&self, entries: &mut [Entry]) {
+    fn sort(&self, lines: &mut [Line]) {
         if self.arguments.by_time {
-            entries.sort_by_key(|entry| Reverse(entry.attr.map(|attr| attr.mtime)));
+            lines.sort_by_key(|line| Reverse(line.attr().map(|attr| attr.mtime)));
         } else if self.arguments.by_size {
-            entries.sort_by_key(|entry| Reverse(entry.attr.map(|attr| attr.size)));
+            lines.sort_by_key(|line| Reverse(line.attr().map(|attr| attr.size)));
         }
         if self.arguments.reverse {
-            entries.reverse();
+            lines.reverse();
         }
     }
 
-    /// Returns the attributes of the last name of a path. A failure is no reason to hide the other names.
-    fn look(&mut self, vfs: &Vfs, folder: u64, path: &Path) -> Option<Attr> {
+    /// Returns the entry of the last name of a path. A failure is no reason to hide the other names.
+    fn look(&mut self, folder: &Entry, path: &Path) -> Option<Entry> {
         let name = path.file_name().unwrap_or_default();
-        let failed = |error: vfs::Error| anyhow!("{}: {}", path.display(), error.to_problem().detail());
-        let found = vfs.lookup(folder, name).map_err(failed);
+        let found = folder.child(name).map_err(|error| anyhow!("{}: {}", path.display(), error.detail()));
         let found =
-            found.and_then(|attr| attr.ok_or_else(|| anyhow!("{}: was removed while it was listed", path.display())));
+            found.and_then(|entry| entry.ok_or_else(|| anyhow!("{}: was removed while it was listed", path.display())));
         self.or_complain(found)
     }
 
@@ -262,21 +267,17 @@ impl<W: Write> List<'_, W> {
             .ok()
     }
 
-    fn info(&self, vfs: &Vfs, ino: u64) -> Option<ItemInfo> {
-        vfs.item_info(ino).ok().flatten()
-    }
-
     /// Prints entries of one folder in columns.
-    fn print(&mut self, vfs: &Vfs, entries: &[Entry]) -> anyhow::Result<()> {
+    fn print(&mut self, lines: &[Line]) -> anyhow::Result<()> {
         if self.arguments.json {
-            return entries.iter().try_for_each(|entry| self.object(entry));
+            return lines.iter().try_for_each(|line| self.object(line));
         }
-        let info = |entry: &Entry| info_text(entry.info.as_ref());
-        let width = entries.iter().map(|entry| info(entry).len()).max().unwrap_or(0);
-        for entry in entries {
-            let kind = entry.attr.map_or(FileKind::File, |attr| attr.kind);
+        let info = |line: &Line| info_text(line.info.as_ref());
+        let width = lines.iter().map(|line| info(line).len()).max().unwrap_or(0);
+        for line in lines {
+            let kind = line.attr().map_or(FileKind::File, |attr| attr.kind);
             if self.arguments.long {
-                match &entry.attr {
+                match line.attr() {
                     Some(attr) => {
                         let size = if self.arguments.human_readable { short(attr.size) } else { attr.size.to_string() };
                         write!(self.out, "{} {size:>12} {} ", mode(attr), date(attr.mtime.0))?;
@@ -284,15 +285,15 @@ impl<W: Write> List<'_, W> {
                     None => write!(self.out, "?????????? {:>12} {:16} ", "?", "?")?,
                 }
                 if width > 0 {
-                    write!(self.out, "{:width$} ", info(entry))?;
+                    write!(self.out, "{:width$} ", info(line))?;
                 }
             }
-            self.write_name(&entry.path, kind)?;
-            if let (true, FileKind::Link, Some(attr)) = (self.arguments.long, kind, entry.attr)
-                && let Ok(target) = vfs.read_link(attr.ino)
+            self.write_name(&line.path, kind)?;
+            if let (true, FileKind::Link, Some(entry)) = (self.arguments.long, kind, &line.entry)
+                && let Ok(target) = entry.link_target()
             {
                 self.out.write_all(b" -> ")?;
-                self.write_name(Path::new(&target), FileKind::File)?;
+                self.write_name(&target, FileKind::File)?;
             }
             self.end_line()?;
         }
@@ -303,46 +304,40 @@ impl<W: Write> List<'_, W> {
         Ok(self.out.write_all(if self.arguments.null { b"\0" } else { b"\n" })?)
     }
 
-    fn object(&mut self, entry: &Entry) -> anyhow::Result<()> {
-        let info = entry.info.clone().unwrap_or_default();
-        let object = listed::to_json(&entry.path, entry.attr.as_ref(), &info);
+    fn object(&mut self, line: &Line) -> anyhow::Result<()> {
+        let info = line.info.clone().unwrap_or_default();
+        let object = listed::to_json(&line.path, line.attr(), &info);
         Ok(writeln!(self.out, "{}", escape::json(&object.to_string()))?)
     }
 
     /// Prints a file, or a folder with everything below it, as a tree.
-    fn tree(&mut self, vfs: &Vfs, ino: u64, kind: FileKind, top: &Path) -> anyhow::Result<()> {
-        self.name(top, kind)?;
-        if kind != FileKind::Folder {
+    fn tree(&mut self, top: &Entry, shown: &Path) -> anyhow::Result<()> {
+        self.name(shown, top.attr().kind)?;
+        if !top.is_folder() {
             return Ok(());
         }
-        let listed = self.names(vfs, ino, top);
+        let listed = self.names(top, shown);
         let listed = self.or_complain(listed).unwrap_or_default();
-        // For each open folder: its number, its path, and its remaining entries in reverse order.
-        let mut open = vec![(ino, top.to_owned(), reversed(listed))];
+        // For each open folder: itself, its path, and its remaining entries in reverse order.
+        let mut open = vec![(top.clone(), shown.to_owned(), reversed(listed))];
         while let Some((folder, path, rest)) = open.last_mut() {
-            let folder = *folder;
             let Some((name, kind)) = rest.pop() else {
                 open.pop();
-                vfs.forget(folder, u64::from(!open.is_empty()));
                 continue;
             };
-            let path = path.join(&name);
+            let (folder, path) = (folder.clone(), path.join(&name));
             let (last, above) = (rest.is_empty(), &open[..open.len() - 1]);
             let lines: String =
                 above.iter().map(|(_, _, rest)| if rest.is_empty() { "    " } else { "│   " }).collect();
             write!(self.out, "{lines}{}", if last { "└── " } else { "├── " })?;
             self.write_name(Path::new(&name), kind)?;
-            let attr = self.look(vfs, folder, &path);
-            let info = attr.and_then(|attr| self.info(vfs, attr.ino));
+            let entry = self.look(&folder, &path);
+            let info = entry.as_ref().and_then(|entry| entry.item_info().ok().flatten());
             let info = info_text(info.as_ref());
             writeln!(self.out, "{}{info}", if info.is_empty() { "" } else { "  " })?;
-            match attr {
-                Some(attr) if attr.kind == FileKind::Folder => {
-                    let inner = self.names(vfs, attr.ino, &path);
-                    open.push((attr.ino, path, reversed(self.or_complain(inner).unwrap_or_default())));
-                }
-                Some(attr) => vfs.forget(attr.ino, 1),
-                None => {}
+            if let Some(entry) = entry.filter(Entry::is_folder) {
+                let inner = self.names(&entry, &path);
+                open.push((entry, path, reversed(self.or_complain(inner).unwrap_or_default())));
             }
         }
         Ok(())

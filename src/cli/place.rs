@@ -4,20 +4,20 @@ use std::{
     ffi::OsString,
     ops::ControlFlow,
     path::{Component, Path, PathBuf},
+    sync::Arc,
 };
 
 use anyhow::{Context, anyhow, bail};
 
 use crate::{
     tree,
-    vfs::{self, Attr, FileKind, ROOT, Vfs},
+    vfs::{self, FileKind, Vfs},
+    volume::Entry,
 };
 
-/// The result of following a path: a filesystem, a node in it, its attributes.
+/// The result of following a path.
 pub(super) struct Place {
-    pub(super) vfs: Vfs,
-    pub(super) ino: u64,
-    pub(super) attr: Attr,
+    pub(super) entry: Entry,
     /// The path from the container's name on; outside of containers the last name.
     pub(super) kept: PathBuf,
 }
@@ -53,15 +53,13 @@ impl Place {
 
     /// Walks down from the root.
     fn walk(path: &Path, vfs: Vfs, names: &[OsString], kept: PathBuf) -> anyhow::Result<Self> {
-        let mut ino = ROOT;
+        let mut entry = Entry::root(Arc::new(vfs))?;
         for name in names {
-            let found = vfs.lookup(ino, name)?.ok_or_else(|| {
+            entry = entry.child(name)?.ok_or_else(|| {
                 anyhow!("{}: no '{}' there; `shardfs ls` shows what is", path.display(), name.display())
-            });
-            ino = found?.ino;
+            })?;
         }
-        let attr = vfs.attr(ino)?;
-        Ok(Self { vfs, ino, attr, kept })
+        Ok(Self { entry, kept })
     }
 
     /// Does the same as [`Self::find`] for a URL. SOURCE ends with the first name that is a container's.
@@ -82,21 +80,21 @@ impl Place {
     }
 
     pub(super) fn is_folder(&self) -> bool {
-        self.attr.kind == FileKind::Folder
+        self.entry.is_folder()
     }
 }
 
-/// Returns the entries of a folder. `path` is the folder as the user typed it, for messages.
-pub(super) fn names(vfs: &Vfs, ino: u64, path: &Path) -> anyhow::Result<Vec<(OsString, FileKind)>> {
+/// Returns the names in a folder. `path` is the folder as the user typed it, for messages.
+pub(super) fn names(folder: &Entry, path: &Path) -> anyhow::Result<Vec<(OsString, FileKind)>> {
     let mut names = Vec::new();
-    let listed = vfs.read_dir(ino, 2, false, &mut |entry| {
-        names.push((entry.name.to_owned(), entry.kind));
+    let listed = folder.names(&mut |name, kind| {
+        names.push((name.to_owned(), kind));
         ControlFlow::Continue(())
     });
     match listed {
         Ok(()) => Ok(names),
         // The filesystem has no path for the folder that was opened as SOURCE.
-        Err(error) => bail!("{}: {}", path.display(), error.to_problem().detail()),
+        Err(error) => bail!("{}: {}", path.display(), error.detail()),
     }
 }
 

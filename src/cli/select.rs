@@ -12,7 +12,7 @@ use super::{
     is_url,
     place::{Place, names},
 };
-use crate::vfs::{self, Attr, FileKind, Vfs};
+use crate::{vfs, volume::Entry};
 
 /// As in shells, only a pattern that begins with a dot matches a name that begins with a dot.
 const OPTIONS: MatchOptions =
@@ -20,7 +20,6 @@ const OPTIONS: MatchOptions =
 
 /// The matches of a path, with or without wildcards, inside one filesystem.
 pub(super) struct Selection {
-    pub(super) vfs: Vfs,
     pub(super) found: Vec<Selected>,
     /// Whether the path had wildcards.
     pub(super) is_pattern: bool,
@@ -28,10 +27,9 @@ pub(super) struct Selection {
     pub(super) failed: Vec<anyhow::Error>,
 }
 
-/// A file or folder that matches. It was looked up once and must be forgotten once.
+/// A file or folder that matches.
 pub(super) struct Selected {
-    pub(super) ino: u64,
-    pub(super) attr: Attr,
+    pub(super) entry: Entry,
     /// Its path from the container's name on, or from the first wildcard if that comes earlier.
     pub(super) kept: PathBuf,
     /// Its path as typed, with wildcards replaced: for messages.
@@ -54,9 +52,9 @@ pub(super) fn select(path: &Path, options: vfs::Options) -> anyhow::Result<Selec
     let literal = Place::find(path, options.clone());
     let is_pattern = literal.is_err() && path.components().any(|component| is_wild(component.as_os_str()));
     if !is_pattern {
-        let Place { vfs, ino, attr, kept } = literal?;
-        let found = vec![Selected { ino, attr, kept, shown: path.to_owned() }];
-        return Ok(Selection { vfs, found, is_pattern, failed: vec![] });
+        let Place { entry, kept } = literal?;
+        let found = vec![Selected { entry, kept, shown: path.to_owned() }];
+        return Ok(Selection { found, is_pattern, failed: vec![] });
     }
     let components: Vec<Component<'_>> = path.components().collect();
     let wild = components.iter().position(|component| is_wild(component.as_os_str())).unwrap_or(0);
@@ -72,14 +70,14 @@ pub(super) fn select(path: &Path, options: vfs::Options) -> anyhow::Result<Selec
         bail!("{}: not a folder", start.display());
     }
     // Outside of containers nothing of the folder is kept: the pattern begins there.
-    let kept = if place.vfs.container(place.ino)?.is_some() { place.kept.clone() } else { PathBuf::new() };
-    let mut walk = Walk { vfs: &place.vfs, found: vec![], failed: vec![] };
-    walk.expand(Selected { ino: place.ino, attr: place.attr, kept, shown: prefix }, &parts);
-    let Walk { found, failed, .. } = walk;
+    let kept = if place.entry.warnings()?.is_some() { place.kept } else { PathBuf::new() };
+    let mut walk = Walk { found: vec![], failed: vec![] };
+    walk.expand(Selected { entry: place.entry, kept, shown: prefix }, &parts);
+    let Walk { found, failed } = walk;
     if found.is_empty() && failed.is_empty() {
         bail!("{}: nothing matches", path.display());
     }
-    Ok(Selection { vfs: place.vfs, found, is_pattern, failed })
+    Ok(Selection { found, is_pattern, failed })
 }
 
 /// Returns `s3://` as a path.
@@ -105,13 +103,12 @@ fn part(component: Component<'_>) -> anyhow::Result<Part> {
     }
 }
 
-struct Walk<'a> {
-    vfs: &'a Vfs,
+struct Walk {
     found: Vec<Selected>,
     failed: Vec<anyhow::Error>,
 }
 
-impl Walk<'_> {
+impl Walk {
     /// Collects what the rest of a pattern matches below a folder, in order.
     fn expand(&mut self, top: Selected, parts: &[Part]) {
         // A stack of places with the parts that remain to be matched below them, the next one last.
@@ -121,7 +118,7 @@ impl Walk<'_> {
                 self.found.push(here);
                 continue;
             };
-            if here.attr.kind != FileKind::Folder {
+            if !here.entry.is_folder() {
                 continue;
             }
             let mut inner = Vec::new();
@@ -138,9 +135,10 @@ impl Walk<'_> {
                     if rest.is_empty() {
                         inner.extend(folders.map(|child| (child, rest)));
                     } else {
-                        let folders = folders.filter(|child| child.attr.kind == FileKind::Folder);
+                        let folders = folders.filter(|child| child.entry.is_folder());
                         let below: Vec<_> = folders.map(|child| (child, parts)).collect();
-                        let again = Selected { kept: here.kept.clone(), shown: here.shown.clone(), ..here };
+                        let again =
+                            Selected { entry: here.entry.clone(), kept: here.kept.clone(), shown: here.shown.clone() };
                         inner.push((again, rest));
                         inner.extend(below);
                     }
@@ -152,17 +150,17 @@ impl Walk<'_> {
 
     fn child(&mut self, folder: &Selected, name: &OsStr) -> Option<Selected> {
         let shown = folder.shown.join(name);
-        match self.vfs.lookup(folder.ino, name) {
-            Ok(attr) => attr.map(|attr| Selected { ino: attr.ino, attr, kept: folder.kept.join(name), shown }),
+        match folder.entry.child(name) {
+            Ok(entry) => entry.map(|entry| Selected { entry, kept: folder.kept.join(name), shown }),
             Err(error) => {
-                self.failed.push(anyhow::anyhow!("{}: {}", shown.display(), error.to_problem().detail()));
+                self.failed.push(anyhow::anyhow!("{}: {}", shown.display(), error.detail()));
                 None
             }
         }
     }
 
     fn children(&mut self, folder: &Selected, fits: impl Fn(&OsStr) -> bool) -> Vec<Selected> {
-        match names(self.vfs, folder.ino, &folder.shown) {
+        match names(&folder.entry, &folder.shown) {
             Ok(names) => {
                 let fitting = names.into_iter().filter(|(name, _)| fits(name));
                 fitting.filter_map(|(name, _)| self.child(folder, &name)).collect()

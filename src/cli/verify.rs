@@ -29,7 +29,8 @@ use super::{
 use crate::{
     cache::Verify,
     verify::{Findings, Progress, Which, expect, verify},
-    vfs::{self, FollowLinks, Problem, ROOT, Vfs},
+    vfs::{self, FollowLinks, Problem, Vfs},
+    volume::Entry,
 };
 
 /// Check that containers are whole: structure, checksums, every byte of every file
@@ -174,7 +175,7 @@ fn one(
         // A single file must be a container, or it cannot be verified.
         std::fs::File::open(path).with_context(|| path.display().to_string())?;
         match Vfs::open(path, options) {
-            Ok(vfs) => Place { attr: vfs.attr(ROOT)?, ino: ROOT, vfs, kept: PathBuf::new() },
+            Ok(vfs) => Place { entry: Entry::root(Arc::new(vfs))?, kept: PathBuf::new() },
             Err(error) => {
                 progress.problems.fetch_add(1, Relaxed);
                 return Ok((vec![(path.to_path_buf(), error.to_problem())], vec![]));
@@ -183,13 +184,13 @@ fn one(
     } else {
         Place::find(path, options)?
     };
-    let is_container = place.vfs.is_one_container();
+    let is_container = place.entry.vfs().is_one_container();
     let has_verified = AtomicBool::new(false);
     let Findings { problems, unread } = thread::scope(|scope| {
         if bar.is_shown() && place.is_folder() {
-            scope.spawn(|| expect(&place.vfs, place.ino, Which::All, progress, &has_verified));
+            scope.spawn(|| expect(&place.entry, Which::All, progress, &has_verified));
         }
-        let findings = verify(&place.vfs, &place.attr, threads, progress);
+        let findings = verify(&place.entry, threads, progress);
         has_verified.store(true, Relaxed);
         findings
     });

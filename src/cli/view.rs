@@ -9,7 +9,6 @@ use super::{ViewOptions, place, serve};
 use crate::{
     programs,
     serve::{Access, encode},
-    vfs::{FileKind, ROOT},
 };
 
 /// Look at a container in the browser
@@ -42,15 +41,13 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     super::log_to_stderr("warn");
     let (source, inside) = place::split(&arguments.path, arguments.view.checked().formats)?;
     let site = serve::open(&source, serve::options(&arguments.view), Access::new([]))?;
-    let (vfs, mut ino, mut kind) = (site.volume.vfs(), ROOT, FileKind::Folder);
+    let mut entry = site.volume.root()?;
     for name in &inside {
-        let found = vfs.lookup(ino, name)?;
         let missing = || anyhow!("{}: no '{}' there", arguments.path.display(), name.display());
-        let attr = found.ok_or_else(missing)?;
-        (ino, kind) = (attr.ino, attr.kind);
+        entry = entry.child(name)?.ok_or_else(missing)?;
     }
     let path = encode(&inside.iter().collect::<PathBuf>());
-    let page = if kind == FileKind::Folder { format!("files/{path}") } else { format!("-/view/{path}") };
+    let page = if entry.is_folder() { format!("files/{path}") } else { format!("-/view/{path}") };
     let listener = TcpListener::bind("127.0.0.1:0").context("a free port")?;
     let link = serve::link(listener.local_addr().context("the address that is listened on")?, &page);
     let signals = serve::signals()?;

@@ -106,9 +106,9 @@ fn one(
     let has_read = AtomicBool::new(false);
     let Findings { problems, unread } = thread::scope(|scope| {
         if bar.is_shown() && place.is_folder() {
-            scope.spawn(|| expect(&place.vfs, place.ino, which, progress, &has_read));
+            scope.spawn(|| expect(&place.entry, which, progress, &has_read));
         }
-        let findings = read_all(&place.vfs, &place.attr, threads, progress, which);
+        let findings = read_all(&place.entry, threads, progress, which);
         has_read.store(true, Relaxed);
         findings
     });
@@ -117,7 +117,7 @@ fn one(
         bar.hide(|| eprintln!("shardfs: {}", one_line(&format!("{}: {problem}", path.display()))));
     }
     let mut done = Done { problems: problems.len(), blobs: 0, bytes: 0 };
-    if let Some(spill) = place.vfs.cache().spill() {
+    if let Some(spill) = place.entry.vfs().cache().spill() {
         spill.disk().flush(LAST_BLOCKS);
         let counters = spill.disk().counters();
         (done.blobs, done.bytes) = (counters.written.load(Relaxed), counters.written_bytes.load(Relaxed));

@@ -88,13 +88,12 @@ pub(super) struct Sending {
 /// # Errors
 /// [`Refusal`] if they can't be read, are of another state, or take longer than `wait` permits.
 pub(super) fn read(entry: &Entry, tag: Option<u128>, range: &Range<u64>, wait: Wait) -> Result<Bytes, Refusal> {
-    let (vfs, ino) = (entry.vfs(), entry.ino());
-    let piece = vfs.read_copied_with(ino, range.start, SERVED_PIECE.min(range.end - range.start), wait)?;
+    let piece = entry.read_copied(range.start, SERVED_PIECE.min(range.end - range.start), wait)?;
     if piece.is_empty() && !range.is_empty() {
         return Err(crate::vfs::Error::short((entry.path().into(), String::new()), range.start, range.end).into());
     }
     // A container is read in one state or not at all. An ordinary file of SOURCE is what it is at that moment.
-    if vfs.tag(ino)? != tag {
+    if entry.tag()? != tag {
         return Err(Refusal::changed());
     }
     Ok(piece.into())
@@ -139,10 +138,10 @@ impl Sending {
         let (start, length) = (range.start, self.most.min(left));
         self.most = SERVED_PIECE;
         // Bytes that are in memory need no other thread.
-        let bytes = match self.entry.vfs().read_with(self.entry.ino(), start, length, Wait::Never) {
+        let bytes = match self.entry.read_with(start, length, Wait::Never) {
             Err(error) if error.is_would_block() => {
                 let entry = self.entry.clone();
-                self.site.run(move |_| Ok(entry.vfs().read(entry.ino(), start, length)?)).await?
+                self.site.run(move |_| Ok(entry.read_at(start, length)?)).await?
             }
             bytes => bytes?,
         };

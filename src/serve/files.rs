@@ -115,7 +115,7 @@ fn look_up(site: &Site, address: &str, head: &Parts) -> Result<Found, Refusal> {
         EntryKind::Link => return Err(Refusal::link()),
         EntryKind::File => {}
     }
-    let tag = entry.vfs().tag(entry.ino())?;
+    let tag = entry.tag()?;
     let validators =
         Validators { etag: tag.map(|tag| format!("\"{tag:032x}\"")), modified: whole_seconds(entry.modified()) };
     let file = Arc::new(Shown { entry, tag, validators });
@@ -127,7 +127,7 @@ fn look_up(site: &Site, address: &str, head: &Parts) -> Result<Found, Refusal> {
 impl Shown {
     /// Returns whether its address still leads to it, in the same state; false if telling this would wait.
     pub(super) fn is_current(&self) -> bool {
-        self.entry.vfs().is_still_there(self.entry.ino())
+        self.entry.is_still_there()
     }
 
     /// Returns what a request for it gets, with the first piece read. Waits for no more than `wait` permits.

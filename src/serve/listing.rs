@@ -118,7 +118,7 @@ impl Rest {
                 text.extend_from_slice(if self.has_some { b",\n" } else { b"\n" });
             }
             self.has_some = true;
-            let info = entry.as_ref().and_then(|entry| entry.vfs().item_info(entry.ino()).ok().flatten());
+            let info = entry.as_ref().and_then(|entry| entry.item_info().ok().flatten());
             let attr = entry.as_ref().map(Entry::attr);
             text.extend_from_slice(listed::to_json(&path, attr, &info.unwrap_or_default()).to_string().as_bytes());
             if form == Form::Lines {

@@ -108,7 +108,7 @@ fn address(file: &Entry) -> String {
 /// Returns the path of the container that an entry lies in, or that it stands for, and the entry's path in it; `None`
 /// if it lies in none, or the container can't be opened.
 fn container_path(entry: &Entry) -> Option<(PathBuf, String)> {
-    entry.vfs().container(entry.ino()).ok().flatten().map(|_| entry.vfs().path_of(entry.ino()))
+    entry.is_inside().then(|| entry.place())
 }
 
 /// Makes a page in a worker.
@@ -205,7 +205,7 @@ fn answered(site: &Site, what: &str, address: &str, query: &Query) -> Result<Res
 }
 
 fn rows(entry: &Entry, query: &Query) -> Result<table::Rows, Refusal> {
-    let overview = entry.vfs().overview(entry.ino()).map_err(Error::from)?;
+    let overview = entry.overview()?;
     let inside = container_path(entry).map(|(_, inside)| inside).unwrap_or_default();
     let table = table::Table::of(entry, overview.as_deref(), &inside)?;
     Ok(table.ok_or_else(Refusal::not_found)?.rows(query))

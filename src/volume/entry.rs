@@ -12,10 +12,10 @@ use std::{
 use super::{Array, Error, ErrorKind, Handle};
 use crate::{
     format::ElementType,
-    source::Leased,
+    source::{Leased, Wait},
     tree::{Cells, Container, Episode, Episodes, ItemInfo, Timeline, overview::Contents},
-    vfs::{Attr, FileKind, ROOT, Vfs},
-    view::{Fault, ReadContext},
+    vfs::{self, Attr, FileKind, HeldOverview, ROOT, SeenContainer, Vfs},
+    view::{Bytes, Fault, ReadContext},
 };
 
 /// Number of names that a listing reads at a time.
@@ -57,7 +57,8 @@ impl std::fmt::Debug for Entry {
 }
 
 impl Entry {
-    pub(super) fn root(vfs: Arc<Vfs>) -> Result<Self, Error> {
+    /// Returns the top of a filesystem.
+    pub(crate) fn root(vfs: Arc<Vfs>) -> Result<Self, Error> {
         let attr = vfs.attr(ROOT)?;
         Ok(Self { handle: Arc::new(Handle { vfs, ino: ROOT }), attr, path: PathBuf::new() })
     }
@@ -67,7 +68,8 @@ impl Entry {
     }
 
     /// Returns its inode number, valid as long as this entry or a clone of it exists.
-    pub(crate) fn ino(&self) -> u64 {
+    #[cfg(test)]
+    pub(super) fn ino(&self) -> u64 {
         self.handle.ino
     }
 
@@ -147,10 +149,42 @@ impl Entry {
         Ok(at)
     }
 
-    fn child(&self, name: &OsStr) -> Result<Option<Self>, Error> {
+    /// Returns the entry of a name in this folder; `None` if there is none.
+    pub(crate) fn child(&self, name: &OsStr) -> Result<Option<Self>, Error> {
         let found = Handle::look_up(&self.handle.vfs, self.handle.ino, name)?;
         let path = || self.path.join(name);
         Ok(found.map(|(handle, attr)| Self { handle: Arc::new(handle), attr, path: path() }))
+    }
+
+    /// Returns listed entries from a position on (0 at first), at most `most`, with the attributes that are known
+    /// without decoding, and the position of the next ones; `None` at the end. What was listed before an error comes
+    /// with it.
+    pub(crate) fn list(&self, from: u64, most: usize) -> (Vec<Listed>, Result<Option<u64>, Error>) {
+        let (mut found, mut next) = (Vec::new(), from.max(2));
+        let mut has_more = false;
+        let listed = self.vfs().read_dir(self.handle.ino, next, true, &mut |entry| {
+            if found.len() == most {
+                has_more = true;
+                return ControlFlow::Break(());
+            }
+            next = entry.next;
+            let handle = Handle { vfs: self.handle.vfs.clone(), ino: entry.ino };
+            let (path, kind) = (self.path.join(entry.name), entry.kind);
+            found.push(Listed { handle, path, kind, attr: entry.attr });
+            ControlFlow::Continue(())
+        });
+        (found, listed.map(|()| has_more.then_some(next)).map_err(Into::into))
+    }
+
+    /// Passes the names in this folder and their kinds to `each` until it breaks. Looks nothing up.
+    pub(crate) fn names(&self, each: &mut dyn FnMut(&OsStr, FileKind) -> ControlFlow<()>) -> Result<(), Error> {
+        Ok(self.vfs().read_dir(self.handle.ino, 2, false, &mut |entry| each(entry.name, entry.kind))?)
+    }
+
+    /// Passes the names in this folder to `each`, each with the position at which a listing goes on behind it, until it
+    /// breaks. Looks nothing up.
+    pub(crate) fn positions(&self, each: &mut dyn FnMut(&OsStr, u64) -> ControlFlow<()>) -> Result<(), Error> {
+        Ok(self.vfs().read_dir(self.handle.ino, 2, false, &mut |entry| each(entry.name, entry.next))?)
     }
 
     /// Returns the listed entries of the folder. An entry that cannot be looked at is an error of its own, and the
@@ -197,6 +231,21 @@ impl Entry {
             bytes.extend_from_slice(&piece);
         }
         Ok(bytes)
+    }
+
+    /// Returns up to `length` bytes of a file from `offset` on, copied as little as possible.
+    pub(crate) fn read_at(&self, offset: u64, length: u64) -> Result<Bytes, Error> {
+        Ok(self.vfs().read(self.handle.ino, offset, length)?)
+    }
+
+    /// Does the same as [`Self::read_at`], for a caller that waits for no more than `wait`.
+    pub(crate) fn read_with(&self, offset: u64, length: u64, wait: Wait) -> Result<Bytes, vfs::Error> {
+        self.vfs().read_with(self.handle.ino, offset, length, wait)
+    }
+
+    /// Returns whether the container is still in the state in which this entry was looked up.
+    pub(crate) fn is_still_there(&self) -> bool {
+        self.vfs().is_still_there(self.handle.ino)
     }
 
     /// Fills `out` with the bytes of a file from `offset` on. A block that lies whole in the range is decoded straight
@@ -293,7 +342,7 @@ impl Entry {
     /// # Errors
     /// Those of opening the container.
     pub fn items(&self) -> Result<Vec<String>, Error> {
-        let overview = self.vfs().overview(self.handle.ino)?;
+        let overview = self.overview()?;
         match overview.as_ref().map(|overview| &overview.contents) {
             Some(Contents::Items { items, .. }) => Ok(items.iter().map(|item| item.path.clone()).collect()),
             _ => Ok(Vec::new()),
@@ -329,6 +378,62 @@ impl Entry {
 
     fn no_episode(&self, position: u64) -> Error {
         Error::new(ErrorKind::NotFound, format!("{}: no episode {position}", self.path.display()))
+    }
+
+    /// Returns an overview, for people, of the container that contains this entry; `None` outside of containers.
+    pub(crate) fn overview(&self) -> Result<Option<HeldOverview>, Error> {
+        Ok(self.vfs().overview(self.handle.ino)?)
+    }
+
+    /// Returns what was noticed when the container that contains this entry was opened; `None` outside of containers.
+    pub(crate) fn warnings(&self) -> Result<Option<Vec<String>>, Error> {
+        Ok(self.vfs().container(self.handle.ino)?.map(|container| container.warnings().to_vec()))
+    }
+
+    /// Returns the file or folder of SOURCE that this entry is or lies in, and the path inside it.
+    pub(crate) fn place(&self) -> (PathBuf, String) {
+        self.vfs().path_of(self.handle.ino)
+    }
+
+    /// Returns the tag of the state of a file's bytes; see [`Vfs::tag`].
+    pub(crate) fn tag(&self) -> Result<Option<u128>, Error> {
+        Ok(self.vfs().tag(self.handle.ino)?)
+    }
+
+    /// Returns whether this folder is a container. Opens nothing.
+    pub(crate) fn is_root_of_container(&self) -> bool {
+        self.vfs().is_container(self.handle.ino)
+    }
+
+    /// Returns what is known of this container without opening it; `None` if it is none or no longer there.
+    pub(crate) fn seen_container(&self) -> Option<SeenContainer> {
+        self.vfs().seen_container(self.handle.ino)
+    }
+
+    /// Returns whether this entry is a container or lies in one.
+    pub(crate) fn is_inside(&self) -> bool {
+        matches!(self.vfs().container(self.handle.ino), Ok(Some(_)))
+    }
+
+    /// Returns what is wrong with other files that the container that contains this entry needs.
+    pub(crate) fn verify_others(&self) -> Result<Vec<String>, Error> {
+        Ok(self.vfs().ask(self.handle.ino, |tree, _, _| Ok(tree.verify_others()))?.unwrap_or_default())
+    }
+
+    /// Returns up to `length` bytes of a file from `offset` on, in memory of their own, for a caller that waits for no
+    /// more than `wait`.
+    pub(crate) fn read_copied(&self, offset: u64, length: u64, wait: Wait) -> Result<Vec<u8>, vfs::Error> {
+        self.vfs().read_copied_with(self.handle.ino, offset, length, wait)
+    }
+
+    /// Keeps the file on the disk cache as the kernel can read it. Returns whether it is there.
+    pub(crate) fn keep(&self) -> Result<bool, Error> {
+        Ok(self.vfs().keep_file(self.handle.ino)?)
+    }
+
+    /// Returns the bytes of the file of the container that contains this entry.
+    pub(crate) fn stored_size(&self) -> Option<u64> {
+        self.vfs().stored(self.handle.ino).ok().flatten().map(|source| source.len())
     }
 
     /// Asks the container that contains this entry for its episodes; `None` if it has none.
@@ -392,6 +497,43 @@ impl Entry {
     /// [`ErrorKind::InvalidInput`] if it is not a link.
     pub fn link_target(&self) -> Result<PathBuf, Error> {
         Ok(self.vfs().read_link(self.handle.ino)?.into())
+    }
+}
+
+/// An entry as its folder lists it.
+#[derive(Debug)]
+pub(crate) struct Listed {
+    handle: Handle,
+    path: PathBuf,
+    pub(crate) kind: FileKind,
+    /// `None` if they take decoding, or cannot be read.
+    pub(crate) attr: Option<Attr>,
+}
+
+impl Listed {
+    /// Returns its name.
+    pub(crate) fn name(&self) -> &OsStr {
+        self.path.file_name().unwrap_or_default()
+    }
+
+    /// Returns it with all its attributes.
+    ///
+    /// # Errors
+    /// Those of reading them.
+    pub(crate) fn entry(self) -> Result<Entry, Error> {
+        let Self { handle, path, attr, .. } = self;
+        let attr = attr.map_or_else(|| handle.vfs.attr(handle.ino), Ok)?;
+        Ok(Entry { handle: Arc::new(handle), attr, path })
+    }
+
+    /// Returns the description of the stored item that it shows.
+    pub(crate) fn item_info(&self) -> Option<ItemInfo> {
+        self.handle.vfs.item_info(self.handle.ino).ok().flatten()
+    }
+
+    /// Returns whether it is the folder of a container.
+    pub(crate) fn is_container(&self) -> bool {
+        self.handle.vfs.is_container(self.handle.ino)
     }
 }
 

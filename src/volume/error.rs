@@ -67,6 +67,24 @@ impl Error {
         }
     }
 
+    /// Returns it as a problem; without a place if the filesystem was not asked.
+    pub(crate) fn to_problem(&self) -> Problem {
+        self.problem().unwrap_or_else(|| Problem::of(std::path::PathBuf::new(), self.to_string()))
+    }
+
+    /// Returns what is wrong, for callers who name the place themselves.
+    pub(crate) fn detail(&self) -> String {
+        self.to_problem().detail()
+    }
+
+    /// Returns the operating system's number of the error; 0 if there is none.
+    pub(crate) fn errno(&self) -> i32 {
+        match &self.what {
+            What::Filesystem(error) => error.errno(),
+            What::Said(_) => 0,
+        }
+    }
+
     /// Returns the kind of the error.
     pub fn kind(&self) -> ErrorKind {
         self.kind

@@ -26,14 +26,12 @@ use super::{
 };
 use crate::{
     limits::PIECE,
-    vfs::{Attr, FileKind, Vfs},
+    volume::{Entry, EntryKind},
 };
 
 /// One file or link to be copied.
 pub(super) struct Task {
-    pub(super) vfs: Arc<Vfs>,
-    pub(super) ino: u64,
-    pub(super) attr: Attr,
+    pub(super) entry: Entry,
     /// Its path in messages.
     pub(super) shown: PathBuf,
     pub(super) dest: Arc<Destination>,
@@ -98,20 +96,20 @@ impl Copier {
             if self.stop.load(Relaxed) {
                 continue;
             }
-            let done = match task.attr.kind {
-                FileKind::Link => self.link(&task),
+            let done = match task.entry.kind() {
+                EntryKind::Link => self.link(&task),
                 _ => self.file(&task),
             };
             if let Err(error) = done {
                 self.failed(&error);
             }
-            task.vfs.forget(task.ino, 1);
         }
     }
 
     /// A whole copy under another name first: under its own name a file is complete or not there.
     fn file(&self, task: &Task) -> anyhow::Result<()> {
-        let Task { attr, dest, to, .. } = task;
+        let Task { entry, dest, to, .. } = task;
+        let attr = entry.attr();
         let named = || dest.shown(to).display().to_string();
         match dest.stat(to).with_context(named)? {
             Some(there) if FileType::from_raw_mode(there.st_mode) == FileType::Directory => {
@@ -136,15 +134,16 @@ impl Copier {
     }
 
     fn fill(&self, task: &Task, mut file: &File) -> anyhow::Result<()> {
-        let Task { vfs, ino, attr, shown, dest, to } = task;
+        let Task { entry, shown, dest, to } = task;
+        let size = entry.size();
         let mut offset = 0;
-        while offset < attr.size {
-            let read = vfs.read(*ino, offset, PIECE as u64);
-            let read = read.map_err(|e| anyhow!("{}: {}", shown.display(), e.to_problem().detail()))?;
+        while offset < size {
+            let read = entry.read_at(offset, PIECE as u64);
+            let read = read.map_err(|error| anyhow!("{}: {}", shown.display(), error.detail()))?;
             // They may be a mapped file's: only a system call may look at them.
             let bytes = read.as_syscall_buf();
             if bytes.is_empty() {
-                bail!("{}: ended at byte {offset} of {}", shown.display(), attr.size);
+                bail!("{}: ended at byte {offset} of {}", shown.display(), size);
             }
             file.write_all(bytes).with_context(|| dest.shown(to).display().to_string())?;
             offset += bytes.len() as u64;
@@ -154,13 +153,13 @@ impl Copier {
     }
 
     fn link(&self, task: &Task) -> anyhow::Result<()> {
-        let Task { vfs, ino, attr, dest, to, .. } = task;
-        let target = vfs.read_link(*ino)?;
+        let Task { entry, dest, to, .. } = task;
+        let target = entry.link_target()?.into_os_string();
         if dest.link(to).is_some_and(|there| there == target) {
             self.already_there.fetch_add(1, Relaxed);
             return Ok(());
         }
-        dest.put_link(to, &target, attr.mtime).with_context(|| dest.shown(to).display().to_string())?;
+        dest.put_link(to, &target, entry.attr().mtime).with_context(|| dest.shown(to).display().to_string())?;
         self.copied.fetch_add(1, Relaxed);
         Ok(())
     }

@@ -7,10 +7,11 @@ use serde_json::Value;
 
 use crate::{
     escape,
-    vfs::{self, Attr, FileKind, SeenContainer, Vfs},
+    vfs::{Attr, FileKind, SeenContainer},
+    volume::{Entry, Error, ErrorKind},
 };
 
-/// Episodes of a KDB file whose tasks are compared, at most.
+/// Episodes of a container whose tasks are compared, at most.
 const TASKS: u64 = 100;
 
 /// Most camera folders that are named; more are not counted.
@@ -71,17 +72,10 @@ pub(super) fn shown(path: &Path) -> String {
 #[serde(default)]
 struct Description {
     version: Value,
-    header: Header,
     episode: Option<Episode>,
     episodes: Option<u64>,
     items: Vec<Item>,
     tables: Vec<Table>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Header {
-    num_frames: Option<u64>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -106,21 +100,21 @@ struct Table {
 }
 
 /// Looks into a container as far as possible without decoding. If something fails, the row has what was found before.
-pub(super) fn look_into(vfs: &Vfs, ino: u64, mut row: Row) -> (Row, Option<vfs::Error>) {
-    let failed = fill(vfs, ino, &mut row).err();
+pub(super) fn look_into(container: &Entry, mut row: Row) -> (Row, Option<Error>) {
+    let failed = fill(container, &mut row).err();
     if let Some(error) = &failed {
-        row.problem = Some(error.to_problem().detail());
+        row.problem = Some(error.detail());
     }
     (row, failed)
 }
 
-fn fill(vfs: &Vfs, ino: u64, row: &mut Row) -> Result<(), vfs::Error> {
-    let Some(container) = vfs.container(ino)? else { return Ok(()) };
-    row.problem = container.warnings().first().cloned();
-    let Some(description) = vfs.description(ino)? else { return Ok(()) };
+fn fill(container: &Entry, row: &mut Row) -> Result<(), Error> {
+    let Some(warnings) = container.warnings()? else { return Ok(()) };
+    row.problem = warnings.into_iter().next();
+    let Some(description) = container.description()? else { return Ok(()) };
     let Ok(described) = serde_json::from_slice::<Description>(&description) else { return Ok(()) };
     drop(description);
-    let Description { version, header, episode, episodes, items, tables } = described;
+    let Description { version, episode, episodes, items, tables } = described;
     row.version = match version {
         Value::String(version) => Some(version),
         Value::Null => None,
@@ -132,81 +126,69 @@ fn fill(vfs: &Vfs, ino: u64, row: &mut Row) -> Result<(), vfs::Error> {
     let rows_of_steps = tables.iter().find(|table| table.path == "steps.parquet").and_then(|table| table.rows);
     if let Some(count) = episodes {
         row.episodes = Some(count);
-        row.steps = rows_of_steps.or(header.num_frames);
-        row.task = task(vfs, ino, count)?;
-        let first = descend(vfs, ino, &["episodes", "0", "images"])?;
-        row.cameras = first.map(|images| cameras(vfs, images)).transpose()?.flatten();
+        row.steps = match rows_of_steps {
+            None => container.episodes_of(|episodes, reader| episodes.frames(reader))?.map(|(frames, _)| frames),
+            steps => steps,
+        };
+        row.task = task(container, count)?;
+        if count > 0 {
+            row.cameras = cameras(container, &format!("{}/images", container.episode_folder(0)?))?;
+        }
     } else if let Some(episode) = episode {
         row.episodes = Some(1);
         row.steps = episode.steps.or(rows_of_steps);
         (row.episode_id, row.task) = (episode.episode_id, episode.env_id);
-        row.cameras = descend(vfs, ino, &["images"])?.map(|images| cameras(vfs, images)).transpose()?.flatten();
+        row.cameras = cameras(container, "images")?;
     } else if let Some(steps) = rows_of_steps {
         // A joined episode.
         row.steps = Some(steps);
-        row.cameras = descend(vfs, ino, &["images"])?.map(|images| cameras(vfs, images)).transpose()?.flatten();
+        row.cameras = cameras(container, "images")?;
     }
     Ok(())
 }
 
-/// Returns the node at a path below another, if it exists. The caller has to forget it.
-fn descend(vfs: &Vfs, top: u64, names: &[&str]) -> Result<Option<u64>, vfs::Error> {
-    let mut at = top;
-    for name in names {
-        let found = vfs.lookup(at, OsStr::new(name));
-        if at != top {
-            vfs.forget(at, 1);
-        }
-        let Some(attr) = found? else { return Ok(None) };
-        at = attr.ino;
-    }
-    Ok(Some(at))
-}
-
-/// Returns the task of a KDB file, if its first episodes agree on one.
-fn task(vfs: &Vfs, ino: u64, episodes: u64) -> Result<Option<String>, vfs::Error> {
-    #[derive(Deserialize)]
-    struct Meta {
-        task: String,
-    }
+/// Returns the task of a container of episodes, if its first ones agree on one.
+fn task(container: &Entry, episodes: u64) -> Result<Option<String>, Error> {
     let mut task = None;
     for position in 0..episodes.min(TASKS) {
-        let Some(meta) = descend(vfs, ino, &["episodes", &position.to_string(), "meta.json"])? else { continue };
-        let text = vfs.read_copied(meta, 0, 1 << 20);
-        vfs.forget(meta, 1);
-        let Ok(Meta { task: found }) = serde_json::from_slice(&text?) else { continue };
-        if *task.get_or_insert_with(|| found.clone()) != found {
+        let Some(said) = container.episode(position)?.and_then(|episode| episode.said) else { continue };
+        if *task.get_or_insert_with(|| said.task.clone()) != said.task {
             return Ok(None);
         }
     }
     Ok(task)
 }
 
-/// Returns the paths of camera folders below `images`, separated by commas; a comma in a name becomes `%2C`. Forgets
-/// `images`.
-fn cameras(vfs: &Vfs, images: u64) -> Result<Option<String>, vfs::Error> {
+/// Returns the paths of camera folders below a folder of pictures, separated by commas; a comma in a name becomes `%2C`.
+/// `None` if there are none.
+fn cameras(container: &Entry, images: &str) -> Result<Option<String>, Error> {
+    let images = match container.get(images) {
+        Ok(images) => images,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
     let mut found = Vec::new();
     let mut folders = vec![(images, String::new())];
     while let Some((folder, path)) = folders.pop() {
         let (mut inner, mut has_pictures) = (Vec::new(), false);
-        let listed = vfs.read_dir(folder, 2, true, &mut |entry| {
-            if entry.kind == FileKind::Folder {
-                let name = entry.name.to_string_lossy().replace(',', "%2C");
-                inner.push((entry.ino, if path.is_empty() { name } else { format!("{path}/{name}") }));
+        folder.names(&mut |name, kind| {
+            if kind == FileKind::Folder {
+                inner.push(name.to_owned());
                 return ControlFlow::Continue(());
             }
-            vfs.forget(entry.ino, 1);
             // After the first picture there are only more pictures; at the top, stacks of frames are listed between the
             // folders.
             has_pictures = !path.is_empty();
             if has_pictures { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        });
-        vfs.forget(folder, 1);
+        })?;
+        for name in inner.into_iter().rev() {
+            let Some(folder) = folder.child(&name)? else { continue };
+            let name = name.to_string_lossy().replace(',', "%2C");
+            folders.push((folder, if path.is_empty() { name } else { format!("{path}/{name}") }));
+        }
         if has_pictures && found.len() < CAMERAS {
             found.push(path);
         }
-        folders.extend(inner.into_iter().rev());
-        listed?;
     }
     Ok((!found.is_empty()).then(|| found.join(",")))
 }

@@ -51,11 +51,7 @@ struct Line {
 impl Summary {
     /// Examines the container at a place, or the one episode in which `part` lies. `None` if it has no episodes.
     pub(super) fn read(place: &Place, part: &str) -> anyhow::Result<Option<Self>> {
-        let read = |reader: &ReadContext, episodes: &dyn Episodes| Self::of(episodes, reader, part);
-        let summary = place
-            .vfs
-            .ask(place.ino, |tree, reader, _| tree.episodes().map(|episodes| read(reader, episodes)).transpose())?;
-        Ok(summary.flatten())
+        Ok(place.entry.episodes_of(|episodes, reader| Self::of(episodes, reader, part))?)
     }
 
     fn of(episodes: &dyn Episodes, reader: &ReadContext, part: &str) -> Result<Self, Fault> {

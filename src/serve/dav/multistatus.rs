@@ -61,7 +61,7 @@ impl Writer {
     /// # Errors
     /// [`Refusal`] if the file has changed.
     pub(super) fn write(&self, xml: &mut String, entry: &Entry) -> Result<(), Refusal> {
-        let tag = entry.vfs().tag(entry.ino())?;
+        let tag = entry.tag()?;
         xml.push_str("<D:response><D:href>");
         xml.push_str(&paths::address_below(super::PREFIX, entry.path(), entry.is_folder()));
         xml.push_str("</D:href>");

@@ -252,9 +252,9 @@ fn cameras(episode: &Entry) -> Result<Vec<Camera>, Error> {
             break;
         }
         let (mut runs, mut inner): (Vec<Run>, Vec<String>) = (Vec::new(), Vec::new());
-        folder.vfs().read_dir(folder.ino(), 2, false, &mut |entry| {
-            let Some(name) = entry.name.to_str() else { return ControlFlow::Continue(()) };
-            match entry.kind {
+        folder.names(&mut |name, kind| {
+            let Some(name) = name.to_str() else { return ControlFlow::Continue(()) };
+            match kind {
                 FileKind::Folder if depth < DEPTH && inner.len() < FOLDERS => inner.push(name.to_owned()),
                 FileKind::File => add_frame(&mut runs, name),
                 _ => {}
@@ -306,15 +306,15 @@ pub(super) fn neighbours(volume: &crate::volume::Volume, entry: &Entry) -> Resul
     let folder = volume.get(parent)?;
     let suffix = entry.path().extension();
     let (mut before, mut after, mut is_behind) = (None, None, false);
-    folder.vfs().read_dir(folder.ino(), 2, false, &mut |found| {
-        let is_like = found.kind == FileKind::Folder && Path::new(found.name).extension() == suffix;
-        if found.name == entry.name() {
+    folder.names(&mut |name, kind| {
+        let is_like = kind == FileKind::Folder && Path::new(name).extension() == suffix;
+        if name == entry.name() {
             is_behind = true;
         } else if is_like && is_behind {
-            after = Some(found.name.to_owned());
+            after = Some(name.to_owned());
             return ControlFlow::Break(());
         } else if is_like {
-            before = Some(found.name.to_owned());
+            before = Some(name.to_owned());
         }
         ControlFlow::Continue(())
     })?;

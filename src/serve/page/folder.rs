@@ -72,8 +72,8 @@ pub(super) fn page(folder: &Entry, query: &Query) -> Result<Page, Error> {
     let end = before.saturating_add(ROWS);
     let is_counted = super::container_path(folder).is_some();
     let (mut seen, mut position, mut start, mut has_more) = (0, 2, None, false);
-    folder.vfs().read_dir(folder.ino(), 2, false, &mut |entry| {
-        if matches(entry.name, &filter) {
+    folder.positions(&mut |name, next| {
+        if matches(name, &filter) {
             if seen == before {
                 start = Some(position);
             }
@@ -83,7 +83,7 @@ pub(super) fn page(folder: &Entry, query: &Query) -> Result<Page, Error> {
                 return ControlFlow::Break(());
             }
         }
-        position = entry.next;
+        position = next;
         ControlFlow::Continue(())
     })?;
     let rows = match start {
@@ -99,31 +99,28 @@ fn matches(name: &OsStr, filter: &str) -> bool {
     filter.is_empty() || name.to_string_lossy().to_lowercase().contains(filter)
 }
 
+/// Entries that are listed at once.
+const BATCH: usize = 1024;
+
 /// Returns up to `count` entries from a position on whose names contain `filter`, with what is known without decoding.
 fn read_rows(folder: &Entry, from: u64, count: u64, filter: &str) -> Result<Vec<Row>, Error> {
-    let vfs = folder.vfs();
-    let (mut rows, mut held) = (Vec::new(), Vec::new());
-    let listed = vfs.read_dir(folder.ino(), from.max(2), true, &mut |entry| {
-        if rows.len() as u64 == count {
-            return ControlFlow::Break(());
+    let (mut rows, mut next) = (Vec::new(), Some(from));
+    while let Some(from) = next.filter(|_| (rows.len() as u64) < count) {
+        let most = usize::try_from(count).unwrap_or(usize::MAX).min(BATCH);
+        let (entries, then) = folder.list(from, most);
+        for listed in entries {
+            let is_readable = listed.attr.as_ref().is_none_or(paths::is_readable);
+            if !matches(listed.name(), filter) || !is_readable || rows.len() as u64 == count {
+                continue;
+            }
+            let size = listed.attr.filter(|attr| attr.kind == FileKind::File).map(|attr| attr.size);
+            // If the size is not known yet, neither is the shape.
+            let info = size.and_then(|_| listed.item_info()).unwrap_or_default();
+            let (name, kind, is_container) = (listed.name().to_owned(), listed.kind, listed.is_container());
+            rows.push(Row { name, kind, size, info, is_container });
         }
-        // Each listed entry counts as a look-up, even if it is not shown, so all are forgotten below.
-        held.push(entry.ino);
-        let is_readable = entry.attr.as_ref().is_none_or(paths::is_readable);
-        if matches(entry.name, filter) && is_readable {
-            let size = entry.attr.filter(|attr| attr.kind == FileKind::File).map(|attr| attr.size);
-            rows.push((entry.ino, entry.name.to_owned(), entry.kind, size));
-        }
-        ControlFlow::Continue(())
-    });
-    let describe = |(ino, name, kind, size): (u64, OsString, FileKind, Option<u64>)| {
-        // If the size is not known yet, neither is the shape.
-        let info = size.and_then(|_| vfs.item_info(ino).ok().flatten()).unwrap_or_default();
-        Row { name, kind, size, info, is_container: vfs.is_container(ino) }
-    };
-    let rows = rows.into_iter().map(describe).collect();
-    held.into_iter().for_each(|ino| vfs.forget(ino, 1));
-    listed?;
+        next = then?;
+    }
     Ok(rows)
 }
 
@@ -135,7 +132,7 @@ pub(super) struct Damage {
 impl Damage {
     /// Collects the damage of a folder's entries from the problems seen so far.
     pub(super) fn of(folder: &Entry) -> Self {
-        let place = folder.vfs().path_of(folder.ino());
+        let place = folder.place();
         let is_inside = super::container_path(folder).is_some();
         let here = if is_inside { place.0.join(&place.1) } else { folder.path().to_owned() };
         let mut by_name = HashMap::new();

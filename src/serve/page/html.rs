@@ -108,7 +108,7 @@ impl Html {
             return Ok(Pieces { before: self.text, file: None, after: String::new() });
         };
         let after = self.text.split_off(at);
-        let tag = file.vfs().tag(file.ino())?;
+        let tag = file.tag()?;
         Ok(Pieces { before: self.text, file: Some(Text { file, tag, done: 0 }), after })
     }
 
@@ -152,7 +152,7 @@ impl Text {
     /// Writes the next piece. Returns true for the last one.
     fn write(&mut self, html: &mut Html) -> Result<bool, Refusal> {
         let mut bytes = self.file.read_range(self.done, PIECE)?;
-        if self.file.vfs().tag(self.file.ino())? != self.tag || (bytes.is_empty() && self.done < self.file.size()) {
+        if self.file.tag()? != self.tag || (bytes.is_empty() && self.done < self.file.size()) {
             return Err(Refusal::changed());
         }
         if self.done + (bytes.len() as u64) < self.file.size() {

@@ -33,7 +33,7 @@ pub(super) struct Summary {
 
 /// Summarises what a container holds. One that can't be opened counts as damaged.
 pub(super) fn summary(container: &Entry) -> Summary {
-    match container.vfs().overview(container.ino()).map_err(Error::from) {
+    match container.overview() {
         Ok(Some(overview)) => Summary {
             text: line(container, &overview),
             size: container.get(".file").map_or_else(|_| String::new(), |file| html::size(file.size())),

@@ -123,8 +123,7 @@ const ARRAY: &[&str] = &["uplot.js", "chart.js", "plane.js", "table.js", "array.
 const TABLE: &[&str] = &["table.js"];
 
 fn folder_main(volume: &Volume, entry: &Entry, query: &Query) -> Result<(Html, &'static [&'static str]), Error> {
-    let vfs = entry.vfs();
-    let overview = vfs.overview(entry.ino())?;
+    let overview = entry.overview()?;
     let place = super::container_path(entry);
     let inside = place.as_ref().map(|(_, inside)| &**inside);
     let mut main = Html::default();
@@ -195,8 +194,7 @@ fn write_attributes(main: &mut Html, entry: &Entry) {
 
 /// Writes the warnings from opening the container.
 fn write_warnings(main: &mut Html, container: &Entry) -> Result<(), Error> {
-    let Some(opened) = container.vfs().container(container.ino())? else { return Ok(()) };
-    for warning in opened.warnings().iter().take(PROBLEMS) {
+    for warning in container.warnings()?.unwrap_or_default().iter().take(PROBLEMS) {
         main.raw("<p class=\"notice\">").text(warning).raw("</p>");
     }
     Ok(())
@@ -365,7 +363,7 @@ pub(super) fn problems(volume: &Volume) -> Made {
         main.raw("<table class=\"list\"><thead><tr><th scope=\"col\">Container</th><th scope=\"col\">Path</th>");
         main.raw("<th scope=\"col\">Problem</th></tr></thead><tbody>");
     }
-    let is_alone = volume.root().is_ok_and(|root| volume.vfs().is_container(root.ino()));
+    let is_alone = volume.root().is_ok_and(|root| root.is_root_of_container());
     for problem in &newest {
         // If SOURCE is one container, it is the top.
         let container = if is_alone { Path::new("") } else { &problem.container };
