@@ -7,7 +7,6 @@ use std::{
     collections::{HashMap, VecDeque},
     fs::File,
     io::{self, Read, Write},
-    ops::ControlFlow,
     path::{Path, PathBuf},
     sync::{
         Arc,

@@ -54,7 +54,7 @@ use http::{HeaderMap, HeaderValue, header, request::Parts};
 use serde::Serialize;
 
 use super::{Refusal, Request, Response, Site, body, paths};
-use crate::volume::{Entry, Error};
+use crate::volume::Entry;
 use elements::Elements;
 use query::Query;
 

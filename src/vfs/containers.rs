@@ -68,6 +68,10 @@ struct State {
     open: LruCache<Arc<ContainerId>, Open>,
     /// Containers that are being opened, each by one thread.
     opening: HashMap<Arc<ContainerId>, Arc<Opening>>,
+    /// Bytes of memory that the open ones take, about, and after how many openings they are added up again: they grow
+    /// while they are used, and adding all up at each opening would take the square of their number.
+    weight: usize,
+    unsummed: usize,
 }
 
 /// An open container.
@@ -138,7 +142,12 @@ impl Containers {
             store,
             cache,
             folders,
-            state: Mutex::new(State { open: LruCache::new(nonzero(descriptors())), opening: HashMap::new() }),
+            state: Mutex::new(State {
+                open: LruCache::new(nonzero(descriptors())),
+                opening: HashMap::new(),
+                weight: 0,
+                unsummed: 0,
+            }),
             volume: NEXT_NUMBER.fetch_add(1, Relaxed),
             budget: usize::try_from(budget).unwrap_or(usize::MAX),
             counters: Counters::default(),
@@ -336,10 +345,16 @@ impl Containers {
         let open = Open { opened: opened.clone(), file, used: Instant::now() };
         let mut state = self.state.lock();
         let mut closed: Vec<_> = state.open.push(id.clone(), open).into_iter().collect();
-        let mut weight: usize = state.open.iter().map(|(_, open)| open.opened.tree.memory_usage()).sum();
-        while weight > self.budget && state.open.len() > 1 {
+        if state.unsummed == 0 {
+            state.unsummed = state.open.len() / 8 + 1;
+            state.weight = state.open.iter().map(|(_, open)| open.opened.tree.memory_usage()).sum();
+        } else {
+            state.weight = state.weight.saturating_add(opened.tree.memory_usage());
+        }
+        state.unsummed -= 1;
+        while state.weight > self.budget && state.open.len() > 1 {
             let Some(oldest) = state.open.pop_lru() else { break };
-            weight = weight.saturating_sub(oldest.1.opened.tree.memory_usage());
+            state.weight = state.weight.saturating_sub(oldest.1.opened.tree.memory_usage());
             closed.push(oldest);
         }
         drop(state);

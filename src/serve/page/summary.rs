@@ -12,7 +12,7 @@ use crate::{
         Overview,
         overview::{Contents, Item},
     },
-    volume::{Entry, Error},
+    volume::Entry,
 };
 
 /// Episodes of a file whose tasks are looked at.
