@@ -36,7 +36,7 @@ use fuser::{
 };
 use parking_lot::Mutex;
 
-use crate::vfs::{Attr, DirEntry, Error, FileKind, Serve, Serving, Vfs};
+use crate::vfs::{Attr, DirEntry, Error, FileKind, IoMode, Serving, Vfs};
 use awake::Awake;
 use dispatch::About;
 use guard::guarded;
@@ -75,10 +75,10 @@ impl Filesystem for Adapter {
         let _ = config.set_max_background(u16::MAX);
         let _ = config.set_max_readahead(u32::MAX).or_else(|most| config.set_max_readahead(most));
         let mut serving = Serving::default();
-        let asked = self.vfs.options().serve;
+        let asked = self.vfs.options().io_mode;
         // Files in the disk cache need no memory, and are read like any file on that disk.
-        let is_better = asked == Serve::Auto && self.vfs.cache().spill().is_some();
-        if asked == Serve::Passthrough || is_better {
+        let is_better = asked == IoMode::Auto && self.vfs.cache().spill().is_some();
+        if asked == IoMode::Passthrough || is_better {
             match offer_passthrough(config) {
                 Ok(()) => {
                     serving.passthrough = true;

@@ -35,7 +35,7 @@ mod waiting;
 pub use attributes::{Attr, FileKind, Ttl};
 pub use error::Error;
 pub use listing::DirEntry;
-pub use memory::{Growing, Opening, Serve, Serving};
+pub use memory::{Growing, IoMode, Opening, Serving};
 pub use number_key::NumberKey;
 pub use problems::Problem;
 
@@ -99,7 +99,7 @@ pub struct Options {
     /// Where decoded blocks are kept for which memory has no room.
     pub spill: Option<SpillOptions>,
     /// How opened files are served, if the kernel supports it.
-    pub serve: Serve,
+    pub io_mode: IoMode,
     /// Which symbolic links of SOURCE are shown as their targets.
     pub follow_links: FollowLinks,
     /// How a bucket or a web server is reached.
@@ -133,7 +133,7 @@ impl Default for Options {
             cache: None,
             watch: true,
             spill: None,
-            serve: Serve::default(),
+            io_mode: IoMode::default(),
             follow_links: FollowLinks::default(),
             #[cfg(feature = "remote")]
             remote: crate::store::remote::Options::default(),

@@ -153,7 +153,10 @@ pub(super) fn translate(list: &str, mount: &Command, sloppy: bool) -> anyhow::Re
             Some(_) => IGNORED_WITH_VALUE.contains(&name),
         };
         let long = name.replace('_', "-");
-        let known = mount.get_arguments().find(|arg| arg.get_long() == Some(&long));
+        let known = mount.get_arguments().find(|arg| {
+            let is_alias = || arg.get_all_aliases().is_some_and(|aliases| aliases.contains(&&*long));
+            arg.get_long() == Some(&long) || is_alias()
+        });
         let known = known.filter(|_| !NOT_HERE.contains(&&*long));
         match (name, known, value) {
             _ if is_ignored || name.starts_with("x-") || name.starts_with("X-") => {}
@@ -237,6 +240,8 @@ mod tests {
         let links = words("--follow-links --follow-links=outside");
         assert_eq!(translated("follow_links,follow_links=outside"), Ok(links));
         assert_eq!(translated("formats=\"kdb,-idv\",ro"), Ok(words("--formats=kdb,-idv")));
+        assert_eq!(translated("io_mode=cache"), translated("io-mode=cache"));
+        assert_eq!(translated("serve=cache"), Ok(words("--serve=cache")), "the earlier name");
         assert_eq!(translated("user=anna,fsname=x,x-gvfs-hide,comment=hello"), Ok(vec![]));
     }
 

@@ -83,8 +83,8 @@ pub(super) struct Arguments {
     allow_other: bool,
 
     /// How opened files are served
-    #[arg(long, value_enum, default_value_t)]
-    serve: vfs::Serve,
+    #[arg(long, alias = "serve", value_name = "MODE", value_enum, default_value_t)]
+    io_mode: vfs::IoMode,
 
     /// How far the kernel reads ahead, in bytes or with K or M [default: 4M; without root 128K, which cannot be raised]
     #[arg(long, value_name = "SIZE", value_parser = super::size)]
@@ -132,7 +132,7 @@ pub(super) fn run(arguments: &Arguments, command_line: &[OsString]) -> anyhow::R
     }
     check_mountpoint(&source, &mountpoint)?;
     let options = vfs::Options {
-        serve: arguments.serve,
+        io_mode: arguments.io_mode,
         uid: arguments.uid,
         gid: arguments.gid,
         umask: arguments.umask,
@@ -191,7 +191,7 @@ pub(super) fn run(arguments: &Arguments, command_line: &[OsString]) -> anyhow::R
         }
         log::debug!("the kernel reads ahead 128 KiB, for more cannot be set: {error}");
     }
-    if let (vfs::Serve::Passthrough, Some(reason)) = (arguments.serve, &vfs.serving().reason) {
+    if let (vfs::IoMode::Passthrough, Some(reason)) = (arguments.io_mode, &vfs.serving().reason) {
         eprintln!("shardfs: not in passthrough mode: {reason}");
     }
     log::info!("{} is mounted on {}", vfs.source().display(), mountpoint.display());

@@ -99,7 +99,7 @@ fn config(vfs: &Vfs) -> Vec<u8> {
         "pid": std::process::id(),
         "source": shown(vfs.source()),
         "serve": if serving.passthrough { "passthrough" } else { "cache" },
-        "serve_asked": options.serve.name(),
+        "serve_asked": options.io_mode.name(),
         "serve_reason": serving.reason,
         "cache_size": options.cache_size,
         "spill": options.spill.as_ref().map(|spill| shown(&spill.folder)),

@@ -19,7 +19,7 @@ use crate::{
 /// How opened files are served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
-pub enum Serve {
+pub enum IoMode {
     /// `passthrough` with `--spill` if kernel and privileges allow it, otherwise `cache`
     #[default]
     Auto,
@@ -29,7 +29,7 @@ pub enum Serve {
     Passthrough,
 }
 
-impl Serve {
+impl IoMode {
     /// Returns the name of the option's value.
     pub fn name(self) -> &'static str {
         match self {
