@@ -6,6 +6,7 @@ mod bits;
 mod blosc;
 mod chain;
 mod checksum;
+mod crc;
 mod deflate;
 mod delta;
 mod filter;
@@ -21,6 +22,7 @@ mod szip;
 
 pub use chain::Chain;
 pub use checksum::ChecksumKind;
+pub use crc::{Crc, CrcKind};
 pub use delta::{Delta, Number, NumberKind};
 pub use filter::{Bitshuffle, BlockCodec, Filter};
 pub use nbit::Nbit;

@@ -4,7 +4,6 @@
 //! offset and length from a file is checked before it is used. The module of each format names the page that it
 //! follows.
 
-mod crc;
 mod cursor;
 mod dtype;
 mod fixed;
@@ -35,8 +34,8 @@ pub mod zip;
 
 use std::fmt;
 
+pub use crate::codec::{Crc, CrcKind};
 use crate::{codec::Codec, source::SourceError};
-pub use crc::{Crc, CrcKind};
 pub use dtype::{DType, DateUnit, TimeUnit};
 pub(crate) use dtype::{bf16, half};
 pub use fixed::{utf32, without_nuls};

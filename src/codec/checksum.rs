@@ -1,6 +1,6 @@
 //! Checksums that containers store.
 
-use super::DecodeError;
+use super::{CrcKind, DecodeError};
 
 /// A kind of checksum of 32 bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -29,8 +29,8 @@ impl ChecksumKind {
     /// Returns the checksum of these bytes.
     pub fn of(self, bytes: &[u8]) -> u32 {
         match self {
-            Self::Crc32c => crc32c::crc32c(bytes),
-            Self::Crc32 => crc32fast::hash(bytes),
+            Self::Crc32c => CrcKind::Crc32c.of(bytes),
+            Self::Crc32 => CrcKind::Crc32.of(bytes),
             Self::Adler32 => simd_adler32::adler32(&bytes),
             Self::Fletcher32 => fletcher32(bytes),
         }
