@@ -161,8 +161,8 @@ fn reading_into_memory_of_ones_own() {
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
         good += 1;
     }
-    // The array, the table that shows it too, and the member of an archive.
-    assert!(good > 150 && bad == 3, "{good} files, {bad} damaged");
+    // Of the damaged examples, one at least of each format: the array, the table that shows it too.
+    assert!(good > 150 && bad >= 3, "{good} files, {bad} damaged");
     assert_eq!(volume.root().unwrap().read_into(0, &mut [0]).unwrap_err().kind(), ErrorKind::IsAFolder);
 }
 
