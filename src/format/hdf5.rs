@@ -18,9 +18,11 @@ pub mod global_heap;
 mod header;
 mod layout;
 mod links;
+mod mapping;
 mod object;
 mod pipeline;
 mod reader;
+mod selection;
 mod shared_messages;
 mod superblock;
 
@@ -30,9 +32,11 @@ pub use dataspace::Dataspace;
 pub use datatype::{Class, Datatype, Float, Member, Order, Padding, Reference};
 pub use layout::{Chunked, Index, Layout};
 pub use links::{Links, Stored as LinksAt, Target};
+pub use mapping::{External, Mapping, Slot, mappings, plain_name};
 pub use object::{Dataset, Kind, Object, read_links, reason_of};
 pub use pipeline::{Pipeline, Step};
 pub use reader::{Place, Reader, Sizes, Structure};
+pub use selection::{Axis, Found, Selection};
 pub use superblock::{SHARED_SUFFIXES, SUFFIXES, Superblock, check_part, parse, probe, recognise};
 
 use crate::source::SourceError;

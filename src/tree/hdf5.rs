@@ -8,6 +8,7 @@ mod elements;
 mod form;
 mod group;
 mod node;
+mod outside;
 mod pictures;
 mod profiles;
 mod raw;
@@ -47,6 +48,7 @@ use crate::{
 use form::{FormKind, Texts};
 use group::Group;
 use node::{Node, Part};
+use outside::Outside;
 use pictures::Pictures;
 use profiles::Profile;
 use rows::{HeapRows, JsonRows};
@@ -68,7 +70,6 @@ const NOTICES: usize = 64;
 pub(super) struct Hdf5 {
     store: Arc<Store>,
     root: Arc<Group>,
-    siblings: OnceLock<Arc<dyn Siblings>>,
     profiles: OnceLock<Box<[Profile]>>,
     tables: LaidOut,
     notices: Mutex<Vec<Notice>>,
@@ -84,7 +85,7 @@ pub(super) fn open(
     context: &ReadContext,
     siblings: Option<Arc<dyn Siblings>>,
 ) -> Result<Hdf5, FormatError> {
-    let store = Arc::new(Store::new(superblock));
+    let store = Arc::new(Store::new(superblock, Arc::new(Outside::new(siblings.clone()))));
     let failed = |fault: Fault| match &*fault.error {
         BlockError::Refused(reason) => FormatError::refused(Class::BadRoot, reason.clone()),
         error => FormatError::Source(passing(error)),
@@ -92,8 +93,7 @@ pub(super) fn open(
     let root = Group::root(&store, context).map_err(failed)?;
     root.links().map_err(failed)?;
     let (profiles, tables) = (OnceLock::new(), LaidOut::default());
-    let siblings = siblings.map_or_else(OnceLock::new, OnceLock::from);
-    Ok(Hdf5 { store, root, siblings, profiles, tables, notices: Mutex::default(), has_notices: AtomicBool::new(false) })
+    Ok(Hdf5 { store, root, profiles, tables, notices: Mutex::default(), has_notices: AtomicBool::new(false) })
 }
 
 /// Returns why a file could not be read.
@@ -556,10 +556,6 @@ impl Container for Hdf5 {
         self.items_overview(context)
     }
 
-    fn reach(&self, siblings: Arc<dyn Siblings>) {
-        let _ = self.siblings.set(siblings);
-    }
-
     fn is_table(&self, node: NodeId) -> bool {
         Node::unpack(node).is_some_and(|node| matches!(node.part, Part::Table | Part::Profile))
     }
@@ -578,6 +574,10 @@ impl Container for Hdf5 {
 
     fn warnings(&self) -> &[String] {
         &[]
+    }
+
+    fn reach(&self, siblings: Arc<dyn Siblings>) {
+        self.store.outside.reach(siblings);
     }
 
     fn drain_warnings(&self) -> Vec<Notice> {

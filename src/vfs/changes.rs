@@ -123,7 +123,8 @@ impl Vfs {
             overflowed
                 || touched.contains(&path)
                 || lost.iter().any(|folder| path.starts_with(folder))
-                || id.others != 0 && touched.iter().any(|touched| touched.starts_with(id.folder()))
+                || (id.others != 0 || self.source.folders.is_noted(&path))
+                    && touched.iter().any(|touched| touched.starts_with(id.folder()))
         };
         if overflowed || !touched.is_empty() || !lost.is_empty() {
             for id in self.inodes.containers(is_concerned) {

@@ -26,6 +26,8 @@ pub(super) struct ContainerId {
     pub(super) others: u64,
     /// If the container is a folder: the file in it that makes it one.
     pub(super) marker: Option<Marked>,
+    /// If it is a file: the number of the state of what was read of other files. A part of [`Self::others`].
+    pub(super) generation: u64,
 }
 
 /// The file that makes a folder a container.
@@ -50,7 +52,27 @@ impl ContainerId {
         let rights = [stat.mode, stat.uid, stat.gid].map(u32::to_le_bytes);
         let number =
             key.hash128(&[&stat.version.to_bytes(), &others.to_le_bytes(), rights.as_flattened(), folder, b"/", name]);
-        Self { number, path, format, stat, others, marker: None }
+        Self { number, path, format, stat, others, marker: None, generation: 0 }
+    }
+
+    /// Returns the identity of a file, in a state of the other files that it names and of those that were found to be
+    /// needed when it was read.
+    pub(super) fn of_file(
+        key: &NumberKey,
+        path: FilePath,
+        format: &'static Format,
+        stat: Stat,
+        (others, generation): (u64, u64),
+    ) -> Self {
+        Self { generation, ..Self::new(key, path, format, stat, Self::others_in(key, others, generation)) }
+    }
+
+    /// Returns the state of all other files.
+    pub(super) fn others_in(key: &NumberKey, others: u64, generation: u64) -> u64 {
+        match generation {
+            0 => others,
+            _ => key.hash(&[&others.to_le_bytes(), &generation.to_le_bytes()]).max(1),
+        }
     }
 
     /// Returns the identity of a folder that is a container, in a state of its marker and of other files.
@@ -80,6 +102,11 @@ impl ContainerId {
             Some(marker) => FilePath::new(self.shown().into(), OsStr::new(marker.path)),
             None => self.path.clone(),
         }
+    }
+
+    /// Returns the number of the state of what was read of other files.
+    pub(super) fn generation(&self) -> u64 {
+        self.marker.map_or(self.generation, |marker| marker.generation)
     }
 
     /// Returns the folder in which it finds other files.

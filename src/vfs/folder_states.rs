@@ -1,5 +1,5 @@
-//! What was read of folders that are containers, and whether it is still so: a change of any of these files is another
-//! state of the container.
+//! What containers read of other files, in their folder or in the folder that is the container, and whether it is still
+//! so: a change of any of these files is another state of the container.
 
 use std::{
     collections::HashMap,
@@ -46,8 +46,10 @@ struct State {
     last: u64,
 }
 
-/// What was read of one folder.
+/// What was read for one container.
 struct Files {
+    /// The folder that paths count from: the container's own path if it is a folder.
+    base: PathBuf,
     /// Their states by their paths below the folder; `None` for what was not there.
     seen: HashMap<Box<Path>, Option<Version>>,
     has_more: bool,
@@ -81,6 +83,15 @@ impl FolderStates {
         self.state.lock().generation(folder)
     }
 
+    /// Returns the number of a container's state if nothing has to be looked at for it.
+    pub(super) fn known_generation(&self, folder: &Path) -> Option<u64> {
+        let mut state = self.state.lock();
+        if state.folders.peek(folder).is_some_and(|files| files.is_due || files.looked.elapsed() >= INTERVAL) {
+            return None;
+        }
+        Some(state.generation(folder))
+    }
+
     /// Does the same by what is in memory, and returns whether the folder is still in a state.
     fn is_in(&self, folder: &Path, generation: u64) -> bool {
         if !self.store.is_far() {
@@ -101,7 +112,7 @@ impl FolderStates {
                 return;
             }
             (files.is_due, files.looked) = (false, Instant::now());
-            files.seen.iter().map(|(path, version)| (folder.join(path), *version)).collect()
+            files.seen.iter().map(|(path, version)| (files.base.join(path), *version)).collect()
         };
         let most = if self.store.is_far() { FILES_FAR } else { FILES };
         let has_changed = seen.iter().take(most).any(|(path, known)| look(path).is_some_and(|now| now != *known));
@@ -110,13 +121,14 @@ impl FolderStates {
         }
     }
 
-    /// Notes that a file was found in a state for a container in a state of its own.
+    /// Notes that a file was found in a state for a container in a state of its own. `folder` is the container's path,
+    /// and `base` the folder that the file's path counts from.
     ///
     /// # Errors
     /// `Changed` if the container is in another state by now, or the file was in another one before.
     pub(super) fn note(
         &self,
-        folder: &Path,
+        (folder, base): (&Path, &Path),
         generation: u64,
         path: &Path,
         version: Option<Version>,
@@ -126,7 +138,8 @@ impl FolderStates {
             return Err(SourceError::Changed);
         }
         if !state.folders.contains(folder) {
-            let files = Files { seen: HashMap::new(), has_more: false, looked: Instant::now(), is_due: false };
+            let base = base.to_path_buf();
+            let files = Files { base, seen: HashMap::new(), has_more: false, looked: Instant::now(), is_due: false };
             // What is no longer watched over must not be taken for the same.
             if let Some((gone, _)) = state.folders.push(folder.to_path_buf(), files) {
                 state.renew(&gone);
@@ -147,14 +160,19 @@ impl FolderStates {
         Ok(())
     }
 
+    /// Returns whether other files were read for a container.
+    pub(super) fn is_noted(&self, folder: &Path) -> bool {
+        self.state.lock().folders.contains(folder)
+    }
+
     /// Notes that something changed at a path, of which it is not known whether it was read.
     pub(super) fn touch(&self, path: &Path) {
         let mut state = self.state.lock();
         let mut renewed = Vec::new();
         for (folder, files) in &mut state.folders {
-            if path.starts_with(folder) || folder.starts_with(path) {
+            if path.starts_with(&files.base) || folder.starts_with(path) {
                 files.is_due = true;
-                if files.has_more && path.starts_with(folder) {
+                if files.has_more && path.starts_with(&files.base) {
                     renewed.push(folder.clone());
                 }
             }

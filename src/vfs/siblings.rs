@@ -144,10 +144,10 @@ impl Siblings {
 }
 
 impl Siblings {
-    /// Notes that a file of a folder that is a container was found in a state.
+    /// Notes that a file was found in a state.
     fn note(&self, base: &Path, path: &Path, version: Option<Version>) -> Result<(), BlockError> {
-        let Some(marker) = self.container.marker else { return Ok(()) };
-        Ok(self.folders.note(base, marker.generation, path, version)?)
+        let container = &self.container;
+        Ok(self.folders.note((&container.shown(), base), container.generation(), path, version)?)
     }
 }
 

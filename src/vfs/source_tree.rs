@@ -126,7 +126,10 @@ impl SourceTree {
                     if file.is_some() {
                         *self.looked_into.lock() = file;
                     }
-                    SourceEntry::Container(Arc::new(ContainerId::new(&self.key, path, format, stat, others)))
+                    // What it found elsewhere may have to be looked at.
+                    let generation = self.folders.known_generation(&path.to_path_buf())?;
+                    let id = ContainerId::of_file(&self.key, path, format, stat, (others, generation));
+                    SourceEntry::Container(Arc::new(id))
                 }
             }),
             // A link may have to be followed.
@@ -184,7 +187,12 @@ impl SourceTree {
         let found = self.detection.look_into(&*self.store, &id.path, &id.stat, &self.problems)?;
         match found {
             // From the next look-up on, a manifest is known with its chunks.
-            Some(Verdict::Container(format, others)) if format == id.format && [0, others].contains(&id.others) => {
+            Some(Verdict::Container(format, others))
+                if format == id.format
+                    && [0, others]
+                        .iter()
+                        .any(|others| ContainerId::others_in(&self.key, *others, id.generation) == id.others) =>
+            {
                 Ok(())
             }
             // It cannot be read now; opening it reports why.
@@ -225,7 +233,8 @@ impl SourceTree {
             match self.detection.look(&*self.store, &path, &stat, &self.problems)? {
                 Some(Verdict::Plain) => return Ok(Some(SourceEntry::File(Arc::new(path), stat))),
                 Some(Verdict::Container(format, others)) => {
-                    let id = ContainerId::new(&self.key, path, format, stat, others);
+                    let generation = self.folders.generation(&path.to_path_buf());
+                    let id = ContainerId::of_file(&self.key, path, format, stat, (others, generation));
                     return Ok(Some(SourceEntry::Container(Arc::new(id))));
                 }
                 None => {}

@@ -142,6 +142,16 @@ impl Datatype {
         parse(message, &mut Limits { depth: DEPTH, nodes: NODES })
     }
 
+    /// Returns whether elements lead to other places of the file: texts and sequences of any length, and references.
+    pub fn is_in_heap(&self) -> bool {
+        match &self.class {
+            Class::Sequence(_) | Class::VaryingText(_) | Class::Reference(_) => true,
+            Class::Array(_, of) => of.is_in_heap(),
+            Class::Compound(members) => members.iter().any(|member| member.datatype.is_in_heap()),
+            _ => false,
+        }
+    }
+
     /// Returns the bytes of memory that it takes beside itself.
     pub fn memory_usage(&self) -> usize {
         let base = |base: &Self| size_of::<Self>() + base.memory_usage();

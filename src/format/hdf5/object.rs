@@ -1,7 +1,8 @@
 //! Objects: groups, datasets and committed types, by their headers (sections 3 and 6).
 
 use super::{
-    AttributesAt, Dataspace, Datatype, Error, Layout, Links, LinksAt, Pipeline, Place, Reader, Result, Structure,
+    AttributesAt, Dataspace, Datatype, Error, External, Layout, Links, LinksAt, Pipeline, Place, Reader, Result,
+    Structure,
     header::{self, Header},
 };
 
@@ -41,7 +42,7 @@ pub struct Dataset {
     /// An element that was never written, as it would be stored; `None` is all zeros.
     pub fill: Option<Box<[u8]>>,
     /// Files in which the elements are stored, instead of in this one.
-    pub external: Option<Place>,
+    pub external: Option<External>,
 }
 
 impl Object {
@@ -91,7 +92,8 @@ impl Dataset {
         let chunk = if let Layout::Chunked(chunked) = &self.layout { 8 * chunked.chunk.len() } else { 0 };
         let steps: usize = self.pipeline.steps.iter().map(|step| size_of_val(step) + 4 * step.values.len()).sum();
         let fill = self.fill.as_ref().map_or(0, |fill| fill.len());
-        size_of::<Self>() + dims + chunk + steps + fill + self.datatype.memory_usage()
+        let external = self.external.as_ref().map_or(0, External::memory_usage);
+        size_of::<Self>() + dims + chunk + steps + fill + external + self.datatype.memory_usage()
     }
 }
 
@@ -140,10 +142,7 @@ fn dataset(reader: &Reader<'_>, at: Place, header: &Header) -> Result<Dataset> {
         (None, None) => None,
     };
     let fill = fill.filter(|fill| fill.len() as u64 == datatype.size && fill.iter().any(|byte| *byte != 0));
-    let external = match body(header::EXTERNAL)? {
-        None => None,
-        Some(body) => Some(body.place.checked_sub(reader.sizes.base).ok_or_else(|| reader.damaged(at, "no place"))?),
-    };
+    let external = body(header::EXTERNAL)?.map(|files| External::parse(files.structure(reader))).transpose()?;
     Ok(Dataset { datatype, space, layout, pipeline: pipeline.unwrap_or_default(), fill, external })
 }
 

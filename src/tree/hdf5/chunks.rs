@@ -172,7 +172,7 @@ pub(super) fn grid(
         None => vec![0; element as usize],
     };
     let layout = grid::Layout {
-        number: at,
+        number: store.grid_number(at),
         shape: dims.clone(),
         chunk: chunked.chunk.clone(),
         element,

@@ -6,6 +6,7 @@ use super::{
     chunks,
     convert::{Conversion, Converted},
     form::{Form, Plain},
+    outside,
     rows::HeapRows,
     store::{Described, Store, fault},
 };
@@ -89,7 +90,7 @@ fn turn_of(form: &Form) -> (Turn, bool) {
 pub(super) fn grid(store: &Arc<Store>, at: Place, dataset: &Dataset, form: &Form) -> Result<Arc<Grid>, Fault> {
     let make = || chunks::grid(store, at, dataset, turn_of(form).0);
     // Each has an element of its own, for absent chunks.
-    if dataset.datatype.size > LARGE { make() } else { store.grid(at, make) }
+    if dataset.datatype.size > LARGE { make() } else { store.grid(at, true, make) }
 }
 
 /// Returns the elements of a dataset as they are stored, in C order. Those in chunks are turned as [`turn_of`] says.
@@ -100,10 +101,24 @@ pub(super) fn stored(
     dataset: &Dataset,
     form: &Form,
 ) -> Result<View, Fault> {
-    let size = form.elements.saturating_mul(dataset.datatype.size);
+    match dataset.layout {
+        Layout::Chunked(_) => Ok(grid(store, at, dataset, form)?.view()),
+        _ => unturned(store, context, at, dataset, 0),
+    }
+}
+
+/// Returns the elements of a dataset as they are stored, in C order. So many virtual datasets lead to it.
+pub(super) fn unturned(
+    store: &Arc<Store>,
+    context: &ReadContext,
+    at: Place,
+    dataset: &Dataset,
+    depth: u32,
+) -> Result<View, Fault> {
+    let size = dataset.space.elements().unwrap_or(0).saturating_mul(dataset.datatype.size);
     let base = store.superblock.sizes.base;
     if dataset.external.is_some() {
-        return Ok(Missing { place: base + at, reason: "data in other files are not supported".into() }.view(size));
+        return outside::external(store, context, at, size);
     }
     let piece = |start: u64, length: u64| {
         let end = start.saturating_add(length.min(size)).min(context.source.len()).max(start);
@@ -118,10 +133,11 @@ pub(super) fn stored(
             Some(value) => View::default().with_rendered(size, Filled { value: value.clone() }),
             None => View::default().with_rendered(size, Zeros),
         },
-        Layout::Chunked(_) => grid(store, at, dataset, form)?.view(),
-        Layout::Virtual(..) => {
-            Missing { place: base + at, reason: "virtual datasets are not supported".into() }.view(size)
+        Layout::Chunked(_) => {
+            let make = || chunks::grid(store, at, dataset, Turn::No);
+            if dataset.datatype.size > LARGE { make()?.view() } else { store.grid(at, false, make)?.view() }
         }
+        Layout::Virtual(..) => outside::mapped(store, context, at, dataset, size, depth)?,
     })
 }
 

@@ -9,7 +9,7 @@ use super::{
     values::Values,
 };
 use crate::{
-    format::hdf5::{Datatype, Place, global_heap::Collection},
+    format::hdf5::{Class, Datatype, Place, global_heap::Collection},
     limits,
     source::{Memory, SourceError, zeros},
     tree::rows::Rows,
@@ -229,7 +229,7 @@ impl Rows for JsonRows {
     ) -> Result<(), Fault> {
         let memory = &OneRow { memory, used: Cell::new(0), reserved: Cell::new(0) };
         let mut values = Values::new(&self.store, reader, memory);
-        values.has_paths_alone = true;
+        values.has_paths_alone = matches!(self.datatype.class, Class::Reference(_));
         each_element(&self.elements, self.datatype.size, reader, memory, rows, &mut |element| {
             memory.used.set(0);
             let value = values.element(&self.datatype, element)?;

@@ -56,7 +56,9 @@ impl Outside {
 /// Returns the object of another file that an external link leads to; `None` if it is not shown: the file is not in
 /// this one's folder or below, it is no HDF5, or the object is not there.
 pub(super) fn outside(hdf5: &Hdf5, context: &ReadContext, file: &[u8], path: &[u8]) -> Result<Option<Outside>, Fault> {
-    let (Some(siblings), Ok(file)) = (hdf5.siblings.get(), std::str::from_utf8(file)) else { return Ok(None) };
+    let (Some(siblings), Ok(file)) = (hdf5.store.outside.siblings(), std::str::from_utf8(file)) else {
+        return Ok(None);
+    };
     let is_below = !file.is_empty() && !file.starts_with('/') && file.split('/').all(|part| part != "..");
     if !is_below {
         return Ok(None);

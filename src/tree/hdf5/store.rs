@@ -13,12 +13,13 @@ use parking_lot::Mutex;
 use super::{
     chunks::{self, ChunkTable},
     form::Form,
+    outside::Outside,
     walk::Walk,
 };
 use crate::{
     cache::{BlockError, Buffer, Reservation},
     format::hdf5::{
-        self, Error, Links, Object, Place, Reader, Superblock,
+        self, Error, Layout, Links, Mapping, Object, Place, Reader, Slot, Superblock,
         attribute::{self, Attribute},
         global_heap::{self, Collection},
     },
@@ -66,6 +67,8 @@ enum Key {
     Chunks(Place),
     Heap(Place),
     Attributes(Place),
+    Mappings(Place),
+    Slots(Place),
     Document(u128),
 }
 
@@ -76,6 +79,8 @@ enum Value {
     Chunks(Arc<Held<ChunkTable>>),
     Heap(Arc<Held<Collection>>),
     Attributes(Arc<Held<Vec<Attribute>>>),
+    Mappings(Arc<Held<Vec<Mapping>>>),
+    Slots(Arc<Held<Vec<Slot>>>),
     Document(Arc<Buffer>),
 }
 
@@ -89,7 +94,13 @@ pub(super) struct Store {
     pub(super) superblock: Superblock,
     kept: Mutex<LruCache<Key, Kept>>,
     usage: AtomicUsize,
-    grids: Mutex<LruCache<Place, Arc<Grid>>>,
+    /// Chunked arrays, those that are shown and those that virtual datasets take elements from.
+    grids: Mutex<LruCache<(Place, bool), Arc<Grid>>>,
+    /// The other files of the container, and the folder of this one below the container's.
+    pub(super) outside: Arc<Outside>,
+    pub(super) folder: Box<str>,
+    /// Whether it is the container's own file.
+    is_own: bool,
     walk: Mutex<Option<Arc<Walk>>>,
 }
 
@@ -155,9 +166,18 @@ impl fmt::Debug for Store {
 }
 
 impl Store {
-    pub(super) fn new(superblock: Superblock) -> Self {
+    /// Returns the store of the container's file.
+    pub(super) fn new(superblock: Superblock, outside: Arc<Outside>) -> Self {
+        Self { is_own: true, ..Self::of_other(superblock, outside, "".into()) }
+    }
+
+    /// Returns the store of another file, which is in a folder below that of the container.
+    pub(super) fn of_other(superblock: Superblock, outside: Arc<Outside>, folder: Box<str>) -> Self {
         Self {
             superblock,
+            outside,
+            folder,
+            is_own: false,
             kept: Mutex::new(LruCache::unbounded()),
             usage: AtomicUsize::new(0),
             grids: Mutex::new(LruCache::new(crate::cache::nonzero(256))),
@@ -327,14 +347,68 @@ impl Store {
         Ok(self.walk.lock().get_or_insert(walk).clone())
     }
 
+    /// Returns the mappings of the virtual dataset at an address.
+    pub(super) fn mappings(&self, context: &ReadContext, at: Place) -> Result<Arc<Held<Vec<Mapping>>>, Fault> {
+        if let Some(Value::Mappings(found)) = self.get(Key::Mappings(at)) {
+            return Ok(found);
+        }
+        let object = self.object(context, at)?;
+        let read = |reader: &Reader<'_>| match &object.found {
+            Ok(Described { object, .. }) => known(mappings(reader, object)),
+            Err(damage) => Ok(Err(damage.clone())),
+        };
+        // Each with its names and what is selected on each axis.
+        let usage = |all: &Vec<Mapping>| all.iter().map(Mapping::memory_usage).sum();
+        self.held(context, Key::Mappings(at), Value::Mappings, read, usage)
+    }
+
+    /// Returns the parts in other files of the dataset at an address.
+    pub(super) fn slots(&self, context: &ReadContext, at: Place) -> Result<Arc<Held<Vec<Slot>>>, Fault> {
+        if let Some(Value::Slots(found)) = self.get(Key::Slots(at)) {
+            return Ok(found);
+        }
+        let object = self.object(context, at)?;
+        let read = |reader: &Reader<'_>| match &object.found {
+            Ok(Described { object, .. }) => {
+                let files = object.dataset().and_then(|dataset| dataset.external.as_ref());
+                known(files.map_or_else(|| Ok(Vec::new()), |files| files.slots(reader)))
+            }
+            Err(damage) => Ok(Err(damage.clone())),
+        };
+        let usage = |all: &Vec<Slot>| all.iter().map(|slot| size_of_val(slot) + slot.file.len()).sum();
+        self.held(context, Key::Slots(at), Value::Slots, read, usage)
+    }
+
+    /// Returns the number of the grid of the dataset at an address, which no other dataset of the container has.
+    pub(super) fn grid_number(&self, at: Place) -> u64 {
+        if self.is_own { at } else { self.outside.next_grid() }
+    }
+
     /// Returns the chunked array of the dataset at an address, made once while it is in use.
-    pub(super) fn grid(&self, at: Place, make: impl FnOnce() -> Result<Arc<Grid>, Fault>) -> Result<Arc<Grid>, Fault> {
-        if let Some(grid) = self.grids.lock().get(&at) {
+    pub(super) fn grid(
+        &self,
+        at: Place,
+        is_shown: bool,
+        make: impl FnOnce() -> Result<Arc<Grid>, Fault>,
+    ) -> Result<Arc<Grid>, Fault> {
+        if let Some(grid) = self.grids.lock().get(&(at, is_shown)) {
             return Ok(grid.clone());
         }
         let grid = make()?;
         let mut grids = self.grids.lock();
         // Another thread may have made it meanwhile. There is one of each, because it remembers how it was read.
-        Ok(grids.get_or_insert(at, || grid).clone())
+        Ok(grids.get_or_insert((at, is_shown), || grid).clone())
+    }
+}
+
+fn mappings(reader: &Reader<'_>, object: &Object) -> hdf5::Result<Vec<Mapping>> {
+    let Some(Layout::Virtual(heap, number)) = object.dataset().map(|dataset| &dataset.layout) else {
+        return Ok(Vec::new());
+    };
+    let Some(heap) = *heap else { return Ok(Vec::new()) };
+    let collection = global_heap::read(reader, heap)?;
+    match collection.get(*number) {
+        Some(bytes) => hdf5::mappings(reader, bytes, reader.place(heap)),
+        None => Err(reader.damaged(heap, format!("no mappings {number} in a global heap"))),
     }
 }

@@ -1,0 +1,464 @@
+//! Data of a file that are stored in other files: external files and virtual datasets (section 6.4).
+
+use std::{
+    ops::Range,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
+
+use lru::LruCache;
+use parking_lot::Mutex;
+
+use super::{
+    elements::{self, Missing},
+    store::{Store, fault},
+};
+use crate::{
+    cache::BlockError,
+    format::{
+        FormatError,
+        hdf5::{self, Axis, Dataset, Found, Kind, Mapping, Object, Place, Target},
+    },
+    limits,
+    source::{Source, Unlimited, Wait},
+    tree::Siblings,
+    view::{Fault, ReadContext, Rendered, View},
+    wanted,
+};
+
+/// Other files that are kept open.
+const OPEN: usize = 32;
+
+/// Most virtual datasets and links on the way to an element.
+const DEPTH: u32 = 8;
+const LINKS: u32 = 16;
+
+/// The numbers of grids of other files begin here. Those of the container's own file are addresses.
+const NUMBERS: u64 = 1 << 63;
+
+/// The other files of a container.
+pub(super) struct Outside {
+    siblings: OnceLock<Arc<dyn Siblings>>,
+    files: Mutex<LruCache<Box<str>, Arc<dyn Source>>>,
+    stores: Mutex<LruCache<Box<str>, Arc<Other>>>,
+    grids: AtomicU64,
+}
+
+/// Another HDF5 file.
+struct Other {
+    store: Arc<Store>,
+    source: Arc<dyn Source>,
+}
+
+impl Outside {
+    /// Returns those that `siblings` finds.
+    pub(super) fn new(siblings: Option<Arc<dyn Siblings>>) -> Self {
+        let (files, stores) = (LruCache::new(crate::cache::nonzero(OPEN)), LruCache::new(crate::cache::nonzero(OPEN)));
+        let siblings = siblings.map(OnceLock::from).unwrap_or_default();
+        Self { siblings, files: Mutex::new(files), stores: Mutex::new(stores), grids: AtomicU64::new(NUMBERS) }
+    }
+
+    /// Finds them from now on, if nothing did.
+    pub(super) fn reach(&self, siblings: Arc<dyn Siblings>) {
+        let _ = self.siblings.set(siblings);
+    }
+
+    /// Returns what finds them.
+    pub(super) fn siblings(&self) -> Option<&Arc<dyn Siblings>> {
+        self.siblings.get()
+    }
+
+    /// Returns a number for a grid of another file, which no other one has.
+    pub(super) fn next_grid(&self) -> u64 {
+        self.grids.fetch_add(1, Relaxed)
+    }
+
+    /// Opens a file by its path below the container's folder.
+    fn file(&self, context: &ReadContext, path: &str) -> Result<Arc<dyn Source>, Fault> {
+        if let Some(file) = self.files.lock().get(path) {
+            return Ok(file.clone());
+        }
+        if context.wait() != Wait::Always {
+            return Err(Fault::would_block(BlockError::WouldBlock));
+        }
+        let of = |error: BlockError| Fault { block: None, offset: 0, error: Arc::new(error) };
+        let siblings = self.siblings().ok_or_else(|| fault(0, "other files cannot be reached from here"))?;
+        let file = siblings.file(path).map_err(of)?;
+        let file = file.ok_or_else(|| fault(0, &format!("{path:?} holds a part of the data, and is not there")))?;
+        self.files.lock().put(path.into(), file.clone());
+        Ok(file)
+    }
+
+    /// Opens an HDF5 file by its path below the container's folder.
+    fn store(self: &Arc<Self>, context: &ReadContext, path: &str) -> Result<Arc<Other>, Fault> {
+        if let Some(other) = self.stores.lock().get(path) {
+            return Ok(other.clone());
+        }
+        let source = self.file(context, path)?;
+        let superblock = hdf5::parse(&*source, Some(path.as_bytes()), &Unlimited).map_err(|error| match error {
+            FormatError::Source(error) => error.into(),
+            error => fault(0, &format!("{path:?}: {error}")),
+        })?;
+        let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
+        let store = Arc::new(Store::of_other(superblock, self.clone(), folder.into()));
+        let other = Arc::new(Other { store, source });
+        self.stores.lock().put(path.into(), other.clone());
+        Ok(other)
+    }
+}
+
+/// Returns the path of a file below the container's folder, as a file in a folder names it.
+fn path_of(folder: &str, name: &[u8]) -> Result<String, Fault> {
+    let leads_out =
+        || fault(0, &format!("{:?} does not lead to a file below its folder", String::from_utf8_lossy(name)));
+    let name = std::str::from_utf8(name).map_err(|_| leads_out())?;
+    let parts: Vec<&str> = name.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
+    if name.starts_with('/') || parts.is_empty() || parts.contains(&"..") {
+        return Err(leads_out());
+    }
+    Ok([folder].into_iter().filter(|folder| !folder.is_empty()).chain(parts).collect::<Vec<_>>().join("/"))
+}
+
+/// Bytes of another file.
+struct Elsewhere {
+    outside: Arc<Outside>,
+    path: Box<str>,
+    offset: u64,
+}
+
+impl std::fmt::Debug for Elsewhere {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?} from {} on", self.path, self.offset)
+    }
+}
+
+impl Rendered for Elsewhere {
+    fn is_copy(&self) -> bool {
+        true
+    }
+
+    fn fill(&self, reader: &ReadContext, part: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
+        let file = self.outside.file(reader, &self.path)?;
+        let at = self.offset.checked_add(part.start);
+        let end = at.and_then(|at| at.checked_add(out.len() as u64)).filter(|end| *end <= file.len());
+        match (at, end) {
+            (Some(at), Some(_)) => reader.with_source(file).fill_stored(None, at, out),
+            _ => Err(fault(file.len(), &format!("{:?} ends before the data that it should hold", self.path))),
+        }
+    }
+}
+
+/// Returns the stored elements of a dataset whose data are in other files.
+pub(super) fn external(store: &Arc<Store>, context: &ReadContext, at: Place, size: u64) -> Result<View, Fault> {
+    let slots = store.slots(context, at)?;
+    let slots = match &slots.found {
+        Ok(slots) => slots,
+        Err(damage) => return Ok(Missing { place: damage.place, reason: damage.reason.clone() }.view(size)),
+    };
+    let (mut view, mut left) = (View::default(), size);
+    for slot in slots {
+        let here = slot.size.unwrap_or(u64::MAX).min(left);
+        view = match path_of(&store.folder, &slot.file) {
+            Ok(path) => {
+                let part = Elsewhere { outside: store.outside.clone(), path: path.into(), offset: slot.offset };
+                view.with_rendered(here, part)
+            }
+            Err(fault) => view.followed_by(Missing::of(&fault, here)),
+        };
+        left -= here;
+    }
+    let reason = "data in other files, of which there are too few".into();
+    Ok(view.followed_by(Missing { place: store.superblock.sizes.base.saturating_add(at), reason }.view(left)))
+}
+
+/// The stored elements of a virtual dataset.
+struct Mapped {
+    store: Arc<Store>,
+    at: Place,
+    dataset: Arc<super::store::Held<super::store::Described>>,
+    dims: Vec<u64>,
+    element: u64,
+    depth: u32,
+}
+
+impl std::fmt::Debug for Mapped {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "virtual dataset at {:x}", self.at)
+    }
+}
+
+/// A dataset that a mapping takes elements from.
+struct Taken {
+    context: ReadContext,
+    view: View,
+    dims: Vec<u64>,
+}
+
+/// Returns the stored elements of the virtual dataset at an address. So many virtual datasets lead to it.
+pub(super) fn mapped(
+    store: &Arc<Store>,
+    context: &ReadContext,
+    at: Place,
+    dataset: &Dataset,
+    size: u64,
+    depth: u32,
+) -> Result<View, Fault> {
+    let place = store.superblock.sizes.base.saturating_add(at);
+    let element = dataset.datatype.size;
+    if element > limits::PIECE as u64 {
+        return Ok(Missing { place, reason: "elements that are too large".into() }.view(size));
+    }
+    if depth >= DEPTH {
+        return Ok(Missing { place, reason: "virtual datasets that lead to each other".into() }.view(size));
+    }
+    let described = store.object(context, at)?;
+    let dims = dataset.space.dims.clone().unwrap_or_default();
+    let dims = if dims.is_empty() { vec![1] } else { dims };
+    let mapped = Mapped { store: store.clone(), at, dataset: described, dims, element, depth };
+    Ok(View::default().with_rendered(size, mapped))
+}
+
+impl Rendered for Mapped {
+    fn fill(&self, reader: &ReadContext, part: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
+        let element = self.element;
+        let (first, end) = (part.start.div_ceil(element), part.end / element);
+        // Only some bytes of the first and last element may be wanted.
+        let partial = |number: u64, wanted: Range<u64>, out: &mut [u8]| -> Result<(), Fault> {
+            let mut bytes = vec![0; element as usize];
+            self.fill_elements(reader, number..number + 1, &mut bytes)?;
+            out.copy_from_slice(&bytes[wanted.start as usize..wanted.end as usize]);
+            Ok(())
+        };
+        if first > end {
+            return partial(end, part.start - end * element..part.end - end * element, out);
+        }
+        let (front, rest) = out.split_at_mut((first * element - part.start) as usize);
+        let (whole, back) = rest.split_at_mut(((end - first) * element) as usize);
+        if !front.is_empty() {
+            partial(first - 1, element - front.len() as u64..element, front)?;
+        }
+        if !whole.is_empty() {
+            self.fill_elements(reader, first..end, whole)?;
+        }
+        if !back.is_empty() {
+            partial(end, 0..back.len() as u64, back)?;
+        }
+        Ok(())
+    }
+}
+
+impl Mapped {
+    fn fault(&self, reason: &str) -> Fault {
+        fault(self.store.superblock.sizes.base.saturating_add(self.at), reason)
+    }
+
+    fn fill_elements(&self, reader: &ReadContext, elements: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
+        let described = self.dataset.found.as_ref().map_err(super::store::Damage::fault)?;
+        let dataset = described.object.dataset().ok_or_else(|| self.fault("no dataset"))?;
+        match &dataset.fill {
+            Some(fill) => out.chunks_exact_mut(fill.len().max(1)).for_each(|out| out.copy_from_slice(fill)),
+            None => out.fill(0),
+        }
+        let mappings = self.store.mappings(reader, self.at)?;
+        for mapping in mappings.found.as_ref().map_err(super::store::Damage::fault)? {
+            wanted::check().map_err(|error| Fault::from(crate::source::SourceError::from(error)))?;
+            if mapping.is_pattern {
+                return Err(self.fault("a mapping to files or datasets by their numbers"));
+            }
+            let target = mapping.target.axes(&self.dims).map_err(|reason| self.fault(reason))?;
+            if !touches(&target, &self.dims, &elements) {
+                continue;
+            }
+            let taken = self.taken(reader, dataset, mapping)?;
+            let source = mapping.source.axes(&taken.dims).map_err(|reason| self.fault(reason))?;
+            let count = |axes: &[Axis]| axes.iter().try_fold(1u64, |product, axis| product.checked_mul(axis.len()));
+            if count(&target).is_none() || count(&target) != count(&source) {
+                return Err(self.fault("a mapping of fewer elements than it puts"));
+            }
+            self.copy(&taken, (&source, &target), &elements, out)?;
+        }
+        Ok(())
+    }
+
+    /// Copies the elements of a range that a mapping puts.
+    fn copy(
+        &self,
+        taken: &Taken,
+        (source, target): (&[Axis], &[Axis]),
+        elements: &Range<u64>,
+        out: &mut [u8],
+    ) -> Result<(), Fault> {
+        let (Some((last, outer)), Some(&width)) = (target.split_last(), self.dims.last()) else { return Ok(()) };
+        let strides = strides(&taken.dims);
+        let mut pending: Option<(u64, u64, u64)> = None;
+        let mut flush = |(from, to, count): (u64, u64, u64)| {
+            let out = &mut out[(to * self.element) as usize..((to + count) * self.element) as usize];
+            taken.view.fill_at(&taken.context, from * self.element, out)
+        };
+        let mut row = elements.start / width;
+        while row * width < elements.end {
+            let number = match outer_number(outer, &self.dims, row) {
+                Ok(number) => number,
+                Err(next) => {
+                    row = next;
+                    continue;
+                }
+            };
+            let start = row * width;
+            let (mut x, end) = (elements.start.max(start) - start, elements.end.min(start + width) - start);
+            while x < end {
+                let (inner, left) = match last.find(x) {
+                    Found::Inside(inner, left) => (inner, left.min(end - x)),
+                    Found::Outside(Some(on)) => {
+                        x += on;
+                        continue;
+                    }
+                    Found::Outside(None) => break,
+                };
+                let mut done = 0;
+                while done < left {
+                    let at = locate(source, &strides, number * last.len() + inner + done);
+                    let (from, more) = at.ok_or_else(|| self.fault("a mapping of fewer elements than it puts"))?;
+                    let (to, count) = (start + x + done - elements.start, more.min(left - done));
+                    pending = match pending {
+                        Some((a, b, length)) if a + length == from && b + length == to => Some((a, b, length + count)),
+                        other => {
+                            other.map_or(Ok(()), &mut flush)?;
+                            Some((from, to, count))
+                        }
+                    };
+                    done += count;
+                }
+                x += left;
+            }
+            row += 1;
+        }
+        pending.map_or(Ok(()), flush)
+    }
+
+    /// Returns the dataset that a mapping takes elements from.
+    fn taken(&self, reader: &ReadContext, own: &Dataset, mapping: &Mapping) -> Result<Taken, Fault> {
+        let path = hdf5::plain_name(&mapping.dataset);
+        let (store, context, is_other) = match &mapping.file {
+            None => (self.store.clone(), reader.clone(), false),
+            Some(name) => {
+                let path = path_of(&self.store.folder, &hdf5::plain_name(name))?;
+                let other = self.store.outside.store(reader, &path)?;
+                (other.store.clone(), reader.with_source(other.source.clone()), true)
+            }
+        };
+        let shown = || String::from_utf8_lossy(&path).into_owned();
+        let at = find(&store, &context, &path)?;
+        let at = at.ok_or_else(|| self.fault(&format!("{:?} holds a part of the data, and is not there", shown())))?;
+        let described = store.object(&context, at)?;
+        let described = described.found.as_ref().map_err(super::store::Damage::fault)?;
+        let Some(dataset) = described.object.dataset() else {
+            return Err(self.fault(&format!("{:?} holds a part of the data, and is no dataset", shown())));
+        };
+        if dataset.datatype != own.datatype {
+            return Err(self.fault(&format!("{:?} holds a part of the data in another type", shown())));
+        }
+        if is_other && dataset.datatype.is_in_heap() {
+            return Err(self.fault("texts, sequences or references that another file holds"));
+        }
+        let view = elements::unturned(&store, &context, at, dataset, self.depth + 1)?;
+        let dims = dataset.space.dims.clone().unwrap_or_default();
+        Ok(Taken { context, view, dims: if dims.is_empty() { vec![1] } else { dims } })
+    }
+}
+
+/// Returns whether a mapping puts any element of a range, as far as the first axis tells.
+fn touches(target: &[Axis], dims: &[u64], elements: &Range<u64>) -> bool {
+    if target.iter().any(Axis::is_empty) || elements.is_empty() {
+        return false;
+    }
+    let inner: u64 = dims.iter().skip(1).product();
+    let (Some(axis), 1..) = (target.first(), inner) else { return false };
+    let (first, last) = (elements.start / inner, (elements.end - 1) / inner);
+    match axis.find(first) {
+        Found::Inside(..) => true,
+        Found::Outside(on) => on.is_some_and(|on| first + on <= last),
+    }
+}
+
+/// Returns the number of a row among those that are selected on the outer axes, or the next row that may be one.
+fn outer_number(outer: &[Axis], dims: &[u64], row: u64) -> Result<u64, u64> {
+    let mut rows: u64 = dims.iter().take(outer.len()).product();
+    let mut number = 0;
+    for (axis, dim) in outer.iter().zip(dims) {
+        let above = rows;
+        rows /= (*dim).max(1);
+        match axis.find(row / rows % dim) {
+            Found::Inside(at, _) => number = number * axis.len() + at,
+            Found::Outside(Some(on)) => return Err((row / rows + on) * rows),
+            Found::Outside(None) => return Err((row / above + 1) * above),
+        }
+    }
+    Ok(number)
+}
+
+/// Returns how many elements on the neighbour along each axis is.
+fn strides(dims: &[u64]) -> Vec<u64> {
+    let mut strides: Vec<u64> = dims
+        .iter()
+        .rev()
+        .scan(1u64, |stride, dim| {
+            let own = *stride;
+            *stride = stride.saturating_mul(*dim);
+            Some(own)
+        })
+        .collect();
+    strides.reverse();
+    strides
+}
+
+/// Returns which element of a dataset has a number among the selected ones, and how many follow side by side, with itself.
+fn locate(source: &[Axis], strides: &[u64], number: u64) -> Option<(u64, u64)> {
+    let (mut rest, mut at, mut left) = (number, 0u64, 0);
+    for (place, (axis, stride)) in source.iter().zip(strides).enumerate().rev() {
+        let count = axis.len();
+        let (coordinate, here) = axis.place(rest.checked_rem(count)?)?;
+        if place + 1 == source.len() {
+            left = here;
+        }
+        at = at.checked_add(coordinate.checked_mul(*stride)?)?;
+        rest /= count;
+    }
+    (rest == 0).then_some((at, left))
+}
+
+/// Returns the address of an object by its path from the root.
+fn find(store: &Arc<Store>, context: &ReadContext, path: &[u8]) -> Result<Option<Place>, Fault> {
+    fn parts(path: &[u8]) -> Vec<Box<[u8]>> {
+        path.split(|byte| *byte == b'/').filter(|part| !part.is_empty() && *part != b".").rev().map(Box::from).collect()
+    }
+    let mut rest = parts(path);
+    let mut current = store.superblock.root;
+    let mut links = 0;
+    while let Some(part) = rest.pop() {
+        let object = store.object(context, current)?;
+        let object = object.found.as_ref().map_err(super::store::Damage::fault)?;
+        if !matches!(object.object, Object { kind: Kind::Group(_), .. }) {
+            return Ok(None);
+        }
+        let all = store.links(context, current)?;
+        let all = all.found.as_ref().map_err(super::store::Damage::fault)?;
+        match all.find(&part).and_then(|number| all.get(number)) {
+            Some((_, Target::Hard(at))) => current = at,
+            Some((_, Target::Soft(path))) => {
+                links += 1;
+                if links > LINKS {
+                    return Ok(None);
+                }
+                if path.starts_with(b"/") {
+                    current = store.superblock.root;
+                }
+                rest.extend(parts(path));
+            }
+            _ => return Ok(None),
+        }
+    }
+    Ok(Some(current))
+}
