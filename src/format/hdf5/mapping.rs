@@ -84,7 +84,7 @@ pub fn mappings(reader: &Reader<'_>, object: &[u8], place: u64) -> Result<Vec<Ma
         let file = match flags {
             _ if flags & 4 != 0 => None,
             _ if flags & 1 != 0 => earlier(&mut fields)?.file.clone(),
-            _ => Some(fields.text()?.into()).filter(|file: &Box<[u8]>| **file != *b"."),
+            _ => Some(fields.text()?).filter(|file| *file != b".").map(Box::from),
         };
         let dataset: Box<[u8]> =
             if flags & 2 != 0 { earlier(&mut fields)?.dataset.clone() } else { fields.text()?.into() };
