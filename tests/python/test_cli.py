@@ -183,7 +183,7 @@ def test_formats_are_chosen(tmp_path):
 def test_formats_are_listed():
     lines = run("formats", check=True).stdout.decode().splitlines()
     names = [line.split()[0] for line in lines]
-    assert names[:len(FAMILIES)] == list(FAMILIES) and all("shown" in line for line in lines)
+    assert set(FAMILIES) <= set(names) and all("shown" in line for line in lines)
     assert all((ROOT / f"docs/formats/{name}.md").is_file() for name in names)
     told = run("help", "formats", check=True).stdout.decode()
     assert all(" ".join(line.split()) in " ".join(told.split()) for line in lines)
