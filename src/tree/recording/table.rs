@@ -128,7 +128,7 @@ pub(super) fn table(
             }
         };
         let element = match stored {
-            Stored::Time(time) if slots.is_none() && !time.is_duration => Element::Nanos,
+            Stored::Time(time) if !time.is_duration => Element::Nanos,
             Stored::Time(_) => Element::Of(DType::I64),
             Stored::Number(number) => Element::Of(number.dtype()),
         };
