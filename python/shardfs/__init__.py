@@ -14,6 +14,9 @@
     kdb = shardfs.open("data/demo.kdb")
     kdb.episodes[3].images["front"][7]         # one picture: an array, or the stored JPEG as .bytes
 
+    drive = shardfs.open("data/drive.mcap")
+    drive.topics["/camera/image"].images[7]    # a picture of a topic; .time, .messages, ["header.stamp"]
+
     for found in shardfs.walk("data/"):        # every container below a folder
         print(found.path, found.format, len(found.items))
 
@@ -29,9 +32,10 @@ from ._core import __version__
 from ._errors import Changed, DamagedBlock, Error, NotAContainer, NotAnArray, NotFound
 from ._pictures import Camera, Cameras, Picture
 from ._process import cache_usage, set_cache_size
+from ._topics import Messages, Topic, Topics
 
 __all__ = [
     "Array", "Camera", "Cameras", "Changed", "Container", "DamagedBlock", "Episode", "Episodes", "Error", "Folder",
-    "Format", "Found", "NotAContainer", "NotAnArray", "NotFound", "Picture", "__version__", "cache_usage", "formats", "open",
-    "read_many", "set_cache_size", "walk",
+    "Format", "Found", "Messages", "NotAContainer", "NotAnArray", "NotFound", "Picture", "Topic", "Topics", "__version__",
+    "cache_usage", "formats", "open", "read_many", "set_cache_size", "walk",
 ]

@@ -124,6 +124,7 @@ class Container(_Arrays):
         meta: the files `meta/*.json`, parsed, by name without the suffix; empty if there are none.
         images: cameras by name; empty if there are none.
         episodes: the recorded episodes, by position; empty if the container has none in folders of their own.
+        topics: the topics of a recording, by name; empty if the container is none.
 
     Pickles as (source, path, state); see `shardfs.Changed`.
     """
@@ -152,6 +153,11 @@ class Container(_Arrays):
     @property
     def episodes(self):
         return Episodes(self, self._node.episodes())
+
+    @property
+    def topics(self):
+        from ._topics import Topics
+        return Topics(self)
 
     @property
     def images(self):

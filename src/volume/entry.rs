@@ -13,7 +13,10 @@ use super::{Array, Error, ErrorKind, Handle};
 use crate::{
     format::ElementType,
     source::{Leased, Wait},
-    tree::{Cells, Container, Episode, Episodes, ItemInfo, Timeline, overview::Contents},
+    tree::{
+        Cells, Container, Episode, Episodes, ItemInfo, Timeline,
+        overview::{Contents, Topic},
+    },
     vfs::{self, Attr, FileKind, HeldOverview, ROOT, SeenContainer, Vfs},
     view::{Bytes, Fault, ReadContext},
 };
@@ -336,7 +339,7 @@ impl Entry {
     }
 
     /// Returns paths of the stored items of the container that contains this entry, in its order, and of arrays joined
-    /// from several. Empty outside of containers, and for containers whose arrays belong to columns or episodes. Reads
+    /// from several; of a recording those of times and of fields with a number for each message. Empty outside of containers, and for containers whose arrays belong to columns or episodes. Reads
     /// nothing.
     ///
     /// # Errors
@@ -345,6 +348,14 @@ impl Entry {
         let overview = self.overview()?;
         match overview.as_ref().map(|overview| &overview.contents) {
             Some(Contents::Items { items, .. }) => Ok(items.iter().map(|item| item.path.clone()).collect()),
+            Some(Contents::Recording(recording)) => {
+                let of_topic = |topic: &Topic| {
+                    let path = topic.path.clone();
+                    let names = std::iter::once("time.npy".to_owned()).chain(topic.arrays.clone());
+                    names.map(move |name| format!("{path}/{name}")).collect::<Vec<_>>()
+                };
+                Ok(recording.topics.iter().flat_map(of_topic).collect())
+            }
             _ => Ok(Vec::new()),
         }
     }

@@ -14,7 +14,7 @@ use crate::{
     cache::Buffer,
     format::DType,
     tree::{
-        Child, Container, DESCRIPTION, ItemInfo, NodeId, NodeKind, Overview,
+        Child, Container, DESCRIPTION, ItemInfo, NodeId, NodeKind, Overview, Timeline,
         paths::{self, NodeIndex},
         table::FrameNames,
         tables,
@@ -415,6 +415,29 @@ impl<R: Recorded> Container for Tree<R> {
             Some(Node::File(folder, FileOf::Table)) => Ok(Some(tables::item_info(&*self.table(reader, folder)?))),
             _ => Ok(self.array(reader, node)?.map(ItemInfo::from)),
         }
+    }
+
+    fn timeline(&self, reader: &ReadContext, folder: NodeId) -> Result<Option<Timeline>, Fault> {
+        let Some(Node::Topics(place)) = Node::unpack(folder) else { return Ok(None) };
+        let Some(folder) = self.at.get(&place) else { return Ok(None) };
+        let files = self.files(reader, *folder)?;
+        let is_shown = |file: &FileOf| matches!(file, FileOf::Array(_) | FileOf::Images);
+        let count = self.core.messages(*folder);
+        if count == 0 || !files.0.iter().any(|(_, file, _)| is_shown(file)) {
+            return Ok(None);
+        }
+        let time = |row| {
+            let entries = self.core.entries(reader, *folder, row)?;
+            Ok::<u64, Fault>(entries.get(row).map_or(0, |(entry, _)| entry.time))
+        };
+        let (first, last) = (time(0)?, time(count - 1)?);
+        let seconds = last.saturating_sub(first) as f64 / 1e9;
+        Ok(Some(Timeline {
+            steps: Some(count),
+            rate: (count > 1 && seconds > 0.0).then(|| (count - 1) as f64 / seconds),
+            documents: vec![("channel", "channel.json".into())],
+            ..Timeline::default()
+        }))
     }
 
     fn is_table(&self, node: NodeId) -> bool {

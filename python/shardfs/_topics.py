@@ -1,0 +1,127 @@
+"""Topics of recordings."""
+
+import json
+from collections.abc import Mapping, Sequence
+
+from ._container import _Arrays
+from ._pictures import Camera
+
+
+class Messages(Sequence):
+    """The messages of a topic in order, each as `messages.jsonl` has it: a dict, or None if it does not decode.
+
+    Going through them reads the file from front to back; `messages[7]` reads it up to that message.
+    """
+
+    def __init__(self, topic):
+        self._topic = topic
+
+    def __len__(self):
+        return len(self._topic.time)
+
+    def __iter__(self):
+        with self._topic.open("messages.jsonl") as lines:
+            for line in lines:
+                yield json.loads(line)
+
+    def __getitem__(self, number):
+        if isinstance(number, slice):
+            wanted = range(len(self))[number]
+            found = self._find(set(wanted)) if wanted else {}
+            return [found[at] for at in wanted]
+        count = len(self)
+        at = number + count if number < 0 else number
+        if not 0 <= at < count:
+            raise IndexError(f"message {number} of {count}")
+        return self._find({at})[at]
+
+    def _find(self, wanted):
+        found, last = {}, max(wanted)
+        with self._topic.open("messages.jsonl") as lines:
+            for at, line in enumerate(lines):
+                if at in wanted:
+                    found[at] = json.loads(line)
+                if at == last:
+                    return found
+        raise IndexError(f"message {last}")
+
+    def __repr__(self):
+        return f"<shardfs.Messages of {self._topic.path}>"
+
+
+class Topic(_Arrays):
+    """A topic of a recording: a mapping of its arrays, such as 'time' and 'angular_velocity.x'.
+
+    Attributes:
+        name: the topic.
+        time: when each message was recorded, in nanoseconds since 1970; nothing is decoded for it.
+        messages: the messages, decoded.
+        images: the pictures in the messages, in order; `images[7]` is a `Picture`.
+        info: `channel.json`, parsed.
+    """
+
+    __slots__ = ("_container", "_below", "name")
+
+    def __init__(self, container, name, below):
+        self._below = below
+        super().__init__(container._source, f"{container._path}/{below}", container._state)
+        self._container, self.name = container, name
+
+    def _look_up(self):
+        return self._container._get(self._below)
+
+    def __reduce__(self):
+        return type(self), (self._container, self.name, self._below)
+
+    @property
+    def time(self):
+        return self["time"]
+
+    @property
+    def messages(self):
+        return Messages(self)
+
+    @property
+    def images(self):
+        return Camera(self._container, f"{self._below}/images", None, len(self.time))
+
+    @property
+    def info(self):
+        return self._json("channel.json")
+
+    def __iter__(self):
+        for child in self._get("").children():
+            if child.kind == "file" and child.name.endswith(".npy"):
+                yield child.name.removesuffix(".npy")
+
+    def __repr__(self):
+        return f"<shardfs.Topic {self.name} of {self._container.path}>"
+
+
+class Topics(Mapping):
+    """Topics by name. Of several with one name the first has it; all can be had by their folders, as 'topics/a%_2'."""
+
+    def __init__(self, container):
+        self._container = container
+        items = [item for item in container.info["items"] if "messages" in item]
+        self._folders = {item["path"]: item["name"] for item in items}
+        self._names = {}
+        for item in items:
+            if isinstance(item["name"], str):
+                self._names.setdefault(item["name"], item["path"])
+
+    def __getitem__(self, name):
+        folder = self._names.get(name, name)
+        return Topic(self._container, self._folders[folder], folder)
+
+    def __contains__(self, name):
+        return name in self._names or name in self._folders
+
+    def __iter__(self):
+        return iter(self._names)
+
+    def __len__(self):
+        return len(self._names)
+
+    def __repr__(self):
+        return f"<shardfs.Topics {list(self)} of {self._container.path}>"

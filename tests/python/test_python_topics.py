@@ -1,0 +1,54 @@
+"""Recordings in Python: topics, times, messages, pictures."""
+
+import json
+import pickle
+
+import numpy as np
+import pytest
+
+from support import FIXTURES
+
+shardfs = pytest.importorskip("shardfs")
+
+
+@pytest.fixture(scope="module")
+def drive():
+    return shardfs.open(FIXTURES / "drive.mcap")
+
+
+def test_topics_have_times_messages_and_arrays(drive):
+    assert list(drive.topics) == ["/imu", "/lidar/ranges", "/camera/image", "/state"]
+    imu = drive.topics["/imu"]
+    assert imu.name == "/imu" and imu.info["message_encoding"] == "cdr"
+    assert np.array_equal(np.asarray(imu.time), 1_700_000_000 * 10**9 + np.arange(120) * 10**7)
+    assert np.allclose(imu["angular_velocity.x"], np.sin(np.arange(120) / 8))
+    assert imu["acceleration"].shape == (120, 3) and "time" in list(imu)
+    assert len(imu.messages) == 120
+    first = imu.messages[0]
+    assert first["header"] == {"stamp": {"sec": 1_700_000_000, "nanosec": 0}, "frame_id": "base"}
+    assert imu.messages[-1] == imu.messages[118:][1] == list(imu.messages)[119]
+    with pytest.raises(IndexError):
+        imu.messages[120]
+    assert [message["mode"] for message in drive.topics["/state"].messages] == ["idle", "drive", "idle"]
+
+
+def test_names_are_paths_too(drive):
+    assert np.array_equal(np.asarray(drive["topics/imu/time"]), np.asarray(drive.topics["/imu"].time))
+    assert drive.topics["topics/imu"] == drive.topics["/imu"] and "topics/imu/time" in list(drive)
+    assert "/none" not in drive.topics
+    with pytest.raises(KeyError):
+        drive.topics["/none"]
+    assert len(shardfs.open(FIXTURES / "ep_001.wshard").topics) == 0
+
+
+def test_pictures_are_the_stored_ones(drive):
+    images = drive.topics["/camera/image"].images
+    assert len(images) == 12 and images[3].bytes.startswith(b"\xff\xd8\xff")
+    assert np.asarray(images[3]).ndim == 3
+
+
+def test_topics_of_bags_and_pickles(drive):
+    bag = shardfs.open(FIXTURES / "drive.bag")
+    assert bag.topics["/note"].messages[0] == {"data": "start"}
+    again = pickle.loads(pickle.dumps(drive.topics["/imu"]))
+    assert again == drive.topics["/imu"] and json.dumps(again.messages[5]) == json.dumps(drive.topics["/imu"].messages[5])
