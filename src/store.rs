@@ -289,6 +289,12 @@ pub(crate) trait Store: Send + Sync {
     /// What the operating system says; `ESTALE` if the top itself is gone.
     fn stat(&self, path: &Path) -> io::Result<Option<Stat>>;
 
+    /// Announces that a path is looked at next, and read if it is a file. A store that is reached by requests then takes
+    /// one for both, and lists no folder for it.
+    fn expect(&self, path: &Path) {
+        let _ = path;
+    }
+
     /// Does the same without waiting for a disk or a server. `None` if it cannot, which says nothing about the path.
     fn stat_at_once(&self, path: &FilePath) -> Option<Stat> {
         let _ = path;

@@ -72,6 +72,10 @@ impl Store for Unveiled {
         self.0.stat(&stored(path))
     }
 
+    fn expect(&self, path: &Path) {
+        self.0.expect(&stored(path));
+    }
+
     fn stat_at_once(&self, path: &FilePath) -> Option<Stat> {
         match stored(path.folder()) {
             Cow::Borrowed(_) => self.0.stat_at_once(path),

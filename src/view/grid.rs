@@ -49,6 +49,11 @@ pub trait Chunks: Debug + Send + Sync {
     /// # Errors
     /// [`Fault`] if that cannot be known, or the chunk should be there and is not.
     fn chunk(&self, reader: &ReadContext, at: &[u64]) -> Result<Chunk, Fault>;
+
+    /// Returns how many chunks should be looked for at once, if each takes a request.
+    fn at_once(&self) -> usize {
+        1
+    }
 }
 
 /// Where a chunk is.
@@ -289,15 +294,48 @@ impl Grid {
                 if wanted.is_empty() {
                     continue;
                 }
-                let block = self.locate(reader, at)?;
-                batch.push(Visit { at: at.to_vec(), wanted, block, grid: self });
+                batch.push(Visit { at: at.to_vec(), wanted, block: None, grid: self });
                 if batch.len() == BATCH {
+                    self.locate_all(reader, &mut batch)?;
                     visit(reader, std::mem::take(&mut batch), out)?;
                 }
             }
         }
+        self.locate_all(reader, &mut batch)?;
         visit(reader, batch, out)?;
         self.layout.turn.apply(self.layout.element as usize, out);
+        Ok(())
+    }
+
+    /// Finds out where chunks are: several at a time if each takes a request.
+    fn locate_all(&self, reader: &ReadContext, visits: &mut [Visit<'_>]) -> Result<(), Fault> {
+        let at_once = self.chunks.at_once().min(visits.len());
+        if at_once < 2 || reader.wait() != Wait::Always {
+            return visits.iter_mut().try_for_each(|visit| {
+                visit.block = self.locate(reader, &visit.at)?;
+                Ok(())
+            });
+        }
+        let found: Vec<_> = visits.iter().map(|_| Mutex::new(None)).collect();
+        parallel::for_each(at_once, visits.len(), |number| {
+            let located = self.locate(reader, &visits[number].at);
+            let next = if located.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) };
+            *found[number].lock() = Some(located);
+            next
+        });
+        let (mut soon, mut failed) = (Vec::new(), None);
+        for (visit, found) in visits.iter_mut().zip(found) {
+            match found.into_inner() {
+                Some(Ok(block)) => visit.block = block,
+                Some(Err(fault)) if failed.is_none() => failed = Some(fault),
+                _ => {}
+            }
+            soon.extend(visit.block.as_ref().filter(|(own, _)| !Arc::ptr_eq(&own.source, &reader.source)));
+        }
+        if let Some(fault) = failed {
+            return Err(fault);
+        }
+        soon.into_iter().for_each(|(own, block)| own.source.prefetch(&[block.stored()]));
         Ok(())
     }
 

@@ -78,11 +78,18 @@ pub(crate) fn tree(vfs: &Vfs) -> Vec<Node> {
         let mut found: Vec<(String, Attr)> = listed
             .into_iter()
             .filter(|entry| entry.name != "." && entry.name != "..")
-            .map(|entry| {
-                // A size that takes decoding is left out of a listing, and there when it is asked for.
-                let attr = entry.attr.or_else(|| lookup(vfs, ino, &entry.name));
+            .filter_map(|entry| {
+                // A size that takes decoding is left out of a listing, and there when it is asked for. If what has to be
+                // decoded is damaged, there is none.
+                let attr = entry.attr.or_else(|| match vfs.lookup(ino, OsStr::new(&entry.name)) {
+                    Err(error) if error.errno() == libc::EIO => None,
+                    found => found.unwrap_or_else(|error| panic!("{folder}/{}: {error}", entry.name)),
+                });
+                if attr.is_none() && vfs.lookup(ino, OsStr::new(&entry.name)).is_err() {
+                    return None;
+                }
                 let attr = attr.unwrap_or_else(|| panic!("{folder}: no attributes for {}", entry.name));
-                (entry.name, attr)
+                Some((entry.name, attr))
             })
             .collect();
         found.extend(lookup(vfs, ino, ".raw").map(|attr| (".raw".to_owned(), attr)));

@@ -458,6 +458,23 @@ impl Store for RemoteStore {
         Ok(Some(self.stat_of(&key, &entry.node)))
     }
 
+    fn expect(&self, path: &Path) {
+        let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return };
+        let is_known =
+            self.listings.known(folder).is_some() || self.listings.single(folder, name.as_bytes()).0.is_some();
+        let is_top = names::is_top(folder);
+        let Some(part) = names::part_of(name.as_bytes(), is_top).filter(|_| !is_known && !self.backend.is_pinned())
+        else {
+            return;
+        };
+        // What fails is asked again by who needs it, and said there.
+        let Ok(Some(key)) = self.key_of(folder) else { return };
+        if let Ok(node) = wait(self.look(&[&*key, &*part].concat(), true)) {
+            let entry = node.map(|node| Entry::new(&part, node, is_top));
+            self.listings.remember(folder, name.as_bytes(), entry);
+        }
+    }
+
     fn folder<'a>(&'a self, path: &Path) -> io::Result<Box<dyn Folder + 'a>> {
         let none = || io::Error::from_raw_os_error(libc::ENOENT);
         let key = self.key_of(path)?.ok_or_else(none)?;

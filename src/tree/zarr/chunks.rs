@@ -329,4 +329,8 @@ impl Chunks for Arc<Stored> {
             None => Chunk::Stored(block),
         })
     }
+
+    fn at_once(&self) -> usize {
+        self.files.store.at_once()
+    }
 }
