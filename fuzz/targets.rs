@@ -12,9 +12,9 @@ use shardfs::{
     format::{
         Block, FRONT, FormatError, Front, PartError, Recognition, gguf,
         hdf5::{self, chunks::Chunks},
-        idv, kast, kastore, kdb, mcap, messages, netcdf, npz,
+        idv, kast, kastore, kdb, mcap, messages, mp4, netcdf, npz,
         parquet::{self, page, values},
-        pt, recording, rosbag, safetensors, wshard, zip,
+        pt, recording, rosbag, safetensors, tfrecord, wshard, zip,
     },
     source::{Memory, SourceError, Unlimited},
     tree::{self, Detected, NodeKind, names},
@@ -25,7 +25,7 @@ use shardfs::{
 pub type Target = fn(&[u8]);
 
 /// All of them, by the names of their programs.
-pub const ALL: [(&str, Target); 20] = [
+pub const ALL: [(&str, Target); 21] = [
     ("wshard", wshard),
     ("kastore", kastore),
     ("kast", kast),
@@ -42,6 +42,7 @@ pub const ALL: [(&str, Target); 20] = [
     ("mcap", mcap),
     ("rosbag", rosbag),
     ("messages", messages),
+    ("rlds", rlds),
     ("codecs", codecs),
     ("filters", filters),
     ("names", names),
@@ -318,6 +319,26 @@ struct Widths(Vec<usize>);
 impl messages::flat::Take for Widths {
     fn take(&mut self, leaf: usize, bytes: &[u8]) {
         self.0[leaf] += bytes.len();
+    }
+}
+
+/// The TFRecord and Example parsers alone, and the index of videos, which is read in the same way: any bytes are an error
+/// or a result whose places are in the file.
+pub fn rlds(bytes: &[u8]) {
+    let bytes = bytes.to_vec();
+    let index = tfrecord::Index::read(&bytes, &Unlimited).unwrap_or_default();
+    for record in 0..index.count() {
+        let place = index.data(record).unwrap_or_default();
+        assert!(place.start <= place.end && place.end + 4 <= bytes.len() as u64);
+    }
+    if let Ok(features) = tfrecord::example::parse(&bytes, &Unlimited) {
+        for feature in &features {
+            let hull = feature.list.hull();
+            assert!(hull.start <= hull.end && hull.end as usize <= bytes.len());
+        }
+    }
+    if let Ok(track) = mp4::Track::read(&bytes, &Unlimited) {
+        (0..track.frames().min(100)).for_each(|frame| drop((track.group(frame), track.nearest(frame as f64))));
     }
 }
 

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "python"))
 from support.examples import camera, episode, jpeg, tree_sequence, write_episode, write_stream  # noqa: E402
 from support.writers import (bag, dumps, gguf, hdf5, idv, kast, kastore, kdb, mcap, netcdf, parquet, pt,  # noqa: E402
-                             safetensors, tensor_v1, write_shard, zarr, zip)  # noqa: A004
+                             safetensors, tensor_v1, tfrecord, write_shard, zarr, zip)  # noqa: A004
 from support.writers.hdf5 import Attributes, Chunked  # noqa: E402
 from support.writers.kas import TYPES  # noqa: E402
 
@@ -361,6 +361,40 @@ def cells():
     })
 
 
+def labelled():
+    """Pictures with their labels, as TensorFlow stores them."""
+    return [tfrecord.example({
+        "image/encoded": png(np.full((4, 6, 3), 40 * number, "u1")), "image/height": [4], "image/width": [6],
+        "image/format": "png", "label": np.arange(number + 1), "score": np.float32([number / 4])}) for number in range(4)]
+
+
+def write_robot(folder):
+    """An RLDS data set: two splits, a camera, an instruction in each step."""
+    features = {
+        "steps": tfrecord.steps({
+            "observation": tfrecord.dictionary({
+                "state": tfrecord.tensor("float32", 7), "image": tfrecord.image(24, 32, "png")}),
+            "action": tfrecord.tensor("float32", 4), "reward": tfrecord.tensor("float32"),
+            "is_first": tfrecord.tensor("bool"), "is_last": tfrecord.tensor("bool"), "language_instruction": tfrecord.TEXT}),
+        "episode_metadata": tfrecord.dictionary({"file_path": tfrecord.TEXT, "success": tfrecord.tensor("bool")})}
+    rng = np.random.default_rng(11)
+
+    def run(number, steps):
+        pictures = [png(front_view(t / max(steps - 1, 1))[:24, :32]) for t in range(steps)]
+        return tfrecord.example({
+            "steps/observation/state": rng.integers(-99, 99, (steps, 7)).astype("f4") / 100,
+            "steps/observation/image": pictures,
+            "steps/action": rng.integers(-99, 99, (steps, 4)).astype("f4") / 100,
+            "steps/reward": np.float32([t == steps - 1 for t in range(steps)]),
+            "steps/is_first": np.array([t == 0 for t in range(steps)], int),
+            "steps/is_last": np.array([t == steps - 1 for t in range(steps)], int),
+            "steps/language_instruction": ["pick up the cube"] * steps,
+            "episode_metadata/file_path": f"runs/{number}.h5", "episode_metadata/success": [number % 2]})
+
+    splits = {"train": [[run(0, 6), run(1, 9)], [run(2, 5)]], "val": [[run(3, 4)]]}
+    tfrecord.write_set(folder, "pick", "1.0.0", features, splits)
+
+
 NOTES = """\
 Example recordings and tables.
 
@@ -376,7 +410,9 @@ robot.h5 two demonstrations of a robot as robomimic writes them,
 weather.nc two days of a small grid as weather models write it,
 pick_and_place two episodes of an arm with two cameras, as LeRobot records them,
 cells.zarr pictures and a table of cells in chunks, cells.zarr.zip the same in one file,
-genealogy.tsz the genealogy as tszip packs it.
+genealogy.tsz the genealogy as tszip packs it,
+pick_rlds runs of an arm as a data set of TFDS,
+pictures.tfrecord pictures with labels as TensorFlow stores them.
 The files in damaged/ are broken on purpose.
 """
 
@@ -489,6 +525,9 @@ def main():
     (out / "genealogy.tsz").write_bytes(zip.archive(zarr.tszip(tree_sequence())))
     (out / "drive.mcap").write_bytes(drive())
     (out / "drive.bag").write_bytes(drive_bag())
+    write_robot(out / "pick_rlds")
+    pictures = tfrecord.records(*labelled())
+    (out / "pictures.tfrecord").write_bytes(pictures)
     (out / "notes.txt").write_text(NOTES, encoding="utf-8")
 
     # One byte of one block flipped; everything else is sound.
@@ -517,6 +556,10 @@ def main():
     # Recording was interrupted.
     (out / "damaged" / "unfinished.mcap").write_bytes(drive()[:-2000])
     (out / "damaged" / "unfinished.bag").write_bytes(drive_bag()[:-2000])
+    # One byte of the data of the second record flipped: the others are sound.
+    data = bytearray(pictures)
+    data[len(pictures) // 3] ^= 1
+    (out / "damaged" / "wrong_crc.tfrecord").write_bytes(data)
     (out / "damaged" / "cut_short.gguf").write_bytes(quantised_model()[:-1000])
 
     total = 0

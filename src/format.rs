@@ -26,8 +26,10 @@ pub mod pt;
 mod recognition;
 mod record;
 pub mod recording;
+pub mod rlds;
 pub mod rosbag;
 pub mod safetensors;
+pub mod tfrecord;
 pub mod wshard;
 pub mod zarr;
 pub mod zip;
@@ -131,6 +133,11 @@ pub enum Class {
     BadTemplate,
     OtherStorage,
     NoSignature,
+    Framing,
+    Compressed,
+    Features,
+    Format,
+    Absent,
     BadSuperblock,
     Checksum,
     Driver,
@@ -191,6 +198,11 @@ impl fmt::Display for Class {
             Self::BadTemplate => "template",
             Self::OtherStorage => "storage",
             Self::NoSignature => "no_signature",
+            Self::Framing => "framing",
+            Self::Compressed => "compressed",
+            Self::Features => "features",
+            Self::Format => "format",
+            Self::Absent => "absent",
             Self::BadSuperblock => "bad_superblock",
             Self::Checksum => "checksum",
             Self::Driver => "driver",

@@ -9,6 +9,7 @@ mod columns;
 mod describe;
 mod episodes;
 mod formats;
+mod frames;
 mod gguf;
 mod hdf5;
 mod idv;
@@ -27,6 +28,7 @@ pub mod overview;
 pub mod paths;
 mod pt;
 mod recording;
+mod rlds;
 mod rosbag;
 pub mod rows;
 mod safetensors;
@@ -47,8 +49,8 @@ pub use choice::{ChoiceError, choose, default_formats, names as format_names};
 pub use episodes::{Camera, Episode, Episodes, Said, Success, Timeline};
 pub use formats::{
     Detected, FORMATS, Format, Formats, GGUF, HDF5, IDV, KAST, KASTORE, KDB, LEROBOT, MCAP, NETCDF, NPZ, OpenResult,
-    PT, Probe, ROSBAG, SAFETENSORS, TSZIP, WSHARD, ZARR, ZARR_ZIP, detect, detect_within, format_of_name,
-    is_container_name, no_others, no_part, should_be_container,
+    PT, Probe, RLDS, ROSBAG, SAFETENSORS, TFRECORD, TSZIP, WSHARD, ZARR, ZARR_ZIP, detect, detect_within,
+    format_of_name, is_container_name, no_others, no_part, should_be_container,
 };
 pub use item_info::ItemInfo;
 pub use memory::WorkingMemory;

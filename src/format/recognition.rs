@@ -42,13 +42,33 @@ impl Front<'_> {
 }
 
 /// Returns whether a name ends with a suffix, in upper or lower case. If the suffix is `begin*.end`, the name must also
-/// start with what is before the star.
+/// start with what is before the star. `#` stands for five digits or more.
 pub fn has_suffix(name: &[u8], suffix: &str) -> bool {
     let (begin, end) = suffix.split_once('*').unwrap_or(("", suffix));
-    let (begin, end) = (begin.as_bytes(), end.as_bytes());
-    let Some(from) = name.len().checked_sub(end.len()).filter(|from| *from >= begin.len()) else { return false };
-    name[..begin.len()].eq_ignore_ascii_case(begin) && name[from..].eq_ignore_ascii_case(end)
+    let begin = begin.as_bytes();
+    let Some(rest) = name.get(begin.len()..).filter(|_| name[..begin.len()].eq_ignore_ascii_case(begin)) else {
+        return false;
+    };
+    let mut rest = rest;
+    for (number, part) in end.rsplit('#').enumerate() {
+        if number > 0 {
+            let digits = rest.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
+            if digits < DIGITS {
+                return false;
+            }
+            rest = &rest[..rest.len() - digits];
+        }
+        let Some(from) = rest.len().checked_sub(part.len()) else { return false };
+        if !rest[from..].eq_ignore_ascii_case(part.as_bytes()) {
+            return false;
+        }
+        rest = &rest[..from];
+    }
+    true
 }
+
+/// Least digits of a number in a suffix.
+const DIGITS: usize = 5;
 
 #[cfg(test)]
 mod tests {
@@ -60,6 +80,10 @@ mod tests {
         let both = "model*.bin";
         assert!(has_suffix(b"model.bin", both) && has_suffix(b"Model-00001-of-00002.BIN", both));
         assert!(!has_suffix(b"a model.bin", both) && !has_suffix(b"model.bin.txt", both));
+        let numbered = ".rec-#-of-#";
+        assert!(has_suffix(b"a.REC-00000-of-00012", numbered) && has_suffix(b".rec-000001-of-100000", numbered));
+        assert!(!has_suffix(b"a.rec-0000-of-00012", numbered) && !has_suffix(b"a.rec-00000-of-00012x", numbered));
+        assert!(!has_suffix(b"00000-of-00012", numbered) && !has_suffix(b"a.rec-0000a-of-00012", numbered));
         // The two do not share bytes.
         assert!(!has_suffix(b"aba", "ab*ba") && has_suffix(b"abba", "ab*ba"));
     }

@@ -5,7 +5,7 @@ use std::{ffi::OsStr, fmt, sync::Arc};
 use super::{
     Beside, Container, Siblings, gguf, hdf5, idv, kastore, kdb, lerobot, mcap,
     memory::{WorkingMemory, no_memory, refused},
-    netcdf, npz, pt, rosbag, safetensors, wshard, zarr,
+    netcdf, npz, pt, rlds, rosbag, safetensors, wshard, zarr,
 };
 use crate::{
     cache::{BlockError, Reservation},
@@ -415,6 +415,42 @@ pub static ROSBAG: Format = Format {
     fixtures: &["drive.bag"],
 };
 
+/// Data sets of TFDS, such as RLDS: folders.
+pub static RLDS: Format = Format {
+    name: "rlds",
+    title: "RLDS",
+    summary: "robot episodes and other data sets of TFDS",
+    suffixes: &[],
+    shared_suffixes: &[],
+    markers: &[format::rlds::FEATURES],
+    is_default: true,
+    recognise: format::rlds::recognise,
+    probe: format::rlds::probe,
+    open: |reader, siblings, memory| Ok(Arc::new(rlds::open_set(reader, siblings, memory)?)),
+    others: format::rlds::others,
+    check_others: Some(rlds::check),
+    check_part: no_part,
+    fixtures: &["pick_rlds"],
+};
+
+/// TFRecord files that lie alone. They have the name of the data sets, whose shards have the same format.
+pub static TFRECORD: Format = Format {
+    name: "rlds",
+    title: "TFRecord",
+    summary: "records of TensorFlow",
+    suffixes: format::tfrecord::SUFFIXES,
+    shared_suffixes: &[],
+    markers: &[],
+    is_default: true,
+    recognise: format::tfrecord::recognise,
+    probe: format::tfrecord::probe,
+    open: |reader, _, memory| Ok(Arc::new(rlds::open_lone(reader, memory)?)),
+    others: no_others,
+    check_others: None,
+    check_part: no_part,
+    fixtures: &["pictures.tfrecord"],
+};
+
 /// Returns no files: the [`Format::others`] of a format whose containers are single files.
 ///
 /// # Errors
@@ -435,7 +471,7 @@ pub fn no_part(_: &dyn Source) -> Result<(), PartError> {
 pub type Formats = &'static [&'static Format];
 
 /// All formats of this program.
-pub static FORMATS: [&Format; 17] = [
+pub static FORMATS: [&Format; 19] = [
     &WSHARD,
     &KASTORE,
     &KAST,
@@ -453,6 +489,8 @@ pub static FORMATS: [&Format; 17] = [
     &ZARR_ZIP,
     &MCAP,
     &ROSBAG,
+    &RLDS,
+    &TFRECORD,
 ];
 
 impl PartialEq for Format {

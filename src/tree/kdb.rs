@@ -2,7 +2,6 @@
 //! is accessed.
 
 mod episodes;
-mod frames;
 mod pictures;
 mod tables;
 

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     cache::{Cache, TooMuch, nonzero, refused_memory},
-    format::FormatError,
+    format::{Class, FormatError},
     limits, parallel,
     source::{Source, SourceError, Sparing, Unlimited},
     store::{File, FilePath, Kind, Stat, Store, Version, unveiled::is_within},
@@ -172,6 +172,18 @@ impl Detection {
     /// # Errors
     /// [`Error`] where it can't be found out for want of something that comes back.
     pub(super) fn look(
+        &self,
+        store: &dyn Store,
+        path: &FilePath,
+        stat: &Stat,
+        problems: &Problems,
+    ) -> Result<Option<Verdict>, Error> {
+        let found = self.look_anywhere(store, path, stat, problems)?;
+        Ok(found.map(|verdict| outside(path, verdict)))
+    }
+
+    /// Does the same as [`Self::look`], wherever the file is.
+    fn look_anywhere(
         &self,
         store: &dyn Store,
         path: &FilePath,
@@ -390,7 +402,10 @@ impl Detection {
         };
         match known {
             Known::Plain | Known::Refused => Some((Verdict::Plain, None)),
-            Known::Container(format) => Some((Verdict::Container(format, 0), file)),
+            Known::Container(format) => match outside(path, Verdict::Container(format, 0)) {
+                Verdict::Plain => Some((Verdict::Plain, None)),
+                verdict @ Verdict::Container(..) => Some((verdict, file)),
+            },
             Known::WithOthers(_) => None,
         }
     }
@@ -480,6 +495,7 @@ impl Detection {
                 });
                 let known = match checked {
                     Ok(Ok(())) => Known::WithOthers(format),
+                    Ok(Err(FormatError::Refused { class: Class::Absent, .. })) => Known::Refused,
                     Ok(Err(error)) => {
                         let message = format!("not shown as a {} container: {error}", format.title);
                         problems.note(Problem::of(path.to_path_buf(), message));
@@ -552,6 +568,14 @@ impl Detection {
     fn others_of(&self, format: &Format, file: &dyn Source) -> Result<Option<Arc<Watched>>, SourceError> {
         let others = self.cache.in_steps(refused_memory, || (format.others)(file, &WorkingMemory::new(&self.cache)))?;
         Ok((!others.is_empty()).then(|| Arc::new(Watched::of(&others))))
+    }
+}
+
+/// Returns what a file is shown as: below the `.source` of a container, an ordinary file instead of one of its format.
+fn outside(path: &FilePath, verdict: Verdict) -> Verdict {
+    match verdict {
+        Verdict::Container(format, _) if is_within(path, format.name) => Verdict::Plain,
+        verdict => verdict,
     }
 }
 

@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use super::frames::{Frames, Stacked};
+use crate::tree::frames::{Frames, Stacked};
 use crate::{
     cache::Reservation,
     codec::Codec,

@@ -9,7 +9,7 @@ use crate::{
     cache::{BlockError, Key, Tag},
     codec::Codec,
     format::Block,
-    source::Wait,
+    source::{Source, Wait},
     view::{Fault, ReadContext, Rendered},
 };
 
@@ -20,6 +20,11 @@ pub(super) trait Frames: std::fmt::Debug + Send + Sync {
 
     /// Returns where a frame is and how it becomes pixels; `None` after the last.
     fn frame(&self, number: u64) -> Option<Block>;
+
+    /// Returns the file that the frames are in, if it is not the container's own, with its number in the container.
+    fn file(&self) -> Option<(&Arc<dyn Source>, u64)> {
+        None
+    }
 }
 
 /// The array of frames.
@@ -28,13 +33,18 @@ pub(super) struct Stacked<F>(pub(super) F);
 
 impl<F: Frames> Rendered for Stacked<F> {
     fn fill(&self, reader: &ReadContext, part: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
-        fill(reader, &self.0, part, out)
+        match self.0.file() {
+            Some((source, number)) => fill(&reader.with_source(source.clone()), &self.0, number, part, out),
+            None => fill(reader, &self.0, 0, part, out),
+        }
     }
 }
 
 /// The part of one frame that a read wants.
 struct Wanted<'a> {
     block: Block,
+    /// The number of the file that it is in.
+    file: u64,
     /// Bytes of the frame, counted from its start.
     part: Range<u64>,
     out: &'a mut [u8],
@@ -43,7 +53,7 @@ struct Wanted<'a> {
 impl Wanted<'_> {
     /// Pictures have no number in their container; their offset identifies them as well.
     fn key(&self, reader: &ReadContext) -> Key {
-        Key::new(reader.container, Tag::Own(0), self.block.offset, 0)
+        Key::new(reader.container, Tag::Own(0), self.block.offset, self.file)
     }
 
     /// Returns whether there is something to decode.
@@ -67,7 +77,7 @@ impl Wanted<'_> {
 }
 
 /// Fills `out` with a part of the array.
-fn fill(reader: &ReadContext, frames: &impl Frames, part: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
+fn fill(reader: &ReadContext, frames: &impl Frames, file: u64, part: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
     let size = frames.frame_size().max(1);
     let (mut at, mut rest, mut wanted) = (part.start, out, Vec::new());
     while at < part.end {
@@ -78,7 +88,7 @@ fn fill(reader: &ReadContext, frames: &impl Frames, part: Range<u64>, out: &mut 
             let error = BlockError::Refused(format!("there is no frame {}", at / size));
             return Err(Fault { block: None, offset: 0, error: Arc::new(error) });
         };
-        wanted.push(Wanted { block, part: from..from + length, out: here });
+        wanted.push(Wanted { block, file, part: from..from + length, out: here });
         (at, rest) = (at + length, after);
     }
     if reader.wait() != Wait::Always {
@@ -174,7 +184,7 @@ mod tests {
             for start in (0..whole.len()).rev() {
                 for end in start..=whole.len() {
                     let mut out = vec![0xAA; end - start];
-                    fill(&reader, &video, start as u64..end as u64, &mut out).unwrap();
+                    fill(&reader, &video, 0, start as u64..end as u64, &mut out).unwrap();
                     assert_eq!(out, whole[start..end]);
                 }
             }
@@ -210,11 +220,11 @@ mod tests {
         let reader = ReadContext::new(source.clone(), Cache::new(1 << 20, Verify::Lazy), 0);
         let mut out = [0; 12];
         let stored = |numbers: &[usize]| numbers.iter().map(|&number| video.0[number].stored()).collect::<Vec<_>>();
-        fill(&reader, &video, 0..12, &mut out).unwrap();
+        fill(&reader, &video, 0, 0..12, &mut out).unwrap();
         // Each frame that is decoded says so by itself again.
         assert_eq!(source.1.lock()[..3], stored(&[0, 1, 2]));
         source.1.lock().clear();
-        fill(&reader, &video, 4..16, &mut out).unwrap();
+        fill(&reader, &video, 0, 4..16, &mut out).unwrap();
         assert!(!source.1.lock().iter().any(|range| stored(&[1, 2]).contains(range)), "frames 1 and 2 are decoded");
     }
 
@@ -224,13 +234,13 @@ mod tests {
         let offset = video.0[BROKEN as usize].offset;
         let reader = ReadContext::new(Arc::new(file), Cache::new(1 << 20, Verify::Lazy), 0);
         let mut out = [0; 120];
-        let fault = fill(&reader, &video, 0..120, &mut out).unwrap_err();
+        let fault = fill(&reader, &video, 0, 0..120, &mut out).unwrap_err();
         assert_eq!((fault.offset, fault.block), (offset, None));
         for number in 0..30 {
-            let found = fill(&reader, &video, number * 4..number * 4 + 4, &mut out[..4]);
+            let found = fill(&reader, &video, 0, number * 4..number * 4 + 4, &mut out[..4]);
             assert_eq!(found.is_ok(), number != BROKEN, "{number}");
         }
-        fill(&reader, &video, 0..4 * BROKEN, &mut out[..4 * BROKEN as usize]).unwrap();
-        assert!(fill(&reader, &video, 119..121, &mut out[..2]).is_err(), "there is no frame 30");
+        fill(&reader, &video, 0, 0..4 * BROKEN, &mut out[..4 * BROKEN as usize]).unwrap();
+        assert!(fill(&reader, &video, 0, 119..121, &mut out[..2]).is_err(), "there is no frame 30");
     }
 }

@@ -1,0 +1,618 @@
+//! TFDS data sets and lone TFRecord files: a folder for each record (`docs/formats/rlds.md` 4 and 7). Nodes are computed:
+//! a record costs no memory until it is looked into.
+
+mod describe;
+mod leaves;
+mod lone;
+mod record;
+mod shards;
+mod values;
+
+use std::{
+    ops::ControlFlow,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+};
+
+use lru::LruCache;
+use parking_lot::Mutex;
+
+use super::{
+    Beside, Child, Container, DESCRIPTION, ItemInfo, NodeId, NodeKind, Notice, Overview, Reach, Siblings,
+    WorkingMemory, describe as description, names, overview::Contents, paths::Kind, tables,
+};
+use crate::{
+    cache::{Buffer, nonzero},
+    format::{
+        Class, FormatError,
+        rlds::{self, Features, Info},
+        tfrecord,
+    },
+    source::{Memory, Source},
+    view::{
+        Array, Fault, ReadContext, View,
+        parquet::{Column, Parquet, Table},
+    },
+};
+use record::{Candidate, File, Record};
+use shards::Shards;
+
+/// Most records whose files are remembered, and most bytes that they take together; the newest is always kept.
+const RECORDS: usize = 64;
+const RECORDS_MEMORY: usize = 32 << 20;
+/// The hidden folder of whole records.
+const RAW: &str = ".raw";
+/// The suffix of a record as it is stored.
+const BIN: &str = ".bin";
+
+/// Kind of a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Root,
+    Description,
+    /// The folder of a split.
+    Split,
+    /// The folder of its records.
+    Records,
+    /// A record's folder, or what is in it.
+    Record,
+    /// A record that is one file.
+    Single,
+    Raw,
+    RawSplit,
+    RawRecord,
+}
+
+const PARTS: [Part; 9] = [
+    Part::Root,
+    Part::Description,
+    Part::Split,
+    Part::Records,
+    Part::Record,
+    Part::Single,
+    Part::Raw,
+    Part::RawSplit,
+    Part::RawRecord,
+];
+
+/// A node, unpacked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Node {
+    part: Part,
+    split: u32,
+    record: u64,
+    /// The number of a node in the record's folder.
+    item: u32,
+}
+
+impl Node {
+    fn of(part: Part, split: u32, record: u64, item: u32) -> Self {
+        Self { part, split, record, item }
+    }
+
+    fn unpack(id: NodeId) -> Option<Self> {
+        let part = *PARTS.get(usize::try_from(id.0 >> 104).ok()?)?;
+        let (split, record) = ((id.0 >> 80) as u32 & 0xFF_FFFF, (id.0 >> 32) as u64 & 0xFFFF_FFFF_FFFF);
+        Some(Self { part, split, record, item: id.0 as u32 })
+    }
+
+    fn pack(self) -> NodeId {
+        let high = (self.part as u128) << 104 | u128::from(self.split) << 80;
+        NodeId(high | u128::from(self.record) << 32 | u128::from(self.item))
+    }
+}
+
+/// What the container is.
+enum Shape {
+    /// A lone file: whether its records are Examples.
+    Lone { are_examples: bool },
+    /// A data set.
+    Set { info: Info, features: Features, files: Option<Arc<dyn Siblings>>, splits: Vec<String> },
+}
+
+/// A data set or a lone file.
+pub(super) struct Rlds {
+    shape: Shape,
+    shards: Shards,
+    records: Mutex<LruCache<(u32, u64), Arc<Record>>>,
+    new_warnings: Mutex<Vec<Notice>>,
+    has_warnings: AtomicBool,
+    memory: usize,
+}
+
+impl Rlds {
+    fn new(shape: Shape, memory: usize) -> Self {
+        Self {
+            shape,
+            shards: Shards::default(),
+            records: Mutex::new(LruCache::new(nonzero(RECORDS))),
+            new_warnings: Mutex::default(),
+            has_warnings: AtomicBool::new(false),
+            memory: size_of::<Self>() + memory,
+        }
+    }
+}
+
+/// Fails if a folder with `features.json` is no data set that can be shown.
+///
+/// # Errors
+/// [`FormatError`]; without `dataset_info.json`, which is not worth a word, of the class `absent`.
+pub(super) fn check(source: &dyn Source, beside: &dyn Beside, memory: &dyn Memory) -> Result<(), FormatError> {
+    let info = match beside.open(rlds::INFO, Reach::Shown) {
+        Ok(info) => info,
+        Err(super::NotThere::Source(error)) => return Err(error.into()),
+        Err(error) => return Err(FormatError::refused(Class::Absent, format!("{}: {error}", rlds::INFO))),
+    };
+    parse(source, &*info, memory).map(drop)
+}
+
+fn parse(features: &dyn Source, info: &dyn Source, memory: &dyn Memory) -> Result<(Info, Features), FormatError> {
+    let info = rlds::parse_info(rlds::read_object(info, rlds::INFO, Class::BadInfo, memory)?)?;
+    let features = rlds::read_object(features, rlds::FEATURES, Class::Features, memory)?;
+    Ok((info, rlds::parse_features(&features)?))
+}
+
+/// Opens a data set by its `features.json`.
+///
+/// # Errors
+/// [`FormatError`] if it must be refused after all.
+pub(super) fn open_set(
+    reader: &ReadContext,
+    files: Option<Arc<dyn Siblings>>,
+    memory: &WorkingMemory<'_>,
+) -> Result<Rlds, FormatError> {
+    let found = files.as_ref().map(|files| files.file(rlds::INFO)).transpose();
+    let source = match found {
+        Ok(Some(Some(source))) => source,
+        Ok(_) => return Err(FormatError::refused(Class::Absent, format!("{} is not there", rlds::INFO))),
+        Err(crate::cache::BlockError::Source(error)) => return Err(error.into()),
+        Err(error) => return Err(FormatError::refused(Class::Absent, format!("{}: {error}", rlds::INFO))),
+    };
+    let (info, features) = parse(&*reader.source, &*source, memory)?;
+    let mut names = Vec::with_capacity(info.splits.len());
+    for split in &info.splits {
+        names.push(names::folder(split.name.as_bytes(), &[".raw", ".shardfs", ".source"], 1));
+    }
+    // Descriptions of files are at most 16 MiB, and what is kept of them is less.
+    let usage = (reader.source.len() + source.len()) as usize;
+    Ok(Rlds::new(Shape::Set { info, features, files, splits: names }, usage))
+}
+
+/// Opens a lone file. Its first records tell what all are.
+///
+/// # Errors
+/// [`FormatError`] if it cannot be read.
+pub(super) fn open_lone(reader: &ReadContext, memory: &WorkingMemory<'_>) -> Result<Rlds, FormatError> {
+    Ok(Rlds::new(Shape::Lone { are_examples: tfrecord::are_examples(&*reader.source, memory)? }, 0))
+}
+
+impl Rlds {
+    /// Returns the folder of the records of each split.
+    fn folder(&self) -> &'static str {
+        match &self.shape {
+            Shape::Set { features, .. } if features.has_steps => "episodes",
+            _ => "records",
+        }
+    }
+
+    /// Returns the name of a split's folder.
+    fn split_name(&self, split: u32) -> &str {
+        match &self.shape {
+            Shape::Lone { .. } => "",
+            Shape::Set { splits, .. } => splits.get(split as usize).map_or("", String::as_str),
+        }
+    }
+
+    /// Returns the number of records of a split. A place behind the last record that can be found counts as one, in a
+    /// lone file.
+    fn count(&self, reader: &ReadContext, split: u32) -> Result<u64, Fault> {
+        match &self.shape {
+            Shape::Lone { .. } => Ok(match self.shards.own(reader)? {
+                Ok(shard) => shard.index.count() + u64::from(shard.index.broken().is_some()),
+                Err(_) => 0,
+            }),
+            Shape::Set { info, .. } => Ok(info.splits.get(split as usize).map_or(0, rlds::Split::records)),
+        }
+    }
+
+    /// Returns the record of a name, if there is one.
+    fn record_named(&self, reader: &ReadContext, split: u32, name: &str) -> Result<Option<u64>, Fault> {
+        let number = name.parse::<u64>().ok().filter(|number| number.to_string() == name);
+        let Some(number) = number else { return Ok(None) };
+        Ok((number < self.count(reader, split)?).then_some(number))
+    }
+
+    /// Returns whether each record is one file.
+    fn are_single(&self) -> bool {
+        matches!(self.shape, Shape::Lone { are_examples: false })
+    }
+
+    /// Returns where a record is, its number in the container, and what to say of its shard.
+    fn find(&self, reader: &ReadContext, split: u32, record: u64) -> Result<record::Found, Fault> {
+        let Shape::Set { info, files, .. } = &self.shape else {
+            return Ok(self.shards.own(reader)?.and_then(|shard| record::find(&shard, record)));
+        };
+        let found = info.splits.get(split as usize).and_then(|split| Some((split, split.place(record)?)));
+        let (Some((stored, (shard, within))), Some(files)) = (found, files) else {
+            return Ok(Err("there is no such record".into()));
+        };
+        let name = stored.shard_name(&info.name, shard);
+        let number = u64::from(split) << 32 | u64::from(shard);
+        let found = self.shards.named(reader, &**files, &name, number)?;
+        if let Ok(shard_file) = &found {
+            let (has, says) = (shard_file.index.count(), stored.records_of(shard));
+            if has > says && within == 0 {
+                let reason = format!("{name} has {} records more than {} says", has - says, rlds::INFO);
+                self.note(Node::of(Part::Records, split, 0, 0), reason);
+            }
+        }
+        let found = found.map_err(|reason| Arc::from(format!("{name}: {reason}")));
+        Ok(found.and_then(|shard| {
+            record::find(&shard, within).map_err(|reason| Arc::from(format!("{name}, record {within}: {reason}")))
+        }))
+    }
+
+    /// Notes what is wrong with a part.
+    fn note(&self, node: Node, message: String) {
+        self.new_warnings.lock().push(Notice { node: node.pack(), offset: None, message });
+        self.has_warnings.store(true, Relaxed);
+    }
+
+    /// Returns a record that is looked into, remembered for a while.
+    fn record(&self, reader: &ReadContext, split: u32, record: u64) -> Result<Arc<Record>, Fault> {
+        if let Some(known) = self.records.lock().get(&(split, record)) {
+            return Ok(known.clone());
+        }
+        reader.may_work()?;
+        let found = self.find(reader, split, record)?;
+        let number = u64::from(split) << 40 | record;
+        let made = Arc::new(record::open(reader, &found, number, |files| match &self.shape {
+            Shape::Lone { .. } => lone::fill(files),
+            Shape::Set { info, features, .. } => {
+                let Some(stored) = info.splits.get(split as usize) else { return Ok(()) };
+                let (shard, in_shard) = stored.place(record).unwrap_or_default();
+                let name = stored.shard_name(&info.name, shard);
+                leaves::fill(files, features, &leaves::Place { split: &stored.name, record, shard: &name, in_shard })
+            }
+        })?);
+        for message in &made.notes {
+            self.note(Node::of(Part::Record, split, record, 0), message.clone());
+        }
+        let mut records = self.records.lock();
+        records.put((split, record), made.clone());
+        let mut taken: usize = records.iter().map(|(_, record)| record.memory_usage()).sum();
+        while taken > RECORDS_MEMORY && records.len() > 1 {
+            let Some((_, oldest)) = records.pop_lru() else { break };
+            taken -= oldest.memory_usage();
+        }
+        drop(records);
+        Ok(made)
+    }
+
+    /// Returns the file of a node in a record's folder.
+    fn with_file<T>(
+        &self,
+        reader: &ReadContext,
+        node: Node,
+        show: impl FnOnce(&Record, &File) -> Result<T, Fault>,
+    ) -> Result<Option<T>, Fault> {
+        let record = self.record(reader, node.split, node.record)?;
+        match record.paths.kind(node.item) {
+            Some(Kind::File(file)) => record.files.get(file as usize).map(|file| show(&record, file)).transpose(),
+            _ => Ok(None),
+        }
+    }
+
+    /// Returns the table of an episode's steps.
+    fn table(&self, reader: &ReadContext, node: Node, record: &Record) -> Result<Arc<Parquet>, Fault> {
+        record.table.get(reader, 0, |memory| {
+            let mut names = tables::ColumnNames::default();
+            let mut columns = Vec::new();
+            for candidate in &record.columns {
+                memory.reserve(tables::COLUMN_MEMORY)?;
+                match candidate {
+                    Candidate::Numbers(name, array) => {
+                        // Values that do not fit are found out by reading all.
+                        let mut at = 0;
+                        let fits = loop {
+                            if at >= array.data.size() {
+                                break true;
+                            }
+                            let length = (crate::limits::PIECE as u64).min(array.data.size() - at);
+                            match array.data.copy_at(reader, at, length) {
+                                Ok(_) => at += length,
+                                Err(fault) if fault.error.is_damage() && fault.would_block_for().is_none() => {
+                                    break false;
+                                }
+                                Err(fault) => return Err(fault),
+                            }
+                        };
+                        if fits && let Ok(column) = tables::array_column(&names.name(name.as_bytes()), array) {
+                            columns.push(column);
+                        }
+                    }
+                    Candidate::Texts(name, content, feature) => {
+                        let texts = values::Column { content: content.clone(), feature: *feature };
+                        let name = names.name(name.as_bytes());
+                        columns.push(Column::strings(name, Arc::new(texts), true, false));
+                    }
+                }
+            }
+            let step = Column::row_numbers(&names.name(b"step"), crate::format::DType::I64, record.steps);
+            columns.insert(0, step);
+            let table = Table {
+                number: u64::from(node.split) << 40 | node.record,
+                rows: record.steps,
+                unit: 1,
+                columns,
+                about: serde_json::Map::new(),
+            };
+            Parquet::new(reader, table, memory)
+        })
+    }
+}
+
+impl Container for Rlds {
+    fn lookup(&self, reader: &ReadContext, folder: NodeId, name: &str) -> Result<Option<NodeId>, Fault> {
+        let Some(Node { part, split, record, item }) = Node::unpack(folder) else { return Ok(None) };
+        let is_set = matches!(self.shape, Shape::Set { .. });
+        let named = |part| match &self.shape {
+            Shape::Set { splits, .. } => {
+                splits.iter().position(|split| split == name).map(|split| Node::of(part, split as u32, 0, 0))
+            }
+            Shape::Lone { .. } => None,
+        };
+        let whole = || match name.strip_suffix(BIN) {
+            Some(number) => self.record_named(reader, split, number),
+            None => Ok(None),
+        };
+        let found = match part {
+            Part::Root => match name {
+                DESCRIPTION => Some(Node::of(Part::Description, 0, 0, 0)),
+                RAW => Some(Node::of(Part::Raw, 0, 0, 0)),
+                _ if is_set => named(Part::Split),
+                _ => (name == self.folder()).then_some(Node::of(Part::Records, 0, 0, 0)),
+            },
+            Part::Split => (name == self.folder()).then_some(Node::of(Part::Records, split, 0, 0)),
+            Part::Records if self.are_single() => whole()?.map(|record| Node::of(Part::Single, split, record, 0)),
+            Part::Records => {
+                self.record_named(reader, split, name)?.map(|record| Node::of(Part::Record, split, record, 0))
+            }
+            Part::Record => {
+                let found = self.record(reader, split, record)?.paths.lookup(item, name);
+                found.map(|item| Node::of(Part::Record, split, record, item))
+            }
+            Part::Raw if is_set => named(Part::RawSplit),
+            Part::Raw | Part::RawSplit => whole()?.map(|record| Node::of(Part::RawRecord, split, record, 0)),
+            Part::Description | Part::Single | Part::RawRecord => None,
+        };
+        Ok(found.map(Node::pack))
+    }
+
+    fn list(
+        &self,
+        reader: &ReadContext,
+        folder: NodeId,
+        from: u64,
+        each: &mut dyn FnMut(Child<'_>) -> ControlFlow<()>,
+    ) -> Result<(), Fault> {
+        let Some(Node { part, split, record, item }) = Node::unpack(folder) else { return Ok(()) };
+        let mut show =
+            |next, name: &str, node: Node, is_folder| each(Child { next, name, node: node.pack(), is_folder });
+        let splits = match &self.shape {
+            Shape::Set { splits, .. } => splits.as_slice(),
+            Shape::Lone { .. } => &[],
+        };
+        match part {
+            Part::Root => {
+                let own = [(DESCRIPTION, Node::of(Part::Description, 0, 0, 0), false)];
+                let lone = matches!(self.shape, Shape::Lone { .. }).then_some((
+                    self.folder(),
+                    Node::of(Part::Records, 0, 0, 0),
+                    true,
+                ));
+                let named =
+                    (0..).zip(splits).map(|(split, name)| (name.as_str(), Node::of(Part::Split, split, 0, 0), true));
+                let children = own.into_iter().chain(lone).chain(named);
+                for (next, (name, node, is_folder)) in (1..).zip(children).filter(|(next, _)| *next > from) {
+                    if show(next, name, node, is_folder).is_break() {
+                        break;
+                    }
+                }
+            }
+            Part::Split if from == 0 => {
+                let _ = show(1, self.folder(), Node::of(Part::Records, split, 0, 0), true);
+            }
+            Part::Records => {
+                let is_single = self.are_single();
+                for record in from..self.count(reader, split)? {
+                    let (part, suffix) = if is_single { (Part::Single, BIN) } else { (Part::Record, "") };
+                    let node = Node::of(part, split, record, 0);
+                    if show(record + 1, &format!("{record}{suffix}"), node, !is_single).is_break() {
+                        break;
+                    }
+                }
+            }
+            Part::Record => {
+                let record_of = self.record(reader, split, record)?;
+                for (next, name, child) in record_of.paths.children_from(item, from) {
+                    let is_folder = matches!(record_of.paths.kind(child), Some(Kind::Folder));
+                    if show(next, name, Node::of(Part::Record, split, record, child), is_folder).is_break() {
+                        break;
+                    }
+                }
+            }
+            Part::Raw => {
+                for (next, (split, name)) in (1..).zip((0..).zip(splits)).filter(|(next, _)| *next > from) {
+                    if show(next, name, Node::of(Part::RawSplit, split, 0, 0), true).is_break() {
+                        return Ok(());
+                    }
+                }
+                if splits.is_empty() {
+                    self.list_raw(reader, split, from, &mut show)?;
+                }
+            }
+            Part::RawSplit => self.list_raw(reader, split, from, &mut show)?,
+            Part::Split | Part::Description | Part::Single | Part::RawRecord => {}
+        }
+        Ok(())
+    }
+
+    fn kind(&self, reader: &ReadContext, node: NodeId) -> Result<Option<NodeKind>, Fault> {
+        let Some(Node { part, split, record, item }) = Node::unpack(node) else { return Ok(None) };
+        let folder = |subfolders| Some(NodeKind::Folder { subfolders });
+        Ok(match part {
+            Part::Root => match &self.shape {
+                Shape::Set { splits, .. } => folder(u32::try_from(splits.len()).ok()),
+                Shape::Lone { .. } => folder(Some(1)),
+            },
+            Part::Split => folder(Some(1)),
+            Part::Records | Part::Raw | Part::RawSplit => folder(None),
+            // Its files are not known before it is looked into.
+            Part::Record if item == 0 => folder(None),
+            Part::Record => match self.record(reader, split, record)?.paths.kind(item) {
+                Some(Kind::Folder) => folder(None),
+                Some(Kind::File(_)) => Some(NodeKind::File),
+                None => None,
+            },
+            Part::Description | Part::Single | Part::RawRecord => Some(NodeKind::File),
+        })
+    }
+
+    fn parent(&self, reader: &ReadContext, node: NodeId) -> Result<NodeId, Fault> {
+        let Some(Node { part, split, record, item }) = Node::unpack(node) else { return Ok(super::ROOT) };
+        let is_set = matches!(self.shape, Shape::Set { .. });
+        let parent = match part {
+            Part::Root | Part::Description | Part::Split | Part::Raw => Node::of(Part::Root, 0, 0, 0),
+            Part::Records if is_set => Node::of(Part::Split, split, 0, 0),
+            Part::Records => Node::of(Part::Root, 0, 0, 0),
+            Part::Single => Node::of(Part::Records, split, 0, 0),
+            Part::Record if item == 0 => Node::of(Part::Records, split, 0, 0),
+            Part::Record => {
+                let parent = self.record(reader, split, record)?.paths.parent(item);
+                Node::of(Part::Record, split, record, parent)
+            }
+            Part::RawSplit => Node::of(Part::Raw, 0, 0, 0),
+            Part::RawRecord if is_set => Node::of(Part::RawSplit, split, 0, 0),
+            Part::RawRecord => Node::of(Part::Raw, 0, 0, 0),
+        };
+        Ok(parent.pack())
+    }
+
+    fn path(&self, reader: &ReadContext, node: NodeId) -> Result<String, Fault> {
+        let Some(Node { part, split, record, item }) = Node::unpack(node) else { return Ok(String::new()) };
+        let split_name = self.split_name(split);
+        let slash = if split_name.is_empty() { "" } else { "/" };
+        let folder = self.folder();
+        Ok(match part {
+            Part::Root => String::new(),
+            Part::Description => DESCRIPTION.into(),
+            Part::Split => split_name.into(),
+            Part::Records => format!("{split_name}{slash}{folder}"),
+            Part::Single => format!("{split_name}{slash}{folder}/{record}{BIN}"),
+            Part::Record if item == 0 => format!("{split_name}{slash}{folder}/{record}"),
+            Part::Record => {
+                let path = self.record(reader, split, record)?.paths.path(item);
+                format!("{split_name}{slash}{folder}/{record}/{path}")
+            }
+            Part::Raw => RAW.into(),
+            Part::RawSplit => format!("{RAW}/{split_name}"),
+            Part::RawRecord => format!("{RAW}/{split_name}{slash}{record}{BIN}"),
+        })
+    }
+
+    fn view(&self, reader: &ReadContext, file: NodeId) -> Result<View, Fault> {
+        let Some(node) = Node::unpack(file) else { return Ok(View::default()) };
+        match node.part {
+            Part::Description => Ok(View::shared(self.description(reader)?)),
+            Part::Single | Part::RawRecord => record::raw(reader, self.find(reader, node.split, node.record)?),
+            Part::Record => {
+                let view = self.with_file(reader, node, |record, file| match file {
+                    File::Array(array) => Ok(array.clone().npy()),
+                    File::Bytes(view) => Ok(view.clone()),
+                    File::Table => Ok(self.table(reader, node, record)?.view()),
+                })?;
+                Ok(view.unwrap_or_default())
+            }
+            Part::Root | Part::Split | Part::Records | Part::Raw | Part::RawSplit => Ok(View::default()),
+        }
+    }
+
+    fn array(&self, reader: &ReadContext, file: NodeId) -> Result<Option<Array>, Fault> {
+        let Some(node) = Node::unpack(file).filter(|node| node.part == Part::Record) else { return Ok(None) };
+        let array = self.with_file(reader, node, |_, file| match file {
+            File::Array(array) => Ok(Some(array.clone())),
+            File::Bytes(_) | File::Table => Ok(None),
+        })?;
+        Ok(array.flatten())
+    }
+
+    fn item_info(&self, reader: &ReadContext, node: NodeId) -> Result<Option<ItemInfo>, Fault> {
+        let Some(unpacked) = Node::unpack(node).filter(|node| node.part == Part::Record && node.item != 0) else {
+            return Ok(None);
+        };
+        let info = self.with_file(reader, unpacked, |record, file| match file {
+            File::Array(array) => Ok(Some(ItemInfo::from(array.clone()))),
+            File::Table => Ok(Some(tables::item_info(&*self.table(reader, unpacked, record)?))),
+            File::Bytes(_) => Ok(None),
+        })?;
+        Ok(info.flatten())
+    }
+
+    fn description(&self, reader: &ReadContext) -> Result<Arc<Buffer>, Fault> {
+        description::kept(reader, 0, |memory| self.describe(memory))
+    }
+
+    fn overview(&self, _: &ReadContext) -> Result<Overview, Fault> {
+        let contents = Contents::Items { front: self.front(), items: Vec::new() };
+        Ok(Overview { format: super::RLDS.name, contents })
+    }
+
+    fn block_name(&self, _: u32) -> String {
+        String::new()
+    }
+
+    fn memory_usage(&self) -> usize {
+        self.memory
+    }
+
+    fn warnings(&self) -> &[String] {
+        &[]
+    }
+
+    fn drain_warnings(&self) -> Vec<Notice> {
+        if !self.has_warnings.swap(false, Relaxed) {
+            return Vec::new();
+        }
+        std::mem::take(&mut *self.new_warnings.lock())
+    }
+
+    fn is_table(&self, node: NodeId) -> bool {
+        let Some(node) = Node::unpack(node).filter(|node| node.part == Part::Record) else { return false };
+        let known = self.records.lock().peek(&(node.split, node.record)).cloned();
+        known.is_some_and(|record| match record.paths.kind(node.item) {
+            Some(Kind::File(file)) => matches!(record.files.get(file as usize), Some(File::Table)),
+            _ => false,
+        })
+    }
+}
+
+impl Rlds {
+    fn list_raw(
+        &self,
+        reader: &ReadContext,
+        split: u32,
+        from: u64,
+        show: &mut dyn FnMut(u64, &str, Node, bool) -> ControlFlow<()>,
+    ) -> Result<(), Fault> {
+        for record in from..self.count(reader, split)? {
+            let node = Node::of(Part::RawRecord, split, record, 0);
+            if show(record + 1, &format!("{record}{BIN}"), node, false).is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
