@@ -338,7 +338,9 @@ pub fn rlds(bytes: &[u8]) {
         }
     }
     if let Ok(track) = mp4::Track::read(&bytes, &Unlimited) {
-        (0..track.frames().min(100)).for_each(|frame| drop((track.group(frame), track.nearest(frame as f64))));
+        for frame in 0..track.frames().min(100) {
+            let _ = (track.group(frame), track.nearest(frame as f64));
+        }
     }
 }
 

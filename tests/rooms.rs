@@ -38,7 +38,7 @@ fn program_of(text: &str) -> String {
 
 /// A line without the comment at its end. Marks inside of strings are no comments.
 fn without_comment<'a>(line: &'a str, mark: &str) -> &'a str {
-    let is_code = |at: usize| line[..at].matches('"').count() % 2 == 0;
+    let is_code = |at: usize| line[..at].matches('"').count().is_multiple_of(2);
     line.match_indices(mark).map(|(at, _)| at).find(|&at| is_code(at)).map_or(line, |at| &line[..at])
 }
 

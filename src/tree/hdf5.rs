@@ -111,6 +111,9 @@ fn passing(error: &BlockError) -> SourceError {
     }
 }
 
+/// A dataset, and the pictures that it is shown as.
+type PicturesOf = (Arc<Held<Described>>, Pictures);
+
 impl Hdf5 {
     /// Notes damage of a part of an object.
     fn note(&self, place: node::Place, message: String) {
@@ -199,11 +202,7 @@ impl Hdf5 {
     }
 
     /// Returns the pictures of the dataset at a place.
-    fn pictures_at(
-        &self,
-        context: &ReadContext,
-        place: node::Place,
-    ) -> Result<Option<(Arc<Held<Described>>, Pictures)>, Fault> {
+    fn pictures_at(&self, context: &ReadContext, place: node::Place) -> Result<Option<PicturesOf>, Fault> {
         let Some(object) = self.dataset_at(context, place)? else { return Ok(None) };
         let Some((group, Some(number))) = self.at(context, place)? else { return Ok(None) };
         let Ok(described) = &object.found else { return Ok(None) };

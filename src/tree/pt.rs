@@ -298,7 +298,7 @@ struct Own<'a> {
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Described<'a> {
-    Tensor(Item<'a, Own<'a>>),
+    Tensor(Box<Item<'a, Own<'a>>>),
     Unknown { name: Cow<'a, str>, path: (), kind: &'static str, global: Option<&'a str> },
 }
 
@@ -333,7 +333,7 @@ impl Content for Tensors {
                 let own = Own { storage: String::from_utf8_lossy(&tensor.storage.key) };
                 let item = Item::of(name, paths.path(*node), Some(tensor.size()), info, own);
                 let item = item.with_names(Some(tensor.kind.name.into()), codec);
-                Described::Tensor(item.with_checksum(has_crc.then_some("crc32")))
+                Described::Tensor(item.with_checksum(has_crc.then_some("crc32")).into())
             }
             Found::Unknown { global } => {
                 let name = String::from_utf8_lossy(name);

@@ -26,6 +26,9 @@ const FAR: u64 = 256 << 10;
 /// What is wrong with a row that is not as long as it was said to be.
 const OTHER_LENGTH: &str = "a row has another length than stated";
 
+/// Takes a row's bytes; `None` is a row that is missing.
+pub(in crate::tree) type EachRow<'a> = &'a mut dyn FnMut(Option<&[u8]>) -> Result<(), Fault>;
+
 /// Rows of bytes.
 pub trait Rows: Debug + Send + Sync {
     /// Returns how many there are.
@@ -36,13 +39,8 @@ pub trait Rows: Debug + Send + Sync {
     ///
     /// # Errors
     /// [`Fault`] for the first row that cannot be read, and what `each` returns.
-    fn each(
-        &self,
-        reader: &ReadContext,
-        memory: &dyn Memory,
-        rows: Range<u64>,
-        each: &mut dyn FnMut(Option<&[u8]>) -> Result<(), Fault>,
-    ) -> Result<(), Fault>;
+    fn each(&self, reader: &ReadContext, memory: &dyn Memory, rows: Range<u64>, each: EachRow<'_>)
+    -> Result<(), Fault>;
 
     /// Passes the lengths of some rows in bytes to `each`, in order; 0 for one that is missing. A format that knows them
     /// without the rows says so here.

@@ -262,6 +262,9 @@ fn place<'a>(
     (folder, part)
 }
 
+/// A node that has attributes: of an array its number, and the suffix of its files.
+type Attributed<'a> = (NodeIndex, Option<(usize, &'a str)>, zarr::Json);
+
 fn tree(found: Nodes, files: Arc<Files>) -> (Builder<Entry<File>>, Zarr) {
     let is_folder = files.store.zip().is_none();
     let Nodes { is_v3, is_consolidated, attributes, is_array, nodes, warnings } = found;
@@ -278,7 +281,7 @@ fn tree(found: Nodes, files: Arc<Files>) -> (Builder<Entry<File>>, Zarr) {
         warnings,
         memory_usage: 0,
     };
-    let mut owners: Vec<(NodeIndex, Option<(usize, &str)>, zarr::Json)> = Vec::new();
+    let mut owners: Vec<Attributed<'_>> = Vec::new();
     if !is_array {
         owners.push((ROOT, None, attributes));
     }

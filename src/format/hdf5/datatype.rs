@@ -80,6 +80,9 @@ pub struct Member {
     pub datatype: Datatype,
 }
 
+/// Names of an enum with their values as stored.
+type Names = Box<[(Box<[u8]>, Box<[u8]>)]>;
+
 /// Kinds of types.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Class {
@@ -116,7 +119,7 @@ pub enum Class {
     /// A reference.
     Reference(Reference),
     /// Integers with names: the type of the integers, and names with values as stored.
-    Enum(Box<Datatype>, Box<[(Box<[u8]>, Box<[u8]>)]>),
+    Enum(Box<Datatype>, Names),
     /// A sequence of elements of a type, of any length.
     Sequence(Box<Datatype>),
     /// A text of any length.

@@ -23,13 +23,16 @@ pub enum Stored {
     Dense(Place, Place),
 }
 
+/// The file, which is empty for a soft link, and the path that a link leads to.
+type Texts = (Box<[u8]>, Box<[u8]>);
+
 /// The links of a group by the bytes of their names.
 #[derive(Debug, Default)]
 pub struct Links {
     names: Vec<u8>,
     entries: Vec<Entry>,
     /// Paths of soft links; files and paths of external ones.
-    texts: Vec<(Box<[u8]>, Box<[u8]>)>,
+    texts: Vec<Texts>,
 }
 
 /// A link as it is kept.

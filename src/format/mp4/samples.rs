@@ -32,7 +32,7 @@ impl Sizes<'_> {
             Self::Same(size) => Some(size),
             Self::Each(bytes, 4) => {
                 let byte = *bytes.get(sample / 2)?;
-                Some(u32::from(if sample % 2 == 0 { byte >> 4 } else { byte & 15 }))
+                Some(u32::from(if sample.is_multiple_of(2) { byte >> 4 } else { byte & 15 }))
             }
             Self::Each(bytes, 8) => bytes.get(sample).copied().map(u32::from),
             Self::Each(bytes, 16) => bytes.array(2 * sample).map(|two| u16::from_be_bytes(two).into()),

@@ -217,10 +217,9 @@ fn parse_feature(mut feature: Wire<'_>, list: &mut List, memory: &dyn Memory) ->
         while let Some((field, value)) = values.field()? {
             match (kind, field, value) {
                 (ListKind::Bytes, 1, Value::Bytes(span)) => list.push(kind, span, 1, memory)?,
-                (ListKind::Floats, 1, Value::Bytes(span)) if span.length % 4 == 0 => {
-                    if span.length > 0 {
-                        list.push(kind, span, u64::from(span.length) / 4, memory)?;
-                    }
+                (ListKind::Floats, 1, Value::Bytes(span)) if span.length == 0 => {}
+                (ListKind::Floats, 1, Value::Bytes(span)) if span.length.is_multiple_of(4) => {
+                    list.push(kind, span, u64::from(span.length) / 4, memory)?;
                 }
                 (ListKind::Floats, 1, Value::Bytes(span)) => {
                     return damaged(format!("floats of {} bytes at {}", span.length, span.start));

@@ -35,7 +35,7 @@ fn records_are_found_until_a_header_fails() {
         };
         assert_eq!((index.count(), index.broken().is_none()), (whole, is_whole), "{end}");
     }
-    let mut wrong = file.clone();
+    let mut wrong = file;
     wrong[21] ^= 1;
     let index = Index::read(&wrong, &Unlimited).unwrap();
     assert_eq!((index.count(), index.broken()), (1, Some("the checksum of the length at 21 is wrong")));
@@ -83,7 +83,7 @@ fn lists_and_entries_merge_as_protobuf_says() {
     let floats = field(2, &[field(1, &1.5f32.to_le_bytes()), [&[13][..], &2.5f32.to_le_bytes()].concat()].concat());
     let map = [
         entry("ints", &[packed.clone(), single.clone()].concat()),
-        entry("last kind", &[packed.clone(), bytes.clone()].concat()),
+        entry("last kind", &[packed.clone(), bytes].concat()),
         entry("twice", &packed),
         entry("floats", &floats),
         entry("none", &[]),

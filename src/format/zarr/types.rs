@@ -291,7 +291,7 @@ mod tests {
             Ok(Elements::Fixed(fixed)) => Ok((fixed.element.descr().into_owned(), fixed.swapped)),
             other => Err(format!("{other:?}")),
         };
-        assert_eq!(found("\">i2\""), Ok(("<i2".into(), vec![0..2])));
+        assert_eq!(found("\">i2\""), Ok(("<i2".into(), std::iter::once(0..2).collect())));
         assert_eq!(found("\"<b1\""), Ok(("|b1".into(), vec![])));
         assert_eq!(found("\">u1\""), Ok(("|u1".into(), vec![])));
         assert_eq!(found("\">U2\""), Ok(("<U2".into(), vec![0..4, 4..8])));
@@ -348,6 +348,6 @@ mod tests {
         else {
             panic!()
         };
-        assert_eq!(record.into_big().unwrap().swapped, [0..2]);
+        assert_eq!(record.into_big().unwrap().swapped, std::iter::once(0..2).collect::<Vec<_>>());
     }
 }

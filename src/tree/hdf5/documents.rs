@@ -263,12 +263,9 @@ impl Hdf5 {
                 return Ok(to_json(Item::of(name, path, None, ItemInfo::default(), own)));
             }
         };
-        let (dataset, form) = match (&described.object.kind, &described.form) {
-            (Kind::Dataset(dataset), Some(form)) => (dataset, form),
-            _ => {
-                let item = Item::of(name, path, None, ItemInfo::default(), own);
-                return Ok(to_json(item.with_names(Some("type".into()), "none".into())));
-            }
+        let (Kind::Dataset(dataset), Some(form)) = (&described.object.kind, &described.form) else {
+            let item = Item::of(name, path, None, ItemInfo::default(), own);
+            return Ok(to_json(item.with_names(Some("type".into()), "none".into())));
         };
         own.layout = Some(match (&dataset.layout, dataset.external.is_some()) {
             (_, true) => "external",
@@ -423,8 +420,8 @@ fn word(kind: &FormKind) -> Option<&'static str> {
 }
 
 impl Store {
-    /// Reads attributes, for [`Store::attributes`].
-    pub(super) fn attributes_usage(attributes: &Vec<Attribute>) -> usize {
+    /// Returns the bytes of memory that attributes take, about.
+    pub(super) fn attributes_usage(attributes: &[Attribute]) -> usize {
         let value = |attribute: &Attribute| match &attribute.value {
             Ok(stored) => stored.data.len() + stored.datatype.memory_usage() + 8 * stored.space.most.len() * 2,
             Err(reason) => reason.len(),

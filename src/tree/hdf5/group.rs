@@ -15,6 +15,9 @@ use crate::{
 /// Most groups on the way from the root (section 7.3).
 const DEPTH: u32 = 64;
 
+/// The group that a place is in, and the number of its link; none for the root itself.
+pub(super) type Located = (Arc<Group>, Option<usize>);
+
 /// A group at its place.
 #[derive(Debug)]
 pub(super) struct Group {
@@ -125,7 +128,7 @@ impl Group {
         store: &Store,
         context: &ReadContext,
         place: Place,
-    ) -> Result<Option<(Arc<Self>, Option<usize>)>, Fault> {
+    ) -> Result<Option<Located>, Fault> {
         let (mut group, mut rest) = (root.clone(), place.0);
         if rest == 0 {
             return Ok(Some((group, None)));

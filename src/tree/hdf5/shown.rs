@@ -5,7 +5,7 @@ use std::{ops::ControlFlow, sync::Arc};
 use super::{
     Hdf5,
     form::{Form, FormKind},
-    group::{Group, Hard},
+    group::{Group, Hard, Located},
     node::{Node, Part, Place},
     pictures::Pictures,
     soft::{self, Arrived, Outside},
@@ -386,7 +386,7 @@ impl Hdf5 {
     }
 
     /// Returns the group that a place is in, and the number of the link.
-    pub(super) fn at(&self, context: &ReadContext, place: Place) -> Result<Option<(Arc<Group>, Option<usize>)>, Fault> {
+    pub(super) fn at(&self, context: &ReadContext, place: Place) -> Result<Option<Located>, Fault> {
         Group::locate(&self.root, &self.store, context, place)
     }
 }

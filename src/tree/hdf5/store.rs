@@ -321,7 +321,7 @@ impl Store {
             return Ok(found);
         }
         let read = |reader: &Reader<'_>| known(attribute::read(reader, object.at, object.attributes));
-        self.held(context, Key::Attributes(object.at), Value::Attributes, read, Self::attributes_usage)
+        self.held(context, Key::Attributes(object.at), Value::Attributes, read, |found| Self::attributes_usage(found))
     }
 
     /// Returns the document of a place, if it is known.

@@ -80,7 +80,7 @@ fn steps(files: &Files<'_>, features: &Features) -> u64 {
     let count = |leaf: &Leaf| {
         let each = values_a_step(leaf).filter(|&each| each > 0)?;
         let count = files.content.list(files.content.find(leaf.path.as_bytes())?).count;
-        (count % each == 0).then_some(count / each)
+        count.is_multiple_of(each).then_some(count / each)
     };
     let rows = |leaf: &Leaf| {
         let key = format!("{}/{LENGTHS}", leaf.path);

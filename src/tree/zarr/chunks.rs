@@ -123,7 +123,7 @@ impl Stored {
         if !is_simple || *rows >= *chunk || !elements.iter().all(keeps_order) {
             return;
         }
-        let whole = elements.iter().fold(Some(self.size), |size, step| step.stored_size(size?));
+        let whole = elements.iter().try_fold(self.size, |size, step| step.stored_size(size));
         let Some(whole) = whole else { return };
         let steps: Vec<_> = elements.iter().cloned().chain([Filter::BloscFront(whole)]).collect();
         let Some(codec) = Chain::of(steps.iter().cloned()) else { return };
@@ -179,7 +179,7 @@ impl Stored {
                 None => match self.outer(reader, &outer)? {
                     Some(place) => {
                         self.check_whole(reader, &outer, &place)?;
-                        self.index(&place.reader(reader), sharding, place.range.clone(), memory)
+                        self.index(&place.reader(reader), sharding, place.range, memory)
                     }
                     None => Ok(Buffer::from(Vec::new())),
                 },

@@ -187,7 +187,7 @@ fn own_attributes(document: &mut Json) -> Json {
 enum Found {
     Nothing,
     Group(Json),
-    Array(Array, Json),
+    Array(Box<Array>, Json),
 }
 
 struct Reading<'a> {
@@ -276,7 +276,7 @@ impl Reading<'_> {
             return Ok(match self.document(&join(path, "zarr.json"))? {
                 None => Found::Nothing,
                 Some(Ok(document)) => node_v3(document),
-                Some(Err(reason)) => Found::Array(Array::unknown(reason), Json::Null),
+                Some(Err(reason)) => Found::Array(Array::unknown(reason).into(), Json::Null),
             });
         }
         for (name, is_array) in [(".zarray", true), (".zgroup", false)] {
@@ -284,7 +284,7 @@ impl Reading<'_> {
                 let attributes = self.attributes_v2(path)?;
                 return Ok(match document {
                     Ok(document) => node_v2(&document, is_array, attributes),
-                    Err(reason) => Found::Array(Array::unknown(reason), attributes),
+                    Err(reason) => Found::Array(Array::unknown(reason).into(), attributes),
                 });
             }
         }
@@ -319,7 +319,7 @@ impl Reading<'_> {
             let path = join(path, &name);
             match self.look(&path)? {
                 Found::Nothing => {}
-                Found::Array(array, attributes) => self.add(&path, Some(array), attributes)?,
+                Found::Array(array, attributes) => self.add(&path, Some(*array), attributes)?,
                 Found::Group(attributes) => {
                     self.add(&path, None, attributes)?;
                     self.group(&path, depth + 1)?;
@@ -371,7 +371,7 @@ impl Reading<'_> {
                 Found::Group(attributes) => self.add(&path, None, attributes)?,
                 Found::Array(array, attributes) => {
                     above = Some(format!("{path}/"));
-                    self.add(&path, Some(array), attributes)?;
+                    self.add(&path, Some(*array), attributes)?;
                 }
             }
         }
@@ -406,18 +406,18 @@ fn join(path: &str, name: &str) -> String {
 
 fn node_v3(mut document: Json) -> Found {
     if let Err(reason) = check_root("zarr.json", &document) {
-        return Found::Array(Array::unknown(reason), Json::Null);
+        return Found::Array(Array::unknown(reason).into(), Json::Null);
     }
     let attributes = own_attributes(&mut document);
     match document.get("node_type").and_then(Json::as_str) {
-        Some("array") => Found::Array(Array::parse(&document, true), attributes),
+        Some("array") => Found::Array(Array::parse(&document, true).into(), attributes),
         _ => Found::Group(attributes),
     }
 }
 
 fn node_v2(document: &Json, is_array: bool, attributes: Json) -> Found {
     if let Err(reason) = check_root(".zgroup", document) {
-        return Found::Array(Array::unknown(reason), attributes);
+        return Found::Array(Array::unknown(reason).into(), attributes);
     }
-    if is_array { Found::Array(Array::parse(document, false), attributes) } else { Found::Group(attributes) }
+    if is_array { Found::Array(Array::parse(document, false).into(), attributes) } else { Found::Group(attributes) }
 }

@@ -281,6 +281,9 @@ fn refused(reason: impl Into<String>) -> Fault {
     Fault { block: None, offset: 0, error: Arc::new(BlockError::Refused(reason.into())) }
 }
 
+/// Makes shown elements of stored ones.
+type Make<'a> = dyn FnMut(&[u8], &mut [u8]) -> Result<(), Fault> + 'a;
+
 impl Computed {
     /// Fills `out` with bytes of a key, from one of them on.
     fn fill(&self, made: &Made, at: u64, out: &mut [u8]) -> Result<(), Fault> {
@@ -332,7 +335,7 @@ impl Computed {
         width: u64,
         at: u64,
         out: &mut [u8],
-        make: &mut dyn FnMut(&[u8], &mut [u8]) -> Result<(), Fault>,
+        make: &mut Make<'_>,
     ) -> Result<(), Fault> {
         /// Elements that are read at a time.
         const TOGETHER: u64 = 16 << 10;

@@ -179,7 +179,7 @@ pub enum Turn {
     /// Those of each unit of so many bytes: of a number all, of a complex number each half.
     Units(usize),
     /// Those of fields of a record: the place of each field, the bytes of one of its values, and what is turned in it.
-    Fields(Vec<(Range<usize>, usize, Turn)>),
+    Fields(Vec<(Range<usize>, usize, Self)>),
 }
 
 impl Turn {
