@@ -392,6 +392,10 @@ impl Rows for FixedTexts {
         // Whole texts, together about as much as is read at a time.
         let together = (limits::PIECE as u64 / width).clamp(1, (rows.end - rows.start).max(1));
         let piece = width.saturating_mul(together);
+        if piece > limits::PIECE as u64 && !rows.is_empty() {
+            // Texts that the file does not hold are found out before memory is taken for them.
+            self.data.fill_at(reader, rows.end.saturating_mul(width).saturating_sub(1), &mut [0])?;
+        }
         memory.reserve(piece)?;
         let mut piece = zeros(usize::try_from(piece).unwrap_or(usize::MAX)).map_err(SourceError::from)?;
         for first in rows.clone().step_by(together as usize) {

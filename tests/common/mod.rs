@@ -25,6 +25,25 @@ pub(crate) fn golden(family: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(family)
 }
 
+/// Fronts of the paths below one of [`sources`] that may fail with EIO: what is damaged on purpose by its name, and the
+/// golden containers in which `expected.json` has a part that does.
+pub(crate) fn may_fail(source: &Path) -> Vec<String> {
+    fn fails(expected: &serde_json::Value) -> bool {
+        match expected {
+            serde_json::Value::Object(fields) => fields.iter().any(|(key, value)| key == "eio" || fails(value)),
+            serde_json::Value::Array(values) => values.iter().any(fails),
+            value => value == "eio",
+        }
+    }
+    let mut fronts = vec!["damaged".to_owned(), "v30_damaged/".to_owned()];
+    if let Ok(expected) = fs::read(source.join("expected.json")) {
+        let expected: serde_json::Value = serde_json::from_slice(&expected).unwrap();
+        let files = expected.get("files").unwrap_or(&expected).as_object().unwrap();
+        fronts.extend(files.iter().filter(|(_, file)| fails(file)).map(|(name, _)| format!("{name}/")));
+    }
+    fronts
+}
+
 /// All folders that hold containers: those of the golden files, and the examples of this repository.
 pub(crate) fn sources() -> Vec<(&'static str, PathBuf)> {
     let mut sources: Vec<_> = FORMATS.iter().map(|format| (format.name, golden(format.name))).collect();

@@ -7,10 +7,8 @@ use shardfs::{
     vfs::{FileKind, Options, Vfs},
 };
 
-use crate::common::{Random, sources, walk};
+use crate::common::{Random, may_fail, sources, walk};
 
-/// Files below folders and in containers whose names begin so may fail: they are damaged on purpose.
-const DAMAGED: &str = "damaged";
 /// What `read` says of damage.
 const EIO: i32 = 5;
 /// Enough for everything; room for not even one block.
@@ -44,14 +42,14 @@ struct Whole {
 /// All files that can be read, each in one go.
 fn wholes(source: &Path, verify: Verify) -> Vec<Whole> {
     let vfs = mount(source, BUDGETS[0], verify);
-    let mut wholes = Vec::new();
+    let (mut wholes, damaged) = (Vec::new(), may_fail(source));
     for node in walk::files(&vfs) {
         match walk::read(&vfs, node.attr.ino, 0, node.attr.size + 10) {
             Ok(bytes) => {
                 assert_eq!(bytes.len() as u64, node.attr.size, "{}: bytes and size", node.path);
                 wholes.push(Whole { node, bytes });
             }
-            Err(errno) => assert!(errno == EIO && node.path.starts_with(DAMAGED), "{}: errno {errno}", node.path),
+            Err(errno) => assert!(errno == EIO && is_in(&node.path, &damaged), "{}: errno {errno}", node.path),
         }
     }
     wholes
@@ -64,14 +62,14 @@ fn check(source: &Path, verify: Verify) {
 /// Every so many files of what `mount` opens with a budget of the cache, against the files of a folder.
 pub(crate) fn check_with(source: &Path, verify: Verify, every: usize, mount: &dyn Fn(u64) -> Vfs) {
     // Without checksums everything decodes; with them a damaged block fails, but what is served is still right.
-    let truth = wholes(source, Verify::Off);
+    let (truth, damaged) = (wholes(source, Verify::Off), may_fail(source));
     let readable: HashSet<&str> = truth.iter().map(|whole| &*whole.node.path).collect();
     for (budget, ranges) in BUDGETS.into_iter().zip([200, 40]) {
         let ranges = if cfg!(debug_assertions) { ranges / 8 } else { ranges } / every as u64;
         let vfs = mount(budget);
         let mut files = walk::files(&vfs);
         // What can't be read without checksums is damaged: that was looked at.
-        files.retain(|file| !file.path.starts_with(DAMAGED) || readable.contains(&*file.path));
+        files.retain(|file| !is_in(&file.path, &damaged) || readable.contains(&*file.path));
         let paths =
             |nodes: &mut dyn Iterator<Item = &walk::Node>| nodes.map(|node| node.path.clone()).collect::<Vec<_>>();
         let (found, expected) = (paths(&mut files.iter()), paths(&mut truth.iter().map(|whole| &whole.node)));
@@ -89,13 +87,18 @@ pub(crate) fn check_with(source: &Path, verify: Verify, every: usize, mount: &dy
                 match walk::read(&vfs, file.attr.ino, offset, length) {
                     Ok(got) => assert!(got == slice(bytes, offset, length), "{} are not the slice", place()),
                     Err(errno) => {
-                        let may_fail = file.path.starts_with(DAMAGED) && verify != Verify::Off;
+                        let may_fail = is_in(&file.path, &damaged) && verify != Verify::Off;
                         assert!(errno == EIO && may_fail, "{}: errno {errno}", place());
                     }
                 }
             }
         }
     }
+}
+
+/// Returns whether a path begins with one of these.
+fn is_in(path: &str, fronts: &[String]) -> bool {
+    fronts.iter().any(|front| path.starts_with(&**front))
 }
 
 fn slice(bytes: &[u8], offset: u64, length: u64) -> &[u8] {

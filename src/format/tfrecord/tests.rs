@@ -82,8 +82,8 @@ fn lists_and_entries_merge_as_protobuf_says() {
     let bytes = field(1, &[field(1, b"x"), field(1, b"y")].concat());
     let floats = field(2, &[field(1, &1.5f32.to_le_bytes()), [&[13][..], &2.5f32.to_le_bytes()].concat()].concat());
     let map = [
-        entry("ints", &[packed.clone(), single.clone()].concat()),
-        entry("last kind", &[packed.clone(), bytes].concat()),
+        entry("ints", &[packed.clone(), single].concat()),
+        entry("last kind", &[packed.clone(), bytes.clone()].concat()),
         entry("twice", &packed),
         entry("floats", &floats),
         entry("none", &[]),
