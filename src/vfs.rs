@@ -743,9 +743,8 @@ impl Vfs {
     /// [`Error`] for a node that no longer exists.
     pub(crate) fn state(&self, ino: u64) -> Result<Option<String>, Error> {
         Ok(match self.node(ino)? {
-            Node::InContainer(id, _) if id.marker.is_some() => {
-                Some(format!("{}-{:x}", id.stat.version.text(), id.others))
-            }
+            // Of a folder only the marker: what else was read of it is counted by each process for itself, and a reader of
+            // another state gets `Changed`.
             Node::InContainer(id, _) => Some(id.stat.version.text()),
             Node::SourceFile(path, _) => {
                 self.source.store().stat(&path.to_path_buf()).ok().flatten().map(|stat| stat.version.text())

@@ -202,9 +202,13 @@ impl Fault {
 
     /// Returns what the caller would have to wait for, if that is the only reason of the failure.
     pub fn would_block_for(&self) -> Option<Wait> {
-        match *self.error {
+        match &*self.error {
             BlockError::WouldBlock => Some(Wait::Always),
             BlockError::Source(SourceError::WouldBlock) => Some(Wait::Disk),
+            // Memory that others have to give back first (`WorkingMemory`).
+            BlockError::Source(SourceError::Io(error)) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                Some(Wait::Always)
+            }
             _ => None,
         }
     }

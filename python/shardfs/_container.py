@@ -173,7 +173,11 @@ class Container(_Arrays):
     def __iter__(self):
         for episode in self.episodes:
             yield from (f"{episode._below}/{name}" for name in episode)
-        yield from (path.removesuffix(".npy") for path in self._node.arrays())
+        paths = self._node.arrays()
+        if not paths and not self.episodes:
+            # Its items are shown as folders, like the columns of a table.
+            paths = (path for path, _ in _files(self, "") if path.endswith(".npy"))
+        yield from (path.removesuffix(".npy") for path in paths)
 
     def __repr__(self):
         return f"<shardfs.Container {self.path}>"

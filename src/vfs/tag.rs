@@ -1,6 +1,14 @@
 //! Distinguishes states of a file's bytes. Entity tags over HTTP are made from it.
 
+use std::{
+    hash::{BuildHasher, Hasher, RandomState},
+    sync::LazyLock,
+};
+
 use super::{Error, Node, Vfs, source_tree::SourceEntry};
+
+/// A number of this process. States of a folder that is a container are counted from its start.
+static PROCESS: LazyLock<u64> = LazyLock::new(|| RandomState::new().build_hasher().finish());
 
 impl Vfs {
     /// Returns a number that changes when the bytes of a file may have changed: a keyed hash of the version of the
@@ -14,7 +22,9 @@ impl Vfs {
         let key = self.inodes.key();
         Ok(match self.node(ino)? {
             Node::InContainer(id, node) => {
-                Some(key.hash128(&[b"c", &id.number.to_le_bytes(), &node.0.to_le_bytes(), program]))
+                let process = if id.marker.is_some() { *PROCESS } else { 0 };
+                let parts = [&id.number.to_le_bytes()[..], &node.0.to_le_bytes(), &process.to_le_bytes(), program];
+                Some(key.hash128(&[b"c", &parts.concat()]))
             }
             Node::SourceFile(path, file) => match self.source.find(path.folder(), path.name())? {
                 Some(SourceEntry::File(_, stat)) if stat.version.file() == file => {

