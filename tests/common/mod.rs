@@ -36,8 +36,9 @@ pub(crate) fn may_fail(source: &Path) -> Vec<String> {
         }
     }
     let mut fronts = vec!["damaged".to_owned(), "v30_damaged/".to_owned()];
-    if let Ok(expected) = fs::read(source.join("expected.json")) {
-        let expected: serde_json::Value = serde_json::from_slice(&expected).unwrap();
+    if let Ok(expected) = fs::read_to_string(source.join("expected.json")) {
+        // Python writes names that are no UTF-8 with lone surrogates, which other parsers refuse.
+        let expected: serde_json::Value = serde_json::from_str(&expected.replace("\\ud", "\\u0")).unwrap();
         let files = expected.get("files").unwrap_or(&expected).as_object().unwrap();
         fronts.extend(files.iter().filter(|(_, file)| fails(file)).map(|(name, _)| format!("{name}/")));
     }

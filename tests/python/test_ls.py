@@ -125,7 +125,7 @@ def complete(*words, cwd=FIXTURES.parent):
 def test_bash_completes_paths(tmp_path):
     assert complete("shardfs", "mo") == ["mount"]
     assert "--cache-size" in complete("shardfs", "mount", "--c")
-    assert complete("shardfs", "mount", "--serve", "pa") == ["passthrough"]
+    assert complete("shardfs", "mount", "--io-mode", "pa") == ["passthrough"]
     here = complete("shardfs", "ls", "")
     assert "fixtures" in here and not any(word.startswith("-") for word in here)
     assert "fixtures" in complete("shardfs", "mount", "fixtures", "fix")

@@ -154,6 +154,8 @@ def test_filter_and_lines(page, fixtures_server):
     page.open(fixtures_server.url + "/files/")
     line = page.page.locator("tr", has_text="demo.kdb").locator(".holds")
     containers = {entry.name for entry in FIXTURES.iterdir()} - {"damaged", "notes.txt"}
+    # Lines are asked for when they are seen.
+    page.page.evaluate("window.scrollTo(0, document.body.scrollHeight)")
     page.until(f"document.querySelectorAll('.holds .badge.format').length === {len(containers)}")
     assert line.text_content().startswith("kdb 3 episodes · 54 frames · “")
     page.page.keyboard.press("/")

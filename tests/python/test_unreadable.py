@@ -45,7 +45,7 @@ def test_verify(home):
     lines = out.splitlines()
     assert code == 2 and err == ""
     assert lines[:2] == [f"data/ep_001.wshard: can't be read: {DENIED}", f"data/noaccess: can't be read: {DENIED}"]
-    assert lines[2].startswith("nothing is wrong in what could be looked at: 13 containers, ")
+    assert lines[2].startswith("nothing is wrong in what could be looked at: 22 containers, ")
     assert lines[2].endswith("; 2 could not be read") and len(lines) == 3
     code, out, _ = home.run("./shardfs verify --json data")
     result = json.loads(out)
