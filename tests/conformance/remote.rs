@@ -10,7 +10,7 @@ use shardfs::{
 };
 
 use super::{listing, reading};
-use crate::common::{bucket::Bucket, sources, walk};
+use crate::common::{bucket::Bucket, readable_sources, walk};
 
 /// How a bucket is opened: nothing is sent but the requests, and what was listed is not asked for again while it is
 /// compared.
@@ -27,14 +27,15 @@ pub(crate) fn options(bucket: &Bucket, cache_size: u64, disk_cache: Option<&Path
 /// Path, kind and size of everything that a filesystem shows.
 fn shown(vfs: &Vfs) -> Vec<(String, String, u64)> {
     // A store escapes the % of a key, and a container that is a folder escapes it once more (docs/formats/zarr.md).
-    let nodes = walk::tree(vfs).into_iter().filter(|node| !node.path.starts_with("names.zarr/%"));
+    let nodes =
+        walk::tree(vfs).into_iter().filter(|node| !(node.path.starts_with("names.zarr/") && node.path.contains('%')));
     nodes.map(|node| (node.path, format!("{:?}", node.attr.kind), node.attr.size)).collect()
 }
 
 /// Everything that a folder shows, by S3 and by the index of a web server.
 #[test]
 fn buckets_show_what_folders_show() {
-    for (family, source) in sources() {
+    for (family, source) in readable_sources() {
         let bucket = Bucket::of(&source);
         let options = by_content(&bucket, 64 << 20, None);
         let local = shown(&walk::open(&source, Options::default()));
@@ -50,7 +51,7 @@ fn buckets_show_what_folders_show() {
 
 #[test]
 fn trees_of_buckets() {
-    for (family, source) in sources() {
+    for (family, source) in readable_sources() {
         let bucket = Bucket::of(&source);
         let options = by_content(&bucket, 64 << 20, None);
         let nodes = listing::check_with(Path::new("s3://bucket"), &options);
@@ -62,7 +63,7 @@ fn trees_of_buckets() {
 /// disk, and again with what that has by then.
 #[test]
 fn ranges_of_buckets() {
-    for (_, source) in sources() {
+    for (_, source) in readable_sources() {
         let bucket = Bucket::of(&source);
         let disk = tempfile::tempdir().unwrap();
         for disk in [None, Some(disk.path()), Some(disk.path())] {
@@ -73,7 +74,7 @@ fn ranges_of_buckets() {
 
 #[test]
 fn eight_readers_of_a_bucket() {
-    for (family, source) in sources() {
+    for (family, source) in readable_sources() {
         let bucket = Bucket::of(&source);
         reading::eight_readers(family, &source, 300, &open(&bucket, 64 << 20, None));
         assert!(bucket.asked() > 0);

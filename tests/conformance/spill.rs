@@ -15,7 +15,7 @@ use shardfs::{
 };
 
 use super::reading;
-use crate::common::{sources, walk};
+use crate::common::{readable_sources, walk};
 
 /// A mount that keeps all decoded blocks in `folder`, also those that cost little.
 fn open(source: &Path, folder: &Path, cache_size: u64, verify: Verify) -> Vfs {
@@ -32,7 +32,7 @@ fn kept(vfs: &Vfs) -> u64 {
 
 fn ranges(verify: Verify) {
     let mut blobs = 0;
-    for (_, source) in sources() {
+    for (_, source) in readable_sources() {
         let folder = tempfile::tempdir().unwrap();
         // The second time with what the first has kept.
         for _ in 0..2 {
@@ -62,7 +62,7 @@ fn ranges_with_a_disk_and_no_checksums() {
 #[test]
 fn eight_readers_of_a_disk() {
     let mut blobs = 0;
-    for (family, source) in sources() {
+    for (family, source) in readable_sources() {
         let folder = tempfile::tempdir().unwrap();
         // Room for everything, and for not even one block: then each read goes to the disk.
         for budget in [64 << 20, 1, 1] {
@@ -79,7 +79,7 @@ fn eight_readers_of_a_disk() {
 #[test]
 fn ranges_of_a_damaged_disk() {
     let (mut damaged, mut found) = (0, 0);
-    for (_, source) in sources() {
+    for (_, source) in readable_sources() {
         let folder = tempfile::tempdir().unwrap();
         let open = |budget| open(&source, folder.path(), budget, Verify::Lazy);
         reading::check_with(&source, Verify::Lazy, 3, &open);
@@ -105,7 +105,7 @@ fn ranges_of_a_damaged_disk() {
 /// A disk on which neither reading nor writing succeeds: blocks are decoded, and nothing fails.
 #[test]
 fn ranges_with_a_disk_that_fails() {
-    for (_, source) in sources() {
+    for (_, source) in readable_sources() {
         let folder = tempfile::tempdir().unwrap();
         reading::check_with(&source, Verify::Lazy, 9, &|budget| {
             let vfs = open(&source, folder.path(), budget, Verify::Lazy);
