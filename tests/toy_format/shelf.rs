@@ -116,11 +116,11 @@ impl Container for Shelf {
     }
 
     fn array(&self, _: &ReadContext, file: NodeId) -> Result<Option<Array>, Fault> {
-        if file == ROOT { Ok(None) } else { Shelf::array(self, file).map(Some) }
+        if file == ROOT { Ok(None) } else { Self::array(self, file).map(Some) }
     }
 
     fn view(&self, _: &ReadContext, node: NodeId) -> Result<View, Fault> {
-        Ok(Shelf::array(self, node)?.npy())
+        Ok(Self::array(self, node)?.npy())
     }
 
     fn description(&self, _: &ReadContext) -> Result<Arc<Buffer>, Fault> {
