@@ -1,7 +1,7 @@
 //! Messages of recordings: what a schema says of them, and walking through the bytes of one (`docs/formats/mcap.md`,
 //! sections 6 and 7).
 //!
-//! A schema is parsed once for a channel: [`definition`] reads texts of ROS 1 and ROS 2, [`descriptor`] those of
+//! A schema is parsed once for a channel: `definition` reads texts of ROS 1 and ROS 2, `descriptor` those of
 //! protobuf. [`walk`] then goes through one message and passes its values to a [`Sink`] in the order of their definition.
 //! [`flat::Flat`] is the same message as columns, [`text::Line`] as a line of JSON.
 

@@ -61,7 +61,7 @@ impl Record {
     ///
     /// # Errors
     /// What is wrong with them: a name that is empty or there twice (numpy has no such fields), too many fields or axes,
-    /// no bytes at all or more than an element can have, or nesting deeper than [`limits::RECORD_DEPTH`].
+    /// no bytes at all or more than an element can have, or nesting deeper than `limits::RECORD_DEPTH`.
     pub fn new(fields: Vec<Field>) -> Result<Arc<Self>, String> {
         if fields.len() > limits::RECORD_FIELDS {
             return Err(format!("a record of {} fields; at most {}", fields.len(), limits::RECORD_FIELDS));
