@@ -244,9 +244,14 @@ pub trait Container: Any + Send + Sync {
         Ok(None)
     }
 
-    /// Returns what is wrong with other files that this container needs, each read whole. For `shardfs verify`.
-    fn verify_others(&self) -> Vec<String> {
-        Vec::new()
+    /// Returns what is wrong that reading the files does not show: other files that this container needs are read whole,
+    /// and checksums of many parts together are compared. For `shardfs verify`.
+    ///
+    /// # Errors
+    /// As [`Self::lookup`].
+    fn verify_rest(&self, reader: &ReadContext) -> Result<Vec<String>, Fault> {
+        let _ = reader;
+        Ok(Vec::new())
     }
 
     /// Returns whether a node is a table, a Parquet file that repeats what other files show.

@@ -233,7 +233,7 @@ impl Run<'_> {
                 }
                 // A container that cannot be opened is reported when it is listed.
                 if self.which == Which::All {
-                    for message in root.verify_others().unwrap_or_default() {
+                    for message in root.verify_rest().unwrap_or_default() {
                         self.note(Problem::of(path.clone(), message));
                     }
                 }

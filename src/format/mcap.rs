@@ -15,7 +15,8 @@ use super::{
     recording::{Bytes, CHUNK, Entry, Layout, Placed, Recording, Window},
 };
 use crate::{
-    codec::{Chain, Codec, Filter},
+    codec::{Chain, Codec, CrcKind, Filter},
+    limits::PIECE,
     source::{Memory, Source},
 };
 use record::{CHUNK_RECORD, HEAD, MESSAGE, MESSAGE_HEAD, MESSAGE_INDEX, Record, next};
@@ -28,6 +29,9 @@ pub const SUFFIX: &str = ".mcap";
 
 /// Bytes of the footer record and the magic behind it.
 const TAIL: u64 = 37;
+
+/// Bytes of the record at the end of the data section.
+const DATA_END: u64 = 13;
 
 /// Least bytes of a file: magic, header with two empty strings, footer, magic.
 const SMALLEST: u64 = 62;
@@ -246,6 +250,36 @@ pub fn parse(source: &dyn Source, memory: &dyn Memory) -> Result<Mcap, FormatErr
         Err(PartError::Source(error)) => return Err(error.into()),
     };
     Ok(Mcap { profile, library, ..parsed })
+}
+
+/// Checks the CRC of the data section, for which all of it is read, a piece at a time. A file without such a CRC is
+/// sound.
+///
+/// # Errors
+/// `Damaged` if it differs; `Source` if the file cannot be read.
+pub fn check_data_section(source: &dyn Source) -> Result<(), PartError> {
+    let Ok(ends) = ends(source) else { return Ok(()) };
+    let end = if ends.summary_start == 0 { ends.footer } else { ends.summary_start };
+    let Some(at) = end.checked_sub(DATA_END).filter(|at| *at >= ends.header_end) else { return Ok(()) };
+    let mut record = [0; DATA_END as usize];
+    source.read_at(at, &mut record)?;
+    let stored = record.u32(9).filter(|_| record[0] == record::DATA_END && record.u64(1) == Some(4)).unwrap_or(0);
+    if stored == 0 {
+        return Ok(());
+    }
+    let (mut sum, mut from) = (0, 0);
+    while from < at {
+        crate::wanted::check()?;
+        let to = at.min(from + PIECE as u64);
+        sum = CrcKind::Crc32.append(sum, &source.read(from..to)?);
+        from = to;
+    }
+    match sum == stored {
+        true => Ok(()),
+        false => Err(PartError::Damaged(format!(
+            "the CRC-32 of the data section, which the record at {at} has, is {stored:08x}, not {sum:08x}"
+        ))),
+    }
 }
 
 impl Mcap {

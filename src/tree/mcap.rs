@@ -226,6 +226,14 @@ impl Recorded for Own {
         document.map(View::shared).map_err(|fault| Fault { offset: metadata.offset, ..fault })
     }
 
+    fn verify_rest(&self, reader: &ReadContext) -> Result<Vec<String>, Fault> {
+        match mcap::check_data_section(&*reader.source) {
+            Ok(()) => Ok(Vec::new()),
+            Err(PartError::Damaged(reason)) => Ok(vec![reason]),
+            Err(PartError::Source(error)) => Err(error.into()),
+        }
+    }
+
     fn warnings(&self) -> &[String] {
         &self.warnings
     }

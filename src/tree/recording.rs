@@ -95,6 +95,15 @@ pub(super) trait Recorded: Send + Sync + 'static {
     /// [`Fault`] if they cannot be read.
     fn extra(&self, reader: &ReadContext, extra: usize, file: usize) -> Result<View, Fault>;
 
+    /// See [`Container::verify_rest`](super::Container::verify_rest).
+    ///
+    /// # Errors
+    /// [`Fault`] if the file cannot be read.
+    fn verify_rest(&self, reader: &ReadContext) -> Result<Vec<String>, Fault> {
+        let _ = reader;
+        Ok(Vec::new())
+    }
+
     /// Returns what was noticed when it was opened.
     fn warnings(&self) -> &[String];
 

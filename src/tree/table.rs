@@ -161,8 +161,8 @@ pub(super) trait Content: Send + Sync + 'static {
         Ok(None)
     }
 
-    /// See [`Container::verify_others`].
-    fn verify_others(&self) -> Vec<String> {
+    /// See [`Container::verify_rest`].
+    fn verify_rest(&self) -> Vec<String> {
         Vec::new()
     }
 }
@@ -412,8 +412,8 @@ impl<C: Content> Container for Table<C> {
         if folder == super::ROOT { self.content.timeline(reader, &self.paths) } else { Ok(None) }
     }
 
-    fn verify_others(&self) -> Vec<String> {
-        self.content.verify_others()
+    fn verify_rest(&self, _: &ReadContext) -> Result<Vec<String>, Fault> {
+        Ok(self.content.verify_rest())
     }
 
     fn array(&self, _: &ReadContext, node: NodeId) -> Result<Option<Array>, Fault> {

@@ -411,7 +411,7 @@ impl Content for Blocks {
         timeline::of(self, reader, paths)
     }
 
-    fn verify_others(&self) -> Vec<String> {
+    fn verify_rest(&self) -> Vec<String> {
         let (Some(chunks), Some(siblings)) = (&self.shard.chunks, &self.siblings) else { return Vec::new() };
         joined::verify(chunks, &**siblings)
     }

@@ -426,9 +426,9 @@ impl Entry {
         matches!(self.vfs().container(self.handle.ino), Ok(Some(_)))
     }
 
-    /// Returns what is wrong with other files that the container that contains this entry needs.
-    pub(crate) fn verify_others(&self) -> Result<Vec<String>, Error> {
-        Ok(self.vfs().ask(self.handle.ino, |tree, _, _| Ok(tree.verify_others()))?.unwrap_or_default())
+    /// Returns what is wrong with the container that contains this entry and no file of it shows.
+    pub(crate) fn verify_rest(&self) -> Result<Vec<String>, Error> {
+        Ok(self.vfs().ask(self.handle.ino, |tree, reader, _| tree.verify_rest(reader))?.unwrap_or_default())
     }
 
     /// Returns up to `length` bytes of a file from `offset` on, in memory of their own, for a caller that waits for no

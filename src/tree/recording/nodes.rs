@@ -406,6 +406,10 @@ impl<R: Recorded> Container for Tree<R> {
         self.memory_usage + self.tables.memory_usage()
     }
 
+    fn verify_rest(&self, reader: &ReadContext) -> Result<Vec<String>, Fault> {
+        self.own.verify_rest(reader)
+    }
+
     fn warnings(&self) -> &[String] {
         self.own.warnings()
     }
