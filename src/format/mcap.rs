@@ -17,7 +17,7 @@ use super::{
 use crate::{
     codec::{Chain, Codec, CrcKind, Filter},
     limits::PIECE,
-    source::{Memory, Source},
+    source::{Memory, Source, SourceError},
 };
 use record::{CHUNK_RECORD, HEAD, MESSAGE, MESSAGE_HEAD, MESSAGE_INDEX, Record, next};
 
@@ -269,7 +269,7 @@ pub fn check_data_section(source: &dyn Source) -> Result<(), PartError> {
     }
     let (mut sum, mut from) = (0, 0);
     while from < at {
-        crate::wanted::check()?;
+        crate::wanted::check().map_err(SourceError::from)?;
         let to = at.min(from + PIECE as u64);
         sum = CrcKind::Crc32.append(sum, &source.read(from..to)?);
         from = to;

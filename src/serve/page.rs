@@ -18,6 +18,7 @@
 //! | `plane` | one picture of an array along any two axes, at most 1024 pixels a side: a line of JSON, then bytes or f32 |
 //! | `rows` | rows of a table, of a folder of arrays of one length, or of an array: texts, column by column. For IDV columns whose rows differ in length, only blocks with these rows are read (`Container::rows`) |
 //! | `texts` | what was said at each step |
+//! | `marks`, `at` | how many messages a topic has when; its last message at a time, with the picture |
 //! | `summary`, `neighbours` | the line about a container; the episodes before and after one |
 //!
 //! Pages and these answers are made whole, a few at once (`limits::PAGES_AT_ONCE`), and the cache's budget counts them
@@ -37,6 +38,7 @@ mod meta;
 mod numbers;
 mod plane;
 mod query;
+mod recording;
 mod summary;
 mod table;
 mod viewer;
@@ -198,6 +200,14 @@ fn answered(site: &Site, what: &str, address: &str, query: &Query) -> Result<Res
         "curve" => json(site, &curve::curve(&array()?, query)?),
         "distribution" => json(site, &distribution::distribution(&array()?)?),
         "texts" => json(site, &episode::texts(&array()?)?),
+        "marks" => {
+            let [first, last] = ["first", "last"].map(|name| query.number(name).unwrap_or(0));
+            json(site, &recording::marks(&entry, (first, last))?.ok_or_else(Refusal::not_found)?)
+        }
+        "at" => {
+            let time = query.number("time").unwrap_or(0);
+            json(site, &recording::at(&entry, time)?.ok_or_else(Refusal::not_found)?)
+        }
         "plane" => Ok(answer("application/octet-stream", site.counted(plane::plane(&array()?, query)?)?)),
         "rows" => json(site, &rows(&entry, query)?),
         _ => Err(Refusal::not_found()),

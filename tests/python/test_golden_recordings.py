@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from support import GOLDEN, assert_same_file, load_expected, mounted, sha256, walk_files
+from support import FIXTURES, GOLDEN, assert_same_file, load_expected, mounted, seen_within, sha256, walk_files
 
 FAMILIES = ("mcap", "rosbag")
 FILES = [(family, rel) for family in FAMILIES for rel in sorted(load_expected(family))]
@@ -103,3 +103,23 @@ def digest(values, element):
     if pa.types.is_timestamp(element):
         present = present.cast(pa.int64())
     return sha256(np.ascontiguousarray(present.to_numpy(zero_copy_only=False)).tobytes())
+
+
+@pytest.mark.parametrize("name,messages", [("drive.mcap", 120), ("drive.bag", 60)])
+def test_a_recording_that_is_still_written(tmp_path, name, messages):
+    """It is an ordinary file, with the reason, until its end is there; then a folder, within a second."""
+    whole = (FIXTURES / name).read_bytes()
+    (tmp_path / "source").mkdir()
+    growing = tmp_path / "source" / name
+    # The recorder puts the place of a bag's index into the front at the end.
+    front = whole[:len(whole) // 2] if name.endswith("mcap") else (FIXTURES / "damaged/unfinished.bag").read_bytes()
+    with mounted(tmp_path / "source") as mnt:
+        growing.write_bytes(front)
+        assert seen_within(1.0, lambda: (mnt / name).is_file() and (mnt / name).read_bytes() == front)
+        lines = [json.loads(line) for line in (mnt / ".shardfs/problems.jsonl").read_text().splitlines()]
+        assert any(line["container"] == name and "interrupted" in line["message"] for line in lines), lines
+        with open(growing, "r+b") as recorder:
+            recorder.seek(len(front) if name.endswith("mcap") else 0)
+            recorder.write(whole[recorder.tell():])
+        assert seen_within(1.0, lambda: (mnt / name).is_dir())
+        assert len(np.load(mnt / name / "topics/imu/time.npy")) == messages

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import shutil
+import zlib
 
 import numpy as np
 import pytest
@@ -148,3 +149,17 @@ def test_many_files_and_threads(writers, tmp_path):
     one, many = (verify("-j", n, tmp_path, code=1) for n in ("1", "16"))
     assert one == many
     assert {p["container"] for p in one["problems"]} == {str(victim)}
+
+
+def test_a_checksum_over_all_of_a_recording(tmp_path):
+    """A byte that no file of the tree shows is found by the CRC of the data section."""
+    whole = bytearray((FIXTURES / "drive.mcap").read_bytes())
+    summary = int.from_bytes(whole[-28:-20], "little")
+    assert whole[summary - 13] == 0x0F, "the record at the end of the data section"
+    whole[summary - 4:summary] = zlib.crc32(whole[:summary - 13]).to_bytes(4, "little")
+    path = tmp_path / "drive.mcap"
+    path.write_bytes(whole)
+    assert verify(path, code=0)["problems"] == []
+    path.write_bytes(whole.replace(b"shardfs examples", b"shardfs example!", 1))
+    [problem] = verify(path, code=1)["problems"]
+    assert "data section" in problem["message"] and problem["container"] == str(path)

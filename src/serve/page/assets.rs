@@ -31,6 +31,7 @@ macro_rules! assets {
 const ASSETS: &[Asset] = assets! {
     "page.js": SCRIPT,
     "player.js": SCRIPT,
+    "recording.js": SCRIPT,
     "array.js": SCRIPT,
     "table.js": SCRIPT,
     "chart.js": SCRIPT,

@@ -18,12 +18,12 @@ use super::{
     items::{self, View},
     meta, plane,
     query::Query,
-    summary,
+    recording, summary,
     table::Table,
 };
 use crate::{
     serve::{Refusal, paths},
-    tree::Success,
+    tree::{Success, overview::Contents},
     volume::{Entry, Error, Volume},
 };
 
@@ -119,6 +119,7 @@ fn made(volume: &Volume, entry: &Entry, main: Result<(Html, &'static [&'static s
 const PLAIN: &[&str] = &[];
 // `player.js` loads the scripts of curves itself, after the first frames.
 const PLAYER: &[&str] = &["plane.js", "player.js"];
+const RECORDING: &[&str] = &["recording.js"];
 const ARRAY: &[&str] = &["uplot.js", "chart.js", "plane.js", "table.js", "array.js"];
 const TABLE: &[&str] = &["table.js"];
 
@@ -161,6 +162,12 @@ fn folder_main(volume: &Volume, entry: &Entry, query: &Query) -> Result<(Html, &
                 return Ok((main, scripts));
             }
         } else {
+            if let Contents::Recording(found) = &overview.contents
+                && inside.is_empty()
+            {
+                recording::write(&mut main, entry, found);
+                scripts = RECORDING;
+            }
             let mut view = Some(overview).filter(|_| inside.is_empty()).and_then(|all| items::view(all, query));
             let is_asked = view == Some(View::Arrays) && query.text("view").is_some();
             if !is_asked && let Some(table) = Table::of(entry, Some(overview), inside)? {
