@@ -3,7 +3,7 @@
 //! Messages themselves are never all in memory. A [`Folder`] says how many of its messages each chunk holds, and a
 //! [`Layout`] reads the entries of one chunk again when they are needed.
 
-use std::{borrow::Cow, fmt, ops::Range};
+use std::{borrow::Cow, cell::RefCell, fmt, ops::Range};
 
 use super::{Block, PartError};
 use crate::source::{Source, SourceError};
@@ -19,6 +19,9 @@ pub const TOPIC: usize = 32_768;
 
 /// Bytes of an index that are read at once.
 const WINDOW: u64 = 64 << 10;
+
+/// Bytes between two records for which both are read together, and of a record that is read so.
+const NEAR: u64 = 4 << 10;
 
 /// A message of a chunk, as an index or the chunk itself names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -155,12 +158,20 @@ impl Bytes for [u8] {
     }
 }
 
-/// A chunk that is stored as it is.
+/// A chunk that is stored as it is. Records that stand close behind each other are read together.
 pub struct InFile<'a> {
-    /// The file.
-    pub source: &'a dyn Source,
-    /// Where it is.
-    pub range: Range<u64>,
+    source: &'a dyn Source,
+    range: Range<u64>,
+    /// The bytes that were read last, and where the part of them that was asked for ends.
+    last: RefCell<(Window<'a>, u64)>,
+}
+
+impl<'a> InFile<'a> {
+    /// Returns the chunk at a place of a file.
+    pub fn new(source: &'a dyn Source, range: Range<u64>) -> Self {
+        let window = Window::new(source, range.end);
+        Self { source, range, last: RefCell::new((window, u64::MAX)) }
+    }
 }
 
 impl Bytes for InFile<'_> {
@@ -171,6 +182,13 @@ impl Bytes for InFile<'_> {
     fn get(&self, at: u64, length: u64) -> Result<Cow<'_, [u8]>, PartError> {
         let start = self.range.start.saturating_add(at);
         let end = start.checked_add(length).filter(|end| *end <= self.range.end).ok_or_else(|| outside(at))?;
+        let (window, asked) = &mut *self.last.borrow_mut();
+        let is_close = start.checked_sub(*asked).is_some_and(|gap| gap < NEAR);
+        *asked = end;
+        if length <= NEAR && (is_close || window.holds(start, end)) {
+            let bytes = window.from(start, length)?;
+            return Ok(Cow::Owned(bytes.get(..length as usize).ok_or_else(|| outside(at))?.to_vec()));
+        }
         Ok(Cow::Owned(self.source.read(start..end)?))
     }
 }
@@ -238,11 +256,15 @@ impl<'a> Window<'a> {
         Self { source, end: end.min(source.len()), start: 0, bytes: Vec::new() }
     }
 
+    /// Returns whether a range was read.
+    fn holds(&self, start: u64, end: u64) -> bool {
+        start >= self.start && end <= self.start + self.bytes.len() as u64
+    }
+
     /// Returns bytes from a place on: `least`, or fewer at the end of the part. At most [`WINDOW`] are asked for.
     pub(super) fn from(&mut self, at: u64, least: u64) -> Result<&[u8], SourceError> {
         let until = at.saturating_add(least.min(WINDOW)).min(self.end);
-        let held = self.start..self.start + self.bytes.len() as u64;
-        if at < held.start || until > held.end {
+        if !self.holds(at, until) {
             crate::wanted::check()?;
             let end = at.saturating_add(WINDOW).min(self.end);
             self.bytes = self.source.read(at.min(end)..end)?;

@@ -29,11 +29,16 @@ pub(super) struct Chunk {
 impl Chunk {
     /// Calls a function with the records of the chunk.
     pub(super) fn with<T>(&self, reader: &ReadContext, use_it: impl FnOnce(&dyn Bytes) -> T) -> T {
-        let Block { offset, size, .. } = self.block.block;
         match &self.decoded {
             Some(bytes) => use_it(&SliceOf(bytes)),
-            None => use_it(&InFile { source: &*reader.source, range: offset..offset.saturating_add(size) }),
+            None => use_it(&self.in_file(reader)),
         }
+    }
+
+    /// Returns its bytes in the file, for one that is not compressed.
+    fn in_file<'a>(&self, reader: &'a ReadContext) -> InFile<'a> {
+        let Block { offset, size, .. } = self.block.block;
+        InFile::new(&*reader.source, offset..offset.saturating_add(size))
     }
 
     /// Returns whether its records are stored as they are.
@@ -122,35 +127,36 @@ impl Core {
         rows: Range<u64>,
         mut each: impl FnMut(Message<'_>) -> Result<(), Fault>,
     ) -> Result<(), Fault> {
-        let mut last: Option<(u32, Result<Chunk, Fault>)> = None;
+        let mut last: Option<(u32, Result<(Chunk, InFile<'_>), Fault>)> = None;
         self.each_entry(reader, folder, rows, |row, entry, number| {
             if last.as_ref().is_none_or(|(known, _)| *known != number) {
                 crate::wanted::check().map_err(SourceError::from)?;
                 // The one before is given back first.
                 last = None;
-                last = Some((number, only_damage(self.chunk(reader, number))?));
+                let chunk = only_damage(self.chunk(reader, number))?;
+                last = Some((number, chunk.map(|chunk| (chunk.clone(), chunk.in_file(reader)))));
             }
-            let chunk = match &last {
-                Some((_, Ok(chunk))) => chunk,
+            let (chunk, in_file) = match &last {
+                Some((_, Ok(last))) => last,
                 Some((_, Err(fault))) => return each(Message { row, placed: Err(fault.clone()) }),
                 None => return Ok(()),
             };
-            chunk.with(reader, |bytes| {
-                let placed = self.layout.place(bytes, &entry);
-                let length = placed.as_ref().map_or(0, |placed| placed.data.end - placed.data.start);
-                let memory = WorkingMemory::held(&reader.cache);
-                if chunk.decoded.is_none() && length > FEW {
-                    memory.reserve(length)?;
-                }
-                let message = placed.and_then(|placed| {
-                    let bytes = bytes.get(placed.data.start, length)?;
-                    Ok((placed, bytes))
-                });
-                match only_damage(message.map_err(|error| fault_of(number, error)))? {
-                    Ok((placed, bytes)) => each(Message { row, placed: Ok((placed, &bytes)) }),
-                    Err(fault) => each(Message { row, placed: Err(fault) }),
-                }
-            })
+            let slice = chunk.decoded.as_ref().map(|bytes| SliceOf(bytes));
+            let bytes: &dyn Bytes = slice.as_ref().map_or(in_file as &dyn Bytes, |slice| slice);
+            let placed = self.layout.place(bytes, &entry);
+            let length = placed.as_ref().map_or(0, |placed| placed.data.end - placed.data.start);
+            let memory = WorkingMemory::held(&reader.cache);
+            if chunk.decoded.is_none() && length > FEW {
+                memory.reserve(length)?;
+            }
+            let message = placed.and_then(|placed| {
+                let bytes = bytes.get(placed.data.start, length)?;
+                Ok((placed, bytes))
+            });
+            match only_damage(message.map_err(|error| fault_of(number, error)))? {
+                Ok((placed, bytes)) => each(Message { row, placed: Ok((placed, &bytes)) }),
+                Err(fault) => each(Message { row, placed: Err(fault) }),
+            }
         })
     }
 }
