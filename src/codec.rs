@@ -54,7 +54,7 @@ pub enum Codec {
     Jpeg(u32, u32, u8),
     /// A PNG file of this width, height and number of channels.
     Png(u32, u32, u8),
-    /// Several filters, one after the other, or one that is none of the above.
+    /// Several filters, one after the other, or a single one that is none of the above.
     Chain(Arc<Chain>),
 }
 
@@ -98,14 +98,14 @@ pub enum DecodeError {
     /// The stored bytes could not be read while they were decoded.
     #[error(transparent)]
     Source(SourceError),
-    /// A checksum among the filters of a chain is another one.
+    /// A checksum stored among the filters of a chain does not match.
     #[error("{kind} is {computed:08x}, stored is {stored:08x}")]
     Checksum {
         /// The kind of checksum.
         kind: &'static str,
-        /// What is stored.
+        /// The stored checksum.
         stored: u32,
-        /// What it should be.
+        /// The checksum of the bytes.
         computed: u32,
     },
     /// The payload is damaged.
@@ -127,7 +127,7 @@ impl Codec {
         }
     }
 
-    /// Returns the name of a codec, and the same for all chains.
+    /// Returns the name of the kind of codec. All chains have the same.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::None => "none",
@@ -141,8 +141,8 @@ impl Codec {
         }
     }
 
-    /// Returns the most bytes that `stored` bytes can decode to. A zstd block of 4 bytes makes at most 128 KiB, lz4 255
-    /// bytes of each byte, DEFLATE 258 bytes of two bits.
+    /// Returns the most bytes that `stored` bytes can decode to: zstd makes at most 128 KiB of a block of 4 bytes, lz4
+    /// 255 bytes of one byte, DEFLATE 258 bytes of 2 bits.
     pub fn max_size(&self, stored: u64) -> u64 {
         match self {
             Self::None => stored,
@@ -221,10 +221,11 @@ impl Codec {
         }
     }
 
-    /// Decodes a block of which only the most bytes that it may have are known. Checksums among filters are compared.
+    /// Decodes a block whose decoded size is not known, to at most `most` bytes. Checksums among the filters are
+    /// compared.
     ///
     /// # Errors
-    /// [`DecodeError`]; `Size` if there are more.
+    /// [`DecodeError`]; `Size` if it decodes to more.
     pub fn decode_up_to(&self, stored: &[u8], most: u64) -> Result<Vec<u8>, DecodeError> {
         match self {
             Self::Chain(chain) => chain.decode_up_to(stored, most, true),
@@ -234,8 +235,9 @@ impl Codec {
         }
     }
 
-    /// Does the same as [`Self::decode_into`] with `padded`, the stored bytes and one more byte 0. Some lz4 blocks need
-    /// that byte, and then need no copy. `is_checked`: the decoded bytes are compared with a checksum afterwards.
+    /// Does the same as [`Self::decode_into`] from `padded`, which is the stored bytes and one zero byte. Some lz4
+    /// blocks need that byte, and here need no copy for it. `is_checked` says that the caller compares the decoded
+    /// bytes with a checksum afterwards.
     ///
     /// # Errors
     /// As [`Self::decode_into`].
@@ -272,8 +274,8 @@ impl Codec {
         matches!(self, Self::Zstd | Self::Deflate | Self::DeflateExact | Self::Zlib)
     }
 
-    /// Returns the most bytes that may be stored for `size` decoded ones. Encoders add at most a hundredth to
-    /// incompressible data, and a few bytes for each piece that is flushed; pictures may carry profiles and previews.
+    /// Returns the most bytes that may be stored for `size` decoded ones. Encoders add at most 1 % to incompressible
+    /// data, and a few bytes for each piece that is flushed. Pictures may carry profiles and previews.
     pub fn max_stored(&self, size: u64) -> u64 {
         if let Self::Chain(chain) = self {
             return chain.max_stored(size);
@@ -282,8 +284,10 @@ impl Codec {
         size.saturating_mul(2).saturating_add(beside)
     }
 
+    /// Checks that `stored` bytes can decode to `size` bytes.
+    ///
     /// # Errors
-    /// `Impossible` if `stored` bytes cannot become `size` bytes, `Excess` if no encoder stores that many.
+    /// `Impossible` if they cannot become that many, `Excess` if no encoder stores so much for `size` bytes.
     pub fn check_size(&self, stored: u64, size: u64) -> Result<(), DecodeError> {
         let codec = self.kind();
         if size > self.max_size(stored) {
@@ -317,7 +321,7 @@ impl Codec {
         }
     }
 
-    /// Converts the error of a decoder that reads a source by itself: either of the two may have failed.
+    /// Converts the error of a decoder that reads a source by itself: either the decoder or the source may have failed.
     fn failed(&self, error: io::Error) -> DecodeError {
         error.downcast().map_or_else(|error| self.corrupt(error), DecodeError::Source)
     }
@@ -330,7 +334,7 @@ impl Codec {
 /// Returns zeros, for decoding.
 ///
 /// # Errors
-/// `Memory` if there is none.
+/// `Memory` if there is not enough memory.
 pub(crate) fn memory(size: u64) -> Result<Vec<u8>, DecodeError> {
     crate::source::zeros(to_usize(size)).map_err(|_| DecodeError::Memory(size))
 }

@@ -1,9 +1,9 @@
-//! Numbers of any count of bits, the highest bit first.
+//! Reads numbers of any number of bits, the highest bit first.
 
 /// The rest of a stream of bits.
 pub(super) struct Bits<'a> {
     bytes: &'a [u8],
-    /// The next bits from the highest on. Behind the counted ones may stand those that follow in `bytes`.
+    /// The next `count` bits, from the highest on. The bits after them may already be set from `bytes`.
     buffer: u64,
     count: u32,
 }
@@ -13,7 +13,7 @@ impl<'a> Bits<'a> {
         Self { bytes, buffer: 0, count: 0 }
     }
 
-    /// Takes whole bytes until there are more than 56 bits, or all.
+    /// Fills the buffer with whole bytes until it has more than 56 bits, or all that are left.
     fn fill(&mut self) {
         if let Some(next) = self.bytes.first_chunk() {
             self.buffer |= u64::from_be_bytes(*next) >> self.count;
@@ -56,7 +56,8 @@ impl<'a> Bits<'a> {
         }
     }
 
-    /// Returns how many zeros stand in front of the next one, and takes all of them; `None` without a one.
+    /// Returns the number of zero bits before the next one bit, and takes them and the one bit; `None` if no one bit
+    /// follows.
     pub(super) fn zeros(&mut self) -> Option<u64> {
         let mut zeros = 0;
         loop {

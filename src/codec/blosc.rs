@@ -1,11 +1,11 @@
 //! Blosc 1 buffers.
 //!
-//! A head of 16 bytes, then blocks that are decoded on their own, each of one stream or of one for each byte of an
+//! A header of 16 bytes, then blocks that are decoded independently. A block has one stream, or one for each byte of an
 //! element.
 
 use super::{Codec, DecodeError, Filter, lz77, memory, shuffle};
 
-/// Bytes of the head.
+/// Bytes of the header.
 const HEAD: usize = 16;
 
 const SHUFFLED: u8 = 1;
@@ -13,7 +13,7 @@ const COPIED: u8 = 2;
 const BIT_SHUFFLED: u8 = 4;
 const NOT_SPLIT: u8 = 16;
 
-/// Elements of more bytes are not split, nor are blocks of fewer elements.
+/// Blocks are not split if an element has more bytes or if the block has fewer elements.
 const MOST_SPLIT: usize = 16;
 const LEAST_ELEMENTS: usize = 128;
 
@@ -21,7 +21,7 @@ fn bad(reason: impl ToString) -> DecodeError {
     DecodeError::Corrupt { codec: "blosc", reason: reason.to_string() }
 }
 
-/// The head of a buffer.
+/// The header of a buffer.
 struct Head {
     flags: u8,
     /// Bytes of an element.
@@ -53,7 +53,7 @@ impl Head {
     }
 }
 
-/// A number of 32 bits.
+/// Returns the 32-bit number at a place.
 fn little(bytes: &[u8], at: usize) -> Option<usize> {
     let number = bytes.get(at..)?.first_chunk()?;
     usize::try_from(u32::from_le_bytes(*number)).ok()
@@ -64,13 +64,14 @@ pub(super) fn size(stored: &[u8]) -> Result<u64, DecodeError> {
     Ok(Head::parse(stored)?.size as u64)
 }
 
-/// Decodes a buffer to exactly the bytes that `out` has room for. A shuffled block takes at most as much memory again.
+/// Decodes a buffer to exactly the size of `out`. If blocks are shuffled, takes at most the same amount of memory
+/// again.
 pub(super) fn decode_into(stored: &[u8], out: &mut [u8]) -> Result<(), DecodeError> {
     decode_front(stored, out.len() as u64, out)
 }
 
-/// Decodes the first bytes of a buffer of `size` bytes, as many as `out` has room for. Blocks behind them are not looked
-/// at. Two blocks take memory meanwhile.
+/// Fills `out` with the first bytes of a buffer that decodes to `size` bytes. Later blocks are not read. Takes memory
+/// for two blocks.
 pub(super) fn decode_front(stored: &[u8], size: u64, out: &mut [u8]) -> Result<(), DecodeError> {
     let head = Head::parse(stored)?;
     if head.size as u64 != size || out.len() > head.size {
@@ -93,7 +94,7 @@ pub(super) fn decode_front(stored: &[u8], size: u64, out: &mut [u8]) -> Result<(
     let first = first.ok_or_else(|| bad("it ends in the offsets of its blocks"))?;
     let is_shuffled = head.width > 1 && head.flags & SHUFFLED != 0 || head.flags & BIT_SHUFFLED != 0;
     let largest = head.block.min(head.size) as u64;
-    // Before memory is taken for a block of which only a part is wanted.
+    // Checked before memory is taken for a whole block when only a part is wanted.
     let most = Filter::Blosc.max_size(stored.len() as u64);
     if largest > most {
         return Err(DecodeError::Impossible { codec: "blosc", stored: stored.len() as u64, size: largest });

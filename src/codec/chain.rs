@@ -1,4 +1,4 @@
-//! Blocks that were encoded by several filters, one after the other.
+//! Decodes blocks that were encoded by several filters, one after the other.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use super::{Codec, DecodeError, Filter, memory};
 /// Most filters of a chain.
 const MOST: usize = 32;
 
-/// What a block goes through when it is decoded.
+/// The filters of a block.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub struct Chain {
     /// In the order in which they are undone.
@@ -15,12 +15,12 @@ pub struct Chain {
     name: String,
 }
 
-/// How many bytes a filter's output has.
+/// The size of a filter's output, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Size {
-    /// At most.
+    /// The largest it may be.
     pub(super) most: u64,
-    /// Whether there are no fewer.
+    /// Whether it is exactly `most`.
     pub(super) is_exact: bool,
 }
 
@@ -46,7 +46,7 @@ enum Bytes<'a> {
 
 impl Chain {
     /// Returns the codec of blocks that were encoded by these filters, in the order of writing. A single filter becomes
-    /// the codec that does the same, if there is one. `None` for more filters than any container has.
+    /// the codec that does the same, if there is one. Returns `None` for more than 32 filters.
     pub fn of(written: impl IntoIterator<Item = Filter>) -> Option<Codec> {
         let mut filters: Vec<Filter> = written.into_iter().take(MOST + 1).collect();
         if filters.len() > MOST {
@@ -63,12 +63,12 @@ impl Chain {
         Some(alone.unwrap_or_else(|| Codec::Chain(Arc::new(Self { filters, name }))))
     }
 
-    /// The names of the filters in the order of writing, joined by `+`.
+    /// Returns the names of the filters in the order of writing, joined by `+`.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The filters in the order in which they are undone.
+    /// Returns the filters in the order in which they are undone.
     pub fn filters(&self) -> &[Filter] {
         &self.filters
     }
@@ -84,12 +84,12 @@ impl Chain {
         self.filters.iter().fold(stored, |size, filter| filter.max_size(size))
     }
 
-    /// The most bytes that may be stored for `size` decoded ones.
+    /// Returns the most bytes that may be stored for `size` decoded ones.
     pub(super) fn max_stored(&self, size: u64) -> u64 {
         self.filters.iter().rev().fold(Size::exactly(size), |size, filter| filter.stored(size)).most
     }
 
-    /// Returns how many bytes each filter's output has, for a block of `size`.
+    /// Returns the size of each filter's output, for a block of `size`.
     fn sizes(&self, size: Size) -> Vec<Size> {
         let mut sizes: Vec<_> = (self.filters.iter().skip(1).rev())
             .scan(size, |size, filter| {
@@ -102,7 +102,7 @@ impl Chain {
         sizes
     }
 
-    /// Returns how many bytes of memory decoding `stored` bytes to `size` takes beside both.
+    /// Returns how many bytes of memory it takes to decode `stored` bytes to `size`, in addition to these two.
     pub fn working_memory(&self, stored: u64, size: u64) -> u64 {
         let (mut input, mut most, mut possible) = (0, 0u64, stored);
         let sizes = self.sizes(Size::exactly(size));
@@ -112,7 +112,7 @@ impl Chain {
                 continue;
             }
             possible = filter.max_size(possible).min(bound.most);
-            // Room for what comes out in steps is asked for twice as large at most, and moved.
+            // A buffer that grows is at most doubled and copied: up to three times the size for a moment.
             let output = match (number + 1 == sizes.len(), bound.is_exact) {
                 (true, _) => 0,
                 (false, true) => bound.most,
@@ -124,7 +124,7 @@ impl Chain {
         most
     }
 
-    /// Decodes a block to exactly the bytes that `out` has room for. Checksums are compared if that is asked for.
+    /// Decodes a block to exactly the size of `out`. Checksums are compared if `is_checked`.
     ///
     /// # Errors
     /// [`DecodeError`]; `out` may then hold anything.
@@ -156,7 +156,7 @@ impl Chain {
         Ok(())
     }
 
-    /// Decodes a block of which only the most bytes that it may have are known.
+    /// Decodes a block whose decoded size is not known, to at most `most` bytes.
     ///
     /// # Errors
     /// [`DecodeError`].

@@ -2,7 +2,7 @@
 
 use super::{CrcKind, DecodeError};
 
-/// A kind of checksum of 32 bits.
+/// A kind of 32-bit checksum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ChecksumKind {
     /// CRC-32C (Castagnoli).
@@ -42,7 +42,7 @@ impl ChecksumKind {
     /// [`DecodeError::Checksum`] if they differ.
     pub fn check(self, stored: u32, bytes: &[u8]) -> Result<(), DecodeError> {
         let computed = self.of(bytes);
-        // HDF5 before 1.6.3 wrote the bytes of each half in the wrong order, and reads both.
+        // HDF5 before 1.6.3 wrote the bytes of each half in the wrong order. Newer versions read both orders.
         let is_right = computed == stored || self == Self::Fletcher32 && swap_halves(computed) == stored;
         if is_right { Ok(()) } else { Err(DecodeError::Checksum { kind: self.name(), stored, computed }) }
     }
@@ -53,7 +53,7 @@ fn swap_halves(sum: u32) -> u32 {
 }
 
 fn fletcher32(bytes: &[u8]) -> u32 {
-    /// Words whose sums of sums fit 64 bits by far, and stay in the processor's cache.
+    /// Words that are added up before the sums are folded. Their sums fit 64 bits, and they fit the processor's cache.
     const WORDS: usize = 4096;
     let (mut first, mut second) = (0u64, 0u64);
     for part in bytes.chunks(2 * WORDS) {
@@ -96,7 +96,7 @@ mod tests {
         }
     }
 
-    /// As numcodecs 0.16 has it; files of HDF5 are in `tests/golden/filters`.
+    /// Values of numcodecs 0.16. Those of HDF5 are in `tests/golden/filters`.
     #[test]
     fn fletcher32_of_odd_and_long_data() {
         assert_eq!(ChecksumKind::Fletcher32.of(&[1, 0, 0, 0, 2, 0, 0, 0]), 0x0800_0300);

@@ -1,11 +1,11 @@
-//! CRCs of blocks, which are computed part by part.
+//! CRCs of blocks, computed part by part.
 
-/// The CRC of a block's decoded bytes, as its container says it.
+/// The CRC of a block's decoded bytes, as its container states it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Crc {
     /// How it is computed.
     pub kind: CrcKind,
-    /// What it should be.
+    /// The stored value.
     pub value: u32,
 }
 
@@ -19,12 +19,12 @@ pub enum CrcKind {
 }
 
 impl Crc {
-    /// A CRC-32C.
+    /// Returns a CRC-32C with this value.
     pub fn crc32c(value: u32) -> Self {
         Self { kind: CrcKind::Crc32c, value }
     }
 
-    /// A CRC-32.
+    /// Returns a CRC-32 with this value.
     pub fn crc32(value: u32) -> Self {
         Self { kind: CrcKind::Crc32, value }
     }

@@ -28,7 +28,7 @@ impl<R: Read> Inflater<R> {
         Self { codec, stored, inflate, input: Vec::new(), from: 0, to: 0, ended: false }
     }
 
-    /// Inflates until `out` is full or the stream ends, even if it ends too early. Returns how many bytes came.
+    /// Inflates until `out` is full or the stream ends, even if it ends too early. Returns the number of bytes written.
     pub(super) fn fill(&mut self, out: &mut [u8]) -> Result<usize, DecodeError> {
         let mut filled = 0;
         while filled < out.len() && !self.ended {
@@ -53,8 +53,8 @@ impl<R: Read> Inflater<R> {
         Ok(filled)
     }
 
-    /// Fails unless `got` bytes are all `size` bytes. Data after them are ignored, except that they are an error for
-    /// `DeflateExact`. If the stream ends there, zlib's checksum is compared.
+    /// Fails unless `got` equals `size`. Data after these bytes are an error for `DeflateExact` and are otherwise
+    /// ignored. If a zlib stream ends there, its checksum is compared.
     pub(super) fn finish(&mut self, got: u64, size: u64) -> Result<(), DecodeError> {
         if got < size {
             return Err(DecodeError::Size { got, size });

@@ -1,4 +1,4 @@
-//! Differences of numbers, added up.
+//! Numbers stored as differences (numcodecs' `delta`).
 
 use super::DecodeError;
 
@@ -7,7 +7,7 @@ use super::DecodeError;
 pub struct Number {
     /// What it is.
     pub kind: NumberKind,
-    /// Bytes: 1, 2, 4 or 8; of a float 4 or 8.
+    /// Bytes: 1, 2, 4 or 8; 4 or 8 for a float.
     pub width: u8,
     /// Whether the highest byte comes first.
     pub is_big: bool,
@@ -41,14 +41,15 @@ pub struct Delta {
 }
 
 impl Delta {
-    /// Returns the differences; `None` for unknown types, or if one is a float and the other is not the same float.
+    /// Returns the step that adds up differences; `None` for unknown types, or if one is a float and the other is not
+    /// the same float.
     pub fn new(stored: Number, values: Number) -> Option<Self> {
         let is_float = |number: Number| (number.kind == NumberKind::Float).then_some(number.width);
         let is_sound = stored.is_sound() && values.is_sound() && is_float(stored) == is_float(values);
         is_sound.then_some(Self { stored, values })
     }
 
-    /// Makes the differences big-endian.
+    /// States that the stored differences are big-endian.
     pub(super) fn set_big_endian(&mut self) {
         self.stored.is_big = self.stored.width > 1;
     }
@@ -125,7 +126,7 @@ fn add_of<const FROM: usize, const TO: usize>(
             let shift = 64 - 8 * FROM as u32;
             next = ((next << shift) as i64 >> shift) as u64;
         }
-        // The first one is a value: 0 added to -0 would be another one.
+        // The first one is taken as it is: 0 + -0 would turn -0 into 0.
         let value = sum.map_or(next, |sum| add(sum, next));
         sum = Some(value);
         out.copy_from_slice(&value.to_le_bytes()[..TO]);

@@ -1,4 +1,4 @@
-//! One step of decoding a chunk ([`Chain`](super::Chain)).
+//! One step of decoding a block ([`Chain`](super::Chain)).
 
 use std::{io::Read, sync::Arc};
 
@@ -20,11 +20,11 @@ pub enum Filter {
     Zlib,
     /// Consecutive gzip members, and zeros after the last.
     Gzip,
-    /// zstd frames, one behind the other.
+    /// Consecutive zstd frames.
     Zstd,
     /// One zstd frame. Bytes after it are ignored.
     ZstdFrame,
-    /// bzip2 streams, one behind the other.
+    /// Consecutive bzip2 streams.
     Bzip2,
     /// One bzip2 stream. Bytes after it are ignored.
     Bzip2Stream,
@@ -32,34 +32,34 @@ pub enum Filter {
     Lz4,
     /// The size as a little-endian u32, and one lz4 block, as numcodecs writes them.
     Lz4Sized,
-    /// The size as a big-endian u64, the size of a block as a u32, and blocks, each behind its stored size: HDF5's
-    /// filter 32004.
+    /// HDF5's filter 32004: the size as a big-endian u64, the size of a block as a u32, then blocks, each after its
+    /// stored size.
     Lz4Blocks,
     /// One lz4 frame. Bytes after it are ignored.
     Lz4Frame,
-    /// LZF without a head.
+    /// LZF without a header.
     Lzf,
     /// A Snappy block.
     Snappy,
     /// A Blosc 1 buffer.
     Blosc,
-    /// The first bytes of a Blosc 1 buffer of this size.
+    /// The first bytes of a Blosc 1 buffer that decodes to this size.
     BloscFront(u64),
-    /// All first bytes of elements of so many bytes, all second ones, and so on.
+    /// Byte shuffle of elements of this many bytes: first the first byte of every element, then the second, and so on.
     Shuffle(u32),
-    /// All lowest bits of elements, and so on.
+    /// Bit shuffle: first the lowest bit of every element, then the next, and so on.
     Bitshuffle(Bitshuffle),
     /// Differences of numbers.
     Delta(Delta),
-    /// Lossless samples, behind the size as a little-endian u32: HDF5's filter 4.
+    /// HDF5's filter 4: the size as a little-endian u32, then losslessly coded samples.
     Szip(Szip),
-    /// The bits of elements that mean something: HDF5's filter 5.
+    /// HDF5's filter 5: only the significant bits of elements.
     Nbit(Arc<Nbit>),
-    /// Distances from the least value of a block: HDF5's filter 6.
+    /// HDF5's filter 6: distances from the least value of a chunk.
     ScaleOffset(ScaleOffset),
-    /// Numbers that were scaled, and rounded to others.
+    /// Numbers that were scaled and rounded.
     Scaled(Scaled),
-    /// Truth values as bits, the highest first, behind a byte with the number of bits of the last byte that are none.
+    /// Booleans as bits, the highest first, after a byte with the number of unused bits in the last byte.
     PackBits,
     /// A checksum of the other bytes, little-endian.
     Checksum {
@@ -68,9 +68,9 @@ pub enum Filter {
         /// Whether it stands before the bytes, not behind them.
         is_in_front: bool,
     },
-    /// Nothing is done: of bytes that are known to be so many, with a CRC-32 that is known.
+    /// Changes nothing: checks the size and the CRC-32, which are known from elsewhere.
     Known {
-        /// How many.
+        /// Bytes.
         size: u64,
         /// The CRC-32.
         crc: u32,
@@ -82,9 +82,10 @@ pub enum Filter {
 pub struct Bitshuffle {
     /// Bytes of an element.
     pub width: u32,
-    /// Elements of a block, a multiple of 8; 0 for as many as the library chooses.
+    /// Elements of a block, a multiple of 8; 0 for the library's own choice.
     pub block: u32,
-    /// How each block is compressed, behind a head of 12 bytes with the sizes: lz4, zstd, or not at all.
+    /// How each block is compressed: lz4, zstd, or not at all. If it is, a header of 12 bytes with the sizes comes
+    /// first.
     pub compressed: Option<BlockCodec>,
 }
 
@@ -96,7 +97,7 @@ pub enum BlockCodec {
     Zstd,
 }
 
-/// Memory of a decoder of streams.
+/// Memory that a stream decoder takes, in bytes.
 const CONTEXT: u64 = 640 << 10;
 
 impl Filter {
@@ -125,7 +126,7 @@ impl Filter {
         }
     }
 
-    /// The codec that does the same for a whole block.
+    /// Returns the codec that does the same for a whole block.
     pub(super) fn codec(&self) -> Option<Codec> {
         match self {
             Self::Zlib => Some(Codec::Zlib),
@@ -134,7 +135,7 @@ impl Filter {
         }
     }
 
-    /// Returns how many bytes are stored for `size` decoded ones: exactly, or at most.
+    /// Returns the number of stored bytes for `size` decoded ones: exactly, or an upper bound.
     pub(super) fn stored(&self, size: Size) -> Size {
         match self {
             Self::Shuffle(_) | Self::Bitshuffle(Bitshuffle { compressed: None, .. }) => size,
@@ -147,7 +148,7 @@ impl Filter {
         }
     }
 
-    /// The most bytes that `stored` bytes can decode to.
+    /// Returns the most bytes that `stored` bytes can decode to.
     pub(super) fn max_size(&self, stored: u64) -> u64 {
         let times = |factor: u64| stored.saturating_mul(factor).saturating_add(64);
         match self {
@@ -160,7 +161,7 @@ impl Filter {
             Self::Lzf => times(88),
             // A match of 64 bytes takes 3.
             Self::Snappy => times(22),
-            // Of blocks of zstd.
+            // zstd is the codec that expands most.
             Self::Blosc | Self::BloscFront(_) | Self::Bitshuffle(Bitshuffle { compressed: Some(_), .. }) => {
                 times(1 << 15)
             }
@@ -178,7 +179,7 @@ impl Filter {
         }
     }
 
-    /// Bytes of memory that decoding to `size` bytes takes beside these and the stored ones.
+    /// Returns the bytes of memory that it takes to decode to `size` bytes, in addition to these and the stored ones.
     pub(super) fn working_memory(&self, size: u64) -> u64 {
         match self {
             Self::Delta(_) | Self::Nbit(_) | Self::ScaleOffset(_) | Self::Scaled(_) | Self::PackBits => 0,
@@ -196,7 +197,7 @@ impl Filter {
         }
     }
 
-    /// Decodes to exactly the bytes that `out` has room for.
+    /// Decodes to exactly the size of `out`.
     pub(super) fn decode_into(&self, stored: &[u8], out: &mut [u8]) -> Result<(), DecodeError> {
         let size = out.len() as u64;
         match self {
@@ -244,7 +245,7 @@ impl Filter {
         }
     }
 
-    /// Decodes to as many bytes as come out, `most` at most.
+    /// Decodes to all bytes that come out, at most `most`.
     pub(super) fn decode_up_to(&self, stored: &[u8], most: u64) -> Result<Vec<u8>, DecodeError> {
         let most = most.min(self.max_size(stored.len() as u64));
         let stated = match self {
@@ -296,7 +297,7 @@ impl Filter {
         matches!(self, Self::Checksum { .. } | Self::Known { .. })
     }
 
-    /// Makes the numbers that are stored big-endian.
+    /// States that the stored numbers are big-endian.
     pub fn set_big_endian(&mut self) {
         match self {
             Self::Delta(delta) => delta.set_big_endian(),
@@ -305,7 +306,7 @@ impl Filter {
         }
     }
 
-    /// Returns how many bytes are stored for `size` decoded ones, for steps of which that is known.
+    /// Returns the number of stored bytes for `size` decoded ones; `None` if it depends on the data.
     pub fn stored_size(&self, size: u64) -> Option<u64> {
         let stored = self.stored(Size::exactly(size));
         stored.is_exact.then_some(stored.most)
@@ -366,7 +367,7 @@ impl Filter {
         stored.get(..size).ok_or_else(|| self.corrupt("it ends in a frame"))
     }
 
-    /// A block behind its big-endian size.
+    /// Returns the next block, which follows its big-endian size.
     fn next_block<'a>(&self, rest: &mut &'a [u8]) -> Result<&'a [u8], DecodeError> {
         let split = rest.split_first_chunk::<4>();
         let split = split.and_then(|(size, rest)| rest.split_at_checked(u32::from_be_bytes(*size) as usize));
@@ -384,7 +385,7 @@ impl Filter {
         let size = out.len() as u64;
         let mut reader = Exactly { filter: self, reader };
         let filled = reader.fill(out)?;
-        // What may be wrong with its end is found out only here.
+        // Reading on shows damage at the end of the stream.
         let more = reader.fill(&mut [0; 1])?;
         self.exact(filled as u64 + more as u64, size)
     }
@@ -421,14 +422,15 @@ impl Filter {
     }
 }
 
-/// The two sizes in front of blocks.
+/// Returns the two sizes that stand before the blocks.
 fn sizes(head: &[u8; 12]) -> (u64, u64) {
     let [a, b, c, d, e, f, g, h, block @ ..] = *head;
     (u64::from_be_bytes([a, b, c, d, e, f, g, h]), u32::from_be_bytes(block).into())
 }
 
 impl Bitshuffle {
-    /// Elements of a block if the library chooses: 8 KiB of them, but no fewer than 128.
+    /// Returns the number of elements in a block. By default the library makes blocks of 8 KiB, but of at least 128
+    /// elements.
     fn block(&self) -> u64 {
         match self.block {
             0 => (8192 / u64::from(self.width.max(1)) / 8 * 8).max(128),
@@ -458,7 +460,7 @@ impl Bitshuffle {
         if !block.is_multiple_of(8 * width) {
             return Err(filter.corrupt("its blocks have no whole elements"));
         }
-        // Elements behind the last whole eight are stored as they are.
+        // Elements after the last whole group of 8 are stored as they are.
         let (whole, end) = out.split_at_mut(out.len() / (8 * width) * (8 * width));
         let mut shuffled = memory(block.min(whole.len()) as u64)?;
         for out in whole.chunks_mut(block) {
@@ -476,7 +478,7 @@ impl Bitshuffle {
 }
 
 impl Filter {
-    /// Inflates a DEFLATE or zlib stream to exactly the bytes that `out` has room for.
+    /// Inflates a DEFLATE or zlib stream to exactly the size of `out`.
     pub(super) fn inflate(&self, stored: &[u8], out: &mut [u8]) -> Result<(), DecodeError> {
         match self {
             Self::Deflate => self.read_exactly(DeflateDecoder::new(stored), out),
@@ -514,7 +516,7 @@ impl Read for Members<'_> {
     }
 }
 
-/// The bytes of one frame, of a reader that goes on with the next after it has said that there are no more.
+/// The bytes of one frame. The reader inside would go on with the next frame after it reported the end.
 struct One<R> {
     reader: R,
     is_done: bool,

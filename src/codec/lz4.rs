@@ -10,9 +10,9 @@ use super::{Codec, DecodeError};
 /// The TypeScript writer ends blocks directly after a match, with no final literals. One zero byte, an empty final
 /// token, makes such a block regular (`docs/formats/wshard.md` 6).
 ///
-/// If the decoded bytes are compared with a checksum afterwards (`is_checked`), liblz4 decodes first. It accepts a distance
-/// of 0, which lz4_flex refuses, and refuses blocks that break the end-of-block rules, which shardfs shows. So whatever it
-/// refuses is decoded again, and it decodes nothing that no checksum covers.
+/// If the caller compares the decoded bytes with a checksum afterwards (`is_checked`), liblz4 decodes first. It accepts
+/// a distance of 0, which lz4_flex refuses; therefore it decodes only blocks that have a checksum. It refuses blocks
+/// that break the end-of-block rules, which shardfs shows; therefore lz4_flex decodes what it refuses.
 pub(super) fn decode_padded(padded: &[u8], out: &mut [u8], is_checked: bool) -> Result<(), DecodeError> {
     let stored = padded.split_last().map_or(padded, |(_, stored)| stored);
     if is_checked && decode_quickly(stored, out) {
@@ -34,7 +34,7 @@ pub(super) fn decode_padded(padded: &[u8], out: &mut [u8], is_checked: bool) -> 
 
 /// Decodes with liblz4 and returns whether exactly the bytes of `out` came. If not, `out` holds anything.
 fn decode_quickly(stored: &[u8], out: &mut [u8]) -> bool {
-    // It counts in 32 bits.
+    // liblz4 counts in 32 bits.
     let Ok(size) = i32::try_from(out.len()) else { return false };
     i32::try_from(stored.len()).is_ok()
         && ::lz4::block::decompress_to_buffer(stored, Some(size), out).is_ok_and(|got| got == out.len())
@@ -118,7 +118,7 @@ mod tests {
         decode_padded(&[stored, &[0]].concat(), &mut out, is_checked).map(|()| out)
     }
 
-    /// Both ways, which must agree, but for distances of 0.
+    /// Decodes both ways, which must agree except for distances of 0.
     fn decode(stored: &[u8], size: usize) -> Result<Vec<u8>, DecodeError> {
         let (by_both, by_one) = (decode_by(stored, size, true), decode_by(stored, size, false));
         match (&by_both, &by_one) {
@@ -161,7 +161,7 @@ mod tests {
         assert!(decode(&stored, 63).is_err());
     }
 
-    /// The byte that ends such a block must never stand for one that is lost.
+    /// The byte that is added to a block must never replace a lost one.
     #[test]
     fn a_lost_byte_is_not_made_up() {
         for size in [5, 20, 300] {

@@ -1,4 +1,4 @@
-//! Two small formats of matches and literals: LZF, and BloscLZ, which is FastLZ's second level.
+//! Two small formats of matches and literals: LZF, and BloscLZ, which is level 2 of FastLZ.
 
 use super::DecodeError;
 
@@ -14,7 +14,7 @@ impl Output<'_> {
         DecodeError::Corrupt { codec: self.codec, reason: reason.to_owned() }
     }
 
-    /// The next `length` bytes.
+    /// Makes room for `length` more bytes and returns where they begin.
     fn next(&mut self, length: usize) -> Result<usize, DecodeError> {
         let (from, size) = (self.at, self.bytes.len());
         match from.checked_add(length).filter(|end| *end <= size) {
@@ -26,7 +26,7 @@ impl Output<'_> {
         }
     }
 
-    /// Copies literals to the end.
+    /// Appends literals.
     fn literals(&mut self, input: &mut &[u8], length: usize) -> Result<(), DecodeError> {
         let (literals, rest) = input.split_at_checked(length).ok_or_else(|| self.bad("it ends in its literals"))?;
         let from = self.next(length)?;
@@ -35,7 +35,7 @@ impl Output<'_> {
         Ok(())
     }
 
-    /// Repeats what stands `distance` before the end; a match may go on in what it writes.
+    /// Appends a match that begins `distance` bytes before the end. It may overlap the bytes that it writes.
     fn repeat(&mut self, distance: usize, length: usize) -> Result<(), DecodeError> {
         if distance == 0 || distance > self.at {
             return Err(self.bad("a match reaches before the start"));
@@ -68,7 +68,7 @@ fn take(input: &mut &[u8]) -> Option<usize> {
     Some(byte.into())
 }
 
-/// Decodes LZF to exactly the bytes that `out` has room for.
+/// Decodes LZF to exactly the size of `out`.
 pub(super) fn lzf(mut input: &[u8], out: &mut [u8]) -> Result<(), DecodeError> {
     let mut out = Output { codec: "lzf", bytes: out, at: 0 };
     while let Some(control) = take(&mut input) {
@@ -87,12 +87,12 @@ pub(super) fn lzf(mut input: &[u8], out: &mut [u8]) -> Result<(), DecodeError> {
     out.finish()
 }
 
-/// Decodes BloscLZ to exactly the bytes that `out` has room for.
+/// Decodes BloscLZ to exactly the size of `out`.
 pub(super) fn blosclz(mut input: &[u8], out: &mut [u8]) -> Result<(), DecodeError> {
-    /// The distance at which longer ones begin.
+    /// The distance from which the long form is used.
     const FAR: usize = 8191;
     let mut out = Output { codec: "blosclz", bytes: out, at: 0 };
-    // The first one is always of literals.
+    // The first sequence is always one of literals.
     let Some(mut control) = take(&mut input).map(|control| control & 31) else { return out.finish() };
     loop {
         if control < 32 {

@@ -1,8 +1,8 @@
-//! HDF5's filter 5, n-bit: only the bits of elements that mean something are stored, one behind the other.
+//! HDF5's filter 5, n-bit: only the significant bits of elements are stored, one after the other.
 
 use super::{DecodeError, bits::Bits};
 
-/// Deepest type of an element.
+/// Most levels of nesting in the type of an element.
 const DEPTH: u32 = 32;
 
 /// How the elements of a chunk are packed.
@@ -10,11 +10,11 @@ const DEPTH: u32 = 32;
 pub struct Nbit {
     elements: u64,
     part: Part,
-    /// Bits stored of an element.
+    /// Bits that are stored for an element.
     bits: u64,
 }
 
-/// An element or a part of one, and its bytes when decoded.
+/// An element or a part of it. `size` is its bytes when decoded.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Part {
     size: u64,
@@ -23,11 +23,11 @@ struct Part {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Kind {
-    /// A number: how many of its bits are stored, and how many lower ones are not.
+    /// A number: `precision` bits are stored, above `offset` lower bits that are not.
     Number { is_big: bool, precision: u32, offset: u32 },
     /// All bits are stored.
     Bytes,
-    /// As many parts as there is room for.
+    /// As many of these parts as fit the size.
     Array(Box<Part>),
     /// Members, each with the byte where it begins.
     Compound(Vec<(u64, Part)>),
@@ -48,13 +48,13 @@ impl Nbit {
         self.elements.saturating_mul(self.part.size)
     }
 
-    /// Returns the most bytes that can come out of so many stored ones.
+    /// Returns the most bytes that `stored` bytes can decode to.
     pub(super) fn max_size(&self, stored: u64) -> u64 {
         let elements = stored.saturating_mul(8) / self.bits;
         elements.min(self.elements).saturating_mul(self.part.size)
     }
 
-    /// Unpacks to exactly the bytes that `out` has room for.
+    /// Unpacks to exactly the size of `out`.
     pub(super) fn decode_into(&self, stored: &[u8], out: &mut [u8]) -> Result<(), DecodeError> {
         let size = out.len() as u64;
         if self.size() != size {

@@ -1,4 +1,4 @@
-//! Encoded pictures to pixels of 8 bits a channel, for stacks of frames (`docs/TREE.md`, section 4).
+//! Decodes pictures to pixels with 8 bits a channel, for stacks of frames (`docs/TREE.md`, section 4).
 
 use std::io::Cursor;
 

@@ -1,15 +1,15 @@
-//! HDF5's filter 6, scale-offset: the least value of a chunk, and for each element its distance from it, in as few bits
-//! as the greatest one needs. Floats are first multiplied by a power of ten and rounded.
+//! HDF5's filter 6, scale-offset: the least value of a chunk, then the distance of each element from it, in as few bits
+//! as the greatest distance needs. Floats are first multiplied by a power of ten and rounded.
 
 use super::{DecodeError, bits::Bits};
 
-/// Bytes in front of the distances: their bits, the size of the least value, the least value, and a gap.
+/// Bytes before the distances: the bits of a distance, the size of the least value, the least value, and a gap.
 const HEAD: usize = 21;
 
 /// How the elements of a chunk are packed.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ScaleOffset {
-    /// Floats are stored as integers of 10^this.
+    /// Floats were multiplied by 10 to this power. `None` for integers.
     scale: Option<i32>,
     elements: u32,
     /// Bytes of an element.
@@ -45,7 +45,7 @@ impl ScaleOffset {
         u64::from(self.elements) * u64::from(self.width)
     }
 
-    /// Unpacks to exactly the bytes that `out` has room for.
+    /// Unpacks to exactly the size of `out`.
     pub(super) fn decode_into(&self, stored: &[u8], out: &mut [u8]) -> Result<(), DecodeError> {
         let size = out.len() as u64;
         if self.size() != size {
@@ -76,7 +76,7 @@ impl ScaleOffset {
     }
 
     fn unpack<const N: usize>(&self, packed: &[u8], bits: u32, least: u64, out: &mut [u8]) -> Result<(), DecodeError> {
-        // What is no distance but stands for the fill value.
+        // A distance of all ones stands for the fill value.
         let ones = self.fill.map(|_| mask(bits));
         let fill = self.fill.unwrap_or_default();
         let scale = self.scale.unwrap_or_default();

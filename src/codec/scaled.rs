@@ -19,7 +19,7 @@ impl Scaled {
         is_sound.then_some(Self { stored, values, scale: scale.to_bits(), offset: offset.to_bits() })
     }
 
-    /// Makes the stored numbers big-endian.
+    /// States that the stored numbers are big-endian.
     pub(super) fn set_big_endian(&mut self) {
         self.stored.is_big = self.stored.width > 1;
     }

@@ -1,9 +1,9 @@
-//! Bytes and bits of elements, stored plane by plane, put back together.
+//! Undoes byte and bit shuffle: elements whose bytes or bits are stored plane by plane.
 //!
-//! Both are done by pairing runs of bytes: two runs of units of `W` bytes become one of units of `2 W`. The compiler makes
-//! vector instructions of such a loop, and a part that fits the processor's first cache goes through all of them.
+//! Both pair runs of bytes: two runs of units of `W` bytes become one run of units of `2 W` bytes. The compiler
+//! vectorises these loops. Each part is small enough to stay in the processor's L1 cache through all steps.
 
-/// Bytes of a part that is put together at a time.
+/// Bytes that are put together at a time.
 const PART: usize = 8 << 10;
 
 /// Pairs the units of `W` bytes of two runs.
@@ -15,7 +15,7 @@ fn pair<const W: usize>(left: &[u8], right: &[u8], out: &mut [u8]) {
     }
 }
 
-/// As [`pair`], of any number of runs.
+/// Does the same as [`pair`] for any number of runs.
 fn join<'a, const W: usize>(runs: impl ExactSizeIterator<Item = &'a [u8]>, out: &mut [u8]) {
     let width = W * runs.len();
     for (number, run) in runs.enumerate() {
@@ -25,7 +25,7 @@ fn join<'a, const W: usize>(runs: impl ExactSizeIterator<Item = &'a [u8]>, out: 
     }
 }
 
-/// Memory for parts on their way.
+/// Buffers between the steps.
 struct Parts {
     from: Vec<u8>,
     to: Vec<u8>,
@@ -36,8 +36,8 @@ impl Parts {
         Self { from: vec![0; PART], to: vec![0; PART] }
     }
 
-    /// Puts together runs of one length, all of which fit into [`PART`]: the first bytes of all, then the second ones,
-    /// and so on.
+    /// Interleaves runs of the same length, which together fit into [`PART`]: the first bytes of all runs, then the
+    /// second ones, and so on.
     fn interleave<'a>(&mut self, mut runs: impl ExactSizeIterator<Item = &'a [u8]>, out: &mut [u8]) {
         let (mut count, size) = (runs.len(), out.len());
         if !count.is_multiple_of(2) {
@@ -79,11 +79,11 @@ impl Parts {
     }
 }
 
-/// Bytes of memory that both functions take beside their arguments.
+/// Bytes of memory that both functions take in addition to their arguments.
 pub(super) const WORKING: u64 = 3 * PART as u64;
 
-/// Undoes the byte shuffle of elements of `width` bytes: all first bytes, all second ones, and so on become elements. What
-/// follows the last whole element is stored as it is. Both slices have the same length.
+/// Undoes the byte shuffle of elements of `width` bytes. Bytes after the last whole element are stored as they are.
+/// Both slices have the same length.
 pub(super) fn unshuffle(width: usize, shuffled: &[u8], out: &mut [u8]) {
     let elements = shuffled.len() / width.max(1);
     if width <= 1 || elements <= 1 {
@@ -103,10 +103,10 @@ pub(super) fn unshuffle(width: usize, shuffled: &[u8], out: &mut [u8]) {
     }
 }
 
-/// Undoes the bit shuffle of elements of `width` bytes: all lowest bits of first bytes, and so on, become elements. Both
-/// slices have the same length; elements behind the last whole eight are stored as they are.
+/// Undoes the bit shuffle of elements of `width` bytes. Elements after the last whole group of 8 are stored as they
+/// are. Both slices have the same length.
 pub(super) fn unshuffle_bits(width: usize, shuffled: &[u8], out: &mut [u8]) {
-    // A group is 8 elements: a byte of each plane of bits.
+    // A group is 8 elements: one byte of each bit plane.
     let groups = shuffled.len() / (8 * width.max(1));
     if groups == 0 {
         return out.copy_from_slice(shuffled);
@@ -124,7 +124,7 @@ pub(super) fn unshuffle_bits(width: usize, shuffled: &[u8], out: &mut [u8]) {
         let bytes = &mut bytes[..out.len()];
         for (byte, planes) in shuffled.chunks_exact(8 * groups).enumerate() {
             let mut planes = planes.chunks_exact(groups).map(|plane| &plane[at..at + length]);
-            // Of each element of a group a run; those of one element stand together.
+            // One run for each element of a group; the runs of one element are next to each other.
             let mut runs = bytes.chunks_exact_mut(length).skip(byte).step_by(width);
             join_bits(
                 std::array::from_fn(|_| planes.next().unwrap_or_default()),
@@ -135,7 +135,8 @@ pub(super) fn unshuffle_bits(width: usize, shuffled: &[u8], out: &mut [u8]) {
     }
 }
 
-/// Puts bytes together of eight planes of bits: of the first elements of all groups, of the second ones, and so on.
+/// Makes bytes from eight bit planes: first those of the first elements of all groups, then of the second ones, and so
+/// on.
 fn join_bits(planes: [&[u8]; 8], mut out: [&mut [u8]; 8]) {
     for (out, plane) in out.iter_mut().zip(planes) {
         out.copy_from_slice(plane);
@@ -161,7 +162,7 @@ fn exchange<const DISTANCE: u32, const MASK: u8>(low: &mut [u8], high: &mut [u8]
     }
 }
 
-/// As [`unshuffle_bits`], of elements of more than 1 KiB.
+/// Does the same as [`unshuffle_bits`] for elements of more than 1 KiB.
 fn wide_bits(width: usize, shuffled: &[u8], out: &mut [u8]) {
     let groups = shuffled.len() / (8 * width);
     out.fill(0);

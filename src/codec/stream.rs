@@ -1,4 +1,4 @@
-//! Codecs that can be decoded from the front as far as is wanted: large blocks are served while they are decoded.
+//! Decodes blocks from the front, as far as is wanted. shardfs serves large blocks while they are decoded.
 
 use std::io::Read;
 
@@ -7,7 +7,7 @@ use zstd::zstd_safe::{self, DCtx, DParameter, InBuffer, OutBuffer};
 use super::{Codec, DecodeError, LEAST_WINDOW, MOST_WINDOW, ZSTD_HEADER, deflate::Inflater, window};
 use crate::source::check_room;
 
-/// Bytes for which room is made before anything has come out.
+/// Bytes of memory taken before anything is decoded.
 const FIRST: u64 = 1 << 20;
 
 /// A block being decoded, from the front.
@@ -168,7 +168,7 @@ impl<R: Read> Stream<R> {
         }
     }
 
-    /// Decodes until `out` is full or the data end. Returns how many bytes came.
+    /// Decodes until `out` is full or the data end. Returns the number of bytes written.
     ///
     /// # Errors
     /// [`DecodeError::Corrupt`] for a damaged payload (for zstd also a cut one); [`DecodeError::Window`].
@@ -179,10 +179,10 @@ impl<R: Read> Stream<R> {
         }
     }
 
-    /// Decodes `size` bytes, or as many as there are. Room is made for bytes that came, never for a stated size.
+    /// Decodes `size` bytes, or all if there are fewer. Memory is taken as bytes come out, never for a stated size.
     ///
     /// # Errors
-    /// As [`Self::fill`]; [`DecodeError::Memory`] if there is no room.
+    /// As [`Self::fill`]; [`DecodeError::Memory`] if there is not enough memory.
     pub fn take(&mut self, size: u64) -> Result<Vec<u8>, DecodeError> {
         let mut out = Vec::new();
         while (out.len() as u64) < size {

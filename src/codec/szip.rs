@@ -1,7 +1,8 @@
-//! HDF5's filter 4, szip: the size as a little-endian u32, and lossless samples after CCSDS 121.0-B, as libaec stores them.
+//! HDF5's filter 4, szip: the size as a little-endian u32, then losslessly coded samples (CCSDS 121.0-B), as libaec
+//! stores them.
 //!
-//! Samples come in lines, each of whole blocks; a line starts with a reference sample if differences are stored. Words of
-//! 32 or 64 bits are stored byte by byte: all first bytes, all second ones, and so on.
+//! Samples come in lines of whole blocks. If differences are stored, a line starts with a reference sample. Words of 32
+//! or 64 bits are stored byte by byte: first the first byte of every word, then the second, and so on.
 
 use super::{DecodeError, bits::Bits, memory, shuffle};
 
@@ -9,11 +10,11 @@ use super::{DecodeError, bits::Bits, memory, shuffle};
 const BIG: u32 = 16;
 const DIFFERENCES: u32 = 32;
 
-/// Number of zero blocks that stands for the rest of a segment, and blocks of a segment.
+/// The number of zero blocks that means "the rest of the segment", and the blocks of a segment.
 const REST: u64 = 5;
 const SEGMENT: usize = 64;
 
-/// Sums of pairs that the second extension has codes for.
+/// Greatest sum of a pair that the second extension has codes for.
 const SUMS: u64 = 12;
 
 /// How samples are stored.
@@ -37,7 +38,7 @@ fn bad(reason: impl ToString) -> DecodeError {
 
 impl Szip {
     /// Returns what the filter's parameters describe: options, samples of a block, bits of a sample, samples of a line.
-    /// `None` for what no encoder makes.
+    /// Returns `None` for parameters that no encoder uses.
     pub fn new(parameters: &[u32]) -> Option<Self> {
         let &[options, block, bits, line, ..] = parameters else { return None };
         let is_block = (2..=64).contains(&block) && block.is_multiple_of(2);
@@ -58,14 +59,14 @@ impl Szip {
         Ok(u32::from_le_bytes(*size).into())
     }
 
-    /// Returns how many bytes of memory decoding to `size` bytes takes beside these.
+    /// Returns how many bytes of memory it takes to decode to `size` bytes, in addition to these.
     pub(super) fn working_memory(&self, size: u64) -> u64 {
-        // A line of samples, and what is put together afterwards.
+        // A line of samples, and the words before they are unshuffled.
         let words = if self.word.is_some() { size.saturating_add(shuffle::WORKING) } else { 0 };
         words.saturating_add(4 * u64::from(self.line.next_multiple_of(self.block)))
     }
 
-    /// Decodes to exactly the bytes that `out` has room for.
+    /// Decodes to exactly the size of `out`.
     pub(super) fn decode_into(&self, stored: &[u8], out: &mut [u8]) -> Result<(), DecodeError> {
         let (stated, size) = (Self::size(stored)?, out.len() as u64);
         if stated != size {
@@ -73,7 +74,7 @@ impl Szip {
         }
         let mut stream = Bits::new(&stored[4..]);
         let Some(word) = self.word else { return self.lines(&mut stream, out) };
-        // Bytes behind the last whole word are not stored.
+        // Bytes after the last whole word are not stored.
         let whole = out.len() / word as usize * word as usize;
         if whole != out.len() {
             return Err(bad("its words are not whole"));
@@ -146,7 +147,7 @@ struct Blocks<'a, 'b, 'c> {
 }
 
 impl Blocks<'_, '_, '_> {
-    /// Decodes a line as far as it is wanted. `None` if the stream ends, or says what cannot be.
+    /// Decodes a line as far as it is wanted. Returns `None` if the stream ends or contradicts itself.
     fn line(&mut self, samples: &mut [u32], wanted: usize) -> Option<()> {
         let (block, bits) = (self.szip.block as usize, self.szip.bits);
         // Bits of the number that says how a block is stored.
@@ -204,7 +205,7 @@ impl Blocks<'_, '_, '_> {
     }
 }
 
-/// Pairs of samples, of which a code gives the sum and the second.
+/// Decodes pairs of samples. One code gives the sum of a pair and its second sample.
 fn second_extension(stream: &mut Bits, first: usize, samples: &mut [u32]) -> Option<()> {
     let mut at = first;
     while at < samples.len() {
@@ -214,7 +215,7 @@ fn second_extension(stream: &mut Bits, first: usize, samples: &mut [u32]) -> Opt
         if second > sum {
             return None;
         }
-        // Of the first pair of a line only the second is stored.
+        // In the first pair of a line only the second sample is stored.
         if at.is_multiple_of(2) {
             samples[at] = (sum - second) as u32;
             at += 1;

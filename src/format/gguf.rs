@@ -1,6 +1,6 @@
-//! GGUF files (`docs/formats/gguf.md`): metadata, descriptions of tensors, and the tensors' bytes behind them.
+//! GGUF files (`docs/formats/gguf.md`): metadata, descriptions of tensors, then the tensors' bytes.
 //!
-//! Everything in front of the data is read once, in pieces. Places of long values are kept instead of the values. The
+//! Everything before the data is read once, in pieces. For long values the place is kept instead of the value. The
 //! rules are those of sections 1 and 3 of that page.
 
 pub mod blocks;
@@ -36,7 +36,7 @@ const ALIGNMENT: u64 = 32;
 const PAIR: u64 = 13;
 const INFO: u64 = 24;
 
-/// Bytes that a pair and a tensor take in memory beside their names, while the container is opened.
+/// Bytes that a pair and a tensor take in memory in addition to their names, while the container is opened.
 const PAIR_MEMORY: u64 = 150;
 const TENSOR_MEMORY: u64 = 400;
 
@@ -54,7 +54,7 @@ pub enum Kind {
         elements: u64,
         /// Bytes of a block.
         bytes: u64,
-        /// How they become numbers, if that is known.
+        /// How they become numbers, if known.
         quantised: Option<Quantised>,
     },
 }
@@ -161,7 +161,7 @@ pub struct Gguf {
     pub version: u32,
     /// Whether all numbers are big-endian.
     pub is_big: bool,
-    /// What offsets of tensors are multiples of.
+    /// Alignment of tensors in bytes: their offsets are multiples of it.
     pub alignment: u64,
     keys: Packed<u8>,
     values: Vec<Value>,
@@ -180,7 +180,7 @@ struct Place {
 /// One tensor.
 #[derive(Debug, Clone, Copy)]
 pub struct Tensor<'a> {
-    /// Its name, of any bytes.
+    /// Its name, which may be any bytes.
     pub name: &'a [u8],
     /// The number of its type.
     pub code: u32,
@@ -252,7 +252,8 @@ impl Gguf {
     }
 }
 
-/// Passes the texts of a [`Value::Texts`] to a function. Before a long one, calls `memory` with its length in bytes.
+/// Passes the texts of a [`Value::Texts`] to `each`. Calls `memory` with the length in bytes before it reads a long
+/// text.
 ///
 /// # Errors
 /// `Source`, and those of `memory` and `each`.
@@ -345,7 +346,7 @@ fn truncated(reason: impl Into<String>) -> FormatError {
     FormatError::refused(Class::Truncated, reason)
 }
 
-/// Adds to an error in which part it is.
+/// Adds to an error the part in which it is.
 fn in_part(error: FormatError, what: &str, number: u64) -> FormatError {
     match error {
         FormatError::Refused { class, reason } => FormatError::refused(class, format!("{what} {number}: {reason}")),
@@ -470,7 +471,7 @@ fn read_tensor(cursor: &mut Cursor<'_>, found: &mut Gguf, asked: &mut Asked<'_>)
     }
     found.names.push(&name);
     found.shapes.push(shape);
-    // Counted from the beginning of the data, which is not known yet.
+    // Offsets count from the beginning of the data, which is not known yet.
     let end = offset.checked_add(size).ok_or_else(|| truncated(format!("tensor {} ends past 2^64", shown(&name))))?;
     found.places.push(Place { code, begin: offset, end });
     Ok(())
@@ -488,7 +489,7 @@ fn place(found: &mut Gguf, position: u64, length: u64) -> Result<(), FormatError
         let moved = start.and_then(|start| Some((start.checked_add(place.begin)?, start.checked_add(place.end)?)));
         match moved.filter(|(_, end)| *end <= length) {
             Some((begin, end)) => (place.begin, place.end) = (begin, end),
-            // A tensor of no known bytes is never read.
+            // A tensor of an unknown size is never read.
             None if !is_known => (place.begin, place.end) = (0, 0),
             None => {
                 let name = shown(found.names.get(number as usize));

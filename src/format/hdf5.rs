@@ -1,7 +1,7 @@
 //! HDF5, and NetCDF-4, which is HDF5 (`docs/formats/hdf5.md`; sections below are those of that page).
 //!
-//! Nothing but the superblock and the root is read when a file is opened. Everything else is read when it is asked for,
-//! through a [`Reader`]: it checks that a structure lies in the file before it takes memory for it.
+//! When a file is opened, only the superblock and the root are read. Everything else is read when it is needed, through
+//! a [`Reader`], which checks that a structure lies in the file before it takes memory for it.
 
 pub mod attribute;
 mod btree1;
@@ -44,7 +44,7 @@ use crate::source::SourceError;
 /// Why something in a file cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The bytes are wrong, or of a kind that is not read.
+    /// The bytes are wrong, or of a kind that is not supported.
     #[error("{reason}")]
     Damaged {
         /// Where in the file, in bytes from its start.
@@ -70,5 +70,5 @@ impl From<std::io::Error> for Error {
     }
 }
 
-/// What reading a part of a file gives.
+/// The result of reading a part of a file.
 pub type Result<T> = std::result::Result<T, Error>;

@@ -1,4 +1,4 @@
-//! LeRobot data sets: what `meta/info.json` says, and lines of JSON (`docs/formats/lerobot.md` 1 to 3).
+//! LeRobot data sets: `meta/info.json` and files of JSON lines (`docs/formats/lerobot.md` 1 to 3).
 //!
 //! Rows are in Parquet files ([`super::parquet`]), videos in MP4 files ([`super::mp4`]).
 
@@ -18,10 +18,10 @@ pub use template::{Field, Template};
 /// The file that makes a folder a data set.
 pub const MARKER: &str = "meta/info.json";
 
-/// What a file of these sets has near its front, so that a damaged one is worth a word.
+/// A key near the front of each `meta/info.json` of the format. If it is there, a damaged file is reported.
 const KEY: &[u8] = b"\"codebase_version\"";
 
-/// Returns whether a marker may be one of a data set. Other programs have folders with a `meta/info.json`, too.
+/// Returns whether a marker may be that of a data set. Other programs also have folders with a `meta/info.json`.
 pub fn recognise(front: &Front<'_>) -> Recognition {
     if front.name != MARKER.as_bytes() {
         return Recognition::No;

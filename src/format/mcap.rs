@@ -1,6 +1,6 @@
 //! MCAP, recordings of robots with an index (`docs/formats/mcap.md`).
 //!
-//! [`probe`] reads the front and the tail. [`parse`] reads the summary, and the heads of the message indexes; if they
+//! [`probe`] reads the front and the tail. [`parse`] reads the summary and the heads of the message indexes. If these
 //! cannot be relied on, [`scan::scan`] reads the whole file once.
 
 mod extra;
@@ -27,7 +27,7 @@ pub const MAGIC: [u8; 8] = *b"\x89MCAP0\r\n";
 /// The suffix of its files.
 pub const SUFFIX: &str = ".mcap";
 
-/// Bytes of the footer record and the magic behind it.
+/// Bytes of the footer record and the magic after it.
 const TAIL: u64 = 37;
 
 /// Bytes of the record at the end of the data section.
@@ -36,10 +36,10 @@ const DATA_END: u64 = 13;
 /// Least bytes of a file: magic, header with two empty strings, footer, magic.
 const SMALLEST: u64 = 62;
 
-/// Bytes that are read of a chunk record to find its records: fields in front, and the name of the compression.
+/// Bytes that are read of a chunk record to find its records: the fields before them, and the name of the compression.
 const CHUNK_FRONT: u64 = 256;
 
-/// A channel beside what all recordings have.
+/// What a channel has in addition to what topics of all recordings have.
 #[derive(Debug, Default)]
 pub struct Channel {
     /// Its number.
@@ -83,12 +83,12 @@ pub struct Metadata {
     pub name: Box<[u8]>,
 }
 
-/// A chunk, or messages outside of chunks that stand together.
+/// A chunk, or consecutive messages outside of chunks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Chunk {
-    /// A chunk record and the message indexes behind it.
+    /// A chunk record and the message indexes after it.
     Indexed { record: Range<u64>, indexes: Range<u64> },
-    /// A chunk record whose indexes do not count.
+    /// A chunk record whose indexes are not used.
     Walked { record: Range<u64> },
     /// Records of messages.
     Loose(Range<u64>),
@@ -101,9 +101,9 @@ pub struct Damage {
     pub chunks: u64,
     /// Records that are too short.
     pub records: u64,
-    /// Messages of channels that are nowhere.
+    /// Messages of channels that are not in the file.
     pub without_channel: u64,
-    /// Where and why the scan ended early.
+    /// Where and why the scan stopped early.
     pub stopped: Option<(u64, String)>,
 }
 
@@ -120,7 +120,7 @@ pub struct Mcap {
     pub reason: String,
     /// Topics and schemas.
     pub recording: Recording,
-    /// A channel for each folder.
+    /// The channel of each topic folder.
     pub channels: Vec<Channel>,
     /// Attachments in order.
     pub attachments: Vec<Attachment>,
@@ -161,7 +161,7 @@ pub fn probe(source: &dyn Source) -> Result<(), FormatError> {
 struct Ends {
     /// The strings of the header.
     strings: [Range<u64>; 2],
-    /// Behind the header.
+    /// Where the header ends.
     header_end: u64,
     /// Where the footer begins.
     footer: u64,
@@ -231,7 +231,7 @@ fn header(source: &dyn Source, front: &[u8; 17], footer: u64) -> Result<Option<[
     Ok((at <= end).then_some(strings))
 }
 
-/// Parses a file by its indexes. If they cannot be relied on, only the header is there, and `reason` says why.
+/// Parses a file by its indexes. If they cannot be relied on, returns only the header, and `reason` says why.
 ///
 /// # Errors
 /// [`FormatError`] if it must be refused, cannot be read, or there is no memory for it.
@@ -252,8 +252,7 @@ pub fn parse(source: &dyn Source, memory: &dyn Memory) -> Result<Mcap, FormatErr
     Ok(Mcap { profile, library, ..parsed })
 }
 
-/// Checks the CRC of the data section, for which all of it is read, a piece at a time. A file without such a CRC is
-/// sound.
+/// Checks the CRC of the data section. Reads all of it, a piece at a time. Accepts a file without this CRC.
 ///
 /// # Errors
 /// `Damaged` if it differs; `Source` if the file cannot be read.
@@ -283,7 +282,7 @@ pub fn check_data_section(source: &dyn Source) -> Result<(), PartError> {
 }
 
 impl Mcap {
-    /// Returns the bytes of memory that it takes, about.
+    /// Returns about how many bytes of memory it takes.
     pub fn memory_usage(&self) -> usize {
         let pairs = |pairs: &Pairs| pairs.iter().map(|(key, value)| key.len() + value.len() + 64).sum::<usize>();
         let channels = self.channels.iter().map(|channel| size_of::<Channel>() + pairs(&channel.metadata));
@@ -294,7 +293,7 @@ impl Mcap {
     }
 }
 
-/// Returns the codec of a compression, for a chunk that is `None` for another one.
+/// Returns the codec of a compression; `None` for an unknown one.
 fn codec(compression: &[u8]) -> Option<Codec> {
     match compression {
         b"" => Some(Codec::None),

@@ -1,9 +1,8 @@
-//! Messages of recordings: what a schema says of them, and walking through the bytes of one (`docs/formats/mcap.md`,
-//! sections 6 and 7).
+//! Messages of recordings: parses schemas and decodes messages (`docs/formats/mcap.md`, sections 6 and 7).
 //!
-//! A schema is parsed once for a channel: `definition` reads texts of ROS 1 and ROS 2, `descriptor` those of
-//! protobuf. [`walk`] then goes through one message and passes its values to a [`Sink`] in the order of their definition.
-//! [`flat::Flat`] is the same message as columns, [`text::Line`] as a line of JSON.
+//! A schema is parsed once for a channel: `definition` parses message definitions of ROS 1 and ROS 2, `descriptor`
+//! those of protobuf. [`walk`] then goes through one message and passes its values to a [`Sink`] in the order of their
+//! definition. [`flat::Flat`] makes columns of a message, [`text::Line`] a line of JSON.
 
 mod definition;
 mod descriptor;
@@ -18,7 +17,7 @@ pub use schema::{Absent, Count, Encoding, Field, Kind, Message, Number, Schema, 
 use super::PartError;
 use crate::source::Memory;
 
-/// Most definitions within each other, and most messages within each other in a message of protobuf.
+/// Most levels of nested definitions, and of nested messages in a protobuf message.
 pub const DEPTH: usize = 64;
 
 /// Takes the values of a message, in the order of their definition.
@@ -26,13 +25,13 @@ pub trait Sink {
     /// A message begins: the whole one, the value of a field, or an element of a list.
     fn begin(&mut self, message: u32);
 
-    /// The next value is that of this field of the message that began last and has not ended.
+    /// The next value is that of this field, in the innermost message that has not ended.
     fn field(&mut self, field: &Field);
 
-    /// The message ends that began last.
+    /// The innermost message ends.
     fn end(&mut self);
 
-    /// The field is absent and has presence: there is no value.
+    /// The field has presence and is absent: it has no value.
     fn absent(&mut self, field: &Field);
 
     /// A list of texts, byte strings, times, messages or numbers begins.
@@ -73,7 +72,7 @@ pub fn parse(message_encoding: &[u8], schema_encoding: &[u8], name: &[u8], data:
     }
 }
 
-/// Goes through a message. Of one that does not decode the sink may have got some values.
+/// Goes through a message. If it does not decode, the sink may have received some of its values.
 ///
 /// # Errors
 /// `Damaged` if it does not decode, `Source` if there is no memory for it.

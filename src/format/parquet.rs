@@ -114,7 +114,7 @@ impl File {
         self.groups.get(at).map(|group| (at, group))
     }
 
-    /// Returns the bytes of memory that it takes, about.
+    /// Returns about how many bytes of memory it takes.
     pub fn memory_usage(&self) -> u64 {
         let leaves: u64 = self.leaves.iter().map(Leaf::memory_usage).sum();
         let chunks: usize = self.groups.iter().map(|group| size_of_val(group) + size_of_val(&*group.chunks)).sum();

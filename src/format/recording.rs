@@ -120,7 +120,7 @@ impl Recording {
         }
     }
 
-    /// Returns the bytes of memory that it takes, about.
+    /// Returns about how many bytes of memory it takes.
     pub fn memory_usage(&self) -> usize {
         let folder = |folder: &Folder| {
             size_of::<Folder>()
@@ -238,7 +238,7 @@ pub trait Layout: fmt::Debug + Send + Sync {
     /// `Damaged` if something else is there.
     fn place(&self, chunk: &dyn Bytes, entry: &Entry) -> Result<Placed, PartError>;
 
-    /// Returns the bytes of memory that it takes, about.
+    /// Returns about how many bytes of memory it takes.
     fn memory_usage(&self) -> usize;
 }
 

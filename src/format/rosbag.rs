@@ -359,7 +359,7 @@ impl Bag {
         Ok(())
     }
 
-    /// Returns the bytes of memory that it takes, about.
+    /// Returns about how many bytes of memory it takes.
     pub fn memory_usage(&self) -> usize {
         let text = |text: &Option<Box<[u8]>>| text.as_ref().map_or(0, |text| text.len());
         let of = |connection: &Connection| {

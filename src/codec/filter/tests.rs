@@ -3,7 +3,7 @@ use super::{
     *,
 };
 
-/// A vector of `tests/golden/filters`: what the programs wrote that others use.
+/// A vector of `tests/golden/filters`, written by the reference programs.
 struct Vector {
     name: String,
     chain: Vec<Filter>,
@@ -105,7 +105,7 @@ fn what_others_wrote_is_decoded() {
 #[test]
 fn another_size_than_stored_is_an_error() {
     for Vector { name, chain, stored, decoded } in vectors() {
-        // What zlib has behind the stated size is not looked at where it is a block's only codec.
+        // If zlib is a block's only codec, its bytes after the stated size are ignored.
         let is_lenient = chain == [Filter::Zlib];
         for size in [decoded.len() - 1, 0, 1] {
             assert!(is_lenient || decode(&chain, &stored, size).is_err(), "{name} to {size}");
@@ -116,17 +116,17 @@ fn another_size_than_stored_is_an_error() {
     }
 }
 
-/// Cut anywhere or with any byte changed, a vector is an error or decodes to as many bytes as are stated.
+/// A vector that is cut, or has a byte changed, is an error or decodes to the stated number of bytes.
 #[test]
 fn damaged_vectors_never_panic() {
     for Vector { name, chain, stored, decoded } in vectors() {
         let codec = Chain::of(chain).unwrap();
         let mut out = vec![0; decoded.len()];
-        // Each byte of the short ones of one array, some of the others.
+        // Every byte of the short vectors of one array, some bytes of the others.
         let step = if name.ends_with("i4") && stored.len() < 700 { 1 } else { stored.len().div_ceil(8) };
         for at in (0..stored.len()).step_by(step) {
             let cut = codec.decode_into(&stored[..at], &mut out);
-            // A stream may end in what says nothing, as an empty block of zstd.
+            // A stream may end in bytes that add nothing, such as an empty zstd block.
             assert!(cut.is_err() || out == decoded, "{name} cut at {at}");
             for flip in [1, 0xff] {
                 let mut damaged = stored.clone();
@@ -146,7 +146,7 @@ fn damaged_vectors_never_panic() {
 fn a_checksum_finds_any_changed_byte_and_is_not_asked_where_none_is_wanted() {
     for Vector { name, chain, stored, decoded } in vectors() {
         let Codec::Chain(codec) = Chain::of(chain.clone()).unwrap() else { continue };
-        // The one that was written last is of stored bytes.
+        // The checksum that was written last is that of the stored bytes.
         let (Some(Filter::Checksum { .. }), true) = (chain.last(), codec.is_checked()) else { continue };
         for at in 0..stored.len() {
             let mut damaged = stored.clone();
@@ -173,7 +173,7 @@ fn sizes_that_no_filter_makes_take_no_memory() {
             assert!(matches!(error, DecodeError::Impossible { .. }), "{name}: {error}");
         }
     }
-    // Sizes in heads, of which no more is believed than of the stated one.
+    // Sizes in headers are trusted no more than the stated size.
     let huge = [&u64::MAX.to_be_bytes()[..], &u32::MAX.to_be_bytes(), &[0; 40]].concat();
     for filter in [Filter::Lz4Blocks, filter("bitshuffle:4:0:lz4"), filter("bitshuffle:4:0:zstd"), Filter::Blosc] {
         let Codec::Chain(chain) = Chain::of([filter]).unwrap() else { panic!("a chain") };
@@ -189,10 +189,10 @@ fn the_memory_of_each_step_is_counted() {
         codec => panic!("{codec:?}"),
     };
     let size = 1 << 20;
-    // Unshuffled out of a buffer of the chunk's size.
+    // Unshuffling reads from a buffer of the chunk's size.
     let shuffled = chain(&[Filter::Shuffle(4), Filter::Zlib]).working_memory(1000, size);
     assert!((size..size + (1 << 20)).contains(&shuffled), "{shuffled}");
-    // Two buffers, of which one is read and one is written.
+    // Two buffers: one is read, one is written.
     let twice = chain(&[Filter::Shuffle(4), Filter::Shuffle(2), Filter::Zlib]).working_memory(1000, size);
     assert!((2 * size..2 * size + (1 << 20)).contains(&twice), "{twice}");
     // What comes out of the first of two compressors is bounded by what the second one needs at most.

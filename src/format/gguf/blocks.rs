@@ -1,5 +1,5 @@
-//! Blocks of quantised numbers as f32 (`docs/formats/gguf.md` 5). Each operation rounds once, in the order of that
-//! page.
+//! Converts blocks of quantised numbers to f32 (`docs/formats/gguf.md` 5). Each operation rounds once, in the order of
+//! that page.
 //!
 //! Loops go over whole arrays of known length, so that the compiler vectorises them.
 
@@ -29,7 +29,7 @@ const IQ4: [f32; 16] = [-127., -104., -83., -65., -49., -35., -22., -10., 1., 13
 const MX: [f32; 16] = [0., 1., 2., 3., 4., 6., 8., 12., 0., -1., -2., -3., -4., -6., -8., -12.];
 
 impl Quantised {
-    /// Writes the numbers of some blocks to `out`. Both are whole blocks, and equally many.
+    /// Writes the numbers of whole blocks to `out`, which has room for exactly these.
     pub fn decode(self, blocks: &[u8], out: &mut [f32]) {
         match self {
             Self::Q4_0 => each::<18, 32>(blocks, out, q4_0),
@@ -75,7 +75,7 @@ fn half(block: &[u8], at: usize) -> f32 {
     f32::from_bits(magnitude.to_bits() | sign)
 }
 
-/// Low 4 bits of each byte, then the high ones.
+/// Passes on the low 4 bits of each byte, then the high ones.
 fn nibbles<const N: usize>(bytes: &[u8; N], mut each: impl FnMut(usize, u8)) {
     for (i, byte) in bytes.iter().enumerate() {
         each(i, byte & 15);

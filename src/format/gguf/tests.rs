@@ -121,7 +121,7 @@ fn pairs() {
     };
     each_text(&kept.0, false, (2, place), memory, each).unwrap();
     assert_eq!(lengths, [1, 70_000]);
-    // Memory for the long one was asked for before it was read.
+    // Memory for the long text was asked for before it was read.
     assert_eq!(asked.into_inner(), [70_000]);
 }
 

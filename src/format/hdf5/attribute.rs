@@ -14,9 +14,9 @@ use super::{
 pub enum AttributesAt {
     /// There are none.
     Nowhere,
-    /// In the messages of its header, of which the longest has so many bytes.
+    /// In the messages of its header. The number is the length of the longest, in bytes.
     Messages(u32),
-    /// In a fractal heap, with the index of their names. Whether their order of creation is recorded.
+    /// In a fractal heap, with the index of their names, and whether their creation order is recorded.
     Dense(Place, Place, bool),
 }
 
@@ -79,7 +79,7 @@ pub fn read(reader: &Reader<'_>, at: Place, stored: AttributesAt) -> Result<Vec<
     Ok(attributes)
 }
 
-/// Reads attributes in dense storage: by their order of creation, or by the bytes of their names.
+/// Reads attributes in dense storage, in creation order or in the order of the bytes of their names.
 fn dense(
     reader: &Reader<'_>,
     heap: Place,
@@ -121,7 +121,7 @@ fn dense(
 /// Parses a message of type 0x0C.
 ///
 /// # Errors
-/// Damage of the head or the name. That of the rest is the attribute's own.
+/// Damage of the head or the name. Damage of the rest is kept in the attribute.
 pub(super) fn parse(reader: &Reader<'_>, mut message: Structure<'_>) -> Result<Attribute> {
     let version = message.version("an attribute", 1..=3)?;
     let flags = message.u8()?;

@@ -13,7 +13,7 @@ pub(super) enum Kind {
     Chunks = 1,
 }
 
-/// Bytes of a node that are read at once.
+/// Bytes of a node that are read first.
 const AT_ONCE: u64 = 4 << 10;
 
 /// Memory for the place of a node that was visited.
@@ -28,7 +28,7 @@ pub(super) fn walk(
     each: &mut dyn FnMut(Structure<'_>, Place) -> Result<()>,
 ) -> Result<()> {
     let mut visited = HashSet::new();
-    // Each with the level that it must have; that of the root is not known.
+    // Each node with the level that it must have. The root's level is not known.
     let mut next = vec![(root, None)];
     let offset = u64::from(reader.sizes.offset);
     let head = 8 + 2 * offset;

@@ -4,16 +4,16 @@ use std::collections::HashSet;
 
 use super::{Place, Reader, Result, Structure};
 
-/// Bytes of a node beside its records and children: signature, version, kind and checksum.
+/// Bytes of a node in addition to its records and children: signature, version, kind and checksum.
 const BESIDE: u64 = 10;
 
-/// Most levels above the leaves. A tree of nodes of two children that has more does not fit any file.
+/// Most levels above the leaves. A deeper tree does not fit any file, even if its nodes have only two children.
 const DEPTH: u16 = 64;
 
 /// Memory for the place of a node that was visited.
 const VISITED: u64 = 48;
 
-/// What a tree says of all its nodes.
+/// What a tree states for all its nodes.
 struct Tree {
     kind: u8,
     /// Bytes of a node.
@@ -24,11 +24,11 @@ struct Tree {
     levels: Vec<Level>,
 }
 
-/// What a tree says of the nodes of a level. Leaves are level 0.
+/// What a tree states for the nodes of a level. Leaves are level 0.
 struct Level {
     /// Most records of a node.
     most: u64,
-    /// Bytes in which a node's number of records, with those below it, is stored.
+    /// Bytes of the field that counts a node's records and all records below it.
     total_width: u64,
 }
 
@@ -39,13 +39,13 @@ struct Next {
     level: usize,
 }
 
-/// Returns in how many bytes a number up to `most` is stored.
+/// Returns the number of bytes that store a number up to `most`.
 pub(super) fn width_of(most: u64) -> u64 {
     u64::from(most.max(1).ilog2()) / 8 + 1
 }
 
-/// Passes all records of the tree whose header is at an address to `each`, in no particular order. `kinds` are the kinds
-/// of trees that are known to the caller, which is told the one that it is.
+/// Passes all records of the tree whose header is at an address to `each`, in no particular order. `kinds` are the
+/// kinds of trees that the caller knows. `each` also gets the tree's kind.
 pub(super) fn walk(
     reader: &Reader<'_>,
     at: Place,
@@ -116,7 +116,7 @@ impl Tree {
         let total_width = below.map_or(0, |below| below.total_width);
         let pointers = below.map_or(0, |_| (records + 1) * (u64::from(reader.sizes.offset) + width + total_width));
         let signature = if level == 0 { b"BTLF" } else { b"BTIN" };
-        // The checksum is behind the used bytes, and not at the end of the node.
+        // The checksum follows the used bytes; it is not at the end of the node.
         let bytes = reader.checked(at, signature, (BESIDE + records * self.record + pointers).min(self.node))?;
         let mut fields = reader.structure(at, &bytes);
         fields.skip(4)?;

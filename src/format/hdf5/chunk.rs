@@ -1,17 +1,17 @@
-//! One chunk of a dataset, as the indexes name it (section 6.2).
+//! A chunk of a dataset, as the chunk indexes describe it (section 6.2).
 
 use super::{Chunked, Dataspace, Place, Result, Structure};
 
-/// A dataset as an index of its chunks needs it.
+/// What a chunk index needs to know of a dataset.
 #[derive(Debug, Clone, Copy)]
 pub struct Chunks<'a> {
-    /// The dataset's shape. Indexes that number chunks count by the most that it may grow to.
+    /// The dataset's shape. Indexes that number chunks use its maximum shape.
     pub space: &'a Dataspace,
-    /// Its chunks.
+    /// Its chunk layout.
     pub chunked: &'a Chunked,
     /// Bytes of a decoded chunk.
     pub chunk_size: u64,
-    /// Whether chunks go through filters. Only then their sizes are stored.
+    /// Whether chunks go through filters. Indexes store the sizes of chunks only if they do.
     pub is_filtered: bool,
 }
 
@@ -26,10 +26,10 @@ pub struct StoredChunk {
     pub mask: u32,
 }
 
-/// What an index says of a chunk: its address and, if chunks are filtered, its size and mask.
+/// An index's entry for a chunk: the address and, if chunks are filtered, the size and mask.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Element {
-    /// Bytes of all of that.
+    /// Bytes of the entry.
     pub size: u64,
     is_filtered: bool,
     chunk_size: u64,
@@ -50,7 +50,7 @@ impl Element {
         self.sized(size.into(), head)
     }
 
-    /// Fails if elements cannot have that many bytes.
+    /// Sets the bytes of an element. Fails if elements cannot have that many.
     pub(super) fn sized(self, size: u64, head: &Structure<'_>) -> Result<Self> {
         let offset = u64::from(head.sizes().offset);
         // A size is stored in 1 to 8 bytes.
@@ -75,15 +75,15 @@ impl Element {
     }
 }
 
-/// How an array numbers chunks: in C order over the most chunks that there can be along each axis.
+/// How an array numbers chunks: in C order over the largest grid that the maximum shape allows.
 #[derive(Debug)]
 pub(super) struct Numbers {
-    /// The axes, the slowest first, each with the most chunks along it.
+    /// The axes, the slowest first, each with the largest number of chunks along it.
     axes: Vec<(usize, u64)>,
 }
 
 impl Numbers {
-    /// The axis that is not bounded, if there is one, counts as the slowest.
+    /// Numbers the chunks of a dataset. If an axis is unlimited, it is the slowest.
     pub(super) fn new(chunks: Chunks<'_>, unlimited: Option<usize>) -> Self {
         let counts = chunks.space.most.iter().zip(&chunks.chunked.chunk).map(|(most, chunk)| most.div_ceil(*chunk));
         let mut axes: Vec<(usize, u64)> = counts.enumerate().collect();
@@ -91,12 +91,12 @@ impl Numbers {
         Self { axes }
     }
 
-    /// Returns the most chunks that there can be, if a number has room for it.
+    /// Returns the largest number of chunks; `None` if it does not fit 64 bits.
     pub(super) fn count(&self) -> Option<u64> {
         self.axes.iter().try_fold(1u64, |product, (_, count)| product.checked_mul(*count))
     }
 
-    /// Returns the place in the grid of the chunk of a number.
+    /// Returns the place in the grid of the chunk with a number.
     pub(super) fn place(&self, mut number: u64) -> Vec<u64> {
         let mut at = vec![0; self.axes.len()];
         for (place, (axis, count)) in self.axes.iter().enumerate().rev() {

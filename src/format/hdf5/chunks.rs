@@ -1,4 +1,4 @@
-//! Where the chunks of a dataset are, by any of the indexes (section 6.2).
+//! Finds the chunks of a dataset, by any of the indexes (section 6.2).
 
 pub use super::chunk::{Chunks, StoredChunk};
 use super::{
@@ -83,7 +83,7 @@ pub fn visit(
     }
 }
 
-/// Passes all chunks of the dataset as it is now. All that it may grow to have room in the file.
+/// Passes on all chunks within the current shape. The file has room for those of the maximum shape.
 fn implicit(
     reader: &Reader<'_>,
     chunks: Chunks<'_>,
@@ -100,7 +100,7 @@ fn implicit(
         let before = numbers.number(at)?.checked_mul(chunks.chunk_size)?;
         address.checked_add(before)
     };
-    // Each chunk has bytes of its own, so the file bounds how many there are.
+    // Each chunk has its own bytes, so the file's length bounds the number of chunks.
     let last: Vec<u64> = counts.iter().map(|count| count - 1).collect();
     let end = place(&last).and_then(|last| reader.place(last).checked_add(chunks.chunk_size));
     if end.is_none_or(|end| end > reader.source.len()) {
@@ -111,7 +111,7 @@ fn implicit(
         if let Some(place) = place(&at) {
             each(&at, StoredChunk { place, size: chunks.chunk_size, mask: 0 })?;
         }
-        // The next place in the grid: the last axis first.
+        // Go to the next place in the grid; the last axis is the fastest.
         let mut axes = at.iter_mut().zip(&counts).rev();
         loop {
             let Some((at, count)) = axes.next() else { return Ok(()) };

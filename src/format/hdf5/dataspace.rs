@@ -10,7 +10,7 @@ const RANK: u8 = 32;
 pub struct Dataspace {
     /// Elements along each axis; empty for a scalar. `None` if there are no elements and no axes (null).
     pub dims: Option<Vec<u64>>,
-    /// The most elements that each axis may grow to, `u64::MAX` for no limit. As long as `dims`.
+    /// The most elements that each axis may grow to; `u64::MAX` for no limit. Has as many items as `dims`.
     pub most: Vec<u64>,
 }
 
@@ -35,7 +35,7 @@ impl Dataspace {
         let mut sizes = || (0..rank).map(|_| message.length()).collect::<Result<Vec<u64>>>();
         let dims = sizes()?;
         let most = if flags & 1 == 0 { dims.clone() } else { sizes()? };
-        // All bits of a length are no limit, whatever its size is.
+        // A length with all bits set means no limit, whatever its size is.
         let unlimited = match message.sizes().length {
             8 => u64::MAX,
             width => (1 << (8 * width)) - 1,

@@ -2,7 +2,7 @@
 
 use super::{Result, Structure};
 
-/// Most types inside each other, members of a compound, and types in all.
+/// Most levels of nested types, members of a compound, and types in total.
 const DEPTH: u32 = 32;
 const MEMBERS: usize = 65_535;
 const NODES: u32 = 65_536;
@@ -24,14 +24,14 @@ pub enum Order {
     Big,
 }
 
-/// How a text ends in its room.
+/// How a fixed-length text ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Padding {
     /// At the first NUL.
     Terminated,
-    /// NULs behind it are padding.
+    /// NULs at the end are padding.
     Nulls,
-    /// Spaces behind it are padding.
+    /// Spaces at the end are padding.
     Spaces,
 }
 
@@ -51,7 +51,7 @@ pub enum Reference {
 /// The bits of a floating-point number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Float {
-    /// Byte order; `None` for that of the VAX.
+    /// Byte order; `None` for VAX order.
     pub order: Option<Order>,
     /// 0: no normalisation, 1: the first bit of the mantissa is stored, 2: it is implied.
     pub normalisation: u8,
@@ -101,7 +101,7 @@ pub enum Class {
     Float(Float),
     /// A time. No writer makes it.
     Time,
-    /// A text of one size.
+    /// A text of fixed size.
     Text(Padding),
     /// Bits.
     BitField {
@@ -112,7 +112,7 @@ pub enum Class {
         /// Number of bits that count.
         precision: u16,
     },
-    /// Bytes without a meaning here. The tag says what they are.
+    /// Bytes that only the tag describes.
     Opaque(Box<[u8]>),
     /// Members, by their offsets.
     Compound(Box<[Member]>),
@@ -130,14 +130,14 @@ pub enum Class {
     Complex(Box<Datatype>),
 }
 
-/// What parsing may still take.
+/// What parsing may still use.
 struct Limits {
     depth: u32,
     nodes: u32,
 }
 
 impl Datatype {
-    /// Parses a message of type 0x03. Bytes behind the type are ignored.
+    /// Parses a message of type 0x03. Bytes after the type are ignored.
     ///
     /// # Errors
     /// Damage.
@@ -145,7 +145,7 @@ impl Datatype {
         parse(message, &mut Limits { depth: DEPTH, nodes: NODES })
     }
 
-    /// Returns whether elements lead to other places of the file: texts and sequences of any length, and references.
+    /// Returns whether elements lead to other places in the file: texts and sequences of any length, and references.
     pub fn is_in_heap(&self) -> bool {
         match &self.class {
             Class::Sequence(_) | Class::VaryingText(_) | Class::Reference(_) => true,
@@ -155,7 +155,7 @@ impl Datatype {
         }
     }
 
-    /// Returns the bytes of memory that it takes beside itself.
+    /// Returns the bytes of memory that it takes in addition to its own size.
     pub fn memory_usage(&self) -> usize {
         let base = |base: &Self| size_of::<Self>() + base.memory_usage();
         match &self.class {
@@ -187,7 +187,7 @@ fn padding(message: &Structure<'_>, bits: u32) -> Result<Padding> {
     }
 }
 
-/// Returns a name with its end, padded to a multiple of 8 bytes in old versions.
+/// Reads a name and its NUL. In old versions it is padded to a multiple of 8 bytes.
 fn name<'a>(message: &mut Structure<'a>, is_padded: bool) -> Result<&'a [u8]> {
     let before = message.passed();
     let name = message.text()?;
@@ -283,7 +283,7 @@ fn parse_one(message: &mut Structure<'_>, limits: &mut Limits) -> Result<Datatyp
             if !matches!(base.class, Class::Integer { .. }) || base.size != size {
                 return Err(message.damaged("an enumeration of no integers, or of another size"));
             }
-            // Each name has its end, and each value its bytes.
+            // Each name takes at least its NUL, and each value its bytes.
             if count.saturating_mul(1 + size as usize) > message.left() {
                 return Err(message.damaged(format!("an enumeration of {count} names")));
             }
@@ -341,11 +341,11 @@ fn check_bits(message: &Structure<'_>, size: u64, offset: u16, precision: u16) -
 
 fn compound(message: &mut Structure<'_>, version: u8, size: u64, count: u32, limits: &mut Limits) -> Result<Class> {
     let count = count as usize;
-    // A member takes 11 bytes at least.
+    // A member takes at least 11 bytes.
     if count == 0 || count > MEMBERS || count > message.left() / 11 {
         return Err(message.damaged(format!("a compound of {count} members")));
     }
-    // The fewest bytes that its size fits.
+    // Offsets are stored in the fewest bytes that the compound's size fits.
     let width = (1..8).find(|width| size >> (8 * width) == 0).unwrap_or(8);
     let mut members = Vec::with_capacity(count);
     for _ in 0..count {

@@ -1,8 +1,8 @@
-//! Chunks of datasets that grow along one axis: in a list that grows (section 6.2).
+//! Extensible arrays: the chunk index of datasets that grow along one axis (section 6.2).
 //!
 //! The index block has the first elements, then the addresses of data blocks, then those of super blocks, which have
-//! addresses of more data blocks. Blocks come in groups, each of which has twice as many blocks as the last one, or blocks
-//! of twice the elements, in turns.
+//! the addresses of more data blocks. Data blocks come in groups. From group to group, the number of blocks and the
+//! number of elements in a block double in turn.
 
 use std::collections::HashSet;
 
@@ -15,7 +15,7 @@ use super::{
 /// Memory for the place of a block that was visited.
 const VISITED: u64 = 48;
 
-/// What the header says.
+/// The content of the header.
 struct Array<'r, 'a> {
     reader: &'r Reader<'a>,
     element: Element,
@@ -27,7 +27,7 @@ struct Array<'r, 'a> {
     first_super: u32,
     /// Elements of a page.
     in_page: u64,
-    /// Bytes of the offset in the head of a block.
+    /// Bytes of the offset in a block's header.
     offset_width: u64,
     visited: HashSet<Place>,
 }
@@ -35,15 +35,15 @@ struct Array<'r, 'a> {
 /// A data block that is to be read.
 struct Block {
     at: Place,
-    /// The number of its first element, and how many there are.
+    /// The number of its first element, and the number of its elements.
     first: u64,
     count: u64,
 }
 
-/// Passes an element's number and the chunk.
+/// Takes an element's number and the chunk.
 type Each<'a> = &'a mut dyn FnMut(u64, StoredChunk) -> Result<()>;
 
-/// Passes all elements that are there to `each`, with the place of each chunk in the grid.
+/// Passes all stored chunks to `each`, with the place of each in the grid.
 pub(super) fn visit(
     reader: &Reader<'_>,
     at: Place,

@@ -1,11 +1,11 @@
-//! Chunks of datasets whose axes are all bounded: in a list of all (section 6.2).
+//! Fixed arrays: the chunk index of datasets whose axes are all limited (section 6.2).
 
 use super::{
     Place, Reader, Result, Structure,
     chunk::{Element, Numbers, StoredChunk},
 };
 
-/// Passes all elements that are there to `each`, with the place of each chunk in the grid.
+/// Passes all stored chunks to `each`, with the place of each in the grid.
 pub(super) fn visit(
     reader: &Reader<'_>,
     at: Place,
@@ -41,7 +41,7 @@ pub(super) fn visit(
         elements.skip(front as usize)?;
         return each_of(0, count, &mut elements);
     }
-    // Which pages were ever written.
+    // The bit map of the pages that were ever written.
     let pages = count.div_ceil(in_page);
     let bytes = reader.checked(block, b"FADB", front + pages.div_ceil(8) + 4)?;
     let written = bytes.get(front as usize..).unwrap_or_default();
@@ -58,7 +58,7 @@ pub(super) fn visit(
     Ok(())
 }
 
-/// Returns a bit of a map whose bytes begin with the highest bit.
+/// Returns a bit of a bit map. The highest bit of a byte is its first.
 pub(super) fn is_set(map: &[u8], number: u64) -> bool {
     let byte = usize::try_from(number / 8).ok().and_then(|at| map.get(at));
     byte.is_some_and(|byte| byte >> (7 - number % 8) & 1 != 0)

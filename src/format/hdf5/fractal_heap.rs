@@ -1,7 +1,7 @@
-//! Fractal heaps: where dense links and attributes, and shared messages are stored (section 5).
+//! Fractal heaps, which store dense links, dense attributes and shared messages (section 5).
 //!
-//! Objects of usual size lie in direct blocks, which indirect blocks lead to. An object's offset counts all bytes of all
-//! blocks as if they stood one behind the other.
+//! Objects of usual size lie in direct blocks, to which indirect blocks lead. An object's offset counts the bytes of
+//! all direct blocks as if they were consecutive.
 
 use super::{Pipeline, Place, Reader, Result, btree2, btree2::width_of, header::Body};
 
@@ -20,7 +20,7 @@ pub(super) struct Heap<'r, 'a> {
     has_checksums: bool,
     pipeline: Pipeline,
     large_tree: Option<Place>,
-    /// Blocks of a row of an indirect block.
+    /// Blocks in a row of an indirect block.
     width: u64,
     /// Bytes of the smallest block and of the largest direct one.
     first: u64,
@@ -33,9 +33,9 @@ pub(super) struct Heap<'r, 'a> {
     rows: u32,
     /// Large objects by their numbers; read when the first one is asked for.
     large: Option<Vec<(u64, Large)>>,
-    /// The direct block that was read last: where it begins among all, its place, and its bytes.
+    /// The direct block that was read last: its offset in the heap, its place, and its bytes.
     last: Option<(u64, Place, Vec<u8>)>,
-    /// Indirect blocks on the way to it.
+    /// The indirect blocks on the way to it.
     way: Vec<(Place, Vec<u8>)>,
 }
 
@@ -59,7 +59,7 @@ struct Large {
 /// Orders IDs by the places of their objects.
 pub(super) fn in_heap<const N: usize>(id: &[u8; N]) -> [u8; N] {
     let mut key = *id;
-    // Offsets are little-endian, and so are lengths behind them.
+    // Offsets, and the lengths after them, are little-endian.
     key[1..].reverse();
     key
 }
@@ -226,7 +226,7 @@ impl<'r, 'a> Heap<'r, 'a> {
         }
     }
 
-    /// Returns the direct block that an offset is in: where it begins, its address, and its bytes.
+    /// Returns the direct block that contains an offset: the offset where it begins, its address, and its bytes.
     fn block(&mut self, offset: u64) -> Result<(u64, Place, Vec<u8>)> {
         let missing = |heap: &Self| heap.damaged(format!("no block for offset {offset}"));
         let (mut child, mut rows) = (self.root.ok_or_else(|| missing(self))?, self.rows);
@@ -304,7 +304,7 @@ impl<'r, 'a> Heap<'r, 'a> {
         };
         reader.check_signature(block.at, b"FHDB", &bytes)?;
         if self.has_checksums {
-            // Of the block with zeros instead of the checksum.
+            // The checksum is that of the block with zeros instead of the checksum.
             let at = 5 + usize::from(reader.sizes.offset) + self.offset_width;
             let mut copy = bytes.clone();
             let sum = copy.get_mut(at..at + 4).ok_or_else(|| self.damaged("a block without room for its head"))?;

@@ -6,16 +6,16 @@ use super::{Place, Reader, Result};
 const LEAST: u64 = 4096;
 const MOST: u64 = 64 << 20;
 
-/// Where the objects of a collection are in it: for each number, the first byte and how many.
+/// A collection of objects.
 #[derive(Debug, Default)]
 pub struct Collection {
     /// Its bytes.
     pub bytes: Vec<u8>,
-    /// By number.
+    /// For each number, where the object begins in `bytes`, and its bytes.
     pub objects: Vec<(u32, u32)>,
 }
 
-/// Reads a collection whole.
+/// Reads a whole collection.
 ///
 /// # Errors
 /// Damage.

@@ -1,4 +1,4 @@
-//! Object headers: the messages that say what an object is (section 3).
+//! Object headers: the messages that describe an object (section 3).
 
 use std::{borrow::Cow, collections::HashSet, ops::Range};
 
@@ -8,7 +8,7 @@ use super::{Place, Reader, Result, Structure, shared_messages};
 const BLOCKS: usize = 1024;
 const MESSAGES: usize = 1 << 20;
 
-/// Bytes of a header that are read at once.
+/// Bytes of a header that are read first.
 const AT_ONCE: u64 = 512;
 
 /// Kinds of messages.
@@ -54,7 +54,7 @@ pub(super) struct Message {
     range: Range<u32>,
 }
 
-/// The body of a message, where it stands or where it is shared.
+/// The body of a message, from the header or from where it is shared.
 #[derive(Debug)]
 pub(super) struct Body<'a> {
     /// Its bytes.
@@ -63,7 +63,7 @@ pub(super) struct Body<'a> {
     pub place: u64,
 }
 
-/// The rest of a block in which messages are.
+/// The messages of a block that are not read yet.
 struct Messages {
     /// The number of the block, and where messages are in it.
     block: usize,
@@ -92,7 +92,7 @@ pub(super) fn read(reader: &Reader<'_>, at: Place) -> Result<Header> {
     let range = to_usize(range.start)..to_usize(range.end);
     let head = if is_new { 4 + 2 * usize::from(order) } else { 8 };
     header.messages(reader, Messages { block: 0, range }, is_new, head, &mut next)?;
-    // Blocks come in the order in which they are named.
+    // Blocks are read in the order in which messages name them.
     let mut number = 0;
     while let Some(&(at, length)) = next.get(number) {
         number += 1;
@@ -138,7 +138,7 @@ fn new_head(reader: &Reader<'_>, head: &mut Structure<'_>) -> Result<(bool, Rang
     Ok((flags & 4 != 0, start..end))
 }
 
-/// Returns a block of which the front was read.
+/// Returns a whole block whose front was read.
 fn whole_block(reader: &Reader<'_>, at: Place, mut front: Vec<u8>, length: u64) -> Result<Vec<u8>> {
     match usize::try_from(length) {
         Ok(length) if length <= front.len() => {
@@ -224,8 +224,8 @@ impl Body<'_> {
     }
 }
 
-/// Returns the body of a message of a kind that is stored elsewhere: in the header of a committed type, or in the heap of
-/// shared messages (section 5).
+/// Returns the body of a message that is stored elsewhere: in the header of a committed type, or in the heap of shared
+/// messages (section 5).
 pub(super) fn shared(reader: &Reader<'_>, kind: u16, message: &Structure<'_>) -> Result<Body<'static>> {
     let mut message = message.clone();
     let version = message.version("a shared message", 1..=3)?;

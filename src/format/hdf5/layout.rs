@@ -5,13 +5,14 @@ use super::{Place, Result, Structure};
 /// Where the elements of a dataset are stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Layout {
-    /// In the object header: where in the file, from its start, and how many bytes.
+    /// In the object header: the offset from the start of the file, and the number of bytes.
     Compact(u64, u64),
-    /// In one piece; at no address there is only the fill value. Versions 1 and 2 do not say the size.
+    /// In one piece: its address and size. Without an address, all elements are the fill value. Versions 1 and 2 do not
+    /// state the size.
     Contiguous(Option<Place>, Option<u64>),
     /// In chunks.
     Chunked(Chunked),
-    /// In other datasets: the object of the global heap that says where.
+    /// In other datasets: the object of the global heap that lists the mappings.
     Virtual(Option<Place>, u32),
 }
 
@@ -26,7 +27,7 @@ pub struct Chunked {
     pub index: Index,
     /// Where the index is; for a single chunk, the chunk. `None` if no chunk is stored.
     pub address: Option<Place>,
-    /// Whether chunks that pass the edge are stored without filters.
+    /// Whether chunks that reach past the edge are stored without filters.
     pub has_plain_edges: bool,
 }
 
@@ -35,9 +36,9 @@ pub struct Chunked {
 pub enum Index {
     /// A B-tree of version 1.
     BTree1,
-    /// There is one chunk: its stored size and mask, if it is filtered.
+    /// There is one chunk. If it is filtered: its stored size and mask.
     Single(Option<(u64, u32)>),
-    /// All chunks one behind the other.
+    /// All chunks follow each other.
     Implicit,
     /// A fixed array.
     FixedArray {
@@ -139,7 +140,7 @@ fn compact(mut message: Structure<'_>, size: u64) -> Result<Layout> {
     Ok(Layout::Compact(place, size))
 }
 
-/// Returns the elements of a chunk along each axis, and the bytes of an element, which count as one axis more.
+/// Returns the elements of a chunk along each axis, and the bytes of an element, which are stored as one more axis.
 fn dims(message: &mut Structure<'_>, rank: u8, width: usize) -> Result<(Vec<u64>, u64)> {
     if !(1..=33).contains(&rank) {
         return Err(message.damaged(format!("chunks of {rank} axes")));

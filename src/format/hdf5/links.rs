@@ -6,7 +6,7 @@ use super::{
     header::{self, Header},
 };
 
-/// Bytes of a symbol table node that are read at once: of the size that all writers make.
+/// Bytes of a symbol table node that are read first: the size that all writers use.
 const AT_ONCE: u64 = 328;
 
 /// The most bytes of all names of a group.
@@ -19,11 +19,11 @@ pub enum Stored {
     Table(Place, Place),
     /// In the messages of its header.
     Messages,
-    /// In a fractal heap, and the index of their names.
+    /// In a fractal heap, with the index of their names.
     Dense(Place, Place),
 }
 
-/// The file, which is empty for a soft link, and the path that a link leads to.
+/// The file (empty for a soft link) and the path that a link leads to.
 type Texts = (Box<[u8]>, Box<[u8]>);
 
 /// The links of a group by the bytes of their names.
@@ -62,7 +62,7 @@ pub enum Target<'a> {
     Soft(&'a [u8]),
     /// To a path in another file.
     External(&'a [u8], &'a [u8]),
-    /// To something that a program of this type knows.
+    /// A user-defined link of this type.
     User(u8),
 }
 
@@ -135,7 +135,7 @@ impl Links {
         Some((self.name(entry), target))
     }
 
-    /// Returns the number of the link of a name.
+    /// Returns the number of the link with a name.
     pub fn find(&self, name: &[u8]) -> Option<usize> {
         self.entries.binary_search_by(|entry| self.name(entry).cmp(name)).ok()
     }
@@ -157,7 +157,7 @@ impl Links {
     }
 
     fn push(&mut self, reader: &Reader<'_>, entry: Entry) -> Result<()> {
-        // Room is asked for in steps, twice as much while it moves.
+        // Memory is reserved for the old and the new list, because a list that grows is copied.
         if self.entries.len() == self.entries.capacity() {
             let more = self.entries.len().max(16);
             reader.memory.reserve((2 * more * size_of::<Entry>()) as u64)?;
@@ -210,7 +210,7 @@ impl Links {
     }
 
     fn add_dense(&mut self, reader: &Reader<'_>, heap: Place, index: Place) -> Result<()> {
-        /// Bytes of a link's ID in the heap, behind the checksum of its name.
+        /// Bytes of a link's ID in the heap, after the checksum of its name.
         const ID: usize = 7;
         let mut ids: Vec<[u8; ID]> = Vec::new();
         btree2::walk(reader, index, &[5], &mut |_, mut record| {
@@ -220,7 +220,7 @@ impl Links {
             ids.push(id);
             Ok(())
         })?;
-        // Links that lie side by side are read one after the other.
+        // In the order of the heap, so that each block is read once.
         ids.sort_unstable_by_key(in_heap);
         let mut heap = Heap::open(reader, heap)?;
         for id in ids {
@@ -234,7 +234,7 @@ impl Links {
         let text = usize::try_from(offset).ok().and_then(|offset| self.names.get(offset..));
         let length = text.and_then(|text| text.iter().position(|byte| *byte == 0));
         let length = length.ok_or_else(|| entry.damaged("a name without an end in the heap of its group"))?;
-        // The heap has fewer bytes than 2^32.
+        // The heap has fewer than 2^32 bytes.
         Ok((offset as u32, length as u32))
     }
 

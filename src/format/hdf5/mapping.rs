@@ -9,11 +9,11 @@ pub struct Mapping {
     pub file: Option<Box<[u8]>>,
     /// The path of the dataset in that file.
     pub dataset: Box<[u8]>,
-    /// What is taken of that dataset.
+    /// The elements of that dataset.
     pub source: Selection,
-    /// Where it is put.
+    /// Where they are in the virtual dataset.
     pub target: Selection,
-    /// Whether the names stand for many.
+    /// Whether the names are patterns that stand for several datasets.
     pub is_pattern: bool,
 }
 
@@ -24,7 +24,7 @@ pub struct Slot {
     pub file: Box<[u8]>,
     /// Where its part begins, in bytes.
     pub offset: u64,
-    /// Bytes of it; `None` for all up to the end of the file.
+    /// Its bytes; `None` for all up to the end of the file.
     pub size: Option<u64>,
 }
 
@@ -33,7 +33,7 @@ pub struct Slot {
 pub struct External {
     /// The heap of names.
     heap: Place,
-    /// Where each name is in the heap, and where the part begins and how many bytes it has.
+    /// For each part: where its name is in the heap, where the part begins, and its bytes.
     slots: Box<[(u64, u64, u64)]>,
     /// Bytes of a length.
     width: u8,
@@ -52,7 +52,7 @@ impl Mapping {
 /// # Errors
 /// Damage.
 pub fn mappings(reader: &Reader<'_>, object: &[u8], place: u64) -> Result<Vec<Mapping>> {
-    /// Memory for a mapping beside its names and runs.
+    /// Memory for a mapping in addition to its names and runs.
     const MAPPING: u64 = 256;
     let Some((body, stored)) = object.split_last_chunk::<4>() else {
         return Err(super::Error::damaged(place, "mappings without room for their checksum"));
@@ -108,7 +108,7 @@ fn is_pattern(name: &[u8]) -> bool {
     false
 }
 
-/// Returns a name without the signs that keep `%` from being one.
+/// Returns a name with `%%` replaced by `%`.
 pub fn plain_name(name: &[u8]) -> Vec<u8> {
     let (mut plain, mut rest) = (Vec::with_capacity(name.len()), name);
     while let [first, after @ ..] = rest {

@@ -6,7 +6,7 @@ use super::{
     header::{self, Header},
 };
 
-/// What an object header says.
+/// The content of an object header.
 #[derive(Debug)]
 pub struct Object {
     /// Where the header is.
@@ -39,7 +39,7 @@ pub struct Dataset {
     pub layout: Layout,
     /// Filters of its chunks.
     pub pipeline: Pipeline,
-    /// An element that was never written, as it would be stored; `None` is all zeros.
+    /// The fill value, as an element would be stored; `None` for zeros.
     pub fill: Option<Box<[u8]>>,
     /// Files in which the elements are stored, instead of in this one.
     pub external: Option<External>,
@@ -65,7 +65,7 @@ impl Object {
         Ok(Self { at, kind, attributes })
     }
 
-    /// Returns the dataset that it is.
+    /// Returns the dataset, if it is one.
     pub fn dataset(&self) -> Option<&Dataset> {
         if let Kind::Dataset(dataset) = &self.kind { Some(dataset) } else { None }
     }
@@ -97,7 +97,7 @@ impl Dataset {
     }
 }
 
-/// Reads the links of the root group, all of them.
+/// Reads all links of the root group.
 ///
 /// # Errors
 /// Damage.
@@ -149,14 +149,14 @@ fn dataset(reader: &Reader<'_>, at: Place, header: &Header) -> Result<Dataset> {
 fn sized(message: &mut Structure<'_>) -> Result<Option<Box<[u8]>>> {
     let size = message.u32()?;
     match usize::try_from(size) {
-        // Old writers say so that there is none.
+        // Old writers store an impossible size if there is no fill value.
         Ok(size) if size as u64 <= message.left() as u64 => Ok(Some(message.take(size)?.into())),
         _ => Ok(None),
     }
 }
 
 fn new_fill(mut message: Structure<'_>) -> Result<Option<Box<[u8]>>> {
-    /// A dataset whose fill value is never written.
+    /// The fill time "never".
     const NEVER: u8 = 1;
     let version = message.version("a fill value", 1..=3)?;
     let (time, is_there) = if version == 3 {
@@ -171,7 +171,7 @@ fn new_fill(mut message: Structure<'_>) -> Result<Option<Box<[u8]>>> {
     Ok(fill.filter(|_| time != NEVER))
 }
 
-/// Returns the reason if an error is damage, for what is shown without the damaged part.
+/// Returns the place and the reason if an error is damage. The caller then shows the rest without the damaged part.
 ///
 /// # Errors
 /// All others.

@@ -1,4 +1,4 @@
-//! Filters that chunks go through (section 6.3).
+//! The filters of chunks (section 6.3).
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ const MOST: usize = 32;
 /// The filters of a dataset, in the order of writing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Pipeline {
-    /// Each with its parameters.
+    /// The filters.
     pub steps: Vec<Step>,
 }
 
@@ -20,7 +20,7 @@ pub struct Pipeline {
 pub struct Step {
     /// Its registered number.
     pub id: u16,
-    /// Bit 0: a chunk may leave it out.
+    /// Bit 0: chunks may leave it out.
     pub flags: u16,
     /// Its parameters.
     pub values: Vec<u32>,
@@ -68,7 +68,7 @@ impl Pipeline {
     /// chunk.
     ///
     /// # Errors
-    /// Which filter cannot be undone.
+    /// The filter that cannot be undone.
     pub fn codec(&self, mask: u32, size: u64) -> std::result::Result<Codec, String> {
         let used = self.steps.iter().zip(0..32).filter(|(_, number)| mask >> number & 1 == 0);
         let filters = used.map(|(step, _)| step.filter(size)).collect::<std::result::Result<Vec<_>, _>>()?;
@@ -100,7 +100,7 @@ impl Step {
         name.into()
     }
 
-    /// Returns what undoes the filter for chunks of `size` bytes; `None` if there is nothing to do.
+    /// Returns the step that undoes the filter; `None` if there is nothing to do.
     fn filter(&self, _size: u64) -> std::result::Result<Option<Filter>, String> {
         let value = |number: usize| self.values.get(number).copied();
         let unknown = || format!("the filter {} has parameters that are not known", self.name());
@@ -112,7 +112,7 @@ impl Step {
             4 => Filter::Szip(Szip::new(&self.values).ok_or_else(unknown)?),
             5 if value(1) == Some(1) => return Ok(None),
             5 => Filter::Nbit(Arc::new(Nbit::new(self.values.get(2..).unwrap_or_default()).ok_or_else(unknown)?)),
-            // Integers of as many bits as they have are stored as they are.
+            // Integers that keep all their bits are stored as they are.
             6 if value(0) == Some(2) && value(1) == value(4).and_then(|size| size.checked_mul(8)) => return Ok(None),
             6 => Filter::ScaleOffset(ScaleOffset::new(&self.values).ok_or_else(unknown)?),
             307 => Filter::Bzip2,

@@ -1,4 +1,4 @@
-//! Reading structures of a file: where they are, and the fields in them.
+//! Reads structures of a file and the fields in them.
 
 use super::{Error, Result, lookup3};
 use crate::{
@@ -6,13 +6,13 @@ use crate::{
     wanted,
 };
 
-/// Structures of up to so many bytes are read without asking for memory.
+/// Structures of up to this many bytes are read without reserving memory.
 const SMALL: u64 = 16 << 10;
 
 /// A place in a file as its structures name it: an offset from the signature, in bytes.
 pub type Place = u64;
 
-/// What the superblock says of all addresses and lengths.
+/// What the superblock states for all addresses and lengths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sizes {
     /// Where the signature is, in bytes from the start of the file. All addresses count from here.
@@ -28,7 +28,7 @@ pub struct Sizes {
 pub struct Reader<'a> {
     /// The file.
     pub source: &'a dyn Source,
-    /// Gives memory for what grows with the file's contents, as long as the work goes on.
+    /// Reserves memory for what grows with the file's contents, until the work ends.
     pub memory: &'a dyn Memory,
     /// Sizes of addresses and lengths.
     pub sizes: Sizes,
@@ -60,7 +60,7 @@ impl<'a> Reader<'a> {
     /// Reads bytes, which must all be in the file.
     ///
     /// # Errors
-    /// Damage if they are not; memory that is refused.
+    /// Damage if they are not; an error of the source, also if memory is refused.
     pub fn read(&self, at: Place, length: u64) -> Result<Vec<u8>> {
         wanted::check()?;
         let (start, len) = (self.place(at), self.source.len());
@@ -72,7 +72,7 @@ impl<'a> Reader<'a> {
         Ok(self.source.read(start..end)?)
     }
 
-    /// Reads as many bytes as there are, at most `most`.
+    /// Reads up to `most` bytes, fewer at the end of the file.
     ///
     /// # Errors
     /// As [`Self::read`], and damage if there are none.
@@ -81,18 +81,18 @@ impl<'a> Reader<'a> {
         self.read(at, most.min(left).max(1))
     }
 
-    /// Reads a structure that begins with these bytes.
+    /// Reads a structure that begins with this signature.
     ///
     /// # Errors
-    /// As [`Self::read`], and damage if it begins with others.
+    /// As [`Self::read`], and damage if it begins with other bytes.
     pub fn signed(&self, at: Place, signature: &[u8; 4], length: u64) -> Result<Vec<u8>> {
         let bytes = self.read(at, length)?;
         self.check_signature(at, signature, &bytes)?;
         Ok(bytes)
     }
 
-    /// Reads a structure that begins with these bytes and ends in the checksum of everything before. The checksum is
-    /// among the `length` bytes, and not returned.
+    /// Reads a structure that begins with this signature and ends in the checksum of everything before. `length`
+    /// includes the checksum, which is not returned.
     ///
     /// # Errors
     /// As [`Self::signed`], and damage if the checksum is wrong.
@@ -102,7 +102,7 @@ impl<'a> Reader<'a> {
         Ok(bytes)
     }
 
-    /// As [`Self::checked`], for a structure that begins with no signature.
+    /// Does the same as [`Self::checked`] for a structure without a signature.
     ///
     /// # Errors
     /// As [`Self::read`], and damage if the checksum is wrong.
@@ -113,7 +113,7 @@ impl<'a> Reader<'a> {
         Ok(bytes)
     }
 
-    /// Fails if a structure begins with other bytes.
+    /// Fails if a structure does not begin with this signature.
     ///
     /// # Errors
     /// Damage.
@@ -125,7 +125,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Compares the checksum at the end of a structure. Returns what is in front of it.
+    /// Compares the checksum at the end of a structure. Returns the bytes before it.
     ///
     /// # Errors
     /// Damage if it is wrong.
@@ -280,7 +280,7 @@ impl<'a> Structure<'a> {
         self.address()?.ok_or_else(|| Error::damaged(place, "an undefined address"))
     }
 
-    /// Returns the bytes up to a NUL, and passes over that, too.
+    /// Returns the bytes up to a NUL, and passes over the NUL, too.
     ///
     /// # Errors
     /// Damage if there is none.
@@ -292,7 +292,7 @@ impl<'a> Structure<'a> {
         Ok(text)
     }
 
-    /// Fails unless the next byte is a version that is known.
+    /// Returns the version in the next byte. Fails if it is not a known one.
     ///
     /// # Errors
     /// As [`Self::take`], and damage for another version.

@@ -1,4 +1,4 @@
-//! Selections of elements: what a mapping of a virtual dataset takes from where, and where it puts it (section 6.4).
+//! Selections of elements: which elements a mapping of a virtual dataset takes, and where it puts them (section 6.4).
 
 use std::borrow::Cow;
 
@@ -14,9 +14,9 @@ pub enum Selection {
     Nothing,
     /// All elements.
     All,
-    /// Those that are selected on each of the axes.
+    /// The elements whose place is selected on every axis.
     Axes(Box<[Axis]>),
-    /// Elements that are not found, and why.
+    /// A selection that is not supported, and why.
     Unknown(&'static str),
 }
 
@@ -27,28 +27,28 @@ pub enum Axis {
     Steps {
         /// The first place.
         start: u64,
-        /// From the beginning of a block to that of the next.
+        /// The distance from the beginning of a block to that of the next.
         stride: u64,
-        /// How many blocks.
+        /// The number of blocks.
         count: u64,
-        /// Places of a block.
+        /// The places of a block.
         block: u64,
     },
-    /// Runs of places: the first place of each, how many, and how many are in the runs before.
+    /// Runs of places. For each: its first place, its length, and the number of places in all runs before.
     Runs(Box<[(u64, u64, u64)]>),
 }
 
-/// Where a place is among those that are selected on an axis.
+/// Whether and where a place is among those that are selected on an axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Found {
-    /// It is one of them: its number, and how many follow side by side, with itself.
+    /// It is selected: its number, and the number of consecutive selected places from it on, including itself.
     Inside(u64, u64),
-    /// It is none of them: how many places on the next one is, if any.
+    /// It is not selected: the distance to the next one that is, if any.
     Outside(Option<u64>),
 }
 
 impl Axis {
-    /// Returns all places of an axis of so many.
+    /// Selects all places of an axis.
     pub fn whole(places: u64) -> Self {
         Self::Steps { start: 0, stride: places.max(1), count: 1, block: places }
     }
@@ -61,12 +61,12 @@ impl Axis {
         }
     }
 
-    /// Returns whether none is.
+    /// Returns whether no place is selected.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Returns the first place behind all that are selected.
+    /// Returns the place after the last selected one; 0 if none is.
     pub fn end(&self) -> u64 {
         match self {
             _ if self.is_empty() => 0,
@@ -102,7 +102,8 @@ impl Axis {
         }
     }
 
-    /// Returns the selected place of a number, and how many follow side by side, with itself.
+    /// Returns the selected place with a number, and the number of consecutive selected places from it on, including
+    /// itself.
     pub fn place(&self, number: u64) -> Option<(u64, u64)> {
         match self {
             &Self::Steps { start, stride, count, block } => {
@@ -138,7 +139,7 @@ impl Selection {
         }
     }
 
-    /// Returns the bytes of memory that it takes beside itself.
+    /// Returns the bytes of memory that it takes in addition to its own size.
     pub fn memory_usage(&self) -> usize {
         let Self::Axes(axes) = self else { return 0 };
         let runs = axes.iter().map(|axis| if let Axis::Runs(runs) = axis { size_of_val(&**runs) } else { 0 });
@@ -148,7 +149,7 @@ impl Selection {
     /// Returns what is selected on each axis of a dataset.
     ///
     /// # Errors
-    /// Why it is not known, or does not fit the dataset.
+    /// Why it is not supported, or does not fit the dataset.
     pub fn axes(&self, dims: &[u64]) -> std::result::Result<Cow<'_, [Axis]>, &'static str> {
         match self {
             Self::Nothing => Ok(dims.iter().map(|_| Axis::whole(0)).collect()),
@@ -163,7 +164,7 @@ impl Selection {
     }
 }
 
-/// Passes over points, which are not followed.
+/// Passes over a list of points, which is not supported.
 fn points(fields: &mut Structure<'_>, version: u32) -> Result<Selection> {
     let width = match version {
         1 => {
@@ -221,7 +222,7 @@ fn hyperslab(fields: &mut Structure<'_>, version: u32) -> Result<Selection> {
     }
 }
 
-/// Reads a list of blocks. They are all combinations of runs on the axes, or are not followed.
+/// Reads a list of blocks. It is supported if the blocks are all combinations of runs on the axes.
 fn blocks(fields: &mut Structure<'_>, rank: usize, width: usize) -> Result<Selection> {
     let count = fields.uint(width)?;
     let size = (2 * rank * width) as u64;

@@ -1,4 +1,4 @@
-//! Messages that objects share, stored once in a heap of the file (section 5).
+//! Messages that several objects share. A heap of the file stores each once (section 5).
 
 use super::{
     Place, Reader, Result,
@@ -19,7 +19,7 @@ fn heap_of(reader: &Reader<'_>, kind: u16) -> Result<Option<Place>> {
     let bytes = reader.checked(at, b"SMTB", 4 + count * index + 4)?;
     let mut indexes = reader.structure(at, &bytes);
     indexes.skip(4)?;
-    // Fill values of both kinds are served as one kind.
+    // The index lists both kinds of fill values under one kind.
     let kind = if kind == header::OLD_FILL { header::FILL } else { kind };
     for _ in 0..count {
         indexes.skip(2)?;

@@ -6,7 +6,7 @@ use crate::{
     source::{Memory, Source, Unlimited},
 };
 
-/// What a file begins with, at one of several places.
+/// The signature, which stands at one of several places.
 pub(super) const SIGNATURE: [u8; 8] = *b"\x89HDF\r\n\x1a\n";
 
 /// Suffixes that only HDF5 has.
@@ -15,14 +15,15 @@ pub const SUFFIXES: [&str; 8] = [".h5", ".hdf5", ".he5", ".h5ad", ".h5mu", ".loo
 /// Suffixes that other files have, too.
 pub const SHARED_SUFFIXES: [&str; 4] = [".hdf", ".nc", ".cdf", ".mat"];
 
-/// Where the signature is looked for in any file, and the last place in a file with one of the suffixes.
+/// Where the signature is looked for in any file, and the last place where it is looked for if the name has one of the
+/// suffixes.
 const PLACES: [u64; 4] = [0, 512, 1024, 2048];
 const LAST: u64 = 1 << 20;
 
 /// The most bytes of a superblock: version 1 with sizes of 8 bytes.
 const MOST: u64 = 104;
 
-/// What the superblock says.
+/// The content of the superblock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Superblock {
     /// Its version, 0 to 3.
@@ -37,7 +38,7 @@ pub struct Superblock {
     pub root: Place,
 }
 
-/// Returns whether a file may be HDF5, by its front.
+/// Returns whether a file may be HDF5, by its front and name.
 pub fn recognise(front: &Front<'_>) -> Recognition {
     let has = |at: u64| front.bytes.get(at as usize..).is_some_and(|bytes| bytes.starts_with(&SIGNATURE));
     if PLACES.into_iter().any(has) {
@@ -51,13 +52,13 @@ pub fn recognise(front: &Front<'_>) -> Recognition {
     if may_be_later { Recognition::Maybe } else { Recognition::No }
 }
 
-/// Returns whether a name is that of a file whose signature may be farther behind.
+/// Returns whether a name allows the signature beyond the usual places.
 fn has_name(name: &[u8]) -> bool {
     Front { bytes: &[], len: 0, name }.has_suffix(&SUFFIXES)
         || Front { bytes: &[], len: 0, name }.has_suffix(&SHARED_SUFFIXES)
 }
 
-/// Returns where the signature is, in a file of this name. Without a name it is looked for at all places.
+/// Returns where the signature is, in a file with this name. Without a name, all places are searched.
 fn find(source: &dyn Source, name: Option<&[u8]>) -> Result<u64, FormatError> {
     let mut at = 0;
     let last = if name.is_none_or(has_name) { LAST } else { PLACES[3] };
@@ -126,7 +127,7 @@ pub fn parse(source: &dyn Source, name: Option<&[u8]>, memory: &dyn Memory) -> R
     {
         return refused(Class::Driver, format!("one of several files ({})", String::from_utf8_lossy(&name)));
     }
-    // The stored end is absolute, by the stored base.
+    // The stored end counts from the start of the file that the stored base assumes.
     let end = end.unwrap_or(u64::MAX);
     let end = end.saturating_add(base).saturating_sub(stored_base.unwrap_or(0));
     let is_swmr = version == 3 && flags & 4 != 0;
@@ -138,7 +139,7 @@ pub fn parse(source: &dyn Source, name: Option<&[u8]>, memory: &dyn Memory) -> R
     Ok(Superblock { version, sizes, is_writing: version == 3 && flags & 5 != 0, extension, root })
 }
 
-/// Fails for a file whose superblock, root group or root's links cannot be read.
+/// Fails for a file whose superblock, root group or links of the root group cannot be read.
 ///
 /// # Errors
 /// Why the file must be refused.
@@ -155,7 +156,7 @@ pub fn probe(source: &dyn Source, name: &[u8], memory: &dyn Memory) -> Result<()
     }
 }
 
-/// Fails for a file that another one cannot lead into.
+/// Checks that a file to which another one leads has a sound superblock.
 ///
 /// # Errors
 /// Damage of its superblock.
@@ -167,7 +168,7 @@ pub fn check_part(source: &dyn Source) -> Result<(), PartError> {
     }
 }
 
-/// Returns the name of the driver that wrote the file, where one is said.
+/// Returns the name of the driver that wrote the file, if the file states one.
 fn driver_name(
     reader: &Reader<'_>,
     block: Option<Place>,
@@ -184,14 +185,14 @@ fn driver_name(
     };
     match found {
         Ok(name) => Ok(name),
-        // It refuses nothing but what needs it.
+        // A damaged extension affects only the parts that need it.
         Err(Error::Damaged { .. }) => Ok(None),
         Err(Error::Source(error)) => Err(error.into()),
     }
 }
 
 impl Superblock {
-    /// Returns what reads the file's structures.
+    /// Returns a reader of the file's structures.
     pub fn reader<'a>(&self, source: &'a dyn Source, memory: &'a dyn Memory) -> Reader<'a> {
         Reader { source, memory, sizes: self.sizes, extension: self.extension }
     }

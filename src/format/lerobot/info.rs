@@ -5,7 +5,7 @@ use serde_json::{Map, Number, Value};
 use super::{Class, Field, FormatError, Template};
 use crate::{format::DType, limits};
 
-/// Episodes in a chunk folder of v2, if nothing is said.
+/// Episodes in a chunk folder of v2, if the file does not state the number.
 const CHUNK: u64 = 1000;
 
 /// The versions of the format.
@@ -27,7 +27,7 @@ impl Version {
         }
     }
 
-    /// Returns whether a file has one episode.
+    /// Returns whether each file has one episode.
     pub fn has_file_an_episode(self) -> bool {
         self != Self::V30
     }
@@ -55,13 +55,13 @@ pub struct Feature {
     pub name: String,
     /// Its type as the file has it.
     pub dtype: String,
-    /// What that is.
+    /// The kind of its values.
     pub kind: Kind,
     /// The shape of a step.
     pub shape: Vec<u64>,
-    /// Height, width and channels of a camera, if the shape says so.
+    /// Height, width and channels of a camera, if the shape has them.
     pub picture: Option<[u64; 3]>,
-    /// Whether it is a camera that measures distances.
+    /// Whether it is a depth camera.
     pub is_depth: bool,
 }
 
@@ -77,7 +77,7 @@ impl Feature {
     }
 }
 
-/// What a data set is.
+/// The description of a data set.
 #[derive(Debug)]
 pub struct Info {
     /// The version of the format.
@@ -101,7 +101,7 @@ fn refused<T>(class: Class, reason: impl Into<String>) -> Result<T, FormatError>
 }
 
 impl Info {
-    /// Returns steps in a second.
+    /// Returns the number of steps in a second.
     pub fn rate(&self) -> f64 {
         self.fps.as_f64().unwrap_or(1.0)
     }
@@ -157,7 +157,7 @@ impl Info {
         Ok(Self { version, fps, features, data_path, video_path, chunk, robot })
     }
 
-    /// Returns the bytes of memory that it takes, about.
+    /// Returns about how many bytes of memory it takes.
     pub fn memory_usage(&self) -> usize {
         let of_feature = |feature: &Feature| {
             size_of_val(feature) + feature.name.len() + feature.dtype.len() + size_of_val(&*feature.shape) + 64
@@ -201,7 +201,7 @@ fn feature(name: &str, feature: &Value) -> Result<Feature, FormatError> {
     })
 }
 
-/// Returns height, width and channels, which stand in either order (`docs/formats/lerobot.md` 6).
+/// Returns height, width and channels. The channels may come first or last (`docs/formats/lerobot.md` 6).
 fn picture(shape: &[u64], names: Option<&Value>) -> Option<[u64; 3]> {
     let [first, second, third] = *<&[u64; 3]>::try_from(shape).ok()?;
     let names: Option<Vec<&str>> =

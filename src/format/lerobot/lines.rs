@@ -31,9 +31,9 @@ pub struct TaskLine {
 /// Reads a line that is an object.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The reason if it is not.
 pub fn object<T: serde::de::DeserializeOwned>(line: &[u8]) -> Result<T, String> {
-    // An array of the values would do otherwise.
+    // Without this check, an array of the values would be accepted, too.
     match line.trim_ascii_start().first() {
         Some(b'{') => serde_json::from_slice(line).map_err(|error| error.to_string()),
         _ => Err("it is no object".into()),
@@ -43,8 +43,8 @@ pub fn object<T: serde::de::DeserializeOwned>(line: &[u8]) -> Result<T, String> 
 /// Bytes that are read at a time.
 const PIECE: u64 = 1 << 20;
 
-/// Passes the lines of a file to `each`, with their numbers from 1: their bytes, or `None` for one that is too long. Empty
-/// lines are left out.
+/// Passes the lines of a file to `each`, with their numbers from 1: the bytes of a line, or `None` if it is too long.
+/// Empty lines are left out.
 ///
 /// # Errors
 /// [`SourceError`], and those of `each`.

@@ -75,8 +75,8 @@ impl Template {
         Ok(Self(pieces))
     }
 
-    /// Returns the path with a text for each field: a number, or the key of a video. `None` if it leads nowhere: it is
-    /// empty or absolute, or has a part `..`.
+    /// Returns the path with each field replaced by its text: a number, or the key of a video. Returns `None` if the
+    /// path is empty or absolute, or has a part `..`.
     pub fn path(&self, value: impl Fn(Field) -> Option<String>) -> Option<String> {
         let mut path = String::new();
         for piece in &self.0 {
@@ -84,7 +84,7 @@ impl Template {
                 Piece::Text(text) => path.push_str(text),
                 Piece::Field(field, width, fill) => {
                     let value = value(*field)?;
-                    // Cannot fail.
+                    // Writing to a string cannot fail.
                     let _ = match fill {
                         '0' => write!(path, "{value:0>width$}"),
                         _ => write!(path, "{value:>width$}"),
@@ -97,7 +97,7 @@ impl Template {
     }
 }
 
-/// Returns width and filling of a number's form: nothing, `d`, `0Nd` or `Nd`.
+/// Returns the width and the fill character of a format specification: empty, `d`, `0Nd` or `Nd`.
 fn form_of(field: Field, form: &str) -> Option<(usize, char)> {
     if form.is_empty() {
         return Some((0, ' '));

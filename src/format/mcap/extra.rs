@@ -15,12 +15,12 @@ impl Attachment {
         self.offset.saturating_add(HEAD)
     }
 
-    /// Returns the bytes of its content in front of the data.
+    /// Returns the bytes of its content before the data.
     pub fn front(&self) -> u64 {
         32 + self.name.len() as u64 + self.media_type.len() as u64
     }
 
-    /// Checks that the record at its place is this attachment. Returns its CRC, 0 if there is none.
+    /// Checks that the record at its place is this attachment. Returns its CRC; 0 if there is none.
     ///
     /// # Errors
     /// `Damaged` if it is another one, `Source` if it cannot be read.
@@ -47,7 +47,7 @@ impl Attachment {
 }
 
 impl Metadata {
-    /// Reads the record, with memory asked for. Returns its pairs.
+    /// Reserves memory, reads the record and returns its pairs.
     ///
     /// # Errors
     /// `Damaged` if the record at its place is another one, `Source` if it cannot be read.

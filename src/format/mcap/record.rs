@@ -1,4 +1,4 @@
-//! Records of MCAP, one by one.
+//! Parses single records of MCAP.
 
 use std::ops::Range;
 
@@ -23,14 +23,14 @@ pub(super) const METADATA: u8 = 12;
 pub(super) const METADATA_INDEX: u8 = 13;
 pub(super) const DATA_END: u8 = 15;
 
-/// Bytes of a record in front of its content.
+/// Bytes of a record before its content.
 pub(super) const HEAD: u64 = 9;
 
-/// Bytes of a message's content in front of its data.
+/// Bytes of a message's content before its data.
 pub(super) const MESSAGE_HEAD: u64 = 22;
 
-/// Returns the opcode of the record that `bytes` begin with, and where its content is. It begins at `at` and ends at
-/// `end` at the latest.
+/// Returns the opcode of the record that `bytes` begin with, and where its content is. The record begins at `at` and
+/// must not reach past `end`.
 pub(super) fn next(bytes: &[u8], at: u64, end: u64) -> Result<(u8, Range<u64>), PartError> {
     let head = bytes.first().copied().zip(bytes.u64(1));
     let sound = head.and_then(|(op, length)| {
@@ -118,7 +118,7 @@ pub(super) struct ChunkHead<'a> {
     pub(super) crc: u32,
     pub(super) compression: &'a [u8],
     pub(super) stored_size: u64,
-    /// Bytes of the content in front of the records.
+    /// Bytes of the content before the records.
     pub(super) length: u64,
 }
 
@@ -142,7 +142,7 @@ pub(super) enum Record<'a> {
     Short,
 }
 
-/// Goes through the records of a chunk, up to one that is not sound. Returns whether there is none.
+/// Goes through the records of a chunk, up to one that is not sound. Returns whether all are sound.
 pub(super) fn walk(
     chunk: &dyn Bytes,
     each: &mut dyn FnMut(Record<'_>) -> Result<(), PartError>,

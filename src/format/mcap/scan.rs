@@ -1,4 +1,4 @@
-//! A file without an index that can be relied on: all records are read once (`docs/formats/mcap.md`, section 3).
+//! Reads all records of a file whose indexes cannot be relied on (`docs/formats/mcap.md`, section 3).
 
 use std::ops::Range;
 
@@ -15,7 +15,7 @@ use crate::{
     source::{Memory, Source, SourceError},
 };
 
-/// Most bytes of messages outside of chunks that are looked at together later.
+/// Most bytes of messages outside of chunks that are kept as one part.
 const LOOSE: u64 = 1 << 20;
 
 /// What a scan has found so far.
@@ -166,7 +166,7 @@ impl Scan<'_> {
         match runs.last_mut() {
             Some(run) if run.chunk == chunk => run.count += 1,
             _ => {
-                // Twice, because a list grows to twice its length.
+                // Twice the size, because a list grows to twice its length.
                 self.memory.reserve(2 * size_of::<Run>() as u64)?;
                 runs.push(Run { chunk, count: 1 });
             }

@@ -17,16 +17,16 @@ use crate::{
     source::{Memory, Source, SourceError},
 };
 
-/// Memory of a record beside its texts.
+/// Memory of a record in addition to its texts.
 pub(super) const RECORD: u64 = 256;
 
 /// Chunks whose message indexes are asked for at once.
 const TOGETHER: usize = 64;
 
-/// The runs of each channel, and what it weighs.
+/// The runs of each channel, and the bytes of the chunks that have its messages.
 pub(super) type Runs = HashMap<u16, (Vec<Run>, u64)>;
 
-/// Channels and schemas as they are found; the first of an id counts.
+/// Channels and schemas as they are found. If an id occurs twice, the first counts.
 #[derive(Default)]
 pub(super) struct Found {
     schemas: BTreeMap<u16, u32>,
@@ -113,7 +113,7 @@ impl ChunkIndex {
     }
 }
 
-/// What the statistics count, and the first and last time.
+/// The counts of the statistics record, and the first and last time.
 struct Statistics {
     messages: u64,
     /// Chunks, attachments, metadata.
@@ -121,7 +121,7 @@ struct Statistics {
     times: (u64, u64),
 }
 
-/// What the summary has beside channels and schemas.
+/// What the summary has in addition to channels and schemas.
 #[derive(Default)]
 struct Indexes {
     chunks: Vec<ChunkIndex>,
@@ -193,7 +193,7 @@ impl Indexes {
 
     fn statistics(&mut self, front: &mut Front<'_>) -> Option<()> {
         let messages = front.u64()?;
-        // Schemas and channels.
+        // The numbers of schemas and channels are not needed.
         front.bytes(6)?;
         let [attachments, metadata, chunks] = [front.u32()?, front.u32()?, front.u32()?].map(u64::from);
         let times = (front.u64()?, front.u64()?);
@@ -227,7 +227,7 @@ impl Indexes {
     }
 }
 
-/// Parses the summary, and the heads of the message indexes behind each chunk.
+/// Parses the summary, and the heads of the message indexes after each chunk.
 pub(super) fn parse(source: &dyn Source, ends: &Ends, memory: &dyn Memory) -> Result<Mcap, PartError> {
     let (start, footer) = (ends.summary_start, ends.footer);
     if start == 0 {
@@ -237,7 +237,7 @@ pub(super) fn parse(source: &dyn Source, ends: &Ends, memory: &dyn Memory) -> Re
     if offsets != 0 && !(start..=footer).contains(&offsets) {
         return damaged(format!("the summary offsets begin at {offsets}, outside the summary"));
     }
-    // All but the CRC and the magic.
+    // Everything except the CRC and the magic at the end.
     let end = source.len() - 12;
     memory.reserve(end - start)?;
     let summary = source.read(start..end)?;
@@ -298,7 +298,7 @@ pub(super) fn parse(source: &dyn Source, ends: &Ends, memory: &dyn Memory) -> Re
     })
 }
 
-/// Counts the entries of the message indexes by channel and chunk, and sums up what each channel weighs.
+/// Counts the entries of the message indexes by channel and chunk, and adds up the sizes of the chunks of each channel.
 fn count(
     source: &dyn Source,
     chunks: &[ChunkIndex],
@@ -331,7 +331,7 @@ fn count(
             match runs.last_mut() {
                 Some(run) if run.chunk == number => run.count += entries as u32,
                 _ => {
-                    // Twice, because a list grows to twice its length.
+                    // Twice the size, because a list grows to twice its length.
                     memory.reserve(2 * size_of::<Run>() as u64)?;
                     runs.push(Run { chunk: number, count: entries as u32 });
                     *weight = weight.saturating_add(chunk.size);

@@ -4,22 +4,22 @@ use std::collections::{HashMap, HashSet};
 
 use super::{Count, DEPTH, Encoding, Field, Kind, Message, Number, Schema, Time};
 
-/// Largest number of definitions in one text; ROS has a few hundred in all.
+/// Most definitions in one text. ROS has a few hundred in total.
 const DEFINITIONS: usize = 65_536;
 
-/// A name as they are compared: package and last part.
+/// A name as names are compared: package and last part.
 type Name<'a> = (&'a str, &'a str);
 
-/// The texts of a schema by their names, and what was parsed of them.
+/// The definitions of a schema by their names, and those that are parsed.
 struct Definitions<'a> {
     encoding: Encoding,
     texts: HashMap<Name<'a>, Vec<&'a str>>,
-    /// Places of parsed messages, with the depth of what they hold; 0 while they are parsed.
+    /// The places of parsed messages, with the depth of their nesting; 0 while they are being parsed.
     known: HashMap<Name<'a>, (u32, usize)>,
     messages: Vec<Message>,
 }
 
-/// Parses the definition of a message and of all that it holds.
+/// Parses the definition of a message and of all messages in it.
 pub(super) fn parse(name: &[u8], data: &[u8], encoding: Encoding) -> Result<Schema, String> {
     let text = std::str::from_utf8(data).map_err(|_| "its schema is not UTF-8".to_owned())?;
     let top = std::str::from_utf8(name).map_err(|_| "the name of its schema is not UTF-8".to_owned())?;
@@ -60,7 +60,7 @@ fn lines(text: &str) -> impl Iterator<Item = &str> {
     text.split('\n').flat_map(|line| line.strip_suffix('\r').unwrap_or(line).split('\r'))
 }
 
-/// Returns the first and the last part of a name; the first is empty if there is one alone.
+/// Returns the first and the last part of a name. If it has only one part, the first is empty.
 fn split(name: &str) -> Name<'_> {
     match (name.split_once('/'), name.rsplit_once('/')) {
         (Some((first, _)), Some((_, last))) => (first, last),
@@ -75,7 +75,7 @@ fn is_field_name(name: &str) -> bool {
 }
 
 impl<'a> Definitions<'a> {
-    /// Parses a message at a depth; returns its place and the depth of what it holds.
+    /// Parses a message at a depth. Returns its place and the depth of its nesting.
     fn message(&mut self, name: Name<'a>, depth: usize) -> Result<(u32, usize), String> {
         let shown = || format!("{}/{}", name.0, name.1);
         if depth > DEPTH {
@@ -122,8 +122,8 @@ impl<'a> Definitions<'a> {
         Ok((place, inner))
     }
 
-    /// Returns the kind of a type without its count, the bytes of one at least, and the depth of what it holds. An
-    /// error without a reason is a line of another form.
+    /// Returns the kind of a type without its count, the least bytes of a value, and the depth of its nesting. An error
+    /// without a reason means a line of another form.
     fn kind(&mut self, within: Name<'a>, base: &'a str, depth: usize) -> Result<(Kind, u64, usize), Option<String>> {
         let is_ros1 = self.encoding == Encoding::Ros1;
         let (plain, bound) = match base.split_once("<=") {
@@ -191,7 +191,7 @@ impl<'a> Definitions<'a> {
     }
 }
 
-/// Returns whether the seconds are signed if a definition is that of a time.
+/// Returns whether the seconds are signed; `None` if the definition is not that of a time.
 fn is_time(lines: &[&str]) -> Option<bool> {
     let mut fields =
         lines.iter().filter_map(|line| line.split_once([' ', '\t'])).filter(|(_, rest)| !rest.contains('='));

@@ -8,14 +8,14 @@ use super::{
     wire::{Value, kind_of, records},
 };
 
-/// A message as its descriptor says it, with its full name.
+/// The descriptor of a message, with its full name.
 struct Described<'a> {
     name: String,
     fields: Vec<&'a [u8]>,
     is_proto3: bool,
 }
 
-/// What the files of a set define.
+/// The definitions in the files of a set.
 #[derive(Default)]
 struct Files<'a> {
     messages: Vec<Described<'a>>,
@@ -47,7 +47,7 @@ fn text(bytes: &[u8]) -> Result<&str, PartError> {
     std::str::from_utf8(bytes).map_err(|_| PartError::Damaged("a name is not UTF-8".into()))
 }
 
-/// Parses the descriptors of a message and of all that it holds.
+/// Parses the descriptors of a message and of all messages in it.
 pub(super) fn parse(name: &[u8], data: &[u8]) -> Result<Schema, Reason> {
     let (mut sets, mut seen) = (Vec::new(), HashSet::new());
     all(data, |number, value| {
@@ -92,7 +92,7 @@ pub(super) fn parse(name: &[u8], data: &[u8]) -> Result<Schema, Reason> {
     for number in 0..files.messages.len() {
         messages.push(files.fields(number)?);
     }
-    // The first is that of the channel; the two change places.
+    // The channel's message must be the first: the two change places.
     messages.swap(0, top as usize);
     let moved = |number: u32| match number {
         0 => top,
@@ -171,7 +171,7 @@ impl<'a> Files<'a> {
         Ok(())
     }
 
-    /// Returns the full name that a name stands for in a scope.
+    /// Finds what a name means in a scope.
     fn resolve<T>(&self, scope: &str, name: &str, find: impl Fn(&str) -> Option<T>) -> Option<T> {
         if let Some(full) = name.strip_prefix('.') {
             return find(full);
@@ -214,7 +214,7 @@ impl<'a> Files<'a> {
             if !names.insert(name) || !numbers.insert(number) {
                 return Err(format!("{} is there twice", shown()));
             }
-            // A group.
+            // Groups are left out.
             if field.stored_as == 10 {
                 continue;
             }

@@ -118,7 +118,7 @@ impl Flat {
         }
     }
 
-    /// Returns the bytes of memory that it takes, about.
+    /// Returns about how many bytes of memory it takes.
     pub fn memory_usage(&self) -> usize {
         self.leaves.iter().map(|leaf| size_of::<Leaf>() + leaf.name.len() + 32).sum()
     }

@@ -175,7 +175,7 @@ impl Schema {
         self.messages.get(number as usize).unwrap_or(&NONE)
     }
 
-    /// Returns the bytes of memory that it takes, about.
+    /// Returns about how many bytes of memory it takes.
     pub fn memory_usage(&self) -> usize {
         let of_field = |field: &Field| size_of::<Field>() + field.name.len() + 16;
         let of_message = |message: &Message| size_of::<Message>() + message.fields.iter().map(of_field).sum::<usize>();

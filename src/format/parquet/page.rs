@@ -89,7 +89,7 @@ impl Pages {
         self.places.last().map_or(0, |place| place.first + u64::from(place.rows))
     }
 
-    /// Returns the bytes of memory that they take, about.
+    /// Returns about how many bytes of memory they take.
     pub fn memory_usage(&self) -> u64 {
         (size_of::<Self>() + size_of_val(&*self.places)) as u64
             + self.damage.as_ref().map_or(0, |(_, reason)| reason.len() as u64)

@@ -115,7 +115,7 @@ impl Leaf {
         self.most_repeated > 0
     }
 
-    /// Returns the bytes of memory that it takes, about.
+    /// Returns about how many bytes of memory it takes.
     pub(super) fn memory_usage(&self) -> u64 {
         let names: usize = self.path.iter().map(|name| name.len() + 32).sum();
         (size_of::<Self>() + names + self.stops.len()) as u64

@@ -111,7 +111,7 @@ impl Json {
         *self == Self::Null
     }
 
-    /// Returns the bytes of memory that it takes, about.
+    /// Returns about how many bytes of memory it takes.
     pub fn memory_usage(&self) -> usize {
         let own = VALUE as usize;
         match self {

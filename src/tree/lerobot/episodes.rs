@@ -179,7 +179,7 @@ impl Episodes {
         Some((footing, template.path(|field| named(field, by_file(chunk, file, field)))))
     }
 
-    /// Returns the bytes of memory that they take, about.
+    /// Returns about how many bytes of memory they take.
     pub(super) fn memory_usage(&self) -> usize {
         let texts: usize = self.texts.iter().map(|text| text.len() + 16).sum();
         let tasks: usize = self.tasks.iter().map(|(_, text)| text.len() + 24).sum();

@@ -318,7 +318,7 @@ impl Store {
         }
     }
 
-    /// Returns the bytes of memory that it takes, about.
+    /// Returns about how many bytes of memory it takes.
     pub(super) fn memory_usage(&self) -> usize {
         match self {
             Self::Folder(_) => 0,
