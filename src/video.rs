@@ -1,10 +1,10 @@
-//! Decoders of videos. They run in processes of their own, at most one for each core.
+//! Decoders of videos. They run in separate processes, at most one for each core.
 //!
-//! Bytes of a video are not decoded in this process, because decoders are large programs for hostile input. `child` is
-//! the other process: it has no files, no network and no other descriptors (SECURITY.md). One that crashes, hangs or takes
-//! too much memory costs its requests an error. It ends when it is idle for some seconds, and with its owner.
+//! This process does not decode videos itself, because decoders are large programs and videos may be hostile. `child`
+//! is the separate process: it has no files, no network and no other descriptors (SECURITY.md). If it crashes, hangs or
+//! takes too much memory, its requests fail. It ends when it was idle for some seconds, or when its owner ends.
 //!
-//! The process is this program again, so [`set_program`] must say how to start it.
+//! The process runs this program again, so [`set_program`] must say how to start it.
 
 #[cfg(feature = "video")]
 mod child;
@@ -22,22 +22,23 @@ pub(crate) use pool::{Wanted, decode, decode_ahead};
 /// Largest picture in bytes of its pixels.
 pub(crate) const FRAME: u64 = crate::limits::PICTURE;
 
-/// How a decoder's process is started: a program that calls [`run_decoder`](crate::run_decoder) with its last argument.
+/// How a decoder's process is started. The program must call [`run_decoder`](crate::run_decoder) with its last
+/// argument.
 #[derive(Debug, Clone)]
 pub struct Program {
     /// The file.
     pub path: OsString,
-    /// The name by which it is called, if that is another one.
+    /// The name by which it is called, if that differs.
     pub name: Option<OsString>,
-    /// Its arguments; the codec (`av1`, `h264`) is one more.
+    /// Its arguments. The codec (`av1`, `h264`) is added as the last one.
     pub arguments: Vec<OsString>,
-    /// Names of the variables that its environment has; all others are removed.
+    /// Names of the environment variables that it keeps. All others are removed.
     pub environment: Vec<OsString>,
 }
 
 static PROGRAM: RwLock<Option<Arc<Program>>> = RwLock::new(None);
 
-/// Sets how decoders are started. Without it there are no frames of videos.
+/// Sets how decoders are started. Without this, frames of videos are not shown.
 pub fn set_program(program: Program) {
     *PROGRAM.write() = Some(Arc::new(program));
 }
@@ -47,8 +48,8 @@ fn program() -> Option<Arc<Program>> {
     PROGRAM.read().clone()
 }
 
-/// Is a decoder's process until its owner ends it. The started program calls it with its last argument, before it opens
-/// anything or starts a thread, and ends with the code that it returns.
+/// Runs as a decoder's process until the owner ends it. The started program must call this with its last argument,
+/// before it opens anything or starts a thread, and must exit with the code that is returned.
 pub fn run(codec: Option<OsString>) -> ExitCode {
     #[cfg(feature = "video")]
     return child::run(&codec.unwrap_or_default());
@@ -68,7 +69,7 @@ fn argument(codec: VideoCodec) -> Option<&'static str> {
 /// Returns whether a codec can be decoded here. May start a process, so ask `ReadContext::may_work` first.
 ///
 /// # Errors
-/// Why not, in words for users: they name the codec and what is missing.
+/// The reason, in words for users: they name the codec and what is missing.
 pub fn check_codec(codec: VideoCodec) -> Result<(), Arc<str>> {
     if cfg!(not(feature = "video")) {
         return Err(format!("{codec}: this build has no decoders of videos").into());
@@ -82,7 +83,7 @@ pub fn check_codec(codec: VideoCodec) -> Result<(), Arc<str>> {
 /// Returns whether frames of a video can be decoded here. May start a process, so ask `ReadContext::may_work` first.
 ///
 /// # Errors
-/// As [`check_codec`], and for other pixels than 4:2:0 with 8 bits.
+/// As [`check_codec`], and for pixels other than 4:2:0 with 8 bits.
 pub fn check(track: &Track) -> Result<(), Arc<str>> {
     let codec = track.codec();
     if track.frame_size() > FRAME {
@@ -95,12 +96,12 @@ pub fn check(track: &Track) -> Result<(), Arc<str>> {
     check_codec(codec)
 }
 
-/// Returns whether a configuration says 4:2:0 with 8 bits, or does not say.
+/// Returns whether a configuration states 4:2:0 with 8 bits, or does not state the pixels.
 fn has_common_pixels(codec: VideoCodec, configuration: &[u8]) -> bool {
     match (codec, configuration) {
         // High bit depth, twelve bits, monochrome, subsampling in both directions.
         (VideoCodec::Av1, [_, _, bits, ..]) => bits & 0b0111_1100 == 0b0000_1100,
-        // Profiles from High on say more behind their parameter sets.
+        // Profiles from High on state the pixels after their parameter sets.
         (VideoCodec::H264, [_, profile @ (100.. | 44), rest @ ..]) => match (further(rest), profile) {
             (Some([chroma, luma_depth, chroma_depth]), _) => {
                 (chroma & 3, luma_depth & 7, chroma_depth & 7) == (1, 0, 0)
@@ -111,7 +112,7 @@ fn has_common_pixels(codec: VideoCodec, configuration: &[u8]) -> bool {
     }
 }
 
-/// Returns the three bytes of `avcC` behind the parameter sets; `rest` begins behind the profile.
+/// Returns the three bytes of `avcC` after the parameter sets. `rest` begins after the profile.
 fn further(rest: &[u8]) -> Option<[u8; 3]> {
     let mut at = 3;
     for mask in [0x1F, 0xFF] {

@@ -1,8 +1,8 @@
-//! Virtual files: a list of extents, with a size that is known without decoding and a read of any range.
+//! Virtual files: lists of extents, whose size is known without decoding and of which any range can be read.
 //!
 //! An extent is bytes in memory, a range of the container, a range of a block, or bytes that an implementation of
-//! [`Rendered`] makes for each read. PNG files are rendered here because several formats have raw pixels. What only one
-//! format needs is rendered in that format's folder below `tree`.
+//! [`Rendered`] makes for each read. PNG files are rendered here because several formats have raw pixels. Files that
+//! only one format has are rendered in that format's folder below `tree`.
 
 mod array;
 pub mod attributes;
@@ -58,19 +58,19 @@ pub enum Data {
     Stored(Range<u64>),
     /// A range of a decoded block.
     Block(BlockRef, Range<u64>),
-    /// A range of the block of a number, whose place is looked up when it is read.
+    /// A range of the block with a number. The block's place is looked up when it is read.
     Sought(Arc<dyn Blocks>, u32, Range<u64>),
     /// Bytes that are rendered for the range that is read.
     Rendered(Arc<dyn Rendered>),
 }
 
-/// Bytes that are neither in memory, nor a range of the container or of one of its blocks: values in another order or
-/// encoding, or a file with a part for each of a million blocks.
+/// Bytes that are neither in memory nor a range of the container or of a block: values in another order or encoding, or
+/// a file with a part for each of a million blocks.
 ///
 /// Ranges are in bytes, from the start of the extent. They are never empty and end inside the extent.
 ///
-/// Reads through the [`ReadContext`] fail by themselves if the caller does not wait and they would take long. An
-/// implementation that does much work of its own asks `ReadContext::check_quick` first.
+/// Reads through the [`ReadContext`] fail by themselves if they would take long and the caller does not wait. An
+/// implementation that does much work itself must call `ReadContext::check_quick` first.
 pub trait Rendered: std::fmt::Debug + Send + Sync {
     /// Returns whether rendering costs no more than copying bytes of the container, without decoding anything.
     fn is_copy(&self) -> bool {
@@ -92,8 +92,8 @@ pub trait Rendered: std::fmt::Debug + Send + Sync {
     /// As [`Self::borrow`].
     fn fill(&self, reader: &ReadContext, part: Range<u64>, out: &mut [u8]) -> Result<(), Fault>;
 
-    /// Writes elements of an array to `out`, which has room for exactly them, in C order; there is a slice for each axis.
-    /// `None` if the implementation has no better way than reading ranges.
+    /// Writes elements of an array to `out`, which has exactly their size, in C order. There is a slice for each axis.
+    /// Returns `None` if the implementation has no better way than reading ranges.
     ///
     /// # Errors
     /// As [`Self::borrow`].
@@ -103,13 +103,13 @@ pub trait Rendered: std::fmt::Debug + Send + Sync {
     }
 }
 
-/// Blocks of which the container's front matter does not say everything: where they begin stands in front of each.
-/// A listing needs none of it.
+/// Blocks that the container's front matter does not describe completely: a header before each block states where its
+/// data begin. Listings do not need that.
 pub trait Blocks: std::fmt::Debug + Send + Sync {
-    /// The block of a number.
+    /// Returns the block with a number.
     ///
     /// # Errors
-    /// [`Fault`] where what stands in front of it can't be read, or says something else than the front matter.
+    /// [`Fault`] if the header before it cannot be read, or contradicts the front matter.
     fn block(&self, reader: &ReadContext, number: u32) -> Result<BlockRef, Fault>;
 }
 
@@ -127,11 +127,11 @@ pub struct BlockRef {
 /// Bytes of a read, copied as little as possible.
 #[derive(Clone)]
 pub enum Bytes {
-    /// Put together for this read.
+    /// Assembled for this read.
     Owned(Scratch),
     /// A part of a decoded piece.
     Decoded(Arc<Buffer>, Range<usize>),
-    /// A part of the mapped file. Only a system call may look at it, never this process.
+    /// A part of the mapped file. Only system calls may read it, never this process.
     Mapped(Mapped),
     /// A part of memory that the source holds.
     Shared(SharedBytes, Range<usize>),
@@ -165,7 +165,7 @@ impl Bytes {
             Self::Decoded(bytes, range) => &bytes[range.clone()],
             Self::Mapped(mapped) => mapped.as_syscall_buf(),
             Self::Shared(bytes, range) => &(**bytes).as_ref()[range.clone()],
-            // `Self::in_memory` makes it only of a range that the map of the file has.
+            // `Self::in_memory` makes only ranges inside the map of the file.
             Self::Memory(file, range) => file.memory().bytes(range.clone()).unwrap_or_default(),
         }
     }
@@ -190,12 +190,12 @@ impl From<SourceError> for Fault {
 }
 
 impl Fault {
-    /// Returns a failure with a reason, of no block.
+    /// Returns a failure with a reason that belongs to no block.
     pub(crate) fn refused(reason: &str) -> Self {
         Self { block: None, offset: 0, error: Arc::new(BlockError::Refused(reason.to_owned())) }
     }
 
-    /// The failure of an operation that would have to wait.
+    /// Returns the failure of an operation that would have to wait.
     pub(crate) fn would_block(error: BlockError) -> Self {
         Self { block: None, offset: 0, error: Arc::new(error) }
     }
@@ -205,7 +205,7 @@ impl Fault {
         match &*self.error {
             BlockError::WouldBlock => Some(Wait::Always),
             BlockError::Source(SourceError::WouldBlock) => Some(Wait::Disk),
-            // Memory that others have to give back first (`WorkingMemory`).
+            // Memory that others must release first (`WorkingMemory`).
             BlockError::Source(SourceError::Io(error)) if error.kind() == std::io::ErrorKind::WouldBlock => {
                 Some(Wait::Always)
             }
@@ -214,7 +214,7 @@ impl Fault {
     }
 }
 
-/// What reading needs: the source, the decoded blocks, and what may be waited for.
+/// What reading needs: the source, the cache of decoded blocks, and what the reader may wait for.
 #[derive(Clone)]
 pub struct ReadContext {
     /// The container's bytes.
@@ -231,7 +231,7 @@ pub struct ReadContext {
 /// Largest size of a file in bytes: the system's sizes are signed.
 const LONGEST: u64 = i64::MAX as u64;
 
-/// Stands for extents beyond [`LONGEST`]; reading it fails.
+/// Replaces extents beyond [`LONGEST`]. Reading it fails.
 #[derive(Debug)]
 struct TooLong;
 
@@ -248,7 +248,7 @@ impl View {
         Self::shared(Arc::new(Buffer::from(bytes.into())))
     }
 
-    /// Returns a file of bytes that others hold too.
+    /// Returns a file of bytes that others may share.
     pub fn shared(bytes: Arc<Buffer>) -> Self {
         let length = bytes.len() as u64;
         Self::default().with(length, Data::Inline(bytes))
@@ -297,7 +297,7 @@ impl View {
         self
     }
 
-    /// The file with the places of all its blocks looked up: for what asks how it may be read.
+    /// Returns the file with the places of all its blocks looked up, for callers that choose a way to read it.
     ///
     /// # Errors
     /// As [`Blocks::block`].
@@ -311,7 +311,7 @@ impl View {
         Ok(self)
     }
 
-    /// Size in bytes.
+    /// Returns the size in bytes.
     pub fn size(&self) -> u64 {
         self.size
     }
@@ -336,7 +336,7 @@ impl View {
         Ok(out.into())
     }
 
-    /// Does the same as [`Self::read_at`], but into memory of its own, which this process may look at.
+    /// Does the same as [`Self::read_at`], but returns a copy, which this process may read.
     ///
     /// # Errors
     /// As [`Self::read_at`].
@@ -365,8 +365,8 @@ impl View {
         Ok(())
     }
 
-    /// Does the same as [`Self::fill_at`] for readers who keep what they read: a block that lies whole in the range is
-    /// decoded straight into `out` and not kept in the cache.
+    /// Does the same as [`Self::fill_at`] for readers that keep what they read. A block that lies completely in the
+    /// range is decoded straight into `out` and is not kept in the cache.
     ///
     /// # Errors
     /// As [`Self::read_at`].
@@ -430,7 +430,7 @@ impl View {
         reader.source.prefetch(&stored.collect::<Vec<_>>());
     }
 
-    /// Returns what the file is made of if that is one extent, and whether its bytes are shown as bool.
+    /// Returns the data of the file's only extent, and whether its bytes are shown as bool; `None` if it has several.
     fn one_extent(&self) -> Option<(&Data, bool)> {
         match self.extents.as_slice() {
             [extent] => Some((&extent.data, extent.as_bool)),
@@ -453,7 +453,7 @@ impl View {
 }
 
 impl Data {
-    /// The same with the place of its block looked up.
+    /// Returns the same with the place of its block looked up.
     fn located(&self, reader: &ReadContext) -> Result<Cow<'_, Self>, Fault> {
         Ok(match self {
             Self::Sought(blocks, number, range) => {
@@ -480,7 +480,7 @@ impl BlockRef {
 }
 
 impl ReadContext {
-    /// Returns a context that may wait for everything. `container` is a different number for each state of each file.
+    /// Returns a context that may wait for everything. `container` must differ for each version of each file.
     pub fn new(source: Arc<dyn Source>, cache: Arc<Cache>, container: u64) -> Self {
         Self { whole: source.clone(), source, cache, container, wait: Wait::Always }
     }
@@ -501,7 +501,7 @@ impl ReadContext {
         Self { whole: source, ..self.clone() }.with_wait(self.wait)
     }
 
-    /// Returns the same context for opening the container on the spot: it waits for nothing and reads few bytes. The
+    /// Returns the same context for opening the container immediately: it waits for nothing and reads few bytes. The
     /// returned source tells whether these were enough.
     #[must_use]
     pub(crate) fn for_quick_open(&self) -> (Self, Arc<Sparing>) {
@@ -605,13 +605,14 @@ impl ReadContext {
         })
     }
 
-    /// Fails if an uncompressed block may not be served for this range: its checksum is wrong, and is needed by now.
+    /// Fails if an uncompressed block must not be served for this range, because its checksum is wrong. Computes the
+    /// checksum if it is needed now.
     pub(crate) fn check(&self, block: &BlockRef, range: &Range<u64>) -> Result<(), Fault> {
         block.check()?;
         self.check_range(self.key(block), &block.block, range).map_err(|error| block.fault(error))
     }
 
-    /// Makes sure that a chunk may be served that is read range by range.
+    /// Checks that a chunk that is read range by range may be served.
     pub(crate) fn check_chunk(&self, key: Key, block: &Block) -> Result<(), Arc<BlockError>> {
         if block.codec == Codec::None { self.check_range(key, block, &(0..block.size)) } else { Ok(()) }
     }

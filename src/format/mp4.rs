@@ -1,7 +1,7 @@
 //! The index of the video in an MP4 file: which bytes hold each frame, when it is shown, and where decoding can begin
 //! (`docs/formats/lerobot.md` 7).
 //!
-//! Only the first video track is looked at. Nothing is decoded, and no sample is read.
+//! Only the first video track is read. Nothing is decoded, and no sample is read.
 
 mod boxes;
 mod samples;
@@ -31,7 +31,7 @@ pub enum VideoCodec {
     Av1,
     /// H.264 (`avc1`, `avc3`).
     H264,
-    /// Another one, with its four letters.
+    /// Another codec, by its four letters.
     Other([u8; 4]),
 }
 
@@ -56,7 +56,7 @@ pub struct Track {
     configuration: Box<[u8]>,
     /// Units of time in a second.
     scale: u32,
-    /// Seconds by which frames are shown later than their time says, before the edit list's own media time.
+    /// Seconds by which frames are shown later than their time, because the edit list begins with empty edits.
     delay: f64,
     /// Samples in the order in which they are stored and decoded.
     samples: Vec<Sample>,
@@ -97,8 +97,8 @@ impl Track {
     /// Reads the index of a file. Reads little more than the `moov` box, wherever it is.
     ///
     /// # Errors
-    /// `Damaged` if the file is unreadable as a whole, with the reason; `Source` if bytes cannot be read or memory cannot
-    /// be had.
+    /// `Damaged` with the reason if the index is unusable; `Source` if bytes cannot be read or there is not enough
+    /// memory.
     pub fn read(source: &dyn Source, memory: &dyn Memory) -> Result<Self, PartError> {
         let moov = find_moov(source)?;
         memory.reserve(moov.end - moov.start)?;
@@ -182,8 +182,8 @@ impl Track {
         self.samples.get(number as usize).copied()
     }
 
-    /// Returns the samples from the one at which decoding begins for a frame up to the one before the next at which
-    /// decoding can begin. Frames that are decoded after a key frame and shown before it need the key frame before that.
+    /// Returns the samples that must be decoded for a frame: from its key frame up to the sample before the next key
+    /// frame. A frame that is decoded after a key frame but shown before it needs the previous key frame.
     pub fn group(&self, frame: u64) -> Option<Range<u32>> {
         let sample = self.sample_of(frame)?;
         let time = self.sample(sample)?.time;
@@ -271,14 +271,14 @@ fn parse(moov: &Boxes<'_>, memory: &dyn Memory) -> Result<Track, PartError> {
             None => None,
         };
         let tables = Tables::new(&table)?;
-        // Times and sizes of the samples, their order, and room to sort them.
+        // For times and sizes of the samples, their order, and sorting them.
         memory.reserve(tables.count().saturating_mul(2 * size_of::<Sample>() as u64))?;
         let (mut samples, durations) = tables.samples()?;
         let (mut delay, mut range) = (0.0, i64::MIN..i64::MAX);
         if let Some(edit) = edit {
             let movie_scale = f64::from(movie_scale.ok_or_else(|| PartError::Damaged("no box mvhd".into()))?);
             delay = edit.empty as f64 / movie_scale;
-            // In units of the track, rounded as a length of whole frames is stored.
+            // In the track's units. Rounded, because writers store a length of whole frames rounded.
             let length = (edit.duration as f64 / movie_scale * f64::from(scale)).round();
             range = 0..if edit.duration == 0 { i64::MAX } else { length.max(1.0) as i64 };
             samples.iter_mut().for_each(|sample| sample.time = sample.time.saturating_sub(edit.media_time));

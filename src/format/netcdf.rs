@@ -1,5 +1,5 @@
-//! NetCDF classic files (`docs/formats/netcdf.md`): CDF-1, CDF-2 and CDF-5. A big-endian header, and the variables'
-//! values behind it.
+//! NetCDF classic files (`docs/formats/netcdf.md`): CDF-1, CDF-2 and CDF-5. They have a big-endian header, then the
+//! variables' values.
 //!
 //! The header is read once, in pieces. Values of attributes other than texts stay in the file.
 
@@ -12,10 +12,10 @@ use crate::{
     source::{Memory, Source, Unlimited},
 };
 
-/// The usual suffixes. HDF5 and other formats have some of them, too.
+/// The usual suffixes. HDF5 and other formats use some of them, too.
 pub const SUFFIXES: [&str; 4] = [".nc", ".nc3", ".cdf", ".nc2"];
 
-/// Bytes in front of the version.
+/// Bytes before the version.
 const MAGIC: &[u8] = b"CDF";
 
 /// Tags of the lists.
@@ -26,7 +26,7 @@ const ATTRIBUTES: u32 = 0x0c;
 /// The least bytes of an entry of a list.
 const ENTRY: u64 = 8;
 
-/// Bytes that an entry takes in memory beside its name, while the container is opened.
+/// Bytes that an entry takes in memory in addition to its name, while the container is opened.
 const ENTRY_MEMORY: u64 = 500;
 
 /// The type of a variable or of an attribute.
@@ -39,7 +39,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Returns the type of a code (section 1); the unsigned and the 64-bit ones are of CDF-5.
+    /// Returns the type with a code (section 1). Unsigned and 64-bit integers exist only in CDF-5.
     fn of(code: u32, version: u8) -> Option<Self> {
         Some(Self::Number(match code {
             1 => DType::I8,
@@ -57,7 +57,7 @@ impl Kind {
         }))
     }
 
-    /// Bytes of one element.
+    /// Returns the bytes of an element.
     pub fn size(self) -> u64 {
         match self {
             Self::Char => 1,
@@ -82,7 +82,7 @@ pub struct Dimension {
 pub enum Values {
     /// A text, without the NULs at its end.
     Text(Box<[u8]>),
-    /// Big-endian numbers: their type, how many, and where in the file they begin.
+    /// Big-endian numbers: their type, their number, and where in the file they begin.
     Numbers(DType, u64, u64),
 }
 
@@ -114,13 +114,13 @@ pub struct Variable {
     pub place: Place,
 }
 
-/// Where the values of a variable are: runs of `width` bytes, each `stride` bytes behind the last. They may lie beyond the
-/// end of the file, even beyond any file.
+/// Where the values of a variable are: runs of `width` bytes at distances of `stride` bytes. They may lie beyond the
+/// end of the file, and beyond the largest offset of any file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
     /// The first byte.
     pub start: u64,
-    /// Bytes from a run to the next.
+    /// Bytes from the beginning of a run to that of the next.
     pub stride: u64,
     /// Bytes of a run.
     pub width: u64,
@@ -169,7 +169,7 @@ pub fn parse_within(source: &dyn Source, memory: &dyn Memory) -> Result<NetCdf, 
     let Some(version) = version_of(&front) else {
         return Err(FormatError::refused(Class::NoSignature, "the file does not begin with CDF and 1, 2 or 5"));
     };
-    // Pieces that are read ahead overlap.
+    // Twice the header's limit, because pieces that are read ahead overlap.
     let cursor = Cursor::new(source, 4, true, 2 * limits::NETCDF_HEADER);
     let asked = Asked::new(memory);
     let mut header = Header { cursor, version, asked, memory };
@@ -206,7 +206,7 @@ struct Header<'a> {
 }
 
 impl Header<'_> {
-    /// Returns a count: 4 bytes, in CDF-5 8.
+    /// Returns a count: 4 bytes, or 8 in CDF-5.
     fn count(&mut self) -> Result<u64, FormatError> {
         if self.version == 5 { self.cursor.u64() } else { self.cursor.u32().map(u64::from) }
     }
@@ -219,7 +219,7 @@ impl Header<'_> {
         }
     }
 
-    /// Returns the bytes of `count` things of `size` bytes, which are in the rest of the file.
+    /// Returns the bytes of `count` items of `size` bytes. Fails if the rest of the file is shorter.
     fn room(&self, count: u64, size: u64, what: &str) -> Result<u64, FormatError> {
         let bytes = count.checked_mul(size).filter(|bytes| *bytes <= limits::NETCDF_HEADER);
         let bytes = bytes.ok_or_else(|| bad_header(format!("{count} {what}, which no header has room for")))?;
@@ -227,7 +227,7 @@ impl Header<'_> {
         Ok(bytes)
     }
 
-    /// Returns how many entries a list has.
+    /// Returns the number of entries of a list.
     fn list(&mut self, expected: u32, what: &str) -> Result<u64, FormatError> {
         let at = self.cursor.position();
         let tag = self.cursor.u32()?;
@@ -333,7 +333,7 @@ impl Header<'_> {
             }
             let attributes = self.attributes()?;
             let kind = self.kind(&name)?;
-            // The size that stands there is redundant, and wrong for large variables.
+            // The stored size is redundant, and wrong for large variables.
             self.count()?;
             let start = if self.version == 1 { self.cursor.u32().map(u64::from)? } else { self.cursor.u64()? };
             self.check()?;
@@ -351,17 +351,17 @@ fn too_large(name: &[u8]) -> FormatError {
     bad_header(format!("variable {} is larger than any file", shown(name)))
 }
 
-/// Returns a product that a file can have bytes of.
+/// Returns a product of sizes; `None` if it is more than any block may have.
 fn product(size: u64, lengths: impl IntoIterator<Item = u64>) -> Option<u64> {
     let product = lengths.into_iter().try_fold(size, u64::checked_mul);
     product.filter(|size| *size <= limits::LARGEST_BLOCK)
 }
 
-/// How the records lie.
+/// The layout of the records.
 struct Records {
-    /// How many there are.
+    /// The number of records.
     count: u64,
-    /// Bytes from one to the next.
+    /// Bytes from the beginning of a record to that of the next.
     size: u64,
 }
 
@@ -370,7 +370,7 @@ impl Records {
     fn of(variables: &[Variable], sizes: &[u64], version: u8, stated: u64, length: u64) -> Result<Self, FormatError> {
         let of_records = || variables.iter().zip(sizes).filter(|(variable, _)| variable.is_record);
         let is_alone = of_records().count() == 1;
-        // The values of one variable alone follow each other without padding.
+        // If only one variable has records, its values follow each other without padding.
         let padded = |size: u64| if is_alone { size } else { size.next_multiple_of(4) };
         let size = of_records().try_fold(0u64, |sum, (_, size)| sum.checked_add(padded(*size)));
         let size = size.ok_or_else(|| bad_header("records are larger than any file"))?;
@@ -392,7 +392,7 @@ impl Records {
     fn place(&self, variable: &mut Variable, size: u64) -> Result<(), FormatError> {
         if variable.is_record {
             variable.size = product(size, [self.count]).ok_or_else(|| too_large(&variable.name))?;
-            // Records of one variable alone are one run.
+            // If only one variable has records, they are one run.
             let width = if self.size == size { variable.size } else { size };
             let stride = if self.size == size { variable.size } else { self.size };
             variable.place = Place { stride, width, ..variable.place };

@@ -1,7 +1,7 @@
 //! Parquet files that others wrote: the footer, and the pages of each column (`docs/formats/lerobot.md` 5).
 //!
-//! Only what leads to values is read: statistics and page indexes are passed over. Sizes and offsets are checked before
-//! they are used, and memory is asked for before it is taken.
+//! Statistics and page indexes are passed over. Sizes and offsets are checked before they are used, and memory is
+//! reserved before it is allocated.
 
 mod encoding;
 pub mod page;
@@ -25,10 +25,10 @@ use thrift::{Broken, Compact, STRUCT};
 
 /// First and last bytes of a file.
 const MAGIC: &[u8; 4] = b"PAR1";
-/// The same of a file whose footer is encrypted.
+/// First and last bytes of a file whose footer is encrypted.
 const ENCRYPTED: &[u8; 4] = b"PARE";
 
-/// Bytes at the end that are read at once; most footers fit.
+/// Bytes at the end that are read first. Most footers fit.
 const TAIL: u64 = 64 << 10;
 
 /// A file's footer.
@@ -45,7 +45,7 @@ pub struct File {
 /// Rows that are stored together.
 #[derive(Debug)]
 pub struct Group {
-    /// The first of them in the file, and how many.
+    /// The number of its first row in the file, and the number of its rows.
     pub first: u64,
     /// See [`Self::first`].
     pub rows: u64,
@@ -56,7 +56,7 @@ pub struct Group {
 /// The values of one leaf in one row group.
 #[derive(Debug, Clone)]
 pub struct Chunk {
-    /// Where its pages are in the file. Empty if that cannot be: then it has no pages.
+    /// Where its pages are in the file. If the stated place is impossible, the range is empty: the chunk has no pages.
     pub start: u64,
     /// See [`Self::start`].
     pub end: u64,
@@ -102,7 +102,7 @@ impl fmt::Display for Codec {
 }
 
 impl File {
-    /// Returns the first leaf of a top-level column that has this form; of a structure, the member of that name.
+    /// Returns the first leaf of a top-level column for which `is_wanted` returns true.
     pub fn leaf(&self, column: &str, is_wanted: impl Fn(&Leaf) -> bool) -> Option<usize> {
         let is_of = |leaf: &Leaf| leaf.path.first().is_some_and(|name| **name == *column);
         self.leaves.iter().position(|leaf| is_of(leaf) && is_wanted(leaf))
@@ -124,7 +124,7 @@ impl File {
     /// Reads the footer of a file.
     ///
     /// # Errors
-    /// `Damaged` if there is none, or it cannot be used; `Source` if bytes cannot be read or there is no memory.
+    /// `Damaged` if the footer is missing or unusable; `Source` if bytes cannot be read or there is not enough memory.
     pub fn read(source: &dyn Source, memory: &dyn Memory) -> Result<Self, PartError> {
         let damaged = |reason: String| Err(PartError::Damaged(reason));
         let len = source.len();
@@ -182,7 +182,7 @@ impl From<SourceError> for Failure {
     }
 }
 
-/// Reads a footer; chunks lie before `end`.
+/// Reads a footer. Chunks must lie before `end`.
 fn parse(bytes: &[u8], end: u64, memory: &dyn Memory) -> Result<File, Failure> {
     let mut compact = Compact::new(bytes);
     let (mut rows, mut leaves, mut groups) = (None, None, Vec::new());
@@ -252,7 +252,7 @@ fn chunk(compact: &mut Compact<'_>, limit: u64) -> Result<Chunk, Broken> {
     let (mut is_outside, mut data, mut dictionary, mut size) = (false, 0, 0, 0);
     compact.fields(|compact, number, kind| {
         match number {
-            // In another file, or encrypted.
+            // The chunk is in another file, or is encrypted.
             1 | 8 => {
                 is_outside = true;
                 return Ok(false);

@@ -1,6 +1,6 @@
 //! PyTorch checkpoints (`docs/formats/pt.md`): a zip archive with a pickle, and a member for each storage.
 //!
-//! The pickle is run by a machine that makes nothing but descriptions of tensors, containers and plain values.
+//! The pickle is run by a machine that makes only descriptions of tensors, containers and plain values.
 
 mod machine;
 mod tensor;
@@ -22,10 +22,10 @@ use crate::{
     source::{Memory, Source, zeros},
 };
 
-/// The suffixes of checkpoints. Files of other kinds have them, too.
+/// The suffixes of checkpoints. Other kinds of files use them, too.
 pub const SUFFIXES: &[&str] = &[".pt", ".pth", ".ckpt", "pytorch_model*.bin"];
 
-/// How files of PyTorch before 1.6 begin, which are no archives: a pickle of a number.
+/// The first bytes of files of PyTorch before 1.6, which are not archives: a pickle of a number.
 const LEGACY: [u8; 14] = [0x80, 0x02, 0x8a, 0x0a, 0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19];
 
 /// The name of the pickle below the root.
@@ -45,7 +45,7 @@ pub struct Checkpoint {
     pub version: Option<String>,
     /// Whether the elements of storages are big-endian.
     pub is_big: bool,
-    /// What the pickle stands for.
+    /// The content of the pickle.
     pub pickled: Pickled,
 }
 
@@ -153,7 +153,7 @@ fn read(source: &dyn Source, member: &Member, class: Class) -> Result<Vec<u8>, F
         Err(MemberError::Damaged(reason)) => return refused(class, format!("{}: {reason}", name())),
         Err(MemberError::Source(error)) => return Err(error.into()),
     };
-    // Decoding takes as long as reading so many bytes.
+    // Decoding takes as long as reading this many bytes.
     source.admit(block.size)?;
     let stored = source.read(block.stored())?;
     let bytes = if block.codec == Codec::None {
@@ -173,8 +173,8 @@ fn read(source: &dyn Source, member: &Member, class: Class) -> Result<Vec<u8>, F
     }
 }
 
-/// Fails if what a pickle stands for is too deep, has too many values, or shows too many bytes of text (section 6). What
-/// goes through the values after this needs no bounds of its own.
+/// Fails if the content of a pickle is nested too deep, has too many values, or shows too many bytes of text (section
+/// 6). Later walks through the values need no bounds of their own.
 pub fn check_walk(pickled: &Pickled) -> Result<(), FormatError> {
     Walk { pickled, nodes: 0, text: 0 }.visit(pickled.root, 0, 0)
 }
@@ -182,7 +182,7 @@ pub fn check_walk(pickled: &Pickled) -> Result<(), FormatError> {
 struct Walk<'a> {
     pickled: &'a Pickled,
     nodes: usize,
-    /// Bytes of texts and names, each time that they are met.
+    /// Bytes of texts and names, counted each time they occur.
     text: u64,
 }
 
@@ -224,7 +224,7 @@ impl Walk<'_> {
     }
 }
 
-/// Returns how many bytes of text a value stands for, about. The digits of long integers take time.
+/// Returns about how many bytes of text a value is shown as. Long integers weigh more, because their digits take time.
 fn weight(value: Value) -> u64 {
     match value {
         Value::Text(span) | Value::Bytes(span) | Value::Latin1(span) => u64::from(span.end - span.start),

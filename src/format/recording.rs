@@ -1,7 +1,7 @@
-//! What the formats of recordings share: topics, chunks with messages of many topics in them, and where each message is.
+//! What all formats of recordings share: topics, chunks with messages of several topics, and where each message is.
 //!
-//! Messages themselves are never all in memory. A [`Folder`] says how many of its messages each chunk holds, and a
-//! [`Layout`] reads the entries of one chunk again when they are needed.
+//! Messages are never all in memory. A [`Folder`] knows the number of its messages in each chunk. A [`Layout`] reads
+//! the entries of a chunk again when they are needed.
 
 use std::{borrow::Cow, cell::RefCell, fmt, ops::Range};
 
@@ -17,13 +17,13 @@ pub const CHUNK: u64 = 1 << 30;
 /// Longest topic in bytes.
 pub const TOPIC: usize = 32_768;
 
-/// Bytes of an index that are read at once.
+/// Bytes of an index that are read at a time.
 const WINDOW: u64 = 64 << 10;
 
-/// Bytes between two records for which both are read together, and of a record that is read so.
+/// Largest gap in bytes between two records that are read together, and largest such record.
 const NEAR: u64 = 4 << 10;
 
-/// A message of a chunk, as an index or the chunk itself names it.
+/// A message of a chunk, from an index or from the chunk itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Entry {
     /// When it was recorded, in nanoseconds.
@@ -39,22 +39,22 @@ pub struct Entry {
 pub struct Placed {
     /// Its data.
     pub data: Range<u64>,
-    /// When it was published, in nanoseconds, if the format says so.
+    /// When it was published, in nanoseconds, if the format records it.
     pub publish_time: u64,
     /// Its sequence number, if the format has one.
     pub sequence: u32,
 }
 
-/// How many messages of a folder are in a chunk.
+/// The number of a folder's messages in a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Run {
     /// The chunk's number.
     pub chunk: u32,
-    /// How many.
+    /// The number of messages.
     pub count: u32,
 }
 
-/// What is shown as one folder: the messages of a channel, or of several connections.
+/// A folder that is shown: the messages of a channel, or of several connections.
 #[derive(Debug, Default)]
 pub struct Folder {
     /// The topic, as stored.
@@ -65,9 +65,10 @@ pub struct Folder {
     pub schema: Option<u32>,
     /// The number of its messages.
     pub messages: u64,
-    /// What decoding all messages takes (`docs/formats/mcap.md`, section 5), in bytes.
+    /// The bytes that must be decoded to read all its messages: the sizes of its chunks (`docs/formats/mcap.md`,
+    /// section 5).
     pub weight: u64,
-    /// The chunks that hold messages of it, in the order of the file.
+    /// The chunks that have messages of it, in the order of the file.
     pub runs: Vec<Run>,
 }
 
@@ -76,7 +77,7 @@ pub struct Folder {
 pub struct SchemaText {
     /// Its name.
     pub name: Box<[u8]>,
-    /// How it is written.
+    /// The language that it is written in.
     pub encoding: Box<[u8]>,
     /// The schema.
     pub data: Box<[u8]>,
@@ -85,7 +86,7 @@ pub struct SchemaText {
 /// The topics of a recording.
 #[derive(Debug, Default)]
 pub struct Recording {
-    /// In the order in which they are shown.
+    /// The folders, in the order in which they are shown.
     pub folders: Vec<Folder>,
     /// The schemas of all folders.
     pub schemas: Vec<SchemaText>,
@@ -137,10 +138,10 @@ impl Recording {
 
 /// Bytes of an uncompressed chunk, in memory or in the file.
 pub trait Bytes {
-    /// How many there are.
+    /// Returns the number of bytes.
     fn length(&self) -> u64;
 
-    /// Returns some of them.
+    /// Returns a range of the bytes.
     ///
     /// # Errors
     /// `Damaged` if they are not all inside the chunk, `Source` if they cannot be read.
@@ -158,11 +159,11 @@ impl Bytes for [u8] {
     }
 }
 
-/// A chunk that is stored as it is. Records that stand close behind each other are read together.
+/// A chunk that is stored uncompressed. Records that are near each other are read together.
 pub struct InFile<'a> {
     source: &'a dyn Source,
     range: Range<u64>,
-    /// The bytes that were read last, and where the part of them that was asked for ends.
+    /// The bytes that were read last, and where the part that was requested ends.
     last: RefCell<(Window<'a>, u64)>,
 }
 
@@ -200,7 +201,7 @@ fn outside(at: u64) -> PartError {
 /// Takes the uncompressed bytes of a chunk.
 pub type EachChunk<'a> = dyn FnMut(&dyn Bytes) -> Result<(), PartError> + 'a;
 
-/// Decodes the chunk of a number and passes it on. `Damaged` if it cannot be decoded.
+/// Decodes the chunk with a number and passes it on. `Damaged` if it cannot be decoded.
 pub type Decode<'a> = dyn FnMut(u32, &Block, &mut EachChunk<'_>) -> Result<(), PartError> + 'a;
 
 /// How a format stores chunks and messages.
@@ -211,10 +212,10 @@ pub trait Layout: fmt::Debug + Send + Sync {
     /// `Damaged` if there is no such chunk, `Source` if it cannot be read.
     fn block(&self, source: &dyn Source, chunk: u32) -> Result<Block, PartError>;
 
-    /// Returns whether an index says what is in a chunk. All others are walked.
+    /// Returns whether the index of a chunk is used. All other chunks are walked.
     fn is_indexed(&self, chunk: u32) -> bool;
 
-    /// Passes on the messages of a folder in a chunk by its index, in any order.
+    /// Passes on a folder's messages in a chunk, from the chunk's index, in any order.
     ///
     /// # Errors
     /// As [`Self::block`].
@@ -226,7 +227,8 @@ pub trait Layout: fmt::Debug + Send + Sync {
         each: &mut dyn FnMut(Entry),
     ) -> Result<(), PartError>;
 
-    /// Does the same by the records of the chunk, up to one that cannot be read. Returns whether there is none.
+    /// Passes on a folder's messages from the records of a chunk, up to a record that cannot be read. Returns whether
+    /// all could be read.
     ///
     /// # Errors
     /// As [`Self::block`].
@@ -242,7 +244,7 @@ pub trait Layout: fmt::Debug + Send + Sync {
     fn memory_usage(&self) -> usize;
 }
 
-/// A part of a file that is read in order, in pieces.
+/// A part of a file that is read in pieces, from front to back.
 pub(super) struct Window<'a> {
     source: &'a dyn Source,
     /// Where the part ends.
@@ -261,7 +263,7 @@ impl<'a> Window<'a> {
         start >= self.start && end <= self.start + self.bytes.len() as u64
     }
 
-    /// Returns bytes from a place on: `least`, or fewer at the end of the part. At most [`WINDOW`] are asked for.
+    /// Returns at least `least` bytes from a place on, or fewer at the end of the part. `least` is at most [`WINDOW`].
     pub(super) fn from(&mut self, at: u64, least: u64) -> Result<&[u8], SourceError> {
         let until = at.saturating_add(least.min(WINDOW)).min(self.end);
         if !self.holds(at, until) {
@@ -304,7 +306,7 @@ impl<'a> Front<'a> {
         self.array().map(u64::from_le_bytes)
     }
 
-    /// Bytes behind their length of 4 bytes.
+    /// Takes a length of 4 bytes and as many bytes.
     pub(super) fn string(&mut self) -> Option<&'a [u8]> {
         let length = self.u32()?;
         self.bytes(length.into())

@@ -24,14 +24,14 @@ pub const INFO: &str = "dataset_info.json";
 const DOCUMENT: u64 = 16 << 20;
 /// Most records of a data set.
 const RECORDS: u64 = 1_000_000_000;
-/// The one format of files that is shown.
+/// The only file format that is supported.
 const TFRECORD: &str = "tfrecord";
-/// Names of shards where the description does not say.
+/// The name of shards if the description does not state it.
 const TEMPLATE: &str = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}";
-/// The name that a split cannot have, because a file in the root has it.
+/// A name that no split can have, because a file in the root has it.
 const TAKEN: &str = "container.json";
 
-/// Recognises `features.json`; whether it is one only the other file tells.
+/// Recognises `features.json`. Only the other file tells whether the folder is a data set.
 pub fn recognise(front: &Front<'_>) -> Recognition {
     let is_object = front.bytes.trim_ascii_start().first() == Some(&b'{');
     if is_object && front.name == FEATURES.as_bytes() { Recognition::Maybe } else { Recognition::No }
@@ -45,7 +45,7 @@ pub fn probe(_: &dyn Source, _: &[u8], _: &dyn Memory) -> Result<(), FormatError
     Ok(())
 }
 
-/// Returns the other file that says what a data set is.
+/// Returns the other file that describes a data set.
 ///
 /// # Errors
 /// None.
@@ -58,7 +58,7 @@ pub fn others(_: &dyn Source, _: &dyn Memory) -> Result<Vec<Box<str>>, SourceErr
 pub struct Info {
     /// Its name.
     pub name: String,
-    /// Its version, if it says one.
+    /// Its version, if stated.
     pub version: Option<String>,
     /// Its splits.
     pub splits: Vec<Split>,
@@ -69,7 +69,7 @@ pub struct Info {
 pub struct Split {
     /// Its name, one part of a path.
     pub name: String,
-    /// The number of records before each shard, and of all.
+    /// The number of records before each shard, then the number of all.
     starts: Vec<u64>,
     /// The name of a shard, with fields in braces.
     template: String,
@@ -106,7 +106,7 @@ impl Split {
     }
 }
 
-/// Puts the fields into a template; `None` if it has another field.
+/// Fills in a template; `None` if it has an unknown field.
 fn fill(template: &str, data_set: &str, split: &str, (shard, shards): (u32, u32)) -> Option<String> {
     let (mut name, mut rest) = (String::new(), template);
     while let Some(start) = rest.find('{') {
@@ -145,7 +145,7 @@ pub fn read_object(source: &dyn Source, name: &str, class: Class, memory: &dyn M
     }
 }
 
-/// The fields of `dataset_info.json` that count.
+/// The fields of `dataset_info.json` that are used.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Stored {
@@ -165,7 +165,7 @@ struct StoredSplit {
     num_shards: Option<Value>,
 }
 
-/// Returns a 64-bit number, which this form of JSON writes as a text.
+/// Returns a 64-bit number, which protobuf's JSON writes as a string.
 fn whole(value: &Value) -> Option<u64> {
     match value {
         Value::String(text) => text.parse().ok(),

@@ -1,7 +1,7 @@
 //! ROS 1 bags, version 2.0 (`docs/formats/rosbag.md`).
 //!
-//! [`probe`] and [`parse`] read the index section at the end of the file. [`Bag::look`] then looks at each chunk: at the
-//! index data behind it, or at its records.
+//! [`probe`] and [`parse`] read the index section at the end of the file. [`Bag::look`] then reads, for each chunk, the
+//! index data after it or its records.
 
 mod record;
 
@@ -20,7 +20,7 @@ use record::{Header, time};
 /// First bytes of a file.
 pub const MAGIC: &[u8] = b"#ROSBAG V2.0\n";
 
-/// What files of all versions begin with.
+/// First bytes of files of any version.
 const ANY: &[u8] = b"#ROSBAG V";
 
 /// The suffix of its files.
@@ -29,10 +29,10 @@ pub const SUFFIX: &str = ".bag";
 /// Most connections.
 const CONNECTIONS: u64 = 65_535;
 
-/// Memory of a connection or chunk beside its texts.
+/// Memory of a connection or chunk in addition to its texts.
 const RECORD: u64 = 256;
 
-/// Most bytes of a record's header that are looked at in a chunk.
+/// Longest header of a record in a chunk, in bytes.
 const LONGEST: u64 = 1 << 20;
 
 /// A connection.
@@ -40,7 +40,7 @@ const LONGEST: u64 = 1 << 20;
 pub struct Connection {
     /// Its number.
     pub id: u32,
-    /// Fields of its data, `None` where they are absent.
+    /// Fields of its data; `None` if absent.
     pub callerid: Option<Box<[u8]>>,
     /// See [`Self::callerid`].
     pub latching: Option<Box<[u8]>>,
@@ -52,16 +52,16 @@ pub struct Connection {
 #[derive(Debug)]
 struct Chunk {
     record: Range<u64>,
-    /// Where its index data end, if they count.
+    /// Where its index data are, if they are used.
     indexes: Option<Range<u64>>,
 }
 
-/// What could not be used.
+/// The damage that was found.
 #[derive(Debug, Default, Clone)]
 pub struct Damage {
     /// Chunks that cannot be read, or not to their end.
     pub chunks: u64,
-    /// Messages of connections that are nowhere.
+    /// Messages of connections that are not in the file.
     pub without_channel: u64,
 }
 
@@ -72,7 +72,7 @@ pub struct Bag {
     pub recording: Recording,
     /// The connections of each folder.
     pub connections: Vec<Vec<Connection>>,
-    /// What is left out.
+    /// The damage that was found.
     pub damage: Damage,
     /// Connections whose topic is too long.
     pub left_out: u64,
@@ -198,7 +198,7 @@ impl Bag {
             found.push((Connection { id, callerid, latching, md5sum }, same));
             at = data.end;
         }
-        // Of two records of one connection the first counts.
+        // If a connection has two records, the first counts.
         found.sort_by_key(|(connection, _)| connection.id);
         found.dedup_by_key(|(connection, _)| connection.id);
         for (connection, same) in found {
@@ -229,7 +229,7 @@ impl Bag {
         Ok(at)
     }
 
-    /// Reads the chunk infos behind the connections.
+    /// Reads the chunk infos after the connections.
     fn read_infos(
         &mut self,
         source: &dyn Source,
@@ -280,7 +280,7 @@ impl Bag {
         }
     }
 
-    /// Looks at each chunk. `decode` decodes those whose index data do not count.
+    /// Looks at each chunk. Chunks whose index data are not used are decoded by `decode`.
     ///
     /// # Errors
     /// [`FormatError`] if something cannot be read, or there is no memory.
@@ -373,7 +373,7 @@ impl Bag {
     }
 }
 
-/// Reads the head of a chunk record that ends before `reach`.
+/// Reads the head of a chunk record, which must end before `reach`.
 fn chunk_block(source: &dyn Source, at: u64, reach: u64) -> Result<(Block, &'static str), PartError> {
     let damaged = || PartError::Damaged(format!("there is no sound chunk at {at}"));
     let mut window = Window::new(source, reach);
@@ -384,7 +384,7 @@ fn chunk_block(source: &dyn Source, at: u64, reach: u64) -> Result<(Block, &'sta
         b"none" => ("none", Some(Codec::None)),
         b"bz2" => ("bz2", Chain::of([Filter::Bzip2Stream])),
         b"lz4" => ("lz4", Chain::of([Filter::Lz4Frame])),
-        // Its messages are known by their index, and cannot be read.
+        // The index tells which messages it has; they cannot be read.
         _ => ("other", None),
     };
     let (stored_size, size) = (data.end - data.start, u64::from(size));
@@ -403,7 +403,7 @@ fn sound(block: &Block, compression: &str, at: u64) -> Result<(), PartError> {
     Ok(())
 }
 
-/// Memory for the header of a record in the data section: little, or none.
+/// Grants every reservation: headers of records in the data section are read without asking for memory.
 struct Few;
 
 impl Memory for Few {
@@ -412,7 +412,8 @@ impl Memory for Few {
     }
 }
 
-/// Returns where the index data of a chunk are, if they count: one record for each connection of the chunk info.
+/// Returns where the index data of a chunk are; `None` if they do not have one record for each connection of the chunk
+/// info.
 fn indexed(source: &dyn Source, info: &Info, range: Range<u64>, size: u64) -> Result<Option<Range<u64>>, PartError> {
     let mut counts: HashMap<u32, u64> = HashMap::new();
     let mut window = Window::new(source, range.end);
@@ -525,7 +526,7 @@ impl Layout for Places {
             let (header, data) = record::inside(chunk, at)?.ok_or_else(wrong)?;
             let header = Header::parse(&header).ok_or_else(wrong)?;
             match header.op() {
-                // Connection records directly in front of the message.
+                // Pass over connection records before the message.
                 Some(7) => at = data.end,
                 Some(2) => {
                     let time = header.get("time").and_then(time);

@@ -1,4 +1,4 @@
-//! safetensors files (`docs/formats/safetensors.md`): a header of JSON, and the tensors' bytes behind it.
+//! safetensors files (`docs/formats/safetensors.md`): a JSON header, then the tensors' bytes.
 //!
 //! The header is parsed as a stream. Only names, shapes, places and metadata are kept. The rules are those of sections
 //! 2 and 3 of that page.
@@ -23,7 +23,7 @@ use crate::{
 pub use index::{Index, Joined, SUFFIX as INDEX_SUFFIX, Shards, parse_index};
 use json::{Any, Refusal, Seed, parse_object};
 
-/// Bytes in front of the header: its length.
+/// Bytes before the header: its length.
 pub const LENGTH: u64 = 8;
 
 /// The usual suffix.
@@ -32,8 +32,8 @@ pub const SUFFIX: &str = ".safetensors";
 /// The key of the header that is not a tensor.
 const METADATA: &str = "__metadata__";
 
-/// Bytes that a tensor takes in memory beside its name and shape, with its place in the tree, while the container is
-/// opened.
+/// Bytes that a tensor takes in memory in addition to its name and shape, while the container is opened. Includes its
+/// place in the tree.
 const TENSOR_MEMORY: u64 = 260;
 
 /// A type of elements, with its name in the header.
@@ -83,7 +83,7 @@ impl Type {
     }
 }
 
-/// The tensors of a file, and what else its header says.
+/// The tensors of a file, and the metadata of its header.
 #[derive(Debug, Default)]
 pub struct Safetensors {
     names: Packed<u8>,
@@ -94,7 +94,7 @@ pub struct Safetensors {
     pub metadata: Vec<(Box<str>, Box<str>)>,
 }
 
-/// What is known of a tensor beside name and shape.
+/// A tensor without its name.
 #[derive(Debug, Clone, Copy)]
 struct Place {
     dtype: &'static Type,
@@ -114,7 +114,7 @@ pub struct Tensor<'a> {
     pub dtype: &'static Type,
     /// Elements along each axis; `None` if there are more axes than an array can have.
     pub shape: Option<&'a [u64]>,
-    /// The first byte in the file, and the first behind it.
+    /// Where it begins and ends in the file.
     begin: u64,
     end: u64,
 }
@@ -300,12 +300,13 @@ pub fn parse_within(source: &dyn Source, memory: &dyn Memory) -> Result<Safetens
     Ok(found)
 }
 
-/// Reserves memory to unescape a text, which may be as long as the JSON. The unescaped text is kept twice meanwhile.
+/// Reserves memory to unescape a text, which may be as long as the JSON. Three times that, because a buffer that grows
+/// exists twice.
 fn reserve_unescaped(json: &[u8], memory: &dyn Memory) -> Result<(), SourceError> {
     if json.contains(&b'\\') { memory.reserve(3 * json.len() as u64) } else { Ok(()) }
 }
 
-/// Fails if two tensors have one name.
+/// Fails if two tensors have the same name.
 fn check_names(names: &Packed<u8>) -> Result<(), FormatError> {
     check_room(names.len() as u64, 40).map_err(SourceError::from)?;
     let mut seen = HashSet::with_capacity(names.len());
@@ -356,7 +357,7 @@ struct Parser<'m> {
     found: Safetensors,
     has_metadata: bool,
     asked: Asked<'m>,
-    /// The shape of the tensor at hand.
+    /// The shape of the tensor that is being read.
     shape: Vec<u64>,
 }
 

@@ -1,4 +1,4 @@
-//! TFRecord files: records one behind the other, each with its length and two checksums (`docs/formats/rlds.md` 1 to 3).
+//! TFRecord files: consecutive records, each with its length and two checksums (`docs/formats/rlds.md` 1 to 3).
 
 pub mod example;
 #[cfg(test)]
@@ -12,7 +12,7 @@ use crate::{
     wanted,
 };
 
-/// Bytes of a record's header and of the checksum behind its data.
+/// Bytes of a record's header, and of the checksum after its data.
 pub const HEADER: u64 = 12;
 const TAIL: u64 = 4;
 /// Bytes of a record without data.
@@ -21,15 +21,15 @@ pub const EMPTY: u64 = HEADER + TAIL;
 pub const LARGEST: u64 = (1 << 31) - 1;
 /// Most records of a file.
 pub const MOST: u64 = 1_000_000_000;
-/// Records at the front that tell what a file has.
+/// Records at the front that decide what a file contains.
 pub const FIRST: u64 = 16;
 
-/// Names of files that are meant to be of this format. `#` stands for five digits or more.
+/// Endings of names that mean this format. `#` stands for five or more digits.
 pub const SUFFIXES: &[&str] = &[".tfrecord", ".tfrecords", ".tfrec", ".tfrecord-#-of-#"];
 
-/// Bytes that are read at once where records are short.
+/// Bytes that are read at once if records are short.
 const PIECE: u64 = 64 << 10;
-/// Records whose places are made room for at once.
+/// Records for whose places memory is reserved at once.
 const TOGETHER: usize = 4096;
 
 /// Returns a checksum as it is stored.
@@ -43,8 +43,8 @@ fn length(header: &[u8]) -> Option<u64> {
     header.u64(0).filter(|_| is_right)
 }
 
-/// Returns whether data are one message that fills the record: a field 1 with a message that begins with a field 1. A few
-/// bytes of the front decide that.
+/// Returns whether data look like an Example: a field 1 that fills the record, with a message that begins with a field
+/// 1. A few bytes at the front decide that.
 fn begins_as_example(data: &[u8], length: u64) -> bool {
     let Some((0x0A, rest)) = data.split_first() else { return false };
     let mut wire = example::Wire::new(rest);
@@ -79,7 +79,7 @@ fn compression(front: &[u8]) -> Option<&'static str> {
     }
 }
 
-/// Fails if a file with a right name, or with a right front, is no TFRecord file.
+/// Fails if a file that was recognised by name or front is not a TFRecord file.
 ///
 /// # Errors
 /// [`FormatError`].
@@ -103,8 +103,8 @@ pub fn probe(source: &dyn Source, _: &[u8], _: &dyn Memory) -> Result<(), Format
     }
 }
 
-/// Returns whether the records of a file that was accepted are Examples: by the front of the first one, or else by the first
-/// one that is whole.
+/// Returns whether the records of an accepted file are Examples. The front of the first record decides or, if that is
+/// unclear, the first record that is whole.
 ///
 /// # Errors
 /// [`SourceError`] if the file cannot be read, or if there is no memory.
@@ -141,11 +141,11 @@ pub fn are_examples(source: &dyn Source, memory: &dyn Memory) -> Result<bool, So
 /// Where the records of a file are: 8 bytes of memory for each.
 #[derive(Debug, Default)]
 pub struct Index {
-    /// Where each record begins whose header is right.
+    /// Where each record with a correct header begins.
     starts: Vec<u64>,
-    /// Where the last of them ends.
+    /// Where the last of these records ends.
     end: u64,
-    /// Why nothing can be found behind that, if it is not the end of the file.
+    /// Why no record can be found after that; `None` at the end of the file.
     broken: Option<String>,
 }
 
@@ -194,7 +194,7 @@ impl Index {
         self.starts.len() as u64
     }
 
-    /// Returns why records behind the last one cannot be found.
+    /// Returns why records after the last one cannot be found.
     pub fn broken(&self) -> Option<&str> {
         self.broken.as_deref()
     }
@@ -216,7 +216,7 @@ fn out_of_memory() -> SourceError {
     std::io::Error::from_raw_os_error(libc::ENOMEM).into()
 }
 
-/// Headers at rising places, several read at once where they are near each other.
+/// Reads headers at rising places, several at once if they are near each other.
 struct Headers<'a> {
     source: &'a dyn Source,
     piece: Vec<u8>,
@@ -238,10 +238,10 @@ impl Headers<'_> {
     }
 }
 
-/// Checks the data of a record against the checksum behind them.
+/// Checks the data of a record against the checksum after them.
 ///
 /// # Errors
-/// [`SourceError`] if that cannot be read; `Ok` with the reason if it is another one.
+/// [`SourceError`] if the checksum cannot be read. If it does not match, returns `Ok` with the reason.
 pub fn check(source: &dyn Source, place: &Range<u64>, data: &[u8]) -> Result<Result<(), String>, SourceError> {
     let stored = source.read(place.end..place.end + TAIL)?.u32(0).unwrap_or_default();
     let computed = masked(CrcKind::Crc32c.of(data));

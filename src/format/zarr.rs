@@ -1,5 +1,5 @@
-//! Zarr stores of versions 2 and 3 (`docs/formats/zarr.md`): what metadata documents say. Where documents and chunks lie
-//! is the business of the tree.
+//! Zarr stores of versions 2 and 3 (`docs/formats/zarr.md`): parses metadata documents. The tree finds documents and
+//! chunks.
 
 pub mod array;
 pub mod chain;

@@ -1,4 +1,4 @@
-//! Columns of Parquet files that others wrote: each page is decoded once and kept in the cache.
+//! Reads columns of Parquet files that others wrote. Decoded pages are kept in the cache.
 
 use std::{ops::Range, sync::Arc};
 
@@ -21,8 +21,8 @@ use crate::{
     view::{Fault, ReadContext},
 };
 
-/// Tag of decoded pages in the cache: by the file's number, and twice the page's place in it. No format that has columns
-/// keeps something else under it.
+/// Tag of decoded pages in the cache. The key is the file's number and twice the page's place in it. No format with
+/// columns uses this tag for anything else.
 const PAGES: Tag = Tag::Own(255);
 
 /// Most chunks of a file whose pages are remembered.
@@ -33,7 +33,7 @@ pub(super) struct Columns {
     file: File,
     name: Box<str>,
     source: Arc<dyn Source>,
-    /// Names the file in the cache: no other file of the container has this number.
+    /// The file's number in the cache. No other file of the container has it.
     number: u64,
     walked: Mutex<LruCache<(usize, usize), Arc<Walked>>>,
     _room: Reservation,
@@ -54,19 +54,19 @@ pub(super) struct Page {
     bytes: Arc<Buffer>,
 }
 
-/// What a page has of the rows that are wanted.
+/// The wanted rows in a page.
 pub(super) struct Part<'a> {
     pub(super) page: &'a Page,
     /// The wanted rows that begin in it.
     pub(super) rows: Range<u64>,
-    /// The wanted row that begins in an earlier page and goes on in this one.
+    /// The wanted row that begins in an earlier page and continues in this one.
     pub(super) continued: Option<u64>,
     /// The first row that begins in it.
     first: u64,
     is_nested: bool,
 }
 
-/// What a slot holds.
+/// The kind of a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Slot {
     Value,
@@ -98,7 +98,7 @@ impl Page {
         self.slots.get(slots.start * width..slots.end * width).unwrap_or_default()
     }
 
-    /// Returns where a value of any length is: the bytes that it is among, and the place.
+    /// Returns where a value of any length is: the buffer, and the range in it.
     pub(super) fn span(&self, slot: usize) -> (&Arc<Buffer>, Range<usize>) {
         let (start, length) = values::span_of(self.slots.get(slot * SPAN..).unwrap_or_default());
         (&self.bytes, start..start + length)
@@ -124,17 +124,18 @@ impl Part<'_> {
     }
 }
 
-/// Gets a row, and its value if it has one: a page and a slot.
+/// Takes a row, and its value if it has one: a page and a slot.
 pub(super) type Each<'a> = dyn FnMut(u64, Option<(&Page, usize)>) -> Result<(), Fault> + 'a;
 
-/// Gets some rows: the part of a page that has them, or why they cannot be read.
+/// Takes rows: the part of a page that has them, or why they cannot be read.
 pub(super) type Visit<'a> = dyn FnMut(Range<u64>, Result<Part<'_>, Fault>) -> Result<(), Fault> + 'a;
 
 impl Columns {
-    /// Reads the footer of a file. `name` is the file's in messages. See the field for `number`.
+    /// Reads the footer of a file. `name` is the file's name in messages. `number` must differ from that of all other
+    /// files of the container.
     ///
     /// # Errors
-    /// [`Fault`] if it cannot be read; the reason of damage is plain text.
+    /// [`Fault`] if it cannot be read. The reason of damage is plain text.
     pub(super) fn open(reader: &ReadContext, source: Arc<dyn Source>, name: &str, number: u64) -> Result<Self, Fault> {
         reader.may_work()?;
         let (file, room) = with_memory(&reader.cache, |memory| {
@@ -155,7 +156,7 @@ impl Columns {
         self.file.leaves.get(leaf).ok_or_else(|| Fault::refused("there is no such column"))
     }
 
-    /// Fails if some rows of a column can never be decoded, because they are compressed in another way.
+    /// Fails if some rows of a column can never be decoded, because their compression is not supported.
     ///
     /// # Errors
     /// The reason.
@@ -170,10 +171,10 @@ impl Columns {
         Ok(())
     }
 
-    /// Passes rows of a column to `each`, in order: what each page has of them, or why some cannot be read.
+    /// Passes rows of a column to `each`, in order: the part in each page, or why rows cannot be read.
     ///
     /// # Errors
-    /// Those of `each`; [`Fault`] if bytes or memory cannot be had.
+    /// Those of `each`; [`Fault`] if bytes cannot be read or there is not enough memory.
     pub(super) fn visit(
         &self,
         reader: &ReadContext,
@@ -207,7 +208,7 @@ impl Columns {
         let walked = self.walked(reader, (number, leaf), chunk)?;
         let pages = &walked.pages;
         let mut known = pages.rows();
-        // The last row may go on in a page that is lost.
+        // The last row may continue in a page that is lost.
         let may_go_on = is_nested && pages.places.last().is_some_and(|last| last.header.kind == Kind::Data);
         if pages.damage.is_some() && may_go_on {
             known = known.saturating_sub(1);
@@ -243,7 +244,7 @@ impl Columns {
         Ok(())
     }
 
-    /// Returns the pages of a chunk, which are looked for once while they are remembered.
+    /// Returns the pages of a chunk. Finds them only once while they are remembered.
     fn walked(&self, reader: &ReadContext, (group, leaf): (usize, usize), chunk: &Chunk) -> Result<Arc<Walked>, Fault> {
         if let Some(known) = self.walked.lock().get(&(group, leaf)) {
             return Ok(known.clone());
@@ -361,14 +362,14 @@ impl Columns {
         in_file(&self.name, error)
     }
 
-    /// Returns an error of this file; `at` is where in it.
+    /// Returns an error at a place of this file.
     fn fault(&self, at: u64, error: Arc<BlockError>) -> Fault {
         Fault { block: None, offset: at, error: in_file(&self.name, error) }
     }
 }
 
 impl Page {
-    /// The values are the last part, because their size is what the cache counts as decoded.
+    /// Makes a page of its parts. The values are the last part, because the cache counts its size as decoded.
     fn of(parts: Vec<Arc<Buffer>>) -> Self {
         let mut parts = parts.into_iter();
         let mut next = || parts.next().unwrap_or_default();
@@ -377,7 +378,7 @@ impl Page {
     }
 }
 
-/// Refuses sizes that no codec makes of the stored bytes, before memory for them is asked for.
+/// Refuses sizes that the stored bytes cannot decode to, before memory is reserved.
 fn check_size(codec: &Decoder, header: &page::Header) -> Result<(), String> {
     let front = match header.kind {
         Kind::DataV2 { defined, repeated, .. } => u64::from(defined) + u64::from(repeated),
@@ -394,12 +395,12 @@ fn refused(reason: &str) -> Arc<BlockError> {
     Arc::new(BlockError::Refused(reason.to_owned()))
 }
 
-/// Returns whether an error says something about the file.
+/// Returns whether an error is damage of the file.
 pub(super) fn is_damage(error: &BlockError) -> bool {
     error.is_damage() && !matches!(error, BlockError::WouldBlock)
 }
 
-/// Returns an error with the name of the file that has the damage. Errors that are no damage stay what they are.
+/// Adds the name of the damaged file to an error. Errors that are not damage stay unchanged.
 pub(super) fn in_file(name: &str, error: Arc<BlockError>) -> Arc<BlockError> {
     match *error {
         BlockError::Part { .. } => error,
@@ -408,7 +409,7 @@ pub(super) fn in_file(name: &str, error: Arc<BlockError>) -> Arc<BlockError> {
     }
 }
 
-/// Returns what is wrong without the name of the file.
+/// Returns an error's message without the name of the file.
 pub(super) fn plain(error: &BlockError) -> String {
     if let BlockError::Part { error, .. } = error { error.to_string() } else { error.to_string() }
 }
@@ -442,7 +443,7 @@ impl Columns {
         })
     }
 
-    /// Passes the slots of each row to `each`; of a row that is in several pages, several times.
+    /// Passes the slots of each row to `each`. A row in several pages is passed several times.
     ///
     /// # Errors
     /// [`Fault`] at the first damaged row.

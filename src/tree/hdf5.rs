@@ -1,5 +1,5 @@
-//! HDF5: a folder for each group, files for each dataset (`docs/TREE.md`, section 15). Nodes are computed: a group costs
-//! nothing until it is looked into, and what was read is kept within bounds.
+//! HDF5: a folder for each group, files for each dataset (`docs/TREE.md`, section 15). Nodes are computed: a group
+//! costs nothing until its folder is opened. What was read is kept within bounds.
 
 mod chunks;
 mod convert;
@@ -59,11 +59,12 @@ use store::{Damage, Described, Held, Store};
 /// The folder of chunks.
 const RAW: &str = ".raw";
 
-/// Rows that any file may have, and for each of its bytes: gzip makes 1032 bytes of one, and a row has 16.
+/// Rows that any file may have, and in addition for each of its bytes. gzip makes at most 1032 bytes of one, and a row
+/// has 16.
 const ROWS: u64 = 1_000_000;
 const ROWS_A_BYTE: u64 = 64;
 
-/// Most notices that wait to be taken.
+/// Most notices that wait to be reported.
 const NOTICES: usize = 64;
 
 /// A file.
@@ -79,7 +80,7 @@ pub(super) struct Hdf5 {
 /// Returns the tree of a file.
 ///
 /// # Errors
-/// Why it must be refused: its root cannot be read.
+/// The reason if its root cannot be read. The file is then refused.
 pub(super) fn open(
     superblock: Superblock,
     context: &ReadContext,
@@ -111,11 +112,11 @@ fn passing(error: &BlockError) -> SourceError {
     }
 }
 
-/// A dataset, and the pictures that it is shown as.
+/// A dataset and its pictures.
 type PicturesOf = (Arc<Held<Described>>, Pictures);
 
 impl Hdf5 {
-    /// Notes damage of a part of an object.
+    /// Records damage of a part of an object.
     fn note(&self, place: node::Place, message: String) {
         let mut notices = self.notices.lock();
         if let Some(node) = Node::of(Part::Attributes, place).pack()
@@ -155,7 +156,7 @@ impl Hdf5 {
     /// Returns the rows of a dataset and how its lines show them.
     fn rows_of(&self, context: &ReadContext, described: &Described) -> Result<Option<(RowFiles, RowForm)>, Fault> {
         let (Some(dataset), Some(form)) = (described.object.dataset(), &described.form) else { return Ok(None) };
-        // Walking over rows takes time, which the bytes of the file must justify.
+        // Walking over rows takes time. The length of the file bounds it.
         let most = context.source.len().saturating_mul(ROWS_A_BYTE).saturating_add(ROWS);
         if form.elements > most {
             let reason = format!("{} rows, which a file of this length cannot hold", form.elements);
@@ -188,7 +189,7 @@ impl Hdf5 {
         }))
     }
 
-    /// Returns the array of rows' ends, or of their items.
+    /// Returns the array of row offsets, or of the items.
     fn row_array(&self, context: &ReadContext, described: &Described, part: Part) -> Result<Option<Array>, Fault> {
         let Some((rows, _)) = self.rows_of(context, described)? else { return Ok(None) };
         Ok(match (part, described.form.as_ref().map(|form| &form.kind)) {
@@ -210,7 +211,7 @@ impl Hdf5 {
         Ok(pictures.map(|pictures| (object, pictures)))
     }
 
-    /// Returns the names in the folder beside a dataset that are no pictures.
+    /// Returns the names in the folder beside a dataset, without the pictures.
     fn folder_files(&self, object: &Held<Described>) -> Vec<(&'static str, Part)> {
         let kind = object.found.as_ref().ok().and_then(|described| described.form.as_ref()).map(|form| &form.kind);
         match kind {
@@ -268,7 +269,7 @@ impl Hdf5 {
             let _ = (first..pictures.count()).try_for_each(show);
             return Ok(());
         };
-        // Empty rows are no pictures.
+        // Empty rows are not shown as pictures.
         let memory = super::WorkingMemory::of_reader(context);
         memory.hold();
         let mut number = first;
@@ -292,7 +293,7 @@ impl Hdf5 {
         Ok(())
     }
 
-    /// Returns the bytes of a file of a dataset.
+    /// Returns the view of a file of a dataset.
     fn file_of(&self, context: &ReadContext, node: Node) -> Result<View, Fault> {
         let Some(object) = self.object_at(context, node.place)? else { return Ok(View::default()) };
         let described = match &object.found {
@@ -649,7 +650,7 @@ impl Hdf5 {
     }
 }
 
-/// Returns the failure of what needs a damaged part.
+/// Returns the failure of a read that needs a damaged part.
 fn refused(damage: &Damage) -> Fault {
     damage.fault()
 }

@@ -1,5 +1,5 @@
-//! LeRobot data sets: a folder for each episode (`docs/formats/lerobot.md` 10). Nodes are computed: an episode costs no
-//! memory until it is accessed, beside its line of metadata.
+//! LeRobot data sets: a folder for each episode (`docs/formats/lerobot.md` 10). Nodes are computed: until an episode is
+//! accessed, only its metadata take memory.
 
 mod described;
 mod episodes;
@@ -41,7 +41,7 @@ use files::META;
 use nodes::{EPISODE_META, IMAGES, Node, Part, ROOT_ENTRIES, TEXT_FILES};
 use parts::Shown;
 
-/// The first number of files of metadata; those of row files are below.
+/// The first number of metadata files. Row files have smaller numbers.
 const MAIN: u64 = 1 << 40;
 /// The first number of videos.
 const VIDEOS: u64 = 1 << 48;
@@ -81,7 +81,7 @@ struct Rows {
 /// Returns the tree of a data set.
 ///
 /// # Errors
-/// [`Fault`] if bytes or memory cannot be had.
+/// [`Fault`] if bytes cannot be read or there is not enough memory.
 pub(super) fn open(
     info: Info,
     reader: &ReadContext,
@@ -113,7 +113,7 @@ pub(super) fn open(
 }
 
 impl Lerobot {
-    /// Notes that something of an episode is left out.
+    /// Reports that a part of an episode is left out.
     fn note(&self, part: Part, episode: u64, message: String) {
         let node = Node::of(part, episode, 0).pack();
         self.new_warnings.lock().push(Notice { node, offset: None, message });
@@ -166,7 +166,7 @@ impl Lerobot {
         Ok(opened)
     }
 
-    /// Returns the rows of an episode if they are sound; otherwise that is noted.
+    /// Returns the rows of an episode. If they are not sound, reports that and returns `None`.
     fn sound(&self, reader: &ReadContext, episode: u64) -> Result<Option<Rows>, Fault> {
         Ok(match self.rows(reader, episode)? {
             Ok(rows) => Some(rows),
@@ -217,7 +217,7 @@ impl Lerobot {
         })
     }
 
-    /// Returns whether a folder of an episode is one.
+    /// Returns whether there is an episode at a place.
     fn is_episode(&self, episode: u64) -> bool {
         self.episodes.get(episode).is_some()
     }
@@ -350,7 +350,7 @@ impl Container for Lerobot {
             Part::Meta => folder(Some(0)),
             Part::Episodes => folder(u32::try_from(self.episodes.all.len()).ok()),
             _ if node.is_in_episode() && !self.is_episode(node.episode) => None,
-            // What there is takes a look into the row file.
+            // Whether other parts exist depends on the row file.
             Part::Episode | Part::Images => folder(None),
             Part::Camera | Part::TextFolder => folder(Some(0)),
             _ => Some(NodeKind::File),
@@ -499,5 +499,5 @@ impl Lerobot {
     }
 }
 
-/// Names and what they stand for.
+/// The part and the feature that each name means.
 type Index = HashMap<Box<str>, (Part, usize)>;

@@ -1,4 +1,4 @@
-//! MCAP: what it has beside what all recordings have (`docs/formats/mcap.md`, sections 5, 13 and 14).
+//! MCAP: what it has in addition to what all recordings have (`docs/formats/mcap.md`, sections 5, 13 and 14).
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ const ATTACHMENTS: usize = 0;
 /// Longest suffix of an attachment's name, without its dot.
 const SUFFIX: usize = 15;
 
-/// What a file has beside topics.
+/// What a file has in addition to topics.
 struct Own {
     parsed: Arc<Parsed>,
     profile: Value,
@@ -60,7 +60,7 @@ pub(super) fn open(
     let source = &*reader.source;
     let mut found = mcap::parse(source, memory)?;
     if !found.is_indexed {
-        // All of the file is read, and chunks are decoded, which reserves other memory.
+        // The whole file is read, and chunks are decoded, which reserves other memory.
         source.admit(u64::MAX)?;
         memory.hold();
         let decode = &mut |number, block: &_, each: &mut EachChunk<'_>| decoded(reader, number, block, each);
@@ -109,7 +109,7 @@ fn tree(found: Mcap, memory: &dyn Memory) -> Result<Tree<Own>, FormatError> {
     recording::open(recording, Box::new(found.places), true, own, memory)
 }
 
-/// Splits the suffix off an attachment's name: a dot and a few letters or digits, behind at least one byte.
+/// Splits the suffix off an attachment's name: a dot and a few letters or digits, after at least one other byte.
 fn split(name: &[u8]) -> (&[u8], String) {
     let dot = name.iter().rposition(|byte| *byte == b'.').filter(|dot| *dot > 0);
     let suffix = dot
@@ -134,7 +134,7 @@ fn numbered<'a>(stored: impl Iterator<Item = (&'a [u8], String)>) -> Vec<String>
         .collect()
 }
 
-/// Returns pairs as an object; of a key that comes twice, the last value at the place of the first.
+/// Returns pairs as an object. If a key occurs twice, the last value counts, at the place of the first.
 fn object(pairs: &Pairs) -> Value {
     Value::Object(pairs.iter().map(|(name, value)| (key(name), text(value))).collect())
 }

@@ -32,22 +32,22 @@ use crate::{
 /// Largest height and width of a picture.
 const SIDE: u64 = 65_535;
 
-/// What a file of these containers shows.
+/// The content of a file in the tree.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum File {
     /// The elements of a variable, by its number.
     Variable(u32),
-    /// A text alone.
+    /// One text.
     Text(u32),
-    /// Many texts, one on each line or one behind the other.
+    /// Several texts: one on each line, or joined.
     Texts(u32, Form),
-    /// Where each of many texts begins.
+    /// Where each of several texts begins.
     Offsets(u32),
     /// Attributes.
     Attributes(Shows),
 }
 
-/// Kind of a variable, by what is shown of it.
+/// How a variable is shown.
 enum Shown {
     Numbers(DType),
     Text,
@@ -57,7 +57,7 @@ enum Shown {
     Stored,
 }
 
-/// A file's variables, and the nodes of what is shown of them.
+/// A file's variables, and their nodes.
 pub(super) struct Variables {
     found: NetCdf,
     /// The first file of each variable.
@@ -108,7 +108,7 @@ pub(super) fn open(found: NetCdf, reader: &ReadContext) -> Table<Variables> {
     Table::new(builder, Variables { found, nodes, attached, documents, pictures, length })
 }
 
-/// Returns attributes as they are shown. Of several of one name the first counts.
+/// Returns attributes as they are shown. If a name occurs twice, the first counts.
 fn attributes(stored: &[Attribute]) -> Attributes {
     let mut seen = HashSet::new();
     let first = stored.iter().filter(|attribute| seen.insert(&attribute.name));
@@ -142,7 +142,8 @@ fn suffix(found: &NetCdf, variable: &Variable) -> &'static str {
     }
 }
 
-/// Returns height, width, channels and bytes of a channel of the pictures that a variable is (`docs/TREE.md`, section 2).
+/// Returns height, width, channels and bytes of a channel, if a variable is shown as pictures (`docs/TREE.md`, section
+/// 2).
 fn pictures_of(found: &NetCdf, variable: &Variable) -> Option<(u32, u32, u8, u8)> {
     const NAMES: [&str; 8] = ["rgb", "depth", "video", "image", "img", "cam", "mask", "images"];
     let Shown::Numbers(dtype) = shown(found, variable) else { return None };
@@ -165,7 +166,7 @@ fn pictures_of(found: &NetCdf, variable: &Variable) -> Option<(u32, u32, u8, u8)
     ))
 }
 
-/// The keys of `items` beside those that every format has.
+/// The keys of `items` that only NetCDF has.
 #[derive(Serialize)]
 struct Own<'a> {
     dimensions: Vec<Cow<'a, str>>,
@@ -177,7 +178,7 @@ impl Variables {
         self.found.variables.get(number as usize)
     }
 
-    /// Returns the elements of a variable as they are shown; of one that is shown as stored, its bytes.
+    /// Returns the elements of a variable as they are shown, or its stored bytes.
     fn elements(&self, variable: &Variable) -> View {
         let (place, size) = (variable.place, variable.size);
         let swap = match shown(&self.found, variable) {
@@ -196,7 +197,7 @@ impl Variables {
         let variable = self.variable(number)?;
         let width = if let Shown::Texts(width) = shown(&self.found, variable) { width } else { variable.size };
         let texts = FixedTexts::new(self.elements(variable), width, Padding::Nuls);
-        // Two documents for each variable, behind container.json and those of the attributes.
+        // The numbers of container.json and of the attributes' documents come first; then each variable has two.
         Some(RowFiles::new(texts, u64::from(self.documents) + 1 + 2 * u64::from(number)))
     }
 
@@ -342,7 +343,7 @@ impl Content for Variables {
     }
 
     fn memory_usage(&self) -> usize {
-        // Attributes are kept a second time, as values with their names.
+        // Twice, because attributes are also kept as values with their names.
         2 * self.found.memory_usage() + self.nodes.capacity() * size_of::<NodeIndex>()
     }
 

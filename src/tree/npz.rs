@@ -1,4 +1,4 @@
-//! npz files: each member a file (`docs/formats/npz.md` 5).
+//! npz files: each member is a file (`docs/formats/npz.md` 5).
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -19,7 +19,7 @@ use crate::{
     view::{Array, Fault, View},
 };
 
-/// Bytes that a member takes in memory beside what the parser has reserved: its node, and its name there.
+/// Bytes that a member takes in memory in addition to what the parser has reserved: its node, and the node's name.
 const NODE_MEMORY: u64 = 400;
 
 /// The members of an npz file.
@@ -46,7 +46,7 @@ pub(super) fn open(archive: Archive, memory: &dyn Memory) -> Result<Table<Npz>, 
         let (folder, part) = builder.folders_of(ROOT, name.strip_suffix(SUFFIX).unwrap_or(name), &[]);
         nodes[number as usize] = builder.file(folder, part, ".npy", Entry::Of(number));
     };
-    // If several members have one name, the last is visible, as in numpy.
+    // If several members have the same name, the last is shown, as in numpy.
     let last: HashMap<&[u8], u32> = (0..).zip(members.all()).map(|(number, member)| (&*member.name, number)).collect();
     let is_last = |number: u32, member: &[u8]| last.get(member) == Some(&number);
     for visible in [true, false] {

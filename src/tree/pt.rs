@@ -31,9 +31,9 @@ use crate::{
 };
 use values::Known;
 
-/// Bytes that an item takes in memory beside its name: its node, and the name there.
+/// Bytes that an item takes in memory in addition to its name: its node, and the node's name.
 const ITEM_MEMORY: u64 = 400;
-/// Bytes that a member takes beside what the parser has reserved.
+/// Bytes that a member takes in addition to what the parser has reserved.
 const MEMBER_MEMORY: u64 = 64;
 
 /// Values of the outermost dict that an overview shows.
@@ -41,7 +41,7 @@ const SHOWN_VALUES: usize = 20;
 /// Longest text of one of them in bytes.
 const SHOWN_TEXT: usize = 100;
 
-/// What a file of these containers shows.
+/// The content of a file in the tree.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum File {
     /// A tensor, by its number among the items.
@@ -50,7 +50,7 @@ pub(super) enum File {
     Values,
 }
 
-/// A tensor, or what is unknown.
+/// A tensor, or an unknown value.
 enum Found {
     Tensor { tensor: Arc<Tensor>, member: Option<u32>, node: NodeIndex },
     Unknown { global: Option<Box<str>> },
@@ -59,11 +59,11 @@ enum Found {
 /// The tensors of a checkpoint.
 pub(super) struct Tensors {
     members: Arc<Members>,
-    /// The items in order of the walk, each with its name.
+    /// The items in the order of the walk, each with its name.
     items: Vec<(Box<[u8]>, Found)>,
     is_big: bool,
     front: Map<String, Json>,
-    /// What an overview shows of the values.
+    /// The values that an overview shows.
     values: Map<String, Json>,
     document: Option<Arc<Buffer>>,
 }
@@ -139,7 +139,7 @@ struct Folder<'a> {
     node: Option<NodeIndex>,
 }
 
-/// Goes through the values. The parser has bounded how deep and how many they are.
+/// Goes through the values. The parser has bounded their number and depth.
 struct Walk<'a> {
     pickled: &'a Pickled,
     memory: &'a dyn Memory,
@@ -168,7 +168,7 @@ impl<'a> Walk<'a> {
             }
             Some(Object::List(values) | Object::Tuple(values)) => {
                 for (at, &value) in values.iter().enumerate() {
-                    // Positions of plain values need no text.
+                    // Only values that may contain tensors need their position as text.
                     if matches!(value, Value::Object(_) | Value::Global(_) | Value::Unknown(_)) {
                         self.visit_below(at.to_string().into_bytes().into(), value)?;
                     }
@@ -205,7 +205,7 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// Adds the file of a tensor, and the folders on the way that are not there yet.
+    /// Adds the file of a tensor, and the missing folders on the way.
     fn file(&mut self, number: u32) -> NodeIndex {
         let (last, folders) = match self.folders.split_last_mut() {
             Some((last, folders)) => (&*last.part, folders),
@@ -259,7 +259,7 @@ impl Tensors {
             let (is, should) = (stored.size, tensor.storage_size);
             return lost(format!("the member data/{} has {is} bytes, and its elements {should}", key()));
         }
-        // Of a complex number, each half is turned.
+        // The two halves of a complex number are swapped separately.
         let unit = tensor.kind.dtype.parts().map_or(width, DType::size);
         let is_turned = self.is_big && unit > 1;
         let data = match tensor.range() {
@@ -288,7 +288,7 @@ impl Tensors {
     }
 }
 
-/// The keys of `items` beside those that every format has.
+/// The keys of `items` that only checkpoints have.
 #[derive(Serialize)]
 struct Own<'a> {
     storage: Cow<'a, str>,

@@ -1,8 +1,8 @@
 //! Recordings: a folder for each topic, with times, messages, fields and pictures (`docs/formats/mcap.md`, sections 5 to
 //! 12). What only one format has comes from [`Recorded`].
 //!
-//! Nodes are computed. Of a recording in memory are its topics and chunks, and how many messages of each topic are in
-//! each chunk; messages are found again by the chunks' indexes.
+//! Nodes are computed. Only the topics, the chunks, and the number of each topic's messages in each chunk are in
+//! memory. Messages are found again by the chunks' indexes.
 
 mod batch;
 mod chunks;
@@ -44,7 +44,7 @@ use files::{FileOf, Files};
 use order::Order;
 use pictures::Kind;
 
-/// Bytes that a topic weighs at most for its decoded files to be listed.
+/// Most bytes that a topic may weigh if its decoded files are listed.
 const LIGHT: u64 = 64 << 20;
 
 /// Topics whose names of files are remembered.
@@ -53,7 +53,7 @@ const FILES: usize = 16;
 /// Names of folders that are reserved below `topics`.
 const RESERVED: [&str; 3] = [".raw", ".shardfs", "images"];
 
-/// What the cache keeps of a folder of messages.
+/// The kinds of cache entries of a folder of messages.
 #[derive(Debug, Clone, Copy)]
 enum Part {
     /// The entries of a segment, by its number.
@@ -72,7 +72,7 @@ impl Part {
     }
 }
 
-/// What only one format has.
+/// What a format has in addition to other recordings.
 pub(super) trait Recorded: Send + Sync + 'static {
     /// Returns the name of the format.
     fn format(&self) -> &'static str;
@@ -80,22 +80,22 @@ pub(super) trait Recorded: Send + Sync + 'static {
     /// Returns `channel.json` of a folder.
     fn channel(&self, folder: usize, recording: &Recording) -> Value;
 
-    /// Returns what `container.json` says of the whole file.
+    /// Returns the keys of `container.json` for the whole file.
     fn front(&self, recording: &Recording) -> Map<String, Value>;
 
-    /// Returns other folders in the root: the name of each, and its files.
+    /// Returns the other folders in the root.
     fn extras(&self) -> &[Extra];
 
-    /// Returns the item of a file of such a folder, without its path.
+    /// Returns the item of a file of another folder, without its path.
     fn extra_item(&self, extra: usize, file: usize) -> Map<String, Value>;
 
-    /// Returns the bytes of a file of such a folder.
+    /// Returns the bytes of a file of another folder.
     ///
     /// # Errors
     /// [`Fault`] if they cannot be read.
     fn extra(&self, reader: &ReadContext, extra: usize, file: usize) -> Result<View, Fault>;
 
-    /// See [`Container::verify_rest`](super::Container::verify_rest).
+    /// Checks the rest of the file; see [`Container::verify_rest`](super::Container::verify_rest).
     ///
     /// # Errors
     /// [`Fault`] if the file cannot be read.
@@ -104,7 +104,7 @@ pub(super) trait Recorded: Send + Sync + 'static {
         Ok(Vec::new())
     }
 
-    /// Returns what was noticed when it was opened.
+    /// Returns the problems that were found when the file was opened.
     fn warnings(&self) -> &[String];
 
     /// Returns the bytes of memory that it takes.
@@ -121,14 +121,14 @@ pub(super) struct Extra {
 }
 
 impl Extra {
-    /// Returns a folder of files of these names, which are all different.
+    /// Returns a folder of files with these names, which must be different.
     pub(super) fn new(name: &'static str, files: Vec<String>) -> Self {
         let by_name = files.iter().cloned().zip(0..).collect();
         Self { name, files, by_name }
     }
 }
 
-/// A schema that messages are decoded by.
+/// A schema that decodes messages, with its columns.
 #[derive(Debug)]
 pub(super) struct Shown {
     schema: Schema,
@@ -146,7 +146,7 @@ enum Decoder {
     Json,
     /// By their schema.
     Schema(Arc<Shown>),
-    /// Not, for this reason.
+    /// They are not decoded, for this reason.
     None(Arc<str>),
 }
 
@@ -164,7 +164,7 @@ impl Decoder {
     }
 }
 
-/// The part of a recording that its files keep.
+/// The part of a recording that its files share.
 #[derive(Debug)]
 pub(super) struct Core {
     recording: Recording,
@@ -174,7 +174,7 @@ pub(super) struct Core {
     decoders: Vec<Decoder>,
     plans: Vec<Plan>,
     orders: Mutex<HashMap<u32, Arc<Order>>>,
-    /// The suffix of the pictures of each folder that was looked into.
+    /// The suffix of the pictures of each folder that was opened.
     suffixes: Mutex<HashMap<u32, Option<&'static str>>>,
 }
 
@@ -192,7 +192,7 @@ impl Core {
         self.plans.get(folder as usize).cloned().unwrap_or_else(|| Plan::new(&Default::default(), Arc::default(), 1))
     }
 
-    /// Returns whether the files of a folder that need all of its messages are hidden.
+    /// Returns whether the files of a folder that need all its messages are hidden.
     fn is_heavy(&self, folder: u32) -> bool {
         let weight = self.recording.folders.get(folder as usize).map_or(0, |folder| folder.weight);
         weight > LIGHT && self.messages(folder) > 0 && !self.decoder(folder).is_none()
@@ -205,7 +205,7 @@ pub(super) struct Tree<R: Recorded> {
     own: R,
     /// Folders below `topics`.
     topics: Paths<()>,
-    /// The folder of messages that is at a place below `topics`, and the place of each.
+    /// The number of the folder of messages at each place below `topics`, and the place of each number.
     at: HashMap<NodeIndex, u32>,
     places: Vec<NodeIndex>,
     files: Mutex<LruCache<u32, Arc<Files>>>,
@@ -216,7 +216,7 @@ pub(super) struct Tree<R: Recorded> {
 /// Returns the tree of a recording.
 ///
 /// # Errors
-/// [`FormatError`] if there is no memory for it.
+/// [`FormatError`] if there is not enough memory.
 pub(super) fn open<R: Recorded>(
     recording: Recording,
     layout: Box<dyn Layout>,
@@ -271,7 +271,7 @@ fn decoders(
                 let decoder = if &*folder.message_encoding == b"json" {
                     Decoder::Json
                 } else if let Some(text) = schema {
-                    // A line of a definition has 7 bytes, and takes some hundred in memory.
+                    // A line of a definition has at least 7 bytes, and takes a few hundred bytes of memory.
                     memory.reserve((text.data.len() as u64).saturating_mul(32))?;
                     match messages::parse(&folder.message_encoding, &text.encoding, &text.name, &text.data) {
                         Ok(schema) => {
@@ -308,7 +308,7 @@ fn shown(name: &[u8], schema: Schema, has_heads: bool) -> Shown {
 
 /// Returns the folders below `topics`, and the place of each folder of messages.
 fn topics(recording: &Recording, memory: &dyn Memory) -> Result<(Paths<()>, Vec<NodeIndex>), SourceError> {
-    /// Bytes of a folder in the table, about.
+    /// About the bytes of a folder in the table.
     const FOLDER: usize = 192;
     let mut builder = Builder::default();
     let mut taken: HashMap<(NodeIndex, &[u8]), u32> = HashMap::new();
@@ -336,7 +336,7 @@ impl<R: Recorded> Tree<R> {
     }
 }
 
-/// A text as JSON has it.
+/// Returns a text as a JSON value.
 pub(super) fn text(bytes: &[u8]) -> Value {
     match std::str::from_utf8(bytes) {
         Ok(text) => text.into(),
@@ -347,17 +347,17 @@ pub(super) fn text(bytes: &[u8]) -> Value {
     }
 }
 
-/// A key as JSON has it.
+/// Returns a key as JSON shows it.
 pub(super) fn key(bytes: &[u8]) -> String {
     std::str::from_utf8(bytes).map_or_else(|_| escape::escape_all(bytes), str::to_owned)
 }
 
-/// Damage of a chunk.
+/// Returns the failure of a read because of damage of a chunk.
 fn damaged(chunk: u32, reason: &str) -> Fault {
     Fault { block: Some(chunk), offset: 0, error: Arc::new(BlockError::Refused(reason.to_owned())) }
 }
 
-/// Returns the failure of a part as that of its chunk.
+/// Converts an error in a part of a file to a failure of the chunk.
 fn fault_of(chunk: u32, error: PartError) -> Fault {
     match error {
         PartError::Damaged(reason) => damaged(chunk, &reason),

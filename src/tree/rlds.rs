@@ -1,5 +1,5 @@
-//! TFDS data sets and lone TFRecord files: a folder for each record (`docs/formats/rlds.md` 4 and 7). Nodes are computed:
-//! a record costs no memory until it is looked into.
+//! TFDS data sets and lone TFRecord files: a folder for each record (`docs/formats/rlds.md` 4 and 7). Nodes are
+//! computed: a record takes no memory until its folder is opened.
 
 mod describe;
 mod leaves;
@@ -39,7 +39,7 @@ use crate::{
 use record::{Candidate, File, Record};
 use shards::Shards;
 
-/// Most records whose files are remembered, and most bytes that they take together; the newest is always kept.
+/// Most records whose files are remembered, and most bytes that they take together. The newest is always kept.
 const RECORDS: usize = 64;
 const RECORDS_MEMORY: usize = 32 << 20;
 /// The hidden folder of whole records.
@@ -56,7 +56,7 @@ enum Part {
     Split,
     /// The folder of its records.
     Records,
-    /// A record's folder, or what is in it.
+    /// A record's folder, or a node in it.
     Record,
     /// A record that is one file.
     Single,
@@ -135,10 +135,10 @@ impl Rlds {
     }
 }
 
-/// Fails if a folder with `features.json` is no data set that can be shown.
+/// Fails if a folder with `features.json` is not a data set that can be shown.
 ///
 /// # Errors
-/// [`FormatError`]; without `dataset_info.json`, which is not worth a word, of the class `absent`.
+/// [`FormatError`]. Its class is `absent` if there is no `dataset_info.json`, which is not reported.
 pub(super) fn check(source: &dyn Source, beside: &dyn Beside, memory: &dyn Memory) -> Result<(), FormatError> {
     let info = match beside.open(rlds::INFO, Reach::Shown) {
         Ok(info) => info,
@@ -157,7 +157,7 @@ fn parse(features: &dyn Source, info: &dyn Source, memory: &dyn Memory) -> Resul
 /// Opens a data set by its `features.json`.
 ///
 /// # Errors
-/// [`FormatError`] if it must be refused after all.
+/// [`FormatError`] if it must be refused.
 pub(super) fn open_set(
     reader: &ReadContext,
     files: Option<Arc<dyn Siblings>>,
@@ -175,12 +175,12 @@ pub(super) fn open_set(
     for split in &info.splits {
         names.push(names::folder(split.name.as_bytes(), &[".raw", ".shardfs", ".source"], 1));
     }
-    // Descriptions of files are at most 16 MiB, and what is kept of them is less.
+    // The two files have at most 16 MiB each, and the part that is kept is smaller.
     let usage = (reader.source.len() + source.len()) as usize;
     Ok(Rlds::new(Shape::Set { info, features, files, splits: names }, usage))
 }
 
-/// Opens a lone file. Its first records tell what all are.
+/// Opens a lone file. Its first records decide how all are shown.
 ///
 /// # Errors
 /// [`FormatError`] if it cannot be read.
@@ -189,7 +189,7 @@ pub(super) fn open_lone(reader: &ReadContext, memory: &WorkingMemory<'_>) -> Res
 }
 
 impl Rlds {
-    /// Returns the folder of the records of each split.
+    /// Returns the name of the folder of records in each split.
     fn folder(&self) -> &'static str {
         match &self.shape {
             Shape::Set { features, .. } if features.has_steps => "episodes",
@@ -205,8 +205,8 @@ impl Rlds {
         }
     }
 
-    /// Returns the number of records of a split. A place behind the last record that can be found counts as one, in a
-    /// lone file.
+    /// Returns the number of records of a split. If a lone file is damaged after the last record that can be found, the
+    /// damaged rest counts as one record.
     fn count(&self, reader: &ReadContext, split: u32) -> Result<u64, Fault> {
         match &self.shape {
             Shape::Lone { .. } => Ok(match self.shards.own(reader)? {
@@ -217,7 +217,7 @@ impl Rlds {
         }
     }
 
-    /// Returns the record of a name, if there is one.
+    /// Returns the record with a name, if there is one.
     fn record_named(&self, reader: &ReadContext, split: u32, name: &str) -> Result<Option<u64>, Fault> {
         let number = name.parse::<u64>().ok().filter(|number| number.to_string() == name);
         let Some(number) = number else { return Ok(None) };
@@ -229,7 +229,7 @@ impl Rlds {
         matches!(self.shape, Shape::Lone { are_examples: false })
     }
 
-    /// Returns where a record is, its number in the container, and what to say of its shard.
+    /// Returns where a record is, or why it cannot be found. Reports problems of its shard.
     fn find(&self, reader: &ReadContext, split: u32, record: u64) -> Result<record::Found, Fault> {
         let Shape::Set { info, files, .. } = &self.shape else {
             return Ok(self.shards.own(reader)?.and_then(|shard| record::find(&shard, record)));
@@ -254,13 +254,13 @@ impl Rlds {
         }))
     }
 
-    /// Notes what is wrong with a part.
+    /// Reports a problem of a part.
     fn note(&self, node: Node, message: String) {
         self.new_warnings.lock().push(Notice { node: node.pack(), offset: None, message });
         self.has_warnings.store(true, Relaxed);
     }
 
-    /// Returns a record that is looked into, remembered for a while.
+    /// Returns the files of a record, which are remembered for a while.
     fn record(&self, reader: &ReadContext, split: u32, record: u64) -> Result<Arc<Record>, Fault> {
         if let Some(known) = self.records.lock().get(&(split, record)) {
             return Ok(known.clone());
@@ -314,7 +314,7 @@ impl Rlds {
                 memory.reserve(tables::COLUMN_MEMORY)?;
                 match candidate {
                     Candidate::Numbers(name, array) => {
-                        // Values that do not fit are found out by reading all.
+                        // Only reading all values shows whether they fit the type.
                         let mut at = 0;
                         let fits = loop {
                             if at >= array.data.size() {
@@ -470,7 +470,7 @@ impl Container for Rlds {
             },
             Part::Split => folder(Some(1)),
             Part::Records | Part::Raw | Part::RawSplit => folder(None),
-            // Its files are not known before it is looked into.
+            // Its files are not known before it is read.
             Part::Record if item == 0 => folder(None),
             Part::Record => match self.record(reader, split, record)?.paths.kind(item) {
                 Some(Kind::Folder) => folder(None),

@@ -1,4 +1,4 @@
-//! ROS 1 bags: what they have beside what all recordings have (`docs/formats/rosbag.md`, section 4).
+//! ROS 1 bags: what they have in addition to what all recordings have (`docs/formats/rosbag.md`, section 4).
 
 use serde_json::{Map, Value, json};
 
@@ -16,7 +16,7 @@ use crate::{
     view::{Fault, ReadContext, View},
 };
 
-/// What a bag has beside topics.
+/// What a bag has in addition to topics.
 struct Own {
     connections: Vec<Vec<Connection>>,
     damage: Damage,

@@ -50,32 +50,32 @@ use crate::{
 /// The name of the format in `container.json`.
 pub(super) const NAME: &str = "zarr";
 
-/// The name of an array that is a whole store.
+/// The name of the array if the whole store is one array.
 const ROOT_ARRAY: &str = "array";
 
 /// Largest height and width of a picture.
 const SIDE: u64 = 65_535;
 
-/// What archives may be (section 9).
+/// Limits of archives (section 9).
 const RULES: Rules = Rules { directory: 1 << 30, members: 10_000_000, may_overlap: true };
 
-/// Bytes of an archive's directory that are looked at for a marker.
+/// Bytes of an archive's directory that are searched for a marker.
 const LOOKED_AT: u64 = 1 << 20;
 
-/// Suffixes of archives that are meant to be stores.
+/// Suffixes that mean a store in an archive.
 pub(super) const SUFFIXES: [&str; 2] = [".zarr.zip", ".ozx"];
 
-/// Documents that make something a node, in the order in which they count. In a folder they make it a store.
+/// Documents that make a folder a node, in the order of precedence. At the top, they make the folder a store.
 pub(super) const MARKERS: [&str; 4] = ["zarr.json", ".zarray", ".zgroup", ".zmetadata"];
 
-/// What a file of these containers shows.
+/// The content of a file in the tree.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum File {
     /// The elements of an array, by its number.
     Elements(u32),
     /// One byte that cannot be read.
     Unreadable(u32),
-    /// Rows of varying length, each on a line or one behind the other.
+    /// Rows of varying length: each on a line, or joined.
     Rows(u32, Form),
     /// Where each of these rows begins.
     Offsets(u32),
@@ -93,7 +93,7 @@ enum Shown {
     Rows(Texts),
     /// No elements.
     Empty,
-    /// Nothing, for this reason.
+    /// It is not shown, for this reason.
     Refused(Box<str>),
 }
 
@@ -105,7 +105,7 @@ struct ArrayNode {
     /// Its chunks, if it has keys.
     stored: Option<Arc<Stored>>,
     is_v3: bool,
-    /// The file that shows it first.
+    /// Its first file.
     node: NodeIndex,
 }
 
@@ -132,7 +132,7 @@ pub(super) fn recognise_marker(front: &Front<'_>) -> Recognition {
     if is_marker { Recognition::Meant } else { Recognition::No }
 }
 
-/// Recognises archives: those with another suffix only if a marker is in them.
+/// Recognises archives. Those with another suffix need a marker in them.
 pub(super) fn recognise(front: &Front<'_>) -> Recognition {
     match recognise_archive(front) {
         Recognition::Maybe if front.has_suffix(&SUFFIXES) => Recognition::Meant,
@@ -182,7 +182,7 @@ pub(super) fn open_folder(
     let Some(siblings) = siblings else {
         return Err(FormatError::refused(Class::BadFormat, "its files cannot be opened from here"));
     };
-    // Opening files may take memory of their own.
+    // Opening files may reserve other memory.
     memory.hold();
     open(Store::Folder(siblings), reader, memory)
 }
@@ -230,10 +230,10 @@ fn read_tszip(source: &dyn Source, memory: &dyn Memory) -> Result<(Nodes, Store)
 /// Returns the tree of a tree sequence of tszip.
 ///
 /// # Errors
-/// `Refused` if it is none; `Source` if it cannot be read.
+/// `Refused` if it is not one; `Source` if it cannot be read.
 pub(super) fn open_tszip(reader: &ReadContext, memory: &WorkingMemory<'_>) -> Result<tszip::Tszip, FormatError> {
     let (found, store) = read_tszip(&*reader.source, memory)?;
-    // Texts are read to find their rows, through the cache.
+    // Texts are read through the cache to find their rows.
     memory.hold();
     let attributes = found.attributes.clone();
     let (_, zarr) = tree(found, Files::new(store));
@@ -246,7 +246,7 @@ fn reserved(is_top: bool, is_folder: bool) -> &'static [&'static str] {
     if is_top && is_folder { &WITH_SOURCE } else { &names::RESERVED }
 }
 
-/// Returns the folder of a node's path without its last part, and that part.
+/// Returns the folder of a node, and the last part of the node's path.
 fn place<'a>(
     builder: &mut Builder<Entry<File>>,
     top: NodeIndex,
@@ -262,7 +262,7 @@ fn place<'a>(
     (folder, part)
 }
 
-/// A node that has attributes: of an array its number, and the suffix of its files.
+/// A node with attributes. For an array, also its number and the suffix of its files.
 type Attributed<'a> = (NodeIndex, Option<(usize, &'a str)>, zarr::Json);
 
 fn tree(found: Nodes, files: Arc<Files>) -> (Builder<Entry<File>>, Zarr) {
@@ -317,7 +317,7 @@ fn tree(found: Nodes, files: Arc<Files>) -> (Builder<Entry<File>>, Zarr) {
     (builder, zarr)
 }
 
-/// Returns how the bytes of elements have to be turned.
+/// Returns the change of byte order of elements.
 fn turn(fixed: &Fixed) -> Turn {
     let Some(first) = fixed.swapped.first() else { return Turn::No };
     let unit = first.len();
@@ -329,13 +329,13 @@ fn turn(fixed: &Fixed) -> Turn {
 }
 
 impl ArrayNode {
-    /// The last part of its name.
+    /// Returns the last part of its name.
     fn part(&self) -> &str {
         let part = self.path.rsplit('/').next().unwrap_or_default();
         if self.path.is_empty() { ROOT_ARRAY } else { part }
     }
 
-    /// The file that shows it first, and its suffix; that of rows of bytes is in a folder.
+    /// Returns its first file and the file's suffix. For rows of bytes, the file is in a folder.
     fn first(&self, number: u32) -> (File, &'static str) {
         let is_scalar = self.shape().is_empty();
         match (&self.array.elements, &self.shown) {
@@ -358,7 +358,7 @@ impl ArrayNode {
         Some(RowFiles::new(FixedTexts::new(self.data()?, width, Padding::Utf32), document))
     }
 
-    /// Bytes of a text, if it has texts of one size that are shown as such, too.
+    /// Returns the bytes of a text, if it has texts of fixed size that are also shown as texts.
     fn utf32(&self) -> Option<u64> {
         let fixed = self.fixed().filter(|_| self.reason().is_none())?;
         let is_text = matches!(fixed.element, ElementType::Plain(DType::Utf32(_)));
@@ -377,7 +377,7 @@ impl ArrayNode {
         self.array.shape.as_deref().unwrap_or_default()
     }
 
-    /// The bytes of the elements, if they have one size.
+    /// Returns the bytes of the elements, if they have a fixed size.
     fn data(&self) -> Option<View> {
         let fixed = self.fixed()?;
         let size = self.array.count()?.checked_mul(fixed.size())?;
@@ -389,7 +389,7 @@ impl ArrayNode {
         Some(if fixed.element == DType::Bool { data.into_bool() } else { data })
     }
 
-    /// Returns height, width, channels and bytes of a channel of the pictures that it is.
+    /// Returns height, width, channels and bytes of a channel, if it is shown as pictures.
     fn pictures(&self) -> Option<(u32, u32, u8, u8)> {
         const NAMES: [&str; 7] = ["rgb", "depth", "video", "image", "img", "cam", "mask"];
         if !matches!(self.shown, Shown::Grid(_)) {
@@ -418,13 +418,13 @@ impl Zarr {
         self.arrays.get(number as usize)
     }
 
-    /// Returns the rows of an array that has some.
+    /// Returns the rows of an array, if it has rows.
     fn rows(&self, number: u32) -> Option<RowFiles> {
-        // Two documents for each, behind container.json and those of the attributes.
+        // The numbers of container.json and of the attributes' documents come first; then each array has two.
         self.get(number)?.rows(u64::from(self.documents) + 1 + 2 * u64::from(number))
     }
 
-    /// Adds an array with its files. Returns the node that its attributes belong to, and the suffix of that.
+    /// Adds an array with its files. Returns the node that its attributes belong to, and the node's suffix.
     fn add(
         &mut self,
         builder: &mut Builder<Entry<File>>,
@@ -592,7 +592,7 @@ impl Zarr {
     }
 }
 
-/// The keys of an item beside those that every format has.
+/// The keys of an item that only Zarr has.
 #[derive(Serialize)]
 struct Own<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -1,8 +1,8 @@
-//! A decoder's process: it gets the bytes of samples and gives pixels.
+//! A decoder's process: it receives the bytes of samples and returns pixels.
 //!
-//! Before the first byte arrives it gives up everything else: other descriptors, memory beyond a bound, and all system
-//! calls but those for memory, the socket and the shared memory. Bytes of a video can be made to take over a decoder.
-//! What they can then do is to send wrong pixels of that video.
+//! Before the first byte arrives, it gives up everything else: other descriptors, memory beyond a bound, and all system
+//! calls except those for memory, the socket and the shared memory. If a hostile video takes over the decoder, it can
+//! only send wrong pixels of that video.
 //!
 //! Its standard input is the socket to its owner, and its standard output the shared memory.
 
@@ -16,7 +16,7 @@ use std::{ffi::OsStr, io, process::ExitCode};
 use super::protocol::{Kind, Message, PAYLOAD, REASON};
 use pixels::Planes;
 
-/// Why a decoder gives no frame.
+/// Why a decoder returns no frame.
 type Refused = String;
 
 /// Takes a frame and the number of the sample that it came with.
@@ -38,7 +38,7 @@ enum Maker {
 }
 
 impl Maker {
-    /// Loads what the codec needs. It happens before the process is confined.
+    /// Loads what the codec needs, before the process is confined.
     fn load(codec: &OsStr) -> Result<Self, Refused> {
         match codec.to_str() {
             Some("av1") => Ok(Self::Av1),
@@ -57,7 +57,7 @@ impl Maker {
 
 /// Runs the process until its owner has closed the socket.
 pub(super) fn run(codec: &OsStr) -> ExitCode {
-    // Its owner is the thread that started it.
+    // The signal comes when the thread that started this process ends: its owner.
     let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
     let loaded = Maker::load(codec);
     let confined = confine::confine(Memory.size());
@@ -100,7 +100,7 @@ fn serve(maker: &Maker, input: &mut Socket, output: &mut Socket) -> io::Result<(
         };
         let done = match (kind, &mut decoder) {
             (Kind::Open, _) => {
-                // The old one goes first, because both together may be more than the memory allowed.
+                // The old decoder is dropped first, because two decoders may exceed the memory bound.
                 decoder = None;
                 size = (first, second);
                 maker.open(first, second, &payload).map(|made| decoder = Some(made))
@@ -142,7 +142,7 @@ impl io::Write for Socket {
 struct Memory;
 
 impl Memory {
-    /// Returns its size in bytes; 0 if it cannot be asked.
+    /// Returns its size in bytes; 0 if that cannot be found.
     fn size(&self) -> u64 {
         rustix::fs::fstat(rustix::stdio::stdout()).map_or(0, |stat| stat.st_size.cast_unsigned())
     }

@@ -1,9 +1,8 @@
-//! Which frames are decoded when: a few threads, each with a process of its own, and the groups of pictures that they
-//! decode.
+//! Schedules the decoding of frames: a few threads, each with its own process, decode groups of pictures.
 //!
-//! A group is decoded by one thread for all readers. Each frame goes to the cache as it is complete, and wakes those who
-//! wait for it. The thread goes on to the end of the group, or some frames further for a reader that goes through the
-//! video, while nobody else waits.
+//! One thread decodes a group for all readers. It puts each complete frame into the cache and wakes the readers that
+//! wait for it. While no other job waits, the thread continues to the end of the group, or some frames further if a
+//! reader goes through the video.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -27,12 +26,12 @@ use crate::{
     wanted,
 };
 
-/// How long a process is kept that has nothing to do.
+/// How long an idle process is kept.
 const IDLE: Duration = Duration::from_secs(10);
-/// How often a reader that waits looks whether its own reader is still there.
+/// How often a waiting reader checks that its request is still wanted.
 const LOOK: Duration = Duration::from_millis(100);
-/// Most frames that are decoded behind the one that is wanted, and the fraction (1/n) of the cache's budget that they take
-/// at most.
+/// Most frames that are decoded after the wanted one, and the largest fraction (1/n) of the cache's budget that they
+/// may take.
 const AHEAD: u64 = 16;
 const AHEAD_PART: u64 = 16;
 /// How often a reader starts again because its frame was evicted before it was taken.
@@ -48,7 +47,7 @@ pub(crate) struct Wanted {
     pub(crate) container: u64,
     pub(crate) video: u64,
     pub(crate) frame: u64,
-    /// Whether the frames before it were read, one after the other.
+    /// Whether a reader has read the frames before it in order.
     pub(crate) is_next: bool,
 }
 
@@ -76,7 +75,7 @@ impl Wanted {
         }
     }
 
-    /// Returns how many frames may be decoded behind the wanted one.
+    /// Returns how many frames may be decoded after the wanted one.
     fn ahead(&self) -> u64 {
         let (budget, _) = self.cache.usage();
         AHEAD.min(budget / AHEAD_PART / self.track.frame_size().max(1))
@@ -87,7 +86,7 @@ fn refused(reason: &str) -> Arc<BlockError> {
     Arc::new(BlockError::Refused(reason.to_owned()))
 }
 
-/// A frame that is being decoded, and with it others of its group.
+/// A frame that is being decoded, with others of its group.
 struct Job {
     wanted: Wanted,
     progress: Mutex<Progress>,
@@ -135,12 +134,12 @@ impl Job {
     }
 }
 
-/// The threads of one process of this program, and after them those of a process that was forked from it.
+/// The threads of one process of this program. `forked` is the pool of a process that was forked from it.
 struct Pool {
     process: u32,
     state: Mutex<State>,
     work: Condvar,
-    /// What is known of the decoders of AV1 and H.264.
+    /// Whether AV1 and H.264 can be decoded, if known.
     known: [SingleFlight<Result<(), Arc<str>>>; 2],
     forked: OnceLock<Box<Self>>,
 }
@@ -148,13 +147,13 @@ struct Pool {
 #[derive(Default)]
 struct State {
     queue: VecDeque<Arc<Job>>,
-    /// The jobs that are queued or run, by the group that they decode.
+    /// The jobs that are queued or running, by the group that they decode.
     groups: HashMap<Group, Arc<Job>>,
     threads: usize,
     idle: usize,
 }
 
-/// Returns the threads of this process. A child of `fork` has none of its parent's.
+/// Returns the threads of this process. After `fork`, the child does not have its parent's threads.
 fn pool() -> &'static Pool {
     static POOL: OnceLock<Box<Pool>> = OnceLock::new();
     let process = std::process::id();
@@ -171,14 +170,14 @@ fn pool() -> &'static Pool {
     }
 }
 
-/// Returns whether a codec can be decoded, which is tried once.
+/// Returns whether a codec can be decoded. Tries it only once.
 pub(super) fn check(codec: VideoCodec) -> Result<(), Arc<str>> {
     let [av1, h264] = &pool().known;
     let known = if codec == VideoCodec::Av1 { av1 } else { h264 };
     let tried = known.get_or_try_init(|| match Process::start(codec, 0) {
         Ok(_) => Ok(Ok(())),
         Err(Failure::Refused(reason)) => Ok(Err(reason.into())),
-        // Another time it may succeed.
+        // Not remembered, because it may succeed the next time.
         Err(Failure::Lost(reason)) => Err(Arc::from(reason)),
     });
     tried.unwrap_or_else(Err)
@@ -202,7 +201,7 @@ pub(crate) fn decode(wanted: &Wanted) -> Result<Arc<Buffer>, Arc<BlockError>> {
     Err(refused("the cache is too small for the frames that are read; a larger --cache-size helps"))
 }
 
-/// Starts to decode the frames from one on that the cache does not have, unless there is other work.
+/// Starts to decode the frames from the wanted one on that the cache does not have, unless there is other work.
 pub(crate) fn decode_ahead(wanted: &Wanted) {
     if let (Ok(group), true) = (wanted.group(), wanted.ahead() > 0) {
         let pool = pool();
@@ -214,7 +213,7 @@ pub(crate) fn decode_ahead(wanted: &Wanted) {
 }
 
 impl Pool {
-    /// Returns the job that decodes a group, a new one if there is none.
+    /// Returns the job that decodes a group. Starts one if there is none.
     fn job(&'static self, group: Group, wanted: &Wanted) -> Result<Arc<Job>, Arc<BlockError>> {
         let mut state = self.state.lock();
         if let Some(job) = state.groups.get(&group) {
@@ -239,7 +238,7 @@ impl Pool {
     fn run(&'static self) {
         let mut decoder = Decoder::default();
         while let Some(job) = self.next(&decoder) {
-            // A panic costs the job, and the process that was used.
+            // After a panic, the job fails and its process is dropped.
             let done = catch_unwind(AssertUnwindSafe(|| decoder.run(&job, self)));
             let end = done.unwrap_or_else(|_| {
                 decoder = Decoder::default();
@@ -251,7 +250,7 @@ impl Pool {
         }
     }
 
-    /// Waits for a job, best one that goes on where the decoder is; `None` if none comes.
+    /// Waits for a job. Prefers one that continues where the decoder is. Returns `None` if no job comes.
     fn next(&self, decoder: &Decoder) -> Option<Arc<Job>> {
         let mut state = self.state.lock();
         loop {
@@ -269,7 +268,7 @@ impl Pool {
         }
     }
 
-    /// Takes one more group for a job; `false` if another job has it.
+    /// Takes one more group for a job. Returns `false` if another job has it.
     fn take(&self, group: Group, job: &Arc<Job>) -> bool {
         let mut state = self.state.lock();
         let owner = state.groups.entry(group).or_insert_with(|| job.clone());
@@ -285,13 +284,13 @@ fn most_threads() -> usize {
     thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// A process, and what it has decoded.
+/// A process, and its place in a video.
 #[derive(Default)]
 struct Decoder {
     process: Option<Process>,
     /// The video that is open: container and number.
     video: Option<(u64, u64)>,
-    /// Where it is in a group that it has not decoded to the end.
+    /// The place in a group that is not decoded to its end.
     place: Option<Place>,
 }
 
@@ -299,12 +298,12 @@ struct Place {
     group: Group,
     /// The sample that comes next.
     next: u32,
-    /// The last frame that it gave.
+    /// The last frame that it returned.
     last: Option<u64>,
 }
 
 impl Decoder {
-    /// Returns whether the frame comes behind what was decoded of its group.
+    /// Returns whether the frame comes after those of its group that were decoded.
     fn can_go_on(&self, wanted: &Wanted) -> bool {
         self.place.as_ref().is_some_and(|place| {
             wanted.group().is_ok_and(|group| group == place.group) && place.last.is_none_or(|last| wanted.frame > last)
@@ -329,7 +328,7 @@ impl Decoder {
             if !self.decode_group(job, pool, group.clone(), last)? || !wanted.is_next {
                 return Ok(());
             }
-            // The first frame behind the group. In the order of times that is one of the next group.
+            // The first frame after the group in the order of times, which belongs to the next group.
             frame = match group.end.checked_sub(1).and_then(|sample| wanted.track.frame_of(sample)) {
                 Some(last_of_group) => last_of_group.max(frame) + 1,
                 None => return Ok(()),
@@ -342,7 +341,7 @@ impl Decoder {
         }
     }
 
-    /// Decodes the samples of a group until all of it is done (`true`), or enough.
+    /// Decodes the samples of a group until all are done (returns `true`), or enough.
     fn decode_group(
         &mut self,
         job: &Arc<Job>,
@@ -379,7 +378,7 @@ impl Decoder {
             }
             place.next += 1;
         }
-        // AV1 gives each frame with its sample.
+        // AV1 returns each frame with its sample.
         if wanted.track.codec() != VideoCodec::Av1 {
             self.video = None;
             let finished = process.finish(&mut |sample, pixels| {
@@ -401,7 +400,7 @@ impl Decoder {
             self.process = Some(started.map_err(|failure| refused(failure.reason()))?);
         }
         let video = Some((wanted.container, wanted.video));
-        // A key frame of AV1 needs nothing of what was decoded before it, and leaves nothing.
+        // A key frame of AV1 does not depend on what was decoded before it, so the video need not be opened again.
         if self.video != video
             && let Some(process) = &mut self.process
         {
@@ -436,7 +435,7 @@ fn stored(wanted: &Wanted, number: u32) -> Result<Vec<u8>, Arc<BlockError>> {
     wanted.source.read(stored).map_err(|error| Arc::new(error.into()))
 }
 
-/// Keeps a frame for its readers; returns its number.
+/// Keeps a frame for its readers. Returns its number.
 fn keep(job: &Job, sample: u32, pixels: &Pixels<'_>) -> Option<u64> {
     let wanted = &job.wanted;
     let frame = wanted.track.frame_of(sample)?;
@@ -446,7 +445,7 @@ fn keep(job: &Job, sample: u32, pixels: &Pixels<'_>) -> Option<u64> {
         return Some(frame);
     }
     let room = match is_wanted {
-        // Its reader holds no memory while it waits.
+        // Waiting for memory is safe: the reader holds none while it waits.
         true => wanted.cache.reserve(size).ok(),
         false => wanted.cache.try_reserve(size),
     };

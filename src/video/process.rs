@@ -19,15 +19,15 @@ use super::{
 };
 use crate::format::mp4::{Track, VideoCodec};
 
-/// How long a decoder may take for one sample. Even of the largest pictures it takes less than a second.
+/// How long a decoder may take for one sample. Even samples of the largest pictures take less than a second.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Why a process gives nothing.
+/// Why a process returns no frames.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// The decoder refuses the bytes. The process can go on with others.
+    /// The decoder refuses the bytes. The process can decode others.
     Refused(String),
-    /// The process is of no use any more, or could not be started.
+    /// The process is unusable, or could not be started.
     Lost(String),
 }
 
@@ -40,7 +40,7 @@ impl Failure {
     }
 }
 
-/// A decoder's process. It ends when this is dropped, or with the thread that started it.
+/// A decoder's process. It ends when this value is dropped, or when the thread that started it ends.
 pub(super) struct Process {
     child: Child,
     socket: UnixStream,
@@ -51,7 +51,8 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Starts a process for videos of a codec, and pictures of up to `size` bytes. It is confined when this returns.
+    /// Starts a process for videos of a codec and pictures of up to `size` bytes. When this returns, the process is
+    /// confined.
     pub(super) fn start(codec: VideoCodec, size: u64) -> Result<Self, Failure> {
         let lost = |reason: &str| Failure::Lost(format!("{codec}: {reason}"));
         let (Some(program), Some(argument)) = (program(), argument(codec)) else {
@@ -60,7 +61,7 @@ impl Process {
         let start = || -> io::Result<Self> {
             let memory = memfd_create(c"shardfs-video", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
             ftruncate(&memory, size)?;
-            // The process cannot take its end away while it is read.
+            // The process cannot shorten the memory while it is read.
             fcntl_add_seals(&memory, SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL)?;
             let (socket, theirs) = UnixStream::pair()?;
             socket.set_read_timeout(Some(PATIENCE))?;
@@ -82,7 +83,7 @@ impl Process {
         }
     }
 
-    /// Returns whether it can decode frames of this size and codec, and is alive.
+    /// Returns whether it can decode frames of a track's size and codec, and is alive.
     pub(super) fn is_for(&mut self, track: &Track) -> bool {
         self.codec == track.codec() && track.frame_size() <= self.size && matches!(self.child.try_wait(), Ok(None))
     }
@@ -94,8 +95,8 @@ impl Process {
         self.answers(&mut |_, _| ())
     }
 
-    /// Decodes a sample. Each frame that is complete is passed to `frame`, with the number of its sample and the memory
-    /// that begins with its pixels.
+    /// Decodes a sample. Passes each complete frame to `frame`: the number of its sample, and the memory that begins
+    /// with its pixels.
     pub(super) fn decode(
         &mut self,
         number: u32,
@@ -112,7 +113,7 @@ impl Process {
         self.answers(frame)
     }
 
-    /// Takes answers until all is done.
+    /// Receives answers until all is done.
     fn answers(&mut self, frame: &mut dyn FnMut(u32, &Pixels<'_>)) -> Result<(), Failure> {
         loop {
             match self.receive()? {
@@ -168,7 +169,7 @@ impl Drop for Process {
 pub(super) struct Pixels<'a>(&'a File);
 
 impl Pixels<'_> {
-    /// Copies the first bytes of the pixels. They may be anything, but stay what they are from then on.
+    /// Copies the first bytes of the pixels. The process may change the memory at any time, but not the copy.
     pub(super) fn copy_to(&self, out: &mut [u8]) -> io::Result<()> {
         self.0.read_exact_at(out, 0)
     }

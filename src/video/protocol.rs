@@ -1,10 +1,10 @@
-//! What a decoder's process and its owner say to each other: messages of 16 bytes over a socket, some with a payload.
+//! The protocol between a decoder's process and its owner: messages of 16 bytes over a socket, some with a payload.
 //! Pixels go through shared memory.
 
 use std::io::{self, Read, Write};
 
-/// What a message means. To the decoder: [`Kind::Open`], [`Kind::Sample`], [`Kind::End`], [`Kind::Taken`]; all others are
-/// its answers.
+/// The kind of a message. The owner sends [`Kind::Open`], [`Kind::Sample`], [`Kind::End`] and [`Kind::Taken`]; the
+/// decoder answers with the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub(super) enum Kind {
@@ -12,7 +12,7 @@ pub(super) enum Kind {
     Open = 1,
     /// Decode a sample: its number; the payload is its bytes.
     Sample = 2,
-    /// Give all frames that are left.
+    /// Return all frames that are left.
     End = 3,
     /// The frame was copied out of the shared memory.
     Taken = 4,
@@ -20,9 +20,9 @@ pub(super) enum Kind {
     Ready = 5,
     /// A frame is in the shared memory: the number of its sample.
     Frame = 6,
-    /// All of the last message is done.
+    /// The last message is done.
     Done = 7,
-    /// It failed; the payload says why.
+    /// It failed. The payload is the reason.
     Failed = 8,
 }
 
@@ -75,7 +75,7 @@ impl Message {
     /// Receives the next one, with a payload of at most `most` bytes.
     ///
     /// # Errors
-    /// If the other end is gone or silent, or says what it must not.
+    /// If the other end is gone or silent, or breaks the protocol.
     pub(super) fn receive(from: &mut impl Read, most: u32) -> io::Result<Self> {
         let mut header = [0; 16];
         from.read_exact(&mut header)?;

@@ -1,4 +1,4 @@
-//! Arrays: element type, shape and elements, and the `.npy` files of them.
+//! Arrays: element type, shape and elements, and their `.npy` files.
 
 use super::{
     Data, Fault, ReadContext, View,
@@ -19,20 +19,20 @@ pub struct Array {
     pub data: View,
 }
 
-/// Which elements of an axis are wanted.
+/// The elements of an axis that are wanted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Slice {
-    /// The first one.
+    /// The first element.
     pub start: u64,
-    /// How far the next one is; at least 1.
+    /// The distance to the next one; at least 1.
     pub step: u64,
-    /// How many.
+    /// The number of elements.
     pub count: u64,
 }
 
 impl Array {
-    /// Fills `out` with the elements that are in a slice of each axis, in C order: numpy's `a[2:9:3, 5:6]`. Of an array of
-    /// chunks only those are decoded that have such elements.
+    /// Fills `out` with the elements in a slice of each axis, in C order, as numpy's `a[2:9:3, 5:6]`. If the array is
+    /// stored in chunks, only the chunks with these elements are decoded.
     ///
     /// # Errors
     /// [`Fault`] if they cannot be read, or slices and `out` do not fit the array.
@@ -63,7 +63,7 @@ impl Array {
         let (mut from, mut stride, mut to, mut axes) = (0, element, element, Vec::new());
         for (slice, axis) in slices.iter().zip(&self.shape).rev() {
             from += slice.start * stride;
-            // One element takes no steps, of which the size has no bound.
+            // For one element, the step is not used and may be any number.
             let step = if slice.count > 1 { slice.step * stride } else { 0 };
             axes.push(Axis { count: slice.count as usize, from: step as usize, to: to as usize });
             (stride, to) = (stride.saturating_mul(*axis), to * slice.count);
@@ -73,7 +73,7 @@ impl Array {
         gather.read(&mut read, &mut Vec::new(), out)
     }
 
-    /// An array of these elements.
+    /// Returns an array of these elements.
     pub fn new(dtype: impl Into<ElementType>, shape: impl Into<Vec<u64>>, data: View) -> Self {
         Self { dtype: dtype.into(), shape: shape.into(), data }
     }

@@ -1,7 +1,7 @@
-//! Attributes: metadata that a format hangs on groups and arrays, as one JSON object (`docs/TREE.md`, section 2).
+//! Attributes: metadata of groups and arrays, shown as one JSON object (`docs/TREE.md`, section 2).
 //!
-//! A format fills [`Attributes`] with what it stores; [`Attributes::document`] writes them. Arrays stay where they are
-//! stored until the document is written, so it takes memory for its own bytes and for one small array at a time.
+//! A format fills [`Attributes`] with the stored values. [`Attributes::document`] writes them. Arrays are read only
+//! when the document is written, so it takes memory for its own bytes and for one small array at a time.
 
 use std::{
     cell::{Cell, RefCell},
@@ -21,15 +21,15 @@ use crate::{
     source::{Memory, SourceError},
 };
 
-/// Most elements of an array that stand in the JSON. Larger ones have a `.npy` file of their own.
+/// Most elements of an array that are written into the JSON. Larger arrays have their own `.npy` file.
 pub const INLINE: u64 = 4096;
 
 /// The value of an attribute.
 ///
-/// Lists and records may hold others. How deep, a format bounds before it makes them.
+/// Lists and records may contain others. A format must bound their depth before it makes them.
 #[derive(Debug, Clone)]
 pub enum Value {
-    /// A value that is missing: `null`.
+    /// A missing value: `null`.
     Null,
     /// A boolean.
     Bool(bool),
@@ -43,7 +43,7 @@ pub enum Value {
     F64(f64),
     /// A text: a string if it is UTF-8, otherwise like [`Value::Bytes`].
     Text(Box<[u8]>),
-    /// Bytes that are no text: `{"base64": "…"}`.
+    /// Bytes that are not a text: `{"base64": "…"}`.
     Bytes(Box<[u8]>),
     /// A reference to another object, by its path in the container: `{"path": "/a/b"}`.
     Path(Box<str>),
@@ -53,16 +53,16 @@ pub enum Value {
     Record(Vec<(Box<str>, Self)>),
     /// Elements of a shape in C order, as nested lists. A shape without axes is the one element.
     Nested(Box<[u64]>, Vec<Self>),
-    /// Numbers of a shape in C order, as nested lists; a file of its own if there are more than [`INLINE`].
+    /// Numbers of a shape in C order, as nested lists. If there are more than [`INLINE`], the array gets its own file.
     Array(Array),
-    /// A value that is JSON as it stands, such as a number of any size.
+    /// A value that already is JSON, such as a number of any size.
     Json(Box<[u8]>),
     /// A value that cannot be read, with the reason: `{"error": "…"}`.
     Failed(Box<str>),
 }
 
 impl Value {
-    /// Returns the array, if it gets a file of its own.
+    /// Returns the array, if it gets its own file.
     pub fn large(&self) -> Option<&Array> {
         match self {
             Self::Array(array) if elements(&array.shape).is_none_or(|count| count > INLINE) => Some(array),
@@ -72,7 +72,7 @@ impl Value {
 }
 
 impl Value {
-    /// Returns the value as JSON on one line, without its end. Arrays stand in it whole.
+    /// Returns the value as JSON on one line, without a line end. Arrays of any size are written completely.
     ///
     /// # Errors
     /// [`Fault`] if memory or bytes of the container cannot be had.
@@ -97,7 +97,7 @@ impl FromIterator<(Box<[u8]>, Value)> for Attributes {
 }
 
 impl Attributes {
-    /// Whether there are none. Then there is no file of them either.
+    /// Returns whether there are none. Then there is no file of them either.
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
@@ -107,13 +107,13 @@ impl Attributes {
         self.all.iter().map(|(name, value)| (&**name, value))
     }
 
-    /// Returns the arrays that get a file of their own: the number of each attribute, its name, and the array.
+    /// Returns the arrays that get their own file: the number of each attribute, its name, and the array.
     pub fn large(&self) -> impl Iterator<Item = (usize, &[u8], &Array)> {
         self.iter().enumerate().filter_map(|(number, (name, value))| Some((number, name, value.large()?)))
     }
 
-    /// Returns the JSON object. `file` gives the path of the array of an attribute that [`Self::large`] returned, by its
-    /// number, relative to the folder of the JSON.
+    /// Returns the JSON object. `file` returns the path of a large array, relative to the folder of the JSON, by the
+    /// number of its attribute (see [`Self::large`]).
     ///
     /// Small arrays whose elements are damaged are `{"error": "…"}`.
     ///
@@ -131,7 +131,7 @@ impl Attributes {
     }
 }
 
-/// What writing needs, and the error that ended it, because serde's errors cannot hold it.
+/// What writing needs, and the error that ended it, because serde's errors cannot contain it.
 struct Writing<'a> {
     reader: &'a ReadContext,
     memory: &'a dyn Memory,
@@ -206,7 +206,7 @@ impl Serialize for Shown<'_> {
             Value::Text(text) => Text(text).serialize(serializer),
             Value::Bytes(bytes) => encoded(bytes, serializer),
             Value::Path(path) => serializer.collect_map([("path", path)]),
-            // The writer passes bytes through.
+            // The writer writes bytes unchanged.
             Value::Json(json) => serializer.serialize_bytes(json),
             Value::Failed(reason) => serializer.collect_map([("error", reason)]),
             Value::List(list) => serializer.collect_seq(list.iter().map(shown)),
@@ -247,7 +247,7 @@ fn nested<T: Serialize, S: Serializer>(
     element: &dyn Fn(usize) -> Option<T>,
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
-    // Lists in front of an axis without elements take room as well.
+    // The lists outside of an axis without elements also take room.
     let lists = shape.iter().take_while(|axis| **axis > 0).try_fold(1u64, |lists, axis| lists.checked_mul(*axis));
     let has_none = elements(shape) == Some(0);
     if elements(shape) != Some(count as u64) || (has_none && lists.is_none_or(|lists| lists > INLINE)) {
@@ -259,7 +259,7 @@ fn nested<T: Serialize, S: Serializer>(
 struct Lists<'a, T> {
     shape: &'a [u64],
     element: &'a dyn Fn(usize) -> Option<T>,
-    /// The next element. They are written in their order.
+    /// The next element to be written. Elements are written in order.
     next: &'a Cell<usize>,
 }
 
@@ -277,7 +277,7 @@ impl<T: Serialize> Serialize for Lists<'_, T> {
     }
 }
 
-/// A text: a string, or its bytes as base64 if these are not UTF-8.
+/// A text: a string, or base64 of its bytes if they are not UTF-8.
 #[derive(Debug)]
 pub struct Text<'a>(pub &'a [u8]);
 
@@ -295,7 +295,7 @@ fn encoded<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error
     serializer.collect_map([("base64", Shortly(&text))])
 }
 
-/// A value that is written as its text, piece by piece.
+/// A value that is written as text, piece by piece.
 struct Shortly<'a, T>(&'a T);
 
 impl<T: std::fmt::Display> Serialize for Shortly<'_, T> {
@@ -304,9 +304,10 @@ impl<T: std::fmt::Display> Serialize for Shortly<'_, T> {
     }
 }
 
-/// An element of an array, by its little-endian bytes: the shortest number that gives it in its own type, `null` for NaN
-/// and infinities, the bits of 8-bit floats, a list of the parts of a complex number or of a date with an offset, the
-/// number of a date, a text without the NULs at its end, an object of the fields of a record.
+/// An element of an array, by its type and its little-endian bytes. A number is written in the shortest form that reads
+/// back as the same number of its type; NaN and infinities are `null`. 8-bit floats are written as their bits, dates as
+/// numbers. Complex numbers and dates with an offset are lists of their parts. Texts lose the NULs at their end.
+/// Records are objects.
 #[derive(Debug)]
 pub struct Element<'a>(pub &'a ElementType, pub &'a [u8]);
 
@@ -362,7 +363,7 @@ impl Serialize for FieldOf<'_> {
     }
 }
 
-/// Returns the number with the fewest digits that is nearer to a float of 16 bits than to any other of its type.
+/// Returns the number with the fewest digits that rounds to a float of 16 bits.
 fn shortest(bits: u16, value: fn(u16) -> f32) -> f64 {
     let [exact, magnitude] = [bits, bits & 0x7fff].map(|bits| f64::from(value(bits)));
     if !exact.is_finite() || magnitude == 0.0 {
@@ -370,10 +371,10 @@ fn shortest(bits: u16, value: fn(u16) -> f32) -> f64 {
     }
     let below = f64::from(value((bits & 0x7fff) - 1));
     let above = f64::from(value((bits & 0x7fff) + 1));
-    // Beyond the largest number it rounds as if there were a next one.
+    // Beyond the largest number, rounding works as if there were a next one.
     let above = if above.is_finite() { above } else { magnitude + (magnitude - below) };
     let (low, high) = ((below + magnitude) / 2.0, (magnitude + above) / 2.0);
-    // In the middle between two, the even one has it.
+    // Ties go to the even one.
     let is_even = bits & 1 == 0;
     let fits = |short: f64| (low < short && short < high) || (is_even && (short == low || short == high));
     let found = (0..9).find_map(|digits| format!("{magnitude:.digits$e}").parse().ok().filter(|short| fits(*short)));

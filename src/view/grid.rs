@@ -1,9 +1,9 @@
 //! Arrays that are stored as a grid of chunks.
 //!
-//! A range of the array in C order touches whole rows of chunks. A *slab* is the chunks that the next rows of the array
-//! are in: one step along the first axis on which a chunk has more than one element, all steps along the later ones. A
-//! reader that goes through the array decodes each chunk once while a slab stays in the cache. The next slab is decoded
-//! ahead in proportion.
+//! A range of the array in C order touches whole rows of chunks. A *slab* is the chunks that contain the next rows of
+//! the array: one step along the first axis on which a chunk has more than one element, and all steps along the later
+//! axes. A reader that goes through the array decodes each chunk only once, if a slab fits the cache. While a slab is
+//! read, a proportional part of the next one is decoded ahead.
 
 mod gather;
 mod region;
@@ -35,22 +35,22 @@ use crate::{
     source::{Source, Wait},
 };
 
-/// Chunks that are looked up before the first of them is decoded, at most.
+/// Most chunks that are looked up before the first of them is decoded.
 const BATCH: usize = 1024;
 
-/// A read that begins so near to the end of the last one is the next of a reader that goes through the array. Readers
-/// that fetch ahead ask in another order than they read.
+/// Largest distance in bytes between the end of a read and the beginning of the next one of a reader that goes through
+/// the array. It is not 0 because readers that fetch ahead do not read in order.
 const NEAR: u64 = 2 << 20;
 
 /// Where the chunks of an array are.
 pub trait Chunks: Debug + Send + Sync {
-    /// Returns where the chunk at this place of the grid is. There are as many numbers as the array has axes.
+    /// Returns where the chunk at a place of the grid is. `at` has a number for each axis of the array.
     ///
     /// # Errors
-    /// [`Fault`] if that cannot be known, or the chunk should be there and is not.
+    /// [`Fault`] if that cannot be found, or if a chunk is missing that should exist.
     fn chunk(&self, reader: &ReadContext, at: &[u64]) -> Result<Chunk, Fault>;
 
-    /// Returns how many chunks should be looked for at once, if each takes a request.
+    /// Returns how many chunks should be looked up at once, if each takes a request.
     fn at_once(&self) -> usize {
         1
     }
@@ -76,7 +76,7 @@ impl Debug for Chunk {
     }
 }
 
-/// What is known of an array without reading its chunks.
+/// The description of an array, known without reading its chunks.
 #[derive(Debug, Clone)]
 pub struct Layout {
     /// A number that no other grid of the container has.
@@ -89,7 +89,7 @@ pub struct Layout {
     pub element: u64,
     /// The axes of a chunk in the order in which they are stored, the outermost first. `None` is C order.
     pub order: Option<Vec<usize>>,
-    /// What has to be done to make elements little-endian.
+    /// The change of byte order that makes elements little-endian.
     pub turn: Turn,
     /// An element of absent chunks, as it would be stored.
     pub fill: Vec<u8>,
@@ -97,11 +97,11 @@ pub struct Layout {
 
 /// An array of chunks, as a file shows it: little-endian, in C order.
 ///
-/// It remembers how it was read, so a format keeps it with the container and does not make it again for each read.
+/// It remembers how it was read, so a format should keep it with the container instead of making it for each read.
 #[derive(Debug)]
 pub struct Grid {
     layout: Layout,
-    /// Axes of the array. One without axes is kept with one of one element.
+    /// Axes of the array. An array without axes is stored with one axis of one element.
     rank: usize,
     /// Elements between neighbours along each axis in a chunk.
     strides: Vec<u64>,
@@ -118,7 +118,7 @@ pub struct Grid {
     notice: Mutex<Option<String>>,
 }
 
-/// A chunk that a read touches, with what it wants of it.
+/// A chunk that a read touches, with the wanted elements.
 struct Visit<'a> {
     at: Vec<u64>,
     wanted: Vec<Gather>,
@@ -147,7 +147,7 @@ impl Grid {
         let (Some(_), Some(chunk_size)) = (size, chunk_size) else {
             return Err(format!("chunks {:?} of an array {:?} are too large, or empty", layout.chunk, layout.shape));
         };
-        // One is copied as a whole where a read ends inside it.
+        // If a read ends inside an element, the whole element is copied.
         if layout.element > limits::PIECE as u64 {
             return Err(format!("elements of {} bytes; at most {}", layout.element, limits::PIECE));
         }
@@ -197,8 +197,7 @@ impl Grid {
         self.notice.lock().take()
     }
 
-    /// Returns a chunk after all filters, as it was stored (`.raw/<name>/<i>.<j>.bin`); `None` for one that is absent
-    /// or outside.
+    /// Returns a chunk with all filters undone (`.raw/<name>/<i>.<j>.bin`); `None` if it is absent or outside the grid.
     ///
     /// # Errors
     /// As [`Chunks::chunk`].
@@ -209,7 +208,7 @@ impl Grid {
         }))
     }
 
-    /// Returns the stored bytes of a chunk (`.raw/<name>/<i>.<j>.stored.bin`), as [`Self::raw`].
+    /// Returns the stored bytes of a chunk (`.raw/<name>/<i>.<j>.stored.bin`); `None` as for [`Self::raw`].
     ///
     /// # Errors
     /// As [`Chunks::chunk`].
@@ -228,7 +227,7 @@ impl Grid {
 
     /// Returns where a chunk is and the context that reads it; `None` for an absent one.
     fn locate(&self, reader: &ReadContext, at: &[u64]) -> Result<Option<(ReadContext, Block)>, Fault> {
-        // An array without axes has chunks without numbers.
+        // The place of a chunk has no numbers if the array has no axes.
         let at = &at[..at.len().min(self.rank)];
         let (reader, block) = match self.chunks.chunk(reader, at)? {
             Chunk::Absent => return Ok(None),
@@ -252,8 +251,8 @@ impl Grid {
         Key::new(reader.container, Tag::Chunk, self.layout.number, self.number(at))
     }
 
-    /// Returns what the regions want of the chunk in which a part of one of them lies. Empty if one of the earlier
-    /// regions has had it.
+    /// Returns the elements of a chunk that the regions want, for the region with the number `first`. Empty if an
+    /// earlier region already touches the chunk.
     fn wanted(&self, regions: &[Region], first: usize, at: &[u64]) -> Vec<Gather> {
         let earlier = &regions[..first];
         if earlier.iter().any(|region| region.part(at, &self.layout.chunk).is_some()) {
@@ -263,8 +262,8 @@ impl Grid {
         parts.filter_map(|region| Some(self.gather(region, &region.part(at, &self.layout.chunk)?, at))).collect()
     }
 
-    /// Returns the copy of a part of a region out of its chunk. All numbers are below the sizes of memory that is
-    /// there.
+    /// Returns the copy of a part of a region from its chunk. All numbers are below sizes in memory, so nothing
+    /// overflows.
     fn gather(&self, region: &Region, part: &[Part], at: &[u64]) -> Gather {
         let element = self.layout.element;
         let (mut from, mut to, mut stride) = (0, region.offset, 1);
@@ -307,7 +306,7 @@ impl Grid {
         Ok(())
     }
 
-    /// Finds out where chunks are: several at a time if each takes a request.
+    /// Looks up chunks, several at a time if each takes a request.
     fn locate_all(&self, reader: &ReadContext, visits: &mut [Visit<'_>]) -> Result<(), Fault> {
         let at_once = self.chunks.at_once().min(visits.len());
         if at_once < 2 || reader.wait() != Wait::Always {
@@ -362,8 +361,8 @@ impl Grid {
         (before * shape[axis] + first) * row..(before * shape[axis] + end) * row
     }
 
-    /// Takes note of a read. If it goes on where the last one ended, as many chunks of the next slab are decoded ahead
-    /// as it has read of its own.
+    /// Records a read. If it continues where the last one ended, as many chunks of the next slab are decoded ahead as
+    /// it read of its own slab.
     fn read_ahead(&self, reader: &ReadContext, part: &Range<u64>) {
         let last = self.last.swap(part.end, Relaxed);
         if part.start.abs_diff(last) > NEAR || reader.wait() != Wait::Always {
@@ -420,7 +419,8 @@ impl Rendered for Grid {
         if *turn != Turn::No || order.is_some() {
             return Ok(None);
         }
-        // Behind this axis a chunk has all elements of the array: along it, elements stand together in both.
+        // On all axes after this one, a chunk has all elements of the array. So along it, elements are contiguous in
+        // both.
         let axis = (0..shape.len()).rev().find(|axis| chunk[*axis] != shape[*axis]).unwrap_or(0);
         let inner: u64 = shape[axis + 1..].iter().product::<u64>() * element;
         let (first, last) = (part.start / inner, (part.end - 1) / inner);
@@ -497,7 +497,7 @@ impl Visit<'_> {
             .is_some_and(|(reader, block)| block.codec != Codec::None && !reader.cache.is_decoded(self.key(reader)))
     }
 
-    /// Copies what is wanted; `out` is taken only while bytes are copied out of memory, if they are.
+    /// Copies the wanted elements. `out` is locked only while bytes are copied from memory, if possible.
     fn copy(&self, out: &mut impl FnMut(&mut dyn FnMut(&mut [u8]))) -> Result<(), Fault> {
         let Some((reader, block)) = &self.block else {
             out(&mut |out| self.wanted.iter().for_each(|wanted| wanted.fill(&self.grid.layout.fill, out)));
@@ -512,7 +512,7 @@ impl Visit<'_> {
         Ok(())
     }
 
-    /// Returns whether the chunk is read range by range: it is stored as it is, or shown while it is decoded.
+    /// Returns whether the chunk is read range by range: it is uncompressed, or served while it is decoded.
     fn is_in_parts(&self) -> bool {
         self.block.as_ref().is_some_and(|(reader, block)| block.codec == Codec::None || reader.cache.in_pieces(block))
     }
@@ -528,7 +528,7 @@ impl Visit<'_> {
     }
 }
 
-/// Decodes chunks, several at a time, and copies what is wanted of each.
+/// Decodes chunks, several at a time, and copies the wanted elements of each.
 fn visit(reader: &ReadContext, visits: Vec<Visit<'_>>, out: &mut [u8]) -> Result<(), Fault> {
     let (in_parts, visits): (Vec<_>, Vec<_>) = visits.into_iter().partition(Visit::is_in_parts);
     in_parts.iter().try_for_each(|visit| visit.read(out))?;
@@ -538,7 +538,7 @@ fn visit(reader: &ReadContext, visits: Vec<Visit<'_>>, out: &mut [u8]) -> Result
         return visits.iter().try_for_each(|visit| visit.copy(&mut |copy| copy(out)));
     }
     let soon = work.iter().filter_map(|visit| visit.block.as_ref());
-    // Chunks in other files are asked for by themselves.
+    // Chunks in other files have their own requests.
     let soon: Vec<_> =
         soon.filter(|(own, _)| Arc::ptr_eq(&own.source, &reader.source)).map(|(_, block)| block.stored()).collect();
     reader.source.prefetch(&soon);
@@ -547,7 +547,7 @@ fn visit(reader: &ReadContext, visits: Vec<Visit<'_>>, out: &mut [u8]) -> Result
     parallel::for_each(threads, visits.len(), |number| {
         if let Err(fault) = visits[number].copy(&mut |copy| copy(&mut out.lock())) {
             let mut failed = failed.lock();
-            // The first one in order, as if they had been read one after the other.
+            // Report the failure that comes first in order, as if chunks were read one after the other.
             if failed.as_ref().is_none_or(|(first, _)| number < *first) {
                 *failed = Some((number, fault));
             }
@@ -597,14 +597,14 @@ pub fn chunk_name(at: &[u64], is_stored: bool) -> String {
     format!("{numbers}{}", if is_stored { ".stored.bin" } else { ".bin" })
 }
 
-/// Returns the chunk that a name of [`chunk_name`] means in an array of so many axes, and whether its stored bytes are
-/// meant.
+/// Returns the chunk that a name of [`chunk_name`] means in an array with this many axes, and whether the name means
+/// its stored bytes.
 pub fn parse_chunk_name(name: &str, axes: usize) -> Option<(Vec<u64>, bool)> {
     let numbers = name.strip_suffix(".bin")?;
     let (numbers, is_stored) = numbers.strip_suffix(".stored").map_or((numbers, false), |numbers| (numbers, true));
     let at: Vec<u64> = numbers.split('.').map(|number| number.parse().ok()).collect::<Option<_>>()?;
     let at = if axes == 0 && at == [0] { Vec::new() } else { at };
-    // One name for each: no signs, no zeros in front.
+    // Each chunk has one name: without signs and leading zeros.
     (at.len() == axes && chunk_name(&at, is_stored) == name).then_some((at, is_stored))
 }
 

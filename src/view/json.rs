@@ -1,4 +1,4 @@
-//! JSON that shardfs makes: UTF-8, indented by 2, keys in the order given, one newline at the end.
+//! Writes JSON documents: UTF-8, indented by 2, keys in the given order, one newline at the end.
 
 use std::io::{self, Write};
 
@@ -13,12 +13,12 @@ use crate::{
 /// Returns the bytes of a document. NaN and infinities become `null`.
 pub fn document(value: &impl Serialize) -> Vec<u8> {
     let mut bytes = Vec::new();
-    // Cannot fail: documents of ours have no keys that JSON cannot write, and a `Vec` takes everything.
+    // Cannot fail: all keys are strings, and writing to a `Vec` does not fail.
     let _ = write(value, &mut bytes);
     bytes
 }
 
-/// Does the same as [`document`] for documents of any size: they are measured first, and memory is asked for once.
+/// Does the same as [`document`] for documents of any size. Measures the document first, and reserves memory once.
 ///
 /// # Errors
 /// `ENOMEM`.
@@ -26,7 +26,8 @@ pub fn large_document(value: &impl Serialize, memory: &dyn Memory) -> Result<Buf
     large(|mut out| Ok(write(value, &mut out)?), memory)
 }
 
-/// Returns what a function writes each time that it is called: first to measure it, then to memory that was asked for.
+/// Returns the bytes that a function writes. Calls it twice: first to measure the bytes, then to write them to reserved
+/// memory.
 ///
 /// # Errors
 /// `ENOMEM`, and those of the function.
@@ -47,7 +48,7 @@ fn write(value: &impl Serialize, out: &mut impl Write) -> io::Result<()> {
     out.write_all(b"\n")
 }
 
-/// Indents, and writes bytes as they are: a value that is JSON already, such as an integer of any length.
+/// Indents by 2, and writes bytes unchanged: a value that already is JSON, such as an integer of any length.
 struct Document(PrettyFormatter<'static>);
 
 impl Formatter for Document {

@@ -1,4 +1,4 @@
-//! Whole files in memory: which views are worth it, and how one is laid out.
+//! Whole files in memory: which views are worth it, and how they are laid out.
 
 use std::{fs::File, io, sync::Arc};
 
@@ -18,7 +18,7 @@ const WORTH_AHEAD: u64 = 1 << 20;
 /// What it costs to lay a view out in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layout {
-    /// A copy of bytes that could be served from where they are; nothing is decoded.
+    /// Copying bytes that could also be served from where they are. Nothing is decoded.
     Copy,
     /// Decoding one block straight to its place, which its first reader would have waited for anyway.
     Decode {
@@ -50,7 +50,7 @@ impl View {
     /// Fills a file in memory with this view and seals it.
     ///
     /// # Errors
-    /// [`BlockError`]. The reader does not see it: it reads the view itself and gets the [`Fault`].
+    /// [`BlockError`]. The reader does not see it, because it then reads the view itself and gets the [`Fault`].
     pub fn lay_out(&self, reader: &ReadContext, file: &Arc<FileSlot>) -> Result<(), BlockError> {
         let of_block = self.of_one_block();
         let mut decoding = None;
@@ -77,8 +77,8 @@ impl View {
         Ok(())
     }
 
-    /// Returns the compressed block that makes up the file, except for some bytes that are in memory. Such a file may
-    /// be kept on disk as it is.
+    /// Returns the compressed block that makes up the file, except for some bytes in memory. The disk cache may keep
+    /// the file of such a view.
     fn of_one_block(&self) -> Option<FileOfBlock<'_>> {
         let (mut found, mut others, mut known) = (None, Sha256::new(), 0);
         for extent in &self.extents {
@@ -95,12 +95,12 @@ impl View {
         Some(FileOfBlock { block, at, size: self.size, others: others.finalize().into() })
     }
 
-    /// Returns whether the disk cache may have the file itself.
+    /// Returns whether the disk cache may have this file.
     pub(crate) fn may_be_on_disk(&self, reader: &ReadContext) -> bool {
         reader.cache.spill().is_some() && self.of_one_block().is_some()
     }
 
-    /// Returns the file itself, if the disk cache has it and all of it is right.
+    /// Returns the file from the disk cache, if the disk cache has it and all its bytes are correct.
     pub(crate) fn on_disk(&self, reader: &ReadContext) -> Option<File> {
         reader.cache.spilled_file(&self.of_one_block()?, &*reader.source)
     }
@@ -144,7 +144,7 @@ fn unread(fault: Fault) -> BlockError {
 }
 
 impl Extent {
-    /// Returns the compressed block, if the extent is the whole of one.
+    /// Returns the compressed block, if the extent is a whole one.
     fn whole_block(&self) -> Option<&super::BlockRef> {
         match &self.data {
             Data::Block(block, range)

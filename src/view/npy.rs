@@ -2,23 +2,23 @@
 
 use crate::format::{ElementType, tuple};
 
-/// Digits for which numpy leaves room after the dictionary, so that the first axis can grow in place.
+/// Digits that numpy reserves room for after the dictionary, so that the first axis can grow in place.
 const GROWTH_DIGITS: usize = 21;
 /// Array data start at a multiple of this many bytes.
 const ALIGN: usize = 64;
 
-/// Longest header of version 1.0 behind its front, in bytes.
+/// Longest header of version 1.0 after its front, in bytes.
 const LONGEST: usize = u16::MAX as usize;
 
-/// Returns the header of an array of a type: as [`header_of`].
+/// Returns the header of an array of a type; see [`header_of`].
 pub(super) fn header(element: &ElementType, shape: &[u64]) -> Vec<u8> {
     header_of(&element.descr(), shape)
 }
 
 /// Returns the header of a C-ordered array: magic, version, length, dictionary, padding. `descr` is numpy's, such as
-/// `<f8` or `|S8`. The version is 1.0, 2.0 if that cannot hold it, and 3.0 if a name is not Latin-1.
+/// `<f8` or `|S8`. The version is 1.0; 2.0 if the header is too long for that; 3.0 if a name is not Latin-1.
 ///
-/// `shape` in elements, outermost axis first, `[]` for a 0-dimensional array.
+/// `shape` is in elements, the outermost axis first; `[]` for a 0-dimensional array.
 pub fn header_of(descr: &str, shape: &[u64]) -> Vec<u8> {
     // A type string is quoted; a list of fields brings its own quotes.
     let quote = if descr.starts_with('[') { "" } else { "'" };
@@ -40,7 +40,7 @@ pub fn header_of(descr: &str, shape: &[u64]) -> Vec<u8> {
     header.extend([major, 0]);
     match major {
         1 => header.extend((length as u16).to_le_bytes()),
-        // A record has too few fields for more.
+        // Records cannot have enough fields for a longer header.
         _ => header.extend((length as u32).to_le_bytes()),
     }
     header.extend(bytes);

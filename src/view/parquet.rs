@@ -1,13 +1,14 @@
-//! Tables as Parquet files whose pages are computed while they are read (`docs/TREE.md`, section 7).
+//! Tables as Parquet files, whose pages are computed when they are read (`docs/TREE.md`, section 7).
 //!
-//! Size and place of every page follow from lengths alone: pages have version 1, are PLAIN and not compressed, one for
-//! each column and row group. Values of a fixed size need one multiplication. If values are missing, or keys stand for
-//! texts, levels and indices take a bit or an index for each row; the present values come first, and zeros fill the
-//! page to the size that it would have if none were missing. Readers stop at the number of values that the page states
-//! (`tests/python/test_tables_idv.py` asks duckdb, polars, pyarrow and pandas).
+//! The size and place of every page follow from lengths alone. There is one page for each column and row group. Pages
+//! have version 1, PLAIN encoding and no compression. The page size of fixed-size values is one multiplication. If
+//! values may be missing, the page has a level bit for each row; if keys stand for texts, it has an index for each row.
+//! The present values come first, and zeros fill the page to the size that it would have if none were missing. Readers
+//! stop at the number of values that the page states (`tests/python/test_tables_idv.py` checks that with duckdb,
+//! polars, pyarrow and pandas).
 //!
-//! Pages without missing values are made for the range that is read, or lent from a block. All others are made whole
-//! when they are touched and kept in the cache, like the footer.
+//! For pages without missing values, only the range that is read is made, or lent from a block. All other pages are
+//! made whole at the first read and kept in the cache, as the footer is.
 
 mod arrow;
 mod column;
@@ -58,7 +59,7 @@ pub struct Table {
     pub number: u64,
     /// Number of rows.
     pub rows: u64,
-    /// Number of rows that are stored together. Row groups begin where these begin, as far as possible.
+    /// Number of rows that are stored together. As far as possible, row groups begin where these units begin.
     pub unit: u64,
     /// The columns, at least one.
     pub columns: Vec<Column>,
@@ -86,7 +87,7 @@ pub struct Parquet {
     /// Description of the table without its columns, and the same with them as JSON.
     about: Map<String, Value>,
     described: String,
-    /// Where the damage is that made a page fail, by column and group. Later readers get the same error.
+    /// The place of the damage that made a page fail, by column and group. Later readers get the same error.
     failed: Mutex<HashMap<(u32, u64), Place>>,
 }
 
@@ -116,7 +117,7 @@ enum Pages {
 struct Page {
     header: u32,
     body: u32,
-    /// Lists that are missing.
+    /// Number of missing lists.
     missing: u32,
 }
 
@@ -307,12 +308,12 @@ impl Parquet {
         [self.rows, self.columns.len() as u64]
     }
 
-    /// The file.
+    /// Returns the file.
     pub fn view(self: &Arc<Self>) -> View {
         View::default().with(self.size(), Data::Rendered(self.clone()))
     }
 
-    /// Returns the memory that it takes, in bytes, about.
+    /// Returns about how many bytes of memory it takes.
     pub fn memory_usage(&self) -> usize {
         let of_column = |laid: &Laid| {
             let pages = if let Pages::Each(pages) = &laid.pages { size_of_val(&**pages) } else { 0 };
@@ -354,7 +355,7 @@ impl Parquet {
     }
 
     /// Goes through the parts of the file that a range touches and passes each to `each`: its start in the file, its
-    /// size, and what it is. Stops when `each` says so.
+    /// size, and the part. Stops if `each` returns `false`.
     fn parts<'a>(
         &'a self,
         range: &Range<u64>,
@@ -488,8 +489,8 @@ impl Parquet {
         let size = u64::from(self.page(laid, group).body);
         let parts = reader.get_or_insert_with(key, || {
             let mut room = reader.cache.reserve(size).map_err(BlockError::from)?;
-            // Blocks are decoded while the page is made, so others must not wait for this memory as if it were free
-            // soon.
+            // Blocks are decoded while the page is made, so this memory is not free soon and others must not wait for
+            // it.
             room.hold();
             let page = Buffer::zeroed(size as usize).map_err(|_| BlockError::from(DecodeError::Memory(size)))?;
             let mut page = page.with_room(room);
@@ -529,8 +530,8 @@ fn refused(reason: String) -> Fault {
     Fault { block: None, offset: 0, error: Arc::new(BlockError::Refused(reason)) }
 }
 
-/// Returns the size of texts. If damage makes it unknowable, their page has no room for any, and reading that page
-/// finds the damage; all other pages can be read.
+/// Returns the size of texts. If damage makes it unknown, the page has no room for texts, and reading that page reports
+/// the damage. All other pages can be read.
 fn known(size: Result<u64, Fault>) -> Result<u64, Fault> {
     match size {
         Err(fault) if fault.error.is_damage() => Ok(0),
@@ -566,7 +567,7 @@ impl Rendered for Parquet {
     fn borrow(&self, reader: &ReadContext, range: Range<u64>) -> Result<Option<Bytes>, Fault> {
         let mut found = None;
         self.parts(&range, |at, size, part| {
-            // Only ranges that lie in one part.
+            // Only ranges inside one part can be lent.
             if range.start < at || range.end > at + size {
                 return Ok(false);
             }
@@ -603,5 +604,5 @@ impl Rendered for Parquet {
     }
 }
 
-/// Most parts that a read may touch and still be answered on the spot.
+/// Most parts that a read may touch if it is answered immediately.
 const FEW: u64 = 16;

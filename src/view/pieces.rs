@@ -1,8 +1,8 @@
-//! Files that are put together from small pieces, for a read that wants a part.
+//! Assembles a wanted part of a file from small pieces.
 
 use std::ops::Range;
 
-/// A part of a file, filled piece by piece: each at its place in the file.
+/// A part of a file that is filled piece by piece.
 pub(crate) struct Pieces<'a> {
     /// The range of the file that is wanted.
     pub(crate) part: Range<u64>,

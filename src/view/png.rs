@@ -21,7 +21,7 @@ const FRONT: u64 = 33;
 const CHUNK_HEAD: u64 = 8;
 const CHUNK_TAIL: u64 = 4;
 const END: &[u8; 12] = b"\0\0\0\0IEND\xAE\x42\x60\x82";
-/// Pixels up to which a PNG is made on the spot, because a thread of the pool would cost more.
+/// Most pixels of a PNG that is made immediately, because a thread of the pool would cost more.
 const FEW_PIXELS: u64 = 1 << 20;
 /// Header of the zlib stream, and the size of its Adler-32 at the end.
 const ZLIB_HEAD: [u8; 2] = [0x78, 0x01];
@@ -62,17 +62,17 @@ impl Png {
         (end < LARGEST).then_some(png)
     }
 
-    /// The file.
+    /// Returns the file.
     pub fn view(self) -> View {
         View::default().with_rendered(self.size(), self)
     }
 
-    /// Size of the file in bytes.
+    /// Returns the size of the file in bytes.
     pub fn size(&self) -> u64 {
         FRONT + self.zlib() + self.chunks() * (CHUNK_HEAD + CHUNK_TAIL) + END.len() as u64
     }
 
-    /// Returns the pixels that a part of the file needs (all of them if it holds a checksum), and their source.
+    /// Returns the pixels that a part of the file needs (all if it contains a checksum), and their source.
     fn needs(&self, part: &Range<u64>) -> (&Data, Range<u64>) {
         let whole = self.filtered();
         let filtered = if self.has_checksum(part) {
@@ -88,7 +88,7 @@ impl Png {
         (&self.pixels, self.source_range(&filtered))
     }
 
-    /// Fills `out` with a part of the file; `read` copies bytes of `pixels` from an offset on.
+    /// Fills `out` with a part of the file. `read` copies bytes of `pixels` from an offset on.
     fn fill_from<E>(&self, part: Range<u64>, out: &mut [u8], read: &Read<'_, E>) -> Result<(), E> {
         let mut pieces = Pieces { part, out };
         pieces.take(0, &self.front());
@@ -100,7 +100,7 @@ impl Png {
             at += CHUNK_HEAD;
             let data = at..at + length;
             let tail = data.end..data.end + CHUNK_TAIL;
-            // The stream's last bytes are a checksum too: over everything before.
+            // The stream's last bytes are also a checksum, of everything before.
             let checksum = self.zlib() - ZLIB_TAIL;
             let adler_here =
                 pieces.touches(&(at + checksum.saturating_sub(zlib.start)..data.end)) && zlib.end > checksum;
@@ -156,7 +156,7 @@ impl Png {
         front
     }
 
-    /// Returns whether a part of the file holds checksums.
+    /// Returns whether a part of the file contains checksums.
     fn has_checksum(&self, part: &Range<u64>) -> bool {
         self.chunks() > 1 || part.end > FRONT + CHUNK_HEAD + self.zlib() - ZLIB_TAIL && part.start < self.size() - 12
     }
@@ -168,8 +168,8 @@ impl Png {
         ([u8::from(block + 1 == self.blocks()), l0, l1, !l0, !l1], length)
     }
 
-    /// Returns the Adler-32 of the whole stream and the CRC of the chunk that holds `chunk` of it, in one pass over the
-    /// pixels.
+    /// Returns the Adler-32 of the whole stream and the CRC of the chunk with the range `chunk` of the stream, in one
+    /// pass over the pixels.
     fn checksums<E>(&self, chunk: &Range<u64>, read: &Read<'_, E>) -> Result<(u32, u32), E> {
         let mut adler = simd_adler32::Adler32::new();
         let mut crc = crc32fast::Hasher::new();
@@ -195,7 +195,7 @@ impl Png {
         Ok((adler.finish(), crc.finalize()))
     }
 
-    /// Fills `out` with a part of the zlib stream. `adler` matters only if the part reaches its last bytes.
+    /// Fills `out` with a part of the zlib stream. `adler` is used only if the part reaches the stream's last bytes.
     fn fill_zlib<E>(&self, part: Range<u64>, out: &mut [u8], adler: u32, read: &Read<'_, E>) -> Result<(), E> {
         let mut pieces = Pieces { part, out };
         let head = ZLIB_HEAD.len() as u64;
@@ -231,7 +231,7 @@ impl Png {
     /// Fills `out` with a part of the rows, each after a filter byte of 0.
     fn fill_filtered<E>(&self, part: Range<u64>, out: &mut [u8], read: &Read<'_, E>) -> Result<(), E> {
         let range = self.source_range(&part);
-        // No longer than the request, and one byte at each end.
+        // At most as long as the request, and one byte more at each end.
         let mut pixels = vec![0; (range.end - range.start) as usize];
         if !pixels.is_empty() {
             read(range.start, &mut pixels)?;

@@ -1,5 +1,5 @@
-//! Memory in which replies are put together. It is kept for the next replies, because fresh memory costs page faults;
-//! these were a third of the time of a sequential read.
+//! Memory in which replies are assembled. It is kept for the next replies, because fresh memory costs page faults,
+//! which were a third of the time of a sequential read.
 
 use std::{
     fmt, io,
@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use crate::source::zeros;
 
-/// Number of pieces of memory that are kept, and their smallest and largest size.
+/// Most pieces of memory that are kept, and their smallest and largest size in bytes.
 const SPARES: usize = 4;
 const SMALLEST: usize = 64 << 10;
 const LARGEST: usize = 1 << 20;

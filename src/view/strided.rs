@@ -1,12 +1,12 @@
-//! Runs of bytes at equal distances in the file, as one array: a field of interleaved rows, or a variable of records.
-//! Big-endian elements are shown little-endian.
+//! Runs of bytes at equal distances in the file, shown as one array: a field of interleaved rows, or a variable of
+//! records. Big-endian elements are shown little-endian.
 
 use std::ops::Range;
 
 use super::{Fault, ReadContext, Rendered};
 use crate::{limits::PIECE, source::Source};
 
-/// Location of the runs, and what their elements are.
+/// The place of the runs, and their elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Strided {
     /// The first byte of the first run, in the file.
@@ -15,14 +15,14 @@ pub struct Strided {
     pub stride: u64,
     /// Bytes of a run.
     pub width: u64,
-    /// Bytes of a big-endian element, of which a run has a whole number; 1 for bytes that are shown as they are.
+    /// Bytes of a big-endian element; a run has a whole number of them. 1 for bytes that are shown unchanged.
     pub swap: u64,
 }
 
 /// Largest gap in bytes between two runs that is read instead of skipped.
 const GAP: u64 = 4096;
 
-/// Bytes of the file from which gathering runs costs more than a thread of the pool.
+/// Least bytes of the file for which gathering runs costs more than a thread of the pool.
 const MUCH: u64 = 4 << 20;
 
 impl Strided {
@@ -32,7 +32,7 @@ impl Strided {
         Self { start: place.start, stride: width, width, swap }
     }
 
-    /// Returns where a run begins. A place that no file has stands for those beyond.
+    /// Returns where a run begins. Saturates at a place that no file has.
     fn run(&self, number: u64) -> u64 {
         self.start.saturating_add(number.saturating_mul(self.stride))
     }
@@ -58,7 +58,7 @@ impl Strided {
         self.fill_from(part, out, |at, buf| source.read_at(at, buf))
     }
 
-    /// Fills `out` with a part of the array; `read` copies bytes of the file from an offset on.
+    /// Fills `out` with a part of the array. `read` copies bytes of the file from an offset on.
     fn fill_from<E>(
         &self,
         part: Range<u64>,

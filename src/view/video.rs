@@ -18,7 +18,7 @@ use crate::{
     video::{self, Wanted},
 };
 
-/// Frames behind the one that is read that should be decoded for a reader who goes through a video.
+/// Frames that are decoded ahead for a reader that goes through a video.
 const LOOK_AHEAD: u64 = 8;
 
 /// One video of a container.
@@ -26,7 +26,7 @@ pub struct Footage {
     track: Arc<Track>,
     source: Arc<dyn Source>,
     number: u64,
-    /// The frame that was read last.
+    /// The most recently read frame.
     last: AtomicU64,
 }
 
@@ -37,8 +37,8 @@ impl std::fmt::Debug for Footage {
 }
 
 impl Footage {
-    /// Returns the video in a file, whose index was read from it. `number` stands for this file in the container: no
-    /// other video and no chunked array of the container has it.
+    /// Returns the video in a file with this index. `number` identifies the file in the container: no other video and
+    /// no chunked array of the container may have it.
     pub fn new(track: Arc<Track>, source: Arc<dyn Source>, number: u64) -> Arc<Self> {
         Arc::new(Self { track, source, number, last: AtomicU64::new(u64::MAX) })
     }
@@ -52,7 +52,7 @@ impl Footage {
     /// if the cache does not have them.
     ///
     /// # Errors
-    /// [`Fault`] if the frame cannot be decoded; `WouldBlock` if that would have to be waited for.
+    /// [`Fault`] if the frame cannot be decoded; `WouldBlock` if the caller would have to wait for it.
     pub fn pixels(&self, reader: &ReadContext, frame: u64) -> Result<Arc<Buffer>, Fault> {
         let before = self.last.swap(frame, Relaxed);
         let mut wanted = Wanted {
@@ -86,7 +86,7 @@ impl Footage {
         })
     }
 
-    /// Copies a part of a frame's pixels to `out`, whose length is that of the part. The part ends inside the frame.
+    /// Copies a part of a frame's pixels to `out`, which has the part's length. The part must end inside the frame.
     ///
     /// # Errors
     /// As [`Self::pixels`].

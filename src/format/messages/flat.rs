@@ -1,20 +1,20 @@
-//! A message as columns: fields of fields under names with dots (`docs/formats/mcap.md`, section 9).
+//! A message as columns. Nested fields get names with dots (`docs/formats/mcap.md`, section 9).
 //!
-//! What the schema says decides which columns there are, never a message. A column that is no array and no column of a
-//! table still counts, so that the places of all others are known.
+//! Only the schema decides which columns there are, never a message. A column that is shown neither as an array nor in
+//! a table keeps its number, so that the numbers of all others are known.
 
 use super::{Absent, Count, DEPTH, Field, Kind, Number, Schema, Sink, Time, ros::bits};
 
-/// Most columns; those that are left out count.
+/// Most columns, including those that are left out.
 pub const COLUMNS: usize = 2_000;
 
-/// Most bytes of the names of all columns; those behind are left out like those behind [`COLUMNS`].
+/// Most bytes of the names of all columns. Later columns are left out, as those after [`COLUMNS`] are.
 const NAMES: usize = 4 << 20;
 
 /// Most elements of a row of an array.
 pub const WIDEST: u32 = 1 << 20;
 
-/// Bytes of a row up to which a column is kept with others of its message.
+/// Largest row in bytes of a column that is kept together with other columns of its message.
 pub const NARROW: usize = 1 << 10;
 
 /// An element of a column.
@@ -27,7 +27,7 @@ pub enum Element {
 }
 
 impl Element {
-    /// Bytes of one.
+    /// Returns its size in bytes.
     pub fn size(self) -> usize {
         match self {
             Self::Number(number) => number.size(),
@@ -41,7 +41,7 @@ impl Element {
 pub enum Shape {
     /// One element in each row.
     One(Element),
-    /// So many elements in each row.
+    /// The same number of elements in each row.
     Fixed(Element, u32),
     /// Any number of elements in each row.
     Ragged(Element),
@@ -77,9 +77,9 @@ pub struct Leaf {
 /// The columns of a message.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Flat {
-    /// In the order of their definition.
+    /// The columns, in the order of their definition.
     pub leaves: Vec<Leaf>,
-    /// Whether there are more.
+    /// Whether there are more columns, which are left out.
     pub has_more: bool,
 }
 
@@ -91,16 +91,16 @@ impl Flat {
         flat
     }
 
-    /// Adds the columns of a message whose names begin with `front`; `left` bytes of names may still come.
+    /// Adds the columns of a message. Their names begin with `front` and may take `left` more bytes.
     fn add(&mut self, schema: &Schema, message: u32, front: &str, within: &mut Vec<u32>, left: &mut usize) {
         for field in &schema.message(message).fields {
             let inner = opened(schema, field, within);
             if self.leaves.len() == COLUMNS || *left < front.len() + field.name.len() {
-                // A message without columns is none that is left out.
+                // A message without columns does not count as left out.
                 let is_empty = inner.is_ok_and(|inner| inner.is_some_and(|m| schema.message(m).leaves == Some(0)));
                 self.has_more = !is_empty;
             } else if let Ok(Some(inner)) = inner {
-                // One without columns may have any number of fields.
+                // Messages without columns are passed over, because they may have any number of fields.
                 if schema.message(inner).leaves != Some(0) {
                     within.push(inner);
                     self.add(schema, inner, &format!("{front}{}.", field.name), within, left);
@@ -124,7 +124,7 @@ impl Flat {
     }
 }
 
-/// Returns the message whose fields are columns of their own in place of a field; `None` if the field is one column.
+/// Returns the message whose fields become columns instead of a field; `None` if the field is one column.
 fn opened(schema: &Schema, field: &Field, within: &[u32]) -> Result<Option<u32>, &'static str> {
     let (Kind::Message(inner), Count::One) = (field.kind, field.count) else { return Ok(None) };
     if within.contains(&inner) {
@@ -158,8 +158,8 @@ fn shape_of(field: &Field) -> Shape {
 
 /// Takes the values of one column of a message.
 pub trait Take {
-    /// The values of a column are these bytes: elements little-endian and one behind the other, or the bytes of a text.
-    /// Elements of a list may come in several parts.
+    /// Takes values of a column: little-endian elements that follow each other, or the bytes of a text. Elements of a
+    /// list may come in several parts.
     fn take(&mut self, leaf: usize, bytes: &[u8]);
 }
 
@@ -171,7 +171,7 @@ pub struct Columns<'a, T: Take + ?Sized> {
     leaf: usize,
     /// Messages whose fields are columns, the outermost first.
     within: Vec<u32>,
-    /// Lists, and messages that are one column, within each other.
+    /// Depth of nested lists and of messages that are one column.
     inside: usize,
     is_list: bool,
     to: &'a mut T,
@@ -196,7 +196,7 @@ impl<'a, T: Take + ?Sized> Columns<'a, T> {
         }
     }
 
-    /// Gives a value that belongs to the column as it is.
+    /// Passes on a value that goes into the column unchanged.
     fn one(&mut self, bytes: &[u8]) {
         if self.inside == 0 || self.is_list && self.inside == 1 {
             self.give(bytes);
@@ -204,7 +204,7 @@ impl<'a, T: Take + ?Sized> Columns<'a, T> {
         self.next();
     }
 
-    /// Gives the defaults of all columns of a message that is not there.
+    /// Passes on the defaults of all columns of an absent message.
     fn pass(&mut self, message: u32) {
         match self.schema.message(message).leaves {
             Some(0) => {}

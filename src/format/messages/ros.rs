@@ -13,7 +13,7 @@ struct Walk<'a> {
     at: usize,
     is_cdr: bool,
     is_big: bool,
-    /// Messages without bytes that may still come.
+    /// How many more messages without bytes are allowed.
     empty_left: u32,
 }
 
@@ -69,7 +69,7 @@ impl<'a> Walk<'a> {
                 self.align(number.size());
             }
             let is_big = self.is_big;
-            // Fits, because so many bytes are left.
+            // Cannot overflow: the message has at least this many bytes left.
             let bytes = self.take(count as usize * number.size())?;
             sink.numbers(number, bytes, is_big);
             return Ok(());
@@ -113,7 +113,7 @@ impl<'a> Walk<'a> {
 
     fn align(&mut self, size: usize) {
         if self.is_cdr {
-            // Behind the end, the next bytes are missing.
+            // At the end, the next field reports the missing bytes.
             self.at = self.at.next_multiple_of(size).min(self.bytes.len());
         }
     }
@@ -134,7 +134,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Returns the bits of a number; signed ones with their sign.
+/// Returns the bits of a number. Signed numbers are sign-extended.
 pub(super) fn bits(number: Number, bytes: &[u8], is_big: bool) -> u64 {
     let mut all = [0; 8];
     for (at, byte) in bytes.iter().take(8).enumerate() {

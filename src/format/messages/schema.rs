@@ -1,4 +1,4 @@
-//! What a schema says: messages, their fields, and the types of these.
+//! Parsed schemas: messages, their fields, and the fields' types.
 
 use crate::format::DType;
 
@@ -20,7 +20,7 @@ pub enum Number {
 }
 
 impl Number {
-    /// Bytes of one.
+    /// Returns its size in bytes.
     pub fn size(self) -> usize {
         match self {
             Self::Bool | Self::I8 | Self::U8 => 1,
@@ -30,7 +30,7 @@ impl Number {
         }
     }
 
-    /// The type of arrays of them.
+    /// Returns the element type of arrays of this number.
     pub fn dtype(self) -> DType {
         match self {
             Self::Bool => DType::Bool,
@@ -79,13 +79,13 @@ pub enum Kind {
 pub enum Count {
     /// One.
     One,
-    /// Always so many.
+    /// Always this many.
     Fixed(u32),
     /// Any number.
     Many,
 }
 
-/// The value of a field of protobuf that is not in a message.
+/// The value of an absent protobuf field.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Absent {
     /// The bits of a number.
@@ -101,7 +101,7 @@ pub(super) struct Stored {
     pub(super) number: u32,
     /// The number of its type in descriptors.
     pub(super) stored_as: u8,
-    /// Whether it can be told from its default that it is absent.
+    /// Whether an absent field differs from one with the default value.
     pub(super) has_presence: bool,
     pub(super) absent: Absent,
 }
@@ -128,7 +128,7 @@ impl Field {
         self.stored.as_ref().map(|stored| &stored.absent)
     }
 
-    /// Returns whether its values are bytes that JSON has in base64.
+    /// Returns whether its values are bytes, which JSON shows in base64.
     pub fn is_bytes(&self) -> bool {
         match self.count {
             Count::One => false,
@@ -142,11 +142,11 @@ impl Field {
 pub struct Message {
     /// Its fields, in the order of their definition.
     pub fields: Vec<Field>,
-    /// The fields of protobuf by their numbers: number and place, in order.
+    /// For protobuf: the number and place of each field, in the order of numbers.
     pub(super) by_number: Vec<(u32, u32)>,
-    /// Bytes that one has at least; not for protobuf.
+    /// Least bytes of a message; not for protobuf.
     pub(super) least: u64,
-    /// Columns of one (see [`super::flat`]), if it holds itself nowhere.
+    /// Number of its columns (see [`super::flat`]); `None` if it contains itself.
     pub(super) leaves: Option<u64>,
 }
 
@@ -164,7 +164,7 @@ pub enum Encoding {
 pub struct Schema {
     /// How its messages are serialised.
     pub encoding: Encoding,
-    /// The type of its messages is the first.
+    /// The types of messages. The channel's own type is the first.
     pub messages: Vec<Message>,
 }
 
@@ -182,9 +182,10 @@ impl Schema {
         self.messages.iter().map(of_message).sum()
     }
 
-    /// Counts the columns of all messages that hold themselves nowhere.
+    /// Counts the columns of all messages that do not contain themselves.
     pub(super) fn count_leaves(&mut self) {
-        // What is reached by a field is counted first; whoever is reached again on the way there holds itself.
+        // Depth first: the messages of fields are counted before the message itself. A message that is reached again
+        // while it is open contains itself.
         #[derive(Clone, Copy, PartialEq)]
         enum Mark {
             New,

@@ -4,10 +4,10 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 
 use super::{Field, Number, Sink, Time, ros::bits};
 
-/// Most bytes of an array that are shown.
+/// Most bytes of an array that a line shows.
 const SHOWN: usize = 4096;
 
-/// Takes the bytes of a text, one part behind the other.
+/// Takes the bytes of a text in parts.
 pub trait Out {
     /// Takes the next bytes.
     fn put(&mut self, bytes: &[u8]);
@@ -34,7 +34,7 @@ pub struct Line<'a, O: Out> {
     out: &'a mut O,
     /// Whether the next value or key is the first of its object or list.
     is_first: bool,
-    /// Whether a list of bytes comes, which is no list in JSON.
+    /// Whether the list that comes is one of bytes, which JSON shows as base64.
     is_bytes: bool,
 }
 
@@ -44,7 +44,7 @@ impl<'a, O: Out> Line<'a, O> {
         Self { out, is_first: true, is_bytes: false }
     }
 
-    /// Writes what stands in front of a value.
+    /// Writes what comes before a value.
     fn value(&mut self) {
         if !self.is_first {
             self.out.put(b",");
@@ -76,7 +76,7 @@ impl<'a, O: Out> Line<'a, O> {
     }
 }
 
-/// Writes a number by the rule of the page: its digits are those of `text`, in any form. Returns how many bytes that are.
+/// Writes the number in `text`, which may have any form, by the rule of that page. Returns the number of bytes.
 fn lay_out(text: &[u8], out: &mut [u8; 32]) -> usize {
     let (is_negative, text) = match text {
         [b'-', rest @ ..] => (true, rest),
@@ -89,7 +89,7 @@ fn lay_out(text: &[u8], out: &mut [u8; 32]) -> usize {
         }
         None => (text, 0),
     };
-    // The digits without zeros around them, and where the point stands in front of or behind their first.
+    // The digits without zeros around them, and the place of the point relative to the first digit.
     let (mut digits, mut count, mut point, mut seen_point) = ([0u8; 24], 0usize, exponent, false);
     for byte in number {
         match byte {

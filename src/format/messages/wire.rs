@@ -3,11 +3,11 @@
 use super::{Absent, Count, DEPTH, Field, Kind, Number, PartError, Schema, Sink, bad, schema::Stored};
 use crate::{format::Fields, source::Memory};
 
-/// Records of a message for which no memory is asked.
+/// Records of a message that need no reservation of memory.
 const FEW: usize = 4096;
 
-/// Values that a message may have beside 16 for each of its bytes: a schema of many fields shows all of them for an
-/// inner message of two bytes.
+/// Values that a message may have in addition to 16 for each of its bytes. An inner message of two bytes has all fields
+/// of its schema, which may be many.
 const VALUES: u64 = 1 << 20;
 
 /// A value as it is stored.
@@ -19,7 +19,7 @@ pub(super) enum Value<'a> {
     Bytes(&'a [u8]),
 }
 
-/// Goes through the records of a message; those of groups are skipped. `each` gets the number and the value.
+/// Goes through the records of a message and skips groups. `each` gets the number and the value.
 pub(super) fn records<'a>(
     mut bytes: &'a [u8],
     mut each: impl FnMut(u32, Value<'a>) -> Result<(), PartError>,
@@ -83,7 +83,7 @@ pub(super) fn walk(schema: &Schema, bytes: &[u8], memory: &dyn Memory, sink: &mu
 struct Walk<'a> {
     schema: &'a Schema,
     memory: &'a dyn Memory,
-    /// Values that may still come.
+    /// How many more values are allowed.
     left: u64,
 }
 
@@ -115,7 +115,7 @@ impl Walk<'_> {
             }
             Ok(())
         })?;
-        // Stable, so values of a field stay in order.
+        // A stable sort keeps the values of a field in order.
         found.sort_by_key(|(at, _)| *at);
         sink.begin(number);
         let mut rest = &found[..];
@@ -173,7 +173,7 @@ impl Walk<'_> {
                 match (parts.next(), parts.next()) {
                     (None, _) => sink.absent(field),
                     (Some(one), None) => self.message(inner, one, depth + 1, sink)?,
-                    // Messages of one field are merged, as if their bytes were one message.
+                    // Several messages of one field are merged, as if their bytes were one message.
                     (Some(first), Some(second)) => {
                         let length = first.len() + second.len() + parts.clone().map(<[u8]>::len).sum::<usize>();
                         self.memory.reserve(length as u64)?;
@@ -212,7 +212,7 @@ fn absent(field: &Field, stored: &Stored, sink: &mut dyn Sink) {
     }
 }
 
-/// Returns the bits of a number of a field; `None` if its wire type is another one.
+/// Returns the bits of a number of a field; `None` if the wire type does not fit the field.
 fn single(field: &Stored, value: Value<'_>) -> Option<u64> {
     match (field.stored_as, value) {
         // f64, fixed64, sfixed64; f32 and fixed32; sfixed32.

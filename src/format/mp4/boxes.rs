@@ -2,7 +2,7 @@
 
 use crate::format::{Fields, PartError};
 
-/// Most boxes that are looked through in one other.
+/// Most boxes inside one box.
 const CHILDREN: usize = 1 << 16;
 
 /// The front of a box.
@@ -11,11 +11,11 @@ pub(super) struct Header {
     pub(super) kind: [u8; 4],
     /// Bytes of the header.
     pub(super) head: u64,
-    /// Bytes of the whole box, which are there.
+    /// Bytes of the whole box. They are in the file.
     pub(super) size: u64,
 }
 
-/// Interprets the first bytes of a box that ends within `room` bytes; `None` if it does not.
+/// Interprets the first bytes of a box; `None` if the box has more than `room` bytes.
 pub(super) fn header(bytes: &[u8], room: u64) -> Option<Header> {
     let (short, kind) = (u32::from_be_bytes(bytes.array(0)?), bytes.array(4)?);
     let (head, size) = match short {
@@ -40,12 +40,12 @@ pub(super) struct SampleEntry<'a> {
     pub(super) content: Boxes<'a>,
 }
 
-/// The one part of the media that is shown.
+/// The part of the media that is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Edit {
     /// Time before it in which nothing is shown, in the movie's units.
     pub(super) empty: u64,
-    /// Its length in the movie's units; 0 is all that is there.
+    /// Its length in the movie's units; 0 means up to the end.
     pub(super) duration: u64,
     /// Where it begins, in the track's units.
     pub(super) media_time: i64,
@@ -125,7 +125,7 @@ impl<'a> Boxes<'a> {
         self.bytes(0).map(|[version]| version)
     }
 
-    /// Returns the units in a second of `mvhd` or `mdhd`.
+    /// Returns the time units in a second, from `mvhd` or `mdhd`.
     pub(super) fn time_scale(&self) -> Result<u32, PartError> {
         match self.u32(if self.version()? == 0 { 12 } else { 20 })? {
             0 => PartError::damaged(format!("the box at {} has 0 units in a second", self.at)),
@@ -133,7 +133,8 @@ impl<'a> Boxes<'a> {
         }
     }
 
-    /// Returns the entries of a table of `each` bytes that begins with their number at `offset`. They are all there.
+    /// Returns the entries, of `each` bytes, of a table that begins with their number at `offset`. Fails if some are
+    /// missing.
     pub(super) fn table(&self, offset: usize, each: usize) -> Result<&'a [u8], PartError> {
         let count = self.u32(offset)?;
         let too_many = || PartError::Damaged(format!("the box at {} has no room for {count} entries", self.at));
@@ -150,7 +151,8 @@ impl<'a> Boxes<'a> {
         Ok(SampleEntry { kind: found.kind, content: Self { bytes: content, at: entries.at + found.head } })
     }
 
-    /// Returns the one edit of `elst` that shows something, with the empty ones before it; `None` if there is none.
+    /// Returns the edit of `elst` that shows something, with the time of the empty edits before it; `None` if there is
+    /// none.
     pub(super) fn edit(&self) -> Result<Option<Edit>, PartError> {
         let is_long = self.version()? != 0;
         let each = if is_long { 20 } else { 12 };

@@ -3,7 +3,7 @@
 use super::{SAMPLES, Sample, boxes::Boxes};
 use crate::format::{Fields, PartError};
 
-/// The tables of `stbl`. Each has all its entries.
+/// The tables of `stbl`. All are complete.
 pub(super) struct Tables<'a> {
     count: u64,
     sizes: Sizes<'a>,
@@ -22,7 +22,7 @@ pub(super) struct Tables<'a> {
 /// Sizes of samples in bytes.
 enum Sizes<'a> {
     Same(u32),
-    /// Numbers of so many bits.
+    /// Numbers of this many bits.
     Each(&'a [u8], u32),
 }
 
@@ -114,7 +114,8 @@ impl<'a> Tables<'a> {
             let Some(these) = samples.get_mut(composed..composed + count as usize) else {
                 return PartError::damaged(format!("ctts has more than the {} samples of stsz", self.count));
             };
-            // Version 0 is unsigned on paper; writers put signed numbers there too, and no real offset needs the bit.
+            // In version 0 the offset is unsigned by the standard, but some writers store signed numbers. No real
+            // offset needs the highest bit.
             these.iter_mut().for_each(|sample| sample.time = sample.time.saturating_add(offset.cast_signed().into()));
             composed += count as usize;
         }

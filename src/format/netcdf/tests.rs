@@ -1,4 +1,4 @@
-//! Headers as netCDF4 and scipy write them (the golden files), and those that are refused.
+//! Tests of headers: those that netCDF4 and scipy wrote (the golden files), and those that are refused.
 
 use super::*;
 

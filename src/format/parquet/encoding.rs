@@ -1,4 +1,4 @@
-//! Encodings of levels and values: hybrids of runs and packed bits, deltas, streams of bytes.
+//! Decodes levels and values: hybrids of runs and packed bits, deltas, byte streams.
 
 /// Why bytes do not decode.
 pub(super) type Reason = &'static str;
@@ -51,7 +51,7 @@ pub(super) fn hybrid<T: Copy>(
     Ok(at)
 }
 
-/// Unpacks values of up to 32 bits, the lowest bits first. There are enough bytes.
+/// Unpacks values of up to 32 bits, the lowest bits first. `packed` must have enough bytes.
 fn unpack<T>(packed: &[u8], width: u32, out: &mut [T], cast: impl Fn(u32) -> T) {
     let mask = u64::MAX >> (64 - width);
     let mut bit = 0;
@@ -94,7 +94,7 @@ fn zigzag(bytes: &[u8], at: &mut usize) -> Result<i64, Reason> {
     Ok((value >> 1) as i64 ^ -((value & 1) as i64))
 }
 
-/// Largest block of deltas; writers use 128 or some times that.
+/// Largest block of deltas. Writers use 128 or a small multiple of it.
 const BLOCK: u64 = 1 << 20;
 
 /// Passes `count` delta-encoded integers to `put` (`DELTA_BINARY_PACKED`). Returns the number of bytes that were read.
@@ -152,7 +152,7 @@ fn bits(packed: &[u8], bit: usize, width: u32) -> u64 {
     (low | high) & mask
 }
 
-/// Puts the streams of first bytes, second bytes and so on back together (`BYTE_STREAM_SPLIT`).
+/// Joins the streams of first bytes, second bytes and so on to values (`BYTE_STREAM_SPLIT`).
 pub(super) fn join_streams(bytes: &[u8], width: usize, out: &mut [u8]) -> Result<(), Reason> {
     let bytes = bytes.get(..out.len()).ok_or(SHORT)?;
     let count = out.len() / width.max(1);

@@ -11,17 +11,18 @@ use crate::{
     wanted,
 };
 
-/// Bytes that are read for a header at first, and at most. Statistics in it have the smallest and the largest value.
+/// Bytes that are read for a header first, and at most. A header may contain statistics with the smallest and the
+/// largest value.
 const HEADER: u64 = 512;
 const LONGEST_HEADER: u64 = 16 << 20;
 
-/// Pages for which room is made at once.
+/// Pages for which memory is reserved at once.
 const TOGETHER: usize = 64;
 
 /// What a page holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Values that indices of other pages stand for.
+    /// The values to which the indices of other pages refer.
     Dictionary,
     /// Values, whose levels are compressed with them.
     Data,
@@ -45,7 +46,7 @@ pub enum Kind {
 pub struct Header {
     /// What it holds.
     pub kind: Kind,
-    /// Bytes behind the header as they are stored, and after decompression.
+    /// Bytes after the header: as stored, and decompressed.
     pub stored: u32,
     /// See [`Self::stored`].
     pub size: u32,
@@ -60,15 +61,15 @@ pub struct Header {
 /// A page of a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
-    /// Where the bytes behind the header begin in the file.
+    /// Where in the file the bytes after the header begin.
     pub at: u64,
     /// The header.
     pub header: Header,
-    /// The first row of the row group that begins in it, if one does.
+    /// The number in the row group of the first row that begins in the page.
     pub first: u64,
     /// Rows that begin in it.
     pub rows: u32,
-    /// Whether its first values belong to the row before.
+    /// Whether its first values belong to the previous row.
     pub continues: bool,
 }
 
@@ -107,7 +108,7 @@ fn header(bytes: &[u8]) -> Result<(Header, usize), Broken> {
             2 => size = Some(compact.size()?),
             3 => stored = Some(compact.size()?),
             4 => crc = Some(compact.integer()? as u32),
-            // Of pages of version 1, and of dictionaries: the first fields are the same.
+            // The headers of version 1 pages and of dictionaries have the same first fields.
             5 | 7 if field == STRUCT => compact.fields(|compact, number, _| {
                 match number {
                     1 => values = Some(compact.size()?),
@@ -167,7 +168,7 @@ fn header_at(source: &dyn Source, at: u64, end: u64) -> Result<Result<(Header, u
 }
 
 /// Goes through the pages of a chunk. If rows can have any number of values, `rows_in` counts the rows that begin in a
-/// page of version 1, and says whether it continues one; its error ends the chunk there.
+/// page of version 1 and tells whether the page continues a row. If `rows_in` fails, the chunk ends there.
 ///
 /// # Errors
 /// `Source` if bytes cannot be read, or there is no memory. Damage is no error; see [`Pages::damage`].

@@ -23,7 +23,7 @@ pub enum Physical {
     Double,
     /// Any bytes, after their length.
     Bytes,
-    /// So many bytes.
+    /// This many bytes.
     Fixed(u32),
 }
 
@@ -42,7 +42,7 @@ impl Physical {
         })
     }
 
-    /// Returns the bytes of a value, of bool as it is decoded; `None` if they differ.
+    /// Returns the bytes of a decoded value (1 for a boolean); `None` if values differ in length.
     pub(super) fn width(self) -> Option<usize> {
         Some(match self {
             Self::Boolean => 1,
@@ -58,7 +58,7 @@ impl Physical {
 /// What the values of a leaf are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Values {
-    /// Numbers, of a type with as many bytes as are stored (bool has a byte when it is decoded): `INT_8` is `I32`.
+    /// Numbers of a type with the stored width: `INT_8` is `I32`. A boolean is one byte when decoded.
     Numbers(DType),
     /// Texts.
     Texts,
@@ -81,7 +81,7 @@ pub enum Form {
     Other,
 }
 
-/// What a place without a value stands for, by its definition level.
+/// What a definition level below the largest means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stop {
     /// A missing value.
@@ -105,7 +105,7 @@ pub struct Leaf {
     pub form: Form,
     /// The largest repetition level.
     pub(super) most_repeated: u8,
-    /// What each definition level below the largest stands for; as many as that level.
+    /// What each definition level below the largest means. The length is the largest level.
     pub(super) stops: Box<[Stop]>,
 }
 
@@ -145,7 +145,7 @@ struct Element<'a> {
     logical: Option<Logical>,
 }
 
-/// The annotations that are told apart.
+/// The annotations that make a difference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Logical {
     Text,
@@ -218,7 +218,7 @@ fn element<'a>(compact: &mut Compact<'a>) -> Result<Element<'a>, Broken> {
 
 impl Element<'_> {
     fn values(&self, physical: Physical) -> Values {
-        // The annotation of integers: bits, and whether they have a sign.
+        // The annotation of integers: their bits, and whether they are signed.
         let integer = match (self.logical, self.converted) {
             (Some(Logical::Integer(bits, is_signed)), _) => Some((bits, is_signed)),
             (Some(_), _) => None,
@@ -253,7 +253,7 @@ struct Open {
     name: Box<str>,
 }
 
-/// Reads the list of elements. `reserve` is asked for memory.
+/// Reads the list of elements. Calls `reserve` before it takes memory.
 pub(super) fn read<E: From<Broken>>(
     compact: &mut Compact<'_>,
     mut reserve: impl FnMut(u64) -> Result<(), E>,
@@ -321,8 +321,8 @@ fn leaf(groups: &[Open], name: Box<str>, physical: Physical, element: &Element<'
     Leaf { path, physical, values: element.values(physical), form, most_repeated, stops: stops.into() }
 }
 
-/// Returns whether all groups above a leaf are lists: a group with one repeated child, which is the element or has it as
-/// its only child.
+/// Returns whether all groups above a leaf are lists. A list is a group with one repeated child, which is the element
+/// or has the element as its only child.
 fn is_list(groups: &[Open], leaf: Repetition) -> bool {
     let mut groups = groups;
     loop {

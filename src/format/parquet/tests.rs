@@ -1,4 +1,4 @@
-//! Footers and pages that no writer makes.
+//! Tests with footers and pages that no writer makes.
 
 use super::*;
 use crate::source::Unlimited;

@@ -25,7 +25,7 @@ const UUID: u8 = 13;
 pub(super) enum Broken {
     /// They end inside a structure.
     Short,
-    /// They are no such structure.
+    /// They are not a valid structure.
     Bad(&'static str),
 }
 
@@ -88,7 +88,7 @@ impl<'a> Compact<'a> {
         Ok((value >> 1) as i64 ^ -((value & 1) as i64))
     }
 
-    /// Returns a number of a size or count that fits 31 bits.
+    /// Returns a size or count, which must fit 31 bits.
     pub(super) fn size(&mut self) -> Result<u32> {
         let value = self.integer()?;
         let fits = u32::try_from(value).ok().filter(|value| *value <= i32::MAX as u32);
@@ -120,7 +120,8 @@ impl<'a> Compact<'a> {
         Ok(Some((*last, head & 15)))
     }
 
-    /// Returns the number of elements of a list, and their type. There are no more than bytes.
+    /// Returns the number of elements of a list, and their type. The number is at most the number of bytes that are
+    /// left.
     pub(super) fn list(&mut self) -> Result<(usize, u8)> {
         let head = self.byte()?;
         let count = if head >> 4 == 15 { self.varint()? } else { u64::from(head >> 4) };
@@ -140,7 +141,7 @@ impl<'a> Compact<'a> {
     fn skip_within(&mut self, kind: u8, depth: u32) -> Result<()> {
         let deeper = depth.checked_sub(1).ok_or(Broken::Bad("structures are nested too deeply"))?;
         match kind {
-            // Of an element of a list; a field has its value in its head.
+            // An element of a list. A field of this type has its value in its head.
             TRUE | FALSE | BYTE => self.byte().map(drop),
             I16 | I32 | I64 => self.varint().map(drop),
             DOUBLE => self.pass(8).map(drop),

@@ -1,4 +1,4 @@
-//! The values of a page: decompressed, without their encoding, in the order of rows.
+//! Decodes the values of a page, in the order of rows.
 
 use super::{
     super::{CrcKind, PartError},
@@ -16,20 +16,21 @@ use crate::{
 
 /// A slot with a value.
 pub const VALUE: u8 = 0;
-/// A slot of a value that is missing.
+/// A slot of a missing value.
 pub const NULL: u8 = 1;
-/// A slot of a list that is missing.
+/// A slot of a missing list.
 pub const NULL_LIST: u8 = 2;
 
 /// The values of a page. Each value, missing value and missing list has a slot; a list without elements has none.
 #[derive(Debug, Default)]
 pub struct Decoded {
-    /// For leaves with lists: the slot at which each row begins that begins here, and the number of slots; `u32`,
-    /// little-endian. Empty if each row has one slot.
+    /// For leaves with lists: the first slot of each row that begins in this page, then the number of slots, as
+    /// little-endian `u32`. Empty if each row has one slot.
     pub starts: Vec<u8>,
-    /// What each slot is ([`VALUE`] and so on); empty if all have values.
+    /// The kind of each slot ([`VALUE`] and so on); empty if all have values.
     pub marks: Vec<u8>,
-    /// A value for each slot. For bytes, 8 bytes with offset and length (`u32` both) in [`Self::bytes`].
+    /// A value for each slot. A value of any length is 8 bytes: its offset in [`Self::bytes`] and its length, both
+    /// `u32`.
     pub slots: Vec<u8>,
     /// The bytes of values of any length, unless they are in the dictionary.
     pub bytes: Vec<u8>,
@@ -40,7 +41,7 @@ pub struct Decoded {
 /// Bytes of a slot for a value of any length.
 pub const SPAN: usize = 8;
 
-/// Values that indices stand for.
+/// The values to which indices refer.
 #[derive(Debug, Clone, Copy)]
 pub struct Dictionary<'a> {
     /// As [`Decoded::slots`].
@@ -48,7 +49,7 @@ pub struct Dictionary<'a> {
 }
 
 impl Decoded {
-    /// Returns the parts of a page, which count together.
+    /// Returns the bytes of memory that all parts take.
     pub fn memory_usage(&self) -> u64 {
         (self.starts.len() + self.marks.len() + self.slots.len() + self.bytes.len()) as u64
     }
@@ -71,12 +72,12 @@ fn memory(size: u64, memory: &dyn Memory) -> Result<Vec<u8>, PartError> {
     Ok(zeros(size as usize).map_err(crate::source::SourceError::from)?)
 }
 
-/// Returns the bytes of memory that decompressing a page takes, beside what comes of it.
+/// Returns the bytes of memory that it takes to decompress a page, in addition to the result.
 fn working(codec: &Decoder, stored: usize, size: u32) -> u64 {
     codec.working_memory(0, stored as u64, size.into())
 }
 
-/// Decompresses bytes that make exactly `size`.
+/// Decompresses to exactly `size` bytes.
 fn decompress(codec: &Codec, stored: &[u8], size: u32, memory: &dyn Memory) -> Result<Vec<u8>, PartError> {
     let Codec::Known(codec) = codec else { return damaged(format!("its codec is {codec}")) };
     if stored.is_empty() && size == 0 {
@@ -177,7 +178,7 @@ pub fn page(
     build(leaf, header, (&levels.0, &levels.1), bytes, at, dictionary, memory)
 }
 
-/// The levels of a page, one for each value, and for each list that is missing or empty.
+/// Decodes the levels of a page: one for each value, and for each missing or empty list.
 fn levels(bytes: &[u8], most: u8, count: usize, memory: &dyn Memory) -> Result<Vec<u8>, PartError> {
     if most == 0 {
         return Ok(Vec::new());
@@ -191,7 +192,7 @@ fn levels(bytes: &[u8], most: u8, count: usize, memory: &dyn Memory) -> Result<V
     }
 }
 
-/// Puts rows together from levels and values.
+/// Builds rows from levels and values.
 fn build(
     leaf: &Leaf,
     header: &Header,
@@ -227,7 +228,7 @@ fn build(
     Ok(decoded)
 }
 
-/// Returns what a definition level stands for.
+/// Returns the kind of slot that a definition level means; `None` if it has no slot.
 fn mark(leaf: &Leaf, level: u8) -> Option<u8> {
     match leaf.stops.get(usize::from(level)) {
         None => Some(VALUE),
@@ -276,7 +277,7 @@ fn marks(leaf: &Leaf, defined: &[u8], memory: &dyn Memory) -> Result<Vec<u8>, Pa
     Ok(marks)
 }
 
-/// Gives each slot its value; those without one get zeros.
+/// Gives each slot its value. Slots without a value get zeros.
 fn spread(values: &[u8], marks: &[u8], present: usize, memory: &dyn Memory) -> Result<Vec<u8>, PartError> {
     let width = values.len().checked_div(present).unwrap_or(0);
     if width == 0 {
@@ -379,7 +380,7 @@ fn spans(bytes: Vec<u8>, at: usize, encoding: i32, count: usize, memory: &dyn Me
     let rest = bytes.get(at..).unwrap_or_default();
     let slots = match encoding {
         0 => {
-            // Each has its length in front.
+            // Each value follows its length.
             if rest.len() < count.saturating_mul(4) {
                 return damaged("its values end early");
             }
@@ -420,7 +421,7 @@ fn spans(bytes: Vec<u8>, at: usize, encoding: i32, count: usize, memory: &dyn Me
 }
 
 fn put_span(slot: &mut [u8], start: usize, length: usize) {
-    // Pages have less than 2^31 bytes.
+    // Pages have fewer than 2^31 bytes.
     let (start, length) = (start as u32, length as u32);
     slot.copy_from_slice(&(u64::from(length) << 32 | u64::from(start)).to_le_bytes());
 }
@@ -449,7 +450,8 @@ fn lengths(bytes: &[u8], count: usize, memory: &dyn Memory) -> Result<(Vec<u8>, 
     }
 }
 
-/// Decodes values that share their fronts with the ones before (`DELTA_BYTE_ARRAY`): their spans, and their bytes.
+/// Decodes values that share a prefix with the previous value (`DELTA_BYTE_ARRAY`). Returns their spans and their
+/// bytes.
 fn prefixed(bytes: &[u8], count: usize, memory: &dyn Memory) -> Result<(Vec<u8>, Vec<u8>), PartError> {
     let (mut slots, front) = lengths(bytes, count, memory)?;
     let rest = bytes.get(front..).unwrap_or_default();

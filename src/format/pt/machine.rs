@@ -1,5 +1,5 @@
-//! The pickle machine (`docs/formats/pt.md` 3). It executes nothing: it knows a few names of PyTorch by heart, and
-//! makes values and descriptions of tensors. Every other name gives an unknown.
+//! The pickle machine (`docs/formats/pt.md` 3). It calls no code: it recognises a few names of PyTorch, and makes
+//! values and descriptions of tensors. Every other name makes an unknown value.
 
 use std::{borrow::Cow, collections::HashMap, sync::Arc};
 
@@ -15,7 +15,7 @@ const LONG: u64 = 1024;
 
 /// Bytes that an entry of a list takes while lists grow.
 const ENTRY: u64 = 2 * size_of::<Value>() as u64;
-/// Bytes that an object takes beside its entries.
+/// Bytes that an object takes in addition to its entries.
 const OBJECT: u64 = 2 * size_of::<Object>() as u64;
 /// Bytes that an entry of the memo, and the key of a dict, take.
 const MAPPED: u64 = 128;
@@ -71,7 +71,7 @@ enum Key<'a> {
     Global(u32),
     /// An object that is only equal to itself.
     Object(u32),
-    /// What is equal to nothing: the number of the entry.
+    /// A key that is equal to no other: the number of the entry.
     Other(usize),
 }
 
@@ -79,7 +79,7 @@ struct Machine<'a> {
     bytes: &'a [u8],
     at: usize,
     stack: Vec<Value>,
-    /// How long the stack was at each mark.
+    /// The length of the stack at each mark.
     marks: Vec<usize>,
     memo: HashMap<u32, Value>,
     objects: Vec<Object>,
@@ -220,7 +220,7 @@ impl<'a> Machine<'a> {
                 self.push(made)?;
             }
             opcode @ (0x81 | 0x92) => {
-                // Class and arguments, of NEWOBJ_EX also named ones.
+                // The class and its arguments. NEWOBJ_EX also has named arguments.
                 for _ in 0..if opcode == 0x81 { 1 } else { 2 } {
                     self.pop()?;
                 }
@@ -310,7 +310,7 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    /// Where the entries above the last mark begin.
+    /// Returns where the entries above the last mark begin.
     fn fence(&self) -> usize {
         self.marks.last().copied().unwrap_or(0)
     }
@@ -359,7 +359,7 @@ impl<'a> Machine<'a> {
         }
         let mut span = self.take(length)?;
         let bytes = self.get(span);
-        // Bytes at the end that only repeat the sign.
+        // Cut bytes at the end that only repeat the sign.
         let mut length = bytes.len();
         while let [.., before, last] = bytes[..length] {
             if (last, before & 0x80) != (0, 0) && (last, before & 0x80) != (0xff, 0x80) {
@@ -396,7 +396,7 @@ impl<'a> Machine<'a> {
         self.push(Value::Bytes(span))
     }
 
-    /// A string of Python 2, which does not say what it is.
+    /// Pushes a string of Python 2, which may be text or bytes.
     fn old_string(&mut self, width: u64) -> Step<()> {
         let length = self.number(width)?;
         let span = self.take(length)?;
@@ -556,7 +556,7 @@ impl<'a> Machine<'a> {
         };
         let unknown = Value::Unknown(Some(global));
         let Some(arguments) = self.tuple(arguments) else { return Ok(unknown) };
-        // Copied, because objects are added below. Calls with more arguments are none that are known.
+        // Copied, because objects are added below. No known call has more arguments.
         let mut copy = [Value::None; 8];
         let Some(room) = copy.get_mut(..arguments.len()) else { return Ok(unknown) };
         room.copy_from_slice(arguments);
@@ -627,7 +627,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Makes a dict of a list of pairs.
+    /// Makes a dict from a list of pairs.
     fn dict(&mut self, global: u32, list: Option<Value>) -> Step<Value> {
         let is_ordered = self.name(global).1 == b"OrderedDict";
         let mut pairs = Vec::new();
@@ -672,7 +672,7 @@ impl<'a> Machine<'a> {
     }
 }
 
-/// Returns what a key is equal to. `other` is a number that no other key of its dict has.
+/// Returns a key in a form that compares as in Python. `other` is a number that no other key of its dict has.
 fn key_of<'a>(bytes: &'a [u8], objects: &[Object], key: Value, other: usize) -> Key<'a> {
     let get = |span: Span| bytes.get(span.start as usize..span.end as usize).unwrap_or_default();
     match key {
@@ -719,7 +719,7 @@ fn is_latin1(text: &[u8]) -> bool {
     std::str::from_utf8(text).is_ok_and(|text| text.chars().all(|c| u32::from(c) < 256))
 }
 
-/// Returns the bytes whose characters a text has.
+/// Returns the bytes that a text shows as characters of Latin-1.
 pub fn latin1(text: &[u8]) -> Vec<u8> {
     String::from_utf8_lossy(text).chars().map(|c| c as u8).collect()
 }

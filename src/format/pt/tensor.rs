@@ -4,7 +4,7 @@ use std::{ops::Range, sync::Arc};
 
 use crate::{format::DType, limits};
 
-/// Most bytes of a tensor for each byte of its storage, which several of its elements may share.
+/// Most bytes of a tensor for each byte of its storage. Several elements may share a byte.
 const EXPANDED: u64 = 1024;
 
 /// A type of elements.
@@ -70,12 +70,12 @@ pub struct Storage {
     pub key: Box<[u8]>,
     /// The type of its elements; `None` if it only counts bytes.
     pub(super) kind: Option<&'static Type>,
-    /// How many elements it has, or bytes.
+    /// The number of its elements, or of its bytes.
     pub(super) count: u64,
 }
 
 impl Storage {
-    /// Returns how many bytes it has, if that is a number of 64 bits.
+    /// Returns its size in bytes; `None` if that does not fit 64 bits.
     pub(super) fn size(&self) -> Option<u64> {
         self.count.checked_mul(self.kind.map_or(1, |kind| kind.dtype.size()))
     }
@@ -92,7 +92,7 @@ pub struct Tensor {
     pub kind: &'static Type,
     /// Elements along each axis, the outermost first.
     pub shape: Box<[u64]>,
-    /// How many elements the next one along each axis is away.
+    /// The distance between neighbours along each axis, in elements.
     pub strides: Box<[u64]>,
     /// The first element.
     pub offset: u64,
@@ -182,7 +182,7 @@ mod tests {
         }
         assert!(tensor(6, 0, &[6 * 1024], &[0]).is_some());
         assert!(tensor(u64::MAX, 0, &[1], &[1]).is_none());
-        // Nothing of the storage is looked at where there are no elements.
+        // A tensor without elements needs nothing of the storage.
         assert_eq!(tensor(0, 99, &[1 << 62, 0, 1 << 62], &[1, 1, 1]).unwrap().size(), 0);
         assert!(tensor(6, 0, &[1; 33], &[1; 33]).is_none());
     }

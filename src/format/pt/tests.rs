@@ -54,7 +54,7 @@ fn what_is_no_pickle_of_a_checkpoint_is_refused() {
 
 #[test]
 fn what_would_fill_memory_is_refused() {
-    // A list that holds itself, and one that is met 2^20 times.
+    // A list that contains itself, and one that occurs 2^20 times.
     assert!(refused(b"]q\x00h\x00a.").starts_with("too_many"));
     let mut bomb = b"]".to_vec();
     for _ in 0..20 {
@@ -92,7 +92,7 @@ fn nothing_is_called_that_is_not_known() {
     assert_eq!(unknown(b"NQ."), "nameless");
     // Dots do not make another module of a name.
     assert_eq!(unknown(b"\x8c\x0bcollections\x8c\x01x\x93)R."), "collections.x");
-    // What is known is unknown with other arguments.
+    // A known name with other arguments makes an unknown value.
     for (call, name) in [
         (&b"ccollections\nOrderedDict\n(NtR."[..], "collections.OrderedDict"),
         (b"ccollections\nOrderedDict\n]R.", "collections.OrderedDict"),
@@ -115,7 +115,7 @@ fn keys_are_those_of_python() {
     let Value::Object(number) = found.root else { panic!() };
     let Some(Object::Dict(pairs, false)) = found.object(number) else { panic!() };
     assert!(matches!(pairs[..], [(Value::Int(1), Value::Int(5))]));
-    // Integers that are longer than they need be.
+    // Integers that are longer than needed.
     let found = ran(b"}(K\x01N\x8a\x09\x01\x00\x00\x00\x00\x00\x00\x00\x00\x89\x8a\x01\xffNu.").unwrap();
     let Value::Object(number) = found.root else { panic!() };
     let Some(Object::Dict(pairs, _)) = found.object(number) else { panic!() };

@@ -1,13 +1,13 @@
-//! What the pickle of a checkpoint can hold: plain values, containers, tensors, and the word "unknown".
+//! The values in a pickle of a checkpoint: plain values, containers, tensors, and unknown ones.
 //!
-//! Texts and bytes are places in the pickle, so nothing of it is copied. Containers are numbers in a list of objects,
-//! because a pickle may use one of them at several places, and in itself.
+//! Texts and bytes are ranges of the pickle, so they are not copied. Containers are numbers in a list of objects,
+//! because a pickle may use a container in several places, and inside itself.
 
 use std::{borrow::Cow, sync::Arc};
 
 use super::tensor::{Storage, Tensor, Type};
 
-/// A range of the pickle, which has less than 2^32 bytes.
+/// A range of the pickle, which has fewer than 2^32 bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
     pub(super) start: u32,
@@ -37,13 +37,13 @@ pub enum Value {
     Type(&'static Type),
     /// A name of Python, by its number.
     Global(u32),
-    /// What is neither made nor known, with the number of the name that was called, if there was one.
+    /// An unknown value, with the number of the name that was called, if there was one.
     Unknown(Option<u32>),
     /// Anything else, by its number.
     Object(u32),
 }
 
-/// A value that holds others, or is longer than a number.
+/// A value that contains others, or does not fit into a [`Value`].
 #[derive(Debug, Clone)]
 pub enum Object {
     /// A list.
@@ -56,9 +56,9 @@ pub enum Object {
     Dict(Vec<(Value, Value)>, bool),
     /// A complex number: real and imaginary part.
     Complex(f64, f64),
-    /// A text that does not stand in the pickle.
+    /// A text that is not in the pickle.
     Made(Box<str>),
-    /// A storage, which is no value by itself.
+    /// A storage, which is not a value by itself.
     Storage(Arc<Storage>),
     /// A tensor.
     Tensor(Arc<Tensor>),
@@ -71,7 +71,7 @@ pub struct Pickled {
     pub(super) objects: Vec<Object>,
     /// Module and name of each global.
     pub(super) globals: Vec<(Span, Span)>,
-    /// What the pickle stands for.
+    /// The outermost value.
     pub root: Value,
 }
 
@@ -92,8 +92,8 @@ impl Pickled {
         format!("{}.{}", String::from_utf8_lossy(self.bytes(module)), String::from_utf8_lossy(self.bytes(name)))
     }
 
-    /// Returns what a dict's key is as a part of a path: the text's bytes, or the integer's digits. `None` for keys of
-    /// other kinds.
+    /// Returns a dict's key as a part of a path: the text's bytes, or the integer's digits. `None` for keys of other
+    /// kinds.
     pub fn key(&self, key: Value) -> Option<Cow<'_, [u8]>> {
         match key {
             Value::Text(span) => Some(self.bytes(span).into()),
@@ -108,7 +108,7 @@ impl Pickled {
         }
     }
 
-    /// Returns whether [`Self::key`] returns anything. Digits of long integers take time.
+    /// Returns whether [`Self::key`] returns a key. Faster, because it makes no digits of long integers.
     pub fn is_key(&self, key: Value) -> bool {
         matches!(key, Value::Long(_)) || self.key(key).is_some()
     }
@@ -131,7 +131,7 @@ pub fn decimal(bytes: &[u8]) -> String {
         for limb in &mut limbs {
             (*limb, carry) = (!*limb).overflowing_add(u32::from(carry));
         }
-        // The lowest number of its length has one bit more without its sign.
+        // The absolute value of the lowest number of a length needs one more bit.
         if carry {
             limbs.push(1);
         }

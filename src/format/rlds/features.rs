@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use crate::format::{Class, DType, FormatError};
 
-/// Most leaves, and deepest nesting.
+/// Most leaves, and most levels of nesting.
 const LEAVES: usize = 4096;
 const DEPTH: usize = 16;
 /// Most dimensions of a tensor.
@@ -26,18 +26,18 @@ pub struct Features {
 pub struct Leaf {
     /// Its path, joined with `/`, with that of the steps.
     pub path: String,
-    /// Whether it is one of each step.
+    /// Whether each step has it.
     pub in_steps: bool,
-    /// The sequences that it is in; the steps count as one.
+    /// The number of sequences that it is in. The steps count as one.
     pub sequences: u32,
     /// What its values are.
     pub kind: LeafKind,
-    /// The shape of one value; `None` for a dimension that is not known.
+    /// The shape of one value; `None` for an unknown dimension.
     pub shape: Vec<Option<u64>>,
 }
 
 impl Leaf {
-    /// Returns its path below the record: that of a step's leaf does not begin with `steps/`.
+    /// Returns its path below the record or, for a leaf of steps, its path without `steps/`.
     pub fn shown(&self) -> &str {
         match self.in_steps {
             true => self.path.get(STEPS.len() + 1..).unwrap_or_default(),
@@ -69,9 +69,9 @@ pub enum LeafKind {
     Numbers(DType, Encoding),
     /// Texts.
     Text,
-    /// Encoded pictures: whether they have 8 bits, and their format as it is stated.
+    /// Encoded pictures: whether they have 8 bits a channel, and their format as stated.
     Picture(bool, Option<String>),
-    /// Something that is shown as it is stored, with its kind.
+    /// Something that is shown as it is stored; the name of its kind.
     Other(String),
 }
 
@@ -127,7 +127,7 @@ fn dictionary(
     features: &mut Features,
 ) -> Result<(), FormatError> {
     let empty = Map::new();
-    // A dictionary without features has no such key.
+    // A dictionary without features does not have this key.
     let named = dictionary.get("features").map_or(Some(&empty), Value::as_object);
     let Some(named) = named else { return Err(refused(format!("the features of {path:?} are no object"))) };
     for (name, node) in named {
@@ -156,7 +156,7 @@ fn feature(node: &Value, path: String, within: Within, features: &mut Features) 
         let is_steps = path == STEPS && within.sequences == 0 && (is_data_set || inner.get("featuresDict").is_some());
         features.has_steps |= is_steps;
         let within = Within { in_steps: within.in_steps || is_steps, sequences: within.sequences + 1, ..deeper };
-        // Steps that are no dictionary have no names of their own.
+        // If the steps are not a dictionary, their leaf has no name below `steps`.
         let within = Within {
             in_steps: within.in_steps && path.len() + usize::from(inner.get("featuresDict").is_some()) > STEPS.len(),
             ..within
@@ -213,7 +213,7 @@ fn leaf(node: &Map<String, Value>) -> (LeafKind, Vec<Option<u64>>) {
     other(known.unwrap_or("unknown"))
 }
 
-/// Returns a shape; `None` if it is none, or has too many dimensions.
+/// Returns a shape; `None` if it is not valid or has too many dimensions.
 fn shape(tensor: &Value) -> Option<Vec<Option<u64>>> {
     let Some(dimensions) = tensor.get("shape").and_then(|shape| shape.get("dimensions")) else {
         return Some(Vec::new());
@@ -229,7 +229,7 @@ fn shape(tensor: &Value) -> Option<Vec<Option<u64>>> {
     dimensions.iter().map(dimension).collect()
 }
 
-/// Returns the type of numbers of a name.
+/// Returns the type of numbers with a name.
 fn dtype(name: &str) -> Option<DType> {
     Some(match name {
         "bool" => DType::Bool,

@@ -22,7 +22,7 @@ impl<'a> Header<'a> {
         fields(bytes).all(|field| field.is_some()).then_some(Self { bytes: Cow::Borrowed(bytes) })
     }
 
-    /// Returns the value of a field; of several of one name the last.
+    /// Returns the value of a field. If a name occurs several times, the last counts.
     pub(super) fn get(&self, name: &str) -> Option<&[u8]> {
         let named = fields(&self.bytes).flatten().filter(|(found, _)| *found == name.as_bytes());
         named.last().map(|(_, value)| value)
@@ -44,7 +44,7 @@ impl<'a> Header<'a> {
     }
 }
 
-/// Iterates over fields; the last is `None` if it is not sound.
+/// Iterates over fields. Ends with `None` at one that is not sound.
 fn fields(bytes: &[u8]) -> impl Iterator<Item = Option<(&[u8], &[u8])>> {
     let mut front = Some(Front(bytes));
     std::iter::from_fn(move || {
@@ -64,8 +64,8 @@ pub(super) fn time(bytes: &[u8]) -> Option<u64> {
     (bytes.len() == 8).then(|| u64::from(seconds) * 1_000_000_000 + u64::from(nanos))
 }
 
-/// Reads the header of a record that ends at `end` at the latest, and returns where its data are; `None` if it is not
-/// sound.
+/// Reads the header of a record, which must not reach past `end`. Returns the header and where the data are; `None` if
+/// it is not sound.
 pub(super) fn read(
     source: &dyn Source,
     window: &mut Window<'_>,
@@ -111,7 +111,7 @@ pub(super) fn inside(chunk: &dyn Bytes, at: u64) -> Result<Option<Inside<'_>>, P
     Ok(data.checked_add(size).filter(|end| *end <= chunk.length()).map(|end| (header, data..end)))
 }
 
-/// Passes on the messages of a chunk, up to a record that is not sound. Returns whether there is none.
+/// Passes on the messages of a chunk, up to a record that is not sound. Returns whether all are sound.
 pub(super) fn messages(chunk: &dyn Bytes, each: &mut dyn FnMut(Entry)) -> Result<bool, PartError> {
     let (mut at, mut steps) = (0, 0u32);
     while at < chunk.length() {

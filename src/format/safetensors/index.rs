@@ -1,4 +1,4 @@
-//! The index of a model in several files (`docs/formats/safetensors.md` 5): which tensor is in which file.
+//! The index of a model in several files (`docs/formats/safetensors.md` 5). It lists the file of each tensor.
 
 use std::{borrow::Cow, collections::HashMap, fmt};
 
@@ -21,10 +21,10 @@ use crate::{
 /// The suffix. Only files with it are read as an index.
 pub const SUFFIX: &str = ".safetensors.index.json";
 
-/// Bytes that an entry takes in memory beside its name, with its place in the tree.
+/// Bytes that an entry takes in memory in addition to its name. Includes its place in the tree.
 const ENTRY_MEMORY: u64 = 300;
 
-/// What an index says.
+/// The content of an index.
 #[derive(Debug, Default)]
 pub struct Index {
     names: Packed<u8>,
@@ -39,7 +39,7 @@ pub struct Index {
 /// The tensors of all files of a model.
 #[derive(Debug)]
 pub struct Joined {
-    /// In the order of the index; each at its place in its own file.
+    /// The tensors in the order of the index. The place of each is that in its own file.
     pub tensors: Safetensors,
     /// The file of each tensor, by its number in `shards`.
     pub shard_of: Vec<u32>,
@@ -236,26 +236,27 @@ impl<'de> Visitor<'de> for WeightMap<'_, '_> {
     }
 }
 
-/// Memory for a value that is written again.
+/// Memory for a value that is copied.
 struct Room<'a, 'm> {
     asked: &'a mut Asked<'m>,
     refusal: &'a mut super::Refusal,
 }
 
 impl Room<'_, '_> {
-    /// Reserves memory before a text is written, or a line that begins and ends at a depth. The list grows by doubling.
+    /// Reserves memory before a text or a line at a depth is written. Twice its size, because the buffer grows by
+    /// doubling.
     fn take<E: Error>(&mut self, text: usize, depth: usize) -> Result<(), E> {
         let bytes = 2 * (text as u64 + 4 * depth as u64 + 32);
         self.asked.take(bytes).map_err(|error| self.refusal.fail(error))
     }
 }
 
-/// A value, written as JSON again: indented by 2.
+/// Copies a value as JSON, indented by 2.
 struct Copied<'a, 'r, 'm> {
     out: &'a mut Vec<u8>,
     room: &'a mut Room<'r, 'm>,
     depth: usize,
-    /// For an element of an array, whether it is the first.
+    /// Whether it is the first element, if it is in an array.
     is_first: Option<bool>,
 }
 
@@ -362,7 +363,7 @@ mod tests {
         source::{SourceError, Unlimited},
     };
 
-    /// Counts what is asked for.
+    /// Counts the bytes that are reserved.
     struct Counted(std::cell::Cell<u64>);
 
     impl Memory for Counted {

@@ -9,7 +9,7 @@ use crate::{
     source::SourceError,
 };
 
-/// A visitor's own reason to stop, beside those of JSON.
+/// A visitor's own reason to stop, which is not an error of the JSON.
 #[derive(Default)]
 pub(super) struct Refusal(Option<FormatError>);
 
@@ -27,7 +27,7 @@ impl Refusal {
     }
 }
 
-/// What is collected, and why it ends early.
+/// The state of a visitor, and its reason to stop.
 pub(super) struct Seed<'a, S> {
     pub(super) state: &'a mut S,
     pub(super) refusal: &'a mut Refusal,
@@ -36,7 +36,7 @@ pub(super) struct Seed<'a, S> {
 /// Reads one object. Only white space may follow it.
 ///
 /// # Errors
-/// Those of the visitor; the class if it is not an object of JSON.
+/// Those of the visitor; `class` if it is not a JSON object.
 pub(super) fn parse_object<'j, S>(json: &'j [u8], class: Class, state: &mut S) -> Result<(), FormatError>
 where
     for<'a> Seed<'a, S>: Visitor<'j, Value = ()>,

@@ -1,18 +1,18 @@
 //! `tf.train.Example`: features by their names, each a list of bytes, of floats or of integers
 //! (`docs/formats/rlds.md` 2).
 //!
-//! Values stay where they are in the record. What is kept of them is their places.
+//! Values stay in the record. Only their places are kept.
 
 use std::{collections::HashMap, ops::Range};
 
 use crate::source::{Memory, SourceError};
 
-/// Most features of a record, and the longest name of one in bytes.
+/// Most features of a record, and the longest name of a feature in bytes.
 const FEATURES: usize = 1_000_000;
 const NAME: usize = 64 << 10;
-/// Places that are made room for at once.
+/// Places for which memory is reserved at once.
 const TOGETHER: usize = 512;
-/// Memory of a feature besides its name and its places.
+/// Memory of a feature in addition to its name and its places.
 const FEATURE: u64 = 256;
 
 /// Why a record is no Example.
@@ -21,7 +21,7 @@ pub enum ExampleError {
     /// It is something else, or damaged.
     #[error("{0}")]
     Damaged(String),
-    /// Memory could not be had.
+    /// There is not enough memory.
     #[error(transparent)]
     Source(#[from] SourceError),
 }
@@ -30,12 +30,12 @@ fn damaged<T>(reason: impl Into<String>) -> Result<T, ExampleError> {
     Err(ExampleError::Damaged(reason.into()))
 }
 
-/// Bytes of a record, counted from its first.
+/// A range of bytes in a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
-    /// The first one.
+    /// The first byte, counted from the beginning of the record.
     pub start: u32,
-    /// How many.
+    /// The number of bytes.
     pub length: u32,
 }
 
@@ -103,7 +103,7 @@ impl List {
         Ok(())
     }
 
-    /// Begins a list of a kind: another kind than before replaces what there is.
+    /// Begins a list of a kind. If the kind differs from the one before, the old values are dropped.
     fn begin(&mut self, kind: ListKind) {
         if self.kind != kind {
             *self = Self { kind, ..Self::default() };
@@ -126,7 +126,7 @@ impl List {
         self.spans.iter().map(move |span| record.get(span))
     }
 
-    /// Returns the part of the record that has all values.
+    /// Returns the smallest part of the record that contains all values.
     pub fn hull(&self) -> Range<u32> {
         let start = self.spans.iter().map(|span| span.start).min().unwrap_or(0);
         start..self.spans.iter().map(|span| span.start + span.length).max().unwrap_or(start)
@@ -161,7 +161,7 @@ pub struct Feature {
 /// Returns the features of a record in the order of their names' bytes.
 ///
 /// # Errors
-/// `Damaged` if the record is no Example to its last byte.
+/// `Damaged` if the record is not an Example up to its last byte.
 pub fn parse(record: &[u8], memory: &dyn Memory) -> Result<Vec<Feature>, ExampleError> {
     let mut features: HashMap<Box<[u8]>, List> = HashMap::new();
     let mut example = Wire::new(record);

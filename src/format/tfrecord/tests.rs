@@ -23,7 +23,7 @@ fn records_are_found_until_a_header_fails() {
     let data = index.data(3).unwrap();
     assert_eq!(check(&file, &data, b"last").unwrap(), Ok(()));
     assert!(check(&file, &data, b"lost").unwrap().is_err());
-    // Cut off anywhere, what is whole stays.
+    // If a file is cut anywhere, its whole records stay.
     for end in 0..60 {
         let index = Index::read(&file[..end].to_vec(), &Unlimited).unwrap();
         let (whole, is_whole) = if end < 21 {
@@ -74,7 +74,7 @@ fn features(record: &[u8]) -> Vec<Feature> {
     parse(record, &Unlimited).unwrap()
 }
 
-/// The rules of protobuf that are not plain to see (`docs/formats/rlds.md` 2).
+/// The rules of protobuf that are easily missed (`docs/formats/rlds.md` 2).
 #[test]
 fn lists_and_entries_merge_as_protobuf_says() {
     let packed = field(3, &field(1, &[1, 2]));

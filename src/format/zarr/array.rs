@@ -17,16 +17,16 @@ pub const TEXTS: u64 = 1 << 28;
 /// Most bytes of all elements.
 const LARGEST: u64 = 1 << 60;
 
-/// What is known of an array.
+/// The metadata of an array.
 #[derive(Debug)]
 pub struct Array {
     /// Its type as stored.
     pub dtype: Json,
-    /// Elements along each axis, if that is sound.
+    /// Elements along each axis, if the shape is sound.
     pub shape: Option<Vec<u64>>,
-    /// What its elements are, if that is known.
+    /// The kind of its elements, if known.
     pub elements: Option<Elements>,
-    /// Where its chunks are stored, if that is known.
+    /// The keys of its chunks, if known.
     pub keys: Option<Keys>,
     /// The names of its dimensions as stored.
     pub dimension_names: Option<Json>,
@@ -37,16 +37,16 @@ pub struct Array {
 /// How the chunks of an array are stored.
 #[derive(Debug, Clone)]
 pub struct Chunks {
-    /// What was done to them.
+    /// How they were encoded.
     pub written: Written,
-    /// An element of absent chunks, little-endian; of texts and rows of bytes a row.
+    /// The fill value: an element, little-endian, or a row for texts and rows of bytes.
     pub fill: Vec<u8>,
 }
 
 /// The keys of chunks, below the array's own key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Keys {
-    /// Elements of a stored chunk along each axis: of a whole shard.
+    /// Elements of a stored chunk along each axis. With sharding, those of a whole shard.
     pub chunk: Vec<u64>,
     /// Whether they begin with `c`.
     has_prefix: bool,
@@ -61,7 +61,8 @@ impl Keys {
         if parts.is_empty() { "0".into() } else { parts.join(&self.separator.to_string()) }
     }
 
-    /// Returns the place of the chunk of a key, if it is one of an array of so many axes. There is one key for each.
+    /// Returns the place of the chunk with a key; `None` if it is not a key of an array with this many axes. Each chunk
+    /// has exactly one key.
     pub fn parse(&self, key: &str, axes: usize) -> Option<Vec<u64>> {
         let numbers = match (self.has_prefix, axes) {
             (true, 0) => return (key == "c").then(Vec::new),
@@ -73,7 +74,7 @@ impl Keys {
         (at.len() == axes && self.key(at.iter().copied()) == key).then_some(at)
     }
 
-    /// Returns how many folders are between the array's own and the files of its chunks.
+    /// Returns the number of folders between the array's folder and the files of its chunks.
     pub fn folders(&self, axes: usize) -> usize {
         match (self.separator, self.has_prefix) {
             ('/', true) => axes,
@@ -84,7 +85,7 @@ impl Keys {
 }
 
 impl Array {
-    /// Returns an array of which nothing is known.
+    /// Returns an array without any known metadata.
     pub fn unknown(reason: impl Into<String>) -> Self {
         Self {
             dtype: Json::Null,
@@ -96,7 +97,7 @@ impl Array {
         }
     }
 
-    /// Reads the metadata of an array of version 2 or 3. What is wrong with it is part of the result.
+    /// Reads the metadata of an array of version 2 or 3. Errors are part of the result.
     pub fn parse(document: &Json, is_v3: bool) -> Self {
         let mut array = Self::unknown("");
         let chunks = if is_v3 { array.v3(document) } else { array.v2(document) };
@@ -119,12 +120,12 @@ impl Array {
         }
     }
 
-    /// Returns the number of elements, if it is known.
+    /// Returns the number of elements, if known.
     pub fn count(&self) -> Option<u64> {
         if self.is_empty() { Some(0) } else { product(self.shape.as_ref()?) }
     }
 
-    /// Returns whether the array has elements.
+    /// Returns whether the array is known to have no elements.
     pub fn is_empty(&self) -> bool {
         self.shape.as_ref().is_some_and(|shape| shape.contains(&0))
     }
@@ -264,7 +265,7 @@ impl Array {
     }
 }
 
-/// Returns the product of sizes, if it is a number of 64 bits.
+/// Returns the product of sizes; `None` if it does not fit 64 bits.
 fn product(sizes: &[u64]) -> Option<u64> {
     sizes.iter().try_fold(1u64, |product, size| product.checked_mul(*size))
 }

@@ -1,4 +1,4 @@
-//! The codecs of an array, and what undoes them (`docs/formats/zarr.md` 6).
+//! The codecs of an array, and the filters that undo them (`docs/formats/zarr.md` 6).
 
 use super::{
     json::Json,
@@ -12,16 +12,16 @@ use crate::{
 /// Most codecs of a chain.
 const CODECS: usize = 16;
 
-/// Deepest sharding.
+/// Most levels of nested sharding.
 const SHARDINGS: usize = 4;
 
 /// Most inner chunks of a shard.
 const INNER: u64 = 4 << 20;
 
-/// Codecs that zarr knows without the prefix of numcodecs.
+/// Codecs that have the same name with and without the prefix `numcodecs.`.
 const CORE: [&str; 4] = ["gzip", "zstd", "blosc", "crc32c"];
 
-/// What was done to a chunk before it was stored.
+/// How a chunk was encoded.
 #[derive(Debug, Clone, Default)]
 pub struct Written {
     /// Steps from elements to elements, in the order of writing.
@@ -30,7 +30,7 @@ pub struct Written {
     pub bytes: Vec<Filter>,
     /// The axes of a chunk in the order in which they are stored, the outermost first; `None` is C order.
     pub order: Option<Vec<usize>>,
-    /// Whether the chunk's values are big-endian behind the steps of `elements`, unlike the type says.
+    /// Whether the values are big-endian after the steps of `elements`, although the type is little-endian.
     pub is_big: bool,
     /// The names of all codecs in the order of writing, joined by `+`.
     pub names: String,
@@ -42,7 +42,7 @@ pub struct Written {
     pub chunk: Vec<u64>,
 }
 
-/// How a chunk is divided into inner ones.
+/// How a chunk is divided into inner chunks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sharding {
     /// Elements of the outer chunk along each axis.
@@ -51,26 +51,26 @@ pub struct Sharding {
     pub inner: Vec<u64>,
     /// Whether the numbers of the index are big-endian.
     pub is_big: bool,
-    /// Whether a CRC-32C of the index stands behind it.
+    /// Whether a CRC-32C follows the index.
     pub has_crc: bool,
-    /// Whether the index is in front of the chunks, not behind them.
+    /// Whether the index is before the chunks, not after them.
     pub is_in_front: bool,
 }
 
 impl Sharding {
-    /// Inner chunks along each axis.
+    /// Returns the number of inner chunks along each axis.
     pub fn counts(&self) -> impl Iterator<Item = u64> {
         self.outer.iter().zip(&self.inner).map(|(outer, inner)| outer / (*inner).max(1))
     }
 
-    /// Bytes of the index.
+    /// Returns the bytes of the index.
     pub fn index_size(&self) -> u64 {
         self.counts().product::<u64>() * 16 + if self.has_crc { 4 } else { 0 }
     }
 }
 
 impl Written {
-    /// Returns the codec of a chunk as its elements are shown.
+    /// Returns the codec that decodes a chunk to its elements.
     ///
     /// # Errors
     /// If there are too many steps.
@@ -78,7 +78,7 @@ impl Written {
         Chain::of(self.elements.iter().chain(&self.bytes).cloned()).ok_or_else(|| "too many codecs".into())
     }
 
-    /// Returns all steps from bytes to bytes with more of them, which were written last.
+    /// Returns the codec with `more` steps, which were written last; `None` if there are too many steps.
     pub fn with_bytes(&self, more: impl IntoIterator<Item = Filter>) -> Option<Codec> {
         Chain::of(self.elements.iter().chain(&self.bytes).cloned().chain(more))
     }
@@ -91,7 +91,8 @@ impl Written {
     }
 }
 
-/// Returns the step of a codec from bytes to bytes; `None` for one that is not known. `Some(None)` does nothing.
+/// Returns the filter of a codec from bytes to bytes; `None` for an unknown codec, `Some(None)` if there is nothing to
+/// undo.
 fn of_bytes(name: &str, setting: &dyn Fn(&str) -> Option<Json>) -> Result<Option<Option<Filter>>, String> {
     let checksum = |kind, is_usually_in_front| {
         let place = setting("location");
@@ -148,7 +149,7 @@ fn dtype_of(setting: &Json) -> Option<Current> {
     (!descr.starts_with('|') || dtype.size() == 1).then_some((dtype, is_big && dtype.size() > 1))
 }
 
-/// Returns the step of a codec from elements to elements, if it is one, and the type that it makes of the current one.
+/// Returns the filter of a codec from elements to elements, and the type after it; `None` if the codec is not one.
 /// There may be nothing to undo.
 fn of_elements(
     name: &str,
@@ -188,10 +189,10 @@ fn setting_of<'a>(codec: Option<&'a Json>) -> impl Fn(&str) -> Option<Json> + 'a
     move |key| codec?.get(key).cloned()
 }
 
-/// Returns what a v2 array's filters and compressor did.
+/// Returns how the filters and the compressor of a v2 array encode chunks.
 ///
 /// # Errors
-/// Which codec is not known, or what is wrong with it.
+/// The codec that is unknown, or what is wrong with it.
 pub fn of_v2(codecs: &[&Json], elements: &Elements, is_f: bool, chunk: &[u64]) -> Result<Written, String> {
     if codecs.len() > CODECS {
         return Err("too many codecs".into());
@@ -236,7 +237,7 @@ pub fn names_of_v2(codecs: &[&Json]) -> Vec<String> {
     ids.map(str::to_owned).collect()
 }
 
-/// Returns what the codecs of a v3 array did to chunks of a shape.
+/// Returns how the codecs of a v3 array encode chunks of a shape.
 ///
 /// # Errors
 /// As [`of_v2`].

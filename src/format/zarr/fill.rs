@@ -8,11 +8,10 @@ use super::{
 };
 use crate::format::{DType, ElementType};
 
-/// Returns the bytes of an element of absent chunks: of texts and rows of bytes the row, otherwise the element,
-/// little-endian.
+/// Returns the bytes of an element of absent chunks, little-endian. For texts and rows of bytes, returns the row.
 ///
 /// # Errors
-/// Why the fill value is none of this type.
+/// Why the fill value does not fit this type.
 pub(super) fn of(value: &Json, elements: &Elements, is_v3: bool) -> Result<Vec<u8>, String> {
     let bad = || format!("fill value {}", shown(value));
     match elements {
@@ -150,25 +149,25 @@ fn float(value: &Json, size: usize, is_v3: bool) -> Option<Vec<u8>> {
     })
 }
 
-/// Returns the bits of the nearest binary16, of two that are as near the even one.
+/// Returns the bits of the nearest binary16. Ties go to the even one.
 fn half_of(number: f64) -> u16 {
     let sign = u16::from(number.is_sign_negative()) << 15;
     if number.is_nan() {
         return 0x7e00;
     }
     let magnitude = number.abs();
-    // Halfway between the largest number and the next one that there would be.
+    // Halfway between the largest binary16 and the next power of two.
     if magnitude >= 65520.0 {
         return sign | 0x7c00;
     }
     let exponent = (magnitude.to_bits() >> 52) as i32 - 1023;
     let unit = 2f64.powi(exponent.max(-14) - 10);
     let steps = (magnitude / unit).round_ties_even() as u16;
-    // A carry out of the fraction goes into the exponent, as it should.
+    // A carry out of the fraction correctly increases the exponent.
     sign | if exponent < -14 { steps } else { (((exponent + 15) as u16) << 10) + (steps - 0x400) }
 }
 
-/// Returns the bits that `0x…` says, most significant first, in exactly two digits a byte.
+/// Returns the bits of `0x…`, which has exactly two digits a byte, the most significant first.
 fn hexadecimal(text: &str, size: usize) -> Option<Vec<u8>> {
     let digits = text.strip_prefix("0x").filter(|digits| digits.len() == 2 * size && digits.is_ascii())?;
     if !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
@@ -178,7 +177,7 @@ fn hexadecimal(text: &str, size: usize) -> Option<Vec<u8>> {
     bytes.collect()
 }
 
-/// Returns base64 of at most so many bytes, with NULs behind.
+/// Decodes base64 of at most `size` bytes and pads it with NULs.
 fn padded(value: &Json, size: usize) -> Option<Vec<u8>> {
     let mut bytes = STANDARD.decode(value.as_str()?).ok().filter(|bytes| bytes.len() <= size)?;
     bytes.resize(size, 0);

@@ -1,5 +1,5 @@
-//! JSON as Python reads and writes it (`docs/formats/zarr.md` 1): `NaN` and infinities are numbers, numbers keep the
-//! tokens that were written, and of equal keys the last value counts, at the place of the first.
+//! JSON as Python reads and writes it (`docs/formats/zarr.md` 1). `NaN` and infinities are numbers. Numbers keep their
+//! text. If a key occurs twice, the last value counts, at the place of the first.
 
 use indexmap::IndexMap;
 
@@ -8,10 +8,10 @@ use crate::{
     wanted,
 };
 
-/// Deepest value.
+/// Most levels of nesting.
 const DEPTH: usize = 128;
 
-/// Bytes of memory that a value takes beside its text: itself, and its place in an object.
+/// Bytes of memory that a value takes in addition to its text: itself, and its place in an object.
 const VALUE: u64 = 128;
 
 /// A value.
@@ -23,7 +23,7 @@ pub enum Json {
     Bool(bool),
     /// A number, as it was written.
     Number(Box<str>),
-    /// A string. Lone surrogates are three bytes, so that it may not be UTF-8.
+    /// A string. A lone surrogate is three bytes, so the string may not be UTF-8.
     Text(Box<[u8]>),
     /// An array.
     List(Vec<Self>),
@@ -68,7 +68,7 @@ impl Json {
         if let Self::Object(map) = self { map.get(key.as_bytes()) } else { None }
     }
 
-    /// Returns the text, if it is one of UTF-8.
+    /// Returns the text, if it is valid UTF-8.
     pub fn as_str(&self) -> Option<&str> {
         if let Self::Text(text) = self { std::str::from_utf8(text).ok() } else { None }
     }
@@ -88,7 +88,7 @@ impl Json {
         if let Self::Number(token) = self { token.parse().ok() } else { None }
     }
 
-    /// Returns a size: an integer from 0 on.
+    /// Returns an integer of 0 or more.
     pub fn as_size(&self) -> Option<u64> {
         self.as_int().and_then(|number| number.try_into().ok())
     }
@@ -160,7 +160,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Passes over a token, if it is the next.
+    /// Passes over a token if it comes next. Returns whether it did.
     fn takes(&mut self, token: &[u8]) -> bool {
         let is_next = self.bytes.get(self.at..).is_some_and(|rest| rest.starts_with(token));
         self.at += if is_next { token.len() } else { 0 };

@@ -1,4 +1,4 @@
-//! What the elements of an array are (`docs/formats/zarr.md` 4.1).
+//! The element types of arrays (`docs/formats/zarr.md` 4.1).
 
 use std::{num::NonZeroU32, ops::Range};
 
@@ -8,7 +8,7 @@ use crate::format::{DType, DateUnit, ElementType, Field, Record};
 /// Most values of a record that are stored big-endian.
 const SWAPPED: usize = 1 << 16;
 
-/// Deepest record.
+/// Most levels of nested records.
 const DEPTH: usize = 8;
 
 /// The elements of an array.
@@ -27,16 +27,16 @@ pub enum Elements {
 pub struct Fixed {
     /// Their type as they are shown, little-endian.
     pub element: ElementType,
-    /// Whether only their bits are shown, because numpy has no such type.
+    /// How their bits are shown, if numpy has no type for them.
     pub bits: Bits,
     /// The values of an element whose bytes are stored in the opposite order.
     pub swapped: Vec<Range<usize>>,
 }
 
-/// Which numbers have fill values of their own (section 4.2).
+/// Types with special fill values (section 4.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bits {
-    /// Those of the type itself.
+    /// The fill values of the type itself.
     Own,
     /// bf16.
     Bf16,
@@ -51,12 +51,12 @@ impl Fixed {
         Self { element: element.into(), bits: Bits::Own, swapped }
     }
 
-    /// Bytes of an element.
+    /// Returns the bytes of an element.
     pub fn size(&self) -> u64 {
         self.element.size()
     }
 
-    /// Stores all values in the opposite order.
+    /// Returns the same type with all values big-endian.
     ///
     /// # Errors
     /// If an element has too many values.
@@ -67,7 +67,7 @@ impl Fixed {
     }
 }
 
-/// Bytes of each value whose bytes have an order: 1 if they have none.
+/// Returns the bytes of each value whose bytes have an order; 1 if they have none.
 fn unit(dtype: DType) -> u64 {
     match dtype {
         DType::Bytes(_) | DType::Void(_) => 1,
@@ -76,7 +76,7 @@ fn unit(dtype: DType) -> u64 {
     }
 }
 
-/// Adds the places of all values with an order of bytes in an element at a place.
+/// Adds the places of all values that have a byte order, in an element at a place.
 fn add_units(element: &ElementType, at: u64, units: &mut Vec<Range<usize>>) -> Result<(), String> {
     let mut add = |at: u64, unit: u64| {
         if units.len() == SWAPPED {
@@ -102,7 +102,7 @@ fn add_units(element: &ElementType, at: u64, units: &mut Vec<Range<usize>>) -> R
 /// Returns the elements of a v2 array. `first` is the id of its first filter.
 ///
 /// # Errors
-/// Why there is none.
+/// Why the type cannot be shown.
 pub fn of_v2(dtype: &Json, first: Option<&str>) -> Result<Elements, String> {
     if dtype.as_str() == Some("|O") {
         return match first {
@@ -116,7 +116,7 @@ pub fn of_v2(dtype: &Json, first: Option<&str>) -> Result<Elements, String> {
     Ok(Elements::Fixed(Fixed::own(element, swapped)))
 }
 
-/// Returns a type, and adds the places of its big-endian values; it begins at `at` in the whole element.
+/// Returns a type, and adds the places of its big-endian values. The type begins at `at` in the whole element.
 fn v2_element(dtype: &Json, at: u64, depth: usize, swapped: &mut Vec<Range<usize>>) -> Result<ElementType, String> {
     if let Some(descr) = dtype.as_str() {
         let (dtype, is_big) = plain(descr).ok_or_else(|| format!("data type {descr}"))?;
@@ -154,8 +154,8 @@ fn v2_element(dtype: &Json, at: u64, depth: usize, swapped: &mut Vec<Range<usize
     Ok(Record::new(made)?.into())
 }
 
-/// Returns the type of a type string of v2, and whether it is big-endian. Types of one byte have no order; others must
-/// say it.
+/// Returns the type of a v2 type string, and whether it is big-endian. Types of one byte have no order; all others must
+/// state it.
 fn plain(descr: &str) -> Option<(DType, bool)> {
     let descr = descr.replace("\u{3bc}s]", "us]");
     let (dtype, is_big) = DType::of_descr(&descr)?;
@@ -183,7 +183,7 @@ pub fn named(extension: &Json) -> Result<(&str, Option<&Json>), String> {
 /// Returns the elements of a v3 array.
 ///
 /// # Errors
-/// Why there is none.
+/// Why the type cannot be shown.
 pub fn of_v3(data_type: &Json) -> Result<Elements, String> {
     match named(data_type)?.0 {
         "string" => Ok(Elements::Text),

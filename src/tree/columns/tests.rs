@@ -1,4 +1,4 @@
-//! Files that pyarrow wrote in every encoding and compression (`tests/golden/parquet`), sound and damaged.
+//! Tests with files that pyarrow wrote in every encoding and compression (`tests/golden/parquet`), sound and damaged.
 
 use std::{fs, path::Path};
 
@@ -58,7 +58,8 @@ fn read(columns: &Columns, reader: &ReadContext, leaf: usize, rows: Range<u64>) 
     Ok(found)
 }
 
-/// The same of what pyarrow was given: lists of lists flat, and one missing value for a missing list.
+/// Returns a row that pyarrow was given in the same form: lists of lists flat, and one missing value for a missing
+/// list.
 fn flat(value: &Value, out: &mut Vec<Value>) {
     match value {
         Value::Array(values) => values.iter().for_each(|value| flat(value, out)),
@@ -173,7 +174,7 @@ fn readers_that_do_not_wait_get_what_is_decoded() {
     assert!(fault.would_block_for().is_some());
     let found = read(&columns, &reader, leaf, 3..5).unwrap();
     assert_eq!(read(&columns, &at_once, leaf, 3..5).unwrap(), found);
-    // Pages take memory of the budget, and too little of it is no damage.
+    // Pages take memory of the budget. Too little of it is not damage.
     let (reader, columns) = open(fs::read(folder().join("zstd_v1.parquet")).unwrap(), 1 << 10);
     if let Ok(columns) = columns {
         assert_eq!(read(&columns, &reader, leaf, 3..5).unwrap(), found);

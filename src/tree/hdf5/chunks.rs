@@ -1,4 +1,4 @@
-//! The chunks of a dataset: where each of them is, and the array that they make.
+//! The chunks of a dataset, and the array that they form.
 
 use std::{fmt, sync::Arc};
 
@@ -52,7 +52,7 @@ pub(super) fn read(reader: &Reader<'_>, object: &Object) -> Result<ChunkTable> {
     let mut found: Vec<(u64, StoredChunk)> = Vec::new();
     chunks::visit(reader, index, &mut |at, chunk| {
         let mut axes = at.iter().zip(counts(dims, chunked));
-        // Chunks outside were left behind when the dataset shrank.
+        // Chunks outside the shape remain from before the dataset shrank.
         if !axes.clone().all(|(at, count)| *at < count) {
             return Ok(());
         }
@@ -95,12 +95,12 @@ impl ChunkTable {
     }
 }
 
-/// Finds the chunks of a dataset for the array that they make.
+/// Finds the chunks of a dataset for its array.
 pub(super) struct Finder {
     store: Arc<Store>,
     at: Place,
     counts: Vec<u64>,
-    /// What tells chunks at the edge, where these have no filters.
+    /// The shape and the chunk shape, if chunks at the edge have no filters.
     edges: Option<(Vec<u64>, Vec<u64>)>,
     pipeline: crate::format::hdf5::Pipeline,
     chunk_size: u64,
@@ -144,7 +144,7 @@ impl grid::Chunks for Finder {
     }
 }
 
-/// Returns the array that the chunks of a dataset make, with elements as they are stored but for their byte order.
+/// Returns the array of a dataset in chunks. Elements are as stored, except for their byte order.
 pub(super) fn grid(
     store: &Arc<Store>,
     at: Place,

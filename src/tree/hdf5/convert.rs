@@ -1,4 +1,4 @@
-//! Elements as they are stored, made elements as they are shown: little-endian and packed.
+//! Converts stored elements to shown ones, which are little-endian and packed.
 
 use std::ops::Range;
 
@@ -10,16 +10,16 @@ use crate::{
     view::{Fault, ReadContext, Rendered, View, grid::Turn},
 };
 
-/// How a value is made of its stored bytes.
+/// How stored bytes become a shown value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Conversion {
-    /// Bytes that are shown as they are.
+    /// This many bytes are shown unchanged.
     Copy(u64),
-    /// Bytes of units of this size that are stored the other way round: the size, and how many.
+    /// Units whose bytes are reversed: the size of a unit, and the number of units.
     Reverse(u64, u64),
-    /// A byte that is 0 or not.
+    /// A boolean: a byte that is 0 or not.
     Bool,
-    /// An integer of some bits of its bytes.
+    /// An integer that uses some bits of its bytes.
     Bits {
         /// Bytes.
         size: u8,
@@ -28,14 +28,14 @@ pub(super) enum Conversion {
         offset: u16,
         precision: u16,
     },
-    /// Members: where each begins in the stored element. Holes are left out.
+    /// Members, with the place where each begins in the stored element. Holes are left out.
     Members(Box<[(u64, Self)]>),
-    /// Several of one kind: how many, the stored bytes of each, and what is done with each.
+    /// Several values of one kind: their number, the stored bytes of each, and the conversion of each.
     Each(u64, u64, Box<Self>),
 }
 
 impl Conversion {
-    /// Returns the bytes of what is made.
+    /// Returns the bytes of the shown value.
     pub(super) fn size(&self) -> u64 {
         match self {
             Self::Copy(size) => *size,
@@ -47,7 +47,7 @@ impl Conversion {
         }
     }
 
-    /// Returns the same for `count` values that are stored one behind the other, `stored` bytes each.
+    /// Returns the conversion of `count` consecutive values of `stored` bytes.
     pub(super) fn repeated(self, count: u64, stored: u64) -> Self {
         match self {
             Self::Copy(size) if size == stored => Self::Copy(size.saturating_mul(count)),
@@ -58,7 +58,7 @@ impl Conversion {
         }
     }
 
-    /// Returns what has to be turned, if nothing else is to be done with elements of `stored` bytes.
+    /// Returns the change of byte order, if elements of `stored` bytes need nothing else.
     pub(super) fn turn(&self, stored: u64) -> Option<Turn> {
         if self.size() != stored {
             return None;
@@ -76,14 +76,14 @@ impl Conversion {
                     None => Some(None),
                 });
                 let fields = fields.collect::<Option<Vec<_>>>()?;
-                // Without holes members stand where they are shown.
+                // Without holes, members are shown where they are stored.
                 Some(if fields.is_empty() { Turn::No } else { Turn::Fields(fields) })
             }
             Self::Bool | Self::Bits { .. } | Self::Each(..) => None,
         }
     }
 
-    /// Makes values of stored bytes. Both are as long as they have to be.
+    /// Converts stored bytes. `out` must have the size of the result.
     pub(super) fn apply(&self, stored: &[u8], out: &mut [u8]) {
         let part = |range: Range<u64>| stored.get(range.start as usize..range.end as usize).unwrap_or_default();
         match self {
@@ -127,7 +127,7 @@ fn copy(from: &[u8], to: &mut [u8]) {
     to.iter_mut().zip(from).for_each(|(to, from)| *to = *from);
 }
 
-/// Elements that are made of stored ones when they are read.
+/// Elements that are converted when they are read.
 #[derive(Debug)]
 pub(super) struct Converted {
     pub(super) stored: View,

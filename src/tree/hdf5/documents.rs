@@ -1,4 +1,4 @@
-//! What is written of a file: attributes of objects, and `container.json`.
+//! The JSON documents of a file: attributes of objects, and `container.json`.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ use crate::{
 /// Most bytes of the values of one object's attributes.
 const ATTRIBUTES: u64 = 16 << 20;
 
-/// The keys of `items` beside those that every format has.
+/// The keys of `items` that only HDF5 has.
 #[derive(Debug, Serialize)]
 struct Own {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -83,7 +83,7 @@ impl Hdf5 {
     pub(super) fn has_large(&self, context: &ReadContext, place: Place) -> Result<bool, Fault> {
         let Some(object) = self.object_at(context, place)? else { return Ok(false) };
         match object.found.as_ref().map(|described| described.object.attributes) {
-            // Each element has a byte at least.
+            // Each element has at least one byte, so a short message has no large array.
             Ok(AttributesAt::Messages(longest)) if u64::from(longest) <= INLINE => return Ok(false),
             Ok(AttributesAt::Messages(_) | AttributesAt::Dense(..)) => {}
             _ => return Ok(false),
@@ -171,7 +171,7 @@ impl Hdf5 {
         Ok(View::shared(document))
     }
 
-    /// Returns what is known of a dataset without reading its elements.
+    /// Returns the description of a dataset, without reading its elements.
     pub(super) fn info(&self, described: &Described) -> ItemInfo {
         let (Some(dataset), Some(form)) = (described.object.dataset(), &described.form) else {
             return ItemInfo::default();
@@ -189,7 +189,7 @@ impl Hdf5 {
         }
     }
 
-    /// Returns the same, with the shape of chunks behind their filters.
+    /// Returns the same with the shape of chunks after the filters.
     fn info_with_chunks(&self, described: &Described) -> ItemInfo {
         let info = self.info(described);
         let Some(Layout::Chunked(chunked)) = described.object.dataset().map(|dataset| &dataset.layout) else {
@@ -329,7 +329,7 @@ impl Hdf5 {
         Ok(left)
     }
 
-    /// Returns what people are shown of the file.
+    /// Returns the overview that `shardfs info` and web pages show.
     pub(super) fn items_overview(&self, context: &ReadContext) -> Result<overview::Overview, Fault> {
         let walk = self.store.walk(context)?;
         let superblock = &self.store.superblock;
@@ -360,7 +360,7 @@ impl Hdf5 {
     }
 }
 
-/// Returns the bytes that the elements of a dataset take in the file, where that is known without its index.
+/// Returns the bytes that the elements of a dataset take in the file, if that is known without its index.
 fn stored_size(dataset: &Dataset, form: &Form) -> Option<u64> {
     match &dataset.layout {
         _ if dataset.external.is_some() => None,
@@ -408,7 +408,7 @@ fn type_name(dataset: &Dataset, form: &Form) -> Json {
     }
 }
 
-/// Returns a word for what is no array of one type.
+/// Returns a word for datasets that are not arrays of one type.
 fn word(kind: &FormKind) -> Option<&'static str> {
     match kind {
         FormKind::Text(_) | FormKind::Texts => Some("text"),
@@ -420,7 +420,7 @@ fn word(kind: &FormKind) -> Option<&'static str> {
 }
 
 impl Store {
-    /// Returns the bytes of memory that attributes take, about.
+    /// Returns about how many bytes of memory attributes take.
     pub(super) fn attributes_usage(attributes: &[Attribute]) -> usize {
         let value = |attribute: &Attribute| match &attribute.value {
             Ok(stored) => stored.data.len() + stored.datatype.memory_usage() + 8 * stored.space.most.len() * 2,

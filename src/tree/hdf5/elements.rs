@@ -22,7 +22,7 @@ use crate::{
     },
 };
 
-/// Bytes of an element from which an array of chunks is not kept.
+/// Largest element in bytes whose array of chunks is kept.
 const LARGE: u64 = 64 << 10;
 
 /// A range that cannot be read, and why.
@@ -75,7 +75,8 @@ impl Rendered for Zeros {
     }
 }
 
-/// Returns what is turned in the chunks of a dataset while they are read, and whether nothing is left to be done then.
+/// Returns the change of byte order that is made in the chunks of a dataset when they are read, and whether no other
+/// conversion is needed.
 fn turn_of(form: &Form) -> (Turn, bool) {
     match &form.kind {
         super::form::FormKind::Plain(plain) if plain.inner.is_empty() => match plain.conversion.turn(plain.stored) {
@@ -86,14 +87,15 @@ fn turn_of(form: &Form) -> (Turn, bool) {
     }
 }
 
-/// Returns the array that the chunks of a dataset make.
+/// Returns the array of a dataset in chunks.
 pub(super) fn grid(store: &Arc<Store>, at: Place, dataset: &Dataset, form: &Form) -> Result<Arc<Grid>, Fault> {
     let make = || chunks::grid(store, at, dataset, turn_of(form).0);
-    // Each has an element of its own, for absent chunks.
+    // Not kept for large elements, because each array has one for absent chunks.
     if dataset.datatype.size > LARGE { make() } else { store.grid(at, true, make) }
 }
 
-/// Returns the elements of a dataset as they are stored, in C order. Those in chunks are turned as [`turn_of`] says.
+/// Returns the elements of a dataset as they are stored, in C order. The byte order of those in chunks is changed by
+/// [`turn_of`].
 pub(super) fn stored(
     store: &Arc<Store>,
     context: &ReadContext,
@@ -107,7 +109,7 @@ pub(super) fn stored(
     }
 }
 
-/// Returns the elements of a dataset as they are stored, in C order. So many virtual datasets lead to it.
+/// Returns the elements of a dataset exactly as they are stored, in C order. `depth` virtual datasets lead to it.
 pub(super) fn unturned(
     store: &Arc<Store>,
     context: &ReadContext,
@@ -153,7 +155,7 @@ pub(super) fn array(
     let is_done = matches!(dataset.layout, Layout::Chunked(_)) && turn_of(form).1;
     let view = match &plain.conversion {
         Conversion::Bool => booleans(view, context),
-        // What is read by chunks has other axes if elements are arrays.
+        // If elements are arrays, the array of chunks has other axes.
         Conversion::Copy(_) if plain.inner.is_empty() || !matches!(dataset.layout, Layout::Chunked(_)) => view,
         _ if is_done => view,
         conversion => {
@@ -200,7 +202,7 @@ impl Rendered for Whole {
     }
 }
 
-/// The bytes of a file from one on.
+/// The bytes of a file from a place on.
 #[derive(Debug)]
 pub(super) struct Section {
     pub(super) of: View,

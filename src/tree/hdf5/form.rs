@@ -1,4 +1,4 @@
-//! What stands for a dataset, by its type and shape (`docs/formats/hdf5.md`, section 7.2).
+//! How a dataset is shown, by its type and shape (`docs/formats/hdf5.md`, section 7.2).
 
 use std::{num::NonZeroU32, sync::Arc};
 
@@ -15,7 +15,7 @@ use crate::{
 /// Largest element that is converted or read as one, in bytes.
 const LARGEST: u64 = 64 << 20;
 
-/// What stands for a dataset.
+/// How a dataset is shown.
 #[derive(Debug)]
 pub(super) struct Form {
     pub(super) kind: FormKind,
@@ -23,11 +23,11 @@ pub(super) struct Form {
     pub(super) dims: Vec<u64>,
     /// The number of its elements.
     pub(super) elements: u64,
-    /// Whether it is a table as well: a compound of one axis.
+    /// Whether it is also a table: a compound of one axis.
     pub(super) is_table: bool,
 }
 
-/// Kinds of what stands for a dataset.
+/// The ways to show a dataset.
 #[derive(Debug)]
 pub(super) enum FormKind {
     /// An array.
@@ -44,25 +44,25 @@ pub(super) enum FormKind {
     Stored(&'static str),
     /// Nothing: it has no elements.
     Null,
-    /// A byte that cannot be read.
+    /// A file of one byte that cannot be read.
     Broken(Damage),
 }
 
 /// How one text is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Texts {
-    /// In so many bytes.
+    /// In this many bytes.
     Fixed(u64, Padding),
     /// In the global heap.
     Varying,
 }
 
-/// A type of which arrays are made.
+/// A type that can be shown as an array.
 #[derive(Debug, Clone)]
 pub(super) struct Plain {
     /// The type of the elements that are shown.
     pub(super) element: ElementType,
-    /// Axes that each stored element has.
+    /// The axes of each stored element.
     pub(super) inner: Vec<u64>,
     /// How stored elements are converted.
     pub(super) conversion: Conversion,
@@ -74,16 +74,16 @@ pub(super) struct Plain {
     pub(super) texts: Option<Padding>,
 }
 
-/// A type of which no array can be made.
+/// A type that cannot be shown as an array.
 enum Other {
-    /// There are texts, sequences or references in it.
+    /// It contains texts, sequences or references.
     Rows,
-    /// There is something in it that is not supported.
+    /// It contains something that is not supported.
     Unsupported(&'static str),
 }
 
 impl Form {
-    /// Returns what stands for a dataset whose header is at a place of the file.
+    /// Returns how a dataset is shown whose header is at a place of the file.
     pub(super) fn of(dataset: &Dataset, place: u64) -> Self {
         let Some(dims) = dataset.space.dims.clone() else {
             return Self { kind: FormKind::Null, dims: Vec::new(), elements: 0, is_table: false };
@@ -158,7 +158,7 @@ impl Plain {
         Self { element, inner: Vec::new(), conversion, stored, name: None, texts: None }
     }
 
-    /// Returns how arrays of a type are made; `None` if none are.
+    /// Returns how a type is shown as an array; `None` if it is not.
     pub(super) fn of_type(datatype: &Datatype) -> Option<Self> {
         Self::of(datatype).ok()
     }
@@ -275,7 +275,7 @@ fn complex(part: DType) -> Option<DType> {
     })
 }
 
-/// Returns the date that a tag of h5py says.
+/// Returns the date type in a tag of h5py.
 fn date(tag: &[u8], size: u64) -> Option<DType> {
     let tag = std::str::from_utf8(tag).ok()?.strip_prefix("NUMPY:")?;
     let unit = |text: &str| DateUnit::parse(text.strip_prefix('[')?.strip_suffix(']')?);
@@ -293,7 +293,7 @@ fn of_compound(size: u64, members: &[Member]) -> Result<Plain, Other> {
         match Plain::of(&member.datatype) {
             Ok(plain) => found.push((member, plain)),
             Err(Other::Rows) => other = other.or(Some(Other::Rows)),
-            // Nothing is shown of what has an unsupported part.
+            // A type with an unsupported part is not shown.
             Err(Other::Unsupported(_)) => return Err(Other::Unsupported("unsupported")),
         }
     }
@@ -330,7 +330,7 @@ fn of_compound(size: u64, members: &[Member]) -> Result<Plain, Other> {
     let record: Arc<Record> = Record::new(fields).map_err(|_| Other::Unsupported("unsupported"))?;
     let conversions = found.into_iter().map(|(member, plain)| (member.offset, plain.conversion));
     let mut conversion = Conversion::Members(conversions.collect());
-    // Members that are shown where and as they are stored need nothing.
+    // Members that are shown as and where they are stored need no conversion.
     if matches!(conversion.turn(size), Some(crate::view::grid::Turn::No)) {
         conversion = Conversion::Copy(size);
     }

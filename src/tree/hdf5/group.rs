@@ -1,4 +1,4 @@
-//! Groups at their places in the tree.
+//! Groups with their places in the tree.
 
 use std::sync::Arc;
 
@@ -15,27 +15,27 @@ use crate::{
 /// Most groups on the way from the root (section 7.3).
 const DEPTH: u32 = 64;
 
-/// The group that a place is in, and the number of its link; none for the root itself.
+/// The group that a place is in, and the number of its link; `None` for the root itself.
 pub(super) type Located = (Arc<Group>, Option<usize>);
 
 /// A group at its place.
 #[derive(Debug)]
 pub(super) struct Group {
     pub(super) place: Place,
-    /// What the number of a link in it counts in a place.
+    /// The factor of the number of a link of this group in a place.
     weight: u128,
     /// Its header.
     pub(super) at: hdf5::Place,
     pub(super) depth: u32,
     links: Arc<Held<Links>>,
-    /// The group that it stands in, and the number of the link to it.
+    /// Its parent, and the number of the link to it.
     pub(super) parent: Option<(Arc<Self>, usize)>,
 }
 
 /// What a hard link leads to.
 #[derive(Debug, Clone)]
 pub(super) enum Hard {
-    /// A group on the way to the link, so many levels above the one that the link stands in.
+    /// A group on the way to the link, this many levels above the link's own group.
     Ancestor(u32),
     /// Another object.
     Object(hdf5::Place, Arc<Held<Described>>),
@@ -62,7 +62,7 @@ impl Group {
         Ok(self.links()?.get(number))
     }
 
-    /// What the numbers of links of the groups in it count in a place.
+    /// Returns the weight of the groups in it.
     fn inner_weight(&self) -> Option<u128> {
         let count = self.links.found.as_ref().ok()?.len() as u128 + 1;
         self.weight.checked_mul(count)
@@ -79,7 +79,7 @@ impl Group {
         std::iter::successors(Some(self), |group| group.parent.as_ref().map(|(parent, _)| parent))
     }
 
-    /// Returns what a hard link in it leads to.
+    /// Returns the target of a hard link in it.
     pub(super) fn hard(self: &Arc<Self>, store: &Store, context: &ReadContext, at: hdf5::Place) -> Result<Hard, Fault> {
         if let Some(levels) = (0..).zip(self.ancestors()).find_map(|(levels, group)| (group.at == at).then_some(levels))
         {
@@ -88,7 +88,7 @@ impl Group {
         Ok(Hard::Object(at, store.object(context, at)?))
     }
 
-    /// Returns the group that a link in it leads to directly; `None` if it is none, or an ancestor.
+    /// Returns the group that a link in it leads to directly; `None` if the target is not a group, or is an ancestor.
     pub(super) fn child(
         self: &Arc<Self>,
         store: &Store,
@@ -121,8 +121,8 @@ impl Group {
         parts.join("/")
     }
 
-    /// Returns the group or object at a place: the group that it stands in, and the number of its link; only the root for
-    /// the root. `None` if nothing is there.
+    /// Returns the group or object at a place: its parent, and the number of its link. For the root, returns the root
+    /// without a number. Returns `None` if nothing is there.
     pub(super) fn locate(
         root: &Arc<Self>,
         store: &Store,

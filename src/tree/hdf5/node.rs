@@ -1,10 +1,10 @@
-//! Numbers of nodes. A number says which file of an object it is, and the object's place in the tree: the number of the
-//! link on each level from the root. So no table of nodes is kept, and a number means the same whenever the file is
-//! opened.
+//! Numbers of nodes. A number contains the part of an object that the node is, and the object's place in the tree: the
+//! number of the link on each level from the root. So no table of nodes is needed, and a number means the same each
+//! time the file is opened.
 
 use crate::tree::NodeId;
 
-/// What a node is.
+/// The part of an object that a node is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Part {
@@ -83,8 +83,9 @@ const ITEM: u32 = 35;
 /// Bits of a place.
 const PLACE: u32 = 88;
 
-/// The place of an object in the tree; 0 is the root. The links of each group count from 1, and each group on the way
-/// makes room for its own number of links, so a place has as few bits as can be.
+/// The place of an object in the tree; 0 is the root. It is a number in a mixed base: the links of each group count
+/// from 1, and the base of each level is the number of the group's links and one more. So a place has as few bits as
+/// possible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Place(pub(super) u128);
 
@@ -92,7 +93,7 @@ pub(super) struct Place(pub(super) u128);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Node {
     pub(super) part: Part,
-    /// Which one of several: a picture, an attribute, a chunk.
+    /// The number of the picture, attribute or chunk.
     pub(super) item: u64,
     pub(super) place: Place,
 }
@@ -101,7 +102,7 @@ pub(super) struct Node {
 pub(super) const ROOT_PLACE: Place = Place(0);
 
 impl Part {
-    /// Returns the part of a number.
+    /// Returns the part with a number.
     pub(super) fn of(number: u64) -> Option<Self> {
         PARTS.get(usize::try_from(number).ok()?).copied()
     }
@@ -128,14 +129,14 @@ impl Node {
         Self { part, item, place }
     }
 
-    /// Unpacks a number; `None` for one that no node has.
+    /// Unpacks a number; `None` if no node has it.
     pub(super) fn unpack(id: NodeId) -> Option<Self> {
         let part = Part::of((id.0 >> (ITEM + PLACE)) as u64)?;
         let item = (id.0 >> PLACE) as u64 & ((1 << ITEM) - 1);
         Some(Self { part, item, place: Place(id.0 & ((1 << PLACE) - 1)) })
     }
 
-    /// Returns the number; `None` if there is none for so many pictures or chunks.
+    /// Returns the number; `None` if there are more pictures or chunks than numbers.
     pub(super) fn pack(self) -> Option<NodeId> {
         let Self { part, item, place } = self;
         (item >> ITEM == 0).then(|| NodeId((part as u128) << (ITEM + PLACE) | u128::from(item) << PLACE | place.0))

@@ -1,4 +1,4 @@
-//! Data of a file that are stored in other files: external files and virtual datasets (section 6.4).
+//! Data that are stored in other files: external files and virtual datasets (section 6.4).
 
 use std::{
     ops::Range,
@@ -31,11 +31,11 @@ use crate::{
 /// Other files that are kept open.
 const OPEN: usize = 32;
 
-/// Most virtual datasets and links on the way to an element.
+/// Most virtual datasets and most links on the way to an element.
 const DEPTH: u32 = 8;
 const LINKS: u32 = 16;
 
-/// The numbers of grids of other files begin here. Those of the container's own file are addresses.
+/// The first number of grids of other files. Those of the container's own file are addresses.
 const NUMBERS: u64 = 1 << 63;
 
 /// The other files of a container.
@@ -53,24 +53,24 @@ struct Other {
 }
 
 impl Outside {
-    /// Returns those that `siblings` finds.
+    /// Returns the files that `siblings` finds.
     pub(super) fn new(siblings: Option<Arc<dyn Siblings>>) -> Self {
         let (files, stores) = (LruCache::new(crate::cache::nonzero(OPEN)), LruCache::new(crate::cache::nonzero(OPEN)));
         let siblings = siblings.map(OnceLock::from).unwrap_or_default();
         Self { siblings, files: Mutex::new(files), stores: Mutex::new(stores), grids: AtomicU64::new(NUMBERS) }
     }
 
-    /// Finds them from now on, if nothing did.
+    /// Sets what finds other files, unless it is set.
     pub(super) fn reach(&self, siblings: Arc<dyn Siblings>) {
         let _ = self.siblings.set(siblings);
     }
 
-    /// Returns what finds them.
+    /// Returns what finds other files.
     pub(super) fn siblings(&self) -> Option<&Arc<dyn Siblings>> {
         self.siblings.get()
     }
 
-    /// Returns a number for a grid of another file, which no other one has.
+    /// Returns a new number for a grid of another file.
     pub(super) fn next_grid(&self) -> u64 {
         self.grids.fetch_add(1, Relaxed)
     }
@@ -109,7 +109,7 @@ impl Outside {
     }
 }
 
-/// Returns the path of a file below the container's folder, as a file in a folder names it.
+/// Returns the path below the container's folder of a file that a file in `folder` names.
 fn path_of(folder: &str, name: &[u8]) -> Result<String, Fault> {
     let leads_out =
         || fault(0, &format!("{:?} does not lead to a file below its folder", String::from_utf8_lossy(name)));
@@ -189,14 +189,14 @@ impl std::fmt::Debug for Mapped {
     }
 }
 
-/// A dataset that a mapping takes elements from.
+/// The dataset that a mapping takes elements from.
 struct Taken {
     context: ReadContext,
     view: View,
     dims: Vec<u64>,
 }
 
-/// Returns the stored elements of the virtual dataset at an address. So many virtual datasets lead to it.
+/// Returns the stored elements of the virtual dataset at an address. `depth` virtual datasets lead to it.
 pub(super) fn mapped(
     store: &Arc<Store>,
     context: &ReadContext,
@@ -282,7 +282,7 @@ impl Mapped {
         Ok(())
     }
 
-    /// Copies the elements of a range that a mapping puts.
+    /// Copies the elements of a range that come from a mapping.
     fn copy(
         &self,
         taken: &Taken,
@@ -369,7 +369,7 @@ impl Mapped {
     }
 }
 
-/// Returns whether a mapping puts any element of a range, as far as the first axis tells.
+/// Returns whether a mapping may have elements in a range, by the first axis alone.
 fn touches(target: &[Axis], dims: &[u64], elements: &Range<u64>) -> bool {
     if target.iter().any(Axis::is_empty) || elements.is_empty() {
         return false;
@@ -399,7 +399,7 @@ fn outer_number(outer: &[Axis], dims: &[u64], row: u64) -> Result<u64, u64> {
     Ok(number)
 }
 
-/// Returns how many elements on the neighbour along each axis is.
+/// Returns the distance between neighbours along each axis, in elements.
 fn strides(dims: &[u64]) -> Vec<u64> {
     let mut strides: Vec<u64> = dims
         .iter()
@@ -414,7 +414,8 @@ fn strides(dims: &[u64]) -> Vec<u64> {
     strides
 }
 
-/// Returns which element of a dataset has a number among the selected ones, and how many follow side by side, with itself.
+/// Returns the place in a dataset of the selected element with a number, and the number of consecutive selected
+/// elements from it on, including itself.
 fn locate(source: &[Axis], strides: &[u64], number: u64) -> Option<(u64, u64)> {
     let (mut rest, mut at, mut left) = (number, 0u64, 0);
     for (place, (axis, stride)) in source.iter().zip(strides).enumerate().rev() {

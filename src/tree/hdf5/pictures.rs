@@ -24,7 +24,7 @@ const PADDED: u64 = 64;
 /// Most bytes of the chunk that has to be decoded to know what a picture is.
 const FIRST_CHUNK: u64 = 16 << 20;
 
-/// What pictures' names contain.
+/// Words in the names of datasets of pictures.
 const NAMES: [&str; 7] = ["rgb", "depth", "video", "image", "img", "cam", "mask"];
 
 /// How the pictures of a dataset are stored.
@@ -38,7 +38,7 @@ pub(super) enum Pictures {
     Rows { count: u64, suffix: &'static str },
 }
 
-/// Returns whether names say that a dataset is of pictures.
+/// Returns whether a dataset has pictures, by its name and that of its folder.
 fn says_so(name: &[u8], folder: &[u8]) -> bool {
     let name = String::from_utf8_lossy(name).to_ascii_lowercase();
     NAMES.iter().any(|known| name.contains(known)) || folder.eq_ignore_ascii_case(b"images")
@@ -122,7 +122,7 @@ impl Pictures {
         let memory = WorkingMemory::of_reader(context);
         memory.hold();
         let (mut first, mut number) = (None, 0);
-        // Lengths are looked at until one is not 0.
+        // Find the first length that is not 0.
         const AT_ONCE: u64 = 4096;
         let mut looked = Ok(());
         while looked.is_ok() && first.is_none() && number < count {
@@ -143,7 +143,7 @@ impl Pictures {
         }
     }
 
-    /// Returns how many names of pictures there can be.
+    /// Returns the number of rows, each of which may be a picture.
     pub(super) fn count(self) -> u64 {
         match self {
             Self::Raw { count, .. } | Self::Padded { count, .. } | Self::Rows { count, .. } => count,

@@ -1,5 +1,5 @@
-//! Tables that are added to files of well-known kinds: AnnData, recorded robots, and flat data of reinforcement learning
-//! (section 8).
+//! Tables that are added to well-known kinds of files: AnnData, robot recordings, and flat data of reinforcement
+//! learning (section 8).
 
 use std::sync::Arc;
 
@@ -32,10 +32,10 @@ use crate::{
 /// The prefix of a recorded episode's name.
 const DEMO: &[u8] = b"demo_";
 
-/// Datasets that every flat file of reinforcement learning has.
+/// The datasets of every flat file of reinforcement learning.
 const FLAT: [&[u8]; 4] = [b"observations", b"actions", b"rewards", b"terminals"];
 
-/// Numbers of the tables of profiles in the cache. No object begins at such a place.
+/// Numbers of the tables of profiles in the cache. No object has such an address.
 const NUMBERS: u64 = u64::MAX - 8;
 
 /// A table that is added in the root.
@@ -61,7 +61,7 @@ impl Profile {
     }
 }
 
-/// Codes of categories as keys from 1, little-endian; 0 is missing.
+/// Codes of categories as keys from 1, little-endian. 0 means missing.
 #[derive(Debug)]
 struct Keys {
     codes: Array,
@@ -105,7 +105,7 @@ impl Rendered for Keys {
     }
 }
 
-/// Which codes stand for no category: a byte for each.
+/// A byte for each code: whether it stands for no category.
 #[derive(Debug)]
 struct NoCategory(Keys);
 
@@ -120,7 +120,7 @@ impl Rendered for NoCategory {
     }
 }
 
-/// The numbers that codes stand for; zeros for those that are missing.
+/// The numbers that codes stand for. Missing ones are zeros.
 #[derive(Debug)]
 struct Categories {
     keys: Keys,
@@ -191,7 +191,7 @@ impl Found {
 fn demo(name: &[u8]) -> Option<u128> {
     let digits =
         name.strip_prefix(DEMO).filter(|digits| !digits.is_empty() && digits.iter().all(u8::is_ascii_digit))?;
-    // Longer numbers are the largest ones.
+    // A number that does not fit counts as the largest.
     Some(std::str::from_utf8(digits).ok()?.parse().unwrap_or(u128::MAX))
 }
 
@@ -311,7 +311,7 @@ impl Hdf5 {
         Ok(steps)
     }
 
-    /// Returns the name of a profile's table. Tables of compounds keep theirs.
+    /// Returns the name of a profile's table. If a table of a compound has the name, that table keeps it.
     fn profile_name(&self, context: &ReadContext, profile: Profile) -> Result<String, Fault> {
         for number in 1..=u32::MAX {
             let name = names::file(profile.part().as_bytes(), SUFFIX, number);
@@ -404,7 +404,7 @@ impl Hdf5 {
         }
     }
 
-    /// Returns a column of a dataset of one axis, or of several if rows may be lists.
+    /// Returns a dataset of one axis as a column; one of several axes if rows may be lists.
     fn dataset_column(
         &self,
         context: &ReadContext,
@@ -469,7 +469,7 @@ impl Hdf5 {
         Ok((columns, rows.unwrap_or(0)))
     }
 
-    /// Returns a column of a data frame with its rows, which are as many as those of the others.
+    /// Returns a column of a data frame, which has as many rows as the others.
     fn frame_column(
         &self,
         context: &ReadContext,
@@ -668,7 +668,7 @@ fn integer(attribute: &Attribute) -> Option<i64> {
     if is_signed { Some(((bits << unused) as i64) >> unused) } else { i64::try_from(bits).ok() }
 }
 
-/// Integers of which some may be missing.
+/// Integers, some of which may be missing.
 #[derive(Default)]
 struct Numbers {
     values: Vec<u8>,

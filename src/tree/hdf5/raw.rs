@@ -25,7 +25,7 @@ fn chunked(described: &Described) -> Option<(&Dataset, &Chunked, &[u64])> {
     (chunks::chunk_size(chunked).is_some()).then_some((dataset, chunked, dims))
 }
 
-/// Returns the place in the grid of a chunk of this number.
+/// Returns the place in the grid of the chunk with this number.
 fn coordinates(chunked: &Chunked, dims: &[u64], mut number: u64) -> Vec<u64> {
     let mut at: Vec<u64> = (dims.iter().zip(&chunked.chunk).rev())
         .map(|(axis, chunk)| {
@@ -40,7 +40,7 @@ fn coordinates(chunked: &Chunked, dims: &[u64], mut number: u64) -> Vec<u64> {
 }
 
 impl Hdf5 {
-    /// Returns what a link is in `.raw`: the folder of a group or of a dataset in chunks.
+    /// Returns what a link is in `.raw`: the folder of a group, or that of a dataset in chunks.
     fn raw_part(&self, context: &ReadContext, group: &Arc<Group>, number: usize) -> Result<Option<Part>, Fault> {
         let Some((_, Target::Hard(at))) = group.link(number)? else { return Ok(None) };
         let Hard::Object(at, object) = group.hard(&self.store, context, at)? else { return Ok(None) };

@@ -1,4 +1,4 @@
-//! Rows of datasets that lead to the global heap: texts, sequences, and values that are shown as JSON.
+//! Rows of datasets in the global heap: texts, sequences, and values that are shown as JSON.
 
 use std::{cell::Cell, fmt, ops::Range, sync::Arc};
 
@@ -17,7 +17,7 @@ use crate::{
     wanted,
 };
 
-/// An element that leads to an object of the global heap.
+/// A reference to an object of the global heap, as elements store it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Lead {
     /// Items of the object.
@@ -182,7 +182,7 @@ impl Rows for HeapRows {
     }
 }
 
-/// Memory for one row after the other: as much as the largest one takes.
+/// Memory for rows that are read one at a time: as much as the largest takes.
 struct OneRow<'a> {
     memory: &'a dyn Memory,
     used: Cell<u64>,

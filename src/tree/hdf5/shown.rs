@@ -1,4 +1,4 @@
-//! Names: which files and folders stand for a link of a group, and which link a name stands for (section 7).
+//! The files and folders that show a link of a group, and the link that a name means (section 7).
 
 use std::{ops::ControlFlow, sync::Arc};
 
@@ -22,19 +22,19 @@ use crate::{
 pub(super) enum Shown {
     /// A group.
     Group,
-    /// A link to the group so many levels above the one that it stands in.
+    /// A link to the group this many levels above its own group.
     Ancestor(u32),
     /// Files of an object.
     Object(Arc<Held<Described>>),
-    /// Links to the parts of what a soft link leads to.
+    /// Links to the parts of a soft link's target.
     Link(Arrived),
-    /// Links to the parts of what is in another file.
+    /// Links to the parts of an object in another file.
     Outside(Arc<Outside>),
     /// Nothing.
     Nothing,
 }
 
-/// A file or folder that stands for a link: what it is, and its name behind that of the link.
+/// A file or folder that shows a link: what it is, and what follows the link's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Piece {
     pub(super) part: Part,
@@ -44,10 +44,10 @@ pub(super) struct Piece {
     pub(super) suffix: Option<&'static str>,
 }
 
-/// The number of a link that leads to an ancestor or nowhere.
+/// The item of a link that leads to an ancestor or nowhere.
 pub(super) const WHOLE: u64 = 255;
 
-/// Suffixes of files, longer ones first where one ends in another.
+/// Suffixes of files. If one ends in another, the longer one comes first.
 const SUFFIXES: [&str; 6] = [attributes::BESIDE, ".npy", ".jsonl", ".txt", ".bin", ".parquet"];
 
 impl Piece {
@@ -116,7 +116,7 @@ fn dataset(form: &Form, has_pictures: bool) -> Vec<Piece> {
 }
 
 impl Hdf5 {
-    /// Returns what a link is shown as.
+    /// Returns how a link is shown.
     pub(super) fn shown(&self, context: &ReadContext, group: &Arc<Group>, number: usize) -> Result<Shown, Fault> {
         let Some((_, target)) = group.link(number)? else { return Ok(Shown::Nothing) };
         Ok(match target {
@@ -149,7 +149,7 @@ impl Hdf5 {
         Pictures::of(self, context, described, form, name, folder.map_or(b"", |(name, _)| name))
     }
 
-    /// Returns the files and folders that stand for a link.
+    /// Returns the files and folders that show a link.
     pub(super) fn pieces(&self, context: &ReadContext, group: &Arc<Group>, number: usize) -> Result<Vec<Piece>, Fault> {
         Ok(match self.shown(context, group, number)? {
             Shown::Group => vec![Piece::folder(Part::Group)],
@@ -176,7 +176,7 @@ impl Hdf5 {
         let Ok(described) = &object.found else { return Ok(vec![Piece::file(Part::Stored, ".bin")]) };
         let mut pieces = match &described.form {
             Some(form) => {
-                // Sequences have their folder anyway, and what is in it is looked at when it is listed.
+                // Sequences always have a folder. Its pictures are found when it is listed.
                 let has_pictures = !matches!(form.kind, FormKind::Sequence(_))
                     && self.pictures_of(context, group, number, described)?.is_some();
                 dataset(form, has_pictures)
@@ -189,7 +189,7 @@ impl Hdf5 {
         Ok(pieces)
     }
 
-    /// Returns the link and the part of it that a name in a group stands for.
+    /// Returns the link and the part of it that a name in a group means.
     pub(super) fn find(
         &self,
         context: &ReadContext,
@@ -224,7 +224,7 @@ impl Hdf5 {
         name: &str,
     ) -> Result<Option<Piece>, Fault> {
         let Some((link, _)) = group.link(number)? else { return Ok(None) };
-        // Most names are not those of the link, and need nothing of the object.
+        // Most names do not belong to the link. The object is not read for them.
         let suffixes = SUFFIXES.iter().map(|suffix| names::file(link, suffix, 1));
         if !suffixes.chain([names::folder(link, &names::RESERVED, 1)]).any(|known| known == name) {
             return Ok(None);
@@ -233,8 +233,8 @@ impl Hdf5 {
         Ok(pieces.into_iter().find(|piece| piece.name(link) == name))
     }
 
-    /// Returns the name of the folder of the large attributes of a link's object, or of the group itself. Stored objects
-    /// keep theirs.
+    /// Returns the name of the folder of the large attributes of a link's object, or of the group itself. If a stored
+    /// object has the name, the object keeps it.
     pub(super) fn arrays_folder(
         &self,
         context: &ReadContext,
@@ -296,7 +296,7 @@ impl Hdf5 {
         Ok(self.store.object(context, group.at)?.found.as_ref().is_ok_and(has_attributes))
     }
 
-    /// Lists a group's folder. Positions count 16 for each link.
+    /// Lists a group's folder. Each link takes 16 positions.
     pub(super) fn list_group(
         &self,
         context: &ReadContext,
@@ -391,7 +391,7 @@ impl Hdf5 {
     }
 }
 
-/// Returns the stored name that a part of a path stands for, unless that part is cut.
+/// Returns the stored name that a part of a path means, unless the part is shortened.
 pub(super) fn unescape(part: &str) -> Vec<u8> {
     if part == "%empty" {
         return Vec::new();

@@ -16,7 +16,7 @@ use crate::{
     view::{Fault, ReadContext},
 };
 
-/// Most soft links on the way.
+/// Most soft links on the way to an object.
 const LINKS: u32 = 16;
 
 /// Where a path leads.
@@ -26,16 +26,16 @@ pub(super) enum Arrived {
     Group(Arc<Group>),
     /// To the object of a link of a group.
     Object(Arc<Group>, usize),
-    /// Nowhere: the path below the container that it names.
+    /// Nowhere: the path below the container.
     Nowhere(Arc<str>),
 }
 
 /// An object of another file.
 #[derive(Debug)]
 pub(super) struct Outside {
-    /// The file, as a path below the folder that this one is in.
+    /// The file, as a path below the folder of this file.
     file: String,
-    /// The files and folders that stand for the object, and their paths in that file's folder.
+    /// The files and folders that show the object, and their paths in that file's folder.
     pub(super) pieces: Vec<(Piece, String)>,
 }
 
@@ -53,8 +53,8 @@ impl Outside {
     }
 }
 
-/// Returns the object of another file that an external link leads to; `None` if it is not shown: the file is not in
-/// this one's folder or below, it is no HDF5, or the object is not there.
+/// Returns the object of another file that an external link leads to. Returns `None` if it is not shown: the file is
+/// not in this file's folder or below, it is not HDF5, or it does not have the object.
 pub(super) fn outside(hdf5: &Hdf5, context: &ReadContext, file: &[u8], path: &[u8]) -> Result<Option<Outside>, Fault> {
     let (Some(siblings), Ok(file)) = (hdf5.store.outside.siblings(), std::str::from_utf8(file)) else {
         return Ok(None);
@@ -85,7 +85,7 @@ pub(super) fn outside(hdf5: &Hdf5, context: &ReadContext, file: &[u8], path: &[u
     Ok(Some(Outside { file, pieces }))
 }
 
-/// Returns the parts of a path, those that count last first.
+/// Returns the parts of a path, the last first.
 fn parts(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     path.split(|byte| *byte == b'/')
         .filter(|part| !part.is_empty() && *part != b".")
@@ -94,7 +94,7 @@ fn parts(path: &[u8]) -> impl Iterator<Item = &[u8]> {
         .rev()
 }
 
-/// Returns where a path leads that a link in a group has.
+/// Returns where the path of a link in a group leads.
 pub(super) fn follow(hdf5: &Hdf5, context: &ReadContext, group: &Arc<Group>, path: &[u8]) -> Result<Arrived, Fault> {
     match resolve(hdf5, context, group, path)? {
         Some(arrived) => Ok(arrived),

@@ -1,5 +1,5 @@
-//! What was read of a file: objects, links and chunks by their addresses, each counted in the budget. What was not used
-//! for longest is forgotten, and read again when it is needed.
+//! Keeps what was read of a file: objects, links and chunks by their addresses, each within the budget. The least
+//! recently used entries are dropped, and read again when they are needed.
 
 use std::{
     cell::Cell,
@@ -29,7 +29,7 @@ use crate::{
     view::{Fault, ReadContext, grid::Grid},
 };
 
-/// Bytes of memory of all that is kept, beyond which what was not used for longest is forgotten.
+/// Most bytes of memory of all entries. Beyond it, the least recently used are dropped.
 const KEPT: usize = 48 << 20;
 
 /// Something that was read, or why it cannot be read.
@@ -51,15 +51,15 @@ pub(super) struct Damage {
     pub(super) reason: Arc<str>,
 }
 
-/// An object and what stands for it.
+/// An object and how it is shown.
 #[derive(Debug)]
 pub(super) struct Described {
     pub(super) object: Object,
-    /// What stands for the dataset.
+    /// How the dataset is shown.
     pub(super) form: Option<Form>,
 }
 
-/// What is kept, by its address.
+/// The key of an entry: what it is, and its address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Key {
     Object(Place),
@@ -94,9 +94,9 @@ pub(super) struct Store {
     pub(super) superblock: Superblock,
     kept: Mutex<LruCache<Key, Kept>>,
     usage: AtomicUsize,
-    /// Chunked arrays, those that are shown and those that virtual datasets take elements from.
+    /// Arrays of datasets in chunks: those that are shown, and those that virtual datasets take elements from.
     grids: Mutex<LruCache<(Place, bool), Arc<Grid>>>,
-    /// The other files of the container, and the folder of this one below the container's.
+    /// The other files of the container, and the folder of this file below the container's folder.
     pub(super) outside: Arc<Outside>,
     pub(super) folder: Box<str>,
     /// Whether it is the container's own file.
@@ -104,7 +104,7 @@ pub(super) struct Store {
     walk: Mutex<Option<Arc<Walk>>>,
 }
 
-/// Memory for work on a file, which ends when a reader that does not wait would do too much of it.
+/// Memory for work on a file. The work fails if it becomes too much for a reader that must not wait.
 struct Bounded<'a, 'b> {
     memory: &'b WorkingMemory<'a>,
     left: Cell<u64>,
@@ -150,7 +150,7 @@ pub(super) fn fault(place: u64, reason: &str) -> Fault {
     Fault { block: None, offset: place, error: Arc::new(BlockError::Refused(reason.to_owned())) }
 }
 
-/// Returns damage as what it is, and other failures as those of the read.
+/// Returns damage as a value, and other errors as failures of the read.
 pub(super) fn known<T>(found: Result<T, Error>) -> Result<Known<T>, Fault> {
     match found {
         Ok(found) => Ok(Ok(found)),
@@ -191,8 +191,7 @@ impl Store {
         size_of::<Self>() + self.usage.load(Relaxed) + walk
     }
 
-    /// Runs work that reads structures of the file, and returns something to be kept with the bytes of memory that it
-    /// takes.
+    /// Runs work that reads structures of the file. The work returns a result to be kept, and its bytes of memory.
     fn read_keeping<T>(
         &self,
         context: &ReadContext,
@@ -231,10 +230,10 @@ impl Store {
         }
     }
 
-    /// Bytes of memory that an entry takes beside what it holds.
+    /// Bytes of memory that an entry takes in addition to its value.
     const ENTRY: usize = size_of::<Kept>() + size_of::<Key>() + 128;
 
-    /// Returns what is at an address, read if it is not known. `usage` is the memory that it takes.
+    /// Reads what is at an address, and keeps it. `usage` returns its bytes of memory.
     fn held<T>(
         &self,
         context: &ReadContext,
@@ -323,13 +322,13 @@ impl Store {
         }
     }
 
-    /// Keeps the document of a place. Its memory is its own.
+    /// Keeps the document of a place. The buffer has its own reservation of memory.
     pub(super) fn keep_document(&self, place: u128, document: Arc<Buffer>) {
         let usage = Self::ENTRY + document.len();
         self.keep(Key::Document(place), Value::Document(document), usage);
     }
 
-    /// Returns the walk over all objects, which is made once.
+    /// Returns the walk over all objects. It is made only once.
     pub(super) fn walk(&self, context: &ReadContext) -> Result<Arc<Walk>, Fault> {
         if let Some(walk) = &*self.walk.lock() {
             return Ok(walk.clone());
@@ -370,12 +369,12 @@ impl Store {
         self.held(context, Key::Slots(at), Value::Slots, read, usage)
     }
 
-    /// Returns the number of the grid of the dataset at an address, which no other dataset of the container has.
+    /// Returns a number for the grid of the dataset at an address. No other dataset of the container has it.
     pub(super) fn grid_number(&self, at: Place) -> u64 {
         if self.is_own { at } else { self.outside.next_grid() }
     }
 
-    /// Returns the chunked array of the dataset at an address, made once while it is in use.
+    /// Returns the array of the dataset in chunks at an address. It is made only once while it is kept.
     pub(super) fn grid(
         &self,
         at: Place,
@@ -387,7 +386,7 @@ impl Store {
         }
         let grid = make()?;
         let mut grids = self.grids.lock();
-        // Another thread may have made it meanwhile. There is one of each, because it remembers how it was read.
+        // Another thread may have made it meanwhile. All readers share one, because it remembers how it was read.
         Ok(grids.get_or_insert((at, is_shown), || grid).clone())
     }
 }

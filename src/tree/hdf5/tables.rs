@@ -1,4 +1,4 @@
-//! Datasets as tables (`docs/TREE.md`, section 7): a compound of one axis has a column for each member.
+//! Datasets as tables (`docs/TREE.md`, section 7). A compound of one axis has a column for each member.
 
 use std::{ops::Range, sync::Arc};
 
@@ -29,7 +29,7 @@ use crate::{
     },
 };
 
-/// Rows of texts as a column. Rows that a mask marks are missing.
+/// Rows of texts as a column.
 #[derive(Debug)]
 pub(super) struct TextColumn {
     pub(super) rows: Arc<dyn Rows>,
@@ -86,11 +86,11 @@ impl Strings for TextColumn {
 #[derive(Debug)]
 struct MemberTexts {
     store: Arc<Store>,
-    /// The stored compounds, how many, and the bytes of each.
+    /// The stored compounds, their number, and the bytes of each.
     elements: View,
     count: u64,
     stride: u64,
-    /// The texts in them; `None` is in the global heap.
+    /// Where the text is in each compound; if `padding` is `None`, the text is in the global heap.
     place: Range<usize>,
     padding: Option<Padding>,
 }
@@ -143,7 +143,7 @@ impl MemberTexts {
     }
 }
 
-/// Returns the column of an array whose first axis are the rows, or why there is none.
+/// Returns the column of an array whose first axis is the rows, or why there is none.
 pub(super) fn plain_column(name: String, plain: &Plain, rows: u64, data: View) -> Result<Column, String> {
     let dtype = plain.element.plain().ok_or("its elements are records")?;
     let shape = [&[rows], &*plain.inner].concat();
@@ -195,8 +195,8 @@ enum PartKind {
     Plain(Plain),
 }
 
-/// Returns the members of a compound as columns, or why each is none. Those of plain compounds are where these are shown,
-/// all others where they are stored.
+/// Returns the members of a compound as columns, or why a member cannot be one. In plain compounds, the place is that
+/// in the shown element, in all others that in the stored element.
 fn parts(dataset: &Dataset, kind: &FormKind) -> Vec<Part> {
     let Class::Compound(members) = &dataset.datatype.class else { return Vec::new() };
     let shown = if let FormKind::Plain(plain) = kind { plain.element.record() } else { None };
@@ -253,7 +253,7 @@ impl Hdf5 {
         }
     }
 
-    /// Returns the columns of a compound dataset; `None` if it is no table.
+    /// Returns the columns of a compound dataset; `None` if it is not a table.
     pub(super) fn compound_columns(
         &self,
         context: &ReadContext,

@@ -1,4 +1,4 @@
-//! Values of elements as JSON shows them (section 7.4).
+//! Converts elements to JSON values (section 7.4).
 
 use std::sync::Arc;
 
@@ -23,13 +23,13 @@ use crate::{
 /// Bytes of memory of a value.
 const VALUE: u64 = 64;
 
-/// Makes values.
+/// Converts elements to values.
 pub(super) struct Values<'a> {
     store: &'a Arc<Store>,
     context: &'a ReadContext,
     memory: &'a dyn Memory,
     last: Option<(Place, Arc<Held<Collection>>)>,
-    /// Whether references are shown as their paths alone.
+    /// Whether references are shown only as their paths.
     pub(super) has_paths_alone: bool,
 }
 
@@ -52,7 +52,7 @@ impl<'a> Values<'a> {
     /// Returns the value of an attribute.
     ///
     /// # Errors
-    /// Damage as well as what ends the read.
+    /// Damage, and failures of the read.
     pub(super) fn attribute(&mut self, stored: &attribute::Stored) -> Result<Value, Fault> {
         let attribute::Stored { datatype, space, data } = stored;
         let Some(dims) = &space.dims else { return Ok(Value::Null) };
@@ -80,7 +80,7 @@ impl<'a> Values<'a> {
     /// Returns the value of one element.
     ///
     /// # Errors
-    /// Damage as well as what ends the read.
+    /// Damage, and failures of the read.
     pub(super) fn element(&mut self, datatype: &Datatype, element: &[u8]) -> Result<Value, Fault> {
         crate::wanted::check().map_err(|error| Fault::from(crate::source::SourceError::from(error)))?;
         if !has_texts(datatype)
@@ -151,7 +151,7 @@ impl<'a> Values<'a> {
         let address = match kind {
             Reference::Object => number(element.get(..offset).ok_or_else(short)?),
             Reference::Region => {
-                // The same as in an element of varying length, without the length.
+                // Stored like an element of varying length, without the length.
                 let lead = Lead::read(&[&[0; 4], element].concat(), offset as u8).ok_or_else(short)?;
                 number(&self.object(lead, offset as u64)?)
             }
@@ -173,7 +173,7 @@ impl<'a> Values<'a> {
     }
 }
 
-/// Returns whether there are texts of one size in a type, which end where their padding says.
+/// Returns whether a type contains texts of fixed size, whose padding is not shown.
 fn has_texts(datatype: &Datatype) -> bool {
     match &datatype.class {
         Class::Text(_) => true,
@@ -183,7 +183,7 @@ fn has_texts(datatype: &Datatype) -> bool {
     }
 }
 
-/// Returns a number by its stored bytes.
+/// Returns a number from its stored bytes.
 fn number(plain: &Plain, element: &[u8]) -> Option<Value> {
     let dtype = plain.element.plain().filter(|_| plain.inner.is_empty())?;
     let mut bytes = [0; 8];

@@ -30,12 +30,12 @@ pub(super) struct Met {
     depth: u32,
 }
 
-/// A link that leads to nothing that is shown.
+/// A link whose target is not shown.
 #[derive(Debug)]
 pub(super) struct LeftOut {
     /// The path of the link.
     pub(super) name: Vec<u8>,
-    /// The file and the path in it; a link of a program's own has none.
+    /// The file and the path in it; `None` for a user-defined link.
     pub(super) target: Option<(Vec<u8>, Vec<u8>)>,
 }
 
@@ -45,11 +45,11 @@ pub(super) struct Walk {
     met: Vec<Met>,
     names: Vec<u8>,
     by_address: HashMap<Place, u32>,
-    /// Datasets and committed types, and what cannot be read, in the order in which they were met.
+    /// Datasets, committed types, and objects that cannot be read, in the order in which they were met.
     items: Vec<u32>,
-    /// External links, and links of programs' own.
+    /// External links and user-defined links.
     pub(super) outside: Vec<LeftOut>,
-    /// Whether there are more links than it follows.
+    /// Whether there are more links than the walk follows.
     is_cut: bool,
     _room: Option<Reservation>,
 }
@@ -190,7 +190,7 @@ impl Walk {
         }
     }
 
-    /// Returns the items: for each the number by which it was met, and the object's address.
+    /// Returns the items: for each, its number in the walk and its address.
     pub(super) fn items(&self) -> impl Iterator<Item = (u32, Place)> + Clone + '_ {
         self.items.iter().filter_map(|number| Some((*number, self.met.get(*number as usize)?.at)))
     }

@@ -12,7 +12,7 @@ use crate::{
     view::{Fault, ReadContext},
 };
 
-/// What is said of a data set.
+/// The content of `container.json`.
 #[derive(Default)]
 struct Described {
     front: Map<String, Value>,
@@ -22,7 +22,7 @@ struct Described {
 }
 
 impl Lerobot {
-    /// Returns what `container.json` says, except for the tables.
+    /// Returns the content of `container.json` without the tables.
     fn described(&self, reader: &ReadContext) -> Result<Described, Fault> {
         let front = json!({
             "format": LEROBOT.name,

@@ -1,4 +1,4 @@
-//! Which episodes a data set has, and where their parts are (`docs/formats/lerobot.md` 3 and 4).
+//! The episodes of a data set, and where their parts are (`docs/formats/lerobot.md` 3 and 4).
 
 mod found;
 mod v2;
@@ -23,7 +23,7 @@ pub(super) struct Episode {
     pub(super) index: u64,
     /// Its steps.
     pub(super) length: u64,
-    /// The first of its tasks in [`Episodes::tasks_of`], and how many.
+    /// Its tasks: the first in [`Episodes::tasks_of`], and the number of tasks.
     tasks: (u32, u32),
     /// Its row file, by the place in [`Episodes::files`].
     file: Option<u32>,
@@ -31,7 +31,7 @@ pub(super) struct Episode {
     rows: Option<(u64, u64)>,
 }
 
-/// Rows that several episodes share.
+/// A row file that several episodes share.
 #[derive(Debug, Clone, Copy)]
 struct RowFile {
     chunk: u64,
@@ -40,7 +40,7 @@ struct RowFile {
     base: u64,
 }
 
-/// Where the frames of a camera are.
+/// Where the frames of a camera in an episode are.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Footing {
     /// The video, by its place in [`Episodes::videos`].
@@ -69,10 +69,10 @@ pub(super) struct Episodes {
 }
 
 impl Episodes {
-    /// Reads the metadata. What is wrong with them goes to `warnings`.
+    /// Reads the metadata. Problems are added to `warnings`.
     ///
     /// # Errors
-    /// [`Fault`] if bytes or memory cannot be had.
+    /// [`Fault`] if bytes cannot be read or there is not enough memory.
     pub(super) fn read(
         info: &Info,
         siblings: &dyn Siblings,
@@ -134,7 +134,7 @@ impl Episodes {
         self.all.iter().map(|episode| episode.length).sum()
     }
 
-    /// Returns the number of an episode's row file in this container, and its path if it leads to a place.
+    /// Returns the number of an episode's row file in this container, and its path if the path is valid.
     pub(super) fn row_file(&self, info: &Info, at: u64) -> Option<(u32, Option<String>)> {
         let episode = self.get(at)?;
         if info.version.has_file_an_episode() {
@@ -145,11 +145,11 @@ impl Episodes {
         Some((number, info.data_path.path(|field| by_file(chunk, file, field))))
     }
 
-    /// Returns the first row of an episode in its row file, and how many rows that file must have: exactly for v2, at
-    /// least for v3.
+    /// Returns the first row of an episode in its row file, and the number of rows that the file must have: exactly for
+    /// v2, at least for v3.
     ///
     /// # Errors
-    /// Why it has none.
+    /// Why its rows are unknown.
     pub(super) fn rows(&self, info: &Info, at: u64) -> Result<(u64, u64), String> {
         let none = || String::from("the metadata do not say which rows it has");
         let episode = self.get(at).ok_or_else(none)?;
@@ -164,8 +164,8 @@ impl Episodes {
         Ok((from.saturating_sub(file.base), to.saturating_sub(file.base)))
     }
 
-    /// Returns where a camera of an episode is, by its place in [`Self::cameras`], and the path of the video if it leads
-    /// to a place. `None` if the metadata do not say.
+    /// Returns where the frames of a camera in an episode are, and the path of the video if the path is valid. `camera`
+    /// is the place in [`Self::cameras`]. Returns `None` if the metadata do not state it.
     pub(super) fn video(&self, info: &Info, at: u64, camera: usize) -> Option<(Footing, Option<String>)> {
         let (template, episode) = (info.video_path.as_ref()?, self.get(at)?);
         let key = &info.features.get(*self.cameras.get(camera)?)?.name;
@@ -209,7 +209,7 @@ fn by_file(chunk: u64, file: u64, field: Field) -> Option<String> {
     }
 }
 
-/// Opens a file of the folder; `Err` inside says why it cannot be used.
+/// Opens a file of the folder. The inner `Err` tells why it cannot be used.
 pub(super) fn open(siblings: &dyn Siblings, path: &str) -> Result<Result<Arc<dyn Source>, String>, Fault> {
     match siblings.file(path) {
         Ok(Some(source)) => Ok(Ok(source)),

@@ -1,4 +1,4 @@
-//! Stored files of `meta/`, as they are.
+//! The files of `meta/`, shown unchanged.
 
 use std::{fmt, ops::Range, sync::Arc};
 

@@ -1,4 +1,4 @@
-//! Numbers of the nodes of a data set, and names that are the same in all.
+//! Numbers of the nodes of a data set, and names that are the same in all data sets.
 
 use super::tables;
 use crate::tree::{DESCRIPTION, NodeId};
@@ -77,7 +77,7 @@ pub(super) struct Node {
     pub(super) part: Part,
     /// The place of the episode.
     pub(super) episode: u64,
-    /// The feature; of a file of `meta/`, its number.
+    /// The feature, or the number of a file of `meta/`.
     pub(super) feature: u16,
     pub(super) frame: u32,
 }

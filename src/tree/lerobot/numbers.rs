@@ -1,4 +1,5 @@
-//! Numbers of a feature as an array: read from the pages of a column, and converted (`docs/formats/lerobot.md` 4).
+//! The numbers of a feature as an array. They are read from the pages of a column and converted
+//! (`docs/formats/lerobot.md` 4).
 
 use std::{fmt, ops::Range, sync::Arc};
 
@@ -18,7 +19,7 @@ pub(super) struct Numbers {
     pub(super) leaf: usize,
     /// The first row.
     pub(super) first: u64,
-    /// The type that is stored, and the one that is shown.
+    /// The stored type, and the shown type.
     pub(super) stored: DType,
     pub(super) shown: DType,
     /// Values of a row; not 0.
@@ -48,7 +49,7 @@ pub(super) fn stored(leaf: &Leaf, shown: DType, is_scalar: bool) -> Option<DType
     (fits && converts).then_some(stored)
 }
 
-/// A row whose values may go on in the next page.
+/// A row whose values may continue in the next page.
 struct Open {
     row: u64,
     values: u64,
@@ -67,11 +68,11 @@ impl Numbers {
         }
     }
 
-    /// Writes elements that begin at the number `at` of the array, from slots of a page.
+    /// Writes elements of the array from number `at` on, from slots of a page.
     fn put(&self, page: &Page, slots: Range<usize>, at: u64, pieces: &mut Pieces<'_>) -> Result<(), Fault> {
         let width = self.shown.size();
         let Some(wanted) = pieces.overlap(&(at * width..(at + slots.len() as u64) * width)) else { return Ok(()) };
-        // Whole elements around the bytes that are wanted.
+        // The whole elements that contain the wanted bytes.
         let (first, end) = (wanted.start / width, wanted.end.div_ceil(width));
         let slots = slots.start + (first - at) as usize..slots.start + (end - at) as usize;
         let bytes = page.numbers(slots.clone(), self.stored.size() as usize);
@@ -107,7 +108,7 @@ impl Numbers {
 }
 
 impl Numbers {
-    /// Returns a value of a feature with one in each row, as a float.
+    /// Returns the value of a row as a float, for a feature with one value in each row.
     ///
     /// # Errors
     /// As [`Rendered::fill`].
@@ -116,7 +117,7 @@ impl Numbers {
         let bytes = &mut bytes[..width as usize];
         self.fill(reader, row * width..(row + 1) * width, bytes)?;
         let bits = bytes.iter().rev().fold(0u64, |bits, byte| bits << 8 | u64::from(*byte));
-        // Types of one or two bytes are integers, or halves.
+        // Types of one or two bytes are integers or binary16.
         Ok(match (self.shown, read(self.shown, bytes)) {
             (DType::I8, _) => f64::from(bits as i8),
             (DType::I16, _) => f64::from(bits as i16),
@@ -229,12 +230,13 @@ fn write(dtype: DType, number: Number, out: &mut [u8]) -> bool {
     }
 }
 
-/// Rounds to the nearest binary16, of two equally near ones to the even. Integers that are no f64 are beyond all of them.
+/// Rounds to the nearest binary16; ties go to the even one. Integers that an f64 cannot represent are larger than any
+/// binary16.
 fn to_half(number: f64) -> u16 {
     let bits = number.to_bits();
     let sign = (bits >> 48 & 0x8000) as u16;
     if number.is_nan() {
-        // As numpy: the upper bits of the mantissa, but no infinity.
+        // As in numpy: the upper bits of the mantissa. They must not be 0, which would be infinity.
         let mantissa = (bits >> 42 & 0x3ff) as u16;
         return sign | 0x7c00 | if mantissa == 0 { 0x200 } else { mantissa };
     }
@@ -274,7 +276,7 @@ mod tests {
             (2049.0, 0x6800),
             (2051.0, 0x6802),
             (f64::NEG_INFINITY, 0xfc00),
-            // Rounded in two steps, by way of f32, it would be 0x3c01.
+            // Rounding in two steps, through f32, must not change the result.
             (1.0 + 1.0 / 2048.0 + 1e-12, 0x3c01),
             (1.0 + 1.0 / 2048.0, 0x3c00),
             (1023.99 * 2f64.powi(-24), 0x0400),

@@ -1,4 +1,4 @@
-//! The parts of an episode: their names, and which of them there are.
+//! The parts of an episode: their names, and which parts exist.
 
 use std::ops::Range;
 
@@ -29,11 +29,11 @@ pub(super) struct Shown {
     in_images: Index,
     /// Why a feature is left out of all episodes.
     left_out: Vec<Option<Box<str>>>,
-    /// Where the item of each feature is in an episode.
+    /// The path of each feature's item in an episode.
     paths: Vec<Box<str>>,
 }
 
-/// Returns the bytes of memory of the names, about.
+/// Returns about how many bytes of memory the names take.
 pub(super) fn memory(info: &Info) -> u64 {
     let name = |feature: &Feature| 8 * (3 * feature.name.len()).min(names::NAME_MAX) as u64 + 512;
     info.features.iter().map(name).sum()
@@ -150,7 +150,7 @@ fn reason(info: &Info, feature: &Feature) -> Option<Box<str>> {
     }
 }
 
-/// Returns whether the values of an episode are more than an array can have.
+/// Returns whether an episode may have more values than an array can have.
 fn too_large(feature: &Feature) -> bool {
     let most = limits::LARGEST_BLOCK / limits::LEROBOT_STEPS / 8;
     feature.values().is_none_or(|values| values > most)
@@ -165,7 +165,7 @@ fn has_stack(feature: &Feature) -> bool {
     !feature.is_depth && feature.picture.is_some_and(size)
 }
 
-/// A column of bytes in a structure of pictures.
+/// Returns whether a leaf is the column of bytes in a structure of pictures.
 fn is_picture(leaf: &Leaf) -> bool {
     let is_bytes = leaf.path.len() == 2 && leaf.path.last().is_some_and(|name| **name == *"bytes");
     is_bytes && leaf.form == Form::Member && matches!(leaf.values, Values::Bytes | Values::Texts)
@@ -175,9 +175,9 @@ fn is_text(leaf: &Leaf) -> bool {
     matches!(leaf.values, Values::Bytes | Values::Texts) && matches!(leaf.form, Form::Scalar | Form::List)
 }
 
-/// How a text feature of an episode is shown.
+/// The texts of a feature in an episode.
 enum Looks {
-    /// It cannot be read.
+    /// They cannot be read.
     Lost(Fault),
     Read(Texts),
 }
@@ -201,7 +201,7 @@ impl Lerobot {
         self.info.features.get(feature)
     }
 
-    /// Returns whether a part of an episode is there.
+    /// Returns whether an episode has a part.
     pub(super) fn has(&self, reader: &ReadContext, episode: u64, part: Part, feature: usize) -> Result<bool, Fault> {
         if part == Part::EpisodeMeta {
             return Ok(true);
@@ -218,7 +218,7 @@ impl Lerobot {
                 is_text == (part == Part::Text)
             }
             Part::Images => {
-                // Of each camera the folder or the stack says whether it is there.
+                // Each camera has an entry for its folder or its stack; either tells whether the camera is there.
                 for (_, part, feature) in self.shown.images() {
                     if self.has_camera(reader, &rows, episode, *part, *feature)? {
                         return Ok(true);
@@ -250,7 +250,7 @@ impl Lerobot {
         self.feature(feature).is_some_and(|feature| feature.kind == Kind::Video)
     }
 
-    /// Returns the frames of a camera in an episode. If they are left out of this one, that is noted.
+    /// Returns the frames of a camera in an episode. If they are left out, reports that and returns `None`.
     fn found_shots(&self, reader: &ReadContext, episode: u64, feature: usize) -> Result<Option<Shots>, Fault> {
         Ok(match self.shots(reader, episode, feature)? {
             Some(Ok(shots)) => Some(shots),
@@ -263,7 +263,8 @@ impl Lerobot {
         })
     }
 
-    /// Returns the column of a feature in the rows of an episode. If it has none that can be shown, that is noted.
+    /// Returns the column of a feature in the rows of an episode. If there is none that can be shown, reports that and
+    /// returns `None`.
     fn leaf(&self, rows: &Rows, episode: u64, feature: usize) -> Option<usize> {
         let number = feature;
         let feature = self.feature(number)?;
@@ -309,7 +310,7 @@ impl Lerobot {
         Ok(Some(Array::new(dtype, shape, data)))
     }
 
-    /// Returns the numbers of a feature in an episode, for a table of all.
+    /// Returns the numbers of a feature in an episode, for the table of all steps.
     pub(super) fn numbers_for_table(
         &self,
         reader: &ReadContext,
@@ -453,7 +454,7 @@ impl Lerobot {
 /// Names of the pictures of a camera in an episode.
 pub(super) struct PictureNames {
     digits: usize,
-    /// `None` for frames of a video, which are all there.
+    /// `None` for frames of a video, none of which is missing.
     pictures: Option<Option<Pictures>>,
 }
 

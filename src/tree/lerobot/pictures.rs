@@ -1,5 +1,5 @@
-//! Encoded pictures of a camera in the row files (`docs/formats/lerobot.md` 6): what each is, its bytes, and all of them
-//! as one array.
+//! Encoded pictures of a camera in the row files (`docs/formats/lerobot.md` 6): their kinds, their bytes, and all
+//! pictures as one array.
 
 use std::{
     fmt,
@@ -26,13 +26,13 @@ use crate::{
     view::{Bytes, Fault, ReadContext, Rendered},
 };
 
-/// What is known of a picture.
+/// The index's entry for a picture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Picture {
     pub(super) kind: Kind,
     /// Bytes.
     pub(super) length: u32,
-    /// Its own size; zeros if it does not say, or no stack can hold it.
+    /// The size in its header; zeros if there is none, or a stack cannot have that size.
     width: u32,
     height: u32,
     channels: u8,
@@ -50,7 +50,7 @@ pub(super) enum Kind {
 
 const KINDS: [Kind; 5] = [Kind::Missing, Kind::Lost, Kind::Jpeg, Kind::Png, Kind::Opaque];
 
-/// Tags in the cache: what pictures are, by feature and episode; decoded ones, by both together and the frame.
+/// Tags in the cache: the index of pictures, by feature and episode; decoded pictures, by feature, episode and frame.
 const INDEX: Tag = Tag::Own(1);
 const PIXELS: Tag = Tag::Own(2);
 
@@ -118,7 +118,7 @@ impl fmt::Debug for Pictures {
 }
 
 impl Pictures {
-    /// Finds out what the pictures in some rows are. The numbers of the feature and the episode name them in the cache.
+    /// Reads the kinds of the pictures in some rows. The feature and the episode are the key in the cache.
     pub(super) fn read(
         reader: &ReadContext,
         columns: &Arc<Columns>,
@@ -137,7 +137,7 @@ impl Pictures {
         self.rows.end - self.rows.start
     }
 
-    /// Returns what is known of a picture.
+    /// Returns the index's entry for a picture.
     pub(super) fn get(&self, frame: u64) -> Picture {
         let at = usize::try_from(frame).unwrap_or(usize::MAX).saturating_mul(ENTRY);
         self.index.get(at..).and_then(Picture::from_bytes).unwrap_or(Picture::NONE)
@@ -157,7 +157,7 @@ impl Pictures {
         found.ok_or_else(|| Fault::refused(&format!("the picture of row {row} is missing")))
     }
 
-    /// Returns how many there are, their width, height and channels if all have the same, and how they are stored.
+    /// Returns the number of pictures, their width, height and channels if all have the same, and their codecs.
     pub(super) fn described(&self) -> (u64, Option<(u32, u32, u8)>, String) {
         let all = (0..self.count()).map(|frame| self.get(frame)).filter(|picture| picture.kind != Kind::Missing);
         let (mut count, mut sizes, mut kinds) = (0, Vec::new(), Vec::new());
@@ -271,7 +271,7 @@ impl Stack {
             Kind::Jpeg => Codec::Jpeg(width, height, channels),
             Kind::Png => Codec::Png(width, height, channels),
             Kind::Missing => return Err(Fault::refused(&format!("the picture of row {row} is missing"))),
-            // The page says what is wrong.
+            // Reading the page gives the reason.
             Kind::Lost => {
                 self.pictures.bytes(reader, frame)?;
                 return Err(Fault::refused(&format!("the picture of row {row} was damaged")));
@@ -291,7 +291,7 @@ impl Stack {
             codec,
             crc: None,
         };
-        // The stored bytes are not looked for if the picture is decoded already.
+        // If the picture is already decoded, its stored bytes are not needed.
         if let Some(Ok(parts)) = reader.cache.get_if_ready(key)
             && let [pixels] = parts.as_slice()
         {
@@ -320,8 +320,7 @@ impl Rendered for Stack {
     }
 }
 
-/// Fills a part of an array of frames of `size` bytes, several at once on all cores. Of several failures the first in
-/// order is reported.
+/// Fills a part of an array of frames of `size` bytes, on all cores. If several frames fail, the first one is reported.
 pub(super) fn each_frame(
     reader: &ReadContext,
     size: u64,

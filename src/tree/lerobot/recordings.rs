@@ -1,4 +1,4 @@
-//! What `info`, the pages and Python ask of a data set's episodes.
+//! The episodes of a data set for `info`, the web pages and Python.
 
 use std::ops::Range;
 
@@ -12,7 +12,7 @@ use crate::{
 /// The folder of the episodes.
 const FOLDER: &str = "episodes";
 
-/// Features that most data sets have: what the robot measures of itself, and what it is told to do.
+/// Features that most data sets have: the state of the robot, and the commands to it.
 const STATE: &str = "observation.state";
 const ACTION: &str = "action";
 

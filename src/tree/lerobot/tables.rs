@@ -1,5 +1,5 @@
-//! `episodes.parquet` and `steps.parquet` of a data set (`docs/formats/lerobot.md` 11). Sizes follow from the metadata
-//! alone; no row file is opened for them.
+//! `episodes.parquet` and `steps.parquet` of a data set (`docs/formats/lerobot.md` 11). Their sizes follow from the
+//! metadata; no row file is opened for them.
 
 use std::{
     fmt,
@@ -26,7 +26,7 @@ use crate::{
 pub(super) const EPISODES: &str = "episodes.parquet";
 pub(super) const STEPS: &str = "steps.parquet";
 
-/// Rows that are stored together: none.
+/// Rows that are stored as one unit.
 const UNIT: u64 = 1;
 
 /// Bytes of memory that a column takes.
@@ -39,7 +39,7 @@ fn owner(owner: &Owner) -> Result<Arc<Lerobot>, Fault> {
     owner.upgrade().ok_or_else(|| Fault::from(crate::source::SourceError::Changed))
 }
 
-/// Passes the parts of an episode's text; none if it is missing.
+/// Passes on the parts of an episode's text. Passes on nothing if the text is missing.
 type Text = fn(&Lerobot, u64, &mut dyn FnMut(&str));
 
 /// A text of each episode.
@@ -85,11 +85,11 @@ impl Strings for Texts {
     }
 }
 
-/// A number of each episode, or the number of the episode or the step for each step.
+/// A number for each episode; or, for each step, its number or that of its episode.
 struct Counts {
     owner: Owner,
     of: Count,
-    /// The first step of each episode, and the end of the last; empty for a row an episode.
+    /// The first step of each episode, and the end of the last; empty for the table of episodes.
     starts: Arc<[u64]>,
 }
 
@@ -139,7 +139,7 @@ impl Rendered for Counts {
     }
 }
 
-/// Episodes come by rising index, so the first and the last row have the bounds.
+/// Episodes are in the order of their indices, so the first and the last row have the bounds.
 impl Bounds for Counts {
     fn bounds(&self, rows: Range<u64>) -> [i64; 2] {
         let Ok(owner) = owner(&self.owner) else { return [i64::MIN, i64::MAX] };
@@ -147,7 +147,7 @@ impl Bounds for Counts {
     }
 }
 
-/// The numbers of a feature in all episodes, one behind the other.
+/// The numbers of a feature in all episodes, in order.
 struct Steps {
     owner: Owner,
     feature: usize,
@@ -189,17 +189,17 @@ struct Columns {
     /// Feature, name, type, and values of a step if it is a list.
     shown: Vec<(usize, String, DType, Option<u64>)>,
     left_out: Vec<LeftOut>,
-    /// Names of the two numbers in front.
+    /// Names of the first two columns.
     front: [String; 2],
 }
 
 impl Lerobot {
-    /// Returns whether there is a table of all steps: one needs its size to be known.
+    /// Returns whether there is a table of all steps. There is none for too many episodes.
     pub(super) fn has_steps_table(&self) -> bool {
         self.episodes.all.len() as u64 <= limits::TABLE_EPISODES
     }
 
-    /// Returns the columns of `steps.parquet`. Features come first when names are given out.
+    /// Returns the columns of `steps.parquet`. If names collide, features keep theirs.
     fn columns_of_steps(&self) -> Columns {
         let (mut names, mut shown, mut left_out) = (ColumnNames::default(), Vec::new(), Vec::new());
         for (number, feature) in self.info.features.iter().enumerate() {
@@ -250,7 +250,7 @@ impl Lerobot {
         if of == Count::Index { column.with_bounds(Arc::new(counts())) } else { column }
     }
 
-    /// `episodes.parquet`.
+    /// Returns `episodes.parquet`.
     pub(super) fn episodes_table(&self, reader: &ReadContext, memory: &dyn Memory) -> Result<Parquet, Fault> {
         let (rows, none) = (self.episodes.all.len() as u64, Arc::from([]));
         let text = |name: &str, text| {
@@ -277,7 +277,7 @@ impl Lerobot {
         Parquet::new(reader, Table { number: 0, rows, unit: UNIT, columns, about: self.about() }, memory)
     }
 
-    /// `steps.parquet`.
+    /// Returns `steps.parquet`.
     pub(super) fn steps_table(&self, reader: &ReadContext, memory: &dyn Memory) -> Result<Parquet, Fault> {
         let Columns { shown, front, .. } = self.columns_of_steps();
         memory.reserve(16 * (self.episodes.all.len() as u64 + 1) + COLUMN * (shown.len() as u64 + 2))?;

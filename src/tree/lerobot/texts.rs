@@ -22,15 +22,15 @@ const TEXTS: Tag = Tag::Own(0);
 pub(super) struct Texts {
     /// Where each text begins in the bytes, and where the last one ends.
     pub(super) offsets: Arc<Buffer>,
-    /// All texts, one behind the other.
+    /// All texts, without separators.
     pub(super) bytes: Arc<Buffer>,
-    /// A line of JSON each.
+    /// A JSON line for each text.
     pub(super) lines: Arc<Buffer>,
-    /// Whether all are the same, and none is missing: its length.
+    /// The length of the text, if all are the same and none is missing.
     pub(super) same: Option<u64>,
 }
 
-/// Returns the texts of some rows, one in each. The numbers of the feature and the episode name them in the cache.
+/// Returns the texts of some rows, one in each. The feature and the episode are the key in the cache.
 pub(super) fn read(
     reader: &ReadContext,
     columns: &Columns,
@@ -71,7 +71,7 @@ fn make(
                 _ => return Err(Fault::refused(&format!("row {row} has not one text"))),
             };
             let length = text.map_or(0, <[u8]>::len);
-            // Vectors grow to twice what they hold; an escape takes six bytes.
+            // A vector grows to twice its size, and an escape takes six bytes.
             memory.reserve(16 * length as u64 + 64)?;
             let start = bytes.len();
             bytes.extend_from_slice(text.unwrap_or_default());
@@ -104,7 +104,7 @@ fn make(
 fn line(text: Option<&[u8]>, out: &mut Vec<u8>) {
     match text.map(std::str::from_utf8) {
         None => out.extend(b"null"),
-        // Cannot fail.
+        // Writing to a vector cannot fail.
         Some(Ok(text)) => drop(serde_json::to_writer(&mut *out, text)),
         Some(Err(_)) => {
             out.extend(b"{\"base64\": \"");

@@ -18,10 +18,10 @@ use crate::{
 /// Videos that stay open.
 pub(super) const OPEN: usize = 64;
 
-/// Files of a camera that are looked at for the first that is there.
+/// Most files of a camera that are tried until one is found.
 const LOOKED_AT: usize = 64;
 
-/// How far the time of a frame may be from that of a step, in frames.
+/// Largest distance between the time of a frame and that of a step, in frames.
 const TOLERANCE: f64 = 0.25;
 
 /// The feature with the times of steps.
@@ -40,7 +40,7 @@ pub(super) type Opened = Result<Arc<Video>, Arc<str>>;
 pub(super) type State = Result<Option<VideoCodec>, Arc<str>>;
 
 impl Lerobot {
-    /// Returns the place of a video feature among those.
+    /// Returns the place of a feature among the video features.
     fn camera(&self, feature: usize) -> Option<usize> {
         self.episodes.cameras.iter().position(|of| *of == feature)
     }
@@ -108,7 +108,7 @@ impl Lerobot {
     /// Returns the frames of a camera in an episode; `None` if they are not shown.
     ///
     /// # Errors
-    /// [`Fault`]; inside, why they are left out of this episode alone.
+    /// [`Fault`]. The inner `Err` tells why they are left out of this episode.
     pub(super) fn shots(
         &self,
         reader: &ReadContext,
@@ -147,7 +147,7 @@ impl Lerobot {
             Err(fault) if super::super::columns::is_damage(&fault.error) => return Ok(Times::Lost(fault)),
             Err(fault) => return Err(fault),
         };
-        // What is shown, widened.
+        // The shown type, because times are compared as they are shown.
         let shown = if let Kind::Numbers(dtype) = feature.kind { dtype } else { DType::F32 };
         Ok(Times::Stored(Arc::new(Numbers { shown, ..numbers })))
     }
@@ -156,7 +156,7 @@ impl Lerobot {
 /// The times of the steps of an episode.
 #[derive(Debug, Clone)]
 enum Times {
-    /// By their numbers alone.
+    /// Computed from the steps' numbers.
     Regular,
     Stored(Arc<Numbers>),
     /// They cannot be read.

@@ -1,4 +1,4 @@
-//! `values.json`: what a checkpoint holds beside tensors (`docs/formats/pt.md` 5).
+//! `values.json`: the values of a checkpoint that are not tensors (`docs/formats/pt.md` 5).
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde::{Serialize, Serializer, ser::SerializeMap};
@@ -24,12 +24,12 @@ impl<'a> Known<'a> {
         if let Value::Object(number) = self.value { self.pickled.object(number) } else { None }
     }
 
-    /// Returns whether a set holds nothing but plain values.
+    /// Returns whether a set has only plain values.
     fn is_plain(values: &[Value]) -> bool {
         !values.iter().any(|value| matches!(value, Value::Object(_) | Value::Global(_) | Value::Unknown(_)))
     }
 
-    /// Returns whether it is something that is not known.
+    /// Returns whether it is unknown.
     pub(super) fn is_unknown(self) -> bool {
         match self.object() {
             Some(Object::Storage(_)) => true,
@@ -39,7 +39,7 @@ impl<'a> Known<'a> {
         }
     }
 
-    /// Returns whether anything of it is shown.
+    /// Returns whether any part of it is shown.
     pub(super) fn is_shown(self) -> bool {
         match self.object() {
             Some(Object::List(values) | Object::Tuple(values)) => {
@@ -54,7 +54,7 @@ impl<'a> Known<'a> {
         }
     }
 
-    /// Returns whether all of it is shown, to any depth.
+    /// Returns whether all of it is shown, at any depth.
     fn is_whole(self) -> bool {
         match self.object() {
             Some(Object::List(values) | Object::Tuple(values)) => values.iter().all(|value| self.of(*value).is_whole()),
@@ -83,7 +83,7 @@ impl Serialize for Known<'_> {
             Value::None | Value::Global(_) | Value::Unknown(_) => serializer.serialize_unit(),
             Value::Bool(is) => serializer.serialize_bool(is),
             Value::Int(number) => serializer.serialize_i64(number),
-            // Documents have bytes as they are.
+            // The serializer of documents writes bytes unchanged, so any number of digits is possible.
             Value::Long(span) => serializer.serialize_bytes(decimal(pickled.bytes(span)).as_bytes()),
             Value::Float(number) => serializer.serialize_f64(number),
             Value::Text(span) => text(pickled.bytes(span), serializer),

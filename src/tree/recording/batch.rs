@@ -1,5 +1,5 @@
-//! Messages as columns, some at a time: a batch has the values of all narrow columns of its rows, and the lengths of
-//! all others.
+//! Batches of messages as columns. A batch has the values of all narrow columns of its rows, and the lengths of the
+//! rows of columns of varying length.
 
 use std::{ops::Range, sync::Arc};
 
@@ -18,16 +18,16 @@ use crate::{
     view::{Fault, ReadContext},
 };
 
-/// Bytes of the rows of a batch, about.
+/// About the bytes of the rows of a batch.
 const BATCH: usize = 256 << 10;
 
 /// Least and most rows of a batch.
 const ROWS: [u64; 2] = [64, 4096];
 
-/// Bytes of the messages of a batch, about.
+/// About the bytes of the messages of a batch.
 const DECODED: u64 = 4 << 20;
 
-/// Marks of sizes in a batch.
+/// Most marks of sizes in a batch.
 pub(super) const MARKS: u64 = 64;
 
 /// The state of a row.
@@ -37,24 +37,24 @@ pub(super) const UNDECODED: u8 = 1;
 /// The message cannot be read.
 pub(super) const DAMAGED: u8 = 2;
 
-/// No row is of this state.
+/// A limit above all states: no row fails.
 pub(super) const NONE_FAILS: u8 = 3;
 
 /// The length of a text that is not UTF-8.
 pub(super) const NO_TEXT: u64 = u64::MAX;
 
-/// What a batch has of a column.
+/// What a batch contains of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Slot {
-    /// Its values, so many bytes a row, behind so many bytes a row of others.
+    /// Its values, `width` bytes for each row, after other columns with `before` bytes for each row.
     Values { before: usize, width: usize },
-    /// How many values a row has, in 8 bytes.
+    /// The number of values of each row, in 8 bytes.
     Lengths { before: usize, element: usize, is_text: bool },
     /// Nothing: it is wide, or left out.
     None,
 }
 
-/// What a batch of a folder's messages holds.
+/// The layout of the batches of a folder's messages.
 #[derive(Debug, Clone)]
 pub(super) struct Plan {
     /// Rows of a batch.
@@ -96,12 +96,12 @@ pub(super) fn slots(flat: &Flat) -> (Arc<[Slot]>, usize) {
 }
 
 impl Plan {
-    /// Chooses how many rows a batch has.
+    /// Chooses the number of rows of a batch.
     pub(super) fn new(folder: &Folder, slots: Arc<[Slot]>, row_width: usize) -> Self {
         let row = (folder.weight / folder.messages.max(1)).max(1);
         let by_weight = (DECODED / row).clamp(ROWS[0], ROWS[1]);
         let by_width = (BATCH / row_width.max(1)).max(1) as u64;
-        // A power of two, so that it is a multiple of its marks.
+        // A power of two, so that it is a multiple of the number of marks.
         let rows = by_weight.min(by_width);
         let rows = if rows.is_power_of_two() { rows } else { rows.next_power_of_two() / 2 };
         Self { rows, marks: (rows / MARKS).max(1), slots, row_width }
@@ -152,7 +152,7 @@ impl Batch {
 /// Writes the values of one message to its row.
 struct Row<'a> {
     slots: &'a [Slot],
-    /// Bytes of each column that were written.
+    /// The bytes that were written to each column.
     filled: &'a mut [u32],
     out: &'a mut [u8],
     rows: usize,
@@ -173,7 +173,7 @@ impl Row<'_> {
         }
     }
 
-    /// Forgets what was written of a message that does not decode.
+    /// Clears what was written of a message that does not decode.
     fn clear(&mut self) {
         let slots = self.slots;
         for slot in slots {
@@ -228,7 +228,7 @@ pub(super) fn take_columns(
 }
 
 impl Core {
-    /// Returns the batch that holds a row, from the cache or made.
+    /// Returns the batch that contains a row, from the cache or newly decoded.
     pub(super) fn batch(&self, reader: &ReadContext, folder: u32, row: u64) -> Result<Batch, Fault> {
         let plan = self.plan(folder);
         let block = row / plan.rows.max(1);
@@ -254,7 +254,7 @@ impl Core {
         let count = (rows.end - rows.start) as usize;
         let size = count.saturating_mul(plan.row_width);
         let fault = |error: BlockError| Fault { block: None, offset: 0, error: Arc::new(error) };
-        // Chunks are decoded meanwhile, so others must not wait for this memory as if it were free soon.
+        // Chunks are decoded meanwhile, so this memory is not free soon and others must not wait for it.
         let mut room = reader.cache.reserve(size as u64).map_err(|error| fault(error.into()))?;
         room.hold();
         let buffer = Buffer::zeroed(size).map_err(crate::source::SourceError::from)?;

@@ -1,4 +1,4 @@
-//! Chunks, and messages in them.
+//! Reads chunks and the messages in them.
 
 use std::{io, ops::Range, sync::Arc};
 
@@ -15,7 +15,7 @@ use crate::{
     view::{BlockRef, Data, Fault, ReadContext, View},
 };
 
-/// Bytes of a message in a chunk that is not compressed for which no memory is asked.
+/// Largest message in an uncompressed chunk, in bytes, that is read without reserving memory.
 const FEW: u64 = 64 << 10;
 
 /// A chunk that can be read.
@@ -35,13 +35,13 @@ impl Chunk {
         }
     }
 
-    /// Returns its bytes in the file, for one that is not compressed.
+    /// Returns its bytes in the file, for an uncompressed chunk.
     fn in_file<'a>(&self, reader: &'a ReadContext) -> InFile<'a> {
         let Block { offset, size, .. } = self.block.block;
         InFile::new(&*reader.source, offset..offset.saturating_add(size))
     }
 
-    /// Returns whether its records are stored as they are.
+    /// Returns whether its records are stored uncompressed.
     pub(super) fn is_in_file(&self) -> bool {
         self.decoded.is_none()
     }
@@ -70,7 +70,7 @@ impl Bytes for SliceOf<'_> {
     }
 }
 
-/// A message: where it is, and its bytes or why they cannot be read.
+/// A message: its row, and its place and bytes or why it cannot be read.
 pub(super) struct Message<'a> {
     pub(super) row: u64,
     pub(super) placed: Result<(Placed, &'a [u8]), Fault>,
@@ -83,7 +83,7 @@ impl Core {
         chunk(reader, number, block)
     }
 
-    /// Returns a message's chunk, and where it is in it.
+    /// Returns a message's chunk, and the message's place in it.
     pub(super) fn find(&self, reader: &ReadContext, folder: u32, row: u64) -> Result<(Chunk, Placed), Fault> {
         let entries = self.entries(reader, folder, row)?;
         let Some((entry, number)) = entries.get(row) else {
@@ -118,8 +118,7 @@ impl Core {
         Ok(())
     }
 
-    /// Passes on the messages of some rows. Those that cannot be read for damage are passed on, too; all other errors
-    /// end it.
+    /// Passes on the messages of some rows, including those that are damaged. Fails at any other error.
     pub(super) fn each_message(
         &self,
         reader: &ReadContext,
@@ -131,7 +130,7 @@ impl Core {
         self.each_entry(reader, folder, rows, |row, entry, number| {
             if last.as_ref().is_none_or(|(known, _)| *known != number) {
                 crate::wanted::check().map_err(SourceError::from)?;
-                // The one before is given back first.
+                // The memory of the previous chunk is released first.
                 last = None;
                 let chunk = only_damage(self.chunk(reader, number))?;
                 last = Some((number, chunk.map(|chunk| (chunk.clone(), chunk.in_file(reader)))));
@@ -161,7 +160,7 @@ impl Core {
     }
 }
 
-/// Passes on an error that is no damage.
+/// Returns damage as a value, and all other errors as errors.
 pub(super) fn only_damage<T>(result: Result<T, Fault>) -> Result<Result<T, Fault>, Fault> {
     match result {
         Err(fault) if !fault.error.is_damage() || fault.would_block_for().is_some() => Err(fault),
@@ -169,10 +168,10 @@ pub(super) fn only_damage<T>(result: Result<T, Fault>) -> Result<Result<T, Fault
     }
 }
 
-/// Decodes a chunk and passes its records on, for a parser that has to look into chunks.
+/// Decodes a chunk and passes its records on, for parsers that must read chunks.
 ///
 /// # Errors
-/// `Damaged` if it cannot be decoded, `Source` if it cannot be read, or there is no memory; those of `each`.
+/// `Damaged` if it cannot be decoded; `Source` if it cannot be read or there is not enough memory; those of `each`.
 pub(in crate::tree) fn decoded(
     reader: &ReadContext,
     number: u32,
@@ -188,7 +187,7 @@ pub(in crate::tree) fn decoded(
     }
 }
 
-/// Returns the failure to read or to get memory.
+/// Converts a failure that is not damage: of reading, or of getting memory.
 fn source_error(fault: &Fault) -> SourceError {
     match (&*fault.error, fault.error.refused_memory()) {
         (_, Some(refused)) => no_memory(refused),

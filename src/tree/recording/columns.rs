@@ -1,4 +1,4 @@
-//! Files of one value a message: times, and the columns of its fields.
+//! Files with a value for each message: times, and the columns of its fields.
 
 use std::{ops::Range, sync::Arc};
 
@@ -17,20 +17,20 @@ use crate::{
     view::{Array, Fault, ReadContext, Rendered, View, pieces::Pieces},
 };
 
-/// What a column shows.
+/// The content of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum What {
     /// When messages were recorded, from the index.
     Time,
-    /// The number of their channel or connection, from the index.
+    /// The number of the messages' channel or connection, from the index.
     Source,
-    /// Values that every batch has. Rows of this state or a worse one fail; all others without a value are 0.
+    /// Values that every batch has. Rows with this state or a worse one fail. Other rows without a value are 0.
     Kept(Slot, u8),
-    /// One byte a row: 1 for messages that do not decode.
+    /// One byte for each row: 1 if the message does not decode.
     Missing,
-    /// A wide column; for tables those that cannot be read are 0.
+    /// A wide column. In tables, rows that cannot be read are 0.
     Wide(usize, u64, bool),
-    /// How many elements a column has in front of each row, and in all.
+    /// For a column of varying length: the number of elements before each row, and of all.
     Offsets(usize),
     /// The elements of a column of varying length.
     Values(usize),
@@ -176,7 +176,7 @@ impl Column {
             }
             let batch = core.batch(reader, self.folder, rows.start)?;
             let skip = (rows.start - batch.rows.start) as usize;
-            // The rows that the read touches, and where the values of the first begin.
+            // The rows that the read needs, and where the values of the first begin.
             let mut touched: Option<(u64, u64)> = None;
             let mut behind = rows.start;
             for (row, length) in rows.clone().zip(batch.lengths(plan.slot(leaf)).skip(skip)) {
@@ -228,7 +228,7 @@ impl Rendered for Column {
     }
 }
 
-/// Takes the values of one column to their place in a file.
+/// Writes the values of one column to their place in a file.
 pub(super) struct Pick<'a, 'b> {
     pub(super) leaf: usize,
     pub(super) at: u64,

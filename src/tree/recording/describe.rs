@@ -15,7 +15,7 @@ use crate::{
     view::{Fault, ReadContext},
 };
 
-/// Bytes of memory that a topic takes in an overview beside its texts.
+/// Bytes of memory that a topic takes in an overview in addition to its texts.
 const TOPIC: u64 = 256;
 
 /// Returns `container.json`.
@@ -35,7 +35,7 @@ pub(super) fn description<R: Recorded>(tree: &Tree<R>, reader: &ReadContext) -> 
             (0..).zip(&extra.files).map(move |(file, name)| {
                 let mut item = tree.own.extra_item(number, file);
                 let path = format!("{}/{name}", extra.name);
-                // Behind the name.
+                // The path comes after the name.
                 let name = item.shift_remove("name").unwrap_or_default();
                 let mut whole = Map::from_iter([("name".to_owned(), name), ("path".to_owned(), path.into())]);
                 whole.append(&mut item);

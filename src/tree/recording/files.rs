@@ -9,7 +9,7 @@ use crate::{
     view::{Fault, ReadContext},
 };
 
-/// What a file of a folder shows.
+/// The content of a file in a folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FileOf {
     Time,
@@ -20,7 +20,7 @@ pub(super) enum FileOf {
     Schema,
     Lines,
     Table,
-    /// A column of one length.
+    /// A column whose rows all have the same length.
     Array(u32),
     /// Where the rows of a column of varying length begin.
     Offsets(u32),
@@ -50,7 +50,7 @@ impl FileOf {
         kind << 32 | u64::from(column)
     }
 
-    /// Returns whether its size needs all messages.
+    /// Returns whether its size depends on all messages.
     pub(super) fn is_whole(self) -> bool {
         matches!(self, Self::Lines | Self::Table | Self::Values(_))
     }
@@ -108,7 +108,7 @@ impl<R: Recorded> Tree<R> {
         Ok(files)
     }
 
-    /// Returns the files of a folder without looking at messages.
+    /// Returns the files of a folder without reading messages.
     pub(super) fn list_files(&self, folder: u32, images: bool) -> Vec<(String, FileOf, bool)> {
         let core = &self.core;
         let is_heavy = core.is_heavy(folder);

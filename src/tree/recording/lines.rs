@@ -15,7 +15,7 @@ struct Lines {
     folder: u32,
 }
 
-/// Returns the file. Its size needs all messages.
+/// Returns the file. All messages are decoded to compute its size.
 pub(super) fn view(core: &Arc<Core>, reader: &ReadContext, folder: u32) -> Result<View, Fault> {
     let totals = core.lines_totals(reader, folder)?;
     Ok(View::default().with_rendered(totals.all(0), Lines { core: core.clone(), folder }))
@@ -33,7 +33,7 @@ impl Core {
     ) -> Result<Arc<Buffer>, Fault> {
         let key = Part::Lines.key(reader, folder, mark);
         let parts = reader.get_or_insert_with(key, || {
-            // Twice, because a line that does not decode is written before that is known.
+            // Twice the size, because a part of a line may be written before the message turns out not to decode.
             let mut room = reader.cache.reserve(size.saturating_mul(2)).map_err(BlockError::from)?;
             room.hold();
             let mut text = Vec::with_capacity(size as usize);

@@ -1,4 +1,4 @@
-//! Nodes of a recording: which there are, and what each shows.
+//! The nodes of a recording.
 
 use std::{ops::ControlFlow, sync::Arc};
 
@@ -41,7 +41,7 @@ enum Node {
     RawTopics(NodeIndex),
     /// A stored message of a folder.
     RawMessage(u32, u64),
-    /// A file of a folder; its pictures are a folder.
+    /// A file of a folder, or its folder of pictures.
     File(u32, FileOf),
     Picture(u32, u64),
     Extra(u32),
@@ -104,7 +104,7 @@ impl Node {
     }
 }
 
-/// Shows children one by one, from a position on.
+/// Lists children one by one, from a position on.
 struct Lister<'a, 'b> {
     from: u64,
     at: u64,
@@ -121,7 +121,7 @@ impl Lister<'_, '_> {
         }
     }
 
-    /// Shows numbered files.
+    /// Lists numbered files.
     fn show_numbered(&mut self, names: FrameNames, node: impl Fn(u64) -> Node) {
         let first = self.from.saturating_sub(self.at);
         self.at += first.min(names.count);
@@ -167,7 +167,7 @@ impl<R: Recorded> Tree<R> {
             Node::Topics(place) => match (self.topics.lookup(place, name), self.at.get(&place)) {
                 (Some(inner), _) => Some(Node::Topics(inner)),
                 (None, Some(folder)) => {
-                    // Only pictures need a look at messages.
+                    // Only the folder of pictures depends on messages.
                     let is_images = name == IMAGES;
                     let files = match is_images {
                         true => self.files(reader, *folder)?.0.iter().map(|(n, f, _)| (n.clone(), *f)).collect(),

@@ -1,8 +1,8 @@
 //! The messages of a folder in order: by time, then by their place (`docs/formats/mcap.md`, section 3).
 //!
-//! Chunks may overlap in time, and messages in a chunk are in no order. The chunks of a folder are put together to
-//! segments that do not overlap; the entries of one segment are read and sorted when they are needed, and kept in the
-//! cache. A group of chunks that overlap and hold very many messages is cut at messages that a sample shows.
+//! Chunks may overlap in time, and messages in a chunk are in any order. The chunks of a folder are grouped to segments
+//! that do not overlap. The entries of a segment are read and sorted when they are needed, and kept in the cache. If
+//! chunks that overlap have very many messages, they are divided at the times of sampled messages.
 
 use std::{ops::Range, sync::Arc};
 
@@ -15,23 +15,23 @@ use crate::{
     view::{Fault, ReadContext},
 };
 
-/// Entries of a segment, about.
+/// About the number of entries in a segment.
 const SEGMENT: u64 = 1 << 16;
 
 /// Bytes of an entry in the cache: time, offset, chunk, source.
 const ENTRY: usize = 24;
 
-/// The place of a message among others: its time and its chunk.
+/// The key that messages are ordered by: time and chunk.
 type Place = (u64, u32);
 
-/// Messages that follow each other.
+/// Messages with consecutive rows.
 #[derive(Debug)]
 struct Segment {
     /// The row of the first.
     first: u64,
     /// Chunks in [`Order::chunks`].
     chunks: Range<usize>,
-    /// Only messages from the one place on, and in front of the other.
+    /// If set, only messages from the first place on, and before the second.
     bounds: Option<(Place, Option<Place>)>,
 }
 
@@ -61,7 +61,7 @@ impl Entries {
         Some((entry, bytes.u32(16)?))
     }
 
-    /// Returns the row behind the last.
+    /// Returns the row after the last.
     pub(super) fn end(&self) -> u64 {
         self.first + (self.buffer.len() / ENTRY) as u64
     }
@@ -117,7 +117,7 @@ impl Core {
         spans.sort_unstable();
         let chunks = spans.iter().map(|(_, chunk, _, count)| (*chunk, *count)).collect();
         let mut order = Order { chunks, segments: Vec::new(), rows: 0, _room: reader.cache.hold(0) };
-        // Chunks that overlap are one group; some small groups are one segment.
+        // Chunks that overlap form a group; several small groups form a segment.
         let (mut start, mut count, mut group, mut group_count) = (0, 0u64, 0, 0u64);
         let mut last: Option<Place> = None;
         for (number, (first, chunk, until, here)) in spans.iter().enumerate() {
@@ -142,7 +142,7 @@ impl Core {
         Ok(order)
     }
 
-    /// Adds the messages of some chunks to the order, in several segments if they are very many.
+    /// Adds the messages of some chunks to the order, in several segments if there are very many.
     fn add_segments(
         &self,
         reader: &ReadContext,
@@ -192,7 +192,7 @@ impl Core {
         Ok(())
     }
 
-    /// Returns the entries of the segment that holds a row.
+    /// Returns the entries of the segment that contains a row.
     pub(super) fn entries(&self, reader: &ReadContext, folder: u32, row: u64) -> Result<Entries, Fault> {
         let order = self.order(reader, folder)?;
         let number = order.segments.partition_point(|segment| segment.first <= row).saturating_sub(1);
@@ -204,7 +204,7 @@ impl Core {
         let key = Part::Entries.key(reader, folder, number as u64);
         let parts = reader.get_or_insert_with(key, || {
             let size = (count * ENTRY) as u64;
-            // Chunks may be decoded meanwhile, so others must not wait for this memory as if it were free soon.
+            // Chunks may be decoded meanwhile, so this memory is not free soon and others must not wait for it.
             let mut room = reader.cache.reserve(2 * size).map_err(BlockError::from)?;
             room.hold();
             let mut found: Vec<(u64, u32, u64, u32)> = Vec::with_capacity(count);

@@ -16,10 +16,10 @@ use crate::{
     view::{Data, Fault, ReadContext, Rendered, View, png::Png},
 };
 
-/// Messages of which the first that decodes decides.
+/// Most messages that are tried. The first that decodes decides what the pictures are.
 const FIRST: u64 = 16;
 
-/// What the pictures of a channel are.
+/// How the pictures of a channel are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Pixels: the columns of height, width, step, encoding, byte order and data.
@@ -30,7 +30,7 @@ pub(super) enum Kind {
 
 const NUMBER: Shape = Shape::One(Element::Number(Number::U32));
 
-/// Returns the pictures of a schema, if its messages are some.
+/// Returns how the messages of a schema store pictures; `None` if they do not.
 pub(super) fn kind(name: &[u8], schema: &Schema, flat: &Flat) -> Option<Kind> {
     let is_protobuf = schema.encoding == crate::format::messages::Encoding::Protobuf;
     let find = |name: &str, shape: Shape| flat.leaves.iter().position(|leaf| leaf.name == name && leaf.shape == shape);
@@ -64,7 +64,7 @@ impl Take for Places<'_> {
         let Some(at) = self.wanted.iter().position(|wanted| *wanted == leaf) else { return };
         let address = bytes.as_ptr() as usize;
         let start = address.wrapping_sub(self.message.start);
-        // Outside of the message are only values that are not stored.
+        // Values outside of the message are defaults, which are not stored.
         let is_inside = self.message.contains(&address) && start + bytes.len() <= self.message.len();
         let range = if is_inside { start..start + bytes.len() } else { 0..0 };
         let number = bytes.iter().take(4).rev().fold(0, |number, byte| number << 8 | u64::from(*byte));
@@ -114,7 +114,7 @@ impl Core {
         }
     }
 
-    /// Returns the picture of a message, or why it is none; `None` if the message does not decode.
+    /// Returns the picture of a message, or why it has none; `None` if the message does not decode.
     fn picture_in(
         &self,
         reader: &ReadContext,
@@ -190,9 +190,9 @@ struct Pixels {
     channels: u8,
     /// Bytes of a channel.
     depth: u8,
-    /// Whether red and blue change places.
+    /// Whether red and blue are swapped.
     is_bgr: bool,
-    /// Whether the two bytes of a channel do.
+    /// Whether the two bytes of a channel are swapped.
     is_big: bool,
 }
 
@@ -211,7 +211,7 @@ impl Pixels {
     }
 }
 
-/// Pixels without what lies behind each row, in the order of a PNG.
+/// Pixels without the padding of rows, in the order of a PNG.
 #[derive(Debug)]
 struct Rows {
     data: View,
@@ -229,7 +229,7 @@ impl Rendered for Rows {
             let (row, from) = (at / self.row_size, at % self.row_size);
             let length = (self.row_size - from).min(part.end - at);
             let (here, after) = rest.split_at_mut(length as usize);
-            // Whole pixels around the part.
+            // The whole pixels that contain the part.
             let (first, last) = (from / size * size, (from + length).div_ceil(size) * size);
             let mut pixels = vec![0; (last - first) as usize];
             self.data.fill_at(reader, row.saturating_mul(self.step).saturating_add(first), &mut pixels)?;

@@ -40,7 +40,7 @@ impl Columns {
     }
 }
 
-/// Returns the columns that a field cannot be: why it is left out.
+/// Returns why a field is left out; `None` if it can be a column.
 fn left_out(shape: Shape) -> Option<String> {
     match shape {
         Shape::Ragged(_) => Some("rows of varying length".into()),
@@ -91,7 +91,7 @@ pub(super) fn table(
     memory: &dyn Memory,
 ) -> Result<Parquet, Fault> {
     let rows = core.messages(folder);
-    // How large pages are depends on texts, and on how many messages do not decode.
+    // The sizes of pages depend on texts, and on the messages that do not decode.
     let totals = core.columns_totals(reader, folder)?;
     core.check_whole(reader, folder, &totals)?;
     let chosen = core.table_columns(folder);
@@ -190,7 +190,7 @@ struct Texts {
 }
 
 impl Texts {
-    /// Returns the bytes of each text of some rows; `None` for those that are missing.
+    /// Passes on the length of each text of some rows; `None` for a missing one.
     fn lengths(&self, reader: &ReadContext, rows: Range<u64>, each: &mut dyn FnMut(Option<u64>)) -> Result<(), Fault> {
         let plan = self.core.plan(self.folder);
         let mut row = rows.start;
@@ -206,7 +206,7 @@ impl Texts {
         Ok(())
     }
 
-    /// Returns the text of a message that is shown as it is; `None` if it is not UTF-8.
+    /// Returns the line of a message; `None` if it is not UTF-8.
     fn line(&self, reader: &ReadContext, bytes: &[u8]) -> Result<Option<Vec<u8>>, Fault> {
         let mut line = Vec::new();
         if !self.core.write_line(reader, self.folder, bytes, &mut line)? {
@@ -223,7 +223,7 @@ impl Strings for Texts {
             Decoder::Json => (core.lines_totals(reader, self.folder)?, 0),
             _ => (core.columns_totals(reader, self.folder)?, place_of(&core.plan(self.folder), self.leaf)),
         };
-        // Rows between marks count whole; most groups begin at marks.
+        // An upper bound: marks around the rows. Most groups begin at marks.
         let (start, end) = (rows.start / totals.step.max(1), rows.end.div_ceil(totals.step.max(1)));
         Ok(totals.at(end, number).saturating_sub(totals.at(start, number)))
     }

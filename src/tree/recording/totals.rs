@@ -1,5 +1,5 @@
-//! What is known only when all messages of a folder were decoded: how long lines are, and how many values the rows of
-//! columns of varying length have.
+//! Sums that need all messages of a folder to be decoded: the lengths of lines, and the numbers of values in columns of
+//! varying length.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::{
     view::{Fault, ReadContext},
 };
 
-/// Sums of the rows in front of each mark, one behind the other: for each mark the same numbers.
+/// For each mark, sums over all rows before it.
 pub(super) struct Totals {
     buffer: Arc<Buffer>,
     /// Numbers of a mark.
@@ -44,7 +44,7 @@ impl Totals {
         self.buffer.u64(place.saturating_mul(8)).unwrap_or(0)
     }
 
-    /// Returns the number of marks, the one behind the last row included.
+    /// Returns the number of marks, including the one after the last row.
     pub(super) fn marks(&self) -> u64 {
         self.rows.div_ceil(self.step) + 1
     }
@@ -54,7 +54,7 @@ impl Totals {
         self.at(self.marks() - 1, number)
     }
 
-    /// Returns the last mark with at most `most` in front of it.
+    /// Returns the last mark before which the sum is at most `most`.
     pub(super) fn find(&self, number: usize, most: u64) -> u64 {
         let (mut low, mut high) = (0, self.marks());
         while low + 1 < high {
@@ -109,7 +109,7 @@ impl Core {
         })
     }
 
-    /// Returns the bytes of a folder's lines in front of each mark.
+    /// Returns the bytes of a folder's lines before each mark.
     pub(super) fn lines_totals(&self, reader: &ReadContext, folder: u32) -> Result<Totals, Fault> {
         let plan = self.plan(folder);
         self.totals(reader, folder, 1, 1, plan.marks, |add| {

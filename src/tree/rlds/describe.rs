@@ -13,11 +13,11 @@ use crate::{
     view::Fault,
 };
 
-/// What is said of the version of a lone file.
+/// The version that a lone file gets.
 const LONE: &str = "tfrecord";
 
 impl Rlds {
-    /// Returns what is said of the whole container.
+    /// Returns the keys of `container.json` for the whole container.
     pub(super) fn front(&self) -> Map<String, Value> {
         let mut front = Map::new();
         front.insert("format".into(), RLDS.name.into());

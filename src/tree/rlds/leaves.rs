@@ -1,4 +1,4 @@
-//! Features of a data set in one record, by what `features.json` says of them (`docs/formats/rlds.md` 6 and 7).
+//! The features of a data set in one record, by `features.json` (`docs/formats/rlds.md` 6 and 7).
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::{
 
 /// The folder of the cameras of an episode.
 pub(super) const IMAGES: &str = "images";
-/// Names of leaves that tell best how many steps there are.
+/// Names of the leaves that best tell the number of steps, the best first.
 const TELLING: [&str; 5] = ["is_first", "is_last", "is_terminal", "reward", "discount"];
 /// Longest text in `meta.json`, in bytes.
 const TEXT: usize = 4096;
@@ -40,7 +40,7 @@ pub(super) fn fill(files: &mut Files<'_>, features: &Features, place: &Place<'_>
         files.reserved = &[IMAGES];
         files.steps = steps(files, features);
     }
-    // What is of the steps keeps its name.
+    // Leaves of steps first: if names collide, they keep theirs.
     for in_steps in [true, false] {
         for (number, leaf) in (0..).zip(&features.leaves).filter(|(_, leaf)| leaf.in_steps == in_steps) {
             Added { files: &mut *files, leaf, number }.add()?;
@@ -142,7 +142,7 @@ impl Added<'_, '_> {
         self.files.notes.push(format!("{}: {reason}", self.leaf.path));
     }
 
-    /// Returns why a list does not fit, and notes it.
+    /// Returns why a list does not fit, and reports it.
     fn unfit(&mut self, list: &List, expected: &str) -> Arc<str> {
         let kind = match list.kind {
             ListKind::None => "values",
@@ -155,7 +155,8 @@ impl Added<'_, '_> {
         reason.into()
     }
 
-    /// Returns the number of values of shape [`Leaf::shape`]; for a sequence of its own it follows from the list.
+    /// Returns the number of values with the shape [`Leaf::shape`]. If the leaf is in a sequence, the list tells the
+    /// number.
     fn units(&self, list: &List, each: u64) -> u64 {
         match self.leaf.sequences {
             0 => 1,
@@ -164,7 +165,7 @@ impl Added<'_, '_> {
         }
     }
 
-    /// Shows the features of this name, or below it, by their kind.
+    /// Shows the features with this name, or below it, by their kind.
     fn as_stored(&mut self) -> Result<(), Fault> {
         let (content, leaf) = (self.files.content.clone(), self.leaf);
         let below = format!("{}/", leaf.path);
@@ -173,7 +174,7 @@ impl Added<'_, '_> {
         for (number, feature) in content.features.iter().enumerate().skip(first) {
             let is_own = *feature.key == *leaf.path.as_bytes();
             if !is_own && !feature.key.starts_with(below.as_bytes()) {
-                // Names between the two, such as `a!`, are others.
+                // Names such as `a!` sort between `a` and `a/`, but belong to other features.
                 if *feature.key > *below.as_bytes() { break } else { continue }
             }
             let prefix = leaf.path.len() - leaf.shown().len();
@@ -220,7 +221,7 @@ impl Added<'_, '_> {
         self.array(array)
     }
 
-    /// Returns the numbers of a list that fits.
+    /// Returns the numbers of a list, which must fit.
     fn elements(&self, feature: u32, dtype: DType, size: u64) -> View {
         match dtype {
             DType::F32 => lone::floats(self.files, feature, self.number),
@@ -390,7 +391,7 @@ impl Added<'_, '_> {
     }
 }
 
-/// Returns the kind of list that has numbers of a type.
+/// Returns the kind of list that stores numbers of a type.
 fn kind_of(dtype: DType) -> ListKind {
     match dtype {
         DType::F16 | DType::Bf16 | DType::F32 | DType::F64 => ListKind::Floats,
@@ -436,7 +437,7 @@ fn whole(number: i64, dtype: DType) -> Option<Value> {
     })
 }
 
-/// Returns a float with the fewest digits that give the same one back in its type; NaN and infinities are null.
+/// Returns a float with the fewest digits that read back as the same number of its type. NaN and infinities are null.
 fn float(number: f32, dtype: DType) -> Value {
     let same = |text: &str| {
         let back: f32 = text.parse().unwrap_or(f32::NAN);

@@ -1,5 +1,5 @@
-//! Features of which nothing but their kind is known: those of lone files, and those of a data set that are shown as they
-//! are stored (`docs/formats/rlds.md` 4).
+//! Features that are shown by their stored kind: those of lone files, and those of a data set that cannot be
+//! interpreted (`docs/formats/rlds.md` 4).
 
 use super::{
     record::{File, Files, suffix},
@@ -14,7 +14,7 @@ use crate::{
     view::{Array, Fault, View},
 };
 
-/// Stands for the leaf of a feature that no leaf claims.
+/// The leaf number of features without a leaf.
 const NO_LEAF: u32 = (1 << 24) - 1;
 
 /// Adds all features of a record.
@@ -51,7 +51,7 @@ pub(super) fn add(
     }
 }
 
-/// Returns floats of 32 bits: those in one piece as they are stored.
+/// Returns floats of 32 bits. If they are in one piece, they are read as stored.
 pub(super) fn floats(files: &Files<'_>, feature: u32, leaf: u32) -> View {
     let (content, list) = (&files.content, files.content.list(feature));
     match list.spans.as_slice() {
@@ -78,7 +78,7 @@ fn bytes(files: &mut Files<'_>, (folder, part): (NodeIndex, &[u8]), feature: u32
     files.numbered(folder, feature, false)
 }
 
-/// Returns whether bytes are a text: UTF-8 without control characters but tabs and line ends.
+/// Returns whether bytes are a text: UTF-8 without control characters other than tabs and line ends.
 fn is_text(bytes: &[u8]) -> bool {
     let is_control = |byte: &u8| matches!(byte, 0..=8 | 0x0B | 0x0C | 0x0E..=0x1F | 0x7F);
     !bytes.iter().any(is_control) && std::str::from_utf8(bytes).is_ok()

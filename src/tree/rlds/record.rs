@@ -1,6 +1,6 @@
-//! One record that was looked into: its files and folders.
+//! The files and folders of a record.
 //!
-//! The whole record is read once for that, and compared with its checksum. Values stay in the file.
+//! The whole record is read once to find them, and its checksum is compared. Values stay in the file.
 
 use std::{ops::Range, sync::Arc};
 
@@ -27,12 +27,12 @@ use crate::{
     view::{Array, Fault, ReadContext, View},
 };
 
-/// Memory of a file besides its name.
+/// Memory of a file in addition to its name.
 const FILE: u64 = 640;
-/// What is shown of a record that cannot be shown as features.
+/// The name of the file of a record that cannot be shown as features.
 const WHOLE: &[u8] = b"record";
 
-/// What a file of a record shows.
+/// The content of a file of a record.
 #[derive(Debug)]
 pub(super) enum File {
     Array(Array),
@@ -51,18 +51,18 @@ pub(super) struct Record {
     /// Number of steps.
     pub(super) steps: u64,
     pub(super) table: LaidOut,
-    /// What was noticed.
+    /// The problems that were found.
     pub(super) notes: Vec<String>,
     memory: u64,
     _room: Reservation,
 }
 
-/// What may be a column of the table of steps.
+/// A possible column of the table of steps.
 #[derive(Debug)]
 pub(super) enum Candidate {
-    /// An array whose first axis are the steps, by its name.
+    /// An array whose first axis is the steps, with its name.
     Numbers(String, Array),
-    /// Texts, one a step.
+    /// A text for each step.
     Texts(String, Arc<Content>, u32),
 }
 
@@ -90,20 +90,20 @@ pub(super) fn find(shard: &Arc<Shard>, record: u64) -> Found {
     }
 }
 
-/// What a record turned out to be.
+/// The content of a record.
 pub(super) enum Looked {
-    /// Features; the bytes are the whole record.
+    /// Features, and the bytes of the whole record.
     Example(Arc<Content>, Vec<u8>),
-    /// Bytes that are no Example.
+    /// Bytes that are not an Example.
     Other(View),
-    /// Something that cannot be read, of so many bytes.
+    /// Damage: the number of bytes that cannot be read, and why.
     Broken(u64, Arc<str>),
 }
 
 /// Reads a record and interprets it.
 ///
 /// # Errors
-/// [`Fault`] if bytes cannot be read or memory cannot be had now.
+/// [`Fault`] if bytes cannot be read or there is not enough memory.
 pub(super) fn look(
     reader: &ReadContext,
     (shard, data): (Arc<Shard>, Range<u64>),
@@ -128,7 +128,7 @@ pub(super) fn look(
     }
 }
 
-/// Returns the bytes of a record, checked; `Err` with the file that stands for one that cannot be read.
+/// Returns the bytes of a record after checking them. If the record cannot be read, returns a file that fails.
 pub(super) fn raw(reader: &ReadContext, found: Found) -> Result<View, Fault> {
     let (shard, data) = match found {
         Ok(found) => found,
@@ -218,7 +218,7 @@ pub(super) struct Files<'a> {
     pub(super) columns: Vec<Candidate>,
     pub(super) steps: u64,
     pub(super) notes: Vec<String>,
-    /// Names of folders that the root reserves.
+    /// Names of folders that are reserved in the root.
     pub(super) reserved: &'static [&'static str],
     memory: &'a WorkingMemory<'a>,
     taken: u64,
@@ -247,7 +247,7 @@ impl<'a> Files<'a> {
         self.add(folder, part, ".npy", File::Array(array))
     }
 
-    /// Returns the folder of a part of a name.
+    /// Returns the folder for a part of a name, and adds it if it is missing.
     pub(super) fn folder(&mut self, folder: NodeIndex, part: &[u8]) -> NodeIndex {
         let own = if folder == ROOT { self.reserved } else { &[] };
         let reserved: Vec<&str> = names::RESERVED.iter().chain(own).copied().collect();
@@ -284,7 +284,7 @@ impl<'a> Files<'a> {
         Ok(())
     }
 
-    /// Returns the pictures of a feature as one array, if all are alike.
+    /// Returns the pictures of a feature as one array, if all have the same size.
     pub(super) fn stack(&self, feature: u32) -> Result<Option<Array>, Fault> {
         let list = self.content.list(feature);
         let mut first: Option<Size> = None;
@@ -308,12 +308,12 @@ impl<'a> Files<'a> {
     }
 }
 
-/// Returns the digits of a number below a count, at least 3.
+/// Returns the number of digits of numbers below a count, at least 3.
 pub(super) fn digits(count: u64) -> usize {
     count.saturating_sub(1).to_string().len().max(3)
 }
 
-/// Returns the suffix of a byte string that is no text.
+/// Returns the suffix of a byte string that is not a text.
 pub(super) fn suffix(bytes: &[u8]) -> &'static str {
     match bytes {
         _ if bytes.starts_with(&JPEG) => ".jpg",

@@ -1,4 +1,4 @@
-//! The files of a container, opened and indexed when a record of them is looked into.
+//! The files of a container. They are opened and indexed when a record in them is read.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::{
     view::{Fault, ReadContext},
 };
 
-/// Most files that are kept open and indexed; the newest is always kept.
+/// Most files that are kept open and indexed. The newest is always kept.
 const KEPT: usize = 32;
 
 /// One file of records.
@@ -38,10 +38,10 @@ impl std::fmt::Debug for Shard {
     }
 }
 
-/// A file, or why there is none.
+/// A file, or why it cannot be used.
 type Found = Result<Arc<Shard>, Arc<str>>;
 
-/// The files that were used last.
+/// The most recently used files.
 pub(super) struct Shards(Mutex<LruCache<u64, Found>>);
 
 impl Default for Shards {

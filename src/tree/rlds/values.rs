@@ -1,5 +1,4 @@
-//! Values of a record as bytes of files: as they are stored, or made from them when they are first read and kept in the
-//! cache.
+//! Values of a record as bytes of files: as stored, or converted when they are first read and then kept in the cache.
 
 use std::{ops::Range, sync::Arc};
 
@@ -52,12 +51,12 @@ impl Content {
         })
     }
 
-    /// Returns bytes that are made from a feature. `leaf` tells several users of one feature from each other.
+    /// Returns bytes that are converted from a feature. `leaf` distinguishes several uses of one feature.
     pub(super) fn made(self: &Arc<Self>, feature: u32, leaf: u32, making: Making, size: u64) -> View {
         View::default().with_rendered(size, Made { content: self.clone(), feature, leaf, making, size })
     }
 
-    /// Reads the part of the record that has all values of a list, into memory of its own.
+    /// Reads the part of the record that contains all values of a list.
     fn read(&self, reader: &ReadContext, list: &List, holding: u64) -> Result<(Buffer, u32), Arc<BlockError>> {
         let hull = list.hull();
         let mut bytes = reader.cache.buffer(u64::from(hull.end - hull.start), holding)?;
@@ -67,7 +66,7 @@ impl Content {
     }
 }
 
-/// Bytes of a file.
+/// A range of a file.
 #[derive(Debug)]
 pub(super) struct Stretch {
     pub(super) shard: Arc<Shard>,
@@ -94,7 +93,7 @@ impl Rendered for Failing {
     }
 }
 
-/// What is made of the values of a feature.
+/// The conversion of a feature's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Making {
     /// Elements of a type.
@@ -105,7 +104,7 @@ pub(super) enum Making {
     Offsets,
     /// The texts, one after the other.
     Joined,
-    /// Where each row of so many lengths begins, and where the last one ends.
+    /// Where each row begins, from the lengths of rows, and where the last one ends.
     Rows,
 }
 
@@ -205,7 +204,7 @@ pub(super) fn integer(number: i64, dtype: DType) -> Option<[u8; 8]> {
         DType::U8 => u8::try_from(number).is_ok(),
         DType::U16 => u16::try_from(number).is_ok(),
         DType::U32 => u32::try_from(number).is_ok(),
-        // TFDS stores those above 2^63 as negative numbers.
+        // TFDS stores numbers from 2^63 on as negative numbers.
         DType::I64 | DType::U64 => true,
         _ => false,
     };
@@ -223,7 +222,7 @@ pub(super) fn to_half(number: f32) -> u16 {
     sign | match exponent {
         128 if fraction != 0 => 0x7E00 | (fraction >> 13) as u16,
         16.. => 0x7C00,
-        // A carry goes into the exponent, up to infinity.
+        // A carry increases the exponent, up to infinity.
         -14.. => rounded(((exponent + 15) as u32) << 23 | fraction, 13) as u16,
         -25.. => rounded(0x80_0000 | fraction, (-1 - exponent) as u32) as u16,
         _ => 0,
@@ -239,7 +238,7 @@ pub(super) fn to_bf16(number: f32) -> u16 {
     ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16) as u16
 }
 
-/// Returns the bytes that the lines of texts take.
+/// Returns the size in bytes of texts as JSON lines.
 pub(super) fn lines_size<'a>(texts: impl Iterator<Item = &'a [u8]>) -> u64 {
     struct Count(u64);
     impl std::io::Write for Count {
@@ -254,7 +253,7 @@ pub(super) fn lines_size<'a>(texts: impl Iterator<Item = &'a [u8]>) -> u64 {
     }
     let mut count = Count(0);
     for text in texts {
-        // A counter takes everything.
+        // Writing to a counter cannot fail.
         let _ = serde_json::to_writer(&mut count, &Text(text));
         count.0 += 1;
     }
@@ -293,7 +292,7 @@ pub(super) struct Pictures {
     pub(super) feature: u32,
     /// Width, height and channels of each.
     pub(super) size: (u32, u32, u8),
-    /// Whether each is a PNG, or else a JPEG.
+    /// For each: whether it is a PNG. Otherwise it is a JPEG.
     pub(super) are_png: Vec<bool>,
 }
 
@@ -320,7 +319,7 @@ impl Frames for Pictures {
     }
 }
 
-/// Tensors of one size, each of them a byte string or a zlib stream. A stream is inflated when it is first read.
+/// Tensors of the same size, each stored as a byte string or a zlib stream. A stream is inflated when it is first read.
 #[derive(Debug)]
 pub(super) struct Tensors {
     pub(super) content: Arc<Content>,
@@ -366,7 +365,7 @@ impl Tensors {
         self.content.list(self.feature).spans.get(usize::try_from(tensor).ok()?)
     }
 
-    /// Returns a tensor, if its stream gives exactly that.
+    /// Inflates a tensor. Fails unless its stream has exactly the tensor's size.
     fn inflate(&self, reader: &ReadContext, tensor: u64) -> Result<Buffer, Arc<BlockError>> {
         let refused = |reason: String| Arc::new(BlockError::Refused(format!("the tensor {tensor}: {reason}")));
         let span = self.span(tensor).ok_or_else(|| refused("is not there".into()))?;
@@ -378,7 +377,7 @@ impl Tensors {
         let status = inflate
             .decompress(&stored, &mut out, flate2::FlushDecompress::Finish)
             .map_err(|error| refused(error.to_string()))?;
-        // A stream that ends exactly at the end of the memory may say so only when it is asked again.
+        // If a stream ends exactly at the end of the buffer, the decoder may report its end only at the next call.
         let status = match status {
             flate2::Status::StreamEnd => status,
             _ => inflate
@@ -446,7 +445,7 @@ mod tests {
             let number = half(bits);
             assert!(number.is_nan() && half(to_half(number)).is_nan() || to_half(number) == bits, "{bits:x}");
         }
-        // Half way between two: the even one.
+        // Ties go to the even number.
         for (number, bits) in
             [(1.0 + 1.0 / 2048.0, 0x3C00), (1.0 + 3.0 / 2048.0, 0x3C02), (65519.9, 0x7BFF), (65520.0, 0x7C00)]
         {

@@ -1,11 +1,11 @@
-//! Attributes as they are shown (`docs/formats/zarr.md` 3.2): stored JSON in stored order, numbers by their tokens.
+//! Attributes as they are shown (`docs/formats/zarr.md` 3.2): the stored JSON in stored order. Numbers keep their text.
 
 use crate::{
     format::zarr::Json,
     view::attributes::{Attributes, Value},
 };
 
-/// Returns the attributes that an object is; none for another value.
+/// Returns the members of an object as attributes; none for another value.
 pub(super) fn of(object: &Json) -> Attributes {
     let pairs = object.as_object().into_iter().flatten();
     pairs.map(|(key, json)| (key.clone(), value(json))).collect()
@@ -37,7 +37,7 @@ fn quoted(text: &[u8]) -> Vec<u8> {
         out.extend_from_slice(text.as_bytes().get(1..text.len().saturating_sub(1)).unwrap_or_default());
     };
     let mut rest = text;
-    // Each is three bytes that no other character has.
+    // A surrogate is three bytes that cannot be part of another character.
     while let Some(at) = rest.windows(3).position(|bytes| bytes[0] == 0xed && bytes[1] >= 0xa0) {
         plain(&rest[..at], &mut out);
         let code = 0xd000 | u32::from(rest[at + 1] & 0x3f) << 6 | u32::from(rest[at + 2] & 0x3f);

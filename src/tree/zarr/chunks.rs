@@ -1,4 +1,4 @@
-//! Where the chunks of an array are: under a key of their own, or in a shard (`docs/formats/zarr.md` 3.5, 6.2).
+//! Finds the chunks of an array: under their own keys, or in shards (`docs/formats/zarr.md` 3.5, 6.2).
 
 use std::{fmt, ops::Range, sync::Arc};
 
@@ -21,14 +21,14 @@ use crate::{
     },
 };
 
-/// What the cache keeps of arrays beside decoded chunks: the indexes of shards of each level, chunks as they were before
-/// steps on elements, listings of chunks, chunks of texts.
+/// Tags in the cache for what is kept of arrays in addition to decoded chunks: the indexes of shards of each level,
+/// chunks before the steps on elements are undone, listings of chunks, and chunks of texts.
 const INDEX: Tag = Tag::Own(0);
 pub(super) const RAW: Tag = Tag::Own(1);
 pub(super) const LISTING: Tag = Tag::Own(2);
 pub(super) const TEXTS: Tag = Tag::Own(3);
 
-/// Levels of shards, at most.
+/// Most levels of shards.
 const LEVELS: u64 = 4;
 
 /// Files whose size is remembered, for all arrays of a container.
@@ -38,7 +38,7 @@ const SIZE_MEMORY: usize = 96;
 /// What all arrays of a container share.
 pub(super) struct Files {
     pub(super) store: Store,
-    /// The sizes of files of chunks, by array and chunk; `None` for what is not there.
+    /// The sizes of files of chunks, by array and chunk; `None` if there is no file.
     sizes: Mutex<LruCache<(u64, u64), Option<u64>>>,
 }
 
@@ -62,12 +62,12 @@ pub(super) struct Stored {
     pub(super) shape: Vec<u64>,
     pub(super) keys: Keys,
     pub(super) written: Written,
-    /// The steps that make a chunk as its elements are shown, in the order of writing, and their codec.
+    /// All steps from shown elements to stored bytes, in the order of writing, and their codec.
     pub(super) steps: Vec<Filter>,
     pub(super) codec: Codec,
-    /// Bytes of a chunk as its elements are shown; 0 for texts and rows of bytes, whose chunks differ.
+    /// Bytes of a decoded chunk; 0 for texts and rows of bytes, whose chunks differ.
     pub(super) size: u64,
-    /// The steps that make a chunk as `.raw` shows it, if they are others.
+    /// The steps from what `.raw` shows to stored bytes, if they differ.
     pub(super) raw_steps: Option<Vec<Filter>>,
 }
 
@@ -78,8 +78,8 @@ impl fmt::Debug for Stored {
 }
 
 impl Place {
-    /// Returns the block of a chunk that is here, by its codec and the steps of it in the order of writing. `None` for
-    /// too many steps.
+    /// Returns the block of a chunk at this place, by its codec and the codec's steps in the order of writing. Returns
+    /// `None` for too many steps.
     pub(super) fn block<'a>(&self, codec: &Codec, steps: impl Iterator<Item = &'a Filter>, size: u64) -> Option<Block> {
         let Self { range, written, crc, .. } = self;
         let (offset, stored_size) = (range.start, range.end - range.start);
@@ -92,12 +92,12 @@ impl Place {
     }
 }
 
-/// The number of a place in a grid, in C order.
+/// Returns the number of a place in a grid, in C order.
 pub(super) fn linear(at: impl Iterator<Item = u64>, counts: impl Iterator<Item = u64>) -> u64 {
     at.zip(counts).fold(0, |number, (at, count)| number * count + at)
 }
 
-/// The place of a number in a grid.
+/// Returns the place in a grid with a number.
 pub(super) fn place(mut number: u64, counts: &[u64]) -> Vec<u64> {
     let mut at = vec![0; counts.len()];
     for (at, count) in at.iter_mut().zip(counts).rev() {
@@ -107,14 +107,14 @@ pub(super) fn place(mut number: u64, counts: &[u64]) -> Vec<u64> {
     at
 }
 
-/// How many chunks of a shape there are along each axis.
+/// Returns the number of chunks along each axis.
 pub(super) fn counts<'a>(shape: &'a [u64], chunk: &'a [u64]) -> impl Iterator<Item = u64> + 'a {
     shape.iter().zip(chunk).map(|(shape, chunk)| if *shape == 0 { 0 } else { shape.div_ceil((*chunk).max(1)) })
 }
 
 impl Stored {
-    /// Has only the front of chunks decoded if the array ends in their first rows, as tszip writes them: six elements in a
-    /// chunk of eight million. `layout` gets the shape of that front.
+    /// Makes only the front of chunks be decoded, if the array ends in their first rows. tszip writes such arrays, for
+    /// example six elements in a chunk of eight million. `layout` gets the shape of the front.
     pub(super) fn leave_out_end(&mut self, layout: &mut Layout) {
         let Written { elements, bytes, order, shards, .. } = &self.written;
         let (Some(rows), Some(chunk)) = (self.shape.first(), layout.chunk.first_mut()) else { return };
@@ -142,7 +142,7 @@ impl Stored {
         if self.path.is_empty() { key } else { format!("{}/{key}", self.path) }
     }
 
-    /// Returns where the file or member of a stored chunk is, by its place in the grid of these.
+    /// Returns where the file or member of a stored chunk is, by its place in the grid of stored chunks.
     pub(super) fn outer(&self, reader: &ReadContext, at: &[u64]) -> Result<Option<Place>, Fault> {
         let number = (self.number, linear(at.iter().copied(), counts(&self.shape, &self.keys.chunk)));
         let known = self.files.sizes.lock().get(&number).copied();
@@ -209,7 +209,7 @@ impl Stored {
             };
             range = Some(from + offset..from + until);
             if level == 0 {
-                // The size of the file, for reading it.
+                // The end of the range is the size of the file, which reading it needs.
                 let number = (self.number, linear(outer.iter().copied(), counts(&self.shape, &self.keys.chunk)));
                 if self.files.store.zip().is_none() {
                     self.files.sizes.lock().put(number, Some(end));
@@ -233,8 +233,8 @@ impl Stored {
         checked.map_err(|error| Fault { block: Some(number), offset, error })
     }
 
-    /// Reads the index of a shard in a range of the file that `reader` reads: the ends of the range, then offset and
-    /// length of each inner chunk, all little-endian.
+    /// Reads the index of a shard, which is a range of the file that `reader` reads. Returns the start and end of the
+    /// range, then offset and length of each inner chunk, all little-endian.
     fn index(
         &self,
         reader: &ReadContext,
@@ -307,7 +307,7 @@ impl Stored {
                 if own.iter().zip(&inner).any(|(at, count)| at >= count) {
                     continue;
                 }
-                // What is damaged is listed, and says so when it is read.
+                // A damaged chunk is listed; reading it reports the damage.
                 match self.find(reader, &own) {
                     Ok(None) => {}
                     Err(fault) if fault.would_block_for().is_some() || !fault.error.is_damage() => return Err(fault),

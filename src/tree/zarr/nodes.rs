@@ -1,4 +1,4 @@
-//! The groups and arrays of a store, from its metadata documents (`docs/formats/zarr.md` 2, 3).
+//! Reads the groups and arrays of a store from its metadata documents (`docs/formats/zarr.md` 2, 3).
 
 use std::collections::BTreeSet;
 
@@ -16,15 +16,15 @@ use crate::{
     wanted,
 };
 
-/// Most bytes of a document, and of one that has the documents of all nodes.
+/// Most bytes of a document, and of a consolidated one, which has the documents of all nodes.
 const DOCUMENT: u64 = 16 << 20;
 const CONSOLIDATED: u64 = 256 << 20;
 
-/// Most nodes, and how deep they may be.
+/// Most nodes, and most levels of nested groups.
 const NODES: usize = 1_000_000;
 const DEPTH: usize = 64;
 
-/// Bytes of memory that a node takes beside its path and attributes, with its files in the tree.
+/// Bytes of memory that a node takes in addition to its path and attributes. Includes its files in the tree.
 const NODE_MEMORY: u64 = 2048;
 
 /// All nodes of a store below its root group, or the array that the store is.
@@ -35,7 +35,7 @@ pub(super) struct Nodes {
     pub(super) attributes: Json,
     /// Whether the root is an array: the only node, without a name.
     pub(super) is_array: bool,
-    /// Depth first, by name.
+    /// The nodes, depth first, by name.
     pub(super) nodes: Vec<Node>,
     pub(super) warnings: Vec<String>,
 }
@@ -52,7 +52,7 @@ fn refused(reason: impl Into<String>) -> FormatError {
     FormatError::refused(Class::BadFormat, reason)
 }
 
-/// Reads a document that makes something a store, by the name of its file.
+/// Reads a document that makes a folder a store, by the name of its file.
 ///
 /// # Errors
 /// `Refused` if it is not sound by section 1.
@@ -150,7 +150,7 @@ pub(super) fn read(store: &Store, source: &dyn Source, memory: &dyn Memory) -> R
     Ok(Nodes { is_v3, is_consolidated, attributes, is_array, nodes, warnings })
 }
 
-/// Returns the attributes of the root of a store of version 2, if it has some that are sound.
+/// Returns the attributes of the root of a store of version 2, if they are sound.
 ///
 /// # Errors
 /// `Source` if they cannot be read.
@@ -183,7 +183,7 @@ fn own_attributes(document: &mut Json) -> Json {
     take(document, "attributes").filter(|found| found.as_object().is_some()).unwrap_or(Json::Null)
 }
 
-/// What a document says that its node is.
+/// The kind of a node, by its document.
 enum Found {
     Nothing,
     Group(Json),
@@ -202,7 +202,8 @@ struct Reading<'a> {
 }
 
 impl Reading<'_> {
-    /// Reads a document. One that is damaged is an error with its reason; what passes is one of the container.
+    /// Reads a document. If it is damaged, the inner `Err` is the reason. Errors that may pass are those of the
+    /// container.
     fn document(&self, key: &str) -> Result<Option<Result<Json, String>>, FormatError> {
         let bytes = match self.store.document(self.source, key, DOCUMENT, self.memory) {
             Ok(Some(bytes)) => bytes,
@@ -221,7 +222,7 @@ impl Reading<'_> {
     }
 
     fn warn(&mut self, key: &str, reason: &str) {
-        /// More are no help.
+        /// Most warnings. More do not help the user.
         const WARNINGS: usize = 100;
         if self.warnings.len() < WARNINGS {
             self.warnings.push(format!("{key}: {reason}"));
@@ -270,7 +271,7 @@ impl Reading<'_> {
         }
     }
 
-    /// Returns what is at a path, by documents of its own.
+    /// Returns the kind of the node at a path, by the node's own documents.
     fn look(&mut self, path: &str) -> Result<Found, FormatError> {
         if self.is_v3 {
             return Ok(match self.document(&join(path, "zarr.json"))? {
@@ -348,7 +349,7 @@ impl Reading<'_> {
                 self.warn(path, "not shown, because it is too deep");
                 continue;
             }
-            // A group may have no document of its own.
+            // A group may have no document in the consolidated ones.
             let mut own = path;
             while !paths.contains(own) {
                 self.memory.reserve(own.len() as u64 + 64)?;
@@ -379,7 +380,7 @@ impl Reading<'_> {
         Ok(())
     }
 
-    /// Returns what is at a path, by the consolidated documents.
+    /// Returns the kind of the node at a path, by the consolidated documents.
     fn consolidated(&mut self, path: &str) -> Result<Found, FormatError> {
         let find = |key: &str| self.documents.as_ref().and_then(|documents| documents.get(key));
         if self.is_v3 {
@@ -395,7 +396,7 @@ impl Reading<'_> {
     }
 }
 
-/// Returns whether bytes would have to be waited for.
+/// Returns whether the error means that the caller would have to wait for bytes.
 fn is_waiting(error: &SourceError) -> bool {
     matches!(error, SourceError::Io(error) if error.kind() == std::io::ErrorKind::WouldBlock)
 }

@@ -1,4 +1,4 @@
-//! The chunks of an array as files of their own, in `.raw` (`docs/formats/zarr.md` 7.4).
+//! The chunks of an array as files in `.raw` (`docs/formats/zarr.md` 7.4).
 
 use std::{
     fmt,
@@ -20,7 +20,7 @@ use crate::{
     view::{Bytes, Data, Fault, ReadContext, Rendered, View, grid},
 };
 
-/// Returns the place of a chunk in the grid of an array, and whether its stored bytes are meant.
+/// Returns the place of a chunk in the grid of an array, and whether the file shows its stored bytes.
 fn place(item: &ArrayNode, number: u64) -> Option<(Vec<u64>, bool)> {
     let stored = item.stored.as_ref()?;
     let counts: Vec<u64> = chunks::counts(&stored.shape, &stored.written.chunk).collect();
@@ -28,13 +28,13 @@ fn place(item: &ArrayNode, number: u64) -> Option<(Vec<u64>, bool)> {
     is_inside.then(|| (chunks::place(number / 2, &counts), number % 2 == 1))
 }
 
-/// Returns the name of the file of a number.
+/// Returns the name of the file with a number.
 pub(super) fn name(item: &ArrayNode, number: u64) -> Option<String> {
     let (at, is_stored) = place(item, number)?;
     (is_stored || item.reason().is_none()).then(|| grid::chunk_name(&at, is_stored))
 }
 
-/// Returns the number of the file of a name, if the chunk is stored.
+/// Returns the number of the file with a name, if the chunk is stored.
 ///
 /// # Errors
 /// [`Fault`] if that cannot be known.
@@ -49,7 +49,7 @@ pub(super) fn look_up(item: &ArrayNode, reader: &ReadContext, name: &str) -> Res
     match stored.find(reader, &at) {
         Ok(None) => Ok(None),
         Err(fault) if fault.would_block_for().is_some() || !fault.error.is_damage() => Err(fault),
-        // What is damaged says so when it is read.
+        // Reading a damaged chunk reports the damage.
         Ok(Some(_)) | Err(_) => Ok(Some(number)),
     }
 }
@@ -94,10 +94,10 @@ pub(super) fn list(
     Ok(())
 }
 
-/// Returns the bytes of the file of a number.
+/// Returns the bytes of the file with a number.
 ///
 /// # Errors
-/// [`Fault`] if where they are cannot be known.
+/// [`Fault`] if their place cannot be found.
 pub(super) fn view(item: &ArrayNode, reader: &ReadContext, number: u64) -> Result<View, Fault> {
     let (Some(stored), Some((at, is_stored))) = (&item.stored, place(item, number)) else {
         return Ok(View::default());
@@ -127,7 +127,7 @@ pub(super) fn view(item: &ArrayNode, reader: &ReadContext, number: u64) -> Resul
     Ok(View::default().with_rendered(size, Chunk { stored: stored.clone(), number: number / 2, at, size }))
 }
 
-/// Returns the stored bytes of a chunk: of a member of an archive inflated, of a shard the range.
+/// Returns the stored bytes of a chunk: an inflated member of an archive, or a range of a shard.
 fn stored_view(stored: &Stored, at: &[u64], place: Place) -> View {
     if stored.written.shards.is_empty()
         && let Some(zip) = stored.files.store.zip()
@@ -139,12 +139,12 @@ fn stored_view(stored: &Stored, at: &[u64], place: Place) -> View {
     View::default().with(size, Data::Rendered(Arc::new(Part(place))))
 }
 
-/// Returns the bytes of a chunk before steps on elements were undone, if they are known.
+/// Returns the size in bytes of a chunk before steps on elements are undone, if known.
 fn decoded_size(item: &ArrayNode, stored: &Stored) -> Option<u64> {
     match &item.shown {
         Shown::Grid(_) => {
             let size = stored.written.chunk.iter().product::<u64>().checked_mul(item.fixed()?.size());
-            // In version 3 chunks are shown as they are before steps on elements were undone.
+            // In version 3, chunks are shown before steps on elements are undone.
             let steps = stored.written.elements.iter().filter(|_| item.is_v3);
             steps.fold(size, |size, step| step.stored_size(size?))
         }
@@ -168,7 +168,7 @@ impl Rendered for Part {
     }
 }
 
-/// A chunk after undoing all steps from bytes to bytes; in version 2, those on elements, too.
+/// A chunk after all steps from bytes to bytes are undone; in version 2, also those on elements.
 struct Chunk {
     stored: Arc<Stored>,
     number: u64,

@@ -1,4 +1,4 @@
-//! Bytes of what cannot be shown.
+//! Files that cannot be shown.
 
 use std::{ops::Range, sync::Arc};
 
@@ -7,7 +7,7 @@ use crate::{
     view::{Fault, ReadContext, Rendered},
 };
 
-/// Fails with a reason.
+/// Bytes that fail with a reason when they are read.
 #[derive(Debug)]
 pub(super) struct Refused(pub(super) Box<str>);
 

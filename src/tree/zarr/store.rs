@@ -1,4 +1,4 @@
-//! Where the documents and chunks of a store are: files of a folder, or members of an archive (`docs/formats/zarr.md` 2).
+//! Finds the documents and chunks of a store: files of a folder, or members of an archive (`docs/formats/zarr.md` 2).
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,7 +19,7 @@ use crate::{
     view::{BlockRef, Blocks, Fault, ReadContext},
 };
 
-/// Bytes of memory that a key takes beside its text.
+/// Bytes of memory that a key takes in addition to its text.
 const KEY_MEMORY: u64 = 96;
 
 /// A store.
@@ -31,7 +31,7 @@ pub(super) enum Store {
 /// An archive, with its members by their keys.
 pub(super) struct Zip {
     members: Arc<Members>,
-    /// Of several members of one name the last.
+    /// The number of each member. If several have the same name, the last counts.
     keys: BTreeMap<Box<str>, u32>,
 }
 
@@ -40,9 +40,9 @@ pub(super) struct Place {
     /// The file; `None` for the container's own.
     pub(super) file: Option<Arc<dyn Source>>,
     pub(super) range: Range<u64>,
-    /// What the archive did to the bytes, in the order of writing.
+    /// The steps that the archive applied to the bytes, in the order of writing.
     pub(super) written: Vec<Filter>,
-    /// The checksum of the bytes of the range, if the archive has one and did nothing to them.
+    /// The checksum of the bytes of the range, if the archive has one and stores them uncompressed.
     pub(super) crc: Option<Crc>,
 }
 
@@ -53,12 +53,12 @@ impl Place {
     }
 }
 
-/// A file of the folder, which is opened when it is read. Its size is known.
+/// A file of the folder whose size is known. It is opened when it is first read.
 pub(super) struct Lazy {
     files: Arc<dyn Siblings>,
     path: Box<str>,
     len: u64,
-    /// Kept for readers of parts.
+    /// The open file, kept for further reads.
     opened: OnceLock<Arc<dyn Source>>,
 }
 
@@ -100,7 +100,7 @@ impl Source for Lazy {
     }
 }
 
-/// Returns a failure of a document as one of opening the container.
+/// Converts an error of a document to one of opening the container.
 pub(super) fn failed(error: BlockError) -> FormatError {
     match error {
         BlockError::Source(error) => error.into(),
@@ -135,9 +135,9 @@ impl Store {
         if let Self::Zip(zip) = self { Some(zip) } else { None }
     }
 
-    /// Returns how many files should be looked for at once.
+    /// Returns how many files should be requested at once.
     pub(super) fn at_once(&self) -> usize {
-        /// Requests that a store answers together about as fast as one.
+        /// Number of requests that a remote store answers about as fast as one.
         const FAR: usize = 64;
         match self {
             Self::Folder(files) if files.opened_at_once() > 1 => FAR,
@@ -145,7 +145,7 @@ impl Store {
         }
     }
 
-    /// Returns whether a document is there.
+    /// Returns whether a document exists.
     ///
     /// # Errors
     /// [`BlockError`] if that cannot be known.
@@ -156,7 +156,7 @@ impl Store {
         }
     }
 
-    /// Returns a whole document of at most `most` bytes; `None` if it is not there.
+    /// Returns a whole document of at most `most` bytes; `None` if it does not exist.
     ///
     /// # Errors
     /// [`BlockError`] if it is damaged or cannot be read.
@@ -208,7 +208,8 @@ impl Store {
         }
     }
 
-    /// Returns where the stored bytes of a key are; `None` if they are nowhere. `size` is that of a file if it is known.
+    /// Returns where the stored bytes of a key are; `None` if the key does not exist. `size` is the size of the file,
+    /// if known.
     ///
     /// # Errors
     /// [`Fault`] if they cannot be served.
@@ -245,7 +246,7 @@ impl Store {
         }
     }
 
-    /// Returns the names of what lies in a group's folder, in bytewise order. Some of them may be no folders.
+    /// Returns the names in a group's folder, in bytewise order. Some may not be folders.
     ///
     /// # Errors
     /// [`BlockError`] if the folder cannot be listed.
@@ -255,7 +256,7 @@ impl Store {
             Self::Folder(files) => {
                 let mut failed = None;
                 files.names(path, &mut |name| {
-                    // Names that are not UTF-8 are no keys.
+                    // Keys are UTF-8.
                     let Some(name) = name.to_str() else { return ControlFlow::Continue(()) };
                     match memory.reserve(KEY_MEMORY + name.len() as u64) {
                         Ok(()) => names.push(name.to_owned()),
@@ -274,7 +275,7 @@ impl Store {
             Self::Zip(zip) => {
                 let above = if path.is_empty() { String::new() } else { format!("{path}/") };
                 let mut from = Bound::Included(above.clone());
-                // From one folder to what follows all that is in it.
+                // Skip all members of a folder.
                 while let Some((key, _)) = zip.next_key(from)
                     && let Some(rest) = key.strip_prefix(&*above)
                 {
@@ -295,7 +296,7 @@ impl Store {
         Ok(names)
     }
 
-    /// Calls `each` with the keys below an array's folder that may be those of chunks: they are `depth` folders deep.
+    /// Calls `each` with the keys below an array's folder that may be those of chunks, which are `depth` folders deep.
     ///
     /// # Errors
     /// [`Fault`] if a folder cannot be listed.
@@ -330,7 +331,7 @@ impl Store {
     }
 }
 
-/// Calls `each` with the paths of what lies so many folders below one.
+/// Calls `each` with the paths that are `depth` folders below a folder.
 fn below(
     files: &dyn Siblings,
     path: &str,
@@ -342,7 +343,7 @@ fn below(
     crate::wanted::check().map_err(SourceError::from)?;
     let (mut folders, mut result) = (Vec::new(), Ok(()));
     let listed = files.names(&join(path, own), &mut |name| {
-        // Keys of chunks are numbers, and the letter in front of them.
+        // Keys of chunks consist of numbers and an optional first part `c`.
         let Some(name) = name.to_str().filter(|name| name.starts_with(|c: char| c == 'c' || c.is_ascii_digit())) else {
             return ControlFlow::Continue(());
         };
@@ -354,7 +355,7 @@ fn below(
         }
         if result.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     });
-    // A file in the place of a folder has nothing below it.
+    // A file instead of a folder has nothing below it.
     match listed {
         Ok(()) => {}
         Err(error) => return Err(fault(error, path)),
@@ -363,7 +364,7 @@ fn below(
     folders.iter().try_for_each(|folder| below(files, path, folder, depth - 1, each))
 }
 
-/// Returns a failure with the key of what failed.
+/// Returns a failure with its key in the reason.
 pub(super) fn fault(error: BlockError, key: &str) -> Fault {
     let error = match error {
         BlockError::Refused(reason) => BlockError::Refused(format!("{key}: {reason}")),
@@ -382,7 +383,7 @@ impl Zip {
         self.keys.range::<str, _>((from, Bound::Unbounded)).next().map(|(key, number)| (&**key, *number))
     }
 
-    /// Returns the number of the member of a key.
+    /// Returns the number of the member with a key.
     pub(super) fn number(&self, key: &str) -> Option<u32> {
         self.keys.get(key).copied()
     }
@@ -392,7 +393,7 @@ impl Zip {
         &self.members
     }
 
-    /// Iterates over the members below a path, with their keys there.
+    /// Iterates over the members below a path, with their keys relative to it.
     pub(super) fn below<'a>(&'a self, path: &'a str) -> impl Iterator<Item = (&'a str, &'a zip::Member)> {
         let above = if path.is_empty() { String::new() } else { format!("{path}/") };
         let length = above.len();
@@ -402,8 +403,8 @@ impl Zip {
     }
 }
 
-/// Returns what all keys of the store in an archive begin with: nothing if a marker is at the root, else the only top
-/// folder with a slash; `None` if no marker is there.
+/// Returns the prefix of all keys of the store in an archive: empty if a marker is at the root, otherwise the only top
+/// folder with a slash. Returns `None` if there is no marker.
 pub(super) fn zip_top<'a>(keys: impl Iterator<Item = std::borrow::Cow<'a, str>>) -> Option<String> {
     let mut tops = BTreeSet::new();
     let (mut is_root, mut marked) = (false, BTreeSet::new());
@@ -414,7 +415,7 @@ pub(super) fn zip_top<'a>(keys: impl Iterator<Item = std::borrow::Cow<'a, str>>)
             marked.insert(top.to_owned());
         }
         let is_extra = top == "__MACOSX" || key.rsplit('/').next() == Some(".DS_Store");
-        // Two are enough to know that there is none.
+        // Two are enough to know that there is no single top folder.
         if !is_extra && tops.len() < 2 {
             tops.insert(top.to_owned());
         }

@@ -1,4 +1,4 @@
-//! Texts and rows of bytes: chunks whose elements have lengths of their own (`docs/formats/zarr.md` 7.1 to 7.3).
+//! Texts and rows of bytes: chunks whose elements have different lengths (`docs/formats/zarr.md` 7.1 to 7.3).
 
 use std::{ops::Range, sync::Arc};
 
@@ -26,8 +26,8 @@ pub(super) struct Texts {
     pub(super) count: u64,
 }
 
-/// A decoded chunk: its bytes as they are before codecs from bytes to bytes, then where in them the length of each element
-/// is, as little-endian numbers of 32 bits.
+/// A decoded chunk: its bytes with all codecs from bytes to bytes undone, then the places of the elements' lengths in
+/// them, as little-endian 32-bit numbers.
 struct Chunk {
     bytes: Arc<Buffer>,
     /// Bytes without the places.
@@ -103,7 +103,7 @@ impl Texts {
         Ok(places)
     }
 
-    /// Returns a chunk before its elements are told apart, as `.raw` shows it.
+    /// Returns a chunk before its elements are separated, as `.raw` shows it.
     ///
     /// # Errors
     /// [`Fault`] if it cannot be decoded.
@@ -113,7 +113,7 @@ impl Texts {
     }
 }
 
-/// The first bytes of memory.
+/// The first bytes of a buffer.
 struct Front(Arc<Buffer>);
 
 impl std::fmt::Debug for Front {
@@ -130,7 +130,7 @@ impl Rendered for Front {
     }
 }
 
-/// Decodes a chunk whose size is not known: with room for a few times its stored bytes, then for more.
+/// Decodes a chunk whose size is not known: first with room for a few times its stored bytes, then for more.
 fn decode(codec: &Codec, stored: Vec<u8>, memory: &dyn Memory) -> Result<Result<Vec<u8>, DecodeError>, Fault> {
     if *codec == Codec::None {
         return Ok(Ok(stored));
@@ -175,7 +175,7 @@ impl Rows for Texts {
             let chunk: Vec<u64> = place.iter().zip(size).map(|(at, size)| at / size.max(&1)).collect();
             let inside = place.iter().zip(size).map(|(at, size)| at % size.max(&1));
             let first: u64 = inside.zip(&strides).map(|(at, stride)| at * stride).sum();
-            // To the end of the chunk along the last axis, or of the array.
+            // Up to the end of the chunk along the last axis, or to that of the array.
             let run = match (place.last(), size.last(), shape.last(), chunk.last()) {
                 (Some(at), Some(size), Some(shape), Some(chunk)) => ((chunk + 1) * size).min(*shape) - at,
                 _ => 1,

@@ -1,8 +1,8 @@
-//! tszip files: the tree sequence that a Zarr archive holds, shown as the `.trees` file that it was made of
+//! tszip files: the tree sequence in a Zarr archive, shown as the `.trees` file that it was made from
 //! (`docs/formats/tszip.md`).
 //!
-//! The keys of that file are laid out one behind the other in a source that is computed from the arrays. The tree of
-//! kastore shows it.
+//! The keys of that file are consecutive in a source that is computed from the arrays. The tree of kastore shows this
+//! source.
 
 use std::{
     fmt,
@@ -30,14 +30,14 @@ use crate::{
     view::{Array, Fault, ReadContext, Rendered, View},
 };
 
-/// What attributes of the root say.
+/// The format name in the attributes of the root.
 const FORMAT_NAME: &str = "tszip";
 
 /// The groups that every file has.
 const TABLES: [&str; 8] =
     ["nodes", "edges", "sites", "mutations", "migrations", "individuals", "populations", "provenances"];
 
-/// Keys with the types that tskit gives them.
+/// The keys of a `.trees` file with their types in tskit.
 const COLUMNS: [(&str, DType); 45] = [
     ("time_units", DType::I8),
     ("metadata", DType::I8),
@@ -92,7 +92,7 @@ const MORE_COLUMNS: [(&str, DType); 4] = [
     ("indexes/edge_removal_order", DType::I32),
 ];
 
-/// Keys whose rows have lengths of their own. Where they begin is under the same key with [`OFFSET`].
+/// Keys whose rows have different lengths. The offsets of rows are under the same key with [`OFFSET`].
 const RAGGED: [&str; 13] = [
     "nodes/metadata",
     "edges/metadata",
@@ -110,19 +110,19 @@ const RAGGED: [&str; 13] = [
 ];
 const OFFSET: &str = "_offset";
 
-/// Keys whose stored integers are places in the array of all coordinates.
+/// Keys whose stored integers are indices into the array of all coordinates.
 const PLACES: [&str; 5] = ["edges/left", "edges/right", "migrations/left", "migrations/right", "sites/position"];
 const COORDINATES: &str = "coordinates";
 
 /// Keys begin at multiples of this.
 const ALIGN: u64 = 8;
 
-/// Returns whether a root says that it is of tszip.
+/// Returns whether the attributes of a root name tszip.
 pub(super) fn is_named(attributes: &Json) -> bool {
     attributes.get("format_name").and_then(Json::as_str) == Some(FORMAT_NAME)
 }
 
-/// Checks that a store is what tszip writes.
+/// Checks that a store has the arrays that tszip writes.
 ///
 /// # Errors
 /// Why it is not.
@@ -163,7 +163,7 @@ fn all_columns() -> impl Iterator<Item = (&'static str, DType)> {
     COLUMNS.into_iter().chain(MORE_COLUMNS)
 }
 
-/// Checks that an array has one axis, and elements of which those of a type can be made.
+/// Checks that an array has one axis, and elements that can be converted to a type.
 fn check_array(array: Option<&Metadata>, wanted: DType) -> Result<(), String> {
     let array = array.ok_or("no array")?;
     let dtype = match &array.elements {
@@ -183,28 +183,28 @@ fn is_integer(dtype: DType) -> bool {
     matches!(dtype, I8 | I16 | I32 | I64 | U8 | U16 | U32 | U64)
 }
 
-/// How the bytes of a key are made.
+/// How the bytes of a key are computed.
 enum Made {
-    /// They are these.
+    /// They are these bytes.
     Bytes(Vec<u8>),
-    /// Elements of one type, of which those of another are made.
+    /// Elements of the first type, converted to the second.
     Cast(View, DType, DType),
-    /// Places of that type in the coordinates.
+    /// Indices of this type into the coordinates.
     Places(View, DType),
 }
 
-/// The file that the store was made of, computed.
+/// The file that the store was made from.
 struct Computed {
     /// Reads the archive.
     reader: ReadContext,
     /// Where each key begins, in order.
     keys: Vec<(u64, Made)>,
-    /// The coordinates, their type, and how many there are.
+    /// The coordinates, their type and their number.
     coordinates: (View, DType, u64),
     len: u64,
 }
 
-/// What is computed of an archive.
+/// The computed file as a source.
 struct File(Computed);
 
 /// The tree of a tszip file.
@@ -281,7 +281,7 @@ fn refused(reason: impl Into<String>) -> Fault {
     Fault { block: None, offset: 0, error: Arc::new(BlockError::Refused(reason.into())) }
 }
 
-/// Makes shown elements of stored ones.
+/// Converts stored elements to shown ones.
 type Make<'a> = dyn FnMut(&[u8], &mut [u8]) -> Result<(), Fault> + 'a;
 
 impl Computed {
@@ -294,7 +294,7 @@ impl Computed {
                 out.copy_from_slice(bytes);
                 Ok(())
             }
-            // The same bits.
+            // Such a conversion keeps all bits.
             Made::Cast(data, from, to) if from.size() == to.size() && (from == to || from.size() == 1) => {
                 data.fill_at(&self.reader, at, out)
             }
@@ -327,7 +327,7 @@ impl Computed {
         }
     }
 
-    /// Makes elements of `width` bytes of others, one by one.
+    /// Converts elements one by one to elements of `width` bytes.
     fn each(
         &self,
         data: &View,
@@ -375,7 +375,7 @@ impl Computed {
     }
 }
 
-/// Returns a failure to compute bytes as one to read them.
+/// Converts a failure to compute bytes to one of reading them.
 fn unread(fault: &Fault) -> SourceError {
     match &*fault.error {
         BlockError::Memory(refused) => no_memory(*refused),

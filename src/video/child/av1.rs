@@ -1,4 +1,4 @@
-//! AV1 by rav1d, whose interface is that of the C library dav1d.
+//! Decodes AV1 with rav1d, whose interface is that of the C library dav1d.
 
 use std::{
     ffi::c_void,
@@ -43,7 +43,7 @@ impl Av1 {
         // One thread: the process may start no others.
         (settings.n_threads, settings.max_frame_delay) = (1, 1);
         settings.frame_size_limit = width.saturating_mul(height);
-        // Samples have one layer as a rule; of several, the highest is the picture.
+        // Samples usually have one layer. If there are several, the highest is the picture.
         settings.all_layers = 0;
         let mut context = None;
         // SAFETY: both are valid for the call.
@@ -52,7 +52,8 @@ impl Av1 {
             return Err(format!("AV1: the decoder does not open ({})", done.0));
         };
         let mut opened = Self { context: Some(context) };
-        // Samples may lack what stands behind the four bytes in front. If it is damaged, samples that need it are too.
+        // After its first four bytes, the configuration may have a header that samples lack. If that is damaged, the
+        // samples that need it fail.
         if let Some(header) = configuration.get(4..).filter(|header| !header.is_empty()) {
             let _ = opened.decode(u32::MAX, header, &mut |_, _| Ok(()));
         }
@@ -94,8 +95,8 @@ fn show_one(picture: &Dav1dPicture, show: &mut Show<'_>) -> Result<(), Refused> 
         return Err("AV1: a frame with rows from the bottom".into());
     };
     let rows = height as usize;
-    // SAFETY: the decoder's picture has as many rows of these lengths, of each chroma half of them, rounded up. It lives
-    // until the caller gives it back. The header belongs to it.
+    // SAFETY: the decoder's picture has this many rows of these lengths; each chroma has half as many, rounded up. It
+    // lives until the caller releases it. The header belongs to it.
     let (planes, header) = unsafe {
         let plane = |start: NonNull<c_void>, length| slice::from_raw_parts(start.as_ptr().cast::<u8>(), length);
         let chroma = chroma_stride * rows.div_ceil(2);

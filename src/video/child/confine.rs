@@ -1,4 +1,4 @@
-//! Takes everything from a decoder's process but memory, its socket and the shared memory.
+//! Confines a decoder's process: it keeps only memory, its socket and the shared memory.
 
 use std::collections::BTreeMap;
 
@@ -9,9 +9,10 @@ use seccompiler::{
 
 use super::Refused;
 
-/// Bytes of memory that a decoder may take for whatever it decodes.
+/// Bytes of memory that a decoder may take for pictures of any size.
 const BASE: u64 = 256 << 20;
-/// Bytes of memory for each byte of a picture's pixels: references, motion vectors, tables.
+/// Bytes of memory that it may take in addition for each byte of a picture's pixels: references, motion vectors,
+/// tables.
 const A_PIXEL_BYTE: u64 = 24;
 
 /// Confines this process, which has one thread. `frame` is the size of the shared memory in bytes.
@@ -27,7 +28,7 @@ pub(super) fn confine(frame: u64) -> Result<(), Refused> {
     filter_calls().map_err(|error| format!("system calls cannot be filtered: {error}"))
 }
 
-/// Closes all descriptors but the first three.
+/// Closes all descriptors except the first three.
 fn close_others() {
     #[allow(unsafe_code, reason = "no other part of this process has descriptors to lose")]
     // SAFETY: the process has just begun, and owns no descriptor beyond its standard ones.
@@ -36,7 +37,7 @@ fn close_others() {
     }
 }
 
-/// Returns the bytes of address space that are taken by now.
+/// Returns the bytes of address space that are in use.
 fn taken() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let size = status.lines().find_map(|line| line.strip_prefix("VmSize:"))?;
@@ -44,7 +45,7 @@ fn taken() -> Option<u64> {
     kib.checked_mul(1024)
 }
 
-/// Lets the kernel end this process when it calls anything that decoding does not need.
+/// Makes the kernel end this process if it makes a system call that decoding does not need.
 fn filter_calls() -> Result<(), Box<dyn std::error::Error>> {
     let free = [
         libc::SYS_read,
@@ -65,7 +66,7 @@ fn filter_calls() -> Result<(), Box<dyn std::error::Error>> {
         libc::SYS_exit_group,
     ];
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = free.map(|call| (call, Vec::new())).into();
-    // Memory, but none that can be run.
+    // Memory, but not executable.
     for call in [libc::SYS_mmap, libc::SYS_mprotect] {
         let is_data = SeccompCmpOp::MaskedEq(libc::PROT_EXEC as u64);
         let rule = SeccompRule::new(vec![SeccompCondition::new(2, SeccompCmpArgLen::Dword, is_data, 0)?])?;

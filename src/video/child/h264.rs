@@ -1,7 +1,7 @@
-//! H.264 by the libavcodec that is installed (FFmpeg 4.3 to 8), loaded before the process is confined.
+//! Decodes H.264 with the installed libavcodec (FFmpeg 4.3 to 8), which is loaded before the process is confined.
 //!
-//! Its functions are found by name. Of its structures, only the fields at the front are used, which have had the same
-//! places in all these versions.
+//! Its functions are found by name. Of its structures, only the first fields are used, which have the same places in
+//! all these versions.
 
 use std::{
     ffi::{CStr, c_char, c_int, c_void},
@@ -14,14 +14,14 @@ use super::{Decoder, Planes, Refused, Show};
 const VERSIONS: [(u32, u32); 5] = [(62, 60), (61, 59), (60, 58), (59, 57), (58, 56)];
 /// The library's number of H.264.
 const H264: c_int = 27;
-/// Zeros that the library wants behind a configuration.
+/// Zeros that the library requires after a configuration.
 const PADDING: usize = 64;
-/// Formats of pixels: 4:2:0 with 8 bits, and the same with the full range.
+/// Pixel formats: 4:2:0 with 8 bits, and the same with the full range.
 const YUV420P: c_int = 0;
 const YUVJ420P: c_int = 12;
 /// The number of the full range.
 const FULL_RANGE: i64 = 2;
-/// Logs nothing.
+/// The log level at which nothing is logged.
 const QUIET: c_int = -8;
 /// The answer that more samples or calls are needed, and the one after the last frame.
 const AGAIN: c_int = -libc::EAGAIN;
@@ -49,7 +49,7 @@ struct Packet {
     size: c_int,
 }
 
-/// The front of `AVFrame`. Between `format` and `shown` fields came and went, in 16 bytes all the time.
+/// The front of `AVFrame`. The fields between `format` and `shown` differ between versions, but always take 16 bytes.
 #[repr(C)]
 struct Frame {
     data: [*mut u8; 8],
@@ -63,13 +63,13 @@ struct Frame {
     shown: i64,
 }
 
-/// What was loaded.
+/// The loaded libraries.
 struct Loaded {
     codec: Pointer,
     util: Pointer,
 }
 
-/// Declares the functions that are used, and finds them by their names.
+/// Declares the functions that are used, and a function that finds them by name.
 macro_rules! functions {
     ($($library:ident $name:ident($($argument:ty),*) $(-> $result:ty)?;)*) => {
         /// The library's functions.
@@ -173,8 +173,7 @@ impl Library {
             (*parameters).configuration_size = configuration.len() as c_int;
             let done = (self.avcodec_parameters_to_context)(video.context, parameters);
             (self.avcodec_parameters_free)(&raw mut parameters);
-            // One thread, because the process may start no others. Damage is an error, and never a picture that is
-            // filled up with something near.
+            // One thread, because the process may start no others. Damage is an error; the decoder must not conceal it.
             let options = [(c"threads", c"1"), (c"err_detect", c"crccheck+bitstream+buffer+explode"), (c"ec", c"0")];
             let is_set =
                 |(name, value): (&CStr, &CStr)| (self.av_opt_set)(video.context, name.as_ptr(), value.as_ptr(), 0) >= 0;
@@ -239,10 +238,10 @@ impl Video<'_> {
         if !is_whole || luma.is_null() || blue.is_null() || red.is_null() || rows == 0 {
             return Err("H.264: a frame without planes".into());
         }
-        // Rows lie one behind the other, and of the last one only its pixels are sure to be there.
+        // Only the pixels of the last row are certain to be in memory, not its padding.
         let length = |stride: usize, rows: usize, across: usize| stride * (rows - 1) + across;
         let chroma = length(chroma_stride, rows.div_ceil(2), across.div_ceil(2));
-        // SAFETY: the frame has as many rows of these lengths, of each chroma half of them, rounded up.
+        // SAFETY: the frame has this many rows of these lengths; each chroma has half as many, rounded up.
         let (luma, blue, red) = unsafe {
             let plane = |start: *mut u8, length| slice::from_raw_parts(start.cast_const(), length);
             (plane(luma, length(luma_stride, rows, across)), plane(blue, chroma), plane(red, chroma))
@@ -286,7 +285,7 @@ impl Decoder for Video<'_> {
     }
 
     fn finish(&mut self, show: &mut Show<'_>) -> Result<(), Refused> {
-        // SAFETY: no packet is the end of the stream.
+        // SAFETY: the library accepts a null packet, which means the end of the stream.
         match unsafe { (self.library.avcodec_send_packet)(self.context, ptr::null()) } {
             0.. | END => self.show_all(show),
             code => Err(format!("H.264: damaged ({code})")),

@@ -1,8 +1,8 @@
-//! From luma and chroma to red, green and blue (`docs/formats/lerobot.md` 8).
+//! Converts luma and chroma to red, green and blue (`docs/formats/lerobot.md` 8).
 
 use std::io;
 
-/// Bits behind the point of the factors.
+/// Fractional bits of the factors.
 const BITS: u32 = 16;
 const HALF: i32 = 1 << (BITS - 1);
 
@@ -20,7 +20,7 @@ pub(super) struct Planes<'a> {
     pub(super) is_full_range: bool,
 }
 
-/// Factors of the way from luma and chroma, with [`BITS`] bits behind the point.
+/// Factors of the conversion, with [`BITS`] fractional bits.
 #[derive(Debug, PartialEq)]
 struct Factors {
     luma: i32,

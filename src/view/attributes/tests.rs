@@ -1,4 +1,4 @@
-//! What numbers, texts and arrays look like in JSON.
+//! Tests of how numbers, texts and arrays look in JSON.
 use super::*;
 use crate::{
     cache::{Cache, Verify},

@@ -1,4 +1,4 @@
-//! Elements of an array with strides, copied to their places in another one.
+//! Copies elements of an array with strides to their places in another array.
 
 use std::ops::Range;
 
@@ -15,7 +15,7 @@ pub(in super::super) struct Axis {
     pub(in super::super) to: usize,
 }
 
-/// Elements that are copied: where the first one stands on both sides, and the axes, the outermost first.
+/// Elements that are copied: the place of the first one on both sides, and the axes, the outermost first.
 #[derive(Debug, Clone)]
 pub(in super::super) struct Gather {
     pub(super) size: usize,
@@ -25,7 +25,7 @@ pub(in super::super) struct Gather {
 }
 
 impl Gather {
-    /// Returns a copy of elements of `size` bytes. Axes that are one run on both sides are joined.
+    /// Returns a copy of elements of `size` bytes. Axes that are contiguous on both sides are joined.
     pub(in super::super) fn new(size: usize, from: usize, to: usize, axes: impl IntoIterator<Item = Axis>) -> Self {
         let mut joined: Vec<Axis> = Vec::new();
         for axis in axes.into_iter().filter(|axis| axis.count != 1) {
@@ -49,7 +49,7 @@ impl Gather {
         self.axes.iter().map(|axis| axis.count).product::<usize>() * self.size
     }
 
-    /// Returns how many bytes stand together on both sides if all of them do.
+    /// Returns the number of bytes if all are contiguous on both sides.
     fn run(&self) -> Option<usize> {
         match self.axes.as_slice() {
             [] => Some(self.size),
@@ -68,7 +68,7 @@ impl Gather {
         }
     }
 
-    /// Copies out of memory.
+    /// Copies from memory.
     pub(super) fn copy(&self, source: &[u8], out: &mut [u8]) {
         match self.size {
             1 => self.copy_of::<1>(source, out),
@@ -80,7 +80,7 @@ impl Gather {
         }
     }
 
-    /// As [`Self::copy`]. `SIZE` is that of an element, or 0 for any.
+    /// Does the same as [`Self::copy`]. `SIZE` is the size of an element, or 0 for any size.
     fn copy_of<const SIZE: usize>(&self, source: &[u8], out: &mut [u8]) {
         let size = if SIZE == 0 { self.size } else { SIZE };
         let place = (self.from, self.to);
@@ -94,8 +94,8 @@ impl Gather {
                 out[to..to + length].copy_from_slice(&source[from..from + length]);
             });
         }
-        // Two axes at a time, in tiles that fit the processor's cache on both sides: along the last one the places are
-        // near to each other in the output, along the other one in the source.
+        // Two axes at a time, in tiles that fit the processor's cache on both sides. Along the last axis, places are
+        // near each other in the output, along the other one in the source.
         let near = (0..outer.len()).filter(|at| outer[*at].from < last.from).min_by_key(|at| outer[*at].from);
         let mut others = outer.to_vec();
         let other = near.map_or(Axis { count: 1, from: 0, to: 0 }, |at| others.remove(at));
@@ -133,15 +133,15 @@ impl Gather {
         });
     }
 
-    /// Copies out of what `read` reads, which fills its second argument with the bytes from an offset on. Bytes between
-    /// those that are wanted are read with them if they are few.
+    /// Copies from a source. `read` fills its second argument with the bytes from an offset on. Small gaps between
+    /// wanted bytes are read with them.
     pub(in super::super) fn read<E>(
         &self,
         read: &mut impl FnMut(usize, &mut [u8]) -> Result<(), E>,
         buffer: &mut Vec<u8>,
         out: &mut [u8],
     ) -> Result<(), E> {
-        /// Reads of fewer bytes cost about as much.
+        /// Largest gap that is read. A read of fewer bytes costs about the same.
         const GAP: usize = 4096;
         if let Some(length) = self.run() {
             return read(self.from, &mut out[self.to..self.to + length]);
@@ -154,12 +154,12 @@ impl Gather {
             return Ok(());
         }
         let Some((axis, inner)) = self.axes.split_first() else { return Ok(()) };
-        // As many steps along the outer axis at once as one read takes.
+        // As many steps along the outer axis as fit one read.
         let rows = match axis.from {
             0..=GAP => (PIECE / axis.from.max(1)).max(2) / 2,
             _ => 1,
         };
-        // Fewer than all of them, so that this ends.
+        // Fewer than all steps, so that the recursion ends.
         let rows = rows.min(axis.count.div_ceil(2));
         for at in (0..axis.count).step_by(rows) {
             let count = rows.min(axis.count - at);
@@ -171,19 +171,19 @@ impl Gather {
     }
 }
 
-/// Which bytes of an element are stored in the opposite order.
+/// The bytes of an element that are stored in the opposite order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Turn {
     /// None.
     No,
-    /// Those of each unit of so many bytes: of a number all, of a complex number each half.
+    /// The bytes of each unit of this size: a whole number, or each half of a complex number.
     Units(usize),
-    /// Those of fields of a record: the place of each field, the bytes of one of its values, and what is turned in it.
+    /// The bytes of fields of a record: the place of each field, the bytes of one of its values, and the change in it.
     Fields(Vec<(Range<usize>, usize, Self)>),
 }
 
 impl Turn {
-    /// Returns what is turned in elements that are stored big-endian.
+    /// Returns the change of byte order of elements that are stored big-endian.
     pub fn of(element: &ElementType) -> Self {
         let dtype = match element {
             ElementType::Plain(dtype) => *dtype,
@@ -200,7 +200,7 @@ impl Turn {
         }
     }
 
-    /// Returns what is turned in records, by what `turn` says of each field.
+    /// Returns the change of byte order of records. `turn` returns that of a field.
     pub fn of_fields(record: &Record, turn: impl Fn(&Field) -> Self) -> Self {
         let turned = record.fields().iter().filter_map(|field| match turn(field) {
             Self::No => None,
@@ -225,7 +225,7 @@ impl Turn {
         }
     }
 
-    /// Turns the bytes of whole elements of `size` bytes.
+    /// Changes the byte order of whole elements of `size` bytes.
     pub(super) fn apply(&self, size: usize, out: &mut [u8]) {
         fn turn<const UNIT: usize>(out: &mut [u8]) {
             out.as_chunks_mut::<UNIT>().0.iter_mut().for_each(|unit| unit.reverse());

@@ -1,4 +1,4 @@
-//! Which elements of an array a read wants, and in which chunks they lie.
+//! Regions of an array that a read wants, and the chunks in which they lie.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use super::super::Slice;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Region {
     pub(super) slices: Vec<Slice>,
-    /// Where the first one goes, in elements. The others follow in C order.
+    /// Where the first element goes in the output, in elements. The others follow in C order.
     pub(super) offset: u64,
 }
 
@@ -16,11 +16,11 @@ pub(super) struct Region {
 pub(super) type Part = Range<u64>;
 
 impl Region {
-    /// Returns the part of each slice that lies in a chunk; `None` if there is no element in it.
+    /// Returns the part of each slice that lies in a chunk; `None` if the chunk has no element of the region.
     pub(super) fn part(&self, at: &[u64], chunk: &[u64]) -> Option<Vec<Part>> {
         let parts = self.slices.iter().zip(at.iter().zip(chunk)).map(|(slice, (at, chunk))| {
             let (first, end) = (at * chunk, (at * chunk).saturating_add(*chunk));
-            // The first element at or behind each border.
+            // The first element at or after each border.
             let start = first.saturating_sub(slice.start).div_ceil(slice.step);
             let end = end.saturating_sub(slice.start).div_ceil(slice.step).min(slice.count);
             (start < end).then_some(start..end)
@@ -36,7 +36,7 @@ impl Region {
     }
 }
 
-/// See [`Region::places`].
+/// The places of the chunks of a region; see [`Region::places`].
 pub(super) struct Places<'a> {
     region: &'a Region,
     chunk: &'a [u64],
@@ -55,7 +55,7 @@ impl Places<'_> {
         (!self.is_done).then_some(&*self.at)
     }
 
-    /// Goes to the next chunk along the last axis that has one, and to the first along all behind it.
+    /// Goes to the next chunk along the last axis that has one, and to the first chunk along all axes after it.
     fn step(&mut self) -> bool {
         for axis in (0..self.at.len()).rev() {
             let (slice, chunk) = (&self.region.slices[axis], self.chunk[axis]);
@@ -88,7 +88,7 @@ fn one(start: u64, count: u64) -> Slice {
     Slice { start, step: 1, count }
 }
 
-/// Adds the regions of elements of the array of the last axes; `fixed` has the place along the others.
+/// Adds the regions of elements of the array of the last axes. `fixed` has the place along the other axes.
 fn split(shape: &[u64], elements: Range<u64>, fixed: &mut Vec<Slice>, found: &mut Vec<Region>) {
     if elements.is_empty() {
         return;

@@ -1,4 +1,4 @@
-//! Elements of an array that stand in another order than they are shown: transposed, sliced, repeated, big-endian.
+//! Arrays whose elements are stored in another order than they are shown: transposed, sliced, repeated, big-endian.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use super::{
 };
 use crate::limits;
 
-/// An array by its strides in other bytes. It is shown in C order and little-endian.
+/// An array by its strides in other bytes. It is shown in C order, little-endian.
 #[derive(Debug)]
 pub struct Strided {
     data: View,
@@ -20,13 +20,13 @@ pub struct Strided {
 }
 
 impl Strided {
-    /// Returns the array of these elements of `element` bytes. `strides` are in bytes; the first element is at the front
-    /// of `data`, and the last ends in it.
+    /// Returns the array of these elements of `element` bytes. `strides` are in bytes. The first element is at the
+    /// front of `data`, and the last must end in it.
     pub fn new(data: View, element: u64, shape: Vec<u64>, strides: Vec<u64>, turn: Turn) -> Self {
         Self { data, element: (element as usize).max(1), shape, strides, turn }
     }
 
-    /// Fills `out` with a range of the elements below an axis, of which the first is at byte `from`.
+    /// Fills `out` with a range of the elements below an axis. The first of them is at byte `from`.
     fn fill_below(
         &self,
         axis: usize,
@@ -42,7 +42,7 @@ impl Strided {
             return read(from as usize, out);
         };
         let row: u64 = inner.iter().product();
-        // Rows of which only a part is wanted come one by one, at both ends; those between them together.
+        // Partial rows at both ends are read one by one, the whole rows between them together.
         let (first, last) = (range.start.div_ceil(row), range.end / row);
         if first > last {
             let at = range.start / row;
@@ -85,7 +85,7 @@ impl Rendered for Strided {
         if part.start.is_multiple_of(element) && part.end.is_multiple_of(element) {
             return fill(first..last, out);
         }
-        // Elements of which only a part is wanted.
+        // Partial elements at both ends.
         let mut one = vec![0; self.element];
         let mut rest = out;
         let mut at = part.start;

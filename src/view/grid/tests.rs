@@ -10,7 +10,7 @@ use crate::{
     view::Array,
 };
 
-/// An array, how it is stored, and what a reader should see of it.
+/// An array, how it is stored, and the bytes that a reader should see.
 #[derive(Debug)]
 struct Model {
     layout: Layout,
@@ -194,13 +194,13 @@ proptest! {
             let start = start % axis;
             Slice { start, step: *step, count: (*count).min((axis - start).div_ceil(*step)) }
         }).collect();
-        // Types of one to eight bytes; the array alone knows that one of 3 or 7 is.
+        // No type has 3 or 7 bytes.
         let dtype = match model.layout.element { 1 => DType::U8, 2 => DType::U16, 4 => DType::U32, 8 => DType::U64, _ => return Ok(()) };
         let expected = model.sliced(&slices);
         let mut out = vec![0xAA; expected.len()];
         Array::new(dtype, model.layout.shape.clone(), view).fill_slices(&reader, &slices, &mut out).unwrap();
         prop_assert_eq!(&out, &expected);
-        // The same out of an array that stands together.
+        // The same from a contiguous array.
         let plain = Array::new(dtype, model.layout.shape.clone(), View::inline(model.shown.clone()));
         let mut out = vec![0xAA; expected.len()];
         plain.fill_slices(&reader, &slices, &mut out).unwrap();
@@ -234,7 +234,7 @@ fn a_reader_that_goes_through_decodes_each_chunk_once() {
     }
     assert_eq!(misses(&reader), chunks);
     assert!(model.grid().take_notice().is_none());
-    // Chunks are decoded that have elements of the slices, and no others.
+    // Only chunks with elements of the slices are decoded.
     let reader = model.reader(64 << 20);
     let array = Array::new(DType::U32, [40, 30, 20], model.grid().view());
     let slices = [
@@ -251,7 +251,7 @@ fn a_reader_that_goes_through_decodes_each_chunk_once() {
     }
 }
 
-/// The array has twice the size of the cache: chunks of slabs before are given up for those of the next ones.
+/// The array has twice the size of the cache: chunks of earlier slabs are evicted for those of later ones.
 #[test]
 fn slabs_behind_the_reader_make_room() {
     let (codec, stored) = store(1, 4, &[7; 256 << 10]);

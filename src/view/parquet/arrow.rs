@@ -1,5 +1,5 @@
-//! The schema as Arrow has it, for the footer's key `ARROW:schema`. Parquet has neither lists of one length nor
-//! metadata of a column. Readers that are built on Arrow (pyarrow, polars, DataFusion) take both from here.
+//! Arrow's form of the schema, for the footer's key `ARROW:schema`. Parquet has neither fixed-size lists nor metadata
+//! of a column. Readers that are built on Arrow (pyarrow, polars, DataFusion) take both from here.
 //!
 //! The value is an encapsulated message of Arrow's IPC format in base64. The numbers of fields and types are those of
 //! `Message.fbs` and `Schema.fbs`.
@@ -39,7 +39,7 @@ pub(super) enum ArrowType {
     Text,
     Bytes,
     BytesOf(i32),
-    /// Time since 1970 without a zone, in units of which a second has 1000, 10^6 or 10^9.
+    /// Time since 1970 without a zone. The number is that of units in a second: 1000, 10^6 or 10^9.
     Time(u32),
     /// Nanoseconds since 1970, UTC.
     Nanos,
@@ -83,7 +83,7 @@ pub(super) fn schema<'a>(fields: impl Iterator<Item = Field<'a>>, about: &Map<St
     BASE64_STANDARD.encode(bytes)
 }
 
-/// Returns the offset of a table's field of that number.
+/// Returns the offset of a table's field with a number.
 fn slot(number: VOffsetT) -> VOffsetT {
     4 + 2 * number
 }

@@ -1,4 +1,4 @@
-//! Columns of a table: where their values come from, how large the page of some rows is, and its bytes.
+//! Columns of a table: the source of their values, and the size and bytes of the page of some rows.
 
 use std::{fmt, ops::Range, sync::Arc};
 
@@ -60,7 +60,7 @@ pub trait Strings: fmt::Debug + Send + Sync {
     ) -> Result<(), Fault>;
 }
 
-/// Which elements are missing.
+/// How missing elements are marked.
 #[derive(Debug, Clone)]
 pub enum Missing {
     /// Those with the smallest value of their type.
@@ -69,13 +69,13 @@ pub enum Missing {
     Zero,
     /// Those with the value 2, for bools that are otherwise 0 or 1.
     Two,
-    /// Those for which another array, of one byte per element, is not 0.
+    /// Those for which another array, with one byte for each element, is not 0.
     Marked(View),
 }
 
 /// Which lists are missing.
 pub trait Missed: fmt::Debug + Send + Sync {
-    /// Returns how many of some rows are missing.
+    /// Returns how many rows of a range are missing.
     ///
     /// # Errors
     /// [`Fault`] if that needs bytes which cannot be read or are damaged.
@@ -92,7 +92,7 @@ pub(super) enum Values {
     Fixed(Fixed),
     /// The same, but some may be missing. Pages of this and of all following kinds are made whole.
     Nullable(Fixed, Missing),
-    /// Lists of one length, of which some may be missing.
+    /// Lists of one length, some of which may be missing.
     Lists(Fixed, Arc<dyn Missed>),
     Strings {
         strings: Arc<dyn Strings>,
@@ -131,8 +131,8 @@ impl Column {
         Self { name, about: Map::new(), values, bounds: None }
     }
 
-    /// Returns a column of elements of a fixed size, with `slots` per row if rows are lists. `data` are those of all
-    /// rows.
+    /// Returns a column of elements of a fixed size, with `slots` elements in each row if rows are lists. `data` are
+    /// the elements of all rows.
     pub fn fixed(name: String, element: Element, slots: Option<u64>, data: View) -> Self {
         let stride = element.stored_width() * slots.unwrap_or(1);
         let column = Self::new(name, Values::Fixed(Fixed { element, slots, data, at: 0, stride })).with_dtype(element);
@@ -147,7 +147,7 @@ impl Column {
         Self::new(name, Values::Fixed(Fixed { element, slots: None, data, at, stride })).with_dtype(element)
     }
 
-    /// Adds the dtype to the description, if arrays have such elements.
+    /// Adds the dtype to the description, if the elements have one.
     fn with_dtype(self, element: Element) -> Self {
         match element {
             Element::Of(dtype) => self.with_about("dtype", dtype.name()),
@@ -205,7 +205,7 @@ impl Column {
         self
     }
 
-    /// Returns the bytes of a row in a page, if they depend on no value.
+    /// Returns the bytes of a row in a page, as far as they do not depend on values.
     pub(super) fn row_width(&self) -> u64 {
         match &self.values {
             Values::Fixed(fixed) | Values::Nullable(fixed, _) | Values::Lists(fixed, _) => {
@@ -240,7 +240,7 @@ impl Column {
         }
     }
 
-    /// Returns how many lists of some rows are missing; 0 if rows are no lists.
+    /// Returns how many lists of some rows are missing; 0 if rows are not lists.
     pub(super) fn missing(&self, reader: &ReadContext, rows: Range<u64>) -> Result<u64, Fault> {
         match &self.values {
             Values::Lists(_, missed) => Ok(missed.count(reader, rows.clone())?.min(rows.end - rows.start)),
@@ -248,7 +248,7 @@ impl Column {
         }
     }
 
-    /// Returns the bytes of the page of `rows` rows, whose texts have `text` bytes, and of which `missing` are missing
+    /// Returns the bytes of the page of `rows` rows, whose texts have `text` bytes; `missing` of the rows are missing
     /// lists.
     pub(super) fn page_size(&self, rows: u64, text: u64, missing: u64) -> u64 {
         match &self.values {
@@ -272,7 +272,7 @@ impl Column {
         }
     }
 
-    /// Returns the number of values in the page of `rows` rows, of which `missing` are missing lists.
+    /// Returns the number of values in the page of `rows` rows; `missing` of the rows are missing lists.
     pub(super) fn values_in(&self, rows: u64, missing: u64) -> u64 {
         match &self.values {
             Values::Lists(fixed, _) => fixed.entries(rows, missing),
@@ -381,7 +381,7 @@ impl Column {
     }
 }
 
-/// The name of the repeated part of a list, which the format fixes.
+/// The name of the repeated part of a list, as the format requires.
 const LIST: &str = "list";
 
 impl Fixed {
@@ -399,7 +399,7 @@ impl Fixed {
         self.element.is_copy() && self.stride == self.element.stored_width() * self.slots.unwrap_or(1)
     }
 
-    /// Returns the bytes of `data` that a part of a page shows unchanged, if it does.
+    /// Returns the range of `data` that a part of a page shows unchanged; `None` if it shows other bytes.
     pub(super) fn stored(&self, rows: &Range<u64>, part: &Range<u64>) -> Option<(&View, Range<u64>)> {
         let levels = self.levels(rows.end - rows.start).map_or(0, |levels| levels.size());
         let start = rows.start * self.stride;
@@ -470,7 +470,7 @@ impl Fixed {
         Ok(())
     }
 
-    /// Fills `out` with whole elements, from one of the table's on. Bits take a byte each.
+    /// Fills `out` with whole elements, from the table's element `first` on. Bits take a byte each.
     fn convert(&self, reader: &ReadContext, first: u64, out: &mut [u8]) -> Result<(), Fault> {
         let (width, element) = (self.element.stored_width(), self.element);
         let count = out.len() as u64 / element.width();
@@ -481,7 +481,7 @@ impl Fixed {
             element.convert(&stored, out);
             return Ok(());
         }
-        // One field of records, of which there is one per row.
+        // One field of records. There is one record for each row.
         let mut records = vec![0; (count * self.stride) as usize];
         self.data.fill_at(reader, first * self.stride, &mut records)?;
         for (record, out) in records.chunks(self.stride as usize).zip(out.chunks_mut(element.width() as usize)) {
@@ -559,7 +559,7 @@ impl Fixed {
 }
 
 impl Fixed {
-    /// Returns the number of levels of `rows` lists of which some are missing.
+    /// Returns the number of levels of `rows` lists, `missing` of which are missing.
     fn entries(&self, rows: u64, missing: u64) -> u64 {
         rows.saturating_sub(missing).saturating_mul(self.slots.unwrap_or(1)).saturating_add(missing)
     }
@@ -661,8 +661,8 @@ fn fill_strings(
     };
     let (levels, values) = out.split_at_mut(levels);
     let text = strings.size(reader, rows.clone())?;
-    // The texts are first put at the end of the page. From there each moves forward to its place, because lengths take
-    // 4 bytes per row.
+    // The texts are first written to the end of the page. From there, each moves forward to its place, because lengths
+    // take 4 bytes for each row.
     let texts = 4 * count as usize;
     let Some(room) = usize::try_from(text).ok().and_then(|text| values[texts..].get_mut(..text)) else {
         return Err(unsound(rows.start));
@@ -691,10 +691,10 @@ fn fill_strings(
 /// Stands for the length of a missing text; pages are shorter than this.
 const ABSENT: u32 = u32::MAX;
 
-/// Consecutive texts, with an array of where each begins: one more than rows.
+/// Consecutive texts, with an array of offsets: where each text begins, and where the last one ends.
 #[derive(Debug)]
 pub struct Ragged {
-    /// Where each begins, as offset in `data`.
+    /// The offsets in `data`.
     pub offsets: View,
     /// The type of the offsets: i64, u32 or u64.
     pub dtype: DType,

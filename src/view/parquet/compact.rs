@@ -1,8 +1,7 @@
-//! Everything between the values: headers of pages, and the footer, in thrift's compact protocol.
+//! Writes headers of pages and the footer, in Thrift's compact protocol.
 //!
 //! polars-parquet-format writes the structures that occur once, or once per column. It makes a string for the name of
-//! every field, so a footer of 100,000 chunks would take 0.1 s. The few fields that chunks have are therefore written
-//! here.
+//! every field, so a footer of 100,000 chunks would take 0.1 s. Therefore the few fields of chunks are written here.
 
 use polars_parquet_format::{
     ColumnOrder, DataPageHeader, DictionaryPageHeader, Encoding, KeyValue, PageHeader, PageType, SchemaElement,
@@ -18,14 +17,14 @@ const STRUCT: u8 = 12;
 
 /// The footer's entry for a chunk. Sizes are in bytes and include headers of pages.
 pub(super) struct Chunk {
-    /// Offset in the file: of its dictionary, or, without one, of its page.
+    /// Offset in the file of its dictionary or, without one, of its page.
     pub(super) start: u64,
     pub(super) size: u64,
     /// Bytes of its dictionary, if it has one.
     pub(super) dictionary: u64,
     /// Number of values; each element of a list counts.
     pub(super) values: u64,
-    /// Smallest and largest value, if they are known.
+    /// Smallest and largest value, if known.
     pub(super) bounds: Option<[Vec<u8>; 2]>,
     /// Whether no value is missing. Readers then count values without reading them.
     pub(super) is_full: bool,
@@ -120,7 +119,7 @@ pub(super) fn schema_element(name: &str) -> SchemaElement {
     }
 }
 
-/// Returns what is the same in all chunks of a column: the first fields of its `ColumnMetaData`.
+/// Returns the first fields of `ColumnMetaData`, which are the same in all chunks of a column.
 pub(super) fn chunk_front(physical: i32, encodings: &[Encoding], path: &[&str]) -> Vec<u8> {
     let mut out = Vec::new();
     let mut meta = Struct::new(&mut out);
@@ -134,7 +133,7 @@ pub(super) fn chunk_front(physical: i32, encodings: &[Encoding], path: &[&str]) 
     out
 }
 
-/// A `ColumnChunk`.
+/// Writes a `ColumnChunk`.
 pub(super) fn chunk(out: &mut Vec<u8>, front: &[u8], chunk: &Chunk) {
     let mut column = Struct::new(out);
     column.i64(2, chunk.start);
@@ -202,7 +201,7 @@ pub(super) fn footer_back(out: &mut Vec<u8>, about: &[(&str, &str)], columns: us
     footer.end();
 }
 
-/// Returns the header of a page of values. The size is that of what follows it.
+/// Returns the header of a page of values. `size` is that of the page without this header.
 pub(super) fn page_header(values: u64, size: u64, encoding: Encoding) -> Vec<u8> {
     let page = DataPageHeader {
         // The layout keeps pages below 2^31 bytes and 2^31 values.
@@ -215,7 +214,7 @@ pub(super) fn page_header(values: u64, size: u64, encoding: Encoding) -> Vec<u8>
     header(size, PageHeader { data_page_header: Some(page), ..empty_header(PageType::DATA_PAGE) })
 }
 
-/// The header of a dictionary.
+/// Returns the header of a dictionary.
 pub(super) fn dictionary_header(values: u64, size: u64) -> Vec<u8> {
     let page = DictionaryPageHeader { num_values: values as i32, encoding: Encoding::PLAIN, is_sorted: None };
     header(size, PageHeader { dictionary_page_header: Some(page), ..empty_header(PageType::DICTIONARY_PAGE) })
@@ -246,6 +245,6 @@ fn write(
     out: &mut Vec<u8>,
     write: impl FnOnce(&mut TCompactOutputProtocol<&mut Vec<u8>>) -> polars_parquet_format::thrift::Result<usize>,
 ) {
-    // A `Vec` takes everything.
+    // Writing to a `Vec` cannot fail.
     let _ = write(&mut TCompactOutputProtocol::new(out));
 }

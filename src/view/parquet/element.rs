@@ -1,4 +1,4 @@
-//! Stored elements as values of Parquet: their types, and how their bytes become PLAIN ones.
+//! Converts stored elements to Parquet values: their types, and their PLAIN bytes.
 
 use polars_parquet_format::{
     ConvertedType, IntType, LogicalType, MicroSeconds, MilliSeconds, NanoSeconds, StringType, TimeUnit, TimestampType,
@@ -56,7 +56,7 @@ impl Element {
         micros.saturating_mul(10).saturating_add(EPOCH)
     }
 
-    /// Returns whether Parquet has dates of a unit: milliseconds, microseconds and nanoseconds.
+    /// Returns whether Parquet has dates of a unit. It has milliseconds, microseconds and nanoseconds.
     pub fn has_dates(unit: DateUnit) -> bool {
         let bases = [format::TimeUnit::Milli, format::TimeUnit::Micro, format::TimeUnit::Nano];
         bases.map(DateUnit::one).contains(&unit)
@@ -116,7 +116,7 @@ impl Element {
             let logical = LogicalType::INTEGER(IntType { bit_width: bits, is_signed });
             ValueType::of(physical, Some(converted), Some(logical))
         };
-        // No legacy type can say that a time has no zone, and none has nanoseconds.
+        // Legacy types can express neither times without a zone nor nanoseconds.
         let of_zone = |is_adjusted_to_u_t_c, unit| {
             let time = TimestampType { is_adjusted_to_u_t_c, unit };
             ValueType::of(Type::INT64, None, Some(LogicalType::TIMESTAMP(time)))
@@ -171,7 +171,7 @@ impl Element {
         }
     }
 
-    /// Converts whole stored elements to equally many values.
+    /// Converts whole stored elements to values.
     pub(super) fn convert(self, stored: &[u8], out: &mut [u8]) {
         /// Converts each element of `N` bytes to one of `M` bytes.
         fn each<const N: usize, const M: usize>(stored: &[u8], out: &mut [u8], convert: impl Fn([u8; N]) -> [u8; M]) {
@@ -194,7 +194,7 @@ impl Element {
 
 /// Converts ticks since the year 1 to microseconds since 1970, rounded down.
 fn micros(ticks: i64) -> i64 {
-    // The smallest number of ticks only stands for "missing".
+    // The smallest number of ticks means "missing", so saturating loses nothing.
     ticks.saturating_sub(EPOCH).div_euclid(10)
 }
 

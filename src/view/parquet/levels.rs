@@ -1,5 +1,5 @@
-//! Levels of a page, which say where lists begin and which values are missing. They are runs whose size does not depend
-//! on any value, after their length of 4 bytes.
+//! Levels of a page: where lists begin, and which values are missing. They are a length of 4 bytes and runs, whose size
+//! does not depend on any value.
 
 use super::compact::varint;
 use crate::view::pieces::Pieces;
@@ -14,7 +14,7 @@ fn packed_head(groups: u64) -> Vec<u8> {
     head
 }
 
-/// A run of one level.
+/// Returns a run of one level.
 fn run(level: u8, count: u64) -> Vec<u8> {
     let mut run = Vec::new();
     varint(&mut run, count << 1);
@@ -29,7 +29,7 @@ pub(super) struct Lists {
     slots: u64,
     /// Head of the run, or the runs of one list.
     head: Vec<u8>,
-    /// The run which says that every element is present.
+    /// The run that marks every element as present.
     all: Vec<u8>,
 }
 
@@ -45,7 +45,7 @@ impl Lists {
         Self { lists, slots, head, all: run(1, count) }
     }
 
-    /// Returns the bytes of the runs that say where lists begin.
+    /// Returns the bytes of the runs that mark where lists begin.
     fn repetition(&self) -> u64 {
         let head = self.head.len() as u64;
         match self.slots {
@@ -91,7 +91,7 @@ impl Lists {
     }
 }
 
-/// Returns the bytes of the levels that say which of `rows` values are present: a bit each.
+/// Returns the bytes of the levels that mark which of `rows` values are present, with one bit for each.
 pub(super) fn optional_size(rows: u64) -> u64 {
     4 + packed_head(rows.div_ceil(8)).len() as u64 + rows.div_ceil(8)
 }

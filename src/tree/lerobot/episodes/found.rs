@@ -1,11 +1,11 @@
-//! Collects the episodes of a data set, whichever version its metadata have.
+//! Collects the episodes of a data set, for all versions of the metadata.
 
 use std::collections::{HashMap, HashSet};
 
 use super::{Episode, Episodes, Footing, RowFile};
 use crate::{limits, source::Memory, tree::WorkingMemory, view::Fault};
 
-/// Most problems of the metadata that are told one by one.
+/// Most problems of the metadata that are reported one by one.
 const TOLD: usize = 100;
 
 /// Bytes of memory of an episode, of the tables that find it, and of a camera of it.
@@ -41,7 +41,7 @@ impl<'a> Found<'a> {
         Self { episodes, known, ids, files, videos, warnings, told: 0, memory }
     }
 
-    /// Notes what is wrong with the metadata.
+    /// Reports a problem of the metadata.
     pub(super) fn tell(&mut self, reason: impl FnOnce() -> String) {
         self.told += 1;
         match self.told {
@@ -51,7 +51,7 @@ impl<'a> Found<'a> {
         }
     }
 
-    /// Adds an episode, if it counts. `place` says where it stands.
+    /// Adds an episode, unless it is not valid. `place` returns where it is, for messages.
     pub(super) fn add(&mut self, place: &dyn Fn() -> String, row: Row) -> Result<(), Fault> {
         let index = row.index.and_then(|index| u64::try_from(index).ok());
         let Some(index) = index else {

@@ -1,4 +1,4 @@
-//! Metadata of v2: lines of JSON.
+//! Reads the metadata of v2: JSON lines.
 
 use super::{
     found::{Found, Row},

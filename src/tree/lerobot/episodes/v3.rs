@@ -1,4 +1,4 @@
-//! Metadata of v3: Parquet files.
+//! Reads the metadata of v3: Parquet files.
 
 use std::ops::ControlFlow;
 
@@ -37,7 +37,7 @@ fn is_float(leaf: &Leaf) -> bool {
     matches!((leaf.form, leaf.values), (Form::Scalar, Values::Numbers(F32 | F64)))
 }
 
-/// A number of a page, widened.
+/// Returns a number of a page, widened.
 fn number(leaf: &Leaf, bytes: &[u8]) -> Number {
     let Values::Numbers(dtype) = leaf.values else { return Number::None };
     match dtype {
@@ -175,7 +175,7 @@ impl Found<'_> {
         Ok(numbers)
     }
 
-    /// Returns the numbers of a column that may be missing; that it is damaged is told.
+    /// Returns the numbers of a column that may be missing. Reports it if the column is damaged.
     fn optional(
         &mut self,
         columns: &Columns,
