@@ -24,8 +24,8 @@ fn bad(reason: impl ToString) -> DecodeError {
 }
 
 impl ScaleOffset {
-    /// Returns what the filter's parameters describe. `None` for elements that the filter does not know, or numbers that
-    /// contradict themselves.
+    /// Returns what the filter's parameters describe. `None` for elements that the filter does not support, or numbers
+    /// that contradict each other.
     pub fn new(parameters: &[u32]) -> Option<Self> {
         let &[kind, factor, elements, class, width, _sign, order, has_fill, ref fill @ ..] = parameters else {
             return None;

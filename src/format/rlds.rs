@@ -1,5 +1,5 @@
-//! TFDS data sets, such as RLDS: splits in shards of TFRecord files, described by two JSON files (`docs/formats/rlds.md` 5
-//! and 6).
+//! TFDS data sets, such as RLDS: splits in shards of TFRecord files, described by two JSON files
+//! (`docs/formats/rlds.md` 5 and 6).
 
 mod features;
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! A NetCDF classic file: its variables as arrays, texts and pictures, and their attributes (`docs/TREE.md`, section 14).
+//! NetCDF classic files: variables as arrays, texts and pictures, and their attributes (`docs/TREE.md`, section 14).
 
 use std::{borrow::Cow, collections::HashSet};
 

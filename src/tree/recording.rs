@@ -1,5 +1,5 @@
-//! Recordings: a folder for each topic, with times, messages, fields and pictures (`docs/formats/mcap.md`, sections 5 to
-//! 12). What only one format has comes from [`Recorded`].
+//! Recordings: a folder for each topic, with times, messages, fields and pictures (`docs/formats/mcap.md`, sections 5
+//! to 12). What only one format has comes from [`Recorded`].
 //!
 //! Nodes are computed. Only the topics, the chunks, and the number of each topic's messages in each chunk are in
 //! memory. Messages are found again by the chunks' indexes.

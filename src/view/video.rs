@@ -48,8 +48,8 @@ impl Footage {
         &self.track
     }
 
-    /// Returns the pixels of a frame: rows from the top, of [`Track::size`], red, green and blue of 8 bits. Decodes them
-    /// if the cache does not have them.
+    /// Returns the pixels of a frame: rows from the top, of [`Track::size`], red, green and blue of 8 bits. Decodes the
+    /// frame if the cache does not have it.
     ///
     /// # Errors
     /// [`Fault`] if the frame cannot be decoded; `WouldBlock` if the caller would have to wait for it.
