@@ -43,8 +43,8 @@ fn length(header: &[u8]) -> Option<u64> {
     header.u64(0).filter(|_| is_right)
 }
 
-/// Returns whether data look like an Example: a field 1 that fills the record, with a message that begins with a field
-/// 1. A few bytes at the front decide that.
+/// Returns whether data look like an Example, by a few bytes at the front: a field 1 that fills the record and contains
+/// a message, which also begins with a field 1.
 fn begins_as_example(data: &[u8], length: u64) -> bool {
     let Some((0x0A, rest)) = data.split_first() else { return false };
     let mut wire = example::Wire::new(rest);
