@@ -364,7 +364,7 @@ pub fn zstd_window(front: &[u8]) -> u64 {
 pub const ZSTD_HEADER: usize = 18;
 
 /// Checks the window of each zstd frame. Decoding in one go needs no window and does not check it, but whether a block
-/// is served must not depend on how it is decoded. Bytes that are no frame are left to the decoder.
+/// is served must not depend on how it is decoded. Bytes that are not a frame are left to the decoder.
 fn check_windows(stored: &[u8]) -> Result<(), DecodeError> {
     let mut rest = stored;
     while let Some(window) = window(rest) {

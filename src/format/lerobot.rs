@@ -35,7 +35,7 @@ pub fn recognise(front: &Front<'_>) -> Recognition {
 /// Reads `meta/info.json`.
 ///
 /// # Errors
-/// [`FormatError`] if the folder is no data set that can be shown.
+/// [`FormatError`] if the folder is not a data set that can be shown.
 pub fn parse(source: &dyn Source, memory: &dyn Memory) -> Result<Info, FormatError> {
     let length = source.len();
     if length > limits::LEROBOT_INFO {

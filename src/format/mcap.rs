@@ -234,7 +234,7 @@ fn header(source: &dyn Source, front: &[u8; 17], footer: u64) -> Result<Option<[
 /// Parses a file by its indexes. If they cannot be relied on, returns only the header, and `reason` says why.
 ///
 /// # Errors
-/// [`FormatError`] if it must be refused, cannot be read, or there is no memory for it.
+/// [`FormatError`] if it must be refused, cannot be read, or there is not enough memory for it.
 pub fn parse(source: &dyn Source, memory: &dyn Memory) -> Result<Mcap, FormatError> {
     let ends = ends(source)?;
     let mut strings = Vec::new();

@@ -75,7 +75,7 @@ pub fn parse(message_encoding: &[u8], schema_encoding: &[u8], name: &[u8], data:
 /// Goes through a message. If it does not decode, the sink may have received some of its values.
 ///
 /// # Errors
-/// `Damaged` if it does not decode, `Source` if there is no memory for it.
+/// `Damaged` if it does not decode, `Source` if there is not enough memory for it.
 pub fn walk(schema: &Schema, bytes: &[u8], memory: &dyn Memory, sink: &mut dyn Sink) -> Result<(), PartError> {
     match schema.encoding {
         Encoding::Ros1 | Encoding::Cdr => ros::walk(schema, bytes, sink),

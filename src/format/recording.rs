@@ -65,8 +65,7 @@ pub struct Folder {
     pub schema: Option<u32>,
     /// The number of its messages.
     pub messages: u64,
-    /// The bytes that must be decoded to read all its messages: the sizes of its chunks (`docs/formats/mcap.md`,
-    /// section 5).
+    /// About the bytes that must be decoded to read all its messages (`docs/formats/mcap.md`, section 5).
     pub weight: u64,
     /// The chunks that have messages of it, in the order of the file.
     pub runs: Vec<Run>,

@@ -128,7 +128,7 @@ fn refused<T>(class: Class, reason: impl Into<String>) -> Result<T, FormatError>
 /// Parses the index section.
 ///
 /// # Errors
-/// [`FormatError`] if it must be refused, cannot be read, or there is no memory for it.
+/// [`FormatError`] if it must be refused, cannot be read, or there is not enough memory for it.
 pub fn parse(source: &dyn Source, memory: &dyn Memory) -> Result<Bag, FormatError> {
     let mut front = [0; 64];
     let length = usize::try_from(source.len()).map_or(front.len(), |len| len.min(front.len()));
@@ -283,7 +283,7 @@ impl Bag {
     /// Looks at each chunk. Chunks whose index data are not used are decoded by `decode`.
     ///
     /// # Errors
-    /// [`FormatError`] if something cannot be read, or there is no memory.
+    /// [`FormatError`] if something cannot be read, or there is not enough memory.
     pub fn look(
         &mut self,
         source: &dyn Source,

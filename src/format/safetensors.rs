@@ -300,8 +300,7 @@ pub fn parse_within(source: &dyn Source, memory: &dyn Memory) -> Result<Safetens
     Ok(found)
 }
 
-/// Reserves memory to unescape a text, which may be as long as the JSON. Three times that, because a buffer that grows
-/// exists twice.
+/// Reserves memory to unescape a text, which may be as long as the JSON. The unescaped text exists twice for a while.
 fn reserve_unescaped(json: &[u8], memory: &dyn Memory) -> Result<(), SourceError> {
     if json.contains(&b'\\') { memory.reserve(3 * json.len() as u64) } else { Ok(()) }
 }

@@ -107,7 +107,7 @@ pub fn probe(source: &dyn Source, _: &[u8], _: &dyn Memory) -> Result<(), Format
 /// unclear, the first record that is whole.
 ///
 /// # Errors
-/// [`SourceError`] if the file cannot be read, or if there is no memory.
+/// [`SourceError`] if the file cannot be read, or if there is not enough memory.
 pub fn are_examples(source: &dyn Source, memory: &dyn Memory) -> Result<bool, SourceError> {
     let mut at = 0;
     for number in 0..FIRST {
@@ -153,7 +153,7 @@ impl Index {
     /// Goes through the headers of a file.
     ///
     /// # Errors
-    /// [`SourceError`] if the file cannot be read, or if there is no memory.
+    /// [`SourceError`] if the file cannot be read, or if there is not enough memory.
     pub fn read(source: &dyn Source, memory: &dyn Memory) -> Result<Self, SourceError> {
         let len = source.len();
         let mut index = Self::default();

@@ -52,7 +52,7 @@ struct Parsed {
 /// Opens a file, by its indexes or by reading all of it.
 ///
 /// # Errors
-/// [`FormatError`] if it must be refused, cannot be read, or there is no memory for it.
+/// [`FormatError`] if it must be refused, cannot be read, or there is not enough memory for it.
 pub(super) fn open(
     reader: &ReadContext,
     memory: &WorkingMemory<'_>,

@@ -28,7 +28,7 @@ struct Own {
 /// Opens a bag, and looks at each of its chunks.
 ///
 /// # Errors
-/// [`FormatError`] if it must be refused, cannot be read, or there is no memory for it.
+/// [`FormatError`] if it must be refused, cannot be read, or there is not enough memory for it.
 pub(super) fn open(
     reader: &ReadContext,
     memory: &WorkingMemory<'_>,

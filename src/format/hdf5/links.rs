@@ -67,7 +67,7 @@ pub enum Target<'a> {
 }
 
 impl Stored {
-    /// Returns where the links of an object are; `None` if it is no group.
+    /// Returns where the links of an object are; `None` if it is not a group.
     pub(super) fn of(reader: &Reader<'_>, header: &Header) -> Result<Option<Self>> {
         if let Some(message) = header.find(header::SYMBOL_TABLE) {
             let body = header.body(reader, message)?;

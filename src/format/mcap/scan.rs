@@ -32,7 +32,7 @@ struct Scan<'a> {
 /// Reads all records of a file. `begun` has its header; `decode` decodes chunks.
 ///
 /// # Errors
-/// [`FormatError`] if it cannot be read, or there is no memory for what is found.
+/// [`FormatError`] if it cannot be read, or there is not enough memory for what is found.
 pub fn scan(
     source: &dyn Source,
     memory: &dyn Memory,

@@ -23,7 +23,7 @@ pub(super) const RECORD: u64 = 256;
 /// Chunks whose message indexes are asked for at once.
 const TOGETHER: usize = 64;
 
-/// The runs of each channel, and the bytes of the chunks that have its messages.
+/// The runs of each channel, and its weight (see `Folder::weight`).
 pub(super) type Runs = HashMap<u16, (Vec<Run>, u64)>;
 
 /// Channels and schemas as they are found. If an id occurs twice, the first counts.

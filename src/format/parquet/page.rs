@@ -171,7 +171,7 @@ fn header_at(source: &dyn Source, at: u64, end: u64) -> Result<Result<(Header, u
 /// page of version 1 and tells whether the page continues a row. If `rows_in` fails, the chunk ends there.
 ///
 /// # Errors
-/// `Source` if bytes cannot be read, or there is no memory. Damage is no error; see [`Pages::damage`].
+/// `Source` if bytes cannot be read, or there is not enough memory. Damage is not an error; see [`Pages::damage`].
 pub fn walk(
     source: &dyn Source,
     chunk: &Chunk,

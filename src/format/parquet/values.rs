@@ -106,7 +106,7 @@ pub fn check(header: &Header, stored: &[u8]) -> Result<(), PartError> {
 /// Decodes the dictionary of a chunk from the stored bytes of its page.
 ///
 /// # Errors
-/// `Damaged`, and `Source` if there is no memory.
+/// `Damaged`, and `Source` if there is not enough memory.
 pub fn dictionary(
     leaf: &Leaf,
     header: &Header,
@@ -124,7 +124,7 @@ pub fn dictionary(
 /// Decodes a page from its stored bytes.
 ///
 /// # Errors
-/// `Damaged`, and `Source` if there is no memory.
+/// `Damaged`, and `Source` if there is not enough memory.
 pub fn page(
     leaf: &Leaf,
     header: &Header,

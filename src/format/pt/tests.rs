@@ -68,7 +68,7 @@ fn what_would_fill_memory_is_refused() {
     // A text of a MiB, shown a thousand times.
     let text = [&b"X\x00\x00\x10\x00"[..], &[b'x'; 1 << 20], b"q\x000](", &b"h\x00".repeat(1000), b"e."].concat();
     assert!(refused(&text).starts_with("too_many"));
-    // The memo is no array.
+    // The memo is a map, not an array.
     assert!(ran(b"Nr\xff\xff\xff\xff.").is_ok());
     assert!(refused(&b"N".repeat(limits::PICKLE_ENTRIES + 1)).starts_with("too_many"));
     let objects = [b"]0".repeat(limits::PICKLE_ENTRIES + 1), b"N.".to_vec()].concat();

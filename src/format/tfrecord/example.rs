@@ -15,7 +15,7 @@ const TOGETHER: usize = 512;
 /// Memory of a feature in addition to its name and its places.
 const FEATURE: u64 = 256;
 
-/// Why a record is no Example.
+/// Why a record is not an Example.
 #[derive(Debug, thiserror::Error)]
 pub enum ExampleError {
     /// It is something else, or damaged.

@@ -34,7 +34,7 @@ pub enum Json {
 /// Why a document could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum JsonError {
-    /// It is no JSON.
+    /// It is not JSON.
     #[error("not JSON: {what} at byte {at}")]
     Malformed {
         /// What is wrong.
