@@ -21,7 +21,7 @@ pub(super) struct Cursor<'a> {
     /// Where the piece begins.
     start: u64,
     next: u64,
-    /// Bytes that may be read in all, and those that still may.
+    /// Bytes that may be read in total, and those that are left of them.
     most: u64,
     left: u64,
 }
@@ -37,7 +37,7 @@ impl<'a> Cursor<'a> {
         self.at
     }
 
-    /// Returns the place behind the next bytes, which are in the file.
+    /// Returns the place after the next bytes. Fails if they are not all in the file.
     pub(super) fn check(&self, length: u64) -> Result<u64, FormatError> {
         let end = self.at.checked_add(length).filter(|end| *end <= self.source.len());
         end.ok_or_else(|| {
@@ -122,7 +122,7 @@ impl<'a> Cursor<'a> {
 
     /// Passes over strings.
     pub(super) fn skip_texts(&mut self, count: u64) -> Result<(), FormatError> {
-        // Each has a length at least.
+        // Each string has at least its length.
         self.check(count.saturating_mul(8))?;
         for _ in 0..count {
             let length = self.u64()?;
@@ -131,13 +131,13 @@ impl<'a> Cursor<'a> {
         Ok(())
     }
 
-    /// Returns a string of any length. Memory for a long one is asked for.
+    /// Returns a string of any length. Reserves memory for a long one.
     pub(super) fn text(&mut self, memory: &impl Fn(u64) -> Result<(), SourceError>) -> Result<Vec<u8>, FormatError> {
         let length = self.u64()?;
         self.long(length, memory)
     }
 
-    /// Returns the next bytes, for any length. Memory for many is asked for.
+    /// Returns the next bytes, for any length. Reserves memory for many.
     pub(super) fn long(
         &mut self,
         length: u64,

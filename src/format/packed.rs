@@ -20,14 +20,14 @@ impl<T> Default for Packed<T> {
 }
 
 impl<T: Copy> Packed<T> {
-    /// Adds a list. Elements beyond 2^32 - 1 in all lists together are lost.
+    /// Adds a list. Elements beyond 2^32 - 1 in all lists together are dropped.
     pub(super) fn push(&mut self, list: &[T]) {
         let room = (u32::MAX as usize).saturating_sub(self.items.len());
         self.items.extend_from_slice(&list[..list.len().min(room)]);
         self.ends.push(self.items.len() as u32);
     }
 
-    /// Returns the list of a number; an empty one if there is none.
+    /// Returns the list with a number; an empty one if there is none.
     pub(super) fn get(&self, number: usize) -> &[T] {
         let Some(&end) = self.ends.get(number) else { return &[] };
         let start = number.checked_sub(1).and_then(|before| self.ends.get(before)).map_or(0, |&start| start as usize);
@@ -56,7 +56,7 @@ impl<T: Copy> Packed<T> {
     }
 }
 
-/// Asks for memory in many small steps.
+/// Reserves memory in many small steps.
 pub(super) struct Asked<'a> {
     memory: &'a dyn Memory,
     pending: u64,

@@ -1,4 +1,4 @@
-//! Which files a format recognises, after one short read.
+//! Recognition of files by formats, after one short read.
 
 /// Bytes of a file's front that formats recognise it by.
 pub const FRONT: usize = 4 << 10;
@@ -14,7 +14,7 @@ pub struct Front<'a> {
     pub name: &'a [u8],
 }
 
-/// Whether a file is of a format, by its front.
+/// Whether a file has a format, by its front.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Recognition {
     /// It is not of this format.

@@ -102,7 +102,7 @@ impl Record {
         self.size
     }
 
-    /// Returns the bytes of memory that it takes, about.
+    /// Returns about how many bytes of memory it takes.
     pub fn memory_usage(&self) -> usize {
         let field = |field: &Field| {
             let inner = if let ElementType::Record(inner) = &field.element { inner.memory_usage() } else { 0 };

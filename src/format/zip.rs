@@ -1,5 +1,5 @@
-//! Zip archives (`docs/formats/npz.md` 1 to 3), for formats that use them: the central directory, and where the data of
-//! a member begin.
+//! Zip archives (`docs/formats/npz.md` 1 to 3), for all formats that use them: the central directory, and where the
+//! data of a member begin.
 
 use std::{borrow::Cow, ops::Range};
 
@@ -39,7 +39,7 @@ const EXTRA_64: u16 = 1;
 
 /// Flags: encrypted, strongly encrypted, and with a masked local header.
 const ENCRYPTED: u16 = 1 | 1 << 6 | 1 << 13;
-/// The flag of entries whose local header does not say sizes and checksum.
+/// The flag of entries whose local header does not state sizes and checksum.
 const DESCRIPTOR: u16 = 1 << 3;
 /// The flag of entries whose name is UTF-8.
 const UTF_8: u16 = 1 << 11;
@@ -47,7 +47,7 @@ const UTF_8: u16 = 1 << 11;
 /// Characters of code page 437 from 128 on.
 const CP_437: &str = "ÇüéâäàåçêëèïîìÄÅÉæÆôöòûùÿÖÜ¢£¥₧ƒáíóúñÑªº¿⌐¬½¼¡«»░▒▓│┤╡╢╖╕╣║╗╝╜╛┐└┴┬├─┼╞╟╚╔╩╦╠═╬╧╨╤╥╙╘╒╓╫╪┘┌█▄▌▐▀αßΓπΣσµτΦΘΩδ∞φε∩≡±≥≤⌠⌡÷≈°∙·√ⁿ²■\u{a0}";
 
-/// Bytes that a member takes in memory beside its name.
+/// Bytes that a member takes in memory in addition to its name.
 const MEMBER_MEMORY: u64 = size_of::<Member>() as u64 + 16;
 
 /// An archive's directory.
@@ -68,7 +68,7 @@ pub struct Member {
     pub size: u64,
     /// CRC-32 of the decoded bytes.
     pub crc: u32,
-    /// Whether that is a checksum. Archives of some formats say 0 where there is none.
+    /// Whether that is a checksum. In archives of some formats, 0 means that there is none.
     pub has_crc: bool,
     method: u16,
     flags: u16,
@@ -79,7 +79,7 @@ pub struct Member {
 }
 
 impl Archive {
-    /// Takes checksums of 0 for missing ones.
+    /// Treats checksums of 0 as missing.
     pub fn ignore_zero_checksums(&mut self) {
         self.members.iter_mut().for_each(|member| member.has_crc = member.crc != 0);
     }
@@ -96,8 +96,8 @@ impl Member {
         }
     }
 
-    /// Returns the name as a path of parts with `/` between them; `None` for names of folders, and for those that lead
-    /// elsewhere. A name that does not say that it is UTF-8 is in code page 437.
+    /// Returns the name as a path with `/` between the parts; `None` for names of folders, and for names that lead
+    /// elsewhere. A name without the flag for UTF-8 is in code page 437.
     pub fn key(&self) -> Option<Cow<'_, str>> {
         let key = match std::str::from_utf8(&self.name) {
             Ok(name) if self.flags & UTF_8 != 0 || name.is_ascii() => name.into(),
@@ -108,7 +108,7 @@ impl Member {
         (!key.contains('\\') && key.split('/').all(is_part)).then_some(key)
     }
 
-    /// Returns why it cannot be served, if the directory alone says so.
+    /// Returns why it cannot be served, as far as the directory tells.
     pub fn error(&self) -> Option<String> {
         if self.flags & ENCRYPTED != 0 {
             return Some("it is encrypted".into());
@@ -146,7 +146,7 @@ impl Member {
     /// Returns where the member's data begin, after its local header. The header is compared with the directory.
     ///
     /// # Errors
-    /// [`MemberError::Damaged`] if they differ, or the data would overlap what comes next.
+    /// [`MemberError::Damaged`] if they differ, or if the data would overlap the next member or the directory.
     pub fn data(&self, source: &dyn Source) -> Result<u64, MemberError> {
         let damaged = |reason: String| Err(MemberError::Damaged(reason));
         let range = self.offset..self.offset + LOCAL_SIZE + self.name.len() as u64;
@@ -205,14 +205,14 @@ pub fn first_name(front: &[u8]) -> Option<&[u8]> {
     front.get(LOCAL_SIZE as usize..)?.get(..length)
 }
 
-/// What a format allows an archive to be.
+/// The limits of a format's archives.
 #[derive(Debug, Clone, Copy)]
 pub struct Rules {
     /// Most bytes of the directory.
     pub directory: u64,
     /// Most members.
     pub members: u64,
-    /// Whether members may share bytes, and bytes of none may be in front of the first.
+    /// Whether members may share bytes, and other bytes may come before the first member.
     pub may_overlap: bool,
 }
 
@@ -240,7 +240,7 @@ pub fn parse_by(source: &dyn Source, rules: Rules, memory: &dyn Memory) -> Resul
     Ok(Archive { members })
 }
 
-/// Reads the entries in the first bytes of the central directory: those that tell what the archive is.
+/// Reads the entries in the first bytes of the central directory, which tell what the archive is.
 ///
 /// # Errors
 /// As [`parse_within`].
@@ -559,18 +559,18 @@ mod tests {
         for (at, number) in [(12, 0u32), (12, u32::MAX), (16, 0), (16, u32::MAX)] {
             assert_eq!(two().put(end + at, &number.to_le_bytes()).refused(), "bad_directory", "{at} {number}");
         }
-        // Both counts, and no such entries.
+        // Both counts state an entry that does not exist.
         assert_eq!(two().put(end + 8, &[3, 0, 3, 0]).refused(), "bad_directory");
         assert_eq!(two().put(end + 8, &[1, 0, 1, 0]).refused(), "bad_directory");
         for (at, bytes) in [(0, &b"XX"[..]), (28, &[0, 0]), (28, &[200, 0]), (34, &[1, 0]), (46, &[0])] {
             assert_eq!(two().put(entry + at, bytes).refused(), "bad_directory", "{at}");
         }
-        // Numbers that should stand in the extra field.
+        // Numbers that the extra field should have.
         for at in [20, 24, 42] {
             assert_eq!(two().put(entry + at, &[0xff; 4]).refused(), "bad_directory", "{at}");
         }
         assert_eq!(two().put(0, b"MZ").refused(), "bad_magic");
-        // The bytes in front of the first member are none.
+        // No member begins at the first byte.
         let entry = two().entries[0];
         assert_eq!(two().put(entry + 42, &[1]).put(entry + 20, &[1]).refused(), "bad_magic");
     }
@@ -609,11 +609,11 @@ mod tests {
         assert!(said(&two().put(local + 6, &[1])).contains("otherwise"));
         for at in [14, 18, 22] {
             assert!(said(&two().put(local + at, &[0xee])).contains("other sizes"), "{at}");
-            // With a descriptor these are no numbers.
+            // With a descriptor, these fields are not used.
             assert_eq!(said(&two().put(local + at, &[0xee]).put(local + 6, &[8])), "");
         }
         assert!(said(&two().put(local + 28, &[1])).contains("reach beyond"));
-        // Of no bytes, and not to be read: shown with one.
+        // A member without bytes that cannot be served is shown with one byte.
         let found = two().put(entry + 20, &[0; 8]).put(entry + 10, &[12]);
         assert_eq!(found.parse().unwrap().members[1].shown_size(), 1);
     }

@@ -1,5 +1,5 @@
-//! Where attributes are shown (`docs/TREE.md`, section 2): `attributes.json` in a group, `<name>.attrs.json` beside an
-//! array, and arrays of more than [`crate::view::attributes::INLINE`] elements in a folder of their own.
+//! The files of attributes (`docs/TREE.md`, section 2): `attributes.json` in a group, `<name>.attrs.json` beside an
+//! array, and a folder for arrays of more than [`crate::view::attributes::INLINE`] elements.
 
 use std::collections::HashMap;
 
@@ -26,8 +26,8 @@ pub fn array_name(attribute: &[u8]) -> String {
     names::file(attribute, ".npy", 1)
 }
 
-/// What a file of attributes shows: the number of its owner, in the order of [`Attached::add`], and for an array that of
-/// the attribute.
+/// The content of a file of attributes: the number of its owner, in the order of [`Attached::add`], and for an array
+/// the number of the attribute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shows {
     /// The JSON object.
@@ -49,7 +49,7 @@ pub enum Owner<'a> {
 #[derive(Debug)]
 struct Of {
     attributes: Attributes,
-    /// The path of each array with a file of its own, by the number of the attribute.
+    /// The path of each array that has its own file, by the number of the attribute.
     files: Vec<(usize, String)>,
 }
 
@@ -62,8 +62,8 @@ pub struct Attached {
 }
 
 impl Attached {
-    /// Adds the files of an owner's attributes; none if it has none. `file` makes what the table keeps of each. Stored
-    /// items of the same names were added before, and keep them.
+    /// Adds the files of an owner's attributes; none if it has none. `file` makes the table's entry for each. Stored
+    /// items must be added before, and keep their names.
     pub fn add<F: Copy>(
         &mut self,
         builder: &mut Builder<F>,
@@ -96,7 +96,7 @@ impl Attached {
         self.owners.push(Of { attributes, files });
     }
 
-    /// Returns the file of the attributes of a node, if it has some.
+    /// Returns the file of a node's attributes, if it has any.
     pub fn document_of(&self, node: NodeIndex) -> Option<NodeIndex> {
         self.documents.get(&node).copied()
     }

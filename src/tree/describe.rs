@@ -63,13 +63,13 @@ impl<'a, Own: Serialize> Item<'a, Own> {
         }
     }
 
-    /// Gives the kind of its checksum, without its value.
+    /// Sets the kind of its checksum, without the value.
     pub(super) fn with_checksum(self, kind: Option<&str>) -> Self {
         Self { checksum: kind.map(str::to_owned), ..self }
     }
 
-    /// Replaces the names of a dtype that numpy does not have, and of a codec of the container's own. A dtype may also be
-    /// what the container says of it as JSON, such as a list of fields.
+    /// Sets the names of a dtype that numpy does not have, and of a codec that only the format has. A dtype may also be
+    /// the container's own description as JSON, such as a list of fields.
     pub(super) fn with_names(self, dtype: Option<Value>, codec: Cow<'a, str>) -> Self {
         Self { dtype, codec, ..self }
     }
@@ -115,8 +115,8 @@ impl<I: Iterator<Item: Serialize> + Clone> Serialize for Each<I> {
     }
 }
 
-/// Returns a document of a container by its number (0 is `container.json`), made on the first request and kept in the cache within the budget. Requests that
-/// come meanwhile wait for it instead of making it too.
+/// Returns a document of a container by its number (0 is `container.json`). It is made on the first request and kept in
+/// the cache within the budget. Requests that come meanwhile wait for it instead of making it too.
 ///
 /// # Errors
 /// Those of `make`, and `WouldBlock` if it would have to be made for a caller that does not wait.
@@ -144,7 +144,7 @@ pub(super) fn kept_as(
     let parts = reader.cache.get_or_insert_with(key, || {
         let memory = WorkingMemory::held(&reader.cache);
         let document = make(&memory).map_err(|fault| fault.error)?;
-        // Held, because its readers may want other memory meanwhile.
+        // Held, because its readers may reserve other memory meanwhile.
         let room = memory.keep(document.len() as u64).map_err(BlockError::from)?;
         Ok(vec![Arc::new(document.with_room(room))])
     });

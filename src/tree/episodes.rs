@@ -1,13 +1,13 @@
-//! What `info`, the pages and Python ask of containers that hold recordings, whatever their format.
+//! Episodes and timelines for `info`, the web pages and Python, for all formats.
 //!
-//! [`Episodes`] is a container of many episodes, each in a folder. [`Timeline`] is what the player needs of one folder in
-//! which something happens in time: an episode, or a container that is one recording.
+//! [`Episodes`] is a container of several episodes, each in a folder. [`Timeline`] is what the player needs of a folder
+//! with data over time: an episode, or a recording.
 
 use std::{collections::HashMap, ops::Range};
 
 use crate::view::{Fault, ReadContext};
 
-/// Recorded episodes. Their positions count from 0 and say nothing about the names of their folders.
+/// Recorded episodes. Their positions count from 0 and are independent of the names of their folders.
 pub trait Episodes {
     /// Returns how many there are.
     ///
@@ -15,14 +15,15 @@ pub trait Episodes {
     /// [`Fault`] if the answer needs bytes that cannot be read.
     fn count(&self, reader: &ReadContext) -> Result<u64, Fault>;
 
-    /// Returns the frames of all episodes, and whether they were counted; otherwise the file just claims them.
+    /// Returns the number of frames of all episodes, and whether it was counted. Otherwise it is only what the file
+    /// states.
     ///
     /// # Errors
     /// As [`Self::count`].
     fn frames(&self, reader: &ReadContext) -> Result<(u64, bool), Fault>;
 
-    /// Returns the version of the format, and the time at which the container was made in seconds since 1970, if they
-    /// are said.
+    /// Returns the version of the format, and the time at which the container was made in seconds since 1970, if
+    /// stated.
     fn made(&self) -> (Option<String>, Option<i64>);
 
     /// Returns the path of an episode's folder below the container.
@@ -37,28 +38,28 @@ pub trait Episodes {
     /// As [`Self::count`].
     fn position(&self, reader: &ReadContext, path: &str) -> Result<Option<u64>, Fault>;
 
-    /// Returns the positions of the episodes that a folder is about: the container's own folder, by an empty path, is
-    /// about all of them, and one that contains the folders of episodes about those. Empty for all other folders.
+    /// Returns the positions of the episodes in a folder: all for the container's own folder, whose path is empty;
+    /// those whose folders it contains for a folder of episodes. Empty for all other folders.
     ///
     /// # Errors
     /// As [`Self::count`].
     fn within(&self, reader: &ReadContext, path: &str) -> Result<Range<u64>, Fault>;
 
-    /// Returns an episode; `None` behind the last one.
+    /// Returns an episode; `None` after the last one.
     ///
     /// # Errors
     /// As [`Self::count`].
     fn episode(&self, reader: &ReadContext, position: u64) -> Result<Option<Episode>, Fault>;
 
-    /// Returns the cameras of an episode. It may look at the pictures of `frames` frames, from which it takes those that
-    /// it looked at.
+    /// Returns the cameras of an episode. May read the pictures of at most `frames` frames, and subtracts those that it
+    /// read.
     ///
     /// # Errors
     /// Why they are not known, in a few words.
     fn cameras(&self, reader: &ReadContext, position: u64, frames: &mut u64) -> Result<Vec<Camera>, String>;
 }
 
-/// What is known of an episode without looking at its frames.
+/// What is known of an episode without reading its frames.
 #[derive(Debug, Clone)]
 pub struct Episode {
     /// Its place among the episodes.
@@ -71,11 +72,11 @@ pub struct Episode {
     pub state: Option<u64>,
     /// Numbers in the action of a frame.
     pub action: Option<u64>,
-    /// What is said of it; `None` if that is damaged.
+    /// Its description; `None` if that is damaged.
     pub said: Option<Said>,
 }
 
-/// What a writer says of an episode.
+/// A writer's description of an episode.
 #[derive(Debug, Clone)]
 pub struct Said {
     /// The robot.
@@ -84,7 +85,7 @@ pub struct Said {
     pub task: String,
     /// Frames a second.
     pub fps: f32,
-    /// Whether it succeeded; `None` if the format does not say such things.
+    /// Whether it succeeded; `None` if the format does not record that.
     pub success: Option<Success>,
     /// The sum of its rewards.
     pub total_reward: Option<f32>,
@@ -102,7 +103,7 @@ pub enum Success {
 }
 
 impl Success {
-    /// Returns the word for people.
+    /// Returns the word that users see.
     pub fn word(self) -> &'static str {
         match self {
             Self::Yes => "yes",
@@ -134,18 +135,18 @@ pub struct Camera {
     pub encoding: String,
 }
 
-/// What the player needs of a folder beside its pictures below `images/` and its arrays.
+/// What the player needs of a folder in addition to its pictures below `images/` and its arrays.
 #[derive(Debug, Clone, Default)]
 pub struct Timeline {
-    /// Steps in time, if that is said.
+    /// The number of steps, if stated.
     pub steps: Option<u64>,
-    /// Steps a second, if that is said.
+    /// Steps a second, if stated.
     pub rate: Option<f64>,
     /// Documents of metadata: the heading of each, and its path below the folder.
     pub documents: Vec<(&'static str, String)>,
     /// Units of arrays, by their paths without the suffix.
     pub units: HashMap<String, String>,
-    /// The folder of the arrays that hold all pictures of a camera, with a slash behind it, if sizes come from there.
+    /// The folder of the arrays with all pictures of a camera, with a slash at its end, if sizes come from there.
     pub stacks: Option<&'static str>,
     /// Names of the episodes before and after this one, if their folders lie beside it.
     pub neighbours: Option<(Option<String>, Option<String>)>,

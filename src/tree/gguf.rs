@@ -35,7 +35,7 @@ const INLINE: u64 = 4096;
 /// Tensors without a file that are reported one by one.
 const REPORTED: usize = 20;
 
-/// What a file of these containers shows.
+/// The content of a file in the tree.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum File {
     /// A tensor as it is stored, by its number.
@@ -50,12 +50,12 @@ pub(super) enum File {
     Texts(u32),
 }
 
-/// A GGUF file, and the nodes of what it holds. The root means "none".
+/// A GGUF file, and the nodes of its tensors and metadata. The root means "none".
 pub(super) struct Model {
     found: Gguf,
     tensors: Vec<NodeIndex>,
     numbers: Vec<NodeIndex>,
-    /// The file of each pair that has one of its own.
+    /// The file of each pair that has its own file.
     pairs: Vec<NodeIndex>,
     warnings: Vec<String>,
 }
@@ -109,7 +109,7 @@ fn quantised(tensor: Tensor<'_>) -> bool {
     matches!(tensor.kind().map(|known| known.kind), Some(Kind::Blocks { quantised: Some(_), .. }))
 }
 
-/// Adds the files of the pairs that have one of their own.
+/// Adds the files of the pairs that have their own file.
 fn add_pairs(builder: &mut Builder<Entry<File>>, found: &Gguf) -> Vec<NodeIndex> {
     let pair = |((key, value), number): ((&str, &Value), u32)| {
         let (file, suffix) = match value {
@@ -194,7 +194,7 @@ fn path_of(paths: &Paths<Entry<File>>, node: NodeIndex) -> Option<String> {
     (node != ROOT).then(|| paths.path(node))
 }
 
-/// The keys of `items` beside those that every format has.
+/// The keys of `items` that only GGUF has.
 #[derive(Serialize)]
 struct Own {
     #[serde(skip_serializing_if = "Option::is_none")]

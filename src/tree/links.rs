@@ -1,7 +1,7 @@
 //! Links between places of a container: the text of a symbolic link, and where it leads.
 
-/// Returns the text of a link in the folder at `folder` to the place at `target`, both paths below the root of the
-/// container without a slash in front: the relative path between them, as Python's `os.path.relpath` gives it.
+/// Returns the text of a link in the folder at `folder` to the place at `target`: the relative path between them, as
+/// Python's `os.path.relpath` returns it. Both are paths below the root of the container, without a leading slash.
 ///
 /// ```text
 /// relative("a/b", "a/c/x.npy") = "../c/x.npy"

@@ -17,7 +17,7 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Members {
     archive: Archive,
-    /// Where the data of each member begin; 0 until that was looked up.
+    /// Where the data of each member begin; 0 until that is looked up.
     places: Box<[AtomicU64]>,
 }
 

@@ -1,4 +1,4 @@
-//! Memory of parsers and trees that grows with what a file holds. It is reserved from the cache's budget piece by
+//! Memory of parsers and trees that grows with a file's contents. It is reserved from the cache's budget piece by
 //! piece, because the total is not known in advance.
 
 use std::{
@@ -16,7 +16,7 @@ use crate::{
 /// Least bytes that are reserved at once.
 const STEP: u64 = 64 << 10;
 
-/// Memory reserved for one piece of work, given back when it ends.
+/// Memory reserved for one piece of work, and released when it ends.
 pub struct WorkingMemory<'a> {
     cache: &'a Cache,
     reserved: RefCell<Option<Reservation>>,
@@ -25,30 +25,30 @@ pub struct WorkingMemory<'a> {
     /// In debug builds, finds requests of other work on the same thread that would wait for this memory. `None` once it
     /// is held.
     alone: RefCell<Option<Alone>>,
-    /// Whether it waits for others to give memory back.
+    /// Whether it waits for others to release memory.
     may_wait: bool,
 }
 
 impl<'a> WorkingMemory<'a> {
-    /// For work during which this thread reserves nothing else. Reserves nothing yet.
+    /// Returns memory for work during which this thread reserves nothing else. Reserves nothing yet.
     pub fn new(cache: &'a Cache) -> Self {
         let (reserved, spare) = (RefCell::default(), Cell::new(0));
         Self { cache, reserved, spare, alone: RefCell::new(Some(Alone::default())), may_wait: true }
     }
 
-    /// Does the same as [`Self::new`]. For a reader that does not wait, missing memory is `WouldBlock`.
+    /// Does the same as [`Self::new`] for a reader. If the reader does not wait, missing memory is `WouldBlock`.
     pub fn of_reader(reader: &'a ReadContext) -> Self {
         Self { may_wait: reader.wait() == Wait::Always, ..Self::new(&reader.cache) }
     }
 
-    /// For work that reads blocks, columns or other containers, which reserve memory for themselves.
+    /// Returns memory for work that reads blocks, columns or other containers, which reserve memory for themselves.
     pub fn held(cache: &'a Cache) -> Self {
         let memory = Self::new(cache);
         memory.hold();
         memory
     }
 
-    /// Marks the memory as held: from now on other work, which reserves memory for itself, goes on while this is kept.
+    /// Marks the memory as held: from now on, other work that reserves memory goes on while this memory is kept.
     pub fn hold(&self) {
         self.alone.take();
         if let Some(reserved) = &mut *self.reserved.borrow_mut() {
@@ -63,7 +63,7 @@ impl<'a> WorkingMemory<'a> {
         }
     }
 
-    /// Keeps what the result takes, for as long as a user pleases, and gives back the rest.
+    /// Keeps the bytes that the result takes, for any time, and releases the rest.
     ///
     /// # Errors
     /// If that is more than was reserved, and there is no room.
@@ -73,7 +73,7 @@ impl<'a> WorkingMemory<'a> {
         let holding = reserved.as_ref().map_or(0, Reservation::bytes);
         Ok(match reserved {
             Some(mut reserved) if holding >= bytes => {
-                // First, because others may wait for the rest.
+                // Released first, because others may wait for the rest.
                 reserved.shrink_to(bytes);
                 reserved.hold();
                 reserved
@@ -116,7 +116,7 @@ impl Memory for WorkingMemory<'_> {
     }
 }
 
-/// Runs work that reserves memory step by step. If a step finds no room beside what others hold, the work gives back
+/// Runs work that reserves memory step by step. If others hold the memory that a step needs, the work releases
 /// everything and starts again. Starts as [`WorkingMemory::new`].
 ///
 /// # Errors
@@ -133,7 +133,7 @@ pub(crate) fn no_memory(refused: TooMuch) -> SourceError {
     io::Error::new(io::ErrorKind::OutOfMemory, refused).into()
 }
 
-/// Returns the refusal that an error stands for.
+/// Returns the refusal of memory that caused an error.
 pub(crate) fn refused(error: &FormatError) -> Option<TooMuch> {
     match error {
         FormatError::Source(error) => refused_memory(error),

@@ -14,7 +14,7 @@ pub type NodeIndex = u32;
 /// The root's number.
 pub const ROOT: NodeIndex = 0;
 
-/// Kind of a node: a folder, or a file that shows something of the container.
+/// Kind of a node: a folder, or a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind<F> {
     /// A folder.
@@ -47,12 +47,12 @@ impl<F: Copy> Paths<F> {
         Some(self.nodes.get(node as usize)?.kind)
     }
 
-    /// Returns the folder that contains the node; for the root the root.
+    /// Returns the folder that contains the node; the root for the root itself.
     pub fn parent(&self, node: NodeIndex) -> NodeIndex {
         self.nodes.get(node as usize).map_or(ROOT, |node| node.parent)
     }
 
-    /// Returns the child of that name, even a hidden one.
+    /// Returns the child with a name, even a hidden one.
     pub fn lookup(&self, folder: NodeIndex, name: &str) -> Option<NodeIndex> {
         let children = self.all_children(folder);
         let at = children.binary_search_by(|&child| self.name(child).cmp(name)).ok()?;
@@ -99,7 +99,7 @@ impl<F: Copy> Paths<F> {
     pub fn files(&self) -> (u64, u64) {
         let mut lengths = vec![0u64; self.nodes.len()];
         let (mut files, mut bytes) = (0, 0u64);
-        // A folder is added before what lies in it.
+        // A folder is added before its children.
         for (number, node) in self.nodes.iter().enumerate().skip(1) {
             let above = lengths.get(node.parent as usize).copied().unwrap_or_default();
             lengths[number] = above.saturating_add(node.name.len() as u64 + 1);
@@ -111,7 +111,7 @@ impl<F: Copy> Paths<F> {
         (files, bytes)
     }
 
-    /// Returns the bytes of memory that it takes, about.
+    /// Returns about how many bytes of memory it takes.
     pub fn memory_usage(&self) -> usize {
         let names: usize = self.nodes.iter().map(|node| node.name.len() + HEAP).sum();
         self.nodes.len() * (size_of::<Node<F>>() + size_of::<NodeIndex>()) + names
@@ -160,7 +160,7 @@ impl<F: Copy> Default for Builder<F> {
 }
 
 impl<F: Copy> Builder<F> {
-    /// Returns the folder of exactly this name, made if necessary.
+    /// Returns the folder with exactly this name. Makes it if necessary.
     pub fn folder(&mut self, parent: NodeIndex, name: &str) -> NodeIndex {
         let made = self.nodes.get_index_of(&At(parent, name));
         made.map_or_else(|| self.push(parent, name.into(), Kind::Folder), |node| node as NodeIndex)
@@ -178,7 +178,7 @@ impl<F: Copy> Builder<F> {
         self.nodes.get_index(node as usize).map_or((ROOT, ""), |((folder, name), _)| (*folder, name))
     }
 
-    /// Returns a folder of its own for what shardfs adds, by the first free name: plain, `%_2`, `%_3` …
+    /// Adds a folder for files that shardfs adds, under the first free name: plain, `%_2`, `%_3` …
     pub fn free_folder(&mut self, parent: NodeIndex, part: &[u8]) -> NodeIndex {
         let mut name = names::folder(part, &names::RESERVED, 1);
         for number in 2.. {

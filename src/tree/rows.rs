@@ -1,9 +1,9 @@
 //! Rows of varying length as files: texts as `.jsonl`, `offsets.npy` and `utf8.bin`, numbers as `offsets.npy` and
 //! `values.npy` (`docs/TREE.md`, section 2).
 //!
-//! A format implements [`Rows`], or uses [`FixedTexts`]. The files are rendered for the range that is read. Their sizes
-//! take one walk over all rows, on the first `stat`, which notes where every thousandth row begins; that is kept in the
-//! cache. `offsets.npy` has a size without a walk.
+//! A format implements [`Rows`], or uses [`FixedTexts`]. The files are rendered for the range that is read. To compute
+//! their sizes, the first `stat` walks over all rows and keeps an index in the cache: where about every thousandth row
+//! begins. The size of `offsets.npy` needs no walk.
 
 use std::{fmt::Debug, ops::Range, sync::Arc};
 
@@ -20,30 +20,30 @@ use crate::{
 /// Most rows between two entries of an index.
 const STEP: u64 = 1024;
 
-/// Bytes behind which the index has another entry.
+/// Most bytes between two entries of an index.
 const FAR: u64 = 256 << 10;
 
-/// What is wrong with a row that is not as long as it was said to be.
+/// The error of a row whose length differs from the stated one.
 const OTHER_LENGTH: &str = "a row has another length than stated";
 
-/// Takes a row's bytes; `None` is a row that is missing.
+/// Takes a row's bytes; `None` for a missing row.
 pub(in crate::tree) type EachRow<'a> = &'a mut dyn FnMut(Option<&[u8]>) -> Result<(), Fault>;
 
 /// Rows of bytes.
 pub trait Rows: Debug + Send + Sync {
-    /// Returns how many there are.
+    /// Returns the number of rows.
     fn count(&self) -> u64;
 
-    /// Passes some rows to `each`, in order; `None` for one that is missing. What is read at a time is bounded by the
-    /// longest row, and reserved.
+    /// Passes some rows to `each`, in order; `None` for a missing one. The bytes that are read at a time are bounded by
+    /// the longest row, and their memory is reserved.
     ///
     /// # Errors
     /// [`Fault`] for the first row that cannot be read, and what `each` returns.
     fn each(&self, reader: &ReadContext, memory: &dyn Memory, rows: Range<u64>, each: EachRow<'_>)
     -> Result<(), Fault>;
 
-    /// Passes the lengths of some rows in bytes to `each`, in order; 0 for one that is missing. A format that knows them
-    /// without the rows says so here.
+    /// Passes the lengths of some rows in bytes to `each`, in order; 0 for a missing one. A format that knows them
+    /// without reading the rows should implement this.
     ///
     /// # Errors
     /// As [`Self::each`].
@@ -61,11 +61,11 @@ pub trait Rows: Debug + Send + Sync {
 /// How a file shows rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
-    /// One behind the other.
+    /// One after the other, without separators.
     Joined,
-    /// A JSON string on each line, `null` for one that is missing, `{"base64": "…"}` for one that is not UTF-8.
+    /// A JSON string on each line; `null` for a missing row, `{"base64": "…"}` for one that is not UTF-8.
     TextLines,
-    /// Each on a line of its own. The rows are JSON already; one that is missing is `null`.
+    /// Each row, which already is JSON, on its own line; `null` for a missing one.
     JsonLines,
 }
 
@@ -73,21 +73,22 @@ pub enum Form {
 #[derive(Debug, Clone)]
 pub struct RowFiles {
     rows: Arc<dyn Rows>,
-    /// The numbers of two documents of the container that nothing else has: this one and the next.
+    /// The first of two numbers of documents of the container that nothing else uses.
     document: u64,
 }
 
 impl RowFiles {
-    /// Returns the files of rows. What is known of them is kept in the cache as the container's documents `document` and
+    /// Returns the files of rows. Their indexes are kept in the cache as the container's documents `document` and
     /// `document + 1`.
     pub fn new(rows: impl Rows + 'static, document: u64) -> Self {
         Self { rows: Arc::new(rows), document }
     }
 
-    /// Returns the file of a form. Its size takes a walk over all rows: over their lengths if they are joined.
+    /// Returns the file of a form. To compute its size, walks over all rows, or only over their lengths if they are
+    /// joined.
     ///
     /// # Errors
-    /// Those of the rows, and of having too many to walk over ([`limits::TEXT_ROWS`]).
+    /// Those of the rows, and a refusal if there are too many rows to walk over ([`limits::TEXT_ROWS`]).
     pub fn view(&self, reader: &ReadContext, form: Form) -> Result<View, Fault> {
         let shown = Shown { files: self.clone(), form };
         let size = shown.index(reader)?.end();
@@ -123,8 +124,8 @@ struct Shown {
     form: Form,
 }
 
-/// Where some of the rows begin: pairs of a row and a byte of the file, as little-endian numbers. The first is the first
-/// row, and the last one stands behind all rows.
+/// Where some of the rows begin: pairs of a row and a byte of the file, as little-endian numbers. The first pair is the
+/// first row, and the last pair is the end of all rows.
 struct Index(Arc<Buffer>);
 
 impl Index {
@@ -146,7 +147,8 @@ impl Index {
         self.len().checked_sub(1).map_or(0, |last| self.pair(last).1)
     }
 
-    /// Returns the last entry for which `is_before` holds. It holds for none behind one for which it does not.
+    /// Returns the last entry for which `is_before` is true. It must be true for the first entries and false for the
+    /// rest.
     fn last(&self, is_before: impl Fn((u64, u64)) -> bool) -> usize {
         let (mut low, mut high) = (0, self.len());
         while low < high {
@@ -252,7 +254,7 @@ impl Rendered for Shown {
             let mut at = begin;
             let (mut rows, mut from) = (first..behind, begin);
             if self.form == Form::Joined {
-                // Of rows whose lengths are known others are not read.
+                // Rows outside the range are not read, because their lengths are known.
                 let mut row = first;
                 (rows, from) = (behind..behind, end);
                 self.each_length(reader, &memory, first..behind, &mut |length| {
@@ -333,7 +335,7 @@ impl Rendered for Offsets {
     }
 }
 
-/// Where a text of one size ends.
+/// Where a text of fixed size ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Padding {
     /// Before the NULs at its end.
@@ -342,7 +344,7 @@ pub enum Padding {
     FirstNul,
     /// Before the spaces at its end.
     Spaces,
-    /// As [`Padding::Nuls`], of characters of UTF-32.
+    /// Before the NULs at its end, in characters of UTF-32.
     Utf32,
 }
 
@@ -359,7 +361,7 @@ impl Padding {
     }
 }
 
-/// Texts of one size, wherever they are.
+/// Texts of fixed size, in any view.
 #[derive(Debug)]
 pub struct FixedTexts {
     /// Their bytes.
@@ -389,11 +391,11 @@ impl Rows for FixedTexts {
         each: &mut dyn FnMut(Option<&[u8]>) -> Result<(), Fault>,
     ) -> Result<(), Fault> {
         let width = self.width.max(1);
-        // Whole texts, together about as much as is read at a time.
+        // Whole texts, together about one piece.
         let together = (limits::PIECE as u64 / width).clamp(1, (rows.end - rows.start).max(1));
         let piece = width.saturating_mul(together);
         if piece > limits::PIECE as u64 && !rows.is_empty() {
-            // Texts that the file does not hold are found out before memory is taken for them.
+            // Fails here if the file does not have the texts, before memory is taken for them.
             self.data.fill_at(reader, rows.end.saturating_mul(width).saturating_sub(1), &mut [0])?;
         }
         memory.reserve(piece)?;

@@ -29,7 +29,7 @@ use crate::{
 use joined::Parts;
 pub(super) use joined::check_shards;
 
-/// What a file of these containers shows.
+/// The content of a file in the tree.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum File {
     /// A tensor, by its number in the header.

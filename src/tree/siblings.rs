@@ -10,7 +10,7 @@ use crate::{
     view::ReadContext,
 };
 
-/// Which files a container may show parts of.
+/// The files that a container may show parts of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
     /// Files in its folder, or below it. No link may be on the way to them.
@@ -19,7 +19,7 @@ pub enum Reach {
     Shown,
 }
 
-/// Why a file is not there for a container that names it.
+/// Why a container cannot use a file that it names.
 #[derive(Debug, thiserror::Error)]
 pub enum NotThere {
     /// There is no such file, or it may not be shown.
@@ -44,23 +44,24 @@ pub trait Beside {
 
 /// An open container that another one shows parts of. It stays open while this is held.
 pub trait OpenPart: Send + Sync {
-    /// Returns its names and nodes.
+    /// Returns its tree.
     fn tree(&self) -> &Arc<dyn Container>;
 
-    /// Returns the context for reading it.
+    /// Returns the context that reads it.
     fn context(&self) -> &ReadContext;
 
-    /// Returns the state of its file.
+    /// Returns the version of its file.
     fn state(&self) -> Version;
 }
 
-/// The other files of a container: those of the folder that is the container, or of the folder that its file is in.
+/// The other files of a container: those in its own folder if the container is a folder, otherwise those in the folder
+/// of its file.
 ///
-/// What a folder that is a container showed is of one state. If a file is in another one by now, each function fails with
-/// `Changed`, and the container's next look-up finds its new state.
+/// A container that is a folder shows all files in one version. If a file has changed since, each function fails with
+/// `Changed`, and the container's next look-up finds its new version.
 pub trait Siblings: Send + Sync {
-    /// Opens a file by its path below the folder; `None` if no file is there. Links count if the mount follows them. No
-    /// folder is listed for that.
+    /// Opens a file by its path below the folder; `None` if there is no file. Links count if the mount follows them.
+    /// Does not list folders.
     ///
     /// # Errors
     /// `Source` if the file cannot be read; `Refused` if the path leads out of the folder or to a link that is not
@@ -74,20 +75,20 @@ pub trait Siblings: Send + Sync {
     /// As [`Self::file`].
     fn names(&self, path: &str, each: &mut dyn FnMut(&OsStr) -> ControlFlow<()>) -> Result<(), BlockError>;
 
-    /// Opens a container of the same format, by a path below the folder that was checked to lead nowhere else.
+    /// Opens a container of the same format. `path` must be a path below the folder that does not lead elsewhere.
     ///
     /// # Errors
     /// `Source` if the file cannot be read; `Refused` if it cannot be a part of this container, links lead out of the
     /// folder, or it has stricter read permissions.
     fn open(&self, path: &str, reach: Reach) -> Result<Arc<dyn OpenPart>, BlockError>;
 
-    /// Returns the SHA-256 of the whole opened file, computed once for each of its states.
+    /// Returns the SHA-256 of the whole opened file. It is computed only once for each version.
     ///
     /// # Errors
     /// [`SourceError`] if the file cannot be read.
     fn sha256(&self, part: &dyn OpenPart) -> Result<[u8; 32], SourceError>;
 
-    /// Returns how many should be opened at once, if each takes a request.
+    /// Returns how many files should be opened at once, if each takes a request.
     fn opened_at_once(&self) -> usize {
         1
     }

@@ -1,6 +1,6 @@
 //! Tables of a container as Parquet files (`docs/TREE.md`, section 7): the part that all formats share.
 //!
-//! A table is laid out when its size is first asked for. `Container::is_table` lets `--no-tables` hide it.
+//! A table is laid out when its size is first needed. `Container::is_table` lets `--no-tables` hide it.
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -38,7 +38,7 @@ const TABLES: usize = 1024;
 pub(super) struct Described {
     /// Its path in the container.
     pub(super) path: String,
-    /// Number of rows, if it is known without going through the whole container.
+    /// Number of rows, if it is known without reading the whole container.
     pub(super) rows: Option<u64>,
     pub(super) columns: Option<usize>,
     /// Columns that are left out, with reasons.
@@ -69,7 +69,7 @@ pub(super) struct LeftOut {
     pub(super) reason: String,
 }
 
-/// Names of a table's columns: the stored ones, except those that paths could not have either.
+/// Names of a table's columns: the stored names, except those that paths cannot have either.
 #[derive(Debug, Default)]
 pub(super) struct ColumnNames {
     taken: HashSet<String>,
@@ -92,10 +92,10 @@ impl ColumnNames {
     }
 }
 
-/// Returns the column of an array whose first axis are the rows.
+/// Returns the column of an array whose first axis is the rows.
 ///
 /// # Errors
-/// Why there is none.
+/// Why it cannot be a column.
 pub(super) fn array_column(name: &str, array: &Array) -> Result<Column, String> {
     let Some(dtype) = array.dtype.plain() else { return Err("its elements are records".into()) };
     let slots = slots(dtype, &array.shape)?;
@@ -107,7 +107,7 @@ pub(super) fn array_column(name: &str, array: &Array) -> Result<Column, String> 
     })
 }
 
-/// Returns the elements per row of an array as a column; `None` if rows are no lists.
+/// Returns the elements of a row of an array as a column; `None` if rows are not lists.
 ///
 /// # Errors
 /// Why it cannot be a column.
@@ -137,7 +137,7 @@ pub(super) fn slots(dtype: DType, shape: &[u64]) -> Result<Option<u64>, String> 
 /// A table with the memory that it takes.
 type Kept = (Arc<Parquet>, Reservation);
 
-/// The tables of a container that were laid out; of very many, those that were used last.
+/// The tables of a container that were laid out. If there are very many, only the most recently used are kept.
 #[derive(Debug)]
 pub(super) struct LaidOut {
     tables: Mutex<LruCache<u64, Kept>>,
@@ -150,7 +150,7 @@ impl Default for LaidOut {
 }
 
 impl LaidOut {
-    /// Returns the table of a number. If it is not laid out yet, `make` lays it out and says how much memory it takes.
+    /// Returns the table with a number. If it is not laid out yet, `make` lays it out.
     ///
     /// # Errors
     /// Those of `make`; `WouldBlock` if it would have to be laid out for a caller that does not wait.
@@ -164,8 +164,8 @@ impl LaidOut {
             return Ok(known);
         }
         reader.may_work()?;
-        // Without a lock, because lengths and keys may have to be read from blocks. Of two threads at once the first
-        // result is kept.
+        // Without a lock, because lengths and keys may have to be read from blocks. If two threads do it at once, the
+        // first result is kept.
         let (made, room) = with_memory(&reader.cache, |memory| {
             memory.hold();
             let made = make(&memory)?;
@@ -176,7 +176,7 @@ impl LaidOut {
         Ok(self.tables.lock().get_or_insert(number, || (Arc::new(made), room)).0.clone())
     }
 
-    /// Returns the table of a number, if it was laid out.
+    /// Returns the table with a number, if it was laid out.
     fn known(&self, number: u64) -> Option<Arc<Parquet>> {
         Some(self.tables.lock().get(&number)?.0.clone())
     }

@@ -1,4 +1,5 @@
-//! Files beside a container, or below its folder: looked up without leaving it, and for readers who may read both.
+//! Finds files beside a container or below its folder, without leaving the folder, if all readers of the container may
+//! read them.
 
 use std::{
     io,

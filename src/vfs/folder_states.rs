@@ -1,5 +1,5 @@
-//! What containers read of other files, in their folder or in the folder that is the container, and whether it is still
-//! so: a change of any of these files is another state of the container.
+//! The other files that containers read, in their folder or in the folder that is the container, with the versions that
+//! they had. If any of these files changes, the container has a new state.
 
 use std::{
     collections::HashMap,
@@ -18,22 +18,22 @@ use crate::{
     store::{FilePath, Store, Version},
 };
 
-/// How often the files are looked at again, if nothing announces changes.
+/// How often the files are checked again, if nothing announces changes.
 const INTERVAL: Duration = Duration::from_millis(250);
 
-/// Files of one folder that are looked at again. If more were read, any announced change below the folder counts.
+/// Most files of one folder that are checked again. If more were read, any announced change below the folder counts.
 const FILES: usize = 1024;
 
-/// The same for a store of which each look may take a request.
+/// The same for a store in which each check may take a request.
 const FILES_FAR: usize = 64;
 
-/// Folders whose files are remembered; some 10 MiB if each of them has the most files.
+/// Folders whose files are remembered: about 10 MiB if each has the most files.
 const FOLDERS: usize = 64;
 
 /// Folders whose generation is remembered.
 const GENERATIONS: usize = 1 << 16;
 
-/// The folders that are containers, and what was read of them.
+/// The containers that read other files, and the files that they read.
 pub(super) struct FolderStates {
     store: Arc<dyn Store>,
     state: Mutex<State>,
@@ -46,11 +46,11 @@ struct State {
     last: u64,
 }
 
-/// What was read for one container.
+/// The files that were read for one container.
 struct Files {
     /// The folder that paths count from: the container's own path if it is a folder.
     base: PathBuf,
-    /// Their states by their paths below the folder; `None` for what was not there.
+    /// Their versions by their paths below the folder; `None` for a file that did not exist.
     seen: HashMap<Box<Path>, Option<Version>>,
     has_more: bool,
     looked: Instant,
@@ -77,13 +77,13 @@ impl FolderStates {
         Arc::new(Self { store, state: Mutex::new(state) })
     }
 
-    /// Returns the number of the folder's state, after a look at the files if that is due.
+    /// Returns the number of the folder's state. Checks the files first if that is due.
     pub(super) fn generation(&self, folder: &Path) -> u64 {
         self.look_again(folder, |path| self.store.stat(path).ok().map(|stat| stat.map(|stat| stat.version)));
         self.state.lock().generation(folder)
     }
 
-    /// Returns the number of a container's state if nothing has to be looked at for it.
+    /// Returns the number of a container's state, if no file has to be checked for it.
     pub(super) fn known_generation(&self, folder: &Path) -> Option<u64> {
         let mut state = self.state.lock();
         if state.folders.peek(folder).is_some_and(|files| files.is_due || files.looked.elapsed() >= INTERVAL) {
@@ -92,7 +92,7 @@ impl FolderStates {
         Some(state.generation(folder))
     }
 
-    /// Does the same by what is in memory, and returns whether the folder is still in a state.
+    /// Returns whether the folder is still in a state. Waits for no disk and no request.
     fn is_in(&self, folder: &Path, generation: u64) -> bool {
         if !self.store.is_far() {
             self.look_again(folder, |path| {
@@ -103,7 +103,7 @@ impl FolderStates {
         self.state.lock().generation(folder) == generation
     }
 
-    /// Looks at the files of a folder with `look`, which returns `None` if it cannot tell.
+    /// Checks the files of a folder with `look`, which returns `None` if it cannot tell.
     fn look_again(&self, folder: &Path, look: impl Fn(&Path) -> Option<Option<Version>>) {
         let seen: Vec<_> = {
             let mut state = self.state.lock();
@@ -121,11 +121,11 @@ impl FolderStates {
         }
     }
 
-    /// Notes that a file was found in a state for a container in a state of its own. `folder` is the container's path,
-    /// and `base` the folder that the file's path counts from.
+    /// Records the version of a file that was read for a container in a state. `folder` is the container's path, and
+    /// `base` is the folder that the file's path counts from.
     ///
     /// # Errors
-    /// `Changed` if the container is in another state by now, or the file was in another one before.
+    /// `Changed` if the container has a new state since, or the file had another version before.
     pub(super) fn note(
         &self,
         (folder, base): (&Path, &Path),
@@ -140,7 +140,7 @@ impl FolderStates {
         if !state.folders.contains(folder) {
             let base = base.to_path_buf();
             let files = Files { base, seen: HashMap::new(), has_more: false, looked: Instant::now(), is_due: false };
-            // What is no longer watched over must not be taken for the same.
+            // A folder that is no longer checked must count as changed.
             if let Some((gone, _)) = state.folders.push(folder.to_path_buf(), files) {
                 state.renew(&gone);
             }
@@ -165,7 +165,7 @@ impl FolderStates {
         self.state.lock().folders.contains(folder)
     }
 
-    /// Notes that something changed at a path, of which it is not known whether it was read.
+    /// Records that something changed at a path, which may or may not have been read.
     pub(super) fn touch(&self, path: &Path) {
         let mut state = self.state.lock();
         let mut renewed = Vec::new();
@@ -180,13 +180,14 @@ impl FolderStates {
         renewed.iter().for_each(|folder| state.renew(folder));
     }
 
-    /// Notes that changes were lost.
+    /// Records that changes were lost.
     pub(super) fn touch_all(&self) {
         self.touch(Path::new(""));
     }
 }
 
-/// The marker of a folder that is a container, as its bytes: unchanged while all files of the folder are that were read.
+/// The marker of a folder that is a container, as its source: unchanged as long as all files that were read are
+/// unchanged.
 pub(super) struct Marker {
     pub(super) file: Arc<dyn Source>,
     pub(super) states: Arc<FolderStates>,

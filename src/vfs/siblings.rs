@@ -1,5 +1,5 @@
-//! Files that a container names and shows parts of, such as the chunks of an episode: found in its own folder and nowhere
-//! else.
+//! Finds files that a container names and shows parts of, such as the chunks of an episode. Only its own folder is
+//! searched.
 
 use std::{
     ffi::OsStr,
@@ -41,7 +41,7 @@ const DIGESTS: usize = 1 << 14;
 pub(super) struct Siblings {
     pub(super) container: Arc<ContainerId>,
     pub(super) store: Arc<dyn Store>,
-    /// What was read of folders that are containers.
+    /// The files that containers have read.
     pub(super) folders: Arc<FolderStates>,
     /// The open containers, which own this.
     pub(super) containers: Weak<Containers>,
@@ -63,7 +63,7 @@ impl tree::Siblings for Siblings {
     fn file(&self, path: &str) -> Result<Option<Arc<dyn Source>>, BlockError> {
         let (base, path) = (self.container.folder(), below(path)?);
         let full = base.join(path);
-        // Before it is looked at.
+        // Watched before it is read, so that no change is missed.
         full.parent().map(|folder| self.store.watch(folder));
         if self.container.marker.is_some() {
             self.store.expect(&full);
@@ -76,7 +76,7 @@ impl tree::Siblings for Siblings {
         };
         self.note(&base, path, found)?;
         let Some(version) = found else { return Ok(None) };
-        // Who may read one object of a far store may read all.
+        // All objects of a remote store have the same readers.
         if !self.store.is_far() {
             check_way(&*self.store, &self.container.stat, &base, path).map_err(refused)?;
         }
@@ -150,7 +150,7 @@ impl Siblings {
 }
 
 impl Siblings {
-    /// Notes that a file was found in a state.
+    /// Records the version of a file that was read.
     fn note(&self, base: &Path, path: &Path, version: Option<Version>) -> Result<(), BlockError> {
         let container = &self.container;
         Ok(self.folders.note((&container.shown(), base), container.generation(), path, version)?)

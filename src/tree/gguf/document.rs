@@ -1,4 +1,4 @@
-//! Metadata as JSON, and texts as JSON lines: made from the file when they are first asked for.
+//! Metadata as JSON, and texts as JSON lines. They are made from the file on the first request.
 
 use std::{
     cell::{Cell, RefCell},
@@ -34,7 +34,7 @@ pub(super) struct Documents<'a> {
     asked: Cell<u64>,
 }
 
-/// The error that stopped the writing of a value, because serde's errors cannot hold it.
+/// The error that stopped the writing of a value, because serde's errors cannot contain it.
 type Failed = RefCell<Option<SourceError>>;
 
 impl<'a> Documents<'a> {
@@ -50,7 +50,7 @@ impl<'a> Documents<'a> {
         Ok(())
     }
 
-    /// Returns `metadata.json`, given the path of each pair that has a file of its own.
+    /// Returns `metadata.json`, given the path of each pair that has its own file.
     ///
     /// # Errors
     /// Those of reading, and `ENOMEM`.
@@ -133,7 +133,7 @@ impl Serialize for Shown<'_> {
                 self.documents.admit(place.end - place.start).map_err(fail)?;
                 Text(&source.read(place.clone()).map_err(fail)?).serialize(serializer)
             }
-            // Arrays without a file of their own are short.
+            // Arrays without their own file are short.
             (Value::Array(dtype, _, place), None) => {
                 let (element, width) = (ElementType::from(*dtype), dtype.size() as usize);
                 let mut bytes = source.read(place.clone()).map_err(fail)?;

@@ -1,4 +1,4 @@
-//! Elements of tensors that are not stored as they are shown. The range that is read is dequantised.
+//! Elements of quantised tensors as numbers. Only the range that is read is dequantised.
 
 use std::ops::Range;
 

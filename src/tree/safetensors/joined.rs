@@ -15,7 +15,7 @@ use crate::{
     view::{Bytes, Data, Fault, ReadContext, Rendered, View},
 };
 
-/// Fails unless all files of an index are there and have its tensors.
+/// Checks that all files of an index exist and have its tensors.
 ///
 /// # Errors
 /// The class of `docs/formats/safetensors.md` 5.
@@ -45,7 +45,7 @@ pub(super) struct Parts {
 
 struct Files {
     siblings: Arc<dyn Siblings>,
-    /// Their names, and the states in which they were opened.
+    /// Their names, and their versions when they were opened.
     known: Vec<(Box<str>, Version)>,
 }
 
@@ -118,7 +118,7 @@ impl fmt::Debug for InFile {
 }
 
 impl InFile {
-    /// Opens the file, in the state in which it was joined.
+    /// Opens the file. Fails if it is no longer in the version that was joined.
     fn open(&self, reader: &ReadContext) -> Result<Arc<dyn OpenPart>, Fault> {
         // Opening another file may take time.
         reader.may_work()?;
