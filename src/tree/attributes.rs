@@ -108,8 +108,8 @@ impl Attached {
         value.large().cloned()
     }
 
-    /// Returns the bytes of a file. A document is made on the first request and kept in the cache; `first` is the number
-    /// of the first one among the container's documents (`container.json` is 0).
+    /// Returns the bytes of a file. A document is made on the first request and kept in the cache. `first` is the
+    /// number of the first one among the container's documents (`container.json` is 0).
     ///
     /// # Errors
     /// Those of [`Attributes::document`].
