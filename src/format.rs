@@ -265,4 +265,14 @@ impl Block {
     pub fn stored(&self) -> std::ops::Range<u64> {
         self.offset..self.offset + self.stored_size
     }
+
+    /// Returns whether a checksum is compared when the block is decoded: the container's, or one of its encoding.
+    pub fn is_checked(&self) -> bool {
+        self.crc.is_some()
+            || match &self.codec {
+                Codec::Zlib => true,
+                Codec::Chain(chain) => chain.is_checked(),
+                _ => false,
+            }
+    }
 }

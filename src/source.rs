@@ -140,6 +140,11 @@ pub trait Source: Send + Sync {
         Ok(())
     }
 
+    /// Notes that a checksum of a range was compared and is right, for a source that counts what checksums cover.
+    fn note_checked(&self, range: &Range<u64>) {
+        let _ = range;
+    }
+
     /// Announces ranges that will be read soon, so that a remote source can start to fetch them.
     fn prefetch(&self, ranges: &[Range<u64>]) {
         let _ = ranges;
@@ -204,6 +209,10 @@ impl Source for Resident {
 
     fn check_unchanged(&self) -> Result<(), SourceError> {
         self.0.check_known()
+    }
+
+    fn note_checked(&self, range: &Range<u64>) {
+        self.0.note_checked(range);
     }
 
     fn is_resident(&self, range: &Range<u64>) -> bool {
@@ -281,6 +290,10 @@ impl Source for Sparing {
 
     fn check_unchanged(&self) -> Result<(), SourceError> {
         self.source.check_unchanged()
+    }
+
+    fn note_checked(&self, range: &Range<u64>) {
+        self.source.note_checked(range);
     }
 }
 

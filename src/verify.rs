@@ -16,7 +16,7 @@ use crate::{
     limits::PIECE,
     source::Wait,
     tree::should_be_container,
-    vfs::{self, FileKind, Problem},
+    vfs::{self, Covering, FileKind, Problem},
     volume::{Entry, Error, ErrorKind, Listed},
 };
 
@@ -64,6 +64,9 @@ pub struct Findings {
     pub problems: Vec<Problem>,
     /// Files and folders of the source directory that cannot be read, so nothing is known of them.
     pub unread: Vec<Problem>,
+    /// How many bytes the containers' files have, and how many of them no checksum covers; zeros unless the volume
+    /// counts them (`vfs::Options::coverage`).
+    pub covering: Covering,
 }
 
 /// Which files of containers are read.
@@ -128,7 +131,8 @@ pub fn read_all(top: &Entry, threads: usize, progress: &Progress, which: Which) 
         .map(|problem| problem.container.clone())
         .collect();
     found.retain(|problem| problem.message != NO_CONTAINER || !explained.contains(&problem.container));
-    Findings { problems: found, unread: unread.into_values().collect() }
+    let covering = top.vfs().options().coverage.as_ref().map(|coverage| coverage.total()).unwrap_or_default();
+    Findings { problems: found, unread: unread.into_values().collect(), covering }
 }
 
 /// Counts what there is to read below a folder, without reading it, until `stop` is set. For a progress bar. Sizes that

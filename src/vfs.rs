@@ -11,6 +11,7 @@ mod changes;
 mod container_id;
 mod containers;
 mod control;
+mod coverage;
 mod detection;
 mod error;
 mod folder_states;
@@ -33,6 +34,7 @@ mod tag;
 mod waiting;
 
 pub use attributes::{Attr, FileKind, Ttl};
+pub use coverage::{Coverage, Covering};
 pub use error::Error;
 pub use listing::DirEntry;
 pub use memory::{Growing, IoMode, Opening, Serving};
@@ -119,6 +121,8 @@ pub struct Options {
     pub control: bool,
     /// Whether tables are shown as Parquet files.
     pub tables: bool,
+    /// Counts what checksums cover of the files that are read.
+    pub coverage: Option<Arc<Coverage>>,
     /// The formats that are recognised.
     pub formats: tree::Formats,
     /// Key of the inode numbers. The same key gives the same numbers in another mount.
@@ -144,6 +148,7 @@ impl Default for Options {
             xattrs: false,
             control: true,
             tables: true,
+            coverage: None,
             formats: tree::default_formats(),
             number_key: *PROCESS_KEY.get_or_init(NumberKey::random),
         }
@@ -300,9 +305,15 @@ impl Vfs {
         let _store_memory = cache.hold(store.memory());
         let formats = options.formats;
         let tree = SourceTree::new(store.clone(), key, formats, alone.is_some(), problems.clone(), cache.clone());
-        let tree = Arc::new(tree);
-        let containers =
-            Containers::new(store.clone(), cache, tree.folders.clone(), problems.clone(), invalidations.clone());
+        let (tree, coverage) = (Arc::new(tree), options.coverage.clone());
+        let containers = Containers::new(
+            store.clone(),
+            cache,
+            tree.folders.clone(),
+            problems.clone(),
+            invalidations.clone(),
+            coverage,
+        );
         let vfs = Self {
             _store_memory,
             opener: Opener::new(tree.clone(), containers.clone(), key),

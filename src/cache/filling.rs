@@ -75,6 +75,13 @@ impl Cache {
         block.codec.check_size(block.stored_size, block.size)
     }
 
+    /// Tells the source that a block was decoded and its checksum was right, if it has one.
+    pub(super) fn note_checked(&self, block: &Block, source: &dyn Source) {
+        if self.verify != Verify::Off && block.is_checked() {
+            source.note_checked(&block.stored());
+        }
+    }
+
     /// Finds the block or decodes it. The first reader reserves the memory; the others wait for the block and hold
     /// nothing. A zstd stream gets a window of at least `zstd_window` bytes.
     pub(super) fn slot(
@@ -133,7 +140,9 @@ impl Cache {
                 let start = Instant::now();
                 let sums = self.sums.lock().pop(&key).unwrap_or_default();
                 let room = || self.room_for(slot, block.size, &working);
-                if let Some(bytes) = decode::whole(block, &**source, self.verify, &sums, room)? {
+                let decoded = decode::whole(block, &**source, self.verify, &sums, room)?;
+                self.note_checked(block, &**source);
+                if let Some(bytes) = decoded {
                     let (took, bytes) = (start.elapsed(), Arc::new(bytes));
                     slot.push_shared(bytes.clone());
                     if let Some((spill, name)) = spilled {
@@ -161,6 +170,7 @@ impl Cache {
                         spilled = spilled.filter(|(spill, name)| spill.keep_piece(name, start, piece));
                         start += length;
                     }
+                    cache.note_checked(&block, &*source);
                     if let Some((spill, name)) = spilled {
                         spill.keep_verdict(&name);
                     }

@@ -77,6 +77,9 @@ impl Cache {
         if is_new {
             slot.set_room(self.budget.reserve_small(0));
             self.finish(key, &slot, || compare(crc.value, crc.kind.of(out)).map(|()| block.size));
+            if slot.failure().is_ok() {
+                self.note_checked(block, &**source);
+            }
         }
         slot.verdict()
     }
@@ -106,6 +109,9 @@ impl Cache {
         let (slot, is_new) = self.acquire(key, None);
         if is_new {
             self.fill(key, &slot, block, &stored, &needs, Ok(room));
+            if slot.failure().is_ok() {
+                self.note_checked(block, &**source);
+            }
         }
         Some(slot)
     }

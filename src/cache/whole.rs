@@ -39,6 +39,7 @@ impl Cache {
         }
         let start = Instant::now();
         self.decode_into(block, source, out).map_err(Arc::new)?;
+        self.note_checked(block, &**source);
         self.counters.misses.fetch_add(1, Relaxed);
         self.counters.took(start.elapsed());
         self.counters.decoded_bytes.fetch_add(block.size, Relaxed);

@@ -29,14 +29,15 @@ use super::{
 use crate::{
     cache::Verify,
     verify::{Findings, Progress, Which, expect, verify},
-    vfs::{self, FollowLinks, Problem, Vfs},
+    vfs::{self, Covering, FollowLinks, Problem, Vfs},
     volume::Entry,
 };
 
 /// Check that containers are whole: structure, checksums, every byte of every file
 ///
 /// Reads every file that a mount would show to its end. Exits with 0 if nothing is wrong, 1 if something is, and 2 if
-/// that could not be found out because a path is missing or cannot be read, or because there was nothing to check.
+/// that could not be found out because a path is missing or cannot be read, or because there was nothing to check. What
+/// has no checksum is only read; the last line says how many of the stored bytes that are.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:
   shardfs verify data/
@@ -87,9 +88,11 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let mut result = Outcome::default();
     for path in &arguments.paths {
         match one(path, arguments, threads, &progress, &bar) {
-            Ok((problems, unread)) => {
+            Ok((problems, unread, covering)) => {
                 result.problems.extend(problems);
                 result.unread.extend(unread);
+                result.covering.stored += covering.stored;
+                result.covering.unchecked += covering.unchecked;
             }
             Err(error) => {
                 result.failed = true;
@@ -136,6 +139,8 @@ struct Outcome {
     problems: Vec<Line>,
     /// What could not be read below the paths.
     unread: Vec<Line>,
+    /// What checksums cover.
+    covering: Covering,
     /// Whether a path itself could not be looked at.
     failed: bool,
 }
@@ -158,7 +163,7 @@ fn one(
     threads: usize,
     progress: &Progress,
     bar: &Bar,
-) -> anyhow::Result<(Vec<Line>, Vec<Line>)> {
+) -> anyhow::Result<(Vec<Line>, Vec<Line>, Covering)> {
     let defaults = vfs::Options::default();
     let options = vfs::Options {
         cache_size: arguments.cache_size.unwrap_or(defaults.cache_size),
@@ -169,6 +174,7 @@ fn one(
         // Tables repeat other files, which are verified there.
         tables: false,
         formats: arguments.formats.chosen(),
+        coverage: Some(Arc::default()),
         ..defaults
     };
     let place = if path.is_file() {
@@ -178,7 +184,7 @@ fn one(
             Ok(vfs) => Place { entry: Entry::root(Arc::new(vfs))?, kept: PathBuf::new() },
             Err(error) => {
                 progress.problems.fetch_add(1, Relaxed);
-                return Ok((vec![(path.to_path_buf(), error.to_problem())], vec![]));
+                return Ok((vec![(path.to_path_buf(), error.to_problem())], vec![], Covering::default()));
             }
         }
     } else {
@@ -186,7 +192,7 @@ fn one(
     };
     let is_container = place.entry.vfs().is_one_container();
     let has_verified = AtomicBool::new(false);
-    let Findings { problems, unread } = thread::scope(|scope| {
+    let Findings { problems, unread, covering } = thread::scope(|scope| {
         if bar.is_shown() && place.is_folder() {
             scope.spawn(|| expect(&place.entry, Which::All, progress, &has_verified));
         }
@@ -201,7 +207,7 @@ fn one(
         false => path.join(&problem.container),
     };
     let lines = |list: Vec<Problem>| list.into_iter().map(|problem| (shown(&problem), problem)).collect();
-    Ok((lines(problems), lines(unread)))
+    Ok((lines(problems), lines(unread), covering))
 }
 
 /// `container: path, block, offset: what was wrong`
@@ -233,6 +239,11 @@ fn summary(result: &Outcome, progress: &Progress) -> String {
         counted(files, "file"),
         super::status::bytes(bytes)
     )];
+    let Covering { stored, unchecked } = result.covering;
+    if unchecked > 0 {
+        let [unchecked, stored] = [unchecked, stored].map(super::status::bytes);
+        parts.push(format!("{unchecked} of {stored} stored have no checksum"));
+    }
     if others > 0 {
         parts.push(format!("{} not checked", counted(others, "ordinary file")));
     }
@@ -283,6 +294,8 @@ fn document(result: &Outcome, progress: &Progress) -> Value {
         "containers": progress.containers.load(Relaxed),
         "files": progress.files.load(Relaxed),
         "bytes": progress.bytes.load(Relaxed),
+        "stored": result.covering.stored,
+        "unchecked": result.covering.unchecked,
         "others": progress.others.load(Relaxed),
         "links": progress.links.load(Relaxed),
         "links_outside": progress.outside.load(Relaxed),

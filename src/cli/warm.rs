@@ -104,7 +104,7 @@ fn one(
     let options = vfs::Options { spill: Some(SpillOptions { wait: true, ..spill }), tables: false, ..options };
     let place = Place::find(path, options)?;
     let has_read = AtomicBool::new(false);
-    let Findings { problems, unread } = thread::scope(|scope| {
+    let Findings { problems, unread, .. } = thread::scope(|scope| {
         if bar.is_shown() && place.is_folder() {
             scope.spawn(|| expect(&place.entry, which, progress, &has_read));
         }

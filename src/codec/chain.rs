@@ -73,10 +73,11 @@ impl Chain {
         &self.filters
     }
 
-    /// Returns whether a checksum shows damage of stored or decoded bytes.
+    /// Returns whether a checksum, perhaps one that a filter's own format has, shows damage of stored or decoded bytes.
     pub fn is_checked(&self) -> bool {
-        let is_check = |filter: &Filter| filter.is_check() || matches!(filter, Filter::Gzip | Filter::Zlib);
-        self.filters.iter().any(is_check)
+        let has_own =
+            |filter: &Filter| matches!(filter, Filter::Gzip | Filter::Zlib | Filter::Bzip2 | Filter::Bzip2Stream);
+        self.filters.iter().any(|filter| filter.is_check() || has_own(filter))
     }
 
     /// Returns the most bytes that `stored` bytes can decode to.

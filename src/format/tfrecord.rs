@@ -246,7 +246,10 @@ pub fn check(source: &dyn Source, place: &Range<u64>, data: &[u8]) -> Result<Res
     let stored = source.read(place.end..place.end + TAIL)?.u32(0).unwrap_or_default();
     let computed = masked(CrcKind::Crc32c.of(data));
     Ok(match stored == computed {
-        true => Ok(()),
+        true => {
+            source.note_checked(&(place.start.saturating_sub(HEADER)..place.end + TAIL));
+            Ok(())
+        }
         false => Err(format!("the record's checksum is 0x{computed:08x}, stored is 0x{stored:08x}")),
     })
 }

@@ -341,7 +341,11 @@ impl Columns {
         let memory = WorkingMemory::new(&reader.cache);
         memory.reserve(header.stored.into()).map_err(BlockError::from)?;
         let stored = self.source.read(at..at + u64::from(header.stored)).map_err(BlockError::from)?;
-        let decoded = values::check(header, &stored).and_then(|()| decode(&stored, &memory));
+        let checked = values::check(header, &stored);
+        if checked.is_ok() && header.crc.is_some() {
+            self.source.note_checked(&(at..at + u64::from(header.stored)));
+        }
+        let decoded = checked.and_then(|()| decode(&stored, &memory));
         let decoded = decoded.map_err(|error| fault_of(error, &self.name, at).error)?;
         drop(stored);
         let mut room = memory.keep(decoded.memory_usage()).map_err(BlockError::from)?;

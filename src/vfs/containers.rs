@@ -16,6 +16,7 @@ use super::{
     Error,
     changes::{Invalidations, Stale},
     container_id::ContainerId,
+    coverage::Coverage,
     folder_states::{FolderStates, Marker},
     opened::Opened,
     problems::{Problem, Problems},
@@ -23,6 +24,7 @@ use super::{
 use crate::{
     cache::{Cache, Reservation, nonzero, trim_heap},
     limits,
+    source::Source,
     store::{File, Store, Watch},
     tree,
     view::ReadContext,
@@ -55,6 +57,8 @@ pub(super) struct Containers {
     pub(super) counters: Counters,
     problems: Arc<Problems>,
     invalidations: Arc<Invalidations>,
+    /// Counts what checksums cover of the files.
+    coverage: Option<Arc<Coverage>>,
 }
 
 /// Counters since the start, for `stats.json`.
@@ -136,6 +140,7 @@ impl Containers {
         folders: Arc<FolderStates>,
         problems: Arc<Problems>,
         invalidations: Arc<Invalidations>,
+        coverage: Option<Arc<Coverage>>,
     ) -> Arc<Self> {
         let budget = (cache.usage().0 / limits::OPEN_MEMORY_PART).max(limits::OPEN_MEMORY);
         let this = Arc::new(Self {
@@ -153,6 +158,7 @@ impl Containers {
             counters: Counters::default(),
             problems,
             invalidations,
+            coverage,
         });
         let weak = Arc::downgrade(&this);
         this.cache.add_last_resort(move || weak.upgrade().map(|containers| containers.close_idle()));
@@ -295,7 +301,15 @@ impl Containers {
             Some(_) => NEXT_NUMBER.fetch_add(1, Relaxed) | FOLDER,
             None => id.number_in(self.volume) & !FOLDER,
         };
-        ReadContext::new(file.clone().into_source(), self.cache.clone(), number)
+        ReadContext::new(self.source(file.clone()), self.cache.clone(), number)
+    }
+
+    /// Returns the bytes of a file of a container.
+    pub(super) fn source(&self, file: Arc<dyn File>) -> Arc<dyn Source> {
+        match &self.coverage {
+            Some(coverage) => coverage.noting(file),
+            None => file.into_source(),
+        }
     }
 
     fn open_now(&self, id: &Arc<ContainerId>, siblings: Option<Arc<dyn tree::Siblings>>) -> Result<Arc<Opened>, Error> {

@@ -220,6 +220,10 @@ impl Source for Marker {
         self.check()
     }
 
+    fn note_checked(&self, range: &Range<u64>) {
+        self.file.note_checked(range);
+    }
+
     fn is_resident(&self, range: &Range<u64>) -> bool {
         self.file.is_resident(range)
     }

@@ -84,7 +84,10 @@ impl tree::Siblings for Siblings {
         if file.version() != version {
             return Err(SourceError::Changed.into());
         }
-        Ok(Some(file.into_source()))
+        Ok(Some(match self.containers.upgrade() {
+            Some(containers) => containers.source(file),
+            None => file.into_source(),
+        }))
     }
 
     fn names(&self, path: &str, each: &mut dyn FnMut(&OsStr) -> ControlFlow<()>) -> Result<(), BlockError> {

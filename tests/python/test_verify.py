@@ -1,9 +1,12 @@
 """`shardfs verify`: it finds every damaged file, names the place, and says nothing of sound ones."""
 
 import hashlib
+import itertools
 import json
 import os
+import re
 import shutil
+import zipfile
 import zlib
 
 import numpy as np
@@ -80,6 +83,34 @@ def test_any_flipped_byte_of_a_block_is_found(writers, tmp_path, codec):
         blocks = {problem["block"] for problem in verify(path, code=1)["problems"]}
         # Metadata that can't be read is also a problem of the container as a whole.
         assert blocks == {name} or name.startswith("meta/") and blocks == {name, None}, (name, at)
+
+
+def test_bytes_without_a_checksum_are_counted(tmp_path):
+    """Of each file's bytes those that no checksum covers, by other readers of the formats."""
+    model = FIXTURES / "model.safetensors"
+    result = verify(model, code=0)
+    assert result["stored"] == result["unchecked"] == model.stat().st_size
+    arrays = FIXTURES / "arrays.npz"
+    with zipfile.ZipFile(arrays) as archive:
+        members = sum(info.compress_size for info in archive.infolist())
+    result = verify(arrays, code=0)
+    size = arrays.stat().st_size
+    assert (result["stored"], result["unchecked"]) == (size, size - members)
+    summary = run("verify", arrays).stdout.decode()
+    assert re.search(r" read; [\d.]+ (B|KiB) of [\d.]+ KiB stored have no checksum\n$", summary), summary
+    episode = FIXTURES / "ep_001.wshard"
+    blocks = sorted(load_offsets(episode.read_bytes()).values())
+    # What lies between two blocks counts with them up to 16 bytes.
+    gaps = [after - (at + size) for (at, size), (after, _) in itertools.pairwise(blocks)]
+    checked = sum(size for _, size in blocks) + sum(gap for gap in gaps if gap <= 16)
+    assert verify(episode, code=0)["unchecked"] == episode.stat().st_size - checked
+    # A file that is there twice counts once; a block whose checksum is wrong is not checked.
+    both = tmp_path / "both"
+    both.mkdir()
+    shutil.copy(arrays, both / "one.npz")
+    os.link(both / "one.npz", both / "two.npz")
+    assert verify(both, code=0)["stored"] == size
+    assert verify(FIXTURES / "damaged/wrong_crc.npz", code=1)["unchecked"] > size - members
 
 
 def load_offsets(data):

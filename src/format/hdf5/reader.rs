@@ -135,7 +135,11 @@ impl<'a> Reader<'a> {
         };
         let (stored, computed) = (u32::from_le_bytes(*stored), lookup3(body));
         match stored == computed {
-            true => Ok(body),
+            true => {
+                let start = self.place(at);
+                self.source.note_checked(&(start..start.saturating_add(bytes.len() as u64)));
+                Ok(body)
+            }
             false => Err(self.damaged(at, format!("checksum {computed:08x}, stored is {stored:08x}"))),
         }
     }

@@ -246,6 +246,7 @@ pub(super) fn parse(source: &dyn Source, ends: &Ends, memory: &dyn Memory) -> Re
         if computed != ends.summary_crc {
             return damaged(format!("the CRC of the summary is {computed:08x}, stored is {:08x}", ends.summary_crc));
         }
+        source.note_checked(&(start..end));
     }
     let (mut found, mut indexes, mut counted) = (Found::default(), Indexes::default(), Recording::default());
     let (mut at, end) = (0, footer - start);

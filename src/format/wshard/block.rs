@@ -202,6 +202,7 @@ impl Block {
             if got != crc && !(self.stored_crc_ok && kind.of(&stored) == crc) {
                 return Err(Fault::Block(format!("crc32c is {got:#010x}, the index says {crc:#010x}")));
             }
+            source.note_checked(&(self.extent.offset..self.extent.offset + self.extent.stored_size));
         }
         let Some(interleave) = &self.interleave else { return Ok(bytes) };
         if interleave.rows.div_ceil(interleave.rows_per_flush) > LOOKED_AT_PIECES {

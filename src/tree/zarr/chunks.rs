@@ -257,6 +257,7 @@ impl Stored {
                 let reason = format!("the crc32c of a shard's index is {computed:08x}, stored is {stored:08x}");
                 return Err(self.refused(reason));
             }
+            reader.source.note_checked(&(from..from + size));
         }
         if sharding.is_big {
             index.as_chunks_mut::<8>().0.iter_mut().for_each(|word| word.reverse());

@@ -93,6 +93,12 @@ impl Source for Lazy {
         file.read_at(offset, buf)
     }
 
+    fn note_checked(&self, range: &Range<u64>) {
+        if let Ok(file) = self.open() {
+            file.note_checked(range);
+        }
+    }
+
     fn prefetch(&self, ranges: &[Range<u64>]) {
         if let Ok(file) = self.open() {
             file.prefetch(ranges);

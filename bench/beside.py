@@ -1,0 +1,122 @@
+"""What all benchmarks of formats share: own work and another program's by turns, and a table with the goal of each row."""
+
+import contextlib
+import os
+import statistics
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+from support.mounts import foreground, peak_memory, statistics_of
+from support.stores import KEYS, Store
+
+from .timing import machine, record, settle
+
+__all__ = ["ROUNDS", "Rows", "far", "fresh", "on_one_core", "once", "peak_memory", "statistics_of", "timed"]
+
+ROUNDS = 5
+
+
+def timed(work):
+    start = time.perf_counter()
+    result = work()
+    return time.perf_counter() - start, result
+
+
+def once(path, write):
+    """A file or folder that is written if it is not there."""
+    path = Path(path)
+    if not path.exists():
+        begun = path.with_name(path.name + ".begun")
+        subprocess.run(["rm", "-rf", begun], check=True)
+        write(begun)
+        os.rename(begun, path)
+    return path
+
+
+@contextlib.contextmanager
+def fresh(source, *options):
+    """A mount with no open container and nothing decoded."""
+    with foreground(source, *options) as (mnt, _):
+        settle()
+        yield Path(mnt)
+
+
+@contextlib.contextmanager
+def on_one_core():
+    """This process and those that it starts run on one core."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(before)})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+class Far:
+    """A bucket with a round trip of 20 ms: what is asked, and mounts of it."""
+
+    def __init__(self, store, endpoint, cache):
+        self.store, self.endpoint, self.cache = store, endpoint, cache
+
+    def mounted(self):
+        return fresh("s3://b", f"--endpoint-url={self.endpoint}", f"--disk-cache={self.cache}")
+
+    def requests(self):
+        """Requests since the last call."""
+        return sum(self.store.counts())
+
+
+@contextlib.contextmanager
+def far(files, delay=0.02):
+    """A bucket of files: pairs of a key and the path of a file."""
+    store = Store()
+    for key, path in files:
+        store.put(key, Path(path).read_bytes())
+    store.faults.append(lambda _: time.sleep(delay))
+    os.environ.update(KEYS)
+    with store.serving() as endpoint, tempfile.TemporaryDirectory(prefix="shardfs-bench-") as cache:
+        yield Far(store, endpoint, cache)
+
+
+class Rows:
+    """The table."""
+
+    def __init__(self):
+        self.lines = []
+
+    def _add(self, *cells):
+        self.lines.append(cells)
+        print(" | ".join(cells), flush=True)
+
+    def ratio(self, work, own, other, goal, most=None, least=None, rounds=ROUNDS):
+        """Seconds of both by turns: each work gives its seconds. `most`: of own to other; `least`: of other to own."""
+        times = [], []
+        for _ in range(rounds):
+            times[0].append(own())
+            times[1].append(other())
+        mine, others = map(statistics.median, times)
+        is_met = mine <= most * others if most is not None else others >= least * mine
+        shown = f"{mine / others:.2f}" if most is not None else f"1 / {others / mine:.2f}"
+        self._add(work, seconds(mine), seconds(others), shown, goal, "met" if is_met else "MISSED")
+        return mine, others
+
+    def value(self, work, value, unit, goal, is_met):
+        shown = seconds(value) if unit == "s" else f"{value:,.4g} {unit}"
+        self._add(work, shown, "", "", goal, "met" if is_met else "MISSED")
+
+    def note(self, work, text):
+        self._add(work, text, "", "", "", "")
+
+    def text(self):
+        head = ("work", "shardfs", "beside it", "ratio", "goal", "")
+        return "\n".join("| " + " | ".join(cells) + " |" for cells in [head, ("---",) * 6, *self.lines])
+
+    def record(self, name, title, command, about):
+        text = f"`{command}`: {about}\n\n{machine()}\n\n{self.text()}"
+        print(record(name, title, text))
+
+
+def seconds(value):
+    return f"{value:.3g} s" if value >= 1 else f"{value * 1000:.3g} ms"

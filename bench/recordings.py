@@ -1,0 +1,217 @@
+"""Measures recordings beside mcap's Python reader.
+
+    scripts/bench_recordings [--dir DIR] [--record] [--only WORD]
+
+Makes what it reads in DIR (600 MB), and gives medians of five rounds, both programs by turns. Needs /dev/fuse,
+target/release/shardfs (or SHARDFS_BIN), mcap, mcap-ros2-support, rosbags, duckdb, numpy and the package shardfs. Run it on a
+machine that does nothing else.
+"""
+
+import argparse
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import duckdb
+import mcap
+import numpy as np
+from mcap.reader import make_reader
+from mcap_ros2.decoder import DecoderFactory
+from mcap_ros2.writer import Writer
+from rosbags.typesys import Stores, get_typestore
+
+import shardfs
+
+from .beside import ROUNDS, Rows, far, fresh, once, timed
+
+MIB = 1 << 20
+JOINTS, PICTURES, LARGE, LARGE_PICTURE = 50_000, 500, 2000, 200_000
+
+
+def written(path, joints, pictures, size):
+    """Joint states and pictures of random bytes, by turns."""
+    store = get_typestore(Stores.ROS2_HUMBLE)
+    rng = np.random.default_rng(1)
+    with open(path, "wb") as out:
+        writer = Writer(out)
+        state, image = (writer.register_msgdef(name, store.generate_msgdef(name, ros_version=2)[0])
+                        for name in ("sensor_msgs/msg/JointState", "sensor_msgs/msg/CompressedImage"))
+        every = max(1, joints // pictures)
+        for number in range(max(joints, pictures * every)):
+            at = 1_700_000_000_000_000_000 + number * 1_000_000
+            header = {"stamp": {"sec": at // 10**9, "nanosec": at % 10**9}, "frame_id": "base"}
+            if number < joints:
+                writer.write_message("/joint_states", state, {
+                    "header": header, "name": ["a", "b", "c"], "position": [number * 0.5, 1.0, 2.0],
+                    "velocity": [0.0, 0.0, 0.0], "effort": []}, at, at, number)
+            if number % every == 0 and number // every < pictures:
+                data = b"\xff\xd8\xff\xe0" + rng.bytes(size - 6) + b"\xff\xd9"
+                writer.write_message("/camera", image, {"header": header, "format": "jpeg", "data": data}, at, at, number)
+        writer.finish()
+
+
+def robot(path):
+    written(path, JOINTS, PICTURES, 20_000)
+
+
+def cameras(path):
+    written(path, 0, LARGE, LARGE_PICTURE)
+
+
+def looks(rows, path):
+    with fresh(path.parent) as mnt:
+        (mnt / path.name / "container.json").stat()
+        took = sorted(timed(lambda: shardfs.open(str(path)).info)[0] for _ in range(ROUNDS))
+        rows.value("summary of 50,500 messages, closed, Python", took[0], "s", "", True)
+        took = sorted(timed(lambda: (mnt / path.name / "container.json").read_bytes())[0] for _ in range(ROUNDS))
+        rows.value("summary, after opening, mount", took[ROUNDS // 2], "s", "≤ 1 ms", took[ROUNDS // 2] <= 0.001)
+    rates = []
+    for _ in range(ROUNDS):
+        with fresh(path.parent) as mnt:
+            took = timed(lambda: [np.load(mnt / path.name / f"topics/{topic}/time.npy") for topic in ("joint_states", "camera")])
+            rates.append(sum(map(len, took[1])) / took[0] / 1e6)
+    rate = sorted(rates)[ROUNDS // 2]
+    rows.value("times of all, closed, mount", rate, "M messages/s", "≥ 1", rate >= 1)
+
+
+def messages(rows, path):
+    def other(**query):
+        with open(path, "rb") as file:
+            return timed(lambda: sum(len(message.data) for *_, message in make_reader(file).iter_messages(**query)))[0]
+
+    def own():
+        with fresh(path.parent) as mnt:
+            def work():
+                return sum(len((mnt / path.name / f".raw/topics/camera/{n:03}.bin").read_bytes()) for n in range(PICTURES))
+
+            return timed(work)[0]
+
+    def in_python():
+        camera = shardfs.open(str(path)).topics["/camera"]
+        return timed(lambda: sum(len(image.bytes) for image in camera.images))[0]
+
+    rows.ratio("a topic of 500 messages of 20 KB, mount, closed", own, lambda: other(topics=["/camera"]), "≤ 0.1 ×", most=0.1)
+    rows.ratio("the same pictures, Python", in_python, lambda: other(topics=["/camera"]), "≤ 0.1 ×", most=0.1)
+    begin = 1_700_000_000_000_000_000 + 20_000 * 1_000_000
+    end = begin + 100 * 1_000_000
+
+    def by_time():
+        with fresh(path.parent) as mnt:
+            def work():
+                topic = mnt / path.name / "topics/joint_states"
+                times = np.load(topic / "time.npy", mmap_mode="r")
+                first, last = np.searchsorted(times, [begin, end])
+                raw = mnt / path.name / ".raw/topics/joint_states"
+                found = [(raw / f"{n:05}.bin").read_bytes() for n in range(first, last)]
+                assert len(found) == 100
+
+            return timed(work)[0]
+
+    rows.ratio("100 messages by time, mount, closed", by_time,
+               lambda: other(topics=["/joint_states"], start_time=begin, end_time=end), "≤ 0.2 ×", most=0.2)
+
+
+def tables(rows, path):
+    expected = sum(n * 0.5 for n in range(JOINTS))
+
+    def own():
+        with fresh(path.parent) as mnt:
+            def work():
+                table = mnt / path.name / "topics/joint_states/messages.parquet"
+                found = duckdb.sql(f"select count(*), sum(position[1]) from '{table}'").fetchone()
+                assert found == (JOINTS, expected), found
+
+            return timed(work)[0]
+
+    def other():
+        def work():
+            with open(path, "rb") as file:
+                reader = make_reader(file, decoder_factories=[DecoderFactory()])
+                decoded = [m.position[0] for *_, m in reader.iter_decoded_messages(topics=["/joint_states"])]
+            assert (len(decoded), sum(decoded)) == (JOINTS, expected)
+
+        return timed(work)[0]
+
+    rows.ratio("a topic to Parquet, counted and summed by duckdb, mount, closed", own, other, "≥ 10 × faster", least=10, rounds=3)
+
+
+WORKER = """
+import random, sys
+path, seed = sys.argv[2], int(sys.argv[3])
+chosen = random.Random(seed).sample(range(2000), 100)
+if sys.argv[1] == "mcap":
+    from mcap.reader import make_reader
+    reader = make_reader(open(path, "rb"))
+    def take(number):
+        at = 1_700_000_000_000_000_000 + number * 1_000_000
+        return next(iter(reader.iter_messages(topics=["/camera"], start_time=at, end_time=at + 1)))[2].data
+else:
+    def take(number):
+        with open(f"{path}/{number:04}.jpg", "rb", buffering=0) as file:
+            return file.read()
+print("ready", flush=True)
+sys.stdin.readline()
+print(sum(len(take(number)) for number in chosen))
+"""
+
+
+def pictures(rows, path):
+    def rate(kind, source):
+        running = [subprocess.Popen([sys.executable, "-c", WORKER, kind, str(source), str(seed)], stdin=subprocess.PIPE,
+                                    stdout=subprocess.PIPE, text=True) for seed in range(4)]
+        for worker in running:
+            worker.stdout.readline()
+        begin = time.perf_counter()
+        for worker in running:
+            worker.stdin.write("\n")
+            worker.stdin.flush()
+        sums = [int(worker.communicate()[0]) for worker in running]
+        assert min(sums) >= 100 * LARGE_PICTURE
+        return (time.perf_counter() - begin) / 400
+
+    def own():
+        with fresh(path.parent) as mnt:
+            return rate("mount", mnt / path.name / "topics/camera/images")
+
+    rows.ratio("a random picture of a 400 MB recording, 4 processes", own, lambda: rate("mcap", path), "≥ 10 × faster",
+               least=10, rounds=3)
+
+
+def from_afar(rows, path):
+    with far([("drive/robot.mcap", path)]) as bucket, bucket.mounted() as mnt:
+        bucket.requests()
+        (mnt / "drive/robot.mcap/container.json").read_bytes()
+        first = bucket.requests()
+        rows.value("bucket with 20 ms: what `info` reads", first, "requests", "≤ 3", first <= 3)
+        (mnt / "drive/robot.mcap/topics/camera/images/000.jpg").read_bytes()
+        then = bucket.requests()
+        rows.value("and the first picture", then, "requests", "≤ 2", then <= 2)
+
+
+WORKS = [(looks, robot), (messages, robot), (tables, robot), (pictures, cameras), (from_afar, robot)]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--dir", default="/var/tmp/shardfs-bench-recordings", type=Path)
+    parser.add_argument("--only", default="", help="works whose name has this word")
+    parser.add_argument("--record", action="store_true", help="write bench/record/DATE-recordings.md")
+    arguments = parser.parse_args()
+    rows = Rows()
+    for work, write in WORKS:
+        if arguments.only not in work.__name__:
+            continue
+        folder = arguments.dir / write.__name__
+        folder.mkdir(parents=True, exist_ok=True)
+        path = once(folder / f"{write.__name__}.mcap", write)
+        subprocess.run(["cat", path], stdout=subprocess.DEVNULL, check=True)
+        work(rows, path)
+    if arguments.record:
+        rows.record("recordings", "Recordings", "scripts/bench_recordings", f"medians of {ROUNDS} rounds, both programs by "
+                    f"turns; mcap {mcap.__version__}, duckdb {duckdb.__version__}, shardfs built with --release")
+
+
+if __name__ == "__main__":
+    main()
