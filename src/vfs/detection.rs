@@ -33,6 +33,9 @@ const TOGETHER: usize = 16;
 /// Bytes of their paths; of longer ones only their folder is looked at.
 const WATCHED_PATHS: usize = 256 << 10;
 
+/// Folders without markers that are remembered: 100 KiB.
+const PLAIN: usize = 4096;
+
 /// Containers whose list of other files is remembered.
 const LISTS: usize = 64;
 
@@ -100,8 +103,10 @@ fn marked(folder: &Stat, marker: &Stat) -> Stat {
 
 /// What a marker says of its folder.
 enum Marked {
-    /// It is not there.
+    /// It is not there, and cannot come without a change of the folder that it would be in.
     Absent,
+    /// It is not there, or cannot be looked at.
+    Unknown,
     /// It makes the folder a container: with the state of the container, and of the other files that it names.
     Sound(Stat, u64),
     /// It is there, and does not.
@@ -127,6 +132,8 @@ pub(super) struct Detection {
     /// Whether SOURCE is one file, which has to be a container.
     is_alone: bool,
     verdicts: Mutex<Verdicts>,
+    /// Folders in which no marker can be while they are in the same state.
+    plain: Mutex<LruCache<u64, ()>>,
     /// What containers with other files name.
     others: Mutex<LruCache<Version, Arc<Watched>>>,
     /// For memory that is needed to look into a file.
@@ -162,6 +169,7 @@ impl Detection {
             folders,
             is_alone,
             verdicts: Mutex::default(),
+            plain: Mutex::new(LruCache::new(nonzero(PLAIN))),
             others: Mutex::new(LruCache::new(nonzero(LISTS))),
             cache,
         }
@@ -274,7 +282,12 @@ impl Detection {
         stat: &Stat,
         problems: &Problems,
     ) -> Result<Option<FoundFolder>, Error> {
+        let state = self.key.hash(&[&path.parts()[0], b"/", &path.parts()[1], b"/", &stat.version.to_bytes()]);
+        if self.plain.lock().get(&state).is_some() {
+            return Ok(None);
+        }
         let mut folder: Option<Arc<Path>> = None;
+        let mut is_plain = !store.is_far();
         for format in &self.folders {
             // Each look would be a request.
             if store.detects_by_name() && !self.is_alone && !format.has_name(path.name())
@@ -287,10 +300,21 @@ impl Detection {
                 let marker = FilePath::new(folder.clone(), OsStr::new(name));
                 match self.look_at_marker(store, (&marker, stat), problems, format)? {
                     Marked::Sound(stat, others) => return Ok(Some(FoundFolder { format, marker: name, stat, others })),
-                    Marked::Refused => break,
+                    Marked::Refused => {
+                        is_plain = false;
+                        break;
+                    }
+                    Marked::Unknown => is_plain = false,
                     Marked::Absent => {}
                 }
+                // A marker in a folder of its own can come without a change of this one.
+                let own = Path::new(name).parent().filter(|own| !own.as_os_str().is_empty());
+                is_plain &= own.is_none_or(|own| matches!(store.stat(&folder.join(own)), Ok(None)));
             }
+        }
+        // A folder can change twice within one tick of the clock.
+        if is_plain && !stat.version.is_recent() {
+            self.plain.lock().put(state, ());
         }
         Ok(None)
     }
@@ -306,12 +330,12 @@ impl Detection {
         let full = path.to_path_buf();
         for _ in 0..TRIES {
             let marker = match store.stat(&full) {
-                Ok(marker) => marker.filter(|marker| marker.kind == Kind::File),
+                Ok(Some(marker)) if marker.kind == Kind::File => marker,
+                Ok(None) => return Ok(Marked::Absent),
                 Err(error) if is_shortage(&error) => return Err(Error::os(&error, "stat", full)),
                 // An ordinary folder says what is wrong.
-                Err(_) => None,
+                Ok(Some(_)) | Err(_) => return Ok(Marked::Unknown),
             };
-            let Some(marker) = marker else { return Ok(Marked::Absent) };
             let shown = marked(folder, &marker);
             let way = check_way(store, &shown, path.folder(), Path::new(path.name()));
             if !may_read_both(&shown, &marker) || way.is_err() {
@@ -339,7 +363,7 @@ impl Detection {
                 None => {}
             }
         }
-        Ok(Marked::Absent)
+        Ok(Marked::Unknown)
     }
 
     /// Returns what a file is of which something is known.
