@@ -51,6 +51,14 @@ pub(super) fn walk(
         }
         let mut node = reader.structure(at, &bytes);
         node.skip(head as usize)?;
+        if its_level > 0 || kind == Kind::Group {
+            let mut ahead = node.clone();
+            let children = (0..count).map_while(|_| {
+                ahead.skip(key as usize).ok()?;
+                ahead.defined().ok()
+            });
+            reader.expect(children, AT_ONCE);
+        }
         let first = next.len();
         for _ in 0..count {
             let (key, child) = (node.part(key as usize)?, node.defined()?);

@@ -1,5 +1,7 @@
 //! Links of a group: symbol tables, link messages, and dense storage (section 4).
 
+use std::ops::Range;
+
 use super::{
     Place, Reader, Result, Structure, btree1, btree2,
     fractal_heap::{Heap, in_heap},
@@ -143,6 +145,12 @@ impl Links {
     /// Returns all links in the order of their names.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], Target<'_>)> {
         (0..self.len()).filter_map(|number| self.get(number))
+    }
+
+    /// Returns the addresses of the objects that those links of a range lead to which are hard links.
+    pub fn objects(&self, numbers: Range<usize>) -> impl Iterator<Item = Place> {
+        let entries = self.entries.get(numbers.start..numbers.end.min(self.len())).unwrap_or_default();
+        entries.iter().filter(|entry| matches!(entry.kind, Kind::Hard)).map(|entry| entry.value)
     }
 
     /// Returns the bytes of memory that they take.

@@ -1,5 +1,7 @@
 //! Reads structures of a file and the fields in them.
 
+use std::ops::Range;
+
 use super::{Error, Result, lookup3};
 use crate::{
     source::{Memory, Source},
@@ -8,6 +10,9 @@ use crate::{
 
 /// Structures of up to this many bytes are read without reserving memory.
 const SMALL: u64 = 16 << 10;
+
+/// Bytes between two structures from which a far store gets a request for each. A request takes as long as they do.
+const APART: u64 = 128 << 10;
 
 /// A place in a file as its structures name it: an offset from the signature, in bytes.
 pub type Place = u64;
@@ -79,6 +84,22 @@ impl<'a> Reader<'a> {
     pub fn read_up_to(&self, at: Place, most: u64) -> Result<Vec<u8>> {
         let left = self.source.len().saturating_sub(self.place(at));
         self.read(at, most.min(left).max(1))
+    }
+
+    /// Announces that structures at these places will be read soon, each of up to `length` bytes, so that a far store
+    /// can fetch them at once.
+    pub fn expect(&self, places: impl IntoIterator<Item = Place>, length: u64) {
+        let mut starts: Vec<u64> = places.into_iter().map(|at| self.place(at)).collect();
+        starts.sort_unstable();
+        let mut ranges: Vec<Range<u64>> = Vec::new();
+        for start in starts {
+            let end = start.saturating_add(length);
+            match ranges.last_mut() {
+                Some(last) if start <= last.end.saturating_add(APART) => last.end = end,
+                _ => ranges.push(start..end),
+            }
+        }
+        self.source.prefetch(&ranges);
     }
 
     /// Reads a structure that begins with this signature.

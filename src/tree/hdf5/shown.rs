@@ -47,6 +47,9 @@ pub(super) struct Piece {
 /// The item of a link that leads to an ancestor or nowhere.
 pub(super) const WHOLE: u64 = 255;
 
+/// Links of a group whose objects are announced before the first of them is read.
+const AHEAD: usize = 256;
+
 /// Suffixes of files. If one ends in another, the longer one comes first.
 const SUFFIXES: [&str; 6] = [attributes::BESIDE, ".npy", ".jsonl", ".txt", ".bin", ".parquet"];
 
@@ -330,6 +333,9 @@ impl Hdf5 {
         let (first, skip) = ((from / 16).max(1) - 1, if from < 16 { 0 } else { from % 16 });
         for number in first as usize..links.len() {
             crate::wanted::check().map_err(|error| Fault::from(crate::source::SourceError::from(error)))?;
+            if (number - first as usize).is_multiple_of(AHEAD) {
+                self.store.expect(context, links.objects(number..number.saturating_add(AHEAD)));
+            }
             let Some((name, _)) = links.get(number) else { break };
             let place = group.child_place(number)?;
             let pieces = self.pieces(context, group, number)?;

@@ -24,7 +24,7 @@ use crate::{
         global_heap::{self, Collection},
     },
     limits,
-    source::{Memory, SourceError, Wait},
+    source::{Memory, SourceError, Unlimited, Wait},
     tree::memory::{WorkingMemory, with_memory},
     view::{Fault, ReadContext, grid::Grid},
 };
@@ -250,6 +250,19 @@ impl Store {
         let held = Arc::new(Held { found, _room: room });
         self.keep(key, wrap(held.clone()), usage);
         Ok(held)
+    }
+
+    /// Announces that objects at these addresses will be read soon.
+    pub(super) fn expect(&self, context: &ReadContext, places: impl Iterator<Item = Place>) {
+        /// Bytes of an object's header that are fetched.
+        const HEADER: u64 = 1 << 10;
+        if context.wait() != Wait::Always {
+            return;
+        }
+        let kept = self.kept.lock();
+        let unknown: Vec<Place> = places.filter(|at| !kept.contains(&Key::Object(*at))).collect();
+        drop(kept);
+        self.superblock.reader(&*context.source, &Unlimited).expect(unknown, HEADER);
     }
 
     /// Returns the object at an address.

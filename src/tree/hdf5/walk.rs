@@ -17,6 +17,9 @@ use crate::{
 /// Most links that it follows.
 const LINKS: usize = 1_000_000;
 
+/// Links of a group whose objects are announced before the first of them is read.
+const AHEAD: usize = 1024;
+
 /// Most groups on the way from the root.
 const DEPTH: u32 = 64;
 
@@ -83,6 +86,7 @@ impl Walk {
             }
             let links = store.links(context, group.at)?;
             let Ok(links) = &links.found else { continue };
+            store.expect(context, links.objects(0..AHEAD));
             for (name, target) in links.iter() {
                 wanted::check().map_err(SourceError::from)?;
                 followed += 1;
