@@ -4,7 +4,7 @@
 
 Makes what it reads in DIR (1.2 GB): a data set of 300 episodes with 200 steps each, its rows in one Parquet file as
 converters write them and one AV1 video of 640 x 480 with groups of two frames; and a data set of TFDS of 300 episodes in one
-shard of 1 GB. Gives medians of five rounds, both programs by turns. Needs /dev/fuse, target/release/shardfs (or SHARDFS_BIN),
+shard of 1 GB. Gives the best of five rounds, both programs by turns. Needs /dev/fuse, target/release/shardfs (or SHARDFS_BIN),
 pyarrow, av, crc32c, numpy, and ffmpeg with libsvtav1. Run it on a machine that does nothing else.
 """
 
@@ -235,7 +235,7 @@ def main():
         subprocess.run(["grep", "-rc", "no such words", path], stdout=subprocess.DEVNULL, check=False)
         work(rows, path)
     if arguments.record:
-        rows.record("datasets", "Data sets of robot learning", "scripts/bench_datasets", f"medians of {ROUNDS} rounds, both "
+        rows.record("datasets", "Data sets of robot learning", "scripts/bench_datasets", f"best of {ROUNDS} rounds, both "
                     f"programs by turns; pyarrow {pa.__version__}, PyAV {av.__version__}, shardfs built with --release")
 
 

@@ -2,7 +2,7 @@
 
     scripts/bench_hdf5 [--dir DIR] [--record] [--only WORD]
 
-Makes what it reads in DIR (1 GB), and gives medians of five rounds, both programs by turns. Needs /dev/fuse,
+Makes what it reads in DIR (1 GB), and gives the best of five rounds, both programs by turns. Needs /dev/fuse,
 target/release/shardfs (or SHARDFS_BIN), h5py, numpy and the package shardfs. Run it on a machine that does nothing else.
 """
 
@@ -307,7 +307,7 @@ def main():
         subprocess.run(["cat", path], stdout=subprocess.DEVNULL, check=True)
         work(rows, path)
     if arguments.record:
-        rows.record("hdf5", "HDF5 files", "scripts/bench_hdf5", f"medians of {ROUNDS} rounds, both programs by turns; h5py "
+        rows.record("hdf5", "HDF5 files", "scripts/bench_hdf5", f"best of {ROUNDS} rounds, both programs by turns; h5py "
                     f"{h5py.__version__}, HDF5 {h5py.version.hdf5_version}, shardfs built with --release")
 
 

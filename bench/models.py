@@ -2,7 +2,7 @@
 
     scripts/bench_models [--dir DIR] [--record]
 
-Makes what it reads in DIR (1.5 GB), and gives medians of five rounds, both programs by turns. Needs /dev/fuse,
+Makes what it reads in DIR (1.5 GB), and gives the best of five rounds, both programs by turns. Needs /dev/fuse,
 target/release/shardfs (or SHARDFS_BIN), the packages safetensors, gguf, numpy and shardfs. Run it on a machine that does
 nothing else.
 """
@@ -11,7 +11,6 @@ import argparse
 import os
 import subprocess
 import sys
-import tempfile
 import zlib
 from pathlib import Path
 
@@ -23,7 +22,7 @@ import safetensors.numpy
 import shardfs
 from support import BIN
 
-from .beside import ROUNDS, Rows, far, fresh, on_one_core, once, peak_memory, timed
+from .beside import ROUNDS, Rows, copies, far, fresh, on_one_core, once, peak_memory, timed
 
 MIB = 1 << 20
 
@@ -100,12 +99,7 @@ def one_tensor(rows, path):
 
     rows.ratio("np.load(mmap_mode='r') of 256 KiB, closed", mounted, other, "≤ 2 ×", most=2)
 
-    # Another file each time, so that none is open.
-    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-        copies = [Path(folder) / f"{n}.safetensors" for n in range(ROUNDS + 1)]
-        for copy in copies:
-            copy.write_bytes(path.read_bytes())
-        left = iter(copies)
+    with copies(path) as left:
         shardfs.open(str(next(left)))["layer.7"][...]
         rows.ratio("the same in Python", lambda: timed(lambda: shardfs.open(str(next(left)))["layer.7"][...].sum())[0],
                    other, "≤ 1 ×", most=1)
@@ -148,15 +142,15 @@ def archives(rows, plain, deflated):
 
     rows.ratio("npz: one of 64 arrays of 1 MiB, closed", mounted, lambda: timed(lambda: np.load(plain)["a40"])[0],
                "≤ 0.5 ×", most=0.5)
-    opened = shardfs.open(str(plain))
-    rows.ratio("the same in Python", lambda: timed(lambda: opened["a40"][...])[0],
-               lambda: timed(lambda: np.load(plain)["a40"])[0], "≤ 0.5 ×", most=0.5)
-    opened = shardfs.open(str(deflated))
+    with copies(plain) as left:
+        rows.ratio("the same in Python", lambda: timed(lambda: shardfs.open(str(next(left)))["a40"][...])[0],
+                   lambda: timed(lambda: np.load(plain)["a40"])[0], "≤ 0.5 ×", most=0.5)
     data = deflated.read_bytes()
     # The member's name has as many bytes as `extra` says behind it.
     start = 30 + int.from_bytes(data[26:28], "little") + int.from_bytes(data[28:30], "little")
-    with on_one_core():
-        rows.ratio("npz: a deflated array of 64 MiB, Python, one core", lambda: timed(lambda: opened["a"][...])[0],
+    with on_one_core(), copies(deflated) as left:
+        rows.ratio("npz: a deflated array of 64 MiB, Python, one core",
+                   lambda: timed(lambda: shardfs.open(str(next(left)))["a"][...])[0],
                    lambda: timed(lambda: zlib.decompressobj(-15).decompress(data[start:]))[0],
                    "≥ 0.9 of Python's zlib", most=1 / 0.9)
 
@@ -197,7 +191,7 @@ def main():
     archives(rows, made["plain_npz"], made["deflated_npz"])
     out_of_blocks(rows, made["blocks"])
     if arguments.record:
-        rows.record("models", "Model files", "scripts/bench_models", f"medians of {ROUNDS} rounds, both programs by turns; "
+        rows.record("models", "Model files", "scripts/bench_models", f"best of {ROUNDS} rounds, both programs by turns; "
                     f"safetensors {safetensors.__version__}, numpy {np.__version__}, {Path(BIN).name} built with --release")
 
 

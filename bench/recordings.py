@@ -2,7 +2,7 @@
 
     scripts/bench_recordings [--dir DIR] [--record] [--only WORD]
 
-Makes what it reads in DIR (600 MB), and gives medians of five rounds, both programs by turns. Needs /dev/fuse,
+Makes what it reads in DIR (600 MB), and gives the best of five rounds, both programs by turns. Needs /dev/fuse,
 target/release/shardfs (or SHARDFS_BIN), mcap, mcap-ros2-support, rosbags, duckdb, numpy and the package shardfs. Run it on a
 machine that does nothing else.
 """
@@ -209,7 +209,7 @@ def main():
         subprocess.run(["cat", path], stdout=subprocess.DEVNULL, check=True)
         work(rows, path)
     if arguments.record:
-        rows.record("recordings", "Recordings", "scripts/bench_recordings", f"medians of {ROUNDS} rounds, both programs by "
+        rows.record("recordings", "Recordings", "scripts/bench_recordings", f"best of {ROUNDS} rounds, both programs by "
                     f"turns; mcap {mcap.__version__}, duckdb {duckdb.__version__}, shardfs built with --release")
 
 

@@ -2,7 +2,7 @@
 
     scripts/bench_zarr [--dir DIR] [--record] [--only WORD]
 
-Makes what it reads in DIR (1 GB), and gives medians of five rounds, both programs by turns. Needs /dev/fuse,
+Makes what it reads in DIR (1 GB), and gives the best of five rounds, both programs by turns. Needs /dev/fuse,
 target/release/shardfs (or SHARDFS_BIN), zarr, numcodecs, zarrs, tszip, msprime, numpy and the package shardfs. Run it on a
 machine that does nothing else.
 """
@@ -214,7 +214,7 @@ def main():
         work(rows, path)
     if arguments.record:
         import zarrs
-        rows.record("zarr", "Zarr stores", "scripts/bench_zarr", f"medians of {ROUNDS} rounds, both programs by turns; zarr "
+        rows.record("zarr", "Zarr stores", "scripts/bench_zarr", f"best of {ROUNDS} rounds, both programs by turns; zarr "
                     f"{zarr.__version__}, zarrs {zarrs.__version__} as its codec pipeline, tszip {tszip.__version__}, shardfs "
                     "built with --release")
 
