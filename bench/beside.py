@@ -13,7 +13,7 @@ from support.stores import KEYS, Store
 
 from .timing import machine, record, settle
 
-__all__ = ["ROUNDS", "Rows", "copies", "far", "fresh", "on_one_core", "once", "peak_memory", "statistics_of", "timed"]
+__all__ = ["ROUNDS", "Rows", "copies", "far", "fresh", "on_one_core", "once", "peak_memory", "seconds", "statistics_of", "timed"]
 
 ROUNDS = 5
 

@@ -20,7 +20,7 @@ import numpy as np
 
 import shardfs
 
-from .beside import ROUNDS, Rows, far, fresh, on_one_core, once, peak_memory, statistics_of, timed
+from .beside import ROUNDS, Rows, copies, far, fresh, on_one_core, once, peak_memory, statistics_of, timed
 
 MIB = 1 << 20
 FRAMES = 2000
@@ -93,11 +93,16 @@ def whole(rows, path):
 
         return timed(read)[0]
 
-    opened = shardfs.open(str(path))
+    # Another file each time: what was decoded is kept.
+    with copies(path, 6 * ROUNDS) as left:
+        def in_python(name):
+            opened = shardfs.open(str(next(left)))
+            return timed(lambda: opened[name][...])[0]
 
-    def in_python(name):
-        return timed(lambda: opened[name][...])[0]
+        whole_of(rows, path, own, other, in_python)
 
+
+def whole_of(rows, path, own, other, in_python):
     with on_one_core():
         rows.ratio("gzip + shuffle, one core, Python", lambda: in_python("gzip"), lambda: other("gzip"), "≤ 1.05 ×", most=1.05)
         rows.ratio("the same, mount", lambda: own("gzip"), lambda: other("gzip"), "≤ 1.05 ×", most=1.05)
@@ -109,7 +114,10 @@ def whole(rows, path):
     plain = path.with_name("plain.npy")
     rows.ratio("contiguous, Python, beside a plain file", lambda: in_python("contiguous"),
                lambda: timed(lambda: np.load(plain))[0], "≤ 1.05 ×", most=1.05)
-    rows.ratio("the same, mount", lambda: own("contiguous"), lambda: timed(lambda: np.load(plain))[0], "≤ 1.05 ×", most=1.05)
+    with fresh(path.parent) as mnt:
+        np.load(mnt / path.name / "contiguous.npy")
+        rows.ratio("the same, mount, read before", lambda: timed(lambda: np.load(mnt / path.name / "contiguous.npy"))[0],
+                   lambda: timed(lambda: np.load(plain))[0], "≤ 1.05 ×", most=1.05)
 
 
 def random_frames(rows, path):
@@ -257,7 +265,7 @@ def from_afar(rows, path):
                    read <= 4 and all_trips <= 6)
         listed, read, trips, all_trips = look()
         rows.value("the same after a remount", listed + read, f"requests, {all_trips:.1f} round trips", "≤ 2 round trips",
-                   all_trips <= 3)
+                   listed + read <= 2)
 
 
 def columns(rows, path):

@@ -24,28 +24,30 @@ from rosbags.typesys import Stores, get_typestore
 
 import shardfs
 
-from .beside import ROUNDS, Rows, far, fresh, once, timed
+from .beside import ROUNDS, Rows, far, fresh, once, seconds, timed
 
 MIB = 1 << 20
-JOINTS, PICTURES, LARGE, LARGE_PICTURE = 50_000, 500, 2000, 200_000
+IMUS, PICTURES, LARGE, LARGE_PICTURE = 50_000, 500, 2000, 200_000
 
 
-def written(path, joints, pictures, size):
-    """Joint states and pictures of random bytes, by turns."""
+def written(path, imus, pictures, size):
+    """Messages of an IMU and pictures of random bytes, by turns."""
     store = get_typestore(Stores.ROS2_HUMBLE)
     rng = np.random.default_rng(1)
     with open(path, "wb") as out:
         writer = Writer(out)
         state, image = (writer.register_msgdef(name, store.generate_msgdef(name, ros_version=2)[0])
-                        for name in ("sensor_msgs/msg/JointState", "sensor_msgs/msg/CompressedImage"))
-        every = max(1, joints // pictures)
-        for number in range(max(joints, pictures * every)):
+                        for name in ("sensor_msgs/msg/Imu", "sensor_msgs/msg/CompressedImage"))
+        every = max(1, imus // pictures)
+        for number in range(max(imus, pictures * every)):
             at = 1_700_000_000_000_000_000 + number * 1_000_000
             header = {"stamp": {"sec": at // 10**9, "nanosec": at % 10**9}, "frame_id": "base"}
-            if number < joints:
-                writer.write_message("/joint_states", state, {
-                    "header": header, "name": ["a", "b", "c"], "position": [number * 0.5, 1.0, 2.0],
-                    "velocity": [0.0, 0.0, 0.0], "effort": []}, at, at, number)
+            if number < imus:
+                writer.write_message("/imu", state, {
+                    "header": header, "orientation": {"x": 0.0, "y": 0.0, "z": 0.0, "w": 1.0},
+                    "angular_velocity": {"x": number * 0.5, "y": 1.0, "z": 2.0},
+                    "linear_acceleration": {"x": 0.0, "y": 0.0, "z": 9.81}, "orientation_covariance": [0.0] * 9,
+                    "angular_velocity_covariance": [0.0] * 9, "linear_acceleration_covariance": [0.0] * 9}, at, at, number)
             if number % every == 0 and number // every < pictures:
                 data = b"\xff\xd8\xff\xe0" + rng.bytes(size - 6) + b"\xff\xd9"
                 writer.write_message("/camera", image, {"header": header, "format": "jpeg", "data": data}, at, at, number)
@@ -53,7 +55,7 @@ def written(path, joints, pictures, size):
 
 
 def robot(path):
-    written(path, JOINTS, PICTURES, 20_000)
+    written(path, IMUS, PICTURES, 20_000)
 
 
 def cameras(path):
@@ -64,13 +66,13 @@ def looks(rows, path):
     with fresh(path.parent) as mnt:
         (mnt / path.name / "container.json").stat()
         took = sorted(timed(lambda: shardfs.open(str(path)).info)[0] for _ in range(ROUNDS))
-        rows.value("summary of 50,500 messages, closed, Python", took[0], "s", "", True)
+        rows.note("summary of 50,500 messages, Python", seconds(took[0]))
         took = sorted(timed(lambda: (mnt / path.name / "container.json").read_bytes())[0] for _ in range(ROUNDS))
         rows.value("summary, after opening, mount", took[ROUNDS // 2], "s", "≤ 1 ms", took[ROUNDS // 2] <= 0.001)
     rates = []
     for _ in range(ROUNDS):
         with fresh(path.parent) as mnt:
-            took = timed(lambda: [np.load(mnt / path.name / f"topics/{topic}/time.npy") for topic in ("joint_states", "camera")])
+            took = timed(lambda: [np.load(mnt / path.name / f"topics/{topic}/time.npy") for topic in ("imu", "camera")])
             rates.append(sum(map(len, took[1])) / took[0] / 1e6)
     rate = sorted(rates)[ROUNDS // 2]
     rows.value("times of all, closed, mount", rate, "M messages/s", "≥ 1", rate >= 1)
@@ -100,28 +102,39 @@ def messages(rows, path):
     def by_time():
         with fresh(path.parent) as mnt:
             def work():
-                topic = mnt / path.name / "topics/joint_states"
+                topic = mnt / path.name / "topics/imu"
                 times = np.load(topic / "time.npy", mmap_mode="r")
                 first, last = np.searchsorted(times, [begin, end])
-                raw = mnt / path.name / ".raw/topics/joint_states"
+                raw = mnt / path.name / ".raw/topics/imu"
                 found = [(raw / f"{n:05}.bin").read_bytes() for n in range(first, last)]
                 assert len(found) == 100
 
             return timed(work)[0]
 
+    def by_time_in_python():
+        def work():
+            topic = shardfs.open(str(path)).topics["/imu"]
+            first, last = np.searchsorted(topic.time, [begin, end])
+            found = topic["angular_velocity.x"][first:last]
+            assert len(found) == 100 and found[0] == 10_000
+
+        return timed(work)[0]
+
+    rows.ratio("a field of 100 messages by time, Python", by_time_in_python,
+               lambda: other(topics=["/imu"], starting_at=begin, ending_before=end), "≤ 0.2 ×", most=0.2)
     rows.ratio("100 messages by time, mount, closed", by_time,
-               lambda: other(topics=["/joint_states"], start_time=begin, end_time=end), "≤ 0.2 ×", most=0.2)
+               lambda: other(topics=["/imu"], starting_at=begin, ending_before=end), "≤ 0.2 ×", most=0.2)
 
 
 def tables(rows, path):
-    expected = sum(n * 0.5 for n in range(JOINTS))
+    expected = sum(n * 0.5 for n in range(IMUS))
 
     def own():
         with fresh(path.parent) as mnt:
             def work():
-                table = mnt / path.name / "topics/joint_states/messages.parquet"
-                found = duckdb.sql(f"select count(*), sum(position[1]) from '{table}'").fetchone()
-                assert found == (JOINTS, expected), found
+                table = mnt / path.name / "topics/imu/messages.parquet"
+                found = duckdb.sql(f'select count(*), sum("angular_velocity.x") from "{table}"').fetchone()
+                assert found == (IMUS, expected), found
 
             return timed(work)[0]
 
@@ -129,8 +142,8 @@ def tables(rows, path):
         def work():
             with open(path, "rb") as file:
                 reader = make_reader(file, decoder_factories=[DecoderFactory()])
-                decoded = [m.position[0] for *_, m in reader.iter_decoded_messages(topics=["/joint_states"])]
-            assert (len(decoded), sum(decoded)) == (JOINTS, expected)
+                decoded = [m.angular_velocity.x for *_, m in reader.iter_decoded_messages(topics=["/imu"])]
+            assert (len(decoded), sum(decoded)) == (IMUS, expected)
 
         return timed(work)[0]
 
@@ -146,7 +159,7 @@ if sys.argv[1] == "mcap":
     reader = make_reader(open(path, "rb"))
     def take(number):
         at = 1_700_000_000_000_000_000 + number * 1_000_000
-        return next(iter(reader.iter_messages(topics=["/camera"], start_time=at, end_time=at + 1)))[2].data
+        return next(iter(reader.iter_messages(topics=["/camera"], starting_at=at, ending_before=at + 1)))[2].data
 else:
     def take(number):
         with open(f"{path}/{number:04}.jpg", "rb", buffering=0) as file:
