@@ -1,6 +1,10 @@
 //! Finds the chunks of an array: under their own keys, or in shards (`docs/formats/zarr.md` 3.5, 6.2).
 
-use std::{fmt, ops::Range, sync::Arc};
+use std::{
+    fmt,
+    ops::Range,
+    sync::{Arc, Weak},
+};
 
 use lru::LruCache;
 use parking_lot::Mutex;
@@ -13,7 +17,7 @@ use crate::{
         Block,
         zarr::{Keys, Sharding, Written},
     },
-    source::Memory,
+    source::{Memory, Source},
     tree::describe,
     view::{
         Fault, ReadContext,
@@ -35,16 +39,34 @@ const LEVELS: u64 = 4;
 const SIZES: usize = 1 << 14;
 const SIZE_MEMORY: usize = 96;
 
+/// Shards that are read at the same time and opened once.
+const SHARDS: usize = 64;
+
 /// What all arrays of a container share.
 pub(super) struct Files {
     pub(super) store: Store,
     /// The sizes of files of chunks, by array and chunk; `None` if there is no file.
     sizes: Mutex<LruCache<(u64, u64), Option<u64>>>,
+    /// Files of shards while chunks in them are read, so that each is opened once for all of these.
+    shards: Mutex<LruCache<(u64, u64), Weak<dyn Source>>>,
 }
 
 impl Files {
     pub(super) fn new(store: Store) -> Arc<Self> {
-        Arc::new(Self { store, sizes: Mutex::new(LruCache::new(nonzero(SIZES))) })
+        let (sizes, shards) = (LruCache::new(nonzero(SIZES)), LruCache::new(nonzero(SHARDS)));
+        Arc::new(Self { store, sizes: Mutex::new(sizes), shards: Mutex::new(shards) })
+    }
+
+    /// Returns the file of a shard that others read, or else this one.
+    fn shared(&self, number: (u64, u64), file: Arc<dyn Source>) -> Arc<dyn Source> {
+        let mut shards = self.shards.lock();
+        if let Some(known) = shards.get(&number).and_then(Weak::upgrade)
+            && known.len() == file.len()
+        {
+            return known;
+        }
+        shards.put(number, Arc::downgrade(&file));
+        file
     }
 
     pub(super) fn memory_usage(&self) -> usize {
@@ -216,8 +238,10 @@ impl Stored {
                 }
             }
         }
-        let Some(range) = range else { return Ok(None) };
-        Ok(self.outer(reader, &outer)?.map(|place| Place { range, crc: None, ..place }))
+        let (Some(range), Some(place)) = (range, self.outer(reader, &outer)?) else { return Ok(None) };
+        let number = (self.number, linear(outer.iter().copied(), counts(&self.shape, &self.keys.chunk)));
+        let file = place.file.map(|file| self.files.shared(number, file));
+        Ok(Some(Place { file, range, crc: None, written: place.written }))
     }
 
     /// Compares the checksum of a shard in an archive.

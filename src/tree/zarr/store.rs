@@ -100,7 +100,10 @@ impl Source for Lazy {
     }
 
     fn prefetch(&self, ranges: &[Range<u64>]) {
-        if let Ok(file) = self.open() {
+        // Files of this machine are opened when they are read, and nothing of them is fetched ahead.
+        if self.files.opened_at_once() > 1
+            && let Ok(file) = self.open()
+        {
             file.prefetch(ranges);
         }
     }
