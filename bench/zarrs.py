@@ -65,7 +65,7 @@ def cubes(path):
 
 def genealogy(path):
     import msprime
-    trees = msprime.sim_ancestry(8000, sequence_length=2e8, recombination_rate=1e-8, population_size=1e4, random_seed=1)
+    trees = msprime.sim_ancestry(4000, sequence_length=5e7, recombination_rate=1e-8, population_size=1e4, random_seed=1)
     tszip.compress(msprime.sim_mutations(trees, 1e-8, random_seed=1), path)
 
 
