@@ -1,7 +1,11 @@
 //! Frames of one size as one array (`docs/TREE.md`, section 4). Encoded frames are decoded only if a read touches them,
 //! several at once on all cores.
 
-use std::{ops::Range, sync::Arc, thread};
+use std::{
+    ops::{ControlFlow, Range},
+    sync::Arc,
+    thread,
+};
 
 use parking_lot::Mutex;
 
@@ -9,6 +13,7 @@ use crate::{
     cache::{BlockError, Key, Tag},
     codec::Codec,
     format::Block,
+    parallel,
     source::{Source, Wait},
     view::{Fault, ReadContext, Rendered},
 };
@@ -40,17 +45,14 @@ impl<F: Frames> Rendered for Stacked<F> {
     }
 }
 
-/// The part of one frame that a read wants.
-struct Wanted<'a> {
+/// A frame that a read wants.
+struct Wanted {
     block: Block,
     /// The number of the file that it is in.
     file: u64,
-    /// Bytes of the frame, counted from its start.
-    part: Range<u64>,
-    out: &'a mut [u8],
 }
 
-impl Wanted<'_> {
+impl Wanted {
     /// Pictures have no number in their container; their offset identifies them as well.
     fn key(&self, reader: &ReadContext) -> Key {
         Key::new(reader.container, Tag::Own(0), self.block.offset, self.file)
@@ -61,17 +63,18 @@ impl Wanted<'_> {
         self.block.codec != Codec::None && !reader.cache.is_decoded(self.key(reader))
     }
 
-    fn fill(self, reader: &ReadContext) -> Result<(), Fault> {
+    /// Fills `out` with a part of the frame.
+    fn fill(&self, reader: &ReadContext, part: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
         if self.block.codec == Codec::None {
-            return reader.fill_stored(None, self.block.offset + self.part.start, self.out);
+            return reader.fill_stored(None, self.block.offset + part.start, out);
         }
         let fault = |error| Fault { block: None, offset: self.block.offset, error };
-        let piece = reader.piece(self.key(reader), &self.block, &self.part).map_err(fault)?;
-        let part = self.part.start - piece.start..self.part.end - piece.start;
+        let piece = reader.piece(self.key(reader), &self.block, &part).map_err(fault)?;
+        let part = part.start - piece.start..part.end - piece.start;
         let Some(pixels) = piece.bytes.get(part.start as usize..part.end as usize) else {
             return Err(fault(Arc::new(BlockError::Refused("a frame is shorter than the others".into()))));
         };
-        self.out.copy_from_slice(pixels);
+        out.copy_from_slice(pixels);
         Ok(())
     }
 }
@@ -79,56 +82,63 @@ impl Wanted<'_> {
 /// Fills `out` with a part of the array.
 fn fill(reader: &ReadContext, frames: &impl Frames, file: u64, part: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
     let size = frames.frame_size().max(1);
+    let first = part.start / size;
+    let end = if part.is_empty() { first } else { part.end.div_ceil(size) };
+    let mut wanted = Vec::new();
+    for number in first..end {
+        let Some(block) = frames.frame(number) else {
+            let error = BlockError::Refused(format!("there is no frame {number}"));
+            return Err(Fault { block: None, offset: 0, error: Arc::new(error) });
+        };
+        wanted.push(Wanted { block, file });
+    }
+    let mut work = 0;
+    if reader.wait() == Wait::Always {
+        // Decoded frames are not fetched again. Uncompressed pictures are never in the cache.
+        let is_far = |wanted: &&Wanted| wanted.block.codec == Codec::None || wanted.is_work(reader);
+        let soon: Vec<_> = wanted.iter().filter(is_far).map(|wanted| wanted.block.stored()).collect();
+        if soon.len() > 1 {
+            reader.source.prefetch(&soon);
+        }
+        work = wanted.iter().filter(|wanted| wanted.is_work(reader)).count();
+    }
+    each_frame(work.min(threads(reader)), size, part, out, |number, part, out| {
+        wanted.get((number - first) as usize).map_or(Ok(()), |wanted| wanted.fill(reader, part, out))
+    })
+}
+
+/// Returns the number of threads that decode frames for a reader.
+pub(super) fn threads(reader: &ReadContext) -> usize {
+    match reader.wait() {
+        Wait::Always => thread::available_parallelism().map_or(1, usize::from),
+        Wait::Never | Wait::Disk => 1,
+    }
+}
+
+/// Fills a part of an array of frames of `size` bytes, on up to `threads` threads. `fill` gets the number of a frame, the
+/// part of it that is wanted, and where that belongs. Of several failures the first in order is reported.
+pub(super) fn each_frame(
+    threads: usize,
+    size: u64,
+    part: Range<u64>,
+    out: &mut [u8],
+    fill: impl Fn(u64, Range<u64>, &mut [u8]) -> Result<(), Fault> + Sync,
+) -> Result<(), Fault> {
     let (mut at, mut rest, mut wanted) = (part.start, out, Vec::new());
     while at < part.end {
         let from = at % size;
-        let length = (size - from).min(part.end - at);
-        let (here, after) = rest.split_at_mut(length as usize);
-        let Some(block) = frames.frame(at / size) else {
-            let error = BlockError::Refused(format!("there is no frame {}", at / size));
-            return Err(Fault { block: None, offset: 0, error: Arc::new(error) });
-        };
-        wanted.push(Wanted { block, file, part: from..from + length, out: here });
-        (at, rest) = (at + length, after);
+        let end = size.min(from + part.end - at);
+        let (here, after) = rest.split_at_mut((end - from) as usize);
+        wanted.push(Mutex::new((at / size, from..end, here, Ok(()))));
+        (at, rest) = (at + end - from, after);
     }
-    if reader.wait() != Wait::Always {
-        return wanted.into_iter().try_for_each(|wanted| wanted.fill(reader));
-    }
-    // Decoded frames are not fetched again. Uncompressed pictures are never in the cache.
-    let is_far = |wanted: &&Wanted<'_>| wanted.block.codec == Codec::None || wanted.is_work(reader);
-    let soon: Vec<_> = wanted.iter().filter(is_far).map(|wanted| wanted.block.stored()).collect();
-    if soon.len() > 1 {
-        reader.source.prefetch(&soon);
-    }
-    let work = wanted.iter().filter(|wanted| wanted.is_work(reader)).count();
-    let others = work.min(thread::available_parallelism().map_or(1, usize::from)).saturating_sub(1);
-    if others == 0 {
-        return wanted.into_iter().try_for_each(|wanted| wanted.fill(reader));
-    }
-    // Each thread takes the next frame from the queue; this thread is one of them. Of several failures the first in
-    // order is reported, as if the frames had been read in order.
-    let (queue, failed) = (Mutex::new(wanted.into_iter().enumerate()), Mutex::new(None));
-    let take_all = || {
-        loop {
-            let next = queue.lock().next();
-            let Some((number, wanted)) = next else { return };
-            if let Err(fault) = wanted.fill(reader) {
-                let mut failed = failed.lock();
-                if failed.as_ref().is_none_or(|(first, _)| number < *first) {
-                    *failed = Some((number, fault));
-                }
-            }
-        }
-    };
-    thread::scope(|scope| {
-        for _ in 0..others {
-            // If a thread cannot be started, the others do its part.
-            let _ = thread::Builder::new().name("frames".into()).spawn_scoped(scope, take_all);
-        }
-        take_all();
+    parallel::for_each(threads.max(1), wanted.len(), |number| {
+        let Some(wanted) = wanted.get(number) else { return ControlFlow::Break(()) };
+        let (frame, part, out, done) = &mut *wanted.lock();
+        *done = fill(*frame, part.clone(), out);
+        if done.is_err() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
-    let failed = failed.into_inner();
-    failed.map_or(Ok(()), |(_, fault)| Err(fault))
+    wanted.into_iter().try_for_each(|wanted| wanted.into_inner().3)
 }
 
 #[cfg(test)]

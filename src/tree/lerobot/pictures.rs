@@ -1,14 +1,7 @@
 //! Encoded pictures of a camera in the row files (`docs/formats/lerobot.md` 6): their kinds, their bytes, and all
 //! pictures as one array.
 
-use std::{
-    fmt,
-    ops::{ControlFlow, Range},
-    sync::Arc,
-    thread,
-};
-
-use parking_lot::Mutex;
+use std::{fmt, ops::Range, sync::Arc};
 
 use crate::{
     cache::{BlockError, Buffer, Key, Tag},
@@ -17,11 +10,11 @@ use crate::{
         Block, Fields,
         picture::{JPEG, PNG, Size, jpeg_size, png_size},
     },
-    parallel,
-    source::{Memory, Source, SourceError, Wait},
+    source::{Memory, Source, SourceError},
     tree::{
         WorkingMemory,
         columns::{Columns, Slot, is_damage},
+        frames::{each_frame, threads},
     },
     view::{Bytes, Fault, ReadContext, Rendered},
 };
@@ -314,39 +307,10 @@ fn copy(pixels: &[u8], part: &Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
 
 impl Rendered for Stack {
     fn fill(&self, reader: &ReadContext, part: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
-        each_frame(reader, self.shape.iter().product(), part, out, |frame, part, out| {
+        each_frame(threads(reader), self.shape.iter().product(), part, out, |frame, part, out| {
             self.fill_frame(reader, frame, part, out)
         })
     }
-}
-
-/// Fills a part of an array of frames of `size` bytes, on all cores. If several frames fail, the first one is reported.
-pub(super) fn each_frame(
-    reader: &ReadContext,
-    size: u64,
-    part: Range<u64>,
-    out: &mut [u8],
-    fill: impl Fn(u64, Range<u64>, &mut [u8]) -> Result<(), Fault> + Sync,
-) -> Result<(), Fault> {
-    let (mut at, mut rest, mut wanted) = (part.start, out, Vec::new());
-    while at < part.end {
-        let from = at % size;
-        let end = size.min(from + part.end - at);
-        let (here, after) = rest.split_at_mut((end - from) as usize);
-        wanted.push(Mutex::new((at / size, from..end, here, Ok(()))));
-        (at, rest) = (at + end - from, after);
-    }
-    let threads = match reader.wait() {
-        Wait::Always => thread::available_parallelism().map_or(1, usize::from),
-        Wait::Never | Wait::Disk => 1,
-    };
-    parallel::for_each(threads, wanted.len(), |number| {
-        let Some(wanted) = wanted.get(number) else { return ControlFlow::Break(()) };
-        let (frame, part, out, done) = &mut *wanted.lock();
-        *done = fill(*frame, part.clone(), out);
-        if done.is_err() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    });
-    wanted.into_iter().try_for_each(|wanted| wanted.into_inner().3)
 }
 
 /// An encoded picture in memory.

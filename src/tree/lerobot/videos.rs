@@ -2,7 +2,7 @@
 
 use std::{fmt, ops::Range, sync::Arc};
 
-use super::{Lerobot, Part, VIDEOS, episodes, numbers::Numbers, pictures::each_frame};
+use super::{Lerobot, Part, VIDEOS, episodes, numbers::Numbers};
 use crate::{
     cache::Reservation,
     format::{
@@ -10,7 +10,10 @@ use crate::{
         lerobot::Kind,
         mp4::{Track, VideoCodec},
     },
-    tree::memory::with_memory,
+    tree::{
+        frames::{each_frame, threads},
+        memory::with_memory,
+    },
     video,
     view::{Array, Data, Fault, ReadContext, Rendered, View, png::Png, video::Footage},
 };
@@ -241,7 +244,7 @@ impl Shots {
 impl Rendered for Shots {
     fn fill(&self, reader: &ReadContext, part: Range<u64>, out: &mut [u8]) -> Result<(), Fault> {
         let size = self.video.footage.track().frame_size();
-        each_frame(reader, size, part, out, |step, part, out| self.fill_frame(reader, step, part, out))
+        each_frame(threads(reader), size, part, out, |step, part, out| self.fill_frame(reader, step, part, out))
     }
 }
 
