@@ -301,6 +301,19 @@ pub(crate) trait Store: Send + Sync {
         None
     }
 
+    /// Returns the name by which a folder shows what is called `part` in it. Only a store whose names need not be those
+    /// of files, such as keys, shows others than it has.
+    fn name_of(&self, folder: &Path, part: &OsStr) -> OsString {
+        let _ = folder;
+        part.to_owned()
+    }
+
+    /// Returns what is called so in a folder that shows it by this name.
+    fn part_of(&self, folder: &Path, name: &OsStr) -> OsString {
+        let _ = folder;
+        name.to_owned()
+    }
+
     /// Opens a folder, to list it.
     ///
     /// # Errors

@@ -76,6 +76,14 @@ impl Store for Unveiled {
         self.0.expect(&stored(path));
     }
 
+    fn name_of(&self, folder: &Path, part: &OsStr) -> OsString {
+        self.0.name_of(&stored(folder), part)
+    }
+
+    fn part_of(&self, folder: &Path, name: &OsStr) -> OsString {
+        self.0.part_of(&stored(folder), name)
+    }
+
     fn stat_at_once(&self, path: &FilePath) -> Option<Stat> {
         match stored(path.folder()) {
             Cow::Borrowed(_) => self.0.stat_at_once(path),

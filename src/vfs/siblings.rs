@@ -5,7 +5,7 @@ use std::{
     ffi::OsStr,
     io,
     ops::ControlFlow,
-    path::{Component, Path},
+    path::{Component, Path, PathBuf},
     sync::{Arc, Weak},
 };
 
@@ -50,6 +50,17 @@ pub(super) struct Siblings {
 }
 
 impl Siblings {
+    /// Returns the path by which the store shows what a path below a folder names. Containers name files by what they
+    /// are called, such as the keys of objects.
+    fn shown(&self, base: &Path, path: &Path) -> PathBuf {
+        let mut shown = PathBuf::new();
+        for part in path {
+            let name = self.store.name_of(&base.join(&shown), part);
+            shown.push(name);
+        }
+        shown
+    }
+
     /// Returns the current state of a file of the container's format.
     fn find(&self, path: &str, reach: Reach) -> Result<ContainerId, BlockError> {
         let ContainerId { stat, format, .. } = &*self.container;
@@ -61,7 +72,8 @@ impl Siblings {
 
 impl tree::Siblings for Siblings {
     fn file(&self, path: &str) -> Result<Option<Arc<dyn Source>>, BlockError> {
-        let (base, path) = (self.container.folder(), below(path)?);
+        let base = self.container.folder();
+        let path = &self.shown(&base, below(path)?);
         let full = base.join(path);
         // Watched before it is read, so that no change is missed.
         full.parent().map(|folder| self.store.watch(folder));
@@ -91,7 +103,8 @@ impl tree::Siblings for Siblings {
     }
 
     fn names(&self, path: &str, each: &mut dyn FnMut(&OsStr) -> ControlFlow<()>) -> Result<(), BlockError> {
-        let (base, path) = (self.container.folder(), below(path)?);
+        let base = self.container.folder();
+        let path = &self.shown(&base, below(path)?);
         let full = base.join(path);
         self.store.watch(&full);
         check_way(&*self.store, &self.container.stat, &base, path).map_err(refused)?;
@@ -104,7 +117,7 @@ impl tree::Siblings for Siblings {
         }
         let folder = self.store.folder(&full).map_err(SourceError::from)?;
         let names = folder.names().map_err(SourceError::from)?;
-        let _ = (0..names.len()).try_for_each(|at| each(names.name(at)));
+        let _ = (0..names.len()).try_for_each(|at| each(&self.store.part_of(&full, names.name(at))));
         Ok(())
     }
 

@@ -65,8 +65,7 @@ def test_examples_are_the_same_through_nginx(server, served, way):
 def test_examples_are_the_same_through_caddy(served):
     with (caddy(served) as address, mounted(f"{address}/fixtures/", "--detect=content") as there,
           mounted(served / "fixtures") as here):
-        # A known fault: see "Object stores and web servers" in docs/formats/zarr.md.
-        assert_same_trees(there, here, without=("cells.zarr/",))
+        assert_same_trees(there, here)
 
 
 def test_one_file_by_range(server):

@@ -5,7 +5,7 @@ use std::{
     ffi::{OsStr, OsString},
     fs, io,
     ops::Range,
-    os::unix::ffi::OsStrExt,
+    os::unix::ffi::{OsStrExt, OsStringExt},
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -189,11 +189,23 @@ impl RemoteStore {
         {
             return Ok(found);
         }
+        if self.is_object(folder) {
+            return Ok(None);
+        }
         let Some(key) = self.key_of(folder)? else { return Ok(None) };
         match listing.as_ref().and_then(|listing| listing.get(name.as_bytes())) {
             Some(entry) => self.complete(folder, &key, &entry),
             None => self.look_up(folder, &key, name.as_bytes()),
         }
+    }
+
+    /// Returns whether a path is known to be a file of a web server. Nothing is asked for below it: some servers answer
+    /// that there is nothing, others that the request was wrong.
+    fn is_object(&self, path: &Path) -> bool {
+        let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return false };
+        let listing = if self.backend.is_web() { self.listings.known(folder) } else { None };
+        let entry = listing.and_then(|listing| listing.get(name.as_bytes()));
+        entry.is_some_and(|entry| matches!(entry.node, Node::Object(_)))
     }
 
     /// Requests the size and state of an object if its listing does not have them.
@@ -473,6 +485,16 @@ impl Store for RemoteStore {
             let entry = node.map(|node| Entry::new(&part, node, is_top));
             self.listings.remember(folder, name.as_bytes(), entry);
         }
+    }
+
+    fn name_of(&self, folder: &Path, part: &OsStr) -> OsString {
+        names::name_of(part.as_bytes(), names::is_top(folder), 1).into()
+    }
+
+    fn part_of(&self, folder: &Path, name: &OsStr) -> OsString {
+        // Names of duplicates, and of parts that were too long, are nobody's keys.
+        let part = names::part_of(name.as_bytes(), names::is_top(folder));
+        part.map_or_else(|| name.to_owned(), OsString::from_vec)
     }
 
     fn folder<'a>(&'a self, path: &Path) -> io::Result<Box<dyn Folder + 'a>> {
