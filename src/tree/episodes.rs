@@ -15,12 +15,18 @@ pub trait Episodes {
     /// [`Fault`] if the answer needs bytes that cannot be read.
     fn count(&self, reader: &ReadContext) -> Result<u64, Fault>;
 
-    /// Returns the number of frames of all episodes, and whether it was counted. Otherwise it is only what the file
-    /// states.
+    /// Returns the frames of all episodes, and whether they were counted; otherwise the file just claims them. `None` if
+    /// they are known only after each episode was read.
     ///
     /// # Errors
     /// As [`Self::count`].
-    fn frames(&self, reader: &ReadContext) -> Result<(u64, bool), Fault>;
+    fn frames(&self, reader: &ReadContext) -> Result<Option<(u64, bool)>, Fault>;
+
+    /// Returns of how many episodes at most a summary or a page should ask for what is known of each: few if each is
+    /// read whole for that.
+    fn summarised(&self) -> u64 {
+        1000
+    }
 
     /// Returns the version of the format, and the time at which the container was made in seconds since 1970, if
     /// stated.
@@ -79,12 +85,12 @@ pub struct Episode {
 /// A writer's description of an episode.
 #[derive(Debug, Clone)]
 pub struct Said {
-    /// The robot.
-    pub embodiment: String,
+    /// The robot, if the format records it.
+    pub embodiment: Option<String>,
     /// The instruction.
     pub task: String,
-    /// Frames a second.
-    pub fps: f32,
+    /// Frames a second, if the format records them.
+    pub fps: Option<f32>,
     /// Whether it succeeded; `None` if the format does not record that.
     pub success: Option<Success>,
     /// The sum of its rewards.

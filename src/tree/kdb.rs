@@ -16,7 +16,7 @@ use std::{
 
 use lru::LruCache;
 use parking_lot::Mutex;
-use serde_json::json;
+use serde_json::{Map, json};
 
 use super::{
     Child, Container, DESCRIPTION, Episodes, ItemInfo, KDB, NodeId, NodeKind, Notice, Overview, Timeline, describe,
@@ -552,7 +552,7 @@ impl Container for Kdb {
     }
 
     fn overview(&self, _: &ReadContext) -> Result<Overview, Fault> {
-        let contents = Contents::Episodes { count: self.header.episodes() };
+        let contents = Contents::Episodes { count: self.header.episodes(), front: Map::new() };
         Ok(Overview { format: KDB.name, contents })
     }
 

@@ -436,7 +436,7 @@ impl Container for Lerobot {
     }
 
     fn overview(&self, _: &ReadContext) -> Result<Overview, Fault> {
-        let contents = Contents::Episodes { count: self.episodes.all.len() as u64 };
+        let contents = Contents::Episodes { count: self.episodes.all.len() as u64, front: Map::new() };
         Ok(Overview { format: LEROBOT.name, contents })
     }
 

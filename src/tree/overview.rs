@@ -37,6 +37,8 @@ pub enum Contents {
     Episodes {
         /// How many.
         count: u64,
+        /// What `container.json` says of the whole container beside the episodes.
+        front: Map<String, Value>,
     },
     /// Messages of many topics, each with its time.
     Recording(Recording),
@@ -141,8 +143,6 @@ pub struct Item {
     pub path: String,
     /// What is known of it.
     pub info: ItemInfo,
-    /// The name of its type as the format has it, where no type of arrays says as much.
-    pub stored_type: Option<&'static str>,
     /// The path of the array of numbers that its blocks stand for.
     pub numbers: Option<String>,
     /// Bytes, uncompressed.

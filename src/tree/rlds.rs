@@ -2,6 +2,7 @@
 //! computed: a record takes no memory until its folder is opened.
 
 mod describe;
+mod episodes;
 mod leaves;
 mod lone;
 mod record;
@@ -20,8 +21,8 @@ use lru::LruCache;
 use parking_lot::Mutex;
 
 use super::{
-    Beside, Child, Container, DESCRIPTION, ItemInfo, NodeId, NodeKind, Notice, Overview, Reach, Siblings,
-    WorkingMemory, describe as description, names, overview::Contents, paths::Kind, tables,
+    Beside, Child, Container, DESCRIPTION, Episodes, ItemInfo, NodeId, NodeKind, Notice, Overview, Reach, Siblings,
+    Timeline, WorkingMemory, describe as description, names, overview::Contents, paths::Kind, tables,
 };
 use crate::{
     cache::{Buffer, nonzero},
@@ -190,7 +191,7 @@ pub(super) fn open_lone(reader: &ReadContext, memory: &WorkingMemory<'_>) -> Res
 
 impl Rlds {
     /// Returns the name of the folder of records in each split.
-    fn folder(&self) -> &'static str {
+    fn records_folder(&self) -> &'static str {
         match &self.shape {
             Shape::Set { features, .. } if features.has_steps => "episodes",
             _ => "records",
@@ -373,9 +374,9 @@ impl Container for Rlds {
                 DESCRIPTION => Some(Node::of(Part::Description, 0, 0, 0)),
                 RAW => Some(Node::of(Part::Raw, 0, 0, 0)),
                 _ if is_set => named(Part::Split),
-                _ => (name == self.folder()).then_some(Node::of(Part::Records, 0, 0, 0)),
+                _ => (name == self.records_folder()).then_some(Node::of(Part::Records, 0, 0, 0)),
             },
-            Part::Split => (name == self.folder()).then_some(Node::of(Part::Records, split, 0, 0)),
+            Part::Split => (name == self.records_folder()).then_some(Node::of(Part::Records, split, 0, 0)),
             Part::Records if self.are_single() => whole()?.map(|record| Node::of(Part::Single, split, record, 0)),
             Part::Records => {
                 self.record_named(reader, split, name)?.map(|record| Node::of(Part::Record, split, record, 0))
@@ -409,7 +410,7 @@ impl Container for Rlds {
             Part::Root => {
                 let own = [(DESCRIPTION, Node::of(Part::Description, 0, 0, 0), false)];
                 let lone = matches!(self.shape, Shape::Lone { .. }).then_some((
-                    self.folder(),
+                    self.records_folder(),
                     Node::of(Part::Records, 0, 0, 0),
                     true,
                 ));
@@ -423,7 +424,7 @@ impl Container for Rlds {
                 }
             }
             Part::Split if from == 0 => {
-                let _ = show(1, self.folder(), Node::of(Part::Records, split, 0, 0), true);
+                let _ = show(1, self.records_folder(), Node::of(Part::Records, split, 0, 0), true);
             }
             Part::Records => {
                 let is_single = self.are_single();
@@ -505,7 +506,7 @@ impl Container for Rlds {
         let Some(Node { part, split, record, item }) = Node::unpack(node) else { return Ok(String::new()) };
         let split_name = self.split_name(split);
         let slash = if split_name.is_empty() { "" } else { "/" };
-        let folder = self.folder();
+        let folder = self.records_folder();
         Ok(match part {
             Part::Root => String::new(),
             Part::Description => DESCRIPTION.into(),
@@ -566,7 +567,10 @@ impl Container for Rlds {
     }
 
     fn overview(&self, _: &ReadContext) -> Result<Overview, Fault> {
-        let contents = Contents::Items { front: self.front(), items: Vec::new() };
+        let contents = match self.has_episodes() {
+            true => Contents::Episodes { count: self.total(), front: self.front() },
+            false => Contents::Items { front: self.front(), items: Vec::new() },
+        };
         Ok(Overview { format: super::RLDS.name, contents })
     }
 
@@ -587,6 +591,19 @@ impl Container for Rlds {
             return Vec::new();
         }
         std::mem::take(&mut *self.new_warnings.lock())
+    }
+
+    fn episodes(&self) -> Option<&dyn Episodes> {
+        self.has_episodes().then_some(self as &dyn Episodes)
+    }
+
+    fn timeline(&self, reader: &ReadContext, folder: NodeId) -> Result<Option<Timeline>, Fault> {
+        match Node::unpack(folder) {
+            Some(Node { part: Part::Record, split, record, item: 0 }) if self.has_episodes() => {
+                self.timeline_of(reader, split, record).map(Some)
+            }
+            _ => Ok(None),
+        }
     }
 
     fn is_table(&self, node: NodeId) -> bool {

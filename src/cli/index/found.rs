@@ -127,7 +127,9 @@ fn fill(container: &Entry, row: &mut Row) -> Result<(), Error> {
     if let Some(count) = episodes {
         row.episodes = Some(count);
         row.steps = match rows_of_steps {
-            None => container.episodes_of(|episodes, reader| episodes.frames(reader))?.map(|(frames, _)| frames),
+            None => {
+                container.episodes_of(|episodes, reader| episodes.frames(reader))?.flatten().map(|(frames, _)| frames)
+            }
             steps => steps,
         };
         row.task = task(container, count)?;
@@ -150,7 +152,8 @@ fn fill(container: &Entry, row: &mut Row) -> Result<(), Error> {
 /// Returns the task of a container of episodes, if its first ones agree on one.
 fn task(container: &Entry, episodes: u64) -> Result<Option<String>, Error> {
     let mut task = None;
-    for position in 0..episodes.min(TASKS) {
+    let most = container.episodes_of(|episodes, _| Ok(episodes.summarised()))?.unwrap_or(0);
+    for position in 0..episodes.min(TASKS).min(most) {
         let Some(said) = container.episode(position)?.and_then(|episode| episode.said) else { continue };
         if *task.get_or_insert_with(|| said.task.clone()) != said.task {
             return Ok(None);

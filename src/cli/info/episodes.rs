@@ -3,17 +3,18 @@
 
 use std::io::Write;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
-use super::lines::{Counts, shown, table};
+use super::{
+    items::write_front,
+    lines::{Counts, shown, table},
+};
 use crate::{
     cli::{escape, ls::date, place::Place},
     tree::{Camera, Episode, Episodes, Said, Success},
     view::{Fault, ReadContext},
 };
 
-/// Most episodes whose metadata are read.
-const LOOKED_AT: u64 = 1000;
 /// Most episodes that get a line.
 const LINES: u64 = 10;
 /// Most frames whose pictures are found, over all these lines.
@@ -27,7 +28,7 @@ const TEXT: usize = 60;
 pub(super) struct Summary {
     total: u64,
     /// The frames of all, and whether they were counted.
-    frames: (u64, bool),
+    frames: Option<(u64, bool)>,
     version: Option<String>,
     created: Option<i64>,
     looked_at: u64,
@@ -64,10 +65,10 @@ impl Summary {
         }
         let mut summary = Self {
             total,
-            frames: if only.is_none() { episodes.frames(reader)? } else { (0, false) },
+            frames: if only.is_none() { episodes.frames(reader)? } else { None },
             version,
             created,
-            looked_at: total.min(LOOKED_AT),
+            looked_at: total.min(episodes.summarised()),
             damaged: 0,
             is_part: only.is_some(),
             embodiments: Counts::default(),
@@ -94,16 +95,20 @@ impl Summary {
             self.damaged += 1;
             return;
         };
-        self.embodiments.add(shown(&said.embodiment, TEXT));
+        if let Some(embodiment) = &said.embodiment {
+            self.embodiments.add(shown(embodiment, TEXT));
+        }
         self.tasks.add(shown(&said.task, TEXT));
-        self.fps.add(number(said.fps));
+        if let Some(fps) = said.fps {
+            self.fps.add(number(fps));
+        }
         if let Some(success) = said.success {
             self.successes.add(success.word().into());
         }
     }
 
     /// Prints it for people.
-    pub(super) fn write(&self, out: &mut impl Write, format: &str) -> anyhow::Result<()> {
+    pub(super) fn write(&self, out: &mut impl Write, format: &str, front: &Map<String, Value>) -> anyhow::Result<()> {
         if self.is_part {
             return self.write_episodes(out);
         }
@@ -114,10 +119,12 @@ impl Summary {
         if let Some(seconds) = self.created {
             writeln!(out, "  created: {} UTC", date(seconds))?;
         }
+        write_front(out, front, &["format", "version", "layout", "episodes"])?;
         writeln!(out, "  episodes: {}", self.total)?;
         match self.frames {
-            (frames, true) => writeln!(out, "  frames: {frames}")?,
-            (frames, false) => writeln!(out, "  frames: {frames} (the header's count)")?,
+            Some((frames, true)) => writeln!(out, "  frames: {frames}")?,
+            Some((frames, false)) => writeln!(out, "  frames: {frames} (the header's count)")?,
+            None => {}
         }
         let of = match self.looked_at < self.total {
             true => format!(" of the first {} episodes", self.looked_at),
@@ -159,8 +166,8 @@ impl Summary {
     pub(super) fn json(&self) -> Value {
         json!({
             "episodes": self.total,
-            "frames": self.frames.0,
-            "frames_counted": self.frames.1,
+            "frames": self.frames.map(|(frames, _)| frames),
+            "frames_counted": self.frames.is_some_and(|(_, is_counted)| is_counted),
             "episodes_looked_at": self.looked_at,
             "damaged_metadata": self.damaged,
             "embodiments": self.embodiments.json(),
@@ -211,9 +218,9 @@ impl Line {
         json!({
             "position": position,
             "episode_id": id,
-            "embodiment": said.map(|said| &said.embodiment),
+            "embodiment": said.and_then(|said| said.embodiment.as_ref()),
             "task": said.map(|said| &said.task),
-            "fps": said.map(|said| said.fps),
+            "fps": said.and_then(|said| said.fps),
             "success": said.and_then(|said| said.success?.known()),
             "total_reward": said.and_then(|said| said.total_reward),
             "num_frames": frames,

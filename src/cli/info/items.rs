@@ -20,13 +20,7 @@ pub(super) fn describe(
 ) -> anyhow::Result<()> {
     if part.is_empty() {
         writeln!(out, "  format: {format}")?;
-        for (key, value) in front.iter().filter(|(key, _)| !["format", "role_name"].contains(&&***key)) {
-            let text = match front.get("role_name") {
-                Some(Value::String(name)) if key == "role" => format!("{name} ({value})"),
-                _ => flat(value),
-            };
-            writeln!(out, "  {key}: {}", lines::shown(&text, LONGEST))?;
-        }
+        write_front(out, front, &["format", "role_name"])?;
     }
     let header = ["path", "dtype", "shape", "codec", "stored", "size", ""].map(String::from).to_vec();
     let is_below = |item: &Item| {
@@ -37,6 +31,18 @@ pub(super) fn describe(
         return Ok(writeln!(out, "  nothing is stored under this path itself: shardfs makes what it shows")?);
     }
     lines::table(out, &rows, &[4, 5])
+}
+
+/// Prints a line for each value of the front matter but some.
+pub(super) fn write_front(out: &mut impl Write, front: &Map<String, Value>, without: &[&str]) -> anyhow::Result<()> {
+    for (key, value) in front.iter().filter(|(key, _)| !without.contains(&&***key)) {
+        let text = match front.get("role_name") {
+            Some(Value::String(name)) if key == "role" => format!("{name} ({value})"),
+            _ => flat(value),
+        };
+        writeln!(out, "  {key}: {}", lines::shown(&text, LONGEST))?;
+    }
+    Ok(())
 }
 
 /// Returns a value of the front matter as text: names and values separated by commas, elements of a list by semicolons.
@@ -65,7 +71,7 @@ fn row(item: &Item) -> Vec<String> {
     };
     let shape = item.info.shape_text().unwrap_or_default();
     let dtype = item.info.dtype.as_ref().map(|dtype| dtype.name().into());
-    let dtype = dtype.or_else(|| item.stored_type.map(str::to_owned)).unwrap_or_default();
+    let dtype = dtype.or_else(|| item.info.stored_type.map(str::to_owned)).unwrap_or_default();
     let codec = item.info.codec.clone().unwrap_or_default().into_owned();
     vec![item.path.clone(), dtype, shape, codec, number(item.info.stored_size), number(item.size), notes.join(", ")]
 }

@@ -162,13 +162,22 @@ fn of_items(items: &[Item]) -> Vec<Found> {
 
 /// Returns the arrays in a folder.
 fn of_folder(folder: &Entry) -> Result<Vec<Found>, Error> {
-    let mut found = Vec::new();
-    for row in folder::first_rows(folder, ENTRIES)? {
-        let Some(path) = row.name.to_str().filter(|name| name.ends_with(".npy")) else { continue };
-        // The tree leaves out damaged parts.
-        let Ok(entry) = folder.get(path) else { continue };
-        if let Some((dtype, shape)) = entry.array_type()? {
-            found.push(Found { path: path.to_owned(), dtype, shape });
+    let (mut found, mut folders) = (Vec::new(), vec![(String::new(), folder.clone())]);
+    while let Some((above, own)) = folders.pop() {
+        for row in folder::first_rows(&own, ENTRIES)? {
+            let Some(name) = row.name.to_str() else { continue };
+            // The tree leaves out damaged parts.
+            let Ok(entry) = own.get(name) else { continue };
+            if entry.is_folder() {
+                // Pictures are those of cameras. Arrays are at most one folder deep.
+                if above.is_empty() && name != "images" {
+                    folders.push((format!("{name}/"), entry));
+                }
+            } else if name.ends_with(".npy")
+                && let Some((dtype, shape)) = entry.array_type()?
+            {
+                found.push(Found { path: format!("{above}{name}"), dtype, shape });
+            }
         }
     }
     Ok(found)

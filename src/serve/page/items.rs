@@ -260,7 +260,7 @@ fn write_pages(html: &mut Html, wanted: &Wanted, page: usize, pages: usize) {
 }
 
 fn type_name(item: &Item) -> Option<Cow<'static, str>> {
-    item.stored_type.map(Cow::Borrowed).or_else(|| Some(item.info.dtype.as_ref()?.name()))
+    item.info.stored_type.map(Cow::Borrowed).or_else(|| Some(item.info.dtype.as_ref()?.name()))
 }
 
 fn elements(item: &Item) -> Option<u64> {

@@ -67,7 +67,7 @@ pub(super) fn line(container: &Entry, overview: &Overview) -> String {
         Contents::Table(table) => {
             vec![counted(table.rows, "row"), counted(table.column_count.into(), "column")]
         }
-        Contents::Episodes { count } => episodes_line(container, *count),
+        Contents::Episodes { count, .. } => episodes_line(container, *count),
         Contents::Recording(recording) => {
             vec![counted(recording.messages, "message"), counted(recording.topic_count, "topic")]
         }
@@ -118,7 +118,8 @@ fn is_camera(item: &Item) -> bool {
 
 fn episodes_line(container: &Entry, count: u64) -> Vec<String> {
     let mut tasks: BTreeMap<String, u64> = BTreeMap::new();
-    let (mut frames, looked_at) = (0, count.min(EPISODES));
+    let most = container.episodes_of(|episodes, _| Ok(episodes.summarised())).ok().flatten().unwrap_or(0);
+    let (mut frames, looked_at) = (0, count.min(EPISODES).min(most));
     for position in 0..looked_at {
         let Some(episode) = container.episode(position).ok().flatten() else { continue };
         let Some(said) = episode.said else { continue };

@@ -258,6 +258,15 @@ fn write_table(main: &mut Html, table: &Table, entry: &Entry) {
     main.raw("\"></section>");
 }
 
+/// Returns the name of an episode by its folder: the number, behind the name of the part of the data set that it is in.
+fn episode_name(folder: &str) -> String {
+    let parts: Vec<&str> = folder.split('/').collect();
+    match parts[..] {
+        [part, _, number] => format!("{part} {number}"),
+        _ => parts.last().copied().unwrap_or_default().to_owned(),
+    }
+}
+
 /// Writes the episodes that a folder of a container is about, with their metadata.
 fn write_episodes(main: &mut Html, entry: &Entry, inside: &str, shown: Range<u64>, query: &Query) -> Result<(), Error> {
     let depth = Path::new(inside).components().count();
@@ -273,17 +282,19 @@ fn write_episodes(main: &mut Html, entry: &Entry, inside: &str, shown: Range<u64
         "<th scope=\"col\">Embodiment</th><th scope=\"col\">Success</th><th scope=\"col\" class=\"num\">Reward</th>",
     );
     main.raw("<th scope=\"col\" class=\"num\">Steps</th></tr></thead><tbody>");
+    let most = entry.episodes_of(|episodes, _| Ok(episodes.summarised()))?.unwrap_or(0);
     for position in first..shown.end.min(first + EPISODES) {
         let Some(folder) = entry.episodes_of(|episodes, reader| episodes.folder(reader, position))? else { break };
-        let episode = entry.episode(position).ok().flatten();
+        let is_asked = position - first < most;
+        let episode = if is_asked { entry.episode(position).ok().flatten() } else { None };
         let said = episode.as_ref().and_then(|episode| Some((episode.frames, episode.said.as_ref()?)));
         main.raw("<tr><td class=\"name\">")
             .icon("episode")
             .raw("<a href=\"/files/")
             .path(&container.join(&folder))
             .raw("/\">Episode ");
-        main.text(folder.rsplit('/').next().unwrap_or_default()).raw("</a>");
-        if said.is_none() {
+        main.text(&episode_name(&folder)).raw("</a>");
+        if is_asked && said.is_none() {
             main.raw(" <span class=\"badge bad\">damaged</span>");
         }
         main.raw("</td><td>");
@@ -292,7 +303,7 @@ fn write_episodes(main: &mut Html, entry: &Entry, inside: &str, shown: Range<u64
             continue;
         };
         main.text(&summary::shortened(&said.task, 120)).raw("</td><td>");
-        main.text(&summary::shortened(&said.embodiment, 120)).raw("</td><td>");
+        main.text(&summary::shortened(said.embodiment.as_deref().unwrap_or_default(), 120)).raw("</td><td>");
         main.raw(match said.success.and_then(Success::known) {
             Some(true) => "<span class=\"badge good\">yes</span>",
             Some(false) => "<span class=\"badge\">no</span>",

@@ -21,16 +21,16 @@ impl Episodes for Kdb {
         Ok(self.header.episodes())
     }
 
-    fn frames(&self, reader: &ReadContext) -> Result<(u64, bool), Fault> {
+    fn frames(&self, reader: &ReadContext) -> Result<Option<(u64, bool)>, Fault> {
         let count = self.header.episodes();
         if count > COUNTED {
-            return Ok((self.header.num_frames, false));
+            return Ok(Some((self.header.num_frames, false)));
         }
         let mut frames = 0;
         for position in 0..count {
             frames += u64::from(self.episode(reader, position)?.num_frames);
         }
-        Ok((frames, true))
+        Ok(Some((frames, true)))
     }
 
     fn made(&self) -> (Option<String>, Option<i64>) {
@@ -64,9 +64,9 @@ impl Episodes for Kdb {
             Err(kdb::PartError::Source(error)) => return Err(super::fault(episode.meta.offset, error.into())),
         };
         let said = meta.map(|meta| Said {
-            embodiment: meta.embodiment,
+            embodiment: Some(meta.embodiment),
             task: meta.task,
-            fps: meta.fps,
+            fps: Some(meta.fps),
             success: Some(match meta.success {
                 Some(true) => Success::Yes,
                 Some(false) => Success::No,
@@ -104,7 +104,7 @@ impl Kdb {
     pub(super) fn timeline_of(&self, reader: &ReadContext, position: u64) -> Result<Timeline, Fault> {
         let said = Episodes::episode(self, reader, position)?.and_then(|episode| Some((episode.frames, episode.said?)));
         let (steps, rate) = match said {
-            Some((frames, said)) => (Some(frames), Some(f64::from(said.fps)).filter(|rate| *rate > 0.0)),
+            Some((frames, said)) => (Some(frames), said.fps.map(f64::from).filter(|rate| *rate > 0.0)),
             None => (None, None),
         };
         let name = |position: u64| position.to_string();

@@ -21,8 +21,8 @@ impl Episodes for Lerobot {
         Ok(self.episodes.all.len() as u64)
     }
 
-    fn frames(&self, _: &ReadContext) -> Result<(u64, bool), Fault> {
-        Ok((self.episodes.steps(), true))
+    fn frames(&self, _: &ReadContext) -> Result<Option<(u64, bool)>, Fault> {
+        Ok(Some((self.episodes.steps(), true)))
     }
 
     fn made(&self) -> (Option<String>, Option<i64>) {
@@ -54,9 +54,9 @@ impl Episodes for Lerobot {
             state: values(STATE),
             action: values(ACTION),
             said: Some(Said {
-                embodiment: self.info.robot.clone().unwrap_or_default(),
+                embodiment: Some(self.info.robot.clone().unwrap_or_default()),
                 task: self.episodes.tasks_of(episode).collect::<Vec<_>>().join("\n"),
-                fps: self.info.rate() as f32,
+                fps: Some(self.info.rate() as f32),
                 success: None,
                 total_reward: None,
             }),

@@ -32,6 +32,9 @@ impl Rlds {
                 front.insert("layout".into(), if features.has_steps { "episodes" } else { "records" }.into());
                 let split = |split: &crate::format::rlds::Split| json!({"name": split.name, "shards": split.shards(), "records": split.records()});
                 front.insert("splits".into(), info.splits.iter().map(split).collect());
+                if features.has_steps {
+                    front.insert("episodes".into(), self.total().into());
+                }
             }
         }
         front
@@ -43,7 +46,7 @@ impl Rlds {
             front.insert("checksum".into(), "crc32c".into());
             return describe::document(&front, std::iter::empty::<Value>(), &Map::new(), memory);
         };
-        let folder = self.folder();
+        let folder = self.records_folder();
         let items = features.leaves.iter().map(|leaf| {
             json!({
                 "name": leaf.path,

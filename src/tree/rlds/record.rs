@@ -51,7 +51,9 @@ pub(super) struct Record {
     /// Number of steps.
     pub(super) steps: u64,
     pub(super) table: LaidOut,
-    /// The problems that were found.
+    /// Whether it is shown whole, because it has no features that can be read.
+    pub(super) is_whole: bool,
+    /// What was noticed.
     pub(super) notes: Vec<String>,
     memory: u64,
     _room: Reservation,
@@ -196,6 +198,7 @@ pub(super) fn open(
             content,
             bytes: &bytes,
         };
+        let is_whole = whole.is_some();
         match whole {
             Some(view) => files.add(ROOT, WHOLE, ".bin", File::Bytes(view))?,
             None => fill(&mut files)?,
@@ -207,7 +210,17 @@ pub(super) fn open(
         let usage = taken + (spans + features + paths.memory_usage()) as u64;
         drop(bytes);
         let room = memory.keep(usage)?;
-        Ok(Record { paths, files, columns, steps, table: LaidOut::default(), notes, memory: usage, _room: room })
+        Ok(Record {
+            paths,
+            files,
+            columns,
+            steps,
+            table: LaidOut::default(),
+            is_whole,
+            notes,
+            memory: usage,
+            _room: room,
+        })
     })
 }
 

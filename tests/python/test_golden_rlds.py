@@ -1,0 +1,79 @@
+"""Every golden data set of TFDS and every TFRecord file (`tests/golden/rlds/README.md` has the form of `expected.json`)."""
+
+import json
+import os
+import stat
+
+import numpy as np
+import pytest
+
+import shardfs as sh
+from support import GOLDEN, assert_same_file, load_expected, mounted, walk_files
+from support.data_sets import check, same_folder
+
+FAMILY = GOLDEN / "rlds"
+ALL = load_expected("rlds")
+FRAMES = np.load(FAMILY / "frames.npz")
+
+
+@pytest.fixture(scope="module")
+def mnt():
+    with mounted(FAMILY) as mnt:
+        yield mnt
+
+
+@pytest.mark.parametrize("name", sorted(name for name, spec in ALL.items() if not spec["claim"]))
+def test_ordinary(mnt, name):
+    spec = ALL[name]
+    if (FAMILY / name).is_dir():
+        same_folder(mnt / name, FAMILY / name)
+    else:
+        assert_same_file(mnt / name, FAMILY / name)
+    lines = map(json.loads, (mnt / ".shardfs/problems.jsonl").read_text().splitlines())
+    found = [line for line in lines if (line["container"] + "/").startswith(name + "/")]
+    assert bool(found) == spec["problem"], found
+
+
+@pytest.mark.parametrize("name", sorted(name for name, spec in ALL.items() if spec["claim"]))
+def test_claimed(mnt, name):
+    spec, root = ALL[name], mnt / name
+    tree = spec["tree"]
+    files = {path for path, entry in tree.items() if "dir" not in entry}
+    empty = {f"{path}/" for path, entry in tree.items() if "dir" in entry}
+    found = {path for path in walk_files(root) if not path.endswith(".parquet")}
+    assert found - empty == files and all(not path.endswith("/") or path in empty for path in found)
+    times = os.stat(FAMILY / name / spec["marker"] if spec["kind"] == "folder" else FAMILY / name)
+    for path, entry in {**tree, **spec.get("unlisted", {})}.items():
+        if "dir" in entry:
+            assert stat.S_ISDIR(os.lstat(root / path).st_mode), path
+            continue
+        check(root / path, entry, FRAMES)
+        assert os.lstat(root / path).st_mtime_ns == times.st_mtime_ns, path
+    if spec["kind"] == "folder":
+        same_folder(root / ".source", FAMILY / name)
+    else:
+        assert_same_file(root / ".file", FAMILY / name)
+
+
+def test_episodes_in_python():
+    """As those of KDB and LeRobot: arrays, cameras and pictures by position, through all splits."""
+    name = next(name for name in ALL if name.startswith("toy_robot"))
+    tree, container = ALL[name]["tree"], sh.open(FAMILY / name)
+    folders = sorted({path.rsplit("/episodes/", 1)[0] for path in tree if "/episodes/" in path})
+    numbers = {split: {int(path.split("/")[2]) for path in tree if path.startswith(f"{split}/episodes/")}
+               for split in folders}
+    assert len(container.episodes) == sum(map(len, numbers.values()))
+    seen = set()
+    for episode in container.episodes:
+        place = episode.path.removeprefix(f"{container.path}/")
+        seen.add(place)
+        assert episode.meta == tree[f"{place}/meta.json"]["json"] or episode.meta["num_steps"] >= 0
+        arrays = {path.removeprefix(f"{place}/").removesuffix(".npy") for path, entry in tree.items()
+                  if path.startswith(f"{place}/") and path.endswith(".npy") and "npy" in entry}
+        assert arrays - set(episode) == {path for path in arrays if path.endswith(("/offsets", "/values"))}
+        for camera, pictures in episode.images.items():
+            assert len(pictures) == episode.meta["num_steps"], (place, camera)
+            first = f"{place}/images/{camera}/000"
+            stored = next(suffix for suffix in (".jpg", ".png") if first + suffix in tree)
+            assert len(pictures[0].bytes) == tree[first + stored]["size"]
+    assert seen == {f"{split}/episodes/{number}" for split in numbers for number in numbers[split]}
